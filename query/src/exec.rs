@@ -154,12 +154,14 @@ impl Scan {
         let Some(scanner) = scanner(&self.state) else {
             return Ok(None);
         };
+        let columns: Vec<usize> = (0..self.table.columns().len()).collect();
         let request = Request {
             view: &self.view,
             table: self.table,
             window,
             order: self.order,
             conditions: &self.conditions,
+            columns: &columns,
             uncounted,
             skip,
             wanted,

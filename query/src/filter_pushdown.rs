@@ -23,9 +23,11 @@ use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
+use crate::preserved_order::PreserveOrder;
+
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// DataFusion's rules, in their order.
+/// DataFusion's rules, in their order, and [`PreserveOrder`].
 pub(crate) fn optimizer_rules() -> Vec<Rule> {
     let guarded = |rule: Rule| -> Rule {
         if rule.name().starts_with("FilterPushdown") {
@@ -34,7 +36,8 @@ pub(crate) fn optimizer_rules() -> Vec<Rule> {
             rule
         }
     };
-    PhysicalOptimizer::new().rules.into_iter().map(guarded).collect()
+    let rules = PhysicalOptimizer::new().rules.into_iter().map(guarded);
+    rules.chain([Arc::new(PreserveOrder) as Rule]).collect()
 }
 
 /// See the module.

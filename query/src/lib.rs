@@ -37,6 +37,7 @@ mod memory;
 mod messages;
 mod metrics;
 mod patterns;
+mod preserved_order;
 mod querier;
 mod reader;
 mod rows;

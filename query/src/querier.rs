@@ -58,6 +58,8 @@ pub struct Limits {
     pub max_scan: ByteSize,
     /// Where sorts and aggregates put what exceeds their memory; without it they fail instead.
     pub spill_dir: Option<PathBuf>,
+    #[cfg(test)]
+    pub(crate) without: &'static [crate::scan::Shortcut],
 }
 
 impl Limits {
@@ -76,6 +78,8 @@ impl Limits {
             max_rows: 1_000_000,
             max_scan: ByteSize::mib(1 << 20),
             spill_dir: None,
+            #[cfg(test)]
+            without: &[],
         }
     }
 

@@ -19,9 +19,9 @@ use engine::{CountedGroup, Counts, CountsBy, MINUTE, ReadView, Segment};
 use model::filter::HistogramBy;
 use model::{Table, Timestamp};
 
-use super::Scanner;
 use super::files::Pieces;
 use super::workers::Turns;
+use super::{Scanner, Shortcut};
 use crate::Error;
 use crate::reader::Meter;
 use crate::window::Window;
@@ -81,6 +81,9 @@ impl Scanner {
         view: &ReadView,
         meter: &Arc<Meter>,
     ) -> Result<Option<Counted>, Error> {
+        if !self.takes(Shortcut::Counts) {
+            return Ok(None);
+        }
         let (asked, seen, costs) = (question.clone(), view.clone(), Arc::clone(meter));
         let mut counted = self.look(move |turns| asked.count(&seen, &costs, turns)).await?;
         if let Some(counted) = &mut counted {

@@ -14,7 +14,7 @@ use engine::{Blocks, ReadView, Segment};
 use model::Table;
 
 use super::Scanner;
-use super::prune::{Needs, blocks, needs, of_blocks, rows_of, selection};
+use super::prune::{Needs, blocks, of_blocks, rows_of, selection};
 use super::workers::Turns;
 use crate::Error;
 use crate::reader::Meter;
@@ -72,7 +72,7 @@ impl Scanner {
         files: Vec<Arc<Segment>>,
         meter: &Arc<Meter>,
     ) -> Result<Left, Error> {
-        let needs = needs(table, conditions);
+        let needs = self.needs(table, conditions);
         if !needs.ask_indexes() || files.is_empty() {
             return Ok(Left {
                 files,

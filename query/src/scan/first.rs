@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arrow_array::{RecordBatch, UInt32Array};
+use arrow_schema::SchemaRef;
 use datafusion::arrow::compute::take_record_batch;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
@@ -31,7 +32,7 @@ use parking_lot::Mutex;
 
 use super::cache::PageCache;
 use super::conditions::Conditions;
-use super::prune::{Needs, needs};
+use super::prune::Needs;
 use super::read::read_rows;
 use super::source::{Place, Source, Step};
 use super::workers::Patience;
@@ -62,6 +63,9 @@ pub(super) struct Search {
     pub(super) window: Window,
     pub(super) order: SortOrder,
     pub(super) conditions: Conditions,
+    /// What is given of the rows.
+    columns: Vec<usize>,
+    schema: SchemaRef,
     pub(super) needs: Needs,
     pub(super) cache: Arc<PageCache>,
     pub(super) meter: Arc<Meter>,
@@ -100,6 +104,7 @@ impl Search {
     pub(super) fn new(
         session: &SessionState,
         request: &Request<'_>,
+        needs: Needs,
         cache: &Arc<PageCache>,
         patience: Patience,
     ) -> Result<Self, Error> {
@@ -116,7 +121,9 @@ impl Search {
             window: request.window,
             order: request.order,
             conditions: Conditions::new(session, request.table, request.conditions)?,
-            needs: needs(request.table, request.conditions),
+            columns: request.columns.to_vec(),
+            schema: Arc::new(request.table.schema().project(request.columns)?),
+            needs,
             cache: Arc::clone(cache),
             meter: Arc::clone(request.meter),
             memory: MemoryConsumer::new("scan").register(&session.runtime_env().memory_pool),
@@ -141,11 +148,14 @@ impl Search {
         }
     }
 
-    /// A batch of the table's own schema, counted.
+    /// A batch of what is given, counted.
     fn hold(&self, batch: &RecordBatch, memory: &MemoryReservation) -> Result<RecordBatch, Halt> {
         self.check()?;
         memory.try_grow(batch.get_array_memory_size())?;
-        Ok(RecordBatch::try_new(self.table.schema(), batch.columns().to_vec())?)
+        Ok(RecordBatch::try_new(
+            Arc::clone(&self.schema),
+            batch.columns().to_vec(),
+        )?)
     }
 }
 
@@ -198,12 +208,11 @@ impl Task for Search {
             let numbers: Vec<u32> = of_place.iter().map(|row| row.row).collect();
             match place {
                 Some(Some(Place::Memory { rows, .. })) => {
-                    let taken = take_record_batch(rows, &UInt32Array::from(numbers))?;
+                    let taken = take_record_batch(&rows.project(&self.columns)?, &UInt32Array::from(numbers))?;
                     batches.push(self.hold(&taken, &memory)?);
                 }
                 Some(Some(Place::Group(group))) => {
-                    let columns: Vec<usize> = (0..self.table.columns().len()).collect();
-                    for batch in read_rows(group, self.table, &columns, &numbers)? {
+                    for batch in read_rows(group, self.table, &self.columns, &numbers)? {
                         batches.push(self.hold(&batch?, &memory)?);
                     }
                 }

@@ -25,7 +25,7 @@ use super::cache::PageCache;
 use super::conditions::Stage;
 use super::first::Halt;
 use super::pages::Group;
-use super::prune::{Needs, candidates, needs, selection};
+use super::prune::{Needs, candidates, selection};
 use super::read::batch_rows;
 use super::workers::Patience;
 use crate::Error;
@@ -151,6 +151,7 @@ impl<S: Sink> Sweep<S> {
     pub(super) fn new(
         state: &SessionState,
         wanted: &Wanted<'_>,
+        needs: Needs,
         cache: &Arc<PageCache>,
         patience: Patience,
         make: Box<dyn Fn() -> S + Send + Sync>,
@@ -176,7 +177,7 @@ impl<S: Sink> Sweep<S> {
             window,
             memory: Lens::new(state, wanted, table.schema().as_ref().clone())?,
             files: Lens::new(state, wanted, coded(table))?,
-            needs: needs(table, wanted.conditions),
+            needs,
             cache: Arc::clone(cache),
             meter: Arc::clone(wanted.meter),
             patience,

@@ -27,11 +27,10 @@ use arrow_schema::{DataType, Field, FieldRef, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::{Transformed, TreeNode as _, TreeNodeRecursion};
-use datafusion::common::{Column, ScalarValue, TableReference};
+use datafusion::common::{Column, ScalarValue};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool};
 use datafusion::functions::expr_fn::coalesce;
 use datafusion::functions_aggregate::sum::sum_udaf;
 use datafusion::logical_expr::expr::{AggregateFunction, ScalarFunction};
@@ -40,17 +39,16 @@ use datafusion::logical_expr::{
     Aggregate, Cast, Expr, ExprSchemable as _, Filter, LogicalPlan, Projection, TableProviderFilterPushDown, TableScan,
     TableScanBuilder, TableType, Volatility, cast, lit, when,
 };
-use datafusion::optimizer::push_down_filter::replace_cols_by_name;
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 use datafusion::physical_expr::expressions::{Column as PhysicalColumn, Literal};
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 use engine::MINUTE;
 use model::Table;
 
+use super::base_scan::{BaseScan, base_scan};
+use super::held_rows::HeldRows;
 use crate::scan::{Counted, Pieces, Question, Scanner, Split};
 use crate::table::{Order, ViewTable};
 use crate::times::{is_a_window, is_ts, narrowed};
@@ -92,11 +90,11 @@ impl OptimizerRule for CountRows {
 
 fn counted(aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
     let exprs = aggregate.group_expr.iter().chain(&aggregate.aggr_expr);
-    let Some(Below {
+    let Some(BaseScan {
         scan,
         exprs,
         conditions,
-    }) = below(&aggregate.input, exprs.cloned().collect())?
+    }) = base_scan(&aggregate.input, exprs.cloned().collect())?
     else {
         return Ok(None);
     };
@@ -165,54 +163,6 @@ fn named(rows: LogicalPlan, groups: &[Expr], sums: &[Sum], aggregate: &Aggregate
         .collect();
     let projection = Projection::try_new(values, Arc::new(LogicalPlan::Aggregate(plan)))?;
     Ok(LogicalPlan::Projection(projection))
-}
-
-/// A scan below an aggregate; what stands above it, as expressions of its columns.
-struct Below {
-    scan: TableScan,
-    exprs: Vec<Expr>,
-    conditions: Vec<Expr>,
-}
-
-fn below(mut plan: &LogicalPlan, mut exprs: Vec<Expr>) -> Result<Option<Below>> {
-    let mut conditions = Vec::new();
-    let flat = |column: (Option<&TableReference>, &FieldRef)| Column::from(column).flat_name();
-    loop {
-        let names: HashMap<String, Expr> = match plan {
-            LogicalPlan::TableScan(scan) if scan.fetch.is_none() => {
-                conditions.extend(scan.filters.iter().cloned());
-                let scan = scan.clone();
-                return Ok(Some(Below {
-                    scan,
-                    exprs,
-                    conditions,
-                }));
-            }
-            LogicalPlan::Filter(filter) => {
-                conditions.push(filter.predicate.clone());
-                plan = &filter.input;
-                continue;
-            }
-            LogicalPlan::Projection(projection) => {
-                plan = &projection.input;
-                let columns = projection.schema.iter().map(flat);
-                columns
-                    .zip(projection.expr.iter().map(|expr| expr.clone().unalias()))
-                    .collect()
-            }
-            LogicalPlan::SubqueryAlias(alias) => {
-                plan = &alias.input;
-                let columns = alias.schema.iter().map(flat);
-                columns
-                    .zip(plan.schema().iter().map(|column| Expr::Column(column.into())))
-                    .collect()
-            }
-            _ => return Ok(None),
-        };
-        for expr in exprs.iter_mut().chain(&mut conditions) {
-            *expr = replace_cols_by_name(std::mem::take(expr), &names)?;
-        }
-    }
 }
 
 /// An aggregate of rows, made one of counted rows.
@@ -411,7 +361,7 @@ impl CountedRows {
     }
 
     /// What was counted, as rows that are counted as memory of the query.
-    fn rows(&self, counted: Counted, pool: &Arc<dyn MemoryPool>) -> Result<CountedBatch> {
+    fn rows(&self, counted: Counted, pool: &Arc<dyn MemoryPool>) -> Result<HeldRows> {
         let groups: Vec<_> = counted.groups().collect();
         let sizes = groups
             .iter()
@@ -442,10 +392,8 @@ impl CountedRows {
             .fields()
             .iter()
             .filter_map(|field| all.remove(field.name().as_str()));
-        Ok(CountedBatch {
-            rows: RecordBatch::try_new(Arc::clone(&self.schema), columns.collect())?,
-            _memory: memory,
-        })
+        let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns.collect())?;
+        Ok(HeldRows::new(vec![rows], Arc::clone(&self.schema), memory))
     }
 
     /// Rows that each stand for themselves.
@@ -459,27 +407,6 @@ impl CountedRows {
             ProjectionExpr::new(value, field.name().clone())
         });
         Ok(Arc::new(ProjectionExec::try_new(columns, rows)?))
-    }
-}
-
-/// Counted rows of one statement, and the memory that they take of its pool.
-#[derive(Debug)]
-struct CountedBatch {
-    rows: RecordBatch,
-    _memory: MemoryReservation,
-}
-
-impl PartitionStream for CountedBatch {
-    fn schema(&self) -> &SchemaRef {
-        self.rows.schema_ref()
-    }
-
-    fn execute(&self, task: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let (rows, most) = (self.rows.clone(), task.session_config().batch_size());
-        let starts = (0..rows.num_rows()).step_by(most);
-        let batches = starts.map(move |start| Ok(rows.slice(start, most.min(rows.num_rows() - start))));
-        let schema = Arc::clone(self.rows.schema_ref());
-        Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::iter(batches)))
     }
 }
 
@@ -514,9 +441,7 @@ impl TableProvider for CountedRows {
             Some(mut counted) => {
                 let left = std::mem::take(&mut counted.left);
                 let rows = self.rows(counted, &state.runtime_env().memory_pool)?;
-                let schema = Arc::clone(&self.schema);
-                let rows = StreamingTableExec::try_new(schema, vec![Arc::new(rows)], None, [], false, None)?;
-                (left, vec![Arc::new(rows) as Arc<dyn ExecutionPlan>])
+                (left, vec![rows.plan()?])
             }
             None => (vec![(logs.window, Pieces::All)], Vec::new()),
         };

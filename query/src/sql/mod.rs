@@ -19,6 +19,7 @@
 
 mod arithmetic;
 mod asking;
+mod base_scan;
 mod bounded;
 mod budget;
 mod casts;
@@ -28,8 +29,10 @@ mod days;
 mod describe;
 mod distinct;
 mod failure;
+mod first_rows;
 mod gathered;
 mod growth;
+mod held_rows;
 mod ids;
 mod intervals;
 mod moments;

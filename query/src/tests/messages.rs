@@ -30,7 +30,7 @@ fn lets(filter: &MessageFilter, row: &MessageRow) -> bool {
         && world::has_all(&row.promoted, &filter.promoted)
 }
 
-async fn scattered(bench: &mut Bench, random: &mut Random) -> Vec<MessageRow> {
+pub(super) async fn scattered(bench: &mut Bench, random: &mut Random) -> Vec<MessageRow> {
     let all: Vec<_> = (0..400).map(|_| world::message(random)).collect();
     append_batch(&bench.engine, Table::Messages, messages(&all[..200]).unwrap()).await;
     bench.seal().await;

@@ -244,7 +244,7 @@ async fn rows_of_a_file_that_was_put_aside_are_counted_no_more() {
 }
 
 /// A statement that counts log records, and the same without what counts could answer.
-fn counting(random: &mut Random) -> [String; 2] {
+pub(super) fn counting(random: &mut Random) -> [String; 2] {
     const GROUPS: [&str; 10] = [
         "level",
         "entity_name",

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use super::world::{self, Random};
 use super::{Bench, HOUR, now};
 use crate::gate::Class;
-use crate::{Error, Kind, Limits, Parameters, RowFormat, Statement};
+use crate::{Error, Kind, Limits, Parameters, Querier, RowFormat, Statement};
 
 fn statement(query: &str, parameters: &Value) -> Statement {
     Statement {
@@ -26,8 +26,8 @@ fn statement(query: &str, parameters: &Value) -> Statement {
 }
 
 /// The answer in a format, whole.
-async fn written(bench: &Bench, format: RowFormat, statement: &Statement) -> Result<Vec<u8>, Error> {
-    let mut answer = bench.querier.sql(statement).await?;
+async fn written(querier: &Querier, format: RowFormat, statement: &Statement) -> Result<Vec<u8>, Error> {
+    let mut answer = querier.sql(statement).await?;
     let mut writer = answer.writer(format)?;
     while let Some(batch) = answer.next().await? {
         writer.write(&batch, 0, usize::MAX)?;
@@ -37,7 +37,11 @@ async fn written(bench: &Bench, format: RowFormat, statement: &Statement) -> Res
 }
 
 pub(super) async fn asked(bench: &Bench, query: &str, parameters: Value) -> Result<Value, Error> {
-    let json = written(bench, RowFormat::Json, &statement(query, &parameters)).await?;
+    asked_of(&bench.querier, query, parameters).await
+}
+
+pub(super) async fn asked_of(querier: &Querier, query: &str, parameters: Value) -> Result<Value, Error> {
+    let json = written(querier, RowFormat::Json, &statement(query, &parameters)).await?;
     Ok(serde_json::from_slice(&json)
         .unwrap_or_else(|error| panic!("{query}: {error}: {}", String::from_utf8_lossy(&json))))
 }

@@ -17,8 +17,8 @@ use super::clients::ingest;
 use super::greed::hostile_statement;
 use super::hostile::download;
 
-/// Connections that ask.
-const CLIENTS: u64 = 4;
+/// Statements that are named for what they took, where one connection asks.
+const NAMED: usize = 12;
 /// The settings of the Mixer.
 const SETTINGS: &str = "[query]\nmemory_limit_mb = 64\ntimeout = \"5s\"\n";
 /// The latest answer that is in time.
@@ -30,6 +30,8 @@ struct Outcomes {
     counts: BTreeMap<String, u64>,
     latest: (Duration, String),
     late: u64,
+    /// The peaks of memory of single statements, in MiB.
+    peaks: Vec<(f64, String)>,
 }
 
 impl Outcomes {
@@ -51,6 +53,11 @@ impl Outcomes {
             self.latest.0.as_secs_f64(),
             self.latest.1
         );
+        let mut peaks: Vec<_> = self.peaks.iter().collect();
+        peaks.sort_by(|a, b| b.0.total_cmp(&a.0));
+        for (peak, statement) in peaks.into_iter().take(NAMED) {
+            println!("  {peak:.0} MiB: {statement}");
+        }
     }
 }
 
@@ -81,9 +88,12 @@ pub(super) fn run() -> Result<(), Failure> {
     // Rows are sealed meanwhile: what they still have is the store's.
     std::thread::sleep(Duration::from_secs(5));
     let kept = resident_mib(pid);
-    let (first, second) = (seed.wrapping_mul(1_000), seed.wrapping_mul(1_000) + CLIENTS);
+    let clients = setting("BENCH_CLIENTS", 4);
+    let (first, second) = (seed.wrapping_mul(1_000), seed.wrapping_mul(1_000) + clients);
     let mut outcomes = Outcomes::default();
-    let peak = peak_of(pid, || asked(&mixer, count / 2, first).map(|met| outcomes = met))?;
+    let peak = peak_of(pid, || {
+        asked(&mixer, pid, clients, count / 2, first).map(|met| outcomes = met)
+    })?;
     outcomes.print("statements alone");
     println!(
         "  peak {peak:.0} MiB, {:.0} over the {kept:.0} that the process with its store had",
@@ -94,7 +104,7 @@ pub(super) fn run() -> Result<(), Failure> {
     let peak = peak_of(pid, || {
         std::thread::scope(|scope| {
             let posting = scope.spawn(|| ingest(&mixer.api, &path, &bodies, &over));
-            let met = asked(&mixer, count - count / 2, second);
+            let met = asked(&mixer, pid, clients, count - count / 2, second);
             over.store(true, Ordering::Relaxed);
             both = posting.join().map_err(|_| "a client died")??;
             beside = met?;
@@ -118,34 +128,45 @@ pub(super) fn run() -> Result<(), Failure> {
 
 /// The most memory that the process has during some work.
 fn peak_of(pid: i32, work: impl FnOnce() -> Result<(), Failure>) -> Result<f64, Failure> {
-    // Forgets the peak before.
-    fs::write(format!("/proc/{pid}/clear_refs"), "5")?;
+    forget_peak(pid)?;
     work()?;
     Ok(cost(pid).peak_mib)
 }
 
-/// Asks so many statements over some connections.
-fn asked(mixer: &TestMixer, count: u64, seed: u64) -> Result<Outcomes, Failure> {
+/// What the process has now is its peak.
+fn forget_peak(pid: i32) -> Result<(), Failure> {
+    Ok(fs::write(format!("/proc/{pid}/clear_refs"), "5")?)
+}
+
+/// Asks so many statements over some connections; of one alone the peak of each is known.
+fn asked(mixer: &TestMixer, pid: i32, clients: u64, count: u64, seed: u64) -> Result<Outcomes, Failure> {
     let (base, all) = (&mixer.api.base, Mutex::new(Outcomes::default()));
     std::thread::scope(|scope| {
         let client = |number: u64| {
             let all = &all;
             scope.spawn(move || {
                 let mut random = StdRng::seed_from_u64(seed + number);
-                for _ in 0..count / CLIENTS {
+                for _ in 0..count / clients {
                     let statement = hostile_statement(&mut |below| random.random_range(0..below));
                     let begun = Instant::now();
+                    if clients == 1 {
+                        forget_peak(pid)?;
+                    }
                     let outcome = match download(base, &statement, "ndjson") {
                         Ok(status) => status.to_string(),
                         Err(error) => error.to_string(),
                     };
                     let mut all = all.lock().map_err(|_| "a client died")?;
+                    if clients == 1 {
+                        all.peaks
+                            .push((cost(pid).peak_mib, format!("{outcome}: {statement:.600}")));
+                    }
                     all.add(outcome, begun.elapsed(), &statement);
                 }
                 Ok::<_, Failure>(())
             })
         };
-        let threads: Vec<_> = (0..CLIENTS).map(client).collect();
+        let threads: Vec<_> = (0..clients).map(client).collect();
         threads
             .into_iter()
             .try_for_each(|thread| thread.join().map_err(|_| "a client died")?)

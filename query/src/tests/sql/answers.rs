@@ -15,7 +15,7 @@ async fn all_formats_have_the_same_rows() {
                  1.5::real AS r, 'NaN'::double AS nan, X'00ff' AS b, true AS t, [1, NULL] AS list, x.ts, count(*) OVER () n \
                  FROM logs l CROSS JOIN (SELECT TIMESTAMP '2026-11-21 10:00:00' AS ts) x ORDER BY l.ts DESC, level, message, uuid_text(flux_id), attributes LIMIT 50";
     let asked = statement(query, &json!([]));
-    let json: Value = serde_json::from_slice(&written(&bench, RowFormat::Json, &asked).await.unwrap()).unwrap();
+    let json: Value = serde_json::from_slice(&written(&bench.querier, RowFormat::Json, &asked).await.unwrap()).unwrap();
     let names: Vec<_> = json["columns"]
         .as_array()
         .unwrap()
@@ -28,10 +28,10 @@ async fn all_formats_have_the_same_rows() {
     assert_eq!(row["nan"], "NaN");
     assert_eq!(row["b"], "00ff");
     assert_eq!(row["list"], json!([1, null]));
-    let lines = String::from_utf8(written(&bench, RowFormat::Ndjson, &asked).await.unwrap()).unwrap();
+    let lines = String::from_utf8(written(&bench.querier, RowFormat::Ndjson, &asked).await.unwrap()).unwrap();
     let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(json["data"], json!(lines));
-    let csv = String::from_utf8(written(&bench, RowFormat::Csv, &asked).await.unwrap()).unwrap();
+    let csv = String::from_utf8(written(&bench.querier, RowFormat::Csv, &asked).await.unwrap()).unwrap();
     assert!(
         csv.starts_with("ts,flux_id,level,attributes,a,nothing,empty,odd,r,nan,b,t,list,ts_1,n\n2026-"),
         "{csv}"
@@ -40,7 +40,7 @@ async fn all_formats_have_the_same_rows() {
         csv.contains(",,\"\",\"\"\"a\"\",\n\",1.5,NaN,00ff,true,\"[1,null]\",2026-11-21T10:00:00,"),
         "{csv}"
     );
-    let arrow = written(&bench, RowFormat::Arrow, &asked).await.unwrap();
+    let arrow = written(&bench.querier, RowFormat::Arrow, &asked).await.unwrap();
     let batches = StreamReader::try_new(arrow.as_slice(), None).unwrap();
     let count: usize = batches.map(|batch| batch.unwrap().num_rows()).sum();
     assert_eq!(count, 50);
@@ -56,7 +56,8 @@ async fn a_limit_cuts_and_says_so() {
                 limit,
                 ..statement(query, &json!([]))
             };
-            let json: Value = serde_json::from_slice(&written(&bench, RowFormat::Json, &asked).await.unwrap()).unwrap();
+            let json: Value =
+                serde_json::from_slice(&written(&bench.querier, RowFormat::Json, &asked).await.unwrap()).unwrap();
             assert_eq!(json["data"].as_array().map(Vec::len), Some(given));
             assert_eq!(json["stats"]["truncated"], truncated);
         }

@@ -1,0 +1,217 @@
+//! The first rows by `ts` that statements ask for, found by our own scan, however the statement is worded.
+//!
+//! ```text
+//! Sort: ts DESC, fetch=50           Sort: ts DESC, fetch=50
+//!   Filter: level = 'error'    ─>     Filter: level = 'error'
+//!     logs                              [`FirstRows`]: the newest 50 errors, and all others of the last one's `ts`
+//! ```
+//!
+//! # Invariants
+//!
+//! - Sort and filter stay where they are: of rows with one `ts` they take those that the other keys of the order come to first.
+//! - What the scan is not made for, has no memory for, or fails at, the plan of the table finds, and says what is wrong.
+//!
+//! # Not here
+//!
+//! The scan: [`crate::scan`]. Lists of the API: [`crate::rows`].
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow_schema::SchemaRef;
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::tree_node::{Transformed, TreeNode as _};
+use datafusion::datasource::{provider_as_source, source_as_provider};
+use datafusion::error::Result;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::expr_rewriter::unnormalize_cols;
+use datafusion::logical_expr::utils::split_conjunction_owned;
+use datafusion::logical_expr::{Expr, LogicalPlan, Sort, TableProviderFilterPushDown, TableScan, TableType};
+use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
+use datafusion::physical_plan::ExecutionPlan;
+use model::Table;
+use model::filter::SortOrder;
+
+use super::base_scan::{BaseScan, base_scan};
+use super::held_rows::HeldRows;
+use crate::scan::{Found, Request, Scanner};
+use crate::table::ViewTable;
+use crate::times::{is_a_window, is_ts, narrowed};
+use crate::window::Window;
+
+/// More rows than these are left to the plan, which sorts them in little memory.
+const MOST: usize = 10_000;
+
+/// The rule; see the module.
+#[derive(Debug)]
+pub(super) struct FindFirstRows;
+
+impl OptimizerRule for FindFirstRows {
+    fn name(&self) -> &str {
+        "find_first_rows"
+    }
+
+    fn apply_order(&self) -> Option<ApplyOrder> {
+        Some(ApplyOrder::TopDown)
+    }
+
+    fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
+        let first = match &plan {
+            LogicalPlan::Sort(sort) => FirstRows::of(sort)?,
+            _ => None,
+        };
+        let Some(first) = first else {
+            return Ok(Transformed::no(plan));
+        };
+        let source = provider_as_source(Arc::new(first));
+        plan.transform_down(|node| {
+            Ok(match node {
+                LogicalPlan::TableScan(scan) => Transformed::yes(LogicalPlan::TableScan(TableScan {
+                    source: Arc::clone(&source),
+                    ..scan
+                })),
+                node => Transformed::no(node),
+            })
+        })
+    }
+}
+
+/// The first rows of a table that meet conditions; the filters of a scan are among these.
+#[derive(Debug)]
+struct FirstRows {
+    rows: ViewTable,
+    window: Window,
+    order: SortOrder,
+    wanted: usize,
+    conditions: Vec<Expr>,
+}
+
+impl FirstRows {
+    /// `None` if a sort does not ask for few rows of one table by `ts`.
+    fn of(sort: &Sort) -> Result<Option<Self>> {
+        let (Some(by), Some(wanted)) = (sort.expr.first(), sort.fetch.filter(|wanted| *wanted <= MOST)) else {
+            return Ok(None);
+        };
+        let Some(BaseScan {
+            scan,
+            exprs,
+            conditions,
+        }) = base_scan(&sort.input, vec![by.expr.clone()])?
+        else {
+            return Ok(None);
+        };
+        let Ok(provider) = source_as_provider(&scan.source) else {
+            return Ok(None);
+        };
+        let Some(rows) = provider.downcast_ref::<ViewTable>() else {
+            return Ok(None);
+        };
+        let conditions = conditions.into_iter().flat_map(split_conjunction_owned);
+        let (windows, conditions): (Vec<_>, Vec<_>) = conditions.partition(is_a_window);
+        // The filters of a scan are said once more by the filter above it.
+        let mut conditions = unnormalize_cols(conditions);
+        let mut said = HashSet::new();
+        conditions.retain(|condition| said.insert(condition.clone()));
+        let is_made_for = rows.spec.is_none() && rows.table != Table::Metrics && exprs.iter().all(is_ts);
+        if !is_made_for || conditions.iter().any(sees_more_than_a_row) {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            rows: rows.clone(),
+            window: narrowed(rows.window, &windows),
+            order: if by.asc { SortOrder::Asc } else { SortOrder::Desc },
+            wanted,
+            conditions,
+        }))
+    }
+
+    /// By the scan; `None` if the plan must find them.
+    async fn found(&self, state: &SessionState, columns: &[usize]) -> Option<Found> {
+        let scanner = state
+            .config()
+            .get_extension::<Scanner>()
+            .filter(|_| columns.is_sorted())?;
+        let request = Request {
+            view: &self.rows.view,
+            table: self.rows.table,
+            window: self.window,
+            order: self.order,
+            conditions: &self.conditions,
+            columns,
+            uncounted: None,
+            skip: 0,
+            wanted: self.wanted,
+            meter: &self.rows.meter,
+            started: Instant::now(),
+        };
+        scanner.first(state, request).await.ok().flatten()
+    }
+
+    /// Tells the meter what the catalogue says.
+    fn meter(&self) {
+        let (view, table) = (&self.rows.view, self.rows.table);
+        let files = view.files(table);
+        let met = files
+            .iter()
+            .filter(|file| self.window.meets(file.min_ts, file.max_ts))
+            .count();
+        let hot = view.hot(table).iter();
+        let hot = hot.filter(|hot| self.window.meets(hot.min_ts, hot.max_ts));
+        let hot_rows = hot.map(|hot| hot.batch.num_rows()).sum();
+        self.rows.meter.planned(files.len(), files.len() - met, hot_rows);
+    }
+}
+
+/// Whether a condition may say something else of a row when it is asked again, or asks for more than its columns.
+fn sees_more_than_a_row(condition: &Expr) -> bool {
+    let asks_for_more = |expr: &Expr| {
+        Ok(matches!(
+            expr,
+            Expr::ScalarSubquery(_)
+                | Expr::Exists(_)
+                | Expr::InSubquery(_)
+                | Expr::SetComparison(_)
+                | Expr::OuterReferenceColumn(..)
+                | Expr::Placeholder(_)
+        ))
+    };
+    condition.is_volatile() || condition.exists(asks_for_more).unwrap_or(true)
+}
+
+#[async_trait]
+impl TableProvider for FirstRows {
+    fn schema(&self) -> SchemaRef {
+        self.rows.schema()
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        Ok(vec![TableProviderFilterPushDown::Inexact; filters.len()])
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let all: Vec<usize> = (0..self.schema().fields().len()).collect();
+        let columns = projection.unwrap_or(&all);
+        let found = match state.as_any().downcast_ref::<SessionState>() {
+            Some(state) => self.found(state, columns).await,
+            None => None,
+        };
+        let Some(Found { batches, memory, .. }) = found else {
+            return self.rows.scan(state, projection, filters, limit).await;
+        };
+        self.meter();
+        let schema = Arc::new(self.schema().project(columns)?);
+        HeldRows::new(batches, schema, memory).plan()
+    }
+}
