@@ -121,11 +121,11 @@ impl InboundRoom {
         self.memory.held.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Gives so many bytes back.
-    pub fn shrink(&mut self, bytes: u64) {
-        let bytes = bytes.min(self.bytes);
-        self.bytes -= bytes;
-        self.memory.held.fetch_sub(bytes, Ordering::Relaxed);
+    /// Gives back what it holds beyond so many bytes.
+    pub fn shrink_to(&mut self, bytes: u64) {
+        let spare = self.bytes.saturating_sub(bytes);
+        self.bytes -= spare;
+        self.memory.held.fetch_sub(spare, Ordering::Relaxed);
         let (needed, held) = (units(self.bytes), self.units());
         if needed <= held {
             self.beyond = None;
@@ -146,7 +146,7 @@ impl InboundRoom {
 
 impl Drop for InboundRoom {
     fn drop(&mut self) {
-        self.shrink(self.bytes);
+        self.shrink_to(0);
     }
 }
 
@@ -177,7 +177,7 @@ mod tests {
         let [first, second, third] = &mut rooms;
         assert!(takes(first, 2 * SHARE), "beyond the share");
         assert!(!takes(second, SHARE / 2) && !takes(third, SHARE / 2));
-        first.shrink(2 * SHARE);
+        first.shrink_to(SHARE / 4);
         assert!(takes(second, SHARE / 2) && !takes(third, SHARE / 2));
         assert_eq!(memory.held(), SHARE / 4 * 5);
         drop(rooms);
@@ -202,7 +202,7 @@ mod tests {
         assert!(takes(&mut one, SHARE) && takes(&mut beyond, SHARE));
         assert!(!takes(&mut other, SHARE / 2));
         assert_eq!(memory.held(), 2 * SHARE);
-        one.shrink(SHARE / 2);
+        one.shrink_to(SHARE / 2);
         assert!(takes(&mut other, SHARE / 2));
     }
 }

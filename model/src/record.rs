@@ -90,12 +90,12 @@ word_enum!(
 
 /// Structured fields: a flat JSON object with dotted keys.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(try_from = "Nested")]
+#[serde(try_from = "NestedAttributes")]
 pub struct Attributes(Map<String, Value>);
 
 /// Fields as they are read from outside.
 #[derive(Deserialize)]
-struct Nested(Map<String, Value>);
+struct NestedAttributes(Map<String, Value>);
 
 /// The largest flat form of an object whose text, or that of the record it is in, has so many bytes.
 pub(crate) const fn largest_flat(text: usize) -> usize {
@@ -170,10 +170,10 @@ fn flatten_into(key: String, value: Value, into: &mut Map<String, Value>) {
     }
 }
 
-impl TryFrom<Nested> for Attributes {
+impl TryFrom<NestedAttributes> for Attributes {
     type Error = TooNested;
-    fn try_from(Nested(object): Nested) -> Result<Self, TooNested> {
-        let mut sizes = Sizes::default();
+    fn try_from(NestedAttributes(object): NestedAttributes) -> Result<Self, TooNested> {
+        let mut sizes = ObjectSizes::default();
         object.iter().for_each(|(key, value)| sizes.add(0, key, value));
         let most = largest_flat(sizes.text);
         if sizes.flat > most {
@@ -194,12 +194,12 @@ pub(crate) struct TooNested {
 
 /// About the bytes of an object as a text, nested and flat.
 #[derive(Default)]
-struct Sizes {
+struct ObjectSizes {
     text: usize,
     flat: usize,
 }
 
-impl Sizes {
+impl ObjectSizes {
     /// Adds what is under a key, which follows a path of so many bytes.
     fn add(&mut self, path: usize, key: &str, value: &Value) {
         // Two quotes, a colon and a comma; in the flat form a dot.

@@ -346,7 +346,7 @@ pub fn decode(
         });
     }
     let rows = rows.ok_or(DecodeError::Empty)?;
-    if records.is_cut() || bytes(&rows.batch) > most {
+    if !records.is_read() || bytes(&rows.batch) > most {
         let reason = format!(
             "its rows become more than {most} bytes, {UNPACKED} times what was sent and {} KiB: send smaller batches",
             SMALL >> 10

@@ -217,9 +217,11 @@ impl Records {
         Ok(Some(Part { batch, last, to }))
     }
 
-    /// Whether the last part ended because the next record did not fit into it.
-    pub(super) const fn is_cut(&self) -> bool {
-        self.pending.is_some()
+    /// Whether nothing follows the last part.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        let is_left = matches!(&self.source, Source::Arrow(left) if !left.is_empty());
+        self.pending.is_none() && !is_left
     }
 
     /// The first bad records, by position.
