@@ -164,3 +164,36 @@ async fn a_body_that_does_not_arrive_in_time_is_told_that_nothing_of_it_is_store
     );
     assert!(began.elapsed() < super::super::MAX_TIME);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_decoded_of_a_body_takes_no_more_than_was_counted_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let door = door(dir.path()).await;
+    let nested = |length: usize, leaves: usize| {
+        let values: serde_json::Map<_, _> = (0..leaves).map(|n| (n.to_string(), 0.into())).collect();
+        let attributes = serde_json::json!({ "k".repeat(length): values });
+        format!("{{\"ts\":\"2027-01-15T08:00:00Z\",\"level\":\"info\",\"message\":\"\",\"attributes\":{attributes}}}\n")
+    };
+    let usual = nested(8, 3);
+    for (body, rows) in [
+        (usual.repeat(2_000), 2_000),
+        (nested(600, 90).repeat(300), 300),
+        (nested(11_000, 1_400) + &usual, 1),
+    ] {
+        let name = "n".repeat(wire::MAX_ENTITY_NAME);
+        let request = Request::post("/").header(wire::CONTENT_TYPE, Encoding::Ndjson.content_type());
+        let request = request.header(wire::ENTITY_NAME, name).body(Body::from(body)).unwrap();
+        let mut begun = door.begin(Table::Logs, IngestParams::default(), request).await.unwrap();
+        let (inbound, mut read) = (door.engine.inbound(), 0);
+        while let (_, Some(next)) = begun.body.next(Table::Logs, 0).unwrap() {
+            let taken = next.batch.payload.len() + next.batch.rows.iter().map(model::batch::bytes).sum::<usize>();
+            assert!(
+                taken as u64 <= inbound.decoding.held(),
+                "{taken} in {}",
+                inbound.decoding.held()
+            );
+            read += next.rows;
+        }
+        assert_eq!(read, rows);
+    }
+}
