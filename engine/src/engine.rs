@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::desk::Stop;
-use crate::hot::{owned, weight};
+use crate::hot::weight;
 use crate::intake::{Append, AppendClaim, QueuedAppend};
 use crate::place::Rule;
 use crate::recovery::{self, Opened};
@@ -256,7 +256,7 @@ impl Engine {
             frame,
             origin: batch.origin,
             pieces: pieces
-                .map(|(place, rows, weight)| (place, owned(rows), weight))
+                .map(|(place, rows, weight)| (place, Arc::new(rows.owned()), weight))
                 .collect(),
             rows: placed.rows,
             misdated: placed.misdated,

@@ -14,7 +14,7 @@
 //!
 //! - Chunks of a partition are in the order of their LSNs; all rows of one LSN in one partition are in one chunk.
 //! - Frozen chunks are not joined with fresh ones: what a publisher took stays what it took.
-//! - Rows keep alive about the memory that they are counted with: see [`owned`].
+//! - Rows keep alive about the memory that they are counted with: see [`HotBatch::owned`].
 
 mod ranges;
 
@@ -36,8 +36,6 @@ const FAN: usize = 16;
 const LARGE_ROWS: usize = 1024;
 /// … or so many bytes is not joined with others any more.
 const LARGE_BYTES: u64 = 256 << 10;
-/// What any batch may keep alive beside its rows.
-const SPARE: usize = 8 << 10;
 
 /// A partition of a table.
 pub(crate) type Place = (Table, Partition);
@@ -46,21 +44,6 @@ pub(crate) type Place = (Table, Partition);
 pub(crate) fn weight(rows: &RecordBatch) -> u64 {
     // A batch of few rows costs its structures too. Whole KiB, so that sums of weights and of room agree.
     (bytes(rows) as u64 + 1024).next_multiple_of(1024)
-}
-
-/// The same rows; copied where they keep more memory alive than they take by half: all of the body that they came in, or rows
-/// beside them that are in files already.
-pub(crate) fn owned(rows: HotBatch) -> Arc<HotBatch> {
-    let batch = &rows.batch;
-    let taken = bytes(batch) + SPARE;
-    if batch.get_array_memory_size() <= taken + taken / 2 {
-        return Arc::new(rows);
-    }
-    // One batch alone would be a slice of itself. Were it to fail, the rows are as right.
-    match concat_batches(batch.schema_ref(), [batch, &batch.slice(0, 0)]) {
-        Ok(batch) => Arc::new(HotBatch { batch, ..rows }),
-        Err(_) => Arc::new(rows),
-    }
 }
 
 /// Some rows of one partition.

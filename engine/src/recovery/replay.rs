@@ -24,7 +24,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::files::Findings;
 use super::joined;
-use crate::hot::{Place, owned, weight};
+use crate::hot::{Place, weight};
 use crate::layout::{Layout, Partition};
 use crate::publisher::Publisher;
 use crate::shared::Shared;
@@ -229,7 +229,7 @@ fn placed(frame: &Frame) -> Result<(Table, Origin, Pieces), String> {
 fn shared_pieces(table: Table, pieces: Pieces) -> Vec<(Place, Arc<HotBatch>, u64)> {
     let pieces = pieces.into_iter().map(|(partition, rows)| {
         let weight = weight(&rows.batch);
-        ((table, partition), owned(rows), weight)
+        ((table, partition), Arc::new(rows.owned()), weight)
     });
     pieces.collect()
 }

@@ -17,7 +17,7 @@ pub(super) struct BodyReader {
     pub(super) records: Records,
     /// The most bytes of a part's rows.
     pub(super) size: usize,
-    /// What its compressed buffers have become.
+    /// What an Arrow stream has become: its compressed buffers, or its good rows where bad ones were among them.
     pub(super) unpacked: usize,
     pub(super) decoding: Room,
     pub(super) _body: Room,
@@ -68,7 +68,7 @@ impl BodyReader {
 pub(super) struct WorkingRoom {
     /// The most bytes of a part's rows.
     pub(super) size: usize,
-    /// What compressed buffers become.
+    /// What an Arrow stream becomes.
     pub(super) unpacked: usize,
     /// All of it.
     pub(super) bytes: usize,
@@ -79,10 +79,7 @@ impl WorkingRoom {
     /// record may be all of a part that is twice as large.
     pub(super) fn of(encoding: Encoding, body: &[u8], largest: usize) -> Self {
         let decoded = usize::try_from(wire::decoded_bytes(encoding, body)).unwrap_or(usize::MAX);
-        let unpacked = match encoding {
-            Encoding::Arrow => decoded.saturating_sub(body.len()),
-            _ => 0,
-        };
+        let unpacked = if encoding == Encoding::Arrow { decoded } else { 0 };
         let size = decoded.min(largest);
         let part = size.max(body.len().min(2 * largest));
         Self {
