@@ -109,9 +109,8 @@ impl InboundRoom {
                 biased;
                 // The semaphores are never closed.
                 share = Arc::clone(&memory.share).acquire_many_owned(more), if wanted <= memory.units => {
-                    match (&mut self.share, share) {
-                        (Some(held), Ok(more)) => held.merge(more),
-                        (held, more) => *held = more.ok(),
+                    if let Ok(more) = share {
+                        self.merge(more);
                     }
                 }
                 beyond = Arc::clone(&memory.beyond).acquire_owned() => self.beyond = beyond.ok(),
@@ -134,6 +133,17 @@ impl InboundRoom {
                 .as_mut()
                 .and_then(|share| share.split((held - needed) as usize));
             drop(spare);
+        } else if let Ok(more) = Arc::clone(&self.memory.share).try_acquire_many_owned(needed - held) {
+            // What is left of one that went beyond the share finds its place in it: the next one may go.
+            self.merge(more);
+            self.beyond = None;
+        }
+    }
+
+    fn merge(&mut self, more: OwnedSemaphorePermit) {
+        match &mut self.share {
+            Some(held) => held.merge(more),
+            none => *none = Some(more),
         }
     }
 
@@ -193,6 +203,18 @@ mod tests {
         assert!(takes(&mut small, SHARE), "the share is for the others");
         drop(large);
         assert!(takes(&mut other, 64 * SHARE));
+    }
+
+    #[test]
+    fn one_that_went_beyond_the_share_and_has_become_small_keeps_the_next_large_one_no_longer() {
+        let memory = InboundMemory::new(SHARE);
+        let (mut first, mut next) = (memory.room(), memory.room());
+        assert!(takes(&mut first, 4 * SHARE) && !takes(&mut next, 4 * SHARE));
+        first.shrink_to(SHARE / 4);
+        assert!(takes(&mut next, 4 * SHARE), "the first is within the share");
+        assert!(takes(&mut memory.room(), SHARE / 4 * 3) && !takes(&mut memory.room(), SHARE));
+        drop(first);
+        assert!(takes(&mut memory.room(), SHARE));
     }
 
     #[test]

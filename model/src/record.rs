@@ -175,7 +175,7 @@ impl TryFrom<NestedAttributes> for Attributes {
     fn try_from(NestedAttributes(object): NestedAttributes) -> Result<Self, TooNested> {
         let mut sizes = ObjectSizes::default();
         object.iter().for_each(|(key, value)| sizes.add(0, key, value));
-        let most = largest_flat(sizes.text);
+        let most = largest_flat(sizes.text).max(sizes.text);
         if sizes.flat > most {
             return Err(TooNested { most });
         }
@@ -186,7 +186,7 @@ impl TryFrom<NestedAttributes> for Attributes {
 /// Attributes multiply when they are flattened.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "attributes become more than {most} bytes when they are flattened, 8 times what was sent and 64 KiB: send shorter keys, or less under each of them"
+    "attributes become more than {most} bytes when they are flattened (8 times what was sent and 64 KiB, 8 MiB at most): send shorter keys, or less under each of them"
 )]
 pub(crate) struct TooNested {
     pub(crate) most: usize,

@@ -62,7 +62,9 @@ impl Room {
     /// Takes room for so many bytes more.
     pub(super) async fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
         let taken = tokio::time::timeout(self.patience, self.inbound.grow(bytes as u64)).await;
-        taken.map_err(|_| Problem::busy("what came before holds the memory for what is on its way to the store"))
+        let busy =
+            "what came before holds the memory for what is on its way to the store, and nothing of this is stored";
+        taken.map_err(|_| Problem::busy(busy))
     }
 
     /// Gives back what it has beyond so many bytes.

@@ -58,6 +58,11 @@ fn what_is_nested_in_the_usual_way_is_stored() {
     }
     let attributes: crate::Attributes = serde_json::from_value(record["attributes"].clone()).unwrap();
     assert_eq!(attributes.as_map().len(), 1_000);
+    let flat = json!({ "text": "x".repeat(9 << 20) });
+    assert!(
+        serde_json::from_value::<crate::Attributes>(flat).is_ok(),
+        "it does not multiply"
+    );
 }
 
 #[test]
