@@ -276,7 +276,8 @@ impl Puller {
     }
 }
 
-/// The most bytes that a message takes until its rows are durable: itself, its rows, and the rows as they are logged.
+/// The most bytes that a message takes until its rows are durable: itself, what is read of it, its rows, and the rows as they are
+/// logged.
 fn weight(message: &Message) -> u64 {
     let said = message
         .headers
@@ -284,9 +285,12 @@ fn weight(message: &Message) -> u64 {
         .and_then(|headers| headers.get(wire::CONTENT_TYPE));
     let encoding = said.and_then(|said| said.as_str().parse::<Encoding>().ok());
     let length = message.payload.len() as u64;
-    // A business message, or what becomes a dead letter, is a row of about its bytes.
-    let rows = encoding.map_or(length, |encoding| wire::decoded_bytes(encoding, &message.payload));
-    length.saturating_add(rows.saturating_mul(2))
+    let (rows, values) = match encoding {
+        Some(encoding) => (wire::decoded_bytes(encoding, &message.payload), 0),
+        // A business message, or what becomes a dead letter, is a row of about its bytes.
+        None => (length, wire::value_bytes(&message.payload)),
+    };
+    length.saturating_add(values).saturating_add(rows.saturating_mul(2))
 }
 
 fn flatten(done: Result<Result<(), Error>, JoinError>) -> Result<(), Error> {

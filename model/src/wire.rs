@@ -39,6 +39,7 @@ use serde::{Deserialize, Serialize};
 use crate::batch::{Nonconforming, bytes, conform};
 use crate::{BadId, EntityId, Table};
 
+pub use count::value_bytes;
 pub use records::{NAMED, Part, Records, Rejected};
 
 /// Header: the encoding of the body.

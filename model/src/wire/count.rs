@@ -1,4 +1,4 @@
-//! How many values a record of JSON or CBOR has, without building any: each becomes tens of bytes while it is read, an object
+//! How many values a text of JSON or CBOR has, without building any: each becomes tens of bytes while it is read, an object
 //! hundreds, however few bytes of text it is.
 
 use std::fmt;
@@ -12,8 +12,27 @@ const MOST: u64 = 1 << 16;
 /// A JSON text of so many bytes has no more.
 const SHORT: usize = 2 * MOST as usize;
 
-/// The values of a record, all levels together.
-pub(super) struct ValueCount(u64);
+/// The deepest nesting of a message.
+const DEPTH: usize = 160;
+
+/// About the most bytes that the values of a CBOR message take while it is read. What cannot be read may take as much before that
+/// shows.
+#[must_use]
+pub fn value_bytes(message: &[u8]) -> u64 {
+    // An object has memory for eleven keys and values.
+    const OBJECT: u64 = 640;
+    const VALUE: u64 = 64;
+    match ciborium::de::from_reader_with_recursion_limit::<ValueCount, _>(message, DEPTH) {
+        Ok(count) => count.values * VALUE + count.objects * OBJECT,
+        Err(_) => message.len() as u64 * (VALUE + OBJECT) / 3,
+    }
+}
+
+/// The values of a text, all levels together.
+pub(super) struct ValueCount {
+    values: u64,
+    objects: u64,
+}
 
 impl ValueCount {
     /// Refuses a JSON record of very many values.
@@ -25,10 +44,15 @@ impl ValueCount {
         count.check()
     }
 
+    fn add(&mut self, more: &Self) {
+        self.values += more.values;
+        self.objects += more.objects;
+    }
+
     /// Refuses very many values.
     pub(super) fn check(&self) -> Result<(), String> {
-        let Self(values) = self;
-        if *values > MOST {
+        let values = self.values;
+        if values > MOST {
             return Err(format!(
                 "the record has {values} values, more than {MOST}: send several records, or a list as a text"
             ));
@@ -39,7 +63,7 @@ impl ValueCount {
 
 impl<'de> Deserialize<'de> for ValueCount {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        from.deserialize_any(Self(1))
+        from.deserialize_any(Self { values: 1, objects: 0 })
     }
 }
 
@@ -95,15 +119,16 @@ impl<'de> Visitor<'de> for ValueCount {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut seq: A) -> Result<Self, A::Error> {
-        while let Some(Self(more)) = seq.next_element()? {
-            self.0 += more;
+        while let Some(more) = seq.next_element()? {
+            self.add(&more);
         }
         Ok(self)
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self, A::Error> {
-        while let Some((_, Self(more))) = map.next_entry::<IgnoredAny, _>()? {
-            self.0 += more;
+        self.objects += 1;
+        while let Some((_, more)) = map.next_entry::<IgnoredAny, _>()? {
+            self.add(&more);
         }
         Ok(self)
     }

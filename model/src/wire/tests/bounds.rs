@@ -119,3 +119,18 @@ fn a_record_of_very_many_values_is_refused_and_the_ones_behind_it_are_read() {
         );
     }
 }
+
+#[test]
+fn the_values_of_a_message_count_with_the_memory_that_they_take() {
+    let usual = cbor(&json!({ "id": 1, "data": { "a": [1, 2, 3], "b": "x".repeat(1_000) } }));
+    assert!(value_bytes(&usual) < 2_000);
+    // An object of one key is 24 and 32 bytes elevenfold, in three bytes of CBOR.
+    let objects = cbor(&json!({ "data": vec![json!({ "": 0 }); 10_000] }));
+    assert!(objects.len() < 31_000 && value_bytes(&objects) >= 10_000 * 11 * (24 + 32));
+    let cut = &objects[..objects.len() - 1];
+    assert!(value_bytes(cut) >= 10_000 * 11 * (24 + 32), "all but the last is read");
+    assert!(
+        value_bytes(b"\xc1\x82\x00\xa0") > value_bytes(b"\x82\x00\xa0"),
+        "what has a tag is counted"
+    );
+}
