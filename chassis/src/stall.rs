@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-/// How fast the peer of a stream must take what is written; at any rate at first.
+/// How fast a peer must take what is written to it, or send; at any rate at first.
 #[derive(Debug, Clone, Default)]
 pub struct LeastRate(Arc<Mutex<Pace>>);
 
@@ -24,7 +24,7 @@ pub struct LeastRate(Arc<Mutex<Pace>>);
 struct Pace {
     /// How long a byte may take.
     byte_time: Option<Duration>,
-    /// The time that writes have waited and that the bytes since then have not taken off.
+    /// The time that was waited and that the bytes since then have not taken off.
     waited: Duration,
 }
 
@@ -37,8 +37,8 @@ impl LeastRate {
         };
     }
 
-    /// A write has ended after a wait.
-    fn count(&self, waited: Duration, bytes: usize) {
+    /// So many bytes went, or came, after a wait.
+    pub fn count(&self, waited: Duration, bytes: usize) {
         let mut pace = self.pace();
         if let Some(byte_time) = pace.byte_time {
             let taken = byte_time.saturating_mul(u32::try_from(bytes).unwrap_or(u32::MAX));
@@ -46,8 +46,10 @@ impl LeastRate {
         }
     }
 
-    fn waited(&self) -> Duration {
-        self.pace().waited
+    /// How long the next wait may last for who has so much patience on the whole.
+    #[must_use]
+    pub fn left(&self, patience: Duration) -> Duration {
+        patience.saturating_sub(self.pace().waited)
     }
 
     fn pace(&self) -> MutexGuard<'_, Pace> {
@@ -94,7 +96,7 @@ impl<S> Stalling<S> {
         }
         if self.waits.is_none() {
             self.waits = Some(now);
-            let left = self.patience.saturating_sub(self.rate.waited());
+            let left = self.rate.left(self.patience);
             self.deadline.as_mut().reset(now + left);
         }
         ready!(self.deadline.as_mut().poll(cx));

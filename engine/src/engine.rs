@@ -243,18 +243,21 @@ impl Engine {
             .into_iter()
             .map(|(partition, rows)| {
                 let weight = weight(&rows.batch);
-                ((batch.table, partition), Arc::new(rows), weight)
+                ((batch.table, partition), rows, weight)
             })
             .collect();
         let wanted: u64 = pieces.iter().map(|(_, _, weight)| u64::from(units(*weight))).sum();
         let busy = || self.busy(patience.unwrap_or_default());
         let room = until(deadline, self.take_room(wanted)).await.ok_or_else(busy)??;
+        let pieces = pieces.into_iter();
         let (sender, answer) = oneshot::channel();
         let claim = AppendClaim::default();
         let append = Append {
             frame,
             origin: batch.origin,
-            pieces,
+            pieces: pieces
+                .map(|(place, rows, weight)| (place, Arc::new(rows.owned()), weight))
+                .collect(),
             rows: placed.rows,
             misdated: placed.misdated,
             room,

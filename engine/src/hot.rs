@@ -14,6 +14,7 @@
 //!
 //! - Chunks of a partition are in the order of their LSNs; all rows of one LSN in one partition are in one chunk.
 //! - Frozen chunks are not joined with fresh ones: what a publisher took stays what it took.
+//! - Rows keep alive about the memory that they are counted with: see [`HotBatch::owned`].
 
 mod ranges;
 
@@ -23,6 +24,7 @@ use std::sync::{Arc, OnceLock};
 use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
 use model::Table;
+use model::batch::bytes;
 
 pub(crate) use self::ranges::OriginRanges;
 use crate::layout::Partition;
@@ -40,13 +42,8 @@ pub(crate) type Place = (Table, Partition);
 
 /// The bytes that rows take, without what their buffers share or spare.
 pub(crate) fn weight(rows: &RecordBatch) -> u64 {
-    let bytes: usize = rows
-        .columns()
-        .iter()
-        .map(|column| column.to_data().get_slice_memory_size().unwrap_or(0))
-        .sum();
     // A batch of few rows costs its structures too. Whole KiB, so that sums of weights and of room agree.
-    (bytes as u64 + 1024).next_multiple_of(1024)
+    (bytes(rows) as u64 + 1024).next_multiple_of(1024)
 }
 
 /// Some rows of one partition.

@@ -109,9 +109,8 @@ impl InboundRoom {
                 biased;
                 // The semaphores are never closed.
                 share = Arc::clone(&memory.share).acquire_many_owned(more), if wanted <= memory.units => {
-                    match (&mut self.share, share) {
-                        (Some(held), Ok(more)) => held.merge(more),
-                        (held, more) => *held = more.ok(),
+                    if let Ok(more) = share {
+                        self.merge(more);
                     }
                 }
                 beyond = Arc::clone(&memory.beyond).acquire_owned() => self.beyond = beyond.ok(),
@@ -121,11 +120,11 @@ impl InboundRoom {
         self.memory.held.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Gives so many bytes back.
-    pub fn shrink(&mut self, bytes: u64) {
-        let bytes = bytes.min(self.bytes);
-        self.bytes -= bytes;
-        self.memory.held.fetch_sub(bytes, Ordering::Relaxed);
+    /// Gives back what it holds beyond so many bytes.
+    pub fn shrink_to(&mut self, bytes: u64) {
+        let spare = self.bytes.saturating_sub(bytes);
+        self.bytes -= spare;
+        self.memory.held.fetch_sub(spare, Ordering::Relaxed);
         let (needed, held) = (units(self.bytes), self.units());
         if needed <= held {
             self.beyond = None;
@@ -134,6 +133,17 @@ impl InboundRoom {
                 .as_mut()
                 .and_then(|share| share.split((held - needed) as usize));
             drop(spare);
+        } else if let Ok(more) = Arc::clone(&self.memory.share).try_acquire_many_owned(needed - held) {
+            // What is left of one that went beyond the share finds its place in it: the next one may go.
+            self.merge(more);
+            self.beyond = None;
+        }
+    }
+
+    fn merge(&mut self, more: OwnedSemaphorePermit) {
+        match &mut self.share {
+            Some(held) => held.merge(more),
+            none => *none = Some(more),
         }
     }
 
@@ -146,7 +156,7 @@ impl InboundRoom {
 
 impl Drop for InboundRoom {
     fn drop(&mut self) {
-        self.shrink(self.bytes);
+        self.shrink_to(0);
     }
 }
 
@@ -177,7 +187,7 @@ mod tests {
         let [first, second, third] = &mut rooms;
         assert!(takes(first, 2 * SHARE), "beyond the share");
         assert!(!takes(second, SHARE / 2) && !takes(third, SHARE / 2));
-        first.shrink(2 * SHARE);
+        first.shrink_to(SHARE / 4);
         assert!(takes(second, SHARE / 2) && !takes(third, SHARE / 2));
         assert_eq!(memory.held(), SHARE / 4 * 5);
         drop(rooms);
@@ -196,13 +206,25 @@ mod tests {
     }
 
     #[test]
+    fn one_that_went_beyond_the_share_and_has_become_small_keeps_the_next_large_one_no_longer() {
+        let memory = InboundMemory::new(SHARE);
+        let (mut first, mut next) = (memory.room(), memory.room());
+        assert!(takes(&mut first, 4 * SHARE) && !takes(&mut next, 4 * SHARE));
+        first.shrink_to(SHARE / 4);
+        assert!(takes(&mut next, 4 * SHARE), "the first is within the share");
+        assert!(takes(&mut memory.room(), SHARE / 4 * 3) && !takes(&mut memory.room(), SHARE));
+        drop(first);
+        assert!(takes(&mut memory.room(), SHARE));
+    }
+
+    #[test]
     fn what_is_given_back_is_there_for_others_and_a_wait_that_is_given_up_takes_nothing() {
         let memory = InboundMemory::new(SHARE);
         let (mut one, mut beyond, mut other) = (memory.room(), memory.room(), memory.room());
         assert!(takes(&mut one, SHARE) && takes(&mut beyond, SHARE));
         assert!(!takes(&mut other, SHARE / 2));
         assert_eq!(memory.held(), 2 * SHARE);
-        one.shrink(SHARE / 2);
+        one.shrink_to(SHARE / 2);
         assert!(takes(&mut other, SHARE / 2));
     }
 }

@@ -18,6 +18,8 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use arrow_array::RecordBatch;
+use arrow_select::concat::concat_batches;
+use model::batch::bytes;
 use model::{Table, Timestamp};
 
 use crate::SpecName;
@@ -37,6 +39,26 @@ pub struct HotBatch {
     pub spec: Option<SpecName>,
     /// What was counted of them, once somebody asked.
     pub(crate) counts: OnceLock<RowCounts>,
+}
+
+/// What any batch may keep alive beside its rows.
+const SPARE: usize = 8 << 10;
+
+impl HotBatch {
+    /// The same rows; copied where they keep more memory alive than they take by half: all of the body that they came in, or rows
+    /// beside them that are in files already.
+    pub(crate) fn owned(self) -> Self {
+        let batch = &self.batch;
+        let taken = bytes(batch) + SPARE;
+        if batch.get_array_memory_size() <= taken + taken / 2 {
+            return self;
+        }
+        // One batch alone would be a slice of itself. Were it to fail, the rows are as right.
+        match concat_batches(batch.schema_ref(), [batch, &batch.slice(0, 0)]) {
+            Ok(batch) => Self { batch, ..self },
+            Err(_) => self,
+        }
+    }
 }
 
 /// One state of the store, as queries see it.

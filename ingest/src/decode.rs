@@ -183,6 +183,13 @@ fn publisher(headers: &HeaderMap, producer: Option<BatchId>, rack: &model::Token
         None => entity(headers)?.unwrap_or_else(|| EntityId::for_name(rack.as_str())),
     };
     let entity_name = header(headers, wire::ENTITY_NAME).unwrap_or(rack.as_str()).to_owned();
+    if entity_name.len() > wire::MAX_ENTITY_NAME {
+        let (bytes, most) = (entity_name.len(), wire::MAX_ENTITY_NAME);
+        return Err(format!(
+            "the header {} has {bytes} bytes, more than {most}",
+            wire::ENTITY_NAME
+        ));
+    }
     Ok(Publisher { entity_id, entity_name })
 }
 
@@ -298,6 +305,7 @@ mod tests {
     fn every_kind_of_bad_message_is_named() {
         let json = ("Content-Type", "application/json");
         let big: &'static [u8] = Box::leak(vec![b' '; 2000].into_boxed_slice());
+        let long = &"n".repeat(256);
         for (subject, headers, payload, says) in [
             ("flux.telemetry.logs.a", &[][..], LINE, "Content-Type is missing"),
             (
@@ -325,6 +333,12 @@ mod tests {
                 &[json, (wire::SEQUENCE, "1")],
                 LINE,
                 "go together",
+            ),
+            (
+                "flux.telemetry.logs.a",
+                &[json, (wire::ENTITY_NAME, long)],
+                LINE,
+                "more than 255",
             ),
             (
                 "flux.telemetry.logs.a",

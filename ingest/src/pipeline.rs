@@ -174,13 +174,19 @@ pub(crate) struct Placed {
 
 impl Shared {
     /// Decodes, appends, acknowledges. An error here means that the engine takes no more rows.
-    pub(crate) async fn store(&self, feed: &Feed, message: Message, placed: Placed, _room: Room) -> Result<(), Error> {
+    pub(crate) async fn store(
+        &self,
+        feed: &Feed,
+        message: Message,
+        placed: Placed,
+        mut room: Room,
+    ) -> Result<(), Error> {
         Stats::add(&self.stats.received, 1);
         Stats::add(&self.stats.received_bytes, message.payload.len() as u64);
         let incarnation = placed.position.as_ref().map(|position| position.incarnation);
         let incoming = incoming(&message, placed.position);
         Stats::add(&self.stats.in_flight, 1);
-        let settled = self.settle(feed, &incoming, &message).await;
+        let settled = self.settle(feed, &incoming, &message, &mut room).await;
         self.stats.in_flight.fetch_sub(1, Ordering::Relaxed);
         let settled = settled?;
         if settled.is_none() {
@@ -207,9 +213,15 @@ impl Shared {
         feed: &Feed,
         incoming: &Incoming<'_>,
         message: &Message,
+        room: &mut Room,
     ) -> Result<Option<Option<BatchId>>, Error> {
         let now = self.clock.now();
         let mut next = self.decoded(feed, incoming, now);
+        if let Ok(Decoded { batch, .. }) = &next {
+            let rows: usize = batch.rows.iter().map(model::batch::bytes).sum();
+            room.bytes
+                .shrink_to((incoming.payload.len() + batch.payload.len() + rows) as u64);
+        }
         let mut cuts = [Keep::Whole, Keep::Head(CUT), Keep::Head(0)].into_iter();
         loop {
             let Decoded { batch, dead, spec } = match next {

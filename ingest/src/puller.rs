@@ -54,7 +54,7 @@ enum Pulled {
 /// Room for one batch; given back when it is durable and acknowledged.
 pub(crate) struct Room {
     _batch: OwnedSemaphorePermit,
-    _bytes: InboundRoom,
+    pub(crate) bytes: InboundRoom,
 }
 
 impl Puller {
@@ -270,24 +270,27 @@ impl Puller {
                 let _batch = Arc::clone(&self.batches).acquire_owned().await.ok()?;
                 let mut room = self.shared.engine.inbound().messages.room();
                 room.grow(bytes).await;
-                Some(Room { _batch, _bytes: room })
+                Some(Room { _batch, bytes: room })
             } => room,
         }
     }
 }
 
-/// The bytes that a message takes until its rows are durable.
+/// The most bytes that a message takes until its rows are durable: itself, what is read of it, its rows, and the rows as they are
+/// logged.
 fn weight(message: &Message) -> u64 {
     let said = message
         .headers
         .as_ref()
         .and_then(|headers| headers.get(wire::CONTENT_TYPE));
     let encoding = said.and_then(|said| said.as_str().parse::<Encoding>().ok());
-    // A business message, or what becomes a dead letter: its bytes, its row, and the row as it is logged.
-    encoding.map_or_else(
-        || (message.payload.len() as u64).saturating_mul(3),
-        |encoding| wire::decoded_bytes(encoding, &message.payload),
-    )
+    let length = message.payload.len() as u64;
+    let (rows, values) = match encoding {
+        Some(encoding) => (wire::decoded_bytes(encoding, &message.payload), 0),
+        // A business message, or what becomes a dead letter, is a row of about its bytes.
+        None => (length, wire::value_bytes(&message.payload)),
+    };
+    length.saturating_add(values).saturating_add(rows.saturating_mul(2))
 }
 
 fn flatten(done: Result<Result<(), Error>, JoinError>) -> Result<(), Error> {

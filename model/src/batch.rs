@@ -205,6 +205,13 @@ pub fn time_range(batch: &RecordBatch) -> Option<(Timestamp, Timestamp)> {
     Some((Timestamp::from_micros(*min), Timestamp::from_micros(*max)))
 }
 
+/// The bytes that rows take, without what their buffers share or spare.
+#[must_use]
+pub fn bytes(batch: &RecordBatch) -> usize {
+    let of_column = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or(0);
+    batch.columns().iter().map(of_column).sum()
+}
+
 /// One row of any batch as a JSON object under the columns' names: times as RFC 3339, UUIDs as text, JSON columns as
 /// objects, nulls as `null`, binary as lower-case hex. Also takes lists and the view and large variants that query plans make.
 #[must_use]

@@ -4,6 +4,8 @@
 //!
 //! - [`Attributes`] are flat: keys are dotted and unique, values are JSON scalars or arrays, never objects
 //!   (nested objects break outside readers; see [`flatten`](Attributes::flatten)).
+//! - What is read from outside is at most a few times as large when it is flattened: [`largest_flat`]. A long key above many small
+//!   values would multiply otherwise.
 //!
 //! # Not here
 //!
@@ -88,8 +90,21 @@ word_enum!(
 
 /// Structured fields: a flat JSON object with dotted keys.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-#[serde(from = "Map<String, Value>")]
+#[serde(try_from = "NestedAttributes")]
 pub struct Attributes(Map<String, Value>);
+
+/// Fields as they are read from outside.
+#[derive(Deserialize)]
+struct NestedAttributes(Map<String, Value>);
+
+/// The largest flat form of an object whose text, or that of the record it is in, has so many bytes.
+pub(crate) const fn largest_flat(text: usize) -> usize {
+    let most = text.saturating_mul(8).saturating_add(64 << 10);
+    if most < LARGEST_FLAT { most } else { LARGEST_FLAT }
+}
+
+/// The largest flat form of any object.
+const LARGEST_FLAT: usize = 8 << 20;
 
 impl Attributes {
     /// No fields.
@@ -151,6 +166,66 @@ fn flatten_into(key: String, value: Value, into: &mut Map<String, Value>) {
         }
         scalar => {
             into.insert(key, scalar);
+        }
+    }
+}
+
+impl TryFrom<NestedAttributes> for Attributes {
+    type Error = TooNested;
+    fn try_from(NestedAttributes(object): NestedAttributes) -> Result<Self, TooNested> {
+        let mut sizes = ObjectSizes::default();
+        object.iter().for_each(|(key, value)| sizes.add(0, key, value));
+        let most = largest_flat(sizes.text).max(sizes.text);
+        if sizes.flat > most {
+            return Err(TooNested { most });
+        }
+        Ok(Self::flatten(object))
+    }
+}
+
+/// Attributes multiply when they are flattened.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "attributes become more than {most} bytes when they are flattened (8 times what was sent and 64 KiB, 8 MiB at most): send shorter keys, or less under each of them"
+)]
+pub(crate) struct TooNested {
+    pub(crate) most: usize,
+}
+
+/// About the bytes of an object as a text, nested and flat.
+#[derive(Default)]
+struct ObjectSizes {
+    text: usize,
+    flat: usize,
+}
+
+impl ObjectSizes {
+    /// Adds what is under a key, which follows a path of so many bytes.
+    fn add(&mut self, path: usize, key: &str, value: &Value) {
+        // Two quotes, a colon and a comma; in the flat form a dot.
+        self.text += key.len() + 4;
+        let path = path + key.len() + 1;
+        if let Value::Object(inner) = value {
+            inner.iter().for_each(|(key, value)| self.add(path, key, value));
+        } else {
+            let bytes = value_bytes(value);
+            self.text += bytes;
+            self.flat += path + 3 + bytes;
+        }
+    }
+}
+
+fn value_bytes(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) => 4,
+        Value::Number(_) => 8,
+        Value::String(text) => text.len() + 2,
+        Value::Array(list) => list.iter().map(|value| 1 + value_bytes(value)).sum::<usize>() + 2,
+        Value::Object(map) => {
+            map.iter()
+                .map(|(key, value)| key.len() + 4 + value_bytes(value))
+                .sum::<usize>()
+                + 2
         }
     }
 }

@@ -11,11 +11,13 @@
 //!
 //! # Invariants
 //!
-//! - Decoding never panics and never allocates more than a small multiple of the payload. Compressed Arrow buffers say
-//!   themselves how large they become: that is added up before one is unpacked.
+//! - Decoding never panics, and rows take no more than [`decoded_bytes`] says before. Compressed Arrow buffers say themselves how
+//!   large they become: that is added up before one is unpacked. Attributes and rows may become [`UNPACKED`] times their text.
 //! - Foreign records may leave out `entity_id` and `entity_name`; the publisher's own are filled in.
 
 mod cells;
+mod count;
+mod elements;
 mod flatten;
 mod quick;
 mod records;
@@ -26,7 +28,7 @@ mod tests;
 use std::fmt;
 use std::str::FromStr;
 
-use arrow_array::{Array, ArrayRef, RecordBatch};
+use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_ipc::reader::StreamDecoder;
 use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
@@ -34,9 +36,10 @@ use arrow_schema::ArrowError;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::batch::{Nonconforming, conform};
+use crate::batch::{Nonconforming, bytes, conform};
 use crate::{BadId, EntityId, Table};
 
+pub use count::value_bytes;
 pub use records::{NAMED, Part, Records, Rejected};
 
 /// Header: the encoding of the body.
@@ -146,12 +149,14 @@ pub struct Publisher {
     pub entity_name: String,
 }
 
+/// The longest name of a publisher: it may be repeated in every row.
+pub const MAX_ENTITY_NAME: usize = 255;
 /// A body may become this many times its bytes: by compressed Arrow buffers, or by long keys over nested attributes.
 const UNPACKED: u64 = 8;
+/// What records may become beside that, however small they are.
+const SMALL: u64 = 64 << 10;
 /// Compressed Arrow buffers may become this many bytes, however large their body is.
 pub const MAX_UNPACKED: u64 = 64 << 20;
-/// A bus message's records become batches of about this size; nearly all of them one.
-const PART: usize = 32 << 20;
 
 /// Why a body could not be decoded.
 #[derive(Debug, thiserror::Error)]
@@ -223,8 +228,7 @@ pub fn encode_arrow(batches: &[RecordBatch]) -> Result<Vec<u8>, ArrowError> {
 fn stream_bytes(batch: &RecordBatch) -> usize {
     // What a column's field, nodes and padding take.
     const COLUMN: usize = 1 << 10;
-    let values = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or(0);
-    batch.columns().iter().map(|column| values(column) + COLUMN).sum()
+    bytes(batch) + batch.num_columns() * COLUMN
 }
 
 /// An Arrow IPC stream as batches of exactly the table's schema, without copying where buffers are aligned.
@@ -237,28 +241,27 @@ pub fn decode_arrow(table: Table, body: &Bytes) -> Result<Vec<RecordBatch>, Deco
     batches.into_iter().map(conform).collect()
 }
 
-/// About how many bytes a body takes once it is decoded, itself included: what to make room for before that. Looks only at
-/// the heads of messages.
+/// The most bytes that the rows of a body take once they are decoded: what to make room for before that. Looks only at the heads
+/// of messages. Of JSON and CBOR nearly all bodies take no more than their length: give the rest back once it is known.
 #[must_use]
 pub fn decoded_bytes(encoding: Encoding, body: &[u8]) -> u64 {
     let length = body.len() as u64;
     match encoding {
         // Rows share the body's bytes unless they are compressed. What cannot be read takes no more.
-        Encoding::Arrow => {
-            length
-                + unpacked_bytes(body)
-                    .unwrap_or(0)
-                    .min(length.saturating_mul(UNPACKED).min(MAX_UNPACKED))
-        }
-        // The body, its rows, and the rows as they are logged.
-        Encoding::Cbor | Encoding::Json | Encoding::Ndjson => length.saturating_mul(3),
+        Encoding::Arrow => length + unpacked_bytes(body).unwrap_or(0).min(most_unpacked(length)),
+        Encoding::Cbor | Encoding::Json | Encoding::Ndjson => length.saturating_mul(UNPACKED).saturating_add(SMALL),
     }
+}
+
+/// What the compressed buffers of an Arrow stream of so many bytes may become.
+fn most_unpacked(length: u64) -> u64 {
+    length.saturating_mul(UNPACKED).min(MAX_UNPACKED)
 }
 
 /// The batches of an Arrow IPC stream that have rows, in whatever schema; at least one.
 fn arrow_batches(body: &Bytes) -> Result<Vec<RecordBatch>, DecodeError> {
     let unpacked = unpacked_bytes(body)?;
-    if unpacked > (body.len() as u64).saturating_mul(UNPACKED).min(MAX_UNPACKED) {
+    if unpacked > most_unpacked(body.len() as u64) {
         let packed = body.len();
         return Err(DecodeError::Unpacked { unpacked, packed });
     }
@@ -333,30 +336,25 @@ pub fn decode(
     if encoding == Encoding::Arrow {
         return decode_arrow(table, body);
     }
+    let most = usize::try_from(decoded_bytes(encoding, body)).unwrap_or(usize::MAX);
     let mut records = Records::new(table, encoding, body.clone(), publisher.clone())?;
-    let most = (body.len() as u64).saturating_mul(UNPACKED).saturating_add(PART as u64);
-    let (mut batches, mut unpacked) = (Vec::new(), 0);
-    loop {
-        let part = records.next_part(PART)?;
-        if let Some(first) = records.named().first() {
-            return Err(DecodeError::Record {
-                table,
-                index: usize::try_from(first.row).unwrap_or(usize::MAX),
-                reason: first.reason.clone(),
-            });
-        }
-        let Some(part) = part else { break };
-        unpacked += part.batch.get_array_memory_size() as u64;
-        if unpacked > most {
-            let reason = format!("its rows become more than {UNPACKED} times as large as it is: send smaller batches");
-            return Err(body_error(encoding, reason));
-        }
-        batches.push(part.batch);
+    let rows = records.next_part(most)?;
+    if let Some(first) = records.named().first() {
+        return Err(DecodeError::Record {
+            table,
+            index: usize::try_from(first.row).unwrap_or(usize::MAX),
+            reason: first.reason.clone(),
+        });
     }
-    if batches.is_empty() {
-        return Err(DecodeError::Empty);
+    let rows = rows.ok_or(DecodeError::Empty)?;
+    if !records.is_read() || bytes(&rows.batch) > most {
+        let reason = format!(
+            "its rows become more than {most} bytes, {UNPACKED} times what was sent and {} KiB: send smaller batches",
+            SMALL >> 10
+        );
+        return Err(body_error(encoding, reason));
     }
-    Ok(batches)
+    Ok(vec![rows.batch])
 }
 
 fn body_error(encoding: Encoding, reason: impl fmt::Display) -> DecodeError {

@@ -229,7 +229,7 @@ fn placed(frame: &Frame) -> Result<(Table, Origin, Pieces), String> {
 fn shared_pieces(table: Table, pieces: Pieces) -> Vec<(Place, Arc<HotBatch>, u64)> {
     let pieces = pieces.into_iter().map(|(partition, rows)| {
         let weight = weight(&rows.batch);
-        ((table, partition), Arc::new(rows), weight)
+        ((table, partition), Arc::new(rows.owned()), weight)
     });
     pieces.collect()
 }

@@ -1,5 +1,11 @@
 //! Memory for what is on its way to appends: who waits for it keeps nobody from publishing, sealing and indexing.
 
+use ::model::batch::bytes;
+use ::model::wire::decode_arrow;
+use arrow_array::Array;
+use arrow_select::concat::concat_batches;
+use bytes::Bytes;
+
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -39,4 +45,40 @@ async fn rows_are_published_sealed_and_indexed_while_bodies_hold_all_the_memory_
     assert_eq!(messages(&engine.view()).len(), 20_000);
     drop(rooms);
     assert_eq!(stats(&engine).inbound_bytes, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hot_rows_keep_nothing_alive_of_the_body_that_they_came_in_and_no_rows_beside_them() {
+    let bench = Bench::new();
+    let engine = bench.open().await;
+    let all = rows("a", &vec![bench.now(); 4_000]);
+    let body = Bytes::from(encode_arrow(std::slice::from_ref(&all)).unwrap());
+    let decoded = decode_arrow(Table::Logs, &body).unwrap().remove(0);
+    let own = concat_batches(all.schema_ref(), [&all.slice(0, 2_000), &all.slice(0, 10)]).unwrap();
+    for (seq, rows) in (1..).zip([decoded.slice(0, 2_000), decoded, all.slice(100, 2_000), own.clone()]) {
+        let payload = encode_arrow(std::slice::from_ref(&rows)).unwrap().into();
+        let rows = vec![rows];
+        let batch = Batch {
+            payload,
+            rows,
+            ..batch("a", &[], from_producer(seq))
+        };
+        engine.append(batch).await.unwrap();
+    }
+    let hot = engine.view().hot(Table::Logs).to_vec();
+    let sizes: Vec<_> = hot
+        .iter()
+        .map(|hot| (hot.batch.get_array_memory_size(), bytes(&hot.batch)))
+        .collect();
+    assert_eq!(sizes.len(), 4);
+    for (held, taken) in sizes {
+        assert!(held < 2 * taken, "{held} bytes for rows of {taken}");
+    }
+    assert!(body.is_unique(), "nothing is left of it");
+    let address = |batch: &RecordBatch| batch.column(5).to_data().buffers()[1].as_ptr();
+    assert_eq!(
+        address(&hot[3].batch),
+        address(&own),
+        "rows with memory of their own are not copied"
+    );
 }

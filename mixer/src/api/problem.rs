@@ -120,6 +120,12 @@ impl Problem {
         )
     }
 
+    /// A body that came too slowly.
+    pub(crate) fn slow_body() -> Self {
+        let detail = "the body took too long to arrive; nothing of it is stored";
+        Self::new(StatusCode::REQUEST_TIMEOUT, "slow_request", detail)
+    }
+
     /// A body without one row that can be stored.
     pub(crate) fn nothing_stored(rejected: u64, named: &[Rejected]) -> Self {
         let detail = match named.first() {

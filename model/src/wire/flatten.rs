@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - The text is that of [`crate::Attributes`] for the same object.
-//! - Keys and values together stay below [`LARGEST`]: a long key over many small values would multiply otherwise.
+//! - Keys and values together stay within [`largest_flat`]: a long key over many small values would multiply otherwise.
 
 use std::fmt;
 use std::ops::Range;
@@ -13,8 +13,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The largest flat form of one object.
-const LARGEST: usize = 16 << 20;
+use crate::record::{TooNested, largest_flat};
 
 /// One object's leaves; its memory is used again for the next.
 #[derive(Debug, Default)]
@@ -25,11 +24,13 @@ pub(super) struct Flat {
     /// JSON texts, one after another.
     values: Vec<u8>,
     leaves: Vec<(Range<usize>, Range<usize>)>,
+    most: usize,
 }
 
 impl Flat {
-    /// Reads an object in the place of the one before.
-    pub(super) fn read<'de, A: MapAccess<'de>>(&mut self, map: A) -> Result<(), A::Error> {
+    /// Reads an object of a record of so many bytes in the place of the one before.
+    pub(super) fn read<'de, A: MapAccess<'de>>(&mut self, map: A, record: usize) -> Result<(), A::Error> {
+        self.most = largest_flat(record);
         self.path.clear();
         self.keys.clear();
         self.values.clear();
@@ -72,10 +73,8 @@ impl Flat {
         while map.next_key_seed(Key(&mut self.path))?.is_some() {
             map.next_value_seed(Leaf(self))?;
             self.path.truncate(depth);
-            if self.keys.len() + self.values.len() > LARGEST {
-                return Err(A::Error::custom(
-                    "attributes become larger than 16 MiB when they are flattened",
-                ));
+            if self.keys.len() + self.values.len() > self.most {
+                return Err(A::Error::custom(TooNested { most: self.most }));
             }
         }
         Ok(())

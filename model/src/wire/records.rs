@@ -11,6 +11,7 @@
 //! - What is read from a position on depends on the body and the publisher only, whatever the parts before it were: a body of
 //!   which a part is stored is read on from there.
 //! - At most [`NAMED`] bad records are named, all are counted. What is held at a time is the body, one part, one record.
+//! - Rows take no more than the size that was asked for, however much records grow; one that is larger is a part of its own.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -21,10 +22,12 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::count::ValueCount;
+use super::elements::{cbor, element, line};
 use super::rows::Rows;
 use super::{DecodeError, Encoding, Publisher, arrow_batches, body_error};
 use crate::Table;
-use crate::batch::sift;
+use crate::batch::{bytes, sift};
 
 /// So many bad records of a body are named.
 pub const NAMED: usize = 100;
@@ -92,7 +95,8 @@ struct Good {
 #[derive(Debug)]
 enum Found {
     Json(Range<usize>),
-    Cbor(Value),
+    /// And the bytes that it was sent as.
+    Cbor(Value, usize),
     Bad(String),
 }
 
@@ -101,7 +105,7 @@ impl Found {
     fn likely_bytes(&self) -> usize {
         match self {
             Self::Json(range) => range.len(),
-            Self::Cbor(_) | Self::Bad(_) => 0,
+            Self::Cbor(..) | Self::Bad(_) => 0,
         }
     }
 }
@@ -143,7 +147,7 @@ impl Records {
         Ok(records)
     }
 
-    /// The next good rows, of about `size` bytes, a larger record alone; `None` at the end.
+    /// The next good rows, of at most `size` bytes, a larger record alone; `None` at the end.
     ///
     /// # Errors
     /// Only if columns do not fit the schema, a defect here.
@@ -178,21 +182,29 @@ impl Records {
             }
             let row = self.next;
             self.next += 1;
-            let read = match found {
+            let read = match &found {
                 Found::Json(range) if range.len() > LARGEST => Err(too_large(range.len())),
                 Found::Json(range) => {
-                    let text = self.body.get(range).unwrap_or_default();
-                    self.rows
-                        .push_json(text, &self.publisher)
-                        .map_err(|error| error.to_string())
+                    let text = self.body.get(range.clone()).unwrap_or_default();
+                    let counted = ValueCount::check_json(text);
+                    counted.and_then(|()| {
+                        let read = self.rows.push_json(text, &self.publisher);
+                        read.map_err(|error| error.to_string())
+                    })
                 }
-                Found::Cbor(value) => {
-                    let read = self.rows.push_value(&value, &self.publisher);
+                Found::Cbor(value, sent) => {
+                    let read = self.rows.push_value(value, *sent, &self.publisher);
                     read.map_err(|error| error.to_string())
                 }
-                Found::Bad(reason) => Err(reason),
+                Found::Bad(reason) => Err(reason.clone()),
             };
             match read {
+                Ok(()) if self.rows.len() > 1 && self.rows.bytes() > size => {
+                    self.rows.pop();
+                    self.next = row;
+                    self.pending = Some(found);
+                    break;
+                }
                 Ok(()) => last = row,
                 Err(reason) => self.reject(row, &reason),
             }
@@ -203,6 +215,13 @@ impl Records {
         let batch = self.rows.take()?;
         let to = self.next;
         Ok(Some(Part { batch, last, to }))
+    }
+
+    /// Whether nothing follows the last part.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        let is_left = matches!(&self.source, Source::Arrow(left) if !left.is_empty());
+        self.pending.is_none() && !is_left
     }
 
     /// The first bad records, by position.
@@ -274,15 +293,13 @@ impl Records {
             return (end < self.body.len()).then(|| Found::Bad("bytes follow the array".to_owned()));
         }
         let window = rest.get(..LARGEST).unwrap_or(rest);
-        let mut cursor = std::io::Cursor::new(window);
-        match ciborium::de::from_reader_with_recursion_limit::<ciborium::Value, _>(&mut cursor, 16) {
-            Ok(value) => {
-                let read = usize::try_from(cursor.position()).unwrap_or(usize::MAX);
-                self.source = Source::Cbor(start.saturating_add(read), left.map(|left| left - 1));
-                Some(match value.deserialized::<Value>() {
-                    Ok(value) => Found::Cbor(value),
-                    Err(error) => Found::Bad(error.to_string()),
-                })
+        match cbor::<ValueCount>(window) {
+            Ok((count, sent)) => {
+                self.source = Source::Cbor(start + sent, left.map(|left| left - 1));
+                // Not at once a JSON value: that takes no key of more than 4 KiB from CBOR.
+                let value = count.check().and_then(|()| Ok(cbor::<ciborium::Value>(window)?.0));
+                let value = value.and_then(|value| value.deserialized().map_err(|error| error.to_string()));
+                Some(value.map_or_else(Found::Bad, |value| Found::Cbor(value, sent)))
             }
             Err(_) if window.len() < rest.len() => Some(Found::Bad(format!(
                 "no CBOR within {LARGEST} bytes; nothing behind it was read"
@@ -316,19 +333,6 @@ fn too_large(bytes: usize) -> String {
     format!("the record has {bytes} bytes, more than {LARGEST}")
 }
 
-/// The next line that is not blank, and where the one behind it begins.
-fn line(body: &[u8], mut start: usize) -> Option<(Range<usize>, usize)> {
-    loop {
-        let rest = body.get(start..).filter(|rest| !rest.is_empty())?;
-        let end = memchr::memchr(b'\n', rest).map_or(body.len(), |at| start + at + 1);
-        let line = start..end;
-        start = end;
-        if !body.get(line.clone())?.trim_ascii_start().is_empty() {
-            return Some((line, start));
-        }
-    }
-}
-
 /// An array whose first element begins at `start` if there is one.
 fn array(body: &[u8], start: usize) -> Source {
     let rest = body.get(start..).unwrap_or_default();
@@ -337,34 +341,6 @@ fn array(body: &[u8], start: usize) -> Source {
     } else {
         Source::Array(start)
     }
-}
-
-/// Where the element that begins at `start` ends: at a comma, at the closing bracket, or at the end of the body.
-fn element(body: &[u8], start: usize) -> usize {
-    let (mut at, mut depth) = (start, 0usize);
-    while let Some(byte) = body.get(at) {
-        match byte {
-            b'"' => at = text_end(body, at + 1),
-            b'{' | b'[' => depth += 1,
-            b',' | b']' if depth == 0 => return at,
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        at += 1;
-    }
-    body.len()
-}
-
-/// Where the quote is that ends a text, or the end of the body.
-fn text_end(body: &[u8], mut at: usize) -> usize {
-    while let Some(next) = memchr::memchr2(b'"', b'\\', body.get(at..).unwrap_or_default()) {
-        at += next;
-        if body.get(at) == Some(&b'"') {
-            return at;
-        }
-        at += 2;
-    }
-    body.len()
 }
 
 /// The head of a CBOR array.
@@ -395,7 +371,7 @@ fn next_slice(all: &mut VecDeque<Good>, size: usize, before: u64) -> Option<Part
     let inside = |good: &mut Good| good.positions.first().is_some_and(|first| *first < before);
     let Good { batch, mut positions } = all.pop_front_if(inside)?;
     let mut rows = positions.partition_point(|position| *position < before);
-    while rows > 1 && bytes_of(&batch.slice(0, rows)) > size {
+    while rows > 1 && bytes(&batch.slice(0, rows)) > size {
         rows = rows.div_ceil(2);
     }
     let behind = positions.split_off(rows.min(positions.len()));
@@ -409,9 +385,4 @@ fn next_slice(all: &mut VecDeque<Good>, size: usize, before: u64) -> Option<Part
     let batch = batch.slice(0, rows);
     let to = last + 1;
     Some(Part { batch, last, to })
-}
-
-fn bytes_of(batch: &RecordBatch) -> usize {
-    let of = |column: &arrow_array::ArrayRef| column.to_data().get_slice_memory_size().unwrap_or(usize::MAX / 64);
-    batch.columns().iter().map(of).sum()
 }

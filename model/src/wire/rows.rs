@@ -6,7 +6,7 @@
 //! - A record that cannot be read leaves nothing behind: every column is as long as before it.
 //! - What comes out is what the record structs ([`crate::LogRecord`] and the others) and [`crate::batch`] would make of the
 //!   same records, byte by byte.
-//! - The flat form of a record's attributes is bounded, however deep they are nested under however long keys.
+//! - The flat form of a record's attributes is bounded by the record's bytes, however deep they are nested under however long keys.
 
 use std::fmt;
 use std::str::FromStr;
@@ -34,6 +34,8 @@ pub(super) struct Rows {
     valid: Vec<Vec<bool>>,
     rows: usize,
     bytes: usize,
+    /// The bytes of the record that is being read.
+    record: usize,
     flat: Flat,
     quick: Quick,
 }
@@ -48,6 +50,7 @@ impl Rows {
             valid: vec![Vec::new(); columns.len()],
             rows: 0,
             bytes: 0,
+            record: 0,
             flat: Flat::default(),
             quick: Quick::default(),
         }
@@ -74,14 +77,21 @@ impl Rows {
             return self.settle(Ok(seen), publisher);
         }
         self.go_back();
+        self.record = text.len();
         let mut from = serde_json::Deserializer::from_slice(text);
         let read = RecordSeed(self).deserialize(&mut from);
         let read = read.and_then(|seen| from.end().map(|()| seen));
         self.settle(read, publisher)
     }
 
-    /// The same of a JSON value.
-    pub(super) fn push_value(&mut self, value: &Value, publisher: &Publisher) -> Result<(), serde_json::Error> {
+    /// The same of a JSON value that was sent as so many bytes.
+    pub(super) fn push_value(
+        &mut self,
+        value: &Value,
+        sent: usize,
+        publisher: &Publisher,
+    ) -> Result<(), serde_json::Error> {
+        self.record = sent;
         let read = RecordSeed(self).deserialize(value);
         self.settle(read, publisher)
     }
@@ -96,11 +106,22 @@ impl Rows {
         });
         if settled.is_ok() {
             self.rows += 1;
-            self.bytes += self.cells.iter().map(Cells::last_bytes).sum::<usize>();
+            self.bytes += self.last_bytes();
         } else {
             self.go_back();
         }
         settled
+    }
+
+    /// Takes the newest row back.
+    pub(super) fn pop(&mut self) {
+        self.bytes -= self.last_bytes();
+        self.rows -= 1;
+        self.go_back();
+    }
+
+    fn last_bytes(&self) -> usize {
+        self.cells.iter().map(Cells::last_bytes).sum()
     }
 
     /// Forgets what a record left before it turned out to be bad.
@@ -348,8 +369,10 @@ impl<'de> Visitor<'de> for Cell<'_> {
         if self.column().kind != ColumnType::Json {
             return Err(A::Error::invalid_type(Unexpected::Map, &self));
         }
-        let Rows { flat, cells, .. } = self.rows;
-        flat.read(map)?;
+        let Rows {
+            flat, cells, record, ..
+        } = self.rows;
+        flat.read(map, *record)?;
         if let Some(Cells::Texts { bytes, ends }) = cells.get_mut(self.at) {
             flat.write(bytes);
             ends.push(i32::try_from(bytes.len()).unwrap_or(i32::MAX));

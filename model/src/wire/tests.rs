@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod bounds;
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

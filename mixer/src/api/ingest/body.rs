@@ -4,8 +4,9 @@
 //!
 //! - Nothing is held that was not counted first, in the memory of all that is on its way to the store. Who waits for room waits
 //!   only so long.
-//! - A client that sends nothing for [`SILENCE`], or more slowly than [`LEAST_RATE`] by so much on the whole, is sent away: it gives
-//!   back what it holds.
+//! - A client holds half as much again as it has sent, and 8 KiB at first. One that has begun to send a body of the usual size has room
+//!   for all of it, for many that are here in part would wait for each other; where it becomes slow it gives that back.
+//! - A client that sends nothing for a while, or too slowly on the whole ([`Patience`]), is sent away: it gives back what it holds.
 //! - What a packed body becomes is counted as it is unpacked; what it says of itself is not believed.
 
 use std::io::Read;
@@ -13,6 +14,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
+use chassis::stall::LeastRate;
 use engine::{InboundMemory, InboundRoom};
 use futures::StreamExt;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
@@ -20,19 +22,25 @@ use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 
 use crate::api::problem::Problem;
+use crate::api::server::Patience;
 
 /// The largest body, packed and unpacked.
 pub(super) const MAX_BODY: usize = 64 << 20;
-/// A body that says it has at most so many bytes has room for all of them when the first come.
+/// What a body's buffer has room for at least.
+const FIRST: usize = 8 << 10;
+/// A body that says it has at most so many bytes …
 const USUAL: usize = 4 << 20;
+/// … has room for all of them when so many are here …
+const BEGUN: usize = 64 << 10;
+/// … as long as the others come as fast as this, by so much on the whole.
+const QUICK: Patience = Patience {
+    silence: Duration::from_secs(1),
+    byte_time: Duration::from_nanos(1_000_000_000 / (1 << 20)),
+};
 /// How much is unpacked at a time.
 const STEP: usize = 256 << 10;
 /// How long to wait for room.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a client may send nothing.
-const SILENCE: Duration = Duration::from_secs(30);
-/// Bytes of a body in a second.
-const LEAST_RATE: u32 = 64 << 10;
 /// The largest window of a zstd frame, as a power of two: the 8 MiB of RFC 9659.
 const ZSTD_WINDOW: u32 = 23;
 
@@ -54,12 +62,31 @@ impl Room {
     /// Takes room for so many bytes more.
     pub(super) async fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
         let taken = tokio::time::timeout(self.patience, self.inbound.grow(bytes as u64)).await;
-        taken.map_err(|_| Problem::busy("what came before holds the memory for what is on its way to the store"))
+        let busy =
+            "what came before holds the memory for what is on its way to the store, and nothing of this is stored";
+        taken.map_err(|_| Problem::busy(busy))
     }
 
-    /// Gives so many bytes back.
-    fn shrink(&mut self, bytes: usize) {
-        self.inbound.shrink(bytes as u64);
+    /// Gives back what it has beyond so many bytes.
+    pub(super) fn shrink_to(&mut self, bytes: usize) {
+        self.inbound.shrink_to(bytes as u64);
+    }
+
+    /// Takes room for so many bytes more in a buffer, and some beyond them, if there may be more than them: `most` altogether.
+    async fn reserve(&mut self, buffer: &mut Vec<u8>, bytes: usize, most: usize) -> Result<(), Problem> {
+        let (held, needed) = (buffer.capacity(), buffer.len() + bytes);
+        if needed > held {
+            let wanted = (needed + needed / 2).max(FIRST).min(most).max(needed);
+            self.grow(wanted - held).await?;
+            buffer.reserve_exact(wanted - buffer.len());
+        }
+        Ok(())
+    }
+
+    /// Gives back what a buffer spares, which is all that there is in this room.
+    fn fit(&mut self, buffer: &mut Vec<u8>) {
+        buffer.shrink_to_fit();
+        self.shrink_to(buffer.capacity());
     }
 }
 
@@ -104,35 +131,56 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, room: &mut Room) -> Re
         return Err(too_large());
     }
     let mut chunks = body.into_data_stream();
-    let (mut read, mut held) = (Vec::new(), 0);
-    let mut patience = SILENCE;
+    let mut read = Vec::new();
+    let slow = Patience::default();
+    let (least, quick) = (LeastRate::default(), LeastRate::default());
+    least.set(Some(slow.byte_time));
+    quick.set(Some(QUICK.byte_time));
+    // Of a usual body, as long as its client is quick.
+    let mut all = said.filter(|said| *said <= USUAL);
     loop {
+        let has_all = all.is_some_and(|all| all > BEGUN && read.capacity() >= all);
+        let left = least.left(slow.silence);
+        let wait = if has_all {
+            quick.left(QUICK.silence).min(left)
+        } else {
+            left
+        };
         let began = Instant::now();
-        let next = tokio::time::timeout(patience, chunks.next()).await;
-        let Some(chunk) = next.map_err(|_| Problem::slow_request())? else {
+        let next = tokio::time::timeout(wait, chunks.next()).await;
+        // The wait for room is not the client's.
+        let waited = began.elapsed();
+        let Ok(next) = next else {
+            if !has_all {
+                return Err(Problem::slow_body());
+            }
+            least.count(waited, 0);
+            all = None;
+            room.fit(&mut read);
+            continue;
+        };
+        let Some(chunk) = next else {
+            room.fit(&mut read);
             return Ok(read.into());
         };
         let chunk = chunk.map_err(|error| {
             let detail = format!("the body did not arrive whole: {error}");
             Problem::body(StatusCode::BAD_REQUEST, detail)
         })?;
-        // The wait for room is not the client's.
-        let waited = began.elapsed();
-        if read.len() + chunk.len() > MAX_BODY {
+        least.count(waited, chunk.len());
+        if has_all {
+            quick.count(waited, chunk.len());
+        }
+        let length = read.len() + chunk.len();
+        if length > MAX_BODY {
             return Err(too_large());
         }
-        if read.len() + chunk.len() > held {
-            // All of a usual body at once: several that are here in part would wait for each other.
-            let more = said.filter(|said| read.is_empty() && *said <= USUAL);
-            let more = more.unwrap_or_default().max(chunk.len());
-            room.grow(more).await?;
-            held += more;
-            read.reserve_exact(if read.is_empty() { more } else { 0 });
-        }
+        let more = all
+            .filter(|_| length >= BEGUN)
+            .map_or(0, |all| all.saturating_sub(read.len()));
+        room.reserve(&mut read, chunk.len().max(more), said.unwrap_or(MAX_BODY))
+            .await?;
         read.extend_from_slice(&chunk);
-        let earned =
-            (Duration::from_secs(1) / LEAST_RATE).saturating_mul(u32::try_from(chunk.len()).unwrap_or(u32::MAX));
-        patience = (patience.saturating_sub(waited) + earned).min(SILENCE);
     }
 }
 
@@ -140,23 +188,20 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, room: &mut Room) -> Re
 pub(super) async fn unpack(packing: Packing, packed: Bytes, room: &mut Room) -> Result<Bytes, Problem> {
     let bad =
         |error: std::io::Error| Problem::body(StatusCode::BAD_REQUEST, format!("the body cannot be unpacked: {error}"));
-    let packed_bytes = packed.len();
     let from = std::io::Cursor::new(packed);
-    let mut window = 0;
     let mut reader: Box<dyn Read + Send> = match packing {
         Packing::None => return Ok(from.into_inner()),
         Packing::Gzip => Box::new(flate2::read::MultiGzDecoder::new(from)),
         Packing::Zstd => {
             let mut reader = zstd::stream::read::Decoder::new(from).map_err(bad)?;
             reader.window_log_max(ZSTD_WINDOW).map_err(bad)?;
-            window = 1 << ZSTD_WINDOW;
-            room.grow(window).await?;
+            room.grow(1 << ZSTD_WINDOW).await?;
             Box::new(reader)
         }
     };
     let mut unpacked = Vec::new();
     loop {
-        room.grow(STEP).await?;
+        room.reserve(&mut unpacked, STEP, MAX_BODY + STEP).await?;
         let read = reader
             .by_ref()
             .take(STEP as u64)
@@ -167,7 +212,7 @@ pub(super) async fn unpack(packing: Packing, packed: Bytes, room: &mut Room) -> 
         }
         if read == 0 {
             drop(reader);
-            room.shrink(packed_bytes + window);
+            room.fit(&mut unpacked);
             return Ok(unpacked.into());
         }
         tokio::task::yield_now().await;
@@ -178,6 +223,8 @@ pub(super) async fn unpack(packing: Packing, packed: Bytes, room: &mut Room) -> 
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use std::io::Write;
+
+    use futures::FutureExt;
 
     use super::*;
 
@@ -245,11 +292,62 @@ mod tests {
             let began = Instant::now();
             let slow = format!("{:?}", sent(chunk, 100).await.unwrap_err());
             assert!(slow.contains("slow_request"), "{slow}");
-            assert!(began.elapsed() <= 2 * SILENCE, "{:?}", began.elapsed());
+            assert!(
+                began.elapsed() <= 2 * Patience::default().silence,
+                "{:?}",
+                began.elapsed()
+            );
         }
         let silent = Body::from_stream(futures::stream::pending::<Result<Bytes, std::convert::Infallible>>());
         assert!(read(&HeaderMap::new(), silent, &mut Room::new(&all)).await.is_err());
         assert_eq!(all.held(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn clients_hold_little_more_than_they_have_sent_whatever_they_say_that_they_will() {
+        let all = InboundMemory::new(16 << 20);
+        let headers = HeaderMap::from_iter([(CONTENT_LENGTH, "4194304".parse().unwrap())]);
+        let sent = async |chunks: usize, bytes: usize| {
+            let chunks = (0..chunks).map(|_| Ok::<_, std::convert::Infallible>(Bytes::from(vec![7; bytes])));
+            let body = futures::stream::iter(chunks.collect::<Vec<_>>()).chain(futures::stream::pending());
+            read(&headers, Body::from_stream(body), &mut Room::new(&all)).await
+        };
+        let mut one_byte: Vec<_> = (0..9).map(|_| Box::pin(sent(1, 1))).collect();
+        for client in &mut one_byte {
+            assert!(client.now_or_never().is_none());
+        }
+        let few = 9 * FIRST as u64;
+        assert!(all.held() <= few, "{} bytes", all.held());
+        let mut many = Box::pin(sent(100, 10_000));
+        assert!((&mut many).now_or_never().is_none());
+        assert!(all.held() >= USUAL as u64, "it has room for all of it");
+        let stalls = tokio::time::timeout(2 * QUICK.silence, &mut many).await;
+        assert!(stalls.is_err(), "it may go on");
+        assert!(all.held() <= 1_000_000 + few, "{} bytes", all.held());
+        drop(many);
+        assert!(all.held() <= few, "{} bytes", all.held());
+    }
+
+    #[tokio::test]
+    async fn a_body_has_its_bytes_in_the_end_packed_or_not() {
+        let text = b"some telemetry, ".repeat(100_000);
+        for (packing, sent) in [(Packing::None, text.clone()), (Packing::Gzip, gzip(&text))] {
+            let all = InboundMemory::new(64 << 20);
+            let mut room = Room::new(&all);
+            let chunks: Vec<_> = sent
+                .chunks(10_000)
+                .map(|chunk| Ok::<_, std::convert::Infallible>(Bytes::copy_from_slice(chunk)))
+                .collect();
+            let body = Body::from_stream(futures::stream::iter(chunks));
+            let packed = read(&HeaderMap::new(), body, &mut room).await.unwrap();
+            assert_eq!(all.held(), sent.len() as u64, "{packing:?}");
+            let body = unpack(packing, packed, &mut room).await.unwrap();
+            assert_eq!(
+                (body.len() as u64, all.held()),
+                (text.len() as u64, text.len() as u64),
+                "{packing:?}"
+            );
+        }
     }
 
     #[tokio::test]

@@ -1,0 +1,199 @@
+//! Requests as they are stored.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+use std::sync::mpsc;
+
+use axum::body::Body;
+use engine::InboundMemory;
+use futures::FutureExt;
+use model::wire::{Encoding, Publisher};
+use model::{Clock, EntityId, Entropy, Timestamp};
+
+use super::headers::NAMELESS;
+use super::*;
+
+async fn door(store: &std::path::Path) -> Door {
+    let clock = Clock::new(|| Timestamp::from_micros(1_800_000_000_000_000));
+    let opened = Engine::open(engine::Settings::new(store), clock, Entropy::new(|bytes| bytes.fill(7)));
+    Door {
+        engine: opened.await.unwrap(),
+        open: true,
+        storing: TaskTracker::new(),
+        in_use: InUse::default(),
+        decoders: Decoders::new().unwrap(),
+        counters: Counters::default(),
+    }
+}
+
+fn reader(lines: std::ops::Range<u32>, size: usize) -> BodyReader {
+    let line = |n| format!("{{\"ts\":\"2027-01-15T08:00:00Z\",\"level\":\"info\",\"message\":\"line {n}\"}}\n");
+    let body: String = lines
+        .map(|n| if n % 10 == 3 { "bad\n".to_owned() } else { line(n) })
+        .collect();
+    let publisher = Publisher {
+        entity_id: EntityId::for_name(NAMELESS),
+        entity_name: NAMELESS.to_owned(),
+    };
+    let (all, other) = (InboundMemory::new(0), InboundMemory::new(0));
+    BodyReader {
+        records: Records::new(Table::Logs, Encoding::Ndjson, body.into(), publisher).unwrap(),
+        size,
+        unpacked: 0,
+        decoding: Room::new(&all),
+        _body: Room::new(&other),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_keyed_body_that_a_crash_cut_short_is_completed_whatever_the_size_of_a_part_was_and_is() {
+    for (before, now) in [(1 << 10, 64 << 10), (64 << 10, 1 << 10)] {
+        let dir = tempfile::tempdir().unwrap();
+        let request = RequestPart {
+            id: uuid::Uuid::from_u128(1),
+            sender: 2,
+            digest: 3,
+            from: 0,
+            to: 0,
+        };
+        let first = door(dir.path()).await;
+        let stored = first.store(Table::Logs, reader(0..700, before), Some(request), 0).await;
+        assert_eq!(stored.unwrap().stored, 630);
+        drop(first);
+        for round in 0..2 {
+            let next = door(dir.path()).await;
+            let known = next.engine.request(2, request.id).unwrap();
+            let through = if round == 0 { 700 } else { 2_000 };
+            assert_eq!((known.digest, known.through), (3, through));
+            let body = reader(0..2_000, now);
+            let stored = next.store(Table::Logs, body, Some(request), through).await.unwrap();
+            assert_eq!((stored.stored, stored.rejected_total), (1_800, 200), "{before} {now}");
+            assert_eq!(stored.duplicate, round == 1);
+            let appended = if round == 0 { 1_170 } else { 0 };
+            assert_eq!(next.engine.stats().appended_rows, appended, "{before} {now}");
+            next.engine.close().await.unwrap();
+        }
+    }
+}
+
+/// Keeps all threads that decode busy until it is dropped.
+async fn busy(decoders: &Decoders) -> Vec<mpsc::Sender<()>> {
+    let threads = std::thread::available_parallelism().map_or(2, usize::from);
+    let mut held = Vec::new();
+    for _ in 0..threads {
+        let (begun, has_begun) = tokio::sync::oneshot::channel();
+        let (hold, held_by) = mpsc::channel::<()>();
+        let decoders = decoders.clone();
+        tokio::spawn(async move {
+            let work = move || {
+                begun.send(()).unwrap();
+                held_by.recv().ok();
+            };
+            decoders.run(work).await
+        });
+        has_begun.await.unwrap();
+        held.push(hold);
+    }
+    held
+}
+
+fn lines(rows: usize) -> Request {
+    let line = "{\"ts\":\"2027-01-15T08:00:00Z\",\"level\":\"info\",\"message\":\"a line\"}\n";
+    let request = Request::post("/").header(wire::CONTENT_TYPE, Encoding::Ndjson.content_type());
+    request.body(Body::from(line.repeat(rows))).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn room_is_held_as_long_as_the_memory_is_also_when_the_client_has_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let door = door(dir.path()).await;
+    let busy = busy(&door.decoders).await;
+    let mut request = Box::pin(door.begin(Table::Logs, IngestParams::default(), lines(1_000)));
+    assert!((&mut request).now_or_never().is_none(), "it waits for a decoder");
+    let inbound = door.engine.inbound();
+    let held = (inbound.bodies.held(), inbound.decoding.held());
+    assert!(held.0 > 0 && held.1 > 0);
+    drop(request);
+    assert_eq!(
+        (inbound.bodies.held(), inbound.decoding.held()),
+        held,
+        "the decoder has the body"
+    );
+    drop(busy);
+    while inbound.bodies.held() + inbound.decoding.held() > 0 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_takes_too_long_is_told_whether_anything_of_it_may_be_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let door = door(dir.path()).await;
+    let begun = door
+        .begin(Table::Logs, IngestParams::default(), lines(1_000))
+        .await
+        .unwrap();
+    let busy = busy(&door.decoders).await;
+    let late = door.finish(begun, Instant::now()).await.map(|_| ()).unwrap_err();
+    let late = format!("{late:?}");
+    assert!(late.contains("503") && late.contains("not known yet"), "{late}");
+    drop(busy);
+    door.storing.close();
+    door.storing.wait().await;
+    assert_eq!(door.engine.stats().appended_rows, 1_000, "it goes on");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_body_that_does_not_arrive_in_time_is_told_that_nothing_of_it_is_stored() {
+    let dir = tempfile::tempdir().unwrap();
+    let door = door(dir.path()).await;
+    // At the least rate, so it is not sent away for that.
+    let chunks = futures::stream::unfold((), async |()| {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Some((Ok::<_, std::convert::Infallible>(vec![b'\n'; 64 << 10]), ()))
+    });
+    let request = Request::post("/").header(wire::CONTENT_TYPE, Encoding::Ndjson.content_type());
+    let request = request.body(Body::from_stream(chunks)).unwrap();
+    let began = Instant::now();
+    let slow = ingest(Table::Logs, door, IngestParams::default(), request)
+        .await
+        .map(|_| ());
+    let slow = format!("{:?}", slow.unwrap_err());
+    assert!(
+        slow.contains("408") && slow.contains("nothing of it is stored"),
+        "{slow}"
+    );
+    assert!(began.elapsed() < super::super::MAX_TIME);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_decoded_of_a_body_takes_no_more_than_was_counted_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let door = door(dir.path()).await;
+    let nested = |length: usize, leaves: usize| {
+        let values: serde_json::Map<_, _> = (0..leaves).map(|n| (n.to_string(), 0.into())).collect();
+        let attributes = serde_json::json!({ "k".repeat(length): values });
+        format!("{{\"ts\":\"2027-01-15T08:00:00Z\",\"level\":\"info\",\"message\":\"\",\"attributes\":{attributes}}}\n")
+    };
+    let usual = nested(8, 3);
+    for (body, rows) in [
+        (usual.repeat(2_000), 2_000),
+        (nested(600, 90).repeat(300), 300),
+        (nested(11_000, 1_400) + &usual, 1),
+    ] {
+        let name = "n".repeat(wire::MAX_ENTITY_NAME);
+        let request = Request::post("/").header(wire::CONTENT_TYPE, Encoding::Ndjson.content_type());
+        let request = request.header(wire::ENTITY_NAME, name).body(Body::from(body)).unwrap();
+        let mut begun = door.begin(Table::Logs, IngestParams::default(), request).await.unwrap();
+        let (inbound, mut read) = (door.engine.inbound(), 0);
+        while let (_, Some(next)) = begun.body.next(Table::Logs, 0).unwrap() {
+            let taken = next.batch.payload.len() + next.batch.rows.iter().map(model::batch::bytes).sum::<usize>();
+            assert!(
+                taken as u64 <= inbound.decoding.held(),
+                "{taken} in {}",
+                inbound.decoding.held()
+            );
+            read += next.rows;
+        }
+        assert_eq!(read, rows);
+    }
+}
