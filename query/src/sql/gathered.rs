@@ -1,4 +1,4 @@
-//! `array_agg` and `string_agg`, whose memory is counted as it is at their end: DataFusion counts the values that were gathered, and
+//! `array_agg`, `string_agg` and exact percentiles, whose memory is counted as it is at their end: DataFusion counts the values that were gathered, and
 //! not the list that is made of them, nor the room that values of functions leave empty.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use datafusion::logical_expr::{
 const COPIES: usize = 3;
 
 /// The functions that gather.
-const GATHERING: [&str; 2] = ["array_agg", "string_agg"];
+const GATHERING: [&str; 4] = ["array_agg", "string_agg", "median", "percentile_cont"];
 
 /// An aggregate function with its memory counted.
 pub(super) fn counted(function: Arc<AggregateUDF>) -> Arc<AggregateUDF> {

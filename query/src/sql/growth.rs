@@ -11,7 +11,7 @@ use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::Operator::{RegexIMatch, RegexMatch, RegexNotIMatch, RegexNotMatch};
-use datafusion::logical_expr::{BinaryExpr, Expr, GroupingSet, LogicalPlan};
+use datafusion::logical_expr::{Aggregate, BinaryExpr, Expr, GroupingSet, LogicalPlan};
 
 use super::budget::StatementBounds;
 use crate::Error;
@@ -24,16 +24,28 @@ const TERM_BYTES: usize = 16;
 /// The fewest rows of a batch.
 const FEWEST_ROWS: usize = 8;
 
+/// Aggregates whose state of one group has no bounds, or thousands of bytes; so has that of any with `DISTINCT`.
+const LARGE_STATES: [&str; 5] = [
+    "array_agg",
+    "string_agg",
+    "median",
+    "percentile_cont",
+    "approx_distinct",
+];
+
 /// What the expressions of a plan come to.
 #[derive(Debug, Clone, Copy, Default)]
 struct PlanWeight {
     terms: u64,
     patterns: usize,
+    /// Whether groups have large states.
+    large_states: bool,
 }
 
 /// Refuses a plan whose expressions would grow beyond all bounds, and fits its session to them: what is made of the rows of a
 /// batch is within the bounds of a batch, for a text that is written once is there once for each row; and all regular
-/// expressions together are within the memory of the statement.
+/// expressions together are within the memory of the statement. Groups with large states are made by one thread: between two, the
+/// states of as many groups as a batch has rows wait for each other, however large they are.
 pub(super) fn check(plan: &LogicalPlan, session: &mut SessionState) -> Result<(), Error> {
     let mut weight = PlanWeight::default();
     columns(plan, &mut weight)?;
@@ -49,6 +61,9 @@ pub(super) fn check(plan: &LogicalPlan, session: &mut SessionState) -> Result<()
 
 fn fit(session: &mut SessionState, weight: PlanWeight) {
     let options = session.config_mut().options_mut();
+    if weight.large_states {
+        options.execution.target_partitions = 1;
+    }
     let Some(bounds) = options.extensions.get_mut::<StatementBounds>() else {
         return;
     };
@@ -80,6 +95,19 @@ fn grouping_terms(groups: &[Expr]) -> u64 {
     groups.iter().map(terms).fold(0, u64::saturating_add)
 }
 
+/// Whether groups have an aggregate whose state is large.
+fn has_large_states(aggregate: &Aggregate) -> Result<bool> {
+    let is_large = |expr: &Expr| {
+        Ok(matches!(expr, Expr::AggregateFunction(call)
+            if call.params.distinct || LARGE_STATES.contains(&call.func.name())))
+    };
+    let mut any = false;
+    for expr in aggregate.aggr_expr.iter().filter(|_| !aggregate.group_expr.is_empty()) {
+        any |= expr.exists(is_large)?;
+    }
+    Ok(any)
+}
+
 /// The terms behind each column that a plan gives; adds those of all its expressions.
 fn columns(plan: &LogicalPlan, weight: &mut PlanWeight) -> Result<Vec<u64>> {
     let inputs = plan.inputs().into_iter();
@@ -102,6 +130,7 @@ fn columns(plan: &LogicalPlan, weight: &mut PlanWeight) -> Result<Vec<u64>> {
         LogicalPlan::Projection(_) if sizes.len() == width => sizes,
         LogicalPlan::Aggregate(aggregate) => {
             weight.terms = weight.terms.saturating_add(grouping_terms(&aggregate.group_expr));
+            weight.large_states |= has_large_states(aggregate)?;
             let groups = aggregate.group_expr.len().min(width);
             let mut all = sizes.get(..groups).unwrap_or_default().to_vec();
             all.resize(width, 1);

@@ -289,3 +289,24 @@ async fn hostile_statements_are_answered_or_refused_within_memory_and_leave_noth
     assert!(most < MOST, "{} MiB", most / MIB);
     bench.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_few_groups_gather_is_within_the_memory_of_statements() {
+    let bench = bench(Duration::from_secs(20)).await;
+    let memory = ProcessMemory::now();
+    let many = vec!["SELECT ts FROM logs"; 16].join(" UNION ALL ");
+    for gathered in [
+        "array_agg(1)",
+        "string_agg(level, '')",
+        "median(extract(epoch FROM b.ts))",
+    ] {
+        let query = format!(
+            "SELECT count(g) FROM (SELECT {gathered} AS g FROM (SELECT ts, level FROM logs) AS a, ({many}) AS b GROUP BY a.ts) AS q"
+        );
+        let error = refusal(&bench, &query).await;
+        assert!(matches!(error.kind(), Kind::TooMuch | Kind::Timeout), "{error}");
+    }
+    let growth = memory.growth();
+    assert!(growth < MOST, "{} MiB", growth / MIB);
+    bench.close().await;
+}
