@@ -35,8 +35,7 @@ struct PlanWeight {
 /// batch is within the bounds of a batch, for a text that is written once is there once for each row; and all regular
 /// expressions together are within the memory of the statement.
 pub(super) fn check(plan: &LogicalPlan, session: &mut SessionState) -> Result<(), Error> {
-    let mut weight = PlanWeight::default();
-    columns(plan, &mut weight)?;
+    let weight = weigh(plan)?;
     if weight.terms > MOST_TERMS {
         return Err(Error::statement(format!(
             "its expressions come to more than {MOST_TERMS} terms when columns of inner queries and grouping sets are written out: \
@@ -45,6 +44,18 @@ pub(super) fn check(plan: &LogicalPlan, session: &mut SessionState) -> Result<()
     }
     fit(session, weight);
     Ok(())
+}
+
+/// Fits the session to an optimized plan, whose literals are there that functions make of constants.
+pub(super) fn fit_optimized(plan: &LogicalPlan, session: &mut SessionState) -> Result<()> {
+    fit(session, weigh(plan)?);
+    Ok(())
+}
+
+fn weigh(plan: &LogicalPlan) -> Result<PlanWeight> {
+    let mut weight = PlanWeight::default();
+    columns(plan, &mut weight)?;
+    Ok(weight)
 }
 
 fn fit(session: &mut SessionState, weight: PlanWeight) {
