@@ -172,7 +172,7 @@ pub(crate) struct Source(pub(crate) Arc<Segment>);
 pub(crate) struct SegmentReaders {
     pub(crate) meter: Arc<Meter>,
     /// What the plan keeps of its files, as long as somebody has it.
-    pub(crate) planned: MemoryReservation,
+    pub(crate) _planned: MemoryReservation,
 }
 
 impl ParquetFileReaderFactory for SegmentReaders {

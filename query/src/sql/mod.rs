@@ -23,6 +23,7 @@ mod bounded;
 mod budget;
 mod casts;
 mod columns;
+mod comparisons;
 mod counts;
 mod days;
 mod describe;
