@@ -21,9 +21,12 @@ fn moment(random: &mut Random) -> Timestamp {
     Timestamp::from_micros(start + beside)
 }
 
+/// Some are of the present hour, whose files stay open; those of hours that are over are sealed as soon as somebody has the time.
 fn log(random: &mut Random) -> LogRecord {
+    let minute = |random: &mut Random| i64::try_from(1 + random.below(28)).unwrap();
+    let present = random.maybe(6, |random| now().micros() - minute(random) * MINUTE);
     LogRecord {
-        ts: moment(random),
+        ts: present.map_or_else(|| moment(random), Timestamp::from_micros),
         ..world::log(random)
     }
 }
