@@ -7,8 +7,8 @@
 //!
 //! # Invariants
 //!
-//! - No filter moves through a node whose output has two columns of one name, through a union of inputs that name their columns
-//!   otherwise, nor through a semi join of keys with different names. Below and above these all is as in DataFusion.
+//! - No filter moves through a node whose output has two columns of one name, nor through a semi join of keys with different
+//!   names. Below and above these all is as in DataFusion. Inputs of a union are no such node: its plan gives them the same names.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -20,7 +20,6 @@ use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::joins::HashJoinExec;
-use datafusion::physical_plan::union::{InterleaveExec, UnionExec};
 use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
 use crate::preserved_order::PreserveOrder;
@@ -69,29 +68,13 @@ impl PhysicalOptimizerRule for UnambiguousFilterPushdown {
 
 /// Whether a filter that moves through a plan can take one column for another.
 fn is_ambiguous(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    has_equal_names(plan)
-        || has_other_names(plan)
-        || has_other_keys(plan)
-        || plan.children().into_iter().any(is_ambiguous)
+    has_equal_names(plan) || has_other_keys(plan) || plan.children().into_iter().any(is_ambiguous)
 }
 
 fn has_equal_names(plan: &Arc<dyn ExecutionPlan>) -> bool {
     let schema = plan.schema();
     let mut names = HashSet::with_capacity(schema.fields().len());
     schema.fields().iter().any(|field| !names.insert(field.name()))
-}
-
-/// Whether it is a union whose inputs have other names for its columns.
-fn has_other_names(plan: &Arc<dyn ExecutionPlan>) -> bool {
-    let names = |plan: &Arc<dyn ExecutionPlan>| -> Vec<String> {
-        plan.schema()
-            .fields()
-            .iter()
-            .map(|field| field.name().clone())
-            .collect()
-    };
-    let is_union = plan.is::<UnionExec>() || plan.is::<InterleaveExec>();
-    is_union && plan.children().into_iter().any(|child| names(child) != names(plan))
 }
 
 /// Whether it is a semi join, of which filters of the keys go to both sides, and these name them differently.

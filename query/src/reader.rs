@@ -20,6 +20,7 @@ use bytes::Bytes;
 use datafusion::common::internal_datafusion_err;
 use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::ParquetFileReaderFactory;
+use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
 use engine::{ReadView, Segment};
 use futures::FutureExt as _;
@@ -168,7 +169,11 @@ pub(crate) struct Source(pub(crate) Arc<Segment>);
 
 /// Makes a reader per file of a plan.
 #[derive(Debug)]
-pub(crate) struct SegmentReaders(pub(crate) Arc<Meter>);
+pub(crate) struct SegmentReaders {
+    pub(crate) meter: Arc<Meter>,
+    /// What the plan keeps of its files, as long as somebody has it.
+    pub(crate) _planned: MemoryReservation,
+}
 
 impl ParquetFileReaderFactory for SegmentReaders {
     fn create_reader(
@@ -184,7 +189,7 @@ impl ParquetFileReaderFactory for SegmentReaders {
         Ok(Box::new(SegmentReader {
             segment: Arc::clone(&source.0),
             file: None,
-            meter: Arc::clone(&self.0),
+            meter: Arc::clone(&self.meter),
         }))
     }
 }

@@ -33,6 +33,7 @@ use datafusion::datasource::physical_plan::parquet::ParquetAccessPlan;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::LexOrdering;
@@ -62,6 +63,9 @@ pub(crate) enum Order {
     /// Any.
     Any,
 }
+
+/// What a plan keeps of a file: its name, what is known of it, and a copy of these while rules change the plan.
+const PLANNED_FILE: usize = 2 << 10;
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -242,10 +246,10 @@ impl ViewTable {
         let mut inputs: Vec<Arc<dyn ExecutionPlan>> = Vec::new();
         if !chains.is_empty() {
             let groups = chains.into_iter().flat_map(|chain| contiguous(&chain, parallel));
-            inputs.push(self.pieces(groups.collect(), rows, true, projection, limit)?);
+            inputs.push(self.pieces(state, groups.collect(), rows, true, projection, limit)?);
         }
         if !rest.is_empty() {
-            inputs.push(self.pieces(dealt(rest, parallel), rows, false, projection, limit)?);
+            inputs.push(self.pieces(state, dealt(rest, parallel), rows, false, projection, limit)?);
         }
         // Rows of a spec that lie without its columns are made with those that are asked for.
         let (schema, projection) = match (&self.spec, projection) {
@@ -270,12 +274,16 @@ impl ViewTable {
 
     fn pieces(
         &self,
+        state: &dyn Session,
         groups: Vec<Vec<Piece>>,
         rows: &Rows,
         sorted: bool,
         projection: Option<&Vec<usize>>,
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
+        let planned = MemoryConsumer::new("files of a plan").register(&state.runtime_env().memory_pool);
+        let files: usize = groups.iter().map(Vec::len).sum();
+        planned.try_grow(files.saturating_mul(PLANNED_FILE))?;
         let schema = self.schema();
         let ordering = if sorted { newest_first() } else { None };
         let groups = groups.into_iter().map(|group| {
@@ -287,7 +295,10 @@ impl ViewTable {
             Arc::new(SpecAdapterFactory(spec))
         });
         let source = ParquetSource::new(schema)
-            .with_parquet_file_reader_factory(Arc::new(SegmentReaders(Arc::clone(&self.meter))))
+            .with_parquet_file_reader_factory(Arc::new(SegmentReaders {
+                meter: Arc::clone(&self.meter),
+                _planned: planned,
+            }))
             .with_pushdown_filters(true);
         let config = FileScanConfigBuilder::new(ObjectStoreUrl::local_filesystem(), Arc::new(source))
             .with_file_groups(groups.collect())
@@ -312,7 +323,7 @@ impl ViewTable {
             }
             None => file,
         };
-        let mut statistics = statistics(&self.schema(), &piece);
+        let mut statistics = statistics(&piece);
         let file = match rows.get(&segment.id) {
             Some(rows) => {
                 statistics.num_rows = statistics.num_rows.to_inexact();

@@ -50,6 +50,9 @@ const MOST_FOLDED: u64 = 64 << 10;
 /// The most bytes of a value.
 const MOST_OF_A_VALUE: u64 = 16 << 20;
 
+/// The most bytes or elements that values of a fixed size have: nulls have them too.
+const MOST_OF_FIXED_SIZE: u64 = 100;
+
 /// Puts functions that make large values into their bounds, see the module.
 #[derive(Debug)]
 pub(super) struct BoundedFunctions;
@@ -81,6 +84,11 @@ fn bounded(expr: Expr) -> Result<Transformed<Expr>> {
         Expr::ScalarFunction(ScalarFunction { func, .. }) if is_refused(func.name()) => {
             return plan_err!("Invalid function '{}'", func.name());
         }
+        Expr::ScalarFunction(ScalarFunction { func, args })
+            if func.name() == "arrow_cast" && is_of_wide_type(&args) =>
+        {
+            return plan_err!("arrow_cast to values of a fixed size is for {MOST_OF_FIXED_SIZE} of them at most");
+        }
         Expr::ScalarFunction(ScalarFunction { func, args }) => match BoundedFunction::of(&func) {
             Some(func) => called(func, args),
             None => Transformed::no(Expr::ScalarFunction(ScalarFunction { func, args })),
@@ -99,6 +107,18 @@ fn bounded(expr: Expr) -> Result<Transformed<Expr>> {
         },
         other => Transformed::no(other),
     })
+}
+
+/// Whether a type of Arrow, the second argument, has room in each value for more than [`MOST_OF_FIXED_SIZE`] bytes or elements.
+fn is_of_wide_type(args: &[Expr]) -> bool {
+    let Some(Expr::Literal(ScalarValue::Utf8(Some(kind)), _)) = args.get(1) else {
+        return false;
+    };
+    let mut numbers = kind.split(|letter: char| !letter.is_ascii_digit());
+    kind.matches("FixedSize").count() > 1
+        || kind.contains("FixedSize")
+            && numbers
+                .any(|number| number.len() > 3 || number.parse().is_ok_and(|number: u64| number > MOST_OF_FIXED_SIZE))
 }
 
 /// Whether a frame ends so far away that the number of its last row does not fit.
@@ -127,6 +147,25 @@ impl BoundedFunction {
         Some(Arc::new(ScalarUDF::new_from_impl(Self { function, size })))
     }
 
+    /// The bounds of the statement, which has not ended.
+    fn bounds<'a>(&self, options: &'a ConfigOptions) -> Result<&'a StatementBounds> {
+        let Some(bounds) = options.extensions.get::<StatementBounds>() else {
+            return exec_err!("{} is asked for outside of a statement", self.function.name());
+        };
+        bounds.check()?;
+        Ok(bounds)
+    }
+
+    /// The values of all rows, counted.
+    fn counted(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let options = Arc::clone(&args.config_options);
+        let bounds = self.bounds(&options)?;
+        Ok(match self.function.invoke_with_args(args)? {
+            ColumnarValue::Array(array) => ColumnarValue::Array(bounds.counted(array)?),
+            scalar @ ColumnarValue::Scalar(_) => scalar,
+        })
+    }
+
     /// Refuses patterns that differ from row to row: each is compiled, and kept.
     fn check_pattern(&self, args: &ScalarFunctionArgs) -> Result<()> {
         let is_pattern = self.function.name().starts_with("regexp_");
@@ -149,10 +188,16 @@ impl BoundedFunction {
     }
 
     /// The rows in pieces whose values have so many bytes at most: where each ends.
-    fn pieces(&self, arguments: &[Argument<'_>], rows: usize, most: u64) -> Result<Vec<usize>> {
+    fn pieces(
+        &self,
+        size: fn(&ArgumentRow<'_>) -> u64,
+        arguments: &[Argument<'_>],
+        rows: usize,
+        most: u64,
+    ) -> Result<Vec<usize>> {
         let (mut ends, mut sum) = (Vec::new(), 0_u64);
         for row in 0..rows {
-            let size = (self.size)(&ArgumentRow { arguments, row });
+            let size = size(&ArgumentRow { arguments, row });
             if size > MOST_OF_A_VALUE.min(most) {
                 return exec_err!(
                     "{} would make a value of up to {size} bytes, more than {}",
@@ -241,14 +286,20 @@ impl ScalarUDFImpl for BoundedFunction {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let is_constant = args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_)));
+        let size = match self.size {
+            SizeBound::Copy if is_constant => return self.function.invoke_with_args(args),
+            SizeBound::Copy => return self.counted(args),
+            SizeBound::UpTo(size) => size,
+        };
         let arguments: Vec<_> = args.args.iter().map(Argument::of).collect::<Result<_>>()?;
         let rows = args.number_rows;
-        if args.args.iter().all(|arg| matches!(arg, ColumnarValue::Scalar(_))) {
+        if is_constant {
             let row = ArgumentRow {
                 arguments: &arguments,
                 row: 0,
             };
-            let (size, most) = ((self.size)(&row), MOST_FOLDED.max(row.largest()));
+            let (size, most) = (size(&row), MOST_FOLDED.max(row.largest()));
             if size > most {
                 return exec_err!(
                     "{} would make a value of up to {size} bytes of constants, more than {most}",
@@ -258,18 +309,13 @@ impl ScalarUDFImpl for BoundedFunction {
             drop(arguments);
             return self.function.invoke_with_args(args);
         }
-        let Some(bounds) = args.config_options.extensions.get::<StatementBounds>() else {
-            return exec_err!("{} is asked for outside of a statement", self.name());
-        };
-        bounds.check()?;
+        let options = Arc::clone(&args.config_options);
+        let bounds = self.bounds(&options)?;
         self.check_pattern(&args)?;
-        let ends = self.pieces(&arguments, rows, bounds.batch() as u64)?;
+        let ends = self.pieces(size, &arguments, rows, bounds.batch() as u64)?;
         drop(arguments);
         if ends.len() == 1 {
-            return Ok(match self.function.invoke_with_args(args.clone())? {
-                ColumnarValue::Array(array) => ColumnarValue::Array(bounds.counted(array)?),
-                scalar @ ColumnarValue::Scalar(_) => scalar,
-            });
+            return self.counted(args);
         }
         // The bound is far above what comes out, or what comes out is too much.
         let (mut made, mut bytes, mut from) = (Vec::with_capacity(ends.len()), 0, 0);

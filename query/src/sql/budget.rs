@@ -7,8 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow_array::cast::AsArray as _;
-use arrow_array::{ArrayRef, StringArray};
-use arrow_buffer::Buffer;
+use arrow_array::types::{ByteArrayType, ByteViewType};
+use arrow_array::{Array as _, ArrayRef, GenericByteArray, GenericByteViewArray, GenericListArray, OffsetSizeTrait};
+use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
+use arrow_schema::DataType;
 use bytes::Bytes;
 use datafusion::common::config::{ConfigEntry, ConfigExtension, ConfigOptions, ExtensionOptions};
 use datafusion::common::plan_err;
@@ -24,8 +26,8 @@ const MOST_OF_A_PATTERN: usize = 10 << 20;
 #[derive(Debug, Clone)]
 pub(super) struct StatementBounds {
     memory: usize,
-    /// The bytes of texts that functions made and somebody has.
-    texts: Arc<AtomicUsize>,
+    /// The bytes of texts, bytes and lists that functions made and somebody has.
+    values: Arc<AtomicUsize>,
     stop: Option<Arc<Stop>>,
     /// How many regular expressions it has.
     patterns: usize,
@@ -39,7 +41,7 @@ impl StatementBounds {
         };
         Self {
             memory,
-            texts: Arc::default(),
+            values: Arc::default(),
             stop,
             patterns: 1,
         }
@@ -74,28 +76,61 @@ impl StatementBounds {
         self.stop.as_ref().map_or(Ok(()), |stop| stop.check())
     }
 
-    /// The same texts, counted until the last of their users is gone.
+    /// The same texts, bytes or lists, counted until the last of their users is gone.
     pub(super) fn counted(&self, array: ArrayRef) -> Result<ArrayRef> {
-        let Some(texts) = array.as_string_opt::<i32>() else {
-            return Ok(array);
-        };
-        let (offsets, values, nulls) = texts.clone().into_parts();
+        match array.data_type() {
+            DataType::Utf8 => self.counted_bytes(array.as_string::<i32>()),
+            DataType::LargeUtf8 => self.counted_bytes(array.as_string::<i64>()),
+            DataType::Binary => self.counted_bytes(array.as_binary::<i32>()),
+            DataType::LargeBinary => self.counted_bytes(array.as_binary::<i64>()),
+            DataType::Utf8View => self.counted_views(array.as_string_view()),
+            DataType::BinaryView => self.counted_views(array.as_binary_view()),
+            DataType::List(_) => self.counted_lists(array.as_list::<i32>()),
+            DataType::LargeList(_) => self.counted_lists(array.as_list::<i64>()),
+            _ => Ok(array),
+        }
+    }
+
+    fn counted_bytes<T: ByteArrayType>(&self, array: &GenericByteArray<T>) -> Result<ArrayRef> {
+        let (offsets, values, nulls) = array.clone().into_parts();
         let bytes = values.capacity();
-        let counted = CountedBytes {
-            values,
+        let values = self.counted_buffer(values, bytes)?;
+        Ok(Arc::new(GenericByteArray::<T>::try_new(offsets, values, nulls)?))
+    }
+
+    fn counted_views<T: ByteViewType>(&self, array: &GenericByteViewArray<T>) -> Result<ArrayRef> {
+        let bytes = array.get_array_memory_size();
+        let (views, buffers, nulls) = array.clone().into_parts();
+        let length = views.len();
+        let views = ScalarBuffer::new(self.counted_buffer(views.into_inner(), bytes)?, 0, length);
+        Ok(Arc::new(GenericByteViewArray::<T>::try_new(views, buffers, nulls)?))
+    }
+
+    fn counted_lists<O: OffsetSizeTrait>(&self, array: &GenericListArray<O>) -> Result<ArrayRef> {
+        let bytes = array.get_array_memory_size();
+        let (field, offsets, values, nulls) = array.clone().into_parts();
+        let length = offsets.len();
+        let offsets = self.counted_buffer(offsets.into_inner().into_inner(), bytes)?;
+        let offsets = OffsetBuffer::<O>::new(ScalarBuffer::new(offsets, 0, length));
+        Ok(Arc::new(GenericListArray::try_new(field, offsets, values, nulls)?))
+    }
+
+    /// A buffer that stands for so many bytes as long as somebody has it.
+    fn counted_buffer(&self, buffer: Buffer, bytes: usize) -> Result<Buffer> {
+        let counted = CountedBuffer {
+            buffer,
             bytes,
-            texts: Arc::clone(&self.texts),
+            values: Arc::clone(&self.values),
         };
-        if self.texts.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) > self.memory {
+        if self.values.fetch_add(bytes, Ordering::Relaxed).saturating_add(bytes) > self.memory {
             return Err(exhausted(self.memory));
         }
-        let values = Buffer::from(Bytes::from_owner(counted));
-        Ok(Arc::new(StringArray::try_new(offsets, values, nulls)?))
+        Ok(Buffer::from(Bytes::from_owner(counted)))
     }
 }
 
 pub(super) fn exhausted(most: usize) -> DataFusionError {
-    DataFusionError::ResourcesExhausted(format!("functions make texts of more than {most} bytes"))
+    DataFusionError::ResourcesExhausted(format!("functions make values of more than {most} bytes"))
 }
 
 impl ConfigExtension for StatementBounds {
@@ -124,21 +159,21 @@ impl ExtensionOptions for StatementBounds {
     }
 }
 
-/// The bytes of texts that are counted as long as they are there.
-struct CountedBytes {
-    values: Buffer,
+/// A buffer that is counted as long as it is there.
+struct CountedBuffer {
+    buffer: Buffer,
     bytes: usize,
-    texts: Arc<AtomicUsize>,
+    values: Arc<AtomicUsize>,
 }
 
-impl AsRef<[u8]> for CountedBytes {
+impl AsRef<[u8]> for CountedBuffer {
     fn as_ref(&self) -> &[u8] {
-        &self.values
+        &self.buffer
     }
 }
 
-impl Drop for CountedBytes {
+impl Drop for CountedBuffer {
     fn drop(&mut self) {
-        self.texts.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.values.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }

@@ -14,18 +14,15 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, ScalarValue, exec_err};
 use datafusion::error::Result;
 use datafusion::functions::utils::make_scalar_function;
-use datafusion::logical_expr::expr::{Between, InList};
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::preimage::PreimageResult;
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{
-    BinaryExpr, Cast, ColumnarValue, Expr, ExprSchemable as _, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
-    Volatility,
+    Cast, ColumnarValue, Expr, ExprSchemable as _, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 
-use super::ids::is_comparison;
-
-const DAY: i64 = 86_400_000_000;
+use super::comparisons::rewrite_comparison;
+use super::moments::DAY;
 
 static DAY_OF: LazyLock<ScalarUDF> = LazyLock::new(|| {
     ScalarUDF::new_from_impl(DayOf {
@@ -34,31 +31,9 @@ static DAY_OF: LazyLock<ScalarUDF> = LazyLock::new(|| {
 });
 
 /// See the module.
-pub(super) fn replaced(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
-    let is_day = |side: &Expr| day_of(side, schema).is_some();
-    let day = |side: Box<Expr>| Box::new(day_of(&side, schema).unwrap_or(*side));
-    match expr {
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(op) && (is_day(&left) || is_day(&right)) => {
-            Transformed::yes(Expr::BinaryExpr(BinaryExpr::new(day(left), op, day(right))))
-        }
-        Expr::Between(Between {
-            expr,
-            negated,
-            low,
-            high,
-        }) if is_day(&expr) => Transformed::yes(Expr::Between(Between {
-            expr: day(expr),
-            negated,
-            low,
-            high,
-        })),
-        Expr::InList(InList { expr, list, negated }) if is_day(&expr) => Transformed::yes(Expr::InList(InList {
-            expr: day(expr),
-            list,
-            negated,
-        })),
-        other => Transformed::no(other),
-    }
+pub(super) fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let are_days = |sides: &[&Expr]| sides.iter().any(|side| day_of(side, schema).is_some());
+    rewrite_comparison(expr, are_days, |side| Ok(day_of(&side, schema).unwrap_or(side)))
 }
 
 fn day_of(side: &Expr, schema: &DFSchema) -> Option<Expr> {

@@ -47,8 +47,7 @@ struct PlanWeight {
 /// expressions together are within the memory of the statement. Groups with large states are made by one thread: between two, the
 /// states of as many groups as a batch has rows wait for each other, however large they are.
 pub(super) fn check(plan: &LogicalPlan, session: &mut SessionState) -> Result<(), Error> {
-    let mut weight = PlanWeight::default();
-    columns(plan, &mut weight)?;
+    let weight = weigh(plan)?;
     if weight.terms > MOST_TERMS {
         return Err(Error::statement(format!(
             "its expressions come to more than {MOST_TERMS} terms when columns of inner queries and grouping sets are written out: \
@@ -57,6 +56,18 @@ pub(super) fn check(plan: &LogicalPlan, session: &mut SessionState) -> Result<()
     }
     fit(session, weight);
     Ok(())
+}
+
+/// Fits the session to an optimized plan, whose literals are there that functions make of constants.
+pub(super) fn fit_optimized(plan: &LogicalPlan, session: &mut SessionState) -> Result<()> {
+    fit(session, weigh(plan)?);
+    Ok(())
+}
+
+fn weigh(plan: &LogicalPlan) -> Result<PlanWeight> {
+    let mut weight = PlanWeight::default();
+    columns(plan, &mut weight)?;
+    Ok(weight)
 }
 
 fn fit(session: &mut SessionState, weight: PlanWeight) {

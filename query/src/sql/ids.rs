@@ -32,19 +32,19 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ExprSchema, ScalarValue, plan_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::functions::math;
-use datafusion::logical_expr::expr::{AggregateFunctionParams, Between, InList};
+use datafusion::logical_expr::expr::{AggregateFunctionParams, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
-    Aggregate, AggregateUDF, BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, TryCast,
-    cast, lit,
+    Aggregate, AggregateUDF, Cast, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, TryCast, cast, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 use uuid::Uuid;
 
 use super::budget::StatementBounds;
+use super::comparisons::rewrite_comparison;
 use super::{arithmetic, casts, days, intervals, moments, patterns, rounds, sums, written};
 use crate::functions::{FunctionKind, ID, json_text};
 
@@ -99,7 +99,7 @@ fn analyzed(plan: LogicalPlan, most: usize) -> Result<Transformed<LogicalPlan>> 
             .transform_data(|expr| Ok(rounds::replaced(expr, &schema, &averages)))?
             .transform_data(|expr| patterns::replaced(expr, &schema, most))?
             .transform_data(|expr| intervals::replaced(expr, &schema))?
-            .transform_data(|expr| Ok(days::replaced(expr, &schema)))?
+            .transform_data(|expr| days::replaced(expr, &schema))?
             .transform_data(|expr| moments::replaced(expr, &schema))?
             .transform_data(|expr| Ok(arithmetic::replaced(expr, &schema, &wide_sums)))?
             .transform_data(|expr| Ok(arithmetic::finer_average(expr, &schema)))?
@@ -162,31 +162,13 @@ fn listed(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
 }
 
 fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let compared = rewrite_comparison(expr, |sides| concerns(sides, schema), |side| as_id(side, schema))?;
+    compared.transform_data(|expr| with_ids_or_texts(expr, schema))
+}
+
+/// A cast or a call with what stands for it.
+fn with_ids_or_texts(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(match expr {
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(op) && concerns(&[&left, &right], schema) => {
-            let (left, right) = alike(*left, *right, schema)?;
-            let expr = BinaryExpr::new(Box::new(left), op, Box::new(right));
-            Transformed::yes(Expr::BinaryExpr(expr))
-        }
-        Expr::InList(InList { expr, list, negated })
-            if concerns(&std::iter::once(expr.as_ref()).chain(&list).collect::<Vec<_>>(), schema) =>
-        {
-            let list = list
-                .into_iter()
-                .map(|item| as_id(item, schema))
-                .collect::<Result<_>>()?;
-            let expr = Box::new(as_id(*expr, schema)?);
-            Transformed::yes(Expr::InList(InList { expr, list, negated }))
-        }
-        Expr::Between(between) if concerns(&[&between.expr, &between.low, &between.high], schema) => {
-            let id = |expr: Box<Expr>| Ok::<_, datafusion::error::DataFusionError>(Box::new(as_id(*expr, schema)?));
-            Transformed::yes(Expr::Between(Between {
-                expr: id(between.expr)?,
-                negated: between.negated,
-                low: id(between.low)?,
-                high: id(between.high)?,
-            }))
-        }
         Expr::Cast(Cast { expr, field }) => {
             converted(*expr, field, schema, |expr, field| Expr::Cast(Cast { expr, field }))
         }
@@ -256,14 +238,6 @@ fn converted(
         Ok(from) if from.is_string() && *to.data_type() == ID => Transformed::yes(FunctionKind::Uuid.call(vec![expr])),
         _ => Transformed::no(cast(Box::new(expr), to)),
     }
-}
-
-pub(super) const fn is_comparison(op: Operator) -> bool {
-    use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
-    matches!(
-        op,
-        Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom
-    )
 }
 
 /// Whether an id is compared with what is none.

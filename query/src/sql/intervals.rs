@@ -19,15 +19,14 @@ use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, exec_err, plan_err};
 use datafusion::error::Result;
 use datafusion::functions::utils::make_scalar_function;
-use datafusion::logical_expr::expr::{Between, InList};
 use datafusion::logical_expr::{
-    BinaryExpr, ColumnarValue, Expr, ExprSchemable as _, LogicalPlan, Operator, ScalarFunctionArgs, ScalarUDF,
-    ScalarUDFImpl, Signature, Volatility, cast,
+    ColumnarValue, Expr, ExprSchemable as _, LogicalPlan, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
+    Signature, Volatility, cast,
 };
 
-use super::ids::is_comparison;
+use super::comparisons::rewrite_comparison;
+use super::moments::DAY;
 
-const DAY: i128 = 86_400_000_000;
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
 static INTERVAL_MICROS: LazyLock<ScalarUDF> = LazyLock::new(|| {
@@ -53,37 +52,22 @@ pub(super) fn moved(left: Expr, op: Operator, right: Expr, schema: &DFSchema) ->
 
 /// See the module.
 pub(super) fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let micros = |expr: Box<Expr>| Box::new(in_micros(*expr, schema));
-    Ok(match expr {
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(op) && concerns(&[&left, &right], schema) => {
-            Transformed::yes(Expr::BinaryExpr(BinaryExpr::new(micros(left), op, micros(right))))
-        }
-        Expr::Between(between) if concerns(&[&between.expr, &between.low, &between.high], schema) => {
-            Transformed::yes(Expr::Between(Between {
-                expr: micros(between.expr),
-                negated: between.negated,
-                low: micros(between.low),
-                high: micros(between.high),
-            }))
-        }
-        Expr::InList(InList { expr, list, negated })
-            if concerns(&std::iter::once(expr.as_ref()).chain(&list).collect::<Vec<_>>(), schema) =>
-        {
-            let list = list.into_iter().map(|item| in_micros(item, schema)).collect();
-            let expr = micros(expr);
-            Transformed::yes(Expr::InList(InList { expr, list, negated }))
-        }
+    match expr {
         Expr::AggregateFunction(call)
             if ["min", "max"].contains(&call.func.name())
                 && call.params.args.iter().any(|arg| is_interval(arg, schema)) =>
         {
-            return plan_err!(
+            plan_err!(
                 "{} of intervals is not offered: take that of extract(epoch FROM …)",
                 call.func.name()
-            );
+            )
         }
-        other => Transformed::no(other),
-    })
+        other => rewrite_comparison(
+            other,
+            |sides| concerns(sides, schema),
+            |side| Ok(in_micros(side, schema)),
+        ),
+    }
 }
 
 /// Orders by intervals; refuses groups of them.
@@ -166,7 +150,7 @@ fn interval_micros(args: &[ArrayRef]) -> Result<ArrayRef> {
     };
     let of_interval = |value: IntervalMonthDayNano| {
         let days = i128::from(value.months) * 30 + i128::from(value.days);
-        days * DAY + i128::from(value.nanoseconds / 1_000)
+        days * i128::from(DAY) + i128::from(value.nanoseconds / 1_000)
     };
     let micros: Decimal128Array = if matches!(values.data_type(), DataType::Duration(_)) {
         let values = converted(values, &DataType::Duration(TimeUnit::Microsecond))?;

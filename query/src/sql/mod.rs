@@ -24,6 +24,7 @@ mod bounded;
 mod budget;
 mod casts;
 mod columns;
+mod comparisons;
 mod counts;
 mod days;
 mod describe;
@@ -365,7 +366,10 @@ impl Work {
         } else {
             plan
         };
-        let plan = session.create_physical_plan(&plan).await.map_err(of_statement)?;
+        let plan = session.optimize(&plan).map_err(of_statement)?;
+        growth::fit_optimized(&plan, &mut session).map_err(of_statement)?;
+        let planned = session.query_planner().create_physical_plan(&plan, &session).await;
+        let plan = planned.map_err(of_statement)?;
         let most = StatementBounds::of_batch(session.config_options());
         let plan = stoppable(plan, &self.stop, most).map_err(of_statement)?;
         execute_stream(plan, session.task_ctx()).map_err(of_statement)

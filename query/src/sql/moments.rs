@@ -21,17 +21,18 @@ use datafusion::error::Result;
 use datafusion::functions::datetime::date_part;
 use datafusion::functions::math;
 use datafusion::functions::utils::make_scalar_function;
-use datafusion::logical_expr::expr::{Between, InList, ScalarFunction};
-use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable as _, ScalarUDF, Volatility, cast, create_udf, lit};
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::{Expr, ExprSchemable as _, ScalarUDF, Volatility, cast, create_udf, lit};
 
-use super::ids::is_comparison;
+use super::comparisons::rewrite_comparison;
 use super::to_char;
 use super::zones::moments;
 
 const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
-const DAY: i64 = 24 * HOUR;
+/// Microseconds of a day.
+pub(super) const DAY: i64 = 24 * HOUR;
 
 static TO_MICROS: LazyLock<ScalarUDF> = LazyLock::new(|| {
     create_udf(
@@ -46,27 +47,6 @@ static TO_MICROS: LazyLock<ScalarUDF> = LazyLock::new(|| {
 /// See the module.
 pub(super) fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(match expr {
-        Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(op) && concerns(&[&left, &right], schema) => {
-            let (left, right) = (in_micros(*left, schema), in_micros(*right, schema));
-            let compared = BinaryExpr::new(Box::new(left), op, Box::new(right));
-            Transformed::yes(Expr::BinaryExpr(compared))
-        }
-        Expr::Between(between) if concerns(&[&between.expr, &between.low, &between.high], schema) => {
-            let in_micros = |expr: Box<Expr>| Box::new(in_micros(*expr, schema));
-            Transformed::yes(Expr::Between(Between {
-                expr: in_micros(between.expr),
-                negated: between.negated,
-                low: in_micros(between.low),
-                high: in_micros(between.high),
-            }))
-        }
-        Expr::InList(InList { expr, list, negated })
-            if concerns(&std::iter::once(expr.as_ref()).chain(&list).collect::<Vec<_>>(), schema) =>
-        {
-            let expr = Box::new(in_micros(*expr, schema));
-            let list = list.into_iter().map(|item| in_micros(item, schema)).collect();
-            Transformed::yes(Expr::InList(InList { expr, list, negated }))
-        }
         Expr::ScalarFunction(ScalarFunction { func, args }) if func.name() == "date_part" => {
             match part(&args, schema) {
                 Some(part) => Transformed::yes(part),
@@ -79,7 +59,11 @@ pub(super) fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr
                 None => Transformed::no(Expr::ScalarFunction(ScalarFunction { func, args })),
             }
         }
-        other => Transformed::no(other),
+        other => rewrite_comparison(
+            other,
+            |sides| concerns(sides, schema),
+            |side| Ok(in_micros(side, schema)),
+        )?,
     })
 }
 

@@ -65,7 +65,8 @@ const NOT_OFFERED: [&str; 1] = [
      map_entries map_extract map_keys map_values range try_cast_to_type union_extract union_tag with_metadata",
 ];
 
-fn is_one_of(lists: &[&str], name: &str) -> bool {
+/// Whether a name is on one of some lists.
+pub(super) fn is_one_of(lists: &[&str], name: &str) -> bool {
     lists
         .iter()
         .any(|list| list.split_whitespace().any(|known| known == name))

@@ -11,6 +11,8 @@ use datafusion::error::Result;
 use datafusion::logical_expr::ColumnarValue;
 use memchr::memmem::find_iter;
 
+use super::offered::is_one_of;
+
 /// What an element of a list has beside its bytes.
 pub(super) const ELEMENT: u64 = 8;
 /// The longest text of a number in a list.
@@ -99,6 +101,16 @@ impl ArgumentRow<'_> {
         u64::try_from(number).unwrap_or(0)
     }
 
+    /// The bytes of the first argument, which has so many times as many in other letters.
+    fn cased(&self, times: u64) -> u64 {
+        let times = if self.text(0).is_some_and(str::is_ascii) {
+            1
+        } else {
+            times
+        };
+        self.bytes(0).saturating_mul(times)
+    }
+
     /// How often a letter of ASCII is in a text; as often as it can be where the text is not known.
     fn letters(&self, index: usize, letters: &[u8]) -> u64 {
         self.text(index).map_or(0, |text| {
@@ -108,13 +120,31 @@ impl ArgumentRow<'_> {
 }
 
 /// The most bytes that a function makes of the arguments of a row.
-pub(super) type SizeBound = fn(&ArgumentRow<'_>) -> u64;
+#[derive(Debug, Clone, Copy)]
+pub(super) enum SizeBound {
+    /// A copy of what it is given, or of parts of that.
+    Copy,
+    /// So many.
+    UpTo(fn(&ArgumentRow<'_>) -> u64),
+}
 
-/// The bound of a function that makes values larger than what it is given; `None` for all others.
+/// Functions whose values are not larger than what they are given, and copies of it.
+const COPYING: [&str; 4] = [
+    "btrim decode greatest least left ltrim nullif reverse right rtrim split_part substr substr_index",
+    "array_any_value array_distinct array_element array_except array_intersect array_max array_min array_pop_back",
+    "array_pop_front array_remove array_remove_all array_remove_n array_reverse array_slice array_sort flatten",
+    "json_get json_keys json_text",
+];
+
+/// The bound of a function whose values are texts, bytes or lists; `None` for all others.
 pub(super) fn size_bound(function: &str) -> Option<SizeBound> {
-    Some(match function {
-        // As large as what they are given, but copies of it.
-        "initcap" | "lower" | "reverse" | "upper" => |row| row.bytes(0),
+    if is_one_of(&COPYING, function) {
+        return Some(SizeBound::Copy);
+    }
+    Some(SizeBound::UpTo(match function {
+        // `ΐ` has two bytes, and six as capitals; `İ` has two, and three as a small letter.
+        "initcap" | "upper" => |row| row.cased(3),
+        "lower" => |row| row.cased(2),
         "concat" | "||" => |row| row.all(),
         "concat_ws" => |row| row.all().saturating_add(row.bytes(0).saturating_mul(row.count())),
         "encode" | "quote_ident" => |row| row.bytes(0).saturating_mul(2).saturating_add(4),
@@ -146,7 +176,7 @@ pub(super) fn size_bound(function: &str) -> Option<SizeBound> {
             row.bytes(0).saturating_add(elements.saturating_mul(ELEMENT))
         },
         _ => return None,
-    })
+    }))
 }
 
 /// `replace(text, from, to)`: counted where it might be large.

@@ -27,9 +27,8 @@ use datafusion::logical_expr::{
 };
 use model::Timestamp;
 
-use super::moments::nearest;
+use super::moments::{DAY, nearest};
 
-const DAY: i64 = 86_400_000_000;
 /// The scale of decimals that are given none.
 const USUAL_SCALE: i8 = 10;
 

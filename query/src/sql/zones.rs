@@ -25,11 +25,12 @@ use datafusion::error::Result;
 use datafusion::functions::utils::make_scalar_function;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
 
+use super::moments::DAY;
+
 /// The name of the function.
 pub(super) const TIMEZONE: &str = "timezone";
 
 const LOCAL: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
-const DAY: i64 = 86_400_000_000;
 
 /// The type of all times of tables.
 pub(super) fn moments() -> DataType {

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use arrow_schema::{Schema, SortOptions};
+use arrow_schema::SortOptions;
 use datafusion::common::stats::Precision;
-use datafusion::common::{ScalarValue, Statistics};
+use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use engine::{Run, Segment};
@@ -61,17 +61,22 @@ impl Piece {
     }
 }
 
-pub(super) fn statistics(schema: &Schema, piece: &Piece) -> Statistics {
+/// What is known of a piece: how many rows it has, and of columns their first, `ts`. Of the others nothing is known, and nothing is
+/// said: a plan of thousands of files would keep some hundred bytes for each of their columns.
+pub(super) fn statistics(piece: &Piece) -> Statistics {
     let exact =
         |ts: Timestamp| Precision::Exact(ScalarValue::TimestampMicrosecond(Some(ts.micros()), Some("UTC".into())));
-    let mut statistics = Statistics::new_unknown(schema);
-    statistics.num_rows = usize::try_from(piece.rows()).map_or(Precision::Absent, Precision::Exact);
-    if let Some(ts) = statistics.column_statistics.first_mut() {
-        ts.min_value = exact(piece.min_ts());
-        ts.max_value = exact(piece.max_ts());
-        ts.null_count = Precision::Exact(0);
+    let ts = ColumnStatistics {
+        min_value: exact(piece.min_ts()),
+        max_value: exact(piece.max_ts()),
+        null_count: Precision::Exact(0),
+        ..ColumnStatistics::new_unknown()
+    };
+    Statistics {
+        num_rows: usize::try_from(piece.rows()).map_or(Precision::Absent, Precision::Exact),
+        total_byte_size: Precision::Absent,
+        column_statistics: vec![ts],
     }
-    statistics
 }
 
 /// `ts DESC`, as sealed segments are sorted.

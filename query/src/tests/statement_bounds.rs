@@ -4,13 +4,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::{ByteSize, LogRecord};
+use model::{ByteSize, LogRecord, Table, Timestamp};
 use serde_json::json;
 
 use super::greed::hostile_statement;
 use super::sql::rows;
 use super::world::{self, Random};
-use super::{Bench, until};
+use super::{Bench, HOUR, now, until};
 use crate::{Dialect, Error, Kind, Limits, Statement};
 
 const MIB: u64 = 1 << 20;
@@ -202,17 +202,98 @@ async fn functions_that_are_not_offered_are_refused_by_name() {
     bench.close().await;
 }
 
+/// A statement with 900 columns.
+fn columns(made: &str) -> String {
+    let columns: Vec<_> = (0..900).map(|n| made.replace("{}", &n.to_string())).collect();
+    columns.join(", ")
+}
+
+async fn stay_within_memory(bench: &Bench, statements: impl IntoIterator<Item = String>) {
+    for query in statements {
+        let memory = ProcessMemory::now();
+        let statement = Statement {
+            query: query.clone(),
+            ..Statement::default()
+        };
+        if let Err(error) = ended(bench, &statement).await {
+            assert!(
+                matches!(error.kind(), Kind::Statement | Kind::TooMuch),
+                "{query:.300}: {error:?}"
+            );
+        }
+        let growth = memory.growth();
+        assert!(growth < MOST, "{query:.300}: {} MiB", growth / MIB);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn copies_that_functions_make_of_large_values_stay_within_memory() {
+    let bench = bench(Duration::from_secs(60)).await;
+    let copies = [
+        "substr(m, {})",
+        "greatest(m, '{}')",
+        "split_part(m, '{}#', 1)",
+        "string_to_array(m, '{}')",
+        "array_reverse(string_to_array(m, '{}'))",
+        "m::bytea || '{}'::bytea",
+        "ARRAY[m, '{}']",
+    ];
+    let of_columns = copies.map(|copy| {
+        format!(
+            "SELECT {} FROM (SELECT repeat(message, 300) AS m FROM logs) AS q",
+            columns(copy)
+        )
+    });
+    stay_within_memory(&bench, of_columns).await;
+    let of_constants = [
+        "SELECT length(max(greatest(message, repeat('z', 60000)))) FROM logs",
+        "SELECT count(*) FROM (SELECT repeat('z', 60000) AS a, ts FROM logs ORDER BY ts OFFSET 1) AS q WHERE a LIKE '%y'",
+    ];
+    stay_within_memory(&bench, of_constants.map(str::to_owned)).await;
+    for value in ["NULL", "'abc'::bytea", "message::bytea", "ARRAY[1]"] {
+        for kind in [
+            "FixedSizeBinary(1000000000)",
+            "FixedSizeList(1000000000, Int64)",
+            "FixedSizeList(90, FixedSizeList(90, Int64))",
+        ] {
+            let error = refusal(&bench, &format!("SELECT arrow_cast({value}, '{kind}') FROM logs")).await;
+            assert!(error.to_string().contains("fixed size"), "{value} {kind}: {error}");
+        }
+    }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn plans_of_many_scans_of_many_files_count_as_memory() {
+    let bench = Bench::with(Limits::new(ByteSize::mib(8), Duration::from_secs(60), 4)).await;
+    let mut random = Random::seeded(20_261_126);
+    let hours = 1..200_i64;
+    let logs: Vec<_> = hours
+        .map(|hours| LogRecord {
+            ts: Timestamp::from_micros(now().micros() - hours * HOUR),
+            ..world::log(&mut random)
+        })
+        .collect();
+    bench.append(&logs).await;
+    bench.publish().await;
+    assert!(bench.engine.view().files(Table::Logs).len() > 150);
+    let scans = |count: usize| {
+        let scans = vec!["SELECT level FROM logs WHERE message <> ''"; count];
+        format!("SELECT count(level) FROM ({}) AS q", scans.join(" UNION ALL "))
+    };
+    assert_eq!(rows(&bench, &scans(2)).await, [[json!(2 * logs.len())]]);
+    let error = refusal(&bench, &scans(24)).await;
+    assert_eq!(error.kind(), Kind::TooMuch, "{error}");
+    let pool = Arc::clone(&bench.querier.sessions.like().runtime_env().memory_pool);
+    until("the end of the statement", || pool.reserved() == 0).await;
+    bench.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn literals_and_columns_that_each_row_has_again_stay_within_memory() {
     let bench = bench(Duration::from_secs(60)).await;
     let long = "z".repeat(60_000);
-    let columns = |made: &str| {
-        (0..900)
-            .map(|n| made.replace("{}", &n.to_string()))
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    for query in [
+    let statements = [
         format!("SELECT max(length(coalesce(NULLIF(level, level), '{long}'))) FROM logs"),
         format!(
             "SELECT count(*) FROM (SELECT '{long}' AS a, ts FROM logs ORDER BY ts OFFSET 1) AS q WHERE a LIKE '%y'"
@@ -223,21 +304,8 @@ async fn literals_and_columns_that_each_row_has_again_stay_within_memory() {
         format!("SELECT {} FROM logs", columns("ts + INTERVAL '{} s'")),
         format!("SELECT string_agg(level, '{long}') FROM logs"),
         "SELECT message, attributes, unnest(string_to_array(repeat(message, 1000), NULL)) FROM logs".to_owned(),
-    ] {
-        let memory = ProcessMemory::now();
-        let statement = Statement {
-            query: query.clone(),
-            ..Statement::default()
-        };
-        if let Err(error) = ended(&bench, &statement).await {
-            assert!(
-                matches!(error.kind(), Kind::Statement | Kind::TooMuch),
-                "{query:.300}: {error:?}"
-            );
-        }
-        let growth = memory.growth();
-        assert!(growth < MOST, "{query:.300}: {} MiB", growth / MIB);
-    }
+    ];
+    stay_within_memory(&bench, statements).await;
     bench.close().await;
 }
 

@@ -48,30 +48,18 @@ async fn the_first_rows_of_joins_are_those_of_the_column_that_is_sorted_by() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_join_loses_no_rows_of_unions_and_semi_joins_whose_sides_have_other_names() {
+async fn a_join_loses_no_rows_of_semi_joins_whose_keys_have_other_names() {
     let bench = bench().await;
-    let pairs = "SELECT DISTINCT level, message FROM logs UNION ALL SELECT DISTINCT message, level FROM logs";
-    let few = "(SELECT DISTINCT message AS key FROM logs WHERE length(message) < 8)";
-    for (joined, alone) in [
-        (
-            format!("SELECT count(*) FROM {few} k JOIN ({pairs}) u ON u.level = k.key"),
-            format!("SELECT count(*) FROM ({pairs}) u WHERE u.level IN (SELECT key FROM {few} k)"),
-        ),
-        (
-            format!("SELECT count(*) FROM {few} k JOIN ({pairs}) u ON u.message = k.key"),
-            "SELECT count(*) FROM (SELECT DISTINCT level, message FROM logs) x WHERE length(message) < 8".to_owned(),
-        ),
-        (
-            "SELECT count(*) FROM (SELECT DISTINCT entity_name AS key FROM logs) k JOIN (SELECT l.entity_name FROM logs l WHERE EXISTS \
-             (SELECT 1 FROM traces r WHERE r.entity_name = l.entity_name AND r.span_name <> l.message)) x ON x.entity_name = k.key"
-                .to_owned(),
-            "SELECT count(*) FROM logs l WHERE EXISTS (SELECT 1 FROM traces r WHERE r.entity_name = l.entity_name AND r.span_name <> l.message)"
-                .to_owned(),
-        ),
-    ] {
-        let expected: i64 = one(&bench, &alone).await.as_i64().unwrap();
-        assert!(expected > 0, "{alone}");
-        assert_eq!(one(&bench, &joined).await, expected, "{joined}");
-    }
+    // Rows in memory are not filtered on their way, and one of them would be a partner for all.
+    bench.publish().await;
+    // Both sides of the semi join have a column `level`, and that of the one is not its key.
+    let renamed = "(SELECT level AS severity, message AS level FROM logs)";
+    let semi = format!("EXISTS (SELECT 1 FROM {renamed} r WHERE r.severity = l.level AND r.level <> l.message)");
+    let few = "(SELECT level AS key, count(*) AS n FROM logs WHERE length(message) < 12 GROUP BY level ORDER BY level LIMIT 2)";
+    let sum = |of: &str| format!("SELECT sum(k.n) FROM {few} k JOIN {of} x ON x.level = k.key");
+    let expected = one(&bench, &sum("logs")).await;
+    let found = one(&bench, &sum(&format!("(SELECT level FROM logs l WHERE {semi})"))).await;
+    assert!(expected.as_i64() > Some(0), "{expected}");
+    assert_eq!(found, expected);
     bench.close().await;
 }
