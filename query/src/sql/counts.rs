@@ -48,7 +48,7 @@ use engine::MINUTE;
 use model::Table;
 
 use super::base_scan::{BaseScan, base_scan};
-use super::held_rows::HeldRows;
+use super::static_rows::StaticRows;
 use crate::scan::{Counted, Pieces, Question, Scanner, Split};
 use crate::table::{Order, ViewTable};
 use crate::times::{is_a_window, is_ts, narrowed};
@@ -360,8 +360,8 @@ impl CountedRows {
         })
     }
 
-    /// What was counted, as rows that are counted as memory of the query.
-    fn rows(&self, counted: Counted, pool: &Arc<dyn MemoryPool>) -> Result<HeldRows> {
+    /// What was counted, as batches of at most so many rows that are counted as memory of the query.
+    fn rows(&self, counted: Counted, most: usize, pool: &Arc<dyn MemoryPool>) -> Result<StaticRows> {
         let groups: Vec<_> = counted.groups().collect();
         let sizes = groups
             .iter()
@@ -393,7 +393,9 @@ impl CountedRows {
             .iter()
             .filter_map(|field| all.remove(field.name().as_str()));
         let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns.collect())?;
-        Ok(HeldRows::new(vec![rows], Arc::clone(&self.schema), memory))
+        let starts = (0..rows.num_rows()).step_by(most);
+        let batches = starts.map(|start| rows.slice(start, most.min(rows.num_rows() - start)));
+        Ok(StaticRows::new(batches.collect(), Arc::clone(&self.schema), memory))
     }
 
     /// Rows that each stand for themselves.
@@ -440,7 +442,7 @@ impl TableProvider for CountedRows {
         let (left, mut inputs) = match counted {
             Some(mut counted) => {
                 let left = std::mem::take(&mut counted.left);
-                let rows = self.rows(counted, &state.runtime_env().memory_pool)?;
+                let rows = self.rows(counted, state.config().batch_size(), &state.runtime_env().memory_pool)?;
                 (left, vec![rows.plan()?])
             }
             None => (vec![(logs.window, Pieces::All)], Vec::new()),

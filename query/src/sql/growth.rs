@@ -44,8 +44,7 @@ struct PlanWeight {
 
 /// Refuses a plan whose expressions would grow beyond all bounds, and fits its session to them: what is made of the rows of a
 /// batch is within the bounds of a batch, for a text that is written once is there once for each row; and all regular
-/// expressions together are within the memory of the statement. Groups with large states are made by one thread: between two, the
-/// states of as many groups as a batch has rows wait for each other, however large they are.
+/// expressions together are within the memory of the statement.
 pub(super) fn check(plan: &LogicalPlan, session: &mut SessionState) -> Result<(), Error> {
     let weight = weigh(plan)?;
     if weight.terms > MOST_TERMS {
@@ -58,9 +57,14 @@ pub(super) fn check(plan: &LogicalPlan, session: &mut SessionState) -> Result<()
     Ok(())
 }
 
-/// Fits the session to an optimized plan, whose literals are there that functions make of constants.
+/// Fits the session to an optimized plan, whose literals are there that functions make of constants. Groups with large states are
+/// made by one thread: between two, the states of as many groups as a batch has rows wait for each other, however large they are.
 pub(super) fn fit_optimized(plan: &LogicalPlan, session: &mut SessionState) -> Result<()> {
-    fit(session, weigh(plan)?);
+    let weight = weigh(plan)?;
+    fit(session, weight);
+    if weight.large_states {
+        session.config_mut().options_mut().execution.target_partitions = 1;
+    }
     Ok(())
 }
 
@@ -72,9 +76,6 @@ fn weigh(plan: &LogicalPlan) -> Result<PlanWeight> {
 
 fn fit(session: &mut SessionState, weight: PlanWeight) {
     let options = session.config_mut().options_mut();
-    if weight.large_states {
-        options.execution.target_partitions = 1;
-    }
     let Some(bounds) = options.extensions.get_mut::<StatementBounds>() else {
         return;
     };

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use engine::Engine;
 use model::{Attributes, Clock, LogRecord, Span, SpanStatus, Table, Timestamp};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::world::{self, Random};
 use super::{Bench, HOUR, append, now, open_at, until};
@@ -161,9 +161,25 @@ async fn all_rows_come_in_the_order_of_time_however_many_share_a_moment() {
         };
         let messages: HashSet<_> = found.iter().map(|row| row[1].as_str().unwrap()).collect();
         assert_eq!((is_sorted, found.len(), messages.len()), (true, MANY, MANY));
-        let few = super::sql::rows(&bench, &format!("{statement} LIMIT 3 OFFSET 4")).await;
-        assert_eq!(few.len(), 3);
+        let few = super::sql::rows(&bench, &format!("{statement} LIMIT 3 OFFSET 8")).await;
+        let times = |rows: &[Vec<Value>]| rows.iter().map(|row| row[0].clone()).collect::<Vec<_>>();
+        assert_eq!(times(&few), times(&found[8..11]));
     }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_column_that_is_named_as_one_of_a_table_is_not_taken_for_it() {
+    let mut random = Random::new();
+    let mut bench = Bench::new().await;
+    bench
+        .append(&(0..300).map(|_| world::log(&mut random)).collect::<Vec<_>>())
+        .await;
+    bench.seal().await;
+    let statement = "SELECT l.level AS \"l.ts\", l.ts FROM logs l ORDER BY \"l.ts\" LIMIT 5";
+    let least = super::sql::rows(&bench, "SELECT min(level) AS level FROM logs").await[0][0].clone();
+    let found = super::sql::rows(&bench, statement).await;
+    assert!(found.len() == 5 && found.iter().all(|row| row[0] == least), "{found:?}");
     bench.close().await;
 }
 

@@ -1,15 +1,16 @@
-//! The first rows by `ts` that statements ask for, found by our own scan, however the statement is worded.
+//! Top-k by `ts`: the first rows that statements ask for, found by our own scan, however the statement is worded.
 //!
 //! ```text
 //! Sort: ts DESC, fetch=50           Sort: ts DESC, fetch=50
 //!   Filter: level = 'error'    ─>     Filter: level = 'error'
-//!     logs                              [`FirstRows`]: the newest 50 errors, and all others of the last one's `ts`
+//!     logs                              [`TopKTable`]: the newest 50 errors, and all others of the last one's `ts`
 //! ```
 //!
 //! # Invariants
 //!
 //! - Sort and filter stay where they are: of rows with one `ts` they take those that the other keys of the order come to first.
-//! - What the scan is not made for, has no memory for, or fails at, the plan of the table finds, and says what is wrong.
+//! - What the scan is not made for, has no memory for, or fails at, the plan of the table finds, and says what is wrong. A statement
+//!   that was ended ends.
 //!
 //! # Not here
 //!
@@ -22,9 +23,9 @@ use std::time::Instant;
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::tree_node::{Transformed, TreeNode as _};
+use datafusion::common::tree_node::{Transformed, TreeNode as _, TreeNodeRecursion};
 use datafusion::datasource::{provider_as_source, source_as_provider};
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr_rewriter::unnormalize_cols;
 use datafusion::logical_expr::utils::split_conjunction_owned;
@@ -35,22 +36,27 @@ use model::Table;
 use model::filter::SortOrder;
 
 use super::base_scan::{BaseScan, base_scan};
-use super::held_rows::HeldRows;
+use super::static_rows::StaticRows;
+use crate::Kind;
 use crate::scan::{Found, Request, Scanner};
 use crate::table::ViewTable;
 use crate::times::{is_a_window, is_ts, narrowed};
 use crate::window::Window;
 
 /// More rows than these are left to the plan, which sorts them in little memory.
-const MOST: usize = 10_000;
+const MAX_TOP_K: usize = 10_000;
+/// Conditions of more terms are left to the plan: the scan shares its threads with lists of the API.
+const MAX_TERMS: usize = 64;
+/// Statements whose batches have fewer rows make much of each: the scan looks at thousands at once.
+const FEWEST_ROWS: usize = 8_192;
 
 /// The rule; see the module.
 #[derive(Debug)]
-pub(super) struct FindFirstRows;
+pub(super) struct TopKByTime;
 
-impl OptimizerRule for FindFirstRows {
+impl OptimizerRule for TopKByTime {
     fn name(&self) -> &str {
-        "find_first_rows"
+        "top_k_by_time"
     }
 
     fn apply_order(&self) -> Option<ApplyOrder> {
@@ -59,7 +65,7 @@ impl OptimizerRule for FindFirstRows {
 
     fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let first = match &plan {
-            LogicalPlan::Sort(sort) => FirstRows::of(sort)?,
+            LogicalPlan::Sort(sort) => TopKTable::of(sort)?,
             _ => None,
         };
         let Some(first) = first else {
@@ -80,7 +86,7 @@ impl OptimizerRule for FindFirstRows {
 
 /// The first rows of a table that meet conditions; the filters of a scan are among these.
 #[derive(Debug)]
-struct FirstRows {
+struct TopKTable {
     rows: ViewTable,
     window: Window,
     order: SortOrder,
@@ -88,10 +94,10 @@ struct FirstRows {
     conditions: Vec<Expr>,
 }
 
-impl FirstRows {
+impl TopKTable {
     /// `None` if a sort does not ask for few rows of one table by `ts`.
     fn of(sort: &Sort) -> Result<Option<Self>> {
-        let (Some(by), Some(wanted)) = (sort.expr.first(), sort.fetch.filter(|wanted| *wanted <= MOST)) else {
+        let (Some(by), Some(wanted)) = (sort.expr.first(), sort.fetch.filter(|wanted| *wanted <= MAX_TOP_K)) else {
             return Ok(None);
         };
         let Some(BaseScan {
@@ -115,7 +121,14 @@ impl FirstRows {
         let mut said = HashSet::new();
         conditions.retain(|condition| said.insert(condition.clone()));
         let is_made_for = rows.spec.is_none() && rows.table != Table::Metrics && exprs.iter().all(is_ts);
-        if !is_made_for || conditions.iter().any(sees_more_than_a_row) {
+        let mut terms = 0;
+        for condition in &conditions {
+            condition.apply(|_| {
+                terms += 1;
+                Ok(TreeNodeRecursion::Continue)
+            })?;
+        }
+        if !is_made_for || terms > MAX_TERMS || conditions.iter().any(sees_more_than_a_row) {
             return Ok(None);
         }
         Ok(Some(Self {
@@ -128,11 +141,11 @@ impl FirstRows {
     }
 
     /// By the scan; `None` if the plan must find them.
-    async fn found(&self, state: &SessionState, columns: &[usize]) -> Option<Found> {
-        let scanner = state
-            .config()
-            .get_extension::<Scanner>()
-            .filter(|_| columns.is_sorted())?;
+    async fn found(&self, state: &SessionState, columns: &[usize]) -> Result<Option<Found>> {
+        let is_made_for = columns.is_sorted() && state.config().batch_size() >= FEWEST_ROWS;
+        let Some(scanner) = state.config().get_extension::<Scanner>().filter(|_| is_made_for) else {
+            return Ok(None);
+        };
         let request = Request {
             view: &self.rows.view,
             table: self.rows.table,
@@ -146,11 +159,20 @@ impl FirstRows {
             meter: &self.rows.meter,
             started: Instant::now(),
         };
-        scanner.first(state, request).await.ok().flatten()
+        match scanner.first(state, request).await {
+            Ok(found) => Ok(found),
+            Err(error) if matches!(error.kind(), Kind::Closed | Kind::Timeout) => {
+                Err(DataFusionError::External(Box::new(error)))
+            }
+            Err(error) => {
+                tracing::debug!(%error, "a plan finds what the scan did not");
+                Ok(None)
+            }
+        }
     }
 
-    /// Tells the meter what the catalogue says.
-    fn meter(&self) {
+    /// Counts what the catalogue says.
+    fn count_files(&self) {
         let (view, table) = (&self.rows.view, self.rows.table);
         let files = view.files(table);
         let met = files
@@ -181,7 +203,7 @@ fn sees_more_than_a_row(condition: &Expr) -> bool {
 }
 
 #[async_trait]
-impl TableProvider for FirstRows {
+impl TableProvider for TopKTable {
     fn schema(&self) -> SchemaRef {
         self.rows.schema()
     }
@@ -204,14 +226,14 @@ impl TableProvider for FirstRows {
         let all: Vec<usize> = (0..self.schema().fields().len()).collect();
         let columns = projection.unwrap_or(&all);
         let found = match state.as_any().downcast_ref::<SessionState>() {
-            Some(state) => self.found(state, columns).await,
+            Some(state) => self.found(state, columns).await?,
             None => None,
         };
         let Some(Found { batches, memory, .. }) = found else {
             return self.rows.scan(state, projection, filters, limit).await;
         };
-        self.meter();
+        self.count_files();
         let schema = Arc::new(self.schema().project(columns)?);
-        HeldRows::new(batches, schema, memory).plan()
+        StaticRows::new(batches, schema, memory).plan()
     }
 }

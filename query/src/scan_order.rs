@@ -14,9 +14,9 @@ use datafusion::physical_plan::ExecutionPlan;
 
 /// The rule, to run after limits have moved.
 #[derive(Debug)]
-pub(crate) struct PreserveOrder;
+pub(crate) struct ScanOrder;
 
-impl PhysicalOptimizerRule for PreserveOrder {
+impl PhysicalOptimizerRule for ScanOrder {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_down(|node| {
             let is_in_order = node.is::<DataSourceExec>() && node.properties().output_ordering().is_some();
@@ -34,7 +34,7 @@ impl PhysicalOptimizerRule for PreserveOrder {
     }
 
     fn name(&self) -> &str {
-        "preserve_order"
+        "scan_order"
     }
 
     fn schema_check(&self) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - Their memory is counted in the statement's pool for as long as the plan is there.
+//! - Their memory is counted in the statement's pool until the last of them is read.
 
 use std::sync::Arc;
 
@@ -17,19 +17,19 @@ use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct HeldRows {
+pub(super) struct StaticRows {
     batches: Vec<RecordBatch>,
     schema: SchemaRef,
-    _memory: MemoryReservation,
+    memory: Arc<MemoryReservation>,
 }
 
-impl HeldRows {
+impl StaticRows {
     /// Batches of one schema, and the memory that they take.
-    pub(super) const fn new(batches: Vec<RecordBatch>, schema: SchemaRef, memory: MemoryReservation) -> Self {
+    pub(super) fn new(batches: Vec<RecordBatch>, schema: SchemaRef, memory: MemoryReservation) -> Self {
         Self {
             batches,
             schema,
-            _memory: memory,
+            memory: Arc::new(memory),
         }
     }
 
@@ -41,20 +41,21 @@ impl HeldRows {
     }
 }
 
-impl PartitionStream for HeldRows {
+impl PartitionStream for StaticRows {
     fn schema(&self) -> &SchemaRef {
         &self.schema
     }
 
-    fn execute(&self, task: Arc<TaskContext>) -> SendableRecordBatchStream {
-        let most = task.session_config().batch_size();
-        let slices = self.batches.clone().into_iter().flat_map(move |rows| {
-            let starts = (0..rows.num_rows()).step_by(most);
-            starts.map(move |start| Ok(rows.slice(start, most.min(rows.num_rows() - start))))
+    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
+        // A plan may be gone before its rows are read.
+        let memory = Arc::clone(&self.memory);
+        let batches = self.batches.clone().into_iter().map(move |rows| {
+            let _counted = &memory;
+            Ok(rows)
         });
         Box::pin(RecordBatchStreamAdapter::new(
             Arc::clone(&self.schema),
-            futures::stream::iter(slices),
+            futures::stream::iter(batches),
         ))
     }
 }
