@@ -20,7 +20,6 @@ pub(super) fn base_scan(mut plan: &LogicalPlan, mut exprs: Vec<Expr>) -> Result<
     let mut conditions = Vec::new();
     let flat = |column: (Option<&TableReference>, &FieldRef)| Column::from(column).flat_name();
     loop {
-        let above = plan;
         let names: HashMap<String, Expr> = match plan {
             LogicalPlan::TableScan(scan) if scan.fetch.is_none() => {
                 conditions.extend(scan.filters.iter().cloned());
@@ -52,10 +51,6 @@ pub(super) fn base_scan(mut plan: &LogicalPlan, mut exprs: Vec<Expr>) -> Result<
             }
             _ => return Ok(None),
         };
-        // Names are not quoted here: `"l.ts"` may be a column of this name, or one of `l`.
-        if names.len() != above.schema().fields().len() {
-            return Ok(None);
-        }
         for expr in exprs.iter_mut().chain(&mut conditions) {
             *expr = replace_cols_by_name(std::mem::take(expr), &names)?;
         }

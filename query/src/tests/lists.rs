@@ -169,21 +169,6 @@ async fn all_rows_come_in_the_order_of_time_however_many_share_a_moment() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_column_that_is_named_as_one_of_a_table_is_not_taken_for_it() {
-    let mut random = Random::new();
-    let mut bench = Bench::new().await;
-    bench
-        .append(&(0..300).map(|_| world::log(&mut random)).collect::<Vec<_>>())
-        .await;
-    bench.seal().await;
-    let statement = "SELECT l.level AS \"l.ts\", l.ts FROM logs l ORDER BY \"l.ts\" LIMIT 5";
-    let least = super::sql::rows(&bench, "SELECT min(level) AS level FROM logs").await[0][0].clone();
-    let found = super::sql::rows(&bench, statement).await;
-    assert!(found.len() == 5 && found.iter().all(|row| row[0] == least), "{found:?}");
-    bench.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_condition_that_cannot_be_evaluated_is_the_statements_fault() {
     let bench = Bench::new().await;
     let mut random = Random::new();
