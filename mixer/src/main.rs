@@ -187,7 +187,11 @@ fn run(args: &Args) -> Result<Exit, Stop> {
     let flags = flags.map(|level| ("logging.level".to_owned(), level.clone())).collect();
     let sources = Sources::of_process(&SCHEMA, args.config.clone(), flags);
     match &args.command {
-        None => serve(sources),
+        None => {
+            heap::trim_in_background()
+                .map_err(|error| Stop::new(Exit::Io, format!("cannot start a thread: {error}")))?;
+            serve(sources)
+        }
         Some(Command::Check {
             deep,
             repair,
