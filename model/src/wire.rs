@@ -12,7 +12,7 @@
 //! # Invariants
 //!
 //! - Decoding never panics, and rows take no more than [`decoded_bytes`] says before. Compressed Arrow buffers say themselves how
-//!   large they become: that is added up before one is unpacked. Attributes and rows may become [`UNPACKED`] times their text.
+//!   large they become: that is added up before one is unpacked. Attributes and rows may become 8 times their text.
 //! - Foreign records may leave out `entity_id` and `entity_name`; the publisher's own are filled in.
 
 mod cells;
