@@ -249,13 +249,13 @@ impl Engine {
         let wanted: u64 = pieces.iter().map(|(_, _, weight)| u64::from(units(*weight))).sum();
         let busy = || self.busy(patience.unwrap_or_default());
         let room = until(deadline, self.take_room(wanted)).await.ok_or_else(busy)??;
-        let pieces = pieces.into_iter();
         let (sender, answer) = oneshot::channel();
         let claim = AppendClaim::default();
         let append = Append {
             frame,
             origin: batch.origin,
             pieces: pieces
+                .into_iter()
                 .map(|(place, rows, weight)| (place, Arc::new(rows.owned()), weight))
                 .collect(),
             rows: placed.rows,

@@ -24,7 +24,7 @@ use std::sync::{Arc, OnceLock};
 use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
 use model::Table;
-use model::batch::bytes;
+use model::batch::slice_bytes;
 
 pub(crate) use self::ranges::OriginRanges;
 use crate::layout::Partition;
@@ -43,7 +43,7 @@ pub(crate) type Place = (Table, Partition);
 /// The bytes that rows take, without what their buffers share or spare.
 pub(crate) fn weight(rows: &RecordBatch) -> u64 {
     // A batch of few rows costs its structures too. Whole KiB, so that sums of weights and of room agree.
-    (bytes(rows) as u64 + 1024).next_multiple_of(1024)
+    (slice_bytes(rows) as u64 + 1024).next_multiple_of(1024)
 }
 
 /// Some rows of one partition.

@@ -14,12 +14,13 @@
 //!
 //! How a segment's bytes are found again after its name was given to other bytes: [`crate::catalog`].
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use arrow_array::RecordBatch;
 use arrow_select::concat::concat_batches;
-use model::batch::bytes;
+use model::batch::slice_bytes;
 use model::{Table, Timestamp};
 
 use crate::SpecName;
@@ -49,8 +50,8 @@ impl HotBatch {
     /// beside them that are in files already.
     pub(crate) fn owned(self) -> Self {
         let batch = &self.batch;
-        let taken = bytes(batch) + SPARE;
-        if batch.get_array_memory_size() <= taken + taken / 2 {
+        let taken = slice_bytes(batch) + SPARE;
+        if allocated_bytes(batch) <= taken + taken / 2 {
             return self;
         }
         // One batch alone would be a slice of itself. Were it to fail, the rows are as right.
@@ -59,6 +60,19 @@ impl HotBatch {
             Err(_) => self,
         }
     }
+}
+
+/// The bytes of the allocations that a batch keeps alive, each once: all columns of a body share one.
+fn allocated_bytes(batch: &RecordBatch) -> usize {
+    let mut allocations = BTreeMap::new();
+    for column in batch.columns() {
+        let data = column.to_data();
+        let nulls = data.nulls().map(|nulls| nulls.buffer());
+        for buffer in data.buffers().iter().chain(nulls) {
+            allocations.insert(buffer.data_ptr(), buffer.capacity());
+        }
+    }
+    allocations.values().sum()
 }
 
 /// One state of the store, as queries see it.

@@ -217,8 +217,11 @@ impl Shared {
     ) -> Result<Option<Option<BatchId>>, Error> {
         let now = self.clock.now();
         let mut next = self.decoded(feed, incoming, now);
-        if let Ok(Decoded { batch, .. }) = &next {
-            let rows: usize = batch.rows.iter().map(model::batch::bytes).sum();
+        // An Arrow body is logged as it came, and shared by its rows: it was counted once, and is there until they are durable.
+        if let Ok(Decoded { batch, .. }) = &next
+            && batch.payload.as_ptr() != incoming.payload.as_ptr()
+        {
+            let rows: usize = batch.rows.iter().map(model::batch::slice_bytes).sum();
             room.bytes
                 .shrink_to((incoming.payload.len() + batch.payload.len() + rows) as u64);
         }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
+use async_nats::HeaderMap;
 use async_nats::jetstream::{Context, Message};
 use engine::{BusPosition, InboundRoom};
 use futures::StreamExt;
@@ -247,7 +248,10 @@ impl Puller {
 
     /// Has a message stored once there is room for it; false when stopped meanwhile.
     async fn take(&self, message: Message, placed: Placed, storing: &mut JoinSet<Result<(), Error>>) -> bool {
-        let Some(room) = self.room(weight(&message)).await else {
+        let Some(room) = self
+            .room(weight(&self.feed, message.headers.as_ref(), &message.payload))
+            .await
+        else {
             return false;
         };
         let (shared, feed) = (Arc::clone(&self.shared), self.feed.clone());
@@ -276,21 +280,20 @@ impl Puller {
     }
 }
 
-/// The most bytes that a message takes until its rows are durable: itself, what is read of it, its rows, and the rows as they are
-/// logged.
-fn weight(message: &Message) -> u64 {
-    let said = message
-        .headers
-        .as_ref()
-        .and_then(|headers| headers.get(wire::CONTENT_TYPE));
-    let encoding = said.and_then(|said| said.as_str().parse::<Encoding>().ok());
-    let length = message.payload.len() as u64;
-    let (rows, values) = match encoding {
-        Some(encoding) => (wire::decoded_bytes(encoding, &message.payload), 0),
-        // A business message, or what becomes a dead letter, is a row of about its bytes.
-        None => (length, wire::value_bytes(&message.payload)),
-    };
-    length.saturating_add(values).saturating_add(rows.saturating_mul(2))
+/// The bytes to make room for before a message is decoded.
+fn weight(feed: &Feed, headers: Option<&HeaderMap>, payload: &[u8]) -> u64 {
+    let length = payload.len() as u64;
+    // The message, a row of about its bytes, and the row as it is logged: a business message, or what becomes a dead letter.
+    let row = length.saturating_mul(3);
+    let said = headers.and_then(|headers| headers.get(wire::CONTENT_TYPE));
+    match (feed, said.and_then(|said| said.as_str().parse::<Encoding>().ok())) {
+        // Whatever it is called: its values are read, each of them many times its bytes.
+        (Feed::Messages(_), _) => row.saturating_add(wire::value_bytes(payload)),
+        // Rows and what is logged share its bytes.
+        (Feed::Telemetry, Some(Encoding::Arrow)) => wire::decoded_bytes(Encoding::Arrow, payload),
+        (Feed::Telemetry, Some(encoding)) => length.saturating_add(wire::decoded_bytes(encoding, payload)),
+        (Feed::Telemetry, None) => row,
+    }
 }
 
 fn flatten(done: Result<Result<(), Error>, JoinError>) -> Result<(), Error> {
@@ -313,4 +316,37 @@ async fn drain(storing: &mut JoinSet<Result<(), Error>>) -> Result<(), Error> {
         storing.shutdown().await;
     }
     first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pipeline::Messages;
+
+    fn of_kind(content_type: &str) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(wire::CONTENT_TYPE, content_type);
+        headers
+    }
+
+    #[test]
+    fn a_message_has_room_for_its_values_whatever_it_is_called_and_arrow_for_its_bytes_once() {
+        let messages = Feed::Messages(Messages {
+            stream: "flux".to_owned(),
+            subjects: Vec::new(),
+        });
+        // As Racks send them, and as others do.
+        let cbor = of_kind(Encoding::Cbor.content_type());
+        let objects = [&[0x99, 0x27, 0x10][..], &[0xa0; 10_000]].concat();
+        for headers in [Some(&cbor), None] {
+            let weight = weight(&messages, headers, &objects);
+            assert!(weight > 3 * 10_003 + wire::value_bytes(&objects) - 1, "{weight}");
+        }
+        let usual = [&[0x79, 0x03, 0xe8][..], &[b'x'; 1_000]].concat();
+        let few = weight(&messages, Some(&cbor), &usual);
+        assert!(few < 4 * usual.len() as u64, "{few}");
+
+        let arrow = weight(&Feed::Telemetry, Some(&of_kind(Encoding::Arrow.content_type())), &usual);
+        assert_eq!(arrow, usual.len() as u64, "nothing in it is compressed");
+    }
 }

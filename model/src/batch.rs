@@ -207,7 +207,7 @@ pub fn time_range(batch: &RecordBatch) -> Option<(Timestamp, Timestamp)> {
 
 /// The bytes that rows take, without what their buffers share or spare.
 #[must_use]
-pub fn bytes(batch: &RecordBatch) -> usize {
+pub fn slice_bytes(batch: &RecordBatch) -> usize {
     let of_column = |column: &ArrayRef| column.to_data().get_slice_memory_size().unwrap_or(0);
     batch.columns().iter().map(of_column).sum()
 }

@@ -31,7 +31,7 @@ use crate::signed::bytes_form;
 use crate::{Attributes, FluxId, MessageId, SpanId, Timestamp, TraceId};
 
 /// The deepest nesting of `data`; a JSON text may be 128 deep.
-const DEPTH: usize = 160;
+pub(crate) const DEPTH: usize = 160;
 
 /// The way of a message, as its Rack saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

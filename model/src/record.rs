@@ -100,11 +100,14 @@ struct NestedAttributes(Map<String, Value>);
 /// The largest flat form of an object whose text, or that of the record it is in, has so many bytes.
 pub(crate) const fn largest_flat(text: usize) -> usize {
     let most = text.saturating_mul(8).saturating_add(64 << 10);
-    if most < LARGEST_FLAT { most } else { LARGEST_FLAT }
+    // What does not multiply may be of any size: as JSON each of its values has a few bytes more than as CBOR.
+    let alike = text.saturating_add(512 << 10);
+    let largest = if alike > LARGEST_FLAT { alike } else { LARGEST_FLAT };
+    if most < largest { most } else { largest }
 }
 
-/// The largest flat form of any object.
-const LARGEST_FLAT: usize = 8 << 20;
+/// The largest flat form of an object that multiplies.
+const LARGEST_FLAT: usize = 4 << 20;
 
 impl Attributes {
     /// No fields.
@@ -175,7 +178,7 @@ impl TryFrom<NestedAttributes> for Attributes {
     fn try_from(NestedAttributes(object): NestedAttributes) -> Result<Self, TooNested> {
         let mut sizes = ObjectSizes::default();
         object.iter().for_each(|(key, value)| sizes.add(0, key, value));
-        let most = largest_flat(sizes.text).max(sizes.text);
+        let most = largest_flat(sizes.text);
         if sizes.flat > most {
             return Err(TooNested { most });
         }
@@ -186,7 +189,7 @@ impl TryFrom<NestedAttributes> for Attributes {
 /// Attributes multiply when they are flattened.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "attributes become more than {most} bytes when they are flattened (8 times what was sent and 64 KiB, 8 MiB at most): send shorter keys, or less under each of them"
+    "attributes become more than {most} bytes when they are flattened (8 times what was sent and 64 KiB, 4 MiB at most): send shorter keys, or less under each of them"
 )]
 pub(crate) struct TooNested {
     pub(crate) most: usize,
@@ -208,22 +211,22 @@ impl ObjectSizes {
         if let Value::Object(inner) = value {
             inner.iter().for_each(|(key, value)| self.add(path, key, value));
         } else {
-            let bytes = value_bytes(value);
+            let bytes = text_bytes(value);
             self.text += bytes;
             self.flat += path + 3 + bytes;
         }
     }
 }
 
-fn value_bytes(value: &Value) -> usize {
+fn text_bytes(value: &Value) -> usize {
     match value {
         Value::Null | Value::Bool(_) => 4,
         Value::Number(_) => 8,
         Value::String(text) => text.len() + 2,
-        Value::Array(list) => list.iter().map(|value| 1 + value_bytes(value)).sum::<usize>() + 2,
+        Value::Array(list) => list.iter().map(|value| 1 + text_bytes(value)).sum::<usize>() + 2,
         Value::Object(map) => {
             map.iter()
-                .map(|(key, value)| key.len() + 4 + value_bytes(value))
+                .map(|(key, value)| key.len() + 4 + text_bytes(value))
                 .sum::<usize>()
                 + 2
         }

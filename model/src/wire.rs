@@ -36,7 +36,7 @@ use arrow_schema::ArrowError;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::batch::{Nonconforming, bytes, conform};
+use crate::batch::{Nonconforming, conform, slice_bytes};
 use crate::{BadId, EntityId, Table};
 
 pub use count::value_bytes;
@@ -228,7 +228,7 @@ pub fn encode_arrow(batches: &[RecordBatch]) -> Result<Vec<u8>, ArrowError> {
 fn stream_bytes(batch: &RecordBatch) -> usize {
     // What a column's field, nodes and padding take.
     const COLUMN: usize = 1 << 10;
-    bytes(batch) + batch.num_columns() * COLUMN
+    slice_bytes(batch) + batch.num_columns() * COLUMN
 }
 
 /// An Arrow IPC stream as batches of exactly the table's schema, without copying where buffers are aligned.
@@ -347,7 +347,7 @@ pub fn decode(
         });
     }
     let rows = rows.ok_or(DecodeError::Empty)?;
-    if !records.is_read() || bytes(&rows.batch) > most {
+    if !records.is_read() || slice_bytes(&rows.batch) > most {
         let reason = format!(
             "its rows become more than {most} bytes, {UNPACKED} times what was sent and {} KiB: send smaller batches",
             SMALL >> 10

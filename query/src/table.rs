@@ -222,7 +222,7 @@ impl ViewTable {
     }
 
     /// The hot batches that can have rows within a window.
-    fn hot(&self, window: Window) -> Vec<&HotBatch> {
+    pub(crate) fn hot(&self, window: Window) -> Vec<&HotBatch> {
         let hot = self.view.hot(self.table).iter().map(AsRef::as_ref);
         let hot = hot.filter(|hot: &&HotBatch| self.spec.as_ref().is_none_or(|of| hot.spec == Some(of.spec)));
         hot.filter(|hot| self.pieces.have_memory() && window.meets(hot.min_ts, hot.max_ts))

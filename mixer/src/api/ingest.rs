@@ -51,7 +51,7 @@ use tokio_util::task::TaskTracker;
 use self::body::Room;
 use self::decoders::Decoders;
 use self::key::{InUse, Key};
-use self::reader::{BodyReader, Next, WorkingRoom};
+use self::reader::{BodyReader, PreparedPart, WorkingRoom};
 use super::json::One;
 use super::params::Params;
 use super::problem::Problem;
@@ -303,7 +303,7 @@ impl Door {
             body = back;
             let (skipped, next) = next.map_err(Problem::internal)?;
             stored.stored += skipped;
-            let Some(Next { batch, last, to, rows }) = next else {
+            let Some(PreparedPart { batch, last, to, rows }) = next else {
                 break;
             };
             let origin = Origin {

@@ -7,13 +7,12 @@ use serde::de::{
     Deserialize, Deserializer, EnumAccess, Error, IgnoredAny, MapAccess, SeqAccess, VariantAccess, Visitor,
 };
 
+use crate::message::DEPTH;
+
 /// The most values of a record, keys not counted.
 const MOST: u64 = 1 << 16;
 /// A JSON text of so many bytes has no more.
 const SHORT: usize = 2 * MOST as usize;
-
-/// The deepest nesting of a message.
-const DEPTH: usize = 160;
 
 /// About the most bytes that the values of a CBOR message take while it is read. What cannot be read may take as much before that
 /// shows.

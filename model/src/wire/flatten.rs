@@ -15,6 +15,9 @@ use serde_json::Value;
 
 use crate::record::{TooNested, largest_flat};
 
+/// Quotes, a colon and a comma.
+const LEAF: usize = 4;
+
 /// One object's leaves; its memory is used again for the next.
 #[derive(Debug, Default)]
 pub(super) struct Flat {
@@ -73,7 +76,7 @@ impl Flat {
         while map.next_key_seed(Key(&mut self.path))?.is_some() {
             map.next_value_seed(Leaf(self))?;
             self.path.truncate(depth);
-            if self.keys.len() + self.values.len() > self.most {
+            if self.keys.len() + self.values.len() + LEAF * self.leaves.len() > self.most {
                 return Err(A::Error::custom(TooNested { most: self.most }));
             }
         }

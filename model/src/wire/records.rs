@@ -27,7 +27,7 @@ use super::elements::{cbor, element, line};
 use super::rows::Rows;
 use super::{DecodeError, Encoding, Publisher, arrow_batches, body_error};
 use crate::Table;
-use crate::batch::{bytes, sift};
+use crate::batch::{sift, slice_bytes};
 
 /// So many bad records of a body are named.
 pub const NAMED: usize = 100;
@@ -371,7 +371,7 @@ fn next_slice(all: &mut VecDeque<Good>, size: usize, before: u64) -> Option<Part
     let inside = |good: &mut Good| good.positions.first().is_some_and(|first| *first < before);
     let Good { batch, mut positions } = all.pop_front_if(inside)?;
     let mut rows = positions.partition_point(|position| *position < before);
-    while rows > 1 && bytes(&batch.slice(0, rows)) > size {
+    while rows > 1 && slice_bytes(&batch.slice(0, rows)) > size {
         rows = rows.div_ceil(2);
     }
     let behind = positions.split_off(rows.min(positions.len()));

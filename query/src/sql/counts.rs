@@ -449,8 +449,7 @@ impl TableProvider for CountedRows {
         };
         if left.is_empty() {
             let files = logs.view.files(logs.table).len();
-            let hot = logs.view.hot(logs.table).iter();
-            let hot = hot.filter(|hot| logs.window.meets(hot.min_ts, hot.max_ts));
+            let hot = logs.hot(logs.window).into_iter();
             let hot_rows = hot.map(|hot| hot.batch.num_rows()).sum();
             logs.meter.planned(files, files, hot_rows);
         }

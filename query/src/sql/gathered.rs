@@ -1,5 +1,5 @@
-//! `array_agg`, `string_agg` and exact percentiles, whose memory is counted as it is at their end: DataFusion counts the values that were gathered, and
-//! not the list that is made of them, nor the room that values of functions leave empty.
+//! `array_agg`, `string_agg` and exact percentiles, whose memory is counted as it is at their end: DataFusion counts the values that
+//! were gathered, and not the list that is made of them, nor the room that values of functions leave empty.
 
 use std::sync::Arc;
 

@@ -258,7 +258,7 @@ impl Querier {
                 }
             }
         })?;
-        // Planning does not wait for anything, so nothing else can end it.
+        // The task ends by itself in its time, unless planning keeps its thread.
         match tokio::time::timeout(left, head).await {
             Ok(Ok(Head {
                 columns,

@@ -173,14 +173,12 @@ impl TopKTable {
 
     /// Counts what the catalogue says.
     fn count_files(&self) {
-        let (view, table) = (&self.rows.view, self.rows.table);
-        let files = view.files(table);
+        let files = self.rows.view.files(self.rows.table);
         let met = files
             .iter()
             .filter(|file| self.window.meets(file.min_ts, file.max_ts))
             .count();
-        let hot = view.hot(table).iter();
-        let hot = hot.filter(|hot| self.window.meets(hot.min_ts, hot.max_ts));
+        let hot = self.rows.hot(self.window).into_iter();
         let hot_rows = hot.map(|hot| hot.batch.num_rows()).sum();
         self.rows.meter.planned(files.len(), files.len() - met, hot_rows);
     }

@@ -190,6 +190,7 @@ async fn answers_are_the_same_with_and_without_each_shortcut() {
             for querier in &queriers {
                 answers.push(question.answer(querier).await.map_err(|error| error.to_string()));
             }
+            assert!(answers[0].is_ok(), "{question:?}: {answers:?}");
             for (answer, without) in answers.iter().zip(WITHOUT).skip(1) {
                 assert_eq!(answer, &answers[0], "{question:?} without {without:?}");
             }

@@ -24,7 +24,7 @@ pub(super) struct BodyReader {
 }
 
 /// A part of a body, ready to be appended.
-pub(super) struct Next {
+pub(super) struct PreparedPart {
     pub(super) batch: Batch,
     /// Where its last row was.
     pub(super) last: u64,
@@ -35,7 +35,7 @@ pub(super) struct Next {
 
 impl BodyReader {
     /// The next part behind a position, and how many good records were passed over up to there.
-    pub(super) fn next(&mut self, table: Table, through: u64) -> Result<(u64, Option<Next>), String> {
+    pub(super) fn next(&mut self, table: Table, through: u64) -> Result<(u64, Option<PreparedPart>), String> {
         let records = &mut self.records;
         let skipped = records.skip_to(through, self.size).map_err(|error| error.to_string())?;
         let part = records.next_part(self.size).map_err(|error| error.to_string())?;
@@ -43,7 +43,7 @@ impl BodyReader {
         let rows = vec![part.batch];
         let payload: Bytes = wire::encode_arrow(&rows).map_err(|error| error.to_string())?.into();
         if records.is_read() {
-            let taken: usize = rows.iter().map(model::batch::bytes).sum();
+            let taken: usize = rows.iter().map(model::batch::slice_bytes).sum();
             self.decoding.shrink_to(self.unpacked + payload.len() + taken);
         }
         let count = rows.iter().map(|batch| batch.num_rows() as u64).sum();
@@ -53,7 +53,7 @@ impl BodyReader {
             payload,
             rows,
         };
-        let next = Next {
+        let next = PreparedPart {
             batch,
             last: part.last,
             to: part.to,

@@ -1,7 +1,7 @@
 //! What a body may become: attributes that multiply, values that are many, parts, names.
 
 use super::*;
-use crate::batch::bytes;
+use crate::batch::slice_bytes;
 
 /// A record whose attributes are `leaves` small values under a key of `length` bytes.
 fn nested(length: usize, leaves: usize) -> Value {
@@ -73,7 +73,11 @@ fn a_part_is_of_the_size_asked_for_however_much_its_records_become() {
         let (batches, records) = read(Table::Logs, encoding, &body, SIZE);
         assert_eq!((messages(&batches).len(), records.rejected()), (100, 0), "{encoding:?}");
         for batch in &batches {
-            assert!(bytes(batch) <= SIZE + 1_000, "{encoding:?}: {}", bytes(batch));
+            assert!(
+                slice_bytes(batch) <= SIZE + 1_000,
+                "{encoding:?}: {}",
+                slice_bytes(batch)
+            );
         }
     }
 }
@@ -89,7 +93,7 @@ fn a_whole_body_becomes_no_more_than_there_was_room_for_before() {
             let room = decoded_bytes(encoding, &body);
             match decode(Table::Logs, encoding, &body.into(), &publisher()) {
                 Ok(batches) => {
-                    let rows: usize = batches.iter().map(bytes).sum();
+                    let rows: usize = batches.iter().map(slice_bytes).sum();
                     assert!(rows as u64 <= room, "{encoding:?}: {rows} in {room}");
                 }
                 Err(error) => assert!(error.to_string().contains("8 times"), "{encoding:?}: {error}"),
