@@ -175,8 +175,17 @@ async fn an_append_that_is_being_written_when_patience_ends_gets_its_true_answer
     let engine = bench.open().await;
     let committer = HeldCommitter::of(&engine, || ());
     let appending = {
-        let (engine, one) = (Arc::clone(&engine), batch("a", &[bench.now()], Origin::default()));
-        tokio::spawn(async move { engine.append_within(one, Duration::from_millis(1)).await })
+        let (engine, now) = (Arc::clone(&engine), bench.now());
+        // Where the machine is slow its patience ends before the committer has taken it: then it is sent once more.
+        tokio::spawn(async move {
+            loop {
+                let one = batch("a", &[now], Origin::default());
+                let answer = engine.append_within(one, Duration::from_millis(20)).await;
+                if !is_busy(&answer) {
+                    return answer;
+                }
+            }
+        })
     };
     committer.wait_until_taken();
     let queued = engine

@@ -51,6 +51,7 @@ pub(crate) use self::conditions::Conditions;
 pub(crate) use self::counted::{Counted, Question, Split};
 pub(crate) use self::files::{Left, Pieces};
 use self::first::{Halt, Search};
+pub(crate) use self::prune::asks_for_ids;
 use self::prune::{Needs, needs};
 pub(crate) use self::read::times_of;
 use self::sweep::Sweep;

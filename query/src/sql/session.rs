@@ -24,12 +24,12 @@ use super::asking::Asking;
 use super::bounded::BoundedFunctions;
 use super::budget::StatementBounds;
 use super::counts::CountRows;
+use super::few_rows::FindFewRows;
 use super::ids::Ids;
 use super::offered::offered;
 use super::postgres::PG_CATALOG;
 use super::stop::Stop;
 use super::text::Asked;
-use super::top_k::TopKByTime;
 use super::types::SqlTypes;
 use super::{gathered, percentile, zones};
 use crate::filter_pushdown::optimizer_rules;
@@ -76,7 +76,7 @@ pub(crate) fn base(shared: &SessionState) -> SessionState {
         .with_type_planner(Arc::new(SqlTypes))
         .with_analyzer_rules(rules)
         .with_optimizer_rule(Arc::new(CountRows))
-        .with_optimizer_rule(Arc::new(TopKByTime))
+        .with_optimizer_rule(Arc::new(FindFewRows))
         .with_physical_optimizer_rules(optimizer_rules())
         .with_scalar_functions(scalar_functions())
         .with_aggregate_functions(aggregate_functions())

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use engine::Engine;
-use model::{Attributes, Clock, LogRecord, Span, SpanStatus, Table, Timestamp};
+use model::{Attributes, Clock, LogRecord, Span, SpanStatus, Table, Timestamp, TraceId};
 use serde_json::{Value, json};
 
 use super::world::{self, Random};
@@ -164,6 +164,42 @@ async fn all_rows_come_in_the_order_of_time_however_many_share_a_moment() {
         let few = super::sql::rows(&bench, &format!("{statement} LIMIT 3 OFFSET 8")).await;
         let times = |rows: &[Vec<Value>]| rows.iter().map(|row| row[0].clone()).collect::<Vec<_>>();
         assert_eq!(times(&few), times(&found[8..11]));
+    }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lookup_of_an_id_finds_all_rows_however_many_there_are() {
+    let mut random = Random::new();
+    let mut bench = Bench::new().await;
+    let mut spans = Vec::new();
+    for (id, count) in (100_u8..).zip([1, 999, 1_000, 1_001, 3_000]) {
+        let trace_id = TraceId::from_entropy([id; 16]);
+        spans.extend((0..count).map(|n| Span {
+            trace_id,
+            duration_ms: f32::from(u16::try_from(n).unwrap()),
+            ..world::span(&mut random)
+        }));
+        let half = spans.len() - count / 2;
+        bench.append(&spans[spans.len() - count..half]).await;
+        bench.seal().await;
+        bench.append(&spans[half..]).await;
+        for select in ["trace_id, duration_ms", "count(*), sum(duration_ms)", "max(t.ts)"] {
+            let statement = format!("SELECT {select} FROM traces t WHERE trace_id = '{trace_id}'");
+            let grouped = if select.starts_with("trace_id") {
+                format!("SELECT count(*), sum(duration_ms) FROM ({statement}) AS t")
+            } else {
+                statement
+            };
+            let found = super::sql::rows(&bench, &grouped).await;
+            let sum = f64::from(u32::try_from(count * (count - 1) / 2).unwrap());
+            let latest = spans[spans.len() - count..].iter().map(|span| span.ts).max().unwrap();
+            let wanted = match select {
+                "max(t.ts)" => json!([latest]),
+                _ => json!([count, sum]),
+            };
+            assert_eq!(json!(found), json!([wanted]), "{grouped}");
+        }
     }
     bench.close().await;
 }

@@ -115,7 +115,7 @@ fn list(random: &mut Random) -> String {
         .collect();
     conditions.extend(random.maybe(2, |random| format!("ts >= '{}'", random.moment())));
     conditions.extend(random.maybe(3, |random| format!("ts < '{}'", random.moment())));
-    conditions.extend(random.maybe(6, |random| {
+    conditions.extend(random.maybe(4, |random| {
         format!("flux_id = '{}'", world::flux(1 + u8::from(random.below(2) == 0)))
     }));
     conditions.extend(random.maybe(8, |random| {

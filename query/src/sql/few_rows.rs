@@ -1,9 +1,12 @@
-//! Top-k by `ts`: the first rows that statements ask for, found by our own scan, however the statement is worded.
+//! Top-k by `ts` and lookups of ids: few rows that statements ask for, found by our own scan, however the statement is worded.
 //!
 //! ```text
 //! Sort: ts DESC, fetch=50           Sort: ts DESC, fetch=50
 //!   Filter: level = 'error'    ─>     Filter: level = 'error'
-//!     logs                              [`TopKTable`]: the newest 50 errors, and all others of the last one's `ts`
+//!     logs                              [`FewRows`]: the newest 50 errors, and all others of the last one's `ts`
+//!
+//! Filter: trace_id = '…'            Filter: trace_id = '…'
+//!   traces                     ─>     [`FewRows`]: all of the trace
 //! ```
 //!
 //! # Invariants
@@ -20,6 +23,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
@@ -35,16 +39,18 @@ use datafusion::physical_plan::ExecutionPlan;
 use model::Table;
 use model::filter::SortOrder;
 
-use super::base_scan::{BaseScan, base_scan};
+use super::base_scan::base_scan;
 use super::static_rows::StaticRows;
 use crate::Kind;
-use crate::scan::{Found, Request, Scanner};
+use crate::scan::{Found, Request, Scanner, asks_for_ids};
 use crate::table::ViewTable;
 use crate::times::{is_a_window, is_ts, narrowed};
 use crate::window::Window;
 
 /// More rows than these are left to the plan, which sorts them in little memory.
 const MAX_TOP_K: usize = 10_000;
+/// A lookup that finds more rows is left to the plan.
+const MAX_LOOKUP: usize = 1_000;
 /// Conditions of more terms are left to the plan: the scan shares its threads with lists of the API.
 const MAX_TERMS: usize = 64;
 /// Statements whose batches have fewer rows make much of each: the scan looks at thousands at once.
@@ -52,11 +58,11 @@ const FEWEST_ROWS: usize = 8_192;
 
 /// The rule; see the module.
 #[derive(Debug)]
-pub(super) struct TopKByTime;
+pub(super) struct FindFewRows;
 
-impl OptimizerRule for TopKByTime {
+impl OptimizerRule for FindFewRows {
     fn name(&self) -> &str {
-        "top_k_by_time"
+        "find_few_rows"
     }
 
     fn apply_order(&self) -> Option<ApplyOrder> {
@@ -64,14 +70,15 @@ impl OptimizerRule for TopKByTime {
     }
 
     fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
-        let first = match &plan {
-            LogicalPlan::Sort(sort) => TopKTable::of(sort)?,
+        let few = match &plan {
+            LogicalPlan::Sort(sort) => FewRows::first(sort)?,
+            LogicalPlan::TableScan(scan) => FewRows::lookup(scan)?,
             _ => None,
         };
-        let Some(first) = first else {
+        let Some(few) = few else {
             return Ok(Transformed::no(plan));
         };
-        let source = provider_as_source(Arc::new(first));
+        let source = provider_as_source(Arc::new(few));
         plan.transform_down(|node| {
             Ok(match node {
                 LogicalPlan::TableScan(scan) => Transformed::yes(LogicalPlan::TableScan(TableScan {
@@ -84,30 +91,47 @@ impl OptimizerRule for TopKByTime {
     }
 }
 
-/// The first rows of a table that meet conditions; the filters of a scan are among these.
+/// How many rows are asked for.
+#[derive(Debug, Clone, Copy)]
+enum Asked {
+    First(usize, SortOrder),
+    /// All, which must be few.
+    All,
+}
+
+/// The rows of a table that meet conditions; the filters of a scan are among these.
 #[derive(Debug)]
-struct TopKTable {
+struct FewRows {
     rows: ViewTable,
     window: Window,
-    order: SortOrder,
-    wanted: usize,
+    asked: Asked,
     conditions: Vec<Expr>,
 }
 
-impl TopKTable {
+impl FewRows {
     /// `None` if a sort does not ask for few rows of one table by `ts`.
-    fn of(sort: &Sort) -> Result<Option<Self>> {
+    fn first(sort: &Sort) -> Result<Option<Self>> {
         let (Some(by), Some(wanted)) = (sort.expr.first(), sort.fetch.filter(|wanted| *wanted <= MAX_TOP_K)) else {
             return Ok(None);
         };
-        let Some(BaseScan {
-            scan,
-            exprs,
-            conditions,
-        }) = base_scan(&sort.input, vec![by.expr.clone()])?
-        else {
+        let base = base_scan(&sort.input, vec![by.expr.clone()])?;
+        let Some(base) = base.filter(|base| base.exprs.iter().all(is_ts)) else {
             return Ok(None);
         };
+        let order = if by.asc { SortOrder::Asc } else { SortOrder::Desc };
+        Self::of(&base.scan, base.conditions, Asked::First(wanted, order))
+    }
+
+    /// `None` if a scan does not ask for ids that are indexed.
+    fn lookup(scan: &TableScan) -> Result<Option<Self>> {
+        if scan.fetch.is_some() {
+            return Ok(None);
+        }
+        let all = Self::of(scan, scan.filters.clone(), Asked::All)?;
+        Ok(all.filter(|all| asks_for_ids(all.rows.table, &all.conditions)))
+    }
+
+    fn of(scan: &TableScan, conditions: Vec<Expr>, asked: Asked) -> Result<Option<Self>> {
         let Ok(provider) = source_as_provider(&scan.source) else {
             return Ok(None);
         };
@@ -120,7 +144,7 @@ impl TopKTable {
         let mut conditions = unnormalize_cols(conditions);
         let mut said = HashSet::new();
         conditions.retain(|condition| said.insert(condition.clone()));
-        let is_made_for = rows.spec.is_none() && rows.table != Table::Metrics && exprs.iter().all(is_ts);
+        let is_made_for = rows.spec.is_none() && rows.table != Table::Metrics;
         let mut terms = 0;
         for condition in &conditions {
             condition.apply(|_| {
@@ -134,8 +158,7 @@ impl TopKTable {
         Ok(Some(Self {
             rows: rows.clone(),
             window: narrowed(rows.window, &windows),
-            order: if by.asc { SortOrder::Asc } else { SortOrder::Desc },
-            wanted,
+            asked,
             conditions,
         }))
     }
@@ -146,21 +169,25 @@ impl TopKTable {
         let Some(scanner) = state.config().get_extension::<Scanner>().filter(|_| is_made_for) else {
             return Ok(None);
         };
+        let (wanted, order) = match self.asked {
+            Asked::First(wanted, order) => (wanted, order),
+            Asked::All => (MAX_LOOKUP + 1, SortOrder::Desc),
+        };
         let request = Request {
             view: &self.rows.view,
             table: self.rows.table,
             window: self.window,
-            order: self.order,
+            order,
             conditions: &self.conditions,
             columns,
             uncounted: None,
             skip: 0,
-            wanted: self.wanted,
+            wanted,
             meter: &self.rows.meter,
             started: Instant::now(),
         };
         match scanner.first(state, request).await {
-            Ok(found) => Ok(found),
+            Ok(found) => Ok(found.filter(|found| self.is_answered_by(found))),
             Err(error) if matches!(error.kind(), Kind::Closed | Kind::Timeout) => {
                 Err(DataFusionError::External(Box::new(error)))
             }
@@ -169,6 +196,11 @@ impl TopKTable {
                 Ok(None)
             }
         }
+    }
+
+    fn is_answered_by(&self, found: &Found) -> bool {
+        let rows: usize = found.batches.iter().map(RecordBatch::num_rows).sum();
+        matches!(self.asked, Asked::First(..)) || rows <= MAX_LOOKUP
     }
 
     /// Counts what the catalogue says.
@@ -201,7 +233,7 @@ fn sees_more_than_a_row(condition: &Expr) -> bool {
 }
 
 #[async_trait]
-impl TableProvider for TopKTable {
+impl TableProvider for FewRows {
     fn schema(&self) -> SchemaRef {
         self.rows.schema()
     }
