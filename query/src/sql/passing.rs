@@ -3,6 +3,7 @@
 //! ```text
 //! rows ─> taken: counts them ─> window functions, which keep rows until their frames are whole ─> given: counts them off ─> rows
 //! rows ─> in pieces of which not too much is made ─> unnest, which makes all rows of a piece at once ─> rows
+//! rows without columns ─> all in one batch ─> cross join, which keeps them: batches of nothing have no size
 //! ```
 
 use std::collections::HashMap;
@@ -10,20 +11,21 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use arrow_array::RecordBatch;
+use arrow_array::{RecordBatch, RecordBatchOptions};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
+use datafusion::physical_plan::joins::CrossJoinExec;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::unnest::UnnestExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, SendableRecordBatchStream,
 };
-use futures::StreamExt as _;
+use futures::{StreamExt as _, TryStreamExt as _};
 use parking_lot::Mutex;
 
 use super::sizes::{ELEMENT, bytes_of};
@@ -40,6 +42,14 @@ pub(super) fn counted(plan: &Arc<dyn ExecutionPlan>, most: u64) -> Result<Option
         let lists = lists.map(|list| list.index_in_input_schema).collect();
         let input = RowPassExec::new(Arc::clone(unnest.input()), RowPass::Pieces(lists, most));
         return replace_children_if_necessary(Arc::clone(plan), vec![Arc::new(input)]).map(Some);
+    }
+    if let Some(join) = plan.downcast_ref::<CrossJoinExec>() {
+        if !join.left().schema().fields().is_empty() {
+            return Ok(None);
+        }
+        let left = RowPassExec::new(Arc::clone(join.left()), RowPass::Merged);
+        return replace_children_if_necessary(Arc::clone(plan), vec![Arc::new(left), Arc::clone(join.right())])
+            .map(Some);
     }
     if !plan.is::<WindowAggExec>() && !plan.is::<BoundedWindowAggExec>() {
         return Ok(None);
@@ -132,6 +142,14 @@ fn pieces(batch: &RecordBatch, lists: &[usize], most: u64) -> Result<Vec<RecordB
     Ok(pieces)
 }
 
+/// Rows without columns in one batch.
+async fn merged(rows: SendableRecordBatchStream) -> Result<RecordBatch> {
+    let schema = rows.schema();
+    let count = rows.try_fold(0_usize, async |count, batch| Ok(count.saturating_add(batch.num_rows())));
+    let count = RecordBatchOptions::new().with_row_count(Some(count.await?));
+    Ok(RecordBatch::try_new_with_options(schema, Vec::new(), &count)?)
+}
+
 /// What is done with rows that go by.
 #[derive(Debug, Clone)]
 enum RowPass {
@@ -141,6 +159,8 @@ enum RowPass {
     Given(Arc<HeldRows>),
     /// The lists of these columns are unnested, of which so many bytes may come.
     Pieces(Vec<usize>, u64),
+    /// They have no columns, and become one batch.
+    Merged,
 }
 
 /// Looks at the rows that go by.
@@ -201,8 +221,14 @@ impl ExecutionPlan for RowPassExec {
         let held = match &self.pass {
             RowPass::Taken(held) => Some(held.of(partition, false, &context)),
             RowPass::Given(held) => Some(held.of(partition, true, &context)),
-            RowPass::Pieces(..) => None,
+            RowPass::Pieces(..) | RowPass::Merged => None,
         };
+        let rows = self.input.execute(partition, context)?;
+        if matches!(self.pass, RowPass::Merged) {
+            let schema = rows.schema();
+            let merged = futures::stream::once(merged(rows));
+            return Ok(Box::pin(RecordBatchStreamAdapter::new(schema, merged)));
+        }
         let pass = self.pass.clone();
         let look = move |batch: RecordBatch| -> Result<Vec<RecordBatch>> {
             match (&pass, &held) {
@@ -213,7 +239,6 @@ impl ExecutionPlan for RowPassExec {
             }
             Ok(vec![batch])
         };
-        let rows = self.input.execute(partition, context)?;
         let rows = rows.flat_map(move |batch| {
             let passed = batch
                 .and_then(&look)

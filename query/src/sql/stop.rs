@@ -66,15 +66,12 @@ impl Stop {
 /// The plan as it runs: the same answer, ended in time and within memory. `most` are the bytes of a batch.
 pub(super) fn stoppable(plan: Arc<dyn ExecutionPlan>, stop: &Arc<Stop>, most: u64) -> Result<Arc<dyn ExecutionPlan>> {
     let changed = plan.transform_up(|plan| {
-        let plan = match counted(&plan, most)? {
-            Some(counted) if !counted.is::<UnnestExec>() => return Ok(Transformed::yes(counted)),
-            Some(unnest) => unnest,
-            None => plan,
-        };
+        let counted = counted(&plan, most)?;
+        let (is_new, plan) = (counted.is_some(), counted.unwrap_or(plan));
         let checked = match checked(&plan, stop)? {
             Some(checked) => checked,
             None if multiplies(&plan) => plan,
-            None => return Ok(Transformed::no(plan)),
+            None => return Ok(Transformed::new_transformed(plan, is_new)),
         };
         Ok(Transformed::yes(Arc::new(CooperativeExec::new(checked)) as _))
     })?;

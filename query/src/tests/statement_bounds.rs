@@ -362,6 +362,20 @@ async fn hostile_statements_are_answered_or_refused_within_memory_and_leave_noth
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn rows_without_columns_that_joins_keep_stay_within_memory() {
+    let bench = bench(Duration::from_secs(60)).await;
+    let letters = |count| format!("unnest(string_to_array('{}', NULL))", "a".repeat(count));
+    // Each row of the first two is a batch for the third.
+    let query = format!(
+        "SELECT count(*) FROM logs, {} AS a, {} AS b, (SELECT level FROM logs WHERE level = 'no level') AS c",
+        letters(700),
+        letters(3)
+    );
+    stay_within_memory(&bench, [query]).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_few_groups_gather_is_within_the_memory_of_statements() {
     let bench = bench(Duration::from_secs(6)).await;
     let many = vec!["SELECT ts FROM logs"; 16].join(" UNION ALL ");
