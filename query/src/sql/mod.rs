@@ -52,6 +52,7 @@ mod sums;
 mod text;
 mod to_char;
 mod types;
+mod unspilled;
 mod written;
 mod zones;
 
@@ -371,7 +372,7 @@ impl Work {
         let planned = session.query_planner().create_physical_plan(&plan, &session).await;
         let plan = planned.map_err(of_statement)?;
         let most = StatementBounds::of_batch(session.config_options());
-        let plan = stoppable(plan, &self.stop, most).map_err(of_statement)?;
+        let plan = stoppable(plan, &self.stop, most, session.runtime_env()).map_err(of_statement)?;
         execute_stream(plan, session.task_ctx()).map_err(of_statement)
     }
 }

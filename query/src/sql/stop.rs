@@ -25,6 +25,7 @@ use arrow_schema::{FieldRef, Schema};
 use datafusion::common::JoinType;
 use datafusion::common::tree_node::{Transformed, TreeNode as _};
 use datafusion::error::{DataFusionError, Result};
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::lit;
@@ -38,6 +39,7 @@ use datafusion::physical_plan::unnest::UnnestExec;
 use tokio_util::sync::CancellationToken;
 
 use super::passing::counted;
+use super::unspilled::unspilled;
 
 /// When a statement ends, whatever it does.
 #[derive(Debug)]
@@ -64,7 +66,12 @@ impl Stop {
 }
 
 /// The plan as it runs: the same answer, ended in time and within memory. `most` are the bytes of a batch.
-pub(super) fn stoppable(plan: Arc<dyn ExecutionPlan>, stop: &Arc<Stop>, most: u64) -> Result<Arc<dyn ExecutionPlan>> {
+pub(super) fn stoppable(
+    plan: Arc<dyn ExecutionPlan>,
+    stop: &Arc<Stop>,
+    most: u64,
+    runtime: &Arc<RuntimeEnv>,
+) -> Result<Arc<dyn ExecutionPlan>> {
     let changed = plan.transform_up(|plan| {
         let counted = counted(&plan, most)?;
         let (is_new, plan) = (counted.is_some(), counted.unwrap_or(plan));
@@ -72,6 +79,11 @@ pub(super) fn stoppable(plan: Arc<dyn ExecutionPlan>, stop: &Arc<Stop>, most: u6
             Some(checked) => checked,
             None if multiplies(&plan) => plan,
             None => return Ok(Transformed::new_transformed(plan, is_new)),
+        };
+        let checked = if checked.is::<NestedLoopJoinExec>() {
+            unspilled(checked, runtime)?
+        } else {
+            checked
         };
         Ok(Transformed::yes(Arc::new(CooperativeExec::new(checked)) as _))
     })?;

@@ -1,6 +1,13 @@
 //! Joins: columns of the same name on both sides, which a filter that is pushed below the join must not confuse.
 
-use super::{bench, one, rows};
+use std::time::Duration;
+
+use model::{ByteSize, LogRecord};
+use serde_json::json;
+
+use super::super::world::{self, Random};
+use super::{Bench, asked, bench, one, rows};
+use crate::{Kind, Limits};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_filter_on_one_side_of_a_join_is_not_applied_to_the_other() {
@@ -61,5 +68,37 @@ async fn a_join_loses_no_rows_of_semi_joins_whose_keys_have_other_names() {
     let found = one(&bench, &sum(&format!("(SELECT level FROM logs l WHERE {semi})"))).await;
     assert!(expected.as_i64() > Some(0), "{expected}");
     assert_eq!(found, expected);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_join_by_pairs_that_has_no_room_for_one_side_is_refused_or_right() {
+    const ROWS: u64 = 300;
+    let bench = Bench::with(Limits::new(ByteSize::mib(24), Duration::from_secs(60), 2)).await;
+    let mut random = Random::new();
+    let logs: Vec<_> = (0..ROWS)
+        .map(|n| LogRecord {
+            message: format!("{n} {}", "x".repeat(100 << 10)),
+            ..world::log(&mut random)
+        })
+        .collect();
+    for some in logs.chunks(20) {
+        bench.append(some).await;
+    }
+    bench.publish().await;
+    for (join, condition, expected) in [
+        ("LEFT", "a.level || b.message < '0'", ROWS),
+        ("RIGHT", "a.level || b.message < '0'", ROWS),
+        ("FULL", "a.level || b.message < '0'", 2 * ROWS),
+        ("LEFT", "a.level || b.message > '0'", ROWS * ROWS),
+    ] {
+        let query = format!(
+            "SELECT count(*), max(length(a.message)), max(length(b.message)) FROM logs a {join} JOIN logs b ON {condition}"
+        );
+        match asked(&bench, &query, json!([])).await {
+            Ok(answer) => assert_eq!(answer["data"][0]["count(*)"], expected, "{query}: {answer}"),
+            Err(error) => assert!(matches!(error.kind(), Kind::TooMuch | Kind::Busy), "{query}: {error}"),
+        }
+    }
     bench.close().await;
 }
