@@ -1,5 +1,5 @@
-//! A store of two days: log rows, metric points and spans as time goes by, sealed and indexed; twelve log rows hold a text that no
-//! other has.
+//! A store of two days, sealed and indexed, or of twenty hours whose files are all open (`BENCH_OPEN=1`): log rows, metric points
+//! and spans as time goes by; twelve log rows hold a text that no other has.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,8 +15,20 @@ use crate::data::{START, Source};
 use crate::feed::{batch, open, seal_all, text, this};
 use crate::setting;
 
-/// How long the rows take.
-pub const HOURS: i64 = 48;
+/// How long the rows take; open files of more hours would be sealed.
+#[must_use]
+pub fn hours() -> i64 {
+    if is_open() { 20 } else { 48 }
+}
+
+/// Whether no file is sealed: `BENCH_OPEN` is not 0.
+#[must_use]
+pub fn is_open() -> bool {
+    setting("BENCH_OPEN", 0) != 0
+}
+
+/// Longer than the rows take and a bench runs.
+const FOR_EVER: Duration = Duration::from_secs(3_000 * 86_400);
 /// Microseconds.
 pub const HOUR: i64 = 3_600_000_000;
 /// A text that twelve rows have.
@@ -31,7 +43,10 @@ const ROWS: usize = 4096;
 /// # Errors
 /// If the store cannot be made, or the Mixer does not start on it.
 pub fn mixer(settings: &str) -> Result<TestMixer, Failure> {
-    let settings = format!("[observability.embedded.rotation]\nmax_age_days = 36500\n{settings}");
+    let seal_after = if is_open() { "72000h" } else { "5m" };
+    let settings = format!(
+        "[observability.embedded.rotation]\nmax_age_days = 36500\n[observability.embedded.storage]\nseal_after = \"{seal_after}\"\n{settings}"
+    );
     let mut mixer = TestMixer::start(&settings)?;
     mixer.process()?.terminate(Duration::from_secs(30))?;
     let telemetry = mixer.telemetry();
@@ -59,7 +74,11 @@ pub async fn make(store: &Path) -> Result<(), Failure> {
     let (engine, now) = open(store, |settings| {
         settings.flush_interval = Duration::from_secs(1);
         // Rows come up to ten minutes late: their hour's file is still open.
-        settings.seal_grace = Duration::from_secs(1_200);
+        settings.seal_grace = if is_open() {
+            FOR_EVER
+        } else {
+            Duration::from_secs(1_200)
+        };
         settings.max_age = Duration::from_secs(400 * 86_400);
     })
     .await?;
@@ -70,7 +89,7 @@ pub async fn make(store: &Path) -> Result<(), Failure> {
         } else {
             setting(name, rows)
         };
-        let rate = ticks.cast_signed().div_euclid(HOURS * 3_600).max(1);
+        let rate = ticks.cast_signed().div_euclid(hours() * 3_600).max(1);
         (table, Source::with_rate(11, rate))
     };
     let mut sources = [
@@ -78,7 +97,7 @@ pub async fn make(store: &Path) -> Result<(), Failure> {
         source(Table::Metrics, "BENCH_POINTS", 10_000_000),
         source(Table::Traces, "BENCH_SPANS", 5_000_000),
     ];
-    let end = START.micros() + HOURS * HOUR;
+    let end = START.micros() + hours() * HOUR;
     let (mut seq, mut needles) = (0, 0);
     while let Some((table, source)) = sources.iter_mut().min_by_key(|(_, source)| source.now()) {
         if source.now().micros() >= end {
@@ -90,21 +109,24 @@ pub async fn make(store: &Path) -> Result<(), Failure> {
         seq += 1;
         let payload = encode_arrow(&[rows])?.into();
         engine.append(batch(*table, seq, &payload)?).await?;
-        if at.micros() >= START.micros() + (2 * needles + 1) * HOURS * HOUR / (2 * NEEDLES) {
+        if at.micros() >= START.micros() + (2 * needles + 1) * hours() * HOUR / (2 * NEEDLES) {
             needles += 1;
             seq += 1;
             append_needle(&engine, seq, at).await?;
         }
     }
     engine.flush().await?;
-    seal_all(&engine, &now).await?;
-    engine.index_all().await?;
+    if !is_open() {
+        seal_all(&engine, &now).await?;
+        engine.index_all().await?;
+    }
     let stats = engine.stats();
     println!(
-        "store: {} rows in {} files of {} MiB, indexes of {} MiB",
+        "store: {} rows in {} files of {} MiB, {} open, indexes of {} MiB",
         stats.file_rows,
         stats.files,
         stats.file_bytes >> 20,
+        stats.open_segments,
         stats.index_bytes >> 20
     );
     engine.close().await?;

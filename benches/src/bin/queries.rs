@@ -1,6 +1,6 @@
 //! The questions of operators and analysts, put to the Mixer over REST and as statements, and to other engines on its files, in one run.
 //!
-//! Method: a store of two days as `benches/src/days.rs` makes it. Then the Mixer's binary is started on it with default settings (its retention apart), and `benches/queries.py` asks: `BENCH_ROUNDS` (7) rounds
+//! Method: a store of two days as `benches/src/days.rs` makes it, or with `BENCH_OPEN=1` of twenty hours whose files are all open. Then the Mixer's binary is started on it with default settings (its retention apart), and `benches/queries.py` asks: `BENCH_ROUNDS` (7) rounds
 //! after two, every engine in turn, medians, and every answer compared. `BENCH_PYTHON` names a Python with the packages of
 //! `benches/requirements.txt`; `BENCH_QUERY_PEERS` (duckdb,datafusion,polars,clickhouse,mergetree) says which others are asked. The file cache is warm.
 //!
@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use benches::data::START;
-use benches::days::{HOUR, HOURS, NEEDLE, make, mixer, some};
+use benches::days::{HOUR, NEEDLE, hours, make, mixer, some};
 use benches::feed::runtime;
 use benches::{load, setting};
 use harness::Failure;
@@ -35,7 +35,7 @@ fn compare() -> Result<(), Failure> {
     println!("load before: {}", load());
     let mixer = mixer("")?;
     let telemetry = mixer.telemetry();
-    let middle = Timestamp::from_micros(START.micros() + HOURS * HOUR / 2);
+    let middle = Timestamp::from_micros(START.micros() + hours() * HOUR / 2);
     let around = format!(
         "since={middle}&until={}&limit=1000",
         middle.plus(Duration::from_secs(600))

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use benches::data::START;
-use benches::days::{HOUR, HOURS, NEEDLE, mixer, some};
+use benches::days::{HOUR, NEEDLE, hours, mixer, some};
 use benches::lines::{self, Bodies, LINES, write_lines};
 use benches::{cost, quantile, setting};
 use harness::{Api, Failure, TestMixer};
@@ -25,8 +25,8 @@ struct Question {
 fn questions(mixer: &TestMixer) -> Result<Vec<Question>, Failure> {
     let at = |hours: i64| Timestamp::from_micros(START.micros() + hours * HOUR);
     let within = |from: i64, to: i64| format!("since={}&until={}", at(from), at(to));
-    let (hour, day) = (within(HOURS - 2, HOURS - 1), within(HOURS - 25, HOURS - 1));
-    let all = within(0, HOURS - 1);
+    let (hour, day) = (within(hours() - 2, hours() - 1), within(hours() - 25, hours() - 1));
+    let all = within(0, hours() - 1);
     let around = format!("{}&limit=1000", within(24, 25));
     let flux = some(mixer, &format!("/api/v1/telemetry/logs?{around}"), "flux_id")?;
     let trace = some(mixer, &format!("/api/v1/telemetry/traces?{around}"), "trace_id")?;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use benches::data::START;
-use benches::days::{HOUR, HOURS, mixer};
+use benches::days::{HOUR, hours, mixer};
 use benches::{quantile, setting};
 use harness::{Api, Failure};
 use model::Timestamp;
@@ -158,8 +158,8 @@ fn everyday(api: &Api, end: Instant) -> Result<Everyday, Failure> {
     let at = |hours: i64| Timestamp::from_micros(START.micros() + hours * HOUR);
     let path = format!(
         "/api/v1/telemetry/logs?since={}&until={}&min_level=error&limit=50",
-        at(HOURS - 2),
-        at(HOURS - 1)
+        at(hours() - 2),
+        at(hours() - 1)
     );
     let (mut took, mut turned_away, mut others) = (Vec::new(), 0, BTreeMap::new());
     while Instant::now() < end {
