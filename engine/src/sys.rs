@@ -33,15 +33,22 @@ macro_rules! fault {
     };
 }
 
-/// Lets the threads that somebody waits for go before this one, for good; it and those it starts are for work that takes long and
-/// that nobody looks at. Where it is refused nothing changes.
+/// How far a thread stands back where the processors are busy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Niceness {
+    /// Work that takes long and that nobody looks at: a third of the weight of what somebody waits for.
+    Background = 5,
+    /// Work of any length for one who asked: a fifth of the weight of that in the background, so that what comes in is still stored.
+    Bulk = 12,
+}
+
+/// Lets other threads go before this one and those it starts, for good. Where it is refused nothing changes.
 #[allow(unsafe_code, reason = "no safe wrapper has this call")]
-pub fn step_back() {
-    /// A third of the weight of the others: they come first, and this one still gets on.
-    const NICE: libc::c_int = 5;
+pub fn step_back(by: Niceness) {
+    let nice = by as libc::c_int;
     // SAFETY: it takes three numbers; zero stands for the calling thread. A refusal changes nothing.
-    let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
-    slice(Duration::from_millis(100), NICE);
+    let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
+    slice(Duration::from_millis(100), nice);
 }
 
 /// Lets this thread run as soon as it can: others wait for it, and it soon waits again itself.

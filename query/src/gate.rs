@@ -131,7 +131,8 @@ async fn owned(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Error> {
     place.map_err(|_| Error::Closed)
 }
 
-/// The threads of queries: as many for typed queries as for statements.
+/// The threads of queries: as many for typed queries as for statements. These stand back: what comes in is stored, and typed queries
+/// are answered, beside the longest statement.
 #[derive(Debug)]
 pub(crate) struct Threads {
     typed: Option<Runtime>,
@@ -140,8 +141,13 @@ pub(crate) struct Threads {
 
 impl Threads {
     pub(crate) fn new(count: usize) -> Result<Self, Error> {
-        let runtime = |name| {
+        let runtime = |name, niceness: Option<engine::Niceness>| {
             tokio::runtime::Builder::new_multi_thread()
+                .on_thread_start(move || {
+                    if let Some(niceness) = niceness {
+                        engine::step_back(niceness);
+                    }
+                })
                 .worker_threads(count.max(1))
                 .thread_stack_size(STACK)
                 .enable_time()
@@ -149,8 +155,8 @@ impl Threads {
                 .build()
         };
         Ok(Self {
-            typed: Some(runtime("query")?),
-            statements: Some(runtime("statement")?),
+            typed: Some(runtime("query", None)?),
+            statements: Some(runtime("statement", Some(engine::Niceness::Bulk))?),
         })
     }
 
@@ -210,6 +216,22 @@ mod tests {
         gate.close().await;
         assert!(matches!(gate.enter(Class::Typed).await, Err(Error::Closed)));
         assert!(matches!(gate.enter(Class::Statement).await, Err(Error::Closed)));
+    }
+
+    /// How nice the thread is that this runs on.
+    async fn niceness() -> i32 {
+        let stat = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
+        let (_, fields) = stat.rsplit_once(") ").unwrap();
+        fields.split(' ').nth(16).unwrap().parse().unwrap()
+    }
+
+    #[tokio::test]
+    async fn the_threads_of_statements_stand_back_and_those_of_typed_queries_do_not() {
+        let threads = Threads::new(1).unwrap();
+        let own = niceness().await;
+        let typed = threads.spawn(Class::Typed, niceness()).unwrap().await.unwrap();
+        let statement = threads.spawn(Class::Statement, niceness()).unwrap().await.unwrap();
+        assert_eq!((typed, statement), (own, 12));
     }
 
     #[tokio::test]
