@@ -41,11 +41,6 @@ impl Grain {
         self.seen.contains(&word)
     }
 
-    /// Whether all rows are the same to the expressions.
-    pub(super) const fn is_everything(&self) -> bool {
-        self.seen.is_empty() && self.stretch.is_none()
-    }
-
     /// The columns of a table that expressions see.
     pub(super) fn columns(&self, table: &Schema) -> Vec<usize> {
         let is_seen = |field: &FieldRef| match field.name().as_str() {
