@@ -5,7 +5,7 @@
 //! - Expressions say the same of all rows that have the words which they see, and whose `ts` is in the same stretch of time. Stretches
 //!   are of one length and begin with 1970.
 
-use arrow_schema::{DataType, FieldRef, Schema};
+use arrow_schema::{DataType, FieldRef, Schema, TimeUnit};
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{TreeNode as _, TreeNodeRecursion};
 use datafusion::logical_expr::expr::ScalarFunction;
@@ -102,11 +102,11 @@ impl Grain {
 fn stretch_of(expr: &Expr) -> Option<i64> {
     match expr {
         Expr::ScalarFunction(ScalarFunction { func, args }) => match (func.name(), args.as_slice()) {
-            ("date_bin" | "time_bucket", [width, ts]) if is_ts(ts) => width_of(width),
-            (name @ ("date_trunc" | "date_part"), [part, ts]) if is_ts(ts) => part_of(name, part),
+            ("date_bin" | "time_bucket", [width, ts]) if is_time(ts) => width_of(width),
+            (name @ ("date_trunc" | "date_part"), [part, ts]) if is_time(ts) => part_of(name, part),
             _ => None,
         },
-        Expr::Cast(Cast { expr, field }) => (is_ts(expr) && *field.data_type() == DataType::Date32).then_some(DAY),
+        Expr::Cast(Cast { expr, field }) => (is_time(expr) && *field.data_type() == DataType::Date32).then_some(DAY),
         condition if is_a_window(condition) => {
             let Window { since, until } = narrowed(Window::ALL, std::slice::from_ref(condition));
             let bounds = [(since, Window::ALL.since), (until, Window::ALL.until)].into_iter();
@@ -114,6 +114,20 @@ fn stretch_of(expr: &Expr) -> Option<i64> {
             Some(bounds.fold(DAY, |stretch, (bound, _)| common(stretch, bound.micros())))
         }
         _ => None,
+    }
+}
+
+/// Whether an expression is the column, or it as another type of times in UTC that has all of its digits.
+fn is_time(expr: &Expr) -> bool {
+    let is_exact = |kind: &DataType| match kind {
+        DataType::Timestamp(TimeUnit::Microsecond | TimeUnit::Nanosecond, zone) => {
+            zone.as_deref().is_none_or(|zone| zone == "UTC")
+        }
+        _ => false,
+    };
+    match expr {
+        Expr::Cast(Cast { expr, field }) => is_ts(expr) && is_exact(field.data_type()),
+        expr => is_ts(expr),
     }
 }
 

@@ -125,6 +125,7 @@ async fn sums_of_metric_points_are_walked_however_they_are_worded() {
         "SELECT date_bin(INTERVAL '1 millisecond', ts), avg(value) FROM metrics GROUP BY 1",
         "SELECT avg(value) FILTER (WHERE value > 3) FROM metrics",
         "SELECT max(ts), max(value) FROM metrics",
+        "SELECT date_trunc('day', ts AT TIME ZONE 'Asia/Kolkata'), max(value) FROM metrics GROUP BY 1",
         "SELECT avg(value) FROM metrics WHERE length(repeat('x', 10000000) || name) > 3",
     ] {
         assert!(!is_walked(&bench, statement).await, "{statement}");
