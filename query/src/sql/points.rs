@@ -41,6 +41,8 @@ use crate::summary::series::{SeriesWalks, together};
 use crate::summary::tally::{Cell, Groups, Series};
 use crate::table::{Order, ViewTable};
 
+/// The columns of words that statements may see.
+pub(super) const WORDS: [&str; 3] = ["name", "type", "entity_name"];
 /// Finer grains are not rolled up: there would be as many roll-ups as points.
 const FINEST: i64 = 1_000_000;
 /// Bytes of a roll-up beside its words: its time, what its points come to and where its words begin.
@@ -89,7 +91,7 @@ impl SummedPoints {
             walks: SeriesWalks {
                 width: grain.stretch,
                 start: 0,
-                group: grain.has("entity_name").then_some("entity_name"),
+                words: WORDS.map(|word| grain.has(word).then_some(word)),
             },
         }))
     }

@@ -42,7 +42,7 @@ use super::base_scan::{BaseScan, base_scan};
 use super::counts::CountedRows;
 use super::grain::Grain;
 use super::own_scan::RowConditions;
-use super::points::SummedPoints;
+use super::points::{self, SummedPoints};
 use crate::table::ViewTable;
 use crate::times::{is_a_window, narrowed};
 
@@ -113,7 +113,7 @@ fn rolled_up(aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
 fn grain_of(of: &ViewTable, groups: &[Expr]) -> Option<Grain> {
     let mut grain = Grain::new(match of.table {
         Table::Logs => &["level", "entity_name"],
-        Table::Metrics => &["name", "type", "entity_name"],
+        Table::Metrics => &points::WORDS,
         _ => return None,
     });
     let are_alike = |group: &Expr| groups.iter().filter(|other| *other == group).count() > 1;

@@ -33,7 +33,7 @@ pub(crate) async fn groups(scan: &Scan, summary: &Summary, window: Window) -> Re
     let walks = SeriesWalks {
         width: summary.width,
         start: scan.window.since.micros(),
-        group,
+        words: [Some("name"), Some("type"), group],
     };
     let memory = scan.memory("summary");
     let begin = move || walks.begin(memory.new_empty());
@@ -47,14 +47,14 @@ pub(crate) struct SeriesWalks {
     pub(crate) width: Option<i64>,
     /// Where the one bucket begins that there is without a width.
     pub(crate) start: i64,
-    /// The column that groups are of, beside name and type.
-    pub(crate) group: Option<&'static str>,
+    /// The columns that name, type and group of a series are of; where there is none, they are empty.
+    pub(crate) words: [Option<&'static str>; 3],
 }
 
 impl SeriesWalks {
     /// The columns that a walk looks at.
     pub(crate) fn columns(self) -> Vec<usize> {
-        let wanted = ["ts", "name", "type", "value"].into_iter().chain(self.group);
+        let wanted = ["ts", "value"].into_iter().chain(self.words.into_iter().flatten());
         let of_table = Table::Metrics.columns();
         let mut columns: Vec<usize> = wanted
             .filter_map(|name| of_table.iter().position(|column| column.name == name))
@@ -95,22 +95,19 @@ pub(crate) struct Walk {
 
 impl Sink for Walk {
     fn add(&mut self, rows: &RecordBatch) -> Result<(), Error> {
-        let names = Words::of(column(rows, "name")?)?;
-        let kinds = Words::of(column(rows, "type")?)?;
-        let groups = self.of.group.map(|group| Words::of(column(rows, group)?)).transpose()?;
+        let of = |name: Option<&str>| name.map(|name| Words::of(column(rows, name)?)).transpose();
+        let [name, kind, group] = self.of.words;
+        let words = [of(name)?, of(kind)?, of(group)?];
         let values = column(rows, "value")?.as_primitive::<Float64Type>().values();
-        let goes_on = |row: usize| {
-            names.is_as_before(row)
-                && kinds.is_as_before(row)
-                && groups.as_ref().is_none_or(|groups| groups.is_as_before(row))
-        };
+        let goes_on = |row: usize| words.iter().flatten().all(|words| words.is_as_before(row));
         let mut series = 0;
         for (row, (ts, value)) in times_of(rows).iter().zip(values).enumerate() {
             if row == 0 || !goes_on(row) {
-                let group = groups.as_ref().map_or(Cow::Borrowed(""), |groups| groups.text(row));
-                series = self
-                    .tally
-                    .series(&names.text(row), &kinds.text(row), Some(group.as_ref()));
+                let [name, kind, group] = words.each_ref().map(|words| match words {
+                    Some(words) => words.text(row),
+                    None => Cow::Borrowed(""),
+                });
+                series = self.tally.series(&name, &kind, Some(&group));
             }
             let totals = Totals::of(*ts, *value);
             let width = self.of.width;
