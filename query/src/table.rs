@@ -229,6 +229,16 @@ impl ViewTable {
             .collect()
     }
 
+    /// Counts what the catalogue says of a window, for a scan that reads it without a plan.
+    pub(crate) fn count_window(&self, window: Window) {
+        let (all, met) = self.files().fold((0, 0), |(all, met), file| {
+            (all + 1, met + usize::from(window.meets(file.min_ts, file.max_ts)))
+        });
+        let hot = self.hot(window).into_iter();
+        let hot_rows = hot.map(|hot| hot.batch.num_rows()).sum();
+        self.meter.planned(all, all - met, hot_rows);
+    }
+
     /// A plan for each kind of piece.
     fn inputs(
         &self,

@@ -19,7 +19,6 @@
 //!
 //! The scan: [`crate::scan`]. Lists of the API: [`crate::rows`].
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -27,12 +26,10 @@ use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::tree_node::{Transformed, TreeNode as _, TreeNodeRecursion};
+use datafusion::common::tree_node::{Transformed, TreeNode as _};
 use datafusion::datasource::{provider_as_source, source_as_provider};
-use datafusion::error::{DataFusionError, Result};
+use datafusion::error::Result;
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::expr_rewriter::unnormalize_cols;
-use datafusion::logical_expr::utils::split_conjunction_owned;
 use datafusion::logical_expr::{Expr, LogicalPlan, Sort, TableProviderFilterPushDown, TableScan, TableType};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 use datafusion::physical_plan::ExecutionPlan;
@@ -40,21 +37,16 @@ use model::Table;
 use model::filter::SortOrder;
 
 use super::base_scan::base_scan;
+use super::own_scan::{RowConditions, or_by_plan, own_scan};
 use super::static_rows::StaticRows;
-use crate::Kind;
-use crate::scan::{Found, Request, Scanner, asks_for_ids};
+use crate::scan::{Found, Request, asks_for_ids};
 use crate::table::ViewTable;
-use crate::times::{is_a_window, is_ts, narrowed};
-use crate::window::Window;
+use crate::times::is_ts;
 
 /// More rows than these are left to the plan, which sorts them in little memory.
 const MAX_TOP_K: usize = 10_000;
 /// A lookup that finds more rows is left to the plan.
 const MAX_LOOKUP: usize = 1_000;
-/// Conditions of more terms are left to the plan: the scan shares its threads with lists of the API.
-const MAX_TERMS: usize = 64;
-/// Statements whose batches have fewer rows make much of each: the scan looks at thousands at once.
-const FEWEST_ROWS: usize = 8_192;
 
 /// The rule; see the module.
 #[derive(Debug)]
@@ -103,9 +95,8 @@ enum Asked {
 #[derive(Debug)]
 struct FewRows {
     rows: ViewTable,
-    window: Window,
     asked: Asked,
-    conditions: Vec<Expr>,
+    conditions: RowConditions,
 }
 
 impl FewRows {
@@ -128,7 +119,7 @@ impl FewRows {
             return Ok(None);
         }
         let all = Self::of(scan, scan.filters.clone(), Asked::All)?;
-        Ok(all.filter(|all| asks_for_ids(all.rows.table, &all.conditions)))
+        Ok(all.filter(|all| asks_for_ids(all.rows.table, &all.conditions.others)))
     }
 
     fn of(scan: &TableScan, conditions: Vec<Expr>, asked: Asked) -> Result<Option<Self>> {
@@ -138,26 +129,12 @@ impl FewRows {
         let Some(rows) = provider.downcast_ref::<ViewTable>() else {
             return Ok(None);
         };
-        let conditions = conditions.into_iter().flat_map(split_conjunction_owned);
-        let (windows, conditions): (Vec<_>, Vec<_>) = conditions.partition(is_a_window);
-        // The filters of a scan are said once more by the filter above it.
-        let mut conditions = unnormalize_cols(conditions);
-        let mut said = HashSet::new();
-        conditions.retain(|condition| said.insert(condition.clone()));
-        let is_made_for = rows.spec.is_none() && rows.table != Table::Metrics;
-        let mut terms = 0;
-        for condition in &conditions {
-            condition.apply(|_| {
-                terms += 1;
-                Ok(TreeNodeRecursion::Continue)
-            })?;
-        }
-        if !is_made_for || terms > MAX_TERMS || conditions.iter().any(sees_more_than_a_row) {
+        if rows.spec.is_some() || rows.table == Table::Metrics {
             return Ok(None);
         }
-        Ok(Some(Self {
+        let conditions = RowConditions::of(rows.window, conditions)?;
+        Ok(conditions.map(|conditions| Self {
             rows: rows.clone(),
-            window: narrowed(rows.window, &windows),
             asked,
             conditions,
         }))
@@ -165,8 +142,7 @@ impl FewRows {
 
     /// By the scan; `None` if the plan must find them.
     async fn found(&self, state: &SessionState, columns: &[usize]) -> Result<Option<Found>> {
-        let is_made_for = columns.is_sorted() && state.config().batch_size() >= FEWEST_ROWS;
-        let Some(scanner) = state.config().get_extension::<Scanner>().filter(|_| is_made_for) else {
+        let Some(scanner) = own_scan(state).filter(|_| columns.is_sorted()) else {
             return Ok(None);
         };
         let (wanted, order) = match self.asked {
@@ -176,9 +152,9 @@ impl FewRows {
         let request = Request {
             view: &self.rows.view,
             table: self.rows.table,
-            window: self.window,
+            window: self.conditions.window,
             order,
-            conditions: &self.conditions,
+            conditions: &self.conditions.others,
             columns,
             uncounted: None,
             skip: 0,
@@ -186,50 +162,14 @@ impl FewRows {
             meter: &self.rows.meter,
             started: Instant::now(),
         };
-        match scanner.first(state, request).await {
-            Ok(found) => Ok(found.filter(|found| self.is_answered_by(found))),
-            Err(error) if matches!(error.kind(), Kind::Closed | Kind::Timeout) => {
-                Err(DataFusionError::External(Box::new(error)))
-            }
-            Err(error) => {
-                tracing::debug!(%error, "a plan finds what the scan did not");
-                Ok(None)
-            }
-        }
+        let found = or_by_plan(scanner.first(state, request).await)?;
+        Ok(found.filter(|found| self.is_answered_by(found)))
     }
 
     fn is_answered_by(&self, found: &Found) -> bool {
         let rows: usize = found.batches.iter().map(RecordBatch::num_rows).sum();
         matches!(self.asked, Asked::First(..)) || rows <= MAX_LOOKUP
     }
-
-    /// Counts what the catalogue says.
-    fn count_files(&self) {
-        let files = self.rows.view.files(self.rows.table);
-        let met = files
-            .iter()
-            .filter(|file| self.window.meets(file.min_ts, file.max_ts))
-            .count();
-        let hot = self.rows.hot(self.window).into_iter();
-        let hot_rows = hot.map(|hot| hot.batch.num_rows()).sum();
-        self.rows.meter.planned(files.len(), files.len() - met, hot_rows);
-    }
-}
-
-/// Whether a condition may say something else of a row when it is asked again, or asks for more than its columns.
-fn sees_more_than_a_row(condition: &Expr) -> bool {
-    let asks_for_more = |expr: &Expr| {
-        Ok(matches!(
-            expr,
-            Expr::ScalarSubquery(_)
-                | Expr::Exists(_)
-                | Expr::InSubquery(_)
-                | Expr::SetComparison(_)
-                | Expr::OuterReferenceColumn(..)
-                | Expr::Placeholder(_)
-        ))
-    };
-    condition.is_volatile() || condition.exists(asks_for_more).unwrap_or(true)
 }
 
 #[async_trait]
@@ -262,7 +202,7 @@ impl TableProvider for FewRows {
         let Some(Found { batches, memory, .. }) = found else {
             return self.rows.scan(state, projection, filters, limit).await;
         };
-        self.count_files();
+        self.rows.count_window(self.conditions.window);
         let schema = Arc::new(self.schema().project(columns)?);
         StaticRows::new(batches, schema, memory).plan()
     }

@@ -14,6 +14,7 @@ use datafusion::logical_expr::Operator::{RegexIMatch, RegexMatch, RegexNotIMatch
 use datafusion::logical_expr::{Aggregate, BinaryExpr, Expr, GroupingSet, LogicalPlan};
 
 use super::budget::StatementBounds;
+use super::points;
 use crate::Error;
 
 /// The most terms of all expressions together.
@@ -130,7 +131,10 @@ fn columns(plan: &LogicalPlan, weight: &mut PlanWeight) -> Result<Vec<u64>> {
         .iter()
         .map(|(schema, terms)| (schema.as_ref(), terms.as_slice()))
         .collect();
-    let own = plan.expressions();
+    let mut own = plan.expressions();
+    if let LogicalPlan::TableScan(scan) = plan {
+        own.extend(points::conditions(scan));
+    }
     let sizes: Vec<_> = own
         .iter()
         .map(|expr| size(expr, &known, weight))

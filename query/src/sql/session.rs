@@ -23,11 +23,11 @@ use model::Table;
 use super::asking::Asking;
 use super::bounded::BoundedFunctions;
 use super::budget::StatementBounds;
-use super::counts::CountRows;
 use super::few_rows::FindFewRows;
 use super::ids::Ids;
 use super::offered::offered;
 use super::postgres::PG_CATALOG;
+use super::rollups::RollUpRows;
 use super::stop::Stop;
 use super::text::Asked;
 use super::types::SqlTypes;
@@ -75,7 +75,7 @@ pub(crate) fn base(shared: &SessionState) -> SessionState {
         .with_expr_planners(planners)
         .with_type_planner(Arc::new(SqlTypes))
         .with_analyzer_rules(rules)
-        .with_optimizer_rule(Arc::new(CountRows))
+        .with_optimizer_rule(Arc::new(RollUpRows))
         .with_optimizer_rule(Arc::new(FindFewRows))
         .with_physical_optimizer_rules(optimizer_rules())
         .with_scalar_functions(scalar_functions())

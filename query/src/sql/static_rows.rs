@@ -33,6 +33,13 @@ impl StaticRows {
         }
     }
 
+    /// The rows of a batch, at most so many at once.
+    pub(super) fn sliced(rows: &RecordBatch, most: usize, memory: MemoryReservation) -> Self {
+        let starts = (0..rows.num_rows()).step_by(most.max(1));
+        let batches = starts.map(|start| rows.slice(start, most.min(rows.num_rows() - start)));
+        Self::new(batches.collect(), rows.schema(), memory)
+    }
+
     /// They as a plan.
     pub(super) fn plan(self) -> Result<Arc<dyn ExecutionPlan>> {
         let schema = Arc::clone(&self.schema);

@@ -15,6 +15,7 @@ use arrow_array::types::{Float64Type, Int32Type};
 use arrow_array::{Array, ArrayRef, FixedSizeBinaryArray, RecordBatch, StringArray};
 use arrow_schema::{ArrowError, DataType};
 use datafusion::execution::memory_pool::MemoryReservation;
+use model::Table;
 
 use super::tally::{Groups, Tally, Totals};
 use crate::Error;
@@ -29,68 +30,92 @@ pub(crate) async fn groups(scan: &Scan, summary: &Summary, window: Window) -> Re
     let Some(group) = summary.group_column() else {
         return Ok(None);
     };
-    let wanted = ["ts", "name", "type", "value"].into_iter().chain(group);
-    let of_table = scan.table().columns();
-    let mut columns: Vec<usize> = wanted
-        .filter_map(|name| of_table.iter().position(|column| column.name == name))
-        .collect();
-    columns.sort_unstable();
-    let (width, start) = (summary.width, scan.window.since.micros());
+    let walks = SeriesWalks {
+        width: summary.width,
+        start: scan.window.since.micros(),
+        words: [Some("name"), Some("type"), group],
+    };
     let memory = scan.memory("summary");
-    let walk = move || Walk {
-        width,
-        start,
-        group,
-        tally: Tally::default(),
-        memory: memory.new_empty(),
-    };
-    let Some(walks) = scan.sweep(window, &columns, walk).await? else {
-        return Ok(None);
-    };
-    let mut walks = walks.into_iter();
-    let mut all = walks.next().map(|walk| walk.tally).unwrap_or_default();
-    for walk in walks {
-        all.merge(walk.tally)?;
+    let begin = move || walks.begin(memory.new_empty());
+    let walked = scan.sweep(window, &walks.columns(), begin).await?;
+    walked.map(|walked| Ok(together(walked)?.0)).transpose()
+}
+
+/// How series are walked.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SeriesWalks {
+    pub(crate) width: Option<i64>,
+    /// Where the one bucket begins that there is without a width.
+    pub(crate) start: i64,
+    /// The columns that name, type and group of a series are of; where there is none, they are empty.
+    pub(crate) words: [Option<&'static str>; 3],
+}
+
+impl SeriesWalks {
+    /// The columns that a walk looks at.
+    pub(crate) fn columns(self) -> Vec<usize> {
+        let wanted = ["ts", "value"].into_iter().chain(self.words.into_iter().flatten());
+        let of_table = Table::Metrics.columns();
+        let mut columns: Vec<usize> = wanted
+            .filter_map(|name| of_table.iter().position(|column| column.name == name))
+            .collect();
+        columns.sort_unstable();
+        columns
     }
-    Ok(Some(all.groups()?))
+
+    /// One walk, and its memory.
+    pub(crate) fn begin(self, memory: MemoryReservation) -> Walk {
+        Walk {
+            of: self,
+            tally: Tally::default(),
+            memory,
+        }
+    }
+}
+
+/// The groups of all walks, and their memory.
+pub(crate) fn together(walks: Vec<Walk>) -> Result<(Groups, Option<MemoryReservation>), Error> {
+    let mut walks = walks.into_iter();
+    let Some(mut all) = walks.next() else {
+        return Ok((Groups::default(), None));
+    };
+    for walk in walks {
+        all.tally.merge(walk.tally)?;
+        all.memory.try_resize(all.tally.size())?;
+    }
+    Ok((all.tally.groups()?, Some(all.memory)))
 }
 
 /// See the module.
-struct Walk {
-    width: Option<i64>,
-    /// Where the one bucket begins that there is without a width.
-    start: i64,
-    group: Option<&'static str>,
+pub(crate) struct Walk {
+    of: SeriesWalks,
     tally: Tally,
     memory: MemoryReservation,
 }
 
 impl Sink for Walk {
     fn add(&mut self, rows: &RecordBatch) -> Result<(), Error> {
-        let names = Words::of(column(rows, "name")?)?;
-        let kinds = Words::of(column(rows, "type")?)?;
-        let groups = self.group.map(|group| Words::of(column(rows, group)?)).transpose()?;
+        let of = |name: Option<&str>| name.map(|name| Words::of(column(rows, name)?)).transpose();
+        let [name, kind, group] = self.of.words;
+        let words = [of(name)?, of(kind)?, of(group)?];
         let values = column(rows, "value")?.as_primitive::<Float64Type>().values();
-        let goes_on = |row: usize| {
-            names.is_as_before(row)
-                && kinds.is_as_before(row)
-                && groups.as_ref().is_none_or(|groups| groups.is_as_before(row))
-        };
+        let goes_on = |row: usize| words.iter().flatten().all(|words| words.is_as_before(row));
         let mut series = 0;
         for (row, (ts, value)) in times_of(rows).iter().zip(values).enumerate() {
             if row == 0 || !goes_on(row) {
-                let group = groups.as_ref().map_or(Cow::Borrowed(""), |groups| groups.text(row));
-                series = self
-                    .tally
-                    .series(&names.text(row), &kinds.text(row), Some(group.as_ref()));
+                let [name, kind, group] = words.each_ref().map(|words| match words {
+                    Some(words) => words.text(row),
+                    None => Cow::Borrowed(""),
+                });
+                series = self.tally.series(&name, &kind, Some(&group));
             }
             let totals = Totals::of(*ts, *value);
-            let width = self.width;
+            let width = self.of.width;
             let is_in = |start: i64| width.is_none_or(|width| *ts >= start && ts.saturating_sub(start) < width);
             match self.tally.latest(series) {
                 Some((start, known)) if is_in(*start) => known.add(&totals),
                 _ => {
-                    let start = width.map_or(self.start, |width| bucket_start(*ts, width));
+                    let start = width.map_or(self.of.start, |width| bucket_start(*ts, width));
                     self.tally.put(series, start, totals)?;
                 }
             }

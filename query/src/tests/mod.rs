@@ -19,6 +19,7 @@ mod live_texts;
 mod messages;
 mod minutes;
 mod paging;
+mod points;
 mod rows;
 mod scan;
 mod shortcuts;

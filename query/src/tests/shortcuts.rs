@@ -6,6 +6,7 @@ use model::{LogRecord, Table};
 use serde_json::{Value, json};
 
 use super::minutes::counting;
+use super::points::summing;
 use super::rows::scattered;
 use super::sql::asked_of;
 use super::world::{self, Random};
@@ -39,7 +40,7 @@ impl Question {
             cursor: None,
             ..world::log_filter(random)
         };
-        match random.below(10) {
+        match random.below(12) {
             0 | 1 => Self::List(ListQuery::Logs(logs(random))),
             2 => Self::List(ListQuery::Traces(world::trace_filter(random))),
             3 => Self::List(ListQuery::Metrics(world::summary_filter(random))),
@@ -60,6 +61,7 @@ impl Question {
             }
             6 => Self::Names(SeriesFilter::default()),
             7 => Self::Statement(counting(random)[0].clone()),
+            8 | 9 => Self::Statement(summing(random)),
             _ => Self::Statement(list(random)),
         }
     }
@@ -184,7 +186,7 @@ async fn answers_are_the_same_with_and_without_each_shortcut() {
             };
             Querier::new(Arc::clone(&bench.engine), limits, Clock::new(now)).unwrap()
         });
-        for _ in 0..40 {
+        for _ in 0..50 {
             let question = Question::any(&mut random);
             let mut answers = Vec::new();
             for querier in &queriers {

@@ -1,0 +1,210 @@
+//! Metric points that statements sum up, walked by the own scan as the API walks them.
+//!
+//! ```text
+//! Aggregate: sum(sums), sum(rows) by entity_name, minute of ts
+//!   [`SummedPoints`]: ts, entity_name, rows, sums, least, greatest; only of points that meet the conditions
+//! ```
+//!
+//! # Invariants
+//!
+//! - Conditions are met here: what they look at is gone above.
+//! - Where a sum is no number a plan sums up: least and greatest are by its rule then.
+//!
+//! # Not here
+//!
+//! Which statements these are: [`super::rollups`]. The walk: [`crate::summary`].
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use arrow_array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow_schema::{DataType, SchemaRef};
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::DFSchema;
+use datafusion::datasource::source_as_provider;
+use datafusion::error::Result;
+use datafusion::execution::SessionState;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::logical_expr::{Expr, TableScan, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::filter::FilterExec;
+use model::Table;
+
+use super::grain::Grain;
+use super::own_scan::{RowConditions, or_by_plan, own_scan};
+use super::rollups::{MAX, MIN, ROWS, SUM, VALUE, each_alone, projected, schema};
+use super::static_rows::StaticRows;
+use crate::scan::Wanted;
+use crate::summary::series::{SeriesWalks, together};
+use crate::summary::tally::{Cell, Groups, Series};
+use crate::table::{Order, ViewTable};
+
+/// The columns of words that statements may see.
+pub(super) const WORDS: [&str; 3] = ["name", "type", "entity_name"];
+/// Finer grains are not rolled up: there would be as many roll-ups as points.
+const FINEST: i64 = 1_000_000;
+/// Bytes of a roll-up beside its words: its time, what its points come to and where its words begin.
+const BYTES_BESIDE_WORDS: usize = 52;
+
+/// Points that meet conditions, rolled up.
+#[derive(Debug)]
+pub(super) struct SummedPoints {
+    points: ViewTable,
+    conditions: Vec<Expr>,
+    walks: SeriesWalks,
+    /// Columns that are seen of points, and what points come to.
+    schema: SchemaRef,
+}
+
+/// The conditions that a scan meets by itself.
+pub(super) fn conditions(scan: &TableScan) -> Vec<Expr> {
+    let provider = source_as_provider(&scan.source).ok();
+    let points = provider
+        .as_ref()
+        .and_then(|provider| provider.downcast_ref::<SummedPoints>());
+    points.map(|points| points.conditions.clone()).unwrap_or_default()
+}
+
+impl SummedPoints {
+    /// `None` if a grain is too fine.
+    pub(super) fn new(of: &ViewTable, conditions: RowConditions, grain: &Grain) -> Result<Option<Self>> {
+        if grain.stretch.is_some_and(|stretch| stretch < FINEST) {
+            return Ok(None);
+        }
+        let table = of.schema();
+        let totals = [
+            (ROWS, DataType::Int64),
+            (SUM, DataType::Float64),
+            (MIN, DataType::Float64),
+            (MAX, DataType::Float64),
+        ];
+        Ok(Some(Self {
+            schema: schema(&table, &grain.columns(&table), &totals)?,
+            points: ViewTable {
+                window: conditions.window,
+                order: Order::Any,
+                ..of.clone()
+            },
+            conditions: conditions.others,
+            walks: SeriesWalks {
+                width: grain.stretch,
+                start: 0,
+                words: WORDS.map(|word| grain.has(word).then_some(word)),
+            },
+        }))
+    }
+
+    /// By the scan; `None` if a plan must sum them up.
+    async fn swept(&self, state: &SessionState) -> Result<Option<StaticRows>> {
+        let Some(scanner) = own_scan(state) else {
+            return Ok(None);
+        };
+        let columns = self.walks.columns();
+        let wanted = Wanted {
+            view: &self.points.view,
+            table: Table::Metrics,
+            window: self.points.window,
+            conditions: &self.conditions,
+            columns: &columns,
+            meter: &self.points.meter,
+            started: Instant::now(),
+        };
+        let memory = MemoryConsumer::new("summed points").register(&state.runtime_env().memory_pool);
+        let (walks, rows) = (self.walks, memory.new_empty());
+        let swept = scanner
+            .sweep(state, wanted, move || walks.begin(memory.new_empty()))
+            .await;
+        let summed = swept.and_then(|walked| {
+            let Some(walked) = walked else { return Ok(None) };
+            let (groups, _walked) = together(walked)?;
+            let is_number = |cell: &Cell| !cell.totals.sum.is_nan();
+            let all_are = groups.cells.iter().all(is_number);
+            Ok(all_are.then(|| self.rows(&groups, rows)).transpose()?)
+        });
+        let summed = or_by_plan(summed)?;
+        Ok(summed.map(|(rows, memory)| StaticRows::sliced(&rows, state.config().batch_size(), memory)))
+    }
+
+    /// Groups as rows, which are counted as memory.
+    fn rows(&self, groups: &Groups, memory: MemoryReservation) -> Result<(RecordBatch, MemoryReservation)> {
+        let cells = || groups.cells.iter();
+        let series = |cell: &Cell| groups.series.get(cell.series);
+        let group = |series: &Series| series.group.as_deref().unwrap_or_default().len();
+        let words = |series: &Series| series.name.len() + series.kind.len() + group(series);
+        let sizes = cells().map(|cell| BYTES_BESIDE_WORDS + series(cell).map_or(0, words));
+        memory.try_grow(sizes.sum())?;
+        let texts = |word: fn(&Series) -> Option<&str>| {
+            let texts = cells().map(|cell| series(cell).and_then(word).unwrap_or_default());
+            Arc::new(StringArray::from_iter_values(texts)) as ArrayRef
+        };
+        let floats = |of: fn(&Cell) -> f64| Arc::new(Float64Array::from_iter_values(cells().map(of))) as ArrayRef;
+        let numbers = Int64Array::from_iter_values(cells().map(|cell| cell.totals.samples));
+        let starts = TimestampMicrosecondArray::from_iter_values(cells().map(|cell| cell.bucket));
+        let mut all: HashMap<&str, ArrayRef> = HashMap::from([
+            ("ts", Arc::new(starts.with_timezone("UTC")) as ArrayRef),
+            ("name", texts(|series| Some(&series.name))),
+            ("type", texts(|series| Some(&series.kind))),
+            ("entity_name", texts(|series| series.group.as_deref())),
+            (ROWS, Arc::new(numbers)),
+            (SUM, floats(|cell| cell.totals.sum)),
+            (MIN, floats(|cell| cell.totals.min)),
+            (MAX, floats(|cell| cell.totals.max)),
+        ]);
+        let fields = self.schema.fields().iter();
+        let columns = fields.filter_map(|field| all.remove(field.name().as_str()));
+        let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns.collect())?;
+        Ok((rows, memory))
+    }
+
+    /// The points that meet the conditions, each alone.
+    async fn planned(&self, state: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
+        let asked = self.conditions.iter().flat_map(Expr::column_refs);
+        let asked: Vec<&str> = asked.map(|column| column.name.as_str()).collect();
+        let table = self.points.schema();
+        let is_read = |name: &str| name == VALUE || asked.contains(&name) || self.schema.index_of(name).is_ok();
+        let columns = table.fields().iter().enumerate();
+        let columns = columns.filter(|(_, field)| is_read(field.name()));
+        let columns: Vec<usize> = columns.map(|(at, _)| at).collect();
+        let mut points = self.points.scan(state, Some(&columns), &self.conditions, None).await?;
+        if let Some(condition) = self.conditions.iter().cloned().reduce(Expr::and) {
+            let schema = DFSchema::try_from(points.schema())?;
+            let condition = state.create_physical_expr(condition, &schema)?;
+            points = Arc::new(FilterExec::try_new(condition, points)?);
+        }
+        each_alone(points, &self.schema)
+    }
+}
+
+#[async_trait]
+impl TableProvider for SummedPoints {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        _: &[Expr],
+        _: Option<usize>,
+    ) -> Result<Arc<dyn ExecutionPlan>> {
+        let swept = match state.as_any().downcast_ref::<SessionState>() {
+            Some(state) => self.swept(state).await?,
+            None => None,
+        };
+        let plan = match swept {
+            Some(rows) => {
+                self.points.count_window(self.points.window);
+                rows.plan()?
+            }
+            None => self.planned(state).await?,
+        };
+        projected(plan, projection)
+    }
+}
