@@ -27,8 +27,12 @@ pub fn is_open() -> bool {
     setting("BENCH_OPEN", 0) != 0
 }
 
-/// Longer than the rows take and a bench runs.
+/// Longer than the rows take. A Mixer that starts on open files of past hours seals them after [`OPEN`].
 const FOR_EVER: Duration = Duration::from_secs(3_000 * 86_400);
+
+/// How long a Mixer that was just started seals no file to which nothing comes.
+pub const OPEN: Duration = Duration::from_secs(300);
+
 /// Microseconds.
 pub const HOUR: i64 = 3_600_000_000;
 /// A text that twelve rows have.
@@ -43,10 +47,7 @@ const ROWS: usize = 4096;
 /// # Errors
 /// If the store cannot be made, or the Mixer does not start on it.
 pub fn mixer(settings: &str) -> Result<TestMixer, Failure> {
-    let seal_after = if is_open() { "72000h" } else { "5m" };
-    let settings = format!(
-        "[observability.embedded.rotation]\nmax_age_days = 36500\n[observability.embedded.storage]\nseal_after = \"{seal_after}\"\n{settings}"
-    );
+    let settings = format!("[observability.embedded.rotation]\nmax_age_days = 36500\n{settings}");
     let mut mixer = TestMixer::start(&settings)?;
     mixer.process()?.terminate(Duration::from_secs(30))?;
     let telemetry = mixer.telemetry();

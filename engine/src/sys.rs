@@ -45,7 +45,11 @@ pub enum Niceness {
 /// Lets other threads go before this one and those it starts, for good. Where it is refused nothing changes.
 #[allow(unsafe_code, reason = "no safe wrapper has this call")]
 pub fn step_back(by: Niceness) {
-    let nice = by as libc::c_int;
+    /// The nicest that a thread can be.
+    const NICEST: libc::c_int = 19;
+    // SAFETY: it takes numbers; zero stands for the calling thread. Where it fails it says -1, which is the thread's own at worst.
+    let own = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
+    let nice = own.saturating_add(by as libc::c_int).min(NICEST);
     // SAFETY: it takes three numbers; zero stands for the calling thread. A refusal changes nothing.
     let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
     slice(Duration::from_millis(100), nice);

@@ -217,13 +217,15 @@ impl Shared {
     ) -> Result<Option<Option<BatchId>>, Error> {
         let now = self.clock.now();
         let mut next = self.decoded(feed, incoming, now);
-        // An Arrow body is logged as it came, and shared by its rows: it was counted once, and is there until they are durable.
-        if let Ok(Decoded { batch, .. }) = &next
-            && batch.payload.as_ptr() != incoming.payload.as_ptr()
-        {
-            let rows: usize = batch.rows.iter().map(model::batch::slice_bytes).sum();
-            room.bytes
-                .shrink_to((incoming.payload.len() + batch.payload.len() + rows) as u64);
+        if let Ok(Decoded { batch, .. }) = &next {
+            let taken = if batch.payload.as_ptr() == incoming.payload.as_ptr() {
+                // An Arrow body is logged as it came, and shared by its rows.
+                model::wire::decoded_bytes(model::wire::Encoding::Arrow, incoming.payload)
+            } else {
+                let rows: usize = batch.rows.iter().map(model::batch::slice_bytes).sum();
+                (incoming.payload.len() + batch.payload.len() + rows) as u64
+            };
+            room.bytes.shrink_to(taken);
         }
         let mut cuts = [Keep::Whole, Keep::Head(CUT), Keep::Head(0)].into_iter();
         loop {

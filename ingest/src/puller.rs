@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::{Context, Message};
+use bytes::Bytes;
 use engine::{BusPosition, InboundRoom};
 use futures::StreamExt;
 use model::wire::{self, Encoding};
@@ -247,13 +248,15 @@ impl Puller {
     }
 
     /// Has a message stored once there is room for it; false when stopped meanwhile.
-    async fn take(&self, message: Message, placed: Placed, storing: &mut JoinSet<Result<(), Error>>) -> bool {
+    async fn take(&self, mut message: Message, placed: Placed, storing: &mut JoinSet<Result<(), Error>>) -> bool {
         let Some(room) = self
             .room(weight(&self.feed, message.headers.as_ref(), &message.payload))
             .await
         else {
             return false;
         };
+        // It is a slice of what was read from the bus, all of which it would keep alive: as long as its rows where they share it.
+        message.message.payload = Bytes::copy_from_slice(&message.payload);
         let (shared, feed) = (Arc::clone(&self.shared), self.feed.clone());
         storing.spawn(async move { shared.store(&feed, message, placed, room).await });
         true
@@ -280,7 +283,7 @@ impl Puller {
     }
 }
 
-/// The bytes to make room for before a message is decoded.
+/// The bytes to make room for before a message is decoded, a copy of what was read.
 fn weight(feed: &Feed, headers: Option<&HeaderMap>, payload: &[u8]) -> u64 {
     let length = payload.len() as u64;
     // The message, a row of about its bytes, and the row as it is logged: a business message, or what becomes a dead letter.
@@ -289,9 +292,16 @@ fn weight(feed: &Feed, headers: Option<&HeaderMap>, payload: &[u8]) -> u64 {
     match (feed, said.and_then(|said| said.as_str().parse::<Encoding>().ok())) {
         // Whatever it is called: its values are read, each of them many times its bytes.
         (Feed::Messages(_), _) => row.saturating_add(wire::value_bytes(payload)),
-        // Rows and what is logged share its bytes.
-        (Feed::Telemetry, Some(Encoding::Arrow)) => wire::decoded_bytes(Encoding::Arrow, payload),
-        (Feed::Telemetry, Some(encoding)) => length.saturating_add(wire::decoded_bytes(encoding, payload)),
+        // Rows and what is logged share its bytes, unless it becomes a dead letter or is written anew.
+        (Feed::Telemetry, Some(Encoding::Arrow)) => {
+            let unpacked = wire::decoded_bytes(Encoding::Arrow, payload).saturating_sub(length);
+            row.saturating_add(unpacked)
+        }
+        // The message, its rows, and they as they are logged.
+        (Feed::Telemetry, Some(encoding)) => {
+            let decoded = wire::decoded_bytes(encoding, payload).saturating_mul(2);
+            length.saturating_add(decoded)
+        }
         (Feed::Telemetry, None) => row,
     }
 }
@@ -330,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_has_room_for_its_values_whatever_it_is_called_and_arrow_for_its_bytes_once() {
+    fn a_message_has_room_for_its_values_whatever_it_is_called_and_telemetry_for_what_may_become_of_it() {
         let messages = Feed::Messages(Messages {
             stream: "flux".to_owned(),
             subjects: Vec::new(),
@@ -346,7 +356,11 @@ mod tests {
         let few = weight(&messages, Some(&cbor), &usual);
         assert!(few < 4 * usual.len() as u64, "{few}");
 
-        let arrow = weight(&Feed::Telemetry, Some(&of_kind(Encoding::Arrow.content_type())), &usual);
-        assert_eq!(arrow, usual.len() as u64, "nothing in it is compressed");
+        let as_telemetry =
+            |encoding: Encoding| weight(&Feed::Telemetry, Some(&of_kind(encoding.content_type())), &usual);
+        let length = usual.len() as u64;
+        assert_eq!(as_telemetry(Encoding::Arrow), 3 * length, "nothing in it is compressed");
+        let rows = wire::decoded_bytes(Encoding::Cbor, &usual);
+        assert_eq!(as_telemetry(Encoding::Cbor), length + 2 * rows);
     }
 }

@@ -381,7 +381,7 @@ static EMBEDDED: [Key; 2] = [
     ),
 ];
 
-static STORAGE: [Key; 12] = [
+static STORAGE: [Key; 11] = [
     Key::new(
         "observability.embedded.storage.format",
         Kind::Word(&["parquet", "json"]),
@@ -393,12 +393,6 @@ static STORAGE: [Key; 12] = [
         Kind::Word(&["hour", "day"]),
         "\"hour\"",
         "Length of a partition of event time, UTC",
-    ),
-    Key::new(
-        "observability.embedded.storage.seal_after",
-        Kind::span(0),
-        "\"5m\"",
-        "How long nothing must have come for a partition that has ended until its file is sealed and indexed",
     ),
     Key::new(
         "observability.embedded.storage.compression",

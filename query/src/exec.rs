@@ -3,6 +3,7 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Instant;
+use tokio::runtime::Handle;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::dataframe::DataFrame;
@@ -31,8 +32,8 @@ use crate::{Error, Limits};
 /// How many of the greatest users of memory an error names.
 const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::MIN;
 
-/// The session: settings, the memory pool, where sorts and aggregates spill.
-pub(crate) fn session(limits: &Limits) -> Result<SessionState, Error> {
+/// The session: settings, the memory pool, where sorts and aggregates spill, the threads of scans.
+pub(crate) fn session(limits: &Limits, scans: Handle) -> Result<SessionState, Error> {
     let memory = usize::try_from(limits.running().get()).unwrap_or(usize::MAX);
     let pool = TrackConsumersPool::new(FairSpillPool::new(memory), NAMED_CONSUMERS);
     let spill = match &limits.spill_dir {
@@ -46,7 +47,7 @@ pub(crate) fn session(limits: &Limits) -> Result<SessionState, Error> {
     let config = SessionConfig::from(options(limits.running()))
         .with_target_partitions(limits.threads.max(1))
         .with_collect_statistics(false)
-        .with_extension(Arc::new(Scanner::new(limits)));
+        .with_extension(Arc::new(Scanner::new(limits, scans)));
     Ok(SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(runtime)

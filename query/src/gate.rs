@@ -14,7 +14,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -160,6 +160,12 @@ impl Threads {
         })
     }
 
+    /// Those of typed queries.
+    pub(crate) fn of_typed(&self) -> Result<Handle, Error> {
+        let runtime = self.typed.as_ref().ok_or(Error::Closed)?;
+        Ok(runtime.handle().clone())
+    }
+
     /// Starts work on the threads of a class, which ends with who waits for it.
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
@@ -231,7 +237,7 @@ mod tests {
         let own = niceness().await;
         let typed = threads.spawn(Class::Typed, niceness()).unwrap().await.unwrap();
         let statement = threads.spawn(Class::Statement, niceness()).unwrap().await.unwrap();
-        assert_eq!((typed, statement), (own, 12));
+        assert_eq!((typed, statement), (own, (own + 12).min(19)));
     }
 
     #[tokio::test]

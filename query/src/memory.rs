@@ -211,7 +211,9 @@ mod tests {
     use crate::Limits;
 
     fn sessions() -> Arc<Sessions> {
-        Sessions::new(crate::exec::session(&Limits::default()).unwrap(), 2)
+        let threads = crate::gate::Threads::new(1).unwrap();
+        let session = crate::exec::session(&Limits::default(), threads.of_typed().unwrap());
+        Sessions::new(session.unwrap(), 2)
     }
 
     #[test]

@@ -262,7 +262,7 @@ pub(crate) async fn planned(scan: &Scan, summary: &Summary, window: Window) -> R
         sums.push(last_value(value(), order).alias("last"));
     }
     let frame = frame.aggregate(keys, sums)?.limit(0, Some(MAX_GROUPS + 1))?;
-    let mut tally = Tally::default();
+    let mut tally = Tally::new(MAX_GROUPS);
     for batch in frame.collect().await? {
         let keys = Keys::of(&batch)?;
         let float = |name| Ok::<_, Error>(column(&batch, name)?.as_primitive::<Float64Type>());

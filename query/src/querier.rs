@@ -142,7 +142,8 @@ impl Querier {
             std::fs::create_dir_all(dir)?;
         }
         let gate = Arc::new(Gate::new(limits.max_concurrent, limits.timeout));
-        let (state, threads) = (session(&limits)?, Threads::new(limits.threads)?);
+        let threads = Threads::new(limits.threads)?;
+        let state = session(&limits, threads.of_typed()?)?;
         let (most, sql) = (limits.max_concurrent, sql::base(&state));
         let sessions = Sessions::new(state, most);
         Ok(Self {

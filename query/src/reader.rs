@@ -157,6 +157,12 @@ impl Meter {
         }
     }
 
+    /// Whether an index left a segment out, and nobody opened it for another part of the query.
+    pub(crate) fn is_ruled_out(&self, segment: u64) -> bool {
+        let is_read = self.files.lock().contains(&segment);
+        !is_read && self.ruled_out.lock().contains(&segment)
+    }
+
     /// Segments that indexes left out, and that nobody opened for another part of the query.
     pub(crate) fn pruned(&self) -> u64 {
         let read = self.files.lock();

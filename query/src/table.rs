@@ -229,14 +229,15 @@ impl ViewTable {
             .collect()
     }
 
-    /// Counts what the catalogue says of a window, for a scan that reads it without a plan.
+    /// Counts what catalogue and indexes said of a window, for a scan that has read it without a plan.
     pub(crate) fn count_window(&self, window: Window) {
-        let (all, met) = self.files().fold((0, 0), |(all, met), file| {
-            (all + 1, met + usize::from(window.meets(file.min_ts, file.max_ts)))
-        });
+        let is_left = |file: &Segment| window.meets(file.min_ts, file.max_ts) && !self.meter.is_ruled_out(file.id);
+        let (all, left) = self
+            .files()
+            .fold((0, 0), |(all, left), file| (all + 1, left + usize::from(is_left(file))));
         let hot = self.hot(window).into_iter();
         let hot_rows = hot.map(|hot| hot.batch.num_rows()).sum();
-        self.meter.planned(all, all - met, hot_rows);
+        self.meter.planned(all, all - left, hot_rows);
     }
 
     /// A plan for each kind of piece.

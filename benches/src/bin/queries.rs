@@ -10,10 +10,10 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use benches::data::START;
-use benches::days::{HOUR, NEEDLE, hours, make, mixer, some};
+use benches::days::{HOUR, NEEDLE, OPEN, hours, is_open, make, mixer, some};
 use benches::feed::runtime;
 use benches::{load, setting};
 use harness::Failure;
@@ -34,6 +34,7 @@ fn compare() -> Result<(), Failure> {
     let python = std::env::var_os("BENCH_PYTHON").ok_or("BENCH_PYTHON names no Python; benches/run.sh sets it")?;
     println!("load before: {}", load());
     let mixer = mixer("")?;
+    let begun = Instant::now();
     let telemetry = mixer.telemetry();
     let middle = Timestamp::from_micros(START.micros() + hours() * HOUR / 2);
     let around = format!(
@@ -56,6 +57,9 @@ fn compare() -> Result<(), Failure> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("queries.py");
     let status = Command::new(python).arg(script).arg(setup.to_string()).status()?;
     println!("load after: {}", load());
+    if is_open() && begun.elapsed() > OPEN {
+        return Err("files were sealed before the last question was asked: give BENCH_ROUNDS fewer".into());
+    }
     if status.success() {
         Ok(())
     } else {

@@ -32,7 +32,6 @@ pub(crate) fn engine(config: &MixerConfig) -> engine::Settings {
         partition_by: embedded.partition_by,
         json_type: embedded.json_type,
         segment_size: embedded.segment_size,
-        seal_grace: embedded.seal_after,
         wal_max: config.store.wal_max,
         max_age: embedded.rotation.max_age,
         rotation: rotation(embedded.rotation),

@@ -231,8 +231,6 @@ pub struct EmbeddedConfig {
     pub url: Option<String>,
     /// The time between two uploads of what came.
     pub upload_interval: Duration,
-    /// For how long nothing has come for a partition that is sealed.
-    pub seal_after: Duration,
     /// Local disk space for files that are in the object store too.
     pub cache_size: ByteSize,
     /// Whether this Mixer takes in nothing and answers from the object store.
@@ -554,7 +552,6 @@ fn embedded(settings: &Settings) -> EmbeddedConfig {
             .some_text("observability.embedded.storage.url")
             .map(str::to_owned),
         upload_interval: settings.duration("observability.embedded.storage.upload_interval"),
-        seal_after: settings.duration("observability.embedded.storage.seal_after"),
         cache_size: ByteSize::mib(settings.int("observability.embedded.storage.cache_size_mb")),
         read_only: settings.bool("observability.embedded.storage.read_only"),
         allow_http: settings.bool("observability.embedded.storage.allow_http"),

@@ -60,6 +60,7 @@ use self::workers::{Patience, Turns, Workers};
 use crate::reader::Meter;
 use crate::window::Window;
 use crate::{Error, Limits};
+use tokio::runtime::Handle;
 
 /// How long a scan reads on one thread before it is given others that are free.
 const ALONE: Duration = Duration::from_millis(2);
@@ -141,10 +142,10 @@ pub(crate) struct Scanner {
 }
 
 impl Scanner {
-    pub(crate) fn new(limits: &Limits) -> Self {
+    pub(crate) fn new(limits: &Limits, threads: Handle) -> Self {
         Self {
             cache: Arc::new(PageCache::new(limits.page_cache)),
-            workers: Workers::new(limits.threads),
+            workers: Workers::new(limits.threads, threads),
             timeout: limits.timeout,
             most_bytes: limits.max_scan,
             #[cfg(test)]
@@ -213,7 +214,7 @@ impl Scanner {
     ) -> Result<T, Error> {
         let (patience, _waiting) = Patience::new(Instant::now(), self.timeout);
         let mut turns = self.workers.turns(patience).await?;
-        let looking = tokio::task::spawn_blocking(move || look(&mut turns));
+        let looking = self.workers.run(move || look(&mut turns));
         looking
             .await
             .unwrap_or_else(|stopped| Err(Error::Aborted(stopped.to_string())))
@@ -234,7 +235,8 @@ impl Scanner {
             let place = self.workers.enter().await?;
             let lead = {
                 let task = Arc::clone(task);
-                workers::run(place, move || {
+                self.workers.run(move || {
+                    let _place = place;
                     task.work(Instant::now() + slice)?;
                     task.is_done().then(|| task.gather()).transpose()
                 })
@@ -242,7 +244,10 @@ impl Scanner {
             if slice == SLICE {
                 helpers.extend(self.workers.spare().into_iter().map(|place| {
                     let task = Arc::clone(task);
-                    workers::run(place, move || task.work(Instant::now() + slice))
+                    self.workers.run(move || {
+                        let _place = place;
+                        task.work(Instant::now() + slice)
+                    })
                 }));
             }
             let mut found = joined(lead.await);
@@ -279,10 +284,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_long_look_at_files_gives_its_thread_to_others_in_between() {
-        let scanner = Scanner::new(&Limits {
+        let limits = Limits {
             threads: 1,
             ..Limits::default()
-        });
+        };
+        let scanner = Scanner::new(&limits, Handle::current());
         let endless = scanner.look(|turns| -> Result<(), Error> {
             loop {
                 turns.check()?;

@@ -23,17 +23,20 @@ use crate::gate::close;
 pub(super) struct Workers {
     places: Arc<Semaphore>,
     count: usize,
+    /// Whose threads these are: whoever asks, all wait for each other's places, so all threads go as fast.
+    threads: Handle,
 }
 
 /// The right to a thread.
 pub(super) type Place = OwnedSemaphorePermit;
 
 impl Workers {
-    pub(super) fn new(count: usize) -> Self {
+    pub(super) fn new(count: usize, threads: Handle) -> Self {
         let count = count.max(1);
         Self {
             places: Arc::new(Semaphore::new(count)),
             count,
+            threads,
         }
     }
 
@@ -59,19 +62,15 @@ impl Workers {
         })
     }
 
+    /// Runs work on a thread that may wait for the disk; whatever it has, as a place, is given back when it is done.
+    pub(super) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        self.threads.spawn_blocking(work)
+    }
+
     /// Waits until nobody reads any more; from then on nobody does.
     pub(super) async fn close(&self) {
         close(&self.places, self.count).await;
     }
-}
-
-/// Runs work on a thread that may wait for the disk.
-pub(super) fn run<T: Send + 'static>(place: Place, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-    tokio::task::spawn_blocking(move || {
-        let done = work();
-        drop(place);
-        done
-    })
 }
 
 /// Work of many steps, whose place others have in between: after each slice of time it is given to who waits for one.
@@ -151,13 +150,16 @@ mod tests {
 
     #[tokio::test]
     async fn as_many_read_as_there_are_places_and_closing_waits_for_them() {
-        let workers = Workers::new(2);
+        let workers = Workers::new(2, Handle::current());
         let first = workers.enter().await.unwrap();
         let spare = workers.spare();
         assert_eq!((spare.len(), workers.spare().len()), (1, 0));
         drop(spare);
         let (go, gone) = std::sync::mpsc::channel::<()>();
-        let reading = run(first, move || gone.recv().is_ok());
+        let reading = workers.run(move || {
+            let _place = first;
+            gone.recv().is_ok()
+        });
         let closing = tokio::time::timeout(Duration::from_millis(1), workers.close()).await;
         assert!(closing.is_err(), "one still reads");
         go.send(()).unwrap();

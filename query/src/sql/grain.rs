@@ -51,7 +51,7 @@ impl Grain {
         fields.filter(|(_, field)| is_seen(field)).map(|(at, _)| at).collect()
     }
 
-    /// Notes what an expression sees; whether it says the same of all rows that are counted together.
+    /// Notes what an expression sees; whether it says the same of all rows that are rolled up into one.
     pub(super) fn takes(&mut self, expr: &Expr) -> bool {
         if let Some(stretch) = stretch_of(expr) {
             self.stretch = Some(common(self.stretch.unwrap_or(0), stretch));
@@ -140,7 +140,8 @@ fn width_of(width: &Expr) -> Option<i64> {
     let micros = i64::from(width.days)
         .checked_mul(DAY)?
         .checked_add(width.nanoseconds / 1_000)?;
-    (is_whole && micros > 0).then_some(micros)
+    // Functions count nanoseconds.
+    (is_whole && micros > 0 && micros.checked_mul(1_000).is_some()).then_some(micros)
 }
 
 /// How long a part of a time stands still.

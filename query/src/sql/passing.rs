@@ -3,7 +3,7 @@
 //! ```text
 //! rows ─> taken: counts them ─> window functions, which keep rows until their frames are whole ─> given: counts them off ─> rows
 //! rows ─> in pieces of which not too much is made ─> unnest, which makes all rows of a piece at once ─> rows
-//! rows without columns ─> all in one batch ─> cross join, which keeps them: batches of nothing have no size
+//! rows without columns ─> all in one batch ─> joins by pairs, which keep them: batches of nothing have no size
 //! ```
 
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
-use datafusion::physical_plan::joins::CrossJoinExec;
+use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::unnest::UnnestExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
@@ -43,13 +43,15 @@ pub(super) fn counted(plan: &Arc<dyn ExecutionPlan>, most: u64) -> Result<Option
         let input = RowPassExec::new(Arc::clone(unnest.input()), RowPass::Pieces(lists, most));
         return replace_children_if_necessary(Arc::clone(plan), vec![Arc::new(input)]).map(Some);
     }
-    if let Some(join) = plan.downcast_ref::<CrossJoinExec>() {
-        if !join.left().schema().fields().is_empty() {
+    if plan.is::<CrossJoinExec>() || plan.is::<NestedLoopJoinExec>() {
+        let [left, right] = plan.children()[..] else {
+            return Ok(None);
+        };
+        if !left.schema().fields().is_empty() {
             return Ok(None);
         }
-        let left = RowPassExec::new(Arc::clone(join.left()), RowPass::Merged);
-        return replace_children_if_necessary(Arc::clone(plan), vec![Arc::new(left), Arc::clone(join.right())])
-            .map(Some);
+        let left = RowPassExec::new(Arc::clone(left), RowPass::Merged);
+        return replace_children_if_necessary(Arc::clone(plan), vec![Arc::new(left), Arc::clone(right)]).map(Some);
     }
     if !plan.is::<WindowAggExec>() && !plan.is::<BoundedWindowAggExec>() {
         return Ok(None);

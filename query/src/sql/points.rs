@@ -8,6 +8,7 @@
 //! # Invariants
 //!
 //! - Conditions are met here: what they look at is gone above.
+//! - A group may be there once for each walk: the aggregate above adds them up.
 //! - Where a sum is no number a plan sums up: least and greatest are by its rule then.
 //!
 //! # Not here
@@ -36,9 +37,10 @@ use super::grain::Grain;
 use super::own_scan::{RowConditions, or_by_plan, own_scan};
 use super::rollups::{MAX, MIN, ROWS, SUM, VALUE, each_alone, projected, schema};
 use super::static_rows::StaticRows;
+use crate::Error;
 use crate::scan::Wanted;
-use crate::summary::series::{SeriesWalks, together};
-use crate::summary::tally::{Cell, Groups, Series};
+use crate::summary::series::{SeriesWalks, Walk};
+use crate::summary::tally::{Cell, Series};
 use crate::table::{Order, ViewTable};
 
 /// The columns of words that statements may see.
@@ -112,25 +114,43 @@ impl SummedPoints {
             started: Instant::now(),
         };
         let memory = MemoryConsumer::new("summed points").register(&state.runtime_env().memory_pool);
-        let (walks, rows) = (self.walks, memory.new_empty());
+        let (walks, of_walks) = (self.walks, memory.new_empty());
         let swept = scanner
-            .sweep(state, wanted, move || walks.begin(memory.new_empty()))
+            .sweep(state, wanted, move || walks.begin(usize::MAX, of_walks.new_empty()))
             .await;
-        let summed = swept.and_then(|walked| {
-            let Some(walked) = walked else { return Ok(None) };
-            let (groups, _walked) = together(walked)?;
-            let is_number = |cell: &Cell| !cell.totals.sum.is_nan();
-            let all_are = groups.cells.iter().all(is_number);
-            Ok(all_are.then(|| self.rows(&groups, rows)).transpose()?)
+        let most = state.config().batch_size();
+        let rows = swept.and_then(|walked| match walked {
+            Some(walked) => self.rows(walked, most, &memory),
+            None => Ok(None),
         });
-        let summed = or_by_plan(summed)?;
-        Ok(summed.map(|(rows, memory)| StaticRows::sliced(&rows, state.config().batch_size(), memory)))
+        let rows = or_by_plan(rows)?;
+        Ok(rows.map(|rows| StaticRows::new(rows, Arc::clone(&self.schema), memory)))
     }
 
-    /// Groups as rows, which are counted as memory.
-    fn rows(&self, groups: &Groups, memory: MemoryReservation) -> Result<(RecordBatch, MemoryReservation)> {
-        let cells = || groups.cells.iter();
-        let series = |cell: &Cell| groups.series.get(cell.series);
+    /// What was walked, at most so many roll-ups at once; `None` if a sum is no number.
+    fn rows(
+        &self,
+        walked: Vec<Walk>,
+        most: usize,
+        memory: &MemoryReservation,
+    ) -> Result<Option<Vec<RecordBatch>>, Error> {
+        let mut rows = Vec::new();
+        for walk in walked {
+            let (groups, _walked) = walk.groups()?;
+            if groups.cells.iter().any(|cell| cell.totals.sum.is_nan()) {
+                return Ok(None);
+            }
+            for cells in groups.cells.chunks(most.max(1)) {
+                rows.push(self.batch(&groups.series, cells, memory)?);
+            }
+        }
+        Ok(Some(rows))
+    }
+
+    /// Roll-ups as rows, which are counted as memory.
+    fn batch(&self, known: &[Series], cells: &[Cell], memory: &MemoryReservation) -> Result<RecordBatch> {
+        let cells = || cells.iter();
+        let series = |cell: &Cell| known.get(cell.series);
         let group = |series: &Series| series.group.as_deref().unwrap_or_default().len();
         let words = |series: &Series| series.name.len() + series.kind.len() + group(series);
         let sizes = cells().map(|cell| BYTES_BESIDE_WORDS + series(cell).map_or(0, words));
@@ -154,8 +174,7 @@ impl SummedPoints {
         ]);
         let fields = self.schema.fields().iter();
         let columns = fields.filter_map(|field| all.remove(field.name().as_str()));
-        let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns.collect())?;
-        Ok((rows, memory))
+        Ok(RecordBatch::try_new(Arc::clone(&self.schema), columns.collect())?)
     }
 
     /// The points that meet the conditions, each alone.

@@ -82,9 +82,16 @@ impl ExecutionPlan for RuntimeExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
-        let within = TaskContext::default()
-            .with_session_config(context.session_config().clone())
-            .with_runtime(Arc::clone(&self.runtime));
+        let within = TaskContext::new(
+            context.task_id(),
+            context.session_id(),
+            context.session_config().clone(),
+            context.scalar_functions().clone(),
+            context.higher_order_functions().clone(),
+            context.aggregate_functions().clone(),
+            context.window_functions().clone(),
+            Arc::clone(&self.runtime),
+        );
         self.input.execute(partition, Arc::new(within))
     }
 }

@@ -21,7 +21,7 @@ use super::tally::{Groups, Tally, Totals};
 use crate::Error;
 use crate::exec::Scan;
 use crate::functions::bucket_start;
-use crate::metrics::{Summary, column};
+use crate::metrics::{MAX_GROUPS, Summary, column};
 use crate::scan::{Sink, times_of};
 use crate::window::Window;
 
@@ -36,9 +36,9 @@ pub(crate) async fn groups(scan: &Scan, summary: &Summary, window: Window) -> Re
         words: [Some("name"), Some("type"), group],
     };
     let memory = scan.memory("summary");
-    let begin = move || walks.begin(memory.new_empty());
+    let begin = move || walks.begin(MAX_GROUPS, memory.new_empty());
     let walked = scan.sweep(window, &walks.columns(), begin).await?;
-    walked.map(|walked| Ok(together(walked)?.0)).transpose()
+    walked.map(together).transpose()
 }
 
 /// How series are walked.
@@ -63,27 +63,27 @@ impl SeriesWalks {
         columns
     }
 
-    /// One walk, and its memory.
-    pub(crate) fn begin(self, memory: MemoryReservation) -> Walk {
+    /// One walk of at most so many groups, and its memory.
+    pub(crate) fn begin(self, groups: usize, memory: MemoryReservation) -> Walk {
         Walk {
             of: self,
-            tally: Tally::default(),
+            tally: Tally::new(groups),
             memory,
         }
     }
 }
 
-/// The groups of all walks, and their memory.
-pub(crate) fn together(walks: Vec<Walk>) -> Result<(Groups, Option<MemoryReservation>), Error> {
+/// The groups of all walks.
+fn together(walks: Vec<Walk>) -> Result<Groups, Error> {
     let mut walks = walks.into_iter();
     let Some(mut all) = walks.next() else {
-        return Ok((Groups::default(), None));
+        return Ok(Groups::default());
     };
     for walk in walks {
         all.tally.merge(walk.tally)?;
         all.memory.try_resize(all.tally.size())?;
     }
-    Ok((all.tally.groups()?, Some(all.memory)))
+    all.tally.groups()
 }
 
 /// See the module.
@@ -91,6 +91,13 @@ pub(crate) struct Walk {
     of: SeriesWalks,
     tally: Tally,
     memory: MemoryReservation,
+}
+
+impl Walk {
+    /// Its groups, and the memory that they took.
+    pub(crate) fn groups(self) -> Result<(Groups, MemoryReservation), Error> {
+        Ok((self.tally.groups()?, self.memory))
+    }
 }
 
 impl Sink for Walk {

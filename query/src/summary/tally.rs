@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::metrics::{Key, MAX_GROUPS};
+use crate::metrics::Key;
 
 /// Buckets are brought together when there are so many more.
 const TIDY_AT: usize = 1 << 16;
@@ -116,7 +116,7 @@ impl Groups {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Tally {
     /// The numbers of series, by a text for each that no other has.
     numbers: HashMap<String, usize>,
@@ -126,9 +126,26 @@ pub(crate) struct Tally {
     buckets: Vec<Vec<(i64, Totals)>>,
     entries: usize,
     tidied: usize,
+    /// Bytes of words.
+    words: usize,
+    most: usize,
 }
 
 impl Tally {
+    /// Of at most so many groups.
+    pub(crate) fn new(most: usize) -> Self {
+        Self {
+            numbers: HashMap::new(),
+            scratch: String::new(),
+            series: Vec::new(),
+            buckets: Vec::new(),
+            entries: 0,
+            tidied: 0,
+            words: 0,
+            most,
+        }
+    }
+
     /// The number of a series.
     pub(crate) fn series(&mut self, name: &str, kind: &str, group: Option<&str>) -> usize {
         self.scratch.clear();
@@ -142,6 +159,7 @@ impl Tally {
             return *number;
         }
         let number = self.series.len();
+        self.words += 2 * self.scratch.len();
         self.numbers.insert(self.scratch.clone(), number);
         self.buckets.push(Vec::new());
         self.series.push(Series {
@@ -171,7 +189,7 @@ impl Tally {
 
     /// The bytes it takes, about.
     pub(crate) fn size(&self) -> usize {
-        self.entries * size_of::<(i64, Totals)>() + self.series.len() * 256
+        self.entries * size_of::<(i64, Totals)>() + self.series.len() * 256 + self.words
     }
 
     /// Each bucket once.
@@ -188,8 +206,8 @@ impl Tally {
         }
         self.entries = self.buckets.iter().map(Vec::len).sum();
         self.tidied = self.entries;
-        if self.entries > MAX_GROUPS {
-            return Err(Error::TooManyGroups(MAX_GROUPS));
+        if self.entries > self.most {
+            return Err(Error::TooManyGroups(self.most));
         }
         Ok(())
     }
@@ -226,10 +244,11 @@ impl Tally {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use crate::metrics::MAX_GROUPS;
 
     #[test]
     fn series_are_told_apart_by_each_of_their_texts_and_by_whether_there_is_a_group() {
-        let mut tally = Tally::default();
+        let mut tally = Tally::new(MAX_GROUPS);
         let all = [
             ("a", "b", None),
             ("a", "b", Some("")),
@@ -247,7 +266,7 @@ mod tests {
 
     #[test]
     fn groups_come_newest_bucket_first_each_once_and_after_the_one_that_was_given_last() {
-        let (mut one, mut other) = (Tally::default(), Tally::default());
+        let (mut one, mut other) = (Tally::new(MAX_GROUPS), Tally::new(MAX_GROUPS));
         for (tally, value) in [(&mut one, 1.0), (&mut other, 4.0)] {
             for (name, bucket) in [("b", 10), ("a", 10), ("b", 0), ("a", 20), ("b", 10)] {
                 let series = tally.series(name, "gauge", None);

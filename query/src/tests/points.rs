@@ -167,3 +167,25 @@ async fn sums_that_are_no_numbers_and_groups_of_no_points_are_a_plans() {
     assert!(rows_of(&bench, &grouped).await.is_empty());
     bench.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_groups_than_the_api_answers_with_are_walked_once() {
+    const GROUPS: usize = crate::metrics::MAX_GROUPS + 1;
+    let mut random = Random::new();
+    let bench = Bench::new().await;
+    let one = world::point(&mut random);
+    let points: Vec<_> = (0..GROUPS)
+        .map(|n| MetricPoint {
+            name: n.to_string(),
+            value: 2.0,
+            ..one.clone()
+        })
+        .collect();
+    bench.append(&points).await;
+    let statement =
+        "SELECT count(*) AS groups, sum(s) AS sum FROM (SELECT name, sum(value) AS s FROM metrics GROUP BY name) AS g";
+    let answer = asked_of(&bench.querier, statement, json!([])).await.unwrap();
+    assert_eq!(answer["data"], json!([{ "groups": GROUPS, "sum": 200_002.0 }]));
+    assert_eq!(answer["stats"]["rows_scanned"], json!(GROUPS), "{answer}");
+    bench.close().await;
+}
