@@ -1,4 +1,4 @@
-//! A store of two days, sealed and indexed, or of twenty hours whose files are all open (`BENCH_OPEN=1`): log rows, metric points
+//! A store of two days, sealed and indexed, or of eighteen hours whose files are all open (`BENCH_OPEN=1`): log rows, metric points
 //! and spans as time goes by; twelve log rows hold a text that no other has.
 
 use std::path::Path;
@@ -15,10 +15,10 @@ use crate::data::{START, Source};
 use crate::feed::{batch, open, seal_all, text, this};
 use crate::setting;
 
-/// How long the rows take; open files of more hours would be sealed.
+/// How long the rows take; of more than 64 open files some would be sealed.
 #[must_use]
 pub fn hours() -> i64 {
-    if is_open() { 20 } else { 48 }
+    if is_open() { 18 } else { 48 }
 }
 
 /// Whether no file is sealed: `BENCH_OPEN` is not 0.

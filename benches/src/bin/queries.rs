@@ -1,6 +1,6 @@
 //! The questions of operators and analysts, put to the Mixer over REST and as statements, and to other engines on its files, in one run.
 //!
-//! Method: a store of two days as `benches/src/days.rs` makes it, or with `BENCH_OPEN=1` of twenty hours whose files are all open. Then the Mixer's binary is started on it with default settings (its retention apart), and `benches/queries.py` asks: `BENCH_ROUNDS` (7) rounds
+//! Method: a store of two days as `benches/src/days.rs` makes it, or with `BENCH_OPEN=1` of eighteen hours whose files are all open. Then the Mixer's binary is started on it with default settings (its retention apart), and `benches/queries.py` asks: `BENCH_ROUNDS` (7) rounds
 //! after two, every engine in turn, medians, and every answer compared. `BENCH_PYTHON` names a Python with the packages of
 //! `benches/requirements.txt`; `BENCH_QUERY_PEERS` (duckdb,datafusion,polars,clickhouse,mergetree) says which others are asked. The file cache is warm.
 //!
