@@ -27,11 +27,11 @@ pub fn is_open() -> bool {
     setting("BENCH_OPEN", 0) != 0
 }
 
-/// Longer than the rows take. A Mixer that starts on open files of past hours seals them after [`OPEN`].
+/// Longer than the rows take. A Mixer that starts on open files of past hours seals them after [`SEALED_AFTER`].
 const FOR_EVER: Duration = Duration::from_secs(3_000 * 86_400);
 
 /// How long a Mixer that was just started seals no file to which nothing comes.
-pub const OPEN: Duration = Duration::from_secs(300);
+pub const SEALED_AFTER: Duration = Duration::from_secs(300);
 
 /// Microseconds.
 pub const HOUR: i64 = 3_600_000_000;

@@ -133,7 +133,7 @@ impl Engine {
                 if is_awaited {
                     sys::step_forward();
                 } else {
-                    sys::step_back(sys::Niceness::Background);
+                    sys::step_back(sys::ThreadNiceness::Background);
                 }
                 run();
             };

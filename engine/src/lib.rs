@@ -90,6 +90,6 @@ pub use segment::{Lines, Run};
 pub use settings::{Compression, Format, JsonType, PartitionBy, Settings};
 pub use spec_files::{AllSpecFiles, SpecFiles};
 pub use stats::{RemoteStats, Stats};
-pub use sys::{Niceness, step_back};
+pub use sys::{ThreadNiceness, step_back};
 pub use tail::{Arrival, Follow, LINGER, Position, Taken};
 pub use view::{HotBatch, ReadView};

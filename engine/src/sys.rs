@@ -35,7 +35,7 @@ macro_rules! fault {
 
 /// How far a thread stands back where the processors are busy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Niceness {
+pub enum ThreadNiceness {
     /// Work that takes long and that nobody looks at: a third of the weight of what somebody waits for.
     Background = 5,
     /// Work of any length for one who asked: a fifth of the weight of that in the background, so that what comes in is still stored.
@@ -44,10 +44,10 @@ pub enum Niceness {
 
 /// Lets other threads go before this one and those it starts, for good. Where it is refused nothing changes.
 #[allow(unsafe_code, reason = "no safe wrapper has this call")]
-pub fn step_back(by: Niceness) {
+pub fn step_back(by: ThreadNiceness) {
     /// The nicest that a thread can be.
     const NICEST: libc::c_int = 19;
-    // SAFETY: it takes numbers; zero stands for the calling thread. Where it fails it says -1, which is the thread's own at worst.
+    // SAFETY: it takes numbers; zero stands for the calling thread. Where it fails it says -1, and the thread is one less nice.
     let own = unsafe { libc::getpriority(libc::PRIO_PROCESS, 0) };
     let nice = own.saturating_add(by as libc::c_int).min(NICEST);
     // SAFETY: it takes three numbers; zero stands for the calling thread. A refusal changes nothing.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_nats::HeaderMap;
 use async_nats::jetstream::{AckKind, Context, Message};
 use engine::{Appended, Batch, BusPosition, Engine, ErrorKind, Origin, SpecName};
-use model::wire::BatchId;
+use model::wire::{self, BatchId};
 use model::{Clock, Timestamp};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
@@ -220,7 +220,7 @@ impl Shared {
         if let Ok(Decoded { batch, .. }) = &next {
             let taken = if batch.payload.as_ptr() == incoming.payload.as_ptr() {
                 // An Arrow body is logged as it came, and shared by its rows.
-                model::wire::decoded_bytes(model::wire::Encoding::Arrow, incoming.payload)
+                wire::decoded_bytes(wire::Encoding::Arrow, incoming.payload)
             } else {
                 let rows: usize = batch.rows.iter().map(model::batch::slice_bytes).sum();
                 (incoming.payload.len() + batch.payload.len() + rows) as u64

@@ -350,7 +350,7 @@ mod tests {
         let objects = [&[0x99, 0x27, 0x10][..], &[0xa0; 10_000]].concat();
         for headers in [Some(&cbor), None] {
             let weight = weight(&messages, headers, &objects);
-            assert!(weight > 3 * 10_003 + wire::value_bytes(&objects) - 1, "{weight}");
+            assert!(weight >= 3 * 10_003 + wire::value_bytes(&objects), "{weight}");
         }
         let usual = [&[0x79, 0x03, 0xe8][..], &[b'x'; 1_000]].concat();
         let few = weight(&messages, Some(&cbor), &usual);

@@ -189,7 +189,7 @@ impl TryFrom<NestedAttributes> for Attributes {
 /// Attributes multiply when they are flattened.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "attributes become more than {most} bytes when they are flattened (8 times what was sent and 64 KiB, 4 MiB at most): send shorter keys, or less under each of them"
+    "attributes become more than {most} bytes when they are flattened (8 times what was sent and 64 KiB; 4 MiB at most, or 512 KiB more than was sent): send shorter keys, or less under each of them"
 )]
 pub(crate) struct TooNested {
     pub(crate) most: usize,

@@ -3,7 +3,6 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::runtime::Handle;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::dataframe::DataFrame;
@@ -18,6 +17,7 @@ use datafusion::prelude::SessionConfig;
 use engine::ReadView;
 use model::filter::SortOrder;
 use model::{ByteSize, Table};
+use tokio::runtime::Handle;
 
 use crate::answer::QueryStats;
 use crate::filter::within;

@@ -131,8 +131,8 @@ async fn owned(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Error> {
     place.map_err(|_| Error::Closed)
 }
 
-/// The threads of queries: as many for typed queries as for statements. These stand back: what comes in is stored, and typed queries
-/// are answered, beside the longest statement.
+/// The threads of queries: as many for typed queries as for statements. These stand back where the processors are busy, so that what
+/// comes in is stored beside the longest statement. Scans of both run on those of typed queries.
 #[derive(Debug)]
 pub(crate) struct Threads {
     typed: Option<Runtime>,
@@ -141,7 +141,7 @@ pub(crate) struct Threads {
 
 impl Threads {
     pub(crate) fn new(count: usize) -> Result<Self, Error> {
-        let runtime = |name, niceness: Option<engine::Niceness>| {
+        let runtime = |name, niceness: Option<engine::ThreadNiceness>| {
             tokio::runtime::Builder::new_multi_thread()
                 .on_thread_start(move || {
                     if let Some(niceness) = niceness {
@@ -156,7 +156,7 @@ impl Threads {
         };
         Ok(Self {
             typed: Some(runtime("query", None)?),
-            statements: Some(runtime("statement", Some(engine::Niceness::Bulk))?),
+            statements: Some(runtime("statement", Some(engine::ThreadNiceness::Bulk))?),
         })
     }
 

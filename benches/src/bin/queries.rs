@@ -13,7 +13,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use benches::data::START;
-use benches::days::{HOUR, NEEDLE, OPEN, hours, is_open, make, mixer, some};
+use benches::days::{HOUR, NEEDLE, SEALED_AFTER, hours, is_open, make, mixer, some};
 use benches::feed::runtime;
 use benches::{load, setting};
 use harness::Failure;
@@ -57,7 +57,7 @@ fn compare() -> Result<(), Failure> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("queries.py");
     let status = Command::new(python).arg(script).arg(setup.to_string()).status()?;
     println!("load after: {}", load());
-    if is_open() && begun.elapsed() > OPEN {
+    if is_open() && begun.elapsed() > SEALED_AFTER {
         return Err("files were sealed before the last question was asked: give BENCH_ROUNDS fewer".into());
     }
     if status.success() {

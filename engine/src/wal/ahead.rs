@@ -103,7 +103,7 @@ impl Ahead {
         let pace = Arc::new(Pace::new(GENTLE));
         let (its_disk, its_pace, its_name) = (disk.share().ok()?, Arc::clone(&pace), name.clone());
         let make = move || {
-            sys::step_back(sys::Niceness::Background);
+            sys::step_back(sys::ThreadNiceness::Background);
             its_disk.create(&its_name, capacity, &its_pace)
         };
         let making = std::thread::Builder::new().name("engine-log".to_owned()).spawn(make);

@@ -45,6 +45,7 @@ use datafusion::logical_expr::Expr;
 use engine::{ReadView, Segment};
 use model::filter::SortOrder;
 use model::{ByteSize, Table};
+use tokio::runtime::Handle;
 
 use self::cache::PageCache;
 pub(crate) use self::conditions::Conditions;
@@ -60,7 +61,6 @@ use self::workers::{Patience, Turns, Workers};
 use crate::reader::Meter;
 use crate::window::Window;
 use crate::{Error, Limits};
-use tokio::runtime::Handle;
 
 /// How long a scan reads on one thread before it is given others that are free.
 const ALONE: Duration = Duration::from_millis(2);
@@ -260,17 +260,20 @@ impl Scanner {
                 return Ok(found);
             }
             for segment in task.away() {
-                fetched(segment).await?;
+                self.fetched(segment).await?;
             }
             slice = SLICE;
         }
     }
-}
 
-/// Has a segment here, by a thread that is none of those that read.
-async fn fetched(segment: Arc<Segment>) -> Result<(), Halt> {
-    let opened = tokio::task::spawn_blocking(move || segment.open().map(drop).map_err(Halt::from));
-    joined(opened.await)
+    /// Has a segment here, by a thread that is none of those that read.
+    async fn fetched(&self, segment: Arc<Segment>) -> Result<(), Halt> {
+        joined(
+            self.workers
+                .run(move || segment.open().map(drop).map_err(Halt::from))
+                .await,
+        )
+    }
 }
 
 fn joined<T>(ended: Result<Result<T, Halt>, tokio::task::JoinError>) -> Result<T, Halt> {

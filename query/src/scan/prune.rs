@@ -87,9 +87,7 @@ pub(super) fn needs(table: Table, conditions: &[Expr]) -> Needs {
 
 /// Whether conditions ask for ids that are indexed.
 pub(crate) fn asks_for_ids(table: Table, conditions: &[Expr]) -> bool {
-    let ids = conditions.iter().filter_map(asked);
-    ids.into_iter()
-        .any(|(of, any_of)| any_of.len() <= MOST_IDS && id_column(table, of).is_some())
+    !needs(table, conditions).ids.is_empty()
 }
 
 /// What must have one of some values, and these.

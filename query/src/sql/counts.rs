@@ -31,7 +31,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::union::UnionExec;
 use engine::MINUTE;
 
-use super::grain::Grain;
+use super::grain::RollUpGrain;
 use super::rollups::{ROWS, each_alone, projected, schema};
 use super::static_rows::StaticRows;
 use crate::scan::{Counted, Pieces, Question, Scanner, Split};
@@ -56,7 +56,7 @@ pub(super) struct CountedRows {
 
 impl CountedRows {
     /// `None` if a grain is finer than counts are.
-    pub(super) fn new(of: &ViewTable, window: Window, grain: &Grain) -> Result<Option<Self>> {
+    pub(super) fn new(of: &ViewTable, window: Window, grain: &RollUpGrain) -> Result<Option<Self>> {
         if grain.stretch.is_some_and(|stretch| stretch % MINUTE != 0) {
             return Ok(None);
         }

@@ -29,7 +29,6 @@ use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::tree_node::{Transformed, TreeNode as _};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::error::Result;
-use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, Sort, TableProviderFilterPushDown, TableScan, TableType};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 use datafusion::physical_plan::ExecutionPlan;
@@ -85,8 +84,8 @@ impl OptimizerRule for FindFewRows {
 
 /// How many rows are asked for.
 #[derive(Debug, Clone, Copy)]
-enum Asked {
-    First(usize, SortOrder),
+enum RowFetch {
+    TopK(usize, SortOrder),
     /// All, which must be few.
     All,
 }
@@ -95,7 +94,7 @@ enum Asked {
 #[derive(Debug)]
 struct FewRows {
     rows: ViewTable,
-    asked: Asked,
+    asked: RowFetch,
     conditions: RowConditions,
 }
 
@@ -110,7 +109,7 @@ impl FewRows {
             return Ok(None);
         };
         let order = if by.asc { SortOrder::Asc } else { SortOrder::Desc };
-        Self::of(&base.scan, base.conditions, Asked::First(wanted, order))
+        Self::of(&base.scan, base.conditions, RowFetch::TopK(wanted, order))
     }
 
     /// `None` if a scan does not ask for ids that are indexed.
@@ -118,11 +117,11 @@ impl FewRows {
         if scan.fetch.is_some() {
             return Ok(None);
         }
-        let all = Self::of(scan, scan.filters.clone(), Asked::All)?;
+        let all = Self::of(scan, scan.filters.clone(), RowFetch::All)?;
         Ok(all.filter(|all| asks_for_ids(all.rows.table, &all.conditions.others)))
     }
 
-    fn of(scan: &TableScan, conditions: Vec<Expr>, asked: Asked) -> Result<Option<Self>> {
+    fn of(scan: &TableScan, conditions: Vec<Expr>, asked: RowFetch) -> Result<Option<Self>> {
         let Ok(provider) = source_as_provider(&scan.source) else {
             return Ok(None);
         };
@@ -141,13 +140,13 @@ impl FewRows {
     }
 
     /// By the scan; `None` if the plan must find them.
-    async fn found(&self, state: &SessionState, columns: &[usize]) -> Result<Option<Found>> {
-        let Some(scanner) = own_scan(state).filter(|_| columns.is_sorted()) else {
+    async fn found(&self, session: &dyn Session, columns: &[usize]) -> Result<Option<Found>> {
+        let Some((state, scanner)) = own_scan(session).filter(|_| columns.is_sorted()) else {
             return Ok(None);
         };
         let (wanted, order) = match self.asked {
-            Asked::First(wanted, order) => (wanted, order),
-            Asked::All => (MAX_LOOKUP + 1, SortOrder::Desc),
+            RowFetch::TopK(wanted, order) => (wanted, order),
+            RowFetch::All => (MAX_LOOKUP + 1, SortOrder::Desc),
         };
         let request = Request {
             view: &self.rows.view,
@@ -168,7 +167,7 @@ impl FewRows {
 
     fn is_answered_by(&self, found: &Found) -> bool {
         let rows: usize = found.batches.iter().map(RecordBatch::num_rows).sum();
-        matches!(self.asked, Asked::First(..)) || rows <= MAX_LOOKUP
+        matches!(self.asked, RowFetch::TopK(..)) || rows <= MAX_LOOKUP
     }
 }
 
@@ -195,11 +194,7 @@ impl TableProvider for FewRows {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let all: Vec<usize> = (0..self.schema().fields().len()).collect();
         let columns = projection.unwrap_or(&all);
-        let found = match state.as_any().downcast_ref::<SessionState>() {
-            Some(state) => self.found(state, columns).await?,
-            None => None,
-        };
-        let Some(Found { batches, memory, .. }) = found else {
+        let Some(Found { batches, memory, .. }) = self.found(state, columns).await? else {
             return self.rows.scan(state, projection, filters, limit).await;
         };
         self.rows.count_window(self.conditions.window);

@@ -20,14 +20,14 @@ const DAY: i64 = 1_440 * MINUTE;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Grain {
+pub(super) struct RollUpGrain {
     known: &'static [&'static str],
     seen: Vec<&'static str>,
     /// Rows whose `ts` is in the same stretch of so many microseconds are the same to the expressions; without, all are.
     pub(super) stretch: Option<i64>,
 }
 
-impl Grain {
+impl RollUpGrain {
     /// Of no expressions yet, which may see these columns of words.
     pub(super) const fn new(known: &'static [&'static str]) -> Self {
         Self {

@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use datafusion::catalog::Session;
 use datafusion::common::tree_node::{TreeNode as _, TreeNodeRecursion};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::SessionState;
@@ -74,10 +75,12 @@ fn sees_more_than_a_row(condition: &Expr) -> bool {
     condition.is_volatile() || condition.exists(asks_for_more).unwrap_or(true)
 }
 
-/// The scan of a session, if it is made for its statement.
-pub(super) fn own_scan(state: &SessionState) -> Option<Arc<Scanner>> {
+/// The scan of a session, and its state, if it is made for its statement.
+pub(super) fn own_scan(session: &dyn Session) -> Option<(&SessionState, Arc<Scanner>)> {
+    let state = session.as_any().downcast_ref::<SessionState>()?;
     let is_made_for = state.config().batch_size() >= FEWEST_ROWS;
-    state.config().get_extension().filter(|_| is_made_for)
+    let scanner = state.config().get_extension().filter(|_| is_made_for)?;
+    Some((state, scanner))
 }
 
 /// What the scan found; `None` if a plan must answer.

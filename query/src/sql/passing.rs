@@ -16,6 +16,7 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use datafusion::physical_plan::joins::{CrossJoinExec, NestedLoopJoinExec};
@@ -65,7 +66,7 @@ pub(super) fn counted(plan: &Arc<dyn ExecutionPlan>, most: u64) -> Result<Option
 
 /// The rows that the partitions of a plan hold.
 #[derive(Debug, Default)]
-struct HeldRows(Mutex<HashMap<usize, Arc<HeldPartition>>>);
+pub(super) struct HeldRows(Mutex<HashMap<usize, Arc<HeldPartition>>>);
 
 impl HeldRows {
     /// Those of a partition, which are `new` where its rows are given: that is asked first whenever a plan begins.
@@ -144,6 +145,20 @@ fn pieces(batch: &RecordBatch, lists: &[usize], most: u64) -> Result<Vec<RecordB
     Ok(pieces)
 }
 
+/// A task in another runtime.
+fn within(context: &TaskContext, runtime: &Arc<RuntimeEnv>) -> Arc<TaskContext> {
+    Arc::new(TaskContext::new(
+        context.task_id(),
+        context.session_id(),
+        context.session_config().clone(),
+        context.scalar_functions().clone(),
+        context.higher_order_functions().clone(),
+        context.aggregate_functions().clone(),
+        context.window_functions().clone(),
+        Arc::clone(runtime),
+    ))
+}
+
 /// Rows without columns in one batch.
 async fn merged(rows: SendableRecordBatchStream) -> Result<RecordBatch> {
     let schema = rows.schema();
@@ -154,7 +169,7 @@ async fn merged(rows: SendableRecordBatchStream) -> Result<RecordBatch> {
 
 /// What is done with rows that go by.
 #[derive(Debug, Clone)]
-enum RowPass {
+pub(super) enum RowPass {
     /// Window functions take them.
     Taken(Arc<HeldRows>),
     /// Window functions have given them.
@@ -163,18 +178,20 @@ enum RowPass {
     Pieces(Vec<usize>, u64),
     /// They have no columns, and become one batch.
     Merged,
+    /// They are made in this runtime.
+    Within(Arc<RuntimeEnv>),
 }
 
 /// Looks at the rows that go by.
 #[derive(Debug, Clone)]
-struct RowPassExec {
+pub(super) struct RowPassExec {
     input: Arc<dyn ExecutionPlan>,
     pass: RowPass,
     properties: Arc<PlanProperties>,
 }
 
 impl RowPassExec {
-    fn new(input: Arc<dyn ExecutionPlan>, pass: RowPass) -> Self {
+    pub(super) fn new(input: Arc<dyn ExecutionPlan>, pass: RowPass) -> Self {
         Self {
             properties: Arc::clone(input.properties()),
             input,
@@ -223,8 +240,11 @@ impl ExecutionPlan for RowPassExec {
         let held = match &self.pass {
             RowPass::Taken(held) => Some(held.of(partition, false, &context)),
             RowPass::Given(held) => Some(held.of(partition, true, &context)),
-            RowPass::Pieces(..) | RowPass::Merged => None,
+            RowPass::Pieces(..) | RowPass::Merged | RowPass::Within(_) => None,
         };
+        if let RowPass::Within(runtime) = &self.pass {
+            return self.input.execute(partition, within(&context, runtime));
+        }
         let rows = self.input.execute(partition, context)?;
         if matches!(self.pass, RowPass::Merged) {
             let schema = rows.schema();

@@ -26,20 +26,19 @@ use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::DFSchema;
 use datafusion::datasource::source_as_provider;
 use datafusion::error::Result;
-use datafusion::execution::SessionState;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::logical_expr::{Expr, TableScan, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExec;
 use model::Table;
 
-use super::grain::Grain;
+use super::grain::RollUpGrain;
 use super::own_scan::{RowConditions, or_by_plan, own_scan};
 use super::rollups::{MAX, MIN, ROWS, SUM, VALUE, each_alone, projected, schema};
 use super::static_rows::StaticRows;
 use crate::Error;
 use crate::scan::Wanted;
-use crate::summary::series::{SeriesWalks, Walk};
+use crate::summary::series::{SeriesGrouping, SeriesWalk};
 use crate::summary::tally::{Cell, Series};
 use crate::table::{Order, ViewTable};
 
@@ -55,7 +54,7 @@ const BYTES_BESIDE_WORDS: usize = 52;
 pub(super) struct SummedPoints {
     points: ViewTable,
     conditions: Vec<Expr>,
-    walks: SeriesWalks,
+    walks: SeriesGrouping,
     /// Columns that are seen of points, and what points come to.
     schema: SchemaRef,
 }
@@ -71,7 +70,7 @@ pub(super) fn conditions(scan: &TableScan) -> Vec<Expr> {
 
 impl SummedPoints {
     /// `None` if a grain is too fine.
-    pub(super) fn new(of: &ViewTable, conditions: RowConditions, grain: &Grain) -> Result<Option<Self>> {
+    pub(super) fn new(of: &ViewTable, conditions: RowConditions, grain: &RollUpGrain) -> Result<Option<Self>> {
         if grain.stretch.is_some_and(|stretch| stretch < FINEST) {
             return Ok(None);
         }
@@ -90,7 +89,7 @@ impl SummedPoints {
                 ..of.clone()
             },
             conditions: conditions.others,
-            walks: SeriesWalks {
+            walks: SeriesGrouping {
                 width: grain.stretch,
                 start: 0,
                 words: WORDS.map(|word| grain.has(word).then_some(word)),
@@ -99,8 +98,8 @@ impl SummedPoints {
     }
 
     /// By the scan; `None` if a plan must sum them up.
-    async fn swept(&self, state: &SessionState) -> Result<Option<StaticRows>> {
-        let Some(scanner) = own_scan(state) else {
+    async fn swept(&self, session: &dyn Session) -> Result<Option<StaticRows>> {
+        let Some((state, scanner)) = own_scan(session) else {
             return Ok(None);
         };
         let columns = self.walks.columns();
@@ -130,7 +129,7 @@ impl SummedPoints {
     /// What was walked, at most so many roll-ups at once; `None` if a sum is no number.
     fn rows(
         &self,
-        walked: Vec<Walk>,
+        walked: Vec<SeriesWalk>,
         most: usize,
         memory: &MemoryReservation,
     ) -> Result<Option<Vec<RecordBatch>>, Error> {
@@ -213,11 +212,7 @@ impl TableProvider for SummedPoints {
         _: &[Expr],
         _: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let swept = match state.as_any().downcast_ref::<SessionState>() {
-            Some(state) => self.swept(state).await?,
-            None => None,
-        };
-        let plan = match swept {
+        let plan = match self.swept(state).await? {
             Some(rows) => {
                 self.points.count_window(self.points.window);
                 rows.plan()?

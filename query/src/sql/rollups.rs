@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //!
-//! - Rows are rolled up only if every expression of the statement says the same of them, see [`Grain`].
+//! - Rows are rolled up only if every expression of the statement says the same of them, see [`RollUpGrain`].
 //! - Only aggregates are replaced to which it is all one whether they see rows or what rows come to.
 //! - Rows that cannot be rolled up are read, and each is a roll-up of one.
 //!
@@ -40,7 +40,7 @@ use model::Table;
 
 use super::base_scan::{BaseScan, base_scan};
 use super::counts::CountedRows;
-use super::grain::Grain;
+use super::grain::RollUpGrain;
 use super::own_scan::RowConditions;
 use super::points::{self, SummedPoints};
 use crate::table::ViewTable;
@@ -95,9 +95,9 @@ fn rolled_up(aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
     let Some(mut grain) = grain_of(of, groups) else {
         return Ok(None);
     };
-    let mut combined: Vec<Combined> = Vec::new();
+    let mut combined: Vec<FinalAggregate> = Vec::new();
     for expr in aggregates {
-        match Combined::of(expr, &base.scan, &mut grain)? {
+        match FinalAggregate::of(expr, &base.scan, &mut grain)? {
             Some(expr) => combined.push(expr),
             None => return Ok(None),
         }
@@ -110,8 +110,8 @@ fn rolled_up(aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
 }
 
 /// What groups see of the rows of a table; `None` if its rows are not rolled up for them.
-fn grain_of(of: &ViewTable, groups: &[Expr]) -> Option<Grain> {
-    let mut grain = Grain::new(match of.table {
+fn grain_of(of: &ViewTable, groups: &[Expr]) -> Option<RollUpGrain> {
+    let mut grain = RollUpGrain::new(match of.table {
         Table::Logs => &["level", "entity_name"],
         Table::Metrics => &points::WORDS,
         _ => return None,
@@ -122,7 +122,7 @@ fn grain_of(of: &ViewTable, groups: &[Expr]) -> Option<Grain> {
 }
 
 /// Counted log records that meet conditions.
-fn counted(of: &ViewTable, base: &BaseScan, mut grain: Grain) -> Result<Option<LogicalPlan>> {
+fn counted(of: &ViewTable, base: &BaseScan, mut grain: RollUpGrain) -> Result<Option<LogicalPlan>> {
     let conditions = base.conditions.iter().cloned().flat_map(split_conjunction_owned);
     let (windows, conditions): (Vec<_>, Vec<_>) = conditions.partition(is_a_window);
     if !conditions.iter().all(|condition| grain.takes(condition)) {
@@ -138,7 +138,7 @@ fn counted(of: &ViewTable, base: &BaseScan, mut grain: Grain) -> Result<Option<L
 }
 
 /// Sums of the metric points that meet conditions.
-fn summed(of: &ViewTable, base: &BaseScan, grain: &Grain) -> Result<Option<LogicalPlan>> {
+fn summed(of: &ViewTable, base: &BaseScan, grain: &RollUpGrain) -> Result<Option<LogicalPlan>> {
     let Some(conditions) = RowConditions::of(of.window, base.conditions.clone())? else {
         return Ok(None);
     };
@@ -157,7 +157,12 @@ fn scan_of(scan: &TableScan, rows: impl TableProvider + 'static) -> Result<Logic
 }
 
 /// Aggregates of roll-ups under the names that an aggregate's columns have.
-fn named(rows: LogicalPlan, groups: &[Expr], combined: &[Combined], aggregate: &Aggregate) -> Result<LogicalPlan> {
+fn named(
+    rows: LogicalPlan,
+    groups: &[Expr],
+    combined: &[FinalAggregate],
+    aggregate: &Aggregate,
+) -> Result<LogicalPlan> {
     let mut different: Vec<&Expr> = Vec::new();
     for expr in combined.iter().flat_map(|combined| &combined.partials) {
         if !different.contains(&expr) {
@@ -184,14 +189,14 @@ fn named(rows: LogicalPlan, groups: &[Expr], combined: &[Combined], aggregate: &
 }
 
 /// An aggregate of rows, made of aggregates of roll-ups.
-struct Combined {
-    by: Combination,
+struct FinalAggregate {
+    by: FinalStep,
     partials: Vec<Expr>,
 }
 
 /// What an aggregate is to its partial ones.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Combination {
+enum FinalStep {
     /// The one that there is.
     Same,
     /// The one that there is; of no rows, none.
@@ -200,9 +205,9 @@ enum Combination {
     Average,
 }
 
-impl Combined {
+impl FinalAggregate {
     /// `None` if it is of another kind, or sees more than roll-ups tell.
-    fn of(expr: &Expr, scan: &TableScan, grain: &mut Grain) -> Result<Option<Self>> {
+    fn of(expr: &Expr, scan: &TableScan, grain: &mut RollUpGrain) -> Result<Option<Self>> {
         let Expr::AggregateFunction(AggregateFunction { func, params }) = expr.clone().unalias() else {
             return Ok(None);
         };
@@ -226,26 +231,26 @@ impl Combined {
             Expr::AggregateFunction(AggregateFunction { func, params })
         };
         let (by, partials) = match func.name() {
-            "count" if !params.distinct && is_there => (Combination::Count, vec![of(sum_udaf(), rows)]),
+            "count" if !params.distinct && is_there => (FinalStep::Count, vec![of(sum_udaf(), rows)]),
             "avg" if !params.distinct && is_value => (
-                Combination::Average,
+                FinalStep::Average,
                 vec![of(sum_udaf(), column(SUM)), of(sum_udaf(), rows)],
             ),
-            "sum" if !params.distinct && is_value => (Combination::Same, vec![of(func, column(SUM))]),
-            "min" if is_value => (Combination::Same, vec![of(func, column(MIN))]),
-            "max" if is_value => (Combination::Same, vec![of(func, column(MAX))]),
+            "sum" if !params.distinct && is_value => (FinalStep::Same, vec![of(func, column(SUM))]),
+            "min" if is_value => (FinalStep::Same, vec![of(func, column(MIN))]),
+            "max" if is_value => (FinalStep::Same, vec![of(func, column(MAX))]),
             _ if !grain.takes(arg) => return Ok(None),
             "count" if !params.distinct => {
                 let rows = when(arg.clone().is_not_null(), rows).end()?;
-                (Combination::Count, vec![of(sum_udaf(), rows)])
+                (FinalStep::Count, vec![of(sum_udaf(), rows)])
             }
             // Sums of whole numbers are ones of decimals by now.
             "sum" if !params.distinct && matches!(arg.get_type(schema.as_ref())?, DataType::Decimal128(_, 0)) => {
                 let product = arg.clone() * cast(rows, DataType::Decimal128(19, 0));
-                (Combination::Same, vec![of(func, product)])
+                (FinalStep::Same, vec![of(func, product)])
             }
-            "count" | "sum" if params.distinct => (Combination::Same, vec![of(func, arg.clone())]),
-            "min" | "max" => (Combination::Same, vec![of(func, arg.clone())]),
+            "count" | "sum" if params.distinct => (FinalStep::Same, vec![of(func, arg.clone())]),
+            "min" | "max" => (FinalStep::Same, vec![of(func, arg.clone())]),
             _ => return Ok(None),
         };
         Ok(Some(Self { by, partials }))
@@ -254,8 +259,8 @@ impl Combined {
     /// It, of the columns of its partial aggregates.
     fn value(&self, column: impl Fn(&Expr) -> Expr) -> Expr {
         match (self.by, self.partials.as_slice()) {
-            (Combination::Average, [sum, rows]) => column(sum) / cast(column(rows), DataType::Float64),
-            (Combination::Count, [rows]) => coalesce(vec![column(rows), lit(0_i64)]),
+            (FinalStep::Average, [sum, rows]) => column(sum) / cast(column(rows), DataType::Float64),
+            (FinalStep::Count, [rows]) => coalesce(vec![column(rows), lit(0_i64)]),
             (_, partials) => partials.first().map_or(lit(ScalarValue::Null), column),
         }
     }

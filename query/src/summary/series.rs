@@ -30,7 +30,7 @@ pub(crate) async fn groups(scan: &Scan, summary: &Summary, window: Window) -> Re
     let Some(group) = summary.group_column() else {
         return Ok(None);
     };
-    let walks = SeriesWalks {
+    let walks = SeriesGrouping {
         width: summary.width,
         start: scan.window.since.micros(),
         words: [Some("name"), Some("type"), group],
@@ -43,7 +43,7 @@ pub(crate) async fn groups(scan: &Scan, summary: &Summary, window: Window) -> Re
 
 /// How series are walked.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SeriesWalks {
+pub(crate) struct SeriesGrouping {
     pub(crate) width: Option<i64>,
     /// Where the one bucket begins that there is without a width.
     pub(crate) start: i64,
@@ -51,7 +51,7 @@ pub(crate) struct SeriesWalks {
     pub(crate) words: [Option<&'static str>; 3],
 }
 
-impl SeriesWalks {
+impl SeriesGrouping {
     /// The columns that a walk looks at.
     pub(crate) fn columns(self) -> Vec<usize> {
         let wanted = ["ts", "value"].into_iter().chain(self.words.into_iter().flatten());
@@ -64,8 +64,8 @@ impl SeriesWalks {
     }
 
     /// One walk of at most so many groups, and its memory.
-    pub(crate) fn begin(self, groups: usize, memory: MemoryReservation) -> Walk {
-        Walk {
+    pub(crate) fn begin(self, groups: usize, memory: MemoryReservation) -> SeriesWalk {
+        SeriesWalk {
             of: self,
             tally: Tally::new(groups),
             memory,
@@ -74,7 +74,7 @@ impl SeriesWalks {
 }
 
 /// The groups of all walks.
-fn together(walks: Vec<Walk>) -> Result<Groups, Error> {
+fn together(walks: Vec<SeriesWalk>) -> Result<Groups, Error> {
     let mut walks = walks.into_iter();
     let Some(mut all) = walks.next() else {
         return Ok(Groups::default());
@@ -87,20 +87,20 @@ fn together(walks: Vec<Walk>) -> Result<Groups, Error> {
 }
 
 /// See the module.
-pub(crate) struct Walk {
-    of: SeriesWalks,
+pub(crate) struct SeriesWalk {
+    of: SeriesGrouping,
     tally: Tally,
     memory: MemoryReservation,
 }
 
-impl Walk {
+impl SeriesWalk {
     /// Its groups, and the memory that they took.
     pub(crate) fn groups(self) -> Result<(Groups, MemoryReservation), Error> {
         Ok((self.tally.groups()?, self.memory))
     }
 }
 
-impl Sink for Walk {
+impl Sink for SeriesWalk {
     fn add(&mut self, rows: &RecordBatch) -> Result<(), Error> {
         let of = |name: Option<&str>| name.map(|name| Words::of(column(rows, name)?)).transpose();
         let [name, kind, group] = self.of.words;

@@ -100,5 +100,8 @@ async fn a_join_by_pairs_that_has_no_room_for_one_side_is_refused_or_right() {
             Err(error) => assert!(matches!(error.kind(), Kind::TooMuch | Kind::Busy), "{query}: {error}"),
         }
     }
+    let ids = "(SELECT entity_id, level FROM logs)";
+    let query = format!("SELECT count(*) FROM {ids} a LEFT JOIN {ids} b ON a.level || b.level < '0'");
+    assert_eq!(one(&bench, &query).await, ROWS, "what there is memory for is answered");
     bench.close().await;
 }
