@@ -16,6 +16,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arrow_array::RecordBatch;
@@ -25,10 +26,11 @@ use model::{Table, Timestamp};
 
 use crate::SpecName;
 use crate::catalog::Segment;
+use crate::hot::weight;
 use crate::index::RowCounts;
 
 /// Rows that are durable in the log and in no data file yet.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct HotBatch {
     /// The rows, in order of arrival.
     pub batch: RecordBatch,
@@ -40,12 +42,25 @@ pub struct HotBatch {
     pub spec: Option<SpecName>,
     /// What was counted of them, once somebody asked.
     pub(crate) counts: OnceLock<RowCounts>,
+    /// See [`HotBatch::retained_bytes`].
+    pub(crate) is_displaced: AtomicBool,
 }
 
 /// What any batch may keep alive beside its rows.
 const SPARE: usize = 8 << 10;
 
 impl HotBatch {
+    /// The bytes of rows that are in a file by now, or in a larger batch: the store does not count them any more, and who holds an
+    /// earlier view keeps them. 0 of others.
+    #[must_use]
+    pub fn retained_bytes(&self) -> u64 {
+        if self.is_displaced.load(Ordering::Relaxed) {
+            weight(&self.batch)
+        } else {
+            0
+        }
+    }
+
     /// The same rows; copied where they keep more memory alive than they take by half: all of the body that they came in, or rows
     /// beside them that are in files already.
     pub(crate) fn owned(self) -> Self {

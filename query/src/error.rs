@@ -59,6 +59,12 @@ pub enum Error {
         "the query would read more of data files than query.max_scan_mb allows ({0}): ask for a shorter time range"
     )]
     Bytes(ByteSize),
+    /// Rows that its snapshot has went from memory to files while it ran, and the copies that running queries keep are too many.
+    #[error(
+        "the snapshot of the query is too old: rows that were in memory when it began are in files by now, and queries may keep {0} of \
+         such rows. Ask again, for less at once, or while rows come in more slowly, or raise query.memory_limit_mb"
+    )]
+    SnapshotTooOld(ByteSize),
     /// The answer would have too many buckets or groups.
     #[error("the answer would have more than {0} groups: ask for a wider interval or a shorter time range")]
     TooManyGroups(usize),
@@ -143,7 +149,9 @@ impl Error {
             Self::ReadOnly { .. } | Self::NothingToFollow => Kind::ReadOnly,
             Self::NotFound { .. } => Kind::NotFound,
             Self::Memory(_) | Self::Bytes(_) | Self::TooManyGroups(_) => Kind::TooMuch,
-            Self::Busy { .. } | Self::BusyWithStatements { .. } | Self::Crowded(_) => Kind::Busy,
+            Self::Busy { .. } | Self::BusyWithStatements { .. } | Self::Crowded(_) | Self::SnapshotTooOld(_) => {
+                Kind::Busy
+            }
             Self::TooManyFollowers(_) => Kind::TooMany,
             Self::Timeout(_) => Kind::Timeout,
             Self::Closed => Kind::Closed,

@@ -43,6 +43,7 @@ mod rows;
 mod scan;
 mod scan_order;
 mod series;
+mod snapshots;
 mod specs;
 mod sql;
 mod summary;

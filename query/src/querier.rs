@@ -18,12 +18,14 @@ use model::{ByteSize, Clock, FluxId, Table, Timestamp, TraceId};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::answer::List;
 use crate::exec::{Scan, scanner, session};
 use crate::filter::{self, Paging};
 use crate::gate::{Class, Gate, Place, Threads};
 use crate::memory::Sessions;
+use crate::snapshots::{PinnedSnapshot, Snapshots};
 use crate::specs::{SpecTable, SpecTables};
 use crate::tail::Tails;
 use crate::window::Window;
@@ -122,6 +124,8 @@ pub struct Querier {
     pub(crate) stop: CancellationToken,
     pub(crate) threads: Threads,
     pub(crate) tails: Arc<Tails>,
+    pub(crate) snapshots: Arc<Snapshots>,
+    _watch: AbortOnDropHandle<()>,
 }
 
 impl std::fmt::Debug for Querier {
@@ -146,8 +150,12 @@ impl Querier {
         let state = session(&limits, threads.of_typed()?)?;
         let (most, sql) = (limits.max_concurrent, sql::base(&state));
         let sessions = Sessions::new(state, most);
+        let pool = Arc::clone(&sessions.like().runtime_env().memory_pool);
+        let snapshots = Snapshots::new(&engine, ByteSize::bytes(limits.running().get() / 2));
         Ok(Self {
-            tails: Arc::new(Tails::new(&engine, &limits, &clock, &sessions, &gate)),
+            tails: Arc::new(Tails::new(&engine, &limits, &clock, &sessions, &gate, &snapshots)),
+            _watch: threads.spawn(Class::Typed, Arc::clone(&snapshots).watch(pool))?,
+            snapshots,
             sql: Sessions::new(sql, most),
             postgres: Mutex::default(),
             specs: Mutex::default(),
@@ -221,7 +229,8 @@ impl Querier {
         loop {
             let place = self.enter(class).await?;
             let left = self.time_left(*started.get_or_insert_with(Instant::now));
-            match self.run_once((class, place), left, query()).await {
+            let pinned = self.snapshots.pin(&self.stop);
+            match self.run_once((class, place), (left, pinned), query()).await {
                 Err(error) if error.met_damage() && damaged < DAMAGED_FILES => {
                     damaged += 1;
                     tracing::warn!(%error, "a query begins anew without a damaged file");
@@ -240,7 +249,7 @@ impl Querier {
     async fn run_once<T: Send + 'static>(
         &self,
         (class, place): (Class, Place),
-        left: Duration,
+        (left, pinned): (Duration, PinnedSnapshot),
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
         let task = self.threads.spawn(class, async move {
@@ -251,6 +260,7 @@ impl Querier {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(Error::Closed),
+            too_old = pinned.too_old() => Err(too_old),
             ended = tokio::time::timeout(left, task) => match ended {
                 Ok(Ok(answer)) => answer.map_err(|error| error.explained(&self.limits)),
                 Ok(Err(stopped)) => Err(Error::Aborted(stopped.to_string())),

@@ -80,18 +80,6 @@ async fn given(scan: &Scan, paging: Paging, from: Option<Position>) -> Result<Gi
     }
 }
 
-/// As [`list`], its rows as objects, without our own scan: what it is compared with.
-#[cfg(test)]
-pub(crate) async fn page_by_plans(
-    scan: &Scan,
-    paging: Paging,
-    from: Option<Position>,
-    fingerprint: u64,
-) -> Result<crate::answer::Page, Error> {
-    let given = planned(scan, paging, from).await?;
-    Ok(shown(scan, given, fingerprint, RawForm::Hex)?.into())
-}
-
 fn shown(scan: &Scan, given: Given, fingerprint: u64, raw: RawForm) -> Result<List, Error> {
     let next = match given.rows.in_order.last() {
         Some(last) if given.more => {

@@ -44,6 +44,7 @@ use model::filter::{LogFilter, MessageFilter, RawForm};
 use model::{Clock, Table};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::follower::{Begin, Follower};
@@ -53,6 +54,7 @@ use crate::gate::{Gate, close};
 use crate::memory::Sessions;
 use crate::querier::Querier;
 use crate::scan::Conditions;
+use crate::snapshots::Snapshots;
 use crate::window::Window;
 use crate::{Error, Limits, ListQuery, filter};
 
@@ -73,6 +75,7 @@ pub(crate) struct Tails {
     clock: Clock,
     sessions: Arc<Sessions>,
     gate: Arc<Gate>,
+    snapshots: Arc<Snapshots>,
     places: Arc<Semaphore>,
     most: usize,
     texts: Texts,
@@ -89,12 +92,14 @@ impl Tails {
         clock: &Clock,
         sessions: &Arc<Sessions>,
         gate: &Arc<Gate>,
+        snapshots: &Arc<Snapshots>,
     ) -> Self {
         Self {
             engine: Arc::clone(engine),
             clock: clock.clone(),
             sessions: Arc::clone(sessions),
             gate: Arc::clone(gate),
+            snapshots: Arc::clone(snapshots),
             places: Arc::new(Semaphore::new(limits.max_followers)),
             most: limits.max_followers,
             texts: Texts(Kept::new(
@@ -156,6 +161,7 @@ impl Tails {
             return Err(Error::TooManyFollowers(self.most));
         };
         let compiled = Conditions::new(self.sessions.like(), asked.table, &conditions)?;
+        let pinned = self.snapshots.pin(&CancellationToken::new());
         let (view, follow) = self.engine.follow(asked.table).map_err(|_| Error::NothingToFollow)?;
         let begin = match resume {
             Some(token) => Begin::Resume(token),
@@ -173,6 +179,7 @@ impl Tails {
             conditions,
             compiled,
             view: Some(view),
+            pinned: Some(pinned),
             follow,
             begin,
             out,

@@ -102,7 +102,7 @@ fn rounding(number: &Expr, to: &DataType, schema: &DFSchema, averages: &HashSet<
         (Expr::Literal(ScalarValue::Float64(_), _), _) => Some(nearest_of_literal),
         (number, DataType::Float64) if rounds::is_decimal(number, schema, averages) => Some(away_from_zero),
         (_, DataType::Float16 | DataType::Float32 | DataType::Float64) => Some(nearest),
-        (_, DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..)) => Some(whole),
+        (_, DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..)) => Some(away_from_zero),
         _ => None,
     }
 }
@@ -114,6 +114,7 @@ fn nearest_of_literal(number: Expr) -> Expr {
     }
 }
 
+/// Half away from 0, by a function: a comparison would undo a cast.
 fn away_from_zero(number: Expr) -> Expr {
     math::round().call(vec![number])
 }
@@ -132,9 +133,4 @@ fn nearest_of(args: &[ArrayRef]) -> Result<ArrayRef> {
     };
     let rounded: Float64Array = numbers.unary(f64::round_ties_even);
     Ok(Arc::new(rounded))
-}
-
-/// Digits that a decimal loses are rounded half away from 0, by a function: a comparison would undo a cast.
-fn whole(number: Expr) -> Expr {
-    math::round().call(vec![number])
 }

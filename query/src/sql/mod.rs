@@ -227,9 +227,9 @@ impl Querier {
         place: Place,
         started: Instant,
     ) -> Result<SqlAnswer, Error> {
-        let limits = &self.limits;
+        let (limits, pinned) = (&self.limits, self.snapshots.pin(&self.stop));
         let own_limit = statement.limit.filter(|limit| *limit < limits.max_rows);
-        let (left, gone) = (self.time_left(started), self.stop.child_token());
+        let (left, gone) = (self.time_left(started), pinned.end().child_token());
         let stop = Stop {
             gone: gone.clone(),
             deadline: started.checked_add(limits.timeout),
@@ -252,10 +252,13 @@ impl Querier {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => Err(Error::Closed),
+                too_old = pinned.too_old() => Err(too_old),
                 ended = tokio::time::timeout(left, work.carry_out(begun, to)) => match ended {
                     Err(_) => Err(Error::Timeout(timeout.into())),
                     Ok(Err(error)) if is_behind::<Stopped>(&error) => Err(if stop.is_cancelled() {
                         Error::Closed
+                    } else if pinned.end().is_cancelled() {
+                        pinned.too_old().await
                     } else {
                         Error::Timeout(timeout.into())
                     }),

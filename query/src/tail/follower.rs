@@ -17,6 +17,7 @@ use super::token::Token;
 use super::{AT_ONCE, HEARTBEAT, LARGE, PACE, Shown, TEXT, Tail, Tails};
 use crate::gate::{Class, Threads};
 use crate::scan::Conditions;
+use crate::snapshots::PinnedSnapshot;
 use crate::window::Window;
 use crate::{Error, cursor};
 
@@ -58,6 +59,8 @@ pub(crate) struct Follower {
     pub(super) tails: Arc<Tails>,
     pub(super) follow: Follow,
     pub(super) view: Option<ReadView>,
+    /// As long as the view is held.
+    pub(super) pinned: Option<PinnedSnapshot>,
     pub(super) begin: Begin,
     pub(super) conditions: Vec<Expr>,
     pub(super) compiled: Conditions,
@@ -119,10 +122,14 @@ impl Follower {
                 .await?;
             }
         }
-        self.view = None;
+        self.let_go();
         self.tell_missed().await?;
         self.say(text::hello(&self.token())).await?;
         self.live().await
+    }
+
+    fn let_go(&mut self) {
+        (self.view, self.pinned) = (None, None);
     }
 
     fn token(&self) -> Token {
@@ -178,7 +185,19 @@ impl Follower {
 
     /// Gives a backlog, or the newest rows of it, oldest row first, as far as that is done in time.
     async fn give(&mut self, mut backlog: Backlog, newest: Option<usize>) -> Result<(), Ended> {
-        let reason = match self.give_all(&mut backlog, newest).await {
+        let pinned = self.pinned.take();
+        let too_old = async {
+            match &pinned {
+                Some(pinned) => pinned.too_old().await,
+                None => std::future::pending().await,
+            }
+        };
+        let given = tokio::select! {
+            biased;
+            too_old = too_old => Err(Ended::Failed(too_old)),
+            given = self.give_all(&mut backlog, newest) => given,
+        };
+        let reason = match given {
             Err(Ended::Failed(Error::Timeout(_))) if backlog.is_late() => {
                 "the backlog took too long: the rest of it is left out"
             }
@@ -188,11 +207,14 @@ impl Follower {
             Err(Ended::Failed(error)) if error.met_damage() => {
                 "a data file of the backlog is damaged: the rest of the backlog is left out"
             }
+            Err(Ended::Failed(Error::SnapshotTooOld(_))) => {
+                "rows that the backlog keeps in memory are in files by now and too many: the rest of it is left out"
+            }
             given => return given,
         };
         let from = backlog.token();
         // While its reader takes the gap, nothing of the view is held.
-        drop(backlog);
+        drop((backlog, pinned));
         self.gap(Some(from), None, reason).await
     }
 
@@ -243,7 +265,7 @@ impl Follower {
     }
 
     async fn gap(&mut self, from: Option<Token>, oldest: Option<&Arrival>, reason: &str) -> Result<(), Ended> {
-        self.view = None;
+        self.let_go();
         let times = oldest.into_iter().flat_map(|arrival| &arrival.pieces);
         let since: Option<Timestamp> = times.map(|piece| piece.min_ts).min();
         let since = since.unwrap_or_else(|| self.tails.clock.now());

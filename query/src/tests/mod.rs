@@ -23,6 +23,7 @@ mod points;
 mod rows;
 mod scan;
 mod shortcuts;
+mod snapshots;
 mod specs;
 mod sql;
 mod statement_bounds;

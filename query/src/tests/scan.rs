@@ -16,6 +16,7 @@ use crate::cursor::{Cursor, Position, fingerprint};
 use crate::exec::Scan;
 use crate::filter::{self, Paging};
 use crate::rows;
+use crate::scan::Shortcut;
 use crate::window::Window;
 use crate::{Limits, ListQuery, Querier};
 
@@ -39,8 +40,8 @@ fn many(random: &mut Random) -> Vec<LogRecord> {
         .collect()
 }
 
-fn scan(bench: &Bench, window: Window, filter: &LogFilter) -> Scan {
-    let (session, view) = (bench.querier.sessions.one(), bench.engine.view());
+fn scan(bench: &Bench, querier: &Querier, window: Window, filter: &LogFilter) -> Scan {
+    let (session, view) = (querier.sessions.one(), bench.engine.view());
     let mut scan = Scan::new(session, view, Table::Logs, window, filter::logs(filter));
     scan.order = filter.order.unwrap_or_default();
     scan
@@ -65,11 +66,19 @@ async fn agreed(bench: &Bench, window: Window, filter: &LogFilter, from: Option<
     let offset = filter.offset.filter(|_| from.is_none()).unwrap_or(0) as usize;
     let paging = Paging { limit, offset };
     let print = fingerprint(filter);
-    let by_scan = scan(bench, window, filter);
-    let list = rows::list(&by_scan, paging, from, print, RawForm::Hex).await;
-    let page = Page::from(list.unwrap());
-    let by_plans = scan(bench, window, filter);
-    let planned = rows::page_by_plans(&by_plans, paging, from, print).await.unwrap();
+    let without = Limits {
+        without: &[Shortcut::OwnScan],
+        ..bench.limits.clone()
+    };
+    let by_plans = Querier::new(Arc::clone(&bench.engine), without, Clock::new(now)).unwrap();
+    let mut pages = Vec::new();
+    for querier in [&bench.querier, &by_plans] {
+        let scan = scan(bench, querier, window, filter);
+        let list = rows::list(&scan, paging, from, print, RawForm::Hex).await;
+        pages.push(Page::from(list.unwrap()));
+    }
+    by_plans.close().await;
+    let (planned, page) = (pages.pop().unwrap(), pages.pop().unwrap());
     assert_eq!(page.rows, planned.rows, "{filter:?} {window:?} {from:?}");
     assert_eq!(page.next_cursor.is_some(), planned.next_cursor.is_some(), "{filter:?}");
     page
@@ -181,7 +190,7 @@ async fn more_rows_of_one_moment_than_a_scan_keeps_are_each_given_once() {
         .collect();
     bench.append(&rows).await;
     let all = LogFilter::default();
-    let scan = scan(&bench, Window::ALL, &all);
+    let scan = scan(&bench, &bench.querier, Window::ALL, &all);
     assert!(scan.first(Window::ALL, None, 0, 10).await.unwrap().is_none());
     let mut filter = LogFilter {
         limit: Some(10_000),
@@ -212,7 +221,7 @@ async fn a_scan_that_nobody_waits_for_ends_before_it_has_read_everything() {
         q: Some("not in any message".to_owned()),
         ..LogFilter::default()
     };
-    let scan = scan(&bench, Window::ALL, &nowhere);
+    let scan = scan(&bench, &bench.querier, Window::ALL, &nowhere);
     tokio::select! {
         biased;
         _ = scan.first(Window::ALL, None, 0, 10) => panic!("it has read everything at once"),
