@@ -13,8 +13,8 @@
 //!
 //! # Invariants
 //!
-//! - What snapshots pin is memory of queries, and no more than half of it for longer than the look after next and an end take.
-//! - One query ends at a time, and the next only when it is gone and that was not enough.
+//! - What snapshots pin is memory of queries, and no more than half of it for longer than a look and an end take.
+//! - Those that end are those that began first, no more of them than is needed.
 //! - At an ordinary pace nobody is ended: a snapshot pins what came between two publishes.
 //!
 //! # Not here
@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use crate::Error;
 
 /// How often pinned rows are counted while somebody reads.
-const LOOK: Duration = Duration::from_millis(100);
+const LOOK: Duration = Duration::from_millis(50);
 
 /// The snapshots of running queries.
 #[derive(Debug)]
@@ -98,45 +98,34 @@ impl Snapshots {
         loop {
             self.came.notified().await;
             while self.look(&counted) {
-                tokio::time::sleep(LOOK).await;
+                // Sooner if one is gone that had to end.
+                let _ = tokio::time::timeout(LOOK, self.came.notified()).await;
             }
         }
     }
 
     /// Whether anybody reads.
     fn look(&self, counted: &MemoryReservation) -> bool {
-        let pinned = self.pinned.lock();
-        let views: Vec<ReadView> = pinned.running.values().map(|(view, _)| view.clone()).collect();
-        drop(pinned);
-        let bytes = pinned_bytes(&views);
+        let running: Vec<_> = self.pinned.lock().running.values().cloned().collect();
         // It is there, whether or not the pool has room: others get less.
-        counted.resize(usize::try_from(bytes).unwrap_or(usize::MAX));
-        if bytes > self.most.get() {
-            self.end_one(bytes);
+        counted.resize(usize::try_from(pinned_bytes(&running)).unwrap_or(usize::MAX));
+        let (ending, mut going): (Vec<_>, Vec<_>) = running.into_iter().partition(|(_, end)| end.is_cancelled());
+        let is_read = !(ending.is_empty() && going.is_empty());
+        while pinned_bytes(&going) > self.most.get() {
+            tracing::warn!(
+                most = self.most.get(),
+                "queries keep too many rows in memory that are in files by now: the one that began first is ended"
+            );
+            let (_, first) = going.remove(0);
+            first.cancel();
         }
-        !views.is_empty()
+        is_read
     }
 
     /// How many queries run.
     #[cfg(test)]
     pub(crate) fn running(&self) -> usize {
         self.pinned.lock().running.len()
-    }
-
-    fn end_one(&self, bytes: u64) {
-        let pinned = self.pinned.lock();
-        let mut running = pinned.running.values();
-        // Those that began later are shed only if it was not enough that this one is gone.
-        if let Some((_, first)) = running.next()
-            && !first.is_cancelled()
-        {
-            tracing::warn!(
-                bytes,
-                most = self.most.get(),
-                "queries keep rows in memory that are in files by now: the one that began first is ended"
-            );
-            first.cancel();
-        }
     }
 }
 
@@ -158,13 +147,18 @@ impl Drop for PinnedSnapshot {
         let gone = self.all.pinned.lock().running.remove(&self.number);
         // Rows are freed without the lock.
         drop(gone);
+        if self.too_old.is_cancelled() {
+            self.all.came.notify_one();
+        }
     }
 }
 
 /// The bytes of rows that views keep and the store does not count, each once.
-fn pinned_bytes(views: &[ReadView]) -> u64 {
+fn pinned_bytes(running: &[(ReadView, CancellationToken)]) -> u64 {
     let mut seen = HashSet::new();
-    let hot = views.iter().flat_map(|view| Table::ALL.map(|table| view.hot(table)));
+    let hot = running
+        .iter()
+        .flat_map(|(view, _)| Table::ALL.map(|table| view.hot(table)));
     hot.flatten()
         .filter(|hot| seen.insert(Arc::as_ptr(hot)))
         .map(|hot| hot.retained_bytes())

@@ -13,9 +13,9 @@ use crate::{Error, Limits, Statement};
 const ROWS: usize = 200;
 const BYTES: usize = 40 << 10;
 
-/// Keeps an operator at work for minutes, and of the rows the times alone.
+/// Takes neither rows nor memory, and does not end.
 const ENDLESS: &str =
-    "SELECT count(*) FROM logs a, logs b, logs c, logs d, logs e WHERE a.ts::text || e.ts::text = 'no such'";
+    "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t WHERE n < 0";
 
 /// A store whose rows are in memory.
 async fn bench() -> Bench {
@@ -45,8 +45,7 @@ async fn the_statement_that_keeps_too_many_rows_of_the_past_ends_and_a_later_one
     let later = async {
         until("the first one", || bench.querier.snapshots.running() == 1).await;
         bench.publish().await;
-        until("its end", || bench.querier.snapshots.running() == 0).await;
-        let later = tokio::time::timeout(Duration::from_secs(3), bench.querier.sql(&second)).await;
+        let later = tokio::time::timeout(Duration::from_secs(1), bench.querier.sql(&second)).await;
         assert!(later.is_err(), "the later one has nothing of the past: {later:?}");
     };
     let (ended, ()) = tokio::join!(bench.querier.sql(&first), later);

@@ -15,7 +15,7 @@ use rand::{Rng as _, SeedableRng as _};
 
 use super::clients::ingest;
 use super::greed::hostile_statement;
-use super::hostile::download;
+use super::hostile::{NO_ANSWER, download};
 
 /// Statements that are named for what they took, where one connection asks.
 const NAMED: usize = 12;
@@ -156,6 +156,9 @@ fn asked(mixer: &TestMixer, pid: i32, clients: u64, count: u64, seed: u64) -> Re
                         Ok(status) => status.to_string(),
                         Err(error) => error.to_string(),
                     };
+                    if outcome == NO_ANSWER {
+                        println!("  {NO_ANSWER}: {statement:.2000}");
+                    }
                     let mut all = all.lock().map_err(|_| "a client died")?;
                     if clients == 1 {
                         all.peaks

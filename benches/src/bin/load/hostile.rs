@@ -17,6 +17,8 @@ use serde_json::json;
 /// What the group may use.
 const GROUP: u64 = 1 << 30;
 /// Threads that each send one of these again and again: a statement, and the format of the answer.
+/// What [`download`] says where the connection was closed before an answer began.
+pub(super) const NO_ANSWER: &str = "no answer at all";
 const STATEMENTS: [(&str, &str); 6] = [
     (
         "SELECT message, attributes, count(*) FROM logs GROUP BY 1, 2 ORDER BY 3 DESC",
@@ -202,7 +204,8 @@ pub(super) fn download(base: &str, statement: &str, format: &str) -> Result<u16,
         tail.extend_from_slice(&buffer[..read]);
         tail.drain(..tail.len().saturating_sub(5));
     }
-    let status = std::str::from_utf8(head.get(9..12).unwrap_or_default())?.parse()?;
+    let status = head.get(9..12).ok_or(NO_ANSWER)?;
+    let status = std::str::from_utf8(status)?.parse()?;
     let chunked_end = tail.ends_with(b"0\r\n\r\n");
     if status == 200 && !chunked_end {
         return Err("the answer broke off".into());
