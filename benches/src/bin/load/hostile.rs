@@ -16,9 +16,9 @@ use serde_json::json;
 
 /// What the group may use.
 const GROUP: u64 = 1 << 30;
-/// Threads that each send one of these again and again: a statement, and the format of the answer.
 /// What [`download`] says where the connection was closed before an answer began.
 pub(super) const NO_ANSWER: &str = "no answer at all";
+/// Threads that each send one of these again and again: a statement, and the format of the answer.
 const STATEMENTS: [(&str, &str); 6] = [
     (
         "SELECT message, attributes, count(*) FROM logs GROUP BY 1, 2 ORDER BY 3 DESC",
