@@ -34,6 +34,9 @@ use crate::{Error, sql, trace};
 /// So many damaged files a query leaves behind before it gives up.
 pub(crate) const DAMAGED_FILES: usize = 256;
 
+/// How long queries that were ended have until they are gone: a batch takes them less.
+const LAST_WAIT: Duration = Duration::from_secs(5);
+
 /// The bounds of queries.
 #[derive(Debug, Clone)]
 pub struct Limits {
@@ -190,12 +193,15 @@ impl Querier {
         self.run(|| trace::tree(of_trace(), id)).await
     }
 
-    /// Refuses new queries, ends the running ones and waits until they are gone. A second call returns at once.
+    /// Refuses new queries, ends the running ones and waits until they are gone; not for ever for one that keeps its thread. A second
+    /// call returns at once.
     pub async fn close(&self) {
         self.stop.cancel();
         self.tails.close().await;
         // Places come back when tasks are gone; nobody else gets one, because waiters look at `stop` first.
-        self.gate.close().await;
+        if tokio::time::timeout(LAST_WAIT, self.gate.close()).await.is_err() {
+            tracing::error!("a query that was ended still keeps its thread: its end is not waited for");
+        }
         // The threads of a scan that nobody waits for end a moment after it.
         if let Some(scanner) = scanner(self.sessions.like()) {
             scanner.close().await;

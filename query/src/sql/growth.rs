@@ -34,6 +34,9 @@ const LARGE_STATES: [&str; 5] = [
     "approx_distinct",
 ];
 
+/// Functions whose arguments an optimizer writes twice.
+const WRITTEN_TWICE: [&str; 3] = ["coalesce", "nvl", "nvl2"];
+
 /// What the expressions of a plan come to.
 #[derive(Debug, Clone, Copy, Default)]
 struct PlanWeight {
@@ -192,6 +195,12 @@ fn size(expr: &Expr, inputs: &[(&DFSchema, &[u64])], weight: &mut PlanWeight) ->
             })
             | Expr::SimilarTo(_) => weight.patterns += 1,
             Expr::ScalarFunction(call) if call.name().starts_with("regexp_") => weight.patterns += 1,
+            // They become CASE WHEN a IS NOT NULL THEN a …
+            Expr::ScalarFunction(call) if WRITTEN_TWICE.contains(&call.name()) => {
+                for arg in &call.args {
+                    sum = sum.saturating_add(size(arg, inputs, weight)?);
+                }
+            }
             Expr::ScalarSubquery(query) => drop(columns(&query.subquery, weight)?),
             Expr::InSubquery(query) => drop(columns(&query.subquery.subquery, weight)?),
             Expr::Exists(query) => drop(columns(&query.subquery.subquery, weight)?),

@@ -202,6 +202,27 @@ async fn functions_that_are_not_offered_are_refused_by_name() {
     bench.close().await;
 }
 
+#[tokio::test]
+async fn a_column_that_each_inner_query_has_written_twice_is_refused_before_it_is_a_million_terms() {
+    let bench = bench(Duration::from_secs(600)).await;
+    for (written, names) in [
+        ("coalesce(nullif(v, 'y'), 'x')", "coalesce"),
+        ("nvl(nullif(v, 'y'), 'x')", "nvl"),
+        ("nvl2(nullif(v, 'y'), nullif(v, 'z'), 'x')", "nvl2"),
+    ] {
+        let queries: Vec<_> = (1..=20)
+            .map(|n| format!("t{n} AS (SELECT {written} AS v FROM t{})", n - 1))
+            .collect();
+        let query = format!(
+            "WITH t0 AS (SELECT message AS v FROM logs), {} SELECT max(v) FROM t20",
+            queries.join(", ")
+        );
+        let refused = refusal(&bench, &query).await;
+        assert!(refused.to_string().contains("50000 terms"), "{names}: {refused}");
+    }
+    bench.close().await;
+}
+
 /// A statement with 900 columns.
 fn columns(made: &str) -> String {
     let columns: Vec<_> = (0..900).map(|n| made.replace("{}", &n.to_string())).collect();

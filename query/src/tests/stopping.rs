@@ -8,6 +8,7 @@ use serde_json::json;
 use super::sql::rows;
 use super::world::{self, Random};
 use super::{Bench, until};
+use crate::gate::Class;
 use crate::{Error, Limits, Statement};
 
 /// Long enough for a statement to be planned and to be in the midst of its work.
@@ -115,5 +116,14 @@ async fn joins_that_can_be_ended_answer_as_they_did() {
         let query = format!("WITH t AS (SELECT * FROM {t}), u AS (SELECT * FROM {u}) SELECT count(*) FROM {join}");
         assert_eq!(rows(&bench, &query).await, [[json!(expected)]], "{join}");
     }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_that_keeps_its_thread_does_not_keep_the_querier_from_closing() {
+    let bench = bench(Duration::from_secs(600)).await;
+    let kept = bench.querier.enter(Class::Statement).await.unwrap();
+    bench.querier.close().await;
+    drop(kept);
     bench.close().await;
 }

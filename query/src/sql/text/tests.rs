@@ -177,6 +177,42 @@ fn a_comparison_of_distinctness_ends_where_postgresql_ends_it() {
     }
 }
 
+/// A parser that meets an error tries the next thing that could be there, at each level: it would take years.
+#[test]
+fn what_a_parser_would_read_again_and_again_is_refused() {
+    for (unit, times) in [
+        ("CASE WHEN true THEN ", 40),
+        ("CASE WHEN end THEN ", 40),
+        ("CASE WHEN a.end THEN ", 40),
+        ("CASE WHEN ", 40),
+        ("POSITION (", 24),
+        ("SELECT (", 24),
+        ("CAST(", 24),
+        ("upper(CASE WHEN a THEN ", 24),
+        ("(1 + CASE WHEN true THEN ", 24),
+    ] {
+        let error = refused(&format!("SELECT {}", unit.repeat(times)));
+        assert!(
+            error.to_string().contains("too deep within each other"),
+            "{unit}: {error}"
+        );
+    }
+}
+
+#[test]
+fn what_is_beside_each_other_or_not_too_deep_passes() {
+    let case = |inner: &str| format!("CASE WHEN level = 'a' THEN {inner} END");
+    let within = (0..10).fold("level".to_owned(), |inner, _| case(&inner));
+    let beside = vec![case("'x'"); 100].join(", ");
+    let calls = (0..12).fold("level".to_owned(), |inner, _| format!("upper({inner})"));
+    let positions = (0..6).fold("'a'".to_owned(), |inner, _| format!("POSITION('a' IN {inner}::text)"));
+    let queries = (0..12).fold("1".to_owned(), |inner, _| format!("(SELECT {inner})"));
+    for text in [within, beside, calls, positions, queries] {
+        let read = read(&format!("SELECT {text} FROM logs"), &none());
+        assert!(read.is_ok(), "{text}: {read:?}");
+    }
+}
+
 /// What an expression is, brackets aside.
 fn shape(ast: &Ast) -> String {
     fn of(expr: &Expr) -> String {
