@@ -19,7 +19,6 @@
 mod ranges;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use arrow_array::RecordBatch;
@@ -78,7 +77,6 @@ impl Chunk {
                 max_ts: chunks.iter().map(|chunk| chunk.rows.max_ts).max()?,
                 spec: first.rows.spec,
                 counts: OnceLock::new(),
-                is_displaced: false.into(),
             }),
             first: first.first,
             weight: chunks.iter().map(|chunk| chunk.weight).sum(),
@@ -96,13 +94,6 @@ pub(crate) struct Frozen {
     pub(crate) origins: OriginRanges,
     /// Whether more rows of the partition wait behind them.
     pub(crate) more: bool,
-}
-
-/// Says that whoever has the rows still keeps them: they are somewhere else.
-fn displaced(chunks: &[Chunk]) {
-    for chunk in chunks {
-        chunk.rows.is_displaced.store(true, Ordering::Relaxed);
-    }
 }
 
 #[derive(Debug, Default)]
@@ -137,7 +128,6 @@ impl Rows {
             let Some(joined) = is_due.then(|| Chunk::join(tail)).flatten() else {
                 return;
             };
-            displaced(tail);
             self.fresh.truncate(self.fresh.len() - count);
             self.fresh.push(joined);
         }
@@ -244,7 +234,6 @@ impl Hot {
             return (0, Vec::new());
         };
         let frozen = std::mem::take(&mut here.frozen);
-        displaced(&frozen);
         let weight: u64 = frozen.iter().map(|chunk| chunk.weight).sum();
         let rows: usize = frozen.iter().map(|chunk| chunk.rows.batch.num_rows()).sum();
         here.rows -= rows;
@@ -325,7 +314,6 @@ mod tests {
                 max_ts,
                 spec: None,
                 counts: OnceLock::new(),
-                is_displaced: false.into(),
             },
             100,
             lsn,

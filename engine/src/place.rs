@@ -109,7 +109,6 @@ fn split(table: Table, rows: &RecordBatch, arrived: Timestamp, rule: Rule) -> Re
             max_ts,
             spec: rule.spec,
             counts: OnceLock::new(),
-            is_displaced: false.into(),
         };
         return Ok(Placed {
             pieces: vec![(first, whole)],
@@ -186,7 +185,6 @@ fn by_partition(rows: &RecordBatch, rule: Rule) -> Result<Vec<(Partition, HotBat
             max_ts,
             spec: rule.spec,
             counts: OnceLock::new(),
-            is_displaced: false.into(),
         };
         pieces.push((partition, hot));
     }

@@ -16,7 +16,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use arrow_array::RecordBatch;
@@ -30,7 +29,7 @@ use crate::hot::weight;
 use crate::index::RowCounts;
 
 /// Rows that are durable in the log and in no data file yet.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct HotBatch {
     /// The rows, in order of arrival.
     pub batch: RecordBatch,
@@ -42,23 +41,16 @@ pub struct HotBatch {
     pub spec: Option<SpecName>,
     /// What was counted of them, once somebody asked.
     pub(crate) counts: OnceLock<RowCounts>,
-    /// See [`HotBatch::retained_bytes`].
-    pub(crate) is_displaced: AtomicBool,
 }
 
 /// What any batch may keep alive beside its rows.
 const SPARE: usize = 8 << 10;
 
 impl HotBatch {
-    /// The bytes of rows that are in a file by now, or in a larger batch: the store does not count them any more, and who holds an
-    /// earlier view keeps them. 0 of others.
+    /// The bytes that its rows take, as the store counts them.
     #[must_use]
-    pub fn retained_bytes(&self) -> u64 {
-        if self.is_displaced.load(Ordering::Relaxed) {
-            weight(&self.batch)
-        } else {
-            0
-        }
+    pub fn weight(&self) -> u64 {
+        weight(&self.batch)
     }
 
     /// The same rows; copied where they keep more memory alive than they take by half: all of the body that they came in, or rows

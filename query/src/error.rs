@@ -51,8 +51,11 @@ pub enum Error {
         "the query needs more memory than query.memory_limit_mb allows ({0}): ask for fewer rows or a shorter time range"
     )]
     Memory(ByteSize),
-    /// The query would have the memory that it needs if others did not have it.
-    #[error("other queries have the memory that this one needs, of query.memory_limit_mb ({0}): try again in a moment")]
+    /// The query would have the memory that it needs if others, or rows that snapshots retain, did not have it.
+    #[error(
+        "other queries, or rows that went to files since running ones began, have the memory that this one needs, of \
+         query.memory_limit_mb ({0}): try again in a moment"
+    )]
     Crowded(ByteSize),
     /// The query would read more than it may.
     #[error(

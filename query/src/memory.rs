@@ -12,7 +12,7 @@
 //! - A query takes from the shared pool; the one beside it, as large, has what this query alone has taken.
 //! - A session is one query's at a time: it is another's only when nothing is left that could take memory of it.
 //! - What answers hold that are being sent outlives their queries. It is counted by the shared pool, of which it never has more than
-//!   half: queries run beside readers that take their time.
+//!   half: queries run beside readers that take their time. Rows that snapshots retain (`snapshots`) may have the other half.
 
 use std::fmt;
 use std::ops::Deref;

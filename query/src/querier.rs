@@ -35,7 +35,7 @@ use crate::{Error, sql, trace};
 pub(crate) const DAMAGED_FILES: usize = 256;
 
 /// How long queries that were ended have until they are gone: a batch takes them less.
-const LAST_WAIT: Duration = Duration::from_secs(5);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The bounds of queries.
 #[derive(Debug, Clone)]
@@ -194,12 +194,12 @@ impl Querier {
     }
 
     /// Refuses new queries, ends the running ones and waits until they are gone; not for ever for one that keeps its thread. A second
-    /// call returns at once.
+    /// call returns as soon as they are.
     pub async fn close(&self) {
         self.stop.cancel();
         self.tails.close().await;
         // Places come back when tasks are gone; nobody else gets one, because waiters look at `stop` first.
-        if tokio::time::timeout(LAST_WAIT, self.gate.close()).await.is_err() {
+        if tokio::time::timeout(CLOSE_TIMEOUT, self.gate.close()).await.is_err() {
             tracing::error!("a query that was ended still keeps its thread: its end is not waited for");
         }
         // The threads of a scan that nobody waits for end a moment after it.
@@ -235,7 +235,7 @@ impl Querier {
         loop {
             let place = self.enter(class).await?;
             let left = self.time_left(*started.get_or_insert_with(Instant::now));
-            let pinned = self.snapshots.pin(&self.stop);
+            let pinned = self.snapshots.pin();
             match self.run_once((class, place), (left, pinned), query()).await {
                 Err(error) if error.met_damage() && damaged < DAMAGED_FILES => {
                     damaged += 1;
@@ -258,15 +258,16 @@ impl Querier {
         (left, pinned): (Duration, PinnedSnapshot),
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
+        let too_old = pinned.too_old().clone();
         let task = self.threads.spawn(class, async move {
             let answer = work.await;
-            drop(place);
+            drop((place, pinned));
             answer
         })?;
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(Error::Closed),
-            too_old = pinned.too_old() => Err(too_old),
+            () = too_old.cancelled() => Err(self.snapshots.too_old()),
             ended = tokio::time::timeout(left, task) => match ended {
                 Ok(Ok(answer)) => answer.map_err(|error| error.explained(&self.limits)),
                 Ok(Err(stopped)) => Err(Error::Aborted(stopped.to_string())),

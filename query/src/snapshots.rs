@@ -1,32 +1,34 @@
 //! The snapshots that queries read, and the rows that these pin in memory.
 //!
 //! Rows go from memory to files while a query runs, and its snapshot has them as they were. The store gives the room of such rows to
-//! those that come next, so who reads for long beside fast appends keeps a second generation of them, and each reader another one.
+//! those that come next, so who reads for long beside fast appends retains a second generation of them, and each reader another one.
 //!
 //! ```text
-//! a query begins ──▶ pinned with its snapshot ──▶ look, as long as anybody reads:
-//!                                                   rows that are in files by now, of all snapshots, each once
-//!                                                     │ count as memory of queries
-//!                                                     ▼ more than half of it
-//!                                                   the query that began first ends: "snapshot too old"
+//! a query begins ──▶ pins its snapshot ──▶ sampled, as long as anybody reads:
+//!                                            hot rows of all pinned snapshots that the present one has not, each once
+//!                                              │ count as memory of queries
+//!                                              ▼ more than half of it
+//!                                            the query that began first, and retains some of them, ends: "snapshot too old"
 //! ```
 //!
 //! # Invariants
 //!
-//! - What snapshots pin is memory of queries, and no more than half of it for longer than a look and an end take.
-//! - Those that end are those that began first, no more of them than is needed.
-//! - At an ordinary pace nobody is ended: a snapshot pins what came between two publishes.
+//! - What snapshots retain is memory of queries, and no more than half of it for longer than a sample and an end take.
+//! - Those that end are those that began first, none for rows that another one retains as well.
+//! - One snapshot retains what the hot rows of the store may have (three eighths of the store's memory) at most. Where that is no more
+//!   than half of the memory of queries, as by default, nobody ends who reads alone.
 //!
 //! # Not here
 //!
-//! Rows that are hot still: they are in the store's budget.
+//! Rows that are hot still: they are in the store's budget. Rows that are kept for followers are in theirs and, while a snapshot has
+//! them too, in this one.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
-use engine::{Engine, ReadView};
+use engine::{Engine, HotBatch, ReadView};
 use model::{ByteSize, Table};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -34,21 +36,22 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Error;
 
-/// How often pinned rows are counted while somebody reads.
-const LOOK: Duration = Duration::from_millis(50);
+/// How often retained rows are counted while somebody reads.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The snapshots of running queries.
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     engine: Arc<Engine>,
-    /// What pinned rows may take.
+    /// What retained rows may take.
     most: ByteSize,
-    pinned: Mutex<Pinned>,
-    came: Notify,
+    readers: Mutex<Readers>,
+    /// The first reader came, or one is gone that had to end.
+    news: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Pinned {
+struct Readers {
     next: u64,
     /// In the order in which they began.
     running: BTreeMap<u64, (ReadView, CancellationToken)>,
@@ -63,27 +66,27 @@ pub(crate) struct PinnedSnapshot {
 }
 
 impl Snapshots {
-    /// None so far; pinned rows may take so much.
+    /// None so far; retained rows may take so much.
     pub(crate) fn new(engine: &Arc<Engine>, most: ByteSize) -> Arc<Self> {
         Arc::new(Self {
             engine: Arc::clone(engine),
             most,
-            pinned: Mutex::default(),
-            came: Notify::new(),
+            readers: Mutex::default(),
+            news: Notify::new(),
         })
     }
 
-    /// The snapshot of a query that is about to begin, and that ends with `stop`: it pins what a view pins that is taken next.
-    pub(crate) fn pin(self: &Arc<Self>, stop: &CancellationToken) -> PinnedSnapshot {
-        let too_old = stop.child_token();
-        let mut pinned = self.pinned.lock();
-        let number = pinned.next;
-        pinned.next += 1;
-        pinned.running.insert(number, (self.engine.view(), too_old.clone()));
-        let is_first = pinned.running.len() == 1;
-        drop(pinned);
+    /// The snapshot of a query that is about to begin: it pins what a view pins that is taken next.
+    pub(crate) fn pin(self: &Arc<Self>) -> PinnedSnapshot {
+        let too_old = CancellationToken::new();
+        let mut readers = self.readers.lock();
+        let number = readers.next;
+        readers.next += 1;
+        readers.running.insert(number, (self.engine.view(), too_old.clone()));
+        let is_first = readers.running.len() == 1;
+        drop(readers);
         if is_first {
-            self.came.notify_one();
+            self.news.notify_one();
         }
         PinnedSnapshot {
             number,
@@ -92,32 +95,38 @@ impl Snapshots {
         }
     }
 
-    /// Counts what is pinned as memory of a pool, for ever, and ends queries that pin too much.
+    /// Counts what is retained as memory of a pool, for ever, and ends queries that retain too much.
     pub(crate) async fn watch(self: Arc<Self>, pool: Arc<dyn MemoryPool>) {
         let counted = MemoryConsumer::new("rows of earlier snapshots").register(&pool);
         loop {
-            self.came.notified().await;
-            while self.look(&counted) {
-                // Sooner if one is gone that had to end.
-                let _ = tokio::time::timeout(LOOK, self.came.notified()).await;
+            self.news.notified().await;
+            while self.sample(&counted) {
+                let _ = tokio::time::timeout(SAMPLE_INTERVAL, self.news.notified()).await;
             }
         }
     }
 
     /// Whether anybody reads.
-    fn look(&self, counted: &MemoryReservation) -> bool {
-        let running: Vec<_> = self.pinned.lock().running.values().cloned().collect();
-        // It is there, whether or not the pool has room: others get less.
-        counted.resize(usize::try_from(pinned_bytes(&running)).unwrap_or(usize::MAX));
-        let (ending, mut going): (Vec<_>, Vec<_>) = running.into_iter().partition(|(_, end)| end.is_cancelled());
-        let is_read = !(ending.is_empty() && going.is_empty());
-        while pinned_bytes(&going) > self.most.get() {
-            tracing::warn!(
-                most = self.most.get(),
-                "queries keep too many rows in memory that are in files by now: the one that began first is ended"
-            );
-            let (_, first) = going.remove(0);
-            first.cancel();
+    fn sample(&self, counted: &MemoryReservation) -> bool {
+        let mut running: Vec<_> = self.readers.lock().running.values().cloned().collect();
+        let is_read = !running.is_empty();
+        // Taken after those: what it has the store counts.
+        let present = self.engine.view();
+        // They are there, whether or not the pool has room: others get less.
+        counted.resize(usize::try_from(retained_bytes(&running, &present)).unwrap_or(usize::MAX));
+        running.retain(|(_, too_old)| !too_old.is_cancelled());
+        let mut bytes = retained_bytes(&running, &present);
+        while bytes > self.most.get() {
+            let (_, too_old) = running.remove(0);
+            let left = retained_bytes(&running, &present);
+            if left < bytes {
+                tracing::warn!(
+                    bytes,
+                    "queries retain too many rows that are in files by now: the first of them ends"
+                );
+                too_old.cancel();
+            }
+            bytes = left;
         }
         is_read
     }
@@ -125,42 +134,41 @@ impl Snapshots {
     /// How many queries run.
     #[cfg(test)]
     pub(crate) fn running(&self) -> usize {
-        self.pinned.lock().running.len()
+        self.readers.lock().running.len()
+    }
+
+    /// Why a query ends whose snapshot is too old.
+    pub(crate) const fn too_old(&self) -> Error {
+        Error::SnapshotTooOld(self.most)
     }
 }
 
 impl PinnedSnapshot {
-    /// Cancelled when the query must end for what it pins, and when it ends anyway.
-    pub(crate) const fn end(&self) -> &CancellationToken {
+    /// Cancelled when the query must end for what it retains.
+    pub(crate) const fn too_old(&self) -> &CancellationToken {
         &self.too_old
-    }
-
-    /// Waits until the query must end for what it pins.
-    pub(crate) async fn too_old(&self) -> Error {
-        self.too_old.cancelled().await;
-        Error::SnapshotTooOld(self.all.most)
     }
 }
 
 impl Drop for PinnedSnapshot {
     fn drop(&mut self) {
-        let gone = self.all.pinned.lock().running.remove(&self.number);
+        let gone = self.all.readers.lock().running.remove(&self.number);
         // Rows are freed without the lock.
         drop(gone);
         if self.too_old.is_cancelled() {
-            self.all.came.notify_one();
+            self.all.news.notify_one();
         }
     }
 }
 
-/// The bytes of rows that views keep and the store does not count, each once.
-fn pinned_bytes(running: &[(ReadView, CancellationToken)]) -> u64 {
-    let mut seen = HashSet::new();
-    let hot = running
-        .iter()
-        .flat_map(|(view, _)| Table::ALL.map(|table| view.hot(table)));
-    hot.flatten()
-        .filter(|hot| seen.insert(Arc::as_ptr(hot)))
-        .map(|hot| hot.retained_bytes())
-        .sum()
+/// The bytes of hot rows that views have and the present one has not, each once.
+fn retained_bytes(running: &[(ReadView, CancellationToken)], present: &ReadView) -> u64 {
+    let mut seen: HashSet<_> = hot(present).map(Arc::as_ptr).collect();
+    let retained = running.iter().flat_map(|(view, _)| hot(view));
+    let retained = retained.filter(|batch| seen.insert(Arc::as_ptr(batch)));
+    retained.map(|batch| batch.weight()).sum()
+}
+
+fn hot(view: &ReadView) -> impl Iterator<Item = &Arc<HotBatch>> {
+    Table::ALL.into_iter().flat_map(|table| view.hot(table))
 }

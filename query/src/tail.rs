@@ -44,7 +44,6 @@ use model::filter::{LogFilter, MessageFilter, RawForm};
 use model::{Clock, Table};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::follower::{Begin, Follower};
@@ -161,7 +160,7 @@ impl Tails {
             return Err(Error::TooManyFollowers(self.most));
         };
         let compiled = Conditions::new(self.sessions.like(), asked.table, &conditions)?;
-        let pinned = self.snapshots.pin(&CancellationToken::new());
+        let pinned = self.snapshots.pin();
         let (view, follow) = self.engine.follow(asked.table).map_err(|_| Error::NothingToFollow)?;
         let begin = match resume {
             Some(token) => Begin::Resume(token),

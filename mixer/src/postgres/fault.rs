@@ -94,6 +94,7 @@ fn code(error: &Error) -> &'static str {
         (Kind::NotFound, _) => "02000",
         (Kind::TooMuch, Error::Memory(_)) => "53200",
         (Kind::TooMuch, _) => "54000",
+        (Kind::Busy, Error::SnapshotTooOld(_)) => "72000",
         (Kind::Busy | Kind::TooMany, _) => "53000",
         (Kind::Timeout, _) => "57014",
         (Kind::Closed, _) => "57P01",

@@ -11,7 +11,7 @@ use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::Operator::{RegexIMatch, RegexMatch, RegexNotIMatch, RegexNotMatch};
-use datafusion::logical_expr::{Aggregate, BinaryExpr, Expr, GroupingSet, LogicalPlan};
+use datafusion::logical_expr::{Aggregate, BinaryExpr, Expr, GroupingSet, LogicalPlan, Operator};
 
 use super::budget::StatementBounds;
 use super::points;
@@ -33,9 +33,6 @@ const LARGE_STATES: [&str; 5] = [
     "percentile_cont",
     "approx_distinct",
 ];
-
-/// Functions whose arguments an optimizer writes twice.
-const WRITTEN_TWICE: [&str; 3] = ["coalesce", "nvl", "nvl2"];
 
 /// What the expressions of a plan come to.
 #[derive(Debug, Clone, Copy, Default)]
@@ -177,6 +174,15 @@ fn size(expr: &Expr, inputs: &[(&DFSchema, &[u64])], weight: &mut PlanWeight) ->
     let mut sum = 0_u64;
     expr.apply(|term| {
         sum = sum.saturating_add(1);
+        if repeats(term) {
+            let mut index = 0;
+            term.apply_children(|child| {
+                sum = sum.saturating_add(size(child, inputs, weight)?.saturating_mul(times_written(term, index)));
+                index += 1;
+                Ok(TreeNodeRecursion::Continue)
+            })?;
+            return Ok(TreeNodeRecursion::Jump);
+        }
         match term {
             Expr::Column(column) => {
                 let found = inputs.iter().find_map(|(schema, terms)| {
@@ -195,12 +201,6 @@ fn size(expr: &Expr, inputs: &[(&DFSchema, &[u64])], weight: &mut PlanWeight) ->
             })
             | Expr::SimilarTo(_) => weight.patterns += 1,
             Expr::ScalarFunction(call) if call.name().starts_with("regexp_") => weight.patterns += 1,
-            // They become CASE WHEN a IS NOT NULL THEN a …
-            Expr::ScalarFunction(call) if WRITTEN_TWICE.contains(&call.name()) => {
-                for arg in &call.args {
-                    sum = sum.saturating_add(size(arg, inputs, weight)?);
-                }
-            }
             Expr::ScalarSubquery(query) => drop(columns(&query.subquery, weight)?),
             Expr::InSubquery(query) => drop(columns(&query.subquery.subquery, weight)?),
             Expr::Exists(query) => drop(columns(&query.subquery.subquery, weight)?),
@@ -209,4 +209,69 @@ fn size(expr: &Expr, inputs: &[(&DFSchema, &[u64])], weight: &mut PlanWeight) ->
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(sum)
+}
+
+/// Whether an optimizer writes a part of a term more than once.
+fn repeats(term: &Expr) -> bool {
+    match term {
+        Expr::Between(_) => true,
+        Expr::InList(list) => list.list.len() <= SHORT_LIST,
+        Expr::Case(case) => case.when_then_expr.iter().any(|(_, then)| is_condition(then)),
+        Expr::ScalarFunction(call) => ["coalesce", "nvl"].contains(&call.name()),
+        Expr::BinaryExpr(binary) => match binary.op {
+            Operator::IsDistinctFrom | Operator::IsNotDistinctFrom => true,
+            op => op.supports_propagation() && [&binary.left, &binary.right].iter().any(|side| has_preimage(side)),
+        },
+        _ => false,
+    }
+}
+
+/// How often an optimizer writes the child of a term that [`repeats`].
+fn times_written(term: &Expr, index: usize) -> u64 {
+    match term {
+        // a >= low AND a <= high
+        Expr::Between(_) => 1 + u64::from(index == 0),
+        // a = 1 OR a = 2 OR a = 3
+        Expr::InList(_) if index == 0 => SHORT_LIST as u64,
+        Expr::InList(_) => 1,
+        // CASE WHEN a IS NOT NULL THEN a ELSE b END
+        Expr::ScalarFunction(call) => 1 + u64::from(index + 1 < call.args.len()),
+        // (a AND b) OR (NOT a AND c)
+        Expr::Case(case) => {
+            let at = index.checked_sub(usize::from(case.expr.is_some()));
+            let is_when = at.is_some_and(|at| at % 2 == 0 && at / 2 < case.when_then_expr.len());
+            if is_when { 3 } else { 1 }
+        }
+        // The ends of a range, and nulls on either side.
+        _ => 3,
+    }
+}
+
+/// The most values that are compared one by one.
+const SHORT_LIST: usize = 3;
+
+/// Whether a term is true or false, so that a `CASE` of it becomes `AND` and `OR`.
+fn is_condition(term: &Expr) -> bool {
+    match term {
+        Expr::Literal(value, _) => matches!(value, ScalarValue::Boolean(_)),
+        Expr::BinaryExpr(binary) => binary.op.is_logic_operator() || binary.op.supports_propagation(),
+        Expr::Case(case) => case.when_then_expr.iter().any(|(_, then)| is_condition(then)),
+        Expr::Not(_)
+        | Expr::IsNull(_)
+        | Expr::IsNotNull(_)
+        | Expr::IsTrue(_)
+        | Expr::IsNotTrue(_)
+        | Expr::IsFalse(_)
+        | Expr::IsNotFalse(_)
+        | Expr::Like(_)
+        | Expr::Between(_)
+        | Expr::InList(_)
+        | Expr::Exists(_) => true,
+        _ => false,
+    }
+}
+
+/// Whether a comparison with it becomes one of its argument with the ends of a range.
+fn has_preimage(term: &Expr) -> bool {
+    matches!(term, Expr::ScalarFunction(call) if ["floor", "date_part", "date_trunc"].contains(&call.name()))
 }

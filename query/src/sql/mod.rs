@@ -227,11 +227,12 @@ impl Querier {
         place: Place,
         started: Instant,
     ) -> Result<SqlAnswer, Error> {
-        let (limits, pinned) = (&self.limits, self.snapshots.pin(&self.stop));
+        let (limits, pinned) = (&self.limits, self.snapshots.pin());
         let own_limit = statement.limit.filter(|limit| *limit < limits.max_rows);
-        let (left, gone) = (self.time_left(started), pinned.end().child_token());
+        let (left, gone) = (self.time_left(started), self.stop.child_token());
         let stop = Stop {
             gone: gone.clone(),
+            too_old: pinned.too_old().clone(),
             deadline: started.checked_add(limits.timeout),
         };
         let work = Work {
@@ -247,18 +248,19 @@ impl Querier {
         let (begun, head) = oneshot::channel();
         let (to, rows) = mpsc::channel(AHEAD);
         let (stop, timeout, all) = (self.stop.clone(), limits.timeout, limits.clone());
+        let snapshots = Arc::clone(&self.snapshots);
         let task = self.threads.spawn(Class::Statement, async move {
             let _place = place;
             tokio::select! {
                 biased;
                 () = stop.cancelled() => Err(Error::Closed),
-                too_old = pinned.too_old() => Err(too_old),
+                () = pinned.too_old().cancelled() => Err(snapshots.too_old()),
                 ended = tokio::time::timeout(left, work.carry_out(begun, to)) => match ended {
                     Err(_) => Err(Error::Timeout(timeout.into())),
                     Ok(Err(error)) if is_behind::<Stopped>(&error) => Err(if stop.is_cancelled() {
                         Error::Closed
-                    } else if pinned.end().is_cancelled() {
-                        pinned.too_old().await
+                    } else if pinned.too_old().is_cancelled() {
+                        snapshots.too_old()
                     } else {
                         Error::Timeout(timeout.into())
                     }),

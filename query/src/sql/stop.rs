@@ -46,6 +46,8 @@ use super::unspilled::unspilled;
 pub(super) struct Stop {
     /// Nobody waits for it, or the querier closes.
     pub(super) gone: CancellationToken,
+    /// Its snapshot retains too much.
+    pub(super) too_old: CancellationToken,
     /// When its time is over.
     pub(super) deadline: Option<Instant>,
 }
@@ -58,7 +60,8 @@ pub(crate) struct Stopped;
 impl Stop {
     /// An error if the statement was ended.
     pub(super) fn check(&self) -> Result<()> {
-        if self.gone.is_cancelled() || self.deadline.is_some_and(|end| Instant::now() >= end) {
+        let is_ended = self.gone.is_cancelled() || self.too_old.is_cancelled();
+        if is_ended || self.deadline.is_some_and(|end| Instant::now() >= end) {
             return Err(DataFusionError::External(Box::new(Stopped)));
         }
         Ok(())

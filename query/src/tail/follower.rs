@@ -85,6 +85,7 @@ impl Follower {
                 () = stop.cancelled() => {}
                 ended = self.run() => if let Err(Ended::Failed(error)) = ended {
                     tracing::warn!(%error, "a tail ended early");
+                    self.let_go();
                     let _ = self.say(text::error(&error)).await;
                 }
             }
@@ -186,15 +187,13 @@ impl Follower {
     /// Gives a backlog, or the newest rows of it, oldest row first, as far as that is done in time.
     async fn give(&mut self, mut backlog: Backlog, newest: Option<usize>) -> Result<(), Ended> {
         let pinned = self.pinned.take();
-        let too_old = async {
-            match &pinned {
-                Some(pinned) => pinned.too_old().await,
-                None => std::future::pending().await,
-            }
-        };
+        let too_old = pinned
+            .as_ref()
+            .map(|pinned| pinned.too_old().clone())
+            .unwrap_or_default();
         let given = tokio::select! {
             biased;
-            too_old = too_old => Err(Ended::Failed(too_old)),
+            () = too_old.cancelled() => Err(Ended::Failed(self.tails.snapshots.too_old())),
             given = self.give_all(&mut backlog, newest) => given,
         };
         let reason = match given {

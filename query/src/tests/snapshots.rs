@@ -1,4 +1,4 @@
-//! What queries keep of rows that went from memory to files is memory of queries.
+//! What queries retain of rows that went from memory to files is memory of queries.
 
 use std::time::Duration;
 
@@ -7,28 +7,29 @@ use model::{ByteSize, LogRecord};
 
 use super::world::{self, Random};
 use super::{Bench, now, until};
-use crate::{Error, Limits, Statement};
+use crate::{Error, Limits, Statement, Tail};
 
-/// More than half of the memory of queries.
-const ROWS: usize = 200;
-const BYTES: usize = 40 << 10;
+const MIB: usize = 1 << 20;
 
 /// Takes neither rows nor memory, and does not end.
 const ENDLESS: &str =
     "WITH RECURSIVE t AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t WHERE n < 0";
 
-/// A store whose rows are in memory.
+/// Retained rows may take 6 MiB.
 async fn bench() -> Bench {
-    let bench = Bench::with(Limits::new(ByteSize::mib(16), Duration::from_secs(600), 4)).await;
+    Bench::with(Limits::new(ByteSize::mib(16), Duration::from_secs(600), 4)).await
+}
+
+/// So many MiB of rows come and are in memory.
+async fn append(bench: &Bench, mib: usize) {
     let mut random = Random::new();
     let row = |random: &mut Random| LogRecord {
         ts: now(),
-        message: format!("{:016x}", random.next()).repeat(BYTES / 16),
+        message: format!("{:016x}", random.next()).repeat(MIB / 32 / 16),
         ..world::log(random)
     };
-    let logs: Vec<LogRecord> = (0..ROWS).map(|_| row(&mut random)).collect();
+    let logs: Vec<LogRecord> = (0..mib * 32).map(|_| row(&mut random)).collect();
     bench.append(&logs).await;
-    bench
 }
 
 fn endless() -> Statement {
@@ -38,31 +39,61 @@ fn endless() -> Statement {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_statement_that_keeps_too_many_rows_of_the_past_ends_and_a_later_one_goes_on() {
-    let bench = bench().await;
-    let (first, second) = (endless(), endless());
-    let later = async {
-        until("the first one", || bench.querier.snapshots.running() == 1).await;
-        bench.publish().await;
-        let later = tokio::time::timeout(Duration::from_secs(1), bench.querier.sql(&second)).await;
-        assert!(later.is_err(), "the later one has nothing of the past: {later:?}");
-    };
-    let (ended, ()) = tokio::join!(bench.querier.sql(&first), later);
-    assert!(matches!(ended, Err(Error::SnapshotTooOld(_))), "{ended:?}");
-    let pool = &bench.querier.sessions.like().runtime_env().memory_pool;
-    until("the memory of both", || pool.reserved() == 0).await;
-    bench.close().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_backlog_that_keeps_too_many_rows_of_the_past_ends_with_a_gap() {
-    let bench = bench().await;
+fn tail(bench: &Bench) -> Tail {
     let filter = LogFilter {
         since: Some(When::At(now())),
         ..LogFilter::default()
     };
-    let mut tail = bench.querier.tail(&filter, None).unwrap();
+    bench.querier.tail(&filter, None).unwrap()
+}
+
+fn reserved(bench: &Bench) -> usize {
+    bench.querier.sessions.like().runtime_env().memory_pool.reserved()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_statement_that_retains_too_many_rows_ends_and_those_go_on_that_retain_none() {
+    let bench = bench().await;
+    let (before, during, after) = (endless(), endless(), endless());
+    let count = |running| move |bench: &Bench| bench.querier.snapshots.running() == running;
+    let reads = tokio::select! {
+        ended = bench.querier.sql(&before) => Err(ended),
+        () = async {
+            until("the first one", || count(1)(&bench)).await;
+            append(&bench, 8).await;
+            let publish = async {
+                until("the second one", || count(2)(&bench)).await;
+                bench.publish().await;
+            };
+            let (ended, ()) = tokio::join!(bench.querier.sql(&during), publish);
+            assert!(matches!(ended, Err(Error::SnapshotTooOld(_))), "{ended:?}");
+            until("its end", || count(1)(&bench)).await;
+            let ended = tokio::time::timeout(Duration::from_secs(1), bench.querier.sql(&after)).await;
+            assert!(ended.is_err(), "it began after the publish: {ended:?}");
+        } => Ok(()),
+    };
+    assert!(reads.is_ok(), "it began before the rows came: {reads:?}");
+    until("the memory of all", || reserved(&bench) == 0).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_that_a_backlog_retains_are_memory_of_queries_for_as_long() {
+    let bench = bench().await;
+    append(&bench, 4).await;
+    let tail = tail(&bench);
+    bench.publish().await;
+    until("the rows", || reserved(&bench) >= 4 * MIB).await;
+    drop(tail);
+    until("their end", || reserved(&bench) == 0).await;
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backlog_that_retains_too_many_rows_ends_with_a_gap() {
+    let bench = bench().await;
+    append(&bench, 8).await;
+    let mut tail = tail(&bench);
     assert_eq!(bench.querier.snapshots.running(), 1);
     bench.publish().await;
     // Its reader takes nothing so far.

@@ -5,7 +5,8 @@
 //! | of | by | why |
 //! |---|---|---|
 //! | the text | [`LONGEST`] bytes | it is kept, copied and searched |
-//! | brackets, calls, operators | what [`tokens`] says | a parser recurses |
+//! | brackets, operators | what [`tokens`] says | a parser recurses |
+//! | ways to read it | what [`dialect`] says | a parser backtracks |
 //! | expressions and tables | what [`weight`] says | planning recurses |
 //!
 //! # Invariants
@@ -15,6 +16,7 @@
 //! - Parameters take their places in the parsed statement as literals: no text is ever put into a text.
 
 mod comparisons;
+mod dialect;
 mod meaning;
 mod places;
 mod spelling;
@@ -29,10 +31,10 @@ use std::collections::{BTreeMap, VecDeque};
 use arrow_schema::DataType;
 use datafusion::sql::parser::{DFParserBuilder, Statement as Parsed};
 use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, OrderByKind, Query, SetExpr, Statement as Ast};
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
+use self::dialect::BoundedDialect;
 use self::meaning::restore;
 use self::places::{empty, fill};
 pub use self::split::statements;
@@ -115,11 +117,22 @@ fn asked(mut statement: Parsed) -> Result<Asked, Error> {
 }
 
 fn parse(text: &str, postgres: Option<&Postgres>) -> Result<Parsed, Error> {
-    let dialect = PostgreSqlDialect {};
+    let dialect = BoundedDialect::default();
     let tokens = Tokenizer::new(&dialect, text)
         .tokenize_with_location()
         .map_err(|error| of_statement(ParserError::from(error).into()))?;
     survey(&tokens)?;
+    let parser = DFParserBuilder::new(tokens.clone())
+        .with_dialect(&dialect)
+        .with_recursion_limit(LEVELS)
+        .build();
+    let statements = parser.and_then(|mut parser| parser.parse_statements());
+    if dialect.is_exhausted() {
+        return Err(Error::statement(
+            "it could be read in too many ways: something is not closed, or calls and CASE are too deep within each other; take inner \
+             ones into a WITH",
+        ));
+    }
     if let Some(rewritten) = postgres.and_then(|postgres| postgres.rewritten(text, &tokens)) {
         let statements = rewritten.map_err(|error| of_statement(error.into()))?;
         return only(
@@ -129,11 +142,6 @@ fn parse(text: &str, postgres: Option<&Postgres>) -> Result<Parsed, Error> {
                 .collect(),
         );
     }
-    let parser = DFParserBuilder::new(tokens)
-        .with_dialect(&dialect)
-        .with_recursion_limit(LEVELS)
-        .build();
-    let statements = parser.and_then(|mut parser| parser.parse_statements());
     only(statements.map_err(of_statement)?)
 }
 

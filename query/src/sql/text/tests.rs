@@ -90,8 +90,7 @@ fn refuse_what_would_exhaust() {
         format!("SELECT 1{}", many("+1", 300)),
         format!("SELECT 1{}", many("+1", 32_000)),
         format!("SELECT {} 1", many("NOT ", 8_000)),
-        format!("SELECT {}1{}", many("lower (", 13), many(")", 13)),
-        format!("SELECT {}1{}", many("cast(upper(", 7), many("))", 7)),
+        format!("SELECT {}1{}", many("CASE WHEN ", 11), many(" = 1 THEN 1 END", 11)),
         format!("SELECT 1 FROM logs{}", many(",logs", 12_000)),
         format!("SELECT 1{}", many(" UNION ALL SELECT 1", 3_000)),
         format!("SELECT 1{}", many("::int", 3_000)),
@@ -180,16 +179,17 @@ fn a_comparison_of_distinctness_ends_where_postgresql_ends_it() {
 /// A parser that meets an error tries the next thing that could be there, at each level: it would take years.
 #[test]
 fn what_a_parser_would_read_again_and_again_is_refused() {
+    on_a_query_thread(refuse_what_is_read_again);
+}
+
+fn refuse_what_is_read_again() {
     for (unit, times) in [
         ("CASE WHEN true THEN ", 40),
-        ("CASE WHEN end THEN ", 40),
-        ("CASE WHEN a.end THEN ", 40),
-        ("CASE WHEN ", 40),
         ("POSITION (", 24),
-        ("SELECT (", 24),
-        ("CAST(", 24),
         ("upper(CASE WHEN a THEN ", 24),
-        ("(1 + CASE WHEN true THEN ", 24),
+        ("NOT - ", 28),
+        ("INTERVAL - (", 24),
+        ("CURRENT_TIMESTAMP(", 24),
     ] {
         let error = refused(&format!("SELECT {}", unit.repeat(times)));
         assert!(
@@ -202,9 +202,9 @@ fn what_a_parser_would_read_again_and_again_is_refused() {
 #[test]
 fn what_is_beside_each_other_or_not_too_deep_passes() {
     let case = |inner: &str| format!("CASE WHEN level = 'a' THEN {inner} END");
-    let within = (0..10).fold("level".to_owned(), |inner, _| case(&inner));
+    let within = (0..16).fold("level".to_owned(), |inner, _| case(&inner));
     let beside = vec![case("'x'"); 100].join(", ");
-    let calls = (0..12).fold("level".to_owned(), |inner, _| format!("upper({inner})"));
+    let calls = (0..14).fold("level".to_owned(), |inner, _| format!("upper({inner})"));
     let positions = (0..6).fold("'a'".to_owned(), |inner, _| format!("POSITION('a' IN {inner}::text)"));
     let queries = (0..12).fold("1".to_owned(), |inner, _| format!("(SELECT {inner})"));
     for text in [within, beside, calls, positions, queries] {

@@ -3,11 +3,12 @@
 //! | bound of | by | why |
 //! |---|---|---|
 //! | levels of an expression | [`DEEPEST`] | planning recurses |
+//! | `CASE` in conditions of `CASE` | [`DEEPEST_CONDITIONS`] | whether it can be null is asked twice at each level |
 //! | tables, with those behind names of `WITH` | [`MOST_TABLES`] | a name may stand for many, and they for more |
 //!
 //! `TABLESAMPLE`, `EXCEPT ALL` and `INTERSECT ALL` are refused here too: the planner takes them for something else.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
@@ -19,6 +20,7 @@ use crate::Error;
 
 const DEEPEST: usize = 200;
 const MOST_TABLES: usize = 64;
+const DEEPEST_CONDITIONS: usize = 10;
 
 /// Refuses a statement that would exhaust a planner, that has a change within it, or that would be planned wrongly.
 pub(super) fn weigh(ast: &Ast) -> Result<(), Error> {
@@ -37,6 +39,9 @@ fn too_deep() -> ControlFlow<Error> {
 #[derive(Debug, Default)]
 struct Weight {
     levels: usize,
+    /// The conditions of `CASE`, by their address, and how many are around what is visited.
+    conditions: HashSet<usize>,
+    within_conditions: usize,
     /// Tables of the queries that are being visited, the innermost last.
     open: Vec<usize>,
     /// Queries that have a name, by their address, which is theirs alone while the statement is borrowed.
@@ -80,8 +85,8 @@ fn counting(body: &SetExpr) -> Option<SetOperator> {
     counting(left).or_else(|| counting(right))
 }
 
-fn address(query: &Query) -> usize {
-    std::ptr::from_ref(query).addr()
+fn address<T>(node: &T) -> usize {
+    std::ptr::from_ref(node).addr()
 }
 
 impl Visitor for Weight {
@@ -105,7 +110,7 @@ impl Visitor for Weight {
         }
         for cte in query.with.iter().flat_map(|with| &with.cte_tables) {
             self.named
-                .insert(address(&cte.query), cte.alias.name.value.to_lowercase());
+                .insert(address::<Query>(&cte.query), cte.alias.name.value.to_lowercase());
         }
         ControlFlow::Continue(())
     }
@@ -141,7 +146,19 @@ impl Visitor for Weight {
         }
     }
 
-    fn pre_visit_expr(&mut self, _: &Expr) -> ControlFlow<Error> {
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Error> {
+        if let Expr::Case { conditions, .. } = expr {
+            let conditions = conditions.iter().map(|when| address(&when.condition));
+            self.conditions.extend(conditions);
+        }
+        if self.conditions.contains(&address(expr)) {
+            self.within_conditions += 1;
+            if self.within_conditions > DEEPEST_CONDITIONS {
+                return ControlFlow::Break(Error::statement(format!(
+                    "conditions of CASE are more than {DEEPEST_CONDITIONS} within each other: take inner ones into a WITH"
+                )));
+            }
+        }
         self.levels += 1;
         if self.levels > DEEPEST {
             return too_deep();
@@ -149,8 +166,9 @@ impl Visitor for Weight {
         ControlFlow::Continue(())
     }
 
-    fn post_visit_expr(&mut self, _: &Expr) -> ControlFlow<Error> {
+    fn post_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Error> {
         self.levels -= 1;
+        self.within_conditions -= usize::from(self.conditions.contains(&address(expr)));
         ControlFlow::Continue(())
     }
 }
