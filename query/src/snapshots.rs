@@ -8,13 +8,13 @@
 //!                                            hot rows of all pinned snapshots that the present one has not, each once
 //!                                              │ count as memory of queries
 //!                                              ▼ more than half of it
-//!                                            the query that began first, and retains some of them, ends: "snapshot too old"
+//!                                            the first query whose end frees some of them ends: "snapshot too old"
 //! ```
 //!
 //! # Invariants
 //!
 //! - What snapshots retain is memory of queries, and no more than half of it for longer than a sample and an end take.
-//! - Those that end are those that began first, none for rows that another one retains as well.
+//! - Those that end are the first ones, but for those that retain only what a later one retains as well.
 //! - One snapshot retains what the hot rows of the store may have (three eighths of the store's memory) at most. Where that is no more
 //!   than half of the memory of queries, as by default, nobody ends who reads alone.
 //!

@@ -4,7 +4,8 @@
 //! |---|---|---|
 //! | brackets within each other | [`DEEPEST_BRACKETS`] | each is some levels of recursion |
 //! | operators and keywords | [`MOST_WORDS`] | each may be a level of a tree, which is taken down by recursion |
-//! | `INTERVAL INTERVAL` | none | a parser recurses over them without a limit |
+//! | brackets within each other, and tokens | [`MOST_TOKENS`] | of `FROM (((` what is within is read three times |
+//! | `INTERVAL` before no text, `][`, `ARRAY<` | [`MOST_CHAINED`] | they are taken and written by recursion, or as deep as they are many |
 //!
 //! How often it may begin anew: [`super::dialect`].
 
@@ -15,6 +16,8 @@ use crate::Error;
 
 const DEEPEST_BRACKETS: usize = 24;
 const MOST_WORDS: usize = 4_096;
+const MOST_TOKENS: usize = 20_000_000;
+const MOST_CHAINED: usize = 64;
 
 /// Refuses tokens that would exhaust a parser.
 pub(super) fn survey(tokens: &[TokenWithSpan]) -> Result<(), Error> {
@@ -24,7 +27,7 @@ pub(super) fn survey(tokens: &[TokenWithSpan]) -> Result<(), Error> {
     }
     let Counts {
         deepest_brackets,
-        is_interval_of_intervals,
+        chained,
         words,
         explains,
         ..
@@ -33,10 +36,14 @@ pub(super) fn survey(tokens: &[TokenWithSpan]) -> Result<(), Error> {
         let reason = format!("brackets are {deepest_brackets} within each other, more than {DEEPEST_BRACKETS}");
         return Err(Error::statement(reason));
     }
-    if is_interval_of_intervals {
-        return Err(Error::statement(
-            "INTERVAL INTERVAL is no value: write INTERVAL '1 hour'",
-        ));
+    let readings = 3_usize.saturating_pow(u32::try_from(deepest_brackets / 3).unwrap_or(u32::MAX));
+    if tokens.len().saturating_mul(readings) > MOST_TOKENS {
+        let reason = format!("brackets are {deepest_brackets} within each other, too deep for so long a text");
+        return Err(Error::statement(reason));
+    }
+    if chained > MOST_CHAINED {
+        let reason = format!("INTERVAL without a text, [] and ARRAY<> are more than {MOST_CHAINED}");
+        return Err(Error::statement(reason));
     }
     if words > MOST_WORDS {
         let reason =
@@ -55,9 +62,8 @@ pub(super) fn survey(tokens: &[TokenWithSpan]) -> Result<(), Error> {
 #[derive(Debug, Default)]
 struct Counts {
     brackets: usize,
-    /// Whether the token before was `INTERVAL`.
-    is_interval: bool,
-    is_interval_of_intervals: bool,
+    before: Before,
+    chained: usize,
     deepest_brackets: usize,
     words: usize,
     explains: usize,
@@ -80,9 +86,34 @@ impl Counts {
             _ => self.words += 1,
         }
         if !matches!(token, Token::Whitespace(_)) {
-            let is_interval = matches!(token, Token::Word(word) if word.keyword == Keyword::INTERVAL);
-            self.is_interval_of_intervals |= is_interval && self.is_interval;
-            self.is_interval = is_interval;
+            self.chained += usize::from(match self.before {
+                Before::Interval => !matches!(token, Token::SingleQuotedString(_)),
+                Before::Bracket => *token == Token::LBracket,
+                Before::Array => *token == Token::Lt,
+                Before::Other => false,
+            });
+            self.before = Before::of(token);
+        }
+    }
+}
+
+/// The token before, where what follows it makes a chain.
+#[derive(Debug, Default)]
+enum Before {
+    Interval,
+    Bracket,
+    Array,
+    #[default]
+    Other,
+}
+
+impl Before {
+    fn of(token: &Token) -> Self {
+        match token {
+            Token::Word(word) if word.keyword == Keyword::INTERVAL => Self::Interval,
+            Token::Word(word) if word.keyword == Keyword::ARRAY => Self::Array,
+            Token::RBracket => Self::Bracket,
+            _ => Self::Other,
         }
     }
 }

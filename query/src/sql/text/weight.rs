@@ -3,7 +3,8 @@
 //! | bound of | by | why |
 //! |---|---|---|
 //! | levels of an expression | [`DEEPEST`] | planning recurses |
-//! | `CASE` in conditions of `CASE` | [`DEEPEST_CONDITIONS`] | whether it can be null is asked twice at each level |
+//! | levels between conditions of `CASE` within each other, multiplied | [`MOST_CONDITIONS`] | at each level it is asked whether what is within can be null |
+//! | `ANY` and `ALL` within each other | [`DEEPEST_QUANTIFIERS`] | what they compare is planned three times and more |
 //! | tables, with those behind names of `WITH` | [`MOST_TABLES`] | a name may stand for many, and they for more |
 //!
 //! `TABLESAMPLE`, `EXCEPT ALL` and `INTERSECT ALL` are refused here too: the planner takes them for something else.
@@ -20,7 +21,8 @@ use crate::Error;
 
 const DEEPEST: usize = 200;
 const MOST_TABLES: usize = 64;
-const DEEPEST_CONDITIONS: usize = 10;
+const MOST_CONDITIONS: usize = 2_048;
+const DEEPEST_QUANTIFIERS: usize = 4;
 
 /// Refuses a statement that would exhaust a planner, that has a change within it, or that would be planned wrongly.
 pub(super) fn weigh(ast: &Ast) -> Result<(), Error> {
@@ -39,9 +41,12 @@ fn too_deep() -> ControlFlow<Error> {
 #[derive(Debug, Default)]
 struct Weight {
     levels: usize,
-    /// The conditions of `CASE`, by their address, and how many are around what is visited.
+    /// The conditions of `CASE`, by their address.
     conditions: HashSet<usize>,
-    within_conditions: usize,
+    /// The levels at which those begin that are around what is visited.
+    around: Vec<usize>,
+    /// How many `ANY` and `ALL` are around it.
+    quantifiers: usize,
     /// Tables of the queries that are being visited, the innermost last.
     open: Vec<usize>,
     /// Queries that have a name, by their address, which is theirs alone while the statement is borrowed.
@@ -65,6 +70,43 @@ impl Weight {
         }
         ControlFlow::Continue(())
     }
+}
+
+impl Weight {
+    fn quantify(&mut self, expr: &Expr) -> ControlFlow<Error> {
+        self.quantifiers += usize::from(is_quantified(expr));
+        if self.quantifiers > DEEPEST_QUANTIFIERS {
+            return ControlFlow::Break(Error::statement(format!(
+                "ANY and ALL are more than {DEEPEST_QUANTIFIERS} within each other: put brackets around comparisons, or take inner ones into a WITH"
+            )));
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn condition(&mut self, expr: &Expr) -> ControlFlow<Error> {
+        if let Expr::Case { conditions, .. } = expr {
+            let conditions = conditions.iter().map(|when| address(&when.condition));
+            self.conditions.extend(conditions);
+        }
+        if self.conditions.contains(&address(expr)) {
+            self.around.push(self.levels);
+            let between = self.around.iter().zip(self.around.iter().skip(1));
+            let asked = between.fold(1_usize, |asked, (outer, inner)| {
+                asked.saturating_mul((inner - outer).max(2))
+            });
+            if asked > MOST_CONDITIONS {
+                return ControlFlow::Break(Error::statement(
+                    "CASE in conditions of CASE is too deep: take inner ones into a WITH",
+                ));
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Whether it compares with any or all of several values, which are no rows of a query.
+const fn is_quantified(expr: &Expr) -> bool {
+    matches!(expr, Expr::AnyOp { .. } | Expr::AllOp { .. })
 }
 
 /// `EXCEPT ALL` or `INTERSECT ALL` of a body, of which the planner makes joins that do not count copies.
@@ -147,18 +189,8 @@ impl Visitor for Weight {
     }
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Error> {
-        if let Expr::Case { conditions, .. } = expr {
-            let conditions = conditions.iter().map(|when| address(&when.condition));
-            self.conditions.extend(conditions);
-        }
-        if self.conditions.contains(&address(expr)) {
-            self.within_conditions += 1;
-            if self.within_conditions > DEEPEST_CONDITIONS {
-                return ControlFlow::Break(Error::statement(format!(
-                    "conditions of CASE are more than {DEEPEST_CONDITIONS} within each other: take inner ones into a WITH"
-                )));
-            }
-        }
+        self.quantify(expr)?;
+        self.condition(expr)?;
         self.levels += 1;
         if self.levels > DEEPEST {
             return too_deep();
@@ -168,7 +200,10 @@ impl Visitor for Weight {
 
     fn post_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Error> {
         self.levels -= 1;
-        self.within_conditions -= usize::from(self.conditions.contains(&address(expr)));
+        self.quantifiers -= usize::from(is_quantified(expr));
+        if self.conditions.contains(&address(expr)) {
+            self.around.pop();
+        }
         ControlFlow::Continue(())
     }
 }
