@@ -302,7 +302,7 @@ static QUERY: [Key; 5] = [
         "query.memory_limit_mb",
         Kind::Int { min: 16, max: 1 << 24 },
         "1024",
-        "Memory in MiB that all queries together may use; a quarter of it keeps pages of data files and small indexes of ids for later ones. Rows that went from memory to files while a query ran, and that it still has, count too: where they exceed half of the rest, the query that began first is ended (503)",
+        "Memory in MiB that all queries together may use; a quarter of it keeps pages of data files and small indexes of ids for later ones. Rows that went from memory to files while a statement or a tail's backlog ran, and that it still has, count too: where they exceed half of the rest, the one that began first is ended (503)",
     ),
     Key::new(
         "query.timeout",

@@ -25,7 +25,7 @@ use crate::exec::{Scan, scanner, session};
 use crate::filter::{self, Paging};
 use crate::gate::{Class, Gate, Place, Threads};
 use crate::memory::Sessions;
-use crate::snapshots::{PinnedSnapshot, Snapshots};
+use crate::snapshots::Snapshots;
 use crate::specs::{SpecTable, SpecTables};
 use crate::tail::Tails;
 use crate::window::Window;
@@ -235,8 +235,7 @@ impl Querier {
         loop {
             let place = self.enter(class).await?;
             let left = self.time_left(*started.get_or_insert_with(Instant::now));
-            let pinned = self.snapshots.pin();
-            match self.run_once((class, place), (left, pinned), query()).await {
+            match self.run_once((class, place), left, query()).await {
                 Err(error) if error.met_damage() && damaged < DAMAGED_FILES => {
                     damaged += 1;
                     tracing::warn!(%error, "a query begins anew without a damaged file");
@@ -255,19 +254,17 @@ impl Querier {
     async fn run_once<T: Send + 'static>(
         &self,
         (class, place): (Class, Place),
-        (left, pinned): (Duration, PinnedSnapshot),
+        left: Duration,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
-        let too_old = pinned.too_old().clone();
         let task = self.threads.spawn(class, async move {
             let answer = work.await;
-            drop((place, pinned));
+            drop(place);
             answer
         })?;
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(Error::Closed),
-            () = too_old.cancelled() => Err(self.snapshots.too_old()),
             ended = tokio::time::timeout(left, task) => match ended {
                 Ok(Ok(answer)) => answer.map_err(|error| error.explained(&self.limits)),
                 Ok(Err(stopped)) => Err(Error::Aborted(stopped.to_string())),

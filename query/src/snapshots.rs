@@ -1,4 +1,4 @@
-//! The snapshots that queries read, and the rows that these pin in memory.
+//! The snapshots that statements and backlogs of tails read, and the rows that these pin in memory.
 //!
 //! Rows go from memory to files while a query runs, and its snapshot has them as they were. The store gives the room of such rows to
 //! those that come next, so who reads for long beside fast appends retains a second generation of them, and each reader another one.
@@ -20,6 +20,7 @@
 //!
 //! # Not here
 //!
+//! Typed queries: they are short, and a list of what the store has in memory must not end because that is published meanwhile.
 //! Rows that are hot still: they are in the store's budget. Rows that are kept for followers are in theirs and, while a snapshot has
 //! them too, in this one.
 
