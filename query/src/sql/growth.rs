@@ -6,12 +6,13 @@
 
 use std::collections::HashSet;
 
+use arrow_schema::DataType;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::Operator::{RegexIMatch, RegexMatch, RegexNotIMatch, RegexNotMatch};
-use datafusion::logical_expr::{Aggregate, BinaryExpr, Expr, GroupingSet, LogicalPlan, Operator};
+use datafusion::logical_expr::{Aggregate, BinaryExpr, Expr, ExprSchemable as _, GroupingSet, LogicalPlan, Operator};
 
 use super::budget::StatementBounds;
 use super::points;
@@ -174,10 +175,15 @@ fn size(expr: &Expr, inputs: &[(&DFSchema, &[u64])], weight: &mut PlanWeight) ->
     let mut sum = 0_u64;
     expr.apply(|term| {
         sum = sum.saturating_add(1);
-        if repeats(term) {
+        let is_condition = |term: &Expr| {
+            let mut schemas = inputs.iter().map(|(schema, _)| *schema);
+            schemas.any(|schema| matches!(term.get_type(schema), Ok(DataType::Boolean)))
+        };
+        if let Some((times, which)) = rewritten_often(term, is_condition) {
             let mut index = 0;
             term.apply_children(|child| {
-                sum = sum.saturating_add(size(child, inputs, weight)?.saturating_mul(times_written(term, index)));
+                let times = if which.contains(&index) { times } else { 1 };
+                sum = sum.saturating_add(size(child, inputs, weight)?.saturating_mul(times));
                 index += 1;
                 Ok(TreeNodeRecursion::Continue)
             })?;
@@ -211,63 +217,34 @@ fn size(expr: &Expr, inputs: &[(&DFSchema, &[u64])], weight: &mut PlanWeight) ->
     Ok(sum)
 }
 
-/// Whether an optimizer writes a part of a term more than once.
-fn repeats(term: &Expr) -> bool {
-    match term {
-        Expr::Between(_) => true,
-        Expr::InList(list) => list.list.len() <= SHORT_LIST,
-        Expr::Case(case) => case.when_then_expr.iter().any(|(_, then)| is_condition(then)),
-        Expr::ScalarFunction(call) => ["coalesce", "nvl"].contains(&call.name()),
-        Expr::BinaryExpr(binary) => match binary.op {
-            Operator::IsDistinctFrom | Operator::IsNotDistinctFrom => true,
-            op => op.supports_propagation() && [&binary.left, &binary.right].iter().any(|side| has_preimage(side)),
-        },
-        _ => false,
-    }
-}
-
-/// How often an optimizer writes the child of a term that [`repeats`].
-fn times_written(term: &Expr, index: usize) -> u64 {
-    match term {
-        // a >= low AND a <= high
-        Expr::Between(_) => 1 + u64::from(index == 0),
-        // a = 1 OR a = 2 OR a = 3
-        Expr::InList(_) if index == 0 => SHORT_LIST as u64,
-        Expr::InList(_) => 1,
-        // CASE WHEN a IS NOT NULL THEN a ELSE b END
-        Expr::ScalarFunction(call) => 1 + u64::from(index + 1 < call.args.len()),
-        // (a AND b) OR (NOT a AND c)
-        Expr::Case(case) => {
-            let at = index.checked_sub(usize::from(case.expr.is_some()));
-            let is_when = at.is_some_and(|at| at % 2 == 0 && at / 2 < case.when_then_expr.len());
-            if is_when { 3 } else { 1 }
-        }
-        // The ends of a range, and nulls on either side.
-        _ => 3,
-    }
-}
-
 /// The most values that are compared one by one.
 const SHORT_LIST: usize = 3;
 
-/// Whether a term is true or false, so that a `CASE` of it becomes `AND` and `OR`.
-fn is_condition(term: &Expr) -> bool {
+/// How often an optimizer writes some children of a term, and which ones; `None` if each once.
+fn rewritten_often(term: &Expr, is_condition: impl Fn(&Expr) -> bool) -> Option<(u64, Vec<usize>)> {
     match term {
-        Expr::Literal(value, _) => matches!(value, ScalarValue::Boolean(_)),
-        Expr::BinaryExpr(binary) => binary.op.is_logic_operator() || binary.op.supports_propagation(),
-        Expr::Case(case) => case.when_then_expr.iter().any(|(_, then)| is_condition(then)),
-        Expr::Not(_)
-        | Expr::IsNull(_)
-        | Expr::IsNotNull(_)
-        | Expr::IsTrue(_)
-        | Expr::IsNotTrue(_)
-        | Expr::IsFalse(_)
-        | Expr::IsNotFalse(_)
-        | Expr::Like(_)
-        | Expr::Between(_)
-        | Expr::InList(_)
-        | Expr::Exists(_) => true,
-        _ => false,
+        // a >= low AND a <= high
+        Expr::Between(_) => Some((2, vec![0])),
+        // a = 1 OR a = 2 OR a = 3
+        Expr::InList(list) if list.list.len() <= SHORT_LIST => Some((SHORT_LIST as u64, vec![0])),
+        // CASE WHEN a IS NOT NULL THEN a ELSE b END
+        Expr::ScalarFunction(call) if ["coalesce", "nvl"].contains(&call.name()) => {
+            Some((2, (0..call.args.len().saturating_sub(1)).collect()))
+        }
+        // (a AND b) OR (NOT a AND c)
+        Expr::Case(case) if case.when_then_expr.iter().any(|(_, then)| is_condition(then)) => {
+            let first = usize::from(case.expr.is_some());
+            let whens = 0..case.when_then_expr.len();
+            Some((3, whens.map(|n| first + 2 * n).collect()))
+        }
+        // Nulls on either side, and the ends of the range that a function maps to a value.
+        Expr::BinaryExpr(BinaryExpr { left, op, right })
+            if matches!(op, Operator::IsDistinctFrom | Operator::IsNotDistinctFrom)
+                || op.supports_propagation() && (has_preimage(left) || has_preimage(right)) =>
+        {
+            Some((3, vec![0, 1]))
+        }
+        _ => None,
     }
 }
 

@@ -55,19 +55,19 @@ fn reserved(bench: &Bench) -> usize {
 async fn the_first_statement_that_retains_too_many_rows_ends_and_those_go_on_that_retain_none() {
     let bench = bench().await;
     let (before, during, after) = (endless(), endless(), endless());
-    let count = |running| move |bench: &Bench| bench.querier.snapshots.running() == running;
+    let running = || bench.querier.snapshots.running();
     let reads = tokio::select! {
         ended = bench.querier.sql(&before) => Err(ended),
         () = async {
-            until("the first one", || count(1)(&bench)).await;
+            until("the first one", || running() == 1).await;
             append(&bench, 8).await;
             let publish = async {
-                until("the second one", || count(2)(&bench)).await;
+                until("the second one", || running() == 2).await;
                 bench.publish().await;
             };
             let (ended, ()) = tokio::join!(bench.querier.sql(&during), publish);
             assert!(matches!(ended, Err(Error::SnapshotTooOld(_))), "{ended:?}");
-            until("its end", || count(1)(&bench)).await;
+            until("its end", || running() == 1).await;
             let ended = tokio::time::timeout(Duration::from_secs(1), bench.querier.sql(&after)).await;
             assert!(ended.is_err(), "it began after the publish: {ended:?}");
         } => Ok(()),

@@ -219,6 +219,7 @@ async fn a_column_that_each_inner_query_has_written_twice_is_refused_before_it_i
         "level, CASE WHEN v IN ('a', 'b', 'c') THEN 'x' ELSE 'y' END",
         "level, CASE WHEN (CASE WHEN v = 'a' THEN true ELSE level = 'b' END) THEN 'x' ELSE 'y' END",
         "level, CASE WHEN v IS DISTINCT FROM 'a' THEN 'x' ELSE 'y' END",
+        "level, CASE WHEN (CASE WHEN v = 'a' THEN starts_with(level, 'i') ELSE false END) THEN 'x' ELSE 'y' END",
     ] {
         let refused = refusal(&bench, &query(written)).await;
         assert!(refused.to_string().contains("50000 terms"), "{written}: {refused}");

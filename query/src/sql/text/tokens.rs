@@ -62,7 +62,7 @@ pub(super) fn survey(tokens: &[TokenWithSpan]) -> Result<(), Error> {
 #[derive(Debug, Default)]
 struct Counts {
     brackets: usize,
-    before: Before,
+    before: PreviousToken,
     chained: usize,
     deepest_brackets: usize,
     words: usize,
@@ -87,19 +87,19 @@ impl Counts {
         }
         if !matches!(token, Token::Whitespace(_)) {
             self.chained += usize::from(match self.before {
-                Before::Interval => !matches!(token, Token::SingleQuotedString(_)),
-                Before::Bracket => *token == Token::LBracket,
-                Before::Array => *token == Token::Lt,
-                Before::Other => false,
+                PreviousToken::Interval => !matches!(token, Token::SingleQuotedString(_)),
+                PreviousToken::Bracket => *token == Token::LBracket,
+                PreviousToken::Array => *token == Token::Lt,
+                PreviousToken::Other => false,
             });
-            self.before = Before::of(token);
+            self.before = PreviousToken::of(token);
         }
     }
 }
 
 /// The token before, where what follows it makes a chain.
 #[derive(Debug, Default)]
-enum Before {
+enum PreviousToken {
     Interval,
     Bracket,
     Array,
@@ -107,7 +107,7 @@ enum Before {
     Other,
 }
 
-impl Before {
+impl PreviousToken {
     fn of(token: &Token) -> Self {
         match token {
             Token::Word(word) if word.keyword == Keyword::INTERVAL => Self::Interval,
