@@ -254,6 +254,8 @@ class DataFusion(Dialect):
 
         options = datafusion.SessionConfig({"datafusion.execution.listing_table_ignore_subdirectory": "false", "datafusion.execution.parquet.pushdown_filters": "true"})
         self.store = datafusion.SessionContext(options)
+        # By default it lists a folder once, and reads the sizes of then for ever: open files grow.
+        self.store.sql("SET datafusion.runtime.list_files_cache_limit = '0K'")
         for table in TABLES:
             self.store.register_parquet(table, f"{self.tree}/{table}/")
 
