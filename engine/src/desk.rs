@@ -223,6 +223,12 @@ impl Desk {
         }
     }
 
+    /// Whether the sealer should hurry: others wait, or the threads are to stop.
+    pub(crate) fn has_more_seals(&self) -> bool {
+        let orders = self.orders.lock();
+        !orders.seals.is_empty() || orders.tick.stop.is_some()
+    }
+
     /// Segments here and with the sealer.
     pub(crate) fn seals(&self) -> usize {
         let orders = self.orders.lock();

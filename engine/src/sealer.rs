@@ -1,7 +1,7 @@
 //! The thread that seals: sorts and re-encodes a full or past data file, off the hot path.
 //!
 //! ```text
-//! merge into staging ─> install under the same name ─> catalogue record ─> swap the view
+//! merge into staging ─> its index ─> install under the same name ─> catalogue record ─> swap the view
 //! ```
 //!
 //! # Invariants
@@ -15,9 +15,10 @@
 use std::sync::Arc;
 
 use crate::Error;
-use crate::catalog::Lineage;
+use crate::catalog::{FileEntry, Lineage, Segment};
+use crate::index::index_staged;
 use crate::quarantine::set_aside;
-use crate::segment::{FileVersion, WriteOptions, damage_of, seal};
+use crate::segment::{WriteOptions, damage_of, seal};
 use crate::shared::{Sentinel, Shared};
 use crate::slot::{Slot, write_options};
 
@@ -26,10 +27,17 @@ use crate::slot::{Slot, write_options};
 pub(crate) struct Job {
     pub(crate) slot: Slot,
     /// Set once the sealed file has the name.
-    installed: Option<FileVersion>,
+    installed: Option<Installed>,
     failures: u32,
     /// Ticks to let pass before the next attempt.
     pause: u32,
+}
+
+/// A sealed file that has the name.
+#[derive(Debug)]
+struct Installed {
+    entry: FileEntry,
+    segment: Arc<Segment>,
 }
 
 /// Ticks between two attempts, at most.
@@ -116,8 +124,8 @@ fn seal_one(shared: &Shared, job: &mut Job) -> Result<(), Error> {
     }
     let slot = &mut job.slot;
     let (table, id) = (slot.place.0, slot.segment.identity().segment);
-    let sealed = match &job.installed {
-        Some(sealed) => sealed,
+    let Installed { entry, segment } = match &job.installed {
+        Some(installed) => installed,
         None => {
             slot.segment.discard_twin()?;
             let staged = shared.layout.sealing(table, id);
@@ -130,22 +138,23 @@ fn seal_one(shared: &Shared, job: &mut Job) -> Result<(), Error> {
                     ..write_options(&shared.settings)
                 },
             )?;
+            let entry = slot.entry(&sealed);
+            let segment = shared.segment(&entry, &Lineage::of_sealed(&shared.layout, &entry));
+            index_staged(shared, &segment, &staged);
             sealed.install(slot.segment.path(), &slot.lineage.retired())?;
             shared.counters.file_bytes_written.add(sealed.size);
-            job.installed.insert(sealed)
+            job.installed.insert(Installed { entry, segment })
         }
     };
-    let entry = slot.entry(sealed);
-    let lineage = Lineage::of_sealed(&shared.layout, &entry);
-    if shared.settings.index {
-        lineage.take_over(&slot.lineage);
+    if shared.settings.index && segment.index().is_none() {
+        segment.lineage().take_over(&slot.lineage);
     }
     {
         // Held until the file is in the state: who reads there that it is sealed may take it out, and it must not come back.
         let mut catalog = shared.catalog.lock();
         catalog.commit_with(|record| record.put = vec![entry.clone()])?;
         let mut state = shared.state.lock();
-        state.put_file(shared.segment(&entry, &lineage));
+        state.put_file(Arc::clone(segment));
         shared.show(&mut state, []);
     }
     slot.lineage.displace();

@@ -109,7 +109,10 @@ impl<'a> Keeper<'a> {
                     continue;
                 }
                 wanted.insert(key);
-                if segment.index().is_none_or(|index| index.is_bad()) && !is_left_alone(&key) {
+                if segment.index().is_some_and(|index| !index.is_bad()) {
+                    // It may have come with it.
+                    self.there.insert(key, segment.table);
+                } else if !is_left_alone(&key) {
                     lacking.push((segment.max_ts, Arc::downgrade(segment)));
                 }
             }
@@ -174,7 +177,7 @@ impl<'a> Keeper<'a> {
             return false;
         }
         if segment.index().is_none() {
-            match self.open(&Owner::of(self.shared.store, &segment)) {
+            match open(self.shared, &Owner::of(self.shared.store, &segment)) {
                 Ok(index) => {
                     segment.set_index(Some(Arc::new(index)));
                     self.failed.remove(&key);
@@ -204,7 +207,6 @@ impl<'a> Keeper<'a> {
                 self.failed.remove(&key);
                 self.there.insert(key, segment.table);
                 segment.set_index(Some(Arc::new(index)));
-                self.shared.counters.index_builds.add(1);
             }
             Ok(None) => drop(self.failed.remove(&key)),
             Err(error) => self.failed(key, segment, &error),
@@ -224,21 +226,10 @@ impl<'a> Keeper<'a> {
             Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(error),
         };
-        let owner = Owner::of(self.shared.store, segment);
-        let built = contained(|| Ok(build::build(&file, &segment.path, &owner, || self.goes_on())));
-        let built = built.map_err(|reason| Error::damaged(&segment.path, reason))?;
-        let Some(bytes) = built? else {
-            return Ok(None);
-        };
         // What is kept of an older one is not what is written now.
         segment.set_index(None);
-        write(&self.shared.layout.sidecar(segment.table, segment.cache_key()), &bytes)?;
-        self.open(&owner).map(Some)
-    }
-
-    fn open(&self, owner: &Owner) -> Result<SegmentIndex, Error> {
-        let shared = self.shared;
-        SegmentIndex::open(&shared.layout.index, owner, &shared.indexes.memory, &shared.me)
+        let owner = Owner::of(self.shared.store, segment);
+        make_sidecar(self.shared, &file, &segment.path, &owner, || self.goes_on())
     }
 
     /// Stands back while others need the machine more. Whether to go on.
@@ -252,9 +243,8 @@ impl<'a> Keeper<'a> {
 
     /// Whether others need the machine more, or it is to stop.
     fn stands_back(&self) -> bool {
-        let shared = self.shared;
-        let is_in_the_way = || shared.haste() == Haste::Yes || shared.space.is_short();
-        shared.indexes.is_stopping() || !shared.indexes.is_urgent() && is_in_the_way()
+        let indexes = &self.shared.indexes;
+        indexes.is_stopping() || !indexes.is_urgent() && is_in_the_way(self.shared)
     }
 
     fn is_in_view(&self, segment: &Arc<Segment>) -> bool {
@@ -275,6 +265,50 @@ impl<'a> Keeper<'a> {
             remove(&self.shared.layout.sidecar(table, key));
         }
     }
+}
+
+/// Whether an index would be in the way of others.
+fn is_in_the_way(shared: &Shared) -> bool {
+    shared.haste() == Haste::Yes || shared.space.is_short()
+}
+
+/// Makes the index of a sealed file before it is shown, so that no question meets it without. The keeper does it later where others
+/// need the machine more, or it fails.
+pub(crate) fn index_staged(shared: &Shared, segment: &Segment, staged: &Path) {
+    let goes_on = || !is_in_the_way(shared) && !shared.desk.has_more_seals();
+    if !shared.settings.index || !wants_index(segment) || !goes_on() {
+        return;
+    }
+    let owner = Owner::of(shared.store, segment);
+    let made = FileAt::open(staged).and_then(|file| make_sidecar(shared, &file, staged, &owner, goes_on));
+    match made {
+        Ok(index) => segment.set_index(index.map(Arc::new)),
+        Err(error) => tracing::warn!(%error, "a data file is sealed without an index; it is made later"),
+    }
+}
+
+/// Writes the sidecar of a file and opens it; `None` if `goes_on` says that it is not wanted any more.
+fn make_sidecar(
+    shared: &Shared,
+    file: &FileAt,
+    path: &Path,
+    owner: &Owner,
+    goes_on: impl FnMut() -> bool,
+) -> Result<Option<SegmentIndex>, Error> {
+    let built = contained(|| Ok(build::build(file, path, owner, goes_on)));
+    let Some(bytes) = built.map_err(|reason| Error::damaged(path, reason))?? else {
+        return Ok(None);
+    };
+    write(
+        &shared.layout.sidecar(owner.table, (owner.segment, owner.version)),
+        &bytes,
+    )?;
+    shared.counters.index_builds.add(1);
+    open(shared, owner).map(Some)
+}
+
+fn open(shared: &Shared, owner: &Owner) -> Result<SegmentIndex, Error> {
+    SegmentIndex::open(&shared.layout.index, owner, &shared.indexes.memory, &shared.me)
 }
 
 /// All versions of an open file as one: the first has the version 1.

@@ -4,7 +4,7 @@
 //! ```text
 //! <store_dir>/index/<table>/<segment / 4096>/segment_<segment>_v<version>.idx
 //!
-//! sealer ─> view ─> keeper: reads the sealed file, writes its sidecar ─> Segment::index ─> queries: blocks to read, or none
+//! sealer, or keeper: reads the sealed file, writes its sidecar ─> Segment::index ─> queries: blocks to read, or none
 //! ```
 //!
 //! A *block* is [`BLOCK_ROWS`] consecutive rows of one row group; the last one of a group may have fewer. Blocks are numbered
@@ -56,7 +56,7 @@ pub(crate) use counts::RowCounts;
 pub use counts::{CountedGroup, Counts, CountsBy, MINUTE};
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use fuzz::fuzz_sidecar;
-pub(crate) use keeper::run;
+pub(crate) use keeper::{index_staged, run};
 pub(crate) use live::LiveIndex;
 pub(crate) use orders::Indexes;
 pub use rebuild::{IndexReport, rebuild_index};

@@ -183,6 +183,28 @@ async fn every_sealed_file_gets_an_index_which_finds_its_ids_and_counts_as_store
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_not_shown_as_sealed_before_it_has_its_index() {
+    let mut bench = Bench::new();
+    bench.settings.index = true;
+    bench.settings.seal_grace = Duration::ZERO;
+    bench.ticks_every(Duration::from_millis(5));
+    let engine = bench.open().await;
+    let times: Vec<i64> = (0..20_000).map(|row| bench.now() - HOUR - row).collect();
+    engine.append(batch("old", &times, from_producer(1))).await.unwrap();
+    engine.flush().await.unwrap();
+    let sealed = async {
+        loop {
+            if let Some(sealed) = segments(&engine).into_iter().find(|segment| segment.sealed) {
+                return sealed;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    let sealed = tokio::time::timeout(Duration::from_secs(60), sealed).await.unwrap();
+    assert!(sealed.index().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_start_takes_up_what_is_there_builds_what_lacks_and_removes_what_belongs_to_nothing() {
     let mut bench = Bench::new();
     let engine = sealed(&mut bench, 3).await;
