@@ -2,15 +2,16 @@
 //!
 //! # Invariants
 //!
-//! - A message is hashed into a set of bits that stays in the caches; the matrix is touched once for each bit of a span.
+//! - A message is hashed into sets of bits that stay in the caches; a matrix is touched once for each bit of a span.
 
 use std::collections::HashSet;
 
 use model::fold_into;
 
-use super::section::Matrix;
+use super::matrix::Matrix;
 use super::{
-    Class, LEAST_BYTES, MOST_BITS, MOST_BLOCKS, MOST_BYTES, MOST_SPANS, PAGE_BITS, PART_OF_FILE, for_each_gram, spans,
+    Class, LEAST_BYTES, MOST_BITS, MOST_BLOCKS, MOST_BYTES, MOST_MATRIX, MOST_SPANS, PAGE_BITS, PART_OF_FILE,
+    for_each_gram,
 };
 use crate::index::BLOCK_ROWS;
 
@@ -20,13 +21,11 @@ const LONG: usize = 1 << 20;
 /// See the module.
 #[derive(Debug)]
 pub(in crate::index) struct Builder {
-    /// The slots that the present span has: of words, then of numbers.
-    present: Vec<u64>,
+    /// The slots that the present span of a class has.
+    present: [Vec<u64>; 2],
+    matrices: [Matrix; 2],
     bits: [u32; 2],
-    rows: [Vec<u128>; 2],
     blocks: u32,
-    /// Blocks of a span, as a power of two.
-    shift: u32,
     block: u32,
     row: u32,
     /// Bytes of both sections, at most.
@@ -45,16 +44,16 @@ impl Builder {
             .next_power_of_two()
             .trailing_zeros();
         let bits = MOST_BITS.map(|most| wanted.clamp(PAGE_BITS, most));
-        let mut shift = 0;
-        while spans(blocks, shift) > MOST_SPANS {
-            shift += 1;
-        }
+        let [word_bits, number_bits] = bits;
+        let matrix = |bits, most_spans, most| Matrix::new(bits, blocks, most_spans, most);
         Self {
-            present: vec![0; bits.iter().map(|bits| words_of(*bits)).sum()],
+            present: bits.map(|bits| vec![0; words_of(bits)]),
+            matrices: [
+                matrix(word_bits, MOST_SPANS[0], MOST_MATRIX[0]),
+                matrix(number_bits, MOST_SPANS[1], MOST_MATRIX[1]),
+            ],
             bits,
-            rows: bits.map(|bits| vec![0; 1 << bits]),
             blocks,
-            shift,
             block: 0,
             row: 0,
             most: usize::try_from(most).unwrap_or(0),
@@ -81,15 +80,14 @@ impl Builder {
         self.folded.clear();
         fold_into(text, &mut self.folded);
         let [word_bits, number_bits] = self.bits;
-        let numbers = words_of(word_bits);
-        let present = self.present.as_mut_slice();
+        let [words, numbers] = &mut self.present;
         for_each_gram(self.folded.as_bytes(), |class, hash| {
-            let (first, bits) = match class {
-                Class::Words => (0, word_bits),
-                Class::Numbers => (numbers, number_bits),
+            let (present, bits) = match class {
+                Class::Words => (words.as_mut_slice(), word_bits),
+                Class::Numbers => (numbers.as_mut_slice(), number_bits),
             };
             let slot = hash >> (32 - bits);
-            if let Some(word) = present.get_mut(first + slot as usize / 64) {
+            if let Some(word) = present.get_mut(slot as usize / 64) {
                 *word |= 1 << (slot % 64);
             }
         });
@@ -107,45 +105,37 @@ impl Builder {
 
     fn end_block(&mut self) {
         self.row = 0;
-        self.block += 1;
-        if self.block.is_multiple_of(1 << self.shift) {
-            self.end_span(self.block - 1);
-        }
-    }
-
-    /// Notes the slots of the span that a block is in.
-    fn end_span(&mut self, block: u32) {
-        let span = 1u128.checked_shl(block >> self.shift).unwrap_or(0);
-        let [words, numbers] = &mut self.rows;
-        let rows = words.chunks_mut(64).chain(numbers.chunks_mut(64));
-        for (word, rows) in self.present.iter_mut().zip(rows) {
-            let mut left = std::mem::take(word);
-            while left != 0 {
-                if let Some(row) = rows.get_mut(left.trailing_zeros() as usize) {
-                    *row |= span;
-                }
-                left &= left - 1;
+        for (present, matrix) in self.present.iter_mut().zip(&mut self.matrices) {
+            if matrix.ends_span(self.block) {
+                end_span(present, matrix, self.block);
             }
         }
+        self.block += 1;
     }
 
     /// The form and the bytes of each class's section; empty ones say nothing.
     pub(in crate::index) fn finish(mut self) -> [(Class, u16, Vec<u8>); 2] {
         let is_whole = self.block == self.blocks && self.blocks <= MOST_BLOCKS;
-        if !self.block.is_multiple_of(1 << self.shift) {
-            self.end_span(self.block);
+        for (present, matrix) in self.present.iter_mut().zip(&mut self.matrices) {
+            end_span(present, matrix, self.block.saturating_sub(1));
         }
-        self.present = Vec::new();
+        self.present = Default::default();
         let most = if is_whole { self.most } else { 0 };
-        let [words, numbers] = self.rows;
-        let section = |rows, most| {
-            Matrix::new(rows, self.blocks, self.shift)
-                .encode(most)
-                .unwrap_or_default()
-        };
-        let (word_form, words) = section(words, most / 4 * 3);
-        let (number_form, numbers) = section(numbers, most.saturating_sub(words.len()));
+        let [words, numbers] = self.matrices;
+        let (word_form, words) = words.encode(most / 4 * 3).unwrap_or_default();
+        let (number_form, numbers) = numbers.encode(most.saturating_sub(words.len())).unwrap_or_default();
         [(Class::Words, word_form, words), (Class::Numbers, number_form, numbers)]
+    }
+}
+
+/// Notes the slots of the span that a block is in, if there are any.
+fn end_span(present: &mut [u64], matrix: &mut Matrix, block: u32) {
+    for (at, word) in present.iter_mut().enumerate() {
+        let mut left = std::mem::take(word);
+        while left != 0 {
+            matrix.note(at * 64 + left.trailing_zeros() as usize, block);
+            left &= left - 1;
+        }
     }
 }
 

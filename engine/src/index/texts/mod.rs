@@ -16,9 +16,10 @@
 //! - Grams are of what [`model::fold_into`] makes, as texts are compared by queries. A text that is found with regard to case is
 //!   found without.
 //! - The hash never changes: it is written to disks.
-//! - Building takes at most 12 MiB, less for a small file, one folded message and [`MOST_BYTES`], whatever the messages are.
+//! - Building takes at most 16 MiB, less for a small file, one folded message and [`MOST_BYTES`], whatever the messages are.
 
 mod builder;
+mod matrix;
 mod section;
 #[cfg(test)]
 mod tests;
@@ -38,8 +39,10 @@ const MOST_GRAMS: usize = 16;
 const PAGE_BITS: u32 = 10;
 /// Slots of each class, at most, as a power of two.
 const MOST_BITS: [u32; 2] = [19, 18];
-/// Spans of blocks that are told apart, at most: a row of the matrix is as many bits.
-const MOST_SPANS: u32 = u128::BITS;
+/// Spans of blocks of each class that are told apart, at most. Most words are in all blocks or in few, most numbers in many.
+const MOST_SPANS: [u32; 2] = [4096, 128];
+/// Bytes of the matrix of each class while a file is read, at most.
+const MOST_MATRIX: [usize; 2] = [6 << 20, 4 << 20];
 /// A file of more blocks is not indexed: an answer may name all of them.
 const MOST_BLOCKS: u32 = 1 << 16;
 /// Bytes of both sections, at most.
@@ -142,4 +145,9 @@ const fn spans(blocks: u32, shift: u32) -> u32 {
     // Not `(blocks - 1) >> shift`: there may be none.
     let whole = blocks >> shift;
     if whole << shift == blocks { whole } else { whole + 1 }
+}
+
+/// Words of a bit for each span.
+const fn width_of(spans: u32) -> usize {
+    spans.div_ceil(u64::BITS) as usize
 }

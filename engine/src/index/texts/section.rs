@@ -5,7 +5,7 @@
 //! section:  pages ([`crate::index::pages`])
 //! page:     which slots have a gram, 128 │ row of each that has one*
 //! row:      of one span nothing, of up to 8 a bit for each in a byte, of more
-//!           0: all spans │ n, 1 to 16: n × span u8 │ 255: a bit for each span, in whole bytes
+//!           0: all spans │ n: n × span, u8 or of more than 256 spans u16 │ 255: a bit for each span, in whole bytes
 //! ```
 //!
 //! The slot of a gram is the upper `bits` of its hash. A gram in three quarters of the spans counts as one in all.
@@ -15,143 +15,26 @@
 //! - Whatever the bytes are, reading them ends with an answer or an error.
 
 use crate::index::format::Bad;
-use crate::index::pages::{self, Page};
+use crate::index::pages::Page;
 use crate::index::{Blocks, Lookup};
 
-use super::{MOST_BITS, MOST_BLOCKS, MOST_SPANS, PAGE_BITS, spans};
+use super::{MOST_BITS, MOST_BLOCKS, MOST_SPANS, PAGE_BITS, spans, width_of};
 
-const PAGE_SLOTS: usize = 1 << PAGE_BITS;
+pub(super) const PAGE_SLOTS: usize = 1 << PAGE_BITS;
 /// Of each slot of a page a bit.
-const PRESENT: usize = PAGE_SLOTS / 8;
+pub(super) const PRESENT: usize = PAGE_SLOTS / 8;
 /// A longer page is none: which slots, and of each the longest row.
-const LONGEST: u64 = (PRESENT + PAGE_SLOTS * 17) as u64;
-/// Slots for each gram, more than which tell nothing more.
-const SLOTS_OF_A_GRAM: usize = 8;
-
+const LONGEST: u64 = (PRESENT + PAGE_SLOTS * (1 + bytes_of(MOST_SPANS[0]))) as u64;
 const EVERYWHERE: u8 = 0;
 const BITS: u8 = u8::MAX;
 
-/// Which spans have a gram of each slot.
-#[derive(Debug)]
-pub(super) struct Matrix {
-    rows: Vec<u128>,
-    blocks: u32,
-    shift: u32,
-}
-
-impl Matrix {
-    /// `rows` are as many as a power of two; of each, bit `n` is of span `n`.
-    pub(super) const fn new(rows: Vec<u128>, blocks: u32, shift: u32) -> Self {
-        Self { rows, blocks, shift }
-    }
-
-    const fn spans(&self) -> u32 {
-        spans(self.blocks, self.shift)
-    }
-
-    const fn bits(&self) -> u32 {
-        self.rows.len().trailing_zeros()
-    }
-
-    /// The form and the section, of so many bytes at most; `None` if what fits would say little.
-    pub(super) fn encode(mut self, most: usize) -> Option<(u16, Vec<u8>)> {
-        let grams = self.rows.iter().filter(|row| **row != 0).count();
-        while self.rows.len() > PAGE_SLOTS && self.rows.len() / 2 >= SLOTS_OF_A_GRAM * grams {
-            self.halve_slots();
-        }
-        loop {
-            let (bytes, is_full) = self.measure();
-            if is_full {
-                return None;
-            }
-            if bytes <= most {
-                let form = u16::try_from(self.bits() | self.shift << 8).ok()?;
-                return Some((form, self.write(bytes)));
-            }
-            if self.spans() > 1 {
-                self.halve_spans();
-            } else if self.rows.len() > PAGE_SLOTS {
-                self.halve_slots();
-            } else {
-                return None;
-            }
-        }
-    }
-
-    /// How long the section is, and whether more than half of all spans have a gram of a slot.
-    fn measure(&self) -> (usize, bool) {
-        let spans = self.spans();
-        let (mut bytes, mut filled) = (0, 0u64);
-        for row in self.rows.iter().filter(|row| **row != 0) {
-            let row = Row::of(*row, spans);
-            bytes += row.length(spans);
-            filled += u64::from(row.spans(spans));
-        }
-        let pages = self.rows.len() / PAGE_SLOTS;
-        let is_full = filled * 2 > self.rows.len() as u64 * u64::from(spans.max(1));
-        (bytes + pages::overhead(pages) + pages * PRESENT, is_full)
-    }
-
-    fn halve_slots(&mut self) {
-        let half = self.rows.len() / 2;
-        for slot in 0..half {
-            let both = self.rows.iter().skip(slot * 2).take(2).fold(0, |both, row| both | row);
-            if let Some(row) = self.rows.get_mut(slot) {
-                *row = both;
-            }
-        }
-        self.rows.truncate(half);
-    }
-
-    fn halve_spans(&mut self) {
-        self.rows.iter_mut().for_each(|row| *row = halved(*row));
-        self.shift += 1;
-    }
-
-    fn write(&self, bytes: usize) -> Vec<u8> {
-        let spans = self.spans();
-        let mut pages = self.rows.chunks(PAGE_SLOTS);
-        pages::section(pages.len(), bytes, |_, out| {
-            let rows = pages.next().unwrap_or_default();
-            let present = rows.chunks(8).map(|rows| {
-                let bits = rows.iter().enumerate().filter(|(_, row)| **row != 0);
-                bits.fold(0u8, |byte, (bit, _)| byte | 1 << bit)
-            });
-            out.extend(present);
-            for row in rows.iter().filter(|row| **row != 0) {
-                Row::of(*row, spans).write(spans, out);
-            }
-        })
-    }
-}
-
-/// A bit for each pair of bits: whether one of them is set.
-const fn halved(row: u128) -> u128 {
-    const KEPT: [u128; 7] = [
-        u128::MAX / 3,
-        u128::MAX / 5,
-        u128::MAX / 17,
-        u128::MAX / 257,
-        u128::MAX / 65_537,
-        u128::MAX / 0x1_0000_0001,
-        u64::MAX as u128,
-    ];
-    let mut bits = (row | row >> 1) & KEPT[0];
-    let mut step = 1;
-    while step < KEPT.len() {
-        bits = (bits | bits >> (1 << (step - 1))) & KEPT[step];
-        step += 1;
-    }
-    bits
-}
-
-/// A row as it is written.
+/// A row as it is written; a bit of its words is of a span.
 #[derive(Debug, Clone, Copy)]
-enum Row {
+pub(super) enum Row<'a> {
     Everywhere,
     /// So many spans, which are listed.
-    List(u32, u128),
-    Bits(u128),
+    List(u32, &'a [u64]),
+    Bits(&'a [u64]),
 }
 
 /// Bytes of a bit for each span.
@@ -159,95 +42,113 @@ const fn bytes_of(spans: u32) -> usize {
     spans.div_ceil(8) as usize
 }
 
-/// All spans.
-const fn every(spans: u32) -> u128 {
-    if spans >= MOST_SPANS {
-        u128::MAX
-    } else {
-        (1 << spans) - 1
-    }
+/// Bytes of the number of a span.
+const fn number_bytes(spans: u32) -> usize {
+    if spans <= 256 { 1 } else { 2 }
 }
 
-impl Row {
-    const fn of(row: u128, spans: u32) -> Self {
-        let count = row.count_ones();
+/// All spans.
+fn every(spans: u32) -> Vec<u64> {
+    let firsts = (0..spans).step_by(64);
+    firsts.map(|first| u64::MAX >> (64 - (spans - first).min(64))).collect()
+}
+
+/// The spans of a row.
+fn listed(words: &[u64]) -> impl Iterator<Item = u32> {
+    let words = (0..).step_by(64).zip(words);
+    words.flat_map(|(first, word)| {
+        (0..64)
+            .filter(move |bit| word >> bit & 1 == 1)
+            .map(move |bit| first + bit)
+    })
+}
+
+impl<'a> Row<'a> {
+    pub(super) fn of(words: &'a [u64], spans: u32) -> Self {
+        let count = words.iter().map(|word| word.count_ones()).sum::<u32>();
+        let bytes = count as usize * number_bytes(spans);
         if count * 4 >= spans * 3 {
             Self::Everywhere
-        } else if (count as usize) < bytes_of(spans) {
-            Self::List(count, row)
+        } else if count < u32::from(BITS) && bytes < bytes_of(spans) {
+            Self::List(count, words)
         } else {
-            Self::Bits(row)
+            Self::Bits(words)
         }
     }
 
-    const fn length(self, spans: u32) -> usize {
+    pub(super) const fn length(self, spans: u32) -> usize {
         match self {
             _ if spans <= 1 => 0,
             _ if spans <= 8 => 1,
             Self::Everywhere => 1,
-            Self::List(count, _) => 1 + count as usize,
+            Self::List(count, _) => 1 + count as usize * number_bytes(spans),
             Self::Bits(_) => 1 + bytes_of(spans),
         }
     }
 
-    const fn spans(self, spans: u32) -> u32 {
+    pub(super) fn spans(self, spans: u32) -> u32 {
         match self {
             Self::Everywhere => spans,
             Self::List(count, _) => count,
-            Self::Bits(row) => row.count_ones(),
+            Self::Bits(words) => words.iter().map(|word| word.count_ones()).sum(),
         }
     }
 
-    fn write(self, spans: u32, out: &mut Vec<u8>) {
+    pub(super) fn write(self, spans: u32, out: &mut Vec<u8>) {
+        let bytes = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
         match self {
             _ if spans <= 1 => {}
-            _ if spans <= 8 => out.push(self.byte(spans)),
+            // Of up to 8 spans, a bit for each.
+            Self::Everywhere if spans <= 8 => out.extend(bytes(&every(spans)).first()),
+            Self::List(_, words) | Self::Bits(words) if spans <= 8 => out.extend(bytes(words).first()),
             Self::Everywhere => out.push(EVERYWHERE),
-            Self::List(count, row) => {
+            Self::List(count, words) => {
                 out.push(u8::try_from(count).unwrap_or(EVERYWHERE));
-                out.extend((0..128u8).filter(|span| row >> span & 1 == 1));
+                for span in listed(words) {
+                    out.extend(span.to_le_bytes().iter().take(number_bytes(spans)));
+                }
             }
-            Self::Bits(row) => {
+            Self::Bits(words) => {
                 out.push(BITS);
-                out.extend(row.to_le_bytes().iter().take(bytes_of(spans)));
+                out.extend(bytes(words).iter().take(bytes_of(spans)));
             }
         }
     }
 
-    /// Of up to 8 spans, a bit for each.
-    fn byte(self, spans: u32) -> u8 {
-        let row = match self {
-            Self::Everywhere => every(spans),
-            Self::List(_, row) | Self::Bits(row) => row,
+    /// How long the first of some rows is.
+    fn length_of_first(rows: &[u8], spans: u32) -> Option<usize> {
+        match rows.first() {
+            _ if spans <= 1 => Some(0),
+            None => None,
+            Some(_) if spans <= 8 => Some(1),
+            Some(&EVERYWHERE) => Some(1),
+            Some(&BITS) => Some(1 + bytes_of(spans)),
+            Some(count) => Some(1 + usize::from(*count) * number_bytes(spans)),
+        }
+    }
+
+    /// The spans of the first of some rows.
+    fn read(rows: &[u8], spans: u32) -> Option<Vec<u64>> {
+        let mut every = every(spans);
+        let (kind, rest) = match rows.get(..Self::length_of_first(rows, spans)?)? {
+            [] | [EVERYWHERE] if spans <= 1 || spans > 8 => return Some(every),
+            row if spans <= 8 => (BITS, row),
+            [kind, rest @ ..] => (*kind, rest),
+            [] => return None,
         };
-        row.to_le_bytes()[0]
-    }
-
-    /// The spans of the first row, and what lies behind it.
-    fn read(rows: &[u8], spans: u32) -> Option<(u128, &[u8])> {
-        if spans <= 1 {
-            return Some((every(spans), rows));
-        }
-        let (kind, rest) = rows.split_first()?;
-        if spans <= 8 {
-            return Some((u128::from(*kind) & every(spans), rest));
-        }
-        match *kind {
-            EVERYWHERE => Some((every(spans), rest)),
-            BITS => {
-                let (bits, rest) = rest.split_at_checked(bytes_of(spans))?;
-                let mut row = [0; 16];
-                row.iter_mut().zip(bits).for_each(|(to, from)| *to = *from);
-                Some((u128::from_le_bytes(row) & every(spans), rest))
+        let mut row = vec![0; width_of(spans)];
+        if kind == BITS {
+            for (at, byte) in rest.iter().enumerate() {
+                *row.get_mut(at / 8)? |= u64::from(*byte) << (at % 8 * 8);
             }
-            count => {
-                let (list, rest) = rest.split_at_checked(usize::from(count))?;
-                let row = list
-                    .iter()
-                    .try_fold(0, |row, span| Some(row | 1u128.checked_shl(u32::from(*span))?));
-                Some((row? & every(spans), rest))
+        } else {
+            for number in rest.chunks(number_bytes(spans)) {
+                let span = number.iter().rev().fold(0, |span, byte| span << 8 | usize::from(*byte));
+                *row.get_mut(span / 64)? |= 1 << (span % 64);
             }
         }
+        every.iter_mut().zip(row).for_each(|(every, row)| *every &= row);
+        Some(every)
     }
 }
 
@@ -260,7 +161,7 @@ pub(in crate::index) fn find(
 ) -> Result<Lookup, Bad> {
     let [bits, shift] = form.to_le_bytes().map(u32::from);
     let is_form = (PAGE_BITS..=MOST_BITS[0]).contains(&bits) && shift < 32;
-    if !is_form || blocks > MOST_BLOCKS || spans(blocks, shift) > MOST_SPANS {
+    if !is_form || blocks > MOST_BLOCKS || spans(blocks, shift) > MOST_SPANS[0] {
         return Err(Bad::Form("an index of texts has a form that is not known"));
     }
     let spans = spans(blocks, shift);
@@ -272,32 +173,32 @@ pub(in crate::index) fn find(
         let page = Page::read((number, 1 << (bits - PAGE_BITS)), length, is_whole, &read)?;
         bytes += page.bytes_read();
         let row = row_of(slot as usize % PAGE_SLOTS, page.bytes(), spans);
-        met &= row.ok_or(Bad::Form("a page of texts says nothing"))?;
-        if met == 0 {
+        let row = row.ok_or(Bad::Form("a page of texts says nothing"))?;
+        met.iter_mut().zip(row).for_each(|(met, row)| *met &= row);
+        if met.iter().all(|word| *word == 0) {
             break;
         }
     }
-    let blocks = if met == every(spans) && met != 0 {
+    let blocks = if spans > 0 && met == every(spans) {
         Blocks::All
     } else {
-        let met = (0..spans).filter(|span| met >> span & 1 == 1);
-        let blocks = met.flat_map(|span| (span << shift..blocks).take(1 << shift));
+        let blocks = listed(&met).flat_map(|span| (span << shift..blocks).take(1 << shift));
         Blocks::Some(blocks.collect())
     };
     Ok(Lookup { blocks, bytes })
 }
 
 /// The spans that have a gram of a slot of a page.
-fn row_of(slot: usize, page: &[u8], spans: u32) -> Option<u128> {
+fn row_of(slot: usize, page: &[u8], spans: u32) -> Option<Vec<u64>> {
     let (present, mut rows) = page.split_at_checked(PRESENT)?;
     let byte = present.get(slot / 8)?;
     if byte >> (slot % 8) & 1 == 0 {
-        return Some(0);
+        return Some(vec![0; width_of(spans)]);
     }
     let before = present.iter().take(slot / 8).map(|byte| byte.count_ones()).sum::<u32>();
     let in_byte = byte & ((1 << (slot % 8)) - 1);
     for _ in 0..before + in_byte.count_ones() {
-        rows = Row::read(rows, spans)?.1;
+        rows = rows.get(Row::length_of_first(rows, spans)?..)?;
     }
-    Row::read(rows, spans).map(|(row, _)| row)
+    Row::read(rows, spans)
 }

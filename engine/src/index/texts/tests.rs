@@ -7,6 +7,7 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
+use super::matrix::Matrix;
 use super::*;
 use crate::index::format::{Part, encode};
 use crate::index::tests::{open_again, open_with, owner, without_texts};
@@ -177,6 +178,55 @@ fn a_text_that_is_there_is_found_in_its_block_and_one_that_is_not_in_none() {
         blocks == 500 && read < 500,
         "{read} blocks for {blocks} numbers that are not there"
     );
+}
+
+#[test]
+fn a_rare_word_of_a_large_file_is_found_in_its_block_alone() {
+    const BLOCKS: u32 = 700;
+    let mut builder = Builder::new(BLOCKS, 1 << 30, LARGE);
+    for block in 0..BLOCKS {
+        let rare = format!("{} of {block}", if block == 333 { "kernel panic" } else { "request" });
+        let mut rows = vec![Some("connection accepted".as_bytes()); BLOCK_ROWS as usize];
+        rows[7] = Some(rare.as_bytes());
+        builder.add(&rows, true).unwrap();
+    }
+    let parts = builder.finish().map(|(class, form, bytes)| Part {
+        kind: class.kind(),
+        form,
+        bytes,
+        is_checked: true,
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let index = open_with(folder.path(), &encode(&owner(), BLOCK_ROWS, BLOCKS, &parts), 0).unwrap();
+    assert_eq!(found(&index, "kernel panic"), Blocks::Some(vec![333]));
+    assert_eq!(found(&index, "segmentation fault"), Blocks::NONE);
+    assert_eq!(found(&index, "accepted"), Blocks::All);
+    assert_eq!(found(&index, "request of"), Blocks::All);
+}
+
+#[test]
+fn a_matrix_stays_within_its_bytes_and_hides_nothing() {
+    let mut random = Random(16);
+    let mut matrix = Matrix::new(12, 5_000, 4096, 64 << 10);
+    let mut noted = Vec::new();
+    for block in 0..5_000 {
+        for _ in 0..3 {
+            let slot = random.below(1 << 12);
+            matrix.note(usize::try_from(slot).unwrap(), block);
+            noted.push((slot, block));
+        }
+        assert!(matrix.bytes() <= 64 << 10);
+    }
+    let (form, section) = matrix.encode(1 << 20).unwrap();
+    let read = |into: &mut [u8], at: u64| {
+        into.copy_from_slice(&section[usize::try_from(at).unwrap()..][..into.len()]);
+        Ok(())
+    };
+    for (slot, block) in noted {
+        let gram = u32::try_from(slot << 20).unwrap();
+        let found = find(&[gram], (form, section.len() as u64), 5_000, read).unwrap();
+        assert!(has(&found.blocks, &BTreeSet::from([block])), "{slot} {block}");
+    }
 }
 
 #[test]
