@@ -2,7 +2,7 @@
 //!
 //! | written | here | DataFusion |
 //! |---|---|---|
-//! | `+`, `-`, `*` of whole numbers | a result that does not fit is an error | wraps it around |
+//! | `+`, `-`, `*` of whole numbers, `-` before one | a result that does not fit is an error | wraps it around |
 //! | `/` of decimals, of a `sum` of `bigint` | a double | a decimal with four more digits than the dividend |
 //! | a count without a sign, such as `row_number()`, and another number | whole numbers | decimals |
 //! | `percentile_cont`, `median` of whole numbers | doubles | six digits |
@@ -15,11 +15,11 @@ use arrow_array::{ArrayRef, Datum};
 use arrow_schema::{ArrowError, DataType};
 use datafusion::arrow::compute::kernels::numeric::{add, mul, sub};
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, exec_err};
+use datafusion::common::{DFSchema, ScalarValue, exec_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, ExprSchemable as _, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature, Volatility, cast,
+    Signature, Volatility, cast, lit,
 };
 use datafusion::physical_expr_common::datum::apply;
 
@@ -32,6 +32,9 @@ enum Operation {
 
 /// See the module.
 pub(super) fn replaced(expr: Expr, schema: &DFSchema, wide_sums: &HashSet<String>) -> Transformed<Expr> {
+    if let Some(negated) = negated(&expr, schema) {
+        return Transformed::yes(negated);
+    }
     let Expr::BinaryExpr(BinaryExpr { left, op, right }) = &expr else {
         return Transformed::no(expr);
     };
@@ -71,6 +74,17 @@ pub(super) fn replaced(expr: Expr, schema: &DFSchema, wide_sums: &HashSet<String
         Ordering::Equal => {}
     }
     Transformed::yes(operation.call(left, right))
+}
+
+/// The negative of a whole number: the least one has none.
+fn negated(expr: &Expr, schema: &DFSchema) -> Option<Expr> {
+    let Expr::Negative(number) = expr else {
+        return None;
+    };
+    let kind = number.get_type(schema).ok().filter(DataType::is_integer)?;
+    let (number, kind, _) = signed(number.as_ref().clone(), kind);
+    let zero = ScalarValue::new_zero(&kind).ok()?;
+    Some(Operation::Subtract.call(lit(zero), number))
 }
 
 /// A number with a sign, its type, and whether it had none.
