@@ -231,6 +231,8 @@ fn rewritten_often(term: &Expr, is_condition: impl Fn(&Expr) -> bool) -> Option<
         Expr::ScalarFunction(call) if ["coalesce", "nvl"].contains(&call.name()) => {
             Some((2, (0..call.args.len().saturating_sub(1)).collect()))
         }
+        // a = 1 OR a = 2 OR a = 3
+        Expr::ScalarFunction(call) if call.name() == "array_has" => Some((SHORT_LIST as u64, vec![1])),
         // (a AND b) OR (NOT a AND c)
         Expr::Case(case) if case.when_then_expr.iter().any(|(_, then)| is_condition(then)) => {
             let first = usize::from(case.expr.is_some());
@@ -250,5 +252,9 @@ fn rewritten_often(term: &Expr, is_condition: impl Fn(&Expr) -> bool) -> Option<
 
 /// Whether a comparison with it becomes one of its argument with the ends of a range.
 fn has_preimage(term: &Expr) -> bool {
-    matches!(term, Expr::ScalarFunction(call) if ["floor", "date_part", "date_trunc"].contains(&call.name()))
+    match term {
+        Expr::ScalarFunction(call) => ["floor", "date_part", "date_trunc"].contains(&call.name()),
+        Expr::Cast(cast) => *cast.field.data_type() == DataType::Date32,
+        _ => false,
+    }
 }

@@ -220,6 +220,8 @@ async fn a_column_that_each_inner_query_has_written_twice_is_refused_before_it_i
         "level, CASE WHEN (CASE WHEN v = 'a' THEN true ELSE level = 'b' END) THEN 'x' ELSE 'y' END",
         "level, CASE WHEN v IS DISTINCT FROM 'a' THEN 'x' ELSE 'y' END",
         "level, CASE WHEN (CASE WHEN v = 'a' THEN starts_with(level, 'i') ELSE false END) THEN 'x' ELSE 'y' END",
+        "level, CASE WHEN array_has(ARRAY['a', 'b', 'c'], v) THEN 'x' ELSE 'y' END",
+        "level, CASE WHEN v::timestamp::date = DATE '2026-01-31' THEN 'x' ELSE 'y' END",
     ] {
         let refused = refusal(&bench, &query(written)).await;
         assert!(refused.to_string().contains("50000 terms"), "{written}: {refused}");
