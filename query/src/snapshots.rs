@@ -77,13 +77,13 @@ impl Snapshots {
         })
     }
 
-    /// The snapshot of a query that is about to begin: it pins what a view pins that is taken next.
-    pub(crate) fn pin(self: &Arc<Self>) -> PinnedSnapshot {
+    /// The snapshot that a query is about to read.
+    pub(crate) fn pin(self: &Arc<Self>, view: ReadView) -> PinnedSnapshot {
         let too_old = CancellationToken::new();
         let mut readers = self.readers.lock();
         let number = readers.next;
         readers.next += 1;
-        readers.running.insert(number, (self.engine.view(), too_old.clone()));
+        readers.running.insert(number, (view, too_old.clone()));
         let is_first = readers.running.len() == 1;
         drop(readers);
         if is_first {

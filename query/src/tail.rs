@@ -160,8 +160,8 @@ impl Tails {
             return Err(Error::TooManyFollowers(self.most));
         };
         let compiled = Conditions::new(self.sessions.like(), asked.table, &conditions)?;
-        let pinned = self.snapshots.pin();
         let (view, follow) = self.engine.follow(asked.table).map_err(|_| Error::NothingToFollow)?;
+        let pinned = self.snapshots.pin(view.clone());
         let begin = match resume {
             Some(token) => Begin::Resume(token),
             None if asked.limit.is_some() => Begin::Newest(window, paging.limit),

@@ -227,7 +227,8 @@ impl Querier {
         place: Place,
         started: Instant,
     ) -> Result<SqlAnswer, Error> {
-        let (limits, pinned) = (&self.limits, self.snapshots.pin());
+        let (limits, asking) = (&self.limits, self.asking(statement));
+        let pinned = self.snapshots.pin(asking.view.clone());
         let own_limit = statement.limit.filter(|limit| *limit < limits.max_rows);
         let (left, gone) = (self.time_left(started), self.stop.child_token());
         let stop = Stop {
@@ -238,7 +239,7 @@ impl Querier {
         let work = Work {
             asking: Asking {
                 ids_in_memory: ids,
-                ..self.asking(statement)
+                ..asking
             },
             most_rows: own_limit.unwrap_or(limits.max_rows),
             started,
