@@ -48,9 +48,6 @@ pub struct Limits {
     pub max_concurrent: usize,
     /// Threads that run plans of typed queries, and as many those of SQL statements.
     pub threads: usize,
-    /// How much of `memory` is for pages of data files that may be asked for again; running queries share the rest, but for
-    /// what [`Limits::indexes_of`] takes.
-    pub page_cache: ByteSize,
     /// Tails that run at once.
     pub max_followers: usize,
     /// Memory for the texts of rows that tails may still need.
@@ -76,7 +73,6 @@ impl Limits {
             timeout,
             max_concurrent: max_concurrent.clamp(1, Semaphore::MAX_PERMITS >> 1),
             threads: std::thread::available_parallelism().map_or(2, usize::from),
-            page_cache: ByteSize::bytes(memory.get() / 4 - Self::indexes_of(memory).get()),
             max_followers: 200,
             tail_texts: ByteSize::mib(8),
             backlog: Duration::from_secs(600),
@@ -94,13 +90,14 @@ impl Limits {
         ByteSize::bytes(memory.get() / 16)
     }
 
+    /// Memory for pages of data files that may be asked for again: with what is kept of indexes a quarter.
+    pub(crate) fn page_cache(&self) -> ByteSize {
+        ByteSize::bytes(self.memory.get() / 4 - Self::indexes_of(self.memory).get())
+    }
+
     /// Memory that all running queries share.
     pub(crate) fn running(&self) -> ByteSize {
-        let kept = self
-            .page_cache
-            .get()
-            .saturating_add(Self::indexes_of(self.memory).get());
-        ByteSize::bytes(self.memory.get().saturating_sub(kept))
+        ByteSize::bytes(self.memory.get() - self.memory.get() / 4)
     }
 }
 

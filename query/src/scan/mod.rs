@@ -144,7 +144,7 @@ pub(crate) struct Scanner {
 impl Scanner {
     pub(crate) fn new(limits: &Limits, threads: Handle) -> Self {
         Self {
-            cache: Arc::new(PageCache::new(limits.page_cache)),
+            cache: Arc::new(PageCache::new(limits.page_cache())),
             workers: Workers::new(limits.threads, threads),
             timeout: limits.timeout,
             most_bytes: limits.max_scan,
