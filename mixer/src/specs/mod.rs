@@ -45,6 +45,8 @@ use standing::{Entry, Standing};
 
 /// How often the folder is looked at.
 const EVERY: Duration = Duration::from_secs(1);
+/// How long a look is waited for when the Mixer ends.
+const LAST_LOOK: Duration = Duration::from_secs(2);
 
 /// Why a file is not in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -191,14 +193,21 @@ impl SpecBook {
         self.tell(&self.standing());
     }
 
-    /// Looks at the folder until `stop`.
+    /// Looks at the folder until `stop`. A look that hangs is left behind then.
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         while stop.run_until_cancelled(ticks.tick()).await.is_some() {
             let this = Arc::clone(&self);
-            // A panic is the runtime's to report; the next look tries again.
-            let _ = tokio::task::spawn_blocking(move || this.look()).await;
+            let stopped = async {
+                stop.cancelled().await;
+                tokio::time::sleep(LAST_LOOK).await;
+            };
+            tokio::select! {
+                // A panic is the runtime's to report; the next look tries again.
+                _ = tokio::task::spawn_blocking(move || this.look()) => {}
+                () = stopped => tracing::warn!(folder = %self.folder.display(), "a look at the folder of specs does not end: it is left behind"),
+            }
         }
     }
 

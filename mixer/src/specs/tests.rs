@@ -318,23 +318,29 @@ fn a_folder_that_is_not_there_has_no_specs() {
     assert_eq!(stands(&book), (vec![], vec![]));
 }
 
+/// Whether it hangs, when it has begun to, and when it is over.
+type Gate = Arc<(AtomicBool, Barrier, Barrier)>;
+
+/// A clock that hangs.
+fn hanging() -> (Clock, Gate) {
+    let gate: Gate = Arc::new((AtomicBool::new(false), Barrier::new(2), Barrier::new(2)));
+    let of_clock = Arc::clone(&gate);
+    let clock = Clock::new(move || {
+        let (hangs, begun, over) = &*of_clock;
+        if hangs.load(Ordering::Acquire) {
+            begun.wait();
+            over.wait();
+        }
+        Timestamp::from_micros(7)
+    });
+    (clock, gate)
+}
+
 #[test]
 fn a_look_that_hangs_keeps_nobody_waiting_who_asks_what_is_in_force() {
     let desk = Desk::new();
     desk.write("a.yaml", &spec("order", 1, &[("amount", "int")]));
-    let (hangs, begun, over) = (AtomicBool::new(false), Barrier::new(2), Barrier::new(2));
-    let gate = Arc::new((hangs, begun, over));
-    let clock = {
-        let gate = Arc::clone(&gate);
-        Clock::new(move || {
-            let (hangs, begun, over) = &*gate;
-            if hangs.load(Ordering::Acquire) {
-                begun.wait();
-                over.wait();
-            }
-            Timestamp::from_micros(7)
-        })
-    };
+    let (clock, gate) = hanging();
     let book = SpecBook::open(&desk.dir.path().join("specs"), desk.dir.path(), clock).unwrap();
     let (hangs, begun, over) = &*gate;
     hangs.store(true, Ordering::Release);
@@ -354,4 +360,22 @@ fn a_look_that_hangs_keeps_nobody_waiting_who_asks_what_is_in_force() {
     });
     assert_eq!(asked, Ok(((vec![is("order", 1, "active")], vec![]), (1, 1, 1))));
     assert_eq!(stands(&book), (vec![is("order", 2, "active")], vec![]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_look_that_hangs_does_not_keep_the_mixer_from_ending() {
+    let desk = Desk::new();
+    let (clock, gate) = hanging();
+    let book = SpecBook::open(&desk.dir.path().join("specs"), desk.dir.path(), clock).unwrap();
+    let (hangs, begun, over) = &*gate;
+    desk.write("a.yaml", &spec("order", 1, &[("amount", "int")]));
+    hangs.store(true, Ordering::Release);
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(Arc::new(book).run(stop.clone()));
+    tokio::task::block_in_place(|| begun.wait());
+    stop.cancel();
+    let ended = tokio::time::timeout(Duration::from_secs(20), running).await;
+    hangs.store(false, Ordering::Release);
+    tokio::task::block_in_place(|| over.wait());
+    assert!(ended.is_ok());
 }
