@@ -326,7 +326,7 @@ static QUERY: [Key; 5] = [
         "query.max_scan_mb",
         Kind::Int { min: 1, max: 1 << 40 },
         "1048576",
-        "Most MiB of data files that one query may read; pages that are kept from earlier ones do not count",
+        "Most MiB of data files that one query may read; pages that are kept from earlier ones do not count, nor does what it takes to fetch and check a file that is opened for the first time",
     ),
 ];
 
