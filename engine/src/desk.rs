@@ -223,10 +223,10 @@ impl Desk {
         }
     }
 
-    /// Whether the sealer should hurry: others wait, or the threads are to stop.
-    pub(crate) fn has_more_seals(&self) -> bool {
+    /// Whether the sealer has time for nothing else: many files wait, or the threads are to stop.
+    pub(crate) fn is_sealer_pressed(&self) -> bool {
         let orders = self.orders.lock();
-        !orders.seals.is_empty() || orders.tick.stop.is_some()
+        orders.seals.len() >= SEALS / 2 || orders.tick.stop.is_some()
     }
 
     /// Segments here and with the sealer.

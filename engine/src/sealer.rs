@@ -157,6 +157,9 @@ fn seal_one(shared: &Shared, job: &mut Job) -> Result<(), Error> {
         state.put_file(Arc::clone(segment));
         shared.show(&mut state, []);
     }
+    if segment.index().is_some() {
+        shared.indexes.show(segment.cache_key(), table);
+    }
     slot.lineage.displace();
     Ok(())
 }

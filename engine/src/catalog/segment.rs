@@ -138,8 +138,8 @@ impl Segment {
         self.crc
     }
 
-    /// What is known of its rows without reading them, if there is an index of it: of sealed Parquet files it is made in the
-    /// background.
+    /// What is known of its rows without reading them, if there is an index of it: of sealed Parquet files it is made when they are
+    /// sealed, or in the background.
     #[must_use]
     pub fn index(&self) -> Option<Arc<SegmentIndex>> {
         self.index.load_full()

@@ -1,4 +1,4 @@
-//! The thread that makes sidecars and takes them away.
+//! The thread that makes sidecars and takes them away; the sealer makes those of its files itself, if it has time.
 //!
 //! ```text
 //! the view's files changed, an index is bad, somebody asks ─> what is on the disk is opened ─> what lacks is built, newest first
@@ -8,7 +8,8 @@
 //!
 //! # Invariants
 //!
-//! - It takes its orders from the view alone: an order that was lost in a crash is given again by the next start.
+//! - It takes its orders from the view alone: an order that was lost in a crash is given again by the next start. A sidecar that the
+//!   sealer made of a file that was never shown stays until then.
 //! - A sidecar appears whole, by a rename. It is not synced: who finds it torn after a crash makes it anew.
 //! - Nothing waits for it. It holds a segment for as long as a build, and stands back while much waits to be published or the
 //!   disk is almost full.
@@ -92,6 +93,8 @@ impl<'a> Keeper<'a> {
         let now = Instant::now();
         let is_left_alone = |key: &Key| self.failed.get(key).is_some_and(|later| *later > now);
         let mut wanted = HashSet::new();
+        // Before the view is looked at: what it has by now may be gone from there.
+        self.there.extend(self.shared.indexes.shown());
         let (mut lacking, mut open) = (Vec::new(), Vec::new());
         {
             let view = self.shared.view.load();
@@ -109,10 +112,7 @@ impl<'a> Keeper<'a> {
                     continue;
                 }
                 wanted.insert(key);
-                if segment.index().is_some_and(|index| !index.is_bad()) {
-                    // It may have come with it.
-                    self.there.insert(key, segment.table);
-                } else if !is_left_alone(&key) {
+                if segment.index().is_none_or(|index| index.is_bad()) && !is_left_alone(&key) {
                     lacking.push((segment.max_ts, Arc::downgrade(segment)));
                 }
             }
@@ -272,10 +272,10 @@ fn is_in_the_way(shared: &Shared) -> bool {
     shared.haste() == Haste::Yes || shared.space.is_short()
 }
 
-/// Makes the index of a sealed file before it is shown, so that no question meets it without. The keeper does it later where others
-/// need the machine more, or it fails.
+/// Makes the index of a sealed file before it is shown, so that no question meets it without. Where others need the machine more, or
+/// it fails, the keeper makes it later; so it does for what the publisher seals in memory.
 pub(crate) fn index_staged(shared: &Shared, segment: &Segment, staged: &Path) {
-    let goes_on = || !is_in_the_way(shared) && !shared.desk.has_more_seals();
+    let goes_on = || !is_in_the_way(shared) && !shared.desk.is_sealer_pressed();
     if !shared.settings.index || !wants_index(segment) || !goes_on() {
         return;
     }

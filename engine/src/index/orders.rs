@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
+use model::Table;
+
 use super::memory::Memory;
+use crate::catalog::Key;
 
 /// How long to stand back before looking again: a look at a hundred thousand files takes some milliseconds.
 const REST: Duration = Duration::from_millis(100);
@@ -28,6 +31,8 @@ pub(crate) struct Indexes {
 #[derive(Debug, Default)]
 struct Orders {
     asked: u64,
+    /// Sidecars of files that were shown with them.
+    shown: Vec<(Key, Table)>,
     /// Somebody waits: no standing back.
     is_urgent: bool,
     stop: bool,
@@ -70,6 +75,16 @@ impl Indexes {
         let mut settled = self.settled.subscribe();
         let done = settled.wait_for(|now| now.stopped || now.through >= asked).await;
         done.is_ok_and(|now| now.through >= asked)
+    }
+
+    /// A file is in the view whose sidecar the keeper has not made.
+    pub(crate) fn show(&self, key: Key, table: Table) {
+        self.orders.lock().shown.push((key, table));
+    }
+
+    /// Those that came since.
+    pub(super) fn shown(&self) -> Vec<(Key, Table)> {
+        std::mem::take(&mut self.orders.lock().shown)
     }
 
     pub(crate) fn stop(&self) {

@@ -183,25 +183,26 @@ async fn every_sealed_file_gets_an_index_which_finds_its_ids_and_counts_as_store
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_is_not_shown_as_sealed_before_it_has_its_index() {
+async fn files_are_not_shown_as_sealed_before_they_have_their_index() {
     let mut bench = Bench::new();
     bench.settings.index = true;
     bench.settings.seal_grace = Duration::ZERO;
     bench.ticks_every(Duration::from_millis(5));
     let engine = bench.open().await;
-    let times: Vec<i64> = (0..20_000).map(|row| bench.now() - HOUR - row).collect();
-    engine.append(batch("old", &times, from_producer(1))).await.unwrap();
-    engine.flush().await.unwrap();
-    let sealed = async {
+    fill(&bench, &engine, 3).await;
+    let all = async {
         loop {
-            if let Some(sealed) = segments(&engine).into_iter().find(|segment| segment.sealed) {
-                return sealed;
+            let segments = segments(&engine);
+            let mut sealed = segments.iter().filter(|segment| segment.sealed);
+            assert!(sealed.all(|segment| segment.index().is_some()));
+            if segments.len() == 6 && segments.iter().all(|segment| segment.sealed) {
+                return;
             }
             tokio::task::yield_now().await;
         }
     };
-    let sealed = tokio::time::timeout(Duration::from_secs(60), sealed).await.unwrap();
-    assert!(sealed.index().is_some());
+    tokio::time::timeout(Duration::from_secs(60), all).await.unwrap();
+    finds_everything(&engine);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -226,13 +226,15 @@ fn rewritten_often(term: &Expr, is_condition: impl Fn(&Expr) -> bool) -> Option<
         // a >= low AND a <= high
         Expr::Between(_) => Some((2, vec![0])),
         // a = 1 OR a = 2 OR a = 3
-        Expr::InList(list) if list.list.len() <= SHORT_LIST => Some((SHORT_LIST as u64, vec![0])),
+        Expr::InList(list) if list.list.len() <= SHORT_LIST => Some((one_by_one(&list.expr), vec![0])),
         // CASE WHEN a IS NOT NULL THEN a ELSE b END
         Expr::ScalarFunction(call) if ["coalesce", "nvl"].contains(&call.name()) => {
             Some((2, (0..call.args.len().saturating_sub(1)).collect()))
         }
-        // a = 1 OR a = 2 OR a = 3
-        Expr::ScalarFunction(call) if call.name() == "array_has" => Some((SHORT_LIST as u64, vec![1])),
+        // The same.
+        Expr::ScalarFunction(call) if call.name() == "array_has" => {
+            Some((call.args.get(1).map_or(1, one_by_one), vec![1]))
+        }
         // (a AND b) OR (NOT a AND c)
         Expr::Case(case) if case.when_then_expr.iter().any(|(_, then)| is_condition(then)) => {
             let first = usize::from(case.expr.is_some());
@@ -250,11 +252,16 @@ fn rewritten_often(term: &Expr, is_condition: impl Fn(&Expr) -> bool) -> Option<
     }
 }
 
+/// How often a term is written that is compared with the values of a short list, of which each may be a range.
+fn one_by_one(term: &Expr) -> u64 {
+    SHORT_LIST as u64 * if has_preimage(term) { 2 } else { 1 }
+}
+
 /// Whether a comparison with it becomes one of its argument with the ends of a range.
 fn has_preimage(term: &Expr) -> bool {
     match term {
         Expr::ScalarFunction(call) => ["floor", "date_part", "date_trunc"].contains(&call.name()),
-        Expr::Cast(cast) => *cast.field.data_type() == DataType::Date32,
+        Expr::Cast(cast) => *cast.field.data_type() == DataType::Date32 && !matches!(*cast.expr, Expr::Literal(..)),
         _ => false,
     }
 }

@@ -122,7 +122,7 @@ impl Builder {
         self.present = Default::default();
         let most = if is_whole { self.most } else { 0 };
         let [words, numbers] = self.matrices;
-        let (word_form, words) = words.encode(most / 4 * 3).unwrap_or_default();
+        let (word_form, words) = words.encode(most / 2).unwrap_or_default();
         let (number_form, numbers) = numbers.encode(most.saturating_sub(words.len())).unwrap_or_default();
         [(Class::Words, word_form, words), (Class::Numbers, number_form, numbers)]
     }

@@ -16,7 +16,7 @@
 //! - Grams are of what [`model::fold_into`] makes, as texts are compared by queries. A text that is found with regard to case is
 //!   found without.
 //! - The hash never changes: it is written to disks.
-//! - Building takes at most 16 MiB, less for a small file, one folded message and [`MOST_BYTES`], whatever the messages are.
+//! - Building takes at most 20 MiB, less for a small file, one folded message and [`MOST_BYTES`], whatever the messages are.
 
 mod builder;
 mod matrix;
