@@ -7,10 +7,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use model::Table;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
-
-use model::Table;
 
 use super::memory::Memory;
 use crate::catalog::Key;

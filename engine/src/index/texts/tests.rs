@@ -58,13 +58,17 @@ fn built(groups: &Groups, size: u64) -> Builder {
 
 /// The sidecar of a data file of so many bytes.
 fn sidecar(groups: &Groups, size: u64) -> Vec<u8> {
-    let parts = built(groups, size).finish().map(|(class, form, bytes)| Part {
+    encoded(built(groups, size), blocks_of(groups))
+}
+
+fn encoded(builder: Builder, blocks: u32) -> Vec<u8> {
+    let parts = builder.finish().map(|(class, form, bytes)| Part {
         kind: class.kind(),
         form,
         bytes,
         is_checked: true,
     });
-    encode(&owner(), BLOCK_ROWS, blocks_of(groups), &parts)
+    encode(&owner(), BLOCK_ROWS, blocks, &parts)
 }
 
 fn folded(text: &str) -> String {
@@ -190,14 +194,8 @@ fn a_rare_word_of_a_large_file_is_found_in_its_block_alone() {
         rows[7] = Some(rare.as_bytes());
         builder.add(&rows, true).unwrap();
     }
-    let parts = builder.finish().map(|(class, form, bytes)| Part {
-        kind: class.kind(),
-        form,
-        bytes,
-        is_checked: true,
-    });
     let folder = tempfile::tempdir().unwrap();
-    let index = open_with(folder.path(), &encode(&owner(), BLOCK_ROWS, BLOCKS, &parts), 0).unwrap();
+    let index = open_with(folder.path(), &encoded(builder, BLOCKS), 0).unwrap();
     assert_eq!(found(&index, "kernel panic"), Blocks::Some(vec![333]));
     assert_eq!(found(&index, "segmentation fault"), Blocks::NONE);
     assert_eq!(found(&index, "accepted"), Blocks::All);
@@ -280,14 +278,8 @@ fn values_at_one_address_are_read_once_and_lie_in_all_their_blocks() {
             .collect();
         builder.add(&rows, true).unwrap();
     }
-    let parts = builder.finish().map(|(class, form, bytes)| Part {
-        kind: class.kind(),
-        form,
-        bytes,
-        is_checked: true,
-    });
     let folder = tempfile::tempdir().unwrap();
-    let index = open_with(folder.path(), &encode(&owner(), BLOCK_ROWS, 3, &parts), 0).unwrap();
+    let index = open_with(folder.path(), &encoded(builder, 3), 0).unwrap();
     assert_eq!(found(&index, "first one"), Blocks::All);
     assert_eq!(found(&index, "another"), Blocks::Some(vec![1]));
     assert_eq!(found(&index, "12345"), Blocks::Some(vec![2]));
