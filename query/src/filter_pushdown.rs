@@ -22,11 +22,12 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
+use crate::plan_properties::ForgetFalseProperties;
 use crate::scan_order::ScanOrder;
 
 type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// DataFusion's rules, in their order, and [`ScanOrder`].
+/// [`ForgetFalseProperties`], DataFusion's rules in their order, and [`ScanOrder`].
 pub(crate) fn optimizer_rules() -> Vec<Rule> {
     let guarded = |rule: Rule| -> Rule {
         if rule.name().starts_with("FilterPushdown") {
@@ -36,7 +37,12 @@ pub(crate) fn optimizer_rules() -> Vec<Rule> {
         }
     };
     let rules = PhysicalOptimizer::new().rules.into_iter().map(guarded);
-    rules.chain([Arc::new(ScanOrder) as Rule]).collect()
+    let first = [Arc::new(ForgetFalseProperties) as Rule];
+    first
+        .into_iter()
+        .chain(rules)
+        .chain([Arc::new(ScanOrder) as Rule])
+        .collect()
 }
 
 /// See the module.

@@ -37,6 +37,7 @@ mod memory;
 mod messages;
 mod metrics;
 mod patterns;
+mod plan_properties;
 mod querier;
 mod reader;
 mod rows;

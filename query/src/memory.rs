@@ -11,8 +11,9 @@
 //!
 //! - A query takes from the shared pool; the one beside it, as large, has what this query alone has taken.
 //! - A session is one query's at a time: it is another's only when nothing is left that could take memory of it.
-//! - What answers hold that are being sent outlives their queries. It is counted by the shared pool, of which it never has more than
-//!   half: queries run beside readers that take their time. Rows that snapshots retain (`snapshots`) may have the other half.
+//! - What lists hold that are being sent outlives their queries. It is counted by the shared pool, of which it never has more than
+//!   half, but for small ones: queries run beside readers that take their time. The few batches of a statement that are on their way
+//!   are counted too. Rows that snapshots retain (`snapshots`) may have the other half.
 
 use std::fmt;
 use std::ops::Deref;
@@ -25,6 +26,8 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::execution::session_state::SessionStateBuilder;
 use parking_lot::Mutex;
 
+/// Answers of so few bytes are always sent: readers that take their time keep nobody from a chart.
+const SMALL: usize = 64 << 10;
 /// How the refusal begins of what a query could have if it ran alone.
 const CROWDED: &str = "other queries have the memory: ";
 
@@ -47,8 +50,17 @@ impl Sessions {
     /// Keeps at most so many that nobody uses.
     pub(crate) fn new(like: SessionState, most: usize) -> Arc<Self> {
         let shared = Arc::clone(&like.runtime_env().memory_pool);
+        Self::with(Arc::new(QueryPool::beside(shared, 2)), like, most)
+    }
+
+    /// Sessions of another kind, whose answers are in the same pool.
+    pub(crate) fn beside(&self, like: SessionState) -> Arc<Self> {
+        Self::with(Arc::clone(&self.answers), like, self.most)
+    }
+
+    fn with(answers: Arc<dyn MemoryPool>, like: SessionState, most: usize) -> Arc<Self> {
         Arc::new(Self {
-            answers: Arc::new(QueryPool::beside(shared, 2)),
+            answers,
             like,
             most,
             free: Mutex::default(),
@@ -89,12 +101,27 @@ impl Session {
     /// Counts so many bytes as memory of queries, for an answer that holds them beyond its query.
     pub(crate) fn hold(&self, bytes: usize) -> Result<MemoryReservation> {
         let held = MemoryConsumer::new("answer").register(&self.home.answers);
+        if bytes <= SMALL {
+            held.grow(bytes);
+            return Ok(held);
+        }
         held.try_grow(bytes)
             .map_err(|error| match self.home.answers.memory_limit() {
                 MemoryLimit::Finite(most) if bytes <= most => crowded(error),
                 _ => error,
             })?;
         Ok(held)
+    }
+}
+
+impl Session {
+    /// Counts so many bytes that are on their way to who reads an answer, and refuses nothing: there are few of them, and whoever asks
+    /// for memory meanwhile finds them taken.
+    pub(crate) fn count(&self, bytes: usize) -> MemoryReservation {
+        let pool = &self.home.like.runtime_env().memory_pool;
+        let counted = MemoryConsumer::new("rows of an answer").register(pool);
+        counted.grow(bytes);
+        counted
     }
 }
 

@@ -156,7 +156,7 @@ impl Querier {
             tails: Arc::new(Tails::new(&engine, &limits, &clock, &sessions, &gate, &snapshots)),
             _watch: threads.spawn(Class::Typed, Arc::clone(&snapshots).watch(pool))?,
             snapshots,
-            sql: Sessions::new(sql, most),
+            sql: sessions.beside(sql),
             postgres: Mutex::default(),
             specs: Mutex::default(),
             sessions,

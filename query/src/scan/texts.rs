@@ -96,7 +96,7 @@ fn asked(condition: &Expr) -> Option<Texts> {
             Operator::Eq if is_message(left) => one(text(right)?),
             Operator::Eq if is_message(right) => one(text(left)?),
             Operator::RegexMatch if is_message(left) => patterns::asked(text(right)?, one),
-            Operator::RegexIMatch if is_message(left) => patterns::asked(text(right)?, patterns::folded_pieces),
+            Operator::RegexIMatch if is_message(left) => patterns::asked_folded(text(right)?),
             _ => found_at(left, *op, right),
         },
         Expr::InList(list) if !list.negated && is_message(&list.expr) => {
@@ -107,11 +107,10 @@ fn asked(condition: &Expr) -> Option<Texts> {
         Expr::ScalarFunction(ScalarFunction { func, args })
             if let (Some(matches), [of]) = (func.inner().downcast_ref::<Matches>(), args.as_slice()) =>
         {
-            let ask: fn(&str) -> Option<Texts> = match matches.letter_case() {
-                LetterCase::Kept => one,
-                LetterCase::Ignored => patterns::folded_pieces,
-            };
-            is_message(of).then(|| patterns::asked(matches.pattern(), ask))?
+            is_message(of).then(|| match matches.letter_case() {
+                LetterCase::Kept => patterns::asked(matches.pattern(), one),
+                LetterCase::Ignored => patterns::asked_folded(matches.pattern()),
+            })?
         }
         Expr::ScalarFunction(ScalarFunction { func, args }) => match (func.name(), args.as_slice()) {
             (CONTAINS_FOLD | "contains" | "starts_with" | "ends_with", [of, part]) if is_message(of) => {

@@ -127,6 +127,9 @@ fn hint(reason: &str) -> Option<String> {
             names.join(", ")
         ));
     }
+    if reason.contains("Error parsing timestamp") {
+        return Some("a time is written as 2026-01-31, 2026-01-31 10:00:00 or 2026-01-31T10:00:00.5+01:00".to_owned());
+    }
     if reason.contains("FixedSizeBinary(16)") {
         let hint = "an id compares with text as it is; uuid_text(id) makes a text of one, uuid(text) an id";
         return Some(hint.to_owned());

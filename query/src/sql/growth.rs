@@ -12,6 +12,7 @@ use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::Operator::{RegexIMatch, RegexMatch, RegexNotIMatch, RegexNotMatch};
+use datafusion::logical_expr::expr::{InSubquery, SetComparison};
 use datafusion::logical_expr::{Aggregate, BinaryExpr, Expr, ExprSchemable as _, GroupingSet, LogicalPlan, Operator};
 
 use super::budget::StatementBounds;
@@ -25,6 +26,9 @@ const MOST_TERMS: u64 = 50_000;
 const TERM_BYTES: usize = 16;
 /// The fewest rows of a batch.
 const FEWEST_ROWS: usize = 8;
+
+/// How often the subquery of `ANY` or `ALL` is planned, which `IN` may become.
+const QUANTIFIED: u64 = 3;
 
 /// Aggregates whose state of one group has no bounds, or thousands of bytes; so has that of any with `DISTINCT`.
 const LARGE_STATES: [&str; 5] = [
@@ -64,8 +68,19 @@ pub(super) fn check(plan: &LogicalPlan, session: &mut SessionState) -> Result<()
 pub(super) fn fit_optimized(plan: &LogicalPlan, session: &mut SessionState) -> Result<()> {
     let weight = weigh(plan)?;
     fit(session, weight);
+    let options = session.config_mut().options_mut();
     if weight.large_states {
-        session.config_mut().options_mut().execution.target_partitions = 1;
+        options.execution.target_partitions = 1;
+    }
+    // A limit moves below windows, to groups that these have to see (<https://github.com/apache/datafusion/pull/25066>).
+    let mut has_windows = false;
+    plan.apply_with_subqueries(|node| {
+        has_windows |= matches!(node, LogicalPlan::Window(_));
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    if has_windows {
+        options.optimizer.enable_topk_aggregation = false;
+        options.optimizer.enable_distinct_aggregation_soft_limit = false;
     }
     Ok(())
 }
@@ -208,7 +223,12 @@ fn size(expr: &Expr, inputs: &[(&DFSchema, &[u64])], weight: &mut PlanWeight) ->
             | Expr::SimilarTo(_) => weight.patterns += 1,
             Expr::ScalarFunction(call) if call.name().starts_with("regexp_") => weight.patterns += 1,
             Expr::ScalarSubquery(query) => drop(columns(&query.subquery, weight)?),
-            Expr::InSubquery(query) => drop(columns(&query.subquery.subquery, weight)?),
+            Expr::InSubquery(InSubquery { subquery, .. }) | Expr::SetComparison(SetComparison { subquery, .. }) => {
+                let before = weight.terms;
+                columns(&subquery.subquery, weight)?;
+                let own = weight.terms.saturating_sub(before);
+                weight.terms = before.saturating_add(own.saturating_mul(QUANTIFIED));
+            }
             Expr::Exists(query) => drop(columns(&query.subquery.subquery, weight)?),
             _ => {}
         }

@@ -11,6 +11,7 @@
 //! | `number::int`, `text::varchar(5)` | see [`casts`] |
 //! | times and their parts | see [`moments`] |
 //! | `number IN ('1', '2')` | numbers |
+//! | `IN (SELECT …)`, `EXISTS` | see [`subquery_predicates`] |
 //! | arithmetic | see [`arithmetic`] |
 //! | `sum` of whole numbers | see [`sums`] |
 //! | `value::text`, `text || value`, `concat` | see [`written`] |
@@ -45,7 +46,7 @@ use uuid::Uuid;
 
 use super::budget::StatementBounds;
 use super::comparisons::rewrite_comparison;
-use super::{arithmetic, casts, days, intervals, moments, patterns, rounds, sums, written};
+use super::{arithmetic, casts, days, intervals, moments, patterns, rounds, subquery_predicates, sums, written};
 use crate::functions::{FunctionKind, ID, json_text};
 
 /// See the module.
@@ -90,7 +91,7 @@ impl AnalyzerRule for Ids {
 }
 
 fn analyzed(plan: LogicalPlan, most: usize) -> Result<Transformed<LogicalPlan>> {
-    let plan = without_nulls(plan)?;
+    let plan = subquery_predicates::three_valued(without_nulls(plan)?)?.data;
     let schema = schema_of(&plan)?;
     let averages = rounds::averages(&plan);
     let wide_sums = rounds::wide_sums(&plan);

@@ -52,6 +52,7 @@ mod sizes;
 mod statement;
 mod static_rows;
 mod stop;
+mod subquery_predicates;
 mod sums;
 mod text;
 mod to_char;
@@ -64,7 +65,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
-use arrow_schema::SchemaRef;
+use arrow_schema::{DataType, SchemaRef};
+use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::logical_expr::LogicalPlanBuilder;
 use datafusion::physical_plan::{SendableRecordBatchStream, execute_stream};
 use futures::StreamExt as _;
@@ -119,7 +121,9 @@ pub struct SqlAnswer {
     schema: SchemaRef,
     partial: Option<String>,
     max_rows: Option<u64>,
-    rows: mpsc::Receiver<RecordBatch>,
+    rows: mpsc::Receiver<HeldBatch>,
+    /// The memory of the rows that were given last.
+    held: Option<MemoryReservation>,
     task: AbortOnDropHandle<Result<SqlStats, Error>>,
     _stop: DropGuard,
     /// When its time is over, and how much it was.
@@ -161,6 +165,7 @@ impl SqlAnswer {
     /// # Errors
     /// What went wrong after the first rows; see [`Error`].
     pub async fn next(&mut self) -> Result<Option<RecordBatch>, Error> {
+        self.held = None;
         if self.stats.is_some() {
             return Ok(None);
         }
@@ -169,7 +174,10 @@ impl SqlAnswer {
         // An operator that keeps its thread does not hear of the end; who waits does.
         let next = async {
             match self.rows.recv().await {
-                Some(batch) => Ok(Some(batch)),
+                Some((batch, held)) => {
+                    self.held = Some(held);
+                    Ok(Some(batch))
+                }
                 None => {
                     self.stats = Some((&mut self.task).await.map_err(of_task)??);
                     Ok(None)
@@ -281,6 +289,7 @@ impl Querier {
                 partial,
                 max_rows: own_limit.is_none().then_some(limits.max_rows),
                 rows,
+                held: None,
                 task,
                 _stop: gone,
                 time: (started.checked_add(timeout.saturating_add(GRACE)), timeout),
@@ -293,6 +302,23 @@ impl Querier {
             Err(_) => Err(Error::Timeout(timeout.into())),
         }
     }
+}
+
+/// Rows on their way to who reads them, and their memory, which is none of the statement's operators any more.
+type HeldBatch = (RecordBatch, MemoryReservation);
+
+/// The bytes of the rows of a batch, which may be a part of larger arrays.
+fn bytes_of(batch: &RecordBatch) -> usize {
+    let columns = batch.columns().iter();
+    let bytes = columns.map(|column| match column.data_type() {
+        // The bytes of views are in buffers that others may have too.
+        DataType::Utf8View | DataType::BinaryView => column.get_array_memory_size(),
+        _ => {
+            let slice = column.to_data().get_slice_memory_size();
+            slice.unwrap_or_else(|_| column.get_array_memory_size())
+        }
+    });
+    bytes.sum()
 }
 
 /// What is known before the first row.
@@ -312,7 +338,7 @@ struct Work {
 
 impl Work {
     /// Runs the statement to its end, or until nobody reads its rows any more.
-    async fn carry_out(self, begun: oneshot::Sender<Head>, to: mpsc::Sender<RecordBatch>) -> Result<SqlStats, Error> {
+    async fn carry_out(self, begun: oneshot::Sender<Head>, to: mpsc::Sender<HeldBatch>) -> Result<SqlStats, Error> {
         let mut stream = self.begin().await?;
         let (columns, schema) = columns_of(&stream.schema());
         // What fails fails mostly before the first rows: they are there before anybody hears of an answer.
@@ -343,7 +369,13 @@ impl Work {
             rows += batch.num_rows() as u64;
             let size = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
             let batch = RecordBatch::try_new_with_options(Arc::clone(&schema), batch.columns().to_vec(), &size)?;
-            if (batch.num_rows() > 0 && to.send(batch).await.is_err()) || truncated {
+            if batch.num_rows() > 0 {
+                let held = self.asking.base.count(bytes_of(&batch));
+                if to.send((batch, held)).await.is_err() {
+                    break;
+                }
+            }
+            if truncated {
                 break;
             }
             next = stream.next().await;

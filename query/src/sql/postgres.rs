@@ -17,7 +17,6 @@ use datafusion::common::ScalarValue;
 use datafusion::datasource::empty::EmptyTable;
 use datafusion::datasource::{ViewTable, provider_as_source};
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::SessionState;
 use datafusion::execution::session_state::SessionStateBuilder;
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::logical_expr::{
@@ -46,8 +45,20 @@ pub(super) const PG_CATALOG: &str = "pg_catalog";
 pub const POSTGRES_VERSION: &str = "15.0";
 /// The same as one number.
 pub const POSTGRES_VERSION_NUMBER: &str = "150000";
-/// Words that a text must have one of to be rewritten, beside those that begin with `pg_` or `reg`.
-const WORDS: [&str; 14] = [
+/// Words of the catalogue, beside those that begin with `pg_`.
+const OF_CATALOG: [&str; 9] = [
+    "information_schema",
+    "regclass",
+    "regnamespace",
+    "regoper",
+    "regoperator",
+    "regproc",
+    "regprocedure",
+    "regrole",
+    "regtype",
+];
+/// Words of the session, which are columns and other names in questions about rows.
+const OF_SESSION: [&str; 13] = [
     "current_catalog",
     "current_database",
     "current_role",
@@ -61,7 +72,6 @@ const WORDS: [&str; 14] = [
     "session_user",
     "user",
     "version",
-    "information_schema",
 ];
 
 /// See the module.
@@ -75,7 +85,7 @@ pub(crate) struct Postgres {
 
 impl Postgres {
     /// The catalogue and the functions, over what all statements have.
-    pub(crate) fn new(base: &SessionState, most: usize, specs: &SpecTables) -> Result<Self> {
+    pub(crate) fn new(sql: &Sessions, specs: &SpecTables) -> Result<Self> {
         let tables = MemorySchemaProvider::new();
         for table in TABLES {
             tables.register_table(table.name().to_owned(), Arc::new(EmptyTable::new(table.schema())))?;
@@ -88,7 +98,7 @@ impl Postgres {
         platform.register_schema(SCHEMA, Arc::new(tables))?;
         let catalogs = MemoryCatalogProviderList::new();
         catalogs.register_catalog(CATALOG.to_owned(), Arc::clone(&platform) as _);
-        let mut state = base.clone();
+        let mut state = sql.like().clone();
         state.register_catalog_list(Arc::new(catalogs));
         let context = SessionContext::new_with_state(state);
         setup_pg_catalog(&context, CATALOG, EmptyContextProvider).map_err(|error| *error)?;
@@ -104,7 +114,7 @@ impl Postgres {
             .with_type_planner(Arc::new(Types))
             .build();
         Ok(Self {
-            sessions: Sessions::new(base, most),
+            sessions: sql.beside(base),
             catalog: Arc::new(Catalog {
                 catalog,
                 ids: ids(specs),
@@ -113,15 +123,18 @@ impl Postgres {
         })
     }
 
-    /// The statements of a text that speaks of the catalogue, as the planner understands them; `None` for any other text.
+    /// The statements of a text that speaks of the catalogue, or of the session and of no rows, as the planner understands them; `None`
+    /// for any other text. What is made of subqueries on the way must not reach rows.
     pub(super) fn rewritten(&self, text: &str, tokens: &[TokenWithSpan]) -> Option<Result<Vec<Ast>, ParserError>> {
-        let speaks = tokens.iter().any(|token| match &token.token {
-            Token::Word(word) => {
-                let word = word.value.to_ascii_lowercase();
-                word.starts_with("pg_") || word.starts_with("reg") || WORDS.contains(&word.as_str())
-            }
-            _ => false,
-        });
+        let words = || {
+            tokens.iter().filter_map(|token| match &token.token {
+                Token::Word(word) => Some((word.value.to_ascii_lowercase(), word.quote_style.is_none())),
+                _ => None,
+            })
+        };
+        let is_plain = |of: &[&str]| words().any(|(word, is_plain)| is_plain && of.contains(&word.as_str()));
+        let speaks = words().any(|(word, _)| word.starts_with("pg_") || OF_CATALOG.contains(&word.as_str()))
+            || (is_plain(&OF_SESSION) && !is_plain(&["from"]));
         speaks.then(|| self.parser.parse(text))
     }
 }

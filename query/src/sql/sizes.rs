@@ -113,9 +113,8 @@ impl ArgumentRow<'_> {
 
     /// How often a letter of ASCII is in a text; as often as it can be where the text is not known.
     fn letters(&self, index: usize, letters: &[u8]) -> u64 {
-        self.text(index).map_or(0, |text| {
-            text.bytes().filter(|byte| letters.contains(byte)).count() as u64
-        })
+        let count = |text: &str| text.bytes().filter(|byte| letters.contains(byte)).count() as u64;
+        self.text(index).map_or_else(|| self.bytes(index), count)
     }
 }
 

@@ -1,18 +1,18 @@
-//! `sum` of whole numbers: a sum that does not fit is an error. DataFusion wraps it around. `avg` of differences of times: rounded
-//! to a microsecond. DataFusion cuts it.
+//! `sum` of whole numbers and of differences of times: a sum that does not fit is an error. DataFusion wraps it around.
+//! `avg` of differences of times is rounded to a microsecond. DataFusion cuts it.
 //!
 //! ```text
 //! Aggregate sum(n)   ─>   Projection CAST(sum(n) AS bigint)
 //!                           Aggregate sum(CAST(n AS decimal))
 //! Aggregate avg(d)   ─>   Projection CAST(round(avg(d)) AS duration)
-//!                           Aggregate avg(CAST(d AS double))
+//!                           Aggregate avg(CAST(d AS decimal))
 //! ```
 //!
 //! The same of windows. A sum of so many digits has room for more numbers than there are rows.
 
 use std::sync::Arc;
 
-use arrow_schema::DataType;
+use arrow_schema::{DataType, TimeUnit};
 use datafusion::common::DFSchema;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
@@ -39,12 +39,14 @@ pub(super) fn checked(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let before = Arc::clone(plan.schema());
     // Columns of groups, or of the rows that a window is over.
     let others = before.fields().len().saturating_sub(widened.len());
-    let sums: Vec<_> = widened.iter().map(Option::is_some).collect();
-    let exprs = widened
+    let (exprs, units): (Vec<_>, Vec<_>) = widened
         .into_iter()
         .zip(exprs)
-        .map(|(wide, expr)| wide.unwrap_or_else(|| expr.clone()));
-    let exprs = exprs.collect();
+        .map(|(wide, expr)| match wide {
+            Some((wide, unit)) => (wide, Some(unit)),
+            None => (expr.clone(), None),
+        })
+        .unzip();
     let wide = match plan {
         LogicalPlan::Aggregate(Aggregate { input, group_expr, .. }) => {
             LogicalPlan::Aggregate(Aggregate::try_new(input, group_expr, exprs)?)
@@ -52,15 +54,17 @@ pub(super) fn checked(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         LogicalPlan::Window(Window { input, .. }) => LogicalPlan::Window(Window::try_new(exprs, input)?),
         other => other,
     };
-    let is_sum = std::iter::repeat_n(false, others).chain(sums);
-    let columns = wide.schema().iter().zip(before.iter()).zip(is_sum);
-    let columns = columns.map(|((made, (relation, field)), is_sum)| {
+    let units = std::iter::repeat_n(None, others).chain(units);
+    let columns = wide.schema().iter().zip(before.iter()).zip(units);
+    let columns = columns.map(|((made, (relation, field)), unit)| {
         let column = Expr::from(made);
         let kind = field.data_type();
-        let narrow = match kind {
-            _ if !is_sum => return column,
-            DataType::Duration(_) => cast(cast(round(vec![column]), DataType::Int64), kind.clone()),
-            _ => cast(column, kind.clone()),
+        let narrow = match unit {
+            None => return column,
+            Some(unit @ DataType::Duration(_)) => {
+                cast(cast(cast(round(vec![column]), DataType::Int64), unit), kind.clone())
+            }
+            Some(_) => cast(column, kind.clone()),
         };
         narrow.alias_qualified(relation.cloned(), field.name())
     });
@@ -71,8 +75,8 @@ pub(super) fn checked(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     )?)))
 }
 
-/// A sum of whole numbers as one of decimals, an average of durations as one of doubles, by the same name.
-fn widened(expr: &Expr, schema: &DFSchema) -> Option<Expr> {
+/// A sum, or an average of durations, as one of decimals, by the same name; and the type of what they count.
+fn widened(expr: &Expr, schema: &DFSchema) -> Option<(Expr, DataType)> {
     let (function, args) = match expr.clone().unalias() {
         Expr::AggregateFunction(call) => (call.func.name().to_owned(), call.params.args),
         Expr::WindowFunction(call) => match &call.fun {
@@ -84,14 +88,17 @@ fn widened(expr: &Expr, schema: &DFSchema) -> Option<Expr> {
     let [arg] = args.as_slice() else {
         return None;
     };
-    let wide = match (function.as_str(), arg.get_type(schema).ok()?) {
-        ("sum", kind) if kind.is_integer() => cast(arg.clone(), WIDE),
-        // What a `CASE` is of is known later.
-        ("avg", kind @ DataType::Duration(_)) => {
-            cast(cast(cast(arg.clone(), kind), DataType::Int64), DataType::Float64)
-        }
+    let unit = match (function.as_str(), arg.get_type(schema).ok()?) {
+        ("sum", kind) if kind.is_integer() || matches!(kind, DataType::Duration(_)) => kind,
+        ("avg", DataType::Duration(_)) => DataType::Duration(TimeUnit::Microsecond),
         _ => return None,
     };
+    let number = match &unit {
+        // What a `CASE` is of is known later.
+        DataType::Duration(_) => cast(cast(arg.clone(), unit.clone()), DataType::Int64),
+        _ => arg.clone(),
+    };
+    let wide = cast(number, WIDE);
     let widened = match expr.clone().unalias() {
         Expr::AggregateFunction(mut call) => {
             call.params.args = vec![wide];
@@ -103,5 +110,5 @@ fn widened(expr: &Expr, schema: &DFSchema) -> Option<Expr> {
         }
         _ => return None,
     };
-    Some(NamePreserver::new_for_projection().save(expr).restore(widened))
+    Some((NamePreserver::new_for_projection().save(expr).restore(widened), unit))
 }

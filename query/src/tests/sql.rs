@@ -3,8 +3,10 @@
 mod answers;
 mod joins;
 mod numbers;
+mod orders;
 mod patterns;
 mod postgres;
+mod subqueries;
 mod times;
 
 use std::time::Duration;

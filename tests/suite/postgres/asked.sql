@@ -70,3 +70,4 @@ SELECT pg_backend_pid();
 
 SELECT typname AS name, oid, typarray AS array_oid, oid::regtype::text AS regtype, typdelim AS delimiter
 FROM pg_type t WHERE t.oid = to_regtype('hstore') ORDER BY t.oid;
+EXPLAIN SELECT regexp_count(level, 'o') FROM logs;

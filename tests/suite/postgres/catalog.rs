@@ -56,3 +56,22 @@ fn tables_and_columns_are_found_in_the_catalogue_as_in_the_information_schema() 
         Ok(())
     })
 }
+
+#[test]
+fn words_of_the_catalogue_that_are_names_of_columns_leave_subqueries_alone() -> Result<(), Failure> {
+    let mixer = mixer(&[])?;
+    fill(&mixer, 3)?;
+    run(async {
+        let client = connect(&mixer).await?;
+        let statement = "SELECT a.level AS version, upper(a.level) AS region, a.entity_name AS user, \
+                         (SELECT count(*) FROM logs b WHERE b.level = a.level) AS n FROM logs a";
+        let rows = client.simple_query(statement).await?;
+        let counts = rows.iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some(row.get("n").map(str::to_owned)),
+            _ => None,
+        });
+        let counts: Vec<_> = counts.collect();
+        assert!(counts.len() == 3 && counts.iter().all(Option::is_some), "{counts:?}");
+        Ok(())
+    })
+}

@@ -19,8 +19,14 @@ pub(super) fn asked(pattern: &str, ask: impl Fn(&str) -> Option<Texts>) -> Optio
     required(&pattern, &ask)
 }
 
+/// The same where case is of no matter. What classes leave out of others depends on case: such patterns ask for nothing.
+pub(super) fn asked_folded(pattern: &str) -> Option<Texts> {
+    let leaves_out = ["&&", "--", "~~"].iter().any(|operator| pattern.contains(operator));
+    (!leaves_out).then(|| asked(pattern, folded_pieces))?
+}
+
 /// The pieces of a text between letters that match more than themselves where case is of no matter; see the module above.
-pub(super) fn folded_pieces(text: &str) -> Option<Texts> {
+fn folded_pieces(text: &str) -> Option<Texts> {
     let ends = |letter: char| !letter.is_ascii() || matches!(letter, 's' | 'S');
     all(text.split(ends).filter_map(one))
 }
@@ -97,6 +103,14 @@ mod tests {
         ] {
             assert_eq!(asked(pattern, one), of(texts), "{pattern}");
         }
+    }
+
+    #[test]
+    fn classes_that_leave_letters_out_ask_for_nothing_where_case_is_of_no_matter() {
+        for pattern in ["error [ab&&Ab]", "error [a-c--A]", "error [ab~~B]"] {
+            assert_eq!(asked_folded(pattern), None, "{pattern}");
+        }
+        assert!(asked_folded("disk full").is_some());
     }
 
     #[test]

@@ -5,19 +5,25 @@
 //! | `(a, b) = (c, d)`, `<>` | `a = c AND b = d`, `a <> c OR b <> d` |
 //! | `(a, b) < (c, d)`, `<=`, `>`, `>=` | `a < c OR a = c AND b < d` |
 //! | `(a, b) IN ((c, d), …)` | `a = c AND b = d OR …` |
+//! | `(a, b) IS NULL`, `IS NOT NULL` | `a IS NULL AND b IS NULL`, `a IS NOT NULL AND b IS NOT NULL` |
 //! | `a = ANY(ARRAY[b, c])`, `a <> ALL(ARRAY[b, c])` | `a IN (b, c)`, `a NOT IN (b, c)` |
 //! | `a > ANY(ARRAY[b, c])`, `a > ALL(ARRAY[b, c])` | `a > b OR a > c`, `a > b AND a > c` |
 
 use datafusion::sql::sqlparser::ast::{Array, BinaryOperator, Expr, UnaryOperator, Value};
 
+use crate::Error;
+
 /// How many bytes the sides of comparisons may have that are written more than once; beyond them the planner sees what is written.
 const MOST: usize = 256 << 10;
 
+/// How many bytes a row may have that is compared by order, and is written twice for it: one within another doubles each time.
+const MOST_OF_A_ROW: usize = 4 << 10;
+
 /// See the module; anything else as it is.
-pub(super) fn expanded(expr: Expr) -> Expr {
-    match expr {
+pub(super) fn expanded(expr: Expr) -> Result<Expr, Error> {
+    Ok(match expr {
         Expr::BinaryOp { left, op, right } => match (*left, *right) {
-            (Expr::Tuple(left), Expr::Tuple(right)) if left.len() == right.len() => rows(left, &op, right),
+            (Expr::Tuple(left), Expr::Tuple(right)) if left.len() == right.len() => rows(left, &op, right)?,
             (left, right) => Expr::BinaryOp {
                 left: Box::new(left),
                 op,
@@ -30,7 +36,7 @@ pub(super) fn expanded(expr: Expr) -> Expr {
                     Expr::Tuple(item) => Some(rows(row.clone(), &BinaryOperator::Eq, item)),
                     _ => None,
                 });
-                let found = joined(&BinaryOperator::Or, equal.collect());
+                let found = joined(&BinaryOperator::Or, equal.collect::<Result<_, _>>()?);
                 if negated { not(found) } else { found }
             }
             expr => Expr::InList {
@@ -39,6 +45,8 @@ pub(super) fn expanded(expr: Expr) -> Expr {
                 negated,
             },
         },
+        Expr::IsNull(of) => each_value(*of, Expr::IsNull),
+        Expr::IsNotNull(of) => each_value(*of, Expr::IsNotNull),
         Expr::AnyOp {
             left,
             compare_op,
@@ -66,13 +74,29 @@ pub(super) fn expanded(expr: Expr) -> Expr {
             },
         },
         other => other,
+    })
+}
+
+/// A test of each value of a row, or of what is none.
+fn each_value(of: Expr, test: fn(Box<Expr>) -> Expr) -> Expr {
+    match of {
+        Expr::Tuple(values) => {
+            let tests = values
+                .into_iter()
+                .map(|value| test(Box::new(Expr::Nested(Box::new(value)))));
+            joined(&BinaryOperator::And, tests.collect())
+        }
+        other => test(Box::new(other)),
     }
 }
 
 /// Whether expressions may be written so many times.
 fn fits(exprs: &[Expr], times: usize) -> bool {
-    let bytes: usize = exprs.iter().map(|expr| expr.to_string().len()).sum();
-    bytes.saturating_mul(times) <= MOST
+    bytes_of(exprs).saturating_mul(times) <= MOST
+}
+
+fn bytes_of(exprs: &[Expr]) -> usize {
+    exprs.iter().map(|expr| expr.to_string().len()).sum()
 }
 
 /// Whether all are rows of so many values.
@@ -111,7 +135,7 @@ fn of_list(left: Expr, op: BinaryOperator, list: Vec<Expr>, is_all: bool) -> Exp
     }
 }
 
-fn rows(left: Vec<Expr>, op: &BinaryOperator, right: Vec<Expr>) -> Expr {
+fn rows(left: Vec<Expr>, op: &BinaryOperator, right: Vec<Expr>) -> Result<Expr, Error> {
     use BinaryOperator::{And, Eq, Gt, GtEq, Lt, LtEq, NotEq, Or};
     let strict = match op {
         Lt | LtEq => Lt,
@@ -122,25 +146,32 @@ fn rows(left: Vec<Expr>, op: &BinaryOperator, right: Vec<Expr>) -> Expr {
                 .into_iter()
                 .zip(right)
                 .map(|(left, right)| compare(left, op, right));
-            return joined(&join, each.collect());
+            return Ok(joined(&join, each.collect()));
         }
-        _ => {
-            return Expr::BinaryOp {
-                left: Box::new(Expr::Tuple(left)),
-                op: op.clone(),
-                right: Box::new(Expr::Tuple(right)),
-            };
-        }
+        _ => return Ok(as_written(left, op, right)),
     };
+    if bytes_of(&left) + bytes_of(&right) > MOST_OF_A_ROW {
+        return Err(Error::statement(format!(
+            "the rows that are compared by {op} have more than {MOST_OF_A_ROW} bytes: take what is long in them into a WITH"
+        )));
+    }
     // From the last: what decides where all before are equal.
     let mut pairs = left.into_iter().zip(right).rev();
     let Some((left, right)) = pairs.next() else {
-        return Expr::Value(Value::Null.into());
+        return Ok(Expr::Value(Value::Null.into()));
     };
-    pairs.fold(compare(left, op, right), |rest, (left, right)| {
+    Ok(pairs.fold(compare(left, op, right), |rest, (left, right)| {
         let equal = joined(&And, vec![compare(left.clone(), &Eq, right.clone()), rest]);
         joined(&Or, vec![compare(left, &strict, right), equal])
-    })
+    }))
+}
+
+fn as_written(left: Vec<Expr>, op: &BinaryOperator, right: Vec<Expr>) -> Expr {
+    Expr::BinaryOp {
+        left: Box::new(Expr::Tuple(left)),
+        op: op.clone(),
+        right: Box::new(Expr::Tuple(right)),
+    }
 }
 
 fn compare(left: Expr, op: &BinaryOperator, right: Expr) -> Expr {

@@ -47,7 +47,10 @@ impl VisitorMut for Meaning {
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Box<Error>> {
         let read = std::mem::replace(expr, Expr::Value(Value::Null.into()));
-        *expr = spelling::respelled(comparisons::expanded(meant(read)));
+        match comparisons::expanded(meant(read)) {
+            Ok(meant) => *expr = spelling::respelled(meant),
+            Err(error) => return ControlFlow::Break(Box::new(error)),
+        }
         ControlFlow::Continue(())
     }
 
@@ -57,6 +60,7 @@ impl VisitorMut for Meaning {
     }
 
     fn post_visit_select(&mut self, select: &mut Select) -> ControlFlow<Box<Error>> {
+        passed(spelling::distinct_ordinals(select))?;
         spelling::name_alike(select);
         passed(spelling::joins(select))
     }

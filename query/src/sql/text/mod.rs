@@ -27,10 +27,11 @@ mod tokens;
 mod weight;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 
 use arrow_schema::DataType;
 use datafusion::sql::parser::{DFParserBuilder, Statement as Parsed};
-use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, OrderByKind, Query, SetExpr, Statement as Ast};
+use datafusion::sql::sqlparser::ast::{Expr, GroupByExpr, OrderByKind, Query, SetExpr, Statement as Ast, TableFactor};
 use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
@@ -133,6 +134,8 @@ fn parse(text: &str, postgres: Option<&Postgres>) -> Result<Parsed, Error> {
              ones into a WITH",
         ));
     }
+    let explains = matches!(&statements, Ok(read) if matches!(read.front(), Some(Parsed::Explain(_))));
+    let postgres = postgres.filter(|_| !explains);
     if let Some(rewritten) = postgres.and_then(|postgres| postgres.rewritten(text, &tokens)) {
         let statements = rewritten.map_err(|error| of_statement(error.into()))?;
         return only(
@@ -160,8 +163,10 @@ fn only(mut statements: VecDeque<Parsed>) -> Result<Parsed, Error> {
 
 /// The statement itself, and whether it is only to be explained.
 fn reading(statement: &mut Parsed) -> Result<(&mut Ast, bool), Error> {
-    let name = opening(&statement.to_string());
-    let refused = |name: String| Err(Error::ReadOnly { what: name });
+    let refused = |statement: &dyn fmt::Display| {
+        let what = opening(&statement.to_string());
+        Err(Error::ReadOnly { what })
+    };
     match statement {
         Parsed::Statement(ast) => match ast.as_ref() {
             Ast::Query(_)
@@ -169,16 +174,16 @@ fn reading(statement: &mut Parsed) -> Result<(&mut Ast, bool), Error> {
             | Ast::ShowColumns { .. }
             | Ast::ShowFunctions { .. }
             | Ast::ExplainTable { .. } => Ok((ast, false)),
-            _ => refused(name),
+            _ => refused(ast),
         },
-        Parsed::Explain(explain) => {
-            let name = opening(&explain.statement.to_string());
-            match explain.statement.as_mut() {
-                Parsed::Statement(ast) if matches!(**ast, Ast::Query(_)) => Ok((ast, true)),
-                _ => refused(name),
-            }
-        }
-        Parsed::CreateExternalTable(_) | Parsed::CopyTo(_) | Parsed::Reset(_) => refused(name),
+        Parsed::Explain(explain) => match explain.statement.as_ref() {
+            Parsed::Statement(ast) if matches!(**ast, Ast::Query(_)) => match explain.statement.as_mut() {
+                Parsed::Statement(ast) => Ok((ast, true)),
+                other => refused(other),
+            },
+            other => refused(other),
+        },
+        Parsed::CreateExternalTable(_) | Parsed::CopyTo(_) | Parsed::Reset(_) => refused(statement),
     }
 }
 
@@ -202,7 +207,9 @@ fn is_newest_first(query: &Query) -> bool {
     let SetExpr::Select(select) = query.body.as_ref() else {
         return false;
     };
-    let one_table = matches!(select.from.as_slice(), [table] if table.joins.is_empty());
+    let is_table = |relation: &TableFactor| matches!(relation, TableFactor::Table { .. });
+    let one_table = matches!(select.from.as_slice(), [table] if table.joins.is_empty() && is_table(&table.relation))
+        && query.with.is_none();
     let grouped = !matches!(&select.group_by, GroupByExpr::Expressions(by, _) if by.is_empty());
     let Some(OrderByKind::Expressions(order)) = query.order_by.as_ref().map(|order| &order.kind) else {
         return false;

@@ -7,56 +7,41 @@
 //! | `text COLLATE "C"` | the text: texts are ordered by their bytes |
 //! | `mod(a, b)`, `every`, `variance` | `a % b`, `bool_and`, `var_samp` |
 //! | `SELECT count(*), count(*)` | the second by another name |
-//! | `SELECT -n AS n … ORDER BY n + 1` | refused: an expression is of columns, the planner takes it to be of the alias |
+//! | `SELECT DISTINCT ON (1) level, …` | `SELECT DISTINCT ON (level) level, …` |
+//! | `SELECT -n AS n … ORDER BY n + 1`, `entity_name AS message … ORDER BY length(message)` | refused: an expression is of columns, the planner takes it to be of the alias |
 //! | `RIGHT` and `FULL JOIN … USING`, `NATURAL` | refused: the planner takes the left side's column alone |
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, JoinConstraint,
-    JoinOperator, LimitClause, ObjectName, OrderByKind, Query, Select, SelectItem, SetExpr, Value, ValueWithSpan,
-    visit_expressions,
+    BinaryOperator, Distinct, Expr, Fetch, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
+    JoinConstraint, JoinOperator, LimitClause, ObjectName, OrderByKind, Query, Select, SelectItem, SetExpr,
+    TableFactor, TableWithJoins, Value, ValueWithSpan, visit_expressions,
 };
 
 use crate::Error;
+use crate::sql::session::TABLES;
 
 /// An expression by its other name; anything else as it is.
-pub(super) fn respelled(expr: Expr) -> Expr {
+pub(super) fn respelled(mut expr: Expr) -> Expr {
+    if let Expr::Like {
+        any: false,
+        pattern,
+        escape_char,
+        ..
+    }
+    | Expr::ILike {
+        any: false,
+        pattern,
+        escape_char,
+        ..
+    } = &mut expr
+    {
+        escape_with_backslash(pattern, escape_char);
+    }
     match expr {
         Expr::Collate { expr, collation } if is_of_bytes(&collation) => *expr,
-        Expr::Like {
-            negated,
-            any: false,
-            expr,
-            mut pattern,
-            mut escape_char,
-        } => {
-            escape_with_backslash(&mut pattern, &mut escape_char);
-            Expr::Like {
-                negated,
-                any: false,
-                expr,
-                pattern,
-                escape_char,
-            }
-        }
-        Expr::ILike {
-            negated,
-            any: false,
-            expr,
-            mut pattern,
-            mut escape_char,
-        } => {
-            escape_with_backslash(&mut pattern, &mut escape_char);
-            Expr::ILike {
-                negated,
-                any: false,
-                expr,
-                pattern,
-                escape_char,
-            }
-        }
         Expr::Function(call) => called(call),
         other => other,
     }
@@ -136,10 +121,7 @@ fn remainder(mut call: Function) -> Expr {
 
 /// Makes `FETCH FIRST` a limit.
 pub(super) fn fetch_is_limit(query: &mut Query) {
-    let is_plain = |fetch: &mut _| {
-        let fetch: &mut datafusion::sql::sqlparser::ast::Fetch = fetch;
-        !fetch.with_ties && !fetch.percent
-    };
+    let is_plain = |fetch: &mut Fetch| !fetch.with_ties && !fetch.percent;
     let offset = match &mut query.limit_clause {
         None => None,
         Some(LimitClause::LimitOffset {
@@ -159,6 +141,35 @@ pub(super) fn fetch_is_limit(query: &mut Query) {
         offset,
         limit_by: Vec::new(),
     });
+}
+
+/// Makes the places of columns in `DISTINCT ON` these columns.
+pub(super) fn distinct_ordinals(select: &mut Select) -> Result<(), Error> {
+    let Some(Distinct::On(keys)) = &mut select.distinct else {
+        return Ok(());
+    };
+    for key in keys {
+        let Expr::Value(ValueWithSpan {
+            value: Value::Number(place, _),
+            ..
+        }) = key
+        else {
+            continue;
+        };
+        let places = place.parse().unwrap_or(usize::MAX);
+        // Behind a `*` nobody knows yet which column is at a place.
+        let mut items = select.projection.iter().map_while(|item| match item {
+            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => Some(expr),
+            _ => None,
+        });
+        let Some(column) = places.checked_sub(1).and_then(|before| items.nth(before)) else {
+            return Err(Error::statement(format!(
+                "DISTINCT ON ({place}) has no column in that place: write the column itself"
+            )));
+        };
+        *key = column.clone();
+    }
+    Ok(())
 }
 
 /// Gives another name to what is asked for twice.
@@ -202,8 +213,9 @@ pub(super) fn order(query: &mut Query) -> Result<(), Error> {
             let SelectItem::ExprWithAlias { expr, alias } = item else {
                 continue;
             };
-            // An alias that its own expression has as a column.
-            if !mentions(expr, alias) || !mentions(&by.expr, alias) {
+            // An alias that is, or may be, another column as well.
+            let hides = !is_itself(expr, alias) && (mentions(expr, alias) || may_be_column(select, alias));
+            if !hides || !mentions(&by.expr, alias) {
                 continue;
             }
             if *expr == by.expr {
@@ -217,6 +229,38 @@ pub(super) fn order(query: &mut Query) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Whether what a query reads may have a column by a name: what is no table of telemetry may have any.
+fn may_be_column(select: &Select, name: &Ident) -> bool {
+    let joined = |from: &TableWithJoins| from.joins.iter().map(|join| join.relation.clone()).collect::<Vec<_>>();
+    let read = select
+        .from
+        .iter()
+        .flat_map(|from| joined(from).into_iter().chain([from.relation.clone()]));
+    let mut read = read.map(|relation| match relation {
+        TableFactor::Table { name, .. } => {
+            let name = name.to_string();
+            TABLES.into_iter().find(|table| table.name() == name)
+        }
+        _ => None,
+    });
+    read.any(|table| {
+        table.is_none_or(|table| {
+            let mut columns = table.columns().iter();
+            columns.any(|column| column.name.eq_ignore_ascii_case(&name.value))
+        })
+    })
+}
+
+/// Whether an alias is the name of the column that it is given to.
+fn is_itself(expr: &Expr, alias: &Ident) -> bool {
+    let name = match expr {
+        Expr::Identifier(name) => Some(name),
+        Expr::CompoundIdentifier(path) => path.last(),
+        _ => None,
+    };
+    name.is_some_and(|name| name.value.eq_ignore_ascii_case(&alias.value))
 }
 
 /// Whether an expression, which is no subquery, has a column by a name.

@@ -224,6 +224,15 @@ fn what_is_beside_each_other_or_not_too_deep_passes() {
     }
 }
 
+#[test]
+fn comparisons_of_rows_within_each_other_do_not_double() {
+    on_a_query_thread(|| {
+        let within = (0..23).fold("true".to_owned(), |inner, _| format!("({inner}, 1) < (true, 1)"));
+        let error = refused(&format!("SELECT {within}")).to_string();
+        assert!(error.contains("bytes"), "{error}");
+    });
+}
+
 /// What an expression is, brackets aside.
 fn shape(ast: &Ast) -> String {
     fn of(expr: &Expr) -> String {
@@ -286,6 +295,11 @@ fn rows_newest_first_are_told_from_the_rest() {
         ("SELECT ts, count(*) FROM logs GROUP BY ts ORDER BY ts DESC", false),
         (
             "SELECT * FROM logs l JOIN traces t USING (flux_id) ORDER BY ts DESC",
+            false,
+        ),
+        ("SELECT * FROM (SELECT * FROM logs) l ORDER BY ts DESC", false),
+        (
+            "WITH m AS (SELECT ts FROM logs GROUP BY 1) SELECT * FROM m ORDER BY ts DESC",
             false,
         ),
     ] {

@@ -82,6 +82,7 @@ async fn sums_of_whole_numbers_that_do_not_fit_are_an_error() {
         format!("SELECT sum({most}) FROM logs"),
         format!("SELECT length(message), sum({most}) FROM logs GROUP BY 1"),
         format!("SELECT sum({most}) OVER () FROM logs"),
+        "SELECT sum(a.ts - TIMESTAMPTZ '1800-01-01 00:00:00.000000001Z') FROM logs a, logs b".to_owned(),
         format!("SELECT sum({most}) OVER (ORDER BY message ROWS 1 PRECEDING) FROM logs"),
     ] {
         let error = asked(&bench, &query, json!([])).await.unwrap_err();
@@ -126,6 +127,8 @@ async fn averages_of_differences_and_quotients_of_big_sums_are_not_cut() {
         rows(&bench, query).await,
         [[json!(8.0 / 3.0), json!(4.0), json!("PT0.000002S")]]
     );
+    let long = "SELECT avg(TIMESTAMPTZ '2026-11-26 10:00:00.000003Z' - TIMESTAMPTZ '2000-01-31 10:00:00Z') FROM logs a, logs b";
+    assert_eq!(one(&bench, long).await, "PT846374400.000003S");
     assert_eq!(one(&bench, "SELECT sum(length(message)) / 3 FROM logs").await, 2);
     assert_eq!(
         one(

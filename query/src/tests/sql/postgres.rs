@@ -100,6 +100,8 @@ async fn rows_of_values_and_lists_with_nulls_are_unknown_not_unequal() {
         ("(2, 1) >= (2, NULL)", "null"),
         ("NOT (1, NULL) IN ((1, 2), (2, 2))", "null"),
         ("(1, 2) NOT IN ((1, 3), (2, 2))", "true"),
+        ("(NULL, NULL) IS NULL", "true"),
+        ("(1, NULL) IS NULL OR (1, NULL) IS NOT NULL", "false"),
         ("1 = ANY(ARRAY[NULL, 2])", "null"),
         ("1 <> ALL(ARRAY[NULL, 2])", "null"),
         ("3 > ANY(ARRAY[NULL, 2])", "true"),
