@@ -35,6 +35,7 @@ use std::sync::Arc;
 use arrow_array::{ArrayRef, RecordBatch, StringArray, new_null_array};
 use arrow_schema::{DataType, Field, FieldRef, Schema};
 use datafusion::arrow::compute::interleave_record_batch;
+use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::logical_expr::{Expr, ident};
 use model::filter::{RawForm, SortOrder};
 use model::{FluxId, Table, TraceId};
@@ -242,10 +243,11 @@ impl Signal {
         let more = places.len() > limit || found.iter().any(|found| found.rows.more);
         places.truncate(limit);
         let stats = self.stats(places.len());
+        let held = self.messages.memory("flux");
         let Some((ts, part, hash, ..)) = places.last().copied() else {
             return match self.asked.after {
                 None => Err(self.not_found()),
-                Some(_) => List::new(&together(found, &[], self.asked.raw)?, None, stats),
+                Some(_) => List::new(&together(found, &[], self.asked.raw, &held)?, None, stats),
             };
         };
         let next = more.then(|| {
@@ -264,9 +266,8 @@ impl Signal {
             Cursor::new(self.asked.fingerprint, self.messages.window, Place { part, position }).token()
         });
         let order: Vec<_> = places.iter().map(|(.., number, row)| (*number, *row)).collect();
-        let held = self.messages.memory("flux");
         held.try_grow(found.iter().map(|found| found.rows.rows.get_array_memory_size()).sum())?;
-        List::new(&together(found, &order, self.asked.raw)?, next, stats)
+        List::new(&together(found, &order, self.asked.raw, &held)?, next, stats)
     }
 
     fn stats(&self, rows: usize) -> QueryStats {
@@ -301,9 +302,14 @@ fn add_traces(found: &Found, traces: &mut BTreeSet<TraceId>) -> Result<(), Error
 }
 
 /// Rows of all parts, by the number of the part and of the row in it, as one table.
-fn together(found: &[Found], order: &[(usize, usize)], raw: RawForm) -> Result<RecordBatch, Error> {
+fn together(
+    found: &[Found],
+    order: &[(usize, usize)],
+    raw: RawForm,
+    memory: &MemoryReservation,
+) -> Result<RecordBatch, Error> {
     let shown = found.iter().map(|found| match found.part {
-        Part::Messages => messages::shown(&found.rows.rows, raw),
+        Part::Messages => messages::shown(&found.rows.rows, raw, Some(memory)),
         _ => Ok(found.rows.rows.clone()),
     });
     let shown = shown.collect::<Result<Vec<_>, _>>()?;

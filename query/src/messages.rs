@@ -16,12 +16,15 @@
 
 use std::sync::Arc;
 
+use arrow_array::RecordBatch;
+use arrow_array::builder::StringBuilder;
 use arrow_array::cast::AsArray;
-use arrow_array::{RecordBatch, StringArray};
 use arrow_schema::extension::Json;
 use arrow_schema::{DataType, Field, Schema};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD as STANDARD;
+use datafusion::error::DataFusionError;
+use datafusion::execution::memory_pool::MemoryReservation;
 use model::batch::row_json;
 use model::filter::RawForm;
 use model::message::Message;
@@ -33,6 +36,8 @@ use crate::Error;
 pub(crate) const RAW: &str = "raw_msg";
 /// A body that is nested deeper is shown as a text: readers follow 128 levels, and there are some around it.
 const DEEPEST: usize = 100;
+/// The bytes that a column of texts can have.
+const MOST_OF_A_COLUMN: usize = i32::MAX as usize;
 
 /// One of such messages as a JSON object.
 pub(crate) fn shown_json(messages: &RecordBatch, row: usize, form: RawForm) -> Map<String, Value> {
@@ -45,8 +50,13 @@ pub(crate) fn shown_json(messages: &RecordBatch, row: usize, form: RawForm) -> M
     object
 }
 
-/// Messages with their bytes in a form: as they are (texts have them as hex), as a text in base64, as JSON, or not at all.
-pub(crate) fn shown(messages: &RecordBatch, form: RawForm) -> Result<RecordBatch, Error> {
+/// Messages with their bytes in a form: as they are (texts have them as hex), as a text in base64, as JSON, or not at all. The texts
+/// are counted in `memory` before they are kept.
+pub(crate) fn shown(
+    messages: &RecordBatch,
+    form: RawForm,
+    memory: Option<&MemoryReservation>,
+) -> Result<RecordBatch, Error> {
     let schema = messages.schema();
     let (at, _) = match schema.column_with_name(RAW) {
         Some(found) if form != RawForm::Hex => found,
@@ -63,8 +73,18 @@ pub(crate) fn shown(messages: &RecordBatch, form: RawForm) -> Result<RecordBatch
         } else {
             (|bytes| STANDARD.encode(bytes), field)
         };
-        let texts = columns[at].as_binary::<i32>().iter().map(|bytes| bytes.map(text));
-        columns[at] = Arc::new(StringArray::from_iter(texts));
+        let mut texts = StringBuilder::new();
+        for bytes in columns[at].as_binary::<i32>() {
+            let text = bytes.map(text);
+            let more = text.as_ref().map_or(0, String::len);
+            if texts.values_slice().len().saturating_add(more) > MOST_OF_A_COLUMN {
+                let reason = "the bytes of messages come to more than 2 GiB as texts: ask for fewer";
+                return Err(DataFusionError::ResourcesExhausted(reason.to_owned()).into());
+            }
+            memory.map_or(Ok(()), |memory| memory.try_grow(more))?;
+            texts.append_option(text);
+        }
+        columns[at] = Arc::new(texts.finish());
         fields[at] = Arc::new(field);
     }
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)

@@ -93,7 +93,11 @@ fn shown(scan: &Scan, given: Given, fingerprint: u64, raw: RawForm) -> Result<Li
     copy.try_grow(given.rows.batches.iter().map(RecordBatch::get_array_memory_size).sum())?;
     let rows = given.rows.together(given.skip, &scan.table().schema())?;
     drop(given);
-    List::new(&messages::shown(&rows, raw)?, next, scan.stats(rows.num_rows()))
+    List::new(
+        &messages::shown(&rows, raw, Some(&copy))?,
+        next,
+        scan.stats(rows.num_rows()),
+    )
 }
 
 /// The rows of a page in order.

@@ -253,10 +253,6 @@ struct Sending {
 
 impl Sending {
     async fn next(&mut self) -> Option<Result<Bytes, std::io::Error>> {
-        if let Some(problem) = self.failed.take() {
-            self.ended = true;
-            return Some(Err(std::io::Error::other(problem.detail().to_owned())));
-        }
         let mut chunk = self.writer.take();
         while chunk.len() < CHUNK && !self.ended {
             if let Err(problem) = self.more().await {
@@ -268,7 +264,11 @@ impl Sending {
             }
             chunk.append(&mut self.writer.take());
         }
-        (!chunk.is_empty()).then(|| Ok(chunk.into()))
+        if chunk.is_empty() {
+            let failed = self.failed.take()?;
+            return Some(Err(std::io::Error::other(failed.detail().to_owned())));
+        }
+        Some(Ok(chunk.into()))
     }
 
     async fn more(&mut self) -> Result<(), Problem> {

@@ -24,6 +24,8 @@ use super::tail::is_events;
 /// Less is not worth it.
 const LEAST: usize = 1 << 10;
 const ZSTD_LEVEL: i32 = 1;
+/// The window of zstd, 2^17 bytes: it keeps about twice as much for each answer that is being sent.
+const ZSTD_WINDOW: u32 = 17;
 
 /// Packs the body of the answer if the client accepts it.
 pub(super) async fn packed(request: Request, next: Next) -> Response {
@@ -107,7 +109,11 @@ impl Packing {
 
     fn packer(self) -> io::Result<Packer> {
         match self {
-            Self::Zstd => Ok(Packer::Zstd(zstd::Encoder::new(Vec::new(), ZSTD_LEVEL)?)),
+            Self::Zstd => {
+                let mut packer = zstd::Encoder::new(Vec::new(), ZSTD_LEVEL)?;
+                packer.window_log(ZSTD_WINDOW)?;
+                Ok(Packer::Zstd(packer))
+            }
             Self::Gzip => Ok(Packer::Gzip(GzEncoder::new(Vec::new(), flate2::Compression::fast()))),
         }
     }

@@ -279,16 +279,23 @@ impl Dlq {
         };
         look.chunk = look.chunk.clamp(1, CHUNK.1);
         let list = self.read(filter, &mut look.chunk).await?;
-        let (rows, mut bytes, mut found) = (list.rows().num_rows(), 0, Vec::new());
-        for (at, letter) in letters(&list).enumerate() {
-            let Some(letter) = letter else { continue };
-            bytes += letter.payload.len();
-            let mark = self.parts.registry.mark(&letter.id)?;
-            let state = mark.as_ref().map_or(LetterState::Open, |mark| mark.state);
-            if letter.meets(&look.filter) && LetterStates::meets(look.filter.state, state) {
-                found.push((at, letter.light(), mark));
+        let wanted = look.filter.clone();
+        // Letters are decoded and looked up on a thread that may block.
+        let looked = self.parts.registry.read(move |registry| {
+            let (mut bytes, mut found) = (0, Vec::new());
+            for (at, letter) in letters(&list).enumerate() {
+                let Some(letter) = letter else { continue };
+                bytes += letter.payload.len();
+                let mark = registry.mark(&letter.id)?;
+                let state = mark.as_ref().map_or(LetterState::Open, |mark| mark.state);
+                if letter.meets(&wanted) && LetterStates::meets(wanted.state, state) {
+                    found.push((at, letter.light(), mark));
+                }
             }
-        }
+            Ok::<_, DlqError>((list, bytes, found))
+        });
+        let (list, bytes, found) = looked.await?;
+        let rows = list.rows().num_rows();
         look.chunk = if bytes > LARGE { look.chunk / 4 } else { look.chunk * 2 }.clamp(4, CHUNK.1);
         look.cursor = list.next_cursor;
         Ok(Looked {

@@ -173,6 +173,7 @@ impl Session {
             values.push(parameters::value(*kind, given.of(index), value.as_ref(), index + 1)?);
         }
         values.truncate(prepared.used);
+        values.shrink_to_fit();
         let forms = forms(body)?;
         let columns = prepared.columns().map_or(0, |columns| columns.len());
         if matches!(&forms, Forms::Each(each) if each.len() != columns) {

@@ -177,8 +177,8 @@ async fn connection(stream: TcpStream, host: Arc<Host>, _heard: OwnedSemaphorePe
     if let Err(Stop::Fault(fault)) = served(&host, &mut incoming, &mut out).await {
         tracing::debug!(code = fault.code, "a PostgreSQL client is let go: {}", fault.message);
         out.fault(&fault);
-        // It may have gone.
-        let _ = out.send().await;
+        // It may have gone, or read nothing.
+        let _ = tokio::time::timeout(GRACE, out.send()).await;
     }
 }
 

@@ -51,7 +51,6 @@ impl Utility {
             ["ROLLBACK" | "ABORT", ..] => Self::Rollback,
             ["SAVEPOINT", ..] => Self::Nothing("SAVEPOINT"),
             ["RELEASE", ..] => Self::Nothing("RELEASE"),
-            ["LISTEN", ..] => Self::Nothing("LISTEN"),
             ["UNLISTEN", ..] => Self::Nothing("UNLISTEN"),
             ["CLOSE", ..] => Self::Nothing("CLOSE CURSOR"),
             ["RESET", "ALL"] => Self::ResetAll,

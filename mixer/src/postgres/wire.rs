@@ -262,6 +262,7 @@ impl Outgoing {
     /// Sends what was gathered.
     pub(super) async fn send(&mut self) -> io::Result<()> {
         self.is_sending.store(true, Ordering::Relaxed);
+        let is_wide = self.buffer.len() > 4 * GATHER;
         while !self.buffer.is_empty() {
             let written = tokio::time::timeout(WRITE_TIME, self.stream.write_buf(&mut self.buffer)).await;
             if written.map_err(|_| io::ErrorKind::TimedOut)?? == 0 {
@@ -269,6 +270,10 @@ impl Outgoing {
             }
         }
         self.is_sending.store(false, Ordering::Relaxed);
+        // The room of one wide row is not kept for the life of the session.
+        if is_wide {
+            self.buffer = BytesMut::new();
+        }
         Ok(())
     }
 }

@@ -24,6 +24,7 @@ use bytes::{Bytes, BytesMut};
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::logical_expr::{Expr, ident};
 use engine::ReadView;
+use futures::TryStreamExt as _;
 use model::Timestamp;
 use model::filter::SortOrder;
 use tokio::sync::SemaphorePermit;
@@ -84,7 +85,7 @@ pub(super) struct Slice {
     /// Those that are yet to be given.
     rows: std::vec::IntoIter<Row>,
     batches: Vec<RecordBatch>,
-    _memory: Option<MemoryReservation>,
+    _memory: MemoryReservation,
 }
 
 impl Backlog {
@@ -246,7 +247,7 @@ impl Backlog {
     /// The rows of a window as they are shown; `None` if they are more than a slice should have, and a shorter one has fewer.
     async fn rows(&self, tails: &Tails, window: Window) -> Result<Option<(Slice, Size)>, Error> {
         let (batches, memory) = self.find(tails, window, SLICE + 1, false).await?;
-        let bytes = memory.as_ref().map_or(0, MemoryReservation::size);
+        let bytes = memory.size();
         let mut rows = Rows::of(batches, SortOrder::Asc)?;
         let count = rows.in_order.len();
         let is_large = count > SLICE || (bytes > BYTES && count > 1);
@@ -268,11 +269,12 @@ impl Backlog {
                 .zip(&mut rows.in_order)
                 .for_each(|(index, row)| (row.batch, row.index) = (0, index));
         }
-        let shown = rows.batches.iter().map(|batch| messages::shown(batch, self.shown.raw));
+        let shown = rows
+            .batches
+            .iter()
+            .map(|batch| messages::shown(batch, self.shown.raw, Some(&memory)));
         let shown = shown.collect::<Result<Vec<_>, _>>()?;
-        if let Some(memory) = &memory {
-            memory.try_resize(shown.iter().map(RecordBatch::get_array_memory_size).sum())?;
-        }
+        memory.try_resize(shown.iter().map(RecordBatch::get_array_memory_size).sum())?;
         let slice = Slice {
             rows: rows.in_order.into_iter(),
             batches: shown,
@@ -357,26 +359,32 @@ impl Backlog {
         Scan::new(session, view, self.shown.table, window, self.conditions.clone())
     }
 
-    /// The newest rows of a window, with all that share the last `ts`; or, where a plan must find them, all if not only the newest are
-    /// wanted.
+    /// The newest rows of a window, with all that share the last `ts`. Where a plan must find them: so many, if only the newest are
+    /// wanted or there is a shorter window; else all.
     async fn find(
         &self,
         tails: &Tails,
         window: Window,
         wanted: usize,
         only_newest: bool,
-    ) -> Result<(Vec<RecordBatch>, Option<MemoryReservation>), Error> {
+    ) -> Result<(Vec<RecordBatch>, MemoryReservation), Error> {
         let scan = self.scan(tails, window);
         if let Some(found) = scan.first(window, None, 0, wanted).await? {
-            return Ok((found.batches, Some(found.memory)));
+            return Ok((found.batches, found.memory));
         }
         let rows = if only_newest {
-            let rows = scan.frame(window, Order::NewestFirst)?.sort(by_time(SortOrder::Desc))?;
-            rows.limit(0, Some(wanted))?
+            scan.frame(window, Order::NewestFirst)?.sort(by_time(SortOrder::Desc))?
         } else {
             scan.frame(window, Order::Any)?
         };
-        Ok((rows.collect().await?, None))
+        let most = (only_newest || !is_least(window)).then_some(wanted);
+        let mut rows = rows.limit(0, most)?.execute_stream().await?;
+        let (memory, mut batches) = (scan.memory("backlog"), Vec::new());
+        while let Some(batch) = rows.try_next().await? {
+            memory.try_grow(batch.get_array_memory_size())?;
+            batches.push(batch);
+        }
+        Ok((batches, memory))
     }
 }
 

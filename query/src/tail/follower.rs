@@ -312,7 +312,7 @@ impl Follower {
                 let (rows, kept) = self.look_at(&block)?;
                 if rows > 0 {
                     let rendered = self.tails.texts.of(self.tails.id(), self.shown, arrival, &block);
-                    if kept.is_none() && block.skip == 0 && text.is_empty() && rendered.all().len() >= LARGE {
+                    if rows == block.rows.num_rows() && text.is_empty() && rendered.all().len() >= LARGE {
                         self.follow.pass(arrival, block.end());
                         return Ok(Some(rendered.all()));
                     }

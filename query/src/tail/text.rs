@@ -83,7 +83,7 @@ impl Text {
     fn new(store: u32, shown: Shown, arrival: &Arrival, block: &Block) -> Self {
         let mut text = BytesMut::new();
         // Rows that cannot be shown so, never in practice, are shown as they are.
-        let rows = messages::shown(&block.rows, shown.raw).unwrap_or_else(|_| block.rows.clone());
+        let rows = messages::shown(&block.rows, shown.raw, None).unwrap_or_else(|_| block.rows.clone());
         let ends = (0..block.rows.num_rows()).map(|row| {
             let behind = block.first + row + 1;
             let position = if behind < arrival.rows {

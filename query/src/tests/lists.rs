@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use engine::Engine;
-use model::{Attributes, Clock, LogRecord, Span, SpanStatus, Table, Timestamp, TraceId};
+use model::{Attributes, ByteSize, Clock, LogRecord, Span, SpanStatus, Table, Timestamp, TraceId};
 use serde_json::{Value, json};
 
 use super::world::{self, Random};
@@ -104,7 +104,12 @@ async fn the_newest_rows_that_meet_a_rare_condition_are_found_in_files_of_severa
 #[tokio::test(flavor = "multi_thread")]
 async fn a_list_in_the_order_of_time_opens_the_first_files_alone() {
     let mut random = Random::new();
-    let mut bench = Bench::new().await;
+    // A second thread would open the next file while the first one is still being opened.
+    let limits = Limits {
+        threads: 1,
+        ..Limits::new(ByteSize::mib(256), Duration::from_secs(60), 4)
+    };
+    let mut bench = Bench::with(limits).await;
     let past = |log: &LogRecord| log.ts.micros() < now().micros().div_euclid(HOUR) * HOUR;
     let logs: Vec<_> = (0..900).map(|_| world::log(&mut random)).filter(past).collect();
     bench.append(&logs).await;
