@@ -173,7 +173,13 @@ impl Store {
         Ok(Some(problem))
     }
 
-    /// An earlier version of a sealed file, if the object store has it, sound.
+    /// Whether the object store has pieces of a file.
+    pub(crate) fn has_pieces(&self, entry: &FileEntry) -> bool {
+        let elsewhere = self.elsewhere.as_ref();
+        elsewhere.is_some_and(|elsewhere| elsewhere.has_pieces(entry.id))
+    }
+
+    /// An earlier version of a sealed file, if the object store has it, sound: whole, or the pieces of when it was open.
     pub(crate) fn older_version(&self, entry: &FileEntry) -> Result<Option<FileEntry>, Error> {
         let Some(elsewhere) = &self.elsewhere else {
             return Ok(None);
@@ -181,6 +187,7 @@ impl Store {
         let older = elsewhere.file(entry.id).filter(|there| there.version < entry.version);
         match older {
             Some(older) if elsewhere.differs(older, true)?.is_none() => Ok(Some(older.clone())),
+            _ if entry.sealed => elsewhere.as_pieces(entry.id),
             _ => Ok(None),
         }
     }

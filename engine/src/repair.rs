@@ -9,7 +9,7 @@
 //!
 //! - A file's entry goes after the file: interrupted, it is missing at the next repair, not forgotten.
 //! - A damaged copy of an object that is sound goes into quarantine and its entry stays: no row leaves the store, and nothing
-//!   is removed from the object store.
+//!   is removed from the object store. Nor are pieces, however many of a file's are sound.
 //! - What only needs a start is left to it: a file that is newer than its record, the rows of a damaged open file that the log
 //!   still has.
 //!
@@ -48,9 +48,16 @@ pub fn repair_store(
         {
             let older = store.older_version(entry)?.filter(|_| !problem.object_is_sound);
             if let Some(older) = older {
-                problem.what = format!("{}; version {} takes its place", problem.what, older.version);
+                let by = if older.sealed {
+                    format!("version {} takes its place", older.version)
+                } else {
+                    "the next start puts it together from the object store".to_owned()
+                };
+                problem.what = format!("{}; {by}", problem.what);
                 problem.rows = entry.rows.saturating_sub(older.rows);
                 record.put.push(older);
+            } else if !problem.object_is_sound && store.has_pieces(entry) {
+                problem.what = format!("{}; its entry and its pieces in the object store stay", problem.what);
             } else if !problem.object_is_sound {
                 record.remove.push(entry.id);
                 record

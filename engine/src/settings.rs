@@ -175,7 +175,7 @@ impl Settings {
     /// | 1/8 | what is decoded of bodies | the next body waits |
     /// | 1/8 | encoding a row group, whose rows are hot still: groups of 1/8, of 64 MiB at most | more row groups |
     /// | 1/8 | the merge that seals a file | the file is sealed with fewer row groups |
-    /// | 1/8 | indexing a file, in less than 32 MiB, and the program itself | |
+    /// | 1/8 | indexing a file, in less than 32 MiB and up to 64 more for each column of ids, and the program itself | |
     ///
     /// The last three never wait for memory, so hot rows leave, and then what waits for their room goes on. One batch that is larger
     /// than a share still passes, alone.

@@ -63,11 +63,14 @@ impl Builder {
         self.hashes.sort_unstable();
         self.hashes.dedup();
         match u16::try_from(self.block) {
-            Ok(block) if self.entries.len() + self.hashes.len() <= MOST => {
+            Ok(block) if !self.is_too_much && self.entries.len() + self.hashes.len() <= MOST => {
                 self.entries
                     .extend(self.hashes.iter().map(|hash| hash | u64::from(block)));
             }
-            _ => self.is_too_much = true,
+            _ => {
+                self.is_too_much = true;
+                self.entries = Vec::new();
+            }
         }
         self.hashes.clear();
         self.row = 0;

@@ -34,6 +34,8 @@ const MOST: usize = 4;
 const FULL_PART: u64 = 32;
 /// Or from so many rows on: they are all in memory while it is rewritten.
 const FULL_ROWS: u64 = 256 << 10;
+/// And so many bytes, decoded: what repeats takes little of a file.
+const MOST_BYTES: usize = 128 << 20;
 
 impl Publisher {
     /// Whether the partition's next rows go into a file that it has: it is past, has no open file, and small ones enough.
@@ -67,17 +69,17 @@ fn small_files(shared: &Shared, place: Place) -> Vec<Arc<Segment>> {
     files.filter(is_small).cloned().collect()
 }
 
-/// Rewrites a sealed file with more rows; `None` if it is damaged, is not here, or has other columns than a new one would.
+/// Rewrites a sealed file with more rows; `None` if it is damaged, is not here, is large when it is decoded, or has other columns than a new one would.
 fn merge(shared: &Shared, segment: &Segment, frozen: &Frozen) -> Result<Option<Done>, Error> {
     let Some(old) = shared.catalog.lock().state().file(segment.id).cloned() else {
         return Ok(None);
     };
     let place = old.place();
     let FileForm { prefix, promoted } = shared.file_form(place);
-    let options = WriteOptions {
-        promoted,
-        ..write_options(&shared.settings)
-    };
+    let options = write_options(&shared.settings);
+    // Files of lines have the table's columns alone.
+    let promoted = promoted.filter(|_| options.form.is_parquet());
+    let options = WriteOptions { promoted, ..options };
     if (old.prefix, old.form) != (prefix, options.form) {
         return Ok(None);
     }
@@ -85,9 +87,9 @@ fn merge(shared: &Shared, segment: &Segment, frozen: &Frozen) -> Result<Option<D
     let whole = segment.find().and_then(|file| {
         let file = FileAt::new(file, old.size);
         segment.compare(&file)?;
-        read_whole(old.table, &file, &segment.path)
+        read_whole(old.table, &file, &segment.path, MOST_BYTES)
     });
-    let Some(whole) = whole.ok().filter(|whole| whole.promoted == options.promoted) else {
+    let Some(whole) = whole.ok().flatten().filter(|whole| whole.promoted == options.promoted) else {
         return Ok(None);
     };
     let mut origins = OriginRanges::from_text(&whole.facts.origins);
@@ -116,7 +118,7 @@ fn merge(shared: &Shared, segment: &Segment, frozen: &Frozen) -> Result<Option<D
     };
     if !is_here || installed.is_err() {
         let is_in_doubt = installed.as_ref().is_err_and(Error::is_in_doubt);
-        if let (Some(cache), Some(object), false) = (cache, object, is_in_doubt) {
+        if let (Some(cache), false) = (cache, is_in_doubt) {
             cache.restore(old.id, object, is_here);
         }
         return installed.map(|()| None);

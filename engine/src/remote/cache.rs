@@ -152,10 +152,13 @@ impl Cache {
         known.remove(&id)
     }
 
-    /// It was not written anew. `here`: its local copy is in the tree.
-    pub(crate) fn restore(&self, id: u64, object: Object, here: bool) {
+    /// It was not written anew. `object`: what [`Cache::supersede`] took. `here`: its local copy is in the tree.
+    pub(crate) fn restore(&self, id: u64, object: Option<Object>, here: bool) {
         let mut known = self.known.lock();
         self.least.lock().remove(&id);
+        let Some(object) = object else {
+            return;
+        };
         if here {
             self.local.lock().put(id, object.size);
         }

@@ -84,6 +84,20 @@ impl Elsewhere {
         Ok(!parts.is_empty())
     }
 
+    /// Whether it has pieces of a file.
+    pub(crate) fn has_pieces(&self, segment: u64) -> bool {
+        let parts = self.0.chain.state().parts_of(segment);
+        parts.iter().any(|part| part.piece_of.is_some())
+    }
+
+    /// A file as its pieces have it, if they are sound: the next start puts it together.
+    pub(crate) fn as_pieces(&self, segment: u64) -> Result<Option<FileEntry>, Error> {
+        if !self.has_pieces(segment) || !self.can_restore(segment)? {
+            return Ok(None);
+        }
+        Ok(self.0.chain.state().open_files().remove(&segment))
+    }
+
     /// How an object differs from its record, by its bytes.
     fn object_differs(&self, file: &RemoteFile) -> Result<Option<String>, Error> {
         let (key, entry) = (&file.key, &file.entry);

@@ -51,6 +51,8 @@ impl OrphanSweep {
         if self.swept.is_some_and(|at| at.elapsed() < EVERY) {
             return Ok(());
         }
+        // One that fails is not tried again at once: cuts wait for it.
+        self.swept = Some(Instant::now());
         let state = chain.state();
         let replaced = state.files.values().filter_map(|file| file.replaces.as_ref());
         let keys = state.files.values().map(|file| &file.key).chain(state.doomed.keys());
@@ -86,7 +88,6 @@ impl OrphanSweep {
         if deleted > 0 {
             tracing::info!(deleted, "deleted objects that no record names");
         }
-        self.swept = Some(Instant::now());
         Ok(())
     }
 }

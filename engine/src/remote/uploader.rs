@@ -29,7 +29,7 @@ use super::orphans::OrphanSweep;
 use super::state::{RemoteFile, RemoteRecord, ReplacedObject};
 use super::trouble::damaged;
 use crate::Error;
-use crate::catalog::{FileEntry, Lineage, Record};
+use crate::catalog::{Lineage, Record};
 use crate::publisher::PrefixCut;
 use crate::shared::{Sentinel, Shared};
 
@@ -151,7 +151,7 @@ impl Uploader {
             .orphans
             .run(&self.link, &self.chain, &self.shared.layout, &self.made);
         if let Err(error) = swept {
-            tracing::warn!(%error, "objects that no record names could not be looked for; it is tried again");
+            tracing::warn!(%error, "objects that no record names could not be looked for; it is tried again in an hour");
         }
         Ok(())
     }
@@ -190,15 +190,17 @@ impl Uploader {
         }
         let is_bad = |id, version| self.bad.contains(&(id, version));
         let is_waiting = |id, version| !self.link.cache.has(id, version) && !is_bad(id, version);
-        let views = self.shared.state.lock();
+        let files = state
+            .files()
+            .filter(|file| file.sealed && is_waiting(file.id, file.version));
+        let waiting: Vec<_> = files.map(|file| (file.table, (file.partition, file.number))).collect();
+        let (version, has_gone) = (state.version, !state.gone.is_empty());
+        drop(catalog);
         // What is in no view was found damaged.
-        let is_there = |file: &FileEntry| views.file(file.table, (file.partition, file.number)).is_some();
-        let has = !state.gone.is_empty()
-            || state
-                .files()
-                .any(|file| file.sealed && is_waiting(file.id, file.version) && is_there(file));
+        let views = self.shared.state.lock();
+        let has = has_gone || waiting.into_iter().any(|(table, of)| views.file(table, of).is_some());
         drop(views);
-        self.seen = Some(state.version).filter(|_| !has);
+        self.seen = Some(version).filter(|_| !has);
         has
     }
 

@@ -28,11 +28,11 @@ pub(crate) struct WholeFile {
     pub(crate) rows: Vec<RecordBatch>,
 }
 
-/// Reads a file whose checksum was found right.
+/// Reads a file whose checksum was found right; `None` if its rows take more than `most` bytes.
 ///
 /// # Errors
 /// If it is damaged or cannot be read.
-pub(crate) fn read_whole(table: Table, file: &FileAt, path: &Path) -> Result<WholeFile, Error> {
+pub(crate) fn read_whole(table: Table, file: &FileAt, path: &Path, most: usize) -> Result<Option<WholeFile>, Error> {
     let found = inspect_at(file, path)?;
     let arrow = Error::arrow("read", table);
     let (promoted, rows) = match found.shape {
@@ -42,17 +42,34 @@ pub(crate) fn read_whole(table: Table, file: &FileAt, path: &Path) -> Result<Who
             let metadata = ArrowReaderMetadata::try_new(Arc::new(*metadata), ArrowReaderOptions::new());
             let metadata = metadata.map_err(unreadable(path))?;
             let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(file.clone(), metadata).build();
-            let rows = reader.map_err(unreadable(path))?.collect::<Result<_, _>>();
+            let rows = within(most, reader.map_err(unreadable(path))?);
             (promoted, rows.map_err(arrow)?)
         }
         Shape::Lines(_) => {
             let lines = Lines::new(table, path, Form::of_path(path), file, found.extent.rows)?;
-            (None, lines.collect::<Result<_, _>>()?)
+            (None, within(most, lines)?)
         }
     };
-    Ok(WholeFile {
+    Ok(rows.map(|rows| WholeFile {
         facts: found.facts,
         promoted,
         rows,
-    })
+    }))
+}
+
+/// All rows, if they take no more than `most` bytes.
+fn within<E>(
+    most: usize,
+    batches: impl Iterator<Item = Result<RecordBatch, E>>,
+) -> Result<Option<Vec<RecordBatch>>, E> {
+    let (mut rows, mut bytes) = (Vec::new(), 0_usize);
+    for batch in batches {
+        let batch = batch?;
+        bytes = bytes.saturating_add(batch.get_array_memory_size());
+        if bytes > most {
+            return Ok(None);
+        }
+        rows.push(batch);
+    }
+    Ok(Some(rows))
 }

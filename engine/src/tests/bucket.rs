@@ -82,8 +82,12 @@ impl Uploaded {
     }
 
     async fn data_objects(&self) -> Vec<ObjectPath> {
+        self.objects_below("p/telemetry").await
+    }
+
+    async fn objects_below(&self, prefix: &str) -> Vec<ObjectPath> {
         use futures::TryStreamExt;
-        let all = self.objects.list(Some(&ObjectPath::from("p/telemetry")));
+        let all = self.objects.list(Some(&ObjectPath::from(prefix)));
         let all: Vec<_> = all.try_collect().await.unwrap();
         all.into_iter().map(|object| object.location).collect()
     }
@@ -202,6 +206,67 @@ async fn a_repair_leaves_an_open_file_to_its_pieces() {
         assert_eq!((&problem.path, problem.object_is_sound), (&open, true), "{problem:?}");
         assert_eq!(store.rows_and_objects().await, (301, 1), "missing: {is_missing}");
     }
+}
+
+/// A store whose open file was sealed since its two rows were uploaded in pieces, and the sealed file.
+async fn sealed_since_its_pieces() -> (Uploaded, PathBuf) {
+    let mut store = Uploaded::new().await;
+    if let Some(remote) = &mut store.bench.settings.remote {
+        remote.upload_interval = Duration::from_secs(3_600);
+    }
+    let engine = store.bench.open().await;
+    store.append(&engine, "new", &[store.bench.now()], 3).await;
+    engine.sync_remote().await.unwrap();
+    store.bench.advance(Duration::from_secs(2 * 3_600));
+    until("the open file is sealed", || stats(&engine).open_segments == 0).await;
+    // It ends before the sealed file is uploaded.
+    drop(engine);
+    let is_sealed = |path: &PathBuf| *path != store.copy();
+    let sealed = store.bench.tree().into_iter().find(is_sealed).unwrap();
+    (store, sealed)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repair_puts_a_sealed_file_together_from_its_pieces() {
+    for is_missing in [false, true] {
+        let (store, sealed) = sealed_since_its_pieces().await;
+        if is_missing {
+            std::fs::remove_file(&sealed).unwrap();
+        } else {
+            damage(&sealed, DAMAGES[2].2);
+        }
+        let repaired = store.repair(true).await;
+        assert_eq!(
+            (repaired.problems.len(), repaired.problems[0].rows),
+            (1, 0),
+            "{:?}",
+            repaired.problems
+        );
+        assert_eq!(store.rows_and_objects().await.0, 302, "missing: {is_missing}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repair_removes_no_piece_of_a_file_of_which_one_is_damaged() {
+    let (store, sealed) = sealed_since_its_pieces().await;
+    damage(&sealed, DAMAGES[2].2);
+    let objects = store.objects_below("p/pieces").await;
+    let piece = objects.first().unwrap();
+    let mut bytes = store.objects.get(piece).await.unwrap().bytes().await.unwrap().to_vec();
+    bytes[9] ^= 1;
+    store.objects.put(piece, PutPayload::from(bytes)).await.unwrap();
+    store.repair(true).await;
+    let engine = store.bench.open().await;
+    for _ in 0..3 {
+        store.bench.advance(Duration::from_secs(60));
+        engine.sync_remote().await.unwrap();
+    }
+    engine.close().await.unwrap();
+    let left = store.objects_below("p/pieces").await;
+    assert!(
+        objects.iter().all(|object| left.contains(object)),
+        "{objects:?} {left:?}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -35,7 +35,12 @@ fn amount_and_city() -> Vec<SpecColumn> {
 
 /// An order of which `n` says all.
 fn of(bench: &Bench, n: u64) -> Batch {
+    of_time(bench, n, bench.now())
+}
+
+fn of_time(bench: &Bench, n: u64, ts: i64) -> Batch {
     let mut row = row(bench, n);
+    row.ts = Timestamp::from_micros(ts);
     row.promoted = Attributes::new()
         .with("amount", n)
         .with("city", format!("city-{}", n % 3));
@@ -312,4 +317,22 @@ async fn files_of_lines_have_what_is_promoted_in_promoted_alone() {
         .as_str()
         .map_or(promoted.clone(), |text| serde_json::from_str(text).unwrap());
     assert!(promoted == json!({"amount": 1, "city": "city-1"}) || promoted == json!({"amount": 2, "city": "city-2"}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn late_rows_of_a_spec_leave_few_files_of_lines() {
+    let mut bench = Bench::new();
+    bench.settings.specs = files("ord", &amount_and_city());
+    bench.settings.format = Format::Json;
+    bench.settings.open_max = 1;
+    let engine = bench.open().await;
+    append(&engine, &bench, 1..2).await;
+    engine.flush().await.unwrap();
+    for n in 2..12 {
+        let late = of_time(&bench, n, bench.now() - HOUR);
+        engine.append_of_spec(late, order()).await.unwrap();
+        engine.flush().await.unwrap();
+    }
+    let view = engine.view();
+    assert_eq!((view.files(Table::Messages).len(), count(&view)), (5, 11));
 }
