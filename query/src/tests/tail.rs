@@ -235,9 +235,14 @@ async fn open_with(dir: &tempfile::TempDir, tail_max: model::ByteSize) -> Arc<En
     let mut settings = Settings::new(dir.path().join("store"));
     settings.flush_interval = Duration::from_secs(3_600);
     settings.tail_max = tail_max;
-    Engine::open(settings, Clock::new(now), Entropy::new(|bytes| bytes.fill(7)))
-        .await
-        .unwrap()
+    loop {
+        let entropy = Entropy::new(|bytes| bytes.fill(7));
+        match Engine::open(settings.clone(), Clock::new(now), entropy).await {
+            // The tasks of a plan whose limit was reached end a moment later.
+            Err(engine::Error::Locked { .. }) => tokio::task::yield_now().await,
+            opened => return opened.unwrap(),
+        }
+    }
 }
 
 /// Goes on where a reader was; one that has heard nothing begins anew.
