@@ -72,17 +72,31 @@ pub(super) fn fit_optimized(plan: &LogicalPlan, session: &mut SessionState) -> R
     if weight.large_states {
         options.execution.target_partitions = 1;
     }
-    // A limit moves below windows, to groups that these have to see (<https://github.com/apache/datafusion/pull/25066>).
-    let mut has_windows = false;
     plan.apply_with_subqueries(|node| {
-        has_windows |= matches!(node, LogicalPlan::Window(_));
+        let optimizer = &mut options.optimizer;
+        match node {
+            // A limit moves below windows, to groups that these have to see (<https://github.com/apache/datafusion/pull/25066>).
+            LogicalPlan::Window(_) => {
+                optimizer.enable_topk_aggregation = false;
+                optimizer.enable_distinct_aggregation_soft_limit = false;
+            }
+            // The filter that a `min` or `max` of a column makes removes rows that one of an expression beside it has to see.
+            LogicalPlan::Aggregate(of) if of.aggr_expr.iter().any(is_of_expression) => {
+                optimizer.enable_aggregate_dynamic_filter_pushdown = false;
+            }
+            _ => {}
+        }
         Ok(TreeNodeRecursion::Continue)
     })?;
-    if has_windows {
-        options.optimizer.enable_topk_aggregation = false;
-        options.optimizer.enable_distinct_aggregation_soft_limit = false;
-    }
     Ok(())
+}
+
+/// Whether an aggregate is of more than a column.
+fn is_of_expression(aggregate: &Expr) -> bool {
+    match aggregate.clone().unalias() {
+        Expr::AggregateFunction(call) => call.params.args.iter().any(|arg| !matches!(arg, Expr::Column(_))),
+        _ => true,
+    }
 }
 
 fn weigh(plan: &LogicalPlan) -> Result<PlanWeight> {

@@ -95,6 +95,21 @@ async fn windows_see_all_groups_whatever_the_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_greatest_of_an_expression_beside_that_of_a_column_is_found() {
+    let bench = of_distinct_messages().await;
+    let greatest = "SELECT min(message) AS a, max(0 - message::bigint) AS b, max(substr(message, 5)) AS c FROM logs WHERE length(message) > 0";
+    let last = "SELECT max(message) AS a, max(0 - message::bigint) AS b, max(substr(message, 5)) AS c FROM logs WHERE length(message) > 0";
+    for (query, first) in [(greatest, "000000"), (last, "039999")] {
+        assert_eq!(
+            rows(&bench, query).await,
+            [[json!(first), json!(0), json!("99")]],
+            "{query}"
+        );
+    }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_alias_does_not_hide_a_column_in_an_order_by_expressions() {
     let bench = of_messages(&["bb", "a"]).await;
     let hidden = "SELECT level AS message FROM logs ORDER BY length(message)";
