@@ -70,6 +70,10 @@ pub(super) fn replaced(
         let rounded = |inner| math::round().call(vec![inner, lit(scale)]);
         return Ok(Transformed::yes(changed(expr, rounded, to)));
     }
+    // A condition that is a cast counts as constant, and with it, for rows in order, what is cast.
+    if to == DataType::Boolean && inner.get_type(schema).is_ok_and(|kind| kind.is_integer()) {
+        return Ok(Transformed::yes(inner.clone().not_eq(lit(0_i64))));
+    }
     match rounding(inner, &to, schema, averages) {
         Some(round) => Ok(Transformed::yes(changed(expr, round, to))),
         None => convert(expr),

@@ -110,6 +110,17 @@ async fn the_greatest_of_an_expression_beside_that_of_a_column_is_found() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn rows_are_ordered_by_what_a_condition_is_a_cast_of() {
+    let bench = of_messages(&["a"]).await;
+    let numbers = "(VALUES (3, 1), (0, 2), (1, 4), (-2, 3)) v(x, y)";
+    let query = format!("SELECT x FROM {numbers} WHERE x::int::boolean ORDER BY x, y");
+    assert_eq!(rows(&bench, &query).await, [[json!(-2)], [json!(1)], [json!(3)]]);
+    let texts = "SELECT x FROM (VALUES ('yes'), ('t'), ('f'), ('1')) v(x) WHERE x::boolean ORDER BY x";
+    assert_eq!(rows(&bench, texts).await, [[json!("1")], [json!("t")], [json!("yes")]]);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_alias_does_not_hide_a_column_in_an_order_by_expressions() {
     let bench = of_messages(&["bb", "a"]).await;
     let hidden = "SELECT level AS message FROM logs ORDER BY length(message)";
