@@ -9,7 +9,7 @@
 //!
 //! - A file's entry goes after the file: interrupted, it is missing at the next repair, not forgotten.
 //! - A damaged copy of an object that is sound goes into quarantine and its entry stays: no row leaves the store, and nothing
-//!   is removed from the object store. Nor are pieces, however many of a file's are sound.
+//!   is removed from the object store. Nor are the pieces of an open file, however many of them are sound.
 //! - What only needs a start is left to it: a file that is newer than its record, the rows of a damaged open file that the log
 //!   still has.
 //!

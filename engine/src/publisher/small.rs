@@ -69,7 +69,8 @@ fn small_files(shared: &Shared, place: Place) -> Vec<Arc<Segment>> {
     files.filter(is_small).cloned().collect()
 }
 
-/// Rewrites a sealed file with more rows; `None` if it is damaged, is not here, is large when it is decoded, or has other columns than a new one would.
+/// Rewrites a sealed file with more rows; `None` if it is damaged, is not here, is large when it is decoded, or has other columns
+/// than a new one would.
 fn merge(shared: &Shared, segment: &Segment, frozen: &Frozen) -> Result<Option<Done>, Error> {
     let Some(old) = shared.catalog.lock().state().file(segment.id).cloned() else {
         return Ok(None);

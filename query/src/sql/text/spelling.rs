@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Distinct, Expr, Fetch, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
     JoinConstraint, JoinOperator, LimitClause, ObjectName, OrderByKind, Query, Select, SelectItem, SetExpr,
-    TableFactor, TableWithJoins, Value, ValueWithSpan, visit_expressions,
+    TableFactor, Value, ValueWithSpan, visit_expressions,
 };
 
 use crate::Error;
@@ -233,21 +233,17 @@ pub(super) fn order(query: &mut Query) -> Result<(), Error> {
 
 /// Whether what a query reads may have a column by a name: what is no table of telemetry may have any.
 fn may_be_column(select: &Select, name: &Ident) -> bool {
-    let joined = |from: &TableWithJoins| from.joins.iter().map(|join| join.relation.clone()).collect::<Vec<_>>();
-    let read = select
-        .from
-        .iter()
-        .flat_map(|from| joined(from).into_iter().chain([from.relation.clone()]));
-    let mut read = read.map(|relation| match relation {
-        TableFactor::Table { name, .. } => {
-            let name = name.to_string();
-            TABLES.into_iter().find(|table| table.name() == name)
-        }
-        _ => None,
-    });
-    read.any(|table| {
-        table.is_none_or(|table| {
-            let mut columns = table.columns().iter();
+    let joined = select.from.iter().flat_map(|from| &from.joins);
+    let read = select.from.iter().map(|from| &from.relation);
+    let mut read = read.chain(joined.map(|join| &join.relation));
+    read.any(|relation| {
+        let TableFactor::Table { name: table, .. } = relation else {
+            return true;
+        };
+        let table = table.to_string();
+        let known = TABLES.into_iter().find(|known| known.name() == table);
+        known.is_none_or(|known| {
+            let mut columns = known.columns().iter();
             columns.any(|column| column.name.eq_ignore_ascii_case(&name.value))
         })
     })
