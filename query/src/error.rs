@@ -1,5 +1,6 @@
 //! What can go wrong with a query, each with the thing, the value and the fix.
 
+use arrow_schema::ArrowError;
 use datafusion::error::DataFusionError;
 use model::{ByteSize, HumanDuration};
 
@@ -167,7 +168,7 @@ impl Error {
     pub fn lacks_memory(&self) -> bool {
         match self {
             Self::Memory(_) | Self::Crowded(_) => true,
-            Self::Execution(inner) => matches!(inner.find_root(), DataFusionError::ResourcesExhausted(_)),
+            Self::Execution(inner) => memory_refusal(inner).is_some(),
             _ => false,
         }
     }
@@ -182,16 +183,16 @@ impl Error {
         let memory = limits.running();
         match self {
             Self::Execution(inner) if ReadEnough::is_behind(inner.as_ref()) => Self::Bytes(limits.max_scan),
-            Self::Execution(inner) => match inner.find_root() {
-                DataFusionError::ResourcesExhausted(refusal) => {
+            Self::Execution(inner) => match memory_refusal(&inner).map(is_crowded) {
+                Some(crowded) => {
                     tracing::debug!(error = %inner, "a query met its memory limit");
-                    if is_crowded(refusal) {
+                    if crowded {
                         Self::Crowded(memory)
                     } else {
                         Self::Memory(memory)
                     }
                 }
-                _ => Self::Execution(inner),
+                None => Self::Execution(inner),
             },
             other => other,
         }
@@ -212,6 +213,17 @@ impl Error {
     }
 }
 
+/// What the memory of queries said that refused a query; readers of Parquet make texts of errors.
+fn memory_refusal(error: &DataFusionError) -> Option<&str> {
+    causes(error).find_map(|error| match error.downcast_ref() {
+        Some(DataFusionError::ResourcesExhausted(refusal)) => Some(refusal.as_str()),
+        _ => match error.downcast_ref() {
+            Some(ArrowError::ParquetError(text)) => Some(text.split_once("Resources exhausted: ")?.1),
+            _ => None,
+        },
+    })
+}
+
 fn place(at: Option<(u64, u64)>) -> String {
     at.map_or_else(String::new, |(line, column)| format!("line {line}, column {column}: "))
 }
@@ -222,8 +234,8 @@ impl From<DataFusionError> for Error {
     }
 }
 
-impl From<arrow_schema::ArrowError> for Error {
-    fn from(error: arrow_schema::ArrowError) -> Self {
+impl From<ArrowError> for Error {
+    fn from(error: ArrowError) -> Self {
         DataFusionError::from(error).into()
     }
 }

@@ -5,6 +5,8 @@
 //!
 //! - Nothing is looked up by path: DataFusion's own footer cache would take a replaced file of the same size for the old one.
 //! - A file is read only up to the size that the segment records; an open segment may have grown since.
+//! - What was read of a file counts as memory of its query until the last of it is decoded. A plan that reads many tables at once, each
+//!   a row group of its own, does not fit otherwise, and is refused.
 //! - Threads that run plans never wait for the disk; what is at hand is taken without asking another thread.
 
 use std::collections::HashSet;
@@ -177,8 +179,8 @@ pub(crate) struct Source(pub(crate) Arc<Segment>);
 #[derive(Debug)]
 pub(crate) struct SegmentReaders {
     pub(crate) meter: Arc<Meter>,
-    /// What the plan keeps of its files, as long as somebody has it.
-    pub(crate) _planned: MemoryReservation,
+    /// What the plan keeps of its files, as long as somebody has it; what is read counts beside it.
+    pub(crate) planned: MemoryReservation,
 }
 
 impl ParquetFileReaderFactory for SegmentReaders {
@@ -196,6 +198,7 @@ impl ParquetFileReaderFactory for SegmentReaders {
             segment: Arc::clone(&source.0),
             file: None,
             meter: Arc::clone(&self.meter),
+            memory: self.planned.new_empty(),
         }))
     }
 }
@@ -204,6 +207,22 @@ struct SegmentReader {
     segment: Arc<Segment>,
     file: Option<Arc<File>>,
     meter: Arc<Meter>,
+    memory: MemoryReservation,
+}
+
+/// Decoders hold about as much of pages and rows as they were given, up to so much.
+const DECODED: usize = 2 << 20;
+
+/// Bytes of a file, and the memory that they and what is decoded of them take.
+struct HeldBytes {
+    bytes: Bytes,
+    _memory: Arc<MemoryReservation>,
+}
+
+impl AsRef<[u8]> for HeldBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl SegmentReader {
@@ -211,6 +230,11 @@ impl SegmentReader {
         let (segment, file) = (Arc::clone(&self.segment), self.file.clone());
         let wanted = ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum();
         self.meter.read(segment.id, wanted)?;
+        let memory = self.memory.new_empty();
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        memory
+            .try_grow(wanted.saturating_add(wanted.min(DECODED)))
+            .map_err(|error| ParquetError::External(Box::new(error)))?;
         let (file, bytes) = blocking(move || {
             let file = match file {
                 Some(file) => file,
@@ -224,7 +248,12 @@ impl SegmentReader {
         })
         .await?;
         self.file = Some(file);
-        Ok(bytes)
+        let memory = Arc::new(memory);
+        let held = bytes.into_iter().map(|bytes| {
+            let _memory = Arc::clone(&memory);
+            Bytes::from_owner(HeldBytes { bytes, _memory })
+        });
+        Ok(held.collect())
     }
 }
 

@@ -308,7 +308,7 @@ impl ViewTable {
         let source = ParquetSource::new(schema)
             .with_parquet_file_reader_factory(Arc::new(SegmentReaders {
                 meter: Arc::clone(&self.meter),
-                _planned: planned,
+                planned,
             }))
             .with_pushdown_filters(true);
         let config = FileScanConfigBuilder::new(ObjectStoreUrl::local_filesystem(), Arc::new(source))

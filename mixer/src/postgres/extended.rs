@@ -4,8 +4,8 @@
 //!
 //! - What a session keeps is bounded: [`MOST_PREPARED`] statements of [`MOST_HELD`] bytes, [`MOST_PORTALS`] portals.
 //! - An answer has the columns that were described, whatever values were bound.
-//! - A portal that was not read to its end holds a place of a query, for `query.timeout` at most; a session has [`MOST_RUNNING`] of
-//!   them.
+//! - A portal that was not read to its end holds a place of a query and rows, for `query.timeout` at most; a session has
+//!   [`MOST_RUNNING`] of them.
 
 use std::sync::Arc;
 
@@ -76,6 +76,8 @@ pub(super) struct Portal {
 enum State {
     Bound,
     Running(Box<Running>),
+    /// Its rows were given up; a client that asks for them is told why.
+    Late(Fault),
     Ended,
 }
 
@@ -256,6 +258,7 @@ impl Session {
         let interrupt = self.interrupt();
         let mut running = match std::mem::replace(&mut portal.state, State::Ended) {
             State::Running(running) => running,
+            State::Late(fault) => return Err(fault.into()),
             State::Ended => {
                 out.complete("SELECT 0");
                 return Ok(State::Ended);
@@ -284,6 +287,20 @@ impl Session {
                 Ok(State::Running(running))
             }
         }
+    }
+
+    /// Waits until the time of a portal with rows left is over, and gives up its rows.
+    pub(super) async fn give_up_late_portals(&mut self) {
+        let running = self.portals.values_mut().filter_map(|portal| match &portal.state {
+            State::Running(running) => Some((running.ends(), &mut portal.state)),
+            _ => None,
+        });
+        let timed = running.filter_map(|((end, fault), state)| Some((end?, fault, state)));
+        let Some((end, fault, state)) = timed.min_by_key(|(end, ..)| *end) else {
+            return std::future::pending().await;
+        };
+        tokio::time::sleep_until(end.into()).await;
+        *state = State::Late(fault);
     }
 
     /// Whether one more portal may run.

@@ -154,6 +154,12 @@ impl Running {
         }
     }
 
+    /// When its rows are given up, and what the client is told that asks for more.
+    pub(super) fn ends(&self) -> (Option<Instant>, Fault) {
+        let (end, error) = self.answer.ends();
+        (end, fault(&error))
+    }
+
     /// Sends the next rows, `most` at most.
     pub(super) async fn send(
         &mut self,

@@ -221,6 +221,7 @@ async fn served(host: &Host, incoming: &mut Incoming, out: &mut Outgoing) -> Res
                 Ok(frame) => frame?,
                 Err(_) => return Err(Fault::fatal("57P05", "nothing was asked for too long").into()),
             },
+            () = session.give_up_late_portals() => continue,
         };
         let Some(frame) = frame else { return Ok(()) };
         let late = async {

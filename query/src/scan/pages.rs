@@ -194,6 +194,11 @@ impl Group {
         Ok(places)
     }
 
+    fn page_reader(&self, column: usize, places: &[PageLocation]) -> Result<SerializedPageReader<SegmentBytes>> {
+        let chunk = self.metadata().column(column);
+        SerializedPageReader::new(Arc::new(self.bytes.clone()), chunk, self.rows(), Some(places.to_vec()))
+    }
+
     fn pages(&self, column: usize) -> Result<CachedPages> {
         let chunk = self.metadata().column(column);
         let places = self.places(column)?;
@@ -201,10 +206,9 @@ impl Group {
         let dictionary = places
             .first()
             .is_some_and(|first| first.offset.cast_unsigned() != start);
-        let inner = SerializedPageReader::new(Arc::new(self.bytes.clone()), chunk, self.rows(), Some(places.to_vec()))?;
         Ok(CachedPages {
-            inner,
-            inner_at: 0,
+            inner: None,
+            column,
             at: 0,
             dictionary: dictionary.then_some(start),
             places,
@@ -248,9 +252,10 @@ impl PageIterator for OneChunk {}
 
 /// The pages of a column chunk in order: its dictionary, if it has one, and its data pages.
 struct CachedPages {
-    /// Reads those that are not kept; asked for the page number `inner_at` next.
-    inner: SerializedPageReader<SegmentBytes>,
-    inner_at: usize,
+    /// Reads those that are not kept, made for the first of them: contexts of zstd cost more than most pages that are kept. It is
+    /// asked for the page of that number next.
+    inner: Option<(SerializedPageReader<SegmentBytes>, usize)>,
+    column: usize,
     /// The number of the next page; a dictionary counts.
     at: usize,
     /// Where the dictionary begins.
@@ -286,12 +291,16 @@ impl PageReader for CachedPages {
             self.at += 1;
             return Ok(Some(page));
         }
-        while self.inner_at < self.at {
-            self.inner.skip_next_page()?;
-            self.inner_at += 1;
+        let (inner, inner_at) = match &mut self.inner {
+            Some(inner) => inner,
+            none => none.insert((self.group.page_reader(self.column, &self.places)?, 0)),
+        };
+        while *inner_at < self.at {
+            inner.skip_next_page()?;
+            *inner_at += 1;
         }
-        let page = self.inner.get_next_page()?;
-        self.inner_at += 1;
+        let page = inner.get_next_page()?;
+        *inner_at += 1;
         self.at += 1;
         if let Some(page) = &page {
             self.group.cache.keep_page(key, page);

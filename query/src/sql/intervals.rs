@@ -3,6 +3,7 @@
 //! | written | planned as |
 //! |---|---|
 //! | `b - a > INTERVAL '1 day'`, `=`, `BETWEEN`, `IN`, `ORDER BY` of intervals | a comparison of microseconds |
+//! | `extract(epoch FROM INTERVAL '1 year')` | years of 365.25 days, months that are left of 30 |
 //! | `date + INTERVAL '1 hour'` | a time: the date would lose the hour |
 //! | `GROUP BY`, `DISTINCT`, `min`, `max` of intervals that are no differences of times | refused |
 //!
@@ -12,16 +13,16 @@ use std::sync::{Arc, LazyLock};
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{DurationMicrosecondType, IntervalMonthDayNano, IntervalMonthDayNanoType};
-use arrow_array::{Array as _, ArrayRef, Decimal128Array};
+use arrow_array::{Array as _, ArrayRef, Decimal128Array, Float64Array};
 use arrow_schema::{DataType, IntervalUnit, TimeUnit};
 use datafusion::arrow::compute::cast as converted;
-use datafusion::common::tree_node::Transformed;
+use datafusion::common::tree_node::{Transformed, TreeNode as _};
 use datafusion::common::{DFSchema, exec_err, plan_err};
 use datafusion::error::Result;
 use datafusion::functions::utils::make_scalar_function;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable as _, LogicalPlan, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
-    Signature, Volatility, cast,
+    Signature, Volatility, cast, create_udf,
 };
 
 use super::comparisons::rewrite_comparison;
@@ -34,6 +35,21 @@ static INTERVAL_MICROS: LazyLock<ScalarUDF> = LazyLock::new(|| {
         signature: Signature::any(1, Volatility::Immutable),
     })
 });
+
+static INTERVAL_EPOCH: LazyLock<ScalarUDF> = LazyLock::new(|| {
+    create_udf(
+        "interval_epoch",
+        vec![INTERVAL],
+        DataType::Float64,
+        Volatility::Immutable,
+        Arc::new(make_scalar_function(interval_epoch, Vec::new())),
+    )
+});
+
+/// The seconds of an interval.
+pub(super) fn epoch(interval: Expr) -> Expr {
+    INTERVAL_EPOCH.call(vec![cast(interval, INTERVAL)])
+}
 
 /// A date, to which an interval is added, as a time.
 pub(super) fn moved(left: Expr, op: Operator, right: Expr, schema: &DFSchema) -> (Expr, Expr) {
@@ -90,8 +106,11 @@ pub(super) fn ordered(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         return Ok(Transformed::no(plan));
     };
     let schema = Arc::clone(sort.input.schema());
+    // A union of differences and other intervals has the type of its first branch until it is made one of intervals.
+    let has_union = sort.input.exists(|below| Ok(matches!(below, LogicalPlan::Union(_))))?;
+    let is_difference = |expr: &Expr| matches!(expr.get_type(&schema), Ok(DataType::Duration(_)));
     for by in &mut sort.expr {
-        if is_interval(&by.expr, &schema) {
+        if is_interval(&by.expr, &schema) || (has_union && is_difference(&by.expr)) {
             by.expr = INTERVAL_MICROS.call(vec![by.expr.clone()]);
         }
     }
@@ -142,6 +161,23 @@ impl ScalarUDFImpl for IntervalMicros {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         make_scalar_function(interval_micros, Vec::new())(&args.args)
     }
+}
+
+fn interval_epoch(args: &[ArrayRef]) -> Result<ArrayRef> {
+    let Some(intervals) = args
+        .first()
+        .and_then(|values| values.as_primitive_opt::<IntervalMonthDayNanoType>())
+    else {
+        return exec_err!("intervals were expected");
+    };
+    let seconds: Float64Array = intervals.unary(|interval| {
+        let (years, months) = (interval.months / 12, interval.months % 12);
+        let days = f64::from(years) * 365.25 + f64::from(months) * 30.0 + f64::from(interval.days);
+        #[allow(clippy::cast_precision_loss, reason = "a double has no more digits")]
+        let micros = (interval.nanoseconds / 1_000) as f64;
+        days * 86_400.0 + micros / 1e6
+    });
+    Ok(Arc::new(seconds))
 }
 
 fn interval_micros(args: &[ArrayRef]) -> Result<ArrayRef> {

@@ -17,6 +17,7 @@
 //!
 //! How rows are written for a client: [`crate::write`]. HTTP.
 
+mod aggregate_order;
 mod arithmetic;
 mod asking;
 mod base_scan;
@@ -186,6 +187,12 @@ impl SqlAnswer {
         };
         let next = tokio::time::timeout(left, next).await;
         next.unwrap_or_else(|_| Err(Error::Timeout(timeout.into())))
+    }
+
+    /// When its time is over, and what who asks for its rows is told from then on: who does not ask should drop it then.
+    #[must_use]
+    pub fn ends(&self) -> (Option<Instant>, Error) {
+        (self.time.0, Error::Timeout(self.time.1.into()))
     }
 
     /// What the answer cost; `None` before its end.
@@ -410,6 +417,7 @@ impl Work {
             plan
         };
         let plan = session.optimize(&plan).map_err(of_statement)?;
+        let plan = aggregate_order::without_repeats(plan).map_err(of_statement)?;
         growth::fit_optimized(&plan, &mut session).map_err(of_statement)?;
         let planned = session.query_planner().create_physical_plan(&plan, &session).await;
         let plan = planned.map_err(of_statement)?;

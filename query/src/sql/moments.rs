@@ -25,8 +25,8 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{Expr, ExprSchemable as _, ScalarUDF, Volatility, cast, create_udf, lit};
 
 use super::comparisons::rewrite_comparison;
-use super::to_char;
 use super::zones::moments;
+use super::{intervals, to_char};
 
 const SECOND: i64 = 1_000_000;
 const MINUTE: i64 = 60 * SECOND;
@@ -138,6 +138,7 @@ fn part(args: &[Expr], schema: &DFSchema) -> Option<Expr> {
                 _ => micros % lit(MINUTE),
             }
         }
+        DataType::Interval(_) if name == "epoch" => return Some(intervals::epoch(of)),
         DataType::Interval(_) => {
             let seconds = date_part().call(vec![lit("epoch"), of]);
             let micros = math::round().call(vec![seconds * lit(1e6)]);

@@ -120,6 +120,33 @@ async fn functions_that_make_large_values_of_small_ones_are_refused_before_they_
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn tables_that_are_read_at_once_have_the_memory_of_one_statement() {
+    let bench = Bench::with(Limits::new(ByteSize::mib(8), Duration::from_secs(60), 4)).await;
+    let mut random = Random::seeded(20_261_122);
+    let text = |random: &mut Random| (0..16).map(|_| format!("{:016x}", random.next())).collect();
+    let logs: Vec<_> = (0..4_000)
+        .map(|_| LogRecord {
+            message: text(&mut random),
+            ..world::log(&mut random)
+        })
+        .collect();
+    bench.append(&logs).await;
+    bench.publish().await;
+    let all = |tables: usize| {
+        let each = vec!["SELECT message AS m FROM logs"; tables].join(" UNION ALL ");
+        format!("SELECT count(*), max(length(m)) FROM ({each}) q")
+    };
+    assert_eq!(rows(&bench, &all(2)).await, [[json!(8_000), json!(256)]]);
+    let error = refusal(&bench, &all(30)).await;
+    assert_eq!(error.kind(), Kind::TooMuch, "{error}");
+    // The same where a condition is met while files are read, whose errors come as texts.
+    let narrow = all(30).replace("FROM logs", "FROM logs WHERE message ~ '^[0-9a-f]'");
+    let error = refusal(&bench, &narrow).await;
+    assert_eq!(error.kind(), Kind::TooMuch, "{error}");
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn functions_within_their_bounds_give_what_they_always_gave() {
     let bench = bench(Duration::from_secs(60)).await;
     let made = "SELECT replace('abcabc', 'b', 'xx'), regexp_replace('a1b22', '[0-9]+', '<\\0>', 'g'), 'a' || 1 || NULL, 'a' || 1 || 'b', \

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use harness::{Failure, Random, TestMixer};
 
-use super::{connect, fill, mixer, run};
+use super::{connect, fill, mixer, run, told};
 
 /// A connection that says nothing by itself.
 fn open(mixer: &TestMixer) -> Result<TcpStream, Failure> {
@@ -234,6 +234,46 @@ fn a_session_has_two_portals_with_rows_left_and_one_more_when_one_is_closed() ->
         }
         assert!(closed.is_none() || !kinds.contains(&b'E'), "{kinds:?}");
     }
+    Ok(())
+}
+
+#[test]
+fn rows_of_a_portal_that_nobody_asks_for_are_given_up_when_its_time_is_over() -> Result<(), Failure> {
+    let mixer = mixer(&[
+        ("query.memory_limit_mb", "32"),
+        ("query.max_concurrent", "16"),
+        ("query.timeout", "\"2s\""),
+    ])?;
+    fill(&mixer, 200)?;
+    let wide = "SELECT repeat(a.message, 20) FROM logs a, logs b";
+    let mut waiting = Vec::new();
+    for _ in 0..8 {
+        let mut stream = begun(&mixer)?;
+        sent(&mut stream, b'Q', b"BEGIN\0")?;
+        kinds_until(&mut stream, b'Z')?;
+        sent(&mut stream, b'P', format!("\0{wide}\0\0\0").as_bytes())?;
+        sent(&mut stream, b'B', b"p1\0\0\0\0\0\0\0\0")?;
+        sent(&mut stream, b'E', b"p1\0\0\0\0\x01")?;
+        sent(&mut stream, b'S', b"")?;
+        let kinds = kinds_until(&mut stream, b'Z')?;
+        assert!(kinds.contains(&b's') || !waiting.is_empty(), "{kinds:?}");
+        waiting.push(stream);
+    }
+    let sorted = "SELECT count(*) FROM (SELECT a.message, b.message FROM logs a, logs b ORDER BY 2, 1 LIMIT 30000) q";
+    run(async {
+        let client = connect(&mixer).await?;
+        let asked = Instant::now();
+        while let Err(error) = client.simple_query(sorted).await {
+            if asked.elapsed() > Duration::from_secs(20) {
+                return Err(format!("{:?}", told(&error)).into());
+            }
+        }
+        Ok(())
+    })?;
+    // Its client is told why there are no more.
+    let mut stream = waiting.remove(0);
+    sent(&mut stream, b'E', b"p1\0\0\0\0\x01")?;
+    assert_eq!(class(&mut stream)?, "57014");
     Ok(())
 }
 

@@ -151,3 +151,30 @@ async fn a_number_in_distinct_on_is_the_place_of_a_column() {
     }
     bench.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_twice_in_an_order_counts_once() {
+    let bench = of_distinct_messages().await;
+    for (query, expected) in [
+        (
+            "SELECT DISTINCT ON (level) level, message FROM logs ORDER BY level DESC, level, message",
+            json!([["warn", "000001"], ["info", "000000"]]),
+        ),
+        (
+            "SELECT level, first_value(message ORDER BY message DESC, message) AS last FROM logs GROUP BY level ORDER BY 1",
+            json!([["info", "039996"], ["warn", "039999"]]),
+        ),
+        (
+            "SELECT last_value(message ORDER BY 1 + 1, message, 2) FROM logs",
+            json!([["039999"]]),
+        ),
+        (
+            "SELECT count(*) FROM (SELECT DISTINCT ON (DATE '2026-01-31') DATE '2026-01-31' AS a, DATE '2026-01-31' AS b FROM logs \
+             ORDER BY 1, 2 OFFSET 0) q",
+            json!([[1]]),
+        ),
+    ] {
+        assert_eq!(json!(rows(&bench, query).await), expected, "{query}");
+    }
+    bench.close().await;
+}
