@@ -1,6 +1,5 @@
 //! What can go wrong with a query, each with the thing, the value and the fix.
 
-use arrow_schema::ArrowError;
 use datafusion::error::DataFusionError;
 use model::{ByteSize, HumanDuration};
 
@@ -213,14 +212,11 @@ impl Error {
     }
 }
 
-/// What the memory of queries said that refused a query; readers of Parquet make texts of errors.
+/// What the memory of queries said that refused a query.
 fn memory_refusal(error: &DataFusionError) -> Option<&str> {
     causes(error).find_map(|error| match error.downcast_ref() {
         Some(DataFusionError::ResourcesExhausted(refusal)) => Some(refusal.as_str()),
-        _ => match error.downcast_ref() {
-            Some(ArrowError::ParquetError(text)) => Some(text.split_once("Resources exhausted: ")?.1),
-            _ => None,
-        },
+        _ => None,
     })
 }
 
@@ -234,8 +230,8 @@ impl From<DataFusionError> for Error {
     }
 }
 
-impl From<ArrowError> for Error {
-    fn from(error: ArrowError) -> Self {
+impl From<arrow_schema::ArrowError> for Error {
+    fn from(error: arrow_schema::ArrowError) -> Self {
         DataFusionError::from(error).into()
     }
 }

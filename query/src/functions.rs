@@ -29,12 +29,14 @@ use arrow_array::{
     TimestampMicrosecondArray, UInt64Array,
 };
 use arrow_schema::{DataType, IntervalUnit, TimeUnit};
+use datafusion::arrow::array::BooleanBufferBuilder;
 use datafusion::arrow::buffer::ScalarBuffer;
 use datafusion::common::{ScalarValue, exec_err, plan_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, lit,
 };
+use memchr::memmem::Finder;
 use model::{FluxId, extend_stable_hash, fold_into};
 pub(crate) use model::{field_json, field_text};
 use serde_json::{Map, Value};
@@ -253,7 +255,17 @@ impl ScalarUDFImpl for Function {
             }
             FunctionKind::JsonText => fields(texts(&first)?, seconds(&args.args)?, field_text),
             FunctionKind::JsonGet => fields(texts(&first)?, seconds(&args.args)?, field_json),
-            FunctionKind::ContainsFold => Arc::new(contained(texts(&first)?, seconds(&args.args)?)),
+            FunctionKind::ContainsFold => {
+                let part = match args.args.get(1) {
+                    Some(ColumnarValue::Scalar(part)) => part.try_as_str().flatten(),
+                    _ => None,
+                };
+                let part = part.zip(first.as_string_opt::<i32>());
+                match part.and_then(|(part, texts)| Needle::new(part).is_in_each(texts)) {
+                    Some(found) => Arc::new(found),
+                    None => Arc::new(contained(texts(&first)?, seconds(&args.args)?)),
+                }
+            }
             FunctionKind::SeriesKey => {
                 let series = texts(&first)?.map(|text| text.map(without_point_labels));
                 Arc::new(series.collect::<StringArray>())
@@ -393,19 +405,48 @@ pub(crate) fn bucket_start(ts: i64, width: i64) -> i64 {
 }
 
 /// A text to look for, letter case aside.
-pub(crate) struct Needle(String);
+pub(crate) struct Needle(Finder<'static>);
 
 impl Needle {
     pub(crate) fn new(text: &str) -> Self {
         let mut folded = String::new();
         fold_into(text, &mut folded);
-        Self(folded)
+        Self(Finder::new(&folded).into_owned())
     }
 
     pub(crate) fn is_in(&self, text: &str, scratch: &mut String) -> bool {
         scratch.clear();
         fold_into(text, scratch);
-        scratch.contains(&self.0)
+        self.0.find(scratch.as_bytes()).is_some()
+    }
+
+    /// Which texts it is in, searched as the one text that they are in memory; `None` where letters are not ASCII's alone.
+    fn is_in_each(&self, texts: &StringArray) -> Option<BooleanArray> {
+        let (offsets, width) = (texts.value_offsets(), self.0.needle().len());
+        let (first, last) = (*offsets.first()?, *offsets.last()?);
+        let bytes = texts
+            .value_data()
+            .get(usize::try_from(first).ok()?..usize::try_from(last).ok()?)?;
+        if width == 0 || !bytes.is_ascii() {
+            return None;
+        }
+        let folded = bytes.to_ascii_lowercase();
+        let mut found = BooleanBufferBuilder::new(texts.len());
+        found.append_n(texts.len(), false);
+        let mut from = 0;
+        while let Some(at) = folded.get(from..).and_then(|rest| self.0.find(rest)) {
+            let at = from + at;
+            let begins = first + i32::try_from(at).ok()?;
+            let row = offsets.partition_point(|offset| *offset <= begins) - 1;
+            let end = usize::try_from(offsets.get(row + 1)? - first).ok()?;
+            // What begins in one text and ends in the next is in neither.
+            let is_within = at + width <= end;
+            if is_within {
+                found.set_bit(row, true);
+            }
+            from = if is_within { end } else { at + 1 };
+        }
+        Some(BooleanArray::new(found.finish(), texts.nulls().cloned()))
     }
 }
 
@@ -466,6 +507,30 @@ mod tests {
 
     fn found(text: &str, needle: &str) -> bool {
         Needle::new(needle).is_in(text, &mut String::new())
+    }
+
+    #[test]
+    fn texts_that_lie_together_are_searched_each_for_itself() {
+        let texts = StringArray::from(vec![
+            Some("aab"),
+            Some(""),
+            Some("AB aab"),
+            None,
+            Some("ba"),
+            Some("a"),
+            Some(""),
+            Some("b"),
+            Some("bAaB"),
+        ]);
+        for part in ["a", "ab", "aab", "b", "ba", "bb", "abab", "x", " "] {
+            let needle = Needle::new(part);
+            for texts in [texts.clone(), texts.slice(2, 6)] {
+                let each = texts.iter().map(|text| Some(needle.is_in(text?, &mut String::new())));
+                assert_eq!(needle.is_in_each(&texts), Some(each.collect()), "{part}");
+            }
+        }
+        assert_eq!(Needle::new("").is_in_each(&texts), None);
+        assert_eq!(Needle::new("a").is_in_each(&StringArray::from(vec!["a", "Ä"])), None);
     }
 
     #[test]

@@ -5,8 +5,9 @@
 //!
 //! - Nothing is looked up by path: DataFusion's own footer cache would take a replaced file of the same size for the old one.
 //! - A file is read only up to the size that the segment records; an open segment may have grown since.
-//! - What was read of a file counts as memory of its query until the last of it is decoded. A plan that reads many tables at once, each
-//!   a row group of its own, does not fit otherwise, and is refused.
+//! - What was read of a file counts as memory of its query until the last of it is decoded. A share of the memory of queries is always
+//!   had: sorts that can spill may have taken all the rest. Beyond it a plan that reads many tables at once, each a row group of its
+//!   own, is refused.
 //! - Threads that run plans never wait for the disk; what is at hand is taken without asking another thread.
 
 use std::collections::HashSet;
@@ -14,7 +15,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use arrow_schema::ArrowError;
@@ -48,6 +49,8 @@ pub(crate) struct Meter {
     pruned: AtomicU64,
     hot: AtomicU64,
     has_planned: AtomicBool,
+    /// Bytes that the query holds of files.
+    held: AtomicUsize,
     files: Mutex<HashSet<u64>>,
     ruled_out: Mutex<HashSet<u64>>,
 }
@@ -181,6 +184,8 @@ pub(crate) struct SegmentReaders {
     pub(crate) meter: Arc<Meter>,
     /// What the plan keeps of its files, as long as somebody has it; what is read counts beside it.
     pub(crate) planned: MemoryReservation,
+    /// So many bytes are always had for what is read.
+    pub(crate) always: usize,
 }
 
 impl ParquetFileReaderFactory for SegmentReaders {
@@ -199,6 +204,7 @@ impl ParquetFileReaderFactory for SegmentReaders {
             file: None,
             meter: Arc::clone(&self.meter),
             memory: self.planned.new_empty(),
+            always: self.always,
         }))
     }
 }
@@ -208,15 +214,46 @@ struct SegmentReader {
     file: Option<Arc<File>>,
     meter: Arc<Meter>,
     memory: MemoryReservation,
+    always: usize,
 }
 
-/// Decoders hold about as much of pages and rows as they were given, up to so much.
+/// Decoders hold about as much of pages and rows as they were given, up to so much. Columns of a condition are read before the others
+/// and count for themselves.
 const DECODED: usize = 2 << 20;
 
-/// Bytes of a file, and the memory that they and what is decoded of them take.
+/// The memory that bytes of a file and what is decoded of them take.
+#[derive(Debug)]
+struct HeldMemory {
+    memory: MemoryReservation,
+    meter: Arc<Meter>,
+}
+
+impl HeldMemory {
+    /// Takes so much for a query that may always have `always` bytes.
+    fn take(memory: MemoryReservation, meter: Arc<Meter>, bytes: usize, always: usize) -> Result<Self, ParquetError> {
+        let before = meter.held.load(Ordering::Relaxed);
+        if before.saturating_add(bytes) <= always {
+            memory.grow(bytes);
+        } else {
+            memory
+                .try_grow(bytes)
+                .map_err(|error| ParquetError::External(Box::new(error)))?;
+        }
+        meter.held.fetch_add(bytes, Ordering::Relaxed);
+        Ok(Self { memory, meter })
+    }
+}
+
+impl Drop for HeldMemory {
+    fn drop(&mut self) {
+        self.meter.held.fetch_sub(self.memory.size(), Ordering::Relaxed);
+    }
+}
+
+/// Bytes of a file, and the memory that counts for them.
 struct HeldBytes {
     bytes: Bytes,
-    _memory: Arc<MemoryReservation>,
+    _memory: Arc<HeldMemory>,
 }
 
 impl AsRef<[u8]> for HeldBytes {
@@ -230,11 +267,10 @@ impl SegmentReader {
         let (segment, file) = (Arc::clone(&self.segment), self.file.clone());
         let wanted = ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum();
         self.meter.read(segment.id, wanted)?;
-        let memory = self.memory.new_empty();
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
-        memory
-            .try_grow(wanted.saturating_add(wanted.min(DECODED)))
-            .map_err(|error| ParquetError::External(Box::new(error)))?;
+        let wanted = wanted.saturating_add(wanted.min(DECODED));
+        let memory = HeldMemory::take(self.memory.new_empty(), Arc::clone(&self.meter), wanted, self.always)?;
+        let memory = Arc::new(memory);
         let (file, bytes) = blocking(move || {
             let file = match file {
                 Some(file) => file,
@@ -242,18 +278,17 @@ impl SegmentReader {
                     .open_shared()
                     .map_err(|error| ParquetError::External(Box::new(error)))?,
             };
-            let bytes = ranges.iter().map(|range| read_range(&segment, &file, range));
-            let bytes = bytes.collect::<Result<Vec<_>, _>>()?;
+            let bytes = ranges.iter().map(|range| {
+                let bytes = read_range(&segment, &file, range)?;
+                let _memory = Arc::clone(&memory);
+                Ok(Bytes::from_owner(HeldBytes { bytes, _memory }))
+            });
+            let bytes = bytes.collect::<Result<Vec<_>, ParquetError>>()?;
             Ok((file, bytes))
         })
         .await?;
         self.file = Some(file);
-        let memory = Arc::new(memory);
-        let held = bytes.into_iter().map(|bytes| {
-            let _memory = Arc::clone(&memory);
-            Bytes::from_owner(HeldBytes { bytes, _memory })
-        });
-        Ok(held.collect())
+        Ok(bytes)
     }
 }
 

@@ -33,7 +33,7 @@ use datafusion::datasource::physical_plan::parquet::ParquetAccessPlan;
 use datafusion::datasource::physical_plan::{FileGroup, FileScanConfigBuilder, ParquetSource};
 use datafusion::datasource::source::DataSourceExec;
 use datafusion::error::{DataFusionError, Result};
-use datafusion::execution::memory_pool::MemoryConsumer;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit};
 use datafusion::execution::object_store::ObjectStoreUrl;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::LexOrdering;
@@ -66,6 +66,8 @@ pub(crate) enum Order {
 
 /// What a plan keeps of a file: its name, what is known of it, and a copy of these while rules change the plan.
 const PLANNED_FILE: usize = 2 << 10;
+/// The share of the memory of queries that a plan always has for what it reads of files.
+const SHARE_OF_READERS: usize = 4;
 
 /// See the module.
 #[derive(Debug, Clone)]
@@ -292,7 +294,12 @@ impl ViewTable {
         projection: Option<&Vec<usize>>,
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let planned = MemoryConsumer::new("files of a plan").register(&state.runtime_env().memory_pool);
+        let memory = &state.runtime_env().memory_pool;
+        let planned = MemoryConsumer::new("files of a plan").register(memory);
+        let always = match memory.memory_limit() {
+            MemoryLimit::Finite(most) => most / SHARE_OF_READERS,
+            MemoryLimit::Infinite | MemoryLimit::Unknown => usize::MAX,
+        };
         let files: usize = groups.iter().map(Vec::len).sum();
         planned.try_grow(files.saturating_mul(PLANNED_FILE))?;
         let schema = self.schema();
@@ -309,6 +316,7 @@ impl ViewTable {
             .with_parquet_file_reader_factory(Arc::new(SegmentReaders {
                 meter: Arc::clone(&self.meter),
                 planned,
+                always,
             }))
             .with_pushdown_filters(true);
         let config = FileScanConfigBuilder::new(ObjectStoreUrl::local_filesystem(), Arc::new(source))

@@ -4,8 +4,8 @@
 //!
 //! - What a session keeps is bounded: [`MOST_PREPARED`] statements of [`MOST_HELD`] bytes, [`MOST_PORTALS`] portals.
 //! - An answer has the columns that were described, whatever values were bound.
-//! - A portal that was not read to its end holds a place of a query and rows, for `query.timeout` at most; a session has
-//!   [`MOST_RUNNING`] of them.
+//! - A portal that was not read to its end holds a place of a query for `query.timeout` at most, and rows, unless they are few, while
+//!   its client asks for nothing; a session has [`MOST_RUNNING`] of them.
 
 use std::sync::Arc;
 
@@ -76,8 +76,8 @@ pub(super) struct Portal {
 enum State {
     Bound,
     Running(Box<Running>),
-    /// Its rows were given up; a client that asks for them is told why.
-    Late(Fault),
+    /// Its rows were given up.
+    Late,
     Ended,
 }
 
@@ -258,7 +258,11 @@ impl Session {
         let interrupt = self.interrupt();
         let mut running = match std::mem::replace(&mut portal.state, State::Ended) {
             State::Running(running) => running,
-            State::Late(fault) => return Err(fault.into()),
+            State::Late => {
+                let message = "the rows of the portal were given up when query.timeout was over: read it to its end sooner, or without \
+                               a fetch size";
+                return Err(Fault::error("57014", message).into());
+            }
             State::Ended => {
                 out.complete("SELECT 0");
                 return Ok(State::Ended);
@@ -292,15 +296,17 @@ impl Session {
     /// Waits until the time of a portal with rows left is over, and gives up its rows.
     pub(super) async fn give_up_late_portals(&mut self) {
         let running = self.portals.values_mut().filter_map(|portal| match &portal.state {
-            State::Running(running) => Some((running.ends(), &mut portal.state)),
+            State::Running(running) => Some((running.deadline()?, &mut portal.state)),
             _ => None,
         });
-        let timed = running.filter_map(|((end, fault), state)| Some((end?, fault, state)));
-        let Some((end, fault, state)) = timed.min_by_key(|(end, ..)| *end) else {
+        let Some((deadline, state)) = running.min_by_key(|(deadline, _)| *deadline) else {
             return std::future::pending().await;
         };
-        tokio::time::sleep_until(end.into()).await;
-        *state = State::Late(fault);
+        tokio::time::sleep_until(deadline.into()).await;
+        // Its statement may have ended meanwhile.
+        if matches!(&*state, State::Running(running) if running.deadline().is_some()) {
+            *state = State::Late;
+        }
     }
 
     /// Whether one more portal may run.

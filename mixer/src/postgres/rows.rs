@@ -154,10 +154,9 @@ impl Running {
         }
     }
 
-    /// When its rows are given up, and what the client is told that asks for more.
-    pub(super) fn ends(&self) -> (Option<Instant>, Fault) {
-        let (end, error) = self.answer.ends();
-        (end, fault(&error))
+    /// See [`SqlAnswer::deadline`].
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.answer.deadline()
     }
 
     /// Sends the next rows, `most` at most.

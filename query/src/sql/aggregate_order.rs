@@ -9,42 +9,48 @@
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan};
+use datafusion::logical_expr::{Expr, LogicalPlan};
 
 /// See the module.
 pub(super) fn without_repeats(plan: LogicalPlan) -> Result<LogicalPlan> {
     let plan = plan.transform_up_with_subqueries(|node| {
-        let LogicalPlan::Aggregate(Aggregate {
-            input,
-            group_expr,
-            aggr_expr,
-            ..
-        }) = node
-        else {
+        let LogicalPlan::Aggregate(mut aggregate) = node else {
             return Ok(Transformed::no(node));
         };
-        let ordered = aggr_expr.into_iter().map(ordered_once).collect();
-        let aggregate = Aggregate::try_new(input, group_expr, ordered)?;
-        Ok(Transformed::yes(LogicalPlan::Aggregate(aggregate)))
+        let mut is_changed = false;
+        for expr in &mut aggregate.aggr_expr {
+            if let Some(once) = ordered_once(expr) {
+                *expr = once;
+                is_changed = true;
+            }
+        }
+        let plan = LogicalPlan::Aggregate(aggregate);
+        Ok(if is_changed {
+            Transformed::yes(plan)
+        } else {
+            Transformed::no(plan)
+        })
     })?;
     Ok(plan.data)
 }
 
-/// An aggregate whose order has each expression once, by the name that it had.
-fn ordered_once(aggregate: Expr) -> Expr {
-    let name = NamePreserver::new_for_projection().save(&aggregate);
-    let Expr::AggregateFunction(mut call) = aggregate.clone().unalias() else {
-        return aggregate;
+/// An aggregate whose order has each expression once, by the name that it had; `None` if it is one already.
+fn ordered_once(aggregate: &Expr) -> Option<Expr> {
+    let mut inner = aggregate;
+    while let Expr::Alias(alias) = inner {
+        inner = &alias.expr;
+    }
+    let Expr::AggregateFunction(call) = inner else {
+        return None;
     };
     let mut seen: Vec<Expr> = Vec::new();
-    call.params.order_by.retain(|by| {
+    let mut once = call.clone();
+    once.params.order_by.retain(|by| {
         let expr = by.expr.clone().unalias_nested().data;
         let is_new = !seen.contains(&expr);
         seen.push(expr);
         is_new
     });
-    if call.params.order_by.len() == seen.len() {
-        return aggregate;
-    }
-    name.restore(Expr::AggregateFunction(call))
+    let name = NamePreserver::new_for_projection().save(aggregate);
+    (once.params.order_by.len() < seen.len()).then(|| name.restore(Expr::AggregateFunction(once)))
 }

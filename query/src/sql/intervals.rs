@@ -5,7 +5,7 @@
 //! | `b - a > INTERVAL '1 day'`, `=`, `BETWEEN`, `IN`, `ORDER BY` of intervals | a comparison of microseconds |
 //! | `extract(epoch FROM INTERVAL '1 year')` | years of 365.25 days, months that are left of 30 |
 //! | `date + INTERVAL '1 hour'` | a time: the date would lose the hour |
-//! | `GROUP BY`, `DISTINCT`, `min`, `max` of intervals that are no differences of times | refused |
+//! | `GROUP BY`, `DISTINCT`, `min`, `max` of intervals that are no differences of times, a `UNION` of these with differences | refused |
 //!
 //! DataFusion compares months first, then days, then the rest.
 
@@ -16,7 +16,7 @@ use arrow_array::types::{DurationMicrosecondType, IntervalMonthDayNano, Interval
 use arrow_array::{Array as _, ArrayRef, Decimal128Array, Float64Array};
 use arrow_schema::{DataType, IntervalUnit, TimeUnit};
 use datafusion::arrow::compute::cast as converted;
-use datafusion::common::tree_node::{Transformed, TreeNode as _};
+use datafusion::common::tree_node::Transformed;
 use datafusion::common::{DFSchema, exec_err, plan_err};
 use datafusion::error::Result;
 use datafusion::functions::utils::make_scalar_function;
@@ -86,8 +86,15 @@ pub(super) fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr
     }
 }
 
-/// Orders by intervals; refuses groups of them.
+/// Orders by intervals; refuses groups of them, and unions whose first query alone says that they are differences of times.
 pub(super) fn ordered(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    if let LogicalPlan::Union(union) = &plan
+        && is_mixed(&union.inputs)
+    {
+        return plan_err!(
+            "a UNION of differences of times and other intervals is not offered: write extract(epoch FROM …) in each of its queries"
+        );
+    }
     let grouped = match &plan {
         LogicalPlan::Aggregate(aggregate) => {
             let schema = aggregate.input.schema();
@@ -106,15 +113,25 @@ pub(super) fn ordered(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         return Ok(Transformed::no(plan));
     };
     let schema = Arc::clone(sort.input.schema());
-    // A union of differences and other intervals has the type of its first branch until it is made one of intervals.
-    let has_union = sort.input.exists(|below| Ok(matches!(below, LogicalPlan::Union(_))))?;
-    let is_difference = |expr: &Expr| matches!(expr.get_type(&schema), Ok(DataType::Duration(_)));
     for by in &mut sort.expr {
-        if is_interval(&by.expr, &schema) || (has_union && is_difference(&by.expr)) {
+        if is_interval(&by.expr, &schema) {
             by.expr = INTERVAL_MICROS.call(vec![by.expr.clone()]);
         }
     }
     Ok(Transformed::yes(LogicalPlan::Sort(sort)))
+}
+
+/// Whether a column is of differences of times in one query of a union and of other intervals in another.
+fn is_mixed(queries: &[Arc<LogicalPlan>]) -> bool {
+    let columns = queries.first().map_or(0, |query| query.schema().fields().len());
+    let has = |column: usize, is_it: fn(&DataType) -> bool| {
+        queries.iter().any(|query| {
+            let field = query.schema().fields().get(column);
+            field.is_some_and(|field| is_it(field.data_type()))
+        })
+    };
+    let is_difference = |kind: &DataType| matches!(kind, DataType::Duration(_));
+    (0..columns).any(|column| has(column, is_difference) && has(column, |kind| *kind == INTERVAL))
 }
 
 fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {

@@ -63,6 +63,7 @@ mod written;
 mod zones;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use arrow_array::{RecordBatch, RecordBatchOptions};
@@ -100,6 +101,8 @@ use crate::{Error, Querier};
 
 /// Batches that wait for a reader.
 const AHEAD: usize = 2;
+/// So many bytes may wait for a reader after the time of their statement.
+const FEW_BYTES: usize = 64 << 10;
 /// How much longer than its time an answer is waited for: its task says better what became of it.
 const GRACE: Duration = Duration::from_millis(250);
 /// A limit up to which a plan is told of it: it keeps so many rows in memory to find the first ones.
@@ -123,6 +126,8 @@ pub struct SqlAnswer {
     partial: Option<String>,
     max_rows: Option<u64>,
     rows: mpsc::Receiver<HeldBatch>,
+    /// The bytes of the rows that were not given yet.
+    waiting: Arc<AtomicUsize>,
     /// The memory of the rows that were given last.
     held: Option<MemoryReservation>,
     task: AbortOnDropHandle<Result<SqlStats, Error>>,
@@ -176,6 +181,7 @@ impl SqlAnswer {
         let next = async {
             match self.rows.recv().await {
                 Some((batch, held)) => {
+                    self.waiting.fetch_sub(held.size(), Ordering::Relaxed);
                     self.held = Some(held);
                     Ok(Some(batch))
                 }
@@ -189,10 +195,12 @@ impl SqlAnswer {
         next.unwrap_or_else(|_| Err(Error::Timeout(timeout.into())))
     }
 
-    /// When its time is over, and what who asks for its rows is told from then on: who does not ask should drop it then.
+    /// When the rows that nobody took are to be given up: at the end of its time, unless it has ended and few bytes wait.
     #[must_use]
-    pub fn ends(&self) -> (Option<Instant>, Error) {
-        (self.time.0, Error::Timeout(self.time.1.into()))
+    pub fn deadline(&self) -> Option<Instant> {
+        let held = self.held.as_ref().map_or(0, MemoryReservation::size);
+        let waiting = held.saturating_add(self.waiting.load(Ordering::Relaxed));
+        self.time.0.filter(|_| waiting > FEW_BYTES || !self.task.is_finished())
     }
 
     /// What the answer cost; `None` before its end.
@@ -259,10 +267,12 @@ impl Querier {
             most_rows: own_limit.unwrap_or(limits.max_rows),
             started,
             stop: Arc::new(stop),
+            waiting: Arc::default(),
         };
         let gone = gone.drop_guard();
         let (begun, head) = oneshot::channel();
         let (to, rows) = mpsc::channel(AHEAD);
+        let waiting = Arc::clone(&work.waiting);
         let (stop, timeout, all) = (self.stop.clone(), limits.timeout, limits.clone());
         let snapshots = Arc::clone(&self.snapshots);
         let task = self.threads.spawn(Class::Statement, async move {
@@ -296,6 +306,7 @@ impl Querier {
                 partial,
                 max_rows: own_limit.is_none().then_some(limits.max_rows),
                 rows,
+                waiting,
                 held: None,
                 task,
                 _stop: gone,
@@ -341,6 +352,8 @@ struct Work {
     most_rows: u64,
     started: Instant,
     stop: Arc<Stop>,
+    /// See [`SqlAnswer::deadline`].
+    waiting: Arc<AtomicUsize>,
 }
 
 impl Work {
@@ -378,6 +391,7 @@ impl Work {
             let batch = RecordBatch::try_new_with_options(Arc::clone(&schema), batch.columns().to_vec(), &size)?;
             if batch.num_rows() > 0 {
                 let held = self.asking.base.count(bytes_of(&batch));
+                self.waiting.fetch_add(held.size(), Ordering::Relaxed);
                 if to.send((batch, held)).await.is_err() {
                     break;
                 }

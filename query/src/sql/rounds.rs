@@ -5,7 +5,7 @@
 //! | `round(double)` | to the even one of two |
 //! | `round(1.5)`, `round(avg(whole number))`, which are decimals in PostgreSQL | away from 0 |
 //! | `trunc`, `floor`, `ceil` | to 0 without a sign |
-//! | `round(number, 2)` | its first 15 digits, away from 0: an average of 0.05 is 0.05 but for what sums of doubles leave |
+//! | `round(number, 2)` | the digits that are shown, away from 0; 0.1 + 0.2 counts as 0.3 |
 
 use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
@@ -176,10 +176,17 @@ fn round_digits(args: &[ArrayRef]) -> Result<ArrayRef> {
     Ok(Arc::new(rounded))
 }
 
-/// A number with so many digits after the point, by those of its digits that a double holds whatever it was made of.
+/// A number with so many digits after the point: of its shortest digits, or of its first 15 where that is the same but for what sums
+/// of doubles leave.
 fn rounded(number: f64, digits: i64) -> f64 {
-    let held: f64 = format!("{number:.14e}").parse().unwrap_or(number);
-    let text = held.to_string();
+    let short: f64 = format!("{number:.14e}").parse().unwrap_or(number);
+    let left = (short - number).abs();
+    let number = if left <= number.abs() * 2.0 * f64::EPSILON {
+        short
+    } else {
+        number
+    };
+    let text = number.to_string();
     let Some((whole, fraction)) = text
         .split_once('.')
         .or(Some((text.as_str(), "")))
@@ -230,7 +237,13 @@ mod tests {
             (5.0, -3, 0.0),
             (0.1, 5, 0.1),
             (0.049_999_999_999_999_996, 1, 0.1),
-            (1234.567_890_123_456_7, 12, 1234.567_890_123_456_7),
+            (0.1 + 0.2, 1, 0.3),
+            (0.1 + 0.2, 5, 0.3),
+            (1.1 + 2.2, 2, 3.3),
+            (1_795_255_636.851_246, 4, 1_795_255_636.851_2),
+            (1_795_255_636.851_204, 5, 1_795_255_636.851_2),
+            (100_000_000_000.124_9, 2, 100_000_000_000.12),
+            (1_234.567_890_123_456_7, 12, 1_234.567_890_123_457),
         ] {
             assert_eq!(
                 rounded(number, digits).to_bits(),

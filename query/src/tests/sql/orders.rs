@@ -178,3 +178,21 @@ async fn what_is_twice_in_an_order_counts_once() {
     }
     bench.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn differences_and_other_intervals_are_not_mixed_in_a_union() {
+    let bench = of_distinct_messages().await;
+    let union = "SELECT ts - ts AS x FROM logs UNION ALL SELECT INTERVAL '1 day'";
+    for query in [
+        format!("SELECT max(x) FROM ({union}) q"),
+        format!("SELECT x FROM ({union}) q GROUP BY x"),
+        format!("{union} ORDER BY 1"),
+    ] {
+        let error = asked(&bench, &query, json!({})).await.expect_err(&query);
+        assert!(error.to_string().contains("extract(epoch FROM"), "{query}: {error}");
+    }
+    let seconds = "SELECT max(x) FROM (SELECT extract(epoch FROM ts - ts) AS x FROM logs UNION ALL \
+                   SELECT extract(epoch FROM INTERVAL '1 year 2 months -1 days')) q";
+    assert_eq!(json!(rows(&bench, seconds).await), json!([[36_655_200.0]]));
+    bench.close().await;
+}
