@@ -86,7 +86,7 @@ pub(super) fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr
     }
 }
 
-/// Orders by intervals; refuses groups of them, and unions whose first query alone says that they are differences of times.
+/// Orders by intervals; refuses groups of them, and unions of differences of times and other intervals.
 pub(super) fn ordered(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if let LogicalPlan::Union(union) = &plan
         && is_mixed(&union.inputs)
