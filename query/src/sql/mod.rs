@@ -50,6 +50,7 @@ mod rollups;
 mod rounds;
 mod session;
 mod sizes;
+mod sort_keys;
 mod statement;
 mod static_rows;
 mod stop;
@@ -432,6 +433,7 @@ impl Work {
         };
         let plan = session.optimize(&plan).map_err(of_statement)?;
         let plan = aggregate_order::without_repeats(plan).map_err(of_statement)?;
+        let plan = sort_keys::as_columns(plan).map_err(of_statement)?;
         growth::fit_optimized(&plan, &mut session).map_err(of_statement)?;
         let planned = session.query_planner().create_physical_plan(&plan, &session).await;
         let plan = planned.map_err(of_statement)?;

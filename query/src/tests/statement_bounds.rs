@@ -143,6 +143,27 @@ async fn tables_that_are_read_at_once_have_the_memory_of_one_statement() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_rows_are_sorted_by_counts() {
+    let bench = bench(Duration::from_secs(60)).await;
+    let memory = ProcessMemory::now();
+    for query in [
+        "SELECT 1 FROM logs a, logs b ORDER BY random()",
+        "SELECT count(*) FROM (SELECT row_number() OVER (ORDER BY random()) n FROM logs a, logs b) q WHERE n < 10",
+    ] {
+        let statement = Statement {
+            query: query.to_owned(),
+            ..Statement::default()
+        };
+        if let Err(error) = ended(&bench, &statement).await {
+            assert!(matches!(error.kind(), Kind::TooMuch), "{query}: {error}");
+        }
+    }
+    let growth = memory.growth();
+    assert!(growth < MOST, "{} MiB", growth / MIB);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn functions_within_their_bounds_give_what_they_always_gave() {
     let bench = bench(Duration::from_secs(60)).await;
     let made = "SELECT replace('abcabc', 'b', 'xx'), regexp_replace('a1b22', '[0-9]+', '<\\0>', 'g'), 'a' || 1 || NULL, 'a' || 1 || 'b', \
