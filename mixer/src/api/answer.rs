@@ -7,6 +7,7 @@
 //!
 //! - An answer that cannot be whole never looks whole: JSON says so in its end, the others end with an error or without their
 //!   proper end; what is known before the first row is in a header of each. Which rows an answer has is decided by `query`.
+//! - An answer that fails before its first chunk is full has the status of its failure, and nothing of it is sent.
 //! - What is told by the proper end of a body alone is not sent over HTTP/1.0, where the end is that of the connection.
 //! - A chunk of text or a batch of Arrow ends with the row that fills it, however many rows or bytes were found at once.
 //! - A list's rows count as memory of queries until the body is dropped: at its end, or when the client has had its time (`server`).
@@ -140,22 +141,23 @@ impl RowRequest {
             batch: None,
             writer,
             format: self.format,
+            chunk: Vec::new(),
             failed: None,
             ended: false,
         };
-        let body = match sending.next().await {
-            None => Body::empty(),
-            Some(Ok(whole)) if sending.ended && sending.failed.is_none() => Body::from(whole),
-            Some(_) if self.version < Version::HTTP_11 && self.format != RowFormat::Json => {
-                return Err(Problem::http_version());
-            }
-            Some(first) => {
-                let rest = futures::stream::unfold(sending, |mut sending| async move {
-                    let chunk = sending.next().await?;
-                    Some((chunk, sending))
-                });
-                Body::from_stream(futures::stream::iter([first]).chain(rest))
-            }
+        // Before anything is sent a failure has a status of its own.
+        sending.fill().await?;
+        let first = Bytes::from(std::mem::take(&mut sending.chunk));
+        let body = if sending.ended {
+            Body::from(first)
+        } else if self.version < Version::HTTP_11 && self.format != RowFormat::Json {
+            return Err(Problem::http_version());
+        } else {
+            let rest = futures::stream::unfold(sending, |mut sending| async move {
+                let chunk = sending.next().await?;
+                Some((chunk, sending))
+            });
+            Body::from_stream(futures::stream::iter([Ok(first)]).chain(rest))
         };
         let kind = [(CONTENT_TYPE, HeaderValue::from_static(content_type(self.format)))];
         Ok((kind, body).into_response())
@@ -246,29 +248,39 @@ struct Sending {
     batch: Option<(RecordBatch, usize)>,
     writer: RowWriter,
     format: RowFormat,
+    /// What is sent next.
+    chunk: Vec<u8>,
     /// Why the body ends without its proper end, once what there was is sent.
     failed: Option<Problem>,
     ended: bool,
 }
 
 impl Sending {
+    /// The next chunk; an error where the body ends without its proper end.
     async fn next(&mut self) -> Option<Result<Bytes, std::io::Error>> {
-        let mut chunk = self.writer.take();
-        while chunk.len() < CHUNK && !self.ended {
-            if let Err(problem) = self.more().await {
-                problem.log();
-                self.writer.fail(&problem.document());
-                // What says itself that it failed has its proper end.
-                self.failed = (self.format != RowFormat::Json).then_some(problem);
-                self.ended = true;
-            }
-            chunk.append(&mut self.writer.take());
+        if let Err(problem) = self.fill().await {
+            problem.log();
+            self.writer.fail(&problem.document());
+            self.chunk.append(&mut self.writer.take());
+            // What says itself that it failed has its proper end.
+            self.failed = (self.format != RowFormat::Json).then_some(problem);
+            self.ended = true;
         }
+        let chunk = std::mem::take(&mut self.chunk);
         if chunk.is_empty() {
             let failed = self.failed.take()?;
             return Some(Err(std::io::Error::other(failed.detail().to_owned())));
         }
         Some(Ok(chunk.into()))
+    }
+
+    /// Rows until there are enough for a chunk, or no more.
+    async fn fill(&mut self) -> Result<(), Problem> {
+        while self.chunk.len() < CHUNK && !self.ended {
+            self.more().await?;
+            self.chunk.append(&mut self.writer.take());
+        }
+        Ok(())
     }
 
     async fn more(&mut self) -> Result<(), Problem> {

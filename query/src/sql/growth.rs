@@ -12,8 +12,10 @@ use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::Operator::{RegexIMatch, RegexMatch, RegexNotIMatch, RegexNotMatch};
-use datafusion::logical_expr::expr::{InSubquery, SetComparison};
-use datafusion::logical_expr::{Aggregate, BinaryExpr, Expr, ExprSchemable as _, GroupingSet, LogicalPlan, Operator};
+use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
+use datafusion::logical_expr::{
+    Aggregate, BinaryExpr, Expr, ExprSchemable as _, GroupingSet, LogicalPlan, Operator, Subquery,
+};
 
 use super::budget::StatementBounds;
 use super::points;
@@ -29,6 +31,9 @@ const FEWEST_ROWS: usize = 8;
 
 /// How often the subquery of `ANY` or `ALL` is planned, which `IN` may become.
 const QUANTIFIED: u64 = 3;
+/// How often any other subquery is looked at: with the query around it, and by itself. Each within another one doubles it again:
+/// twenty took 20 s.
+const LOOKED_AT: u64 = 2;
 
 /// Aggregates whose state of one group has no bounds, or thousands of bytes; so has that of any with `DISTINCT`.
 const LARGE_STATES: [&str; 5] = [
@@ -55,8 +60,8 @@ pub(super) fn check(plan: &LogicalPlan, session: &mut SessionState) -> Result<()
     let weight = weigh(plan)?;
     if weight.terms > MOST_TERMS {
         return Err(Error::statement(format!(
-            "its expressions come to more than {MOST_TERMS} terms when columns of inner queries and grouping sets are written out: \
-             name fewer of them twice, group by fewer at once"
+            "its expressions come to more than {MOST_TERMS} terms when columns of inner queries and grouping sets are written out, and \
+             subqueries within each other are planned: name fewer of them twice, group by fewer at once, nest fewer subqueries"
         )));
     }
     fit(session, weight);
@@ -236,19 +241,26 @@ fn size(expr: &Expr, inputs: &[(&DFSchema, &[u64])], weight: &mut PlanWeight) ->
             })
             | Expr::SimilarTo(_) => weight.patterns += 1,
             Expr::ScalarFunction(call) if call.name().starts_with("regexp_") => weight.patterns += 1,
-            Expr::ScalarSubquery(query) => drop(columns(&query.subquery, weight)?),
             Expr::InSubquery(InSubquery { subquery, .. }) | Expr::SetComparison(SetComparison { subquery, .. }) => {
-                let before = weight.terms;
-                columns(&subquery.subquery, weight)?;
-                let own = weight.terms.saturating_sub(before);
-                weight.terms = before.saturating_add(own.saturating_mul(QUANTIFIED));
+                subquery_terms(subquery, QUANTIFIED, weight)?;
             }
-            Expr::Exists(query) => drop(columns(&query.subquery.subquery, weight)?),
+            Expr::ScalarSubquery(subquery) | Expr::Exists(Exists { subquery, .. }) => {
+                subquery_terms(subquery, LOOKED_AT, weight)?;
+            }
             _ => {}
         }
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(sum)
+}
+
+/// Adds the terms of a subquery, which is planned so many times.
+fn subquery_terms(subquery: &Subquery, times: u64, weight: &mut PlanWeight) -> Result<()> {
+    let before = weight.terms;
+    columns(&subquery.subquery, weight)?;
+    let own = weight.terms.saturating_sub(before);
+    weight.terms = before.saturating_add(own.saturating_mul(times));
+    Ok(())
 }
 
 /// The most values that are compared one by one.

@@ -43,6 +43,7 @@ mod own_scan;
 mod passing;
 mod patterns;
 mod percentile;
+mod planning;
 mod points;
 mod postgres;
 mod regtype;

@@ -23,16 +23,13 @@ use model::Table;
 use super::asking::Asking;
 use super::bounded::BoundedFunctions;
 use super::budget::StatementBounds;
-use super::few_rows::FindFewRows;
 use super::ids::Ids;
 use super::offered::offered;
 use super::postgres::PG_CATALOG;
-use super::rollups::RollUpRows;
 use super::stop::Stop;
 use super::text::Asked;
 use super::types::SqlTypes;
-use super::{gathered, percentile, zones};
-use crate::filter_pushdown::optimizer_rules;
+use super::{gathered, percentile, planning, zones};
 use crate::functions;
 use crate::scan::Pieces;
 use crate::table::{Order, ViewTable};
@@ -74,10 +71,9 @@ pub(crate) fn base(shared: &SessionState) -> SessionState {
         .with_runtime_env(Arc::clone(shared.runtime_env()))
         .with_expr_planners(planners)
         .with_type_planner(Arc::new(SqlTypes))
-        .with_analyzer_rules(rules)
-        .with_optimizer_rule(Arc::new(RollUpRows))
-        .with_optimizer_rule(Arc::new(FindFewRows))
-        .with_physical_optimizer_rules(optimizer_rules())
+        .with_analyzer_rules(planning::analyzing(rules))
+        .with_optimizer_rules(planning::optimizing())
+        .with_physical_optimizer_rules(planning::physical())
         .with_scalar_functions(scalar_functions())
         .with_aggregate_functions(aggregate_functions())
         .with_window_functions(SessionStateDefaults::default_window_functions())

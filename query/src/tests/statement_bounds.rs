@@ -164,6 +164,24 @@ async fn what_rows_are_sorted_by_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn subqueries_that_take_an_age_to_plan_are_refused() {
+    let bench = bench(Duration::from_secs(60)).await;
+    let nested = |depth: usize| format!("SELECT {}1{}", "EXISTS (SELECT ".repeat(depth), ")".repeat(depth));
+    let error = refusal(&bench, &nested(23)).await;
+    assert_eq!(error.kind(), Kind::Statement, "{error}");
+    let named = (1..20).map(|n| format!(", t{n} AS (SELECT EXISTS (SELECT * FROM t{}) v)", n - 1));
+    let error = refusal(
+        &bench,
+        &format!("WITH t0 AS (SELECT 1 v){} SELECT * FROM t19", named.collect::<String>()),
+    )
+    .await;
+    assert_eq!(error.kind(), Kind::Statement, "{error}");
+    let nested = format!("SELECT {}1{}", "(SELECT ".repeat(8), ")".repeat(8));
+    assert_eq!(rows(&bench, &nested).await, [[json!(1)]]);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn functions_within_their_bounds_give_what_they_always_gave() {
     let bench = bench(Duration::from_secs(60)).await;
     let made = "SELECT replace('abcabc', 'b', 'xx'), regexp_replace('a1b22', '[0-9]+', '<\\0>', 'g'), 'a' || 1 || NULL, 'a' || 1 || 'b', \
