@@ -33,7 +33,6 @@ pub mod dlq;
 mod enrollment;
 pub mod events;
 pub mod founding;
-pub mod heap;
 mod heartbeat;
 mod hex;
 mod issuer;

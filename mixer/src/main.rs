@@ -23,7 +23,12 @@ use clap::{Parser, Subcommand};
 use mixer::app::Mixer;
 use mixer::config::{MixerConfig, SCHEMA};
 use mixer::outside::export;
-use mixer::{check, copy, founding, heap, retention};
+use mixer::{check, copy, founding, retention};
+use tikv_jemallocator::Jemalloc;
+
+/// Rows go from thread to thread here, and the allocator of the C library keeps what each of them freed.
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 /// The control plane: admits Racks, stores their telemetry, answers queries.
 #[derive(Debug, Parser)]
@@ -164,7 +169,6 @@ impl From<config::ConfigErrors> for Stop {
 }
 
 fn main() -> ExitCode {
-    heap::limit_arenas();
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
@@ -187,11 +191,7 @@ fn run(args: &Args) -> Result<Exit, Stop> {
     let flags = flags.map(|level| ("logging.level".to_owned(), level.clone())).collect();
     let sources = Sources::of_process(&SCHEMA, args.config.clone(), flags);
     match &args.command {
-        None => {
-            heap::trim_in_background()
-                .map_err(|error| Stop::new(Exit::Io, format!("cannot start a thread: {error}")))?;
-            serve(sources)
-        }
+        None => serve(sources),
         Some(Command::Check {
             deep,
             repair,

@@ -444,6 +444,24 @@ impl Bench {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_fails_before_its_first_chunk_has_the_status_of_its_failure() {
+    let bench = Bench::new().await;
+    let query = "SELECT n, 1 / (n - 3) FROM (VALUES (1), (2), (3)) t(n)";
+    for format in ["json", "ndjson", "csv", "arrow"] {
+        let path = format!("/api/v1/sql?format={format}");
+        let answer = bench.sql("content-type: application/sql\r\n", &path, query).await;
+        assert_eq!(answer.status, 400, "{format}: {}", answer.body);
+        assert!(
+            answer.has_header("content-type", "application/problem+json"),
+            "{}",
+            answer.head
+        );
+        assert!(answer.body.contains("division by zero"), "{}", answer.body);
+    }
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn sql_is_answered_in_the_format_that_is_asked_for() {
     let bench = Bench::new().await;
     let body = r#"{"query":"SELECT $1 AS a, 2 AS b","parameters":["x,y"],"limit":5.0}"#;

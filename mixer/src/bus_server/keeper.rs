@@ -9,6 +9,7 @@ use std::process::Stdio;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
+use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use nix::unistd::getppid;
 use tokio::process::{Child, Command};
@@ -99,7 +100,7 @@ fn die_with_us(command: &mut Command) {
         if getppid() == us {
             Ok(())
         } else {
-            Err(std::io::Error::from_raw_os_error(libc::ESRCH))
+            Err(Errno::ESRCH.into())
         }
     };
     // SAFETY: after fork the closure makes two system calls (prctl, getppid) on copied integers; it allocates nothing,
