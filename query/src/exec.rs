@@ -61,7 +61,7 @@ fn options(memory: ByteSize) -> ConfigOptions {
     // A plan reserves this much per partition before it reads; the defaults assume pools of many gigabytes.
     let share = usize::try_from(memory.get() / 64).unwrap_or(usize::MAX);
     options.execution.sort_spill_reservation_bytes = share.clamp(64 << 10, 10 << 20);
-    // Rows that are sorted at once need 20 bytes each beside what is counted, of however few bits their columns are.
+    // A sort of one batch has 20 bytes of indices per row that nobody counts, and rows of a few bits make long batches.
     options.execution.sort_in_place_threshold_bytes = (share / 4).clamp(64 << 10, 1 << 20);
     options.execution.sort_pushdown_buffer_capacity = share.clamp(64 << 10, 5 << 20);
     options

@@ -1,7 +1,7 @@
 //! How large a plan's expressions become when every name of a column is replaced by what it stands for.
 //!
 //! An optimizer that moves conditions towards tables does just that, and a column that is used twice in each of twenty queries
-//! within each other becomes a million terms. Nothing stops it in between, so a plan is weighed before. `CUBE`, `ROLLUP` and
+//! within each other becomes a million terms. One rule makes them all at once, so a plan is weighed before. `CUBE`, `ROLLUP` and
 //! `GROUPING SETS` weigh as many columns as all their sets have: DataFusion makes them all for each batch, and counts none.
 
 use std::collections::HashSet;
@@ -48,9 +48,23 @@ const LARGE_STATES: [&str; 5] = [
 #[derive(Debug, Clone, Copy, Default)]
 struct PlanWeight {
     terms: u64,
+    /// Terms that planning looks at once more.
+    replanned: u64,
     patterns: usize,
     /// Whether groups have large states.
     large_states: bool,
+}
+
+impl PlanWeight {
+    fn planned(&self) -> u64 {
+        self.terms.saturating_add(self.replanned)
+    }
+
+    /// Counts what came after `before` so many times for planning, once for rows.
+    fn replan(&mut self, before: u64, times: u64) {
+        let own = self.planned().saturating_sub(before);
+        self.replanned = self.replanned.saturating_add(own.saturating_mul(times - 1));
+    }
 }
 
 /// Refuses a plan whose expressions would grow beyond all bounds, and fits its session to them: what is made of the rows of a
@@ -58,7 +72,7 @@ struct PlanWeight {
 /// expressions together are within the memory of the statement.
 pub(super) fn check(plan: &LogicalPlan, session: &mut SessionState) -> Result<(), Error> {
     let weight = weigh(plan)?;
-    if weight.terms > MOST_TERMS {
+    if weight.planned() > MOST_TERMS {
         return Err(Error::statement(format!(
             "its expressions come to more than {MOST_TERMS} terms when columns of inner queries and grouping sets are written out, and \
              subqueries within each other are planned: name fewer of them twice, group by fewer at once, nest fewer subqueries"
@@ -217,7 +231,10 @@ fn size(expr: &Expr, inputs: &[(&DFSchema, &[u64])], weight: &mut PlanWeight) ->
             let mut index = 0;
             term.apply_children(|child| {
                 let times = if which.contains(&index) { times } else { 1 };
+                let before = weight.planned();
                 sum = sum.saturating_add(size(child, inputs, weight)?.saturating_mul(times));
+                // Subqueries within it.
+                weight.replan(before, times);
                 index += 1;
                 Ok(TreeNodeRecursion::Continue)
             })?;
@@ -256,10 +273,9 @@ fn size(expr: &Expr, inputs: &[(&DFSchema, &[u64])], weight: &mut PlanWeight) ->
 
 /// Adds the terms of a subquery, which is planned so many times.
 fn subquery_terms(subquery: &Subquery, times: u64, weight: &mut PlanWeight) -> Result<()> {
-    let before = weight.terms;
+    let before = weight.planned();
     columns(&subquery.subquery, weight)?;
-    let own = weight.terms.saturating_sub(before);
-    weight.terms = before.saturating_add(own.saturating_mul(times));
+    weight.replan(before, times);
     Ok(())
 }
 

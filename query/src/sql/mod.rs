@@ -296,7 +296,7 @@ impl Querier {
                 }
             }
         })?;
-        // The task ends by itself in its time, unless planning keeps its thread.
+        // The task ends by itself in its time, unless a rule of planning keeps its thread.
         match tokio::time::timeout(left, head).await {
             Ok(Ok(Head {
                 columns,
@@ -434,8 +434,8 @@ impl Work {
         };
         let plan = session.optimize(&plan).map_err(of_statement)?;
         let plan = aggregate_order::without_repeats(plan).map_err(of_statement)?;
-        let plan = sort_keys::as_columns(plan).map_err(of_statement)?;
         growth::fit_optimized(&plan, &mut session).map_err(of_statement)?;
+        let plan = sort_keys::materialize_sort_keys(plan, &session).map_err(of_statement)?;
         let planned = session.query_planner().create_physical_plan(&plan, &session).await;
         let plan = planned.map_err(of_statement)?;
         let most = StatementBounds::of_batch(session.config_options());

@@ -14,61 +14,88 @@ use datafusion::common::{Column, DFSchema};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Sort as SortKey, WindowFunction};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::{Expr, LogicalPlan, Projection, Sort, Window};
+use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan, Projection, Sort, Window};
+use datafusion::optimizer::OptimizerConfig;
+use datafusion::optimizer::optimize_projections::OptimizeProjections;
+use datafusion::optimizer::optimizer::Optimizer;
 
 /// See the module.
-pub(super) fn as_columns(plan: LogicalPlan) -> Result<LogicalPlan> {
+pub(super) fn materialize_sort_keys(plan: LogicalPlan, config: &dyn OptimizerConfig) -> Result<LogicalPlan> {
     let plan = plan.transform_up_with_subqueries(|node| {
         Ok(match node {
             LogicalPlan::Sort(sort) if sort.fetch.is_none() => of_sort(sort)?,
             LogicalPlan::Window(window) => of_window(window)?,
+            LogicalPlan::Aggregate(aggregate) => of_aggregate(aggregate)?,
             other => Transformed::no(other),
         })
     })?;
-    Ok(plan.data)
+    if !plan.transformed {
+        return Ok(plan.data);
+    }
+    // What keys were made of is not sorted with them.
+    let rule = Arc::new(OptimizeProjections::new());
+    Optimizer::with_rules(vec![rule]).optimize(plan.data, config, |_, _| {})
 }
 
 fn of_sort(mut sort: Sort) -> Result<Transformed<LogicalPlan>> {
-    let mut keys = Keys::default();
+    let mut keys = KeyColumns::default();
     keys.take_all(&mut sort.expr);
     if keys.0.is_empty() {
         return Ok(Transformed::no(LogicalPlan::Sort(sort)));
     }
     let before = Arc::clone(sort.input.schema());
-    sort.input = keys.beside(sort.input)?;
-    only(&before, LogicalPlan::Sort(sort))
+    sort.input = keys.project_with_keys(sort.input)?;
+    project_only(&before, LogicalPlan::Sort(sort))
 }
 
 fn of_window(window: Window) -> Result<Transformed<LogicalPlan>> {
-    let mut keys = Keys::default();
+    let mut keys = KeyColumns::default();
     let names = NamePreserver::new_for_projection();
-    let exprs: Vec<Expr> = window
-        .window_expr
-        .iter()
-        .map(|expr| names.save(expr).restore(keys.of_window(expr.clone())))
+    let exprs = window.window_expr.iter();
+    let exprs: Vec<Expr> = exprs
+        .map(|expr| names.save(expr).restore(keys.of_function(expr.clone())))
         .collect();
     if keys.0.is_empty() {
         return Ok(Transformed::no(LogicalPlan::Window(window)));
     }
-    let inner = Window::try_new(exprs, keys.beside(window.input)?)?;
-    only(&window.schema, LogicalPlan::Window(inner))
+    let inner = Window::try_new(exprs, keys.project_with_keys(window.input)?)?;
+    project_only(&window.schema, LogicalPlan::Window(inner))
+}
+
+fn of_aggregate(aggregate: Aggregate) -> Result<Transformed<LogicalPlan>> {
+    let mut keys = KeyColumns::default();
+    let names = NamePreserver::new_for_projection();
+    let exprs = aggregate.aggr_expr.iter();
+    let exprs: Vec<Expr> = exprs
+        .map(|expr| names.save(expr).restore(keys.of_function(expr.clone())))
+        .collect();
+    if keys.0.is_empty() {
+        return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
+    }
+    let inner = Aggregate::try_new(keys.project_with_keys(aggregate.input)?, aggregate.group_expr, exprs)?;
+    Ok(Transformed::yes(LogicalPlan::Aggregate(inner)))
 }
 
 /// The keys that are no columns, in the order of their columns.
 #[derive(Default)]
-struct Keys(Vec<Expr>);
+struct KeyColumns(Vec<Expr>);
 
-impl Keys {
+impl KeyColumns {
     fn name(place: usize) -> String {
         format!("__sort_key_{place}")
     }
 
     /// The column that a key becomes.
     fn take(&mut self, key: &mut Expr) {
-        if matches!(key, Expr::Column(_) | Expr::Literal(..)) {
+        // A key that several windows share is a column with the name of what it was made of.
+        let mut bare = &*key;
+        while let Expr::Alias(alias) = bare {
+            bare = &alias.expr;
+        }
+        if matches!(bare, Expr::Column(_) | Expr::Literal(..)) {
             return;
         }
-        let known = self.0.iter().position(|known| known == key && !key.is_volatile());
+        let known = self.0.iter().position(|known| known == key);
         let place = known.unwrap_or(self.0.len());
         let taken = std::mem::replace(key, Expr::Column(Column::new_unqualified(Self::name(place))));
         if known.is_none() {
@@ -82,10 +109,11 @@ impl Keys {
         }
     }
 
-    fn of_window(&mut self, expr: Expr) -> Expr {
+    /// A window or aggregate function over the columns that its keys become.
+    fn of_function(&mut self, expr: Expr) -> Expr {
         match expr {
             Expr::Alias(mut alias) => {
-                alias.expr = Box::new(self.of_window(*alias.expr));
+                alias.expr = Box::new(self.of_function(*alias.expr));
                 Expr::Alias(alias)
             }
             Expr::WindowFunction(mut call) => {
@@ -94,12 +122,16 @@ impl Keys {
                 self.take_all(&mut params.order_by);
                 Expr::WindowFunction(call)
             }
+            Expr::AggregateFunction(mut call) => {
+                self.take_all(&mut call.params.order_by);
+                Expr::AggregateFunction(call)
+            }
             other => other,
         }
     }
 
     /// The input with the keys beside its columns.
-    fn beside(self, input: Arc<LogicalPlan>) -> Result<Arc<LogicalPlan>> {
+    fn project_with_keys(self, input: Arc<LogicalPlan>) -> Result<Arc<LogicalPlan>> {
         let keys = self.0.into_iter().enumerate();
         let keys = keys.map(|(place, key)| key.alias(Self::name(place)));
         let exprs = columns_of(input.schema()).chain(keys).collect();
@@ -108,7 +140,7 @@ impl Keys {
 }
 
 /// The columns of `schema` only.
-fn only(schema: &DFSchema, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+fn project_only(schema: &DFSchema, plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let exprs = columns_of(schema).collect();
     let projection = Projection::try_new(exprs, Arc::new(plan))?;
     Ok(Transformed::yes(LogicalPlan::Projection(projection)))

@@ -149,6 +149,7 @@ async fn what_rows_are_sorted_by_counts() {
     for query in [
         "SELECT 1 FROM logs a, logs b ORDER BY random()",
         "SELECT count(*) FROM (SELECT row_number() OVER (ORDER BY random()) n FROM logs a, logs b) q WHERE n < 10",
+        "SELECT string_agg('', '' ORDER BY random()) FILTER (WHERE a.ts < b.ts AND a.ts > b.ts) FROM logs a, logs b",
     ] {
         let statement = Statement {
             query: query.to_owned(),
@@ -164,6 +165,23 @@ async fn what_rows_are_sorted_by_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_windows_share_is_sorted_once() {
+    let bench = bench(Duration::from_secs(60)).await;
+    for query in [
+        "SELECT row_number() OVER (PARTITION BY lower(message) ORDER BY ts), count(*) OVER (PARTITION BY lower(message)) FROM logs",
+        "SELECT rank() OVER (ORDER BY random() < 0.5), dense_rank() OVER (ORDER BY random() < 0.5) FROM logs",
+        "SELECT ts FROM logs ORDER BY lower(message), ts",
+    ] {
+        let plan = rows(&bench, &format!("EXPLAIN {query}")).await;
+        let plan = json!(plan).to_string();
+        assert_eq!(plan.matches("SortExec").count(), 1, "{query}: {plan}");
+    }
+    let query = "SELECT max(d) FROM (SELECT dense_rank() OVER (ORDER BY random() < 0.5) d, rank() OVER (ORDER BY random() < 0.5) FROM logs) q";
+    assert_eq!(rows(&bench, query).await, [[json!(2)]]);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn subqueries_that_take_an_age_to_plan_are_refused() {
     let bench = bench(Duration::from_secs(60)).await;
     let nested = |depth: usize| format!("SELECT {}1{}", "EXISTS (SELECT ".repeat(depth), ")".repeat(depth));
@@ -175,6 +193,9 @@ async fn subqueries_that_take_an_age_to_plan_are_refused() {
         &format!("WITH t0 AS (SELECT 1 v){} SELECT * FROM t19", named.collect::<String>()),
     )
     .await;
+    assert_eq!(error.kind(), Kind::Statement, "{error}");
+    let nested = format!("SELECT {}1{}", "coalesce((SELECT ".repeat(10), "), 0)".repeat(10));
+    let error = refusal(&bench, &nested).await;
     assert_eq!(error.kind(), Kind::Statement, "{error}");
     let nested = format!("SELECT {}1{}", "(SELECT ".repeat(8), ")".repeat(8));
     assert_eq!(rows(&bench, &nested).await, [[json!(1)]]);

@@ -91,7 +91,9 @@ fn no_answer_of_a_statement_has_more_rows_than_allowed() -> Result<(), Failure> 
     assert_eq!(cut.json["stats"]["truncated"], true, "{}", cut.text);
     assert_eq!(cut.json["data"].as_array().map(Vec::len), Some(3), "{}", cut.text);
     assert_eq!(ask("csv", 3)?.text.lines().count(), 4);
-    assert!(ask("csv", 4).is_err(), "a file that was cut looks whole");
+    let refused = ask("csv", 4)?;
+    assert_eq!(refused.status, 422, "a file that was cut looks whole: {}", refused.text);
+    assert_eq!(refused.json["code"], "query_too_large", "{}", refused.text);
     // Each row is more than is sent at once: nothing is left to be sent when the cut is seen.
     let wide = json!({ "query": "SELECT repeat('x', 70000 + n) AS t FROM (VALUES (0), (1), (2), (3)) v(n)" });
     let cut = mixer.api.post("/api/v1/sql?format=csv", &wide);
