@@ -26,7 +26,8 @@ use mixer::outside::export;
 use mixer::{check, copy, founding, retention};
 use tikv_jemallocator::Jemalloc;
 
-/// Rows go from thread to thread here, and the allocator of the C library keeps what each of them freed.
+/// Rows are made by one thread and freed by another; the allocator of the C library kept hundreds of MiB of their pages. How soon
+/// jemalloc gives free pages back to the system is set where it is built (`.cargo/config.toml`).
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 

@@ -215,6 +215,13 @@ impl RowWriter {
         }
     }
 
+    /// How many bytes the next [`RowWriter::take`] has.
+    #[must_use]
+    pub fn pending(&self) -> usize {
+        let out = self.arrow.as_ref().map_or(&self.out, StreamWriter::get_ref);
+        out.len()
+    }
+
     /// What was written since the last call.
     pub fn take(&mut self) -> Vec<u8> {
         match &mut self.arrow {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
+use harness::{binary, process};
 use serde_json::Value;
 
 fn cargo(args: &[&str]) -> String {
@@ -122,4 +123,21 @@ fn columns_and_stores_have_one_version_in_the_lock_file() {
     for name in ["openssl-sys", "aws-lc-rs", "serde_cbor", "serde_yaml"] {
         assert_eq!(versions.get(name), None, "{name}");
     }
+}
+
+/// What `.cargo/config.toml` says is lost without a word where something else builds the allocator.
+#[test]
+fn the_mixers_allocator_gives_free_pages_back_as_it_was_built_to() -> Result<(), harness::Failure> {
+    let told = [("MALLOC_CONF", "stats_print:true")];
+    let folder = std::env::temp_dir();
+    let done = process::run(&binary("platform-mixer")?, &["--version"], &folder, &told)?;
+    assert_eq!(done.code, Some(0), "{}", done.err);
+    for setting in [
+        "opt.background_thread: true",
+        "opt.dirty_decay_ms: 500",
+        "opt.muzzy_decay_ms: 0",
+    ] {
+        assert!(done.err.contains(setting), "{setting} is not in {}", done.err);
+    }
+    Ok(())
 }

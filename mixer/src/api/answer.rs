@@ -141,13 +141,12 @@ impl RowRequest {
             batch: None,
             writer,
             format: self.format,
-            chunk: Vec::new(),
             failed: None,
             ended: false,
         };
         // Before anything is sent a failure has a status of its own.
         sending.fill().await?;
-        let first = Bytes::from(std::mem::take(&mut sending.chunk));
+        let first = Bytes::from(sending.writer.take());
         let body = if sending.ended {
             Body::from(first)
         } else if self.version < Version::HTTP_11 && self.format != RowFormat::Json {
@@ -248,8 +247,6 @@ struct Sending {
     batch: Option<(RecordBatch, usize)>,
     writer: RowWriter,
     format: RowFormat,
-    /// What is sent next.
-    chunk: Vec<u8>,
     /// Why the body ends without its proper end, once what there was is sent.
     failed: Option<Problem>,
     ended: bool,
@@ -261,12 +258,11 @@ impl Sending {
         if let Err(problem) = self.fill().await {
             problem.log();
             self.writer.fail(&problem.document());
-            self.chunk.append(&mut self.writer.take());
             // What says itself that it failed has its proper end.
             self.failed = (self.format != RowFormat::Json).then_some(problem);
             self.ended = true;
         }
-        let chunk = std::mem::take(&mut self.chunk);
+        let chunk = self.writer.take();
         if chunk.is_empty() {
             let failed = self.failed.take()?;
             return Some(Err(std::io::Error::other(failed.detail().to_owned())));
@@ -276,9 +272,8 @@ impl Sending {
 
     /// Rows until there are enough for a chunk, or no more.
     async fn fill(&mut self) -> Result<(), Problem> {
-        while self.chunk.len() < CHUNK && !self.ended {
+        while self.writer.pending() < CHUNK && !self.ended {
             self.more().await?;
-            self.chunk.append(&mut self.writer.take());
         }
         Ok(())
     }

@@ -1,8 +1,9 @@
 //! How large a plan's expressions become when every name of a column is replaced by what it stands for.
 //!
 //! An optimizer that moves conditions towards tables does just that, and a column that is used twice in each of twenty queries
-//! within each other becomes a million terms. One rule makes them all at once, so a plan is weighed before. `CUBE`, `ROLLUP` and
-//! `GROUPING SETS` weigh as many columns as all their sets have: DataFusion makes them all for each batch, and counts none.
+//! within each other becomes a million terms. One rule makes them all at once, so a plan is weighed before. Subqueries
+//! weigh as often as they are planned. `CUBE`, `ROLLUP` and `GROUPING SETS` weigh as many columns as all their sets have: DataFusion
+//! makes them all for each batch, and counts none.
 
 use std::collections::HashSet;
 
@@ -48,7 +49,7 @@ const LARGE_STATES: [&str; 5] = [
 #[derive(Debug, Clone, Copy, Default)]
 struct PlanWeight {
     terms: u64,
-    /// Terms that planning looks at once more.
+    /// Terms that planning looks at again, once for each time.
     replanned: u64,
     patterns: usize,
     /// Whether groups have large states.

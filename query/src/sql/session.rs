@@ -29,7 +29,7 @@ use super::postgres::PG_CATALOG;
 use super::stop::Stop;
 use super::text::Asked;
 use super::types::SqlTypes;
-use super::{gathered, percentile, planning, zones};
+use super::{gathered, percentile, stoppable_rules, zones};
 use crate::functions;
 use crate::scan::Pieces;
 use crate::table::{Order, ViewTable};
@@ -71,9 +71,9 @@ pub(crate) fn base(shared: &SessionState) -> SessionState {
         .with_runtime_env(Arc::clone(shared.runtime_env()))
         .with_expr_planners(planners)
         .with_type_planner(Arc::new(SqlTypes))
-        .with_analyzer_rules(planning::analyzing(rules))
-        .with_optimizer_rules(planning::optimizing())
-        .with_physical_optimizer_rules(planning::physical())
+        .with_analyzer_rules(stoppable_rules::analyzer_rules(rules))
+        .with_optimizer_rules(stoppable_rules::optimizer_rules())
+        .with_physical_optimizer_rules(stoppable_rules::physical_optimizer_rules())
         .with_scalar_functions(scalar_functions())
         .with_aggregate_functions(aggregate_functions())
         .with_window_functions(SessionStateDefaults::default_window_functions())

@@ -149,7 +149,7 @@ async fn what_rows_are_sorted_by_counts() {
     for query in [
         "SELECT 1 FROM logs a, logs b ORDER BY random()",
         "SELECT count(*) FROM (SELECT row_number() OVER (ORDER BY random()) n FROM logs a, logs b) q WHERE n < 10",
-        "SELECT string_agg('', '' ORDER BY random()) FILTER (WHERE a.ts < b.ts AND a.ts > b.ts) FROM logs a, logs b",
+        "SELECT string_agg('', '' ORDER BY random()) FROM logs a, logs b",
     ] {
         let statement = Statement {
             query: query.to_owned(),
@@ -165,16 +165,32 @@ async fn what_rows_are_sorted_by_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_windows_share_is_sorted_once() {
+async fn rows_are_sorted_once_with_their_keys_and_what_is_asked_for() {
     let bench = bench(Duration::from_secs(60)).await;
-    for query in [
-        "SELECT row_number() OVER (PARTITION BY lower(message) ORDER BY ts), count(*) OVER (PARTITION BY lower(message)) FROM logs",
-        "SELECT rank() OVER (ORDER BY random() < 0.5), dense_rank() OVER (ORDER BY random() < 0.5) FROM logs",
-        "SELECT ts FROM logs ORDER BY lower(message), ts",
+    for (query, keys) in [
+        // A key that windows share is a column already.
+        (
+            "SELECT row_number() OVER (PARTITION BY lower(message) ORDER BY ts), count(*) OVER (PARTITION BY lower(message)) FROM logs",
+            "SortExec: expr=[__common_expr_1@0 ASC NULLS LAST, ts@1 ASC NULLS LAST]",
+        ),
+        (
+            "SELECT rank() OVER (ORDER BY random() < 0.5), dense_rank() OVER (ORDER BY random() < 0.5) FROM logs",
+            "SortExec: expr=[__sort_key_0@0 ASC NULLS LAST]",
+        ),
+        // Not with the message.
+        (
+            "SELECT ts FROM logs ORDER BY lower(message), ts",
+            "SortExec: expr=[__sort_key_0@1 ASC NULLS LAST, ts@0 ASC NULLS LAST]",
+        ),
     ] {
-        let plan = rows(&bench, &format!("EXPLAIN {query}")).await;
-        let plan = json!(plan).to_string();
+        let plan = json!(rows(&bench, &format!("EXPLAIN {query}")).await).to_string();
         assert_eq!(plan.matches("SortExec").count(), 1, "{query}: {plan}");
+        assert!(plan.contains(keys), "{query}: {plan}");
+        assert_eq!(
+            plan.contains("__sort_key"),
+            keys.contains("__sort_key"),
+            "{query}: {plan}"
+        );
     }
     let query = "SELECT max(d) FROM (SELECT dense_rank() OVER (ORDER BY random() < 0.5) d, rank() OVER (ORDER BY random() < 0.5) FROM logs) q";
     assert_eq!(rows(&bench, query).await, [[json!(2)]]);

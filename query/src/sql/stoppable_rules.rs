@@ -1,6 +1,10 @@
-//! The end of a statement, heard while it is planned: each rule asks before it looks at a plan, or at a node of one.
+//! The rules of DataFusion's planner and our own, each of which asks before it looks at a plan, or at a node of one, whether its
+//! statement was cancelled or is out of time: nobody else can end the thread that plans, and until it ends the rows that the
+//! statement's snapshot retains are in memory.
 //!
-//! Nobody else can end the thread that plans, and until it ends the rows that the statement's snapshot retains are in memory.
+//! # Not here
+//!
+//! What ends a statement ([`super::stop`]), and plans that one rule would take too long for ([`super::growth`]).
 
 use std::sync::Arc;
 
@@ -18,38 +22,39 @@ use super::few_rows::FindFewRows;
 use super::rollups::RollUpRows;
 use crate::filter_pushdown;
 
-type Analyzing = Arc<dyn AnalyzerRule + Send + Sync>;
-type Optimizing = Arc<dyn OptimizerRule + Send + Sync>;
-type PhysicalRule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+type SharedAnalyzerRule = Arc<dyn AnalyzerRule + Send + Sync>;
+type SharedOptimizerRule = Arc<dyn OptimizerRule + Send + Sync>;
+type SharedPhysicalRule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// These analyzer rules.
-pub(super) fn analyzing(rules: Vec<Analyzing>) -> Vec<Analyzing> {
-    rules.into_iter().map(|rule| Arc::new(Stoppable(rule)) as _).collect()
+/// These rules, each asking first.
+pub(super) fn analyzer_rules(rules: Vec<SharedAnalyzerRule>) -> Vec<SharedAnalyzerRule> {
+    let rules = rules.into_iter();
+    rules.map(|rule| Arc::new(StoppableRule(rule)) as _).collect()
 }
 
-/// The rules that optimize plans.
-pub(super) fn optimizing() -> Vec<Optimizing> {
-    let own: [Optimizing; 2] = [Arc::new(RollUpRows), Arc::new(FindFewRows)];
+/// The rules that optimize logical plans.
+pub(super) fn optimizer_rules() -> Vec<SharedOptimizerRule> {
+    let own: [SharedOptimizerRule; 2] = [Arc::new(RollUpRows), Arc::new(FindFewRows)];
     let rules = Optimizer::new().rules.into_iter().chain(own);
-    rules.map(|rule| Arc::new(Stoppable(rule)) as _).collect()
+    rules.map(|rule| Arc::new(StoppableRule(rule)) as _).collect()
 }
 
-/// The rules that optimize plans as they run.
-pub(super) fn physical() -> Vec<PhysicalRule> {
+/// The rules that optimize physical plans.
+pub(super) fn physical_optimizer_rules() -> Vec<SharedPhysicalRule> {
     let rules = filter_pushdown::optimizer_rules().into_iter();
-    rules.map(|rule| Arc::new(Stoppable(rule)) as _).collect()
+    rules.map(|rule| Arc::new(StoppableRule(rule)) as _).collect()
 }
 
 /// A rule that asks first.
 #[derive(Debug)]
-struct Stoppable<R>(R);
+struct StoppableRule<R>(R);
 
 fn check(options: &ConfigOptions) -> Result<()> {
     let bounds = options.extensions.get::<StatementBounds>();
     bounds.map_or(Ok(()), StatementBounds::check)
 }
 
-impl AnalyzerRule for Stoppable<Analyzing> {
+impl AnalyzerRule for StoppableRule<SharedAnalyzerRule> {
     fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
         check(config)?;
         self.0.analyze(plan, config)
@@ -60,7 +65,7 @@ impl AnalyzerRule for Stoppable<Analyzing> {
     }
 }
 
-impl OptimizerRule for Stoppable<Optimizing> {
+impl OptimizerRule for StoppableRule<SharedOptimizerRule> {
     fn name(&self) -> &str {
         self.0.name()
     }
@@ -75,7 +80,7 @@ impl OptimizerRule for Stoppable<Optimizing> {
     }
 }
 
-impl PhysicalOptimizerRule for Stoppable<PhysicalRule> {
+impl PhysicalOptimizerRule for StoppableRule<SharedPhysicalRule> {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         check(config)?;
         self.0.optimize(plan, config)
@@ -116,15 +121,15 @@ mod tests {
         let plan = LogicalPlanBuilder::empty(true).build().unwrap();
         let physical_plan: Arc<dyn ExecutionPlan> = Arc::new(EmptyExec::new(Arc::clone(plan.schema().inner())));
         let ended = || {
-            let analyzed = analyzing(Analyzer::new().rules).into_iter();
+            let analyzed = analyzer_rules(Analyzer::new().rules).into_iter();
             let analyzed = analyzed.map(|rule| rule.analyze(plan.clone(), &options).is_err());
-            let optimized = optimizing().into_iter();
+            let optimized = optimizer_rules().into_iter();
             let optimized = optimized.map(|rule| {
                 Optimizer::with_rules(vec![rule])
                     .optimize(plan.clone(), &context, |_, _| {})
                     .is_err()
             });
-            let made = physical().into_iter();
+            let made = physical_optimizer_rules().into_iter();
             let made = made.map(|rule| rule.optimize(Arc::clone(&physical_plan), &options).is_err());
             analyzed.chain(optimized).chain(made).collect::<Vec<_>>()
         };
