@@ -8,6 +8,8 @@
 //! | decimals without a given scale | without zeros at their end |
 //! | booleans in `concat` | `t`, `f` |
 
+use std::fmt::LowerExp;
+use std::str::FromStr;
 use std::sync::{Arc, LazyLock};
 
 use arrow_array::cast::AsArray as _;
@@ -138,13 +140,53 @@ fn written(args: &[ArrayRef]) -> Result<ArrayRef> {
 /// A double as PostgreSQL writes it.
 #[must_use]
 pub fn text_of_double(value: f64) -> String {
-    text_of_number(value, &value.to_string(), &format!("{value:e}"), 15)
+    let scientific = shortest(&value, value.abs() >= HALVES_OF_DOUBLES);
+    text_of_number(value, &value.to_string(), &scientific, 15)
 }
 
 /// A real as PostgreSQL writes it.
 #[must_use]
 pub fn text_of_real(value: f32) -> String {
-    text_of_number(value.into(), &value.to_string(), &format!("{value:e}"), 6)
+    let scientific = shortest(&value, value.abs() >= HALVES_OF_REALS);
+    text_of_number(value.into(), &value.to_string(), &scientific, 6)
+}
+
+/// From here on what lies halfway between two doubles can have as few digits as a double.
+const HALVES_OF_DOUBLES: f64 = 4_503_599_627_370_496.0;
+/// The same of reals.
+const HALVES_OF_REALS: f32 = 4_194_304.0;
+/// So many tell every double from every other.
+const DIGITS_OF_DOUBLES: usize = 17;
+
+/// The shortest digits nearer to this number than to any other. Rust takes those halfway between two numbers for the
+/// even one, PostgreSQL for neither.
+fn shortest<T: LowerExp + FromStr + PartialEq>(value: &T, can_be_halfway: bool) -> String {
+    let text = format!("{value:e}");
+    if !can_be_halfway || !is_halfway(value, &text) {
+        return text;
+    }
+    let mut longer = (1..DIGITS_OF_DOUBLES).map(|digits| format!("{value:.digits$e}"));
+    let is_it = |text: &String| text.parse().is_ok_and(|same: T| same == *value) && !is_halfway(value, text);
+    longer.find(is_it).unwrap_or(text)
+}
+
+/// Whether with a little more, or a little less, these digits are another number.
+fn is_halfway<T: FromStr + PartialEq>(value: &T, scientific: &str) -> bool {
+    let Some((mantissa, exponent)) = scientific.split_once('e') else {
+        return false;
+    };
+    let sign = if mantissa.starts_with('-') { "-" } else { "" };
+    let digits: String = mantissa.chars().filter(char::is_ascii_digit).collect();
+    let (Ok(count), width) = (digits.parse::<u64>(), digits.len()) else {
+        return false;
+    };
+    let less = format!("{:0>width$}{:9<20}", count.saturating_sub(1), "");
+    let more = format!("{digits}{:0>20}", 1);
+    [less, more].iter().any(|digits| {
+        let (first, rest) = digits.split_at(1);
+        let beside = format!("{sign}{first}.{rest}e{exponent}");
+        beside.parse::<T>().is_ok_and(|other| other != *value)
+    })
 }
 
 fn text_of_number(value: f64, plain: &str, scientific: &str, digits: i32) -> String {
@@ -230,12 +272,25 @@ mod tests {
             (123_456_789_012_345.0, "123456789012345"),
             (1e-4, "0.0001"),
             (1e-5, "1e-05"),
+            (1e22, "1e+22"),
+            // Halfway between two doubles, of which this is the even one.
+            (1e23, "9.999999999999999e+22"),
+            (-1e23, "-9.999999999999999e+22"),
             (-0.0, "-0"),
             (f64::NEG_INFINITY, "-Infinity"),
         ] {
             assert_eq!(text_of_double(value), text);
         }
-        assert_eq!(text_of_real(1e6), "1e+06");
+        for (value, text) in [
+            (1e6, "1e+06"),
+            (1_795_736_064.0, "1.7957361e+09"),
+            (1_795_736_192.0, "1.7957362e+09"),
+            (f32::from_bits(0x4c00_0004), "3.3554448e+07"),
+            (f32::from_bits(0x5006_1c46), "8.999999e+09"),
+            (f32::from_bits(0x5100_06a8), "3.4366718e+10"),
+        ] {
+            assert_eq!(text_of_real(value), text);
+        }
         assert_eq!(text_of_interval(14, -1, 5_500_000), "1 year 2 mons -1 days +00:00:05.5");
         assert_eq!(text_of_interval(0, 0, -3_600_000_000), "-01:00:00");
         assert_eq!(text_of_time(1_500_000, "+00"), "1970-01-01 00:00:01.5+00");
