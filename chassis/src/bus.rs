@@ -13,6 +13,7 @@
 //!
 //! The server process and the streams (`mixer`), what is published (`rack`), what is consumed (`ingest`).
 
+pub mod batch;
 mod outage;
 mod preflight;
 

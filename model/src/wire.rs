@@ -55,11 +55,9 @@ pub const SEQUENCE: &str = "Flux-Seq";
 /// Header: every sequence of this boot epoch up to and with this one is settled at the publisher: stored here, or given up
 /// there and never to come. Decimal; absent means 0.
 pub const SETTLED: &str = "Flux-Settled";
-/// Header: where a message stands among those of its port, `<outbox>/<number>`; numbers begin at 1 and have no gaps.
+/// Header: where a message stands among those of its port, `<outbox>/<run>/<number>`; numbers begin at 1 in each run and have no
+/// gaps.
 pub const PLACE: &str = "Flux-Place";
-/// Header of a message with a place: every number of its port up to and with this one had been accepted by the stream when it
-/// was sent, or will never be sent. Decimal; absent means every earlier one.
-pub const LANDED: &str = "Flux-Landed";
 /// Header of a message: `internal` if every gear that it is for is of its sender's Rack, else `outbound`, as the wires were when
 /// it was sent.
 pub const DIRECTION: &str = "Flux-Direction";
@@ -79,8 +77,6 @@ pub const DEAD_FROM: &str = "Flux-Dead-From";
 pub const DEAD_LETTER: &str = "Flux-Dead-Letter";
 /// Header of a dead letter: how often the message was given back before, decimal; absent means 0.
 pub const DEAD_REPLAYS: &str = "Flux-Dead-Replays";
-/// Header: the bus's own duplicate filter, over all publishers of a stream. Nobody may know a value before its message is there.
-pub const MESSAGE_ID: &str = "Nats-Msg-Id";
 
 /// The encodings of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -31,9 +31,7 @@ use crate::runtime::{DRAIN_BOUND, PATIENCE, RuntimeParts};
 use crate::spool::{self, Found, Limits, SpoolHandle, SpoolThread, WhenFull};
 use crate::stage::{self, ORDERS, Report, StageParts};
 use crate::state::StateFile;
-use crate::telemetry::{
-    Batcher, Counters, Marks, OwnMetrics, Recorder, RecorderParts, Sender, SenderParts, TelemetryLayer,
-};
+use crate::telemetry::{Batcher, Counters, OwnMetrics, Recorder, RecorderParts, Sender, SenderParts, TelemetryLayer};
 use crate::{Error, Identity};
 
 /// The floor stands still this long before everything above it is sent again.
@@ -332,13 +330,11 @@ impl Talkers<'_> {
             bus: self.bus.clone(),
             stream: config.snake.stream_name.to_string(),
         };
-        let marks = Marks::new(state.secret_for(b"platform/message-id/1\0"));
         let sender = |spool: &SpoolHandle, lane| SenderParts {
             spool: spool.clone(),
             bus: self.bus.clone(),
             identity: channels.identity.subscribe(),
             counters: Arc::clone(self.counters),
-            marks: marks.clone(),
             clock: self.parts.clock.clone(),
             lane,
             stall: self.parts.floor_stall,

@@ -34,6 +34,7 @@ mod spool;
 mod stage;
 mod state;
 pub mod telemetry;
+mod timer;
 mod wires;
 
 pub use agent::{Agent, AgentParts, Status, bus_options};

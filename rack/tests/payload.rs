@@ -56,6 +56,7 @@ async fn what_the_bus_does_not_take_is_refused_and_what_was_taken_before_is_a_de
     let config = stream::Config {
         name: LETTERS.to_owned(),
         subjects: vec!["flux.msg.>".to_owned(), "flux.gear.>".to_owned()],
+        allow_batch_publish: true,
         ..stream::Config::default()
     };
     peer.js.create_stream(config).await.unwrap();

@@ -319,7 +319,7 @@ async fn a_bus_that_lost_its_last_messages_and_gives_their_numbers_to_new_ones_c
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_of_which_some_subjects_are_archived_takes_no_room_for_the_others() -> Result<(), Failure> {
     const COUNT: usize = 1_500;
-    let keys = [("snake.stream_subjects", "[\"flux.msg.>\", \"shop.>\"]")];
+    let keys = [("snake.stream_subjects", "[\"flux.msg.>\", \"flux.gear.>\", \"shop.>\"]")];
     let mixer = tokio::task::spawn_blocking(move || TestMixer::with(&keys, &[])).await??;
     let js = bus_of(&mixer).await?;
     for _ in 0..COUNT {

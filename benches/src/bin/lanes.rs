@@ -4,8 +4,8 @@
 //! Rack over lane hot, and from one Rack to the other over lane guaranteed, where a message is synced at its Rack, passes the bus, is archived by the Mixer
 //! and acknowledged after the receiver has synced that it was taken. `BENCH_RATES` (1000,5000) messages a second for `BENCH_SECONDS` (20), then
 //! `BENCH_ROWS` (100,000) as fast as they go. The age is the start of the sink's span less the time of the message, both of
-//! this machine's clock, over all messages. Traces and log rows of every message are stored as by default: that is part of the work. CPU is of all
-//! processes, the bus apart. Archived is what `messages` has in the end.
+//! this machine's clock, over all messages. Traces and log rows of every message are stored as by default: that is part of the work. `BENCH_LANES`
+//! (hot,guaranteed) chooses the lanes. Archived is what `messages` has in the end.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,8 @@ fn main() -> Result<(), Failure> {
     let rates = std::env::var("BENCH_RATES").unwrap_or_else(|_| "1000,5000".to_owned());
     let rates: Result<Vec<u64>, _> = rates.split(',').map(str::parse).collect();
     let (seconds, rows) = (setting("BENCH_SECONDS", 20), setting("BENCH_ROWS", 100_000));
-    for lane in ["hot", "guaranteed"] {
+    let lanes = std::env::var("BENCH_LANES").unwrap_or_else(|_| "hot,guaranteed".to_owned());
+    for lane in lanes.split(',') {
         for rate in &rates.clone()? {
             measure(lane, Some(*rate), rate * seconds)?;
         }
@@ -86,6 +87,7 @@ fn measure(lane: &str, rate: Option<u64>, count: u64) -> Result<(), Failure> {
     );
     for (name, pid) in [
         ("Mixer", mixer.process()?.pid()),
+        ("nats-server", mixer.bus_pid()?),
         ("sender", sender.process()?.pid()),
         ("receiver", receiver.process()?.pid()),
     ] {

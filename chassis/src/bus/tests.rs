@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 
+use super::batch::{BatchReply, ExpectedSequence, FastBatch, error_code};
 use super::*;
 use crate::config::Secret;
 
@@ -280,4 +281,85 @@ async fn a_question_that_may_come_late_is_heard_when_the_bus_is_back() {
     let answer = bus.client.publish(question.reply.unwrap(), "yes".into());
     answer.await.unwrap();
     assert_eq!(late.await.unwrap().unwrap(), b"yes");
+}
+
+/// A server with one stream of subjects `s.>` that accepts batches.
+async fn batching_server() -> (Server, Bus) {
+    let server = Server::start(STREAMS).await;
+    let bus = Bus::connect(server.options("plant")).await.unwrap();
+    let config = async_nats::jetstream::stream::Config {
+        name: "S".to_owned(),
+        subjects: vec!["s.>".to_owned()],
+        max_message_size: 1000,
+        allow_batch_publish: true,
+        ..Default::default()
+    };
+    bus.js.create_stream(config).await.unwrap();
+    (server, bus)
+}
+
+/// Publishes bodies of these sizes in one batch; the replies but those of the flow, through the one that closes it.
+async fn publish_batch(bus: &Bus, sizes: &[usize], expected: Option<&ExpectedSequence>) -> Vec<BatchReply> {
+    let mut batch = FastBatch::open(bus).await.unwrap();
+    for size in sizes {
+        let body = vec![b'x'; *size].into();
+        batch
+            .send("s.a".into(), async_nats::HeaderMap::new(), body, expected)
+            .await
+            .unwrap();
+    }
+    batch.commit().await.unwrap();
+    let mut replies = Vec::new();
+    loop {
+        let next = tokio::time::timeout(Duration::from_secs(10), batch.next_reply());
+        let reply = next.await.unwrap().unwrap();
+        let is_last = match &reply {
+            BatchReply::Stored(_) => continue,
+            BatchReply::Closed { .. } => true,
+            BatchReply::Rejected(rejection) => rejection.number == 1,
+        };
+        replies.push(reply);
+        if is_last {
+            return replies;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_batch_is_stored_up_to_its_first_rejected_message() {
+    let (_server, bus) = batching_server().await;
+    let closed = |count, sequence| BatchReply::Closed { count, sequence };
+    assert_eq!(publish_batch(&bus, &[10; 300], None).await, [closed(300, 300)]);
+    let replies = publish_batch(&bus, &[10, 10, 2000, 10, 10], None).await;
+    let BatchReply::Rejected(rejection) = &replies[0] else {
+        panic!("{replies:?}");
+    };
+    assert_eq!((rejection.number, rejection.code), (3, error_code::MESSAGE_TOO_LARGE));
+    assert_eq!(replies.last(), Some(&closed(2, 302)));
+    let replies = publish_batch(&bus, &[2000, 10], None).await;
+    assert!(
+        matches!(&replies[..], [BatchReply::Rejected(first)] if first.code == error_code::MESSAGE_TOO_LARGE),
+        "{replies:?}"
+    );
+    let mut stream = bus.js.get_stream("S").await.unwrap();
+    assert_eq!(stream.info().await.unwrap().state.messages, 302);
+}
+
+#[tokio::test]
+async fn a_batch_starts_only_on_the_expected_last_message() {
+    let (_server, bus) = batching_server().await;
+    let expected = |sequence| ExpectedSequence {
+        subject: "s.a".into(),
+        sequence,
+    };
+    publish_batch(&bus, &[10; 3], None).await;
+    let replies = publish_batch(&bus, &[10; 2], Some(&expected(3))).await;
+    assert_eq!(replies, [BatchReply::Closed { count: 2, sequence: 5 }]);
+    let replies = publish_batch(&bus, &[10; 2], Some(&expected(3))).await;
+    assert!(
+        matches!(&replies[..], [BatchReply::Rejected(first)] if first.code == error_code::WRONG_LAST_SEQUENCE),
+        "{replies:?}"
+    );
+    let mut stream = bus.js.get_stream("S").await.unwrap();
+    assert_eq!(stream.info().await.unwrap().state.messages, 5);
 }

@@ -148,26 +148,11 @@ pub(super) fn ingest(config: &MixerConfig) -> ingest::Settings {
         flush_interval: config.ingest.flush_interval,
         buffer_size: u32::try_from(config.ingest.buffer_size).unwrap_or(u32::MAX),
         max_payload: usize::try_from(config.mixer.max_payload.get()).unwrap_or(usize::MAX),
-        messages: messages(config),
+        messages: Some(ingest::Messages {
+            stream: config.snake.stream_name.to_string(),
+            subjects: [MESSAGES_ALL, GEARS_ALL].map(str::to_owned).into(),
+        }),
     }
-}
-
-/// Where business messages come from, if the business stream captures any.
-fn messages(config: &MixerConfig) -> Option<ingest::Messages> {
-    let captured = config.snake.stream_subjects.iter();
-    let subjects: Vec<String> = captured
-        .flat_map(|subject| match subject.as_str() {
-            "flux.>" => vec![MESSAGES_ALL.to_owned(), GEARS_ALL.to_owned()],
-            subject if subject.starts_with("flux.msg.") || subject.starts_with("flux.gear.") => {
-                vec![subject.to_owned()]
-            }
-            _ => Vec::new(),
-        })
-        .collect();
-    (!subjects.is_empty()).then(|| ingest::Messages {
-        stream: config.snake.stream_name.to_string(),
-        subjects,
-    })
 }
 
 /// So many quarters of what is for tails: rows as they are stored take three, as texts one.

@@ -40,6 +40,8 @@ pub(crate) const ANYONE: &str = model::subject::ENROLL_USER;
 pub(super) const MIXER: &str = "mixer";
 /// How long the server waits for an answer, or the next of many, before it forgets who asked. Longer than the wait of any pull.
 const ANSWERED_WITHIN: &str = "45s";
+/// The same for messages of batches: each has a reply subject that is remembered so long, and most are never used.
+const BATCH_WITHIN: &str = "10s";
 /// The same for handshakes, which anybody may begin: as long as a Rack waits for an answer.
 const HANDSHAKE_WITHIN: &str = "15s";
 
@@ -134,15 +136,14 @@ fn mixers(key: &str, streams: &Streams) -> Value {
         subject::ENROLL,
         subject::HEARTBEAT,
         subject::ANSWERS_ALL,
-        subject::MESSAGES_ALL,
-        subject::GEARS_ALL,
-        subject::TELEMETRY_ALL,
         "$JS.ACK.>",
     ];
     let api = [
         "INFO".to_owned(),
         format!("STREAM.INFO.{business}"),
         format!("CONSUMER.INFO.{business}.*"),
+        format!("CONSUMER.RESET.{business}.*"),
+        format!("DIRECT.GET.{business}.{}", subject::MESSAGES_ALL),
     ];
     let once = once
         .map(str::to_owned)
@@ -157,12 +158,16 @@ fn mixers(key: &str, streams: &Streams) -> Value {
             json!({ "service": subject, "response_threshold": within })
         })
         .collect();
-    // A pull is answered by many messages.
-    exports.push(json!({
-        "service": format!("{API}.CONSUMER.MSG.NEXT.{business}.*"),
-        "response_type": "stream",
-        "response_threshold": ANSWERED_WITHIN,
-    }));
+    // A pull is answered by many messages, and so may a message of a batch be.
+    let pull = format!("{API}.CONSUMER.MSG.NEXT.{business}.*");
+    for (subject, within) in [
+        (subject::MESSAGES_ALL, BATCH_WITHIN),
+        (subject::GEARS_ALL, BATCH_WITHIN),
+        (subject::TELEMETRY_ALL, BATCH_WITHIN),
+        (pull.as_str(), ANSWERED_WITHIN),
+    ] {
+        exports.push(json!({ "service": subject, "response_type": "stream", "response_threshold": within }));
+    }
     exports.push(json!({ "stream": subject::RACKS_ALL }));
     json!({ "jetstream": "enabled", "users": [{ "nkey": key }], "exports": exports })
 }
@@ -215,9 +220,11 @@ fn own(pass: &Pass, streams: &Streams) -> Vec<String> {
         format!("flux.gear.{name}.>"),
         format!("flux.telemetry.*.{name}"),
         format!("{API}.STREAM.INFO.{business}"),
+        format!("{API}.DIRECT.GET.{business}.flux.msg.{name}.>"),
     ];
     for consumer in &pass.consumers {
         all.push(format!("{API}.CONSUMER.INFO.{business}.{consumer}"));
+        all.push(format!("{API}.CONSUMER.RESET.{business}.{consumer}"));
         all.push(format!("{API}.CONSUMER.MSG.NEXT.{business}.{consumer}"));
         all.push(format!("$JS.ACK.{business}.{consumer}.>"));
         all.push(format!("$JS.ACK.{}.*.{business}.{consumer}.>", streams.domain));

@@ -59,6 +59,10 @@ pub(super) enum Credentials {
     Key(String),
 }
 
+/// The oldest server with fast batches and consumer resets.
+const REQUIRED: (i64, i64) = (2, 14);
+const REQUIRED_TEXT: &str = "2.14.0";
+
 /// Where Racks answer commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asks {
@@ -113,6 +117,14 @@ impl Bus {
         options.reconnect_wait = RECONNECT;
         let connection = chassis::bus::Bus::connect(options).await?;
         connection.preflight().await?;
+        let (major, minor) = REQUIRED;
+        if !connection.client.is_server_compatible(major, minor, 0) {
+            return Err(BusError::ServerTooOld {
+                url: without_credentials(address),
+                found: connection.client.server_info().version,
+                required: REQUIRED_TEXT,
+            });
+        }
         Ok(Self {
             connection,
             asks,

@@ -37,6 +37,16 @@ pub enum BusError {
         /// The oldest version that knows our settings.
         required: &'static str,
     },
+    /// The server of somebody else is too old.
+    #[error("the bus server at {url} is nats-server {found}, at least {required} is needed: update it")]
+    ServerTooOld {
+        /// Its address, without credentials.
+        url: String,
+        /// Its version.
+        found: String,
+        /// The oldest version with fast batches and consumer resets.
+        required: &'static str,
+    },
     /// The executable is not the pinned one.
     #[error(
         "{} has SHA-256 {found}, but snake.server_sha256 is {expected}: it was exchanged or updated; \
@@ -149,6 +159,7 @@ impl BusError {
             Self::NoBinary { .. }
             | Self::Unusable { .. }
             | Self::TooOld { .. }
+            | Self::ServerTooOld { .. }
             | Self::WrongHash { .. }
             | Self::PortInUse { .. }
             | Self::TwoHomes { .. }

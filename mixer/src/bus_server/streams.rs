@@ -19,7 +19,7 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
 use async_nats::jetstream::{self, ErrorCode};
 use chassis::bus::BusState;
 use model::ByteSize;
-use model::subject::{EVENT_STREAM, TELEMETRY_ALL, TELEMETRY_STREAM};
+use model::subject::{EVENT_STREAM, GEARS_ALL, MESSAGES_ALL, TELEMETRY_ALL, TELEMETRY_STREAM};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -66,29 +66,25 @@ pub(super) fn plan(settings: &StreamSettings) -> Result<Vec<Config>, BusError> {
             },
             num_replicas: 1,
             allow_direct: true,
+            allow_batch_publish: true,
             ..Config::default()
         };
     let (business_age, telemetry_age) = (settings.business_max_age, settings.telemetry_max_age);
     let telemetry = vec![TELEMETRY_ALL.to_owned()];
-    let mut plan = vec![stream(
-        TELEMETRY_STREAM,
-        telemetry,
-        telemetry_age,
-        share(25),
-        DiscardPolicy::Old,
-    )];
-    if !business.is_empty() {
-        plan.push(stream(
-            &settings.name,
-            business,
-            business_age,
-            share(70),
-            DiscardPolicy::New,
-        ));
-    }
+    let mut plan = vec![
+        stream(
+            TELEMETRY_STREAM,
+            telemetry,
+            telemetry_age,
+            share(25),
+            DiscardPolicy::Old,
+        ),
+        stream(&settings.name, business, business_age, share(70), DiscardPolicy::New),
+    ];
     if !events.is_empty() {
         let mut config = stream(EVENT_STREAM, events, telemetry_age, share(5), DiscardPolicy::Old);
         config.no_ack = true;
+        config.allow_batch_publish = false;
         plan.push(config);
     }
     Ok(plan)
@@ -123,6 +119,12 @@ fn check_subjects(business: &[String], events: &[String]) -> Result<(), BusError
             return bad(subject, format!("overlaps {other:?}: keep one of the two"));
         }
     }
+    for needed in [MESSAGES_ALL, GEARS_ALL] {
+        if !business.iter().any(|subject| covers(subject, needed)) {
+            let reason = "is not captured: wires and dead letters need it; add it to the list";
+            return bad(needed, reason.to_owned());
+        }
+    }
     for subject in business {
         if overlap(subject, "platform.>") {
             let reason = "captures platform.>, which has its own stream; name narrower subjects".to_owned();
@@ -141,6 +143,19 @@ fn is_subject(subject: &str) -> bool {
         "*" => true,
         word => word.bytes().all(|b| b.is_ascii_graphic() && b != b'*' && b != b'>'),
     })
+}
+
+/// Whether every subject that matches `narrow` matches `wide`.
+fn covers(wide: &str, narrow: &str) -> bool {
+    let (mut wide, mut narrow) = (wide.split('.'), narrow.split('.'));
+    loop {
+        match (wide.next(), narrow.next()) {
+            (None, None) | (Some(">"), Some(_)) => return true,
+            (Some("*"), Some(word)) if word != ">" => {}
+            (Some(x), Some(y)) if x == y => {}
+            _ => return false,
+        }
+    }
 }
 
 /// Whether some subject matches both patterns.
@@ -189,6 +204,7 @@ async fn ensure_one(jetstream: &jetstream::Context, wanted: &Config) -> Result<(
         duplicate_window: wanted.duplicate_window,
         no_ack: wanted.no_ack,
         allow_direct: wanted.allow_direct,
+        allow_batch_publish: wanted.allow_batch_publish,
         ..existing.clone()
     };
     if corrected == existing {
@@ -326,10 +342,24 @@ mod tests {
             let error = plan(&settings(&[bad])).unwrap_err().to_string();
             assert!(error.contains(&format!("{bad:?}")), "{error}");
         }
+        let with_ours = |more: &[&str]| settings(&[&["flux.msg.>", "flux.gear.>"], more].concat());
         assert!(
-            plan(&settings(&["a.*", "a.b"])).is_err(),
+            plan(&with_ours(&["a.*", "a.b"])).is_err(),
             "subjects of one list overlap"
         );
-        assert!(plan(&settings(&["a.*", "a.b.c", "b.*.y", "platform.event.>"])).is_ok());
+        assert!(plan(&with_ours(&["a.*", "a.b.c", "b.*.y", "platform.event.>"])).is_ok());
+    }
+
+    #[test]
+    fn a_list_without_the_subjects_of_wires_or_dead_letters_is_refused() {
+        for (list, missing) in [
+            (&["flux.msg.>", "platform.>"][..], "flux.gear.>"),
+            (&["flux.gear.>"][..], "flux.msg.>"),
+            (&["flux.msg.rack-a.>", "flux.gear.>"][..], "flux.msg.>"),
+            (&["flux.msg.*", "flux.gear.>"][..], "flux.msg.>"),
+        ] {
+            let error = plan(&settings(list)).unwrap_err().to_string();
+            assert!(error.contains(&format!("{missing:?} is not captured")), "{error}");
+        }
     }
 }

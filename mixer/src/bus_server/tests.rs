@@ -115,10 +115,10 @@ async fn changed_ages_and_subjects_reach_existing_streams() {
     let mut settings = bus_settings(managed(folder.path()));
     settings.streams.business_max_age = Duration::from_secs(3600);
     settings.streams.telemetry_max_age = Duration::from_secs(60);
-    settings.streams.subjects = vec!["flux.msg.>".to_owned()];
+    settings.streams.subjects = ["flux.msg.>", "flux.gear.>", "shop.>"].map(str::to_owned).into();
     let server = start(settings).await;
     let business = config_of(&server, "flux-msg").await.unwrap();
-    assert_eq!((business.max_age.as_secs(), business.subjects.len()), (3600, 1));
+    assert_eq!((business.max_age.as_secs(), business.subjects.len()), (3600, 3));
     let telemetry = config_of(&server, "flux-telemetry").await.unwrap();
     assert_eq!(telemetry.max_age.as_secs(), 60);
     assert!(telemetry.duplicate_window <= telemetry.max_age);

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - A consumer is there before any Rack is told of its wire, so no message is sent before somebody is known to wait for it.
-//! - A consumer that exists is left as it is but for [`AT_ONCE`]: it knows what its Rack has. It stays however long its Rack is away,
+//! - A consumer that exists is left as it is but for [`AT_ONCE`] and [`ACK_WAIT`]: it knows what its Rack has. It stays however long its Rack is away,
 //!   as long as the active scenario or one before it has its wire; where one of these cannot be read, all stay.
 //! - One that was lost is made anew from where its wire began (the registry knows): its Rack passes over what it has taken by the
 //!   numbers of the messages. Until then nothing that it wants leaves the stream ([`super::spent`]), so a wire that no scenario has
@@ -27,12 +27,11 @@ use super::part::{Flow, WIRE};
 use crate::bus_server::{Bus, Reconnects};
 use crate::registry::{Registry, WireStart};
 
-/// Messages of a wire that may be delivered and not taken at once. All of them may wait for earlier ones that stand behind them in the
-/// stream, 63 for each Rack at which the wire begins; an inlet has no memory for so many and leaves them with the bus.
-const AT_ONCE: i64 = 65_536;
-/// How long the bus waits for a Rack that does not say that it works on a message: what a Rack that was killed makes its
-/// messages wait.
-const ACK_WAIT: Duration = Duration::from_secs(30);
+/// Messages of a wire that may be delivered and not acknowledged: more than an inlet takes.
+const AT_ONCE: i64 = 8192;
+/// How long the bus waits before it delivers a message again by itself. An inlet resets its consumer when it begins, and never waits for
+/// that.
+const ACK_WAIT: Duration = Duration::from_secs(24 * 3600);
 /// How often all are looked for.
 const LOOK: Duration = Duration::from_secs(60);
 /// How long a consumer stays that no scenario wants.
@@ -200,7 +199,7 @@ impl Consumers {
     }
 }
 
-/// The wires' consumers that are there, all of which may deliver as much as we let them.
+/// The wires' consumers that exist, after their limits were brought in line with ours.
 async fn there(stream: &Stream) -> Result<BTreeSet<String>, String> {
     let infos: Vec<Info> = stream
         .consumers()
@@ -209,8 +208,14 @@ async fn there(stream: &Stream) -> Result<BTreeSet<String>, String> {
         .map_err(|error| format!("consumers: {error}"))?;
     let mut names = BTreeSet::new();
     for Info { name, mut config, .. } in infos.into_iter().filter(|info| info.name.starts_with(WIRE)) {
-        if config.max_ack_pending != AT_ONCE {
-            config.max_ack_pending = AT_ONCE;
+        if config.ack_policy != AckPolicy::All {
+            // Somebody else's, or an older program's: it cannot be changed. Another one is made from where the wire began.
+            let deleted = stream.delete_consumer(&name).await;
+            deleted.map_err(|error| format!("consumer {name}: {error}"))?;
+            continue;
+        }
+        if (config.max_ack_pending, config.ack_wait) != (AT_ONCE, ACK_WAIT) {
+            (config.max_ack_pending, config.ack_wait) = (AT_ONCE, ACK_WAIT);
             let corrected = stream.update_consumer(config).await;
             corrected.map_err(|error| format!("consumer {name}: {error}"))?;
         }
@@ -225,7 +230,7 @@ fn config(flow: Flow, start: u64) -> pull::Config {
         description: Some(flow.description),
         filter_subject: flow.filter,
         deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: start },
-        ack_policy: AckPolicy::Explicit,
+        ack_policy: AckPolicy::All,
         ack_wait: ACK_WAIT,
         max_deliver: -1,
         max_ack_pending: AT_ONCE,
@@ -352,7 +357,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_consumer_that_lets_too_little_through_is_corrected_and_knows_what_its_rack_has() {
+    async fn a_consumer_with_other_limits_is_updated_and_keeps_its_ack_floor() {
         let (server, registry, _folder) = ground().await;
         let bus = server.bus();
         let stream = bus.jetstream().get_stream("flux-msg").await.unwrap();

@@ -406,7 +406,10 @@ impl Context {
     /// Does work whose messages leave together, with a note; true once they are durable, or if there is nothing to keep.
     pub(crate) async fn leave_together(&self, note: Option<Checkpoint>, work: impl Future<Output = ()>) -> bool {
         let ((), gathered) = gathered(Handled::Once, work).await;
-        let whole = Whole { note, ..gathered.whole };
+        let whole = Whole {
+            notes: note.into_iter().collect(),
+            ..gathered.whole
+        };
         if whole.is_empty() {
             return true;
         }
@@ -441,7 +444,7 @@ impl Context {
     }
 
     /// Hands a whole to the outbox; false if the Rack is stopping, or has none.
-    pub(crate) async fn commit(&self, whole: Whole, done: Option<Done>) -> bool {
+    pub(crate) async fn commit(&self, whole: Whole, done: impl IntoIterator<Item = Done>) -> bool {
         let room = self.room().await;
         room.is_some_and(|room| room.commit(whole, done).is_ok())
     }

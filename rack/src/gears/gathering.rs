@@ -54,7 +54,7 @@ impl Whole {
     pub(super) fn append(&mut self, mut more: Self) {
         self.leaving.append(&mut more.leaving);
         self.dead.append(&mut more.dead);
-        self.note = more.note.or(self.note.take());
+        self.notes.append(&mut more.notes);
     }
 }
 

@@ -15,7 +15,7 @@
 //! - A passive gear that wants to be woken is, also while messages keep coming; one that does not costs no timer.
 
 use std::any::Any;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,9 @@ use super::gathering::{Gathered, Handled, gathered};
 use super::patience::at_work;
 use super::signal::Signal;
 use super::{Context, Fault, Gear, Passive};
-use crate::lane::{Dead, Past, Whole};
+use crate::lane::{Dead, Past, Taken, Whole};
+use crate::spool::Done;
+use crate::timer::until;
 use crate::wires::{Arrival, Delivery, Held, INBOX_CAPACITY, Inbox, Spec};
 
 /// How often a gear's counters are reported.
@@ -42,7 +44,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause before a restart.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Held messages that make the gear flush.
-const SETTLE_AT: usize = 64;
+const SETTLE_AT: usize = 512;
+/// Bytes of what settled messages made that are committed together, about.
+const SETTLE_BYTES: usize = 256 << 10;
 /// The most that are held by a gear that finishes them later.
 const HELD_MOST: usize = INBOX_CAPACITY;
 /// How long one is held, and what it made with it, while more come.
@@ -322,21 +326,32 @@ impl Consumer<'_> {
         while self.held.front().is_some_and(|held| held.is_flushed) {
             // Cut off while it waits, it leaves what is held to the next life.
             let room = at_work(self.cx, None, self.cx.room()).await;
-            let Some(held) = self.held.pop_front() else { break };
+            let (whole, done) = self.take_flushed();
+            if let Some(room) = room {
+                // Where the Rack stops before, the messages come again to its next run.
+                room.commit(whole, done).ok();
+            }
+        }
+        Ok(())
+    }
+
+    /// The first flushed messages as one whole: what they made, in order, and the last place taken of each source.
+    fn take_flushed(&mut self) -> (Whole, Vec<Done>) {
+        let (mut whole, mut done, mut taken) = (Whole::default(), Vec::new(), BTreeMap::new());
+        while whole.bytes() < SETTLE_BYTES
+            && let Some(held) = self.held.pop_front_if(|held| held.is_flushed)
+        {
             let Some(receipt) = held.arrival.receipt else { continue };
             if let (Ok(message), Some(_)) = (&held.arrival.message, receipt.past.letter) {
                 self.cx.was_letter(message.id);
             }
-            let whole = Whole {
-                note: Some(receipt.taken.note()),
-                ..held.whole.unwrap_or_default()
-            };
-            if let Some(room) = room {
-                // Where the Rack stops before, the message comes again to its next run.
-                room.commit(whole, Some(receipt.done)).ok();
-            }
+            whole.append(held.whole.unwrap_or_default());
+            taken.insert(receipt.taken.key, receipt.taken.place);
+            done.push(receipt.done);
         }
-        Ok(())
+        let taken = taken.into_iter().map(|(key, place)| Taken { key, place }.note());
+        whole.notes.extend(taken);
+        (whole, done)
     }
 
     /// Lets leave what a flush sent: each with the held message that it is of, the rest with the first one, or at once.
@@ -354,13 +369,6 @@ impl Consumer<'_> {
             None if rest.is_empty() => {}
             None => drop(self.cx.commit(rest, None).await),
         }
-    }
-}
-
-async fn until(at: Option<Instant>) {
-    match at {
-        Some(at) => tokio::time::sleep_until(at).await,
-        None => std::future::pending().await,
     }
 }
 

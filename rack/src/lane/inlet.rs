@@ -1,60 +1,71 @@
-//! The receiving end of a wire: pulls from its durable consumer and hands on in order, each message once.
+//! The inlet: the receiving end of a wire. Pulls from the wire's durable consumer and delivers to the gear in stream order, each
+//! message once.
+//!
+//! ```text
+//! reset to the ack floor ─▶ pull ─▶ seen before? ──no──▶ inbox of the gear ─▶ taken, durable ─▶ acknowledge everything up to it
+//!           ▲                            └──yes──▶ pending until that is durable ─────────────────▲
+//!           └──── gap in the deliveries, connection lost, the gear dropped a message
+//! ```
 //!
 //! # Invariants
 //!
-//! - The bus hears that a message was taken after that is durable here ([`super::Outbox::commit`]), never before.
-//! - What waits here or at the gear is said to be in work, so that the bus does not send it again meanwhile.
-//! - A consumer that is not there yet, or a bus that is away, is waited for.
-//! - An acknowledgement belongs to the consumer that delivered the message: those for another one, or for another stream, are
-//!   forgotten. Every time that the connection was away is the end of a pull, since the bus may be another one then.
-//! - It takes messages as long as the gear has little to do, however many wait for earlier ones: those may lie behind them in the
-//!   stream. What is with the gear and what waits is bounded in bytes ([`AT_ONCE_BYTES`], [`super::sources`]).
-//! - A foreign message is known by its stream and its number there, so its source is that of one stream's life.
+//! - The stream has the messages of a port in the order of their places or not at all (the sender's fast batches), and a consumer
+//!   delivers in stream order. A place after the last one is therefore next; what is missing between never comes.
+//! - An acknowledgement covers everything delivered before it ([`AckPolicy::All`]). It is sent for a message once that and everything
+//!   before it is durable in the outbox ([`super::Outbox::commit`]), never earlier.
+//! - Whoever starts to pull resets the consumer to its ack floor first, and again when deliveries are not numbered 1, 2, 3, …: one went
+//!   to a reader that is gone.
+//! - Delivered messages, redeliveries included, are bounded in messages and bytes ([`MAX_PENDING`], [`MAX_PENDING_BYTES`]).
+//! - A consumer that does not exist yet, or a bus that is away, is waited for.
+//! - A foreign message is known by its stream and its sequence there, within one life of the stream.
+//!
+//! [`AckPolicy::All`]: async_nats::jetstream::consumer::AckPolicy::All
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use async_nats::Subject;
+use async_nats::jetstream;
 use async_nats::jetstream::consumer::PullConsumer;
-use async_nats::jetstream::{self, stream};
-use futures::future::BoxFuture;
-use futures::stream::{FuturesUnordered, StreamExt as _};
+use async_nats::jetstream::consumer::pull::Stream as Messages;
+use async_nats::jetstream::message::Acker;
+use bytes::Bytes;
+use futures::stream::StreamExt as _;
 use model::Token;
 use model::letter::Way;
 use model::message::Message;
 use model::wire;
-use tokio::sync::oneshot;
-use tokio::time::{Instant, MissedTickBehavior};
+use tokio::sync::oneshot::{self, error::TryRecvError};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::acks::Acks;
-use super::order::{Place, Waiting};
-use super::proof::Proof;
-use super::sources::{Due, Held, Sources};
+use super::place::Place;
 use super::{Lane, Past, Taken};
 use crate::telemetry::NotRecorded;
+use crate::timer::until;
 use crate::wires::{Arrival, Inbox, Receipt, Unreadable};
 
-/// Messages asked for at once.
-const PULL: usize = 128;
+/// Messages of one pull request.
+const PULL: usize = 512;
 /// Their bytes.
 const PULL_BYTES: usize = 8 << 20;
-/// What the bus counts of a message beside what it limits.
-const PULL_ROOM: usize = 64 << 10;
-/// Messages that may be with the gear, or on their way to it.
-const AT_ONCE: usize = 512;
+/// What the server counts of a message beyond its payload.
+const PULL_OVERHEAD: usize = 64 << 10;
+/// Delivered and unacknowledged messages.
+const MAX_PENDING: usize = 2048;
 /// Their bytes.
-const AT_ONCE_BYTES: usize = 16 << 20;
-/// How often the bus hears what is in work.
-const IN_WORK: Duration = Duration::from_secs(10);
-/// How often the bus is asked whether it still has what is missing.
-const ASK: Duration = Duration::from_secs(2);
-/// After so long without a message the bus is asked whether it keeps one back that is larger than a pull may bring.
-const QUIET: Duration = Duration::from_secs(15);
-/// The pause before a consumer is looked for again.
-const AGAIN: Duration = Duration::from_secs(1);
-/// How long one pull waits for messages, and how often the server says that it still does.
+const MAX_PENDING_BYTES: usize = 16 << 20;
+/// Memory of a message beyond its body, about.
+const MESSAGE_OVERHEAD: usize = 512;
+/// After this long without a message the consumer is checked for one that went elsewhere or exceeds a pull's bytes: first, longest.
+const QUIET: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(15));
+/// The first and the longest pause before the next pull after a failure.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// Expiry and idle heartbeat of a pull request.
 const PULL_WITHIN: (Duration, Duration) = (Duration::from_secs(20), Duration::from_secs(5));
+/// Acknowledgements are coalesced up to so many messages, or so long.
+const ACK_AT: (usize, Duration) = (256, Duration::from_millis(100));
 
 /// A wire that ends at this Rack.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,48 +82,62 @@ pub(crate) struct Inlet {
     lane: Lane,
     inbox: Inbox,
     stop: CancellationToken,
-    sources: Sources,
-    /// What may go to the gear.
-    ready: VecDeque<Due>,
-    /// For everything that is with us: what waits here, and what is with the gear.
-    acks: Acks,
-    outstanding: FuturesUnordered<BoxFuture<'static, Settled>>,
-    /// Of what may go to the gear, and of what is there.
-    bytes: usize,
-    proof: Proof,
-    /// When the stream and the consumer were made that we pull from.
-    life: Option<Life>,
-    /// What the stream had when this pull began; more than any number once a stream was lost.
-    began_at: u64,
-    /// Sources that sent numbers again which were taken.
-    went_back: BTreeSet<String>,
-    /// Whether it was said that nothing comes.
-    told: bool,
-    /// Whether it was said that something is left with the bus.
-    told_left: bool,
-    /// Whether the next message is larger than a pull may bring: it was sent when the bus took larger ones.
+    /// By subject.
+    sources: HashMap<String, SourceState>,
+    /// Delivered and unacknowledged, in order of delivery.
+    pending: VecDeque<PendingAck>,
+    pending_bytes: usize,
+    acks: AckBatcher,
+    /// The consumer sequence of the last delivery.
+    last_delivery: u64,
+    /// When the stream was created, in ns.
+    stream_created: i128,
+    backoff: Duration,
+    has_warned: bool,
+    /// Whether the next message exceeds a pull's bytes: it was published when the server accepted larger ones.
     next_is_large: bool,
 }
 
-/// A message that the gear is done with.
-struct Settled {
+/// The messages of one port of one outbox, or the foreign ones of a subject.
+struct SourceState {
+    outbox: Uuid,
+    /// Its checkpoint in the outbox.
+    key: String,
+    /// The last place that was delivered to the gear, by this inlet or an earlier one.
+    last: Option<Place>,
+}
+
+/// A message that is not acknowledged yet.
+struct PendingAck {
     taken: Taken,
-    is_durable: bool,
+    acker: Acker,
     bytes: usize,
+    done: Completion,
 }
 
-/// When a stream and a consumer of it were made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Life {
-    stream: i128,
-    consumer: i128,
+/// What tells that a message was taken and is durable.
+enum Completion {
+    /// The receipt that went to the gear with it.
+    Receipt(oneshot::Receiver<Result<(), NotRecorded>>),
+    /// The outbox's checkpoint: an earlier inlet delivered it.
+    Checkpoint,
+    /// Nothing: the gear dropped its receipt.
+    Dropped,
 }
 
-/// Why pulling ended.
-enum Ended {
+/// Coalesces acknowledgements.
+#[derive(Default)]
+struct AckBatcher {
+    last: Option<Acker>,
+    count: usize,
+    at: Option<Instant>,
+}
+
+/// Why a pull ended.
+enum PullEnd {
     Stopped,
-    /// Another kind of pull is needed.
-    Again,
+    /// To begin another one at once.
+    Restart,
     Failed(String),
 }
 
@@ -123,17 +148,14 @@ impl Inlet {
             lane,
             inbox,
             stop,
-            sources: Sources::default(),
-            ready: VecDeque::new(),
-            acks: Acks::default(),
-            outstanding: FuturesUnordered::new(),
-            bytes: 0,
-            proof: Proof::default(),
-            life: None,
-            began_at: 0,
-            went_back: BTreeSet::new(),
-            told: false,
-            told_left: false,
+            sources: HashMap::new(),
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+            acks: AckBatcher::default(),
+            last_delivery: 0,
+            stream_created: 0,
+            backoff: BACKOFF.0,
+            has_warned: false,
             next_is_large: false,
         }
     }
@@ -143,293 +165,216 @@ impl Inlet {
         let stop = self.stop.clone();
         loop {
             let ended = tokio::select! {
-                () = stop.cancelled() => Ended::Stopped,
+                () = stop.cancelled() => PullEnd::Stopped,
                 ended = self.pull() => ended,
             };
+            self.acks.send().await;
             let reason = match ended {
-                Ended::Stopped => return,
-                Ended::Again => continue,
-                Ended::Failed(reason) => reason,
+                PullEnd::Stopped => return,
+                PullEnd::Restart => continue,
+                PullEnd::Failed(reason) => reason,
             };
-            if !std::mem::replace(&mut self.told, true) {
-                tracing::warn!(consumer = self.spec.consumer, gear.id = %self.spec.gear, reason, "a wire gives nothing for now; it is tried again");
+            if !std::mem::replace(&mut self.has_warned, true) {
+                tracing::warn!(consumer = self.spec.consumer, gear.id = %self.spec.gear, reason, "a wire delivers nothing at the moment; it is retried");
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(AGAIN) => {}
+                () = tokio::time::sleep(self.backoff) => self.backoff = (self.backoff * 2).min(BACKOFF.1),
             }
         }
     }
 
-    async fn pull(&mut self) -> Ended {
+    async fn pull(&mut self) -> PullEnd {
         let mut connection = self.lane.bus.state();
         self.lane.bus.connected().await;
         connection.mark_unchanged();
         let is_large = std::mem::take(&mut self.next_is_large);
-        let begun = async {
-            let consumer = self.look().await?;
-            let (expires, heartbeat) = PULL_WITHIN;
-            // One message is always let through.
-            let most = self.lane.bus.client.server_info().max_payload.saturating_add(PULL_ROOM);
-            let pulled = consumer.stream().expires(expires).heartbeat(heartbeat);
-            let pulled = if is_large {
-                pulled.max_messages_per_batch(1)
-            } else {
-                pulled
-                    .max_messages_per_batch(PULL)
-                    .max_bytes_per_batch(PULL_BYTES.max(most))
-            };
-            pulled.messages().await.map_err(|error| error.to_string())
+        let (consumer, mut messages) = match self.begin(is_large).await {
+            Ok(begun) => begun,
+            Err(reason) => return PullEnd::Failed(reason),
         };
-        let mut messages = match begun.await {
-            Ok(messages) => messages,
-            Err(reason) => return Ended::Failed(reason),
-        };
-        self.told = false;
-        let mut in_work = tokio::time::interval_at(Instant::now() + IN_WORK, IN_WORK);
-        let mut ask = tokio::time::interval_at(Instant::now() + ASK, ASK);
-        ask.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut quiet = tokio::time::interval_at(Instant::now() + QUIET, QUIET);
-        let mut came = false;
-        self.advance().await;
+        let (mut quiet, mut quiet_at) = (QUIET.0, Instant::now() + QUIET.0);
+        let mut is_suspect = false;
+        let sender = self.inbox.sender().clone();
+        let mut permit = None;
         loop {
-            let room = self.ready.len() + self.outstanding.len() < AT_ONCE && self.bytes < AT_ONCE_BYTES;
-            let sender = self.inbox.sender().clone();
+            let has_room = self.pending.len() < MAX_PENDING && self.pending_bytes < MAX_PENDING_BYTES;
             tokio::select! {
                 biased;
-                _ = connection.changed() => return Ended::Failed("the connection was lost".to_owned()),
-                Some(settled) = self.outstanding.next(), if !self.outstanding.is_empty() => {
-                    self.bytes = self.bytes.saturating_sub(settled.bytes);
-                    self.settle(&settled.taken, settled.is_durable).await;
+                _ = connection.changed() => return PullEnd::Failed("the connection was lost".to_owned()),
+                is_durable = oldest_done(&mut self.pending, &self.lane) => {
+                    if !is_durable {
+                        return PullEnd::Failed("the gear dropped a message".to_owned());
+                    }
+                    self.acknowledge().await;
                 }
-                _ = in_work.tick() => self.say_in_work().await,
-                _ = ask.tick(), if self.is_in_doubt() => if let Err(reason) = self.ask().await {
-                    return Ended::Failed(reason);
+                () = until(self.acks.at) => self.acks.send().await,
+                free = sender.reserve(), if has_room && permit.is_none() => match free {
+                    Ok(free) => permit = Some(free),
+                    Err(_) => return PullEnd::Stopped,
                 },
-                _ = quiet.tick() => if !std::mem::take(&mut came) && room {
-                    match self.consumer().await {
-                        Ok((consumer, ..)) if consumer.cached_info().num_pending > 0 => {
-                            self.next_is_large = true;
-                            return Ended::Again;
-                        }
-                        Ok(_) => {}
-                        Err(reason) => return Ended::Failed(reason),
-                    }
-                },
-                permit = sender.reserve(), if !self.ready.is_empty() => match permit {
-                    Ok(permit) => if let Some(arrival) = self.arrival() {
-                        permit.send(arrival);
-                    },
-                    Err(_) => return Ended::Stopped,
-                },
-                message = messages.next(), if room => match message {
+                message = messages.next(), if has_room && permit.is_some() => match message {
                     Some(Ok(message)) => {
-                        came = true;
                         let is_small = message.payload.len() < PULL_BYTES;
-                        if let Err(reason) = self.take(message).await {
-                            tracing::warn!(consumer = self.spec.consumer, reason, "a message is left for later");
+                        match self.take(message) {
+                            Ok(Some(arrival)) => if let Some(permit) = permit.take() {
+                                permit.send(arrival);
+                            },
+                            Ok(None) => {}
+                            Err(reason) => return PullEnd::Failed(reason),
                         }
+                        (quiet, quiet_at) = (QUIET.0, Instant::now() + QUIET.0);
+                        is_suspect = false;
                         if is_large && is_small {
-                            return Ended::Again;
+                            return PullEnd::Restart;
                         }
                     }
-                    Some(Err(error)) => return Ended::Failed(error.to_string()),
-                    None => return Ended::Failed("the consumer ended".to_owned()),
+                    Some(Err(error)) => return PullEnd::Failed(error.to_string()),
+                    None => return PullEnd::Failed("the consumer ended".to_owned()),
                 },
+                () = tokio::time::sleep_until(quiet_at), if has_room && permit.is_some() => {
+                    match self.is_drained(&consumer).await {
+                        Ok(true) => {
+                            quiet = (quiet * 2).min(QUIET.1);
+                            is_suspect = false;
+                        }
+                        // What is in transit arrives before the next check.
+                        Ok(false) if !std::mem::replace(&mut is_suspect, true) => quiet = QUIET.0,
+                        Ok(false) => return PullEnd::Restart,
+                        Err(reason) => return PullEnd::Failed(reason),
+                    }
+                    quiet_at = Instant::now() + quiet;
+                }
             }
         }
     }
 
-    /// The consumer with what it says, when both were made, and what the stream has.
-    async fn consumer(&mut self) -> Result<(PullConsumer, Life, stream::State), String> {
+    /// Resets the consumer to its ack floor and starts to pull.
+    async fn begin(&mut self, is_large: bool) -> Result<(PullConsumer, Messages), String> {
         let js = &self.lane.bus.js;
+        let stream = js.get_stream(&self.lane.stream).await.map_err(text)?;
+        let created = stream.cached_info().created.unix_timestamp_nanos();
+        if std::mem::replace(&mut self.stream_created, created) != created {
+            // The sources of foreign messages end with the stream.
+            self.sources.retain(|_, source| !source.outbox.is_nil());
+        }
         let consumer = js
             .get_consumer_from_stream(&self.spec.consumer, &self.lane.stream)
             .await;
-        let consumer: PullConsumer = consumer.map_err(|error| error.to_string())?;
-        // Later than the consumer: what the stream has then, it had before.
-        let stream = js.get_stream(&self.lane.stream).await;
-        let stream = stream.map_err(|error| error.to_string())?;
-        let life = Life {
-            stream: stream.cached_info().created.unix_timestamp_nanos(),
-            consumer: consumer.cached_info().created.unix_timestamp_nanos(),
-        };
-        Ok((consumer, life, stream.cached_info().state.clone()))
-    }
-
-    /// Looks for the consumer, from which nothing is on its way to us, and takes what it says.
-    async fn look(&mut self) -> Result<PullConsumer, String> {
-        let (consumer, life, stream) = self.consumer().await?;
-        let said = consumer.cached_info();
-        let delivered = said.delivered.consumer_sequence;
-        let known = self.life.replace(life);
-        // A bus that was killed may have forgotten its last deliveries; then it delivers them again.
-        let kept = if known == Some(life) { delivered } else { 0 };
-        let is_lost = known.is_some_and(|known| known.stream != life.stream);
-        self.acks.forget_after(kept);
-        for taken in self.sources.forget_after(kept) {
-            self.acks.remove(&taken);
-        }
-        if is_lost {
-            self.sources.stream_is_lost();
-        }
-        self.forget_left_before(stream.first_sequence);
-        // What a stream lost may honestly be sent again.
-        self.began_at = if is_lost {
-            u64::MAX
+        let mut consumer: PullConsumer = consumer.map_err(text)?;
+        consumer.reset(None).await.map_err(text)?;
+        // Everything delivered before is delivered again.
+        self.pending.clear();
+        self.pending_bytes = 0;
+        self.last_delivery = 0;
+        let (expires, heartbeat) = PULL_WITHIN;
+        // One message always fits.
+        let most = self
+            .lane
+            .bus
+            .client
+            .server_info()
+            .max_payload
+            .saturating_add(PULL_OVERHEAD);
+        let pulled = consumer.stream().expires(expires).heartbeat(heartbeat);
+        let pulled = if is_large {
+            pulled.max_messages_per_batch(1)
         } else {
-            self.began_at.max(stream.last_sequence)
+            pulled
+                .max_messages_per_batch(PULL)
+                .max_bytes_per_batch(PULL_BYTES.max(most))
         };
-        self.proof = Proof::begin(delivered, said.num_ack_pending, self.acks.count(stream.first_sequence));
-        Ok(consumer)
+        let messages = pulled.messages().await.map_err(text)?;
+        Ok((consumer, messages))
     }
 
-    /// Asks the bus what it waits for. Nothing is taken or acknowledged meanwhile.
-    async fn ask(&mut self) -> Result<(), String> {
-        let (consumer, life, stream) = self.consumer().await?;
-        let said = consumer.cached_info();
-        let delivered = said.delivered.consumer_sequence;
-        if self.life != Some(life) || delivered < self.proof.seen() {
-            return Err("the consumer is another one".to_owned());
+    /// Whether nothing is to come: no delivery went elsewhere, no message exceeds the pull's bytes, no acknowledgement was lost.
+    async fn is_drained(&mut self, consumer: &PullConsumer) -> Result<bool, String> {
+        let info = consumer.get_info().await.map_err(text)?;
+        self.next_is_large = info.num_pending > 0;
+        let is_acknowledged = info.num_ack_pending == 0 || !self.pending.is_empty() || self.acks.count > 0;
+        Ok(is_acknowledged && info.num_pending == 0 && info.delivered.consumer_sequence == self.last_delivery)
+    }
+
+    /// Registers a delivery. Gives what goes to the gear, unless that has it already.
+    fn take(&mut self, message: jetstream::Message) -> Result<Option<Arrival>, String> {
+        let info = message.info().map_err(text)?;
+        let (sequence, delivery) = (info.stream_sequence, info.consumer_sequence);
+        if delivery != self.last_delivery + 1 {
+            return Err(format!("delivery {delivery} followed {}", self.last_delivery));
         }
-        self.forget_left_before(stream.first_sequence);
-        self.proof
-            .told(delivered, said.num_ack_pending, self.acks.count(stream.first_sequence));
-        self.advance().await;
-        Ok(())
-    }
-
-    /// What was left with the bus and is in the stream no more does not come.
-    fn forget_left_before(&mut self, first: u64) {
-        for taken in self.acks.before(first) {
-            if self.sources.forget_left(&taken) {
-                self.acks.remove(&taken);
-            }
-        }
-    }
-
-    /// Whether something waits for earlier messages that somebody else may have, or for the bus to send it again.
-    fn is_in_doubt(&self) -> bool {
-        self.sources.has_left() || (self.proof.sure().is_none() && self.sources.is_waiting())
-    }
-
-    /// Takes a message from the bus: it waits for its turn, or was taken before.
-    async fn take(&mut self, message: jetstream::Message) -> Result<(), String> {
-        let info = message.info().map_err(|error| error.to_string())?;
-        let (sequence, delivery, times) = (info.stream_sequence, info.consumer_sequence, info.delivered);
-        let (place, landed) = place_of(&message, sequence);
-        let key = self.key(&message.subject, place);
+        self.last_delivery = delivery;
+        self.has_warned = false;
+        self.backoff = BACKOFF.0;
+        let place = place_of(&message, sequence);
+        let bytes = message.payload.len() + MESSAGE_OVERHEAD;
         let (message, acker) = message.split();
-        self.proof.came(delivery, !self.acks.has(sequence));
-        let noted = self.noted(&key, place);
-        if noted.is_some_and(|noted| place.number <= noted) {
-            if times == 1 && sequence > self.began_at {
-                self.tell_that_it_went_back(&key, place);
-            }
-            self.advance().await;
-            return acker.ack().await.map_err(|error| error.to_string());
+        let source = self.source(&message.subject, place);
+        let taken = Taken {
+            key: source.key.clone(),
+            place,
+        };
+        let is_known = source.last.is_some_and(|last| place.is_behind(last));
+        let missing = source.last.map_or(0, |last| place.missing(last));
+        let (mut done, mut arrival) = (Completion::Checkpoint, None);
+        if !is_known {
+            source.last = Some(place);
+            let (tell, durable) = oneshot::channel();
+            done = Completion::Receipt(durable);
+            arrival = Some(self.arrival(taken.clone(), tell, message.subject, message.payload));
         }
-        let held = Held {
-            subject: message.subject,
-            body: message.payload,
-        };
-        let waiting = Waiting {
-            item: held,
-            delivery: Some(delivery),
-            landed,
-        };
-        let taken = Taken { key, place };
-        let (inbox, outbox) = (&self.inbox, &self.lane.outbox);
-        self.sources.came(&taken, waiting, || {
-            let delivered = inbox.delivered().0.lock().get(&taken.key).copied();
-            let last = delivered.or_else(|| outbox.handed_over(&taken.key));
-            last.map(|last| last.number).or(noted)
-        });
-        // What the gear has already and is not durable so far is with us as well.
-        self.acks.add(taken, (sequence, delivery), acker);
-        self.advance().await;
-        Ok(())
-    }
-
-    /// A number was taken long ago, and a message with it was published now.
-    fn tell_that_it_went_back(&mut self, key: &str, place: Place) {
-        if self.went_back.insert(key.to_owned()) {
+        if missing > 0 && !is_known {
             tracing::error!(
                 consumer = self.spec.consumer,
-                source = key,
-                number = place.number,
-                "new messages have numbers that were taken before and are dropped: their Rack sends again what the archive did not have \
-                 when the bus began anew, which does no harm; only if the Rack's state_dir was restored from a copy, stop it, remove its \
-                 folder outbox, and start it"
+                source = taken.key,
+                missing,
+                next = place.number,
+                "messages never come: they became dead letters, left the stream before this wire took them, or were damaged in their Rack's outbox"
             );
         }
-    }
-
-    /// The name of a message's source.
-    fn key(&self, subject: &str, place: Place) -> String {
-        let consumer = &self.spec.consumer;
-        if place.outbox.is_nil() {
-            let stream = self.life.map_or(0, |life| life.stream);
-            format!("taken {consumer} {subject} stream-{stream}")
-        } else {
-            format!("taken {consumer} {subject} {}", place.outbox)
-        }
-    }
-
-    /// The last number of a source that is known to be taken.
-    fn noted(&self, key: &str, place: Place) -> Option<u64> {
-        let outbox = &self.lane.outbox;
-        let noted = outbox.taken(key).or_else(|| {
-            // A note without the outbox in its name.
-            let (before, _) = key.rsplit_once(' ')?;
-            outbox.taken(before).filter(|noted| noted.outbox == place.outbox)
+        self.pending_bytes += bytes;
+        self.pending.push_back(PendingAck {
+            taken,
+            acker,
+            bytes,
+            done,
         });
-        noted.map(|noted| noted.number)
+        Ok(arrival)
     }
 
-    /// Moves what is next to where the gear gets it from, asks the bus for what is next and left with it, and leaves what there is no
-    /// memory for.
-    async fn advance(&mut self) {
-        for due in self.sources.due(self.proof.sure()) {
-            if due.missing > 0 {
-                tracing::error!(
-                    consumer = self.spec.consumer,
-                    source = due.taken.key,
-                    missing = due.missing,
-                    next = due.taken.place.number,
-                    "messages never come: the stream does not keep them any more, or their Rack lost them"
-                );
+    /// The source of a message, with the last place that the gear has of it.
+    fn source(&mut self, subject: &Subject, place: Place) -> &mut SourceState {
+        let (lane, inbox, created, consumer) = (&self.lane, &self.inbox, self.stream_created, &self.spec.consumer);
+        let open = || {
+            let key = if place.outbox.is_nil() {
+                format!("taken {consumer} {subject} stream-{created}")
+            } else {
+                format!("taken {consumer} {subject} {}", place.outbox)
+            };
+            let delivered = inbox.delivered().0.lock().get(&key).copied();
+            let last = delivered.or_else(|| lane.outbox.handed_over(&key));
+            SourceState {
+                outbox: place.outbox,
+                key,
+                last,
             }
-            self.bytes += due.held.bytes();
-            self.ready.push_back(due);
+        };
+        let source = self.sources.entry(subject.to_string()).or_insert_with(open);
+        if source.outbox != place.outbox {
+            *source = open();
         }
-        for taken in self.sources.ask_for(self.proof.sure()) {
-            self.acks.ask_for(&taken).await;
-        }
-        if self.sources.leave() && !std::mem::replace(&mut self.told_left, true) {
-            tracing::warn!(
-                consumer = self.spec.consumer,
-                gear.id = %self.spec.gear,
-                "more messages wait for earlier ones than there is memory for; the bus keeps the last of them until their turn comes"
-            );
-        }
+        source
     }
 
-    /// The next message for the gear. From now on it is the gear's.
-    fn arrival(&mut self) -> Option<Arrival> {
-        let Due { held, taken, .. } = self.ready.pop_front()?;
-        let bytes = held.bytes();
+    /// A message as the gear gets it.
+    fn arrival(
+        &self,
+        taken: Taken,
+        done: oneshot::Sender<Result<(), NotRecorded>>,
+        subject: Subject,
+        body: Bytes,
+    ) -> Arrival {
         self.inbox.delivered().0.lock().insert(taken.key.clone(), taken.place);
-        let (done, durable) = oneshot::channel::<Result<(), NotRecorded>>();
-        let Held { subject, body } = held;
-        let settled = taken.clone();
-        self.outstanding.push(Box::pin(async move {
-            Settled {
-                is_durable: matches!(durable.await, Ok(Ok(()))),
-                taken: settled,
-                bytes,
-            }
-        }));
         let message = Message::from_cbor(&body).map_err(|reason| Unreadable {
             reason: format!("not a message: {reason}"),
             body,
@@ -438,7 +383,7 @@ impl Inlet {
             from: Some(subject),
             ..Past::default()
         };
-        Some(Arrival {
+        Arrival {
             port: self.spec.port,
             message,
             receipt: Some(Receipt {
@@ -447,51 +392,96 @@ impl Inlet {
                 way: Way::In,
                 past,
             }),
-        })
+        }
     }
 
-    async fn settle(&mut self, taken: &Taken, is_durable: bool) {
-        let ackers = self.acks.remove(taken);
-        if !is_durable {
-            return;
+    /// The oldest pending message is durable: acknowledges it with all that follow and are durable too.
+    async fn acknowledge(&mut self) {
+        loop {
+            let Some(pending) = self.pending.pop_front() else { break };
+            self.pending_bytes = self.pending_bytes.saturating_sub(pending.bytes);
+            self.acks.add(pending.acker);
+            if !self.pending.front_mut().is_some_and(|next| next.is_done(&self.lane)) {
+                break;
+            }
         }
-        for acker in ackers {
-            // An acknowledgement that is lost means that the bus sends the message again, and that it is known here.
-            if let Err(error) = acker.ack().await {
-                tracing::debug!(%error, "an acknowledgement could not be sent");
+        if self.acks.count >= ACK_AT.0 {
+            self.acks.send().await;
+        }
+    }
+}
+
+impl PendingAck {
+    /// Whether it was taken and is durable.
+    fn is_done(&mut self, lane: &Lane) -> bool {
+        let told = match &mut self.done {
+            Completion::Receipt(done) => done.try_recv(),
+            Completion::Checkpoint => return self.is_noted(lane),
+            Completion::Dropped => return false,
+        };
+        match told {
+            Ok(Ok(())) => true,
+            Err(TryRecvError::Empty) => false,
+            Ok(Err(_)) | Err(TryRecvError::Closed) => {
+                self.done = Completion::Dropped;
+                false
             }
         }
     }
 
-    /// Says what is in work. What a gear had from an earlier inlet and is durable now is acknowledged.
-    async fn say_in_work(&mut self) {
-        let outbox = &self.lane.outbox;
-        let is_durable = |taken: &Taken| {
-            outbox
-                .taken(&taken.key)
-                .is_some_and(|last| taken.place.number <= last.number)
-        };
-        let done: Vec<Taken> = self.acks.all().filter(|taken| is_durable(taken)).cloned().collect();
-        for taken in done {
-            self.settle(&taken, true).await;
-        }
-        self.acks.say_in_work().await;
+    fn is_noted(&self, lane: &Lane) -> bool {
+        let noted = lane.outbox.taken(&self.taken.key);
+        noted.is_some_and(|noted| self.taken.place.is_behind(noted))
     }
 }
 
-/// Where a message stands, and up to where everything before it had been accepted.
-fn place_of(message: &jetstream::Message, sequence: u64) -> (Place, u64) {
-    let header = |name| message.headers.as_ref().and_then(|headers| headers.get(name));
-    let place = header(wire::PLACE).and_then(|place| Place::parse(place.as_str()));
-    let landed = header(wire::LANDED).and_then(|landed| landed.as_str().parse().ok());
-    match place {
-        Some(place) => (place, landed.unwrap_or(place.number - 1)),
-        None => {
-            let place = Place {
-                outbox: Uuid::nil(),
-                number: sequence,
-            };
-            (place, sequence.saturating_sub(1))
+/// Waits until the oldest pending message is durable; false if it never will be. Cancel safe.
+async fn oldest_done(pending: &mut VecDeque<PendingAck>, lane: &Lane) -> bool {
+    let Some(first) = pending.front_mut() else {
+        return std::future::pending().await;
+    };
+    match &mut first.done {
+        Completion::Receipt(done) => return matches!(done.await, Ok(Ok(()))),
+        Completion::Dropped => return false,
+        Completion::Checkpoint => {}
+    }
+    let mut changed = lane.outbox.spool().changed();
+    loop {
+        if first.is_noted(lane) {
+            return true;
+        }
+        if changed.changed().await.is_err() {
+            return false;
         }
     }
+}
+
+impl AckBatcher {
+    fn add(&mut self, acker: Acker) {
+        self.last = Some(acker);
+        self.count += 1;
+        self.at.get_or_insert_with(|| Instant::now() + ACK_AT.1);
+    }
+
+    async fn send(&mut self) {
+        let Self { last, .. } = std::mem::take(self);
+        // A lost acknowledgement means redelivery, which is recognised.
+        if let Some(Err(error)) = async { Some(last?.ack().await) }.await {
+            tracing::debug!(%error, "an acknowledgement could not be sent");
+        }
+    }
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// The place of a message; a foreign one has the stream's sequence.
+fn place_of(message: &jetstream::Message, sequence: u64) -> Place {
+    let place = message.headers.as_ref().and_then(|headers| headers.get(wire::PLACE));
+    place.and_then(|place| Place::parse(place.as_str())).unwrap_or(Place {
+        outbox: Uuid::nil(),
+        run: 0,
+        number: sequence,
+    })
 }

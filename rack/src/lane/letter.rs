@@ -20,9 +20,8 @@ use async_nats::HeaderMap;
 use bytes::Bytes;
 use model::letter::Way;
 use model::{Destination, LetterId, Token, subject, wire};
-use uuid::Uuid;
 
-use super::order::Place;
+use super::place::Place;
 use super::{Dead, Leaving, Past};
 
 /// The longest reason that is sent along.
@@ -48,15 +47,6 @@ struct Death {
     replays: u32,
     from: String,
     letter: String,
-}
-
-/// How it is when a letter is sent.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Sent {
-    /// What its number counts within.
-    pub(crate) outbox: Uuid,
-    /// The first number of its port that was sent and not accepted so far.
-    pub(crate) first_on_way: Option<u64>,
 }
 
 /// See the module.
@@ -201,25 +191,21 @@ impl Letter {
         }
     }
 
-    /// The port that it leaves by and its number there; none for a dead letter.
-    pub(crate) fn numbered(&self) -> Option<(String, u64)> {
+    /// Its number among those of its port and run; none for a dead letter.
+    pub(crate) const fn number(&self) -> Option<u64> {
         match self.kind {
-            Kind::Message { number, .. } => Some((format!("{}.{}", self.gear, self.port), number)),
+            Kind::Message { number, .. } => Some(number),
             Kind::Dead(_) => None,
         }
     }
 
     /// Adds what its receiver must know.
-    pub(crate) fn head(&self, sent: Sent, headers: &mut HeaderMap) {
+    pub(crate) fn head(&self, place: Option<Place>, headers: &mut HeaderMap) {
         match &self.kind {
-            Kind::Message { number, destination } => {
-                let place = Place {
-                    outbox: sent.outbox,
-                    number: *number,
-                };
-                let next = sent.first_on_way.map_or(*number, |first| first.min(*number));
-                headers.insert(wire::PLACE, place.to_string());
-                headers.insert(wire::LANDED, next.saturating_sub(1).to_string());
+            Kind::Message { destination, .. } => {
+                if let Some(place) = place {
+                    headers.insert(wire::PLACE, place.to_string());
+                }
                 if let Some(destination) = destination {
                     headers.insert(wire::DIRECTION, destination.direction().as_str());
                     if let Some(to) = destination.to() {
@@ -289,7 +275,7 @@ mod tests {
         let destination = Destination::new(true, Some("sink".parse().unwrap()));
         let message = Letter::message(leaving, 7, Some(destination));
         let mut headers = HeaderMap::new();
-        message.head(Sent::default(), &mut headers);
+        message.head(None, &mut headers);
         for (name, value) in [(wire::DIRECTION, "internal"), (wire::TO, "sink")] {
             assert_eq!(headers.get(name).unwrap().as_str(), value, "{name}");
         }
@@ -308,7 +294,7 @@ mod tests {
             body: vec![9; 10],
         });
         let mut headers = HeaderMap::new();
-        dead.head(Sent::default(), &mut headers);
+        dead.head(None, &mut headers);
         let said = |name| headers.get(name).unwrap().as_str();
         assert!(said(wire::DEAD_REASON).len() <= MAX_REASON && !said(wire::DEAD_REASON).contains('\n'));
         for (name, value) in [
@@ -357,7 +343,7 @@ mod tests {
         });
         assert_eq!(dead.body.len(), MAX_BODY);
         let mut headers = HeaderMap::new();
-        dead.cut(50).head(Sent::default(), &mut headers);
+        dead.cut(50).head(None, &mut headers);
         let reason = headers.get(wire::DEAD_REASON).unwrap().as_str();
         assert!(reason.starts_with("because ") && reason.len() <= MAX_REASON, "{reason}");
         assert!(reason.ends_with("only the first 50 could be kept"), "{reason}");
@@ -373,11 +359,11 @@ mod tests {
             ["parse", "out", said].iter().for_each(|text| put(&mut kept, text));
             kept.extend_from_slice(b"body");
             let letter = Letter::decode(&Bytes::from(kept)).unwrap();
-            assert_eq!(letter.numbered(), Some(("parse.out".to_owned(), 7)));
+            assert_eq!(letter.number(), Some(7));
             assert_eq!(letter.body().as_ref(), b"body");
             let mut headers = HeaderMap::new();
-            letter.head(Sent::default(), &mut headers);
-            assert!(headers.get(wire::PLACE).is_some() && headers.get(wire::DIRECTION).is_none());
+            letter.head(None, &mut headers);
+            assert!(headers.get(wire::DIRECTION).is_none());
             assert!(headers.get(wire::TO).is_none());
         }
     }
@@ -391,7 +377,7 @@ mod tests {
         kept.extend_from_slice(b"body");
         let letter = Letter::decode(&Bytes::from(kept)).unwrap();
         let mut headers = HeaderMap::new();
-        letter.head(Sent::default(), &mut headers);
+        letter.head(None, &mut headers);
         assert_eq!(headers.get(wire::DEAD_ATTEMPTS).unwrap().as_str(), "16");
         assert_eq!(
             (letter.body().as_ref(), headers.get(wire::DEAD_FROM)),

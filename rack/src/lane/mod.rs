@@ -9,8 +9,9 @@
 //!
 //! # Invariants
 //!
-//! - Every message of a port has the next number of that port; numbers are given out in the order of the outbox and go on
-//!   over restarts, under the outbox's id. Where damage may have taken numbers a new id begins (`ids`).
+//! - Every message of a port has the next number of that port; numbers are given out in the order of the outbox and begin at 1
+//!   with every run of the Rack (`place`). The stream has them in that order, or not at all ([`crate::telemetry`], the sender), and
+//!   hands them on in it ([`Inlet`]).
 //! - That a message was taken is durable in the same write as what was made of it, and before the bus hears of it: after a
 //!   crash it is handled again with nothing of the first time left, or not at all.
 //! - What was handed to the outbox is written, unless the Rack stops; so a gear that begins anew while its outbox waits for room is
@@ -23,18 +24,15 @@
 //!
 //! Consumers are made by the Mixer; retries of a message are the supervisor's ([`crate::gears::supervisor`]).
 
-mod acks;
-mod ids;
 mod inlet;
 mod letter;
-mod order;
-mod proof;
+mod place;
 mod replay;
-mod sources;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -50,10 +48,9 @@ use crate::identity::Identity;
 use crate::spool::{self, Batch, Done, Found, Limits, SpoolError, SpoolHandle, SpoolThread};
 use crate::telemetry::{Checkpoint, NotRecorded};
 
-use ids::Ids;
 pub(crate) use inlet::{Inlet, InletSpec};
-pub(crate) use letter::{Letter, Sent};
-pub(crate) use order::{Delivered, Place};
+pub(crate) use letter::Letter;
+pub(crate) use place::{Delivered, Place};
 pub(crate) use replay::{Target, replay};
 
 /// What a Rack's gears need for the lane.
@@ -72,10 +69,11 @@ pub(crate) type Destinations = BTreeMap<Token, BTreeMap<&'static str, Destinatio
 /// Where messages wait until the Mixer has them.
 pub(crate) struct Outbox {
     spool: SpoolHandle,
-    ids: Ids,
+    /// What its places are told apart by from those of any other outbox.
+    id: Uuid,
     identity: watch::Receiver<Option<Identity>>,
-    /// The last number of each port.
-    numbers: Mutex<BTreeMap<String, u64>>,
+    /// The last number of each port that this run gave away.
+    numbers: Mutex<BTreeMap<(Token, &'static str), u64>>,
     /// The last note of each key that was handed over by this run.
     notes: Mutex<BTreeMap<String, Vec<u8>>>,
     destinations: Mutex<Destinations>,
@@ -83,7 +81,7 @@ pub(crate) struct Outbox {
 
 impl std::fmt::Debug for Outbox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Outbox").field("ids", &self.ids).finish_non_exhaustive()
+        f.debug_struct("Outbox").field("id", &self.id).finish_non_exhaustive()
     }
 }
 
@@ -134,13 +132,19 @@ pub(crate) struct Past {
 pub(crate) struct Whole {
     pub(crate) leaving: Vec<Leaving>,
     pub(crate) dead: Vec<Dead>,
-    /// What else is to be known with it: that a message was taken, how far a source has been read.
-    pub(crate) note: Option<Checkpoint>,
+    /// What else is to be known with it: that messages were taken, how far a source has been read.
+    pub(crate) notes: Vec<Checkpoint>,
 }
 
 impl Whole {
+    /// The bytes of its messages.
+    pub(crate) fn bytes(&self) -> usize {
+        let leaving = self.leaving.iter().map(|leaving| leaving.body.len());
+        leaving.chain(self.dead.iter().map(|dead| dead.body.len())).sum()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
-        self.leaving.is_empty() && self.dead.is_empty() && self.note.is_none()
+        self.leaving.is_empty() && self.dead.is_empty() && self.notes.is_empty()
     }
 }
 
@@ -165,7 +169,7 @@ impl Outbox {
         let limits = Limits::new(max_bytes, spool::WhenFull::Block);
         let (spool, thread, found) = spool::open(dir, limits, clock, spool::Lane::Messages)?;
         let outbox = Self {
-            ids: Ids::open(dir, spool.boot_epoch(), entropy)?,
+            id: id(dir, entropy)?,
             spool,
             identity,
             numbers: Mutex::default(),
@@ -190,14 +194,18 @@ impl Outbox {
         *self.destinations.lock() = destinations;
     }
 
-    /// What the numbers count within that a run gave away.
-    pub(crate) fn id(&self, epoch: u64) -> Uuid {
-        self.ids.of(epoch)
+    /// The place of a number that a run gave away.
+    pub(crate) const fn place(&self, run: u64, number: u64) -> Place {
+        Place {
+            outbox: self.id,
+            run,
+            number,
+        }
     }
 
     /// Hands a whole to the writer, waiting for a free slot; `done` hears when it is durable. The order of calls is that of
     /// the numbers, if each is polled before the next.
-    pub(crate) async fn commit(&self, whole: Whole, done: Option<Done>) -> Result<(), NotRecorded> {
+    pub(crate) async fn commit(&self, whole: Whole, done: impl IntoIterator<Item = Done>) -> Result<(), NotRecorded> {
         self.room().await?.commit(whole, done)
     }
 
@@ -230,28 +238,30 @@ impl Outbox {
     }
 
     fn batches(&self, owner: EntityId, whole: Whole) -> Vec<Batch> {
-        let batch = |rows, payload, checkpoint| Batch {
+        let batch = |rows, payload, checkpoints| Batch {
             entity: owner,
             table: Table::Messages,
             rows,
             payload,
-            checkpoint,
+            checkpoints,
             is_part: false,
         };
         let mut batches = Vec::with_capacity(whole.leaving.len() + whole.dead.len() + 1);
         for leaving in whole.leaving {
-            let (number, checkpoint) = self.next(&leaving);
+            let number = self.next(&leaving);
             let destination = self.destination(&leaving);
             let letter = Letter::message(leaving, number, destination);
-            batches.push(batch(1, letter.encode(), Some(checkpoint)));
+            batches.push(batch(1, letter.encode(), Vec::new()));
         }
         for dead in whole.dead {
-            batches.push(batch(1, Letter::dead(dead).encode(), None));
+            batches.push(batch(1, Letter::dead(dead).encode(), Vec::new()));
         }
         // A batch without rows ends a whole, so it is the last.
-        if let Some(note) = whole.note {
-            self.notes.lock().insert(note.key.clone(), note.value.clone());
-            batches.push(batch(0, Vec::new(), Some(note)));
+        if !whole.notes.is_empty() {
+            let mut notes = self.notes.lock();
+            notes.extend(whole.notes.iter().map(|note| (note.key.clone(), note.value.clone())));
+            drop(notes);
+            batches.push(batch(0, Vec::new(), whole.notes));
         }
         batches
     }
@@ -261,19 +271,33 @@ impl Outbox {
         destinations.get(&leaving.gear)?.get(leaving.port).cloned()
     }
 
-    /// The next number of a port, and what makes it last.
-    fn next(&self, leaving: &Leaving) -> (u64, Checkpoint) {
-        let port = format!("{}.{}", leaving.gear, leaving.port);
-        let key = self.ids.count(self.spool.boot_epoch(), &port);
+    /// The next number of a port.
+    fn next(&self, leaving: &Leaving) -> u64 {
         let mut numbers = self.numbers.lock();
-        let last = numbers.entry(key.clone()).or_insert_with(|| {
-            let kept = self.spool.checkpoint(&key);
-            kept.and_then(|bytes| bytes.try_into().ok())
-                .map_or(0, u64::from_le_bytes)
-        });
+        let last = numbers.entry((leaving.gear.clone(), leaving.port)).or_default();
         *last += 1;
-        let value = last.to_le_bytes().to_vec();
-        (*last, Checkpoint { key, value })
+        *last
+    }
+}
+
+/// The id of an outbox, made with it.
+fn id(dir: &Path, entropy: &Entropy) -> Result<Uuid, SpoolError> {
+    let path = dir.join("id");
+    let at = |source| SpoolError::Io {
+        path: path.clone(),
+        source,
+    };
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Uuid::try_parse(text.lines().next().unwrap_or_default()).map_err(|_| {
+            let reason = "not the id of an outbox: remove it together with the folder's segments";
+            at(io::Error::new(io::ErrorKind::InvalidData, reason))
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let id = uuid::Builder::from_random_bytes(entropy.bytes()).into_uuid();
+            chassis::files::write_atomic(&path, format!("{id}\n").as_bytes(), 0o600)?;
+            Ok(id)
+        }
+        Err(error) => Err(at(error)),
     }
 }
 
@@ -286,7 +310,8 @@ pub(crate) struct Room<'a> {
 
 impl Room<'_> {
     /// Hands a whole to the writer; `done` hears when it is durable.
-    pub(crate) fn commit(self, whole: Whole, done: Option<Done>) -> Result<(), NotRecorded> {
+    pub(crate) fn commit(self, whole: Whole, done: impl IntoIterator<Item = Done>) -> Result<(), NotRecorded> {
+        let done = done.into_iter().collect();
         self.slot.submit_whole(|| self.outbox.batches(self.owner, whole), done)
     }
 }

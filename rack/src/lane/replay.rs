@@ -112,9 +112,10 @@ impl Desk {
         message.hops = 0;
         let place = Place {
             outbox: self.queue,
+            run: 0,
             number,
         };
-        let Ok(room) = target.inbox.sender().try_reserve() else {
+        let Ok(Ok(room)) = timeout(WITHIN, target.inbox.sender().reserve()).await else {
             return Err(NotTaken::Later("too many messages wait for the gear".to_owned()));
         };
         {
@@ -162,7 +163,7 @@ impl Desk {
             value: number.to_le_bytes().to_vec(),
         };
         let whole = Whole {
-            note: Some(note),
+            notes: vec![note],
             ..Whole::default()
         };
         let (done, durable) = oneshot::channel();

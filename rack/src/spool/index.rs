@@ -5,7 +5,7 @@
 //! - `len` of a segment covers only bytes that were synced: the reader never sends what is not durable here.
 //! - Segments are ordered by id, oldest first; the last one is the one being written.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -71,17 +71,45 @@ impl Index {
         self.floors.get(&run).copied().unwrap_or(0)
     }
 
-    /// Raises a run's floor; false if it was there already.
+    /// Raises the floor of a run that has entries here; false if it was there already. Floors of the Rack's other spool come, too.
     pub(super) fn raise(&mut self, floor: &DurableFloor) -> bool {
         let run = Run {
             entity: floor.entity_id,
             epoch: floor.boot_epoch,
         };
+        if !self.has(run) {
+            return false;
+        }
         let known = self.floors.entry(run).or_default();
         let raised = floor.seq > *known;
         *known = floor.seq.max(*known);
         self.on_disk.insert(run, floor.on_disk);
+        if raised {
+            let floor = floor.seq.to_le_bytes().to_vec();
+            self.checkpoints.insert(floor_key(run), floor);
+        }
         raised
+    }
+
+    /// Restores the floors that an earlier run wrote down, and forgets those of runs that have nothing here.
+    pub(super) fn restore_floors(&mut self) {
+        let spans = self.segments.iter().flat_map(|segment| &segment.spans);
+        let runs: BTreeSet<Run> = spans.map(|span| span.run).collect();
+        let keys: BTreeSet<String> = runs.iter().map(|run| floor_key(*run)).collect();
+        self.checkpoints
+            .retain(|key, _| !key.starts_with(FLOOR) || keys.contains(key));
+        for run in runs {
+            let floor = self.checkpoints.get(&floor_key(run)).cloned();
+            if let Some(floor) = floor.and_then(|bytes| bytes.try_into().ok()) {
+                self.floors.insert(run, u64::from_le_bytes(floor));
+            }
+        }
+    }
+
+    /// Whether a run has entries here.
+    fn has(&self, run: Run) -> bool {
+        let mut spans = self.segments.iter().flat_map(|segment| &segment.spans);
+        spans.any(|span| span.run == run)
     }
 
     /// Whether everything in the segment is durable at the Mixer.
@@ -144,12 +172,29 @@ impl Index {
 
     /// Forgets floors of runs that have nothing here, except this process's own.
     pub(super) fn forget_floors(&mut self, current_epoch: u64) {
-        let segments = &self.segments;
-        let is_here = |run: &Run, _: &mut u64| {
-            let mut spans = segments.iter().flat_map(|segment| &segment.spans);
-            run.epoch == current_epoch || spans.any(|span| span.run == *run)
-        };
-        self.floors.retain(is_here);
-        self.on_disk.retain(is_here);
+        let known: Vec<Run> = self.floors.keys().copied().collect();
+        for run in known {
+            if run.epoch != current_epoch && !self.has(run) {
+                self.floors.remove(&run);
+                self.on_disk.remove(&run);
+                self.checkpoints.remove(&floor_key(run));
+            }
+        }
     }
+
+    /// The floors as checkpoints.
+    pub(super) fn floor_checkpoints(&self) -> Vec<(String, Vec<u8>)> {
+        let floors = self.floors.iter();
+        floors
+            .map(|(run, floor)| (floor_key(*run), floor.to_le_bytes().to_vec()))
+            .collect()
+    }
+}
+
+/// What the names of floors among the checkpoints begin with.
+const FLOOR: &str = "floor ";
+
+/// The checkpoint that keeps the floor of a run.
+fn floor_key(run: Run) -> String {
+    format!("{FLOOR}{} {}", run.entity, run.epoch)
 }

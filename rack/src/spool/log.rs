@@ -69,14 +69,14 @@ impl Limits {
     }
 }
 
-/// A batch to be kept. Without rows it is only a checkpoint.
+/// A batch to be kept. Without rows it has only checkpoints.
 #[derive(Debug, Clone)]
 pub(crate) struct Batch {
     pub(crate) entity: EntityId,
     pub(crate) table: Table,
     pub(crate) rows: u32,
     pub(crate) payload: Vec<u8>,
-    pub(crate) checkpoint: Option<Checkpoint>,
+    pub(crate) checkpoints: Vec<Checkpoint>,
     /// Whether it counts only together with the batch behind it: both are there after a crash, or neither.
     pub(crate) is_part: bool,
 }
@@ -137,11 +137,13 @@ impl Spool {
                 scan(*id, &path, newest, clock.now(), &mut index.checkpoints, &mut found).map_err(at(&path))?;
             index.segments.extend(segment);
         }
+        index.restore_floors();
         let seen = index.segments.iter().flat_map(|segment| &segment.spans);
         let seen = seen.map(|span| span.run.epoch).max().unwrap_or(0);
         let epoch = epoch::next(dir, seen, clock.now(), lane)?;
         let id = ids.last().map_or(1, |last| last + 1);
-        let active = create(dir, id, &clock, &mut index).map_err(at(dir))?;
+        let (active, segment) = create(dir, id, &clock, &index.checkpoints).map_err(at(dir))?;
+        index.segments.push_back(segment);
         let index = Arc::new(Mutex::new(index));
         let mut spool = Self {
             dir: dir.to_owned(),
@@ -206,12 +208,30 @@ impl Spool {
         }
     }
 
+    /// Writes the floors down, so that the next run does not send again what the Mixer has. Each roll does so, too.
+    pub(super) fn save_floors(&mut self) -> io::Result<()> {
+        let floors = self.index.lock().floor_checkpoints();
+        if floors.is_empty() || self.index.lock().leave_active {
+            return Ok(());
+        }
+        let notes = segment::encode_notes(floors.iter().map(|(key, value)| (key.as_str(), value.as_slice())));
+        let run = Run {
+            entity: EntityId::from_bytes([0; 16]),
+            epoch: 0,
+        };
+        let mut bytes = Vec::new();
+        segment::encode(&mut bytes, self.active.id, head(Kind::Notes, run), &notes, &[]);
+        self.write(&bytes)?;
+        self.publish(&[]);
+        Ok(())
+    }
+
     fn encode(&self, group: &[&Batch]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(group.iter().map(|batch| size_of_batch(batch)).sum());
         let mut next_seq = self.next_seq.clone();
         for batch in group {
             let notes = batch
-                .checkpoint
+                .checkpoints
                 .iter()
                 .map(|note| (note.key.as_str(), note.value.as_slice()));
             let notes = segment::encode_notes(notes);
@@ -246,7 +266,7 @@ impl Spool {
         let mut index = self.index.lock();
         for batch in group {
             let run = self.run(batch.entity);
-            if let Some(note) = &batch.checkpoint {
+            for note in &batch.checkpoints {
                 index.checkpoints.insert(note.key.clone(), note.value.clone());
             }
             if batch.rows > 0 {
@@ -299,14 +319,18 @@ impl Spool {
 
     /// Begins a new segment, with all notes; earlier ones that hold nothing else that is wanted go.
     fn roll(&mut self) -> io::Result<()> {
-        let mut index = self.index.lock();
         let id = self.active.id + 1;
         // A file of that name can only be the rest of a creation that failed.
         match std::fs::remove_file(segment_path(&self.dir, id)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        self.active = create(&self.dir, id, &self.clock, &mut index)?;
+        // Nobody else changes checkpoints, and readers must not wait for the disk.
+        let snapshot = self.index.lock().checkpoints.clone();
+        let (active, segment) = create(&self.dir, id, &self.clock, &snapshot)?;
+        self.active = active;
+        let mut index = self.index.lock();
+        index.segments.push_back(segment);
         index.leave_active = false;
         drop(index);
         self.trim();
@@ -371,11 +395,11 @@ pub(super) fn head(kind: Kind, run: Run) -> Head {
 }
 
 fn size_of_batch(batch: &Batch) -> usize {
-    let note = batch
-        .checkpoint
-        .as_ref()
-        .map_or(0, |note| 4 + note.key.len() + note.value.len());
-    segment::RECORD_HEADER + note + batch.payload.len()
+    let notes = batch
+        .checkpoints
+        .iter()
+        .map(|note| 4 + note.key.len() + note.value.len());
+    segment::RECORD_HEADER + notes.sum::<usize>() + batch.payload.len()
 }
 
 fn rows_above_floor(segment: &Segment, index: &Index) -> u64 {
@@ -395,8 +419,13 @@ fn remove(path: &Path) {
     }
 }
 
-/// Creates a segment with a snapshot of all checkpoints and enters it as the one being written.
-fn create(dir: &Path, id: u64, clock: &Clock, index: &mut Index) -> io::Result<Active> {
+/// Creates a segment with a snapshot of all checkpoints.
+fn create(
+    dir: &Path,
+    id: u64,
+    clock: &Clock,
+    checkpoints: &BTreeMap<String, Vec<u8>>,
+) -> io::Result<(Active, Segment)> {
     let path = segment_path(dir, id);
     let file = OpenOptions::new()
         .read(true)
@@ -405,11 +434,8 @@ fn create(dir: &Path, id: u64, clock: &Clock, index: &mut Index) -> io::Result<A
         .mode(0o600)
         .open(&path)?;
     let mut bytes = segment::file_header(id).to_vec();
-    if !index.checkpoints.is_empty() {
-        let notes = index
-            .checkpoints
-            .iter()
-            .map(|(key, value)| (key.as_str(), value.as_slice()));
+    if !checkpoints.is_empty() {
+        let notes = checkpoints.iter().map(|(key, value)| (key.as_str(), value.as_slice()));
         let run = Run {
             entity: EntityId::from_bytes([0; 16]),
             epoch: 0,
@@ -426,18 +452,19 @@ fn create(dir: &Path, id: u64, clock: &Clock, index: &mut Index) -> io::Result<A
     file.sync_all()?;
     File::open(dir)?.sync_all()?;
     let (file, len) = (Arc::new(file), bytes.len() as u64);
-    index.segments.push_back(Segment {
+    let segment = Segment {
         id,
         path,
         file: Arc::clone(&file),
         len,
         opened: clock.now(),
         spans: Vec::new(),
-    });
-    Ok(Active {
+    };
+    let active = Active {
         id,
         file,
         len,
         begun: len,
-    })
+    };
+    Ok((active, segment))
 }

@@ -105,7 +105,7 @@ pub(crate) type Done = oneshot::Sender<Result<(), NotRecorded>>;
 struct Pending {
     /// What is written together.
     batches: Vec<Batch>,
-    done: Option<Done>,
+    done: Vec<Done>,
     /// Whether it is written even if nobody waits for it any more.
     is_bound: bool,
     _slot: OwnedSemaphorePermit,
@@ -115,7 +115,7 @@ impl Pending {
     /// Whether whoever waits for it still does. A source that was stopped begins again at its checkpoint: rows of it that
     /// are not written so far must not be written behind its back.
     fn is_wanted(&self) -> bool {
-        self.is_bound || self.done.as_ref().is_none_or(|done| !done.is_closed())
+        self.is_bound || self.done.is_empty() || self.done.iter().any(|done| !done.is_closed())
     }
 }
 
@@ -144,7 +144,7 @@ impl SpoolHandle {
     /// Hands a batch to the writer; `done` hears when it is durable. Waits for a free slot.
     pub(crate) async fn submit(&self, batch: Batch, done: Option<Done>) -> Result<(), NotRecorded> {
         let room = self.room().await?;
-        self.push(|| vec![batch], done, (false, room.slot))
+        self.push(|| vec![batch], done.into_iter().collect(), (false, room.slot))
     }
 
     /// Waits for a free slot, for batches that are written together.
@@ -159,7 +159,7 @@ impl SpoolHandle {
     fn push(
         &self,
         make: impl FnOnce() -> Vec<Batch>,
-        done: Option<Done>,
+        done: Vec<Done>,
         (is_bound, slot): (bool, OwnedSemaphorePermit),
     ) -> Result<(), NotRecorded> {
         let mut inbox = self.0.inbox.lock();
@@ -230,7 +230,7 @@ pub(crate) struct Room<'a> {
 impl Room<'_> {
     /// Hands batches over that are written together, whether or not somebody still waits for them then. They are made at the
     /// moment from which on their order is fixed.
-    pub(crate) fn submit_whole(self, make: impl FnOnce() -> Vec<Batch>, done: Option<Done>) -> Result<(), NotRecorded> {
+    pub(crate) fn submit_whole(self, make: impl FnOnce() -> Vec<Batch>, done: Vec<Done>) -> Result<(), NotRecorded> {
         let whole = || {
             let mut batches = make();
             let parts = batches.len().saturating_sub(1);
@@ -322,6 +322,9 @@ impl Writer {
             }
             self.shared.changed.send_modify(|version| *version += 1);
             if closing && empty {
+                if let Err(error) = self.spool.save_floors() {
+                    tracing::debug!(%error, "the floors were not written; the next run sends again what the Mixer has");
+                }
                 break;
             }
         }
@@ -374,7 +377,7 @@ impl Writer {
             self.has_given_up = self.pause(matches!(error, NotAppended::Full));
             group.retain(Pending::is_wanted);
         };
-        for done in group.into_iter().filter_map(|pending| pending.done) {
+        for done in group.into_iter().flat_map(|pending| pending.done) {
             // Who does not wait any more learns from the checkpoint.
             let _ = done.send(result.clone());
         }

@@ -59,7 +59,7 @@ impl Reader {
         Self { index }
     }
 
-    /// The next batches, at most about `max_bytes` of them. Blocks on the disk.
+    /// The next batches, at most about `max_bytes` of them; what is skipped does not count. Blocks on the disk.
     pub(crate) fn read(&self, cursor: &mut Cursor, max_bytes: usize) -> Result<Vec<Outgoing>, SpoolError> {
         let (mut out, mut bytes) = (Vec::new(), 0);
         while bytes < max_bytes {
@@ -69,8 +69,11 @@ impl Reader {
             match segment::read(&file, id, cursor.offset, end) {
                 Ok(record) => {
                     cursor.offset = record.next;
-                    bytes += record.body.len();
+                    let before = out.len();
                     self.take(&record, cursor, &mut out);
+                    if out.len() > before {
+                        bytes += record.body.len();
+                    }
                 }
                 Err(Unread::Io(source)) => {
                     return Err(SpoolError::Io {

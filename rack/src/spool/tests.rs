@@ -45,10 +45,13 @@ fn batch(payload: &[u8], note: Option<(&str, &[u8])>) -> Batch {
         table: Table::Logs,
         rows: 10,
         payload: payload.to_vec(),
-        checkpoint: note.map(|(key, value)| Checkpoint {
-            key: key.to_owned(),
-            value: value.to_vec(),
-        }),
+        checkpoints: note
+            .into_iter()
+            .map(|(key, value)| Checkpoint {
+                key: key.to_owned(),
+                value: value.to_vec(),
+            })
+            .collect(),
         is_part: false,
     }
 }

@@ -101,8 +101,8 @@ impl Batcher {
         };
         match batch {
             Ok(batch) => {
-                let checkpoint = call.checkpoint;
-                self.submit(Batch { checkpoint, ..batch }, Some(call.done)).await;
+                let checkpoints = call.checkpoint.into_iter().collect();
+                self.submit(Batch { checkpoints, ..batch }, Some(call.done)).await;
             }
             Err(reason) => {
                 self.counters.unencodable.fetch_add(rows.len() as u64, Relaxed);
@@ -117,7 +117,7 @@ impl Batcher {
             table: model::Table::Logs,
             rows: 0,
             payload: Vec::new(),
-            checkpoint: None,
+            checkpoints: Vec::new(),
             is_part: false,
         }
     }
@@ -163,7 +163,7 @@ fn encode<R: Record>(rows: &[R], owner: &Identity) -> Result<Batch, String> {
         table: R::TABLE,
         rows: u32::try_from(rows.len()).unwrap_or(u32::MAX),
         payload,
-        checkpoint: None,
+        checkpoints: Vec::new(),
         is_part: false,
     })
 }

@@ -20,8 +20,6 @@
 mod batcher;
 mod counters;
 mod layer;
-mod mark;
-mod on_way;
 mod own;
 mod recorder;
 mod rows;
@@ -29,7 +27,6 @@ mod sender;
 
 pub(crate) use batcher::Batcher;
 pub(crate) use counters::Counters;
-pub(crate) use mark::Marks;
 pub(crate) use own::OwnMetrics;
 pub(crate) use recorder::RecorderParts;
 pub(crate) use sender::{Sender, SenderParts};

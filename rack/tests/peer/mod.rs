@@ -203,6 +203,7 @@ impl Peer {
         let config = stream::Config {
             name: subject::TELEMETRY_STREAM.to_owned(),
             subjects: vec![subject::TELEMETRY_ALL.to_owned()],
+            allow_batch_publish: true,
             ..stream::Config::default()
         };
         self.js.get_or_create_stream(config).await.unwrap();
@@ -377,7 +378,6 @@ fn beat(desk: &mut Desk, heartbeat: Heartbeat) -> HeartbeatReply {
 /// A batch as it came over the bus.
 #[derive(Debug, Clone)]
 pub(crate) struct Published {
-    pub(crate) id: String,
     pub(crate) subject: String,
     pub(crate) entity: EntityId,
     pub(crate) name: String,
@@ -408,7 +408,6 @@ impl Published {
         assert!(rows.iter().all(|row| row["entity_name"] == name.as_str()), "{rows:?}");
         let text = |row: &serde_json::Map<String, serde_json::Value>| row["message"].as_str().unwrap().to_owned();
         Self {
-            id: header(wire::MESSAGE_ID),
             subject: message.subject.to_string(),
             entity: publisher.entity_id,
             name: publisher.entity_name,

@@ -35,7 +35,10 @@ fn the_bus_and_its_streams_are_what_the_keys_say() -> Result<(), Failure> {
             ("snake.domain", "\"plant\""),
             ("snake.store_dir", "\"busdata\""),
             ("snake.stream_name", "\"orders\""),
-            ("snake.stream_subjects", "[\"shop.>\", \"platform.event.>\"]"),
+            (
+                "snake.stream_subjects",
+                "[\"flux.msg.>\", \"flux.gear.>\", \"shop.>\", \"platform.event.>\"]",
+            ),
             ("snake.business_stream_max_age", "\"48h\""),
             ("snake.telemetry_stream_max_age", "\"2h\""),
             ("snake.durable", "true"),

@@ -101,7 +101,7 @@ async fn what_one_half_of_a_gear_waits_for_is_not_said_of_what_the_other_has_in_
 /// What a letter says of itself.
 fn said(letter: &crate::lane::Letter, name: &str) -> String {
     let mut headers = async_nats::HeaderMap::new();
-    letter.head(crate::lane::Sent::default(), &mut headers);
+    letter.head(None, &mut headers);
     headers.get(name).unwrap().to_string()
 }
 

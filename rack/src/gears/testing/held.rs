@@ -93,6 +93,7 @@ pub(crate) fn deliver_to(
     let (done, taken) = oneshot::channel();
     let place = Place {
         outbox: Uuid::from_bytes([9; 16]),
+        run: 0,
         number: number.into(),
     };
     let arrival = Arrival {

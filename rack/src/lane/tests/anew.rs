@@ -109,7 +109,7 @@ async fn a_bus_that_lost_what_it_accepted_last_gets_it_again_before_anything_new
     let bus = server.connect().await;
     make(&bus, -1).await;
     let cancel = CancellationToken::new();
-    let (outbox, _, _thread) = send(dir.path(), &bus, &cancel);
+    let (outbox, counters, _thread) = send(dir.path(), &bus, &cancel);
     for _ in 1..=2 {
         leave(&outbox, 10).await;
     }
@@ -119,13 +119,10 @@ async fn a_bus_that_lost_what_it_accepted_last_gets_it_again_before_anything_new
         leave(&outbox, 10).await;
     }
     landed(&bus, 5).await;
+    is_heard(&counters, 5).await;
     server.go_back_to(&copy, 3).await;
     leave(&outbox, 10).await;
-    let all = landed(&bus, 2 + 3 + 4).await;
-    let numbers: Vec<u64> = all.iter().map(|(number, _)| *number).collect();
-    assert_eq!(numbers, [1, 2, 3, 4, 5, 6]);
-    for (at, (number, landed)) in all.iter().enumerate() {
-        assert!(*landed <= at as u64, "{number} says that {landed} had landed: {all:?}");
-    }
+    let all = landed_through(&bus, 6).await;
+    assert_eq!(once(&all), [1, 2, 3, 4, 5, 6], "{all:?}");
     cancel.cancel();
 }

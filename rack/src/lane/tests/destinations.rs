@@ -28,7 +28,7 @@ async fn a_message_is_for_whom_the_wires_said_when_it_was_handed_over_also_after
     let letters = held::taken_behind(&after, &mut Cursor::default(), 4).await;
     let said = letters.iter().map(|letter| {
         let mut headers = HeaderMap::new();
-        letter.head(Sent::default(), &mut headers);
+        letter.head(None, &mut headers);
         let header = |name| headers.get(name).map(|value| value.as_str().to_owned());
         (header(wire::DIRECTION), header(wire::TO))
     });

@@ -163,7 +163,7 @@ async fn whole(spool: &SpoolHandle, bytes: usize, note: u8) -> oneshot::Receiver
         .room()
         .await
         .unwrap()
-        .submit_whole(|| batches, Some(done))
+        .submit_whole(|| batches, vec![done])
         .unwrap();
     wait
 }

@@ -1,0 +1,111 @@
+//! Encodes spool entries as bus messages, and makes substitutes for entries that cannot be published.
+//!
+//! | entry | subject | body |
+//! |---|---|---|
+//! | telemetry | `flux.telemetry.<table>.<rack>` | an Arrow stream |
+//! | message of the outbox | `flux.msg.<rack>.<gear>.<port>` | CBOR |
+//! | dead letter of the outbox | `flux.gear.<rack>.<gear>` | CBOR |
+//! | lost, undecodable or too large | the same sequence: a log record that says so, or a truncated dead letter | |
+
+use std::sync::Arc;
+
+use async_nats::Subject;
+use async_nats::header::HeaderMap;
+use bytes::Bytes;
+use model::wire::{self, Encoding};
+use model::{Attributes, Clock, Level, LogRecord, Record as _, Table, subject};
+use tokio::sync::watch;
+
+use crate::identity::Identity;
+use crate::lane::{Letter, Outbox, Place};
+use crate::spool::{Kept, Run};
+
+/// A spool entry as it is published.
+pub(super) struct BusMessage {
+    pub(super) subject: Subject,
+    /// `None` for dead letters and telemetry.
+    pub(super) place: Option<Place>,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Bytes,
+}
+
+/// See the module.
+pub(super) struct Encoder {
+    pub(super) identity: watch::Receiver<Option<Identity>>,
+    pub(super) clock: Clock,
+    /// The outbox, if that is the spool.
+    pub(super) outbox: Option<Arc<Outbox>>,
+}
+
+impl Encoder {
+    /// `settled` is the sequence up to which nothing of the run will be sent any more. `None` if the entry cannot be decoded.
+    pub(super) fn encode(&self, kept: &Kept, settled: u64) -> Option<BusMessage> {
+        let owner = self.identity.borrow();
+        let owner = owner.as_ref()?;
+        let mut headers = HeaderMap::new();
+        headers.insert(wire::ENTITY_ID, kept.run.entity.to_string());
+        headers.insert(wire::ENTITY_NAME, owner.name.as_str());
+        headers.insert(wire::BOOT_EPOCH, kept.run.epoch.to_string());
+        headers.insert(wire::SEQUENCE, kept.seq.to_string());
+        headers.insert(wire::SETTLED, settled.min(kept.seq - 1).to_string());
+        if kept.table != Table::Messages {
+            headers.insert(wire::CONTENT_TYPE, Encoding::Arrow.content_type());
+            return Some(BusMessage {
+                subject: subject::telemetry(kept.table, &owner.name)?.into(),
+                place: None,
+                headers,
+                body: Bytes::clone(&kept.payload),
+            });
+        }
+        headers.insert(wire::CONTENT_TYPE, Encoding::Cbor.content_type());
+        let letter = Letter::decode(&kept.payload)?;
+        let outbox = self.outbox.as_ref()?;
+        let place = letter.number().map(|number| outbox.place(kept.run.epoch, number));
+        letter.head(place, &mut headers);
+        Some(BusMessage {
+            subject: letter.subject(&owner.name)?.into(),
+            place,
+            headers,
+            body: letter.body().clone(),
+        })
+    }
+
+    /// A log record that takes the place of an entry.
+    pub(super) fn log_record(&self, run: Run, seq: u64, reason: String) -> Option<Kept> {
+        let record = LogRecord {
+            ts: self.clock.now(),
+            entity_id: run.entity,
+            entity_name: self.identity.borrow().as_ref()?.name.as_str().to_owned(),
+            flux_id: None,
+            level: Level::Error,
+            message: reason,
+            attributes: Attributes::new()
+                .with("batch.seq", seq)
+                .with("batch.boot_epoch", run.epoch),
+        };
+        let payload = LogRecord::to_batch(&[record]).and_then(|columns| wire::encode_arrow(&[columns]));
+        Some(Kept {
+            run,
+            seq,
+            table: Table::Logs,
+            payload: payload.ok()?.into(),
+        })
+    }
+
+    /// What takes the place of an entry of `bytes` where the bus accepts `most`: a message becomes a truncated dead letter.
+    pub(super) fn substitute(&self, kept: &Kept, bytes: usize, most: usize) -> Option<Kept> {
+        let reason = format!(
+            "batch of {} given up: it has {bytes} bytes and the bus takes {most}",
+            kept.table
+        );
+        tracing::error!(seq = kept.seq, "{reason}");
+        let letter = (kept.table == Table::Messages).then(|| Letter::decode(&kept.payload));
+        match letter.flatten() {
+            Some(letter) => Some(Kept {
+                payload: letter.cut(most).encode().into(),
+                ..kept.clone()
+            }),
+            None => self.log_record(kept.run, kept.seq, reason),
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! An optional deadline.
+
+use tokio::time::Instant;
+
+/// Ends at a moment, or never.
+pub(crate) async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
