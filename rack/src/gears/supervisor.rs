@@ -33,7 +33,7 @@ use super::patience::at_work;
 use super::signal::Signal;
 use super::{Context, Fault, Gear, Passive};
 use crate::lane::{Dead, Past, Taken, Whole};
-use crate::spool::Done;
+use crate::spool::{Admission, Done};
 use crate::timer::until;
 use crate::wires::{Arrival, Delivery, Held, INBOX_CAPACITY, Inbox, Spec};
 
@@ -46,7 +46,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Held messages that make the gear flush.
 const SETTLE_AT: usize = 512;
 /// Bytes of what settled messages made that are committed together, about.
-const SETTLE_BYTES: usize = 256 << 10;
+const SETTLE_BYTES: u64 = 256 << 10;
 /// The most that are held by a gear that finishes them later.
 const HELD_MOST: usize = INBOX_CAPACITY;
 /// How long one is held, and what it made with it, while more come.
@@ -246,7 +246,7 @@ impl Consumer<'_> {
         }
         let whole = handled?.0.whole;
         if !whole.is_empty() {
-            at_work(self.cx, None, self.cx.commit(whole, None)).await;
+            at_work(self.cx, None, self.cx.commit(whole, Admission::Producer, None)).await;
         }
         Ok(())
     }
@@ -325,8 +325,9 @@ impl Consumer<'_> {
         done.for_each(|held| held.is_flushed = true);
         while self.held.front().is_some_and(|held| held.is_flushed) {
             // Cut off while it waits, it leaves what is held to the next life.
-            let room = at_work(self.cx, None, self.cx.room()).await;
-            let (whole, done) = self.take_flushed();
+            let (count, size) = self.flushed();
+            let room = at_work(self.cx, None, self.cx.room(size, Admission::Consumer)).await;
+            let (whole, done) = self.take_flushed(count);
             if let Some(room) = room {
                 // Where the Rack stops before, the messages come again to its next run.
                 room.commit(whole, done).ok();
@@ -335,12 +336,23 @@ impl Consumer<'_> {
         Ok(())
     }
 
-    /// The first flushed messages as one whole: what they made, in order, and the last place taken of each source.
-    fn take_flushed(&mut self) -> (Whole, Vec<Done>) {
+    /// How many flushed messages are committed together next, and the size of what they made.
+    fn flushed(&self) -> (usize, u64) {
+        let (mut count, mut size) = (0, 0);
+        for held in self.held.iter().take_while(|held| held.is_flushed) {
+            if size >= SETTLE_BYTES {
+                break;
+            }
+            count += 1;
+            size += held.whole.as_ref().map_or(0, Whole::size);
+        }
+        (count, size)
+    }
+
+    /// The first messages as one whole: what they made, in order, and the last place taken of each source.
+    fn take_flushed(&mut self, count: usize) -> (Whole, Vec<Done>) {
         let (mut whole, mut done, mut taken) = (Whole::default(), Vec::new(), BTreeMap::new());
-        while whole.bytes() < SETTLE_BYTES
-            && let Some(held) = self.held.pop_front_if(|held| held.is_flushed)
-        {
+        for held in self.held.drain(..count) {
             let Some(receipt) = held.arrival.receipt else { continue };
             if let (Ok(message), Some(_)) = (&held.arrival.message, receipt.past.letter) {
                 self.cx.was_letter(message.id);
@@ -367,7 +379,7 @@ impl Consumer<'_> {
         match self.held.iter_mut().find(|held| !held.is_flushed) {
             Some(held) => held.whole.get_or_insert_default().append(rest),
             None if rest.is_empty() => {}
-            None => drop(self.cx.commit(rest, None).await),
+            None => drop(self.cx.commit(rest, Admission::Consumer, None).await),
         }
     }
 }

@@ -45,7 +45,7 @@ use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
 
 use crate::identity::Identity;
-use crate::spool::{self, Batch, Done, Found, Limits, SpoolError, SpoolHandle, SpoolThread};
+use crate::spool::{self, Admission, Batch, Done, Found, Limits, SpoolError, SpoolHandle, SpoolThread};
 use crate::telemetry::{Checkpoint, NotRecorded};
 
 pub(crate) use inlet::{Inlet, InletSpec};
@@ -62,6 +62,9 @@ pub(crate) struct Lane {
     /// The stream of business messages.
     pub(crate) stream: String,
 }
+
+/// What a message takes in the outbox beside its body, about.
+const LETTER_OVERHEAD: usize = 256;
 
 /// Where messages go, by the gear and the port that they leave by.
 pub(crate) type Destinations = BTreeMap<Token, BTreeMap<&'static str, Destination>>;
@@ -137,10 +140,11 @@ pub(crate) struct Whole {
 }
 
 impl Whole {
-    /// The bytes of its messages.
-    pub(crate) fn bytes(&self) -> usize {
+    /// The bytes of its messages in the outbox, about; notes do not count.
+    pub(crate) fn size(&self) -> u64 {
         let leaving = self.leaving.iter().map(|leaving| leaving.body.len());
-        leaving.chain(self.dead.iter().map(|dead| dead.body.len())).sum()
+        let bodies = leaving.chain(self.dead.iter().map(|dead| dead.body.len()));
+        bodies.map(|body| (body + LETTER_OVERHEAD) as u64).sum()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -205,17 +209,22 @@ impl Outbox {
 
     /// Hands a whole to the writer, waiting for a free slot; `done` hears when it is durable. The order of calls is that of
     /// the numbers, if each is polled before the next.
-    pub(crate) async fn commit(&self, whole: Whole, done: impl IntoIterator<Item = Done>) -> Result<(), NotRecorded> {
-        self.room().await?.commit(whole, done)
+    pub(crate) async fn commit(
+        &self,
+        whole: Whole,
+        class: Admission,
+        done: impl IntoIterator<Item = Done>,
+    ) -> Result<(), NotRecorded> {
+        self.room(whole.size(), class).await?.commit(whole, done)
     }
 
-    /// Waits for a free slot at the writer: what is committed to it goes without another wait.
-    pub(crate) async fn room(&self) -> Result<Room<'_>, NotRecorded> {
+    /// Waits until a whole of this [size](Whole::size) is admitted: then it goes without another wait.
+    pub(crate) async fn room(&self, size: u64, class: Admission) -> Result<Room<'_>, NotRecorded> {
         let owner = self.identity.borrow().as_ref().map(|identity| identity.entity_id);
         Ok(Room {
             outbox: self,
             owner: owner.ok_or(NotRecorded::Closed)?,
-            slot: self.spool.room().await?,
+            room: self.spool.room(size, class).await?,
         })
     }
 
@@ -233,7 +242,7 @@ impl Outbox {
     /// Waits until everything that was handed over before is durable.
     pub(crate) async fn settled(&self) -> Result<(), NotRecorded> {
         let (done, durable) = oneshot::channel();
-        self.commit(Whole::default(), Some(done)).await?;
+        self.commit(Whole::default(), Admission::Consumer, Some(done)).await?;
         durable.await.unwrap_or(Err(NotRecorded::Closed))
     }
 
@@ -301,17 +310,17 @@ fn id(dir: &Path, entropy: &Entropy) -> Result<Uuid, SpoolError> {
     }
 }
 
-/// A free slot at the outbox's writer.
+/// Room for a whole at the outbox.
 pub(crate) struct Room<'a> {
     outbox: &'a Outbox,
     owner: EntityId,
-    slot: spool::Room<'a>,
+    room: spool::Room,
 }
 
 impl Room<'_> {
     /// Hands a whole to the writer; `done` hears when it is durable.
     pub(crate) fn commit(self, whole: Whole, done: impl IntoIterator<Item = Done>) -> Result<(), NotRecorded> {
         let done = done.into_iter().collect();
-        self.slot.submit_whole(|| self.outbox.batches(self.owner, whole), done)
+        self.room.submit_whole(|| self.outbox.batches(self.owner, whole), done)
     }
 }

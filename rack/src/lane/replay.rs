@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::{Outbox, Past, Place, Taken, Whole};
+use crate::spool::Admission;
 use crate::wires::{Arrival, Inbox, Receipt};
 
 /// How long an answer waits for the gear.
@@ -167,7 +168,8 @@ impl Desk {
             ..Whole::default()
         };
         let (done, durable) = oneshot::channel();
-        let kept = self.outbox.commit(whole, Some(done)).await.is_ok() && matches!(durable.await, Ok(Ok(())));
+        let kept = self.outbox.commit(whole, Admission::Consumer, Some(done)).await.is_ok()
+            && matches!(durable.await, Ok(Ok(())));
         if !kept {
             return Err(NotTaken::Later("the Rack is stopping".to_owned()));
         }

@@ -224,7 +224,10 @@ impl Receiver {
             notes: vec![receipt.taken.note()],
             ..Whole::default()
         };
-        self.outbox.commit(whole, Some(receipt.done)).await.unwrap();
+        self.outbox
+            .commit(whole, Admission::Consumer, Some(receipt.done))
+            .await
+            .unwrap();
     }
 
     async fn take_next(&self) -> String {
@@ -356,7 +359,7 @@ async fn leave(outbox: &Outbox, bytes: usize) {
         leaving: vec![leaving],
         ..Whole::default()
     };
-    outbox.commit(whole, None).await.unwrap();
+    outbox.commit(whole, Admission::Producer, None).await.unwrap();
 }
 
 /// The numbers on the stream in its order.

@@ -43,7 +43,7 @@ use crate::telemetry::Checkpoint;
 pub(crate) enum WhenFull {
     /// The oldest segment goes; its rows are counted.
     DropOldest,
-    /// New rows wait.
+    /// New rows wait until they are admitted.
     Block,
 }
 
@@ -79,20 +79,6 @@ pub(crate) struct Batch {
     pub(crate) checkpoints: Vec<Checkpoint>,
     /// Whether it counts only together with the batch behind it: both are there after a crash, or neither.
     pub(crate) is_part: bool,
-}
-
-/// Why a group was not appended.
-#[derive(Debug)]
-pub(super) enum NotAppended {
-    /// There is no room and nothing may be dropped.
-    Full,
-    Io(io::Error),
-}
-
-impl From<io::Error> for NotAppended {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
 }
 
 pub(super) struct Spool {
@@ -167,7 +153,7 @@ impl Spool {
     }
 
     /// Writes a group of batches, syncs, and only then lets the reader see them.
-    pub(super) fn append<'a>(&mut self, group: impl IntoIterator<Item = &'a Batch>) -> Result<(), NotAppended> {
+    pub(super) fn append<'a>(&mut self, group: impl IntoIterator<Item = &'a Batch>) -> io::Result<()> {
         let group: Vec<&Batch> = group.into_iter().collect();
         if group.is_empty() {
             // Whoever waits for what is before it has no need of room.
@@ -190,7 +176,7 @@ impl Spool {
             if let Err(error) = self.write(&bytes) {
                 let _ = self.active.file.set_len(self.active.len);
                 self.index.lock().leave_active = true;
-                return Err(error.into());
+                return Err(error);
             }
         }
         self.publish(&group);
@@ -289,7 +275,7 @@ impl Spool {
         }
     }
 
-    fn make_room(&mut self, bytes: u64) -> Result<(), NotAppended> {
+    fn make_room(&mut self, bytes: u64) -> io::Result<()> {
         while self.index.lock().bytes() + bytes > self.limits.max_bytes {
             let (alone, settled) = {
                 let index = self.index.lock();
@@ -307,7 +293,8 @@ impl Spool {
             if settled && !fresh {
                 self.roll()?;
             } else if self.limits.when_full == WhenFull::Block {
-                return Err(NotAppended::Full);
+                // It was admitted: what is beyond the bound are checkpoints, and bytes of settled batches.
+                return Ok(());
             } else if alone {
                 self.roll()?;
             } else {
@@ -394,7 +381,7 @@ pub(super) fn head(kind: Kind, run: Run) -> Head {
     }
 }
 
-fn size_of_batch(batch: &Batch) -> usize {
+pub(super) fn size_of_batch(batch: &Batch) -> usize {
     let notes = batch
         .checkpoints
         .iter()

@@ -6,7 +6,7 @@
 //! # Invariants
 //!
 //! - At most [`SLOTS`] batches wait in memory: [`SpoolHandle::submit`] waits for a free slot.
-//! - Floors are taken even while the writer waits for room, so a full spool empties again.
+//! - A spool that never drops has room for everything that was admitted ([`admission`]), so its writer waits for the disk only.
 //! - What is on disk is what was handed over up to some moment: once a batch was given up, none behind it is written.
 //! - [`SpoolThread::close`] returns within its time even if the disk refuses everything.
 //!
@@ -14,6 +14,7 @@
 //!
 //! The files ([`log`], [`segment`]).
 
+mod admission;
 mod disk;
 mod epoch;
 mod index;
@@ -35,9 +36,11 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
 use crate::telemetry::NotRecorded;
+use admission::AdmissionControl;
 use index::Index;
-use log::{NotAppended, Spool};
+use log::Spool;
 
+pub(crate) use admission::Admission;
 pub(crate) use disk::Found;
 pub(crate) use log::{Batch, Limits, WhenFull};
 pub(crate) use reader::{Cursor, Kept, Outgoing, Reader};
@@ -108,6 +111,8 @@ struct Pending {
     done: Vec<Done>,
     /// Whether it is written even if nobody waits for it any more.
     is_bound: bool,
+    /// Admitted.
+    bytes: u64,
     _slot: OwnedSemaphorePermit,
 }
 
@@ -134,6 +139,31 @@ struct Shared {
     changed: watch::Sender<u64>,
     boot_epoch: u64,
     heard: AtomicU64,
+    /// Of a spool that never drops.
+    admission: Option<AdmissionControl>,
+}
+
+impl Shared {
+    fn release(&self, bytes: u64) {
+        if let Some(admission) = self.admission.as_ref().filter(|_| bytes > 0) {
+            admission.release(bytes);
+        }
+    }
+}
+
+/// Bytes that were admitted; given back unless they are handed over.
+struct Reservation {
+    shared: Arc<Shared>,
+    bytes: u64,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if self.bytes > 0 {
+            self.shared.release(self.bytes);
+            self.shared.changed.send_modify(|version| *version += 1);
+        }
+    }
 }
 
 /// The spool, for everyone but its writer. Cheap to clone.
@@ -143,37 +173,46 @@ pub(crate) struct SpoolHandle(Arc<Shared>);
 impl SpoolHandle {
     /// Hands a batch to the writer; `done` hears when it is durable. Waits for a free slot.
     pub(crate) async fn submit(&self, batch: Batch, done: Option<Done>) -> Result<(), NotRecorded> {
-        let room = self.room().await?;
-        self.push(|| vec![batch], done.into_iter().collect(), (false, room.slot))
+        let room = self
+            .room(log::size_of_batch(&batch) as u64, Admission::Consumer)
+            .await?;
+        room.push(|| vec![batch], done.into_iter().collect(), false)
     }
 
-    /// Waits for a free slot, for batches that are written together.
-    pub(crate) async fn room(&self) -> Result<Room<'_>, NotRecorded> {
+    /// Waits until so many bytes are admitted, and for a free slot, for batches that are written together.
+    pub(crate) async fn room(&self, bytes: u64, class: Admission) -> Result<Room, NotRecorded> {
+        let reservation = self.reserve(bytes, class).await?;
         let slot = Arc::clone(&self.0.slots).acquire_owned().await;
         Ok(Room {
-            spool: self,
+            reservation,
             slot: slot.map_err(|_| NotRecorded::Closed)?,
         })
     }
 
-    fn push(
-        &self,
-        make: impl FnOnce() -> Vec<Batch>,
-        done: Vec<Done>,
-        (is_bound, slot): (bool, OwnedSemaphorePermit),
-    ) -> Result<(), NotRecorded> {
-        let mut inbox = self.0.inbox.lock();
-        if inbox.closing {
-            return Err(NotRecorded::Closed);
+    async fn reserve(&self, bytes: u64, class: Admission) -> Result<Reservation, NotRecorded> {
+        let mut reservation = Reservation {
+            shared: Arc::clone(&self.0),
+            bytes: 0,
+        };
+        let Some(admission) = self.0.admission.as_ref().filter(|_| bytes > 0) else {
+            return Ok(reservation);
+        };
+        let _turn = admission.queue(class).lock().await;
+        let mut changed = self.changed();
+        let mut has_warned = false;
+        loop {
+            if self.0.slots.is_closed() {
+                return Err(NotRecorded::Closed);
+            }
+            if admission.try_reserve(bytes, || self.0.index.lock().waiting_bytes(), class) {
+                reservation.bytes = bytes;
+                return Ok(reservation);
+            }
+            if !std::mem::replace(&mut has_warned, true) {
+                tracing::warn!("the spool is full and may not drop: producers wait until the Mixer has more of it");
+            }
+            changed.changed().await.map_err(|_| NotRecorded::Closed)?;
         }
-        inbox.pending.push_back(Pending {
-            batches: make(),
-            done,
-            is_bound,
-            _slot: slot,
-        });
-        self.0.wake.notify_one();
-        Ok(())
     }
 
     /// Takes floors from the Mixer.
@@ -221,13 +260,30 @@ impl SpoolHandle {
     }
 }
 
-/// A free slot at the writer.
-pub(crate) struct Room<'a> {
-    spool: &'a SpoolHandle,
+/// A free slot at the writer, and bytes that were admitted.
+pub(crate) struct Room {
+    reservation: Reservation,
     slot: OwnedSemaphorePermit,
 }
 
-impl Room<'_> {
+impl Room {
+    fn push(mut self, make: impl FnOnce() -> Vec<Batch>, done: Vec<Done>, is_bound: bool) -> Result<(), NotRecorded> {
+        let shared = Arc::clone(&self.reservation.shared);
+        let mut inbox = shared.inbox.lock();
+        if inbox.closing {
+            return Err(NotRecorded::Closed);
+        }
+        inbox.pending.push_back(Pending {
+            batches: make(),
+            done,
+            is_bound,
+            bytes: std::mem::take(&mut self.reservation.bytes),
+            _slot: self.slot,
+        });
+        shared.wake.notify_one();
+        Ok(())
+    }
+
     /// Hands batches over that are written together, whether or not somebody still waits for them then. They are made at the
     /// moment from which on their order is fixed.
     pub(crate) fn submit_whole(self, make: impl FnOnce() -> Vec<Batch>, done: Vec<Done>) -> Result<(), NotRecorded> {
@@ -237,7 +293,7 @@ impl Room<'_> {
             batches.iter_mut().take(parts).for_each(|batch| batch.is_part = true);
             batches
         };
-        self.spool.push(whole, done, (true, self.slot))
+        self.push(whole, done, true)
     }
 }
 
@@ -270,6 +326,7 @@ pub(crate) fn open(
         changed: watch::Sender::new(0),
         boot_epoch: spool.epoch(),
         heard: AtomicU64::new(0),
+        admission: (limits.when_full == WhenFull::Block).then(|| AdmissionControl::new(limits.max_bytes)),
     });
     let (finished, done) = oneshot::channel();
     let mut writer = Writer {
@@ -340,7 +397,9 @@ impl Writer {
         while bytes < self.group_bytes
             && let Some(pending) = inbox.pending.pop_front()
         {
-            if pending.is_wanted() {
+            if !pending.is_wanted() {
+                self.shared.release(pending.bytes);
+            } else {
                 bytes += pending
                     .batches
                     .iter()
@@ -365,34 +424,32 @@ impl Writer {
                 Err(error) => error,
             };
             if !std::mem::replace(&mut told, true) {
-                match &error {
-                    NotAppended::Full => {
-                        tracing::warn!("the spool is full and may not drop: sources wait until the Mixer catches up");
-                    }
-                    NotAppended::Io(error) => {
-                        tracing::error!(%error, "the spool cannot be written; trying again every second");
-                    }
-                }
+                tracing::error!(%error, "the spool cannot be written; trying again every second");
             }
-            self.has_given_up = self.pause(matches!(error, NotAppended::Full));
-            group.retain(Pending::is_wanted);
+            self.has_given_up = self.pause();
+            group.retain(|pending| {
+                let is_wanted = pending.is_wanted();
+                if !is_wanted {
+                    self.shared.release(pending.bytes);
+                }
+                is_wanted
+            });
         };
-        for done in group.into_iter().flat_map(|pending| pending.done) {
-            // Who does not wait any more learns from the checkpoint.
-            let _ = done.send(result.clone());
+        for pending in group {
+            self.shared.release(pending.bytes);
+            for done in pending.done {
+                // Who does not wait any more learns from the checkpoint.
+                let _ = done.send(result.clone());
+            }
         }
     }
 
-    /// Waits for floors, or a while; true if the Rack stops.
-    fn pause(&mut self, until_floor: bool) -> bool {
+    /// Waits a while, and takes floors; true if the Rack stops.
+    fn pause(&mut self) -> bool {
         let floors = {
             let mut inbox = self.shared.inbox.lock();
             if inbox.floors.is_empty() && !inbox.closing {
-                if until_floor {
-                    self.shared.wake.wait(&mut inbox);
-                } else {
-                    self.shared.wake.wait_for(&mut inbox, RETRY);
-                }
+                self.shared.wake.wait_for(&mut inbox, RETRY);
             }
             if inbox.closing {
                 return true;

@@ -11,7 +11,7 @@ use model::{EntityId, Table};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use super::log::{NotAppended, Spool};
+use super::log::Spool;
 use super::*;
 use crate::telemetry::Checkpoint;
 

@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::Bench;
-use crate::gears::testing::held::{outbox, spec, surroundings, taken_behind};
-use crate::lane::{Leaving, Outbox, Whole};
+use crate::gears::testing::held::{fill, outbox, spec, surroundings, taken_behind};
+use crate::lane::Outbox;
 use crate::spool::Cursor;
 
 /// A followed file.
@@ -64,38 +64,22 @@ async fn lines_that_wait_for_room_when_the_gear_is_cut_off_leave_once() {
     let followed = Followed::new();
     let bench = Bench::open(followed.folder.path());
     let (outbox, thread) = outbox(&followed.outbox(), 8_000);
-    let filler = Leaving {
-        gear: "other".parse().unwrap(),
-        port: "out",
-        body: vec![0; 7_900],
-    };
-    let whole = Whole {
-        leaving: vec![filler],
-        ..Whole::default()
-    };
-    outbox.commit(whole, None).await.unwrap();
-    outbox.settled().await.unwrap();
-    let mut rooms = Vec::new();
-    while let Ok(room) = tokio::time::timeout(Duration::from_millis(100), outbox.room()).await {
-        rooms.push(room.unwrap());
-    }
-    rooms.pop();
+    fill(&outbox).await;
     followed.write(1..=3);
     let (life, _stop) = live(&followed.path, &bench, &outbox);
-    // The last slot is taken once the lines were handed over, and nothing can be written.
-    while tokio::time::timeout(Duration::from_millis(100), outbox.room()).await.is_ok() {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    // It reads the lines, and none of them is admitted.
+    let left = tokio::time::timeout(Duration::from_millis(500), async {
+        let reader = outbox.spool().reader();
+        while reader.read(&mut Cursor::default(), 1 << 20).unwrap().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    });
+    left.await.unwrap_err();
     life.abort();
     assert!(life.await.unwrap_err().is_cancelled());
-    drop(rooms);
 
     let (life, stop) = live(&followed.path, &bench, &outbox);
     followed.write(4..=5);
-    // A second life that does not wait has handed its lines over when it waits for their records.
-    tokio::time::timeout(Duration::from_millis(300), outbox.settled())
-        .await
-        .unwrap_err();
     let mut cursor = Cursor::default();
     let filler = taken_behind(&outbox, &mut cursor, 1).await;
     assert_eq!(filler.len(), 1, "it stands alone");

@@ -16,9 +16,9 @@ use uuid::Uuid;
 use super::{Bench, message};
 use crate::Identity;
 use crate::gears::{Context, ContextParts, Ending};
-use crate::lane::{Letter, Outbox, Past, Place, Taken};
+use crate::lane::{Leaving, Letter, Outbox, Past, Place, Taken, Whole};
 use crate::limits::Limits;
-use crate::spool::{Cursor, Outgoing, SpoolThread};
+use crate::spool::{Admission, Cursor, Outgoing, SpoolThread};
 use crate::telemetry::NotRecorded;
 use crate::wires::{Arrival, Inbox, Outlets, Receipt, Spec};
 
@@ -111,6 +111,21 @@ pub(crate) fn deliver_to(
     };
     inbox.sender().try_send(arrival).unwrap();
     taken
+}
+
+/// Fills an outbox of 8,000 bytes: nothing else with a message is admitted.
+pub(crate) async fn fill(outbox: &Outbox) {
+    let filler = Leaving {
+        gear: "other".parse().unwrap(),
+        port: "out",
+        body: vec![0; 7_900],
+    };
+    let whole = Whole {
+        leaving: vec![filler],
+        ..Whole::default()
+    };
+    outbox.commit(whole, Admission::Producer, None).await.unwrap();
+    outbox.settled().await.unwrap();
 }
 
 /// Takes letters from an outbox as the Mixer does, so that it empties, until it has so many.

@@ -53,24 +53,6 @@ fn rows_that_the_mixer_has_are_not_counted_as_dropped() {
 }
 
 #[test]
-fn a_full_spool_that_may_not_drop_refuses_until_a_floor_makes_room() {
-    let dir = tempfile::tempdir().unwrap();
-    let (mut spool, _) = Spool::open(dir.path(), small(8_000, WhenFull::Block), clock_at(1), Lane::Telemetry).unwrap();
-    let mut kept = 0;
-    while spool.append(&[batch(&[0; 500], None)]).is_ok() {
-        kept += 1;
-    }
-    assert!(matches!(
-        spool.append(&[batch(&[0; 500], None)]),
-        Err(NotAppended::Full)
-    ));
-    assert_eq!(sent(&spool).len(), kept);
-    spool.settle(&[floor(spool.epoch(), kept as u64)]);
-    spool.append(&[batch(&[1; 500], None)]).map_err(|_| "append").unwrap();
-    assert_eq!(sent(&spool), [(spool.epoch(), kept as u64 + 1, Some(vec![1; 500]))]);
-}
-
-#[test]
 fn a_batch_larger_than_the_whole_spool_is_let_in_alone() {
     for when_full in [WhenFull::Block, WhenFull::DropOldest] {
         let dir = tempfile::tempdir().unwrap();
@@ -80,77 +62,98 @@ fn a_batch_larger_than_the_whole_spool_is_let_in_alone() {
     }
 }
 
-#[tokio::test]
-async fn a_blocked_submission_is_answered_when_a_floor_makes_room() {
-    let dir = tempfile::tempdir().unwrap();
-    let (spool, thread, _) = open(dir.path(), small(8_000, WhenFull::Block), clock_at(1), Lane::Telemetry).unwrap();
-    let mut seq = 0;
-    let blocked = loop {
-        let (done, mut wait) = oneshot::channel();
-        spool.submit(batch(&[0; 500], None), Some(done)).await.unwrap();
-        match tokio::time::timeout(Duration::from_secs(3), &mut wait).await {
-            Ok(answer) => answer.unwrap().unwrap(),
-            Err(_) => break wait,
-        }
-        seq += 1;
-    };
-    assert!(seq > 3);
-    spool.settle([floor(spool.boot_epoch(), seq)]);
-    blocked.await.unwrap().unwrap();
-    assert_eq!(spool.status().waiting, [floor(spool.boot_epoch(), seq + 1)]);
-    assert!(thread.close(Duration::from_secs(5)).await);
-}
-
-#[tokio::test]
-async fn closing_a_blocked_spool_is_prompt_and_tells_who_waits() {
-    let dir = tempfile::tempdir().unwrap();
-    let (spool, thread, _) = open(dir.path(), small(8_000, WhenFull::Block), clock_at(1), Lane::Telemetry).unwrap();
-    let mut waits = Vec::new();
-    for _ in 0..30 {
-        let (done, wait) = oneshot::channel();
-        spool.submit(batch(&[0; 500], None), Some(done)).await.unwrap();
-        waits.push(wait);
-    }
-    assert!(thread.close(Duration::from_secs(5)).await);
-    let mut refused = 0;
-    for wait in waits {
-        refused += u32::from(wait.await.unwrap().is_err());
-    }
-    assert!(refused > 0);
-    assert!(spool.submit(batch(&[0], None), None).await.is_err());
-}
-
-/// What hears when it is written.
+/// Hands a batch over; hears when it is written.
 async fn submit(spool: &SpoolHandle, payload: &[u8]) -> oneshot::Receiver<Result<(), NotRecorded>> {
     let (done, wait) = oneshot::channel();
     spool.submit(batch(payload, None), Some(done)).await.unwrap();
     wait
 }
 
+/// Fills a spool that never drops; how many batches it has.
+async fn fill(spool: &SpoolHandle) -> u64 {
+    let mut seq = 0;
+    while let Ok(wait) = tokio::time::timeout(Duration::from_secs(1), submit(spool, &[0; 500])).await {
+        wait.await.unwrap().unwrap();
+        seq += 1;
+    }
+    assert!(seq > 3);
+    seq
+}
+
+#[tokio::test]
+async fn a_batch_is_admitted_when_a_floor_makes_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, thread, _) = open(dir.path(), small(8_000, WhenFull::Block), clock_at(1), Lane::Telemetry).unwrap();
+    let seq = fill(&spool).await;
+    let blocked = tokio::spawn({
+        let spool = spool.clone();
+        async move { submit(&spool, &[1; 500]).await.await }
+    });
+    spool.settle([floor(spool.boot_epoch(), seq)]);
+    blocked.await.unwrap().unwrap().unwrap();
+    assert_eq!(spool.status().waiting, [floor(spool.boot_epoch(), seq + 1)]);
+    assert!(thread.close(Duration::from_secs(5)).await);
+}
+
+#[tokio::test]
+async fn closing_a_full_spool_is_prompt_and_tells_who_waits() {
+    let dir = tempfile::tempdir().unwrap();
+    let (spool, thread, _) = open(dir.path(), small(8_000, WhenFull::Block), clock_at(1), Lane::Telemetry).unwrap();
+    fill(&spool).await;
+    let waits = (0..30).map(|_| {
+        let spool = spool.clone();
+        tokio::spawn(async move { spool.submit(batch(&[0; 500], None), None).await })
+    });
+    let waits: Vec<_> = waits.collect();
+    tokio::task::yield_now().await;
+    assert!(thread.close(Duration::from_secs(5)).await);
+    for wait in waits {
+        assert!(wait.await.unwrap().is_err());
+    }
+    assert!(spool.submit(batch(&[0], None), None).await.is_err());
+}
+
 #[tokio::test]
 async fn rows_of_a_source_that_gave_up_waiting_are_not_written_behind_its_back() {
     let dir = tempfile::tempdir().unwrap();
     let (spool, thread, _) = open(dir.path(), small(8_000, WhenFull::Block), clock_at(1), Lane::Telemetry).unwrap();
-    let written = async |wait: oneshot::Receiver<_>| {
-        let answer = tokio::time::timeout(Duration::from_secs(30), wait).await;
-        answer.is_ok_and(|answer| answer.is_ok_and(|answer: Result<(), _>| answer.is_ok()))
-    };
-    let (mut seq, mut bytes_of_one) = (0, u64::MAX);
-    let given_up = loop {
-        let before = spool.status().bytes;
-        let wait = submit(&spool, &[0; 500]).await;
-        if before.saturating_add(bytes_of_one) > 8_000 && seq > 0 {
-            break wait;
-        }
-        assert!(written(wait).await);
-        seq += 1;
-        bytes_of_one = bytes_of_one.min(spool.status().bytes - before);
-    };
-    drop(given_up);
+    // The last one that it tries is given up.
+    let seq = fill(&spool).await;
     spool.settle([floor(spool.boot_epoch(), seq)]);
-    assert!(written(submit(&spool, &[9; 500]).await).await);
+    submit(&spool, &[9; 500]).await.await.unwrap().unwrap();
     let left = spool.reader().read(&mut Cursor::default(), 1 << 20).unwrap();
     assert!(matches!(&left[..], [Outgoing::Batch(kept)] if kept.payload[..] == [9; 500] && kept.seq == seq + 1));
+    assert!(thread.close(Duration::from_secs(5)).await);
+}
+
+#[tokio::test]
+async fn a_full_spool_takes_checkpoints_and_what_consumers_make_in_their_share() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = small(40_000, WhenFull::Block);
+    let (spool, thread, _) = open(dir.path(), limits, clock_at(1), Lane::Messages).unwrap();
+    let hand_over = async |bytes: usize, note: u8, class: Admission| {
+        let (done, wait) = oneshot::channel();
+        let note = batch(&[], Some(("taken", &[note])));
+        let mut batches = vec![Batch { rows: 0, ..note }];
+        if bytes > 0 {
+            batches.insert(0, batch(&vec![0; bytes], None));
+        }
+        let room = tokio::time::timeout(Duration::from_secs(1), spool.room(bytes as u64, class));
+        let Ok(room) = room.await else { return false };
+        room.unwrap().submit_whole(|| batches, vec![done]).unwrap();
+        wait.await.unwrap().is_ok()
+    };
+    assert!(hand_over(33_000, 1, Admission::Producer).await);
+    assert!(
+        !hand_over(3_000, 2, Admission::Producer).await,
+        "the share of consumers"
+    );
+    assert!(hand_over(3_000, 3, Admission::Consumer).await);
+    assert!(!hand_over(5_000, 4, Admission::Consumer).await, "there is no more");
+    for note in 5..100 {
+        assert!(hand_over(0, note, Admission::Consumer).await, "{note}");
+    }
+    assert_eq!(spool.checkpoint("taken"), Some(vec![99]));
     assert!(thread.close(Duration::from_secs(5)).await);
 }
 
@@ -159,12 +162,8 @@ async fn whole(spool: &SpoolHandle, bytes: usize, note: u8) -> oneshot::Receiver
     let (done, wait) = oneshot::channel();
     let note = batch(&[], Some(("taken", &[note])));
     let batches = vec![batch(&vec![0; bytes], None), Batch { rows: 0, ..note }];
-    spool
-        .room()
-        .await
-        .unwrap()
-        .submit_whole(|| batches, vec![done])
-        .unwrap();
+    let room = spool.room(bytes as u64, Admission::Producer).await;
+    room.unwrap().submit_whole(|| batches, vec![done]).unwrap();
     wait
 }
 
@@ -173,11 +172,15 @@ async fn what_was_handed_over_behind_a_whole_that_was_given_up_is_not_written() 
     let dir = tempfile::tempdir().unwrap();
     let limits = small(40_000, WhenFull::Block);
     let (spool, thread, _) = open(dir.path(), limits, clock_at(1), Lane::Messages).unwrap();
-    whole(&spool, 10_000, 1).await.await.unwrap().unwrap();
-    let large = whole(&spool, 35_000, 2).await;
+    whole(&spool, 20_000, 1).await.await.unwrap().unwrap();
+    // No other segment can be begun for now.
+    let aside = dir.path().with_extension("aside");
+    fs::rename(dir.path(), &aside).unwrap();
+    let large = whole(&spool, 10_000, 2).await;
     let small = whole(&spool, 10, 3).await;
     assert!(thread.close(Duration::from_secs(5)).await);
     assert!(large.await.unwrap().is_err() && small.await.unwrap().is_err());
+    fs::rename(&aside, dir.path()).unwrap();
     let (again, thread, _) = open(dir.path(), limits, clock_at(2), Lane::Messages).unwrap();
     assert_eq!(
         again.checkpoint("taken"),

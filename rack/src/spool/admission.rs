@@ -1,0 +1,94 @@
+//! Admission control of a spool that never drops: whoever hands something over reserves its bytes first.
+//!
+//! # Invariants
+//!
+//! - Checkpoints alone reserve nothing and are always admitted: consumption never waits for production.
+//! - Producers are admitted up to seven eighths of the bound, consumers up to all of it: what a gear makes of a message that it
+//!   consumes has a share that sources cannot use.
+//! - What is larger than its share is admitted alone.
+//! - Within a class, whoever waits first is admitted first.
+
+use parking_lot::Mutex;
+use tokio::sync::Mutex as AsyncMutex;
+
+/// Who hands something over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Admission {
+    /// A source, or a gear that handles messages that do not come again.
+    Producer,
+    /// A gear that handles a message of a guaranteed wire.
+    Consumer,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct AdmissionControl {
+    max_bytes: u64,
+    /// Reserved, and not yet on disk.
+    reserved: Mutex<u64>,
+    producers: AsyncMutex<()>,
+    consumers: AsyncMutex<()>,
+}
+
+impl AdmissionControl {
+    pub(super) fn new(max_bytes: u64) -> Self {
+        Self {
+            max_bytes,
+            reserved: Mutex::default(),
+            producers: AsyncMutex::default(),
+            consumers: AsyncMutex::default(),
+        }
+    }
+
+    /// The queue of a class.
+    pub(super) const fn queue(&self, class: Admission) -> &AsyncMutex<()> {
+        match class {
+            Admission::Producer => &self.producers,
+            Admission::Consumer => &self.consumers,
+        }
+    }
+
+    /// Reserves bytes beside those on disk that the Mixer does not have.
+    pub(super) fn try_reserve(&self, bytes: u64, on_disk: impl FnOnce() -> u64, class: Admission) -> bool {
+        let mut reserved = self.reserved.lock();
+        let used = on_disk() + *reserved;
+        let limit = match class {
+            Admission::Producer => self.max_bytes / 8 * 7,
+            Admission::Consumer => self.max_bytes,
+        };
+        let is_admitted = used + bytes <= limit || used == 0;
+        if is_admitted {
+            *reserved += bytes;
+        }
+        is_admitted
+    }
+
+    /// Gives bytes back: they are on disk, or never will be.
+    pub(super) fn release(&self, bytes: u64) {
+        let mut reserved = self.reserved.lock();
+        *reserved = reserved.saturating_sub(bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn producers_leave_a_share_to_consumers_and_what_is_too_large_is_admitted_alone() {
+        let control = AdmissionControl::new(800);
+        let admits = |bytes, on_disk, class| {
+            let is_admitted = control.try_reserve(bytes, || on_disk, class);
+            if is_admitted {
+                control.release(bytes);
+            }
+            is_admitted
+        };
+        assert!(admits(700, 0, Admission::Producer) && admits(100, 600, Admission::Producer));
+        assert!(!admits(101, 600, Admission::Producer) && admits(200, 600, Admission::Consumer));
+        assert!(!admits(201, 600, Admission::Consumer));
+        assert!(admits(5_000, 0, Admission::Producer) && !admits(5_000, 1, Admission::Consumer));
+        assert!(control.try_reserve(300, || 0, Admission::Producer));
+        assert!(!admits(401, 0, Admission::Producer), "what is reserved counts");
+    }
+}
