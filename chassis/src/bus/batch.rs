@@ -31,9 +31,6 @@ use crate::Error;
 
 /// Names the subject of which [`NATS_EXPECTED_LAST_SUBJECT_SEQUENCE`] is the last sequence.
 const EXPECTED_SUBJECT: &str = "Nats-Expected-Last-Subject-Sequence-Subject";
-/// The server sends a flow acknowledgement at least every so many messages.
-const FLOW: usize = 128;
-
 /// Error codes of the server that decide what becomes of a rejected message.
 pub mod error_code {
     /// No stream captures the subject. Our own: the server answers without a code.
@@ -87,6 +84,7 @@ pub struct FastBatch {
     bus: Bus,
     replies: Subscriber,
     inbox: String,
+    flow: u16,
     sent: u64,
     subject: Subject,
 }
@@ -101,17 +99,18 @@ impl std::fmt::Debug for FastBatch {
 }
 
 impl FastBatch {
-    /// Opens a batch and subscribes to its replies. Nothing is sent yet.
+    /// Opens a batch and subscribes to its replies. Nothing is sent yet. The server acknowledges at least every `flow` messages.
     ///
     /// # Errors
     /// If the connection was closed.
-    pub async fn open(bus: &Bus) -> Result<Self, Error> {
+    pub async fn open(bus: &Bus, flow: u16) -> Result<Self, Error> {
         let inbox = bus.client.new_inbox();
         let replies = bus.client.subscribe(format!("{inbox}.>")).await;
         Ok(Self {
             bus: bus.clone(),
             replies: replies.map_err(|error| request_error(&inbox, &error))?,
             inbox,
+            flow,
             sent: 0,
             subject: Subject::from_static(""),
         })
@@ -163,7 +162,7 @@ impl FastBatch {
     }
 
     fn reply_subject(&self, number: u64, operation: u8) -> String {
-        format!("{}.{FLOW}.fail.{number}.{operation}.$FI", self.inbox)
+        format!("{}.{}.fail.{number}.{operation}.$FI", self.inbox, self.flow)
     }
 
     /// The next reply; `None` once the connection is closed for good. Cancel safe.

@@ -300,7 +300,7 @@ async fn batching_server() -> (Server, Bus) {
 
 /// Publishes bodies of these sizes in one batch; the replies but those of the flow, through the one that closes it.
 async fn publish_batch(bus: &Bus, sizes: &[usize], expected: Option<&ExpectedSequence>) -> Vec<BatchReply> {
-    let mut batch = FastBatch::open(bus).await.unwrap();
+    let mut batch = FastBatch::open(bus, 100).await.unwrap();
     for size in sizes {
         let body = vec![b'x'; *size].into();
         batch

@@ -561,6 +561,26 @@ async fn a_damaged_entry_of_the_outbox_becomes_a_log_record_and_holds_up_nothing
 }
 
 #[tokio::test]
+async fn few_large_messages_behind_a_small_one_wait_for_no_acknowledgement_that_never_comes() {
+    let (mut server, dir) = (BusServer::start().await, tempfile::tempdir().unwrap());
+    server.restart_with("max_payload: 8MB").await;
+    let bus = server.connect().await;
+    make(&bus, -1).await;
+    let cancel = CancellationToken::new();
+    let (outbox, counters, _thread) = send(dir.path(), &bus, &cancel);
+    for _ in 0..3 {
+        leave(&outbox, 10).await;
+        for _ in 0..6 {
+            leave(&outbox, 1_500_000).await;
+        }
+    }
+    is_heard(&counters, 21).await;
+    assert_eq!(landed(&bus, 21).await, (1..=21).collect::<Vec<_>>());
+    assert_eq!(counters.sent.load(Relaxed), 21, "each was sent once");
+    cancel.cancel();
+}
+
+#[tokio::test]
 async fn the_places_of_an_outbox_grow_with_every_run() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("outbox");

@@ -46,6 +46,8 @@ use crate::timer::until;
 const WINDOW: usize = 4096;
 /// Unacknowledged bytes.
 const WINDOW_BYTES: usize = 8 << 20;
+/// The server acknowledges at least every so many entries.
+const FLOW: u16 = 128;
 /// Entries of a batch, at most: the server keeps the reply subject of each for a Rack with an account of its own.
 const MAX_BATCH: u64 = 65_536;
 /// Entries of a batch that are pipelined before its first reply.
@@ -267,7 +269,10 @@ impl Sender {
             return Ok(fits);
         }
         self.verify_stream().await?;
-        let batch = FastBatch::open(&self.parts.bus).await;
+        // The window must hold several acknowledgements of entries as large as the first.
+        let bytes = self.queue.front().map_or(0, |next| next.payload.len()).max(1);
+        let flow = (WINDOW_BYTES / 4 / bytes).clamp(1, FLOW.into());
+        let batch = FastBatch::open(&self.parts.bus, u16::try_from(flow).unwrap_or(FLOW)).await;
         self.batch = Some(OpenBatch {
             batch: batch.map_err(|error| error.to_string())?,
             is_of_messages: is_message,
@@ -427,8 +432,13 @@ impl Sender {
         if let Some(since) = open.committed {
             return Some(since + CLOSE_TIMEOUT);
         }
-        if open.waits_for_reply() || self.is_window_full() {
-            return Some(open.last_heard.max(open.last_sent) + CLOSE_TIMEOUT);
+        let last = open.last_heard.max(open.last_sent);
+        if open.waits_for_reply() {
+            return Some(last + OLD_COMMIT);
+        }
+        if self.is_window_full() {
+            // Full with fewer entries than the server acknowledges at once.
+            return Some(last + IDLE_COMMIT);
         }
         let idle = open.last_sent + IDLE_COMMIT;
         let oldest = self
