@@ -340,11 +340,13 @@ impl Consumer<'_> {
     fn flushed(&self) -> (usize, u64) {
         let (mut count, mut size) = (0, 0);
         for held in self.held.iter().take_while(|held| held.is_flushed) {
-            if size >= SETTLE_BYTES {
+            let made = held.whole.as_ref().map_or(0, Whole::size);
+            // Notes alone need no room: they do not wait with what comes behind them.
+            if size >= SETTLE_BYTES || (size == 0 && count > 0 && made > 0) {
                 break;
             }
             count += 1;
-            size += held.whole.as_ref().map_or(0, Whole::size);
+            size += made;
         }
         (count, size)
     }

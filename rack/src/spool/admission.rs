@@ -8,6 +8,8 @@
 //! - What is larger than its share is admitted alone.
 //! - Within a class, whoever waits first is admitted first.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
 use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 
@@ -28,6 +30,7 @@ pub(super) struct AdmissionControl {
     reserved: Mutex<u64>,
     producers: AsyncMutex<()>,
     consumers: AsyncMutex<()>,
+    has_warned: AtomicBool,
 }
 
 impl AdmissionControl {
@@ -37,7 +40,22 @@ impl AdmissionControl {
             reserved: Mutex::default(),
             producers: AsyncMutex::default(),
             consumers: AsyncMutex::default(),
+            has_warned: AtomicBool::new(false),
         }
+    }
+
+    /// Somebody waits: logged once until there is room again.
+    pub(super) fn is_full(&self) {
+        if !self.has_warned.swap(true, Relaxed) {
+            tracing::warn!(
+                "the spool is full and may not drop: what is to be kept waits until the Mixer has more of it"
+            );
+        }
+    }
+
+    /// Somebody was admitted.
+    pub(super) fn has_room(&self) {
+        self.has_warned.store(false, Relaxed);
     }
 
     /// The queue of a class.

@@ -59,11 +59,16 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Segments of 8 MiB, or a quarter of a small spool: dropping one must not take most of what is there.
+    /// Segments of 8 MiB, or a part of a small spool: dropping one must not take most of what is there, and one that never drops has
+    /// room again by whole segments.
     pub(crate) fn new(max_bytes: u64, when_full: WhenFull) -> Self {
+        let parts = match when_full {
+            WhenFull::DropOldest => 4,
+            WhenFull::Block => 32,
+        };
         Self {
             max_bytes,
-            segment_bytes: (max_bytes / 4).clamp(64 << 10, 8 << 20),
+            segment_bytes: (max_bytes / parts).clamp(64 << 10, 8 << 20),
             when_full,
         }
     }

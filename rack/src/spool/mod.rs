@@ -173,9 +173,12 @@ pub(crate) struct SpoolHandle(Arc<Shared>);
 impl SpoolHandle {
     /// Hands a batch to the writer; `done` hears when it is durable. Waits for a free slot.
     pub(crate) async fn submit(&self, batch: Batch, done: Option<Done>) -> Result<(), NotRecorded> {
-        let room = self
-            .room(log::size_of_batch(&batch) as u64, Admission::Consumer)
-            .await?;
+        let bytes = if batch.rows > 0 {
+            log::size_of_batch(&batch) as u64
+        } else {
+            0
+        };
+        let room = self.room(bytes, Admission::Consumer).await?;
         room.push(|| vec![batch], done.into_iter().collect(), false)
     }
 
@@ -199,18 +202,16 @@ impl SpoolHandle {
         };
         let _turn = admission.queue(class).lock().await;
         let mut changed = self.changed();
-        let mut has_warned = false;
         loop {
             if self.0.slots.is_closed() {
                 return Err(NotRecorded::Closed);
             }
             if admission.try_reserve(bytes, || self.0.index.lock().waiting_bytes(), class) {
                 reservation.bytes = bytes;
+                admission.has_room();
                 return Ok(reservation);
             }
-            if !std::mem::replace(&mut has_warned, true) {
-                tracing::warn!("the spool is full and may not drop: producers wait until the Mixer has more of it");
-            }
+            admission.is_full();
             changed.changed().await.map_err(|_| NotRecorded::Closed)?;
         }
     }
@@ -351,6 +352,7 @@ impl SpoolThread {
     pub(crate) async fn close(self, within: Duration) -> bool {
         self.shared.inbox.lock().closing = true;
         self.shared.slots.close();
+        self.shared.changed.send_modify(|version| *version += 1);
         self.shared.wake.notify_one();
         match tokio::time::timeout(within, self.done).await {
             Ok(_) => self.thread.join().is_ok(),

@@ -430,11 +430,12 @@ impl Sender {
     fn batch_deadline(&self) -> Option<Instant> {
         let open = self.batch.as_ref()?;
         if let Some(since) = open.committed {
-            return Some(since + CLOSE_TIMEOUT);
+            // On a slow link what is in flight comes first; its acknowledgements do, too.
+            return Some(since.max(open.last_heard) + CLOSE_TIMEOUT);
         }
         let last = open.last_heard.max(open.last_sent);
         if open.waits_for_reply() {
-            return Some(last + OLD_COMMIT);
+            return Some(last + CLOSE_TIMEOUT);
         }
         if self.is_window_full() {
             // Full with fewer entries than the server acknowledges at once.

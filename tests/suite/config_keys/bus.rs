@@ -66,7 +66,7 @@ fn the_bus_and_its_streams_are_what_the_keys_say() -> Result<(), Failure> {
 
     let bus = TestBus::connect(&mixer.bus_url, None, "plant")?;
     let business = bus.stream("orders")?;
-    assert_eq!(business.subjects, ["shop.>"]);
+    assert_eq!(business.subjects, ["flux.msg.>", "flux.gear.>", "shop.>"]);
     assert_eq!(business.max_age, Duration::from_secs(48 * 3_600));
     let (telemetry, events) = (bus.stream("flux-telemetry")?, bus.stream("flux-events")?);
     assert_eq!(telemetry.max_age, Duration::from_secs(2 * 3_600));

@@ -84,7 +84,8 @@ pub(super) const REFUSALS: &[Row] = &[
 #[rustfmt::skip]
 pub(super) const MESSAGES: &[Row] = &[
     ("sent → kept at its Rack, whole or not at all", By(&["rack/src/spool/tests.rs::a_whole_that_is_cut_anywhere_is_not_there_and_the_one_before_is"])),
-    ("kept → waits while the outbox is full", By(&["rack/src/spool/tests/full.rs::a_blocked_submission_is_answered_when_a_floor_makes_room"])),
+    ("kept → waits while the outbox is full", By(&["rack/src/spool/tests/full.rs::a_batch_is_admitted_when_a_floor_makes_room"])),
+    ("kept → the stream and the outbox are full → goes on when the consumer does", By(&["tests/suite/lanes/standstill.rs::a_full_stream_and_a_full_outbox_drain_when_the_consumer_comes_back", "tests/suite/lanes/standstill.rs::a_full_stream_and_a_full_outbox_drain_after_a_restart_of_the_rack"])),
     ("kept → waits while the bus is away", By(&["tests/suite/examples.rs::a_field_gateway_filters_and_loses_nothing_while_the_mixer_and_the_bus_are_dead"])),
     ("kept → on the bus, sent again until the Mixer has it", By(&["rack/tests/agent.rs::the_floor_and_not_the_buss_acknowledgement_empties_the_spool", "rack/tests/agent.rs::what_the_bus_acknowledged_and_lost_is_sent_again_under_the_same_sequences"])),
     ("on the bus → archived once", By(&["tests/suite/config_keys/json.rs::a_business_message_is_archived_once_in_its_own_tree", "tests/suite/lanes.rs::no_message_is_lost_or_archived_twice_and_order_is_kept_through_kill_9_and_partitions"])),
@@ -319,7 +320,7 @@ pub(super) const FAULTS: &[Fault] = &[
     Fault {
         what: "a full disk on the Rack",
         seen: "`the spool cannot be written` in its log, `disk.free` in `platform racks show`; nothing is acknowledged that is not kept, all goes on by itself when there is room; a start on a full disk ends with the file and the reason",
-        by: &["tests/suite/hardship/disk.rs::a_rack_on_a_full_disk_acknowledges_nothing_that_it_does_not_keep_says_so_and_goes_on_by_itself", "rack/src/memory.rs::what_the_disk_refused_is_written_as_soon_as_it_takes_it", "rack/src/gears/file_out/tests.rs::with_a_full_disk_nothing_is_lost_and_nothing_is_written_twice", "rack/src/spool/tests/full.rs::a_full_spool_that_may_not_drop_refuses_until_a_floor_makes_room"],
+        by: &["tests/suite/hardship/disk.rs::a_rack_on_a_full_disk_acknowledges_nothing_that_it_does_not_keep_says_so_and_goes_on_by_itself", "rack/src/memory.rs::what_the_disk_refused_is_written_as_soon_as_it_takes_it", "rack/src/gears/file_out/tests.rs::with_a_full_disk_nothing_is_lost_and_nothing_is_written_twice", "rack/src/spool/tests/full.rs::a_full_spool_takes_checkpoints_and_what_consumers_make_in_their_share"],
     },
     Fault {
         what: "clocks a day apart",
