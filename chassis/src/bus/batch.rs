@@ -54,7 +54,7 @@ pub struct ExpectedSequence {
 
 /// A message that the server did not store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rejection {
+pub struct BatchRejection {
     /// Its number in the batch, from 1.
     pub number: u64,
     /// A code of [`error_code`], or any other of the server's.
@@ -69,7 +69,7 @@ pub enum BatchReply {
     /// Every message up to and including this number is stored.
     Stored(u64),
     /// A message was rejected, and with it all after it. [`BatchReply::Closed`] follows, unless it is number 1 or the batch is unknown.
-    Rejected(Rejection),
+    Rejected(BatchRejection),
     /// The batch is closed.
     Closed {
         /// How many of its messages are stored.
@@ -206,7 +206,7 @@ fn parse(message: &Message) -> Option<BatchReply> {
     // <inbox>.<flow>.fail.<number>.<operation>.$FI
     let number = message.subject.rsplit('.').nth(2)?.parse().ok()?;
     if message.status == Some(StatusCode::NO_RESPONDERS) {
-        return Some(BatchReply::Rejected(Rejection {
+        return Some(BatchReply::Rejected(BatchRejection {
             number,
             code: error_code::NO_STREAM,
             reason: "no stream captures its subject".to_owned(),
@@ -215,7 +215,7 @@ fn parse(message: &Message) -> Option<BatchReply> {
     let body: ReplyBody = serde_json::from_slice(&message.payload).ok()?;
     match (body.kind.as_deref(), body.error, body.count) {
         (Some("ack"), ..) => Some(BatchReply::Stored(body.seq)),
-        (_, Some(error), _) => Some(BatchReply::Rejected(Rejection {
+        (_, Some(error), _) => Some(BatchReply::Rejected(BatchRejection {
             number,
             code: error.err_code,
             reason: error.description,

@@ -112,11 +112,11 @@ struct PendingAck {
     taken: Taken,
     acker: Acker,
     bytes: usize,
-    done: Completion,
+    done: AckCondition,
 }
 
 /// What tells that a message was taken and is durable.
-enum Completion {
+enum AckCondition {
     /// The receipt that went to the gear with it.
     Receipt(oneshot::Receiver<Result<(), NotRecorded>>),
     /// The outbox's checkpoint: an earlier inlet delivered it.
@@ -316,11 +316,11 @@ impl Inlet {
         };
         let is_known = source.last.is_some_and(|last| place.is_behind(last));
         let missing = source.last.map_or(0, |last| place.missing(last));
-        let (mut done, mut arrival) = (Completion::Checkpoint, None);
+        let (mut done, mut arrival) = (AckCondition::Checkpoint, None);
         if !is_known {
             source.last = Some(place);
             let (tell, durable) = oneshot::channel();
-            done = Completion::Receipt(durable);
+            done = AckCondition::Receipt(durable);
             arrival = Some(self.arrival(taken.clone(), tell, message.subject, message.payload));
         }
         if missing > 0 && !is_known {
@@ -415,15 +415,15 @@ impl PendingAck {
     /// Whether it was taken and is durable.
     fn is_done(&mut self, lane: &Lane) -> bool {
         let told = match &mut self.done {
-            Completion::Receipt(done) => done.try_recv(),
-            Completion::Checkpoint => return self.is_noted(lane),
-            Completion::Dropped => return false,
+            AckCondition::Receipt(done) => done.try_recv(),
+            AckCondition::Checkpoint => return self.is_noted(lane),
+            AckCondition::Dropped => return false,
         };
         match told {
             Ok(Ok(())) => true,
             Err(TryRecvError::Empty) => false,
             Ok(Err(_)) | Err(TryRecvError::Closed) => {
-                self.done = Completion::Dropped;
+                self.done = AckCondition::Dropped;
                 false
             }
         }
@@ -441,9 +441,9 @@ async fn oldest_done(pending: &mut VecDeque<PendingAck>, lane: &Lane) -> bool {
         return std::future::pending().await;
     };
     match &mut first.done {
-        Completion::Receipt(done) => return matches!(done.await, Ok(Ok(()))),
-        Completion::Dropped => return false,
-        Completion::Checkpoint => {}
+        AckCondition::Receipt(done) => return matches!(done.await, Ok(Ok(()))),
+        AckCondition::Dropped => return false,
+        AckCondition::Checkpoint => {}
     }
     let mut changed = lane.outbox.spool().changed();
     loop {

@@ -45,7 +45,7 @@ use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
 
 use crate::identity::Identity;
-use crate::spool::{self, Admission, Batch, Done, Found, Limits, SpoolError, SpoolHandle, SpoolThread};
+use crate::spool::{self, AdmissionClass, Batch, Done, Found, Limits, SpoolError, SpoolHandle, SpoolThread};
 use crate::telemetry::{Checkpoint, NotRecorded};
 
 pub(crate) use inlet::{Inlet, InletSpec};
@@ -212,14 +212,14 @@ impl Outbox {
     pub(crate) async fn commit(
         &self,
         whole: Whole,
-        class: Admission,
+        class: AdmissionClass,
         done: impl IntoIterator<Item = Done>,
     ) -> Result<(), NotRecorded> {
         self.room(whole.size(), class).await?.commit(whole, done)
     }
 
     /// Waits until a whole of this [size](Whole::size) is admitted: then it goes without another wait.
-    pub(crate) async fn room(&self, size: u64, class: Admission) -> Result<Room<'_>, NotRecorded> {
+    pub(crate) async fn room(&self, size: u64, class: AdmissionClass) -> Result<Room<'_>, NotRecorded> {
         let owner = self.identity.borrow().as_ref().map(|identity| identity.entity_id);
         Ok(Room {
             outbox: self,
@@ -242,7 +242,8 @@ impl Outbox {
     /// Waits until everything that was handed over before is durable.
     pub(crate) async fn settled(&self) -> Result<(), NotRecorded> {
         let (done, durable) = oneshot::channel();
-        self.commit(Whole::default(), Admission::Consumer, Some(done)).await?;
+        self.commit(Whole::default(), AdmissionClass::Consumer, Some(done))
+            .await?;
         durable.await.unwrap_or(Err(NotRecorded::Closed))
     }
 

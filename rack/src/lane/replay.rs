@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::{Outbox, Past, Place, Taken, Whole};
-use crate::spool::Admission;
+use crate::spool::AdmissionClass;
 use crate::wires::{Arrival, Inbox, Receipt};
 
 /// How long an answer waits for the gear.
@@ -168,7 +168,11 @@ impl Desk {
             ..Whole::default()
         };
         let (done, durable) = oneshot::channel();
-        let kept = self.outbox.commit(whole, Admission::Consumer, Some(done)).await.is_ok()
+        let kept = self
+            .outbox
+            .commit(whole, AdmissionClass::Consumer, Some(done))
+            .await
+            .is_ok()
             && matches!(durable.await, Ok(Ok(())));
         if !kept {
             return Err(NotTaken::Later("the Rack is stopping".to_owned()));

@@ -1,4 +1,4 @@
-//! Admission control of a spool that never drops: whoever hands something over reserves its bytes first.
+//! AdmissionClass control of a spool that never drops: whoever hands something over reserves its bytes first.
 //!
 //! # Invariants
 //!
@@ -15,7 +15,7 @@ use tokio::sync::Mutex as AsyncMutex;
 
 /// Who hands something over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Admission {
+pub(crate) enum AdmissionClass {
     /// A source, or a gear that handles messages that do not come again.
     Producer,
     /// A gear that handles a message of a guaranteed wire.
@@ -59,20 +59,20 @@ impl AdmissionControl {
     }
 
     /// The queue of a class.
-    pub(super) const fn queue(&self, class: Admission) -> &AsyncMutex<()> {
+    pub(super) const fn queue(&self, class: AdmissionClass) -> &AsyncMutex<()> {
         match class {
-            Admission::Producer => &self.producers,
-            Admission::Consumer => &self.consumers,
+            AdmissionClass::Producer => &self.producers,
+            AdmissionClass::Consumer => &self.consumers,
         }
     }
 
     /// Reserves bytes beside those on disk that the Mixer does not have.
-    pub(super) fn try_reserve(&self, bytes: u64, on_disk: impl FnOnce() -> u64, class: Admission) -> bool {
+    pub(super) fn try_reserve(&self, bytes: u64, on_disk: impl FnOnce() -> u64, class: AdmissionClass) -> bool {
         let mut reserved = self.reserved.lock();
         let used = on_disk() + *reserved;
         let limit = match class {
-            Admission::Producer => self.max_bytes / 8 * 7,
-            Admission::Consumer => self.max_bytes,
+            AdmissionClass::Producer => self.max_bytes / 8 * 7,
+            AdmissionClass::Consumer => self.max_bytes,
         };
         let is_admitted = used + bytes <= limit || used == 0;
         if is_admitted {
@@ -102,11 +102,11 @@ mod tests {
             }
             is_admitted
         };
-        assert!(admits(700, 0, Admission::Producer) && admits(100, 600, Admission::Producer));
-        assert!(!admits(101, 600, Admission::Producer) && admits(200, 600, Admission::Consumer));
-        assert!(!admits(201, 600, Admission::Consumer));
-        assert!(admits(5_000, 0, Admission::Producer) && !admits(5_000, 1, Admission::Consumer));
-        assert!(control.try_reserve(300, || 0, Admission::Producer));
-        assert!(!admits(401, 0, Admission::Producer), "what is reserved counts");
+        assert!(admits(700, 0, AdmissionClass::Producer) && admits(100, 600, AdmissionClass::Producer));
+        assert!(!admits(101, 600, AdmissionClass::Producer) && admits(200, 600, AdmissionClass::Consumer));
+        assert!(!admits(201, 600, AdmissionClass::Consumer));
+        assert!(admits(5_000, 0, AdmissionClass::Producer) && !admits(5_000, 1, AdmissionClass::Consumer));
+        assert!(control.try_reserve(300, || 0, AdmissionClass::Producer));
+        assert!(!admits(401, 0, AdmissionClass::Producer), "what is reserved counts");
     }
 }

@@ -181,14 +181,6 @@ impl Index {
             }
         }
     }
-
-    /// The floors as checkpoints.
-    pub(super) fn floor_checkpoints(&self) -> Vec<(String, Vec<u8>)> {
-        let floors = self.floors.iter();
-        floors
-            .map(|(run, floor)| (floor_key(*run), floor.to_le_bytes().to_vec()))
-            .collect()
-    }
 }
 
 /// What the names of floors among the checkpoints begin with.

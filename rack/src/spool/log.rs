@@ -199,24 +199,6 @@ impl Spool {
         }
     }
 
-    /// Writes the floors down, so that the next run does not send again what the Mixer has. Each roll does so, too.
-    pub(super) fn save_floors(&mut self) -> io::Result<()> {
-        let floors = self.index.lock().floor_checkpoints();
-        if floors.is_empty() || self.index.lock().leave_active {
-            return Ok(());
-        }
-        let notes = segment::encode_notes(floors.iter().map(|(key, value)| (key.as_str(), value.as_slice())));
-        let run = Run {
-            entity: EntityId::from_bytes([0; 16]),
-            epoch: 0,
-        };
-        let mut bytes = Vec::new();
-        segment::encode(&mut bytes, self.active.id, head(Kind::Notes, run), &notes, &[]);
-        self.write(&bytes)?;
-        self.publish(&[]);
-        Ok(())
-    }
-
     fn encode(&self, group: &[&Batch]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(group.iter().map(|batch| size_of_batch(batch)).sum());
         let mut next_seq = self.next_seq.clone();
@@ -309,8 +291,8 @@ impl Spool {
         Ok(())
     }
 
-    /// Begins a new segment, with all notes; earlier ones that hold nothing else that is wanted go.
-    fn roll(&mut self) -> io::Result<()> {
+    /// Begins a new segment, with all checkpoints, floors among them; earlier ones that hold nothing else that is wanted go.
+    pub(super) fn roll(&mut self) -> io::Result<()> {
         let id = self.active.id + 1;
         // A file of that name can only be the rest of a creation that failed.
         match std::fs::remove_file(segment_path(&self.dir, id)) {

@@ -40,7 +40,7 @@ use admission::AdmissionControl;
 use index::Index;
 use log::Spool;
 
-pub(crate) use admission::Admission;
+pub(crate) use admission::AdmissionClass;
 pub(crate) use disk::Found;
 pub(crate) use log::{Batch, Limits, WhenFull};
 pub(crate) use reader::{Cursor, Kept, Outgoing, Reader};
@@ -152,12 +152,12 @@ impl Shared {
 }
 
 /// Bytes that were admitted; given back unless they are handed over.
-struct Reservation {
+struct ByteReservation {
     shared: Arc<Shared>,
     bytes: u64,
 }
 
-impl Drop for Reservation {
+impl Drop for ByteReservation {
     fn drop(&mut self) {
         if self.bytes > 0 {
             self.shared.release(self.bytes);
@@ -178,12 +178,12 @@ impl SpoolHandle {
         } else {
             0
         };
-        let room = self.room(bytes, Admission::Consumer).await?;
+        let room = self.room(bytes, AdmissionClass::Consumer).await?;
         room.push(|| vec![batch], done.into_iter().collect(), false)
     }
 
     /// Waits until so many bytes are admitted, and for a free slot, for batches that are written together.
-    pub(crate) async fn room(&self, bytes: u64, class: Admission) -> Result<Room, NotRecorded> {
+    pub(crate) async fn room(&self, bytes: u64, class: AdmissionClass) -> Result<Room, NotRecorded> {
         let reservation = self.reserve(bytes, class).await?;
         let slot = Arc::clone(&self.0.slots).acquire_owned().await;
         Ok(Room {
@@ -192,8 +192,8 @@ impl SpoolHandle {
         })
     }
 
-    async fn reserve(&self, bytes: u64, class: Admission) -> Result<Reservation, NotRecorded> {
-        let mut reservation = Reservation {
+    async fn reserve(&self, bytes: u64, class: AdmissionClass) -> Result<ByteReservation, NotRecorded> {
+        let mut reservation = ByteReservation {
             shared: Arc::clone(&self.0),
             bytes: 0,
         };
@@ -263,7 +263,7 @@ impl SpoolHandle {
 
 /// A free slot at the writer, and bytes that were admitted.
 pub(crate) struct Room {
-    reservation: Reservation,
+    reservation: ByteReservation,
     slot: OwnedSemaphorePermit,
 }
 
@@ -381,8 +381,9 @@ impl Writer {
             }
             self.shared.changed.send_modify(|version| *version += 1);
             if closing && empty {
-                if let Err(error) = self.spool.save_floors() {
-                    tracing::debug!(%error, "the floors were not written; the next run sends again what the Mixer has");
+                // The floors are durable with it, so the next run does not send again what the Mixer has.
+                if let Err(error) = self.spool.roll() {
+                    tracing::debug!(%error, "the floors were not written down");
                 }
                 break;
             }

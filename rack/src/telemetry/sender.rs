@@ -11,7 +11,7 @@
 //! - A batch is within one stream: a log record that stands for a message of the outbox has a batch of its own.
 //! - Acknowledgements of the bus trim nothing, the Mixer's durable floor does. A floor that stands still although the bus has
 //!   acknowledged more ([`FloorWatch`]) makes everything above it go out again.
-//! - Every sequence is published in the end: lost, undecodable and oversized entries have substitutes ([`Encoder`]).
+//! - Every sequence is published in the end: lost, undecodable and oversized entries have substitutes ([`EntryEncoder`]).
 //! - A rejection is judged by its error code. What may be accepted later is retried with back-off and holds up what is behind it; what
 //!   never will be is substituted.
 //! - At most [`WINDOW`] entries and [`WINDOW_BYTES`] bytes are unacknowledged.
@@ -26,14 +26,14 @@ use std::time::Duration;
 
 use async_nats::Subject;
 use async_nats::jetstream::stream::DirectGetErrorKind;
-use chassis::bus::batch::{BatchReply, ExpectedSequence, FastBatch, Rejection, error_code};
+use chassis::bus::batch::{BatchRejection, BatchReply, ExpectedSequence, FastBatch, error_code};
 use chassis::bus::{Bus, BusState};
 use model::{Clock, Table, wire};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use self::encode::{BusMessage, Encoder};
+use self::encode::{BusMessage, EntryEncoder};
 use self::floor_watch::{FloorState, FloorWatch};
 use super::Counters;
 use crate::identity::Identity;
@@ -84,7 +84,7 @@ pub(crate) struct SenderParts {
 /// The task between a spool and the bus.
 pub(crate) struct Sender {
     parts: SenderParts,
-    encoder: Encoder,
+    encoder: EntryEncoder,
     reader: Reader,
     cursor: Cursor,
     connection: watch::Receiver<BusState>,
@@ -98,7 +98,7 @@ pub(crate) struct Sender {
     acknowledged: Option<(Run, u64)>,
     /// The last message of the outbox that it acknowledged.
     last_message: Option<StoredMessage>,
-    backoff: Backoff,
+    backoff: RetryBackoff,
     floor: FloorWatch,
     /// Whether it was logged that the bus rejects.
     has_warned: bool,
@@ -119,7 +119,7 @@ struct OpenBatch {
     stored: u64,
     has_reply: bool,
     committed: Option<Instant>,
-    rejection: Option<Rejection>,
+    rejection: Option<BatchRejection>,
     last_sent: Instant,
     last_heard: Instant,
 }
@@ -146,7 +146,7 @@ struct StoredMessage {
     is_latest: bool,
 }
 
-struct Backoff {
+struct RetryBackoff {
     until: Option<Instant>,
     next: Duration,
 }
@@ -155,7 +155,7 @@ impl Sender {
     pub(crate) fn new(parts: SenderParts) -> Self {
         let outbox = parts.lane.as_ref().map(|(lane, _)| Arc::clone(&lane.outbox));
         Self {
-            encoder: Encoder {
+            encoder: EntryEncoder {
                 identity: parts.identity.clone(),
                 clock: parts.clock.clone(),
                 outbox,
@@ -169,7 +169,7 @@ impl Sender {
             batch: None,
             acknowledged: None,
             last_message: None,
-            backoff: Backoff {
+            backoff: RetryBackoff {
                 until: None,
                 next: BACKOFF.0,
             },

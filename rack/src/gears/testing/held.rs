@@ -18,7 +18,7 @@ use crate::Identity;
 use crate::gears::{Context, ContextParts, Ending};
 use crate::lane::{Leaving, Letter, Outbox, Past, Place, Taken, Whole};
 use crate::limits::Limits;
-use crate::spool::{Admission, Cursor, Outgoing, SpoolThread};
+use crate::spool::{AdmissionClass, Cursor, Outgoing, SpoolThread};
 use crate::telemetry::NotRecorded;
 use crate::wires::{Arrival, Inbox, Outlets, Receipt, Spec};
 
@@ -124,7 +124,7 @@ pub(crate) async fn fill(outbox: &Outbox) {
         leaving: vec![filler],
         ..Whole::default()
     };
-    outbox.commit(whole, Admission::Producer, None).await.unwrap();
+    outbox.commit(whole, AdmissionClass::Producer, None).await.unwrap();
     outbox.settled().await.unwrap();
 }
 

@@ -2,6 +2,7 @@
 
 use tempfile::TempDir;
 
+use super::sending::{is_heard, landed, landed_through, leave, once, send};
 use super::*;
 
 impl BusServer {

@@ -1,5 +1,6 @@
 //! For whom a message is.
 
+use super::sending::leave;
 use super::*;
 use crate::gears::testing::held;
 use crate::spool::Cursor;

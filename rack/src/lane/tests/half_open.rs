@@ -1,11 +1,12 @@
 //! A half-open connection: what a Rack sent before it reconnected reaches the server after what it sent since.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::net::{TcpListener, TcpStream};
 
+use super::sending::{landed, landed_through, leave, once, send};
 use super::*;
 
 /// A proxy in front of the bus. Of its first connection it can hold back what the client sends, and cut the client off; the server
@@ -56,16 +57,6 @@ impl HalfOpenLink {
             cut,
             task,
         }
-    }
-
-    async fn connect(&self) -> Bus {
-        let options = BusOptions {
-            reconnect_wait: Duration::from_millis(20),
-            ..BusOptions::new(format!("nats://127.0.0.1:{}", self.port), "flux", "a test")
-        };
-        let bus = Bus::connect_forever(options).await.unwrap();
-        bus.connected().await;
-        bus
     }
 }
 
@@ -129,7 +120,7 @@ async fn what_an_old_connection_delivers_late_comes_neither_twice_nor_out_of_ord
     let direct = server.connect().await;
     make(&direct, -1).await;
     let mut link = HalfOpenLink::start(server.port).await;
-    let bus = link.connect().await;
+    let bus = connect(link.port).await;
     let cancel = CancellationToken::new();
     let (outbox, _, _thread) = send(dir.path(), &bus, &cancel);
     let receiver = Receiver::start(there.path(), &direct);

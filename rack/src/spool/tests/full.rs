@@ -131,7 +131,7 @@ async fn a_full_spool_takes_checkpoints_and_what_consumers_make_in_their_share()
     let dir = tempfile::tempdir().unwrap();
     let limits = small(40_000, WhenFull::Block);
     let (spool, thread, _) = open(dir.path(), limits, clock_at(1), Lane::Messages).unwrap();
-    let hand_over = async |bytes: usize, note: u8, class: Admission| {
+    let hand_over = async |bytes: usize, note: u8, class: AdmissionClass| {
         let (done, wait) = oneshot::channel();
         let note = batch(&[], Some(("taken", &[note])));
         let mut batches = vec![Batch { rows: 0, ..note }];
@@ -143,15 +143,15 @@ async fn a_full_spool_takes_checkpoints_and_what_consumers_make_in_their_share()
         room.unwrap().submit_whole(|| batches, vec![done]).unwrap();
         wait.await.unwrap().is_ok()
     };
-    assert!(hand_over(33_000, 1, Admission::Producer).await);
+    assert!(hand_over(33_000, 1, AdmissionClass::Producer).await);
     assert!(
-        !hand_over(3_000, 2, Admission::Producer).await,
+        !hand_over(3_000, 2, AdmissionClass::Producer).await,
         "the share of consumers"
     );
-    assert!(hand_over(3_000, 3, Admission::Consumer).await);
-    assert!(!hand_over(5_000, 4, Admission::Consumer).await, "there is no more");
+    assert!(hand_over(3_000, 3, AdmissionClass::Consumer).await);
+    assert!(!hand_over(5_000, 4, AdmissionClass::Consumer).await, "there is no more");
     for note in 5..100 {
-        assert!(hand_over(0, note, Admission::Consumer).await, "{note}");
+        assert!(hand_over(0, note, AdmissionClass::Consumer).await, "{note}");
     }
     assert_eq!(spool.checkpoint("taken"), Some(vec![99]));
     assert!(thread.close(Duration::from_secs(5)).await);
@@ -162,7 +162,7 @@ async fn whole(spool: &SpoolHandle, bytes: usize, note: u8) -> oneshot::Receiver
     let (done, wait) = oneshot::channel();
     let note = batch(&[], Some(("taken", &[note])));
     let batches = vec![batch(&vec![0; bytes], None), Batch { rows: 0, ..note }];
-    let room = spool.room(bytes as u64, Admission::Producer).await;
+    let room = spool.room(bytes as u64, AdmissionClass::Producer).await;
     room.unwrap().submit_whole(|| batches, vec![done]).unwrap();
     wait
 }

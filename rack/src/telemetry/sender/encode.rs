@@ -30,14 +30,14 @@ pub(super) struct BusMessage {
 }
 
 /// See the module.
-pub(super) struct Encoder {
+pub(super) struct EntryEncoder {
     pub(super) identity: watch::Receiver<Option<Identity>>,
     pub(super) clock: Clock,
     /// The outbox, if that is the spool.
     pub(super) outbox: Option<Arc<Outbox>>,
 }
 
-impl Encoder {
+impl EntryEncoder {
     /// `settled` is the sequence up to which nothing of the run will be sent any more. `None` if the entry cannot be decoded.
     pub(super) fn encode(&self, kept: &Kept, settled: u64) -> Option<BusMessage> {
         let owner = self.identity.borrow();
