@@ -23,7 +23,6 @@ use uuid::Uuid;
 use crate::desk::Stop;
 use crate::hot::weight;
 use crate::intake::{Append, AppendClaim, QueuedAppend};
-use crate::place::Rule;
 use crate::recovery::{self, Opened};
 use crate::remote::Link;
 use crate::remote::follower::Follower;
@@ -181,7 +180,7 @@ impl Engine {
     /// [`Error::Closed`], [`Error::Poisoned`], or a batch that can never be stored. Only after [`Error::Poisoned`] may the
     /// batch be stored nevertheless: a restart tells.
     pub async fn append(&self, batch: Batch) -> Result<Appended, Error> {
-        self.append_to(batch, None, None).await
+        self.append_to(batch, Vec::new(), None).await
     }
 
     /// As [`Engine::append`], but waits at most `patience` for room. A batch that is being written then is waited for: that
@@ -190,18 +189,18 @@ impl Engine {
     /// # Errors
     /// As there; [`Error::Busy`] if there was no room: the batch is not stored, and will not be.
     pub async fn append_within(&self, batch: Batch, patience: Duration) -> Result<Appended, Error> {
-        self.append_to(batch, None, Some(patience)).await
+        self.append_to(batch, Vec::new(), Some(patience)).await
     }
 
-    /// As [`Engine::append`], for messages of a spec: they lie in that spec's folder.
+    /// As [`Engine::append`], for messages with the spec of each record batch: they lie in its folder.
     ///
     /// # Errors
-    /// As there; also if the batch is not of messages.
-    pub async fn append_of_spec(&self, batch: Batch, spec: SpecName) -> Result<Appended, Error> {
+    /// As there; also if the batch is not of messages, if specs are not as many as its record batches, or if one of those is empty.
+    pub async fn append_of_specs(&self, batch: Batch, specs: Vec<Option<SpecName>>) -> Result<Appended, Error> {
         if batch.table != Table::Messages {
-            return Err(Error::rows(batch.table, format!("the spec {spec} is of messages")));
+            return Err(Error::rows(batch.table, "specs are of messages".to_owned()));
         }
-        self.append_to(batch, Some(spec), None).await
+        self.append_to(batch, specs, None).await
     }
 
     /// Says how files of specs are made from now on: the next rows of one that changed begin a new file.
@@ -212,7 +211,7 @@ impl Engine {
     async fn append_to(
         &self,
         batch: Batch,
-        spec: Option<SpecName>,
+        specs: Vec<Option<SpecName>>,
         patience: Option<Duration>,
     ) -> Result<Appended, Error> {
         let shared = &self.shared;
@@ -220,14 +219,14 @@ impl Engine {
         if shared.remote.as_ref().is_some_and(|remote| remote.is_reader()) {
             return Err(Error::ReadOnly);
         }
-        let rule = Rule { spec, ..shared.rule() };
+        let rule = shared.rule();
         let arrived = shared.clock.now();
-        let placed = place::place(batch.table, &batch.rows, arrived, rule)?;
+        let placed = place::place(batch.table, &batch.rows, arrived, (rule, &specs))?;
         let frame = Frame {
             lsn: 0,
             table: batch.table.number(),
             arrived,
-            origin: origin::encode(&batch.origin, rule),
+            origin: origin::encode(&batch.origin, rule, specs),
             payload: batch.payload,
         };
         let limit = shared.largest_frame;

@@ -11,11 +11,14 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::place::Rule;
-use crate::{BusPosition, Origin, RequestPart};
+use crate::{BusPosition, Origin, RequestPart, SpecName};
 
 #[derive(Serialize, Deserialize)]
 struct Stored {
     rule: Rule,
+    /// Of each record batch.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    specs: Vec<Option<SpecName>>,
     /// Entity, boot epoch, sequence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     producer: Option<(EntityId, u64, u64)>,
@@ -34,10 +37,11 @@ const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// The bytes for the log.
-pub(crate) fn encode(origin: &Origin, rule: Rule) -> Bytes {
+/// The bytes for the log. `specs` has the spec of each record batch, or nothing.
+pub(crate) fn encode(origin: &Origin, rule: Rule, specs: Vec<Option<SpecName>>) -> Bytes {
     let stored = Stored {
         rule,
+        specs,
         producer: origin.producer.map(|id| (id.entity, id.boot_epoch, id.seq)),
         settled: origin.settled,
         bus: origin
@@ -56,8 +60,8 @@ pub(crate) fn encode(origin: &Origin, rule: Rule) -> Bytes {
     bytes.into()
 }
 
-/// The origin and rule from the log, or why they cannot be read.
-pub(crate) fn decode(bytes: &[u8]) -> Result<(Origin, Rule), String> {
+/// The origin, the rule and the specs from the log, or why they cannot be read.
+pub(crate) fn decode(bytes: &[u8]) -> Result<(Origin, Rule, Vec<Option<SpecName>>), String> {
     let stored: Stored = ciborium::from_reader(bytes).map_err(|error| error.to_string())?;
     let origin = Origin {
         producer: stored.producer.map(|(entity, boot_epoch, seq)| BatchId {
@@ -80,7 +84,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<(Origin, Rule), String> {
             to,
         }),
     };
-    Ok((origin, stored.rule))
+    Ok((origin, stored.rule, stored.specs))
 }
 
 #[cfg(test)]
@@ -94,7 +98,6 @@ mod tests {
         let rule = Rule {
             by: PartitionBy::Day,
             max_age: 7,
-            spec: "orders".parse().ok(),
         };
         let full = Origin {
             producer: Some(BatchId {
@@ -117,8 +120,9 @@ mod tests {
                 to: u64::MAX,
             }),
         };
-        for origin in [Origin::default(), full] {
-            assert_eq!(decode(&encode(&origin, rule)).unwrap(), (origin, rule));
+        for (origin, specs) in [(Origin::default(), vec![]), (full, vec!["orders".parse().ok(), None])] {
+            let bytes = encode(&origin, rule, specs.clone());
+            assert_eq!(decode(&bytes).unwrap(), (origin, rule, specs));
         }
         assert!(decode(&[]).is_err());
     }

@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //!
-//! - A pure function of the rows, the arrival time and the [`Rule`], all three of which are in the log: replay places every
+//! - A pure function of the rows, the arrival time, the [`Rule`] and the specs, all of which are in the log: replay places every
 //!   row where it was placed the first time, whatever the settings are by then.
 //! - No row is lost or doubled; the rows of one batch that share a partition form one piece, in their order.
 
@@ -40,30 +40,32 @@ pub(crate) struct Rule {
     pub(crate) by: PartitionBy,
     /// Seconds.
     pub(crate) max_age: u64,
-    /// The spec that the rows belong to.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) spec: Option<SpecName>,
 }
 
 impl Rule {
-    fn partition(self, at: Timestamp) -> Partition {
-        Partition::of(at, self.by).of_spec(self.spec)
+    fn partition(self, at: Timestamp, spec: Option<SpecName>) -> Partition {
+        Partition::of(at, self.by).of_spec(spec)
     }
 }
 
 /// A batch's rows by partition.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Placed {
     pub(crate) pieces: Vec<(Partition, HotBatch)>,
     pub(crate) rows: usize,
     pub(crate) misdated: u64,
 }
 
-/// Rows by partition.
+/// Rows by partition. `specs` has the spec of each record batch; without any, rows belong to none.
 ///
 /// # Errors
-/// If rows are not of the table's schema.
-pub(crate) fn place(table: Table, rows: &[RecordBatch], arrived: Timestamp, rule: Rule) -> Result<Placed, Error> {
+/// If rows are not of the table's schema, or if there are specs, but not one for each record batch, or for an empty one.
+pub(crate) fn place(
+    table: Table,
+    rows: &[RecordBatch],
+    arrived: Timestamp,
+    (rule, specs): (Rule, &[Option<SpecName>]),
+) -> Result<Placed, Error> {
     let schema = table.schema();
     if let Some(odd) = rows.iter().find(|batch| batch.schema_ref() != &schema) {
         return Err(Error::rows(
@@ -78,36 +80,55 @@ pub(crate) fn place(table: Table, rows: &[RecordBatch], arrived: Timestamp, rule
             ),
         ));
     }
+    // The log does not keep empty ones.
+    let filled = rows.iter().filter(|batch| batch.num_rows() > 0).count();
+    if !specs.is_empty() && (specs.len() != rows.len() || filled != rows.len()) {
+        let reason = format!("{} specs for {filled} record batches with rows", specs.len());
+        return Err(Error::rows(table, reason));
+    }
+    let mut by_spec: BTreeMap<_, Vec<&RecordBatch>> = BTreeMap::new();
+    for (at, batch) in rows.iter().enumerate() {
+        by_spec.entry(specs.get(at).copied().flatten()).or_default().push(batch);
+    }
     let arrow = Error::arrow("place", table);
-    // One batch as it came, several joined: the rows of one append that share a partition must form one piece.
-    let joined;
-    let rows = match rows {
-        [one] => one,
-        several => {
-            joined = concat_batches(&schema, several).map_err(arrow)?;
-            &joined
-        }
-    };
-    split(table, rows, arrived.clamp(Timestamp::MIN, Timestamp::MAX), rule).map_err(arrow)
+    let arrived = arrived.clamp(Timestamp::MIN, Timestamp::MAX);
+    let mut placed = Placed::default();
+    for (spec, rows) in by_spec {
+        // One batch as it came, several joined: the rows of one append that share a partition must form one piece.
+        let joined;
+        let rows = match &rows[..] {
+            [one] => *one,
+            several => {
+                joined = concat_batches(&schema, several.iter().copied()).map_err(arrow)?;
+                &joined
+            }
+        };
+        let more = split(table, rows, arrived, (rule, spec)).map_err(arrow)?;
+        placed.pieces.extend(more.pieces);
+        placed.rows += more.rows;
+        placed.misdated += more.misdated;
+    }
+    Ok(placed)
 }
 
-fn split(table: Table, rows: &RecordBatch, arrived: Timestamp, rule: Rule) -> Result<Placed, ArrowError> {
+fn split(
+    table: Table,
+    rows: &RecordBatch,
+    arrived: Timestamp,
+    (rule, spec): (Rule, Option<SpecName>),
+) -> Result<Placed, ArrowError> {
     let oldest = arrived.minus(Duration::from_secs(rule.max_age));
     let newest = arrived.plus(MAX_FUTURE);
     let Some((min_ts, max_ts)) = time_range(rows) else {
-        return Ok(Placed {
-            pieces: Vec::new(),
-            rows: 0,
-            misdated: 0,
-        });
+        return Ok(Placed::default());
     };
-    let first = rule.partition(min_ts);
+    let first = rule.partition(min_ts, spec);
     if oldest <= min_ts && max_ts <= newest && max_ts < first.end() {
         let whole = HotBatch {
             batch: rows.clone(),
             min_ts,
             max_ts,
-            spec: rule.spec,
+            spec,
             counts: OnceLock::new(),
         };
         return Ok(Placed {
@@ -127,7 +148,7 @@ fn split(table: Table, rows: &RecordBatch, arrived: Timestamp, rule: Rule) -> Re
         &redated
     };
     Ok(Placed {
-        pieces: by_partition(rows, rule)?,
+        pieces: by_partition(rows, rule, spec)?,
         rows: rows.num_rows(),
         misdated,
     })
@@ -172,9 +193,13 @@ fn with_note(notes: &StringArray, row: usize, original: Timestamp) -> String {
     Value::Object(object).to_string()
 }
 
-fn by_partition(rows: &RecordBatch, rule: Rule) -> Result<Vec<(Partition, HotBatch)>, ArrowError> {
+fn by_partition(
+    rows: &RecordBatch,
+    rule: Rule,
+    spec: Option<SpecName>,
+) -> Result<Vec<(Partition, HotBatch)>, ArrowError> {
     let mut pieces = Vec::new();
-    for (partition, runs) in runs(rows, rule) {
+    for (partition, runs) in runs(rows, rule, spec) {
         // Copies long runs at once: most rows of a batch share a partition, few are late.
         let members = FilterBuilder::new(&mask(&runs, rows.num_rows())).optimize().build();
         let batch = members.filter_record_batch(rows)?;
@@ -183,7 +208,7 @@ fn by_partition(rows: &RecordBatch, rule: Rule) -> Result<Vec<(Partition, HotBat
             batch,
             min_ts,
             max_ts,
-            spec: rule.spec,
+            spec,
             counts: OnceLock::new(),
         };
         pieces.push((partition, hot));
@@ -192,12 +217,12 @@ fn by_partition(rows: &RecordBatch, rule: Rule) -> Result<Vec<(Partition, HotBat
 }
 
 /// The rows of each partition as ranges that neither touch nor overlap; the earliest partition first.
-fn runs(rows: &RecordBatch, rule: Rule) -> BTreeMap<Partition, Vec<Range<usize>>> {
+fn runs(rows: &RecordBatch, rule: Rule, spec: Option<SpecName>) -> BTreeMap<Partition, Vec<Range<usize>>> {
     let times = rows.column(0).as_primitive::<TimestampMicrosecondType>().values();
     let mut runs: BTreeMap<Partition, Vec<Range<usize>>> = BTreeMap::new();
     let mut from = 0;
     while let Some(first) = times.get(from) {
-        let partition = rule.partition(Timestamp::from_micros(*first));
+        let partition = rule.partition(Timestamp::from_micros(*first), spec);
         let span = partition.start().micros()..partition.end().micros();
         let rest = times.iter().skip(from);
         let end = from + rest.take_while(|ts| span.contains(ts)).count().max(1);
@@ -229,7 +254,6 @@ mod tests {
     const RULE: Rule = Rule {
         by: PartitionBy::Hour,
         max_age: 86_400,
-        spec: None,
     };
 
     fn log(n: usize, ts: i64) -> LogRecord {
@@ -251,7 +275,7 @@ mod tests {
     #[test]
     fn rows_of_one_hour_are_not_copied() {
         let rows = LogRecord::to_batch(&[log(0, noon().micros()), log(1, noon().micros() + 1)]).unwrap();
-        let placed = place(Table::Logs, std::slice::from_ref(&rows), noon(), RULE).unwrap();
+        let placed = place(Table::Logs, std::slice::from_ref(&rows), noon(), (RULE, &[])).unwrap();
         assert_eq!(placed.pieces.len(), 1);
         assert_eq!(
             placed.pieces[0].1.batch.column(5).to_data().buffers()[1].as_ptr(),
@@ -267,7 +291,7 @@ mod tests {
             .enumerate()
             .map(|(n, ts)| log(n, *ts))
             .collect();
-        let placed = place(Table::Logs, &[LogRecord::to_batch(&rows).unwrap()], noon(), RULE).unwrap();
+        let placed = place(Table::Logs, &[LogRecord::to_batch(&rows).unwrap()], noon(), (RULE, &[])).unwrap();
         assert_eq!((placed.misdated, placed.rows, placed.pieces.len()), (5, 5, 1));
         let (partition, piece) = &placed.pieces[0];
         assert_eq!(*partition, Partition::of(noon(), PartitionBy::Hour));
@@ -283,9 +307,30 @@ mod tests {
     fn rows_of_another_table_are_refused() {
         let rows = LogRecord::to_batch(&[log(0, 0)]).unwrap();
         assert!(matches!(
-            place(Table::Metrics, &[rows], noon(), RULE),
+            place(Table::Metrics, &[rows], noon(), (RULE, &[])),
             Err(Error::Rows { .. })
         ));
+    }
+
+    #[test]
+    fn record_batches_of_several_specs_are_pieces_of_each_and_a_spec_too_few_is_refused() {
+        let (order, bill) = ("order".parse().unwrap(), "bill".parse().unwrap());
+        let batches = [0, 1, 2, 3].map(|n| LogRecord::to_batch(&[log(n, noon().micros())]).unwrap());
+        let specs = [Some(order), None, Some(bill), Some(order)];
+        let placed = place(Table::Logs, &batches, noon(), (RULE, &specs)).unwrap();
+        assert_eq!((placed.rows, placed.pieces.len()), (4, 3));
+        for (partition, piece) in &placed.pieces {
+            let rows = (0..piece.batch.num_rows()).map(|row| row_json(&piece.batch, row)["attributes"]["n"].as_u64());
+            let wanted: Vec<_> = (0..4)
+                .filter(|n| specs[*n] == piece.spec)
+                .map(|n| Some(n as u64))
+                .collect();
+            assert_eq!((partition.parts().2, rows.collect::<Vec<_>>()), (piece.spec, wanted));
+        }
+        let few = place(Table::Logs, &batches, noon(), (RULE, &specs[..3]));
+        assert!(few.unwrap_err().to_string().contains("3 specs for 4 record batches"));
+        let empty = batches[0].slice(0, 0);
+        assert!(place(Table::Logs, &[empty], noon(), (RULE, &specs[..1])).is_err());
     }
 
     proptest! {
@@ -295,7 +340,7 @@ mod tests {
             let rows: Vec<_> = offsets.iter().enumerate().map(|(n, off)| log(n, noon().micros().saturating_add(*off))).collect();
             let half = rows.len() / 2;
             let batches = [LogRecord::to_batch(&rows[..half]).unwrap(), LogRecord::to_batch(&rows[half..]).unwrap()];
-            let placed = place(Table::Logs, &batches, noon(), rule).unwrap();
+            let placed = place(Table::Logs, &batches, noon(), (rule, &[])).unwrap();
             let mut seen = Vec::new();
             for (partition, piece) in &placed.pieces {
                 prop_assert!(partition.start() <= piece.min_ts && piece.max_ts < partition.end());
@@ -323,10 +368,10 @@ mod tests {
                 LogRecord { flux_id: n.is_multiple_of(3).then(|| FluxId::at(row.ts, [7; 10])), ..row }
             }).collect();
             let batch = LogRecord::to_batch(&rows).unwrap();
-            let placed = place(Table::Logs, std::slice::from_ref(&batch), noon(), RULE).unwrap();
+            let placed = place(Table::Logs, std::slice::from_ref(&batch), noon(), (RULE, &[])).unwrap();
             let mut naive: BTreeMap<Partition, Vec<LogRecord>> = BTreeMap::new();
             for row in &rows {
-                naive.entry(RULE.partition(row.ts)).or_default().push(row.clone());
+                naive.entry(RULE.partition(row.ts, None)).or_default().push(row.clone());
             }
             prop_assert_eq!(placed.pieces.len(), naive.len());
             for ((partition, piece), (other, rows)) in placed.pieces.iter().zip(&naive) {

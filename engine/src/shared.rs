@@ -229,7 +229,6 @@ impl Shared {
         Rule {
             by: self.settings.partition_by,
             max_age: self.settings.max_age.as_secs(),
-            spec: None,
         }
     }
 

@@ -1,4 +1,5 @@
-//! A business message as a row of `messages`: pure, so that every kind of message is a unit test.
+//! Business messages as rows of `messages`: pure, so that every kind of message is a unit test. A bus message carries one, or of a
+//! Rack a sequence of them, all of one port.
 //!
 //! | column | from |
 //! |---|---|
@@ -9,30 +10,30 @@
 //! | `msg_type` | the message's fact `msg.type`, else the subject's port |
 //! | `direction` | the header `Flux-Direction` of a Rack's message, else `outbound`; `inbound` if no Rack sent it |
 //! | `status` | `error` if the message has the fact `error`, else `ok` |
-//! | `raw_msg` | the payload as it came |
+//! | `raw_msg` | the message's bytes as they came |
 //! | `promoted` | what its spec promotes out of its data; nothing without a spec |
 //!
 //! # Invariants
 //!
-//! - A message is known by its place on the bus, and by its Rack's own number where it has one, so it is stored once however
-//!   often it comes, and its Rack hears that it is durable.
+//! - A bus message is known by its place on the bus, and by its Rack's own number where it has one, so it is stored once however
+//!   often it comes, all of it or nothing, and its Rack hears that it is durable.
 //! - What a Rack's gear could not handle comes on `flux.gear.` and is a dead letter with the gear's reason.
 //! - What cannot be promoted is missing and counted; the message is stored.
-//! - What is no message becomes a dead letter with the same place.
+//! - What is no message, or has one in it that is none, becomes a dead letter with the same place.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use async_nats::HeaderMap;
-use engine::Batch;
+use engine::{Batch, SpecName};
 use model::batch::MessageRow;
-use model::message::Message;
+use model::message::{Message, MessageSequence};
 use model::spec::Facts;
-use model::{Destination, Direction, EntityId, SpanStatus, Table, Timestamp, subject, wire};
+use model::{Destination, Direction, EntityId, SpanStatus, Table, Timestamp, Token, subject, wire};
 
 use crate::decode::{Decoded, Incoming, Keep, caught, dead_letter, entity, header, origin};
-use crate::specs::{InForce, Specs};
+use crate::specs::{InForce, Specs, TakenRows};
 
-/// The batch of one row that a message is; a dead letter if it is none.
+/// The batch of the rows that a bus message carries; a dead letter if it carries none.
 ///
 /// # Errors
 /// Only if even the dead letter cannot be encoded, a defect of `model`.
@@ -52,11 +53,12 @@ pub(crate) fn archive(
     }
     // Only Racks number what they send.
     let is_ours = origin.producer.is_some();
-    let (row, spec) = match caught(|| row(incoming, is_ours, max_payload, specs)) {
-        Ok(row) => row,
+    let groups = match caught(|| groups(incoming, is_ours, max_payload, specs)) {
+        Ok(groups) => groups,
         Err(reason) => return dead_letter(incoming, origin, reason, now, Keep::Whole),
     };
-    let rows = vec![model::batch::messages(&[row]).map_err(|error| error.to_string())?];
+    let batches = groups.values().map(|group| model::batch::messages(&group.rows));
+    let rows: Vec<_> = batches.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
     let payload = wire::encode_arrow(&rows).map_err(|error| error.to_string())?.into();
     Ok(Decoded {
         batch: Batch {
@@ -66,74 +68,124 @@ pub(crate) fn archive(
             rows,
         },
         dead: None,
-        spec,
+        specs: groups.into_values().map(|group| group.taken).collect(),
     })
 }
 
-type Row = (MessageRow, Option<(Arc<InForce>, u64)>);
-
-/// What a Rack says of the way of its message. What it cannot say so is as if it said nothing.
-fn destination(headers: &HeaderMap) -> Option<Destination> {
-    Destination::of(header(headers, wire::DIRECTION)?, header(headers, wire::TO))
+/// Rows of one spec, or of none.
+#[derive(Default)]
+struct Group {
+    rows: Vec<MessageRow>,
+    taken: Option<TakenRows>,
 }
 
-fn row(incoming: &Incoming<'_>, is_ours: bool, max_payload: usize, specs: &Specs) -> Result<Row, String> {
-    let (rack, gear, port) = subject::parse_message(incoming.subject)
-        .ok_or_else(|| "the subject is not flux.msg.<rack>.<gear>.<port>".to_owned())?;
-    let bytes = incoming.payload.len();
-    if bytes > max_payload {
-        return Err(format!(
-            "the message has {bytes} bytes, mixer.max_payload_size allows {max_payload}"
-        ));
+/// The rows of the messages by their specs: of a Rack's bus message those of a sequence, of anybody else's one.
+fn groups(
+    incoming: &Incoming<'_>,
+    is_ours: bool,
+    max_payload: usize,
+    specs: &Specs,
+) -> Result<BTreeMap<Option<SpecName>, Group>, String> {
+    let way = BusWay::of(incoming, is_ours)?;
+    let mut groups = BTreeMap::<_, Group>::new();
+    let mut add = |raw: &[u8], read: Result<Message, String>| {
+        if raw.len() > max_payload {
+            let bytes = raw.len();
+            return Err(format!(
+                "the message has {bytes} bytes, mixer.max_payload_size allows {max_payload}"
+            ));
+        }
+        let message = read.map_err(|reason| format!("not a message: {reason}"))?;
+        let (row, spec, failed) = way.row(raw, &message, specs);
+        let group = groups.entry(spec.as_ref().map(|of| of.spec.name)).or_default();
+        group.rows.push(row);
+        if let Some(of) = spec {
+            let taken = group.taken.get_or_insert_with(|| TakenRows::new(of));
+            taken.messages += 1;
+            taken.failed += failed;
+        }
+        Ok(())
+    };
+    if is_ours {
+        MessageSequence::new(incoming.payload.clone()).try_for_each(|(raw, read)| add(&raw, read))?;
+    } else {
+        add(incoming.payload, Message::from_cbor(incoming.payload))?;
     }
-    let message = Message::from_cbor(incoming.payload).map_err(|reason| format!("not a message: {reason}"))?;
-    let destination = is_ours.then(|| destination(incoming.headers)).flatten();
-    let direction = match &destination {
-        Some(destination) => destination.direction(),
-        None if is_ours => Direction::Outbound,
-        None => Direction::Inbound,
-    };
-    let fact = |name: &str| {
-        message
-            .meta
-            .get(name)
-            .and_then(serde_json::Value::as_str)
-            .map(str::to_owned)
-    };
-    let msg_type = fact("msg.type").unwrap_or_else(|| port.to_string());
-    let spec = specs.taking(Facts {
-        msg_type: &msg_type,
-        rack: rack.as_str(),
-        gear: gear.as_str(),
-        port: port.as_str(),
-        meta: &message.meta,
-    });
-    let promoted = spec
-        .as_ref()
-        .map(|of| of.spec.promote(&message.data))
-        .unwrap_or_default();
-    let row = MessageRow {
-        ts: message.ts,
-        trace_id: message.trace_id,
-        flux_id: message.flux_id,
-        entity_id: entity(incoming.headers)?.unwrap_or_else(|| EntityId::for_name(rack.as_str())),
-        entity_name: rack.to_string(),
-        src_gear_id: gear.to_string(),
-        dst_gear_id: match destination {
-            Some(destination) => destination.to().map(ToString::to_string),
-            None => fact("dst.gear"),
-        },
-        msg_type,
-        direction,
-        status: if message.meta.get("error").is_some() {
-            SpanStatus::Error
-        } else {
-            SpanStatus::Ok
-        },
-        raw_msg: incoming.payload.to_vec(),
-        promoted: promoted.values,
-    };
-    Ok((row, spec.map(|of| (of, promoted.failed))))
+    Ok(groups)
+}
+
+/// What subject and headers say of all messages of a bus message.
+struct BusWay {
+    rack: Token,
+    gear: Token,
+    port: Token,
+    entity: EntityId,
+    /// What a Rack says. What it cannot say so is as if it said nothing.
+    destination: Option<Destination>,
+    direction: Direction,
+}
+
+impl BusWay {
+    fn of(incoming: &Incoming<'_>, is_ours: bool) -> Result<Self, String> {
+        let (rack, gear, port) = subject::parse_message(incoming.subject)
+            .ok_or_else(|| "the subject is not flux.msg.<rack>.<gear>.<port>".to_owned())?;
+        let said = |name| header(incoming.headers, name);
+        let destination = said(wire::DIRECTION).and_then(|way| Destination::of(way, said(wire::TO)));
+        let destination = destination.filter(|_| is_ours);
+        let direction = match &destination {
+            Some(destination) => destination.direction(),
+            None if is_ours => Direction::Outbound,
+            None => Direction::Inbound,
+        };
+        let entity = entity(incoming.headers)?.unwrap_or_else(|| EntityId::for_name(rack.as_str()));
+        Ok(Self {
+            rack,
+            gear,
+            port,
+            entity,
+            destination,
+            direction,
+        })
+    }
+
+    /// The row of a message, the spec that takes it, and how many of its values were not of their fields' types.
+    fn row(&self, raw: &[u8], message: &Message, specs: &Specs) -> (MessageRow, Option<Arc<InForce>>, u64) {
+        let fact = |name: &str| message.meta.get(name).and_then(serde_json::Value::as_str);
+        let msg_type = fact("msg.type").unwrap_or(self.port.as_str());
+        let spec = specs.taking(Facts {
+            msg_type,
+            rack: self.rack.as_str(),
+            gear: self.gear.as_str(),
+            port: self.port.as_str(),
+            meta: &message.meta,
+        });
+        let promoted = spec
+            .as_ref()
+            .map(|of| of.spec.promote(&message.data))
+            .unwrap_or_default();
+        let row = MessageRow {
+            ts: message.ts,
+            trace_id: message.trace_id,
+            flux_id: message.flux_id,
+            entity_id: self.entity,
+            entity_name: self.rack.to_string(),
+            src_gear_id: self.gear.to_string(),
+            dst_gear_id: match &self.destination {
+                Some(destination) => destination.to().map(ToString::to_string),
+                None => fact("dst.gear").map(str::to_owned),
+            },
+            msg_type: msg_type.to_owned(),
+            direction: self.direction,
+            status: if message.meta.get("error").is_some() {
+                SpanStatus::Error
+            } else {
+                SpanStatus::Ok
+            },
+            raw_msg: raw.to_vec(),
+            promoted: promoted.values,
+        };
+        (row, spec, promoted.failed)
+    }
 }
 
 #[cfg(test)]
@@ -143,6 +195,8 @@ mod tests {
     use engine::BusPosition;
     use model::{Attributes, FluxId, MessageId};
     use serde_json::json;
+
+    use async_nats::HeaderMap;
 
     use super::*;
 
@@ -298,18 +352,53 @@ mod tests {
         let mut sent = message(Attributes::new().with("msg.type", "order"));
         sent.data = json!({"amount": 7, "to": {"city": "Ulm"}, "more": 1});
         let done = archived_with("flux.msg.r.g.out", sent.to_cbor().unwrap(), &specs);
-        let (of, failed) = done.spec.unwrap();
-        assert_eq!((of.spec.name.as_str(), failed), ("order", 1));
+        let taken = done.specs[0].as_ref().unwrap();
+        assert_eq!((taken.name().as_str(), taken.failed), ("order", 1));
         let row = model::batch::row_json(&done.batch.rows[0], 0);
         assert_eq!(row["promoted"], json!({"amount": 7.0, "city": "Ulm"}));
         sent.meta = Attributes::new();
         let done = archived_with("flux.msg.r.g.out", sent.to_cbor().unwrap(), &specs);
-        assert_eq!(done.spec.unwrap().0.spec.name.as_str(), "all");
+        assert_eq!(done.specs[0].as_ref().unwrap().name().as_str(), "all");
         let done = archived_with("flux.msg.x.g.out", sent.to_cbor().unwrap(), &specs);
-        assert!(done.spec.is_none());
+        assert!(done.specs[0].is_none());
         specs.set(Vec::new());
         let done = archived_with("flux.msg.r.g.out", sent.to_cbor().unwrap(), &specs);
-        assert!(done.spec.is_none());
+        assert!(done.specs[0].is_none());
+    }
+
+    #[test]
+    fn a_sequence_of_a_rack_is_a_row_of_each_message_by_spec_and_one_of_anybody_else_is_no_message() {
+        let specs = Specs::default();
+        let order = "name: order\nversion: 1\nmatch: { msg_type: order }\nfields: []\n";
+        specs.set(vec![model::spec::parse(order).unwrap()]);
+        let types = ["order", "bill", "order"];
+        let sent = types.map(|kind| message(Attributes::new().with("msg.type", kind)).to_cbor().unwrap());
+        let entity = EntityId::for_name("r").to_string();
+        let rack = [
+            (wire::ENTITY_ID, entity.as_str()),
+            (wire::BOOT_EPOCH, "1"),
+            (wire::SEQUENCE, "1"),
+        ];
+        let done = archived_of("flux.msg.r.g.out", &rack, sent.concat(), &specs);
+        let of = |at: usize| {
+            done.specs[at]
+                .as_ref()
+                .map(|taken| (taken.name().to_string(), taken.messages))
+        };
+        assert_eq!((of(0), of(1)), (None, Some(("order".to_owned(), 2))));
+        let raw = |at: usize, row| model::batch::row_json(&done.batch.rows[at], row)["raw_msg"].clone();
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        assert_eq!(
+            [raw(1, 0), raw(0, 0), raw(1, 1)],
+            sent.each_ref().map(|sent| json!(hex(sent)))
+        );
+        let broken = [sent.concat(), vec![0]].concat();
+        for (said, payload) in [(&rack[..], broken), (&[], sent.concat())] {
+            let done = archived_of("flux.msg.r.g.out", said, payload.clone(), &specs);
+            assert!(done.dead.unwrap().contains("not a message"));
+            let kept = model::batch::row_json(&done.batch.rows[0], 0)["payload"].clone();
+            assert_eq!(kept, hex(&payload));
+        }
     }
 
     #[test]

@@ -6,8 +6,6 @@
 //!   watermark moves on and the message is not sent for ever.
 //! - A decoder that panics is a bad message, not the end of the process.
 
-use std::sync::Arc;
-
 use async_nats::HeaderMap;
 use bytes::Bytes;
 use engine::{Batch, BusPosition, Origin};
@@ -15,7 +13,7 @@ use model::batch::DeadLetter;
 use model::wire::{self, BatchId, Encoding, Publisher};
 use model::{Attributes, EntityId, Table, Timestamp, subject};
 
-use crate::specs::InForce;
+use crate::specs::TakenRows;
 
 /// What a dead letter keeps of a content type.
 const CONTENT_TYPE_CHARS: usize = 200;
@@ -44,8 +42,8 @@ pub(crate) enum Keep {
 pub(crate) struct Decoded {
     pub(crate) batch: Batch,
     pub(crate) dead: Option<String>,
-    /// The spec that takes a business message, and how many of its values were not of their fields' types.
-    pub(crate) spec: Option<(Arc<InForce>, u64)>,
+    /// What each record batch of business messages is of, if it is of a spec; nothing for other tables.
+    pub(crate) specs: Vec<Option<TakenRows>>,
 }
 
 /// The batch that a message carries; a dead letter if it carries none.
@@ -71,7 +69,7 @@ pub(crate) fn decode(incoming: &Incoming<'_>, now: Timestamp, max_payload: usize
                     rows,
                 },
                 dead: None,
-                spec: None,
+                specs: Vec::new(),
             })
         }
         Err(reason) => dead_letter(incoming, origin, reason, now, Keep::Whole),
@@ -239,7 +237,7 @@ pub(crate) fn dead_letter(
             rows,
         },
         dead: Some(reason),
-        spec: None,
+        specs: Vec::new(),
     })
 }
 

@@ -20,7 +20,7 @@ use crate::decode::{Decoded, Incoming, Keep, dead_letter, decode};
 use crate::error::Error;
 use crate::floors::{Floors, SignFloor};
 use crate::puller::{Puller, Room};
-use crate::specs::Specs;
+use crate::specs::{Specs, TakenRows};
 use crate::stats::Stats;
 use crate::vouch::{self, Vouch};
 
@@ -229,7 +229,7 @@ impl Shared {
         }
         let mut cuts = [Keep::Whole, Keep::Head(CUT), Keep::Head(0)].into_iter();
         loop {
-            let Decoded { batch, dead, spec } = match next {
+            let Decoded { batch, dead, specs } = match next {
                 Ok(decoded) => decoded,
                 Err(reason) => {
                     error!(subject = %incoming.subject, %reason, "neither a batch nor a dead letter; it is given up");
@@ -241,11 +241,11 @@ impl Shared {
                 cuts.next();
             }
             let origin = batch.origin.clone();
-            let name = spec.as_ref().map(|(of, _)| of.spec.name);
-            let error = match self.append(batch, name, message).await {
+            let names = specs.iter().map(|taken| taken.as_ref().map(TakenRows::name)).collect();
+            let error = match self.append(batch, names, message).await {
                 Ok(appended) => {
-                    if let (Appended::Stored { .. }, Some((of, failed))) = (appended, &spec) {
-                        of.taken.add(*failed);
+                    if matches!(appended, Appended::Stored { .. }) {
+                        specs.iter().flatten().for_each(TakenRows::count);
                     }
                     self.count(appended, dead.as_deref(), incoming.subject);
                     return Ok(Some(origin.producer));
@@ -303,11 +303,17 @@ impl Shared {
     }
 
     /// Appends; while the engine makes us wait, tells the bus every flush interval that work goes on.
-    async fn append(&self, batch: Batch, spec: Option<SpecName>, message: &Message) -> Result<Appended, engine::Error> {
+    async fn append(
+        &self,
+        batch: Batch,
+        specs: Vec<Option<SpecName>>,
+        message: &Message,
+    ) -> Result<Appended, engine::Error> {
         let append = async {
-            match spec {
-                Some(spec) => self.engine.append_of_spec(batch, spec).await,
-                None => self.engine.append(batch).await,
+            if specs.iter().any(Option::is_some) {
+                self.engine.append_of_specs(batch, specs).await
+            } else {
+                self.engine.append(batch).await
             }
         };
         tokio::pin!(append);

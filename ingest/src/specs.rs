@@ -20,9 +20,9 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Counts a message that is stored, and how many of its values were not of their fields' types.
-    pub(crate) fn add(&self, failed: u64) {
-        self.messages.fetch_add(1, Ordering::Relaxed);
+    /// Counts messages that are stored, and how many of their values were not of their fields' types.
+    fn add(&self, messages: u64, failed: u64) {
+        self.messages.fetch_add(messages, Ordering::Relaxed);
         self.failed.fetch_add(failed, Ordering::Relaxed);
     }
 }
@@ -41,6 +41,34 @@ pub struct SpecCounts {
 pub(crate) struct InForce {
     pub(crate) spec: Spec,
     pub(crate) taken: Arc<Taken>,
+}
+
+/// What a spec took of one bus message, not counted yet.
+#[derive(Debug)]
+pub(crate) struct TakenRows {
+    of: Arc<InForce>,
+    pub(crate) messages: u64,
+    /// Values that were not of their fields' types.
+    pub(crate) failed: u64,
+}
+
+impl TakenRows {
+    pub(crate) const fn new(of: Arc<InForce>) -> Self {
+        Self {
+            of,
+            messages: 0,
+            failed: 0,
+        }
+    }
+
+    pub(crate) fn name(&self) -> SpecName {
+        self.of.spec.name
+    }
+
+    /// They are stored.
+    pub(crate) fn count(&self) {
+        self.of.taken.add(self.messages, self.failed);
+    }
 }
 
 /// See the module.

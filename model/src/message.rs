@@ -16,12 +16,15 @@
 //! | `sampled` | whether the trace is kept |
 //! | `span_id`, `trace_id` | W3C trace context |
 //!
+//! On the bus several messages of one port may travel as a CBOR sequence (RFC 8742), one behind the other.
+//!
 //! # Invariants
 //!
 //! - `hops` grows by one at every gear; a message over `max_hops` goes no further.
 //! - The trace context is W3C: every gear that handles a message adds a span whose parent is `span_id`.
 //! - Equal messages have equal bytes.
 
+use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::ser::{SerializeMap, SerializeSeq};
 use serde::{Deserialize, Serialize, Serializer};
@@ -140,6 +143,33 @@ impl Message {
     }
 }
 
+/// Reads a CBOR sequence of messages: the bytes of each and the message. What is no message, or nothing, is the last item, with all
+/// bytes that are left.
+#[derive(Debug)]
+pub struct MessageSequence(Option<Bytes>);
+
+impl MessageSequence {
+    /// The sequence in these bytes.
+    #[must_use]
+    pub const fn new(bytes: Bytes) -> Self {
+        Self(Some(bytes))
+    }
+}
+
+impl Iterator for MessageSequence {
+    type Item = (Bytes, Result<Message, String>);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let mut bytes = self.0.take()?;
+        let mut rest = &bytes[..];
+        let read = read_first(&mut rest);
+        let behind = if read.is_ok() { rest.len() } else { 0 };
+        let item = bytes.split_to(bytes.len() - behind);
+        self.0 = Some(bytes).filter(|rest| !rest.is_empty());
+        Some((item, read))
+    }
+}
+
 /// What the maker of a message decides of it: the body and the facts. It is read from a map like that of a message, whose other
 /// keys are passed over.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
@@ -166,12 +196,16 @@ impl Content {
 
 fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
     let mut rest = bytes;
-    let read = ciborium::de::from_reader_with_recursion_limit(&mut rest, DEPTH).map_err(|error| error.to_string())?;
+    let read = read_first(&mut rest)?;
     if rest.is_empty() {
         Ok(read)
     } else {
         Err(format!("{} bytes follow it", rest.len()))
     }
+}
+
+fn read_first<T: DeserializeOwned>(rest: &mut &[u8]) -> Result<T, String> {
+    ciborium::de::from_reader_with_recursion_limit(rest, DEPTH).map_err(|error| error.to_string())
 }
 
 /// A value in the deterministic form in which messages travel.
@@ -257,6 +291,24 @@ mod tests {
             span_id: "b7ad6b7169203331".parse().unwrap(),
             trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
         }
+    }
+
+    #[test]
+    fn a_sequence_gives_each_message_with_its_bytes_and_what_is_none_last() {
+        let sent = [message(Value::Null, b"1"), message(json!({"a": [1]}), b"")];
+        let one = sent.each_ref().map(|message| Bytes::from(message.to_cbor().unwrap()));
+        let read = |bytes: Vec<u8>| MessageSequence::new(bytes.into()).collect::<Vec<_>>();
+        let both = [
+            (one[0].clone(), Ok(sent[0].clone())),
+            (one[1].clone(), Ok(sent[1].clone())),
+        ];
+        assert_eq!(read(one.concat()), both);
+        for (tail, what) in [(vec![0, 1, 2], "no message"), (one[0][..9].to_vec(), "cut off")] {
+            let items = read([one.concat(), tail.clone()].concat());
+            assert_eq!((items.len(), &items[..2]), (3, &both[..]), "{what}");
+            assert!(items[2].0 == tail && items[2].1.is_err(), "{what}");
+        }
+        assert!(matches!(&read(Vec::new())[..], [(nothing, Err(_))] if nothing.is_empty()));
     }
 
     /// The keys of every map, as they stand.

@@ -44,6 +44,8 @@ pub use records::{NAMED, Part, Records, Rejected};
 
 /// Header: the encoding of the body.
 pub const CONTENT_TYPE: &str = "Content-Type";
+/// The content type of several messages of a port, one behind the other (RFC 8742).
+pub const CBOR_SEQUENCE: &str = "application/cbor-seq";
 /// Header: the publisher's entity id.
 pub const ENTITY_ID: &str = "Flux-Entity-Id";
 /// Header: the publisher's entity name.
@@ -56,7 +58,7 @@ pub const SEQUENCE: &str = "Flux-Seq";
 /// there and never to come. Decimal; absent means 0.
 pub const SETTLED: &str = "Flux-Settled";
 /// Header: where a message stands among those of its port, `<outbox>/<run>/<number>`; numbers begin at 1 in each run and have no
-/// gaps.
+/// gaps. Of a sequence it is the first one's; the others follow.
 pub const PLACE: &str = "Flux-Place";
 /// Header of a message: `internal` if every gear that it is for is of its sender's Rack, else `outbound`, as the wires were when
 /// it was sent.

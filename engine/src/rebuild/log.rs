@@ -23,7 +23,7 @@ impl Origins {
         let mut all = Self::default();
         all.begins = wal::glance(dir, store, |lsn, bytes| {
             // A batch whose origin cannot be read goes into quarantine at the next start.
-            let Ok((origin, _)) = origin::decode(bytes) else {
+            let Ok((origin, ..)) = origin::decode(bytes) else {
                 return;
             };
             if lsn < low_water {

@@ -213,7 +213,7 @@ type Pieces = Vec<(Partition, HotBatch)>;
 /// A frame's rows where they belong.
 fn placed(frame: &Frame) -> Result<(Table, Origin, Pieces), String> {
     let table = Table::from_number(frame.table).ok_or_else(|| format!("it names table {}", frame.table))?;
-    let (origin, rule) = origin::decode(&frame.origin)?;
+    let (origin, rule, specs) = origin::decode(&frame.origin)?;
     let placed = contained(|| {
         // Memory of its own, aligned: rows share it, and must not keep a whole segment of the log.
         let rows = match decode_arrow(table, &Bytes::copy_from_slice(&frame.payload)) {
@@ -221,7 +221,7 @@ fn placed(frame: &Frame) -> Result<(Table, Origin, Pieces), String> {
             Err(DecodeError::Empty) => Vec::new(),
             Err(error) => return Err(error.to_string()),
         };
-        place::place(table, &rows, frame.arrived, rule).map_err(|error| error.to_string())
+        place::place(table, &rows, frame.arrived, (rule, &specs)).map_err(|error| error.to_string())
     })?;
     Ok((table, origin, placed.pieces))
 }

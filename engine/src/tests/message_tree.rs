@@ -48,8 +48,8 @@ async fn messages_lie_in_their_own_tree_each_spec_in_its_folder_and_survive_any_
         let spec: SpecName = "order_paid".parse().unwrap();
         let engine = bench.open().await;
         engine.append(of(&bench, 1)).await.unwrap();
-        engine.append_of_spec(of(&bench, 2), spec).await.unwrap();
-        let again = engine.append_of_spec(of(&bench, 2), spec).await.unwrap();
+        engine.append_of_specs(of(&bench, 2), vec![Some(spec)]).await.unwrap();
+        let again = engine.append_of_specs(of(&bench, 2), vec![Some(spec)]).await.unwrap();
         assert_eq!(again, Appended::Duplicate);
         drop(engine);
         let engine = bench.open().await;
@@ -91,7 +91,7 @@ async fn only_messages_have_a_spec() {
     let engine = bench.open().await;
     let spec = "a".parse().unwrap();
     let refused = engine
-        .append_of_spec(batch("a", &[bench.now()], Origin::default()), spec)
+        .append_of_specs(batch("a", &[bench.now()], Origin::default()), vec![Some(spec)])
         .await;
     assert!(matches!(refused, Err(Error::Rows { .. })), "{refused:?}");
 }

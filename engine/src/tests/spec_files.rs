@@ -55,7 +55,7 @@ fn of_time(bench: &Bench, n: u64, ts: i64) -> Batch {
 
 async fn append(engine: &Engine, bench: &Bench, orders: std::ops::Range<u64>) {
     for n in orders {
-        engine.append_of_spec(of(bench, n), order()).await.unwrap();
+        engine.append_of_specs(of(bench, n), vec![Some(order())]).await.unwrap();
     }
 }
 
@@ -218,7 +218,7 @@ async fn a_row_of_a_spec_that_changes_while_its_file_is_looked_at_has_its_value_
         change.call_once(|| {
             let store = store.upgrade().unwrap();
             store.set_specs(&files("order", &[column("amount", FieldType::Float)]));
-            let appended = runtime.block_on(store.append_of_spec(half.clone(), order()));
+            let appended = runtime.block_on(store.append_of_specs(half.clone(), vec![Some(order())]));
             assert_eq!(appended.unwrap(), stored(1));
         });
     });
@@ -289,7 +289,7 @@ async fn many_orders_at_once_become_a_sealed_file_with_their_columns() {
         payload: encode_arrow(std::slice::from_ref(&rows)).unwrap().into(),
         rows: vec![rows],
     };
-    engine.append_of_spec(batch, order()).await.unwrap();
+    engine.append_of_specs(batch, vec![Some(order())]).await.unwrap();
     engine.flush().await.unwrap();
     let view = engine.view();
     assert!(view.files(Table::Messages)[0].sealed);
@@ -330,7 +330,7 @@ async fn late_rows_of_a_spec_leave_few_files_of_lines() {
     engine.flush().await.unwrap();
     for n in 2..12 {
         let late = of_time(&bench, n, bench.now() - HOUR);
-        engine.append_of_spec(late, order()).await.unwrap();
+        engine.append_of_specs(late, vec![Some(order())]).await.unwrap();
         engine.flush().await.unwrap();
     }
     let view = engine.view();

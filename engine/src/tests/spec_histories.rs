@@ -105,12 +105,12 @@ impl History {
             Step::Append(count, hours) => {
                 let batch = self.orders(*count, *hours);
                 self.sent.push(batch.clone());
-                let appended = engine.append_of_spec(batch, spec()).await.unwrap();
+                let appended = engine.append_of_specs(batch, vec![Some(spec())]).await.unwrap();
                 assert_eq!(appended, stored(usize::from(*count)));
             }
             Step::Again(which) => {
                 if let Some(batch) = self.sent.get(*which) {
-                    let appended = engine.append_of_spec(batch.clone(), spec()).await.unwrap();
+                    let appended = engine.append_of_specs(batch.clone(), vec![Some(spec())]).await.unwrap();
                     assert_eq!(appended, Appended::Duplicate);
                 }
             }

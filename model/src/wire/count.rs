@@ -14,17 +14,22 @@ const MOST: u64 = 1 << 16;
 /// A JSON text of so many bytes has no more.
 const SHORT: usize = 2 * MOST as usize;
 
-/// About the most bytes that the values of a CBOR message take while it is read. What cannot be read may take as much before that
-/// shows.
+/// About the most bytes that the values of a CBOR message, or of a sequence of them, take while they are read. What cannot be read may
+/// take as much before that shows.
 #[must_use]
-pub fn value_bytes(message: &[u8]) -> u64 {
+pub fn value_bytes(mut messages: &[u8]) -> u64 {
     // An object has memory for eleven keys and values.
     const OBJECT: u64 = 640;
     const VALUE: u64 = 64;
-    match ciborium::de::from_reader_with_recursion_limit::<ValueCount, _>(message, DEPTH) {
-        Ok(count) => count.values * VALUE + count.objects * OBJECT,
-        Err(_) => message.len() as u64 * (VALUE + OBJECT) / 3,
+    let mut bytes = 0;
+    while !messages.is_empty() {
+        let length = messages.len() as u64;
+        bytes += match ciborium::de::from_reader_with_recursion_limit::<ValueCount, _>(&mut messages, DEPTH) {
+            Ok(count) => count.values * VALUE + count.objects * OBJECT,
+            Err(_) => return bytes + length * (VALUE + OBJECT) / 3,
+        };
     }
+    bytes
 }
 
 /// The values of a text, all levels together.

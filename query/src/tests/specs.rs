@@ -63,7 +63,7 @@ async fn append(bench: &Bench, hours: i64, orders: Vec<Attributes>) {
         payload: model::wire::encode_arrow(std::slice::from_ref(&batch)).unwrap().into(),
         rows: vec![batch],
     };
-    bench.engine.append_of_spec(batch, order()).await.unwrap();
+    bench.engine.append_of_specs(batch, vec![Some(order())]).await.unwrap();
 }
 
 fn old(n: u64) -> Attributes {

@@ -9,6 +9,7 @@
 //!
 //! # Invariants
 //!
+//! - A bus message carries one message, or a batch of a Rack's; places, receipts and checkpoints are each message's own.
 //! - The stream has the messages of a port in the order of their places or not at all (the sender's fast batches), and a consumer
 //!   delivers in stream order. A place after the last one is therefore next; what is missing between never comes.
 //! - An acknowledgement covers everything delivered before it ([`AckPolicy::All`]). It is sent for a message once that and everything
@@ -22,6 +23,7 @@
 //! [`AckPolicy::All`]: async_nats::jetstream::consumer::AckPolicy::All
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::Subject;
@@ -33,8 +35,9 @@ use bytes::Bytes;
 use futures::stream::StreamExt as _;
 use model::Token;
 use model::letter::Way;
-use model::message::Message;
+use model::message::{Message, MessageSequence};
 use model::wire;
+use tokio::sync::mpsc::Permit;
 use tokio::sync::oneshot::{self, error::TryRecvError};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -52,10 +55,12 @@ const PULL: usize = 512;
 const PULL_BYTES: usize = 8 << 20;
 /// What the server counts of a message beyond its payload.
 const PULL_OVERHEAD: usize = 64 << 10;
-/// Delivered and unacknowledged messages.
-const MAX_PENDING: usize = 2048;
+/// Delivered and unacknowledged messages, before the next bus message is taken.
+const MAX_PENDING: usize = 4096;
 /// Their bytes.
 const MAX_PENDING_BYTES: usize = 16 << 20;
+/// Ready messages that are handed over at once: fewer than an inbox holds.
+const HAND_OVER: usize = 64;
 /// Memory of a message beyond its body, about.
 const MESSAGE_OVERHEAD: usize = 512;
 /// After this long without a message the consumer is checked for one that went elsewhere or exceeds a pull's bytes: first, longest.
@@ -84,6 +89,8 @@ pub(crate) struct Inlet {
     stop: CancellationToken,
     /// By subject.
     sources: HashMap<String, SourceState>,
+    /// Delivered to this inlet, and next for the inbox.
+    ready: VecDeque<Arrival>,
     /// Delivered and unacknowledged, in order of delivery.
     pending: VecDeque<PendingAck>,
     pending_bytes: usize,
@@ -102,15 +109,16 @@ pub(crate) struct Inlet {
 struct SourceState {
     outbox: Uuid,
     /// Its checkpoint in the outbox.
-    key: String,
-    /// The last place that was delivered to the gear, by this inlet or an earlier one.
+    key: Arc<str>,
+    /// The last place that is ready or was delivered to the gear, by this inlet or an earlier one.
     last: Option<Place>,
 }
 
 /// A message that is not acknowledged yet.
 struct PendingAck {
     taken: Taken,
-    acker: Acker,
+    /// Of the last message of a bus message.
+    acker: Option<Acker>,
     bytes: usize,
     done: AckCondition,
 }
@@ -149,6 +157,7 @@ impl Inlet {
             inbox,
             stop,
             sources: HashMap::new(),
+            ready: VecDeque::new(),
             pending: VecDeque::new(),
             pending_bytes: 0,
             acks: AckBatcher::default(),
@@ -196,9 +205,10 @@ impl Inlet {
         let (mut quiet, mut quiet_at) = (QUIET.0, Instant::now() + QUIET.0);
         let mut is_suspect = false;
         let sender = self.inbox.sender().clone();
-        let mut permit = None;
         loop {
-            let has_room = self.pending.len() < MAX_PENDING && self.pending_bytes < MAX_PENDING_BYTES;
+            let is_crowded = self.pending.len() >= MAX_PENDING || self.pending_bytes >= MAX_PENDING_BYTES;
+            let is_ready = !self.ready.is_empty();
+            let takes_more = !is_ready && !is_crowded;
             tokio::select! {
                 biased;
                 _ = connection.changed() => return PullEnd::Failed("the connection was lost".to_owned()),
@@ -209,19 +219,15 @@ impl Inlet {
                     self.acknowledge().await;
                 }
                 () = until(self.acks.at) => self.acks.send().await,
-                free = sender.reserve(), if has_room && permit.is_none() => match free {
-                    Ok(free) => permit = Some(free),
+                free = sender.reserve_many(self.ready.len().min(HAND_OVER.min(sender.max_capacity()))), if is_ready => match free {
+                    Ok(permits) => permits.for_each(|permit| self.hand_over(permit)),
                     Err(_) => return PullEnd::Stopped,
                 },
-                message = messages.next(), if has_room && permit.is_some() => match message {
+                message = messages.next(), if takes_more => match message {
                     Some(Ok(message)) => {
                         let is_small = message.payload.len() < PULL_BYTES;
-                        match self.take(message) {
-                            Ok(Some(arrival)) => if let Some(permit) = permit.take() {
-                                permit.send(arrival);
-                            },
-                            Ok(None) => {}
-                            Err(reason) => return PullEnd::Failed(reason),
+                        if let Err(reason) = self.take(message) {
+                            return PullEnd::Failed(reason);
                         }
                         (quiet, quiet_at) = (QUIET.0, Instant::now() + QUIET.0);
                         is_suspect = false;
@@ -232,7 +238,7 @@ impl Inlet {
                     Some(Err(error)) => return PullEnd::Failed(error.to_string()),
                     None => return PullEnd::Failed("the consumer ended".to_owned()),
                 },
-                () = tokio::time::sleep_until(quiet_at), if has_room && permit.is_some() => {
+                () = tokio::time::sleep_until(quiet_at), if takes_more => {
                     match self.is_drained(&consumer).await {
                         Ok(true) => {
                             quiet = (quiet * 2).min(QUIET.1);
@@ -296,8 +302,8 @@ impl Inlet {
         Ok(is_acknowledged && info.num_pending == 0 && info.delivered.consumer_sequence == self.last_delivery)
     }
 
-    /// Registers a delivery. Gives what goes to the gear, unless that has it already.
-    fn take(&mut self, message: jetstream::Message) -> Result<Option<Arrival>, String> {
+    /// Registers a delivery: what the gear does not have yet is ready for it.
+    fn take(&mut self, message: jetstream::Message) -> Result<(), String> {
         let info = message.info().map_err(text)?;
         let (sequence, delivery) = (info.stream_sequence, info.consumer_sequence);
         if delivery != self.last_delivery + 1 {
@@ -306,40 +312,61 @@ impl Inlet {
         self.last_delivery = delivery;
         self.has_warned = false;
         self.backoff = BACKOFF.0;
-        let place = place_of(&message, sequence);
-        let bytes = message.payload.len() + MESSAGE_OVERHEAD;
+        let mut place = place_of(&message, sequence);
         let (message, acker) = message.split();
         let source = self.source(&message.subject, place);
-        let taken = Taken {
-            key: source.key.clone(),
-            place,
-        };
-        let is_known = source.last.is_some_and(|last| place.is_behind(last));
-        let missing = source.last.map_or(0, |last| place.missing(last));
-        let (mut done, mut arrival) = (AckCondition::Checkpoint, None);
-        if !is_known {
-            source.last = Some(place);
-            let (tell, durable) = oneshot::channel();
-            done = AckCondition::Receipt(durable);
-            arrival = Some(self.arrival(taken.clone(), tell, message.subject, message.payload));
+        let (key, mut last) = (Arc::clone(&source.key), source.last);
+        for (body, read) in messages_of(place, message.payload) {
+            let taken = Taken {
+                key: Arc::clone(&key),
+                place,
+            };
+            let bytes = body.len() + MESSAGE_OVERHEAD;
+            let mut done = AckCondition::Checkpoint;
+            if !last.is_some_and(|last| place.is_behind(last)) {
+                if let Some(missing) = last.map(|last| place.missing(last)).filter(|missing| *missing > 0) {
+                    self.report_missing(&taken, missing);
+                }
+                last = Some(place);
+                let (tell, durable) = oneshot::channel();
+                done = AckCondition::Receipt(durable);
+                let subject = message.subject.clone();
+                self.ready
+                    .push_back(self.arrival(taken.clone(), tell, subject, (body, read)));
+            }
+            self.pending_bytes += bytes;
+            self.pending.push_back(PendingAck {
+                taken,
+                acker: None,
+                bytes,
+                done,
+            });
+            place.number += 1;
         }
-        if missing > 0 && !is_known {
-            tracing::error!(
-                consumer = self.spec.consumer,
-                source = taken.key,
-                missing,
-                next = place.number,
-                "messages never come: they became dead letters, left the stream before this wire took them, or were damaged in their Rack's outbox"
-            );
+        self.source(&message.subject, place).last = last;
+        if let Some(pending) = self.pending.back_mut() {
+            pending.acker = Some(acker);
         }
-        self.pending_bytes += bytes;
-        self.pending.push_back(PendingAck {
-            taken,
-            acker,
-            bytes,
-            done,
-        });
-        Ok(arrival)
+        Ok(())
+    }
+
+    fn report_missing(&self, next: &Taken, missing: u64) {
+        tracing::error!(
+            consumer = self.spec.consumer,
+            source = &*next.key,
+            missing,
+            next = next.place.number,
+            "messages never come: they became dead letters, left the stream before this wire took them, or were damaged in their Rack's outbox"
+        );
+    }
+
+    /// The next ready message goes to the gear.
+    fn hand_over(&mut self, permit: Permit<'_, Arrival>) {
+        let Some(arrival) = self.ready.pop_front() else { return };
+        if let Some(receipt) = &arrival.receipt {
+            self.inbox.delivered().set(&receipt.taken);
+        }
+        permit.send(arrival);
     }
 
     /// The source of a message, with the last place that the gear has of it.
@@ -351,12 +378,11 @@ impl Inlet {
             } else {
                 format!("taken {consumer} {subject} {}", place.outbox)
             };
-            let delivered = inbox.delivered().0.lock().get(&key).copied();
-            let last = delivered.or_else(|| lane.outbox.handed_over(&key));
+            let last = inbox.delivered().last(&key);
             SourceState {
                 outbox: place.outbox,
-                key,
-                last,
+                last: last.or_else(|| lane.outbox.handed_over(&key)),
+                key: key.into(),
             }
         };
         let source = self.sources.entry(subject.to_string()).or_insert_with(open);
@@ -372,10 +398,9 @@ impl Inlet {
         taken: Taken,
         done: oneshot::Sender<Result<(), NotRecorded>>,
         subject: Subject,
-        body: Bytes,
+        (body, read): (Bytes, Result<Message, String>),
     ) -> Arrival {
-        self.inbox.delivered().0.lock().insert(taken.key.clone(), taken.place);
-        let message = Message::from_cbor(&body).map_err(|reason| Unreadable {
+        let message = read.map_err(|reason| Unreadable {
             reason: format!("not a message: {reason}"),
             body,
         });
@@ -400,7 +425,9 @@ impl Inlet {
         loop {
             let Some(pending) = self.pending.pop_front() else { break };
             self.pending_bytes = self.pending_bytes.saturating_sub(pending.bytes);
-            self.acks.add(pending.acker);
+            if let Some(acker) = pending.acker {
+                self.acks.add(acker);
+            }
             if !self.pending.front_mut().is_some_and(|next| next.is_done(&self.lane)) {
                 break;
             }
@@ -476,7 +503,17 @@ fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// The place of a message; a foreign one has the stream's sequence.
+/// The messages of a bus message, of which the first is at this place: a foreign one has one.
+fn messages_of(place: Place, payload: Bytes) -> Vec<(Bytes, Result<Message, String>)> {
+    if place.outbox.is_nil() {
+        let read = Message::from_cbor(&payload);
+        vec![(payload, read)]
+    } else {
+        MessageSequence::new(payload).collect()
+    }
+}
+
+/// The place of a bus message's first message; a foreign one has the stream's sequence.
 fn place_of(message: &jetstream::Message, sequence: u64) -> Place {
     let place = message.headers.as_ref().and_then(|headers| headers.get(wire::PLACE));
     place.and_then(|place| Place::parse(place.as_str())).unwrap_or(Place {

@@ -1,13 +1,14 @@
-//! What the outbox keeps of a message until it is on the bus.
+//! What the outbox keeps of messages until they are on the bus.
 //!
 //! ```text
-//! letter = kind u8 | number u64 | attempts u32 | gear | port | reason of a death, or destination | past of kind 3 | body
+//! letter = kind u8 | number u64 | count u32 | gear | port | reason of a death, or destination | past of a dead letter | body
 //! past   = way u8 | replays u32 | from | letter
 //! text   = len u16 | UTF-8
 //! ```
 //!
-//! Numbers are little endian. Kind 1 is a message, 3 a dead letter; 2 is one without a past, which is still read. A destination is
-//! the text of [`model::Destination`]; older messages have an empty one.
+//! Numbers are little endian. Kind 1 is a batch of messages of one port: the number of the first, how many, and a CBOR sequence of
+//! them. Kind 3 is a dead letter, with how often it was tried as its count. A destination is the text of [`model::Destination`], or
+//! empty.
 //!
 //! # Invariants
 //!
@@ -24,6 +25,10 @@ use model::{Destination, LetterId, Token, subject, wire};
 use super::place::Place;
 use super::{Dead, Leaving, Past};
 
+/// The most bytes of a batch of several messages. What the Mixer lets every bus message have beyond `max_payload_size` is more, so
+/// its bus takes a batch whatever that is.
+const MAX_BATCH: usize = 32 << 10;
+
 /// The longest reason that is sent along.
 const MAX_REASON: usize = 1024;
 /// The most of a dead letter's body: what the outbox takes, with its head.
@@ -31,8 +36,10 @@ const MAX_BODY: usize = 60 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
-    Message {
+    Messages {
+        /// Of the first one.
         number: u64,
+        count: u32,
         destination: Option<Destination>,
     },
     Dead(Box<Death>),
@@ -58,13 +65,63 @@ pub(crate) struct Letter {
     body: Bytes,
 }
 
-impl Letter {
-    pub(super) fn message(leaving: Leaving, number: u64, destination: Option<Destination>) -> Self {
+/// Messages of one port that leave together.
+#[derive(Debug)]
+pub(super) struct MessageBatch {
+    gear: Token,
+    port: &'static str,
+    /// Of the first one.
+    number: u64,
+    count: u32,
+    body: Vec<u8>,
+}
+
+impl MessageBatch {
+    /// A batch of one.
+    pub(super) fn new(leaving: Leaving, number: u64) -> Self {
         Self {
-            kind: Kind::Message { number, destination },
-            gear: leaving.gear.to_string(),
-            port: leaving.port.to_owned(),
-            body: leaving.body.into(),
+            gear: leaving.gear,
+            port: leaving.port,
+            number,
+            count: 1,
+            body: leaving.body,
+        }
+    }
+
+    pub(super) const fn gear(&self) -> &Token {
+        &self.gear
+    }
+
+    pub(super) const fn port(&self) -> &'static str {
+        self.port
+    }
+
+    pub(super) fn is_of(&self, leaving: &Leaving) -> bool {
+        self.port == leaving.port && self.gear == leaving.gear
+    }
+
+    /// Adds the port's next message; gives it back if there is no room.
+    pub(super) fn add(&mut self, leaving: Leaving) -> Option<Leaving> {
+        if self.body.len() + leaving.body.len() > MAX_BATCH {
+            return Some(leaving);
+        }
+        self.body.extend_from_slice(&leaving.body);
+        self.count += 1;
+        None
+    }
+}
+
+impl Letter {
+    pub(super) fn messages(batch: MessageBatch, destination: Option<Destination>) -> Self {
+        Self {
+            kind: Kind::Messages {
+                number: batch.number,
+                count: batch.count,
+                destination,
+            },
+            gear: batch.gear.to_string(),
+            port: batch.port.to_owned(),
+            body: batch.body.into(),
         }
     }
 
@@ -100,7 +157,7 @@ impl Letter {
         }
         let mut death = match self.kind {
             Kind::Dead(death) => death,
-            Kind::Message { .. } => Box::new(Death {
+            Kind::Messages { .. } => Box::new(Death {
                 reason: "it is too large for the bus".to_owned(),
                 way: Way::Out,
                 attempts: 1,
@@ -120,16 +177,20 @@ impl Letter {
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(128 + self.body.len());
-        let (kind, number, attempts, said) = match &self.kind {
-            Kind::Message { number, destination } => {
+        let (kind, number, count, said) = match &self.kind {
+            Kind::Messages {
+                number,
+                count,
+                destination,
+            } => {
                 let destination = destination.as_ref().map(Destination::to_string);
-                (1, *number, 0, Cow::Owned(destination.unwrap_or_default()))
+                (1, *number, *count, Cow::Owned(destination.unwrap_or_default()))
             }
             Kind::Dead(death) => (3, 0, death.attempts, Cow::Borrowed(death.reason.as_str())),
         };
         out.push(kind);
         out.extend_from_slice(&number.to_le_bytes());
-        out.extend_from_slice(&u32::to_le_bytes(attempts));
+        out.extend_from_slice(&u32::to_le_bytes(count));
         for text in [self.gear.as_str(), &self.port, &said] {
             put(&mut out, text);
         }
@@ -148,30 +209,25 @@ impl Letter {
         let mut rest = bytes.clone();
         let kind = *take(&mut rest, 1)?.first()?;
         let number = u64::from_le_bytes(take(&mut rest, 8)?.as_ref().try_into().ok()?);
-        let attempts = u32::from_le_bytes(take(&mut rest, 4)?.as_ref().try_into().ok()?);
-        let (gear, port, reason) = (text(&mut rest)?, text(&mut rest)?, text(&mut rest)?);
-        let mut death = Death {
-            reason,
-            way: Way::In,
-            attempts,
-            replays: 0,
-            from: String::new(),
-            letter: String::new(),
-        };
+        let count = u32::from_le_bytes(take(&mut rest, 4)?.as_ref().try_into().ok()?);
+        let (gear, port, said) = (text(&mut rest)?, text(&mut rest)?, text(&mut rest)?);
         let kind = match kind {
-            1 => Kind::Message {
+            1 => Kind::Messages {
                 number,
-                destination: death.reason.parse().ok(),
+                count,
+                destination: said.parse().ok(),
             },
-            2 => Kind::Dead(Box::new(death)),
-            3 => {
-                if *take(&mut rest, 1)?.first()? != 0 {
-                    death.way = Way::Out;
-                }
-                death.replays = u32::from_le_bytes(take(&mut rest, 4)?.as_ref().try_into().ok()?);
-                (death.from, death.letter) = (text(&mut rest)?, text(&mut rest)?);
-                Kind::Dead(Box::new(death))
-            }
+            3 => Kind::Dead(Box::new(Death {
+                reason: said,
+                attempts: count,
+                way: match *take(&mut rest, 1)?.first()? {
+                    0 => Way::In,
+                    _ => Way::Out,
+                },
+                replays: u32::from_le_bytes(take(&mut rest, 4)?.as_ref().try_into().ok()?),
+                from: text(&mut rest)?,
+                letter: text(&mut rest)?,
+            })),
             _ => return None,
         };
         Some(Self {
@@ -186,15 +242,23 @@ impl Letter {
     pub(crate) fn subject(&self, rack: &Token) -> Option<String> {
         let gear: Token = self.gear.parse().ok()?;
         match self.kind {
-            Kind::Message { .. } => Some(subject::message(rack, &gear, &self.port.parse().ok()?)),
+            Kind::Messages { .. } => Some(subject::message(rack, &gear, &self.port.parse().ok()?)),
             Kind::Dead(_) => Some(subject::gear(rack, &gear)),
         }
     }
 
-    /// Its number among those of its port and run; none for a dead letter.
+    /// How many messages it has; one for a dead letter.
+    pub(crate) const fn count(&self) -> u32 {
+        match self.kind {
+            Kind::Messages { count, .. } => count,
+            Kind::Dead(_) => 1,
+        }
+    }
+
+    /// The number of its first message among those of its port and run; none for a dead letter.
     pub(crate) const fn number(&self) -> Option<u64> {
         match self.kind {
-            Kind::Message { number, .. } => Some(number),
+            Kind::Messages { number, .. } => Some(number),
             Kind::Dead(_) => None,
         }
     }
@@ -202,7 +266,7 @@ impl Letter {
     /// Adds what its receiver must know.
     pub(crate) fn head(&self, place: Option<Place>, headers: &mut HeaderMap) {
         match &self.kind {
-            Kind::Message { destination, .. } => {
+            Kind::Messages { destination, .. } => {
                 if let Some(place) = place {
                     headers.insert(wire::PLACE, place.to_string());
                 }
@@ -230,7 +294,30 @@ impl Letter {
         }
     }
 
-    /// The message as it travels.
+    /// A letter of each message.
+    #[cfg(test)]
+    pub(crate) fn split(self) -> Vec<Self> {
+        let Kind::Messages {
+            number, destination, ..
+        } = &self.kind
+        else {
+            return vec![self];
+        };
+        let items = model::message::MessageSequence::new(self.body.clone()).zip(*number..);
+        let of = |number| Kind::Messages {
+            number,
+            count: 1,
+            destination: destination.clone(),
+        };
+        let letter = |((body, _), number)| Self {
+            kind: of(number),
+            body,
+            ..self.clone()
+        };
+        items.map(letter).collect()
+    }
+
+    /// The message, or messages, as they travel.
     pub(crate) const fn body(&self) -> &Bytes {
         &self.body
     }
@@ -273,7 +360,7 @@ mod tests {
         };
         let rack: Token = "rack-a".parse().unwrap();
         let destination = Destination::new(true, Some("sink".parse().unwrap()));
-        let message = Letter::message(leaving, 7, Some(destination));
+        let message = Letter::messages(MessageBatch::new(leaving, 7), Some(destination));
         let mut headers = HeaderMap::new();
         message.head(None, &mut headers);
         for (name, value) in [(wire::DIRECTION, "internal"), (wire::TO, "sink")] {
@@ -324,7 +411,7 @@ mod tests {
             port: "out",
             body: vec![7; 100],
         };
-        let whole = Letter::message(leaving, 7, None);
+        let whole = Letter::messages(MessageBatch::new(leaving, 7), None);
         assert_eq!(whole.clone().cut(100), whole);
         let letter = whole.cut(40);
         assert_eq!((letter.body.len(), &letter.kind), (40, &letter.clone().cut(40).kind));
@@ -348,40 +435,5 @@ mod tests {
         assert!(reason.starts_with("because ") && reason.len() <= MAX_REASON, "{reason}");
         assert!(reason.ends_with("only the first 50 could be kept"), "{reason}");
         assert_eq!(headers.get(wire::DEAD_ATTEMPTS).unwrap().as_str(), "5");
-    }
-
-    #[test]
-    fn a_message_that_was_kept_without_a_destination_is_still_read_and_says_nothing_of_one() {
-        for said in ["", "inbound it", "somewhere"] {
-            let mut kept = vec![1];
-            kept.extend_from_slice(&7u64.to_le_bytes());
-            kept.extend_from_slice(&[0; 4]);
-            ["parse", "out", said].iter().for_each(|text| put(&mut kept, text));
-            kept.extend_from_slice(b"body");
-            let letter = Letter::decode(&Bytes::from(kept)).unwrap();
-            assert_eq!(letter.number(), Some(7));
-            assert_eq!(letter.body().as_ref(), b"body");
-            let mut headers = HeaderMap::new();
-            letter.head(None, &mut headers);
-            assert!(headers.get(wire::DIRECTION).is_none());
-            assert!(headers.get(wire::TO).is_none());
-        }
-    }
-
-    #[test]
-    fn a_dead_letter_that_was_kept_without_a_past_is_still_read() {
-        let mut kept = vec![2];
-        kept.extend_from_slice(&[0; 8]);
-        kept.extend_from_slice(&16u32.to_le_bytes());
-        ["parse", "in", "why"].iter().for_each(|text| put(&mut kept, text));
-        kept.extend_from_slice(b"body");
-        let letter = Letter::decode(&Bytes::from(kept)).unwrap();
-        let mut headers = HeaderMap::new();
-        letter.head(None, &mut headers);
-        assert_eq!(headers.get(wire::DEAD_ATTEMPTS).unwrap().as_str(), "16");
-        assert_eq!(
-            (letter.body().as_ref(), headers.get(wire::DEAD_FROM)),
-            (b"body".as_slice(), None)
-        );
     }
 }

@@ -12,6 +12,8 @@
 //! - Every message of a port has the next number of that port; numbers are given out in the order of the outbox and begin at 1
 //!   with every run of the Rack (`place`). The stream has them in that order, or not at all ([`crate::telemetry`], the sender), and
 //!   hands them on in it ([`Inlet`]).
+//! - Messages of a port that are committed together travel together, as one entry of the outbox, one bus message and one batch of the
+//!   archive, up to a size; each keeps its own number, and is taken, refused and replayed by itself.
 //! - That a message was taken is durable in the same write as what was made of it, and before the bus hears of it: after a
 //!   crash it is handled again with nothing of the first time left, or not at all.
 //! - What was handed to the outbox is written, unless the Rack stops; so a gear that begins anew while its outbox waits for room is
@@ -50,6 +52,7 @@ use crate::telemetry::{Checkpoint, NotRecorded};
 
 pub(crate) use inlet::{Inlet, InletSpec};
 pub(crate) use letter::Letter;
+use letter::MessageBatch;
 pub(crate) use place::{Delivered, Place};
 pub(crate) use replay::{Target, replay};
 
@@ -100,7 +103,7 @@ pub(crate) struct Leaving {
 /// That a message was taken: its source as the inlet names it, and its place there.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Taken {
-    pub(crate) key: String,
+    pub(crate) key: Arc<str>,
     pub(crate) place: Place,
 }
 
@@ -155,7 +158,7 @@ impl Whole {
 impl Taken {
     pub(crate) fn note(self) -> Checkpoint {
         Checkpoint {
-            key: self.key,
+            key: self.key.to_string(),
             value: self.place.to_bytes(),
         }
     }
@@ -256,12 +259,11 @@ impl Outbox {
             checkpoints,
             is_part: false,
         };
-        let mut batches = Vec::with_capacity(whole.leaving.len() + whole.dead.len() + 1);
-        for leaving in whole.leaving {
-            let number = self.next(&leaving);
-            let destination = self.destination(&leaving);
-            let letter = Letter::message(leaving, number, destination);
-            batches.push(batch(1, letter.encode(), Vec::new()));
+        let mut batches = Vec::new();
+        for messages in self.message_batches(whole.leaving) {
+            let destination = self.destination(&messages);
+            let letter = Letter::messages(messages, destination);
+            batches.push(batch(letter.count(), letter.encode(), Vec::new()));
         }
         for dead in whole.dead {
             batches.push(batch(1, Letter::dead(dead).encode(), Vec::new()));
@@ -276,17 +278,29 @@ impl Outbox {
         batches
     }
 
-    fn destination(&self, leaving: &Leaving) -> Option<Destination> {
-        let destinations = self.destinations.lock();
-        destinations.get(&leaving.gear)?.get(leaving.port).cloned()
+    /// Numbers messages, and puts those of a port together.
+    fn message_batches(&self, all: Vec<Leaving>) -> Vec<MessageBatch> {
+        let mut numbers = self.numbers.lock();
+        let (mut full, mut open) = (Vec::new(), Vec::<MessageBatch>::new());
+        for leaving in all {
+            let last = numbers.entry((leaving.gear.clone(), leaving.port)).or_default();
+            *last += 1;
+            match open.iter_mut().find(|batch| batch.is_of(&leaving)) {
+                Some(batch) => {
+                    if let Some(leaving) = batch.add(leaving) {
+                        full.push(std::mem::replace(batch, MessageBatch::new(leaving, *last)));
+                    }
+                }
+                None => open.push(MessageBatch::new(leaving, *last)),
+            }
+        }
+        full.append(&mut open);
+        full
     }
 
-    /// The next number of a port.
-    fn next(&self, leaving: &Leaving) -> u64 {
-        let mut numbers = self.numbers.lock();
-        let last = numbers.entry((leaving.gear.clone(), leaving.port)).or_default();
-        *last += 1;
-        *last
+    fn destination(&self, messages: &MessageBatch) -> Option<Destination> {
+        let destinations = self.destinations.lock();
+        destinations.get(messages.gear())?.get(messages.port()).cloned()
     }
 }
 

@@ -7,8 +7,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use uuid::Uuid;
+
+use super::Taken;
 
 /// See the module. Ordered within one outbox and port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,7 +77,22 @@ impl Place {
 
 /// The last place of each source that was put into an inbox. Lives as long as the inbox.
 #[derive(Debug, Default)]
-pub(crate) struct Delivered(pub(crate) parking_lot::Mutex<BTreeMap<String, Place>>);
+pub(crate) struct Delivered(pub(super) parking_lot::Mutex<BTreeMap<Arc<str>, Place>>);
+
+impl Delivered {
+    pub(super) fn last(&self, key: &str) -> Option<Place> {
+        self.0.lock().get(key).copied()
+    }
+
+    pub(super) fn set(&self, last: &Taken) {
+        let mut all = self.0.lock();
+        if let Some(place) = all.get_mut(&last.key) {
+            *place = last.place;
+        } else {
+            all.insert(Arc::clone(&last.key), last.place);
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {

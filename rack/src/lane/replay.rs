@@ -39,7 +39,7 @@ pub(crate) struct Target {
 /// Gives letters to a gear, and answers when it has taken them.
 pub(crate) async fn replay(outbox: Arc<Outbox>, target: Result<Target, NotTaken>, replay: Replay) -> ReplayAnswer {
     let desk = Desk {
-        key: format!("replayed {}", replay.gear),
+        key: format!("replayed {}", replay.gear).into(),
         queue: replay.queue,
         outbox,
     };
@@ -69,7 +69,7 @@ pub(crate) async fn replay(outbox: Arc<Outbox>, target: Result<Target, NotTaken>
 
 /// The letters of one gear.
 struct Desk {
-    key: String,
+    key: Arc<str>,
     queue: uuid::Uuid,
     outbox: Arc<Outbox>,
 }
@@ -131,7 +131,7 @@ impl Desk {
             {
                 return Err(NotTaken::Later("the gear works on it".to_owned()));
             }
-            delivered.insert(self.key.clone(), place);
+            delivered.insert(Arc::clone(&self.key), place);
         }
         let (done, durable) = oneshot::channel();
         let past = Past {
@@ -141,7 +141,7 @@ impl Desk {
             attempts: letter.attempts,
         };
         let taken = Taken {
-            key: self.key.clone(),
+            key: Arc::clone(&self.key),
             place,
         };
         room.send(Arrival {

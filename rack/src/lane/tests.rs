@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "tests")]
 
 mod anew;
+mod batches;
 mod bounds;
 mod destinations;
 mod half_open;

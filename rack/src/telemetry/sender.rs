@@ -13,7 +13,7 @@
 //!   acknowledged more ([`FloorWatch`]) makes everything above it go out again.
 //! - Every sequence is published in the end: lost, undecodable and oversized entries have substitutes ([`EntryEncoder`]).
 //! - A rejection is judged by its error code. What may be accepted later is retried with back-off and holds up what is behind it; what
-//!   never will be is substituted.
+//!   never will be is substituted; a batch of messages, which every bus of ours accepts, waits for the operator instead.
 //! - At most [`WINDOW`] entries and [`WINDOW_BYTES`] bytes are unacknowledged.
 
 mod encode;
@@ -382,6 +382,9 @@ impl Sender {
             return;
         };
         if let Some(most) = self.max_body().filter(|most| message.body.len() > *most) {
+            if EntryEncoder::is_of_several(&kept) {
+                return self.hold_batch(kept);
+            }
             self.replace_first(self.encoder.substitute(&kept, message.body.len(), most));
             return;
         }
@@ -559,6 +562,9 @@ impl Sender {
         };
         let limit = stream.and_then(|stream| usize::try_from(stream.cached_info().config.max_message_size).ok());
         let Some(kept) = self.queue.pop_front() else { return };
+        if EntryEncoder::is_of_several(&kept) {
+            return self.hold_batch(kept);
+        }
         let bytes = kept.payload.len();
         // Each attempt is smaller, whatever the stream says of its limit.
         let most = limit
@@ -574,6 +580,16 @@ impl Sender {
         } else {
             self.replace_first(substitute);
         }
+    }
+
+    /// Each of its messages is small enough: it waits until the bus takes as much as every bus of ours.
+    fn hold_batch(&mut self, kept: Kept) {
+        let reason = format!(
+            "the bus does not accept {} bytes: its max_payload, and its stream's max_msg_size, must be 64 KiB or more",
+            kept.payload.len()
+        );
+        self.queue.push_front(kept);
+        self.back_off(&reason);
     }
 
     fn back_off(&mut self, reason: &str) {

@@ -137,4 +137,6 @@ fn the_values_of_a_message_count_with_the_memory_that_they_take() {
         value_bytes(b"\xc1\x82\x00\xa0") > value_bytes(b"\x82\x00\xa0"),
         "what has a tag is counted"
     );
+    let sequence = [&usual[..], &objects].concat();
+    assert_eq!(value_bytes(&sequence), value_bytes(&usual) + value_bytes(&objects));
 }

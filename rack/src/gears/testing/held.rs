@@ -101,7 +101,7 @@ pub(crate) fn deliver_to(
         message: Ok(message),
         receipt: Some(Receipt {
             taken: Taken {
-                key: "taken wire".to_owned(),
+                key: "taken wire".into(),
                 place,
             },
             done,
@@ -148,7 +148,7 @@ pub(crate) async fn taken_behind(outbox: &Outbox, cursor: &mut Cursor, count: us
             let Outgoing::Batch(kept) = outgoing else {
                 panic!("a batch is lost")
             };
-            letters.push(Letter::decode(&kept.payload).unwrap());
+            letters.extend(Letter::decode(&kept.payload).unwrap().split());
             outbox.spool().settle([DurableFloor {
                 entity_id: kept.run.entity,
                 boot_epoch: kept.run.epoch,

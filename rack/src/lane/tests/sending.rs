@@ -271,13 +271,15 @@ async fn the_places_of_an_outbox_grow_with_every_run() {
     let mut last = None;
     for _ in 0..3 {
         let (outbox, thread) = outbox(&path);
-        let leaving = Leaving {
-            gear: "tail".parse().unwrap(),
-            port: "out",
-            body: Vec::new(),
-        };
         for _ in 0..2 {
-            let next = outbox.place(outbox.spool().boot_epoch(), outbox.next(&leaving));
+            let leaving = Leaving {
+                gear: "tail".parse().unwrap(),
+                port: "out",
+                body: Vec::new(),
+            };
+            let batch = outbox.message_batches(vec![leaving]).pop().unwrap();
+            let number = Letter::messages(batch, None).number().unwrap();
+            let next = outbox.place(outbox.spool().boot_epoch(), number);
             assert!(
                 last.is_none_or(|last| Place::is_behind(last, next) && !next.is_behind(last)),
                 "{next}"

@@ -3,7 +3,7 @@
 //! | entry | subject | body |
 //! |---|---|---|
 //! | telemetry | `flux.telemetry.<table>.<rack>` | an Arrow stream |
-//! | message of the outbox | `flux.msg.<rack>.<gear>.<port>` | CBOR |
+//! | messages of the outbox | `flux.msg.<rack>.<gear>.<port>` | CBOR, of several a CBOR sequence |
 //! | dead letter of the outbox | `flux.gear.<rack>.<gear>` | CBOR |
 //! | lost, undecodable or too large | the same sequence: a log record that says so, or a truncated dead letter | |
 
@@ -57,8 +57,12 @@ impl EntryEncoder {
                 body: Bytes::clone(&kept.payload),
             });
         }
-        headers.insert(wire::CONTENT_TYPE, Encoding::Cbor.content_type());
         let letter = Letter::decode(&kept.payload)?;
+        let content_type = match letter.count() {
+            1 => Encoding::Cbor.content_type(),
+            _ => wire::CBOR_SEQUENCE,
+        };
+        headers.insert(wire::CONTENT_TYPE, content_type);
         let outbox = self.outbox.as_ref()?;
         let place = letter.number().map(|number| outbox.place(kept.run.epoch, number));
         letter.head(place, &mut headers);
@@ -68,6 +72,11 @@ impl EntryEncoder {
             headers,
             body: letter.body().clone(),
         })
+    }
+
+    /// Whether an entry is several messages: no substitute can stand for them.
+    pub(super) fn is_of_several(kept: &Kept) -> bool {
+        kept.table == Table::Messages && Letter::decode(&kept.payload).is_some_and(|letter| letter.count() > 1)
     }
 
     /// A log record that takes the place of an entry.
