@@ -156,7 +156,10 @@ macro_rules! hex_id {
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+                const DIGITS: &[u8; 16] = b"0123456789abcdef";
+                let digit = |half: u8| DIGITS.get(usize::from(half)).copied().unwrap_or(b'0');
+                let text = self.0.map(|byte| [digit(byte >> 4), digit(byte & 15)]);
+                f.write_str(std::str::from_utf8(text.as_flattened()).unwrap_or_default())
             }
         }
 
