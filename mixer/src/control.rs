@@ -36,6 +36,7 @@ use crate::registry::{ActiveScenario, Actor, AuditEntry, Change, RackRow, Regist
 use crate::scenario::{Courier, References};
 
 pub(crate) use labels::MOST_LABELS;
+pub use scenarios::ResumeFrom;
 pub(crate) use scenarios::turned;
 pub use view::{ControlStats, Imported, RackView, ScenarioReport, ScenarioStatus, ScenarioView};
 

@@ -183,8 +183,8 @@ fn passes(registry: &Registry, library: &Library) -> Result<Vec<Pass>, RegistryE
     let Shelf { scenarios, is_whole } = library.shelf(registry)?;
     let mut made: BTreeMap<Token, Vec<String>> = BTreeMap::new();
     if !is_whole {
-        for (consumer, start) in registry.wires()? {
-            if let Some(rack) = start.rack {
+        for (consumer, wire) in registry.wires()? {
+            if let Some(rack) = wire.rack {
                 made.entry(rack).or_default().push(consumer);
             }
         }
@@ -234,7 +234,7 @@ mod tests {
 
     use super::*;
     use crate::registry::tests::{damage, row};
-    use crate::registry::{ActiveScenario, ScenarioRow, WireStart};
+    use crate::registry::{ActiveScenario, ScenarioRow, WireRow};
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_removed_rack_leaves_the_list_as_soon_as_the_registry_can_be_read_again() {
@@ -305,10 +305,9 @@ mod tests {
             stored: Timestamp::from_micros(1),
             text: "gears: this is of another program".to_owned(),
         };
-        let start = |rack: &str| WireStart {
-            stream: 1,
-            sequence: 1,
+        let start = |rack: &str| WireRow {
             rack: Some(rack.parse().unwrap()),
+            ..WireRow::default()
         };
         let active = ActiveScenario {
             reference: scenario.reference(),

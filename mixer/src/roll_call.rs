@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::events::{Event, Events};
 use crate::presence::{Presence, Sighting};
 use crate::registry::{Actor, AuditEntry, Change, Registry, RegistryError};
+use crate::scenario::Courier;
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const WRITE_EVERY: Duration = Duration::from_secs(30);
@@ -31,6 +32,7 @@ pub(crate) struct RollCall {
     pub(crate) presence: Arc<Presence>,
     pub(crate) events: Events,
     pub(crate) clock: Clock,
+    pub(crate) courier: Courier,
 }
 
 impl RollCall {
@@ -83,6 +85,8 @@ impl RollCall {
             }
             self.events.tell(&entry).await;
         }
+        // What only a Rack that is away now runs is in force no more.
+        self.courier.rewire();
     }
 
     async fn write(&self) {

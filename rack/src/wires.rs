@@ -35,7 +35,7 @@ use tokio::time::Instant;
 
 use crate::gears::{self, GearType};
 use crate::lane::{Delivered, Destinations, InletSpec, Past, Taken, Whole};
-use crate::spool::Done;
+use crate::spool::{AdmissionClass, Done};
 
 /// How many messages wait in front of a gear before its senders wait.
 pub(crate) const INBOX_CAPACITY: usize = 1024;
@@ -131,6 +131,7 @@ pub(crate) struct Outlets {
     wires: BTreeMap<&'static str, Vec<Outlet>>,
     /// The ports that leave by the outbox.
     published: BTreeSet<&'static str>,
+    admission: AdmissionClass,
 }
 
 #[derive(Debug)]
@@ -154,6 +155,7 @@ impl Outlets {
         Self {
             wires: ports,
             published: spec.published.clone(),
+            admission: spec.admission,
         }
     }
 
@@ -165,6 +167,11 @@ impl Outlets {
     /// Whether a port leaves by the outbox.
     pub(crate) fn is_published(&self, port: &str) -> bool {
         self.published.contains(port)
+    }
+
+    /// By which share of the outbox the gear's messages leave.
+    pub(crate) const fn admission(&self) -> AdmissionClass {
+        self.admission
     }
 
     /// Gives a message to every wire of a port, waiting where an inbox is full.
@@ -201,6 +208,8 @@ pub(crate) struct Spec {
     pub(crate) targets: Vec<Target>,
     /// The outputs that leave by the outbox.
     pub(crate) published: BTreeSet<&'static str>,
+    /// Consumer if a guaranteed wire leads to it, over hot wires as well: who takes from the bus waits for it then.
+    pub(crate) admission: AdmissionClass,
 }
 
 impl Spec {
@@ -339,6 +348,7 @@ pub(crate) fn plan(push: &ScenarioPush, rack: Option<&Token>) -> Result<Plan, No
             config: gear.config.clone(),
             targets: Vec::new(),
             published: BTreeSet::new(),
+            admission: AdmissionClass::Producer,
         };
         if gears.insert(gear.name.clone(), spec).is_some() {
             return Err(NotApplied::TwoGears(gear.name.clone()));
@@ -357,6 +367,7 @@ pub(crate) fn plan(push: &ScenarioPush, rack: Option<&Token>) -> Result<Plan, No
         spec.targets.sort();
         spec.targets.dedup();
     }
+    admit_consumers(&mut gears, &inlets);
     Ok(Plan {
         reference: push.reference.clone(),
         hash: push.hash.clone(),
@@ -364,6 +375,17 @@ pub(crate) fn plan(push: &ScenarioPush, rack: Option<&Token>) -> Result<Plan, No
         gears,
         inlets,
     })
+}
+
+fn admit_consumers(gears: &mut BTreeMap<Token, Spec>, inlets: &BTreeMap<String, InletSpec>) {
+    let mut reached: Vec<Token> = inlets.values().map(|inlet| inlet.gear.clone()).collect();
+    while let Some(name) = reached.pop() {
+        let Some(spec) = gears.get_mut(&name) else { continue };
+        let before = std::mem::replace(&mut spec.admission, AdmissionClass::Consumer);
+        if before == AdmissionClass::Producer {
+            reached.extend(spec.targets.iter().map(|target| target.gear.clone()));
+        }
+    }
 }
 
 fn connect(wire: &Wire, push: &ScenarioPush, gears: &mut BTreeMap<Token, Spec>) -> Result<(), NotApplied> {
@@ -408,6 +430,7 @@ fn guarantee(
     let inlet = inlet.ok_or_else(|| NotApplied::NoConsumer { wire: describe(wire) })?;
     Ok(Some(InletSpec {
         consumer: inlet.consumer.clone(),
+        after: inlet.after.clone(),
         gear: wire.to.gear.clone(),
         port: to,
     }))
@@ -483,6 +506,39 @@ mod tests {
             )
             .is_ok()
         );
+    }
+
+    #[test]
+    fn gears_that_a_guaranteed_wire_leads_to_are_consumers_over_hot_wires_too() {
+        let gears = ["a", "b", "c", "d"]
+            .map(|name| format!("\n  - {{ name: {name}, type: throttle, deploy: rack-a, config: {{ rate: 1 }} }}"));
+        let gears = format!(
+            "{}\n  - {{ name: numbers, type: generator, deploy: rack-a }}",
+            gears.concat()
+        );
+        let wires = [
+            "{ from: numbers.out, to: a.in, lane: guaranteed }",
+            "{ from: a.out, to: b.in, lane: hot }",
+            "{ from: b.out, to: c.in, lane: hot }",
+            "{ from: c.out, to: a.in, lane: hot }",
+            "{ from: numbers.out, to: d.in, lane: hot }",
+        ];
+        let mut push = push("h", &gears, &wires.join(", "));
+        let (from, to) = (push.wires[0].from.clone(), push.wires[0].to.clone());
+        let consumer = "wire-1".to_owned();
+        push.inlets.push(model::control::Inlet {
+            from,
+            to,
+            consumer,
+            after: None,
+        });
+        let plan = plan(&push, None).unwrap();
+        let consumers = plan
+            .gears
+            .values()
+            .filter(|spec| spec.admission == AdmissionClass::Consumer);
+        let names: Vec<_> = consumers.map(|spec| spec.name.as_str()).collect();
+        assert_eq!(names, ["a", "b", "c"]);
     }
 
     #[test]

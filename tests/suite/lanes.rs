@@ -3,6 +3,7 @@
 //! `make lanes-long` runs the long form (`PLATFORM_TEST_LANE_KILLS`, `PLATFORM_TEST_LANE_ROWS`); the suite's figures are short.
 
 mod consumers;
+mod rewired;
 mod standstill;
 
 use std::collections::BTreeMap;
@@ -53,9 +54,14 @@ pub(crate) fn archived(mixer: &TestMixer, gear: &str) -> Option<(u64, u64)> {
 
 /// The numbers of the lines that the last gear has written as records, in the order of their times.
 pub(crate) fn arrived(mixer: &TestMixer) -> Result<Vec<u64>, Failure> {
-    let path = "/api/v1/telemetry/logs?gear_id=sink&q=of%20the%20lane&since=1h&order=asc";
+    arrived_at(mixer, "sink")
+}
+
+/// Those that a gear has written as records, in the order of their times.
+fn arrived_at(mixer: &TestMixer, gear: &str) -> Result<Vec<u64>, Failure> {
+    let path = format!("/api/v1/telemetry/logs?gear_id={gear}&q=of%20the%20lane&since=1h&order=asc");
     let mut numbers = Vec::new();
-    for row in mixer.api.all_rows(path)? {
+    for row in mixer.api.all_rows(&path)? {
         let text = row["message"].as_str().unwrap_or_default();
         numbers.push(text.split_whitespace().nth(1).ok_or("no number")?.parse()?);
     }

@@ -147,31 +147,43 @@ pub(crate) enum ScenarioVerb {
     Activate {
         /// A stored scenario, or a file that is stored first
         scenario: String,
-        /// Only say which Racks it concerns and how they stand to it
-        #[arg(long)]
-        dry_run: bool,
         /// Refuse it with exit code 65 if there is a warning, such as a group that no adopted Rack is in; a file is stored all the
         /// same
         #[arg(long)]
         strict: bool,
-        /// Wait so long for the Racks, at most 100s; without it, as the Mixer is configured
-        #[arg(long, value_name = "DURATION")]
-        wait: Option<HumanDuration>,
         #[command(flatten)]
-        api: ApiArgs,
+        how: ActivationArgs,
     },
     /// Show what each Rack should run, what it runs, and why not
     Status(ApiArgs),
     /// Activate the scenario that was active before, each time one further back
-    Rollback {
-        /// Wait so long for the Racks, at most 100s; without it, as the Mixer is configured
-        #[arg(long, value_name = "DURATION")]
-        wait: Option<HumanDuration>,
-        #[command(flatten)]
-        api: ApiArgs,
-    },
+    Rollback(ActivationArgs),
     /// Draw a scenario
     Graph(GraphArgs),
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct ActivationArgs {
+    /// Only say which Racks it concerns, how they stand to it, and what becomes of wires of lane guaranteed
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Where wires go on that were paused by an activation
+    #[arg(long, value_enum, default_value_t = ResumeFrom::Floor)]
+    pub(crate) resume_from: ResumeFrom,
+    /// Wait so long for the Racks, at most 100s; without it, as the Mixer is configured
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) wait: Option<HumanDuration>,
+    #[command(flatten)]
+    pub(crate) api: ApiArgs,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ResumeFrom {
+    /// Where they were paused: what has waited for them since goes to them
+    Floor,
+    /// With what comes from now on
+    Now,
 }
 
 #[derive(Debug, ClapArgs)]

@@ -20,8 +20,8 @@ use clap::builder::FalseyValueParser;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
 pub(crate) use self::control::{
-    AuditArgs, ConfigArgs, ConfigVerb, GearsArgs, GearsVerb, LabelChange, OneRack, Picture, RacksArgs, RacksVerb,
-    ScenarioArgs, ScenarioVerb, SpecArgs, SpecVerb,
+    ActivationArgs, AuditArgs, ConfigArgs, ConfigVerb, GearsArgs, GearsVerb, LabelChange, OneRack, Picture, RacksArgs,
+    RacksVerb, ScenarioArgs, ScenarioVerb, SpecArgs, SpecVerb,
 };
 pub(crate) use self::dlq::{DlqArgs, DlqVerb, DropArgs, ListArgs, ManyArgs, ReplayArgs};
 pub(crate) use self::program::{CompletionsArgs, DoctorArgs, ManArgs, SchemaArgs};

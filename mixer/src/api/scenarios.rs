@@ -15,7 +15,7 @@ use super::change::{Body, By, Desk, Nothing, body, whole};
 use super::json::{Listing, One};
 use super::params::{InPath, NoParams, Params, in_path};
 use super::problem::Problem;
-use crate::control::{Control, Imported, ScenarioReport, ScenarioView};
+use crate::control::{Control, Imported, ResumeFrom, ScenarioReport, ScenarioView};
 use crate::scenario::MAX_FILE;
 
 /// The longest that a request waits for Racks: less than it may take in all.
@@ -42,19 +42,13 @@ struct Importing {
     replace: bool,
 }
 
-/// What an activation may say.
+/// What an activation or a rollback may say.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Activating {
     dry_run: bool,
     wait: Option<HumanDuration>,
-}
-
-/// What a rollback may say.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct RollingBack {
-    wait: Option<HumanDuration>,
+    resume_from: ResumeFrom,
 }
 
 type Asked = State<Desk<Control>>;
@@ -92,7 +86,11 @@ async fn activate(
     params: Params,
     sent: Body,
 ) -> Result<One<ScenarioReport>, Problem> {
-    let Activating { dry_run, wait } = params.filter()?;
+    let Activating {
+        dry_run,
+        wait,
+        resume_from,
+    } = params.filter()?;
     let Nothing {} = body(sent)?;
     let reference = in_path("reference", reference)?;
     if dry_run {
@@ -101,7 +99,7 @@ async fn activate(
     }
     let control = Arc::clone(&desk.room);
     let active = desk
-        .carry(async move { control.activate(&reference, &by).await })
+        .carry(async move { control.activate(&reference, resume_from, &by).await })
         .await?;
     let data = desk
         .room
@@ -111,10 +109,20 @@ async fn activate(
 }
 
 async fn rollback(State(desk): Asked, By(by): By, params: Params, sent: Body) -> Result<One<ScenarioReport>, Problem> {
-    let RollingBack { wait } = params.filter()?;
+    let Activating {
+        dry_run,
+        wait,
+        resume_from,
+    } = params.filter()?;
     let Nothing {} = body(sent)?;
+    if dry_run {
+        let data = desk.room.rehearse_rollback().await?;
+        return Ok(One { data });
+    }
     let control = Arc::clone(&desk.room);
-    let active = desk.carry(async move { control.roll_back(&by).await }).await?;
+    let active = desk
+        .carry(async move { control.roll_back(resume_from, &by).await })
+        .await?;
     let data = desk
         .room
         .await_scenario(active, bounded(wait, desk.room.scenario_wait))

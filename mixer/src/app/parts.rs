@@ -245,6 +245,7 @@ impl Parts {
             presence: Arc::clone(presence),
             events: events.clone(),
             clock: clock.clone(),
+            courier: courier.clone(),
         };
         self.tasks
             .push(Task::spawn("roll call", fatal, |stop| roll_call.run(stop)));

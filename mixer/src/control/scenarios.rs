@@ -11,12 +11,24 @@ use std::time::Duration;
 use model::Token;
 use model::control::RackState;
 use model::scenario::{self, Reviewed, Scenario};
+use serde::Deserialize;
 
 use super::view::{Imported, ScenarioReport, ScenarioView};
 use super::{Control, ControlError};
 use crate::events::Event;
 use crate::registry::{ActiveScenario, Actor, AuditEntry, Registry, RegistryError, ScenarioRow};
 use crate::scenario::{Convergence, ScenarioRef, groups, racks, stored};
+
+/// Where wires that were paused go on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ResumeFrom {
+    /// Where they were paused: what waited for them goes to them.
+    #[default]
+    Floor,
+    /// With what comes from now on.
+    Now,
+}
 
 /// The shortest beginning of a hash that means a scenario.
 const SHORTEST_HASH: usize = 8;
@@ -113,6 +125,12 @@ impl Control {
         };
         let racks = racks(&scenario, &wanted, &self.registry, &self.presence)?;
         let mut report = self.report(&scenario, wanted, active, racks)?;
+        match self.courier.rehearse(&scenario).await {
+            Ok(wires) => report.wires = wires,
+            Err(reason) => report
+                .warnings
+                .push(format!("what becomes of wires is not known: {reason}")),
+        }
         // Whether a group is empty is known here, and is in the report.
         let of_the_file = reviewed.warnings.iter().filter(|it| !reviewed.open_groups.contains(it));
         report.warnings.splice(0..0, of_the_file.map(ToString::to_string));
@@ -123,10 +141,16 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError`].
-    pub async fn activate(&self, reference: &str, by: &Actor) -> Result<ActiveScenario, ControlError> {
+    pub async fn activate(
+        &self,
+        reference: &str,
+        resume: ResumeFrom,
+        by: &Actor,
+    ) -> Result<ActiveScenario, ControlError> {
         let row = self.found(reference).await?;
         // This program may know other gear types than the one that stored it.
-        review(row.text.clone(), self.max_hops).await?;
+        let (reviewed, _) = review(row.text.clone(), self.max_hops).await?;
+        let forgotten = self.forgotten(resume, &reviewed.scenario)?;
         let active = ActiveScenario {
             reference: row.reference(),
             hash: row.hash,
@@ -142,6 +166,7 @@ impl Control {
                 }
                 let before = change.active_scenario()?;
                 change.activate(&next)?;
+                change.forget_paused(&forgotten)?;
                 Ok(change.record(turned(Event::ScenarioActivated, &by, before, &next))?)
             })
             .await?;
@@ -153,20 +178,41 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError::NothingBefore`], [`ControlError::BadFormer`], [`ControlError::Registry`].
-    pub async fn roll_back(&self, by: &Actor) -> Result<ActiveScenario, ControlError> {
+    pub async fn roll_back(&self, resume: ResumeFrom, by: &Actor) -> Result<ActiveScenario, ControlError> {
         let (now, by, registry) = (self.clock.now(), by.clone(), Arc::clone(&self.registry));
+        let courier = self.courier.clone();
         let (active, news) = self
             .registry
             .commit(move |change| {
                 let before = change.active_scenario()?;
                 let active = change.roll_back(now)?.ok_or(ControlError::NothingBefore)?;
-                review_former(&active, &registry)?;
+                let scenario = review_former(&active, &registry)?;
+                if resume == ResumeFrom::Now {
+                    change.forget_paused(&courier.consumers_of(&scenario)?)?;
+                }
                 let news = change.record(turned(Event::ScenarioRolledBack, &by, before, &active))?;
                 Ok::<_, ControlError>((active, news))
             })
             .await?;
         self.tell_of(&news).await?;
         Ok(active)
+    }
+
+    /// What a rollback would do. Changes nothing.
+    ///
+    /// # Errors
+    /// [`ControlError`].
+    pub async fn rehearse_rollback(&self) -> Result<ScenarioReport, ControlError> {
+        let former = self.registry.former_scenarios()?.into_iter().next();
+        self.rehearse(&former.ok_or(ControlError::NothingBefore)?.hash).await
+    }
+
+    /// The consumers whose wires are not to resume.
+    fn forgotten(&self, resume: ResumeFrom, scenario: &Scenario) -> Result<Vec<String>, ControlError> {
+        match resume {
+            ResumeFrom::Floor => Ok(Vec::new()),
+            ResumeFrom::Now => Ok(self.courier.consumers_of(scenario)?),
+        }
     }
 
     async fn tell_of(&self, news: &AuditEntry) -> Result<(), ControlError> {
@@ -179,6 +225,7 @@ impl Control {
         );
         self.passes.refresh().await;
         self.events.tell(news).await;
+        self.courier.rewire();
         let rows = self.registry.racks()?;
         for row in rows.iter().filter(|row| row.state == RackState::Active) {
             self.courier.deliver(row.entity_id);
@@ -225,6 +272,7 @@ impl Control {
                 converged: true,
                 racks: Vec::new(),
                 groups: Vec::new(),
+                wires: Vec::new(),
                 warnings: Vec::new(),
                 history: self.registry.former_scenarios()?,
             });
@@ -251,6 +299,7 @@ impl Control {
             activated: active.map(|active| active.activated),
             converged: racks.iter().all(|rack| rack.converged),
             racks,
+            wires: Vec::new(),
             warnings: groups.iter().filter_map(|group| group.warning()).collect(),
             groups,
             history: self.registry.former_scenarios()?,
@@ -314,12 +363,12 @@ pub(crate) fn turned(event: Event, by: &Actor, before: Option<ActiveScenario>, a
 }
 
 /// Checks a scenario that was active before: this program may know other gear types than the one that activated it.
-fn review_former(former: &ActiveScenario, registry: &Registry) -> Result<(), ControlError> {
+fn review_former(former: &ActiveScenario, registry: &Registry) -> Result<Scenario, ControlError> {
     let Some(row) = registry.scenario(&former.hash)? else {
         return Err(unknown(&former.reference, registry));
     };
     match scenario::review(&row.text, rack::manifests()) {
-        Ok(_) => Ok(()),
+        Ok(reviewed) => Ok(reviewed.scenario),
         Err(reason) => Err(ControlError::BadFormer {
             reference: former.reference.clone(),
             reason,

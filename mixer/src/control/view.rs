@@ -11,7 +11,7 @@ use crate::events::Transitions;
 use crate::presence::Sighting;
 use crate::refusals::ByReason;
 use crate::registry::{ActiveScenario, RackRow, ScenarioHead, ScenarioRow};
-use crate::scenario::{CourierStats, GroupStanding, RackStanding, ScenarioRef};
+use crate::scenario::{CourierStats, GroupStanding, RackStanding, ScenarioRef, WireChange};
 
 /// A Rack.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -157,6 +157,9 @@ pub struct ScenarioReport {
     pub racks: Vec<RackStanding>,
     /// Which Racks its groups mean.
     pub groups: Vec<GroupStanding>,
+    /// What activating it does to wires of lane guaranteed; only in a rehearsal.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub wires: Vec<WireChange>,
     /// What its author should know.
     pub warnings: Vec<String>,
     /// What was active before, the last one first.

@@ -1,9 +1,10 @@
-//! Where each wire of lane guaranteed begins on the stream of business messages.
+//! The wires of lane guaranteed: where each begins on the stream of business messages, or goes on when it is in force again.
 //!
 //! # Invariants
 //!
 //! - A wire has an entry before its consumer is made, so that a consumer which was lost is made anew from where its wire began: what its
 //!   Rack has is told apart by its numbers, what it has not is there.
+//! - A wire that is not in force is paused: it has no consumer, and its entry has the first message that it has not taken.
 //! - An entry says whose wire it is: who may pull from it and that it is wanted is known also where its scenario cannot be read.
 
 use std::collections::BTreeMap;
@@ -16,9 +17,9 @@ use super::{Change, Registry, RegistryError, db, from_cbor, to_cbor};
 
 const WIRES: TableDefinition<&str, &[u8]> = TableDefinition::new("wires");
 
-/// A place on a stream, and the Rack that pulls from there.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct WireStart {
+/// A wire of lane guaranteed, as its receiving end has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WireRow {
     /// When the stream was created, in µs ([`Self::life`]): another one of the same name has other sequences.
     pub(crate) stream: i64,
     /// The first sequence that is the wire's.
@@ -26,9 +27,21 @@ pub(crate) struct WireStart {
     /// The name of the Rack that the wire ends at; none in what older programs wrote.
     #[serde(default)]
     pub(crate) rack: Option<Token>,
+    /// The subject of its messages.
+    #[serde(default)]
+    pub(crate) filter: String,
+    /// For people.
+    #[serde(default)]
+    pub(crate) description: String,
+    /// Whether it is not in force: `sequence` is where it goes on.
+    #[serde(default)]
+    pub(crate) is_paused: bool,
+    /// The consumer that it took over from, if that is of the same Rack: what it has taken is not handled again.
+    #[serde(default)]
+    pub(crate) after: Option<String>,
 }
 
-impl WireStart {
+impl WireRow {
     /// What tells a stream from another one of the same name, by when it was created, in ns.
     pub(crate) fn life(created: i128) -> i64 {
         i64::try_from(created / 1_000).unwrap_or(i64::MAX)
@@ -36,8 +49,8 @@ impl WireStart {
 }
 
 impl Registry {
-    /// Every wire's beginning, by its consumer's name.
-    pub(crate) fn wires(&self) -> Result<BTreeMap<String, WireStart>, RegistryError> {
+    /// Every wire, by its consumer's name.
+    pub(crate) fn wires(&self) -> Result<BTreeMap<String, WireRow>, RegistryError> {
         let read = self.database.begin_read().map_err(db)?;
         let wires = match read.open_table(WIRES) {
             Ok(wires) => wires,
@@ -47,18 +60,48 @@ impl Registry {
         };
         let mut all = BTreeMap::new();
         for entry in wires.iter().map_err(db)? {
-            let (name, start) = entry.map_err(db)?;
-            all.insert(name.value().to_owned(), from_cbor("wire", start.value())?);
+            let (name, row) = entry.map_err(db)?;
+            all.insert(name.value().to_owned(), from_cbor("wire", row.value())?);
         }
         Ok(all)
     }
 }
 
+impl Registry {
+    /// The wire of this consumer.
+    pub(crate) fn wire(&self, consumer: &str) -> Result<Option<WireRow>, RegistryError> {
+        let read = self.database.begin_read().map_err(db)?;
+        let wires = match read.open_table(WIRES) {
+            Ok(wires) => wires,
+            Err(TableError::TableDoesNotExist(_)) => return Ok(None),
+            Err(error) => return Err(db(error)),
+        };
+        let row = wires.get(consumer).map_err(db)?;
+        row.map(|row| from_cbor("wire", row.value())).transpose()
+    }
+}
+
 impl Change<'_> {
-    /// Says where a wire begins.
-    pub(crate) fn put_wire(&self, consumer: &str, start: &WireStart) -> Result<(), RegistryError> {
+    /// Writes a wire down.
+    pub(crate) fn put_wire(&self, consumer: &str, row: &WireRow) -> Result<(), RegistryError> {
         let mut wires = self.transaction.open_table(WIRES).map_err(db)?;
-        wires.insert(consumer, to_cbor("wire", start)?.as_slice()).map_err(db)?;
+        wires.insert(consumer, to_cbor("wire", row)?.as_slice()).map_err(db)?;
+        Ok(())
+    }
+
+    /// These wires begin anew if they are paused.
+    pub(crate) fn forget_paused(&self, consumers: &[String]) -> Result<(), RegistryError> {
+        if consumers.is_empty() {
+            return Ok(());
+        }
+        let mut wires = self.transaction.open_table(WIRES).map_err(db)?;
+        for consumer in consumers {
+            let row = wires.get(consumer.as_str()).map_err(db)?;
+            let row = row.map(|row| from_cbor::<WireRow>("wire", row.value())).transpose()?;
+            if row.is_some_and(|row| row.is_paused) {
+                wires.remove(consumer.as_str()).map_err(db)?;
+            }
+        }
         Ok(())
     }
 

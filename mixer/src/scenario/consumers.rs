@@ -3,14 +3,17 @@
 //! # Invariants
 //!
 //! - A consumer is there before any Rack is told of its wire, so no message is sent before somebody is known to wait for it.
-//! - A consumer that exists is left as it is but for [`AT_ONCE`] and [`ACK_WAIT`]: it knows what its Rack has. It stays however long its Rack is away,
-//!   as long as the active scenario or one before it has its wire; where one of these cannot be read, all stay.
+//! - A wire is in force if the active scenario has it, or what a Rack runs that refused the active one. It stays in force as long as a
+//!   Rack that is there runs a scenario with it, however long others are away.
+//! - A wire that is in force no more is paused: where it goes on is written down before its consumer goes. What becomes of wires is
+//!   said in [`super::rewiring`].
+//! - A consumer that exists is left as it is but for [`AT_ONCE`] and [`ACK_WAIT`]: it knows what its Rack has.
 //! - One that was lost is made anew from where its wire began (the registry knows): its Rack passes over what it has taken by the
-//!   numbers of the messages. Until then nothing that it wants leaves the stream ([`super::spent`]), so a wire that no scenario has
-//!   and that has no consumer is forgotten.
-//! - At the start, after every reconnect and every [`LOOK`] they are looked for again: the bus may have lost its store.
+//!   numbers of the messages. Until then nothing that it wants leaves the stream ([`super::spent`]).
+//! - At the start, after every reconnect, when a Rack has another scenario or goes or comes back, and every [`LOOK`] they are looked for
+//!   again: the bus may have lost its store.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,14 +21,17 @@ use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, Info, pull};
 use async_nats::jetstream::stream::Stream;
 use chassis::bus::BusState;
 use futures::TryStreamExt as _;
-use tokio::sync::Mutex;
+use model::Token;
+use serde::Serialize;
+use tokio::sync::{Mutex, Notify};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::courier::{CourierParts, PushError};
+use super::courier::CourierParts;
 use super::part::{Flow, WIRE};
+use super::rewiring::{Rewiring, rewirings};
 use crate::bus_server::{Bus, Reconnects};
-use crate::registry::{Registry, WireStart};
+use crate::registry::{Registry, WireRow};
 
 /// Messages of a wire that may be delivered and not acknowledged: more than an inlet takes.
 const AT_ONCE: i64 = 8192;
@@ -34,27 +40,52 @@ const AT_ONCE: i64 = 8192;
 const ACK_WAIT: Duration = Duration::from_secs(24 * 3600);
 /// How often all are looked for.
 const LOOK: Duration = Duration::from_secs(60);
-/// How long a consumer stays that no scenario wants.
-const GRACE: Duration = Duration::from_secs(3600);
+/// After an answer of a Rack they are looked for so much later: others answer, too.
+const SETTLING: Duration = Duration::from_secs(1);
+/// The most wires that are paused; beyond, those that stand furthest back are forgotten.
+const MOST_PAUSED: usize = 4096;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Consumers {
     stream: String,
     registry: Arc<Registry>,
-    seen: Mutex<Seen>,
-}
-
-#[derive(Debug, Default)]
-struct Seen {
     /// The ones that are there.
-    made: BTreeSet<String>,
-    /// Since when nobody wants one.
-    unwanted: HashMap<String, Instant>,
+    made: Mutex<BTreeSet<String>>,
+    changed: Notify,
 }
 
-/// The wires that some scenario wants, by their consumers, and whether there are no others: a scenario may not be readable.
-pub(super) type Wanted = (BTreeMap<String, Flow>, bool);
+/// The wires that are not the active scenario's and are in force all the same.
+#[derive(Debug, Default)]
+pub(super) struct OtherWires {
+    /// Of Racks that refused the active scenario: what they run.
+    pub(super) refused: Vec<Flow>,
+    /// Of Racks that have not answered so far: as they are, while they are.
+    pub(super) unsettled: BTreeSet<String>,
+    /// Racks that run what cannot be read: their wires are as they are.
+    pub(super) unreadable: BTreeSet<Token>,
+}
+
+impl OtherWires {
+    /// Whether a wire stays as it is.
+    fn keeps(&self, consumer: &str, row: &WireRow) -> bool {
+        let is_unreadable = row.rack.as_ref().is_none_or(|rack| self.unreadable.contains(rack));
+        self.unsettled.contains(consumer) || is_unreadable
+    }
+}
+
+/// What becomes of a wire when another scenario is activated.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WireChange {
+    /// The wire, from its subject to its gear.
+    pub wire: String,
+    /// What becomes of it.
+    #[serde(flatten)]
+    pub change: Rewiring,
+    /// The bus messages, each of one message or more, that wait for it, or for the one that it takes over from. Of one that resumes,
+    /// not known.
+    pub waiting: Option<u64>,
+}
 
 impl Consumers {
     /// Those on the stream of business messages.
@@ -62,152 +93,223 @@ impl Consumers {
         Self {
             stream,
             registry,
-            seen: Mutex::default(),
+            made: Mutex::default(),
+            changed: Notify::new(),
         }
     }
 
-    /// Makes those that are not there.
-    pub(super) async fn ensure(&self, bus: &Bus, flows: Vec<Flow>) -> Result<(), String> {
-        let mut seen = self.seen.lock().await;
-        if flows.iter().all(|flow| seen.made.contains(&flow.consumer)) {
-            return Ok(());
-        }
-        let stream = self.stream(bus).await?;
-        seen.made = there(&stream).await?;
-        self.make(&stream, flows, &mut seen.made).await
+    /// A Rack has answered, or another scenario is active: wires may be in force no more.
+    pub(super) fn look_soon(&self) {
+        self.changed.notify_one();
     }
 
-    /// Looks which are there, makes those that are not, those of `wanted` as well that were lost, and ends those that are not of
-    /// `wanted` for long.
-    async fn look_after(
-        &self,
-        bus: &Bus,
-        flows: Vec<Flow>,
-        wanted: impl FnOnce() -> Result<Wanted, String>,
-    ) -> Result<(), String> {
-        let mut seen = self.seen.lock().await;
-        let stream = self.stream(bus).await?;
-        seen.made = there(&stream).await?;
-        // Also of those that an older program made, which did not say whose they are.
-        self.starts(&stream, &flows).await.map_err(|error| error.to_string())?;
-        self.make(&stream, flows, &mut seen.made).await?;
-        // Asked while nobody can make another one.
-        let (wanted, is_whole) = wanted()?;
-        let known = self.registry.wires().map_err(|error| error.to_string())?;
-        let lost = wanted.values().filter(|flow| known.contains_key(&flow.consumer));
-        self.make(&stream, lost.cloned().collect(), &mut seen.made).await?;
-        let Seen { made, unwanted } = &mut *seen;
-        if !is_whole {
-            unwanted.clear();
+    /// What activating a scenario with these wires would do to wires.
+    pub(super) async fn rehearse(&self, bus: &Bus, flows: &[Flow]) -> Result<Vec<WireChange>, String> {
+        let infos = there(&self.stream(bus).await?).await?;
+        let rows = self.registry.wires().map_err(text)?;
+        let description = |consumer: &String| {
+            let flow = flows.iter().find(|flow| flow.consumer == *consumer);
+            let of_row = || rows.get(consumer).map(|row| row.description.clone());
+            flow.map(|flow| flow.description.clone())
+                .or_else(of_row)
+                .unwrap_or_default()
+        };
+        let waiting = |consumer: &String| {
+            let info = infos.get(consumer)?;
+            Some(info.num_pending + info.num_ack_pending as u64)
+        };
+        let change = |(consumer, change): (String, Rewiring)| WireChange {
+            wire: description(&consumer),
+            waiting: match &change {
+                Rewiring::Begins => Some(0),
+                Rewiring::Resumes => None,
+                Rewiring::TakesOver { consumer, .. } => waiting(consumer),
+                Rewiring::Pauses => waiting(&consumer),
+            },
+            change,
+        };
+        Ok(rewirings(flows, &rows).into_iter().map(change).collect())
+    }
+
+    /// Makes those that are not there; of all wires of the active scenario, they take over from those that leave.
+    pub(super) async fn ensure(&self, bus: &Bus, flows: &[Flow], is_all: bool) -> Result<(), String> {
+        let mut made = self.made.lock().await;
+        if flows.iter().all(|flow| made.contains(&flow.consumer)) {
             return Ok(());
         }
-        for name in known
-            .into_keys()
-            .filter(|name| !made.contains(name) && !wanted.contains_key(name))
-        {
-            self.forget(name).await?;
+        let mut change = self.change(bus, flows).await?;
+        // What is in force no more is found out by looking.
+        change.all.retain(|_, change| *change != Rewiring::Pauses);
+        if !is_all {
+            for (name, change_of) in &mut change.all {
+                if matches!(change_of, Rewiring::TakesOver { .. }) {
+                    *change_of = Rewiring::without_another(change.rows.contains_key(name));
+                }
+            }
         }
-        unwanted.retain(|name, _| made.contains(name) && !wanted.contains_key(name));
-        for name in made.iter().filter(|name| !wanted.contains_key(*name)) {
-            unwanted.entry(name.clone()).or_insert_with(Instant::now);
-        }
-        let over: Vec<String> = unwanted
-            .iter()
-            .filter(|(_, since)| since.elapsed() >= GRACE)
-            .map(|(name, _)| name.clone())
-            .collect();
-        for name in over {
-            stream
-                .delete_consumer(&name)
-                .await
-                .map_err(|error| format!("consumer {name}: {error}"))?;
-            made.remove(&name);
-            unwanted.remove(&name);
-            tracing::info!(
-                consumer = name,
-                "no scenario has its wire any more: the consumer is gone"
-            );
-            self.forget(name).await?;
-        }
+        *made = change.carry_out(&self.registry).await?;
         Ok(())
     }
 
-    async fn forget(&self, wire: String) -> Result<(), String> {
-        let gone = self.registry.commit(move |change| change.forget_wire(&wire)).await;
-        gone.map_err(|error| error.to_string())
+    /// Looks which are there, makes those that are not, and pauses the wires that are in force no more.
+    async fn look_after(&self, bus: &Bus, active: Vec<Flow>, other: &OtherWires) -> Result<(), String> {
+        let mut made = self.made.lock().await;
+        let flows: Vec<Flow> = active.into_iter().chain(other.refused.iter().cloned()).collect();
+        let mut change = self.change(bus, &flows).await?;
+        change.ends_unknown = other.unsettled.is_empty() && other.unreadable.is_empty();
+        let rows = &change.rows;
+        change.all.retain(|name, change| {
+            let is_kept = rows.get(name).is_some_and(|row| other.keeps(name, row));
+            !is_kept || *change != Rewiring::Pauses
+        });
+        *made = change.carry_out(&self.registry).await?;
+        Ok(())
+    }
+
+    async fn change<'a>(&self, bus: &Bus, flows: &'a [Flow]) -> Result<Change<'a>, String> {
+        let stream = self.stream(bus).await?;
+        let rows = self.registry.wires().map_err(text)?;
+        Ok(Change {
+            infos: there(&stream).await?,
+            all: rewirings(flows, &rows),
+            stream,
+            flows,
+            rows,
+            ends_unknown: false,
+        })
     }
 
     async fn stream(&self, bus: &Bus) -> Result<Stream, String> {
         let stream = bus.jetstream().get_stream(&self.stream).await;
         stream.map_err(|error| format!("stream {}: {error}", self.stream))
     }
+}
 
-    async fn make(&self, stream: &Stream, flows: Vec<Flow>, made: &mut BTreeSet<String>) -> Result<(), String> {
-        let mut missing = flows;
-        missing.retain(|flow| !made.contains(&flow.consumer));
-        if missing.is_empty() {
-            return Ok(());
+/// A change of wires, and what is known where it is made.
+struct Change<'a> {
+    stream: Stream,
+    infos: BTreeMap<String, Info>,
+    rows: BTreeMap<String, WireRow>,
+    flows: &'a [Flow],
+    all: BTreeMap<String, Rewiring>,
+    /// Whether consumers go that no wire is known of.
+    ends_unknown: bool,
+}
+
+impl Change<'_> {
+    /// Writes it down, ends the consumers of wires that are paused, and makes those that are not there. Returns the ones that are there
+    /// then.
+    async fn carry_out(self, registry: &Arc<Registry>) -> Result<BTreeSet<String>, String> {
+        let rows = self.new_rows();
+        let before = self.rows.clone();
+        let put = move |change: &crate::registry::Change<'_>| {
+            for (name, row) in rows.iter().filter(|(name, row)| before.get(*name) != Some(row)) {
+                change.put_wire(name, row)?;
+            }
+            let gone = before.keys().filter(|name| !rows.contains_key(*name));
+            gone.into_iter().try_for_each(|name| change.forget_wire(name))?;
+            Ok::<_, crate::registry::RegistryError>(rows)
+        };
+        let rows = registry.commit(put).await.map_err(text)?;
+        for (name, change) in &self.all {
+            let (wire, sequence) = rows
+                .get(name)
+                .map_or(("", 0), |row| (row.description.as_str(), row.sequence));
+            tracing::info!(consumer = name, wire, sequence, ?change, "a wire changes");
         }
-        let starts = self.starts(stream, &missing).await.map_err(|error| error.to_string())?;
-        for flow in missing {
+        let mut made: BTreeSet<String> = self.infos.keys().cloned().collect();
+        // A crash may have come between the note and this.
+        let ends = |name: &&String| rows.get(*name).map_or(self.ends_unknown, |row| row.is_paused);
+        for name in self.infos.keys().filter(ends) {
+            let deleted = self.stream.delete_consumer(name).await;
+            deleted.map_err(|error| format!("consumer {name}: {error}"))?;
+            made.remove(name);
+        }
+        for flow in self
+            .flows
+            .iter()
+            .filter(|flow| !self.infos.contains_key(&flow.consumer))
+        {
             let name = flow.consumer.clone();
-            let start = starts.get(&name).map_or(1, |start| start.sequence);
-            stream
-                .create_consumer(config(flow, start))
-                .await
-                .map_err(|error| format!("consumer {name}: {error}"))?;
+            let start = rows.get(&name).map_or(1, |row| row.sequence);
+            let created = self.stream.create_consumer(config(flow, start)).await;
+            created.map_err(|error| format!("consumer {name}: {error}"))?;
             made.insert(name);
         }
-        Ok(())
+        Ok(made)
     }
 
-    /// Where these wires begin: a new one behind all that is there now, one that is known where it began, and on another stream with
-    /// its first message.
-    async fn starts(
-        &self,
-        stream: &Stream,
-        flows: &[Flow],
-    ) -> Result<HashMap<String, WireStart>, crate::registry::RegistryError> {
-        let info = stream.cached_info();
-        let here = WireStart::life(info.created.unix_timestamp_nanos());
-        let known = self.registry.wires()?;
-        let (mut starts, mut news) = (HashMap::new(), Vec::new());
-        for flow in flows {
-            let known = known.get(&flow.consumer);
-            let sequence = match known {
-                None => info.state.last_sequence + 1,
-                Some(known) if known.stream == here => known.sequence,
-                Some(_) => 1,
+    /// The wires as they are then.
+    fn new_rows(&self) -> BTreeMap<String, WireRow> {
+        let life = WireRow::life(self.stream.cached_info().created.unix_timestamp_nanos());
+        let mut rows = self.rows.clone();
+        for (name, change) in &self.all {
+            let sequence = match change {
+                Rewiring::Begins if !self.infos.contains_key(name) => self.stream.cached_info().state.last_sequence + 1,
+                Rewiring::Begins | Rewiring::Resumes | Rewiring::Pauses => self.next_sequence(name, life),
+                Rewiring::TakesOver { consumer, .. } => {
+                    let sequence = self.next_sequence(consumer, life);
+                    if let Some(row) = rows.get_mut(consumer) {
+                        (row.stream, row.sequence, row.is_paused) = (life, sequence, true);
+                    }
+                    sequence
+                }
             };
-            let start = WireStart {
-                stream: here,
-                sequence,
-                rack: Some(flow.rack.clone()),
-            };
-            if known != Some(&start) {
-                news.push((flow.consumer.clone(), start.clone()));
+            let row = rows.entry(name.clone()).or_default();
+            (row.stream, row.sequence, row.is_paused) = (life, sequence, *change == Rewiring::Pauses);
+            if let Rewiring::TakesOver { consumer, .. } = change {
+                row.after = Some(consumer.clone());
             }
-            starts.insert(flow.consumer.clone(), start);
         }
-        if !news.is_empty() {
-            let note = move |change: &crate::registry::Change<'_>| {
-                news.iter().try_for_each(|(name, start)| change.put_wire(name, start))
-            };
-            self.registry.commit(note).await?;
+        for flow in self.flows {
+            let row = rows.entry(flow.consumer.clone()).or_default();
+            if row.stream != life {
+                // Another stream, which has messages from its first one on.
+                (row.stream, row.sequence) = (life, 1);
+            }
+            row.rack = Some(flow.rack.clone());
+            row.filter.clone_from(&flow.filter);
+            row.description.clone_from(&flow.description);
         }
-        Ok(starts)
+        forget_oldest(&mut rows);
+        rows
+    }
+
+    /// The first message that a wire has not taken, as far as the bus or the registry know.
+    fn next_sequence(&self, name: &str, life: i64) -> u64 {
+        let of_row = self
+            .rows
+            .get(name)
+            .filter(|row| row.stream == life)
+            .map_or(1, |row| row.sequence);
+        let of_consumer = self
+            .infos
+            .get(name)
+            .map_or(1, |info| info.ack_floor.stream_sequence + 1);
+        of_row.max(of_consumer)
+    }
+}
+
+/// Keeps the paused wires bounded.
+fn forget_oldest(rows: &mut BTreeMap<String, WireRow>) {
+    let paused = rows.iter().filter(|(_, row)| row.is_paused);
+    let mut paused: Vec<(u64, String)> = paused.map(|(name, row)| (row.sequence, name.clone())).collect();
+    paused.sort_unstable();
+    for (_, name) in paused.iter().rev().skip(MOST_PAUSED) {
+        rows.remove(name);
     }
 }
 
 /// The wires' consumers that exist, after their limits were brought in line with ours.
-async fn there(stream: &Stream) -> Result<BTreeSet<String>, String> {
+async fn there(stream: &Stream) -> Result<BTreeMap<String, Info>, String> {
     let infos: Vec<Info> = stream
         .consumers()
         .try_collect()
         .await
         .map_err(|error| format!("consumers: {error}"))?;
-    let mut names = BTreeSet::new();
-    for Info { name, mut config, .. } in infos.into_iter().filter(|info| info.name.starts_with(WIRE)) {
+    let mut found = BTreeMap::new();
+    for info in infos.into_iter().filter(|info| info.name.starts_with(WIRE)) {
+        let (name, mut config) = (info.name.clone(), info.config.clone());
         if config.ack_policy != AckPolicy::All {
             // Somebody else's, or an older program's: it cannot be changed. Another one is made from where the wire began.
             let deleted = stream.delete_consumer(&name).await;
@@ -219,16 +321,16 @@ async fn there(stream: &Stream) -> Result<BTreeSet<String>, String> {
             let corrected = stream.update_consumer(config).await;
             corrected.map_err(|error| format!("consumer {name}: {error}"))?;
         }
-        names.insert(name);
+        found.insert(name, info);
     }
-    Ok(names)
+    Ok(found)
 }
 
-fn config(flow: Flow, start: u64) -> pull::Config {
+fn config(flow: &Flow, start: u64) -> pull::Config {
     pull::Config {
-        durable_name: Some(flow.consumer),
-        description: Some(flow.description),
-        filter_subject: flow.filter,
+        durable_name: Some(flow.consumer.clone()),
+        description: Some(flow.description.clone()),
+        filter_subject: flow.filter.clone(),
         deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: start },
         ack_policy: AckPolicy::All,
         ack_wait: ACK_WAIT,
@@ -238,17 +340,28 @@ fn config(flow: Flow, start: u64) -> pull::Config {
     }
 }
 
-/// Looks after what the active scenario needs until stopped.
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// Looks after the wires in force until stopped.
 pub(crate) async fn keep(parts: Arc<CourierParts>, stop: CancellationToken) {
     let mut reconnects = Reconnects::unsettled(&parts.bus);
     let mut look = tokio::time::interval_at(Instant::now() + LOOK, LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
+        let is_connected = || *parts.bus.state().borrow() == BusState::Connected;
         tokio::select! {
             goes_on = reconnects.next(&stop) => if !goes_on {
                 return;
             },
-            _ = look.tick() => if *parts.bus.state().borrow() != BusState::Connected {
+            () = parts.consumers.changed.notified() => {
+                tokio::time::sleep(SETTLING).await;
+                if !is_connected() {
+                    continue;
+                }
+            }
+            _ = look.tick() => if !is_connected() {
                 continue;
             },
         }
@@ -260,20 +373,13 @@ pub(crate) async fn keep(parts: Arc<CourierParts>, stop: CancellationToken) {
 }
 
 async fn look_after(parts: &Arc<CourierParts>) -> Result<(), String> {
-    let flows = match parts.active_flows() {
-        Ok(flows) => flows,
-        // What it had is known, and left as it is.
-        Err(PushError::Stored(_)) => Vec::new(),
-        Err(error) => return Err(error.to_string()),
-    };
-    // Read before anybody has to wait for it.
     let parts_of = Arc::clone(parts);
-    let read = tokio::task::spawn_blocking(move || parts_of.library.shelf(&parts_of.registry).map(drop));
-    read.await
-        .map_err(|error| error.to_string())?
-        .map_err(|error| error.to_string())?;
-    let wanted = || parts.wanted_flows().map_err(|error| error.to_string());
-    parts.consumers.look_after(&parts.bus, flows, wanted).await
+    let read = tokio::task::spawn_blocking(move || parts_of.wires_in_force()).await;
+    let Some((active, other)) = read.map_err(text)?.map_err(text)? else {
+        // What it had is known, and left as it is.
+        return Ok(());
+    };
+    parts.consumers.look_after(&parts.bus, active, &other).await
 }
 
 #[cfg(test)]
@@ -308,51 +414,114 @@ mod tests {
         (server, Arc::new(registry), folder)
     }
 
-    #[tokio::test]
-    async fn a_lost_consumer_of_a_former_scenario_is_made_anew_and_a_lost_one_of_none_is_forgotten() {
-        let (server, registry, _folder) = ground().await;
-        let bus = server.bus();
-        let consumers = Consumers::new("flux-msg".to_owned(), Arc::clone(&registry));
-        let all: Vec<Flow> = ["active", "former", "gone"].map(flow).into();
-        consumers.ensure(bus, all.clone()).await.unwrap();
-        let stream = bus.jetstream().get_stream("flux-msg").await.unwrap();
-        for flow in &all {
-            stream.delete_consumer(&flow.consumer).await.unwrap();
+    async fn publish(bus: &Bus, count: usize) {
+        for _ in 0..count {
             let sent = bus.jetstream().publish("flux.msg.rack-a.gen.out", "".into()).await;
             sent.unwrap().await.unwrap();
         }
-        let wanted: BTreeMap<String, Flow> = [flow("active"), flow("former"), flow("never-made")]
-            .map(|flow| (flow.consumer.clone(), flow))
-            .into();
-        consumers
-            .look_after(bus, vec![flow("active")], || Ok((wanted, true)))
-            .await
-            .unwrap();
-        let made: BTreeSet<String> = ["active", "former"].map(|to| flow(to).consumer).into();
-        assert_eq!(there(&stream).await.unwrap(), made);
-        assert_eq!(registry.wires().unwrap().into_keys().collect::<BTreeSet<_>>(), made);
-        let former: PullConsumer = stream.get_consumer(&flow("former").consumer).await.unwrap();
-        assert_eq!(former.cached_info().num_pending, 3, "from where it began");
+    }
+
+    async fn names(stream: &Stream) -> Vec<String> {
+        there(stream).await.unwrap().into_keys().collect()
+    }
+
+    async fn pending(stream: &Stream, flow: &Flow) -> u64 {
+        let consumer: PullConsumer = stream.get_consumer(&flow.consumer).await.unwrap();
+        consumer.cached_info().num_pending
+    }
+
+    #[tokio::test]
+    async fn a_lost_consumer_of_a_wire_in_force_is_made_anew_and_a_lost_one_of_none_is_not() {
+        let (server, registry, _folder) = ground().await;
+        let bus = server.bus();
+        let consumers = Consumers::new("flux-msg".to_owned(), Arc::clone(&registry));
+        let all = ["active", "refused", "gone"].map(flow);
+        consumers.ensure(bus, &all, true).await.unwrap();
+        let stream = bus.jetstream().get_stream("flux-msg").await.unwrap();
+        for flow in &all {
+            stream.delete_consumer(&flow.consumer).await.unwrap();
+            publish(bus, 1).await;
+        }
+        let [active, refused, gone] = all;
+        let other = OtherWires {
+            refused: vec![refused.clone()],
+            ..OtherWires::default()
+        };
+        consumers.look_after(bus, vec![active.clone()], &other).await.unwrap();
+        let mut made = [active.consumer.clone(), refused.consumer.clone()];
+        made.sort();
+        assert_eq!(names(&stream).await, made);
+        let is_paused = |flow: &Flow| registry.wire(&flow.consumer).unwrap().unwrap().is_paused;
+        assert_eq!([&active, &refused, &gone].map(is_paused), [false, false, true]);
+        assert_eq!(pending(&stream, &refused).await, 3, "from where it began");
         server.close().await;
     }
 
     #[tokio::test]
-    async fn where_a_scenario_cannot_be_read_lost_consumers_of_others_are_made_and_none_is_forgotten() {
+    async fn wires_of_racks_that_run_what_cannot_be_read_or_have_not_answered_stay() {
         let (server, registry, _folder) = ground().await;
         let bus = server.bus();
         let consumers = Consumers::new("flux-msg".to_owned(), Arc::clone(&registry));
-        let all: Vec<Flow> = ["readable", "unreadable"].map(flow).into();
-        consumers.ensure(bus, all.clone()).await.unwrap();
+        let all = ["unreadable", "unsettled", "gone"].map(flow);
+        consumers.ensure(bus, &all, true).await.unwrap();
         let stream = bus.jetstream().get_stream("flux-msg").await.unwrap();
-        for flow in &all {
-            stream.delete_consumer(&flow.consumer).await.unwrap();
+        let other = OtherWires {
+            unreadable: ["unreadable".parse().unwrap()].into(),
+            unsettled: [all[1].consumer.clone()].into(),
+            ..OtherWires::default()
+        };
+        consumers.look_after(bus, Vec::new(), &other).await.unwrap();
+        let mut stay = [all[0].consumer.clone(), all[1].consumer.clone()];
+        stay.sort();
+        assert_eq!(names(&stream).await, stay);
+        server.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_moved_wire_takes_over_and_one_that_was_paused_goes_on_where_it_was() {
+        let (server, registry, _folder) = ground().await;
+        let bus = server.bus();
+        let consumers = Consumers::new("flux-msg".to_owned(), Arc::clone(&registry));
+        let (before, moved) = (flow("before"), flow("moved"));
+        consumers
+            .ensure(bus, std::slice::from_ref(&before), true)
+            .await
+            .unwrap();
+        let stream = bus.jetstream().get_stream("flux-msg").await.unwrap();
+        publish(bus, 3).await;
+        let consumer: PullConsumer = stream.get_consumer(&before.consumer).await.unwrap();
+        let mut taken = consumer.fetch().max_messages(1).messages().await.unwrap();
+        taken.try_next().await.unwrap().unwrap().double_ack().await.unwrap();
+        let said = consumers.rehearse(bus, std::slice::from_ref(&moved)).await.unwrap();
+        let said: Vec<_> = said
+            .iter()
+            .map(|change| serde_json::to_value(change).unwrap())
+            .collect();
+        let wire = |to: &str| format!("flux.msg.rack-a.gen.out -> {to}.sink.in");
+        let takes_over =
+            serde_json::json!({ "wire": wire("moved"), "change": "takes_over", "from": wire("before"), "waiting": 2 });
+        let pauses = serde_json::json!({ "wire": wire("before"), "change": "pauses", "waiting": 2 });
+        assert!(
+            said.len() == 2 && said.contains(&takes_over) && said.contains(&pauses),
+            "{said:?}"
+        );
+        for (flow, waiting) in [(&moved, 2), (&before, 2)] {
+            let none = OtherWires::default();
+            consumers.look_after(bus, vec![flow.clone()], &none).await.unwrap();
+            assert_eq!(names(&stream).await, std::slice::from_ref(&flow.consumer));
+            assert_eq!(pending(&stream, flow).await, waiting);
         }
-        let wanted = BTreeMap::from([(flow("readable").consumer, flow("readable"))]);
-        let looked = consumers.look_after(bus, Vec::new(), || Ok((wanted, false)));
-        looked.await.unwrap();
-        assert_eq!(there(&stream).await.unwrap(), [flow("readable").consumer].into());
-        let known: BTreeSet<String> = registry.wires().unwrap().into_keys().collect();
-        assert_eq!(known, all.into_iter().map(|flow| flow.consumer).collect());
+        consumers
+            .look_after(bus, Vec::new(), &OtherWires::default())
+            .await
+            .unwrap();
+        assert!(names(&stream).await.is_empty());
+        publish(bus, 2).await;
+        consumers
+            .ensure(bus, std::slice::from_ref(&before), true)
+            .await
+            .unwrap();
+        assert_eq!(pending(&stream, &before).await, 4);
         server.close().await;
     }
 
@@ -364,7 +533,7 @@ mod tests {
         let flow = flow("rack-b");
         let before = pull::Config {
             max_ack_pending: 512,
-            ..config(flow.clone(), 1)
+            ..config(&flow, 1)
         };
         let mut before = stream.create_consumer(before).await.unwrap();
         for _ in 0..2 {
@@ -374,7 +543,7 @@ mod tests {
         let mut taken = before.fetch().max_messages(1).messages().await.unwrap();
         taken.try_next().await.unwrap().unwrap().double_ack().await.unwrap();
         let consumers = Consumers::new("flux-msg".to_owned(), registry);
-        consumers.ensure(bus, vec![flow]).await.unwrap();
+        consumers.ensure(bus, &[flow], true).await.unwrap();
         let after = before.info().await.unwrap();
         assert_eq!(
             (after.config.max_ack_pending, after.ack_floor.stream_sequence),

@@ -27,8 +27,8 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::consumers::{Consumers, Wanted};
-use super::library::{Library, Shelf};
+use super::consumers::{Consumers, OtherWires, WireChange};
+use super::library::Library;
 use super::parsed::{Parsed, ParsedScenario};
 use super::part::{self, Flow, Part};
 use crate::bus_server::{Bus, CommandError};
@@ -72,6 +72,7 @@ struct Counters {
 pub(crate) struct Courier {
     wishes: mpsc::Sender<EntityId>,
     counters: Arc<Counters>,
+    parts: Arc<CourierParts>,
 }
 
 /// What the courier works with.
@@ -96,6 +97,7 @@ impl Courier {
         let courier = Self {
             wishes,
             counters: Arc::clone(&counters),
+            parts: Arc::clone(&parts),
         };
         let deliveries = Deliveries {
             parts,
@@ -112,6 +114,23 @@ impl Courier {
     /// Lets a Rack have its part of the active scenario, after the push delay.
     pub(crate) fn deliver(&self, rack: EntityId) {
         let _ = self.wishes.try_send(rack);
+    }
+
+    /// Another scenario is active, or a Rack is away or back: wires may be in force no more.
+    pub(crate) fn rewire(&self) {
+        self.parts.consumers.look_soon();
+    }
+
+    /// What activating a scenario would do to wires; why that is not known, if it is not.
+    pub(crate) async fn rehearse(&self, scenario: &Scenario) -> Result<Vec<WireChange>, String> {
+        let flows = self.parts.all_flows(scenario).map_err(|error| error.to_string())?;
+        self.parts.consumers.rehearse(&self.parts.bus, &flows).await
+    }
+
+    /// The consumers of a scenario's wires.
+    pub(crate) fn consumers_of(&self, scenario: &Scenario) -> Result<Vec<String>, RegistryError> {
+        let flows = self.parts.all_flows(scenario)?;
+        Ok(flows.into_iter().map(|flow| flow.consumer).collect())
     }
 
     pub(crate) fn stats(&self) -> CourierStats {
@@ -233,6 +252,9 @@ impl Deliveries {
         let hash = given.hash.clone();
         self.under_way.remove(&rack);
         let answered = matches!(result, Ok(Delivered::Answered(_)));
+        if answered {
+            self.parts.consumers.look_soon();
+        }
         if answered && self.parts.given(&rack) == given {
             // Wished for while it was on its way, and still the same: it has it.
             self.due.remove(&rack);
@@ -283,8 +305,8 @@ impl Deliveries {
     }
 }
 
-/// What is pushed, the consumers that must be there, and what decided that.
-type Composed = (ScenarioPush, Vec<Flow>, Given);
+/// What is pushed, the consumers that must be there, whether these are all of the scenario, and what decided that.
+type Composed = (ScenarioPush, (Vec<Flow>, bool), Given);
 
 impl CourierParts {
     async fn push(&self, rack: EntityId) -> Outcome {
@@ -292,14 +314,7 @@ impl CourierParts {
         let (given, result) = match issued.and_then(|issued| self.compose(rack, issued)) {
             Ok(None) => (Given::default(), Ok(Delivered::Nothing)),
             Ok(Some((push, flows, given))) => {
-                let ready = self.consumers.ensure(&self.bus, flows).await;
-                let result = match ready.map_err(PushError::Consumers) {
-                    Ok(()) => {
-                        self.parsed.has_consumers(&push.hash);
-                        self.send(&push).await.map(Delivered::Answered)
-                    }
-                    Err(error) => Err(error),
-                };
+                let result = self.push_with(push, flows).await.map(Delivered::Answered);
                 if let Ok(Delivered::Answered(Applied { error: None, .. })) = &result {
                     self.settle_labels(rack, &given).await;
                 }
@@ -308,6 +323,21 @@ impl CourierParts {
             Err(error) => (self.given(&rack), Err(error)),
         };
         Outcome { rack, given, result }
+    }
+
+    /// Pushes once the consumers are there.
+    async fn push_with(
+        &self,
+        mut push: ScenarioPush,
+        (flows, is_all): (Vec<Flow>, bool),
+    ) -> Result<Applied, PushError> {
+        let ready = self.consumers.ensure(&self.bus, &flows, is_all).await;
+        ready.map_err(PushError::Consumers)?;
+        self.parsed.has_consumers(&push.hash);
+        for inlet in &mut push.inlets {
+            inlet.after = self.registry.wire(&inlet.consumer)?.and_then(|row| row.after);
+        }
+        self.send(&push).await
     }
 
     /// What a Rack would be given now.
@@ -371,7 +401,7 @@ impl CourierParts {
                 name: Some(row.name),
                 labels: row.labels,
             };
-            return Ok(runs.then_some((empty, Vec::new(), given)));
+            return Ok(runs.then_some((empty, (Vec::new(), false), given)));
         };
         let Part {
             gears,
@@ -379,14 +409,15 @@ impl CourierParts {
             flows: own,
         } = part::part(&parsed.scenario, &row.name, &row.labels);
         let flows = if parsed.has_consumers {
-            own.clone()
+            (own.clone(), false)
         } else {
-            self.all_flows(&parsed.scenario)?
+            (self.all_flows(&parsed.scenario)?, true)
         };
         let inlet = |flow: Flow| Inlet {
             from: flow.from,
             to: flow.to,
             consumer: flow.consumer,
+            after: None,
         };
         let push = ScenarioPush {
             reference: active.reference,
@@ -404,30 +435,38 @@ impl CourierParts {
         Ok(Some((push, flows, given)))
     }
 
-    /// The wires of the active scenario.
-    pub(super) fn active_flows(&self) -> Result<Vec<Flow>, PushError> {
-        match self.active()? {
-            Some((_, parsed)) => self.all_flows(&parsed.scenario),
-            None => Ok(Vec::new()),
+    /// The wires of the active scenario, and what else is in force; none if the active one cannot be read. Not for a thread that must not
+    /// block.
+    pub(super) fn wires_in_force(&self) -> Result<Option<(Vec<Flow>, OtherWires)>, PushError> {
+        let (active, flows) = match self.active() {
+            Ok(Some((active, parsed))) => (active.hash, self.all_flows(&parsed.scenario)?),
+            Ok(None) => (String::new(), Vec::new()),
+            Err(PushError::Stored(_)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut other = OtherWires::default();
+        for row in self.registry.racks()? {
+            let seen = self.presence.of(&row.entity_id).filter(|seen| !seen.is_late());
+            let Some((seen, running)) = seen.and_then(|seen| Some((seen.clone(), seen.running?))) else {
+                continue;
+            };
+            if row.state == RackState::Removed || (running == active && row.relabelled.is_none()) {
+                continue;
+            }
+            let Some(scenario) = self.library.scenario(&self.registry, &running)? else {
+                other.unreadable.insert(row.name);
+                continue;
+            };
+            // Until it runs by its new labels, it works by the former ones.
+            let labels = row.relabelled.as_ref().unwrap_or(&row.labels);
+            let flows = part::part(&scenario, &row.name, labels).flows;
+            if seen.error.is_some() && seen.answered.as_ref() == Some(&active) {
+                other.refused.extend(flows);
+            } else {
+                other.unsettled.extend(flows.into_iter().map(|flow| flow.consumer));
+            }
         }
-    }
-
-    /// The wires that the active scenario has, or one before it, by their consumers; those of a Rack that works by its former labels
-    /// still too; and whether these are all: one of them may not be readable, and Racks run it still.
-    pub(super) fn wanted_flows(&self) -> Result<Wanted, PushError> {
-        let Shelf { scenarios, is_whole } = self.library.shelf(&self.registry)?;
-        let racks = self.registry.racks()?;
-        let mut wanted = BTreeMap::new();
-        for scenario in scenarios {
-            let known = racks.iter().filter(|row| row.state != RackState::Removed);
-            let flows = part::flows(&scenario, known.map(|row| (&row.name, &row.labels)));
-            let before = racks
-                .iter()
-                .filter_map(|row| Some((&row.name, row.relabelled.as_ref()?)));
-            let flows = flows.into_iter().chain(part::flows(&scenario, before));
-            wanted.extend(flows.map(|flow| (flow.consumer.clone(), flow)));
-        }
-        Ok((wanted, is_whole))
+        Ok(Some((flows, other)))
     }
 
     /// The active scenario, and its content.
@@ -440,7 +479,7 @@ impl CourierParts {
     }
 
     /// The flows of every Rack that the scenario names or the registry knows.
-    fn all_flows(&self, scenario: &Scenario) -> Result<Vec<Flow>, PushError> {
+    fn all_flows(&self, scenario: &Scenario) -> Result<Vec<Flow>, RegistryError> {
         let racks = self.registry.racks()?;
         let known = racks.iter().filter(|row| row.state != RackState::Removed);
         Ok(part::flows(scenario, known.map(|row| (&row.name, &row.labels))))

@@ -6,7 +6,7 @@
 //! - One that this program cannot read is not passed over: who asks knows that it is there, for Racks may run it still.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::scenario::{self, Scenario};
 
@@ -31,24 +31,31 @@ impl Library {
         let active = registry.active_scenario()?;
         let former = registry.former_scenarios()?;
         let hashes: Vec<String> = active.into_iter().chain(former).map(|one| one.hash).collect();
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|hash, _| hashes.contains(hash));
+        self.lock().retain(|hash, _| hashes.contains(hash));
         let mut shelf = Shelf {
             scenarios: Vec::new(),
             is_whole: true,
         };
         for hash in hashes {
-            let scenario = match known.get(&hash) {
-                Some(scenario) => scenario.clone(),
-                None => {
-                    let row = registry.scenario(&hash)?;
-                    let read = row.and_then(|row| scenario::parse(&row.text, rack::manifests()).ok());
-                    known.entry(hash).or_insert(read.map(Arc::new)).clone()
-                }
-            };
+            let scenario = self.scenario(registry, &hash)?;
             shelf.is_whole &= scenario.is_some();
             shelf.scenarios.extend(scenario);
         }
         Ok(shelf)
+    }
+
+    /// The scenario of a content hash; none if it is gone or this program cannot read it. May read it: not for a thread that must not
+    /// block.
+    pub(crate) fn scenario(&self, registry: &Registry, hash: &str) -> Result<Option<Arc<Scenario>>, RegistryError> {
+        if let Some(scenario) = self.lock().get(hash) {
+            return Ok(scenario.clone());
+        }
+        let row = registry.scenario(hash)?;
+        let read = row.and_then(|row| scenario::parse(&row.text, rack::manifests()).ok());
+        Ok(self.lock().entry(hash.to_owned()).or_insert(read.map(Arc::new)).clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Option<Arc<Scenario>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -18,6 +18,7 @@ mod courier;
 mod library;
 mod parsed;
 mod part;
+mod rewiring;
 mod spent;
 mod standing;
 
@@ -31,6 +32,7 @@ use crate::control::turned;
 use crate::events::Event;
 use crate::registry::{ActiveScenario, Actor, AuditEntry, Registry, RegistryError, ScenarioRow};
 
+pub use consumers::WireChange;
 pub(crate) use consumers::{Consumers, keep as keep_consumers};
 pub(crate) use converge::Convergence;
 pub(crate) use courier::{Courier, CourierParts, CourierStats};

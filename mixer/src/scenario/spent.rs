@@ -8,7 +8,7 @@
 //! - Nothing leaves before its age that some consumer of the stream, ours or another's, has not acknowledged; nothing leaves at
 //!   all while the archive's consumer is not there.
 //! - A wire that the registry knows and whose consumer is not there has taken nothing: its consumer is made anew from where the wire
-//!   began ([`super::consumers`]), and what it wants from there on stays.
+//!   began ([`super::consumers`]), and what it wants from there on stays. One that is paused keeps nothing.
 //! - Below [`FILLED`] everything stays, for who asks late.
 //!
 //! # Not here
@@ -28,7 +28,7 @@ use model::ByteSize;
 use tokio_util::sync::CancellationToken;
 
 use crate::bus_server::Bus;
-use crate::registry::{Registry, WireStart};
+use crate::registry::{Registry, WireRow};
 
 /// How full the stream may be of spent messages, in percent.
 const FILLED: u64 = 50;
@@ -55,7 +55,7 @@ pub(crate) async fn keep(bus: Bus, stream: String, registry: Arc<Registry>, stop
         match look(&bus, &stream, &registry).await {
             Ok(held) => {
                 if let Some(held) = held.as_ref().filter(|held| told.as_ref() != Some(&held.by)) {
-                    tracing::warn!(stream, consumer = held.by, wire = held.wire, waiting = held.waiting, bytes = %held.bytes, of = %held.of, "the stream fills up with what a consumer has not taken; full, it makes Racks wait: start what reads there, or raise snake.max_store_mb. A wire keeps its messages as long as the active scenario or one of the 16 before it has it, and an hour more");
+                    tracing::warn!(stream, consumer = held.by, wire = held.wire, waiting = held.waiting, bytes = %held.bytes, of = %held.of, "the stream fills up with what a consumer has not taken; full, it makes Racks wait: start what reads there, or raise snake.max_store_mb. A wire keeps its messages as long as the active scenario has it, however long its Rack is away");
                 }
                 told = held.map(|held| held.by);
             }
@@ -110,7 +110,7 @@ async fn look(bus: &Bus, name: &str, registry: &Registry) -> Result<Option<Held>
     }
     // Asked after the consumers are: a wire that is in neither is a new one and wants nothing of this.
     let wires = registry.wires().map_err(text)?;
-    let life = WireStart::life(info.created.unix_timestamp_nanos());
+    let life = WireRow::life(info.created.unix_timestamp_nanos());
     all.extend(missing(wires, &consumers, life));
     let Some(least) = least(&all, |_| true) else {
         return Ok(None);
@@ -134,17 +134,17 @@ async fn look(bus: &Bus, name: &str, registry: &Registry) -> Result<Option<Held>
 }
 
 /// The wires without a consumer, which have nothing of what they are for, whatever that is.
-fn missing(wires: BTreeMap<String, WireStart>, consumers: &[Info], life: i64) -> impl Iterator<Item = Progress> {
+fn missing(wires: BTreeMap<String, WireRow>, consumers: &[Info], life: i64) -> impl Iterator<Item = Progress> {
     let is_missing = |name: &String| consumers.iter().all(|consumer| consumer.name != *name);
     wires
         .into_iter()
-        .filter(move |(name, _)| is_missing(name))
-        .map(move |(name, start)| Progress {
+        .filter(move |(name, row)| !row.is_paused && is_missing(name))
+        .map(move |(name, row)| Progress {
             name,
             wire: "its consumer is lost, and is made anew within a minute".to_owned(),
             filters: Vec::new(),
-            done: if start.stream == life {
-                start.sequence.saturating_sub(1)
+            done: if row.stream == life {
+                row.sequence.saturating_sub(1)
             } else {
                 0
             },
@@ -301,12 +301,12 @@ mod tests {
         let stream = bus.jetstream().get_stream("flux-msg").await.unwrap();
         let (gone, wire) = (
             "wire-1",
-            WireStart::life(stream.cached_info().created.unix_timestamp_nanos()),
+            WireRow::life(stream.cached_info().created.unix_timestamp_nanos()),
         );
-        let start = WireStart {
+        let start = WireRow {
             stream: wire,
             sequence: 1,
-            rack: None,
+            ..WireRow::default()
         };
         registry
             .commit(move |change| change.put_wire(gone, &start))
@@ -334,6 +334,21 @@ mod tests {
         assert!(look(bus, "flux-msg", &registry).await.unwrap().is_none());
         assert_eq!(messages().await, 0);
         server.close().await;
+    }
+
+    #[test]
+    fn a_wire_without_a_consumer_keeps_what_it_is_for_unless_it_is_paused() {
+        let row = |is_paused| WireRow {
+            stream: 1,
+            sequence: 7,
+            is_paused,
+            ..WireRow::default()
+        };
+        let wires = [("paused", true), ("lost", false)].map(|(name, is_paused)| (name.to_owned(), row(is_paused)));
+        let kept: Vec<_> = missing(wires.into(), &[], 1)
+            .map(|wire| (wire.name, wire.done))
+            .collect();
+        assert_eq!(kept, [("lost".to_owned(), 6)]);
     }
 
     #[test]

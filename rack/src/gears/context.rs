@@ -33,7 +33,7 @@ use super::signal::Signal;
 use super::traceparent::TraceParent;
 use crate::lane::{Dead, Leaving, Outbox, Past, Room, Whole};
 use crate::limits::{Limits, Most};
-use crate::spool::{AdmissionClass, Done};
+use crate::spool::Done;
 use crate::telemetry::{Checkpoint, Recorder, SpanRow};
 use crate::wires::{Outlets, Spec};
 
@@ -363,7 +363,7 @@ impl Context {
             ..Whole::default()
         };
         let (done, durable) = oneshot::channel();
-        if !self.commit(whole, AdmissionClass::Producer, Some(done)).await {
+        if !self.commit(whole, Some(done)).await {
             return false;
         }
         let _waiting = self.waits(Behind::Outbox);
@@ -400,7 +400,7 @@ impl Context {
             dead,
             ..Whole::default()
         };
-        self.commit(whole, AdmissionClass::Consumer, None).await;
+        self.commit(whole, None).await;
     }
 
     /// Does work whose messages leave together, with a note; true once they are durable, or if there is nothing to keep.
@@ -414,7 +414,7 @@ impl Context {
             return true;
         }
         let (done, durable) = oneshot::channel();
-        self.commit(whole, AdmissionClass::Producer, Some(done)).await && matches!(durable.await, Ok(Ok(())))
+        self.commit(whole, Some(done)).await && matches!(durable.await, Ok(Ok(())))
     }
 
     /// Does work for a message of a guaranteed wire whose handling began before, while the gear flushes: what is sent leaves
@@ -424,7 +424,7 @@ impl Context {
         let mut later = vec![(of, made.whole)];
         if !gather(|gathered| gathered.later.append(&mut later)) {
             for (_, whole) in later {
-                self.commit(whole, AdmissionClass::Consumer, None).await;
+                self.commit(whole, None).await;
             }
         }
     }
@@ -433,24 +433,20 @@ impl Context {
     pub(crate) async fn apart(&self, work: impl Future<Output = ()>) {
         let ((), made) = gathered(Handled::Once, work).await;
         if !made.whole.is_empty() {
-            self.commit(made.whole, AdmissionClass::Producer, None).await;
+            self.commit(made.whole, None).await;
         }
     }
 
     /// Room at the outbox for a whole of this size; none if the Rack is stopping, or has no outbox.
-    pub(crate) async fn room(&self, size: u64, class: AdmissionClass) -> Option<Room<'_>> {
+    pub(crate) async fn room(&self, size: u64) -> Option<Room<'_>> {
         let _waiting = self.waits(Behind::Outbox);
+        let class = self.parts.outlets.admission();
         self.parts.outbox.as_ref()?.room(size, class).await.ok()
     }
 
     /// Hands a whole to the outbox; false if the Rack is stopping, or has none.
-    pub(crate) async fn commit(
-        &self,
-        whole: Whole,
-        class: AdmissionClass,
-        done: impl IntoIterator<Item = Done>,
-    ) -> bool {
-        let room = self.room(whole.size(), class).await;
+    pub(crate) async fn commit(&self, whole: Whole, done: impl IntoIterator<Item = Done>) -> bool {
+        let room = self.room(whole.size()).await;
         room.is_some_and(|room| room.commit(whole, done).is_ok())
     }
 

@@ -33,7 +33,7 @@ use super::patience::at_work;
 use super::signal::Signal;
 use super::{Context, Fault, Gear, Passive};
 use crate::lane::{Dead, Past, Taken, Whole};
-use crate::spool::{AdmissionClass, Done};
+use crate::spool::Done;
 use crate::timer::until;
 use crate::wires::{Arrival, Delivery, Held, INBOX_CAPACITY, Inbox, Spec};
 
@@ -246,7 +246,7 @@ impl Consumer<'_> {
         }
         let whole = handled?.0.whole;
         if !whole.is_empty() {
-            at_work(self.cx, None, self.cx.commit(whole, AdmissionClass::Producer, None)).await;
+            at_work(self.cx, None, self.cx.commit(whole, None)).await;
         }
         Ok(())
     }
@@ -326,7 +326,7 @@ impl Consumer<'_> {
         while self.held.front().is_some_and(|held| held.is_flushed) {
             // Cut off while it waits, it leaves what is held to the next life.
             let (count, size) = self.flushed();
-            let room = at_work(self.cx, None, self.cx.room(size, AdmissionClass::Consumer)).await;
+            let room = at_work(self.cx, None, self.cx.room(size)).await;
             let (whole, done) = self.take_flushed(count);
             if let Some(room) = room {
                 // Where the Rack stops before, the messages come again to its next run.
@@ -381,7 +381,7 @@ impl Consumer<'_> {
         match self.held.iter_mut().find(|held| !held.is_flushed) {
             Some(held) => held.whole.get_or_insert_default().append(rest),
             None if rest.is_empty() => {}
-            None => drop(self.cx.commit(rest, AdmissionClass::Consumer, None).await),
+            None => drop(self.cx.commit(rest, None).await),
         }
     }
 }

@@ -77,6 +77,8 @@ const ACK_AT: (usize, Duration) = (256, Duration::from_millis(100));
 pub(crate) struct InletSpec {
     /// The durable consumer's name.
     pub(crate) consumer: String,
+    /// The consumer that it took over from: what was taken from that one is not taken again.
+    pub(crate) after: Option<String>,
     pub(crate) gear: Token,
     pub(crate) port: &'static str,
 }
@@ -371,17 +373,22 @@ impl Inlet {
 
     /// The source of a message, with the last place that the gear has of it.
     fn source(&mut self, subject: &Subject, place: Place) -> &mut SourceState {
-        let (lane, inbox, created, consumer) = (&self.lane, &self.inbox, self.stream_created, &self.spec.consumer);
+        let (lane, inbox, created, spec) = (&self.lane, &self.inbox, self.stream_created, &self.spec);
         let open = || {
-            let key = if place.outbox.is_nil() {
-                format!("taken {consumer} {subject} stream-{created}")
-            } else {
-                format!("taken {consumer} {subject} {}", place.outbox)
+            let key_of = |consumer: &String| {
+                if place.outbox.is_nil() {
+                    format!("taken {consumer} {subject} stream-{created}")
+                } else {
+                    format!("taken {consumer} {subject} {}", place.outbox)
+                }
             };
-            let last = inbox.delivered().last(&key);
+            let key = key_of(&spec.consumer);
+            let before = spec.after.as_ref().map(key_of);
+            let handed_over = [Some(&key), before.as_ref()].into_iter().flatten();
+            let handed_over = handed_over.filter_map(|key| lane.outbox.handed_over(key)).max();
             SourceState {
                 outbox: place.outbox,
-                last: last.or_else(|| lane.outbox.handed_over(&key)),
+                last: inbox.delivered().last(&key).max(handed_over),
                 key: key.into(),
             }
         };

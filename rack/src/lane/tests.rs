@@ -199,6 +199,7 @@ impl Receiver {
         };
         let spec = InletSpec {
             consumer: CONSUMER.to_owned(),
+            after: None,
             gear: "sink".parse().unwrap(),
             port: "in",
         };

@@ -1,10 +1,10 @@
-//! AdmissionClass control of a spool that never drops: whoever hands something over reserves its bytes first.
+//! Admission control of a spool that never drops: whoever hands something over reserves its bytes first.
 //!
 //! # Invariants
 //!
 //! - Checkpoints alone reserve nothing and are always admitted: consumption never waits for production.
-//! - Producers are admitted up to seven eighths of the bound, consumers up to all of it: what a gear makes of a message that it
-//!   consumes has a share that sources cannot use.
+//! - Producers are admitted up to seven eighths of the bound, consumers up to all of it: what is made of messages that were consumed
+//!   has a share that sources cannot use.
 //! - What is larger than its share is admitted alone.
 //! - Within a class, whoever waits first is admitted first.
 
@@ -14,11 +14,12 @@ use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 
 /// Who hands something over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum AdmissionClass {
-    /// A source, or a gear that handles messages that do not come again.
+    /// A gear that no guaranteed wire leads to: a source, and what only sources feed.
+    #[default]
     Producer,
-    /// A gear that handles a message of a guaranteed wire.
+    /// A gear that one leads to, over hot wires as well.
     Consumer,
 }
 

@@ -81,6 +81,7 @@ mod tests {
             from: wire.from.clone(),
             to: wire.to.clone(),
             consumer: wire.to.to_string(),
+            after: None,
         }
     }
 }

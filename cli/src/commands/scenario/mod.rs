@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 pub(crate) use self::report::word;
 use self::source::Source;
-use crate::args::{ApiArgs, Format, Picture, ScenarioArgs, ScenarioVerb};
+use crate::args::{ActivationArgs, ApiArgs, Format, Picture, ScenarioArgs, ScenarioVerb};
 use crate::client::{self, Client, Row};
 use crate::error::Error;
 use crate::output::{Printer, safe};
@@ -35,23 +35,20 @@ pub(crate) fn run(args: &ScenarioArgs) -> Result<(), Error> {
         }
         ScenarioVerb::Show { reference, api } => show(reference, api),
         ScenarioVerb::Diff { from, to, api } => diff::run(from, to, api),
-        ScenarioVerb::Activate {
-            scenario,
-            dry_run,
-            strict,
-            wait,
-            api,
-        } => activate(scenario, (*dry_run, *strict), *wait, api),
+        ScenarioVerb::Activate { scenario, strict, how } => activate(scenario, *strict, how),
         ScenarioVerb::Status(api) => {
             let report = report::of(Client::new(api).get("/api/v1/scenarios/status", &())?)?;
             report::print(&report, api)
         }
-        ScenarioVerb::Rollback { wait, api } => {
-            let answer =
-                patient(api, *wait).post_with("/api/v1/scenarios/rollback", &json!({ "wait": wait }), &json!({}))?;
-            let report = report::of(answer)?;
-            report::print(&report, api)?;
-            report::verdict(&report, *wait)
+        ScenarioVerb::Rollback(how) => {
+            let query = json!({ "wait": how.wait, "dry_run": how.dry_run, "resume_from": how.resume_from });
+            let client = patient(&how.api, how.wait);
+            let report = report::of(client.post_with("/api/v1/scenarios/rollback", &query, &json!({}))?)?;
+            report::print(&report, &how.api)?;
+            if how.dry_run {
+                return Ok(());
+            }
+            report::verdict(&report, how.wait)
         }
         ScenarioVerb::Graph(graph) => {
             let Reviewed { scenario, .. } = Source::of(&graph.scenario)?.read(&graph.api())?;
@@ -129,12 +126,9 @@ fn show(reference: &str, api: &ApiArgs) -> Result<(), Error> {
     Ok(pager::show(&lines, !api.no_pager)?)
 }
 
-fn activate(
-    scenario: &str,
-    (dry_run, strict): (bool, bool),
-    wait: Option<HumanDuration>,
-    api: &ApiArgs,
-) -> Result<(), Error> {
+fn activate(scenario: &str, strict: bool, how: &ActivationArgs) -> Result<(), Error> {
+    let ActivationArgs { dry_run, wait, api, .. } = how;
+    let (dry_run, wait) = (*dry_run, *wait);
     let reference = match Source::of(scenario)? {
         Source::Stored(reference) => reference,
         Source::File(file) if dry_run => {
@@ -170,7 +164,7 @@ fn activate(
     if dry_run {
         return Ok(());
     }
-    let report = ask(json!({ "wait": wait }))?;
+    let report = ask(json!({ "wait": wait, "resume_from": how.resume_from }))?;
     report::print(&report, api)?;
     report::verdict(&report, wait)
 }

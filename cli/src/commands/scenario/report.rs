@@ -54,6 +54,31 @@ fn row(rack: &Value) -> Option<Row> {
     row.as_object().cloned()
 }
 
+/// What activating a scenario does to a wire.
+fn rewired(wire: &Value) -> String {
+    let waiting = || {
+        wire["waiting"].as_u64().map_or_else(
+            || "what waits".to_owned(),
+            |count| format!("{count} waiting bus messages"),
+        )
+    };
+    match wire["change"].as_str().unwrap_or_default() {
+        "begins" => "begins with what comes from then on".to_owned(),
+        "resumes" => {
+            "resumes where it was paused; with --resume-from now, it begins with what comes from then on".to_owned()
+        }
+        "takes_over" => {
+            let from = wire["from"].as_str().unwrap_or_default();
+            format!("takes over {} from {}", waiting(), safe(from))
+        }
+        "pauses" => format!(
+            "pauses; {} stay on the bus while it has room, and in the table messages",
+            waiting()
+        ),
+        other => safe(other).into_owned(),
+    }
+}
+
 /// Says on standard error what is active, and what its author should know.
 fn notes(report: &Row) {
     let mut out = std::io::stderr().lock();
@@ -68,6 +93,10 @@ fn notes(report: &Row) {
         (reference, "") => writeln!(out, "platform: {reference} is not active"),
         (reference, since) => writeln!(out, "platform: {reference} is active since {since}"),
     };
+    let wires = report.get("wires").and_then(Value::as_array).into_iter().flatten();
+    for wire in wires {
+        let _ = writeln!(out, "platform: wire {}: {}", text(&wire["wire"]), rewired(wire));
+    }
     let warnings = report.get("warnings").and_then(Value::as_array).into_iter().flatten();
     for warning in warnings {
         let _ = writeln!(out, "platform: warning: {}", text(warning));

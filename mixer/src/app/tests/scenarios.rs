@@ -1,6 +1,7 @@
 //! Scenarios that change, and those that this program refuses.
 
 use super::*;
+use crate::control::ResumeFrom;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_change_of_scenarios_is_an_event_and_what_changes_nothing_is_none() {
@@ -15,9 +16,15 @@ async fn every_change_of_scenarios_is_an_event_and_what_changes_nothing_is_none(
         control.import(text.to_owned(), false, &Actor::Mixer).await.unwrap();
     }
     control.rehearse("demo:1").await.unwrap();
-    control.activate("demo:1", &Actor::Mixer).await.unwrap();
-    control.activate("demo:2", &Actor::Mixer).await.unwrap();
-    control.roll_back(&Actor::Mixer).await.unwrap();
+    control
+        .activate("demo:1", ResumeFrom::Floor, &Actor::Mixer)
+        .await
+        .unwrap();
+    control
+        .activate("demo:2", ResumeFrom::Floor, &Actor::Mixer)
+        .await
+        .unwrap();
+    control.roll_back(ResumeFrom::Floor, &Actor::Mixer).await.unwrap();
     for (kind, reference) in [
         ("scenario_imported", "demo:1"),
         ("scenario_imported", "demo:2"),
@@ -83,7 +90,7 @@ async fn a_rollback_to_a_scenario_that_this_program_refuses_says_its_faults_and_
         ..Default::default()
     };
     let entries = control.audit(all()).await.unwrap();
-    let error = control.roll_back(&Actor::Mixer).await.unwrap_err();
+    let error = control.roll_back(ResumeFrom::Floor, &Actor::Mixer).await.unwrap_err();
     assert!(
         matches!(&error, ControlError::BadFormer { reference, .. } if reference == "demo:0"),
         "{error}"
@@ -111,7 +118,7 @@ async fn a_mixer_whose_active_scenario_it_refuses_starts_and_another_one_can_be_
     assert!(error.to_string().contains("genrator"), "{error}");
     let mut rack = FakeRack::connect(&mixer, 1).await;
     rack.adopted("rack-a").await;
-    let back = control.roll_back(&Actor::Mixer).await.unwrap();
+    let back = control.roll_back(ResumeFrom::Floor, &Actor::Mixer).await.unwrap();
     assert_eq!(back.reference, "demo:1");
     mixer.close().await;
     let named = refused(folder.path(), &[("mixer.startup_scenario", "demo:0")]).await;
