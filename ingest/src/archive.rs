@@ -89,7 +89,8 @@ fn groups(
     let way = BusWay::of(incoming, is_ours)?;
     let mut groups = BTreeMap::<_, Group>::new();
     let mut add = |raw: &[u8], read: Result<Message, String>| {
-        if raw.len() > max_payload {
+        // Of a batch each was allowed when it was sent.
+        if raw.len() > max_payload && raw.len() == incoming.payload.len() {
             let bytes = raw.len();
             return Err(format!(
                 "the message has {bytes} bytes, mixer.max_payload_size allows {max_payload}"

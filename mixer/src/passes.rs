@@ -6,8 +6,7 @@
 //!   off by a restart.
 //! - [`Passes::refresh`] returns when the server follows the list, or after [`WITHIN`]: who was removed is cut off by then. A list
 //!   that could not be made is made by [`Passes::catch_up`], as soon as the registry can be read.
-//! - A Rack may use the consumers of the active scenario and of those before it, to which one that cannot apply it goes back. Where
-//!   one of these cannot be read, it may use all that were ever made for it.
+//! - A Rack may use the consumers of its wires: those of the active scenario, and those that are in force for it otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bus_server::{Access, Pass};
 use crate::registry::{RackRow, Registry, RegistryError};
-use crate::scenario::{Layout, Library, Shelf};
+use crate::scenario::{Layout, Library};
 
 /// The pause before a list that could not be made is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -180,16 +179,23 @@ fn owners(passes: &[Pass]) -> BTreeMap<Token, EntityId> {
 
 /// The Racks that have told a key and are not removed.
 fn passes(registry: &Registry, library: &Library) -> Result<Vec<Pass>, RegistryError> {
-    let Shelf { scenarios, is_whole } = library.shelf(registry)?;
-    let mut made: BTreeMap<Token, Vec<String>> = BTreeMap::new();
-    if !is_whole {
-        for (consumer, wire) in registry.wires()? {
-            if let Some(rack) = wire.rack {
-                made.entry(rack).or_default().push(consumer);
-            }
+    let mut in_force: BTreeMap<Token, Vec<String>> = BTreeMap::new();
+    for (name, wire) in registry.wires()? {
+        let consumer = wire.consumer(&name).to_owned();
+        if let Some(rack) = wire.rack.filter(|_| !wire.is_paused) {
+            in_force.entry(rack).or_default().push(consumer);
         }
     }
-    let layouts: Vec<Layout<'_>> = scenarios.iter().map(|scenario| Layout::of(scenario)).collect();
+    let active = registry.active_scenario()?.map(|active| active.hash);
+    let active: BTreeSet<String> = active.into_iter().collect();
+    library.keep(&active);
+    let scenario = active
+        .iter()
+        .map(|hash| library.scenario(registry, hash))
+        .next()
+        .transpose()?
+        .flatten();
+    let layout = scenario.as_deref().map(Layout::of);
     let mut keys = BTreeSet::new();
     let mut passes = Vec::new();
     for row in registry.racks()? {
@@ -203,8 +209,8 @@ fn passes(registry: &Registry, library: &Library) -> Result<Vec<Pass>, RegistryE
         let adopted = row.is_adopted();
         let mut consumers = BTreeSet::new();
         if adopted {
-            consumers = inlets(&row, &layouts);
-            consumers.extend(made.remove(&row.name).unwrap_or_default());
+            consumers = layout.as_ref().map(|layout| inlets(&row, layout)).unwrap_or_default();
+            consumers.extend(in_force.remove(&row.name).unwrap_or_default());
         }
         passes.push(Pass {
             key: key.clone(),
@@ -218,13 +224,13 @@ fn passes(registry: &Registry, library: &Library) -> Result<Vec<Pass>, RegistryE
 }
 
 /// What a Rack may pull from. Until it runs by its new labels, it works by the old ones.
-fn inlets(row: &RackRow, layouts: &[Layout<'_>]) -> BTreeSet<String> {
+fn inlets(row: &RackRow, layout: &Layout<'_>) -> BTreeSet<String> {
     let labels = [Some(&row.labels), row.relabelled.as_ref()];
     let labels: BTreeSet<_> = labels.into_iter().flatten().collect();
-    let inlets = labels
+    labels
         .iter()
-        .flat_map(|labels| layouts.iter().flat_map(move |layout| layout.inlets(&row.name, labels)));
-    inlets.collect()
+        .flat_map(|labels| layout.inlets(&row.name, labels))
+        .collect()
 }
 
 #[cfg(test)]
@@ -326,13 +332,22 @@ mod tests {
             Passes::keep(Arc::clone(&registry), list, applied).unwrap();
             seen.borrow().passes[0].consumers.clone()
         };
-        assert_eq!(consumers(), Vec::<String>::new(), "no scenario has it");
+        assert_eq!(consumers(), ["wire-a"], "it is in force");
         let activate = |change: &crate::registry::Change<'_>| {
             change.put_scenario(&scenario)?;
             change.activate(&active)
         };
         registry.change(activate).unwrap();
         assert_eq!(consumers(), ["wire-a"]);
+        let pause = |change: &crate::registry::Change<'_>| {
+            let paused = WireRow {
+                is_paused: true,
+                ..start("rack-a")
+            };
+            change.put_wire("wire-a", &paused)
+        };
+        registry.change(pause).unwrap();
+        assert_eq!(consumers(), Vec::<String>::new());
     }
 
     fn put_anew(registry: &Registry, row: &RackRow) {

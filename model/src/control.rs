@@ -287,9 +287,6 @@ pub struct Inlet {
     pub to: crate::scenario::Endpoint,
     /// The durable consumer on the stream of business messages.
     pub consumer: String,
-    /// The consumer of this Rack that it took over from: what that one's gear has taken is not taken again.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<String>,
 }
 
 /// A Rack's answer to a push.

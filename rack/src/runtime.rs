@@ -350,7 +350,7 @@ impl GearRuntime {
     /// From now on messages that leave by the outbox are for whom the plan says.
     fn lead(&self, plan: &Plan) {
         if let Some(lane) = &self.parts.lane {
-            lane.outbox.lead_to(plan.destinations.clone());
+            lane.outbox.lead_to(plan.destinations.clone(), plan.consumers.clone());
         }
     }
 

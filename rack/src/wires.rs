@@ -35,7 +35,7 @@ use tokio::time::Instant;
 
 use crate::gears::{self, GearType};
 use crate::lane::{Delivered, Destinations, InletSpec, Past, Taken, Whole};
-use crate::spool::{AdmissionClass, Done};
+use crate::spool::Done;
 
 /// How many messages wait in front of a gear before its senders wait.
 pub(crate) const INBOX_CAPACITY: usize = 1024;
@@ -131,7 +131,6 @@ pub(crate) struct Outlets {
     wires: BTreeMap<&'static str, Vec<Outlet>>,
     /// The ports that leave by the outbox.
     published: BTreeSet<&'static str>,
-    admission: AdmissionClass,
 }
 
 #[derive(Debug)]
@@ -155,7 +154,6 @@ impl Outlets {
         Self {
             wires: ports,
             published: spec.published.clone(),
-            admission: spec.admission,
         }
     }
 
@@ -167,11 +165,6 @@ impl Outlets {
     /// Whether a port leaves by the outbox.
     pub(crate) fn is_published(&self, port: &str) -> bool {
         self.published.contains(port)
-    }
-
-    /// By which share of the outbox the gear's messages leave.
-    pub(crate) const fn admission(&self) -> AdmissionClass {
-        self.admission
     }
 
     /// Gives a message to every wire of a port, waiting where an inbox is full.
@@ -208,8 +201,6 @@ pub(crate) struct Spec {
     pub(crate) targets: Vec<Target>,
     /// The outputs that leave by the outbox.
     pub(crate) published: BTreeSet<&'static str>,
-    /// Consumer if a guaranteed wire leads to it, over hot wires as well: who takes from the bus waits for it then.
-    pub(crate) admission: AdmissionClass,
 }
 
 impl Spec {
@@ -237,6 +228,8 @@ pub(crate) struct Plan {
     pub(crate) inlets: BTreeMap<String, InletSpec>,
     /// Where those lead that begin here. A gear that only sends to somebody else is the same running gear.
     pub(crate) destinations: Destinations,
+    /// The gears that a guaranteed wire leads to, over hot wires as well: who takes from the bus waits for them.
+    pub(crate) consumers: BTreeSet<Token>,
 }
 
 impl Plan {
@@ -348,7 +341,6 @@ pub(crate) fn plan(push: &ScenarioPush, rack: Option<&Token>) -> Result<Plan, No
             config: gear.config.clone(),
             targets: Vec::new(),
             published: BTreeSet::new(),
-            admission: AdmissionClass::Producer,
         };
         if gears.insert(gear.name.clone(), spec).is_some() {
             return Err(NotApplied::TwoGears(gear.name.clone()));
@@ -367,25 +359,26 @@ pub(crate) fn plan(push: &ScenarioPush, rack: Option<&Token>) -> Result<Plan, No
         spec.targets.sort();
         spec.targets.dedup();
     }
-    admit_consumers(&mut gears, &inlets);
     Ok(Plan {
         reference: push.reference.clone(),
         hash: push.hash.clone(),
         destinations: destinations::of(&gears, push, rack),
+        consumers: consumers(&gears, &inlets),
         gears,
         inlets,
     })
 }
 
-fn admit_consumers(gears: &mut BTreeMap<Token, Spec>, inlets: &BTreeMap<String, InletSpec>) {
-    let mut reached: Vec<Token> = inlets.values().map(|inlet| inlet.gear.clone()).collect();
+fn consumers(gears: &BTreeMap<Token, Spec>, inlets: &BTreeMap<String, InletSpec>) -> BTreeSet<Token> {
+    let mut consumers = BTreeSet::new();
+    let mut reached: Vec<&Token> = inlets.values().map(|inlet| &inlet.gear).collect();
     while let Some(name) = reached.pop() {
-        let Some(spec) = gears.get_mut(&name) else { continue };
-        let before = std::mem::replace(&mut spec.admission, AdmissionClass::Consumer);
-        if before == AdmissionClass::Producer {
-            reached.extend(spec.targets.iter().map(|target| target.gear.clone()));
+        if consumers.insert(name.clone()) {
+            let targets = gears.get(name).into_iter().flat_map(|spec| &spec.targets);
+            reached.extend(targets.map(|target| &target.gear));
         }
     }
+    consumers
 }
 
 fn connect(wire: &Wire, push: &ScenarioPush, gears: &mut BTreeMap<Token, Spec>) -> Result<(), NotApplied> {
@@ -430,7 +423,6 @@ fn guarantee(
     let inlet = inlet.ok_or_else(|| NotApplied::NoConsumer { wire: describe(wire) })?;
     Ok(Some(InletSpec {
         consumer: inlet.consumer.clone(),
-        after: inlet.after.clone(),
         gear: wire.to.gear.clone(),
         port: to,
     }))
@@ -526,18 +518,9 @@ mod tests {
         let mut push = push("h", &gears, &wires.join(", "));
         let (from, to) = (push.wires[0].from.clone(), push.wires[0].to.clone());
         let consumer = "wire-1".to_owned();
-        push.inlets.push(model::control::Inlet {
-            from,
-            to,
-            consumer,
-            after: None,
-        });
+        push.inlets.push(model::control::Inlet { from, to, consumer });
         let plan = plan(&push, None).unwrap();
-        let consumers = plan
-            .gears
-            .values()
-            .filter(|spec| spec.admission == AdmissionClass::Consumer);
-        let names: Vec<_> = consumers.map(|spec| spec.name.as_str()).collect();
+        let names: Vec<_> = plan.consumers.iter().map(Token::as_str).collect();
         assert_eq!(names, ["a", "b", "c"]);
     }
 

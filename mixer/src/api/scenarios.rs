@@ -94,7 +94,7 @@ async fn activate(
     let Nothing {} = body(sent)?;
     let reference = in_path("reference", reference)?;
     if dry_run {
-        let data = desk.room.rehearse(&reference).await?;
+        let data = desk.room.rehearse(&reference, resume_from).await?;
         return Ok(One { data });
     }
     let control = Arc::clone(&desk.room);
@@ -116,7 +116,7 @@ async fn rollback(State(desk): Asked, By(by): By, params: Params, sent: Body) ->
     } = params.filter()?;
     let Nothing {} = body(sent)?;
     if dry_run {
-        let data = desk.room.rehearse_rollback().await?;
+        let data = desk.room.rehearse_rollback(resume_from).await?;
         return Ok(One { data });
     }
     let control = Arc::clone(&desk.room);

@@ -111,7 +111,7 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError`].
-    pub async fn rehearse(&self, reference: &str) -> Result<ScenarioReport, ControlError> {
+    pub async fn rehearse(&self, reference: &str, resume: ResumeFrom) -> Result<ScenarioReport, ControlError> {
         let row = self.found(reference).await?;
         let (reviewed, _) = review(row.text.clone(), self.max_hops).await?;
         let scenario = reviewed.scenario;
@@ -125,7 +125,7 @@ impl Control {
         };
         let racks = racks(&scenario, &wanted, &self.registry, &self.presence)?;
         let mut report = self.report(&scenario, wanted, active, racks)?;
-        match self.courier.rehearse(&scenario).await {
+        match self.courier.rehearse(&scenario, resume == ResumeFrom::Floor).await {
             Ok(wires) => report.wires = wires,
             Err(reason) => report
                 .warnings
@@ -188,7 +188,7 @@ impl Control {
                 let active = change.roll_back(now)?.ok_or(ControlError::NothingBefore)?;
                 let scenario = review_former(&active, &registry)?;
                 if resume == ResumeFrom::Now {
-                    change.forget_paused(&courier.consumers_of(&scenario)?)?;
+                    change.forget_paused(&courier.wires_of(&scenario)?)?;
                 }
                 let news = change.record(turned(Event::ScenarioRolledBack, &by, before, &active))?;
                 Ok::<_, ControlError>((active, news))
@@ -202,16 +202,17 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError`].
-    pub async fn rehearse_rollback(&self) -> Result<ScenarioReport, ControlError> {
+    pub async fn rehearse_rollback(&self, resume: ResumeFrom) -> Result<ScenarioReport, ControlError> {
         let former = self.registry.former_scenarios()?.into_iter().next();
-        self.rehearse(&former.ok_or(ControlError::NothingBefore)?.hash).await
+        self.rehearse(&former.ok_or(ControlError::NothingBefore)?.hash, resume)
+            .await
     }
 
-    /// The consumers whose wires are not to resume.
+    /// The wires that are not to resume.
     fn forgotten(&self, resume: ResumeFrom, scenario: &Scenario) -> Result<Vec<String>, ControlError> {
         match resume {
             ResumeFrom::Floor => Ok(Vec::new()),
-            ResumeFrom::Now => Ok(self.courier.consumers_of(scenario)?),
+            ResumeFrom::Now => Ok(self.courier.wires_of(scenario)?),
         }
     }
 

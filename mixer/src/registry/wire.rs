@@ -36,12 +36,18 @@ pub(crate) struct WireRow {
     /// Whether it is not in force: `sequence` is where it goes on.
     #[serde(default)]
     pub(crate) is_paused: bool,
-    /// The consumer that it took over from, if that is of the same Rack: what it has taken is not handled again.
+    /// Its consumer, where that has not the wire's own name: a wire that took over from another one of its Rack goes on with that
+    /// one's, and a name that is in use is not used again.
     #[serde(default)]
-    pub(crate) after: Option<String>,
+    pub(crate) consumer: Option<String>,
 }
 
 impl WireRow {
+    /// The consumer of the wire of this name.
+    pub(crate) fn consumer<'a>(&'a self, wire: &'a str) -> &'a str {
+        self.consumer.as_deref().unwrap_or(wire)
+    }
+
     /// What tells a stream from another one of the same name, by when it was created, in ns.
     pub(crate) fn life(created: i128) -> i64 {
         i64::try_from(created / 1_000).unwrap_or(i64::MAX)
@@ -49,7 +55,7 @@ impl WireRow {
 }
 
 impl Registry {
-    /// Every wire, by its consumer's name.
+    /// Every wire, by its name.
     pub(crate) fn wires(&self) -> Result<BTreeMap<String, WireRow>, RegistryError> {
         let read = self.database.begin_read().map_err(db)?;
         let wires = match read.open_table(WIRES) {
@@ -68,38 +74,38 @@ impl Registry {
 }
 
 impl Registry {
-    /// The wire of this consumer.
-    pub(crate) fn wire(&self, consumer: &str) -> Result<Option<WireRow>, RegistryError> {
+    /// The wire of this name.
+    pub(crate) fn wire(&self, name: &str) -> Result<Option<WireRow>, RegistryError> {
         let read = self.database.begin_read().map_err(db)?;
         let wires = match read.open_table(WIRES) {
             Ok(wires) => wires,
             Err(TableError::TableDoesNotExist(_)) => return Ok(None),
             Err(error) => return Err(db(error)),
         };
-        let row = wires.get(consumer).map_err(db)?;
+        let row = wires.get(name).map_err(db)?;
         row.map(|row| from_cbor("wire", row.value())).transpose()
     }
 }
 
 impl Change<'_> {
     /// Writes a wire down.
-    pub(crate) fn put_wire(&self, consumer: &str, row: &WireRow) -> Result<(), RegistryError> {
+    pub(crate) fn put_wire(&self, name: &str, row: &WireRow) -> Result<(), RegistryError> {
         let mut wires = self.transaction.open_table(WIRES).map_err(db)?;
-        wires.insert(consumer, to_cbor("wire", row)?.as_slice()).map_err(db)?;
+        wires.insert(name, to_cbor("wire", row)?.as_slice()).map_err(db)?;
         Ok(())
     }
 
     /// These wires begin anew if they are paused.
-    pub(crate) fn forget_paused(&self, consumers: &[String]) -> Result<(), RegistryError> {
-        if consumers.is_empty() {
+    pub(crate) fn forget_paused(&self, names: &[String]) -> Result<(), RegistryError> {
+        if names.is_empty() {
             return Ok(());
         }
         let mut wires = self.transaction.open_table(WIRES).map_err(db)?;
-        for consumer in consumers {
-            let row = wires.get(consumer.as_str()).map_err(db)?;
+        for name in names {
+            let row = wires.get(name.as_str()).map_err(db)?;
             let row = row.map(|row| from_cbor::<WireRow>("wire", row.value())).transpose()?;
             if row.is_some_and(|row| row.is_paused) {
-                wires.remove(consumer.as_str()).map_err(db)?;
+                wires.remove(name.as_str()).map_err(db)?;
             }
         }
         Ok(())

@@ -13,7 +13,7 @@
 //!   it says so.
 //! - One push per Rack at a time. A Rack that nobody hears for [`LISTENS_SOON`] asks again by its next heartbeat.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,7 +27,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::consumers::{Consumers, OtherWires, WireChange};
+use super::consumers::{Consumers, WireChange, WiresInForce};
 use super::library::Library;
 use super::parsed::{Parsed, ParsedScenario};
 use super::part::{self, Flow, Part};
@@ -122,15 +122,15 @@ impl Courier {
     }
 
     /// What activating a scenario would do to wires; why that is not known, if it is not.
-    pub(crate) async fn rehearse(&self, scenario: &Scenario) -> Result<Vec<WireChange>, String> {
+    pub(crate) async fn rehearse(&self, scenario: &Scenario, resumes: bool) -> Result<Vec<WireChange>, String> {
         let flows = self.parts.all_flows(scenario).map_err(|error| error.to_string())?;
-        self.parts.consumers.rehearse(&self.parts.bus, &flows).await
+        self.parts.consumers.rehearse(&self.parts.bus, &flows, resumes).await
     }
 
-    /// The consumers of a scenario's wires.
-    pub(crate) fn consumers_of(&self, scenario: &Scenario) -> Result<Vec<String>, RegistryError> {
+    /// The names of a scenario's wires.
+    pub(crate) fn wires_of(&self, scenario: &Scenario) -> Result<Vec<String>, RegistryError> {
         let flows = self.parts.all_flows(scenario)?;
-        Ok(flows.into_iter().map(|flow| flow.consumer).collect())
+        Ok(flows.into_iter().map(|flow| flow.name).collect())
     }
 
     pub(crate) fn stats(&self) -> CourierStats {
@@ -325,17 +325,24 @@ impl CourierParts {
         Outcome { rack, given, result }
     }
 
-    /// Pushes once the consumers are there.
+    /// Pushes once the consumers are there, and the Rack may pull from them.
     async fn push_with(
         &self,
         mut push: ScenarioPush,
         (flows, is_all): (Vec<Flow>, bool),
     ) -> Result<Applied, PushError> {
-        let ready = self.consumers.ensure(&self.bus, &flows, is_all).await;
+        let ready = self.consumers.ensure(&self.bus, &push.hash, &flows, is_all).await;
         ready.map_err(PushError::Consumers)?;
         self.parsed.has_consumers(&push.hash);
+        let mut has_others = false;
         for inlet in &mut push.inlets {
-            inlet.after = self.registry.wire(&inlet.consumer)?.and_then(|row| row.after);
+            if let Some(consumer) = self.registry.wire(&inlet.consumer)?.and_then(|row| row.consumer) {
+                has_others = true;
+                inlet.consumer = consumer;
+            }
+        }
+        if has_others {
+            self.passes.refresh().await;
         }
         self.send(&push).await
     }
@@ -416,8 +423,7 @@ impl CourierParts {
         let inlet = |flow: Flow| Inlet {
             from: flow.from,
             to: flow.to,
-            consumer: flow.consumer,
-            after: None,
+            consumer: flow.name,
         };
         let push = ScenarioPush {
             reference: active.reference,
@@ -435,38 +441,47 @@ impl CourierParts {
         Ok(Some((push, flows, given)))
     }
 
-    /// The wires of the active scenario, and what else is in force; none if the active one cannot be read. Not for a thread that must not
-    /// block.
-    pub(super) fn wires_in_force(&self) -> Result<Option<(Vec<Flow>, OtherWires)>, PushError> {
-        let (active, flows) = match self.active() {
-            Ok(Some((active, parsed))) => (active.hash, self.all_flows(&parsed.scenario)?),
-            Ok(None) => (String::new(), Vec::new()),
-            Err(PushError::Stored(_)) => return Ok(None),
+    /// What is in force. Not for a thread that must not block.
+    pub(super) fn wires_in_force(&self) -> Result<WiresInForce, PushError> {
+        let mut wires = WiresInForce::default();
+        let active = match self.active() {
+            Ok(Some((active, parsed))) => {
+                wires.active = Some(self.all_flows(&parsed.scenario)?);
+                active.hash
+            }
+            Ok(None) => {
+                wires.active = Some(Vec::new());
+                String::new()
+            }
+            Err(PushError::Stored(_)) => return Ok(wires),
             Err(error) => return Err(error),
         };
-        let mut other = OtherWires::default();
+        let mut run = BTreeSet::new();
         for row in self.registry.racks()? {
             let seen = self.presence.of(&row.entity_id).filter(|seen| !seen.is_late());
-            let Some((seen, running)) = seen.and_then(|seen| Some((seen.clone(), seen.running?))) else {
+            let Some((seen, running)) = seen.and_then(|seen| Some((seen.clone(), seen.runs(row.state)?.clone())))
+            else {
                 continue;
             };
             if row.state == RackState::Removed || (running == active && row.relabelled.is_none()) {
                 continue;
             }
+            run.insert(running.clone());
             let Some(scenario) = self.library.scenario(&self.registry, &running)? else {
-                other.unreadable.insert(row.name);
+                wires.unreadable.insert(row.name);
                 continue;
             };
             // Until it runs by its new labels, it works by the former ones.
             let labels = row.relabelled.as_ref().unwrap_or(&row.labels);
             let flows = part::part(&scenario, &row.name, labels).flows;
             if seen.error.is_some() && seen.answered.as_ref() == Some(&active) {
-                other.refused.extend(flows);
+                wires.refused.extend(flows);
             } else {
-                other.unsettled.extend(flows.into_iter().map(|flow| flow.consumer));
+                wires.unsettled.extend(flows.into_iter().map(|flow| flow.name));
             }
         }
-        Ok(Some((flows, other)))
+        self.library.keep(&run);
+        Ok(wires)
     }
 
     /// The active scenario, and its content.

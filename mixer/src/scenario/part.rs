@@ -24,13 +24,13 @@ pub(super) struct Part {
     pub(super) flows: Vec<Flow>,
 }
 
-/// A wire of lane guaranteed that ends at a Rack: its consumer.
+/// A wire of lane guaranteed that ends at a Rack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Flow {
     pub(super) from: Endpoint,
     pub(super) to: Endpoint,
-    /// The durable consumer's name.
-    pub(super) consumer: String,
+    /// What it is called, by what it connects; its consumer too, unless the registry has another one ([`crate::registry::WireRow`]).
+    pub(super) name: String,
     /// The subject of its messages.
     pub(super) filter: String,
     /// The Rack that it ends at.
@@ -133,10 +133,10 @@ impl<'s> Layout<'s> {
         places.into_iter().filter_map(|place| scenario.wires.get(place))
     }
 
-    /// The consumers that a Rack with this name and these labels pulls from.
+    /// The wires of lane guaranteed that end at a Rack with this name and these labels.
     pub(crate) fn inlets(&self, name: &Token, labels: &BTreeMap<String, String>) -> Vec<String> {
         let flows = self.flows(name, labels);
-        flows.into_iter().map(|flow| flow.consumer).collect()
+        flows.into_iter().map(|flow| flow.name).collect()
     }
 
     /// The deploy targets that mean this Rack: its name, and every group whose labels it has. A group without labels is everyone.
@@ -181,7 +181,7 @@ impl<'s> Layout<'s> {
         Some(Flow {
             from: wire.from.clone(),
             to: wire.to.clone(),
-            consumer: format!("{WIRE}{name}"),
+            name: format!("{WIRE}{name}"),
             rack: rack.clone(),
             description: format!("{filter} -> {rack}.{}.{}", wire.to.gear, wire.to.port),
             filter,
@@ -420,7 +420,7 @@ wires:
                 "flux.msg.hub.say.out -> two.own.in",
             ]
         );
-        let names: BTreeSet<_> = all.iter().map(|flow| &flow.consumer).collect();
+        let names: BTreeSet<_> = all.iter().map(|flow| &flow.name).collect();
         assert_eq!(names.len(), 5);
         let next = model::scenario::parse(&yaml.replace("version: '1'", "version: '2'"), rack::manifests()).unwrap();
         assert_eq!(flows(&next, [(&one, &edge), (&two, &edge)].into_iter()), all);

@@ -2,10 +2,10 @@
 //!
 //! | the wire | and | becomes of it |
 //! |---|---|---|
-//! | is of the new scenario only | another one of the same messages leaves, one for one, at this Rack or else anywhere | takes over where that one is |
-//! | | it was paused | resumes where it was paused |
+//! | is of the new scenario only | it was paused | resumes where it was paused |
+//! | | another one of the same messages leaves, one for one, at this Rack or else anywhere | takes over from that one, which ends |
 //! | | else | begins with what comes from now on |
-//! | is of the former scenario only | | pauses |
+//! | is of the former scenario only | none takes over from it | pauses |
 //!
 //! # Not here
 //!
@@ -26,73 +26,61 @@ pub enum Rewiring {
     Begins,
     /// It goes on where it was paused.
     Resumes,
-    /// It goes on where another one is, which is paused.
+    /// It goes on where another one is, which ends.
     TakesOver {
         /// That one, as people read it.
         from: String,
-        /// Its consumer.
+        /// Its name.
         #[serde(skip)]
-        consumer: String,
+        wire: String,
     },
     /// Its consumer goes.
     Pauses,
 }
 
-impl Rewiring {
-    /// What becomes of a wire that takes over from none.
-    pub(super) const fn without_another(is_paused: bool) -> Self {
-        if is_paused { Self::Resumes } else { Self::Begins }
-    }
-}
-
-/// What becomes of the wires, by their consumers, when these are the scenario's. Those that stay are left out.
+/// What becomes of the wires, by their names, when these are the scenario's. Those that stay, and those that others take over from, are
+/// left out.
 pub(super) fn rewirings(flows: &[Flow], rows: &BTreeMap<String, WireRow>) -> BTreeMap<String, Rewiring> {
-    let is_live = |name: &String| rows.get(name).is_some_and(|row| !row.is_paused);
-    let wanted: BTreeMap<&String, &Flow> = flows.iter().map(|flow| (&flow.consumer, flow)).collect();
-    let mut arriving: Vec<&Flow> = wanted
-        .values()
-        .copied()
-        .filter(|flow| !is_live(&flow.consumer))
-        .collect();
-    let mut leaving: Vec<(&String, &WireRow)> = rows
-        .iter()
-        .filter(|(name, row)| !row.is_paused && !wanted.contains_key(name))
-        .collect();
-    let mut all = BTreeMap::new();
-    for is_of_rack in [true, false] {
-        for (flow, (name, row)) in pairs(&arriving, &leaving, is_of_rack) {
-            arriving.retain(|other| other.consumer != flow.consumer);
-            leaving.retain(|(other, _)| *other != name);
-            let (from, consumer) = (row.description.clone(), name.clone());
-            all.insert(flow.consumer.clone(), Rewiring::TakesOver { from, consumer });
-            all.insert(name.clone(), Rewiring::Pauses);
+    let wanted: BTreeMap<&String, &Flow> = flows.iter().map(|flow| (&flow.name, flow)).collect();
+    let (mut arriving, mut all) = (Vec::new(), BTreeMap::new());
+    for flow in wanted.values().copied() {
+        match rows.get(&flow.name) {
+            None => arriving.push(flow),
+            Some(row) if row.is_paused => drop(all.insert(flow.name.clone(), Rewiring::Resumes)),
+            Some(_) => {}
         }
     }
-    for flow in arriving {
-        let change = Rewiring::without_another(rows.contains_key(&flow.consumer));
-        all.insert(flow.consumer.clone(), change);
+    let leaves = |(name, row): &(&String, &WireRow)| !row.is_paused && !wanted.contains_key(name);
+    let mut leaving: BTreeMap<&String, &WireRow> = rows.iter().filter(leaves).collect();
+    for is_of_rack in [true, false] {
+        for (flow, name) in pairs(&arriving, &leaving, is_of_rack) {
+            let Some(row) = leaving.remove(name) else { continue };
+            let (from, wire) = (row.description.clone(), name.clone());
+            all.insert(flow.name.clone(), Rewiring::TakesOver { from, wire });
+        }
+        arriving.retain(|flow| !all.contains_key(&flow.name));
     }
-    all.extend(leaving.into_iter().map(|(name, _)| (name.clone(), Rewiring::Pauses)));
+    all.extend(arriving.into_iter().map(|flow| (flow.name.clone(), Rewiring::Begins)));
+    all.extend(leaving.into_keys().map(|name| (name.clone(), Rewiring::Pauses)));
     all
 }
 
 /// The wires of the same messages, at the same Rack or at any, of which one arrives and one leaves.
 fn pairs<'a>(
     arriving: &[&'a Flow],
-    leaving: &[(&'a String, &'a WireRow)],
+    leaving: &BTreeMap<&'a String, &'a WireRow>,
     is_of_rack: bool,
-) -> Vec<(&'a Flow, (&'a String, &'a WireRow))> {
-    type Both<'a> = (Vec<&'a Flow>, Vec<(&'a String, &'a WireRow)>);
-    let mut both: BTreeMap<(&str, Option<&str>), Both<'a>> = BTreeMap::new();
+) -> Vec<(&'a Flow, &'a String)> {
+    let mut both: BTreeMap<_, (Vec<&'a Flow>, Vec<&'a String>)> = BTreeMap::new();
     for flow in arriving {
         let key = (flow.filter.as_str(), is_of_rack.then_some(flow.rack.as_str()));
         both.entry(key).or_default().0.push(flow);
     }
     for (name, row) in leaving.iter().filter(|(_, row)| !row.filter.is_empty()) {
         let rack = row.rack.as_ref().filter(|_| is_of_rack).map(|rack| rack.as_str());
-        both.entry((&row.filter, rack)).or_default().1.push((name, row));
+        both.entry((&row.filter, rack)).or_default().1.push(name);
     }
-    let pair = |(arriving, leaving): Both<'a>| match (&arriving[..], &leaving[..]) {
+    let pair = |(arriving, leaving): (Vec<_>, Vec<_>)| match (&arriving[..], &leaving[..]) {
         ([flow], [gone]) => Some((*flow, *gone)),
         _ => None,
     };
@@ -115,7 +103,7 @@ mod tests {
         Flow {
             from: end(from, "out"),
             to: end(to, "in"),
-            consumer: format!("{from} {rack} {to}"),
+            name: format!("{from} {rack} {to}"),
             description: format!("{filter} -> {rack}.{to}.in"),
             filter,
             rack: rack.parse().unwrap(),
@@ -130,16 +118,16 @@ mod tests {
             is_paused,
             ..WireRow::default()
         };
-        (flow.consumer.clone(), row)
+        (flow.name.clone(), row)
     }
 
     fn words(flows: &[Flow], rows: &[(String, WireRow)]) -> Vec<String> {
         let all = rewirings(flows, &rows.iter().cloned().collect());
-        let word = |(consumer, change): (String, Rewiring)| match change {
-            Rewiring::Begins => format!("{consumer}: begins"),
-            Rewiring::Resumes => format!("{consumer}: resumes"),
-            Rewiring::TakesOver { consumer: from, .. } => format!("{consumer}: takes over from {from}"),
-            Rewiring::Pauses => format!("{consumer}: pauses"),
+        let word = |(name, change): (String, Rewiring)| match change {
+            Rewiring::Begins => format!("{name}: begins"),
+            Rewiring::Resumes => format!("{name}: resumes"),
+            Rewiring::TakesOver { wire, .. } => format!("{name}: takes over from {wire}"),
+            Rewiring::Pauses => format!("{name}: pauses"),
         };
         all.into_iter().map(word).collect()
     }
@@ -161,42 +149,24 @@ mod tests {
     #[test]
     fn a_renamed_or_moved_receiver_takes_over_one_for_one() {
         let (sink, renamed, moved) = (flow("x", "b", "sink"), flow("x", "b", "sink2"), flow("x", "c", "sink"));
-        let changes = |to: &Flow, paused: bool| {
-            words(
-                std::slice::from_ref(to),
-                &[row(&sink, false), row(to, paused)][..1 + usize::from(paused)],
-            )
-        };
-        assert_eq!(
-            changes(&renamed, false),
-            ["x b sink: pauses", "x b sink2: takes over from x b sink"]
-        );
-        assert_eq!(
-            changes(&moved, true),
-            ["x b sink: pauses", "x c sink: takes over from x b sink"]
-        );
-        let both = words(&[renamed.clone(), moved.clone()], &[row(&sink, false)]);
-        assert_eq!(
-            both,
-            [
-                "x b sink: pauses",
-                "x b sink2: takes over from x b sink",
-                "x c sink: begins"
-            ]
-        );
+        let before = [row(&sink, false)];
+        let takes_over = |to: &Flow| words(std::slice::from_ref(to), &before);
+        assert_eq!(takes_over(&renamed), ["x b sink2: takes over from x b sink"]);
+        assert_eq!(takes_over(&moved), ["x c sink: takes over from x b sink"]);
+        let both = words(&[renamed.clone(), moved.clone()], &before);
+        assert_eq!(both, ["x b sink2: takes over from x b sink", "x c sink: begins"]);
         let group = ["b", "c"].map(|rack| flow("x", rack, "sink2"));
-        let before = ["b", "c"].map(|rack| row(&flow("x", rack, "sink"), false));
+        let of_group = ["b", "c"].map(|rack| row(&flow("x", rack, "sink"), false));
         let wanted = [
-            "x b sink: pauses",
             "x b sink2: takes over from x b sink",
-            "x c sink: pauses",
             "x c sink2: takes over from x c sink",
         ];
-        assert_eq!(words(&group, &before), wanted);
+        assert_eq!(words(&group, &of_group), wanted);
         let split = [flow("x", "d", "one"), flow("x", "d", "two")];
-        assert_eq!(
-            words(&split, &[row(&sink, false)]),
-            ["x b sink: pauses", "x d one: begins", "x d two: begins"]
-        );
+        let wanted = ["x b sink: pauses", "x d one: begins", "x d two: begins"];
+        assert_eq!(words(&split, &before), wanted);
+        // What was paused has a place of its own.
+        let rows = [row(&sink, false), row(&renamed, true)];
+        assert_eq!(words(&[renamed], &rows), ["x b sink: pauses", "x b sink2: resumes"]);
     }
 }

@@ -33,7 +33,7 @@ use super::signal::Signal;
 use super::traceparent::TraceParent;
 use crate::lane::{Dead, Leaving, Outbox, Past, Room, Whole};
 use crate::limits::{Limits, Most};
-use crate::spool::Done;
+use crate::spool::{AdmissionClass, Done};
 use crate::telemetry::{Checkpoint, Recorder, SpanRow};
 use crate::wires::{Outlets, Spec};
 
@@ -363,7 +363,7 @@ impl Context {
             ..Whole::default()
         };
         let (done, durable) = oneshot::channel();
-        if !self.commit(whole, Some(done)).await {
+        if !self.commit_by(self.source_class(), whole, Some(done)).await {
             return false;
         }
         let _waiting = self.waits(Behind::Outbox);
@@ -414,7 +414,7 @@ impl Context {
             return true;
         }
         let (done, durable) = oneshot::channel();
-        self.commit(whole, Some(done)).await && matches!(durable.await, Ok(Ok(())))
+        self.commit_by(self.source_class(), whole, Some(done)).await && matches!(durable.await, Ok(Ok(())))
     }
 
     /// Does work for a message of a guaranteed wire whose handling began before, while the gear flushes: what is sent leaves
@@ -439,15 +439,37 @@ impl Context {
 
     /// Room at the outbox for a whole of this size; none if the Rack is stopping, or has no outbox.
     pub(crate) async fn room(&self, size: u64) -> Option<Room<'_>> {
+        self.room_by(self.class(), size).await
+    }
+
+    async fn room_by(&self, class: AdmissionClass, size: u64) -> Option<Room<'_>> {
         let _waiting = self.waits(Behind::Outbox);
-        let class = self.parts.outlets.admission();
         self.parts.outbox.as_ref()?.room(size, class).await.ok()
     }
 
     /// Hands a whole to the outbox; false if the Rack is stopping, or has none.
     pub(crate) async fn commit(&self, whole: Whole, done: impl IntoIterator<Item = Done>) -> bool {
-        let room = self.room(whole.size()).await;
+        self.commit_by(self.class(), whole, done).await
+    }
+
+    async fn commit_by(&self, class: AdmissionClass, whole: Whole, done: impl IntoIterator<Item = Done>) -> bool {
+        let room = self.room_by(class, whole.size()).await;
         room.is_some_and(|room| room.commit(whole, done).is_ok())
+    }
+
+    /// By which share of the outbox the gear's messages leave.
+    fn class(&self) -> AdmissionClass {
+        let outbox = self.parts.outbox.as_ref();
+        outbox.map_or(AdmissionClass::Producer, |outbox| outbox.class(&self.name))
+    }
+
+    /// The same of what it sends by itself: of a gear that takes replies, that is what others ask.
+    fn source_class(&self) -> AdmissionClass {
+        if self.answers {
+            AdmissionClass::Producer
+        } else {
+            self.class()
+        }
     }
 
     /// Sends a message to an output that need not be wired: where nobody listens it ends here, counted as dropped.
@@ -463,6 +485,12 @@ impl Context {
     /// A message ends here as the configuration wants it: counted as dropped, not reported.
     pub(crate) fn discard(&self) {
         self.meter.dropped();
+    }
+
+    /// So many messages were lost before they were taken.
+    pub(crate) fn lost(&self, count: u64, why: &str) {
+        self.meter.lost(count);
+        self.log(Level::Warn, format!("{count} messages are lost: {why}"));
     }
 
     fn refuse(&self, message: &Message, why: Refused) -> Result<(), Refused> {

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// The most bytes of one read.
-const READ: usize = 16 * 1024;
+const READ: usize = 64 * 1024;
 /// The longest delimiter.
 const MAX_DELIMITER: usize = 64;
 
@@ -234,6 +234,17 @@ impl Frames {
                 };
             }
         }
+    }
+
+    /// The frames that have arrived, at least one; none where the stream has ended after a frame. May be dropped while it waits: no byte
+    /// is lost.
+    pub(super) async fn read_all(&mut self, from: &mut (impl AsyncRead + Unpin)) -> Result<Vec<Vec<u8>>, Broken> {
+        let mut arrived = Vec::from_iter(self.read(from).await?);
+        // What is wrong with the next one is told by the next read.
+        while let (false, Ok(Some(frame))) = (arrived.is_empty(), self.next()) {
+            arrived.push(frame);
+        }
+        Ok(arrived)
     }
 
     /// A frame that has arrived whole.

@@ -25,7 +25,11 @@ impl Meter {
     }
 
     pub(crate) fn dropped(&self) {
-        self.dropped.fetch_add(1, Relaxed);
+        self.lost(1);
+    }
+
+    pub(crate) fn lost(&self, count: u64) {
+        self.dropped.fetch_add(count, Relaxed);
     }
 
     pub(crate) fn error(&self) {

@@ -8,6 +8,7 @@
 //! # Invariants
 //!
 //! - A full inbox behind `out` stops the reading of that socket: nothing is dropped, the peer waits.
+//! - Frames that have arrived together leave together, with one sync of the outbox.
 //! - The id of a connection is never used again, not by a later life of the gear either: a reply reaches the connection that
 //!   its message came from or is rejected.
 //! - A connection is closed when its peer ends the stream, sends a frame that is too long, takes nothing of a reply for
@@ -192,18 +193,26 @@ impl Peer {
         let timeout = self.shared.idle_timeout;
         let mut frames = Frames::new(self.shared.rule.clone(), self.shared.max_frame);
         loop {
-            let frame = tokio::select! {
+            let arrived = tokio::select! {
                 biased;
-                frame = async { queue.calm().await; frames.read(&mut from).await } => frame,
+                arrived = async { queue.calm().await; frames.read_all(&mut from).await } => arrived,
                 () = stop.cancelled() => return None,
                 () = queue.link.idle(timeout) => {
                     return Some(format!("no frame went either way for {}", HumanDuration::from(timeout)));
                 }
             };
-            match frame {
-                Ok(Some(frame)) => self.pass_on(frame).await,
+            match arrived {
                 // How a connection ends between two frames is its peer's affair.
-                Ok(None) | Err(Broken::Io(_)) => return None,
+                Err(Broken::Io(_)) => return None,
+                Ok(arrived) if arrived.is_empty() => return None,
+                Ok(arrived) => {
+                    let pass_on = async {
+                        for frame in arrived {
+                            self.pass_on(frame).await;
+                        }
+                    };
+                    self.cx.leave_together(None, pass_on).await;
+                }
                 Err(broken) => return Some(broken.to_string()),
             }
             queue.link.touch();

@@ -59,8 +59,6 @@ const PULL_OVERHEAD: usize = 64 << 10;
 const MAX_PENDING: usize = 4096;
 /// Their bytes.
 const MAX_PENDING_BYTES: usize = 16 << 20;
-/// Ready messages that are handed over at once: fewer than an inbox holds.
-const HAND_OVER: usize = 64;
 /// Memory of a message beyond its body, about.
 const MESSAGE_OVERHEAD: usize = 512;
 /// After this long without a message the consumer is checked for one that went elsewhere or exceeds a pull's bytes: first, longest.
@@ -77,8 +75,6 @@ const ACK_AT: (usize, Duration) = (256, Duration::from_millis(100));
 pub(crate) struct InletSpec {
     /// The durable consumer's name.
     pub(crate) consumer: String,
-    /// The consumer that it took over from: what was taken from that one is not taken again.
-    pub(crate) after: Option<String>,
     pub(crate) gear: Token,
     pub(crate) port: &'static str,
 }
@@ -221,8 +217,13 @@ impl Inlet {
                     self.acknowledge().await;
                 }
                 () = until(self.acks.at) => self.acks.send().await,
-                free = sender.reserve_many(self.ready.len().min(HAND_OVER.min(sender.max_capacity()))), if is_ready => match free {
-                    Ok(permits) => permits.for_each(|permit| self.hand_over(permit)),
+                free = sender.reserve(), if is_ready => match free {
+                    Ok(permit) => {
+                        self.hand_over(permit);
+                        while !self.ready.is_empty() && let Ok(permit) = sender.try_reserve() {
+                            self.hand_over(permit);
+                        }
+                    }
                     Err(_) => return PullEnd::Stopped,
                 },
                 message = messages.next(), if takes_more => match message {
@@ -343,7 +344,7 @@ impl Inlet {
                 bytes,
                 done,
             });
-            place.number += 1;
+            place.number = place.number.saturating_add(1);
         }
         self.source(&message.subject, place).last = last;
         if let Some(pending) = self.pending.back_mut() {
@@ -373,22 +374,17 @@ impl Inlet {
 
     /// The source of a message, with the last place that the gear has of it.
     fn source(&mut self, subject: &Subject, place: Place) -> &mut SourceState {
-        let (lane, inbox, created, spec) = (&self.lane, &self.inbox, self.stream_created, &self.spec);
+        let (lane, inbox, created, consumer) = (&self.lane, &self.inbox, self.stream_created, &self.spec.consumer);
         let open = || {
-            let key_of = |consumer: &String| {
-                if place.outbox.is_nil() {
-                    format!("taken {consumer} {subject} stream-{created}")
-                } else {
-                    format!("taken {consumer} {subject} {}", place.outbox)
-                }
+            let key = if place.outbox.is_nil() {
+                format!("taken {consumer} {subject} stream-{created}")
+            } else {
+                format!("taken {consumer} {subject} {}", place.outbox)
             };
-            let key = key_of(&spec.consumer);
-            let before = spec.after.as_ref().map(key_of);
-            let handed_over = [Some(&key), before.as_ref()].into_iter().flatten();
-            let handed_over = handed_over.filter_map(|key| lane.outbox.handed_over(key)).max();
+            let last = inbox.delivered().last(&key);
             SourceState {
                 outbox: place.outbox,
-                last: inbox.delivered().last(&key).max(handed_over),
+                last: last.or_else(|| lane.outbox.handed_over(&key)),
                 key: key.into(),
             }
         };

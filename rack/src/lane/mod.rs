@@ -33,7 +33,7 @@ mod replay;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -83,6 +83,8 @@ pub(crate) struct Outbox {
     /// The last note of each key that was handed over by this run.
     notes: Mutex<BTreeMap<String, Vec<u8>>>,
     destinations: Mutex<Destinations>,
+    /// The gears whose messages have the share that is for consumers.
+    consumers: Mutex<BTreeSet<Token>>,
 }
 
 impl std::fmt::Debug for Outbox {
@@ -182,6 +184,7 @@ impl Outbox {
             numbers: Mutex::default(),
             notes: Mutex::default(),
             destinations: Mutex::default(),
+            consumers: Mutex::default(),
         };
         Ok((Arc::new(outbox), thread, found))
     }
@@ -196,9 +199,19 @@ impl Outbox {
         self.identity.borrow().as_ref().map(|identity| identity.name.clone())
     }
 
-    /// From now on messages go there.
-    pub(crate) fn lead_to(&self, destinations: Destinations) {
+    /// From now on messages go there, and these gears are consumers.
+    pub(crate) fn lead_to(&self, destinations: Destinations, consumers: BTreeSet<Token>) {
         *self.destinations.lock() = destinations;
+        *self.consumers.lock() = consumers;
+    }
+
+    /// By which share the messages of a gear leave.
+    pub(crate) fn class(&self, gear: &Token) -> AdmissionClass {
+        if self.consumers.lock().contains(gear) {
+            AdmissionClass::Consumer
+        } else {
+            AdmissionClass::Producer
+        }
     }
 
     /// The place of a number that a run gave away.

@@ -34,7 +34,8 @@ impl Place {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, '/');
         Some(Self {
-            outbox: Uuid::try_parse(parts.next()?).ok()?,
+            // The nil one is for places in the stream.
+            outbox: Uuid::try_parse(parts.next()?).ok().filter(|outbox| !outbox.is_nil())?,
             run: parts.next()?.parse().ok()?,
             number: parts.next()?.parse().ok().filter(|number| *number > 0)?,
         })
@@ -114,6 +115,7 @@ mod tests {
             "not a place/0",
             "07070707-0707-0707-0707-070707070707/1",
             "07070707-0707-0707-0707-070707070707/1/0",
+            "00000000-0000-0000-0000-000000000000/5/1",
         ] {
             assert_eq!(Place::parse(text), None, "{text}");
         }

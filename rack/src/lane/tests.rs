@@ -199,7 +199,6 @@ impl Receiver {
         };
         let spec = InletSpec {
             consumer: CONSUMER.to_owned(),
-            after: None,
             gear: "sink".parse().unwrap(),
             port: "in",
         };

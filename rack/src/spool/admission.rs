@@ -3,8 +3,8 @@
 //! # Invariants
 //!
 //! - Checkpoints alone reserve nothing and are always admitted: consumption never waits for production.
-//! - Producers are admitted up to seven eighths of the bound, consumers up to all of it: what is made of messages that were consumed
-//!   has a share that sources cannot use.
+//! - Producers are admitted up to seven eighths of the bound, consumers up to all of it: gears that take from the bus do not wait behind
+//!   sources. What a source sends through such a gear has their share as well.
 //! - What is larger than its share is admitted alone.
 //! - Within a class, whoever waits first is admitted first.
 
@@ -14,10 +14,9 @@ use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 
 /// Who hands something over.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AdmissionClass {
     /// A gear that no guaranteed wire leads to: a source, and what only sources feed.
-    #[default]
     Producer,
     /// A gear that one leads to, over hot wires as well.
     Consumer,

@@ -62,6 +62,8 @@ const IDLE_COMMIT: Duration = Duration::from_millis(250);
 const OLD_COMMIT: Duration = Duration::from_secs(2);
 /// The first and the longest pause after a rejection or failure.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+/// Another reason is told so much later.
+const WARN_AGAIN: Duration = Duration::from_secs(10);
 /// How often the floor is looked at.
 const LOOK: Duration = Duration::from_millis(500);
 /// The part of the bus's largest message that is kept for headers.
@@ -100,8 +102,8 @@ pub(crate) struct Sender {
     last_message: Option<StoredMessage>,
     backoff: RetryBackoff,
     floor: FloorWatch,
-    /// Whether it was logged that the bus rejects.
-    has_warned: bool,
+    /// What was logged last of why the bus rejects, and when.
+    warned: Option<(String, Instant)>,
 }
 
 struct InFlight {
@@ -174,7 +176,7 @@ impl Sender {
                 next: BACKOFF.0,
             },
             floor: FloorWatch::new(parts.stall),
-            has_warned: false,
+            warned: None,
             parts,
         }
     }
@@ -524,7 +526,7 @@ impl Sender {
                 last.is_latest = false;
             }
             self.backoff.next = BACKOFF.0;
-            if std::mem::take(&mut self.has_warned) {
+            if self.warned.take().is_some() {
                 tracing::info!("the bus accepts messages again");
             }
         }
@@ -595,7 +597,9 @@ impl Sender {
     fn back_off(&mut self, reason: &str) {
         self.backoff.until = Some(Instant::now() + self.backoff.next);
         self.backoff.next = (self.backoff.next * 2).min(BACKOFF.1);
-        if !std::mem::replace(&mut self.has_warned, true) {
+        let is_known = |(said, at): &(String, Instant)| said == reason || at.elapsed() < WARN_AGAIN;
+        if !self.warned.as_ref().is_some_and(is_known) {
+            self.warned = Some((reason.to_owned(), Instant::now()));
             tracing::warn!(
                 reason,
                 "the bus does not accept messages; they stay in the spool and are retried"

@@ -81,7 +81,6 @@ mod tests {
             from: wire.from.clone(),
             to: wire.to.clone(),
             consumer: wire.to.to_string(),
-            after: None,
         }
     }
 }

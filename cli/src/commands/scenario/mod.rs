@@ -148,7 +148,7 @@ fn activate(scenario: &str, strict: bool, how: &ActivationArgs) -> Result<(), Er
     let path = source::path(&reference, "/activate")?;
     let ask = |query: Value| report::of(patient(api, wait).post_with(&path, &query, &json!({}))?);
     if dry_run || strict {
-        let report = ask(json!({ "dry_run": true }))?;
+        let report = ask(json!({ "dry_run": true, "resume_from": how.resume_from }))?;
         let warnings = report.get("warnings").and_then(Value::as_array).map_or(0, Vec::len);
         let is_refused = strict && warnings > 0;
         if dry_run || is_refused {

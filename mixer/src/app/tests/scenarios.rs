@@ -15,7 +15,7 @@ async fn every_change_of_scenarios_is_an_event_and_what_changes_nothing_is_none(
     for text in [SCENARIO, SCENARIO, second.as_str()] {
         control.import(text.to_owned(), false, &Actor::Mixer).await.unwrap();
     }
-    control.rehearse("demo:1").await.unwrap();
+    control.rehearse("demo:1", ResumeFrom::Floor).await.unwrap();
     control
         .activate("demo:1", ResumeFrom::Floor, &Actor::Mixer)
         .await

@@ -133,7 +133,6 @@ async fn a_message_that_is_given_again_after_its_line_was_written_has_one_line()
         config: config.as_object().unwrap().clone(),
         targets: Vec::new(),
         published: Default::default(),
-        admission: Default::default(),
     };
     let parts = ContextParts {
         recorder: bench.recorder.clone(),

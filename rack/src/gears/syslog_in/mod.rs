@@ -5,12 +5,14 @@
 //! - A line that is in no known form is a message all the same, with `syslog.malformed: true`; so is what was read of one that did
 //!   not end. The body is the line, byte for byte; what was understood of it is the message's data.
 //! - Over TCP a full inbox behind `out` stops the reading of that socket. Over UDP the system drops what it cannot hold: nothing
-//!   can keep such a sender waiting.
+//!   can keep such a sender waiting. It is counted as dropped.
+//! - Lines that have arrived together leave together, with one sync of the outbox.
 //!
 //! # Not here
 //!
 //! What a line says ([`parse`]), lines in a stream ([`stream`]), taking connections ([`super::listener`]).
 
+mod datagrams;
 mod parse;
 mod stream;
 #[cfg(test)]
@@ -25,16 +27,15 @@ use model::gear::{self, GearConfig, Manifest};
 use model::{Attributes, HumanDuration, Level};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use tokio::net::{TcpStream, UdpSocket};
+use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use super::listener::{Listener, announce};
 use super::{Active, Config, Context, Fault, Gear, Work};
+use datagrams::{Arrived, Datagrams};
 use parse::Line;
 use stream::{Broken, Lines, trimmed};
 
-/// The most bytes of a datagram.
-const MAX_DATAGRAM: usize = 64 * 1024;
 /// The pause after a datagram could not be read.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -62,7 +63,7 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
 
 struct Door {
     config: SyslogIn,
-    udp: Option<UdpSocket>,
+    udp: Option<Datagrams>,
     tcp: Option<Listener>,
 }
 
@@ -75,7 +76,7 @@ impl Active for Door {
             }
             if self.config.udp {
                 let failed = |reason| Fault::Listen { address, reason };
-                let socket = UdpSocket::bind(address).await.map_err(failed)?;
+                let socket = Datagrams::bind(address).await.map_err(failed)?;
                 announce(cx, socket.local_addr().map_err(failed)?, "udp", "");
                 self.udp = Some(socket);
             }
@@ -102,7 +103,7 @@ impl Active for Door {
             };
             let udp = async {
                 if let Some(socket) = self.udp.take() {
-                    receive(cx, &socket).await;
+                    receive(cx, socket).await;
                 }
             };
             tokio::join!(tcp, udp);
@@ -113,24 +114,31 @@ impl Active for Door {
 }
 
 /// Passes on datagrams until the gear stops.
-async fn receive(cx: &Arc<Context>, socket: &UdpSocket) {
-    let mut buffer = vec![0; MAX_DATAGRAM];
+async fn receive(cx: &Arc<Context>, mut socket: Datagrams) {
     loop {
         let received = tokio::select! {
             () = cx.stopping() => return,
-            received = socket.recv_from(&mut buffer) => received,
+            received = socket.receive() => received,
         };
         match received {
-            Ok((size, address)) => {
-                let peer = Peer {
-                    cx: Arc::clone(cx),
-                    address,
-                    transport: "udp",
-                };
-                let line = trimmed(buffer.get(..size).unwrap_or_default());
-                if !line.is_empty() {
-                    peer.pass_on(line.to_vec(), false).await;
+            Ok(Arrived { datagrams, dropped }) => {
+                if dropped > 0 {
+                    cx.lost(dropped.into(), "the system dropped datagrams: they came faster than they are taken");
                 }
+                let pass_on = async {
+                    for (datagram, address) in datagrams {
+                        let peer = Peer {
+                            cx: Arc::clone(cx),
+                            address,
+                            transport: "udp",
+                        };
+                        let line = trimmed(&datagram);
+                        if !line.is_empty() {
+                            peer.pass_on(line.to_vec(), false).await;
+                        }
+                    }
+                };
+                cx.leave_together(None, pass_on).await;
             }
             Err(error) => {
                 cx.error(format!("cannot read a datagram: {error}"));
@@ -151,16 +159,24 @@ impl Peer {
     /// Reads one connection until it ends, is silent for too long, or the gear stops.
     async fn serve(self, mut stream: TcpStream, mut lines: Lines, idle: Duration, stop: CancellationToken) {
         let why = loop {
-            let line = tokio::select! {
+            let arrived = tokio::select! {
                 biased;
-                line = lines.read(&mut stream) => line,
+                arrived = lines.read(&mut stream) => arrived,
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(idle) => break Some(format!("no line came for {}", HumanDuration::from(idle))),
             };
-            match line {
-                Ok(Some(line)) => self.pass_on(line, false).await,
+            match arrived {
                 // How a connection ends is its peer's affair.
-                Ok(None) | Err(Broken::Io(_)) => break None,
+                Err(Broken::Io(_)) => break None,
+                Ok(arrived) if arrived.is_empty() => break None,
+                Ok(arrived) => {
+                    let pass_on = async {
+                        for line in arrived {
+                            self.pass_on(line, false).await;
+                        }
+                    };
+                    self.cx.leave_together(None, pass_on).await;
+                }
                 Err(broken) => break Some(broken.to_string()),
             }
         };

@@ -11,8 +11,8 @@ use std::io;
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// The most bytes of one read.
-const READ: usize = 16 * 1024;
+/// The most bytes of one read, which leave with one sync.
+const READ: usize = 64 * 1024;
 /// The most digits of a count.
 const MAX_DIGITS: usize = 9;
 
@@ -57,17 +57,22 @@ impl Lines {
         }
     }
 
-    /// The next line, never empty; none where the stream has ended.
-    pub(super) async fn read(&mut self, from: &mut (impl AsyncRead + Unpin)) -> Result<Option<Vec<u8>>, Broken> {
-        loop {
+    /// The lines that have arrived, at least one and none of them empty; none where the stream has ended.
+    pub(super) async fn read(&mut self, from: &mut (impl AsyncRead + Unpin)) -> Result<Vec<Vec<u8>>, Broken> {
+        let mut arrived = loop {
             if let Some(line) = self.next()? {
-                return Ok(Some(line));
+                break vec![line];
             }
             self.buffer.reserve(READ);
             if from.read_buf(&mut self.buffer).await? == 0 {
-                return Ok(None);
+                return Ok(Vec::new());
             }
+        };
+        // What is wrong with the next one is told by the next read.
+        while let Ok(Some(line)) = self.next() {
+            arrived.push(line);
         }
+        Ok(arrived)
     }
 
     /// What was read of a line that did not end.
@@ -166,8 +171,8 @@ mod tests {
         let (mut lines, mut all) = (Lines::new(20), Vec::new());
         let end = loop {
             match lines.read(&mut far).await {
-                Ok(Some(line)) => all.push(line),
-                Ok(None) => break None,
+                Ok(arrived) if arrived.is_empty() => break None,
+                Ok(arrived) => all.extend(arrived),
                 Err(broken) => break Some(broken),
             }
         };

@@ -12,7 +12,9 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{deliver_to, outbox, spec, surroundings, taken_from};
 use crate::gears::testing::{Bench, STOP_BOUND, message, push};
+use crate::lane::Letter;
 use crate::runtime::GearRuntime;
+use crate::spool::{Cursor, Outgoing};
 use crate::wires::Inbox;
 
 use super::writer::WRITE_TIMEOUT;
@@ -329,4 +331,39 @@ async fn behind_a_guaranteed_wire_a_peer_that_does_not_read_delays_no_other_eith
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_it_stops_a_peer_that_does_not_read_costs_its_own_reply_only() {
     beside_a_deaf_peer(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frames_that_arrive_together_are_one_entry_of_the_outbox() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (outbox, thread) = outbox(&folder.path().join("outbox"), 64 << 20);
+    let config = serde_json::json!({ "listen": "127.0.0.1:0", "framing": { "delimiter": "\n" } });
+    let (spec, inbox) = (spec("tcp_in", &config, &["out"]), Inbox::new());
+    let (cx, stop) = surroundings(&spec, &bench, &outbox);
+    let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
+    let mut peer = Client::connect(bench.address("it", "tcp").await).await;
+    let lines: Vec<String> = (0..50).map(|number| format!("line {number}\n")).collect();
+    peer.send(lines.concat().as_bytes()).await;
+    let (reader, mut changed) = (outbox.spool().reader(), outbox.spool().changed());
+    let (mut cursor, mut entries) = (Cursor::default(), Vec::new());
+    while entries.iter().map(Letter::count).sum::<u32>() < 50 {
+        changed.mark_unchanged();
+        let read = reader.read(&mut cursor, 1 << 20).unwrap();
+        if read.is_empty() {
+            changed.changed().await.unwrap();
+        }
+        entries.extend(read.into_iter().map(|outgoing| match outgoing {
+            Outgoing::Batch(kept) => Letter::decode(&kept.payload).unwrap(),
+            Outgoing::Lost { .. } => panic!("a batch is lost"),
+        }));
+    }
+    assert_eq!(entries.len(), 1);
+    let text = |letter: Letter| String::from_utf8(Message::from_cbor(letter.body()).unwrap().raw).unwrap() + "\n";
+    let messages = entries.into_iter().flat_map(Letter::split);
+    assert_eq!(messages.map(text).collect::<Vec<_>>(), lines);
+    stop.cancel();
+    life.await.unwrap();
+    bench.close().await;
+    assert!(thread.close(Duration::from_secs(10)).await);
 }

@@ -47,7 +47,6 @@ pub(crate) fn spec(kind: &str, config: &Value, published: &[&'static str]) -> Sp
         config: config.as_object().unwrap().clone(),
         targets: Vec::new(),
         published: published.iter().copied().collect(),
-        admission: crate::spool::AdmissionClass::default(),
     }
 }
 

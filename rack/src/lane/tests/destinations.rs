@@ -16,16 +16,16 @@ async fn a_message_is_for_whom_the_wires_said_when_it_was_handed_over_also_after
     let folder = tempfile::tempdir().unwrap();
     let (before, thread) = held::outbox(folder.path(), 1 << 20);
     for text in ["internal near", "outbound far", "outbound"] {
-        before.lead_to(destinations(text));
+        before.lead_to(destinations(text), BTreeSet::new());
         leave(&before, 3).await;
     }
-    before.lead_to(Destinations::new());
+    before.lead_to(Destinations::new(), BTreeSet::new());
     leave(&before, 3).await;
     before.settled().await.unwrap();
     assert!(thread.close(PATIENCE).await);
     drop(before);
     let (after, _thread) = held::outbox(folder.path(), 1 << 20);
-    after.lead_to(destinations("internal other"));
+    after.lead_to(destinations("internal other"), BTreeSet::new());
     let letters = held::taken_behind(&after, &mut Cursor::default(), 4).await;
     let said = letters.iter().map(|letter| {
         let mut headers = HeaderMap::new();

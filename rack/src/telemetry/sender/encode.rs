@@ -59,7 +59,7 @@ impl EntryEncoder {
         }
         let letter = Letter::decode(&kept.payload)?;
         let content_type = match letter.count() {
-            1 => Encoding::Cbor.content_type(),
+            0 | 1 => Encoding::Cbor.content_type(),
             _ => wire::CBOR_SEQUENCE,
         };
         headers.insert(wire::CONTENT_TYPE, content_type);
