@@ -187,14 +187,11 @@ fn passes(registry: &Registry, library: &Library) -> Result<Vec<Pass>, RegistryE
         }
     }
     let active = registry.active_scenario()?.map(|active| active.hash);
-    let active: BTreeSet<String> = active.into_iter().collect();
-    library.keep(&active);
-    let scenario = active
-        .iter()
-        .map(|hash| library.scenario(registry, hash))
-        .next()
-        .transpose()?
-        .flatten();
+    let scenario = match &active {
+        Some(hash) => library.scenario(registry, hash)?,
+        None => None,
+    };
+    library.keep(&active.into_iter().collect());
     let layout = scenario.as_deref().map(Layout::of);
     let mut keys = BTreeSet::new();
     let mut passes = Vec::new();

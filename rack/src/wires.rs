@@ -162,6 +162,11 @@ impl Outlets {
         self.wires.contains_key(port) || self.is_published(port)
     }
 
+    /// Whether a port has hot wires.
+    pub(crate) fn is_hot(&self, port: &str) -> bool {
+        self.wires.contains_key(port)
+    }
+
     /// Whether a port leaves by the outbox.
     pub(crate) fn is_published(&self, port: &str) -> bool {
         self.published.contains(port)

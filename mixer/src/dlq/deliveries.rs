@@ -13,10 +13,12 @@
 //!   handle waits for the next one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use model::control::{NotTaken, RackState, Replay, ReplayAnswer, ReplayLetter};
 use model::letter::LetterState;
 use model::subject::RackCommand;
@@ -81,7 +83,10 @@ impl Deliveries {
                 self.under_way.insert(gear.clone());
                 let dlq = Arc::clone(&self.dlq);
                 sends.spawn(async move {
-                    let (settled, late) = dlq.deliver(&gear).await;
+                    let done = AssertUnwindSafe(dlq.deliver(&gear)).catch_unwind().await;
+                    // Its gear must not wait for ever.
+                    let (settled, late) =
+                        done.unwrap_or_else(|_| (Ok(()), Some("sending them panicked, a defect".to_owned())));
                     (gear, settled, late)
                 });
             }

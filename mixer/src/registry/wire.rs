@@ -36,6 +36,9 @@ pub(crate) struct WireRow {
     /// Whether it is not in force: `sequence` is where it goes on.
     #[serde(default)]
     pub(crate) is_paused: bool,
+    /// Whether another wire took over from it, and it ends as soon as no Rack that is there runs it.
+    #[serde(default)]
+    pub(crate) ends: bool,
     /// Its consumer, where that has not the wire's own name: a wire that took over from another one of its Rack goes on with that
     /// one's, and a name that is in use is not used again.
     #[serde(default)]

@@ -22,7 +22,7 @@ use std::time::Duration;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, Info, pull};
 use async_nats::jetstream::stream::Stream;
 use chassis::bus::BusState;
-use futures::TryStreamExt as _;
+use futures::{StreamExt as _, TryStreamExt as _};
 use model::Token;
 use serde::Serialize;
 use tokio::sync::{Mutex, Notify};
@@ -44,6 +44,8 @@ const ACK_WAIT: Duration = Duration::from_secs(24 * 3600);
 const LOOK: Duration = Duration::from_secs(60);
 /// After an answer of a Rack they are looked for so much later: others answer, too.
 const SETTLING: Duration = Duration::from_secs(1);
+/// So many consumers are made at once.
+const CREATED_AT_ONCE: usize = 16;
 /// The most wires that are paused; beyond, those that stand furthest back are forgotten.
 const MOST_PAUSED: usize = 4096;
 
@@ -77,17 +79,24 @@ impl WiresInForce {
             .rack
             .as_ref()
             .map_or(!self.unreadable.is_empty(), |rack| self.unreadable.contains(rack));
-        self.active.is_none() || self.unsettled.contains(name) || may_be_unreadable
+        // A Rack that has not heard of another name for a wire runs it by the former one, which is its consumer's.
+        let is_unsettled = self.unsettled.contains(name) || self.unsettled.contains(row.consumer(name));
+        self.active.is_none() || is_unsettled || may_be_unreadable
     }
 
-    /// The wires, but for those of a Rack that refused a new name for one, and goes on with it under the former one.
+    /// The wires. One whose new name its Rack refused is that of the new name, with whose consumer the Rack goes on.
     fn flows(&self, rows: &BTreeMap<String, WireRow>) -> Vec<Flow> {
-        let goes_on = |flow: &&Flow| {
-            let is_it = |(name, row): (&String, &WireRow)| *name != flow.name && row.consumer(name) == flow.name;
-            !rows.iter().any(|wire| !wire.1.is_paused && is_it(wire))
+        let with_consumer = |flow: &Flow| {
+            let renamed = rows
+                .iter()
+                .find(|(name, row)| **name != flow.name && row.consumer(name) == flow.name);
+            Flow {
+                name: renamed.map_or(&flow.name, |(name, _)| name).clone(),
+                ..flow.clone()
+            }
         };
-        let refused = self.refused.iter().filter(goes_on);
-        self.active.iter().flatten().chain(refused).cloned().collect()
+        let refused = self.refused.iter().map(with_consumer);
+        self.active.iter().flatten().cloned().chain(refused).collect()
     }
 }
 
@@ -138,20 +147,25 @@ impl Consumers {
                     Rewiring::Begins => Some(0),
                     Rewiring::Resumes => None,
                     Rewiring::TakesOver { wire, .. } => waiting(wire),
-                    Rewiring::Pauses => waiting(&name),
+                    Rewiring::Pauses | Rewiring::Ends => waiting(&name),
                 },
                 change,
             }
         };
-        Ok(rewirings(flows, &rows).into_iter().map(change).collect())
+        let changes = rewirings(flows, &rows).into_iter();
+        Ok(changes
+            .filter(|(_, change)| *change != Rewiring::Ends)
+            .map(change)
+            .collect())
     }
 
     /// Makes those that are not there, unless another scenario than that of this hash is active; of all wires of a scenario, they take
     /// over from those that leave.
-    pub(super) async fn ensure(&self, bus: &Bus, hash: &str, flows: &[Flow], is_all: bool) -> Result<(), String> {
+    /// Whether wires changed.
+    pub(super) async fn ensure(&self, bus: &Bus, hash: &str, flows: &[Flow], is_all: bool) -> Result<bool, String> {
         let mut made = self.made.lock().await;
         if flows.iter().all(|flow| made.contains(&flow.name)) {
-            return Ok(());
+            return Ok(false);
         }
         let active = self.registry.active_scenario().map_err(text)?;
         if active.is_none_or(|active| active.hash != hash) {
@@ -159,32 +173,31 @@ impl Consumers {
         }
         made.clear();
         let mut turn = self.turn(bus, flows).await?;
-        for (name, change) in &mut turn.all {
+        for change in turn.all.values_mut() {
             if !is_all && matches!(change, Rewiring::TakesOver { .. }) {
                 *change = Rewiring::Begins;
             }
-            tracing::debug!(wire = name, ?change, "found");
         }
         // What is in force no more is found out by looking.
-        turn.all.retain(|_, change| *change != Rewiring::Pauses);
+        turn.all
+            .retain(|_, change| !matches!(change, Rewiring::Pauses | Rewiring::Ends));
+        let is_changed = !turn.all.is_empty();
         *made = turn.carry_out(&self.registry).await?;
-        Ok(())
+        Ok(is_changed)
     }
 
     /// Looks which are there, makes those that are not, and pauses the wires that are in force no more.
-    async fn look_after(&self, bus: &Bus, made: &mut BTreeSet<String>, wires: &WiresInForce) -> Result<(), String> {
+    /// Whether wires changed.
+    async fn look_after(&self, bus: &Bus, made: &mut BTreeSet<String>, wires: &WiresInForce) -> Result<bool, String> {
         made.clear();
         let rows = self.registry.wires().map_err(text)?;
         let flows = wires.flows(&rows);
         let mut turn = self.turn(bus, &flows).await?;
         turn.ends_unknown = wires.active.is_some() && wires.unsettled.is_empty() && wires.unreadable.is_empty();
-        let rows = &turn.rows;
-        turn.all.retain(|name, change| {
-            let is_kept = rows.get(name).is_some_and(|row| wires.keeps(name, row));
-            !is_kept || *change != Rewiring::Pauses
-        });
+        turn.keep(|name, row| wires.keeps(name, row));
+        let is_changed = !turn.all.is_empty();
         *made = turn.carry_out(&self.registry).await?;
-        Ok(())
+        Ok(is_changed)
     }
 
     async fn turn<'a>(&self, bus: &Bus, flows: &'a [Flow]) -> Result<Turn<'a>, String> {
@@ -220,10 +233,24 @@ struct Turn<'a> {
 }
 
 impl Turn<'_> {
+    /// These wires do not leave, unless another one takes over.
+    fn keep(&mut self, is_kept: impl Fn(&str, &WireRow) -> bool) {
+        let taken_over = self.all.values().filter_map(|change| match change {
+            Rewiring::TakesOver { wire, .. } => Some(wire.clone()),
+            _ => None,
+        });
+        let taken_over: BTreeSet<String> = taken_over.collect();
+        let rows = &self.rows;
+        self.all.retain(|name, change| {
+            let leaves = matches!(change, Rewiring::Pauses | Rewiring::Ends) && !taken_over.contains(name);
+            !leaves || !rows.get(name).is_some_and(|row| is_kept(name, row))
+        });
+    }
+
     /// Writes it down, ends the consumers of wires that are paused, and makes those that are not there. Returns the wires whose consumers
     /// are there then.
     async fn carry_out(self, registry: &Arc<Registry>) -> Result<BTreeSet<String>, String> {
-        let (rows, ended) = self.new_rows();
+        let rows = self.new_rows();
         let before = self.rows.clone();
         let put = move |change: &Change<'_>| {
             for (name, row) in rows.iter().filter(|(name, row)| before.get(*name) != Some(row)) {
@@ -240,65 +267,73 @@ impl Turn<'_> {
                 .map_or(("", 0), |row| (row.description.as_str(), row.sequence));
             tracing::info!(name, wire, sequence, ?change, "a wire changes");
         }
-        // A crash may have come between a note and this.
-        let paused = rows
-            .iter()
-            .filter(|(_, row)| row.is_paused)
-            .map(|(name, row)| row.consumer(name));
-        let gone: BTreeSet<&str> = paused.chain(ended.iter().map(String::as_str)).collect();
-        for name in gone.into_iter().filter(|name| self.infos.contains_key(*name)) {
+        // A crash may have come between a note and this. What ends is forgotten the next time, when its consumer is gone.
+        let ends = |name: &String, row: &WireRow| row.is_paused || self.all.get(name) == Some(&Rewiring::Ends);
+        let mut gone: BTreeMap<&str, bool> = BTreeMap::new();
+        for (name, row) in &rows {
+            *gone.entry(row.consumer(name)).or_insert(true) &= ends(name, row);
+        }
+        let goes = |consumer: &&String| gone.get(consumer.as_str()).copied().unwrap_or(self.ends_unknown);
+        for name in self.infos.keys().filter(goes) {
             let deleted = self.stream.delete_consumer(name).await;
             deleted.map_err(|error| format!("consumer {name}: {error}"))?;
         }
-        let mut made = BTreeSet::new();
-        for (name, row) in rows.iter().filter(|(_, row)| !row.is_paused) {
+        let (mut live, mut lacking) = (BTreeSet::new(), Vec::new());
+        for (name, row) in rows.iter().filter(|(name, row)| !ends(name, row)) {
             if !self.infos.contains_key(row.consumer(name)) {
-                if row.filter.is_empty() {
-                    // Of an older program, which did not say what it is for.
+                // Of an older program, which did not say what it is for, or at its end.
+                if row.filter.is_empty() || row.ends {
                     continue;
                 }
-                let created = self.stream.create_consumer(config(name, row)).await;
-                created.map_err(|error| format!("consumer of {}: {error}", row.description))?;
+                lacking.push(config(name, row));
             }
-            made.insert(name.clone());
+            live.insert(name.clone());
         }
-        Ok(made)
+        let create = |config: pull::Config| {
+            let (stream, wire) = (self.stream.clone(), config.description.clone().unwrap_or_default());
+            async move {
+                let created = stream.create_consumer(config).await;
+                created
+                    .map(drop)
+                    .map_err(|error| format!("consumer of {wire}: {error}"))
+            }
+        };
+        let creations = futures::stream::iter(lacking.into_iter().map(create));
+        creations.buffer_unordered(CREATED_AT_ONCE).try_collect::<()>().await?;
+        Ok(live)
     }
 
-    /// The wires as they are then, and the consumers that end.
-    fn new_rows(&self) -> (BTreeMap<String, WireRow>, Vec<String>) {
+    /// The wires as they are then.
+    fn new_rows(&self) -> BTreeMap<String, WireRow> {
         let state = self.stream.cached_info();
         let (life, next) = (
             WireRow::life(state.created.unix_timestamp_nanos()),
             state.state.last_sequence + 1,
         );
-        let (mut rows, mut ended) = (self.rows.clone(), Vec::new());
+        let mut rows = self.rows.clone();
         for (name, change) in &self.all {
             let mut row = rows.remove(name).unwrap_or_default();
-            row.is_paused = *change == Rewiring::Pauses;
-            row.sequence = match change {
-                Rewiring::Begins if !self.has_unknown(name) => next,
-                Rewiring::Begins | Rewiring::Resumes | Rewiring::Pauses => self.next_sequence(name, (life, next)),
-                Rewiring::TakesOver { wire, .. } => self.next_sequence(wire, (life, next)),
-            };
-            row.stream = life;
-            let flow = self.flows.iter().find(|flow| flow.name == *name);
-            if let (Rewiring::TakesOver { wire, .. }, Some(flow)) = (change, flow)
-                && let Some(before) = rows.remove(wire)
-            {
-                let consumer = before.consumer(wire).to_owned();
-                if before.rack.as_ref() == Some(&flow.rack) {
-                    row.consumer = Some(consumer).filter(|consumer| consumer != name);
-                } else {
-                    ended.push(consumer);
+            match change {
+                Rewiring::Ends if self.infos.contains_key(row.consumer(name)) => {}
+                Rewiring::Ends => continue,
+                Rewiring::Begins if !self.has_unknown(name) => row.sequence = next,
+                Rewiring::Begins | Rewiring::Resumes | Rewiring::Pauses => {
+                    row.sequence = self.next_sequence(name, (life, next));
+                    row.is_paused = *change == Rewiring::Pauses;
+                }
+                Rewiring::TakesOver { wire, .. } => {
+                    row.sequence = self.next_sequence(wire, (life, next));
+                    row.consumer = self.taken_over(name, wire, &mut rows);
                 }
             }
+            row.stream = life;
             rows.insert(name.clone(), row);
         }
         for flow in self.flows {
             let free = self.free_consumer(flow, &rows);
             let row = rows.entry(flow.name.clone()).or_default();
             row.consumer = row.consumer.take().or(free);
+            row.ends = false;
             row.rack = Some(flow.rack.clone());
             row.filter.clone_from(&flow.filter);
             row.description.clone_from(&flow.description);
@@ -308,10 +343,23 @@ impl Turn<'_> {
             (row.stream, row.sequence) = (life, 1);
         }
         if self.ends_unknown {
-            self.pause_unknown(&mut rows, &ended, life);
+            self.pause_unknown(&mut rows, life);
         }
         forget_oldest(&mut rows, life);
-        (rows, ended)
+        rows
+    }
+
+    /// The consumer of a wire that takes over from another one: that one's if it is of the same Rack, and else one of its own.
+    fn taken_over(&self, name: &str, from: &str, rows: &mut BTreeMap<String, WireRow>) -> Option<String> {
+        let rack = self.flows.iter().find(|flow| flow.name == name).map(|flow| &flow.rack);
+        let before = rows.get_mut(from)?;
+        if before.rack.as_ref() == rack {
+            let consumer = before.consumer(from).to_owned();
+            rows.remove(from);
+            return Some(consumer).filter(|consumer| consumer != name);
+        }
+        before.ends = true;
+        None
     }
 
     /// Whether there is a consumer of this name, of no known wire.
@@ -334,7 +382,7 @@ impl Turn<'_> {
                 let goes_on = self.rows.get(wire).is_some_and(|row| row.consumer(wire) == flow.name);
                 is_in_use(&flow.name) || (self.infos.contains_key(&flow.name) && !goes_on)
             }
-            Rewiring::Resumes | Rewiring::Pauses => false,
+            Rewiring::Resumes | Rewiring::Pauses | Rewiring::Ends => false,
         };
         let names = (2..u32::MAX).map(|number| format!("{}-{number}", flow.name));
         let mut free = names.filter(|name| !is_in_use(name) && !self.infos.contains_key(name));
@@ -342,10 +390,10 @@ impl Turn<'_> {
     }
 
     /// Consumers of no known wire, as after a registry of an older day was put back: where they are is kept.
-    fn pause_unknown(&self, rows: &mut BTreeMap<String, WireRow>, ended: &[String], life: i64) {
+    fn pause_unknown(&self, rows: &mut BTreeMap<String, WireRow>, life: i64) {
         let known: BTreeSet<String> = rows.iter().map(|(name, row)| row.consumer(name).to_owned()).collect();
         for (name, info) in &self.infos {
-            if known.contains(name) || ended.contains(name) || rows.contains_key(name) {
+            if known.contains(name) || rows.contains_key(name) {
                 continue;
             }
             let row = WireRow {
@@ -469,7 +517,13 @@ async fn look_after(parts: &Arc<CourierParts>) -> Result<(), String> {
     let parts_of = Arc::clone(parts);
     let read = tokio::task::spawn_blocking(move || parts_of.wires_in_force()).await;
     let wires = read.map_err(text)?.map_err(text)?;
-    parts.consumers.look_after(&parts.bus, &mut made, &wires).await
+    let is_changed = parts.consumers.look_after(&parts.bus, &mut made, &wires).await?;
+    drop(made);
+    if is_changed {
+        // Rights follow what is in force.
+        parts.passes.refresh().await;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -626,8 +680,12 @@ mod tests {
         assert_eq!(said, [takes_over]);
         for (flow, waiting) in [(&moved, 2), (&before, 2)] {
             look(&consumers, bus, &only(std::slice::from_ref(flow))).await;
+            let rows = || registry.wires().unwrap().into_keys().collect::<BTreeSet<_>>();
+            assert_eq!(rows().len(), 2, "the other one is known until its consumer is gone");
             assert_eq!(names(&stream).await, std::slice::from_ref(&flow.name));
             assert_eq!(pending(&stream, flow).await, waiting);
+            look(&consumers, bus, &only(std::slice::from_ref(flow))).await;
+            assert_eq!(rows(), [flow.name.clone()].into());
         }
         look(&consumers, bus, &only(&[])).await;
         assert!(names(&stream).await.is_empty());

@@ -14,10 +14,12 @@
 //! - One push per Rack at a time. A Rack that nobody hears for [`LISTENS_SOON`] asks again by its next heartbeat.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use model::control::{Applied, Inlet, RackState, ScenarioPush};
 use model::scenario::Scenario;
 use model::subject::RackCommand;
@@ -178,6 +180,17 @@ struct Outcome {
     result: Result<Delivered, PushError>,
 }
 
+impl Outcome {
+    /// Whose push panicked: its Rack must not wait for ever.
+    fn cut_off(rack: EntityId) -> Self {
+        Self {
+            rack,
+            given: Given::default(),
+            result: Err(PushError::CutOff),
+        }
+    }
+}
+
 #[derive(Debug)]
 enum Delivered {
     /// The Rack answered.
@@ -196,6 +209,8 @@ pub(super) enum PushError {
     Stored(#[from] model::scenario::BadScenario),
     #[error("its wires have no consumers yet: {0}")]
     Consumers(String),
+    #[error("the push panicked, a defect")]
+    CutOff,
     #[error("its answer is not what it should be: {0}")]
     Answer(#[from] model::BadSignature),
 }
@@ -222,7 +237,8 @@ impl Deliveries {
                         self.due.remove(&rack);
                         self.under_way.insert(rack);
                         let parts = Arc::clone(&self.parts);
-                        pushes.spawn(async move { parts.push(rack).await });
+                        let push = async move { AssertUnwindSafe(parts.push(rack)).catch_unwind().await };
+                        pushes.spawn(push.map(move |done| done.unwrap_or_else(|_| Outcome::cut_off(rack))));
                     }
                 }
             }
@@ -332,7 +348,7 @@ impl CourierParts {
         (flows, is_all): (Vec<Flow>, bool),
     ) -> Result<Applied, PushError> {
         let ready = self.consumers.ensure(&self.bus, &push.hash, &flows, is_all).await;
-        ready.map_err(PushError::Consumers)?;
+        let is_changed = ready.map_err(PushError::Consumers)?;
         self.parsed.has_consumers(&push.hash);
         let mut has_others = false;
         for inlet in &mut push.inlets {
@@ -341,7 +357,8 @@ impl CourierParts {
                 inlet.consumer = consumer;
             }
         }
-        if has_others {
+        // The consumers of the active scenario by their own names are on the list already.
+        if is_changed && has_others {
             self.passes.refresh().await;
         }
         self.send(&push).await

@@ -5,7 +5,8 @@
 //! | is of the new scenario only | it was paused | resumes where it was paused |
 //! | | another one of the same messages leaves, one for one, at this Rack or else anywhere | takes over from that one, which ends |
 //! | | else | begins with what comes from now on |
-//! | is of the former scenario only | none takes over from it | pauses |
+//! | is of the former scenario only | one at another Rack takes over from it, or did | ends |
+//! | | else | pauses |
 //!
 //! # Not here
 //!
@@ -36,25 +37,33 @@ pub enum Rewiring {
     },
     /// Its consumer goes.
     Pauses,
+    /// One at another Rack takes over from it, or did: its consumer goes, and nothing of it is kept.
+    Ends,
 }
 
-/// What becomes of the wires, by their names, when these are the scenario's. Those that stay, and those that others take over from, are
-/// left out.
+/// What becomes of the wires, by their names, when these are the scenario's. Those that stay, and those that others of their Rack take
+/// over from, are left out.
 pub(super) fn rewirings(flows: &[Flow], rows: &BTreeMap<String, WireRow>) -> BTreeMap<String, Rewiring> {
     let wanted: BTreeMap<&String, &Flow> = flows.iter().map(|flow| (&flow.name, flow)).collect();
     let (mut arriving, mut all) = (Vec::new(), BTreeMap::new());
     for flow in wanted.values().copied() {
         match rows.get(&flow.name) {
             None => arriving.push(flow),
+            Some(row) if row.ends => arriving.push(flow),
             Some(row) if row.is_paused => drop(all.insert(flow.name.clone(), Rewiring::Resumes)),
             Some(_) => {}
         }
     }
     let leaves = |(name, row): &(&String, &WireRow)| !row.is_paused && !wanted.contains_key(name);
-    let mut leaving: BTreeMap<&String, &WireRow> = rows.iter().filter(leaves).collect();
+    let (ending, mut leaving): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        rows.iter().filter(leaves).partition(|(_, row)| row.ends);
+    all.extend(ending.into_keys().map(|name| (name.clone(), Rewiring::Ends)));
     for is_of_rack in [true, false] {
         for (flow, name) in pairs(&arriving, &leaving, is_of_rack) {
             let Some(row) = leaving.remove(name) else { continue };
+            if row.rack.as_ref() != Some(&flow.rack) {
+                all.insert(name.clone(), Rewiring::Ends);
+            }
             let (from, wire) = (row.description.clone(), name.clone());
             all.insert(flow.name.clone(), Rewiring::TakesOver { from, wire });
         }
@@ -128,6 +137,7 @@ mod tests {
             Rewiring::Resumes => format!("{name}: resumes"),
             Rewiring::TakesOver { wire, .. } => format!("{name}: takes over from {wire}"),
             Rewiring::Pauses => format!("{name}: pauses"),
+            Rewiring::Ends => format!("{name}: ends"),
         };
         all.into_iter().map(word).collect()
     }
@@ -152,7 +162,8 @@ mod tests {
         let before = [row(&sink, false)];
         let takes_over = |to: &Flow| words(std::slice::from_ref(to), &before);
         assert_eq!(takes_over(&renamed), ["x b sink2: takes over from x b sink"]);
-        assert_eq!(takes_over(&moved), ["x c sink: takes over from x b sink"]);
+        let wanted = ["x b sink: ends", "x c sink: takes over from x b sink"];
+        assert_eq!(takes_over(&moved), wanted);
         let both = words(&[renamed.clone(), moved.clone()], &before);
         assert_eq!(both, ["x b sink2: takes over from x b sink", "x c sink: begins"]);
         let group = ["b", "c"].map(|rack| flow("x", rack, "sink2"));
@@ -165,6 +176,13 @@ mod tests {
         let split = [flow("x", "d", "one"), flow("x", "d", "two")];
         let wanted = ["x b sink: pauses", "x d one: begins", "x d two: begins"];
         assert_eq!(words(&split, &before), wanted);
+        let (name, ended) = row(&sink, false);
+        let ended = (name, WireRow { ends: true, ..ended });
+        let rows = [ended, row(&moved, false)];
+        assert_eq!(words(std::slice::from_ref(&moved), &rows), ["x b sink: ends"]);
+        assert_eq!(words(&[sink.clone(), moved.clone()], &rows), ["x b sink: begins"]);
+        let back = ["x b sink: takes over from x c sink", "x c sink: ends"];
+        assert_eq!(words(std::slice::from_ref(&sink), &rows), back);
         // What was paused has a place of its own.
         let rows = [row(&sink, false), row(&renamed, true)];
         assert_eq!(words(&[renamed], &rows), ["x b sink: pauses", "x b sink2: resumes"]);

@@ -135,10 +135,10 @@ async fn look(bus: &Bus, name: &str, registry: &Registry) -> Result<Option<Held>
 
 /// The wires without a consumer, which have nothing of what they are for, whatever that is.
 fn missing(wires: BTreeMap<String, WireRow>, consumers: &[Info], life: i64) -> impl Iterator<Item = Progress> {
-    let is_missing = |name: &String| consumers.iter().all(|consumer| consumer.name != *name);
+    let is_missing = |name: &str| consumers.iter().all(|consumer| consumer.name != name);
     wires
         .into_iter()
-        .filter(move |(name, row)| !row.is_paused && is_missing(name))
+        .filter(move |(name, row)| !row.is_paused && !row.ends && is_missing(row.consumer(name)))
         .map(move |(name, row)| Progress {
             name,
             wire: "its consumer is lost, and is made anew within a minute".to_owned(),
@@ -336,19 +336,34 @@ mod tests {
         server.close().await;
     }
 
-    #[test]
-    fn a_wire_without_a_consumer_keeps_what_it_is_for_unless_it_is_paused() {
-        let row = |is_paused| WireRow {
+    #[tokio::test]
+    async fn a_wire_without_a_consumer_keeps_what_it_is_for_unless_it_is_paused_or_has_anothers() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = BusServer::start(bus_settings(managed(folder.path())), &failures().0)
+            .await
+            .unwrap();
+        let stream = server.bus().jetstream().get_stream("flux-msg").await.unwrap();
+        let there = pull::Config {
+            durable_name: Some("of-another".to_owned()),
+            ..pull::Config::default()
+        };
+        let there = stream.create_consumer(there).await.unwrap().cached_info().clone();
+        let row = |is_paused, consumer: Option<&str>| WireRow {
             stream: 1,
             sequence: 7,
             is_paused,
+            consumer: consumer.map(str::to_owned),
             ..WireRow::default()
         };
-        let wires = [("paused", true), ("lost", false)].map(|(name, is_paused)| (name.to_owned(), row(is_paused)));
-        let kept: Vec<_> = missing(wires.into(), &[], 1)
-            .map(|wire| (wire.name, wire.done))
-            .collect();
-        assert_eq!(kept, [("lost".to_owned(), 6)]);
+        let wires = [
+            ("paused".to_owned(), row(true, None)),
+            ("renamed".to_owned(), row(false, Some("of-another"))),
+            ("lost".to_owned(), row(false, None)),
+        ];
+        let consumers = [there];
+        let kept = missing(wires.into(), &consumers, 1).map(|wire| (wire.name, wire.done));
+        assert_eq!(kept.collect::<Vec<_>>(), [("lost".to_owned(), 6)]);
+        server.close().await;
     }
 
     #[test]

@@ -67,6 +67,8 @@ impl Refused {
 
 /// What counts the messages that a gear rejected, behind the kinds of [`Refused`].
 const REJECTED: usize = 4;
+/// What counts those that were lost before it had them.
+const LOST: usize = 5;
 
 /// What a context is made of.
 pub(crate) struct ContextParts {
@@ -89,7 +91,7 @@ pub(crate) struct Context {
     meter: Meter,
     in_hand: InHand,
     /// Refusals of each kind since the last report.
-    refusals: [AtomicU64; REJECTED + 1],
+    refusals: [AtomicU64; LOST + 1],
     /// The messages in work that were letters before.
     letters: Mutex<BTreeMap<MessageId, Past>>,
     /// What outlives the gear's lives.
@@ -417,6 +419,16 @@ impl Context {
         self.commit_by(self.source_class(), whole, Some(done)).await && matches!(durable.await, Ok(Ok(())))
     }
 
+    /// Does work that sends by a port what has arrived together: it leaves together, unless there are hot wires, by which nothing is sent
+    /// that is not durable.
+    pub(crate) async fn leave_arrived(&self, port: &str, work: impl Future<Output = ()>) {
+        if self.parts.outlets.is_hot(port) {
+            work.await;
+        } else {
+            self.leave_together(None, work).await;
+        }
+    }
+
     /// Does work for a message of a guaranteed wire whose handling began before, while the gear flushes: what is sent leaves
     /// together with the word that the message was taken.
     pub(crate) async fn later(&self, of: MessageId, work: impl Future<Output = ()>) {
@@ -490,7 +502,9 @@ impl Context {
     /// So many messages were lost before they were taken.
     pub(crate) fn lost(&self, count: u64, why: &str) {
         self.meter.lost(count);
-        self.log(Level::Warn, format!("{count} messages are lost: {why}"));
+        if self.refusals[LOST].fetch_add(count, Relaxed) == 0 {
+            self.error(format!("messages are lost: {why}"));
+        }
     }
 
     fn refuse(&self, message: &Message, why: Refused) -> Result<(), Refused> {

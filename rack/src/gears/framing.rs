@@ -21,6 +21,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// The most bytes of one read.
 const READ: usize = 64 * 1024;
+/// The most frames that are taken at once.
+pub(super) const TOGETHER: usize = 256;
 /// The longest delimiter.
 const MAX_DELIMITER: usize = 64;
 
@@ -236,12 +238,14 @@ impl Frames {
         }
     }
 
-    /// The frames that have arrived, at least one; none where the stream has ended after a frame. May be dropped while it waits: no byte
-    /// is lost.
+    /// Frames that have arrived, at least one and [`TOGETHER`] at most; none where the stream has ended after a frame. May be dropped
+    /// while it waits: no byte is lost.
     pub(super) async fn read_all(&mut self, from: &mut (impl AsyncRead + Unpin)) -> Result<Vec<Vec<u8>>, Broken> {
         let mut arrived = Vec::from_iter(self.read(from).await?);
         // What is wrong with the next one is told by the next read.
-        while let (false, Ok(Some(frame))) = (arrived.is_empty(), self.next()) {
+        while (1..TOGETHER).contains(&arrived.len())
+            && let Ok(Some(frame)) = self.next()
+        {
             arrived.push(frame);
         }
         Ok(arrived)

@@ -9,12 +9,13 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
+use futures::future::ready;
 use model::gear::{self, GearConfig, Manifest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use model::{Attributes, Level};
 
-use super::{Config, Context, Gear, Passive, Work};
+use super::{Config, Context, Fault, Gear, Passive, Work};
 use crate::telemetry::{BATCH_BYTES, BATCH_ROWS, LogRow};
 use crate::wires::Delivery;
 
@@ -52,6 +53,11 @@ struct Sink {
 }
 
 impl Passive for Sink {
+    fn init<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+        let reason = "this Rack collects no telemetry (observability.enabled, PLATFORM_DISABLE_TELEMETRY), so its records would be lost";
+        ready(if cx.recorder().is_enabled() { Ok(()) } else { Err(Fault::Config(reason.to_owned())) }).boxed()
+    }
+
     fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
         async move {
             let message = delivery.message;
@@ -150,7 +156,21 @@ const fn default_level() -> Level {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use crate::gears::testing::{Bench, push};
+
+    #[tokio::test]
+    async fn a_rack_that_collects_no_telemetry_refuses_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let bench = Bench::open_with(folder.path(), false);
+        let mut runtime = bench.runtime();
+        let gears = "[ { name: numbers, type: generator, deploy: rack-a }, { name: sink, type: log_sink, deploy: rack-a } ]";
+        let applied = runtime.apply(&push("h", gears, "{ from: numbers.out, to: sink.in }")).await;
+        assert!(applied.error.unwrap().contains("PLATFORM_DISABLE_TELEMETRY"));
+        runtime.close().await;
+        bench.close().await;
+    }
 
     #[test]
     fn a_body_becomes_text_and_every_loss_is_marked() {

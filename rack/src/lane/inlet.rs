@@ -44,7 +44,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::place::Place;
-use super::{Lane, Past, Taken};
+use super::{Lane, Past, TAKEN, Taken};
 use crate::telemetry::NotRecorded;
 use crate::timer::until;
 use crate::wires::{Arrival, Inbox, Receipt, Unreadable};
@@ -377,14 +377,15 @@ impl Inlet {
         let (lane, inbox, created, consumer) = (&self.lane, &self.inbox, self.stream_created, &self.spec.consumer);
         let open = || {
             let key = if place.outbox.is_nil() {
-                format!("taken {consumer} {subject} stream-{created}")
+                format!("{TAKEN}{consumer} {subject} stream-{created}")
             } else {
-                format!("taken {consumer} {subject} {}", place.outbox)
+                format!("{TAKEN}{consumer} {subject} {}", place.outbox)
             };
             let last = inbox.delivered().last(&key);
             SourceState {
                 outbox: place.outbox,
-                last: last.or_else(|| lane.outbox.handed_over(&key)),
+                // Another gear may have gone on with the consumer meanwhile.
+                last: last.max(lane.outbox.handed_over(&key)),
                 key: key.into(),
             }
         };

@@ -69,6 +69,9 @@ pub(crate) struct Lane {
 /// What a message takes in the outbox beside its body, about.
 const LETTER_OVERHEAD: usize = 256;
 
+/// What the keys of wires' notes begin with.
+const TAKEN: &str = "taken ";
+
 /// Where messages go, by the gear and the port that they leave by.
 pub(crate) type Destinations = BTreeMap<Token, BTreeMap<&'static str, Destination>>;
 
@@ -282,11 +285,13 @@ impl Outbox {
             batches.push(batch(1, Letter::dead(dead).encode(), Vec::new()));
         }
         // A batch without rows ends a whole, so it is the last.
-        if !whole.notes.is_empty() {
-            let mut notes = self.notes.lock();
-            notes.extend(whole.notes.iter().map(|note| (note.key.clone(), note.value.clone())));
-            drop(notes);
-            batches.push(batch(0, Vec::new(), whole.notes));
+        let mut kept = whole.notes;
+        let mut notes = self.notes.lock();
+        kept.retain(|note| !is_behind(note, notes.get(&note.key)));
+        notes.extend(kept.iter().map(|note| (note.key.clone(), note.value.clone())));
+        drop(notes);
+        if !kept.is_empty() {
+            batches.push(batch(0, Vec::new(), kept));
         }
         batches
     }
@@ -315,6 +320,15 @@ impl Outbox {
         let destinations = self.destinations.lock();
         destinations.get(messages.gear())?.get(messages.port()).cloned()
     }
+}
+
+/// Whether a note of a wire says less than the last one: two gears note the same wire where one goes on with the other's consumer.
+fn is_behind(note: &Checkpoint, last: Option<&Vec<u8>>) -> bool {
+    let place = |value: &[u8]| Place::from_bytes(value).filter(|_| note.key.starts_with(TAKEN));
+    let (Some(place), Some(last)) = (place(&note.value), last.and_then(|last| place(last))) else {
+        return false;
+    };
+    place.is_behind(last)
 }
 
 /// The id of an outbox, made with it.

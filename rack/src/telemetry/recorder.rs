@@ -263,6 +263,11 @@ impl Recorder {
         }
     }
 
+    /// Whether rows are recorded at all.
+    pub(crate) fn is_enabled(&self) -> bool {
+        self.shared.enabled
+    }
+
     /// Records rows and the checkpoint behind them in one batch, and returns when they are on disk. Until the Rack has an
     /// identity, or while the spool is full and may not drop, this waits. Rows may be empty: then only the checkpoint moves.
     /// Hand over at most [`BATCH_ROWS`] rows and [`BATCH_BYTES`] bytes a call (a single longer row is fine), and do not wait

@@ -123,7 +123,7 @@ async fn receive(cx: &Arc<Context>, mut socket: Datagrams) {
         match received {
             Ok(Arrived { datagrams, dropped }) => {
                 if dropped > 0 {
-                    cx.lost(dropped.into(), "the system dropped datagrams: they came faster than they are taken");
+                    cx.lost(dropped.into(), "the system dropped datagrams: its buffer was full, or they were damaged");
                 }
                 let pass_on = async {
                     for (datagram, address) in datagrams {
@@ -138,7 +138,7 @@ async fn receive(cx: &Arc<Context>, mut socket: Datagrams) {
                         }
                     }
                 };
-                cx.leave_together(None, pass_on).await;
+                cx.leave_arrived("out", pass_on).await;
             }
             Err(error) => {
                 cx.error(format!("cannot read a datagram: {error}"));
@@ -175,7 +175,7 @@ impl Peer {
                             self.pass_on(line, false).await;
                         }
                     };
-                    self.cx.leave_together(None, pass_on).await;
+                    self.cx.leave_arrived("out", pass_on).await;
                 }
                 Err(broken) => break Some(broken.to_string()),
             }

@@ -11,7 +11,9 @@ use std::io;
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// The most bytes of one read, which leave with one sync.
+use super::super::framing::TOGETHER;
+
+/// What a read asks for, in bytes.
 const READ: usize = 64 * 1024;
 /// The most digits of a count.
 const MAX_DIGITS: usize = 9;
@@ -57,7 +59,7 @@ impl Lines {
         }
     }
 
-    /// The lines that have arrived, at least one and none of them empty; none where the stream has ended.
+    /// Lines that have arrived, at least one and [`TOGETHER`] at most, none of them empty; none where the stream has ended.
     pub(super) async fn read(&mut self, from: &mut (impl AsyncRead + Unpin)) -> Result<Vec<Vec<u8>>, Broken> {
         let mut arrived = loop {
             if let Some(line) = self.next()? {
@@ -69,7 +71,9 @@ impl Lines {
             }
         };
         // What is wrong with the next one is told by the next read.
-        while let Ok(Some(line)) = self.next() {
+        while arrived.len() < TOGETHER
+            && let Ok(Some(line)) = self.next()
+        {
             arrived.push(line);
         }
         Ok(arrived)

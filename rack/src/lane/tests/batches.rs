@@ -174,3 +174,26 @@ async fn what_follows_a_message_of_somebody_else_makes_it_unreadable() {
     drop(inbox);
     receiver.end().await;
 }
+
+#[tokio::test]
+async fn a_note_of_a_wire_never_goes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let (outbox, thread) = outbox(dir.path());
+    let key: Arc<str> = format!("{TAKEN}{CONSUMER} {SUBJECT} {BOX}").into();
+    for number in [7, 3] {
+        let key = Arc::clone(&key);
+        let place = place(number);
+        let whole = Whole {
+            notes: vec![Taken { key, place }.note()],
+            ..Whole::default()
+        };
+        let (done, durable) = oneshot::channel();
+        outbox
+            .commit(whole, AdmissionClass::Consumer, Some(done))
+            .await
+            .unwrap();
+        durable.await.unwrap().unwrap();
+    }
+    assert_eq!(outbox.taken(&key), Some(place(7)));
+    assert!(thread.close(PATIENCE).await);
+}
