@@ -6,9 +6,9 @@
 //! - A wire is in force if the active scenario has it, or what a Rack runs that refused the active one. It stays in force as long as a
 //!   Rack that is there runs a scenario with it, however long others are away.
 //! - A wire that is in force no more is paused: where it goes on is written down before its consumer goes. What becomes of wires is
-//!   said in [`super::rewiring`]. One that takes over from another one of its Rack goes on with that one's consumer, so the Rack's notes
+//!   said in [`super::rewiring`], and done in [`super::reconcile`]. One that takes over from another one of its Rack goes on with that one's consumer, so the Rack's notes
 //!   of what it has taken hold.
-//! - A consumer that exists is left as it is but for [`AT_ONCE`] and [`ACK_WAIT`]: it knows what its Rack has.
+//! - A consumer that exists is left as it is but for its limits: it knows what its Rack has.
 //! - One that was lost is made anew from where its wire began (the registry knows): its Rack passes over what it has taken by the
 //!   numbers of the messages. Until then nothing that it wants leaves the stream ([`super::spent`]).
 //! - Who changes wires holds the lock from before the active scenario is read: an older one never comes after a newer one.
@@ -19,10 +19,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, Info, pull};
 use async_nats::jetstream::stream::Stream;
 use chassis::bus::BusState;
-use futures::{StreamExt as _, TryStreamExt as _};
 use model::Token;
 use serde::Serialize;
 use tokio::sync::{Mutex, Notify};
@@ -30,24 +28,16 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use super::courier::CourierParts;
-use super::part::{Flow, WIRE};
+use super::part::Flow;
+use super::reconcile::{Reconciliation, infos, there};
 use super::rewiring::{Rewiring, rewirings};
 use crate::bus_server::{Bus, Reconnects};
-use crate::registry::{Change, Registry, RegistryError, WireRow};
+use crate::registry::{Registry, WireRow};
 
-/// Messages of a wire that may be delivered and not acknowledged: more than an inlet takes.
-const AT_ONCE: i64 = 8192;
-/// How long the bus waits before it delivers a message again by itself. An inlet resets its consumer when it begins, and never waits for
-/// that.
-const ACK_WAIT: Duration = Duration::from_secs(24 * 3600);
 /// How often all are looked for.
 const LOOK: Duration = Duration::from_secs(60);
 /// After an answer of a Rack they are looked for so much later: others answer, too.
 const SETTLING: Duration = Duration::from_secs(1);
-/// So many consumers are made at once.
-const CREATED_AT_ONCE: usize = 16;
-/// The most wires that are paused; beyond, those that stand furthest back are forgotten.
-const MOST_PAUSED: usize = 4096;
 
 /// See the module.
 #[derive(Debug)]
@@ -160,8 +150,7 @@ impl Consumers {
     }
 
     /// Makes those that are not there, unless another scenario than that of this hash is active; of all wires of a scenario, they take
-    /// over from those that leave.
-    /// Whether wires changed.
+    /// over from those that leave. Returns whether wires changed.
     pub(super) async fn ensure(&self, bus: &Bus, hash: &str, flows: &[Flow], is_all: bool) -> Result<bool, String> {
         let mut made = self.made.lock().await;
         if flows.iter().all(|flow| made.contains(&flow.name)) {
@@ -172,38 +161,37 @@ impl Consumers {
             return Err("another scenario is active by now".to_owned());
         }
         made.clear();
-        let mut turn = self.turn(bus, flows).await?;
-        for change in turn.all.values_mut() {
-            if !is_all && matches!(change, Rewiring::TakesOver { .. }) {
-                *change = Rewiring::Begins;
+        let mut change = self.reconciliation(bus, flows).await?;
+        for change_of in change.all.values_mut() {
+            if !is_all && matches!(change_of, Rewiring::TakesOver { .. }) {
+                *change_of = Rewiring::Begins;
             }
         }
         // What is in force no more is found out by looking.
-        turn.all
-            .retain(|_, change| !matches!(change, Rewiring::Pauses | Rewiring::Ends));
-        let is_changed = !turn.all.is_empty();
-        *made = turn.carry_out(&self.registry).await?;
+        change.keep(|_, _| true);
+        let is_changed = !change.all.is_empty();
+        *made = change.carry_out(&self.registry).await?;
         Ok(is_changed)
     }
 
-    /// Looks which are there, makes those that are not, and pauses the wires that are in force no more.
-    /// Whether wires changed.
-    async fn look_after(&self, bus: &Bus, made: &mut BTreeSet<String>, wires: &WiresInForce) -> Result<bool, String> {
+    /// Looks which are there, makes those that are not, and pauses the wires that are in force no more. Returns whether wires
+    /// changed.
+    async fn reconcile(&self, bus: &Bus, made: &mut BTreeSet<String>, wires: &WiresInForce) -> Result<bool, String> {
         made.clear();
         let rows = self.registry.wires().map_err(text)?;
         let flows = wires.flows(&rows);
-        let mut turn = self.turn(bus, &flows).await?;
-        turn.ends_unknown = wires.active.is_some() && wires.unsettled.is_empty() && wires.unreadable.is_empty();
-        turn.keep(|name, row| wires.keeps(name, row));
-        let is_changed = !turn.all.is_empty();
-        *made = turn.carry_out(&self.registry).await?;
+        let mut change = self.reconciliation(bus, &flows).await?;
+        change.ends_unknown = wires.active.is_some() && wires.unsettled.is_empty() && wires.unreadable.is_empty();
+        change.keep(|name, row| wires.keeps(name, row));
+        let is_changed = !change.all.is_empty();
+        *made = change.carry_out(&self.registry).await?;
         Ok(is_changed)
     }
 
-    async fn turn<'a>(&self, bus: &Bus, flows: &'a [Flow]) -> Result<Turn<'a>, String> {
+    async fn reconciliation<'a>(&self, bus: &Bus, flows: &'a [Flow]) -> Result<Reconciliation<'a>, String> {
         let stream = self.stream(bus).await?;
         let rows = self.registry.wires().map_err(text)?;
-        Ok(Turn {
+        Ok(Reconciliation {
             infos: there(&stream).await?,
             all: rewirings(flows, &rows),
             stream,
@@ -216,266 +204,6 @@ impl Consumers {
     async fn stream(&self, bus: &Bus) -> Result<Stream, String> {
         let stream = bus.jetstream().get_stream(&self.stream).await;
         stream.map_err(|error| format!("stream {}: {error}", self.stream))
-    }
-}
-
-/// A turn of wires, and what is known when it is made.
-struct Turn<'a> {
-    stream: Stream,
-    /// By consumer.
-    infos: BTreeMap<String, Info>,
-    /// By wire.
-    rows: BTreeMap<String, WireRow>,
-    flows: &'a [Flow],
-    all: BTreeMap<String, Rewiring>,
-    /// Whether consumers of no known wire go.
-    ends_unknown: bool,
-}
-
-impl Turn<'_> {
-    /// These wires do not leave, unless another one takes over.
-    fn keep(&mut self, is_kept: impl Fn(&str, &WireRow) -> bool) {
-        let taken_over = self.all.values().filter_map(|change| match change {
-            Rewiring::TakesOver { wire, .. } => Some(wire.clone()),
-            _ => None,
-        });
-        let taken_over: BTreeSet<String> = taken_over.collect();
-        let rows = &self.rows;
-        self.all.retain(|name, change| {
-            let leaves = matches!(change, Rewiring::Pauses | Rewiring::Ends) && !taken_over.contains(name);
-            !leaves || !rows.get(name).is_some_and(|row| is_kept(name, row))
-        });
-    }
-
-    /// Writes it down, ends the consumers of wires that are paused, and makes those that are not there. Returns the wires whose consumers
-    /// are there then.
-    async fn carry_out(self, registry: &Arc<Registry>) -> Result<BTreeSet<String>, String> {
-        let rows = self.new_rows();
-        let before = self.rows.clone();
-        let put = move |change: &Change<'_>| {
-            for (name, row) in rows.iter().filter(|(name, row)| before.get(*name) != Some(row)) {
-                change.put_wire(name, row)?;
-            }
-            let gone = before.keys().filter(|name| !rows.contains_key(*name));
-            gone.into_iter().try_for_each(|name| change.forget_wire(name))?;
-            Ok::<_, RegistryError>(rows)
-        };
-        let rows = registry.commit(put).await.map_err(text)?;
-        for (name, change) in &self.all {
-            let (wire, sequence) = rows
-                .get(name)
-                .map_or(("", 0), |row| (row.description.as_str(), row.sequence));
-            tracing::info!(name, wire, sequence, ?change, "a wire changes");
-        }
-        // A crash may have come between a note and this. What ends is forgotten the next time, when its consumer is gone.
-        let ends = |name: &String, row: &WireRow| row.is_paused || self.all.get(name) == Some(&Rewiring::Ends);
-        let mut gone: BTreeMap<&str, bool> = BTreeMap::new();
-        for (name, row) in &rows {
-            *gone.entry(row.consumer(name)).or_insert(true) &= ends(name, row);
-        }
-        let goes = |consumer: &&String| gone.get(consumer.as_str()).copied().unwrap_or(self.ends_unknown);
-        for name in self.infos.keys().filter(goes) {
-            let deleted = self.stream.delete_consumer(name).await;
-            deleted.map_err(|error| format!("consumer {name}: {error}"))?;
-        }
-        let (mut live, mut lacking) = (BTreeSet::new(), Vec::new());
-        for (name, row) in rows.iter().filter(|(name, row)| !ends(name, row)) {
-            if !self.infos.contains_key(row.consumer(name)) {
-                // Of an older program, which did not say what it is for, or at its end.
-                if row.filter.is_empty() || row.ends {
-                    continue;
-                }
-                lacking.push(config(name, row));
-            }
-            live.insert(name.clone());
-        }
-        let create = |config: pull::Config| {
-            let (stream, wire) = (self.stream.clone(), config.description.clone().unwrap_or_default());
-            async move {
-                let created = stream.create_consumer(config).await;
-                created
-                    .map(drop)
-                    .map_err(|error| format!("consumer of {wire}: {error}"))
-            }
-        };
-        let creations = futures::stream::iter(lacking.into_iter().map(create));
-        creations.buffer_unordered(CREATED_AT_ONCE).try_collect::<()>().await?;
-        Ok(live)
-    }
-
-    /// The wires as they are then.
-    fn new_rows(&self) -> BTreeMap<String, WireRow> {
-        let state = self.stream.cached_info();
-        let (life, next) = (
-            WireRow::life(state.created.unix_timestamp_nanos()),
-            state.state.last_sequence + 1,
-        );
-        let mut rows = self.rows.clone();
-        for (name, change) in &self.all {
-            let mut row = rows.remove(name).unwrap_or_default();
-            match change {
-                Rewiring::Ends if self.infos.contains_key(row.consumer(name)) => {}
-                Rewiring::Ends => continue,
-                Rewiring::Begins if !self.has_unknown(name) => row.sequence = next,
-                Rewiring::Begins | Rewiring::Resumes | Rewiring::Pauses => {
-                    row.sequence = self.next_sequence(name, (life, next));
-                    row.is_paused = *change == Rewiring::Pauses;
-                }
-                Rewiring::TakesOver { wire, .. } => {
-                    row.sequence = self.next_sequence(wire, (life, next));
-                    row.consumer = self.taken_over(name, wire, &mut rows);
-                }
-            }
-            row.stream = life;
-            rows.insert(name.clone(), row);
-        }
-        for flow in self.flows {
-            let free = self.free_consumer(flow, &rows);
-            let row = rows.entry(flow.name.clone()).or_default();
-            row.consumer = row.consumer.take().or(free);
-            row.ends = false;
-            row.rack = Some(flow.rack.clone());
-            row.filter.clone_from(&flow.filter);
-            row.description.clone_from(&flow.description);
-        }
-        for row in rows.values_mut().filter(|row| !row.is_paused && row.stream != life) {
-            // Another stream, which has messages from its first one on.
-            (row.stream, row.sequence) = (life, 1);
-        }
-        if self.ends_unknown {
-            self.pause_unknown(&mut rows, life);
-        }
-        forget_oldest(&mut rows, life);
-        rows
-    }
-
-    /// The consumer of a wire that takes over from another one: that one's if it is of the same Rack, and else one of its own.
-    fn taken_over(&self, name: &str, from: &str, rows: &mut BTreeMap<String, WireRow>) -> Option<String> {
-        let rack = self.flows.iter().find(|flow| flow.name == name).map(|flow| &flow.rack);
-        let before = rows.get_mut(from)?;
-        if before.rack.as_ref() == rack {
-            let consumer = before.consumer(from).to_owned();
-            rows.remove(from);
-            return Some(consumer).filter(|consumer| consumer != name);
-        }
-        before.ends = true;
-        None
-    }
-
-    /// Whether there is a consumer of this name, of no known wire.
-    fn has_unknown(&self, name: &str) -> bool {
-        let is_known = |(wire, row): (&String, &WireRow)| row.consumer(wire) == name;
-        self.infos.contains_key(name) && !self.rows.iter().any(is_known)
-    }
-
-    /// Another name for the consumer of a wire that begins, or takes over, where its own is in use.
-    fn free_consumer(&self, flow: &Flow, rows: &BTreeMap<String, WireRow>) -> Option<String> {
-        let is_in_use = |consumer: &str| {
-            let has_it = |(name, row): (&String, &WireRow)| *name != flow.name && row.consumer(name) == consumer;
-            rows.iter().any(has_it)
-        };
-        let is_taken = match self.all.get(&flow.name)? {
-            Rewiring::Begins => is_in_use(&flow.name),
-            Rewiring::TakesOver { .. } if rows.get(&flow.name)?.consumer.is_some() => false,
-            // One that is left of another time stands elsewhere.
-            Rewiring::TakesOver { wire, .. } => {
-                let goes_on = self.rows.get(wire).is_some_and(|row| row.consumer(wire) == flow.name);
-                is_in_use(&flow.name) || (self.infos.contains_key(&flow.name) && !goes_on)
-            }
-            Rewiring::Resumes | Rewiring::Pauses | Rewiring::Ends => false,
-        };
-        let names = (2..u32::MAX).map(|number| format!("{}-{number}", flow.name));
-        let mut free = names.filter(|name| !is_in_use(name) && !self.infos.contains_key(name));
-        is_taken.then(|| free.next())?
-    }
-
-    /// Consumers of no known wire, as after a registry of an older day was put back: where they are is kept.
-    fn pause_unknown(&self, rows: &mut BTreeMap<String, WireRow>, life: i64) {
-        let known: BTreeSet<String> = rows.iter().map(|(name, row)| row.consumer(name).to_owned()).collect();
-        for (name, info) in &self.infos {
-            if known.contains(name) || rows.contains_key(name) {
-                continue;
-            }
-            let row = WireRow {
-                stream: life,
-                sequence: info.ack_floor.stream_sequence + 1,
-                filter: info.config.filter_subject.clone(),
-                description: info.config.description.clone().unwrap_or_default(),
-                is_paused: true,
-                ..WireRow::default()
-            };
-            rows.insert(name.clone(), row);
-        }
-    }
-
-    /// The first message that a wire has not taken, as far as the bus or the registry know.
-    fn next_sequence(&self, name: &str, (life, next): (i64, u64)) -> u64 {
-        let row = self.rows.get(name);
-        let of_row = row.filter(|row| row.stream == life).map_or(1, |row| row.sequence);
-        let consumer = row.map_or(name, |row| row.consumer(name));
-        let of_consumer = self
-            .infos
-            .get(consumer)
-            .map_or(1, |info| info.ack_floor.stream_sequence + 1);
-        of_row.max(of_consumer).min(next)
-    }
-}
-
-/// Keeps the paused wires bounded.
-fn forget_oldest(rows: &mut BTreeMap<String, WireRow>, life: i64) {
-    let paused = rows.iter().filter(|(_, row)| row.is_paused);
-    let mut paused: Vec<_> = paused
-        .map(|(name, row)| ((row.stream == life, row.sequence), name.clone()))
-        .collect();
-    paused.sort_unstable();
-    for (_, name) in paused.iter().rev().skip(MOST_PAUSED) {
-        rows.remove(name);
-    }
-}
-
-/// The wires' consumers that exist.
-async fn infos(stream: &Stream) -> Result<BTreeMap<String, Info>, String> {
-    let infos: Vec<Info> = stream
-        .consumers()
-        .try_collect()
-        .await
-        .map_err(|error| format!("consumers: {error}"))?;
-    let ours = infos.into_iter().filter(|info| info.name.starts_with(WIRE));
-    Ok(ours.map(|info| (info.name.clone(), info)).collect())
-}
-
-/// The same, after their limits were brought in line with ours.
-async fn there(stream: &Stream) -> Result<BTreeMap<String, Info>, String> {
-    let mut found = infos(stream).await?;
-    for (name, info) in &found {
-        let mut config = info.config.clone();
-        if config.ack_policy != AckPolicy::All {
-            // Somebody else's, or an older program's: it cannot be changed. Another one is made from where the wire began.
-            let deleted = stream.delete_consumer(name).await;
-            deleted.map_err(|error| format!("consumer {name}: {error}"))?;
-        } else if (config.max_ack_pending, config.ack_wait) != (AT_ONCE, ACK_WAIT) {
-            (config.max_ack_pending, config.ack_wait) = (AT_ONCE, ACK_WAIT);
-            let corrected = stream.update_consumer(config).await;
-            corrected.map_err(|error| format!("consumer {name}: {error}"))?;
-        }
-    }
-    found.retain(|_, info| info.config.ack_policy == AckPolicy::All);
-    Ok(found)
-}
-
-fn config(name: &str, row: &WireRow) -> pull::Config {
-    pull::Config {
-        durable_name: Some(row.consumer(name).to_owned()),
-        description: Some(row.description.clone()),
-        filter_subject: row.filter.clone(),
-        deliver_policy: DeliverPolicy::ByStartSequence {
-            start_sequence: row.sequence,
-        },
-        ack_policy: AckPolicy::All,
-        ack_wait: ACK_WAIT,
-        max_deliver: -1,
-        max_ack_pending: AT_ONCE,
-        ..Default::default()
     }
 }
 
@@ -517,7 +245,7 @@ async fn look_after(parts: &Arc<CourierParts>) -> Result<(), String> {
     let parts_of = Arc::clone(parts);
     let read = tokio::task::spawn_blocking(move || parts_of.wires_in_force()).await;
     let wires = read.map_err(text)?.map_err(text)?;
-    let is_changed = parts.consumers.look_after(&parts.bus, &mut made, &wires).await?;
+    let is_changed = parts.consumers.reconcile(&parts.bus, &mut made, &wires).await?;
     drop(made);
     if is_changed {
         // Rights follow what is in force.
@@ -529,12 +257,14 @@ async fn look_after(parts: &Arc<CourierParts>) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
-    use async_nats::jetstream::consumer::PullConsumer;
+    use async_nats::jetstream::consumer::{PullConsumer, pull};
+    use futures::TryStreamExt as _;
 
     use super::super::part;
+    use super::super::reconcile::{AT_ONCE, config};
     use super::*;
     use crate::bus_server::BusServer;
-    use crate::registry::ActiveScenario;
+    use crate::registry::{ActiveScenario, Change};
     use crate::tasks::failures;
     use crate::testing::{bus_settings, managed};
 
@@ -584,7 +314,7 @@ mod tests {
 
     async fn look(consumers: &Consumers, bus: &Bus, wires: &WiresInForce) {
         let mut made = consumers.made.lock().await;
-        consumers.look_after(bus, &mut made, wires).await.unwrap();
+        consumers.reconcile(bus, &mut made, wires).await.unwrap();
     }
 
     fn only(active: &[Flow]) -> WiresInForce {

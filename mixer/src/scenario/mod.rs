@@ -18,6 +18,7 @@ mod courier;
 mod library;
 mod parsed;
 mod part;
+mod reconcile;
 mod rewiring;
 mod spent;
 mod standing;
