@@ -85,6 +85,13 @@ fn in_archive(mixer: &TestMixer, count: u64) -> Result<(), Failure> {
     })
 }
 
+fn is_converged(mixer: &TestMixer, name: &str) -> Option<()> {
+    let report = mixer.api.get("/api/v1/scenarios/status").ok()?;
+    let racks = report.json["data"]["racks"].as_array()?;
+    let found = racks.iter().find(|rack| rack["name"] == name)?;
+    (found["converged"] == true).then_some(())
+}
+
 fn rack(name: &str, mixer: &TestMixer) -> Result<TestRack, Failure> {
     let mut rack = TestRack::new(name, &mixer.bus_url, "")?;
     rack.start()?;
@@ -103,9 +110,9 @@ fn a_renamed_receiver_takes_what_waits_along_and_nothing_twice() -> Result<(), F
     write(&file, 100..120)?;
     in_archive(&mixer, 120)?;
     activate(&mixer, &scenario(2, &file, &[("sink2", "rack-b")]), "lane:2", "0s")?;
+    // Until it hears of the new name, it goes on under the former one.
     b.spawn()?;
-    each_once(&mixer, &["sink2"], 100..120)?;
-    each_once(&mixer, &["sink"], 0..100)?;
+    each_once(&mixer, &["sink", "sink2"], 0..120)?;
     // While messages flow.
     for batch in 0..20 {
         write(&file, 120 + 50 * batch..170 + 50 * batch)?;
@@ -113,7 +120,13 @@ fn a_renamed_receiver_takes_what_waits_along_and_nothing_twice() -> Result<(), F
             activate(&mixer, &scenario(3, &file, &[("sink3", "rack-b")]), "lane:3", "0s")?;
         }
     }
-    each_once(&mixer, &["sink2", "sink3"], 100..1120)
+    let all = ["sink", "sink2", "sink3"];
+    each_once(&mixer, &all, 0..1120)?;
+    eventually("rack-b runs the new scenario", SOON, || is_converged(&mixer, "rack-b"))?;
+    write(&file, 1120..1130)?;
+    each_once(&mixer, &all, 0..1130)?;
+    assert!((1120..1130).all(|line| arrived_at(&mixer, "sink3").is_ok_and(|lines| lines.contains(&line))));
+    Ok(())
 }
 
 #[test]
@@ -140,11 +153,7 @@ fn a_moved_receiver_takes_what_waits_along_and_the_one_that_comes_back_gets_none
     ask(&mixer, "lane:2/activate?wait=0s")?;
     each_once(&mixer, &["sink"], 0..30)?;
     b.spawn()?;
-    eventually("rack-b runs the new scenario", SOON, || {
-        let report = mixer.api.get("/api/v1/scenarios/status").ok()?;
-        let racks = report.json["data"]["racks"].as_array()?.clone();
-        racks.iter().all(|rack| rack["converged"] == true).then_some(())
-    })?;
+    eventually("rack-b runs the new scenario", SOON, || is_converged(&mixer, "rack-b"))?;
     write(&file, 30..40)?;
     each_once(&mixer, &["sink"], 0..40)
 }
