@@ -2,7 +2,7 @@
 //!
 //! Method: the release Mixer and two Racks with default settings; a `generator` at rack-a sends `BENCH_RATE` (500) messages a second to a
 //! `log_sink` at rack-b over lane guaranteed. Then, one after another and ten seconds apart: rack-b is stopped and started (SIGTERM), killed
-//! and started, suspended and resumed; the bus server is killed (its Mixer starts it again); the Mixer is killed and started, and its bus server goes on;
+//! and started, suspended and resumed; the bus server is killed (its Mixer starts it again); the Mixer is killed, and its bus server with it, and started;
 //! rack-a is killed and started. The silence is the longest time between two spans of the sink that overlaps the absence or the eight seconds
 //! behind it; the absence is from the signal until the process says that it is ready, or the answer to the resume. Each message is counted.
 
@@ -32,7 +32,13 @@ fn main() -> Result<(), Failure> {
              - {{ name: sink, type: log_sink, deploy: rack-b }}\nwires:\n  - {{ from: numbers.out, to: sink.in, lane: guaranteed }}\n"
         ),
     )?;
-    let mut mixer = benches::mixer(&file)?;
+    // The bus of a Mixer that starts again is where it was.
+    let port = std::net::TcpListener::bind("127.0.0.1:0")?
+        .local_addr()?
+        .port()
+        .to_string();
+    let file = format!("{:?}", file.display().to_string());
+    let mut mixer = TestMixer::with(&[("mixer.startup_scenario", &file), ("snake.port", &port)], &[])?;
     let mut receiver = TestRack::new("rack-b", &mixer.bus_url, "")?;
     receiver.start()?;
     let mut sender = TestRack::new("rack-a", &mixer.bus_url, "")?;
@@ -67,7 +73,7 @@ fn main() -> Result<(), Failure> {
             (now != before && ready.status == 200).then_some(())
         })
     })?;
-    note("Mixer, killed and started", &mut || {
+    note("Mixer and its bus, killed and started", &mut || {
         mixer.kill9()?;
         mixer.restart()
     })?;
