@@ -6,8 +6,8 @@
 //! - A wire is in force if the active scenario has it, or what a Rack runs that refused the active one. It stays in force as long as a
 //!   Rack that is there runs a scenario with it, however long others are away.
 //! - A wire that is in force no more is paused: where it goes on is written down before its consumer goes. What becomes of wires is
-//!   said in [`super::rewiring`], and done in [`super::reconcile`]. One that takes over from another one of its Rack goes on with that one's consumer, so the Rack's notes
-//!   of what it has taken hold.
+//!   said in [`super::rewiring`], and done in [`super::reconcile`]. One that takes over from another one of its Rack goes on with that
+//!   one's consumer, so the Rack's notes of what it has taken hold.
 //! - A consumer that exists is left as it is but for its limits: it knows what its Rack has.
 //! - One that was lost is made anew from where its wire began (the registry knows): its Rack passes over what it has taken by the
 //!   numbers of the messages. Until then nothing that it wants leaves the stream ([`super::spent`]).
@@ -29,8 +29,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::courier::CourierParts;
 use super::part::Flow;
-use super::reconcile::{Reconciliation, infos, there};
+use super::reconcile::{Reconciliation, corrected_infos, infos};
 use super::rewiring::{Rewiring, rewirings};
+use super::text;
 use crate::bus_server::{Bus, Reconnects};
 use crate::registry::{Registry, WireRow};
 
@@ -150,11 +151,11 @@ impl Consumers {
     }
 
     /// Makes those that are not there, unless another scenario than that of this hash is active; of all wires of a scenario, they take
-    /// over from those that leave. Returns whether wires changed.
-    pub(super) async fn ensure(&self, bus: &Bus, hash: &str, flows: &[Flow], is_all: bool) -> Result<bool, String> {
+    /// over from those that leave.
+    pub(super) async fn ensure(&self, bus: &Bus, hash: &str, flows: &[Flow], is_all: bool) -> Result<(), String> {
         let mut made = self.made.lock().await;
         if flows.iter().all(|flow| made.contains(&flow.name)) {
-            return Ok(false);
+            return Ok(());
         }
         let active = self.registry.active_scenario().map_err(text)?;
         if active.is_none_or(|active| active.hash != hash) {
@@ -169,9 +170,8 @@ impl Consumers {
         }
         // What is in force no more is found out by looking.
         change.keep(|_, _| true);
-        let is_changed = !change.all.is_empty();
         *made = change.carry_out(&self.registry).await?;
-        Ok(is_changed)
+        Ok(())
     }
 
     /// Looks which are there, makes those that are not, and pauses the wires that are in force no more. Returns whether wires
@@ -192,7 +192,7 @@ impl Consumers {
         let stream = self.stream(bus).await?;
         let rows = self.registry.wires().map_err(text)?;
         Ok(Reconciliation {
-            infos: there(&stream).await?,
+            infos: corrected_infos(&stream).await?,
             all: rewirings(flows, &rows),
             stream,
             flows,
@@ -205,10 +205,6 @@ impl Consumers {
         let stream = bus.jetstream().get_stream(&self.stream).await;
         stream.map_err(|error| format!("stream {}: {error}", self.stream))
     }
-}
-
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }
 
 /// Looks after the wires in force until stopped.
@@ -297,7 +293,7 @@ mod tests {
     }
 
     async fn names(stream: &Stream) -> Vec<String> {
-        there(stream).await.unwrap().into_keys().collect()
+        corrected_infos(stream).await.unwrap().into_keys().collect()
     }
 
     /// As a push does, of a scenario with these wires.

@@ -348,7 +348,7 @@ impl CourierParts {
         (flows, is_all): (Vec<Flow>, bool),
     ) -> Result<Applied, PushError> {
         let ready = self.consumers.ensure(&self.bus, &push.hash, &flows, is_all).await;
-        let is_changed = ready.map_err(PushError::Consumers)?;
+        ready.map_err(PushError::Consumers)?;
         self.parsed.has_consumers(&push.hash);
         let mut has_others = false;
         for inlet in &mut push.inlets {
@@ -357,8 +357,8 @@ impl CourierParts {
                 inlet.consumer = consumer;
             }
         }
-        // The consumers of the active scenario by their own names are on the list already.
-        if is_changed && has_others {
+        // Those of the active scenario by their own names are on the list already; whoever made these may not have renewed it so far.
+        if has_others {
             self.passes.refresh().await;
         }
         self.send(&push).await

@@ -44,6 +44,11 @@ pub(crate) use spent::keep as keep_room;
 pub use standing::{GroupStanding, RackStanding, ScenarioRef};
 pub(crate) use standing::{References, groups, racks};
 
+/// An error in words.
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
 /// The largest scenario file.
 pub(crate) const MAX_FILE: u64 = 4 << 20;
 

@@ -20,6 +20,7 @@ use futures::{StreamExt as _, TryStreamExt as _};
 
 use super::part::{Flow, WIRE};
 use super::rewiring::Rewiring;
+use super::text;
 use crate::registry::{Change, Registry, RegistryError, WireRow};
 
 /// Messages of a wire that may be delivered and not acknowledged: more than an inlet takes.
@@ -258,7 +259,7 @@ pub(super) async fn infos(stream: &Stream) -> Result<BTreeMap<String, Info>, Str
 }
 
 /// The same, after their limits were brought in line with ours.
-pub(super) async fn there(stream: &Stream) -> Result<BTreeMap<String, Info>, String> {
+pub(super) async fn corrected_infos(stream: &Stream) -> Result<BTreeMap<String, Info>, String> {
     let mut found = infos(stream).await?;
     for (name, info) in &found {
         let mut config = info.config.clone();
@@ -290,8 +291,4 @@ pub(super) fn config(name: &str, row: &WireRow) -> pull::Config {
         max_ack_pending: AT_ONCE,
         ..Default::default()
     }
-}
-
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }

@@ -27,6 +27,7 @@ use futures::TryStreamExt as _;
 use model::ByteSize;
 use tokio_util::sync::CancellationToken;
 
+use super::text;
 use crate::bus_server::Bus;
 use crate::registry::{Registry, WireRow};
 
@@ -233,10 +234,6 @@ fn matches(pattern: &str, subject: &str) -> bool {
             _ => return false,
         }
     }
-}
-
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }
 
 #[cfg(test)]

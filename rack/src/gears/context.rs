@@ -419,8 +419,8 @@ impl Context {
         self.commit_by(self.source_class(), whole, Some(done)).await && matches!(durable.await, Ok(Ok(())))
     }
 
-    /// Does work that sends by a port what has arrived together: it leaves together, unless there are hot wires, by which nothing is sent
-    /// that is not durable.
+    /// Does work that sends by a port what one read has brought: with one sync. If the port has hot wires too, each message is durable
+    /// before it goes there.
     pub(crate) async fn leave_arrived(&self, port: &str, work: impl Future<Output = ()>) {
         if self.parts.outlets.is_hot(port) {
             work.await;

@@ -19,7 +19,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// The most bytes of one read.
+/// What a read asks for, in bytes.
 const READ: usize = 64 * 1024;
 /// The most frames that are taken at once.
 pub(super) const TOGETHER: usize = 256;

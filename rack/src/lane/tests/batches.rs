@@ -1,26 +1,12 @@
 //! Messages that leave together: one bus message of several, of which each is taken by itself.
 
 use model::message::Message;
-use model::{Attributes, FluxId, MessageId, Timestamp};
 
 use super::sending::send;
 use super::*;
 
 fn message(n: u8, raw: usize) -> Message {
-    let ts = Timestamp::from_micros(1_764_000_000_000_000);
-    Message {
-        id: MessageId::at(ts, [n; 10]),
-        ts,
-        raw: vec![n; raw],
-        data: serde_json::Value::Null,
-        hops: 1,
-        meta: Attributes::new(),
-        parent: None,
-        flux_id: FluxId::at(ts, [n; 10]),
-        sampled: true,
-        span_id: "b7ad6b7169203331".parse().unwrap(),
-        trace_id: "0af7651916cd43dd8448eb211c80319c".parse().unwrap(),
-    }
+    crate::gears::testing::message(n, serde_json::Value::Null, &vec![n; raw])
 }
 
 /// Has these leave by a port each, together.
