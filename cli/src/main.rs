@@ -87,6 +87,7 @@ fn run(args: Args) -> Result<(), Error> {
         Some(Command::Sql(query)) => commands::sql::run(&args.global, &query),
         Some(Command::Storage(query)) => commands::storage::run(&query),
         Some(Command::Racks(racks)) => commands::racks::run(&racks),
+        Some(Command::Wires(api)) => commands::wires::run(&api),
         Some(Command::Audit(audit)) => commands::audit::run(&audit),
         Some(Command::Scenario(scenario)) => commands::scenario::run(&scenario),
         Some(Command::Spec(spec)) => commands::spec::run(&spec),

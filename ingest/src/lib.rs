@@ -32,6 +32,7 @@ mod pipeline;
 mod puller;
 mod specs;
 mod stats;
+mod volumes;
 mod vouch;
 
 pub use error::Error;
@@ -39,4 +40,5 @@ pub use floors::{SignFloor, durable_floor};
 pub use pipeline::{Messages, Parts, Pipeline, Settings};
 pub use specs::{SpecCounts, Specs};
 pub use stats::{Snapshot, Stats};
+pub use volumes::{Volume, Volumes};
 pub use vouch::{Is, Vouch, Was};

@@ -183,6 +183,9 @@ impl Shared {
     ) -> Result<(), Error> {
         Stats::add(&self.stats.received, 1);
         Stats::add(&self.stats.received_bytes, message.payload.len() as u64);
+        if matches!(feed, Feed::Messages(_)) {
+            self.stats.volumes.add(&message.subject, message.length as u64);
+        }
         let incarnation = placed.position.as_ref().map(|position| position.incarnation);
         let incoming = incoming(&message, placed.position);
         Stats::add(&self.stats.in_flight, 1);

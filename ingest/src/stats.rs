@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::watch;
 
+use crate::volumes::Volumes;
+
 /// Makes the live counters and their values at one moment, under the same names.
 macro_rules! counters {
     ($($(#[$about:meta])* $name:ident,)*) => {
@@ -12,6 +14,8 @@ macro_rules! counters {
         pub struct Stats {
             $(pub(crate) $name: AtomicU64,)*
             pub(crate) pulling: watch::Sender<bool>,
+            /// Business messages by their subjects.
+            pub volumes: Volumes,
         }
 
         /// The counters at one moment.

@@ -33,7 +33,7 @@ use crate::passes::Passes;
 use crate::presence::Presence;
 use crate::refusals::Refusals;
 use crate::registry::{ActiveScenario, Actor, AuditEntry, Change, RackRow, Registry, RegistryError};
-use crate::scenario::{Courier, References};
+use crate::scenario::{Courier, FlowControl, References, WireBacklog};
 
 pub(crate) use labels::MOST_LABELS;
 pub use scenarios::ResumeFrom;
@@ -153,6 +153,7 @@ pub struct Control {
     pub(crate) presence: Arc<Presence>,
     pub(crate) bus: Bus,
     pub(crate) courier: Courier,
+    pub(crate) flow_control: Arc<FlowControl>,
     pub(crate) events: Events,
     pub(crate) clock: Clock,
     pub(crate) issuer: Arc<Issuer>,
@@ -222,6 +223,12 @@ impl Control {
         let mut references = References::of(&self.registry);
         let view = |row| self.view(row, active.as_ref(), &mut references);
         rows.into_iter().map(view).collect()
+    }
+
+    /// The wires of lane guaranteed and what waits for each, those that hold the most first.
+    #[must_use]
+    pub fn wires(&self) -> Vec<WireBacklog> {
+        self.flow_control.wires()
     }
 
     /// One Rack, by id or name.

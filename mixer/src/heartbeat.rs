@@ -21,7 +21,7 @@ use crate::enrollment::refusal;
 use crate::presence::Presence;
 use crate::refusals::Refusals;
 use crate::registry::{RackRow, Registry, RegistryError};
-use crate::scenario::Courier;
+use crate::scenario::{Courier, FlowControl};
 
 /// Floors answered in one heartbeat; the rest come with the next.
 const MAX_FLOORS: usize = 256;
@@ -42,6 +42,7 @@ pub(crate) struct Heartbeats {
     pub(crate) presence: Arc<Presence>,
     pub(crate) courier: Courier,
     pub(crate) floor: FloorOf,
+    pub(crate) flow_control: Arc<FlowControl>,
     /// What every Rack is allowed.
     pub(crate) limits: Limits,
     pub(crate) clock: Clock,
@@ -104,6 +105,7 @@ impl Heartbeats {
             scenario: wanted,
             floors: self.floors(&beat),
             limits: Some(self.limits),
+            credits: self.flow_control.credits(&row.name),
         })
     }
 

@@ -132,6 +132,7 @@ mod tests {
             scenario: None,
             floors: Vec::new(),
             limits: None,
+            credits: None,
         }
     }
 

@@ -227,6 +227,9 @@ pub enum HeartbeatReply {
         /// What the Mixer allows every Rack; none changes nothing.
         #[serde(default)]
         limits: Option<Limits>,
+        /// What its ports may have on their way; none changes nothing.
+        #[serde(default)]
+        credits: Option<Vec<PortCredit>>,
     },
     /// Unknown or revoked: enrol again, or stop.
     Refused(Refusal),
@@ -241,6 +244,27 @@ pub struct Limits {
     pub max_payload_size: u64,
     /// The share of traces that is kept, 0 to 1.
     pub sampling_rate: f64,
+}
+
+/// What the ports of a Rack may have on their way, beyond what waits on the stream of business messages; a port that is not named is
+/// not bound. Signed by the cluster when sent alone (context `command`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortCredits {
+    /// The Rack.
+    pub entity_id: EntityId,
+    /// Each port once.
+    pub ports: Vec<PortCredit>,
+}
+
+/// What a port may have on its way: bytes handed over by its gear and not taken by the receivers of its wires.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortCredit {
+    /// The gear.
+    pub gear: Token,
+    /// Its output.
+    pub port: Token,
+    /// Beyond what waits on the stream; 0 for none.
+    pub bytes: u64,
 }
 
 /// Every batch of this producer run up to and with `seq` is durable at the Mixer. Signed by the cluster when sent alone
@@ -276,6 +300,9 @@ pub struct ScenarioPush {
     pub wires: Vec<crate::scenario::Wire>,
     /// Where the messages come from of the wires of lane guaranteed that end here.
     pub inlets: Vec<Inlet>,
+    /// What ports that begin may have on their way until the Mixer says more.
+    #[serde(default)]
+    pub credits: Vec<PortCredit>,
 }
 
 /// The receiving end of a wire of lane guaranteed.

@@ -115,6 +115,8 @@ pub enum RackCommand {
     State,
     /// [`crate::control::DurableFloor`], not answered.
     Floor,
+    /// [`crate::control::PortCredits`], not answered.
+    Credits,
     /// [`crate::control::LevelChange`], answered by an empty body.
     LogLevel,
     /// [`crate::control::Replay`], answered by [`crate::control::ReplayAnswer`].
@@ -129,6 +131,7 @@ impl RackCommand {
             Self::Scenario => "scenario",
             Self::State => "state",
             Self::Floor => "floor",
+            Self::Credits => "credits",
             Self::LogLevel => "log-level",
             Self::Replay => "replay",
         }
@@ -138,9 +141,15 @@ impl RackCommand {
     #[must_use]
     pub fn of_subject(subject: &str) -> Option<Self> {
         let last = subject.rsplit('.').next()?;
-        [Self::Scenario, Self::State, Self::Floor, Self::LogLevel, Self::Replay]
-            .into_iter()
-            .find(|command| command.as_str() == last)
+        let all = [
+            Self::Scenario,
+            Self::State,
+            Self::Floor,
+            Self::Credits,
+            Self::LogLevel,
+            Self::Replay,
+        ];
+        all.into_iter().find(|command| command.as_str() == last)
     }
 }
 

@@ -11,7 +11,7 @@ use chassis::logs::LogLevel;
 use ed25519_dalek::VerifyingKey;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
-use model::control::{Applied, DurableFloor, LevelChange, NotTaken, Replay, ReplayAnswer, StateChange};
+use model::control::{Applied, DurableFloor, LevelChange, NotTaken, PortCredits, Replay, ReplayAnswer, StateChange};
 use model::subject::{self, RackCommand};
 use model::{BadSignature, Context, EntityId, Signed, Timestamp};
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::Identity;
+use crate::lane::Outbox;
 use crate::memory;
 use crate::spool::SpoolHandle;
 use crate::stage::Order;
@@ -38,7 +39,7 @@ pub(crate) struct Commands {
     pub(crate) subscribed: watch::Sender<bool>,
     pub(crate) orders: mpsc::Sender<Order>,
     pub(crate) spool: SpoolHandle,
-    pub(crate) outbox: SpoolHandle,
+    pub(crate) outbox: Arc<Outbox>,
     /// Woken when a Rack that waits for approval hears of a change.
     pub(crate) news: Arc<Notify>,
     pub(crate) level: LevelDesk,
@@ -149,7 +150,13 @@ impl Commands {
                 let floor: DurableFloor = signed.open(Context::Command, key).map_err(text)?;
                 ours(floor.entity_id, address)?;
                 self.spool.settle([floor]);
-                self.outbox.settle([floor]);
+                self.outbox.spool().settle([floor]);
+                Ok(None)
+            }
+            RackCommand::Credits => {
+                let credits: PortCredits = signed.open(Context::Command, key).map_err(text)?;
+                ours(credits.entity_id, address)?;
+                self.outbox.set_credits(credits.ports);
                 Ok(None)
             }
             RackCommand::State => {

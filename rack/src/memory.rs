@@ -190,6 +190,7 @@ mod tests {
             gears: Vec::new(),
             wires: Vec::new(),
             inlets: Vec::new(),
+            credits: Vec::new(),
         };
         let mut memory = Memory::open(&path, &identity);
         memory.set_push(Signed::new(&push, Context::Command, &cluster).unwrap(), push);

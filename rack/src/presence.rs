@@ -33,6 +33,7 @@ use crate::Identity;
 use crate::ask::Asker;
 use crate::commands::Address;
 use crate::enroll::{Applicant, Enrolled, NotEnrolled, enroll};
+use crate::lane::Outbox;
 use crate::limits::Limits;
 use crate::spool::SpoolHandle;
 use crate::stage::{Order, Report};
@@ -74,7 +75,7 @@ pub(crate) struct Presence {
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
     pub(crate) spool: SpoolHandle,
-    pub(crate) outbox: SpoolHandle,
+    pub(crate) outbox: Arc<Outbox>,
     pub(crate) recorder: Recorder,
     pub(crate) limits: Limits,
     /// `snake.stream_name`.
@@ -319,13 +320,20 @@ impl Presence {
             };
             match beat {
                 Ok(HeartbeatReply::Ok {
-                    state, floors, limits, ..
+                    state,
+                    floors,
+                    limits,
+                    credits,
+                    ..
                 }) => {
                     if std::mem::take(&mut missed) {
                         tracing::info!("the Mixer answers heartbeats again");
                     }
                     self.spool.settle(floors.iter().copied());
-                    self.outbox.settle(floors);
+                    self.outbox.spool().settle(floors);
+                    if let Some(credits) = credits {
+                        self.outbox.set_credits(credits);
+                    }
                     if let Some(limits) = limits {
                         self.limits.narrow(&limits);
                         self.recorder.narrow_sampling(limits.sampling_rate);
@@ -356,7 +364,7 @@ impl Presence {
     async fn one_beat(&mut self, identity: &Identity) -> Result<HeartbeatReply, NotEnrolled> {
         let report = self.report.borrow().clone();
         self.beats += 1;
-        let (status, outbox) = (self.spool.status(), self.outbox.status());
+        let (status, outbox) = (self.spool.status(), self.outbox.spool().status());
         let heartbeat = Heartbeat {
             entity_id: identity.entity_id,
             ts: self.clock.now(),

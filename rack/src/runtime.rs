@@ -351,6 +351,7 @@ impl GearRuntime {
     fn lead(&self, plan: &Plan) {
         if let Some(lane) = &self.parts.lane {
             lane.outbox.lead_to(plan.destinations.clone(), plan.consumers.clone());
+            lane.outbox.begin_credits(&plan.credits);
         }
     }
 

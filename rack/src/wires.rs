@@ -26,7 +26,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use model::Token;
-use model::control::ScenarioPush;
+use model::control::{PortCredit, ScenarioPush};
 use model::letter::Way;
 use model::message::Message;
 use model::scenario::{Endpoint, Lane, Wire};
@@ -235,6 +235,8 @@ pub(crate) struct Plan {
     pub(crate) destinations: Destinations,
     /// The gears that a guaranteed wire leads to, over hot wires as well: who takes from the bus waits for them.
     pub(crate) consumers: BTreeSet<Token>,
+    /// What ports may have on their way that the Mixer says nothing else of.
+    pub(crate) credits: Vec<PortCredit>,
 }
 
 impl Plan {
@@ -369,6 +371,7 @@ pub(crate) fn plan(push: &ScenarioPush, rack: Option<&Token>) -> Result<Plan, No
         hash: push.hash.clone(),
         destinations: destinations::of(&gears, push, rack),
         consumers: consumers(&gears, &inlets),
+        credits: push.credits.clone(),
         gears,
         inlets,
     })

@@ -58,6 +58,7 @@ fn push(issued: i64, hash: &str) -> ScenarioPush {
         gears: serde_json::from_value(gears).unwrap(),
         wires: serde_json::from_value(wires).unwrap(),
         inlets: Vec::new(),
+        credits: Vec::new(),
     }
 }
 

@@ -164,6 +164,7 @@ async fn snake_convergence_delay_holds_gears_back() {
         gears: serde_json::from_value(gears).unwrap(),
         wires: Vec::new(),
         inlets: Vec::new(),
+        credits: Vec::new(),
     };
     let spans = async |published: &[peer::Published]| {
         published

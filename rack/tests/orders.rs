@@ -36,6 +36,7 @@ fn door(issued: i64, hash: &str, listen: SocketAddr) -> ScenarioPush {
         gears: serde_json::from_value(gears).unwrap(),
         wires: Vec::new(),
         inlets: Vec::new(),
+        credits: Vec::new(),
     }
 }
 

@@ -28,6 +28,7 @@ fn push() -> ScenarioPush {
         gears: serde_json::from_value(gears).unwrap(),
         wires: serde_json::from_value(wires).unwrap(),
         inlets: Vec::new(),
+        credits: Vec::new(),
     }
 }
 

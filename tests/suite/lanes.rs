@@ -3,6 +3,7 @@
 //! `make lanes-long` runs the long form (`PLATFORM_TEST_LANE_KILLS`, `PLATFORM_TEST_LANE_ROWS`); the suite's figures are short.
 
 mod consumers;
+mod isolation;
 mod rewired;
 mod standstill;
 

@@ -90,6 +90,8 @@ pub(crate) enum Command {
     Storage(ApiArgs),
     /// List and adopt Racks
     Racks(RacksArgs),
+    /// List the wires of lane guaranteed and what waits for each, the largest backlog first
+    Wires(ApiArgs),
     /// List what happened to Racks, scenarios and dead letters and who did it
     Audit(AuditArgs),
     /// Check, store, activate and draw scenarios; show what runs

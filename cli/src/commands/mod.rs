@@ -18,6 +18,7 @@ pub(crate) mod sql;
 pub(crate) mod storage;
 pub(crate) mod tail;
 pub(crate) mod traces;
+pub(crate) mod wires;
 
 use std::collections::BTreeSet;
 use std::io::Write;

@@ -14,7 +14,7 @@
 //! | `PUT`, `PATCH /api/v1/racks/{id}/labels` | the same |
 //! | `GET`, `POST /api/v1/scenarios`, `GET /api/v1/scenarios/{reference}`, `POST /api/v1/scenarios/{reference}/activate` | the same |
 //! | `GET /api/v1/scenarios/status`, `POST /api/v1/scenarios/rollback` | the same |
-//! | `GET /api/v1/audit` | the same |
+//! | `GET /api/v1/audit`, `GET /api/v1/wires` | the same |
 //! | `GET /api/v1/dlq`, `GET /api/v1/dlq/{letter_id}`, `POST /api/v1/dlq/{replay,drop}`, `POST /api/v1/dlq/{letter_id}/{replay,drop}` | [`crate::dlq::Dlq`] |
 //! | `GET /api/v1/gears`, `GET /api/v1/gears/{type}` | [`rack::manifests`] |
 //! | `GET /api/v1/specs` | [`SpecBook`] |
@@ -56,6 +56,7 @@ mod tail;
 mod telemetry;
 #[cfg(test)]
 mod tests;
+mod wires;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,6 +129,7 @@ fn routes(parts: ApiParts, changes: &TaskTracker) -> std::io::Result<Router> {
         .merge(racks::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(scenarios::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(audit::routes(Arc::clone(&parts.control)))
+        .merge(wires::routes(Arc::clone(&parts.control)))
         .merge(dlq::routes(Arc::clone(&parts.dlq), changes.clone()))
         .merge(gears::routes())
         .merge(specs::routes(Arc::clone(&parts.specs)))

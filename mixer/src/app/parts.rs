@@ -28,7 +28,9 @@ use crate::presence::Presence;
 use crate::refusals::Refusals;
 use crate::registry::Registry;
 use crate::roll_call::RollCall;
-use crate::scenario::{self, Consumers, Convergence, Courier, CourierParts, Library, ParsedScenario, ScenarioRef};
+use crate::scenario::{
+    self, Consumers, Convergence, Courier, CourierParts, FlowControl, Library, ParsedScenario, ScenarioRef,
+};
 use crate::specs::SpecBook;
 use crate::tasks::{Fatal, Task};
 
@@ -84,7 +86,14 @@ impl Parts {
 
         let collected = self.collect(&config, &engine, &bus, (&ground, specs.specs()), &clock);
         let control = self
-            .control_plane(&config, &ground, &bus, &engine, (clock.clone(), entropy.clone()), fatal)
+            .control_plane(
+                &config,
+                &ground,
+                &bus,
+                (&engine, collected.as_ref()),
+                (clock.clone(), entropy.clone()),
+                fatal,
+            )
             .await?;
         if let Some(chosen) = chosen {
             self.activate(&config, chosen, &ground, &clock, fatal).await?;
@@ -201,7 +210,7 @@ impl Parts {
         config: &MixerConfig,
         ground: &Ground,
         bus: &Bus,
-        engine: &Arc<Engine>,
+        (engine, collected): (&Arc<Engine>, Option<&Arc<ingest::Stats>>),
         ambient: (Clock, Entropy),
         fatal: &Fatal,
     ) -> Result<Arc<Control>, StartError> {
@@ -214,6 +223,15 @@ impl Parts {
             issuer,
             passes,
         } = ground;
+        let flow_control = Arc::new(FlowControl::new(
+            (bus.clone(), config.snake.stream_name.to_string()),
+            Arc::clone(registry),
+            Arc::clone(cluster),
+            collected.cloned(),
+        ));
+        let watch = Arc::clone(&flow_control);
+        self.tasks
+            .push(Task::spawn("flow control", fatal, |stop| watch.run(stop)));
         let parts = Arc::new(CourierParts {
             bus: bus.clone(),
             cluster: Arc::clone(cluster),
@@ -221,17 +239,13 @@ impl Parts {
             presence: Arc::clone(presence),
             issuer: Arc::clone(issuer),
             consumers: Consumers::new(config.snake.stream_name.to_string(), Arc::clone(registry)),
+            flow_control: Arc::clone(&flow_control),
             parsed: ParsedScenario::default(),
             library: Library::default(),
             passes: passes.clone(),
         });
         self.tasks.push(Task::spawn("wire consumers", fatal, |stop| {
             scenario::keep_consumers(Arc::clone(&parts), stop)
-        }));
-        let (watched, stream) = (bus.clone(), config.snake.stream_name.to_string());
-        let wires = Arc::clone(registry);
-        self.tasks.push(Task::spawn("room on the bus", fatal, |stop| {
-            scenario::keep_room(watched, stream, wires, stop)
         }));
         let (courier, deliveries) = Courier::new(parts, config.enrollment.push_delay);
         self.tasks
@@ -265,6 +279,7 @@ impl Parts {
                 presence: Arc::clone(presence),
                 courier: courier.clone(),
                 floor: Arc::new(move |entity, boot_epoch| ingest::durable_floor(&engine, entity, boot_epoch)),
+                flow_control: Arc::clone(&flow_control),
                 limits: settings::rack_limits(config),
                 clock: clock.clone(),
                 refusals: Arc::clone(&refusals),
@@ -284,6 +299,7 @@ impl Parts {
             presence: Arc::clone(presence),
             bus: bus.clone(),
             courier,
+            flow_control,
             events: events.clone(),
             clock,
             issuer: Arc::clone(issuer),

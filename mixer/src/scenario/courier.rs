@@ -30,6 +30,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::consumers::{Consumers, WireChange, WiresInForce};
+use super::flow_control::FlowControl;
 use super::library::Library;
 use super::parsed::{Parsed, ParsedScenario};
 use super::part::{self, Flow, Part};
@@ -86,6 +87,7 @@ pub(crate) struct CourierParts {
     pub(crate) presence: Arc<Presence>,
     pub(crate) issuer: Arc<Issuer>,
     pub(crate) consumers: Consumers,
+    pub(crate) flow_control: Arc<FlowControl>,
     pub(crate) parsed: ParsedScenario,
     pub(crate) library: Library,
     pub(crate) passes: Passes,
@@ -350,6 +352,9 @@ impl CourierParts {
         let ready = self.consumers.ensure(&self.bus, &push.hash, &flows, is_all).await;
         ready.map_err(PushError::Consumers)?;
         self.parsed.has_consumers(&push.hash);
+        if let Some(row) = self.registry.rack(&push.entity_id)? {
+            push.credits = self.flow_control.first_credits(&row.name)?;
+        }
         let mut has_others = false;
         for inlet in &mut push.inlets {
             if let Some(consumer) = self.registry.wire(&inlet.consumer)?.and_then(|row| row.consumer) {
@@ -417,6 +422,7 @@ impl CourierParts {
             gears: Vec::new(),
             wires: Vec::new(),
             inlets: Vec::new(),
+            credits: Vec::new(),
         };
         let Some((active, parsed)) = self.active()? else {
             let runs = self.presence.of(&rack).is_some_and(|seen| seen.running.is_some());

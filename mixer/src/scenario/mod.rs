@@ -12,9 +12,11 @@
 //! - What was active before and is read no more by this program stays active and is not sent: Racks keep what they run, and the
 //!   Mixer starts. What the configuration asks for by its name must be right.
 
+mod backlog;
 mod consumers;
 mod converge;
 mod courier;
+mod flow_control;
 mod library;
 mod parsed;
 mod part;
@@ -33,14 +35,15 @@ use crate::control::turned;
 use crate::events::Event;
 use crate::registry::{ActiveScenario, Actor, AuditEntry, Registry, RegistryError, ScenarioRow};
 
+pub use backlog::WireBacklog;
 pub use consumers::WireChange;
 pub(crate) use consumers::{Consumers, keep as keep_consumers};
 pub(crate) use converge::Convergence;
 pub(crate) use courier::{Courier, CourierParts, CourierStats};
+pub(crate) use flow_control::FlowControl;
 pub(crate) use library::Library;
 pub(crate) use parsed::ParsedScenario;
 pub(crate) use part::{Layout, Spot, still_there};
-pub(crate) use spent::keep as keep_room;
 pub use standing::{GroupStanding, RackStanding, ScenarioRef};
 pub(crate) use standing::{References, groups, racks};
 

@@ -9,69 +9,39 @@
 //!   all while the archive's consumer is not there.
 //! - A wire that the registry knows and whose consumer is not there has taken nothing: its consumer is made anew from where the wire
 //!   began ([`super::consumers`]), and what it wants from there on stays. One that is paused keeps nothing.
+//! - What a consumer has is what it acknowledged: that nothing waits for it may be of before the last messages.
 //! - Below [`FILLED`] everything stays, for who asks late.
 //!
 //! # Not here
 //!
-//! The end by age, which is the server's.
+//! The end by age, which is the server's. When it is looked at ([`super::flow_control`]).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::time::Duration;
 
-use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::consumer::{AckPolicy, Info};
-use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
-use chassis::bus::BusState;
+use async_nats::jetstream::stream::Stream;
 use futures::TryStreamExt as _;
 use model::ByteSize;
-use tokio_util::sync::CancellationToken;
 
 use super::text;
-use crate::bus_server::Bus;
-use crate::registry::{Registry, WireRow};
+use crate::registry::WireRow;
 
 /// How full the stream may be of spent messages, in percent.
 const FILLED: u64 = 50;
 /// From here on an operator hears of what keeps it full, in percent.
 const TIGHT: u64 = 80;
-/// How often it is looked at.
-const LOOK: Duration = Duration::from_secs(2);
 /// The consumer that stores messages.
-const ARCHIVE: &str = "archive";
+pub(super) const ARCHIVE: &str = "archive";
 /// The most subjects that are cleared one by one.
 const MOST_SUBJECTS: usize = 1024;
 
-/// Clears the stream whenever it fills up, until stopped.
-pub(crate) async fn keep(bus: Bus, stream: String, registry: Arc<Registry>, stop: CancellationToken) {
-    let mut told = None;
-    loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(LOOK) => {}
-        }
-        if *bus.state().borrow() != BusState::Connected {
-            continue;
-        }
-        match look(&bus, &stream, &registry).await {
-            Ok(held) => {
-                if let Some(held) = held.as_ref().filter(|held| told.as_ref() != Some(&held.by)) {
-                    tracing::warn!(stream, consumer = held.by, wire = held.wire, waiting = held.waiting, bytes = %held.bytes, of = %held.of, "the stream fills up with what a consumer has not taken; full, it makes Racks wait: start what reads there, or raise snake.max_store_mb. A wire keeps its messages as long as the active scenario has it, however long its Rack is away");
-                }
-                told = held.map(|held| held.by);
-            }
-            Err(reason) => tracing::debug!(stream, reason, "the stream cannot be cleared just now"),
-        }
-    }
-}
-
 /// Who keeps the stream full.
-struct Held {
-    by: String,
-    wire: String,
-    waiting: u64,
-    bytes: ByteSize,
-    of: ByteSize,
+pub(super) struct Held {
+    pub(super) by: String,
+    pub(super) wire: String,
+    pub(super) waiting: u64,
+    pub(super) bytes: ByteSize,
+    pub(super) of: ByteSize,
 }
 
 /// How far a consumer of the stream is.
@@ -81,7 +51,7 @@ struct Progress {
     /// What it is for.
     wire: String,
     filters: Vec<String>,
-    /// The last sequence up to which it needs nothing any more.
+    /// The last sequence up to which it needs nothing of its subjects any more.
     done: u64,
     waiting: u64,
 }
@@ -92,37 +62,31 @@ impl Progress {
     }
 }
 
-async fn look(bus: &Bus, name: &str, registry: &Registry) -> Result<Option<Held>, String> {
-    let stream = bus.jetstream().get_stream(name).await.map_err(text)?;
+/// Clears a stream of so many bytes if it fills up; who keeps it full, if it is.
+pub(super) async fn clear(
+    stream: &Stream,
+    max: u64,
+    consumers: &[Info],
+    wires: BTreeMap<String, WireRow>,
+) -> Result<Option<Held>, String> {
     let info = stream.cached_info();
-    let Some(max) = u64::try_from(info.config.max_bytes).ok().filter(|max| *max > 0) else {
-        return Ok(None);
-    };
     let share = |bytes: u64| bytes.saturating_mul(100) / max;
     if share(info.state.bytes) < FILLED {
         return Ok(None);
     }
-    // Asked before the consumers are: what comes meanwhile stays.
-    let last = info.state.last_sequence;
-    let mut all = Vec::new();
-    let consumers: Vec<Info> = stream.consumers().try_collect().await.map_err(text)?;
-    for consumer in &consumers {
-        all.push(progress(&stream, consumer, last).await?);
-    }
-    // Asked after the consumers are: a wire that is in neither is a new one and wants nothing of this.
-    let wires = registry.wires().map_err(text)?;
+    let mut all: Vec<Progress> = consumers.iter().map(progress).collect();
     let life = WireRow::life(info.created.unix_timestamp_nanos());
-    all.extend(missing(wires, &consumers, life));
+    all.extend(missing(wires, consumers, life));
     let Some(least) = least(&all, |_| true) else {
         return Ok(None);
     };
     if least.done >= info.state.first_sequence {
         let purged = stream.purge().sequence(least.done + 1).await.map_err(text)?.purged;
-        tracing::debug!(stream = name, purged, "what everybody has left the stream");
+        tracing::debug!(purged, "what everybody has left the stream");
     }
     let mut bytes = stream.get_info().await.map_err(text)?.state.bytes;
     if share(bytes) >= FILLED {
-        clear_subjects(&stream, &all).await?;
+        clear_subjects(stream, &all).await?;
         bytes = stream.get_info().await.map_err(text)?.state.bytes;
     }
     Ok((share(bytes) >= TIGHT).then(|| Held {
@@ -177,55 +141,28 @@ async fn clear_subjects(stream: &Stream, all: &[Progress]) -> Result<(), String>
     Ok(())
 }
 
-async fn progress(stream: &Stream, consumer: &Info, last: u64) -> Result<Progress, String> {
+fn progress(consumer: &Info) -> Progress {
     let config = &consumer.config;
     let mut filters = config.filter_subjects.clone();
     if !config.filter_subject.is_empty() {
         filters.push(config.filter_subject.clone());
     }
-    let waiting = consumer.num_pending + consumer.num_ack_pending as u64;
-    let done = if waiting == 0 {
-        last
-    } else if config.ack_policy == AckPolicy::None {
+    let done = if config.ack_policy == AckPolicy::None {
         consumer.delivered.stream_sequence
     } else {
-        first_wanted(stream, &filters, consumer.ack_floor.stream_sequence)
-            .await?
-            .map_or(last, |first| first - 1)
+        consumer.ack_floor.stream_sequence
     };
-    Ok(Progress {
+    Progress {
         name: consumer.name.clone(),
         wire: config.description.clone().unwrap_or_default(),
         filters,
-        done: done.min(last),
-        waiting,
-    })
-}
-
-/// The first message behind a sequence that one of these filters lets through.
-async fn first_wanted(stream: &Stream, filters: &[String], behind: u64) -> Result<Option<u64>, String> {
-    let everything = [">".to_owned()];
-    let filters = if filters.is_empty() { &everything } else { filters };
-    let mut first: Option<u64> = None;
-    for filter in filters {
-        let asked = stream
-            .raw_message_builder()
-            .sequence(behind + 1)
-            .next_by_subject(filter);
-        match asked.send().await {
-            Ok(message) => first = Some(first.map_or(message.sequence, |first| first.min(message.sequence))),
-            Err(error) => match error.kind() {
-                RawMessageErrorKind::NoMessageFound => {}
-                RawMessageErrorKind::JetStream(error) if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => {}
-                _ => return Err(text(error)),
-            },
-        }
+        done,
+        waiting: consumer.num_pending + consumer.num_ack_pending as u64,
     }
-    Ok(first)
 }
 
 /// Whether a subject is one that a pattern names.
-fn matches(pattern: &str, subject: &str) -> bool {
+pub(super) fn matches(pattern: &str, subject: &str) -> bool {
     let (mut pattern, mut subject) = (pattern.split('.'), subject.split('.'));
     loop {
         match (pattern.next(), subject.next()) {
@@ -243,7 +180,10 @@ mod tests {
     use futures::StreamExt as _;
 
     use super::*;
-    use crate::bus_server::BusServer;
+    use std::sync::Arc;
+
+    use crate::bus_server::{Bus, BusServer};
+    use crate::registry::Registry;
     use crate::tasks::failures;
     use crate::testing::{bus_settings, managed};
 
@@ -276,6 +216,15 @@ mod tests {
             let least = least(&all, |progress| progress.reads(subject));
             assert_eq!(least.map(|progress| progress.done), done, "{subject}");
         }
+    }
+
+    async fn look(bus: &Bus, registry: &Registry) -> Option<Held> {
+        let stream = bus.jetstream().get_stream("flux-msg").await.unwrap();
+        let max = u64::try_from(stream.cached_info().config.max_bytes).unwrap();
+        let consumers: Vec<Info> = stream.consumers().try_collect().await.unwrap();
+        clear(&stream, max, &consumers, registry.wires().unwrap())
+            .await
+            .unwrap()
     }
 
     /// Takes everything that a consumer has.
@@ -323,12 +272,12 @@ mod tests {
         }
         take_all(&stream, ARCHIVE).await;
         let messages = async || stream.get_info().await.unwrap().state.messages;
-        let held = look(bus, "flux-msg", &registry).await.unwrap();
+        let held = look(bus, &registry).await;
         assert_eq!(held.unwrap().by, gone);
         assert_eq!(messages().await, 24);
         stream.create_consumer(consumer(gone)).await.unwrap();
         take_all(&stream, gone).await;
-        assert!(look(bus, "flux-msg", &registry).await.unwrap().is_none());
+        assert!(look(bus, &registry).await.is_none());
         assert_eq!(messages().await, 0);
         server.close().await;
     }

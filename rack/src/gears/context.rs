@@ -31,7 +31,7 @@ use super::meter::Meter;
 use super::patience::{Behind, InHand, Until, is_at_work};
 use super::signal::Signal;
 use super::traceparent::TraceParent;
-use crate::lane::{Dead, Leaving, Outbox, Past, Room, Whole};
+use crate::lane::{Dead, Demand, Leaving, Outbox, Past, Room, Whole};
 use crate::limits::{Limits, Most};
 use crate::spool::{AdmissionClass, Done};
 use crate::telemetry::{Checkpoint, Recorder, SpanRow};
@@ -449,14 +449,14 @@ impl Context {
         }
     }
 
-    /// Room at the outbox for a whole of this size; none if the Rack is stopping, or has no outbox.
-    pub(crate) async fn room(&self, size: u64) -> Option<Room<'_>> {
-        self.room_by(self.class(), size).await
+    /// Room at the outbox for what a whole asks for; none if the Rack is stopping, or has no outbox.
+    pub(crate) async fn room(&self, demand: Demand) -> Option<Room<'_>> {
+        self.room_by(self.class(), demand).await
     }
 
-    async fn room_by(&self, class: AdmissionClass, size: u64) -> Option<Room<'_>> {
+    async fn room_by(&self, class: AdmissionClass, demand: Demand) -> Option<Room<'_>> {
         let _waiting = self.waits(Behind::Outbox);
-        self.parts.outbox.as_ref()?.room(size, class).await.ok()
+        self.parts.outbox.as_ref()?.room(demand, class).await.ok()
     }
 
     /// Hands a whole to the outbox; false if the Rack is stopping, or has none.
@@ -465,7 +465,7 @@ impl Context {
     }
 
     async fn commit_by(&self, class: AdmissionClass, whole: Whole, done: impl IntoIterator<Item = Done>) -> bool {
-        let room = self.room_by(class, whole.size()).await;
+        let room = self.room_by(class, whole.demand()).await;
         room.is_some_and(|room| room.commit(whole, done).is_ok())
     }
 

@@ -125,7 +125,7 @@ impl InHand {
                 "the gear has been {what} for {long}: there is no room behind its port {port}, what it is wired to does not go on"
             ),
             Some(Behind::Outbox) => format!(
-                "the gear has been {what} for {long}: there is no room in the Rack's outbox, its disk is full or the Mixer does not take what waits"
+                "the gear has been {what} for {long}: there is no room for what it sends: a receiver of it takes nothing (platform wires), the Mixer does not take what waits in the Rack's outbox, or its disk is full"
             ),
             None => format!(
                 "the gear has been {what} for {long} and its messages wait; another version of it, or a scenario without it, cuts it off"

@@ -32,7 +32,7 @@ use super::gathering::{Gathered, Handled, gathered};
 use super::patience::at_work;
 use super::signal::Signal;
 use super::{Context, Fault, Gear, Passive};
-use crate::lane::{Dead, Past, Taken, Whole};
+use crate::lane::{Dead, Demand, Past, Taken, Whole};
 use crate::spool::Done;
 use crate::timer::until;
 use crate::wires::{Arrival, Delivery, Held, INBOX_CAPACITY, Inbox, Spec};
@@ -325,8 +325,8 @@ impl Consumer<'_> {
         done.for_each(|held| held.is_flushed = true);
         while self.held.front().is_some_and(|held| held.is_flushed) {
             // Cut off while it waits, it leaves what is held to the next life.
-            let (count, size) = self.flushed();
-            let room = at_work(self.cx, None, self.cx.room(size)).await;
+            let (count, demand) = self.flushed();
+            let room = at_work(self.cx, None, self.cx.room(demand)).await;
             let (whole, done) = self.take_flushed(count);
             if let Some(room) = room {
                 // Where the Rack stops before, the messages come again to its next run.
@@ -336,19 +336,19 @@ impl Consumer<'_> {
         Ok(())
     }
 
-    /// How many flushed messages are committed together next, and the size of what they made.
-    fn flushed(&self) -> (usize, u64) {
-        let (mut count, mut size) = (0, 0);
+    /// How many flushed messages are committed together next, and what they ask for.
+    fn flushed(&self) -> (usize, Demand) {
+        let (mut count, mut demand) = (0, Demand::default());
         for held in self.held.iter().take_while(|held| held.is_flushed) {
-            let made = held.whole.as_ref().map_or(0, Whole::size);
+            let made = held.whole.as_ref().map(Whole::demand).unwrap_or_default();
             // Notes alone need no room: they do not wait with what comes behind them.
-            if size >= SETTLE_BYTES || (size == 0 && count > 0 && made > 0) {
+            if demand.bytes >= SETTLE_BYTES || (demand.bytes == 0 && count > 0 && made.bytes > 0) {
                 break;
             }
             count += 1;
-            size += made;
+            demand.merge(made);
         }
-        (count, size)
+        (count, demand)
     }
 
     /// The first messages as one whole: what they made, in order, and the last place taken of each source.

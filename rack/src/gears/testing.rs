@@ -229,6 +229,7 @@ pub(crate) fn push(hash: &str, gears: &str, wires: &str) -> ScenarioPush {
         gears: part.gears,
         wires: part.wires,
         inlets: Vec::new(),
+        credits: Vec::new(),
     }
 }
 

@@ -26,6 +26,7 @@
 //!
 //! Consumers are made by the Mixer; retries of a message are the supervisor's ([`crate::gears::supervisor`]).
 
+mod credit;
 mod inlet;
 mod letter;
 mod place;
@@ -40,6 +41,7 @@ use std::sync::Arc;
 
 use async_nats::Subject;
 use chassis::bus::Bus;
+use model::control::PortCredit;
 use model::letter::Way;
 use model::{Clock, Destination, EntityId, Entropy, LetterId, Table, Token};
 use parking_lot::Mutex;
@@ -50,6 +52,8 @@ use crate::identity::Identity;
 use crate::spool::{self, AdmissionClass, Batch, Done, Found, Limits, SpoolError, SpoolHandle, SpoolThread};
 use crate::telemetry::{Checkpoint, NotRecorded};
 
+pub(crate) use credit::Demand;
+use credit::{CreditReservation, Credits};
 pub(crate) use inlet::{Inlet, InletSpec};
 pub(crate) use letter::Letter;
 use letter::MessageBatch;
@@ -88,6 +92,9 @@ pub(crate) struct Outbox {
     destinations: Mutex<Destinations>,
     /// The gears whose messages have the share that is for consumers.
     consumers: Mutex<BTreeSet<Token>>,
+    credits: Credits,
+    /// How many entries this run has handed over, as whom: the sequence of the last one.
+    entries: Mutex<(Option<EntityId>, u64)>,
 }
 
 impl std::fmt::Debug for Outbox {
@@ -149,10 +156,14 @@ pub(crate) struct Whole {
 
 impl Whole {
     /// The bytes of its messages in the outbox, about; notes do not count.
-    pub(crate) fn size(&self) -> u64 {
-        let leaving = self.leaving.iter().map(|leaving| leaving.body.len());
-        let bodies = leaving.chain(self.dead.iter().map(|dead| dead.body.len()));
-        bodies.map(|body| (body + LETTER_OVERHEAD) as u64).sum()
+    pub(crate) fn demand(&self) -> Demand {
+        let mut demand = Demand::default();
+        let size = |body: &[u8]| (body.len() + LETTER_OVERHEAD) as u64;
+        for leaving in &self.leaving {
+            demand.add((&leaving.gear, leaving.port), size(&leaving.body));
+        }
+        demand.bytes += self.dead.iter().map(|dead| size(&dead.body)).sum::<u64>();
+        demand
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -188,6 +199,8 @@ impl Outbox {
             notes: Mutex::default(),
             destinations: Mutex::default(),
             consumers: Mutex::default(),
+            credits: Credits::new(),
+            entries: Mutex::default(),
         };
         Ok((Arc::new(outbox), thread, found))
     }
@@ -234,17 +247,40 @@ impl Outbox {
         class: AdmissionClass,
         done: impl IntoIterator<Item = Done>,
     ) -> Result<(), NotRecorded> {
-        self.room(whole.size(), class).await?.commit(whole, done)
+        self.room(whole.demand(), class).await?.commit(whole, done)
     }
 
-    /// Waits until a whole of this [size](Whole::size) is admitted: then it goes without another wait.
-    pub(crate) async fn room(&self, size: u64, class: AdmissionClass) -> Result<Room<'_>, NotRecorded> {
+    /// Waits until a whole of this [demand](Whole::demand) is admitted: then it goes without another wait.
+    pub(crate) async fn room(&self, demand: Demand, class: AdmissionClass) -> Result<Room<'_>, NotRecorded> {
         let owner = self.identity.borrow().as_ref().map(|identity| identity.entity_id);
+        let (owner, bytes) = (owner.ok_or(NotRecorded::Closed)?, demand.bytes);
+        // Credit first: who waits for a receiver is in nobody's way.
+        let credit = tokio::select! {
+            credit = self.credits.reserve(demand) => credit?,
+            () = self.spool.closes() => return Err(NotRecorded::Closed),
+        };
         Ok(Room {
             outbox: self,
-            owner: owner.ok_or(NotRecorded::Closed)?,
-            room: self.spool.room(size, class).await?,
+            owner,
+            room: self.spool.room(bytes, class).await?,
+            credit,
         })
+    }
+
+    /// What ports may have that the Mixer has said nothing of so far.
+    pub(crate) fn begin_credits(&self, credits: &[PortCredit]) {
+        self.credits.begin(credits);
+    }
+
+    /// Takes what the Mixer says of ports.
+    pub(crate) fn set_credits(&self, credits: Vec<PortCredit>) {
+        self.credits.set(credits, self.floor());
+    }
+
+    /// The last sequence of this run that is settled.
+    fn floor(&self) -> u64 {
+        let owner = self.entries.lock().0;
+        owner.map_or(0, |owner| self.spool.floor(owner))
     }
 
     /// The last place of a source that is known to be taken.
@@ -276,14 +312,20 @@ impl Outbox {
             is_part: false,
         };
         let mut batches = Vec::new();
+        let (mut sequence, floor) = (self.entries(owner), self.spool.floor(owner));
         for messages in self.message_batches(whole.leaving) {
-            let destination = self.destination(&messages);
+            let (destination, port) = (self.destination(&messages), (messages.gear().clone(), messages.port()));
             let letter = Letter::messages(messages, destination);
-            batches.push(batch(letter.count(), letter.encode(), Vec::new()));
+            let payload = letter.encode();
+            sequence += 1;
+            self.credits.entered(port, payload.len() as u64, (sequence, floor));
+            batches.push(batch(letter.count(), payload, Vec::new()));
         }
         for dead in whole.dead {
+            sequence += 1;
             batches.push(batch(1, Letter::dead(dead).encode(), Vec::new()));
         }
+        *self.entries.lock() = (Some(owner), sequence);
         // A batch without rows ends a whole, so it is the last.
         let mut kept = whole.notes;
         let mut notes = self.notes.lock();
@@ -294,6 +336,12 @@ impl Outbox {
             batches.push(batch(0, Vec::new(), kept));
         }
         batches
+    }
+
+    /// The last sequence that the writer gives to what was handed over as an owner so far: it counts from 1 in every run.
+    fn entries(&self, owner: EntityId) -> u64 {
+        let entries = self.entries.lock();
+        if entries.0 == Some(owner) { entries.1 } else { 0 }
     }
 
     /// Numbers messages, and puts those of a port together.
@@ -357,12 +405,16 @@ pub(crate) struct Room<'a> {
     outbox: &'a Outbox,
     owner: EntityId,
     room: spool::Room,
+    /// Given back once its messages are counted as entries.
+    credit: CreditReservation<'a>,
 }
 
 impl Room<'_> {
     /// Hands a whole to the writer; `done` hears when it is durable.
     pub(crate) fn commit(self, whole: Whole, done: impl IntoIterator<Item = Done>) -> Result<(), NotRecorded> {
         let done = done.into_iter().collect();
-        self.room.submit_whole(|| self.outbox.batches(self.owner, whole), done)
+        let handed_over = self.room.submit_whole(|| self.outbox.batches(self.owner, whole), done);
+        drop(self.credit);
+        handed_over
     }
 }

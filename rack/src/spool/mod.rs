@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use model::control::DurableFloor;
-use model::{Clock, Timestamp};
+use model::{Clock, EntityId, Timestamp};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
@@ -231,6 +231,18 @@ impl SpoolHandle {
     /// How often the Mixer has spoken of floors, raised or not.
     pub(crate) fn heard(&self) -> u64 {
         self.0.heard.load(Relaxed)
+    }
+
+    /// The last sequence of an entity in this process's run that is durable at the Mixer.
+    pub(crate) fn floor(&self, entity: EntityId) -> u64 {
+        let epoch = self.boot_epoch();
+        self.0.index.lock().floor(Run { entity, epoch })
+    }
+
+    /// Waits until the spool takes nothing any more.
+    pub(crate) async fn closes(&self) {
+        let mut changed = self.changed();
+        while !self.0.slots.is_closed() && changed.changed().await.is_ok() {}
     }
 
     /// This process's run.

@@ -372,6 +372,7 @@ fn beat(desk: &mut Desk, heartbeat: Heartbeat) -> HeartbeatReply {
         scenario: None,
         floors: waiting.into_iter().map(floor).collect(),
         limits: desk.limits,
+        credits: None,
     }
 }
 

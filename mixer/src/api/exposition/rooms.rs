@@ -10,6 +10,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use super::store;
 use crate::api::ApiParts;
+use crate::scenario::WireBacklog;
 
 /// The other rooms' counters, read at each scrape.
 #[derive(Debug)]
@@ -176,6 +177,35 @@ impl Rooms {
         Ok(())
     }
 
+    fn wires(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
+        let wires = self.0.control.wires();
+        for (name, help, of) in [
+            (
+                "wire_waiting_messages",
+                "Bus messages that wait for a wire of lane guaranteed",
+                (|wire| wire.waiting_batches.unwrap_or(0)) as fn(&WireBacklog) -> u64,
+            ),
+            ("wire_waiting_bytes", "Their bytes, about", |wire| wire.waiting_bytes),
+            (
+                "wire_limit_bytes",
+                "Bytes that may wait for a wire before its senders wait",
+                |wire| wire.limit_bytes.unwrap_or(u64::MAX),
+            ),
+            (
+                "wire_held",
+                "1 if the senders of a wire wait for its receiver",
+                |wire| u64::from(wire.is_held),
+            ),
+        ] {
+            let mut family = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for wire in &wires {
+                let value = ConstGauge::new(i64::try_from(of(wire)).unwrap_or(i64::MAX));
+                value.encode(family.encode_family(&[("wire", wire.wire.as_str())])?)?;
+            }
+        }
+        Ok(())
+    }
+
     fn control(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
         let bus = self.0.control.bus_status();
         gauge(
@@ -204,6 +234,7 @@ impl Rooms {
                 free,
             )?;
         }
+        self.wires(to)?;
         // A registry that cannot be read is reported by the requests that need it; a scrape shows the rest.
         let Ok(stats) = self.0.control.stats() else {
             return Ok(());

@@ -389,7 +389,12 @@ fn control() -> Value {
         "schema": { "type": "object" },
     }));
     let name = json!({ "type": ["string", "null"], "pattern": p::TOKEN });
+    let wire = object(json!({
+        "wire": text(), "rack": name, "is_paused": { "type": "boolean" }, "waiting_batches": or_null(count()), "waiting_bytes": count(),
+        "limit_bytes": or_null(count()), "is_held": { "type": "boolean" },
+    }));
     json!({
+        "Wires": whole(wire),
         "RackFacts": rack,
         "Rack": object(json!({ "data": reference("RackFacts") })),
         "Racks": whole(reference("RackFacts")),

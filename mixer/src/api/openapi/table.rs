@@ -347,6 +347,13 @@ pub(super) const ROUTES: &[Route] = &[
     .with(Sent::Required("LabelChanges"))
     .fails(&[400, 403, 404, 409, 413, 422])
     .details("A label that is null is taken away; those that are not named stay, also where others change them at the same moment."),
+    get("/api/v1/wires", "wires", "The wires of lane guaranteed and what waits for each, the largest backlog first")
+        .gives(Answer::Json("Wires"))
+        .fails(&[400])
+        .details(
+            "A wire that is held has as much waiting as it may: its senders wait until its receiver takes something. What the bus keeps is counted in bus \
+             messages, each of one message or more; bytes are an estimate by what was archived.",
+        ),
     get("/api/v1/scenarios", "scenarios", "The stored scenarios")
         .gives(Answer::Json("Scenarios"))
         .fails(&[400])

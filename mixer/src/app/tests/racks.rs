@@ -75,6 +75,7 @@ async fn a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_r
         scenario,
         floors,
         limits,
+        credits,
     } = reply
     else {
         panic!("{reply:?}");
@@ -86,6 +87,7 @@ async fn a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_r
         sampling_rate: 0.5,
     };
     assert_eq!(limits, Some(wanted), "what every Rack is allowed");
+    assert_eq!(credits, Some(Vec::new()), "no wire begins there");
     assert_eq!(
         (floors.len(), floors[0].boot_epoch, floors[0].seq),
         (1, 7, 0),

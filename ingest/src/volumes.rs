@@ -1,0 +1,60 @@
+//! How much came by each subject of business messages since the start: what waits on a stream is known there by its number only.
+//!
+//! # Invariants
+//!
+//! - At most [`MOST`] subjects are counted: strangers cannot fill the memory with names.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
+/// The most subjects.
+const MOST: usize = 1 << 16;
+
+/// Bus messages and their bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Volume {
+    /// Bus messages.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+impl std::ops::AddAssign for Volume {
+    fn add_assign(&mut self, other: Self) {
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+    }
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Volumes(Mutex<HashMap<String, Volume>>);
+
+impl Volumes {
+    pub(crate) fn add(&self, subject: &str, bytes: u64) {
+        let mut all = self.0.lock();
+        if let Some(volume) = all.get_mut(subject) {
+            *volume += Volume { messages: 1, bytes };
+        } else if all.len() < MOST {
+            all.insert(subject.to_owned(), Volume { messages: 1, bytes });
+        }
+    }
+
+    /// What came by a subject.
+    #[must_use]
+    pub fn of(&self, subject: &str) -> Volume {
+        self.0.lock().get(subject).copied().unwrap_or_default()
+    }
+
+    /// What came by the subjects that a condition names.
+    #[must_use]
+    pub fn sum(&self, names: impl Fn(&str) -> bool) -> Volume {
+        let all = self.0.lock();
+        let mut sum = Volume::default();
+        for (_, volume) in all.iter().filter(|(subject, _)| names(subject)) {
+            sum += *volume;
+        }
+        sum
+    }
+}

@@ -1,0 +1,295 @@
+//! What waits on the stream of business messages for each wire, and how much of it a wire may have: a share of what is free.
+//!
+//! ```text
+//!  limit  = (free + waiting) / 2            free = nine tenths of the stream - what waits for all wires
+//!  credit = limit - waiting, at most free / (wires + 1)
+//! ```
+//!
+//! A single wire whose receiver takes nothing may have half of the stream, two a third each, n of them 1/(n+1) each: what is left is for
+//! the others, without a division among all that there are. Source: the dynamic threshold of Choudhury and Hahne, "Dynamic queue length
+//! thresholds for shared-memory packet switches", with alpha 1.
+//!
+//! # Invariants
+//!
+//! - The bus knows how many messages wait, not how large they are: their bytes are those of the last so many of the wire that were
+//!   archived, and of the stream's mean where more wait than this process has seen.
+//! - What waits on a port is what waits for the wire that is furthest behind; wires of one port share its messages.
+//!
+//! # Not here
+//!
+//! Asking the bus, and telling Racks ([`super::flow_control`]).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use ingest::Volume;
+use model::Token;
+use model::control::PortCredit;
+use serde::Serialize;
+
+/// Of a hundred bytes of the stream so many are divided among wires: the rest is for what is on its way.
+const DIVIDED: u64 = 90;
+/// How full of its limit a wire is that holds its senders up, in sixteenths.
+const HELD: u64 = 15;
+/// The most moments that are remembered of a wire; beyond, every second one is forgotten.
+const MOST_MARKS: usize = 256;
+
+/// What waits for a wire of lane guaranteed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WireBacklog {
+    /// The wire, from its subject to its gear.
+    pub wire: String,
+    /// The Rack that it ends at.
+    pub rack: Option<Token>,
+    /// The subject of its messages.
+    #[serde(skip)]
+    pub(crate) filter: String,
+    /// Whether it is not in force: nothing waits for it, and it goes on from where it was paused.
+    pub is_paused: bool,
+    /// The bus messages that wait for it, each of one message or more. Of one that is paused, not known.
+    pub waiting_batches: Option<u64>,
+    /// Their bytes, about.
+    pub waiting_bytes: u64,
+    /// How many bytes may wait for it before its senders wait; none where the stream has no bound.
+    pub limit_bytes: Option<u64>,
+    /// How many bytes its senders may have on their way beyond what waits: all of them together have less than is free.
+    #[serde(skip)]
+    pub(crate) credit: u64,
+    /// Whether as much waits as may: its senders wait for its receiver.
+    pub is_held: bool,
+}
+
+impl WireBacklog {
+    /// The bus messages that wait, and their bytes.
+    pub(super) const fn waiting(&self) -> (Option<u64>, u64) {
+        (self.waiting_batches, self.waiting_bytes)
+    }
+}
+
+/// The volumes of wires at earlier moments.
+#[derive(Debug, Default)]
+pub(super) struct Marks(BTreeMap<String, VecDeque<Volume>>);
+
+impl Marks {
+    /// The bytes of the last messages of a wire, of which so much came so far.
+    pub(super) fn bytes(&mut self, wire: &str, waiting: u64, now: Volume, mean: u64) -> u64 {
+        let marks = self.0.entry(wire.to_owned()).or_default();
+        if marks.back().is_none_or(|last| last.messages < now.messages) {
+            marks.push_back(now);
+        }
+        if marks.len() > MOST_MARKS {
+            let mut nth = 0_usize;
+            marks.retain(|_| {
+                nth += 1;
+                nth % 2 == 1
+            });
+        }
+        let unseen = waiting.saturating_sub(now.messages) * mean;
+        let first = now.messages.saturating_sub(waiting);
+        // Of what came between two moments each message is taken for as large as any other.
+        let at = marks.partition_point(|mark| mark.messages <= first);
+        let before = at.checked_sub(1).map_or(Volume::default(), |at| marks[at]);
+        let after = marks.get(at).copied().unwrap_or(now);
+        let of_first = share(
+            after.bytes - before.bytes,
+            first - before.messages,
+            after.messages - before.messages,
+        );
+        now.bytes.saturating_sub(before.bytes + of_first) + unseen
+    }
+
+    pub(super) fn retain(&mut self, is_known: impl Fn(&str) -> bool) {
+        self.0.retain(|wire, _| is_known(wire));
+    }
+}
+
+fn share(bytes: u64, part: u64, whole: u64) -> u64 {
+    let share = u128::from(bytes) * u128::from(part) / u128::from(whole.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
+}
+
+/// What wires share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct SharedStream {
+    /// What it holds at most.
+    pub(super) bytes: u64,
+    /// What waits for other readers of it.
+    pub(super) foreign: u64,
+}
+
+/// Sets the limits of wires by what is free.
+pub(super) fn set_limits<'a>(wires: impl Iterator<Item = &'a mut WireBacklog>, stream: SharedStream) {
+    let wires: Vec<_> = wires.collect();
+    let mut ports: BTreeMap<&str, u64> = BTreeMap::new();
+    for wire in wires.iter().filter(|wire| !wire.is_paused) {
+        let most = ports.entry(&wire.filter).or_default();
+        *most = wire.waiting_bytes.max(*most);
+    }
+    let waiting = ports.values().sum::<u64>().max(stream.foreign);
+    let free = (stream.bytes / 100 * DIVIDED).saturating_sub(waiting);
+    let each = free / (ports.len() as u64 + 1);
+    for wire in wires {
+        let limit = u64::midpoint(free, wire.waiting_bytes);
+        wire.limit_bytes = Some(limit);
+        wire.credit = limit.saturating_sub(wire.waiting_bytes).min(each);
+        wire.is_held = wire.waiting_bytes >= limit / 16 * HELD && wire.waiting_bytes > 0;
+    }
+}
+
+/// What the ports of Racks may have on their way. Of a wire from a group each Rack of these has a share, if it has sent by it.
+pub(super) fn credits(
+    wires: &BTreeMap<String, WireBacklog>,
+    racks: &[Token],
+    has_sent: impl Fn(&str) -> bool,
+) -> BTreeMap<Token, Vec<PortCredit>> {
+    let mut all: BTreeMap<Token, BTreeMap<(Token, Token), u64>> = BTreeMap::new();
+    for wire in wires
+        .values()
+        .filter(|wire| !wire.is_paused && wire.limit_bytes.is_some())
+    {
+        let Some((from, gear, port)) = ends(&wire.filter) else {
+            continue;
+        };
+        let is_sender = |rack: &&Token| from == "*" || rack.as_str() == from;
+        let senders: Vec<&Token> = racks.iter().filter(is_sender).collect();
+        let sharers = if from == "*" {
+            let subject = |rack: &Token| format!("flux.msg.{rack}.{gear}.{port}");
+            senders.iter().filter(|rack| has_sent(&subject(rack))).count().max(1)
+        } else {
+            1
+        };
+        for rack in senders {
+            let of_rack = all.entry(rack.clone()).or_default();
+            let credit = of_rack.entry((gear.clone(), port.clone())).or_insert(u64::MAX);
+            *credit = (wire.credit / sharers as u64).min(*credit);
+        }
+    }
+    let listed = |ports: BTreeMap<(Token, Token), u64>| {
+        let ports = ports.into_iter();
+        ports
+            .map(|((gear, port), bytes)| PortCredit { gear, port, bytes })
+            .collect()
+    };
+    all.into_iter().map(|(rack, ports)| (rack, listed(ports))).collect()
+}
+
+/// The Rack, or `*`, the gear and the port of a wire's subject.
+fn ends(filter: &str) -> Option<(&str, Token, Token)> {
+    let mut words = filter.strip_prefix("flux.msg.")?.split('.');
+    Some((words.next()?, words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn wire(filter: &str, waiting_bytes: u64) -> WireBacklog {
+        WireBacklog {
+            wire: format!("{filter} -> far.sink.in"),
+            rack: None,
+            filter: filter.to_owned(),
+            is_paused: false,
+            waiting_batches: Some(1),
+            waiting_bytes,
+            limit_bytes: None,
+            credit: 0,
+            is_held: false,
+        }
+    }
+
+    fn volume(messages: u64, bytes: u64) -> Volume {
+        Volume { messages, bytes }
+    }
+
+    #[test]
+    fn the_bytes_that_wait_are_those_of_the_last_messages() {
+        let mut marks = Marks::default();
+        assert_eq!(marks.bytes("w", 5, Volume::default(), 7), 35, "of before this process");
+        assert_eq!(marks.bytes("w", 0, volume(100, 1_000), 7), 0);
+        assert_eq!(
+            marks.bytes("w", 30, volume(110, 11_000), 7),
+            10_200,
+            "10 of 1,000 and 20 of 10"
+        );
+        assert_eq!(marks.bytes("w", 110, volume(110, 11_000), 7), 11_000);
+        assert_eq!(marks.bytes("w", 112, volume(110, 11_000), 7), 11_014);
+        for moment in 0..2_000 {
+            marks.bytes("w", 0, volume(110 + moment, 11_000 + moment), 7);
+        }
+        assert!(marks.0["w"].len() <= MOST_MARKS);
+        assert_eq!(marks.bytes("w", 50, volume(2_109, 12_999), 7), 50);
+        marks.retain(|wire| wire != "w");
+        assert!(marks.0.is_empty());
+    }
+
+    fn stream(foreign: u64) -> SharedStream {
+        SharedStream {
+            bytes: 100_000,
+            foreign,
+        }
+    }
+
+    /// What wires have when each takes all that it may.
+    fn filled(hogs: usize) -> Vec<WireBacklog> {
+        let hog = |hog| wire(&format!("flux.msg.a.hog-{hog}.out"), 0);
+        let mut wires: Vec<_> = (0..hogs).map(hog).collect();
+        wires.push(wire("flux.msg.a.well.out", 0));
+        for _ in 0..64 {
+            set_limits(wires.iter_mut(), stream(0));
+            wires[..hogs]
+                .iter_mut()
+                .for_each(|wire| wire.waiting_bytes += wire.credit);
+        }
+        set_limits(wires.iter_mut(), stream(0));
+        wires
+    }
+
+    #[test]
+    fn who_takes_nothing_leaves_a_share_to_the_others() {
+        for hogs in [1, 2, 9] {
+            let wires = filled(hogs);
+            let (held, well) = wires.split_at(hogs);
+            let each = 90_000 / (hogs as u64 + 1);
+            let has_share = |hog: &WireBacklog| hog.is_held && hog.waiting_bytes.abs_diff(each) < each / 4;
+            assert!(held.iter().all(has_share), "{wires:?}");
+            let limit = well[0].limit_bytes.unwrap();
+            assert!(limit > each / 8 && !well[0].is_held && well[0].credit > 0, "{wires:?}");
+        }
+        let mut wires = [wire("flux.msg.a.well.out", 0)];
+        set_limits(wires.iter_mut(), stream(90_000));
+        assert_eq!(
+            (wires[0].limit_bytes, wires[0].credit),
+            (Some(0), 0),
+            "another reader has it all"
+        );
+    }
+
+    #[test]
+    fn a_port_has_the_credit_of_its_slowest_wire_and_racks_of_a_group_share_it() {
+        let wires = [
+            ("flux.msg.a.gen.out", 10_000),
+            ("flux.msg.a.gen.out", 30_000),
+            ("flux.msg.*.tail.out", 30_000),
+            ("flux.msg.gone.gen.out", 0),
+        ];
+        let wires = wires.iter().enumerate().map(|(name, (filter, credit))| {
+            let wire = WireBacklog {
+                limit_bytes: Some(50_000),
+                credit: *credit,
+                ..wire(filter, 0)
+            };
+            (name.to_string(), wire)
+        });
+        let racks = ["a", "b", "c"].map(|name| name.parse().unwrap());
+        let credits = credits(&wires.collect(), &racks, |subject| subject != "flux.msg.c.tail.out");
+        let of = |rack: &str| {
+            let ports = credits[&rack.parse().unwrap()].iter();
+            ports
+                .map(|port| (port.gear.to_string(), port.bytes))
+                .collect::<Vec<_>>()
+        };
+        let tail = ("tail".to_owned(), 15_000);
+        assert_eq!(of("a"), [("gen".to_owned(), 10_000), tail.clone()]);
+        assert_eq!((of("b"), of("c"), credits.len()), (vec![tail.clone()], vec![tail], 3));
+    }
+}

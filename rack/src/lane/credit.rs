@@ -1,0 +1,276 @@
+//! Credit of ports: how much of each the Mixer lets be on its way, so that who takes nothing holds up its own wires only.
+//!
+//! ```text
+//!  credit = what the Mixer said last that the port may have beyond what waits on the stream
+//!  in use = reserved by who hands over  +  in the outbox  +  settled since the Mixer said it
+//! ```
+//!
+//! # Invariants
+//!
+//! - A message is handed to the outbox only while its port has credit: what is in the outbox has room on the stream, so the outbox
+//!   needs no order but its own, and nothing of one port waits behind another's.
+//! - A port begins with what its scenario says that it may have. One that the Mixer says nothing of has no bound here.
+//! - What is larger than its port's credit leaves alone, if there is any credit.
+//!
+//! # Not here
+//!
+//! How much a port may have: that is the Mixer's. Room in the outbox ([`crate::spool`]).
+
+use std::collections::{BTreeMap, VecDeque};
+
+use model::Token;
+use model::control::PortCredit;
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::telemetry::NotRecorded;
+
+/// Entries of a port that count as one: settled with the last of them.
+const CHUNK: u64 = 16 << 10;
+
+/// A port that messages leave by.
+pub(crate) type Port = (Token, &'static str);
+
+/// What a whole asks for: bytes of messages, in all and of each port.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Demand {
+    pub(crate) bytes: u64,
+    pub(crate) ports: BTreeMap<Port, u64>,
+}
+
+impl Demand {
+    pub(super) fn add(&mut self, (gear, port): (&Token, &'static str), bytes: u64) {
+        self.bytes += bytes;
+        // A whole is of one gear, mostly by one port.
+        match self.ports.iter_mut().find(|(of, _)| of.1 == port && of.0 == *gear) {
+            Some((_, sum)) => *sum += bytes,
+            None => drop(self.ports.insert((gear.clone(), port), bytes)),
+        }
+    }
+
+    /// What two wholes ask for together.
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.bytes += other.bytes;
+        for (port, bytes) in other.ports {
+            *self.ports.entry(port).or_default() += bytes;
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Credits {
+    ports: Mutex<Ports>,
+    changed: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct Ports {
+    /// What the Mixer said last.
+    credits: BTreeMap<Token, BTreeMap<String, u64>>,
+    uses: BTreeMap<Port, Use>,
+}
+
+/// What of a port is on its way.
+#[derive(Debug, Default)]
+struct Use {
+    reserved: u64,
+    /// The sequences of its entries in the outbox, and their bytes.
+    entries: VecDeque<(u64, u64)>,
+    waiting: u64,
+    /// Settled since the Mixer said what waits.
+    settled: u64,
+}
+
+impl Use {
+    const fn bytes(&self) -> u64 {
+        self.reserved + self.waiting + self.settled
+    }
+
+    fn settle(&mut self, floor: u64) {
+        while let Some((_, bytes)) = self.entries.pop_front_if(|(sequence, _)| *sequence <= floor) {
+            self.waiting -= bytes;
+            self.settled += bytes;
+        }
+    }
+
+    fn add(&mut self, sequence: u64, bytes: u64) {
+        self.waiting += bytes;
+        match self.entries.back_mut() {
+            Some((last, sum)) if *sum < CHUNK => (*last, *sum) = (sequence, *sum + bytes),
+            _ => self.entries.push_back((sequence, bytes)),
+        }
+    }
+}
+
+impl Ports {
+    fn allows(&self, demand: &Demand) -> bool {
+        demand.ports.iter().all(|((gear, port), bytes)| {
+            let Some(credit) = self.credits.get(gear).and_then(|of_gear| of_gear.get(*port)) else {
+                return true;
+            };
+            let used = self.uses.get(&(gear.clone(), *port)).map_or(0, Use::bytes);
+            used.saturating_add(*bytes) <= *credit || (used == 0 && *credit > 0)
+        })
+    }
+
+    /// Changes what is reserved.
+    fn reserve(&mut self, demand: &Demand, change: impl Fn(u64, u64) -> u64) {
+        for (port, bytes) in &demand.ports {
+            let of_port = self.uses.entry(port.clone()).or_default();
+            of_port.reserved = change(of_port.reserved, *bytes);
+        }
+    }
+}
+
+impl Credits {
+    pub(super) fn new() -> Self {
+        Self {
+            ports: Mutex::default(),
+            changed: watch::Sender::new(()),
+        }
+    }
+
+    /// What ports have until the Mixer says more.
+    pub(super) fn begin(&self, credits: &[PortCredit]) {
+        let mut ports = self.ports.lock();
+        for credit in credits {
+            let of_gear = ports.credits.entry(credit.gear.clone()).or_default();
+            of_gear.entry(credit.port.to_string()).or_insert(credit.bytes);
+        }
+    }
+
+    /// What the Mixer says: of the ports that are not named, nothing. Entries up to the floor are settled.
+    pub(super) fn set(&self, credits: Vec<PortCredit>, floor: u64) {
+        let mut ports = self.ports.lock();
+        ports.credits.clear();
+        for credit in credits {
+            let of_gear = ports.credits.entry(credit.gear).or_default();
+            of_gear.insert(credit.port.to_string(), credit.bytes);
+        }
+        ports.uses.retain(|_, of_port| {
+            of_port.settle(floor);
+            of_port.settled = 0;
+            of_port.bytes() > 0
+        });
+        drop(ports);
+        self.changed.send_replace(());
+    }
+
+    /// Waits until every port has credit for what is asked of it.
+    pub(super) async fn reserve(&self, demand: Demand) -> Result<CreditReservation<'_>, NotRecorded> {
+        let mut changed = self.changed.subscribe();
+        loop {
+            {
+                let mut ports = self.ports.lock();
+                if ports.allows(&demand) {
+                    ports.reserve(&demand, |reserved, bytes| reserved + bytes);
+                    return Ok(CreditReservation { credits: self, demand });
+                }
+            }
+            changed.changed().await.map_err(|_| NotRecorded::Closed)?;
+        }
+    }
+
+    /// An entry of the outbox with messages of a port. The floor says which are settled.
+    pub(super) fn entered(&self, port: Port, bytes: u64, (sequence, floor): (u64, u64)) {
+        let mut ports = self.ports.lock();
+        let of_port = ports.uses.entry(port).or_default();
+        of_port.settle(floor);
+        of_port.add(sequence, bytes);
+    }
+
+    /// Whether a demand of a port would wait.
+    #[cfg(test)]
+    fn holds(&self, gear: &str, bytes: u64) -> bool {
+        let ports = BTreeMap::from([((gear.parse().unwrap(), "out"), bytes)]);
+        !self.ports.lock().allows(&Demand { bytes, ports })
+    }
+}
+
+/// Credit that was taken; given back unless it is used.
+#[derive(Debug)]
+pub(super) struct CreditReservation<'a> {
+    credits: &'a Credits,
+    demand: Demand,
+}
+
+impl Drop for CreditReservation<'_> {
+    fn drop(&mut self) {
+        if !self.demand.ports.is_empty() {
+            self.credits.ports.lock().reserve(&self.demand, u64::saturating_sub);
+            self.credits.changed.send_replace(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    fn port(gear: &str) -> Port {
+        (gear.parse().unwrap(), "out")
+    }
+
+    fn credit(gear: &str, bytes: u64) -> PortCredit {
+        PortCredit {
+            gear: gear.parse().unwrap(),
+            port: "out".parse().unwrap(),
+            bytes,
+        }
+    }
+
+    fn demand(gear: &str, bytes: u64) -> Demand {
+        Demand {
+            bytes,
+            ports: [(port(gear), bytes)].into(),
+        }
+    }
+
+    #[test]
+    fn a_port_has_what_the_mixer_says_of_it_until_it_says_more_and_others_are_not_bound() {
+        let credits = Credits::new();
+        assert!(!credits.holds("tail", u64::MAX), "nothing was said so far");
+        credits.begin(&[credit("tail", 7)]);
+        assert!(credits.holds("tail", u64::MAX) || !credits.holds("tail", 8), "alone");
+        credits.set(vec![credit("tail", 100)], 0);
+        credits.begin(&[credit("tail", 7)]);
+        let taken = credits.reserve(demand("tail", 60)).now_or_never().unwrap().unwrap();
+        assert!(credits.holds("tail", 41) && !credits.holds("tail", 40) && !credits.holds("other", 1_000));
+        drop(taken);
+        assert!(!credits.holds("tail", 100), "given back");
+        credits.entered(port("tail"), 60, (1, 0));
+        credits.entered(port("tail"), 30, (2, 0));
+        assert!(credits.holds("tail", 11));
+        // Settled: the Mixer has not said so far whether it waits on the stream.
+        credits.entered(port("tail"), 5, (3, 2));
+        assert!(credits.holds("tail", 6));
+        credits.set(vec![credit("tail", 100)], 2);
+        assert!(credits.holds("tail", 96) && !credits.holds("tail", 95));
+        credits.set(Vec::new(), 2);
+        assert!(!credits.holds("tail", 1_000));
+    }
+
+    #[test]
+    fn what_is_larger_than_the_credit_leaves_alone_and_without_credit_nothing_leaves() {
+        let credits = Credits::new();
+        credits.set(vec![credit("tail", 10), credit("held", 0)], 0);
+        assert!(!credits.holds("tail", 5_000) && credits.holds("held", 1));
+        credits.entered(port("tail"), 1, (1, 0));
+        assert!(credits.holds("tail", 5_000));
+    }
+
+    #[tokio::test]
+    async fn who_waits_goes_on_with_the_next_word_of_the_mixer() {
+        let credits = Credits::new();
+        credits.set(vec![credit("tail", 0)], 0);
+        let waits = credits.reserve(demand("tail", 5));
+        tokio::pin!(waits);
+        assert!(futures::poll!(&mut waits).is_pending());
+        credits.set(vec![credit("tail", 5)], 0);
+        assert!(futures::poll!(&mut waits).is_ready());
+    }
+}

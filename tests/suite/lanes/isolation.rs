@@ -1,0 +1,123 @@
+//! A receiver that is away costs its own wires only: the others of the same Rack, and of others, go on.
+
+use std::io::Write;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use harness::{Failure, TestMixer, TestRack, eventually};
+use serde_json::Value;
+
+use super::{archived, mixer_log};
+
+/// Lines of 32 KiB for a Rack that was never enrolled: twice what the stream of 45 MiB has room for.
+const LOST: u64 = 3_000;
+/// For one that is there.
+const LINES: u64 = 500;
+
+fn scenario(folder: &Path) -> String {
+    let tail_of = |name: &str, file: &Path| {
+        format!(
+            "  - {{ name: {name}, type: file_tail, deploy: rack-a, config: {{ path: {:?}, poll_interval: 50ms }} }}\n",
+            file.display().to_string()
+        )
+    };
+    format!(
+        "meta: {{ name: isolation, version: '1' }}\nracks: [ {{ name: rack-a }}, {{ name: rack-b }}, {{ name: rack-z }} ]\ngears:\n{}{}  \
+         - {{ name: sink, type: file_out, deploy: rack-b, config: {{ path: {:?} }} }}\n  \
+         - {{ name: late, type: file_out, deploy: rack-z, config: {{ path: {:?} }} }}\nwires:\n  \
+         - {{ from: lost.out, to: late.in }}\n  - {{ from: tail.out, to: sink.in }}\n",
+        tail_of("lost", &folder.join("lost.log")),
+        tail_of("tail", &folder.join("tail.log")),
+        folder.join("sink.txt").display().to_string(),
+        folder.join("late.txt").display().to_string(),
+    )
+}
+
+fn write(file: &Path, lines: u64) -> Result<(), Failure> {
+    let mut file = std::fs::File::create(file)?;
+    let padding = "x".repeat(32 << 10);
+    for number in 0..lines {
+        writeln!(file, "line {number:09} of the lane {padding}")?;
+    }
+    Ok(())
+}
+
+/// Waits until no more of a gear's messages are archived, and returns how many are.
+fn stands(mixer: &TestMixer, gear: &str) -> Result<u64, Failure> {
+    let mut still = (0, Instant::now());
+    eventually("a gear that may send no more", Duration::from_secs(120), || {
+        let stored = archived(mixer, gear)?.0;
+        if stored != still.0 {
+            still = (stored, Instant::now());
+        }
+        (stored > 0 && still.1.elapsed() > Duration::from_secs(5)).then_some(stored)
+    })
+}
+
+/// The numbers of the lines that a gear has written to a file.
+fn numbers(file: &Path) -> Vec<u64> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let number = |line: &str| line.get(5..14)?.parse().ok();
+    text.lines().filter_map(number).collect()
+}
+
+fn all_arrive(mixer: &TestMixer, file: &Path, lines: u64, racks: &[&TestRack]) -> Result<(), Failure> {
+    eventually("every line", Duration::from_secs(60), || {
+        (numbers(file).len() as u64 >= lines).then_some(())
+    })
+    .map_err(|error| {
+        let (logs, seen): (String, _) = (racks.iter().map(|rack| rack.log()).collect(), numbers(file).len());
+        format!(
+            "{error} in {}: {seen} of {lines}; {logs}\n{}",
+            file.display(),
+            mixer_log(mixer)
+        )
+    })?;
+    assert_eq!(numbers(file), (0..lines).collect::<Vec<_>>(), "in order, each once");
+    Ok(())
+}
+
+/// The wire that ends at a gear, as the API shows it.
+fn wire(mixer: &TestMixer, gear: &str) -> Result<Value, Failure> {
+    let answer = mixer.api.get("/api/v1/wires")?;
+    let wires = answer.json["data"].as_array().ok_or("no wires")?;
+    let ends = |wire: &&Value| {
+        wire["wire"]
+            .as_str()
+            .is_some_and(|text| text.ends_with(&format!(".{gear}.in")))
+    };
+    Ok(wires.iter().find(ends).ok_or("no such wire")?.clone())
+}
+
+#[test]
+fn a_rack_that_was_never_enrolled_holds_up_its_own_wire_only() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("scenario.yaml");
+    std::fs::write(&path, scenario(folder.path()))?;
+    let startup = format!("{:?}", path.display().to_string());
+    let keys = [
+        ("mixer.startup_scenario", startup.as_str()),
+        ("snake.max_store_mb", "64"),
+    ];
+    let mixer = TestMixer::with(&keys, &[])?;
+    let mut a = TestRack::new("rack-a", &mixer.bus_url, "")?;
+    let mut b = TestRack::new("rack-b", &mixer.bus_url, "")?;
+    a.start()?;
+    b.start()?;
+    write(&folder.path().join("lost.log"), LOST)?;
+    let stored = stands(&mixer, "lost")?;
+    assert!(stored < LOST, "the stream has no room for all: {stored}");
+    write(&folder.path().join("tail.log"), LINES)?;
+    all_arrive(&mixer, &folder.path().join("sink.txt"), LINES, &[&a, &b])?;
+    let held = wire(&mixer, "late")?;
+    assert!(
+        held["waiting_bytes"].as_u64().is_some_and(|bytes| bytes > 5 << 20),
+        "{held}"
+    );
+    assert_eq!(held["is_held"], true, "{held}");
+    assert_eq!(wire(&mixer, "sink")?["is_held"], false);
+    // All of it waits for who comes late, as far as it was sent, and the rest follows.
+    let mut z = TestRack::new("rack-z", &mixer.bus_url, "")?;
+    z.start()?;
+    all_arrive(&mixer, &folder.path().join("late.txt"), LOST, &[&a, &z])
+}
