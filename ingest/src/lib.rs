@@ -36,7 +36,7 @@ mod volumes;
 mod vouch;
 
 pub use error::Error;
-pub use floors::{SignFloor, durable_floor};
+pub use floors::{DurableFloors, SignFloor, SyncBus};
 pub use pipeline::{Messages, Parts, Pipeline, Settings};
 pub use specs::{SpecCounts, Specs};
 pub use stats::{Snapshot, Stats};

@@ -18,7 +18,7 @@ use crate::archive::archive;
 use crate::consumer::Feed;
 use crate::decode::{Decoded, Incoming, Keep, dead_letter, decode};
 use crate::error::Error;
-use crate::floors::{Floors, SignFloor};
+use crate::floors::{DurableFloors, Floors, SignFloor};
 use crate::puller::{Puller, Room};
 use crate::specs::{Specs, TakenRows};
 use crate::stats::Stats;
@@ -60,6 +60,8 @@ pub struct Parts {
     pub engine: Arc<Engine>,
     /// The time of dead letters.
     pub clock: Clock,
+    /// How far Racks are told.
+    pub floors: Arc<DurableFloors>,
     /// Signs floors for Racks.
     pub sign_floor: SignFloor,
     /// Whose subjects are whose, where the bus knows Racks by their keys.
@@ -92,7 +94,7 @@ impl Pipeline {
         let stats = Arc::new(Stats::default());
         let (durable, on_durable) = mpsc::channel(4096);
         let floors = Floors {
-            engine: Arc::clone(&parts.engine),
+            floors: parts.floors,
             client: parts.client.clone(),
             sign: Arc::clone(&parts.sign_floor),
             stats: Arc::clone(&stats),

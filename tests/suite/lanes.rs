@@ -4,6 +4,7 @@
 
 mod consumers;
 mod isolation;
+mod power;
 mod rewired;
 mod standstill;
 

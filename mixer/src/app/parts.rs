@@ -84,13 +84,15 @@ impl Parts {
             &clock,
         )?;
 
-        let collected = self.collect(&config, &engine, &bus, (&ground, specs.specs()), &clock);
+        let sync = self.bus.as_ref().and_then(BusServer::sync_messages);
+        let floors = Arc::new(ingest::DurableFloors::new(Arc::clone(&engine), sync));
+        let collected = self.collect(&config, (&engine, &floors), &bus, (&ground, specs.specs()), &clock);
         let control = self
             .control_plane(
                 &config,
                 &ground,
                 &bus,
-                (&engine, collected.as_ref()),
+                (floors, collected.as_ref()),
                 (clock.clone(), entropy.clone()),
                 fatal,
             )
@@ -142,7 +144,7 @@ impl Parts {
     fn collect(
         &mut self,
         config: &MixerConfig,
-        engine: &Arc<Engine>,
+        (engine, floors): (&Arc<Engine>, &Arc<ingest::DurableFloors>),
         bus: &Bus,
         (ground, specs): (&Ground, Arc<ingest::Specs>),
         clock: &Clock,
@@ -161,6 +163,7 @@ impl Parts {
             client: bus.client().clone(),
             engine: Arc::clone(engine),
             clock: clock.clone(),
+            floors: Arc::clone(floors),
             sign_floor: Arc::new(move |floor: DurableFloor| {
                 cluster.sign(&floor, Context::Command).map(bytes::Bytes::from).ok()
             }),
@@ -210,7 +213,7 @@ impl Parts {
         config: &MixerConfig,
         ground: &Ground,
         bus: &Bus,
-        (engine, collected): (&Arc<Engine>, Option<&Arc<ingest::Stats>>),
+        (floors, collected): (Arc<ingest::DurableFloors>, Option<&Arc<ingest::Stats>>),
         ambient: (Clock, Entropy),
         fatal: &Fatal,
     ) -> Result<Arc<Control>, StartError> {
@@ -263,7 +266,6 @@ impl Parts {
         };
         self.tasks
             .push(Task::spawn("roll call", fatal, |stop| roll_call.run(stop)));
-        let engine = Arc::clone(engine);
         let refusals = Arc::new(Refusals::default());
         let clerks = Clerks {
             cluster: Arc::clone(cluster),
@@ -278,7 +280,7 @@ impl Parts {
                 registry: Arc::clone(registry),
                 presence: Arc::clone(presence),
                 courier: courier.clone(),
-                floor: Arc::new(move |entity, boot_epoch| ingest::durable_floor(&engine, entity, boot_epoch)),
+                floor: Arc::new(move |entity, boot_epoch| floors.of(entity, boot_epoch)),
                 flow_control: Arc::clone(&flow_control),
                 limits: settings::rack_limits(config),
                 clock: clock.clone(),

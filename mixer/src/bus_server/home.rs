@@ -22,12 +22,7 @@ const SHARED: &str = "$G";
 
 /// Gives the streams in a store to the account that serves them.
 pub(super) fn settle(store: &Path, told_apart: bool) -> Result<(), BusError> {
-    let folder = store.join("jetstream");
-    let (now, before) = match told_apart {
-        true => (access::MIXER, SHARED),
-        false => (SHARED, access::MIXER),
-    };
-    let (now, before) = (folder.join(now), folder.join(before));
+    let (now, before) = (account(store, told_apart), account(store, !told_apart));
     if streams(&before)?.is_empty() {
         return Ok(());
     }
@@ -38,9 +33,15 @@ pub(super) fn settle(store: &Path, told_apart: bool) -> Result<(), BusError> {
         std::fs::remove_dir_all(&now).map_err(io("remove the empty", &now))?;
     }
     std::fs::rename(&before, &now).map_err(io("rename", &before))?;
-    chassis::files::sync_dir(&folder)?;
+    chassis::files::sync_dir(&store.join("jetstream"))?;
     tracing::info!(from = %before.display(), to = %now.display(), "the streams of the bus belong to another account now");
     Ok(())
+}
+
+/// The folder of the account that streams belong to.
+pub(super) fn account(store: &Path, told_apart: bool) -> PathBuf {
+    let name = if told_apart { access::MIXER } else { SHARED };
+    store.join("jetstream").join(name)
 }
 
 /// The streams of an account.

@@ -23,6 +23,7 @@ mod access;
 mod binary;
 mod client;
 mod conf;
+mod disk;
 mod error;
 mod health;
 mod home;
@@ -34,6 +35,7 @@ mod supervisor;
 mod tests;
 
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use model::ByteSize;
@@ -44,6 +46,7 @@ use crate::tasks::{Fatal, Task};
 pub(crate) use access::{Access, Gate, Pass};
 pub(crate) use binary::places;
 pub use client::{Bus, CommandError};
+use disk::StreamFiles;
 pub use error::BusError;
 pub(crate) use lock::STORE_LOCK;
 pub(crate) use streams::Reconnects;
@@ -149,6 +152,8 @@ pub struct BusStatus {
 pub struct BusServer {
     bus: Bus,
     supervisor: Option<Supervisor>,
+    /// Where the server writes business messages, and syncs them later.
+    unsynced: Option<PathBuf>,
     tasks: Vec<Task>,
 }
 
@@ -159,6 +164,7 @@ impl BusServer {
     /// [`BusError`] with the way out.
     pub(crate) async fn start(settings: Settings, fatal: &Fatal) -> Result<Self, BusError> {
         let plan = streams::plan(&settings.streams)?;
+        let unsynced = unsynced(&settings);
         let (supervisor, address, facts) = match &settings.server {
             Server::Managed(managed) => {
                 let supervisor = Supervisor::start(managed.clone(), &settings, fatal).await?;
@@ -169,7 +175,12 @@ impl BusServer {
             Server::External { url } => (None, url.clone(), client::Facts::external(url)),
         };
         match Self::connect(&address, settings, facts, plan, fatal).await {
-            Ok((bus, tasks)) => Ok(Self { bus, supervisor, tasks }),
+            Ok((bus, tasks)) => Ok(Self {
+                bus,
+                supervisor,
+                unsynced,
+                tasks,
+            }),
             Err(error) => {
                 if let Some(supervisor) = supervisor {
                     supervisor.close().await;
@@ -210,6 +221,15 @@ impl BusServer {
         Ok((bus, vec![streams]))
     }
 
+    /// Has what the stream of business messages took on the disk; none where the server does so before it acknowledges, or is not ours.
+    pub(crate) fn sync_messages(&self) -> Option<ingest::SyncBus> {
+        let files = StreamFiles::new(self.unsynced.clone()?);
+        let files = Mutex::new(files);
+        Some(Box::new(move || {
+            files.lock().unwrap_or_else(PoisonError::into_inner).sync()
+        }))
+    }
+
     /// The connection.
     #[must_use]
     pub const fn bus(&self) -> &Bus {
@@ -226,6 +246,15 @@ impl BusServer {
             supervisor.close().await;
         }
     }
+}
+
+/// The folder of the stream of business messages, where the server is ours and acknowledges them before it syncs them.
+fn unsynced(settings: &Settings) -> Option<PathBuf> {
+    let Server::Managed(managed) = &settings.server else {
+        return None;
+    };
+    let account = home::account(&managed.store_dir, settings.gate.is_some());
+    (!managed.durable).then(|| account.join("streams").join(&settings.streams.name))
 }
 
 /// What the supervisor says of its process.

@@ -237,7 +237,7 @@ mod tests {
         }
         {
             let _waiting = in_hand.waits(Behind::Outbox);
-            assert!(late(2).contains("no room in the Rack's outbox"));
+            assert!(late(2).contains("no room for what it sends"));
         }
         let text = late(4);
         assert!(text.contains("for 2m") && text.contains("cuts it off"), "{text}");

@@ -4,7 +4,8 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use harness::{Failure, TestMixer, TestRack, eventually};
+use harness::process::run;
+use harness::{Failure, TestMixer, TestRack, binary, eventually};
 use serde_json::Value;
 
 use super::{archived, mixer_log};
@@ -55,7 +56,7 @@ fn stands(mixer: &TestMixer, gear: &str) -> Result<u64, Failure> {
 }
 
 /// The numbers of the lines that a gear has written to a file.
-fn numbers(file: &Path) -> Vec<u64> {
+pub(super) fn numbers(file: &Path) -> Vec<u64> {
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let number = |line: &str| line.get(5..14)?.parse().ok();
     text.lines().filter_map(number).collect()
@@ -116,6 +117,13 @@ fn a_rack_that_was_never_enrolled_holds_up_its_own_wire_only() -> Result<(), Fai
     );
     assert_eq!(held["is_held"], true, "{held}");
     assert_eq!(wire(&mixer, "sink")?["is_held"], false);
+    let args = ["wires", "--api-url", &mixer.api.base, "-o", "csv"];
+    let shown = run(&binary("platform")?, &args, a.path(), &[])?;
+    let first = shown.out.lines().nth(1).unwrap_or_default();
+    assert!(
+        first.contains("rack-z.late.in") && first.contains("true"),
+        "the largest first: {shown:?}"
+    );
     // All of it waits for who comes late, as far as it was sent, and the rest follows.
     let mut z = TestRack::new("rack-z", &mixer.bus_url, "")?;
     z.start()?;
