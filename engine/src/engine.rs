@@ -327,6 +327,12 @@ impl Engine {
         ReadView::new(ArcSwapAny::load_full(&self.shared.view))
     }
 
+    /// The time that rotation relied on last, at most an hour ago while data comes: one that a clock which jumped ahead does not change.
+    #[must_use]
+    pub fn relied_on(&self) -> Option<model::Timestamp> {
+        self.shared.catalog.lock().state().relied_on()
+    }
+
     /// The durable floor of a producer's run: every sequence up to and with it is stored or was given up by its producer. With
     /// [`DurableFloor::Bucket`] only what the object store has counts.
     #[must_use]

@@ -41,4 +41,4 @@ pub use pipeline::{Messages, Parts, Pipeline, Settings};
 pub use specs::{SpecCounts, Specs};
 pub use stats::{Snapshot, Stats};
 pub use volumes::{Volume, Volumes};
-pub use vouch::{Is, Vouch, Was};
+pub use vouch::{Former, Is, Vouch, Was};

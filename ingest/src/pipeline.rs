@@ -16,13 +16,13 @@ use tracing::{error, warn};
 
 use crate::archive::archive;
 use crate::consumer::Feed;
-use crate::decode::{Decoded, Incoming, Keep, dead_letter, decode};
+use crate::decode::{Decoded, Incoming, Keep, dead_letter, decode, origin};
 use crate::error::Error;
 use crate::floors::{DurableFloors, Floors, SignFloor};
 use crate::puller::{Puller, Room};
 use crate::specs::{Specs, TakenRows};
 use crate::stats::Stats;
-use crate::vouch::{self, Vouch};
+use crate::vouch::{self, NotOwn, Vouch};
 
 /// What a dead letter keeps of a message that is too large for the store.
 const CUT: usize = 64 << 10;
@@ -268,17 +268,16 @@ impl Shared {
 
     /// The batch that a message carries; a dead letter if it carries none, or speaks for another than who sent it.
     fn decoded(&self, feed: &Feed, incoming: &Incoming<'_>, now: Timestamp) -> Result<Decoded, String> {
-        let letter = |reason| {
-            // Without the producer's key: it is another's.
-            let origin = Origin {
-                bus: incoming.position.clone(),
-                ..Origin::default()
-            };
-            dead_letter(incoming, origin, reason, now, Keep::Whole)
+        let letter = |reason, origin| dead_letter(incoming, origin, reason, now, Keep::Whole);
+        // Without the producer's key: it is another's.
+        let foreign = || Origin {
+            bus: incoming.position.clone(),
+            ..Origin::default()
         };
         let owner = match vouch::owner(self.vouch.as_ref(), incoming.subject, incoming.headers) {
             Ok(owner) => owner,
-            Err(reason) => return letter(reason),
+            Err(NotOwn { reason, is_of_removed }) if is_of_removed => return letter(reason, origin(incoming).0),
+            Err(NotOwn { reason, .. }) => return letter(reason, foreign()),
         };
         let mut decoded = match feed {
             Feed::Telemetry => decode(incoming, now, self.settings.max_payload),
@@ -288,7 +287,7 @@ impl Shared {
             return Ok(decoded);
         };
         if let Some(reason) = owner.denies_rows(&decoded.batch.rows) {
-            return letter(reason);
+            return letter(reason, foreign());
         }
         owner.name(&mut decoded)?;
         Ok(decoded)

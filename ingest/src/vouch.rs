@@ -6,6 +6,8 @@
 //! - A message that speaks for another entity becomes a dead letter and moves no watermark: the durable floor of a Rack is
 //!   moved by that Rack alone. What a Rack was before it was removed is no other: batches that wait in its folders are under that
 //!   entity still, and wait until its floor is past them.
+//! - The floor of a Rack that was removed is anybody's, so that one which begins anew under another name is not left with its folders:
+//!   what is in them becomes dead letters, once.
 //! - A row is stored under the name in its message's subject, whatever name it brings: its own former one, from before it was
 //!   renamed, or that of another Rack. What a message becomes depends on nothing but the message, so that one that comes twice
 //!   is the same twice.
@@ -25,8 +27,27 @@ use crate::decode::{Decoded, entity};
 
 /// The entity that the Rack of this name is; none where anybody may speak for it.
 pub type Is = Arc<dyn Fn(&Token) -> Option<EntityId> + Send + Sync>;
-/// Whether the Rack of this name was this entity before it was removed and began anew.
-pub type Was = Arc<dyn Fn(&Token, EntityId) -> bool + Send + Sync>;
+/// What an entity is to the Rack of a name that is another one.
+pub type Was = Arc<dyn Fn(&Token, EntityId) -> Former + Send + Sync>;
+
+/// What an entity is to a Rack that is another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Former {
+    /// The Rack before it was removed and began anew under its name.
+    Own,
+    /// A Rack that was removed.
+    Removed,
+    /// Somebody else.
+    Other,
+}
+
+/// Why a message is not its Rack's word.
+#[derive(Debug)]
+pub(crate) struct NotOwn {
+    pub(crate) reason: String,
+    /// Whether it is of a Rack that was removed.
+    pub(crate) is_of_removed: bool,
+}
 
 /// Who Racks are, and who they were.
 #[derive(Clone)]
@@ -53,7 +74,7 @@ pub(crate) struct Owner {
 }
 
 /// Whom a message on this subject must be of, none if it may be of anybody; or why its headers are not the owner's word.
-pub(crate) fn owner(vouch: Option<&Vouch>, on: &str, headers: &HeaderMap) -> Result<Option<Owner>, String> {
+pub(crate) fn owner(vouch: Option<&Vouch>, on: &str, headers: &HeaderMap) -> Result<Option<Owner>, NotOwn> {
     let rack = subject::parse_telemetry(on).map(|(_, rack)| rack);
     let rack = rack.or_else(|| subject::parse_message(on).map(|(rack, ..)| rack));
     let name = rack.or_else(|| subject::parse_gear(on).map(|(rack, _)| rack));
@@ -64,10 +85,16 @@ pub(crate) fn owner(vouch: Option<&Vouch>, on: &str, headers: &HeaderMap) -> Res
         return Ok(None);
     };
     let was = entity(headers).ok().flatten().unwrap_or(id);
-    if was != id && !(vouch.was)(&name, was) {
-        return Err(format!(
-            "the message says that it is of entity {was}, its subject belongs to {id}"
-        ));
+    let former = if was == id {
+        Former::Own
+    } else {
+        (vouch.was)(&name, was)
+    };
+    if former != Former::Own {
+        return Err(NotOwn {
+            reason: format!("the message says that it is of entity {was}, its subject belongs to {id}"),
+            is_of_removed: former == Former::Removed,
+        });
     }
     Ok(Some(Owner { id, was, name }))
 }
@@ -154,10 +181,14 @@ mod tests {
     }
 
     /// Whom a message of this entity must be of, on the subject of rack-a, which began anew.
-    fn said(of: Option<EntityId>) -> Result<Option<Owner>, String> {
+    fn said(of: Option<EntityId>) -> Result<Option<Owner>, NotOwn> {
         let vouch = Vouch {
             is: Arc::new(|name| (name.as_str() == "rack-a").then(|| id("rack-a"))),
-            was: Arc::new(|name, former| name.as_str() == "rack-a" && former == id("rack-a before")),
+            was: Arc::new(|name, former| match former {
+                _ if name.as_str() == "rack-a" && former == id("rack-a before") => Former::Own,
+                _ if former == id("rack-z, removed") => Former::Removed,
+                _ => Former::Other,
+            }),
         };
         let mut headers = HeaderMap::new();
         if let Some(of) = of {
@@ -189,6 +220,11 @@ mod tests {
         };
         assert!(is_taken(Some(own), own) && is_taken(None, own) && is_taken(Some(before), before));
         assert!(!is_taken(Some(other), other) && !is_taken(Some(other), own));
+        let is_of_removed = |of: &str| said(Some(id(of))).err().map(|not| not.is_of_removed);
+        assert_eq!(
+            [is_of_removed("rack-b"), is_of_removed("rack-z, removed")],
+            [Some(false), Some(true)]
+        );
         assert!(!is_taken(Some(own), other) && !is_taken(Some(before), other) && !is_taken(None, before));
     }
 

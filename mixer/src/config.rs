@@ -244,7 +244,7 @@ static SNAKE: [Key; 17] = [
         "snake.business_stream_max_age",
         Kind::span(1_000),
         "\"720h\"",
-        "Time business messages are kept on the bus",
+        "Time business messages are kept on the bus, by a clock that has run evenly",
     ),
     Key::new(
         "snake.telemetry_stream_max_age",

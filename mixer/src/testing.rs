@@ -60,7 +60,6 @@ pub(crate) fn stream_settings() -> StreamSettings {
     StreamSettings {
         name: "flux-msg".to_owned(),
         subjects: ["flux.msg.>", "flux.gear.>", "platform.>"].map(str::to_owned).to_vec(),
-        business_max_age: Duration::from_secs(720 * 3600),
         telemetry_max_age: Duration::from_secs(24 * 3600),
         max_store: ByteSize::mib(512),
         max_payload: ByteSize::mib(2),

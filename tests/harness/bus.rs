@@ -151,6 +151,15 @@ impl TestBus {
         Ok(stream.cached_info().config.clone())
     }
 
+    /// How many messages a stream has.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn messages(&self, name: &str) -> Result<u64, Failure> {
+        let stream = self.runtime.block_on(self.js.get_stream(name))?;
+        Ok(stream.cached_info().state.messages)
+    }
+
     /// How many consumers a stream has.
     ///
     /// # Errors

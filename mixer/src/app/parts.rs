@@ -29,7 +29,7 @@ use crate::refusals::Refusals;
 use crate::registry::Registry;
 use crate::roll_call::RollCall;
 use crate::scenario::{
-    self, Consumers, Convergence, Courier, CourierParts, FlowControl, Library, ParsedScenario, ScenarioRef,
+    self, Consumers, Convergence, Courier, CourierParts, FlowControl, Library, Oldest, ParsedScenario, ScenarioRef,
 };
 use crate::specs::SpecBook;
 use crate::tasks::{Fatal, Task};
@@ -226,11 +226,15 @@ impl Parts {
             issuer,
             passes,
         } = ground;
+        let (engine, max_age) = (self.engine.clone(), config.snake.business_stream_max_age);
+        let relied_on = move || engine.as_ref()?.relied_on();
+        let oldest = Oldest(Box::new(move || Some(relied_on()?.minus(max_age))));
         let flow_control = Arc::new(FlowControl::new(
             (bus.clone(), config.snake.stream_name.to_string()),
             Arc::clone(registry),
             Arc::clone(cluster),
             collected.cloned(),
+            oldest,
         ));
         let watch = Arc::clone(&flow_control);
         self.tasks
@@ -388,7 +392,11 @@ fn vouch(ground: &Ground) -> ingest::Vouch {
         is: Arc::new(move |name| passes.owner(name)),
         was: Arc::new(move |name, former| {
             let row = registry.rack(&former).ok().flatten();
-            row.is_some_and(|row| row.state == RackState::Removed && row.name == *name)
+            match row.filter(|row| row.state == RackState::Removed) {
+                Some(row) if row.name == *name => ingest::Former::Own,
+                Some(_) => ingest::Former::Removed,
+                None => ingest::Former::Other,
+            }
         }),
     }
 }

@@ -90,7 +90,6 @@ pub(super) fn bus(config: &MixerConfig, gate: Option<Gate>) -> BusSettings {
         streams: StreamSettings {
             name: snake.stream_name.to_string(),
             subjects: snake.stream_subjects.clone(),
-            business_max_age: snake.business_stream_max_age,
             telemetry_max_age: snake.telemetry_stream_max_age,
             max_store: snake.max_store,
             max_payload: config.mixer.max_payload,

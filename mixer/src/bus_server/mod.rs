@@ -111,8 +111,6 @@ pub struct StreamSettings {
     pub name: String,
     /// `snake.stream_subjects`: business subjects and what is under `platform.`.
     pub subjects: Vec<String>,
-    /// The age of business messages.
-    pub business_max_age: Duration,
     /// The age of telemetry and lifecycle events.
     pub telemetry_max_age: Duration,
     /// The bytes of all streams together.

@@ -2,7 +2,7 @@
 //!
 //! | stream | subjects | age | share of `snake.max_store_mb` | when full |
 //! |---|---|---|---|---|
-//! | `snake.stream_name` | `snake.stream_subjects` but `platform.` | `business_stream_max_age` | 70 % | refuses: Racks keep it in their spool |
+//! | `snake.stream_name` | `snake.stream_subjects` but `platform.` | by the Mixer ([`crate::scenario`]): the server believes every clock | 70 % | refuses: Racks keep it in their spool |
 //! | `flux-telemetry` | `flux.telemetry.>` | `telemetry_stream_max_age` | 25 % | drops the oldest |
 //! | `flux-events` | what `snake.stream_subjects` names under `platform.` | `telemetry_stream_max_age` | 5 % | drops the oldest, never acknowledges |
 //!
@@ -18,6 +18,7 @@ use async_nats::jetstream::context::{CreateStreamError, CreateStreamErrorKind, G
 use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
 use async_nats::jetstream::{self, ErrorCode};
 use chassis::bus::BusState;
+use futures::StreamExt as _;
 use model::ByteSize;
 use model::subject::{EVENT_STREAM, GEARS_ALL, MESSAGES_ALL, TELEMETRY_ALL, TELEMETRY_STREAM};
 use tokio::sync::watch;
@@ -69,7 +70,7 @@ pub(super) fn plan(settings: &StreamSettings) -> Result<Vec<Config>, BusError> {
             allow_batch_publish: true,
             ..Config::default()
         };
-    let (business_age, telemetry_age) = (settings.business_max_age, settings.telemetry_max_age);
+    let telemetry_age = settings.telemetry_max_age;
     let telemetry = vec![TELEMETRY_ALL.to_owned()];
     let mut plan = vec![
         stream(
@@ -79,7 +80,7 @@ pub(super) fn plan(settings: &StreamSettings) -> Result<Vec<Config>, BusError> {
             share(25),
             DiscardPolicy::Old,
         ),
-        stream(&settings.name, business, business_age, share(70), DiscardPolicy::New),
+        stream(&settings.name, business, Duration::ZERO, share(70), DiscardPolicy::New),
     ];
     if !events.is_empty() {
         let mut config = stream(EVENT_STREAM, events, telemetry_age, share(5), DiscardPolicy::Old);
@@ -185,8 +186,10 @@ async fn ensure_one(jetstream: &jetstream::Context, wanted: &Config) -> Result<(
     let existing = match jetstream.get_stream(&wanted.name).await {
         Ok(stream) => stream.cached_info().config.clone(),
         Err(error) if is_missing(&error) => {
-            let created = jetstream.create_stream(wanted).await;
-            created.map_err(|error| refusal(&error, wanted.max_bytes))?;
+            if let Err(error) = jetstream.create_stream(wanted).await {
+                let former = former(jetstream, wanted).await;
+                return Err(refusal(&error, wanted.max_bytes) + &former.unwrap_or_default());
+            }
             tracing::info!(stream = %wanted.name, max_bytes = wanted.max_bytes, "stream created");
             return Ok(());
         }
@@ -232,6 +235,26 @@ fn refusal(error: &CreateStreamError, max_bytes: i64) -> String {
         "{error}: the server has not the {wanted} left that it asks for; lower snake.max_store_mb, or raise \
          max_file_store (or the account's limit) of that server"
     )
+}
+
+/// What helps where a stream of another name has the subjects of one that cannot be made.
+async fn former(jetstream: &jetstream::Context, wanted: &Config) -> Option<String> {
+    let mut streams = jetstream.streams();
+    while let Some(Ok(stream)) = streams.next().await {
+        let mut pairs = stream
+            .config
+            .subjects
+            .iter()
+            .flat_map(|one| wanted.subjects.iter().map(move |other| (one, other)));
+        if pairs.any(|(one, other)| overlap(one, other)) {
+            let name = stream.config.name;
+            return Some(format!(
+                "; the stream {name} has these subjects: if it is of another snake.stream_name, set that back, or delete it \
+                 once nothing in it is wanted (nats stream rm {name})"
+            ));
+        }
+    }
+    None
 }
 
 fn is_missing(error: &jetstream::context::GetStreamError) -> bool {
@@ -308,7 +331,6 @@ mod tests {
         StreamSettings {
             name: "flux-msg".to_owned(),
             subjects: subjects.iter().map(|subject| (*subject).to_owned()).collect(),
-            business_max_age: Duration::from_secs(720 * 3600),
             telemetry_max_age: Duration::from_secs(24 * 3600),
             max_store: ByteSize::mib(1000),
             max_payload: ByteSize::mib(2),

@@ -53,7 +53,7 @@ async fn a_managed_server_has_every_stream_with_its_limits_and_ends_with_its_own
         (business.discard, business.storage),
         (DiscardPolicy::New, StorageType::File)
     );
-    assert_eq!(business.max_age, Duration::from_secs(720 * 3600));
+    assert_eq!(business.max_age, Duration::ZERO, "the server believes every clock");
     let telemetry = config_of(&server, "flux-telemetry").await.unwrap();
     assert_eq!(telemetry.subjects, ["flux.telemetry.>"]);
     assert_eq!(telemetry.discard, DiscardPolicy::Old);
@@ -113,16 +113,25 @@ async fn changed_ages_and_subjects_reach_existing_streams() {
     let folder = tempfile::tempdir().unwrap();
     start(bus_settings(managed(folder.path()))).await.close().await;
     let mut settings = bus_settings(managed(folder.path()));
-    settings.streams.business_max_age = Duration::from_secs(3600);
     settings.streams.telemetry_max_age = Duration::from_secs(60);
     settings.streams.subjects = ["flux.msg.>", "flux.gear.>", "shop.>"].map(str::to_owned).into();
     let server = start(settings).await;
     let business = config_of(&server, "flux-msg").await.unwrap();
-    assert_eq!((business.max_age.as_secs(), business.subjects.len()), (3600, 3));
+    assert_eq!(business.subjects.len(), 3);
     let telemetry = config_of(&server, "flux-telemetry").await.unwrap();
     assert_eq!(telemetry.max_age.as_secs(), 60);
     assert!(telemetry.duplicate_window <= telemetry.max_age);
     server.close().await;
+}
+
+#[tokio::test]
+async fn another_name_for_the_stream_of_messages_is_refused_with_the_way_out() {
+    let folder = tempfile::tempdir().unwrap();
+    start(bus_settings(managed(folder.path()))).await.close().await;
+    let mut settings = bus_settings(managed(folder.path()));
+    settings.streams.name = "orders".to_owned();
+    let refused = BusServer::start(settings, &failures().0).await.unwrap_err().to_string();
+    assert!(refused.contains("the stream flux-msg has these subjects"), "{refused}");
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! Flow control: looks at the stream of business messages, tells Racks what their ports may send, and clears what everybody has.
+//! Flow control: looks at the stream of business messages, tells Racks what their ports may send, and clears what everybody has and what
+//! is too old.
 //!
 //! # Invariants
 //!
@@ -18,7 +19,7 @@ use futures::TryStreamExt as _;
 use ingest::{Stats, Volume};
 use model::control::{PortCredit, PortCredits, RackState};
 use model::subject::RackCommand;
-use model::{Context, Token, subject};
+use model::{Context, Timestamp, Token, subject};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -48,6 +49,8 @@ pub(crate) struct FlowControl {
     cluster: Arc<Cluster>,
     /// What was archived; none where nothing is.
     archived: Option<Arc<Stats>>,
+    /// Messages of before this are too old.
+    oldest: Oldest,
     seen: Mutex<Seen>,
     /// A wire began that was not there at the last look.
     changed: Notify,
@@ -75,6 +78,15 @@ impl Seen {
     }
 }
 
+/// The time before which messages are too old, by a clock that has run evenly; none while there is none.
+pub(crate) struct Oldest(pub(crate) Box<dyn Fn() -> Option<Timestamp> + Send + Sync>);
+
+impl std::fmt::Debug for Oldest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Oldest")
+    }
+}
+
 /// What a Rack was told last, and what had come by each port then.
 type Told = HashMap<Token, (Vec<PortCredit>, Vec<u64>)>;
 
@@ -93,6 +105,7 @@ impl FlowControl {
         registry: Arc<Registry>,
         cluster: Arc<Cluster>,
         archived: Option<Arc<Stats>>,
+        oldest: Oldest,
     ) -> Self {
         Self {
             bus,
@@ -100,6 +113,7 @@ impl FlowControl {
             registry,
             cluster,
             archived,
+            oldest,
             seen: Mutex::default(),
             changed: Notify::new(),
         }
@@ -179,6 +193,9 @@ impl FlowControl {
 
     async fn look(&self, marks: &mut Marks) -> Result<Found, String> {
         let stream = self.bus.jetstream().get_stream(&self.stream).await.map_err(text)?;
+        if let Some(oldest) = (self.oldest.0)() {
+            spent::expire(&stream, oldest).await?;
+        }
         let info = stream.cached_info();
         let consumers: Vec<Info> = stream.consumers().try_collect().await.map_err(text)?;
         // Asked after the consumers are: a wire that is in neither is a new one and wants nothing of this.

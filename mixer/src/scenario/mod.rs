@@ -40,7 +40,7 @@ pub use consumers::WireChange;
 pub(crate) use consumers::{Consumers, keep as keep_consumers};
 pub(crate) use converge::Convergence;
 pub(crate) use courier::{Courier, CourierParts, CourierStats};
-pub(crate) use flow_control::FlowControl;
+pub(crate) use flow_control::{FlowControl, Oldest};
 pub(crate) use library::Library;
 pub(crate) use parsed::ParsedScenario;
 pub(crate) use part::{Layout, Spot, still_there};

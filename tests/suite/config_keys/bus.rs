@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use harness::process::Process;
 use harness::{Api, Failure, TestBus, TestMixer, TestRack, binary, eventually, process, tool};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{SOON, names_in, quoted, text_of};
 
@@ -39,7 +39,6 @@ fn the_bus_and_its_streams_are_what_the_keys_say() -> Result<(), Failure> {
                 "snake.stream_subjects",
                 "[\"flux.msg.>\", \"flux.gear.>\", \"shop.>\", \"platform.event.>\"]",
             ),
-            ("snake.business_stream_max_age", "\"48h\""),
             ("snake.telemetry_stream_max_age", "\"2h\""),
             ("snake.durable", "true"),
             ("snake.max_store_mb", "512"),
@@ -67,7 +66,6 @@ fn the_bus_and_its_streams_are_what_the_keys_say() -> Result<(), Failure> {
     let bus = TestBus::connect(&mixer.bus_url, None, "plant")?;
     let business = bus.stream("orders")?;
     assert_eq!(business.subjects, ["flux.msg.>", "flux.gear.>", "shop.>"]);
-    assert_eq!(business.max_age, Duration::from_secs(48 * 3_600));
     let (telemetry, events) = (bus.stream("flux-telemetry")?, bus.stream("flux-events")?);
     assert_eq!(telemetry.max_age, Duration::from_secs(2 * 3_600));
     assert_eq!(events.subjects, ["platform.event.>"]);
@@ -89,6 +87,25 @@ fn the_bus_and_its_streams_are_what_the_keys_say() -> Result<(), Failure> {
         text_of(&log).contains(" DEBUG ").then_some(())
     })?;
     Ok(())
+}
+
+#[test]
+fn business_messages_older_than_they_may_be_leave_the_bus_by_the_mixers_clock() -> Result<(), Failure> {
+    let mixer = TestMixer::with(&[("snake.business_stream_max_age", "\"2s\"")], &[])?;
+    let bus = TestBus::connect(&mixer.bus_url, None, "flux")?;
+    assert_eq!(
+        bus.stream("flux-msg")?.max_age,
+        Duration::ZERO,
+        "the server believes every clock"
+    );
+    bus.publish("flux.msg.foreign.gear.out", b"no message".to_vec())?;
+    assert_eq!(bus.messages("flux-msg")?, 1);
+    eventually("a stream without the message", SOON, || {
+        // The clock is judged where something is stored.
+        let row = json!([{ "level": "info", "message": "goes on" }]);
+        bus.send("logs", "foreign", &row).ok()?;
+        (bus.messages("flux-msg").ok()? == 0).then_some(())
+    })
 }
 
 #[test]

@@ -95,7 +95,7 @@ pub(super) const MIXER: &[(&str, Proof)] = &[
     ("snake.store_dir", Test("config_keys/bus.rs::the_bus_and_its_streams_are_what_the_keys_say")),
     ("snake.stream_name", Test("config_keys/bus.rs::the_bus_and_its_streams_are_what_the_keys_say")),
     ("snake.stream_subjects", Test("config_keys/bus.rs::the_bus_and_its_streams_are_what_the_keys_say")),
-    ("snake.business_stream_max_age", Test("config_keys/bus.rs::the_bus_and_its_streams_are_what_the_keys_say")),
+    ("snake.business_stream_max_age", Test("config_keys/bus.rs::business_messages_older_than_they_may_be_leave_the_bus_by_the_mixers_clock")),
     ("snake.telemetry_stream_max_age", Test("config_keys/bus.rs::the_bus_and_its_streams_are_what_the_keys_say")),
     ("snake.durable", Test("config_keys/bus.rs::the_bus_and_its_streams_are_what_the_keys_say")),
     ("snake.max_store_mb", Test("config_keys/bus.rs::the_bus_and_its_streams_are_what_the_keys_say")),

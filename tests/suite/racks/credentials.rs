@@ -1,6 +1,9 @@
 //! A bus that other machines can reach: real Racks, each with a key of its own.
 
+use std::path::Path;
+
 use harness::TestBus;
+use serde_json::Value;
 
 use super::*;
 use crate::lanes;
@@ -83,11 +86,10 @@ fn racks_work_as_themselves_on_an_open_bus_over_a_restart_of_the_mixer_until_one
     Ok(())
 }
 
-#[test]
-fn a_removed_rack_that_begins_anew_under_its_name_brings_what_waits_in_its_folders() -> Result<(), Failure> {
+/// A Mixer with credentials, which is away, and rack-a with lines 50 to 149 in its outbox: those before are where they belong.
+fn with_full_outbox(folder: &Path) -> Result<(TestMixer, TestRack, TestRack), Failure> {
     let (api, bus) = (free_port()?, free_port()?);
-    let folder = tempfile::tempdir()?;
-    let (lines, file) = (folder.path().join("app.log"), folder.path().join("lane.yaml"));
+    let (lines, file) = (folder.join("app.log"), folder.join("lane.yaml"));
     std::fs::write(&file, lanes::scenario(&lines))?;
     let scenario = format!("{:?}", file.display().to_string());
     let mut mixer = TestMixer::with(
@@ -103,24 +105,8 @@ fn a_removed_rack_that_begins_anew_under_its_name_brings_what_waits_in_its_folde
     let mut b = TestRack::new("rack-b", &mixer.bus_url, "")?;
     a.start()?;
     b.start()?;
-    let there = |mixer: &TestMixer, a: &TestRack, count: u64| {
-        eventually("each message in the archive and at rack-b, once", SOON, || {
-            let mut arrived = lanes::arrived(mixer).ok()?;
-            arrived.sort_unstable();
-            let is_there = arrived.into_iter().eq(0..count);
-            (is_there && lanes::archived(mixer, "tail")? == (count, count)).then_some(())
-        })
-        .map_err(|error| {
-            let archived = lanes::archived(mixer, "tail");
-            format!(
-                "{error}: {archived:?}; rack-a:\n{}\nthe Mixer:\n{}",
-                a.log(),
-                lanes::mixer_log(mixer)
-            )
-        })
-    };
     lanes::write(&lines, 0..50)?;
-    there(&mixer, &a, 50)?;
+    arrive(&mixer, &a, 50)?;
     mixer.kill9()?;
     lanes::write(&lines, 50..150)?;
     eventually("the rest in rack-a's outbox", SOON, || {
@@ -132,16 +118,76 @@ fn a_removed_rack_that_begins_anew_under_its_name_brings_what_waits_in_its_folde
             .then_some(())
     })?;
     a.kill9()?;
+    Ok((mixer, a, b))
+}
+
+fn arrive(mixer: &TestMixer, a: &TestRack, count: u64) -> Result<(), Failure> {
+    eventually("each message in the archive and at rack-b, once", SOON, || {
+        let mut arrived = lanes::arrived(mixer).ok()?;
+        arrived.sort_unstable();
+        let is_there = arrived.into_iter().eq(0..count);
+        (is_there && lanes::archived(mixer, "tail")? == (count, count)).then_some(())
+    })
+    .map_err(|error| {
+        let archived = lanes::archived(mixer, "tail");
+        format!(
+            "{error}: {archived:?}; rack-a:\n{}\nthe Mixer:\n{}",
+            a.log(),
+            lanes::mixer_log(mixer)
+        )
+        .into()
+    })
+}
+
+/// Removes rack-a, which begins anew with its folders.
+fn remove(mixer: &mut TestMixer, a: &TestRack) -> Result<(), Failure> {
     mixer.restart()?;
     let removed = mixer.api.post("/api/v1/racks/rack-a/remove", &json!({}))?;
     assert_eq!(removed.status, 200, "{}", removed.text);
-    std::fs::remove_file(a.path().join("data/rack.flux"))?;
+    Ok(std::fs::remove_file(a.path().join("data/rack.flux"))?)
+}
+
+#[test]
+fn a_removed_rack_that_begins_anew_under_its_name_brings_what_waits_in_its_folders() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let (mut mixer, mut a, _b) = with_full_outbox(folder.path())?;
+    remove(&mut mixer, &a)?;
     a.start()?;
-    there(&mixer, &a, 150)?;
-    lanes::write(&lines, 150..200)?;
-    there(&mixer, &a, 200)?;
+    arrive(&mixer, &a, 150)?;
+    lanes::write(&folder.path().join("app.log"), 150..200)?;
+    arrive(&mixer, &a, 200)?;
     let dead = mixer.api.rows("/api/v1/telemetry/dead_letters?limit=10")?;
     assert!(dead.is_empty(), "{dead:?}");
+    Ok(())
+}
+
+#[test]
+fn what_waits_in_the_folders_of_a_removed_rack_that_begins_anew_under_another_name_becomes_dead_letters_once()
+-> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let (mut mixer, mut a, _b) = with_full_outbox(folder.path())?;
+    remove(&mut mixer, &a)?;
+    let config = a.path().join("platform.toml");
+    std::fs::write(&config, std::fs::read_to_string(&config)?.replace("rack-a", "rack-c"))?;
+    a.start()?;
+    // Its telemetry is sent again and again, and is a dead letter each time only if its floor stands still.
+    let letters = || mixer.api.all_rows("/api/v1/telemetry/dead_letters?since=1h");
+    let is_message = |letter: &serde_json::Map<String, Value>| {
+        let subject = letter["subject"].as_str();
+        subject.is_some_and(|subject| subject.starts_with("flux.msg.rack-c."))
+    };
+    eventually("letters, and folders that are empty", Duration::from_secs(45), || {
+        let rack = mixer.api.get("/api/v1/racks/rack-c").ok()?;
+        let is_empty = rack.json["data"]["spool_bytes"] == 0;
+        (is_empty && letters().ok()?.iter().any(is_message)).then_some(())
+    })
+    .map_err(|error| format!("{error}; {}", a.log()))?;
+    let dead = letters()?;
+    let mut lines: Vec<&str> = dead.iter().filter_map(|letter| letter["payload"].as_str()).collect();
+    let all = lines.len();
+    lines.sort_unstable();
+    lines.dedup();
+    assert!(all > 0 && lines.len() == all, "each once: {} of {all}", lines.len());
     Ok(())
 }
 
