@@ -4,7 +4,8 @@
 //!
 //! - [`Desk::start`] returns after the subscriptions stand: a Rack that connects later is heard.
 //! - Every answer, a refusal too, is signed by the cluster and names its question ([`model::answer`]).
-//! - At most [`AT_ONCE`] requests are worked on; the rest wait in the subscription, which is bounded too.
+//! - At most [`AT_ONCE`] requests are worked on, and [`WAITING`] wait: for that, or for the bus to follow its list of users, which one
+//!   reading does for all of them. The rest wait in the subscription, which is bounded too.
 //! - The Mixer may publish on every subject, and who asks names the one of the answer: only an inbox is answered, and where
 //!   Racks are users of the bus, only what the server says instead of it, which leads back to the account of who asked
 //!   ([`Passes::may_be_answered`]). Any other request is not even looked at.
@@ -20,6 +21,7 @@ use model::control::{EnrollReply, HelloReply, RackState};
 use model::subject;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -35,6 +37,7 @@ use crate::scenario::Courier;
 use crate::tasks::{Fatal, Task};
 
 const AT_ONCE: usize = 64;
+const WAITING: usize = 4096;
 /// How often it is said at most that requests are not answered.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 /// The longest subject of an answer that is logged.
@@ -115,21 +118,27 @@ async fn serve(
     clerks: &Arc<Clerks>,
     stop: CancellationToken,
 ) {
-    let mut working = JoinSet::new();
+    let (mut working, slots) = (JoinSet::new(), Arc::new(Semaphore::new(AT_ONCE)));
     loop {
-        let room = working.len() < AT_ONCE;
+        let room = working.len() < WAITING;
         tokio::select! {
             () = stop.cancelled() => break,
             Some(done) = working.join_next() => note(done),
             request = requests.next(), if room => match request {
                 Some(request) => {
-                    let (client, clerks) = (client.clone(), Arc::clone(clerks));
-                    working.spawn(async move { clerks.handle(request, &client).await });
+                    let (client, clerks, slots) = (client.clone(), Arc::clone(clerks), Arc::clone(&slots));
+                    working.spawn(async move {
+                        if let Ok(slot) = slots.acquire_owned().await {
+                            clerks.handle(request, &client, slot).await;
+                        }
+                    });
                 }
                 None => break,
             },
         }
     }
+    // Who waits for a slot asks the next Mixer.
+    slots.close();
     while let Some(done) = working.join_next().await {
         note(done);
     }
@@ -142,7 +151,7 @@ fn note(done: Result<(), tokio::task::JoinError>) {
 }
 
 impl Clerks {
-    async fn handle(self: Arc<Self>, request: Message, client: &Client) {
+    async fn handle(self: Arc<Self>, request: Message, client: &Client, slot: OwnedSemaphorePermit) {
         let Some(to) = request.reply else { return };
         if !self.passes.may_be_answered(&to) {
             match request.subject.as_str() {
@@ -162,7 +171,7 @@ impl Clerks {
         }
         let reply = match request.subject.as_str() {
             subject::HELLO => self.hello(&request.payload),
-            subject::ENROLL => Arc::clone(&self).enroll(request.payload).await,
+            subject::ENROLL => Arc::clone(&self).enroll(request.payload, slot).await,
             _ => self.heartbeat(&request.payload),
         };
         let Some(reply) = reply else { return };
@@ -179,7 +188,7 @@ impl Clerks {
         self.answer(body, reply)
     }
 
-    async fn enroll(self: Arc<Self>, body: Bytes) -> Option<Bytes> {
+    async fn enroll(self: Arc<Self>, body: Bytes, slot: OwnedSemaphorePermit) -> Option<Bytes> {
         let (desk, question) = (Arc::clone(&self), body.clone());
         let enrolled = tokio::task::spawn_blocking(move || desk.enrollment.enroll(&body)).await;
         let enrolled = match enrolled {
@@ -189,6 +198,7 @@ impl Clerks {
                 return None;
             }
         };
+        drop(slot);
         if let EnrollReply::Refused(refusal) = &enrolled.reply {
             self.refusals.handshakes.refused(refusal.code);
         }

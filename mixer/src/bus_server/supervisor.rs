@@ -154,6 +154,9 @@ struct Running {
     since: Instant,
 }
 
+/// How long changes of the list of users are gathered.
+const GATHERED: Duration = Duration::from_millis(50);
+
 /// Why the watch over a server ended.
 enum End {
     Asked,
@@ -376,7 +379,11 @@ impl Plant {
             tokio::select! {
                 () = stop.cancelled() => return End::Asked,
                 status = running.child.wait() => return End::Exited(status),
-                () = changed(&mut self.secured.gate) => stale = !self.reload(running).await,
+                () = changed(&mut self.secured.gate) => {
+                    // Others may come with it, and a reading takes long.
+                    sleep(GATHERED).await;
+                    stale = !self.reload(running).await;
+                }
                 _ = ticks.tick() => {
                     if stale {
                         stale = !self.reload(running).await;
