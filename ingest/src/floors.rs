@@ -4,8 +4,10 @@
 //!
 //! - A floor is sent only after the engine says so; a lost one is made good by the next, or by a heartbeat's answer.
 //! - However fast batches arrive, a producer run gets at most one floor per [`EVERY`].
-//! - What was a message of a wire is durable on the bus too before its Rack hears of it: after a power cut the Rack still has what the
-//!   bus lost and the receivers did not get.
+//! - The floor of messages rises to what the bus has: what came from it in this life of the Mixer, without a gap above what the Rack
+//!   says is settled, and was synced since. What the archive has from before may be what the bus lost with its power: its Rack sends it
+//!   again, as its floor stands still.
+//! - A sync that failed may have lost what it was for: from then on no floor of messages rises before the next start.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -18,9 +20,9 @@ use model::control::DurableFloor;
 use model::wire::BatchId;
 use model::{EntityId, subject};
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, sleep_until};
-use tracing::{debug, warn};
+use tokio::sync::{Notify, mpsc};
+use tokio::time::sleep;
+use tracing::{debug, error};
 
 use crate::stats::Stats;
 
@@ -36,22 +38,53 @@ const SYNC_EVERY: Duration = Duration::from_millis(500);
 /// Producer runs remembered at most; forgetting one only costs a repeated floor.
 const REMEMBERED: usize = 10_000;
 
+/// The most messages of a run that are remembered behind a gap.
+const MOST_AHEAD: usize = 1 << 16;
+
 /// A producer and its run.
 type Run = (EntityId, u64);
 
 /// How far producers are durable.
 pub struct DurableFloors {
     engine: Arc<Engine>,
-    /// None where the bus syncs before it acknowledges, or is not ours.
+    /// None where the bus syncs before it acknowledges, or is not ours, or nothing is archived.
     sync: Option<SyncBus>,
-    synced: Mutex<Synced>,
+    runs: Mutex<MessageRuns>,
+    /// Told when something is to be synced.
+    waits: Notify,
 }
 
+/// Of one life of the stream.
 #[derive(Debug, Default)]
-struct Synced {
-    floors: HashMap<Run, u64>,
-    /// Runs that the engine has more of.
-    waiting: BTreeSet<Run>,
+struct MessageRuns {
+    life: u64,
+    all: HashMap<Run, MessageRun>,
+}
+
+/// What is known of the messages of a run.
+#[derive(Debug, Default)]
+struct MessageRun {
+    /// The last sequence without a gap that came from the bus, or was settled.
+    through: u64,
+    /// What came behind a gap.
+    ahead: BTreeSet<u64>,
+    synced: u64,
+    is_waiting: bool,
+}
+
+impl MessageRun {
+    fn add(&mut self, seq: u64, settled: u64) {
+        self.through = self.through.max(settled);
+        // What closes the gap has room always.
+        if seq <= self.through.saturating_add(1) || self.ahead.len() < MOST_AHEAD {
+            self.ahead.insert(seq);
+        }
+        let is_next = |next: &u64, through: u64| *next <= through.saturating_add(1);
+        while let Some(next) = self.ahead.first().copied().filter(|next| is_next(next, self.through)) {
+            self.ahead.remove(&next);
+            self.through = self.through.max(next);
+        }
+    }
 }
 
 impl std::fmt::Debug for DurableFloors {
@@ -67,8 +100,30 @@ impl DurableFloors {
         Self {
             engine,
             sync,
-            synced: Mutex::default(),
+            runs: Mutex::default(),
+            waits: Notify::new(),
         }
+    }
+
+    /// A message came from the bus, and is archived; up to `settled` its Rack has nothing any more.
+    pub(crate) fn received(&self, id: BatchId, settled: u64) {
+        if self.sync.is_some() && is_of_messages(id.boot_epoch) {
+            let mut runs = self.runs.lock();
+            if runs.all.len() > REMEMBERED {
+                // Of one that is forgotten what is above the floor is sent again.
+                let is_wanted = |run: &MessageRun| !run.ahead.is_empty() || run.synced < run.through;
+                runs.all.retain(|_, run| is_wanted(run));
+            }
+            let run = runs.all.entry((id.entity, id.boot_epoch)).or_default();
+            run.add(id.seq, settled);
+        }
+    }
+
+    /// The bus may have another stream, which has nothing of what came.
+    pub(crate) fn forget(&self) {
+        let mut runs = self.runs.lock();
+        runs.life += 1;
+        runs.all.clear();
     }
 
     /// How far a producer's run is durable, and how far it is on this machine's disk.
@@ -82,43 +137,53 @@ impl DurableFloors {
             on_disk: self.engine.floor_on_disk(entity_id, boot_epoch),
         };
         if self.sync.is_some() && is_of_messages(boot_epoch) {
-            let mut synced = self.synced.lock();
-            floor.seq = synced
-                .floors
-                .get(&(entity_id, boot_epoch))
-                .map_or(0, |synced| seq.min(*synced));
-            if floor.seq < seq {
-                floor.on_disk = floor.on_disk.max(seq);
-                synced.waiting.insert((entity_id, boot_epoch));
+            let mut runs = self.runs.lock();
+            let Some(run) = runs.all.get_mut(&(entity_id, boot_epoch)) else {
+                (floor.seq, floor.on_disk) = (0, 0);
+                return floor;
+            };
+            floor.seq = seq.min(run.synced);
+            floor.on_disk = floor.on_disk.min(run.through);
+            if seq.min(run.through) > run.synced && !std::mem::replace(&mut run.is_waiting, true) {
+                self.waits.notify_one();
             }
         }
         floor
     }
 
-    fn is_waiting(&self) -> bool {
-        !self.synced.lock().waiting.is_empty()
+    /// How far the runs are that wait for a sync, and the life of the stream.
+    fn reached(&self) -> (Vec<(Run, u64)>, u64) {
+        let mut runs = self.runs.lock();
+        let life = runs.life;
+        let take = |(run, of_run): (&Run, &mut MessageRun)| {
+            let through = of_run.through.min(self.engine.floor(run.0, run.1));
+            std::mem::take(&mut of_run.is_waiting).then_some((*run, through))
+        };
+        (runs.all.iter_mut().filter_map(take).collect(), life)
     }
 
     /// Syncs the bus; the floors that rise by it.
-    async fn sync(self: Arc<Self>) -> Vec<DurableFloor> {
-        let runs = std::mem::take(&mut self.synced.lock().waiting);
-        // The bus had all of this before the engine had it.
-        let reached = runs.iter().map(|run| (*run, self.engine.floor(run.0, run.1)));
-        let reached: Vec<(Run, u64)> = reached.collect();
+    async fn sync(self: Arc<Self>) -> io::Result<Vec<DurableFloor>> {
+        let (reached, life) = self.reached();
         let this = Arc::clone(&self);
         let synced = tokio::task::spawn_blocking(move || this.sync.as_ref().map_or(Ok(()), |sync| sync())).await;
-        if let Err(error) = synced.unwrap_or_else(|error| Err(io::Error::other(error))) {
-            warn!(%error, "the bus's files cannot be synced: Racks keep their messages until they are");
-            self.synced.lock().waiting.extend(runs);
-            return Vec::new();
+        let synced = synced.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let mut runs = self.runs.lock();
+        if runs.life != life {
+            // Of a stream that may be another one by now.
+            return Ok(Vec::new());
         }
-        let mut synced = self.synced.lock();
-        if synced.floors.len() > REMEMBERED {
-            synced.floors.clear();
+        for (run, seq) in &reached {
+            if let Some(of_run) = runs.all.get_mut(run) {
+                of_run.is_waiting = synced.is_err();
+                if synced.is_ok() {
+                    of_run.synced = of_run.synced.max(*seq);
+                }
+            }
         }
-        synced.floors.extend(reached);
-        drop(synced);
-        runs.into_iter().map(|run| self.of(run.0, run.1)).collect()
+        drop(runs);
+        synced?;
+        Ok(reached.into_iter().map(|(run, _)| self.of(run.0, run.1)).collect())
     }
 }
 
@@ -136,36 +201,54 @@ pub(crate) struct Floors {
 
 impl Floors {
     /// Sends floors for the producers that come over `durable`, until it closes.
-    pub(crate) async fn run(self, mut durable: mpsc::Receiver<BatchId>) {
-        let mut sent: HashMap<Run, u64> = HashMap::new();
-        let (mut ids, mut next_sync) = (Vec::new(), Instant::now());
-        loop {
-            let risen = tokio::select! {
-                count = durable.recv_many(&mut ids, 4096) => {
-                    if count == 0 {
-                        return;
-                    }
-                    let runs: BTreeSet<Run> = ids.drain(..).map(|id| (id.entity, id.boot_epoch)).collect();
-                    runs.into_iter().map(|run| self.floors.of(run.0, run.1)).collect()
-                }
-                () = sleep_until(next_sync), if self.floors.is_waiting() => {
-                    let risen = Arc::clone(&self.floors).sync().await;
-                    next_sync = Instant::now() + SYNC_EVERY;
-                    risen
-                }
-            };
-            for floor in risen {
-                let run = (floor.entity_id, floor.boot_epoch);
-                // How far the disk has them heartbeats tell in time.
-                if sent.get(&run) != Some(&floor.seq) {
+    pub(crate) async fn run(self, durable: mpsc::Receiver<BatchId>) {
+        tokio::select! {
+            () = self.follow(durable) => {}
+            () = self.sync() => {}
+        }
+    }
+
+    async fn follow(&self, mut durable: mpsc::Receiver<BatchId>) {
+        let mut sent: HashMap<Run, (u64, u64)> = HashMap::new();
+        let mut ids = Vec::new();
+        while durable.recv_many(&mut ids, 4096).await > 0 {
+            let runs: BTreeSet<Run> = ids.drain(..).map(|id| (id.entity, id.boot_epoch)).collect();
+            for run in runs {
+                let floor = self.floors.of(run.0, run.1);
+                // That the archive has more is reason not to send it again, though the bus may lose it still.
+                let news = (floor.seq, floor.on_disk);
+                if sent.get(&run) != Some(&news) {
                     self.send(floor).await;
-                    sent.insert(run, floor.seq);
+                    sent.insert(run, news);
                 }
             }
             if sent.len() > REMEMBERED {
                 sent.clear();
             }
             sleep(EVERY).await;
+        }
+    }
+
+    /// Sends the floors of messages that rise by a sync of the bus, for ever.
+    async fn sync(&self) {
+        let mut is_told = false;
+        loop {
+            self.floors.waits.notified().await;
+            match Arc::clone(&self.floors).sync().await {
+                Ok(risen) => {
+                    is_told = false;
+                    for floor in risen {
+                        self.send(floor).await;
+                    }
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut is_told, true) {
+                        error!(%error, "the bus's files cannot be synced: Racks keep their messages; if that lasts, start the Mixer again");
+                    }
+                    self.floors.waits.notify_one();
+                }
+            }
+            sleep(SYNC_EVERY).await;
         }
     }
 
@@ -177,5 +260,23 @@ impl Floors {
             Ok(()) => Stats::add(&self.stats.floors_sent, 1),
             Err(error) => debug!(%entity_id, %error, "a durable floor was not sent; the next heartbeat carries it"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_came_counts_without_a_gap_above_what_is_settled() {
+        let mut run = MessageRun::default();
+        let mut through = |seq, settled| {
+            run.add(seq, settled);
+            run.through
+        };
+        assert_eq!([through(7, 0), through(8, 0)], [0, 0], "what was before may be lost");
+        assert_eq!(through(5, 4), 5);
+        assert_eq!(through(6, 4), 8, "sent again, without a gap now");
+        assert_eq!([through(6, 4), through(10, 9), through(3, 2)], [8, 10, 10]);
     }
 }

@@ -94,7 +94,7 @@ impl Pipeline {
         let stats = Arc::new(Stats::default());
         let (durable, on_durable) = mpsc::channel(4096);
         let floors = Floors {
-            floors: parts.floors,
+            floors: Arc::clone(&parts.floors),
             client: parts.client.clone(),
             sign: Arc::clone(&parts.sign_floor),
             stats: Arc::clone(&stats),
@@ -111,6 +111,7 @@ impl Pipeline {
                 clock: parts.clock,
                 specs: parts.specs,
                 stats: Arc::clone(&stats),
+                floors: parts.floors,
                 durable,
                 vouch: parts.vouch,
                 stop: stop.clone(),
@@ -161,6 +162,7 @@ pub(crate) struct Shared {
     clock: Clock,
     specs: Arc<Specs>,
     pub(crate) stats: Arc<Stats>,
+    pub(crate) floors: Arc<DurableFloors>,
     durable: mpsc::Sender<BatchId>,
     vouch: Option<Vouch>,
     pub(crate) stop: CancellationToken,
@@ -199,12 +201,15 @@ impl Shared {
         }
         let kind = if settled.is_some() { AckKind::Ack } else { AckKind::Term };
         // In another incarnation its sequence is another message's.
-        if incarnation.is_none_or(|incarnation| incarnation == placed.current.load(Ordering::Relaxed))
-            && let Err(error) = message.ack_with(kind).await
-        {
+        let is_current = incarnation.is_none_or(|incarnation| incarnation == placed.current.load(Ordering::Relaxed));
+        if is_current && let Err(error) = message.ack_with(kind).await {
             warn!(%error, "a batch was not acknowledged; the bus will send it again");
         }
         if let Some(id) = settled.flatten() {
+            if is_current {
+                // The engine's own floor bounds whatever it says.
+                self.floors.received(id, origin(&incoming).0.settled);
+            }
             // A full channel or a closed one only delays the floor until the next heartbeat.
             let _ = self.durable.try_send(id);
         }
@@ -276,8 +281,14 @@ impl Shared {
         };
         let owner = match vouch::owner(self.vouch.as_ref(), incoming.subject, incoming.headers) {
             Ok(owner) => owner,
-            Err(NotOwn { reason, is_of_removed }) if is_of_removed => return letter(reason, origin(incoming).0),
-            Err(NotOwn { reason, .. }) => return letter(reason, foreign()),
+            Err(NotOwn { reason, is_of_removed }) => {
+                // Of a removed Rack its number counts, and not what it says of others.
+                let of_removed = || Origin {
+                    settled: 0,
+                    ..origin(incoming).0
+                };
+                return letter(reason, if is_of_removed { of_removed() } else { foreign() });
+            }
         };
         let mut decoded = match feed {
             Feed::Telemetry => decode(incoming, now, self.settings.max_payload),

@@ -92,6 +92,9 @@ impl Puller {
                     if let Some(end) = self.pull(&mut opened, &mut storing).await {
                         break end;
                     }
+                    if matches!(self.feed, Feed::Messages(_)) {
+                        self.shared.floors.forget();
+                    }
                     // Only then may the acknowledgement floor of the durable consumer count as stored.
                     if reads_again && let Some(end) = self.all_stored(&mut storing).await {
                         break end;

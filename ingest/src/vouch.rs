@@ -6,8 +6,8 @@
 //! - A message that speaks for another entity becomes a dead letter and moves no watermark: the durable floor of a Rack is
 //!   moved by that Rack alone. What a Rack was before it was removed is no other: batches that wait in its folders are under that
 //!   entity still, and wait until its floor is past them.
-//! - The floor of a Rack that was removed is anybody's, so that one which begins anew under another name is not left with its folders:
-//!   what is in them becomes dead letters, once.
+//! - But for a Rack that was removed and whose name nobody has: then whoever has its folders moves it, one message at a time, so that one
+//!   which begins anew under another name is not left with them. What is in them becomes dead letters, once.
 //! - A row is stored under the name in its message's subject, whatever name it brings: its own former one, from before it was
 //!   renamed, or that of another Rack. What a message becomes depends on nothing but the message, so that one that comes twice
 //!   is the same twice.
@@ -35,7 +35,7 @@ pub type Was = Arc<dyn Fn(&Token, EntityId) -> Former + Send + Sync>;
 pub enum Former {
     /// The Rack before it was removed and began anew under its name.
     Own,
-    /// A Rack that was removed.
+    /// A Rack that was removed, and nobody has its name.
     Removed,
     /// Somebody else.
     Other,

@@ -105,7 +105,7 @@ impl Heartbeats {
             scenario: wanted,
             floors: self.floors(&beat),
             limits: Some(self.limits),
-            credits: self.flow_control.credits(&row.name),
+            credits: self.flow_control.credits(row.entity_id, &row.name),
         })
     }
 

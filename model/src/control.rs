@@ -229,7 +229,7 @@ pub enum HeartbeatReply {
         limits: Option<Limits>,
         /// What its ports may have on their way; none changes nothing.
         #[serde(default)]
-        credits: Option<Vec<PortCredit>>,
+        credits: Option<PortCredits>,
     },
     /// Unknown or revoked: enrol again, or stop.
     Refused(Refusal),
@@ -252,6 +252,8 @@ pub struct Limits {
 pub struct PortCredits {
     /// The Rack.
     pub entity_id: EntityId,
+    /// When the stream was looked at, a time that only grows: what is not newer than the last is not taken.
+    pub at: Timestamp,
     /// Each port once.
     pub ports: Vec<PortCredit>,
 }

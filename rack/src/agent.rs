@@ -36,6 +36,8 @@ use crate::{Error, Identity};
 
 /// The floor stands still this long before everything above it is sent again.
 const FLOOR_STALL: Duration = Duration::from_secs(30);
+/// The same of messages: a Mixer that starts again waits for what its bus may have lost.
+const MESSAGE_FLOOR_STALL: Duration = Duration::from_secs(5);
 /// What gears may take to stop; they keep to a second themselves.
 const GEARS_WITHIN: Duration = Duration::from_millis(1_200);
 /// What the last rows may take to the spool.
@@ -336,8 +338,11 @@ impl Talkers<'_> {
             identity: channels.identity.subscribe(),
             counters: Arc::clone(self.counters),
             clock: self.parts.clock.clone(),
+            stall: match lane {
+                Some(_) => self.parts.floor_stall.min(MESSAGE_FLOOR_STALL),
+                None => self.parts.floor_stall,
+            },
             lane,
-            stall: self.parts.floor_stall,
             cancel: self.cancel.clone(),
         };
         let messages = Sender::new(sender(self.outbox.spool(), Some((lane, self.limits.clone()))));

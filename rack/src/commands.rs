@@ -156,7 +156,7 @@ impl Commands {
             RackCommand::Credits => {
                 let credits: PortCredits = signed.open(Context::Command, key).map_err(text)?;
                 ours(credits.entity_id, address)?;
-                self.outbox.set_credits(credits.ports);
+                self.outbox.set_credits(credits);
                 Ok(None)
             }
             RackCommand::State => {

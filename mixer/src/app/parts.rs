@@ -29,7 +29,8 @@ use crate::refusals::Refusals;
 use crate::registry::Registry;
 use crate::roll_call::RollCall;
 use crate::scenario::{
-    self, Consumers, Convergence, Courier, CourierParts, FlowControl, Library, Oldest, ParsedScenario, ScenarioRef,
+    self, Consumers, Convergence, Courier, CourierParts, FlowControl, Library, ParsedScenario, ScenarioRef,
+    StreamExpiry,
 };
 use crate::specs::SpecBook;
 use crate::tasks::{Fatal, Task};
@@ -84,7 +85,9 @@ impl Parts {
             &clock,
         )?;
 
-        let sync = self.bus.as_ref().and_then(BusServer::sync_messages);
+        let collects = config.observability.enabled && !config.observability.embedded.read_only;
+        let server = self.bus.as_ref().filter(|_| collects);
+        let sync = server.and_then(BusServer::sync_messages);
         let floors = Arc::new(ingest::DurableFloors::new(Arc::clone(&engine), sync));
         let collected = self.collect(&config, (&engine, &floors), &bus, (&ground, specs.specs()), &clock);
         let control = self
@@ -226,19 +229,18 @@ impl Parts {
             issuer,
             passes,
         } = ground;
-        let (engine, max_age) = (self.engine.clone(), config.snake.business_stream_max_age);
-        let relied_on = move || engine.as_ref()?.relied_on();
-        let oldest = Oldest(Box::new(move || Some(relied_on()?.minus(max_age))));
+        let engine = self.engine.clone();
+        let time = Box::new(move || engine.as_ref()?.relied_on());
         let flow_control = Arc::new(FlowControl::new(
             (bus.clone(), config.snake.stream_name.to_string()),
-            Arc::clone(registry),
+            (Arc::clone(registry), Arc::clone(issuer)),
             Arc::clone(cluster),
             collected.cloned(),
-            oldest,
         ));
+        let expiry = StreamExpiry::new(time, config.snake.business_stream_max_age);
         let watch = Arc::clone(&flow_control);
         self.tasks
-            .push(Task::spawn("flow control", fatal, |stop| watch.run(stop)));
+            .push(Task::spawn("flow control", fatal, |stop| watch.run(expiry, stop)));
         let parts = Arc::new(CourierParts {
             bus: bus.clone(),
             cluster: Arc::clone(cluster),
@@ -388,14 +390,15 @@ impl Parts {
 /// The Rack that a name belongs to now, and who had it before: a name that nobody has any more may be that of older messages.
 fn vouch(ground: &Ground) -> ingest::Vouch {
     let (passes, registry) = (ground.passes.clone(), Arc::clone(&ground.registry));
+    let owners = passes.clone();
     ingest::Vouch {
         is: Arc::new(move |name| passes.owner(name)),
         was: Arc::new(move |name, former| {
             let row = registry.rack(&former).ok().flatten();
             match row.filter(|row| row.state == RackState::Removed) {
                 Some(row) if row.name == *name => ingest::Former::Own,
-                Some(_) => ingest::Former::Removed,
-                None => ingest::Former::Other,
+                Some(row) if owners.owner(&row.name).is_none() => ingest::Former::Removed,
+                Some(_) | None => ingest::Former::Other,
             }
         }),
     }

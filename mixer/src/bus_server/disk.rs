@@ -10,6 +10,7 @@
 //!
 //! # Invariants
 //!
+//! - Once a sync has failed none succeeds: the system forgets what it could not write, and says so once.
 //! - A file that has not changed since it was synced is not synced again; what was written while it was being synced is the next one's.
 //! - New names are synced after the files that have them, up to the store's folder.
 
@@ -28,6 +29,7 @@ pub(super) struct StreamFiles {
     folder: PathBuf,
     /// How long each was, and when it was written, before it was synced last.
     synced: BTreeMap<PathBuf, (u64, SystemTime)>,
+    has_failed: bool,
 }
 
 impl StreamFiles {
@@ -36,11 +38,15 @@ impl StreamFiles {
         Self {
             folder,
             synced: BTreeMap::new(),
+            has_failed: false,
         }
     }
 
     /// Syncs what was written since the last time.
     pub(super) fn sync(&mut self) -> io::Result<()> {
+        if self.has_failed {
+            return Err(io::Error::other("an earlier sync failed"));
+        }
         let messages = self.folder.join("msgs");
         let mut files = vec![self.folder.join("meta.inf"), self.folder.join("meta.sum")];
         for entry in std::fs::read_dir(&messages)? {
@@ -62,18 +68,22 @@ impl StreamFiles {
         if has_new {
             let above = self.folder.ancestors().take(ABOVE + 1);
             for folder in std::iter::once(messages.as_path()).chain(above) {
-                File::open(folder)?.sync_all()?;
+                let synced = File::open(folder)?.sync_all();
+                self.has_failed |= synced.is_err();
+                synced?;
             }
         }
         self.synced = now;
         Ok(())
     }
 
-    fn sync_one(&self, file: &Path) -> io::Result<(u64, SystemTime)> {
+    fn sync_one(&mut self, file: &Path) -> io::Result<(u64, SystemTime)> {
         let about = file.metadata()?;
         let state = (about.len(), about.modified()?);
         if self.synced.get(file) != Some(&state) {
-            File::open(file)?.sync_data()?;
+            let synced = File::open(file)?.sync_data();
+            self.has_failed |= synced.is_err();
+            synced?;
         }
         Ok(state)
     }

@@ -2,7 +2,7 @@
 //!
 //! | table | key | value |
 //! |---|---|---|
-//! | `meta` | `format`, `cluster`, `active`, `history`, `turns`, `audit` (the last number), `issued` (`issuer`) | one CBOR value each |
+//! | `meta` | `format`, `cluster`, `active`, `history`, `turns`, `audit` (the last number), `issued` (`issuer`), `stream_marks` ([`crate::scenario`]) | one CBOR value each |
 //! | `racks` | entity id (16 bytes) | CBOR [`RackRow`] |
 //! | `keys` | Rack public key (32 bytes) | entity id |
 //! | `names` | name | entity id |
@@ -46,6 +46,8 @@ use model::{ClusterId, Timestamp};
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+use crate::scenario::StreamMarks;
 
 pub use audit::{Actor, AuditEntry, AuditQuery};
 pub use letter::{MAX_MARKS, Mark, Turn};
@@ -226,6 +228,11 @@ impl Registry {
         self.meta("issued")
     }
 
+    /// Where the stream of messages stood at earlier times.
+    pub(crate) fn stream_marks(&self) -> Result<Option<StreamMarks>, RegistryError> {
+        self.meta("stream_marks")
+    }
+
     fn meta<T: DeserializeOwned>(&self, key: &'static str) -> Result<Option<T>, RegistryError> {
         let read = self.database.begin_read().map_err(db)?;
         let table = read.open_table(META).map_err(db)?;
@@ -275,6 +282,11 @@ impl Change<'_> {
     /// Remembers a time that no command is issued after.
     pub(crate) fn set_issued(&self, mark: Timestamp) -> Result<(), RegistryError> {
         self.set_meta("issued", &mark)
+    }
+
+    /// Where the stream of messages stood at earlier times.
+    pub(crate) fn set_stream_marks(&self, marks: &StreamMarks) -> Result<(), RegistryError> {
+        self.set_meta("stream_marks", marks)
     }
 
     /// Remembers the cluster.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  limit  = (free + waiting) / 2            free = nine tenths of the stream - what waits for all wires
-//!  credit = limit - waiting, at most free / (wires + 1)
+//!  credit = limit - waiting, at most 1/(n+1) of what the stream has room for, of n ports
 //! ```
 //!
 //! A single wire whose receiver takes nothing may have half of the stream, two a third each, n of them 1/(n+1) each: what is left is for
@@ -19,7 +19,7 @@
 //!
 //! Asking the bus, and telling Racks ([`super::flow_control`]).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use ingest::Volume;
 use model::Token;
@@ -111,6 +111,8 @@ fn share(bytes: u64, part: u64, whole: u64) -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SharedStream {
     /// What it holds at most.
+    pub(super) max_bytes: u64,
+    /// What it holds, for whomever, or for nobody any more.
     pub(super) bytes: u64,
     /// What waits for other readers of it.
     pub(super) foreign: u64,
@@ -125,8 +127,10 @@ pub(super) fn set_limits<'a>(wires: impl Iterator<Item = &'a mut WireBacklog>, s
         *most = wire.waiting_bytes.max(*most);
     }
     let waiting = ports.values().sum::<u64>().max(stream.foreign);
-    let free = (stream.bytes / 100 * DIVIDED).saturating_sub(waiting);
-    let each = free / (ports.len() as u64 + 1);
+    let divided = stream.max_bytes / 100 * DIVIDED;
+    let free = divided.saturating_sub(waiting);
+    // What is not known of, as messages of a consumer that was lost, is there all the same.
+    let each = free.min(divided.saturating_sub(stream.bytes)) / (ports.len() as u64 + 1);
     for wire in wires {
         let limit = u64::midpoint(free, wire.waiting_bytes);
         wire.limit_bytes = Some(limit);
@@ -135,10 +139,12 @@ pub(super) fn set_limits<'a>(wires: impl Iterator<Item = &'a mut WireBacklog>, s
     }
 }
 
-/// What the ports of Racks may have on their way. Of a wire from a group each Rack of these has a share, if it has sent by it.
+/// What the ports of these Racks may have on their way, of a fleet of so many. Of a wire from a group those that have sent by it have one
+/// half, and all others the other.
 pub(super) fn credits(
     wires: &BTreeMap<String, WireBacklog>,
-    racks: &[Token],
+    racks: &BTreeSet<Token>,
+    fleet: usize,
     has_sent: impl Fn(&str) -> bool,
 ) -> BTreeMap<Token, Vec<PortCredit>> {
     let mut all: BTreeMap<Token, BTreeMap<(Token, Token), u64>> = BTreeMap::new();
@@ -149,19 +155,24 @@ pub(super) fn credits(
         let Some((from, gear, port)) = ends(&wire.filter) else {
             continue;
         };
-        let is_sender = |rack: &&Token| from == "*" || rack.as_str() == from;
-        let senders: Vec<&Token> = racks.iter().filter(is_sender).collect();
-        let sharers = if from == "*" {
-            let subject = |rack: &Token| format!("flux.msg.{rack}.{gear}.{port}");
-            senders.iter().filter(|rack| has_sent(&subject(rack))).count().max(1)
-        } else {
-            1
-        };
-        for rack in senders {
+        let mut give = |rack: &Token, bytes: u64| {
             let of_rack = all.entry(rack.clone()).or_default();
             let credit = of_rack.entry((gear.clone(), port.clone())).or_insert(u64::MAX);
-            *credit = (wire.credit / sharers as u64).min(*credit);
+            *credit = bytes.min(*credit);
+        };
+        if let Ok(rack) = from.parse::<Token>() {
+            if racks.contains(&rack) {
+                give(&rack, wire.credit);
+            }
+            continue;
         }
+        let sends = |rack: &&Token| has_sent(&format!("flux.msg.{rack}.{gear}.{port}"));
+        let (sending, others): (Vec<&Token>, Vec<&Token>) = racks.iter().partition(sends);
+        let silent = fleet.saturating_sub(sending.len());
+        let halves = if sending.is_empty() || silent == 0 { 1 } else { 2 };
+        let part = |of: usize| wire.credit / halves / of.max(1) as u64;
+        sending.iter().for_each(|rack| give(rack, part(sending.len())));
+        others.iter().for_each(|rack| give(rack, part(silent)));
     }
     let listed = |ports: BTreeMap<(Token, Token), u64>| {
         let ports = ports.into_iter();
@@ -224,7 +235,8 @@ mod tests {
 
     fn stream(foreign: u64) -> SharedStream {
         SharedStream {
-            bytes: 100_000,
+            max_bytes: 100_000,
+            bytes: 0,
             foreign,
         }
     }
@@ -262,6 +274,12 @@ mod tests {
             (Some(0), 0),
             "another reader has it all"
         );
+        let full = SharedStream {
+            bytes: 90_000,
+            ..stream(0)
+        };
+        set_limits(wires.iter_mut(), full);
+        assert_eq!(wires[0].credit, 0, "it is full of what is not known of");
     }
 
     #[test]
@@ -280,16 +298,20 @@ mod tests {
             };
             (name.to_string(), wire)
         });
-        let racks = ["a", "b", "c"].map(|name| name.parse().unwrap());
-        let credits = credits(&wires.collect(), &racks, |subject| subject != "flux.msg.c.tail.out");
+        let racks = ["a", "b", "c"].map(|name| name.parse().unwrap()).into();
+        let credits = credits(&wires.collect(), &racks, 3, |subject| subject != "flux.msg.c.tail.out");
         let of = |rack: &str| {
             let ports = credits[&rack.parse().unwrap()].iter();
             ports
                 .map(|port| (port.gear.to_string(), port.bytes))
                 .collect::<Vec<_>>()
         };
-        let tail = ("tail".to_owned(), 15_000);
-        assert_eq!(of("a"), [("gen".to_owned(), 10_000), tail.clone()]);
-        assert_eq!((of("b"), of("c"), credits.len()), (vec![tail.clone()], vec![tail], 3));
+        // Half of it for two that send, half for the one that may.
+        let tail = |bytes| ("tail".to_owned(), bytes);
+        assert_eq!(of("a"), [("gen".to_owned(), 10_000), tail(7_500)]);
+        assert_eq!(
+            (of("b"), of("c"), credits.len()),
+            (vec![tail(7_500)], vec![tail(15_000)], 3)
+        );
     }
 }

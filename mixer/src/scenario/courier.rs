@@ -353,7 +353,8 @@ impl CourierParts {
         ready.map_err(PushError::Consumers)?;
         self.parsed.has_consumers(&push.hash);
         if let Some(row) = self.registry.rack(&push.entity_id)? {
-            push.credits = self.flow_control.first_credits(&row.name)?;
+            let credits = self.flow_control.first_credits(&row.name).await;
+            push.credits = credits.map_err(PushError::Consumers)?;
         }
         let mut has_others = false;
         for inlet in &mut push.inlets {

@@ -5,40 +5,48 @@
 //!
 //! - A receiver that is away or slow costs its own wires only: what waits for it is bounded ([`super::backlog`]), and Racks send no more
 //!   for it than there is room.
-//! - A Rack that sends hears how much is left before it has used an eighth of it, and with each heartbeat.
-//! - A port is never without a bound because its wire is new: its Rack has one with the scenario, and hears nothing that leaves it out.
+//! - A Rack hears how much is left at the first look after an eighth of it was archived, and with each heartbeat.
+//! - A port is never without a bound because its wire is new, or the Mixer: its Rack has one with the scenario, which waits for the first
+//!   look, and hears nothing that leaves it out.
 //! - A bus that cannot be asked changes nothing: what was said last holds.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::jetstream::consumer::Info;
+use async_nats::jetstream::stream::Stream;
 use chassis::bus::BusState;
 use futures::TryStreamExt as _;
 use ingest::{Stats, Volume};
 use model::control::{PortCredit, PortCredits, RackState};
 use model::subject::RackCommand;
-use model::{Context, Timestamp, Token, subject};
-use tokio::sync::Notify;
+use model::{Context, EntityId, Timestamp, Token, subject};
+use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::backlog::{Marks, SharedStream, WireBacklog, credits, set_limits};
-use super::spent::{self, Held};
+use super::expiry::StreamExpiry;
+use super::spent;
 use super::text;
 use crate::bus_server::Bus;
 use crate::cluster::Cluster;
-use crate::registry::{RackRow, Registry, RegistryError, WireRow};
+use crate::issuer::Issuer;
+use crate::registry::{RackRow, Registry, WireRow};
 
-/// How often the stream is looked at while messages come or wait.
-const BUSY: Duration = Duration::from_millis(500);
+/// How often the stream is looked at while Racks use what they may send, or much of it waits.
+const BUSY_INTERVAL: Duration = Duration::from_millis(500);
 /// And else.
-const IDLE: Duration = Duration::from_secs(2);
-/// Looking takes at most this part of the time.
-const PART: u32 = 20;
+const IDLE_INTERVAL: Duration = Duration::from_secs(2);
+/// Looking takes at most this part of the time, but for an interval of
+const DUTY: u32 = 50;
+/// at most.
+const LONGEST_INTERVAL: Duration = Duration::from_secs(5);
+/// How long a Rack's first part of a scenario waits for the first look.
+const FIRST_LOOK: Duration = Duration::from_secs(10);
 /// A Rack hears again when it may have used this part of what it was told.
-const USED: u64 = 8;
+const USED_PART: u64 = 8;
 
 /// See the module.
 #[derive(Debug)]
@@ -46,14 +54,15 @@ pub(crate) struct FlowControl {
     bus: Bus,
     stream: String,
     registry: Arc<Registry>,
+    issuer: Arc<Issuer>,
     cluster: Arc<Cluster>,
     /// What was archived; none where nothing is.
     archived: Option<Arc<Stats>>,
-    /// Messages of before this are too old.
-    oldest: Oldest,
     seen: Mutex<Seen>,
     /// A wire began that was not there at the last look.
     changed: Notify,
+    /// Whether there was a look.
+    looked: watch::Sender<bool>,
 }
 
 /// As of the last look.
@@ -61,9 +70,11 @@ pub(crate) struct FlowControl {
 struct Seen {
     /// By their names.
     wires: BTreeMap<String, WireBacklog>,
-    /// What is shared.
+    /// What is shared; none before the first look, and where the stream has no bound.
     shared: Option<SharedStream>,
-    racks: Vec<Token>,
+    /// When it was; none before the first.
+    at: Option<Timestamp>,
+    /// What each Rack may send.
     credits: BTreeMap<Token, Vec<PortCredit>>,
     /// How often wires began that were not there.
     begun: u64,
@@ -71,51 +82,35 @@ struct Seen {
     known: u64,
 }
 
-impl Seen {
-    /// Whether a wire began since: what it says of ports is not all.
-    const fn is_stale(&self) -> bool {
-        self.known != self.begun
-    }
-}
-
-/// The time before which messages are too old, by a clock that has run evenly; none while there is none.
-pub(crate) struct Oldest(pub(crate) Box<dyn Fn() -> Option<Timestamp> + Send + Sync>);
-
-impl std::fmt::Debug for Oldest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Oldest")
-    }
-}
-
 /// What a Rack was told last, and what had come by each port then.
-type Told = HashMap<Token, (Vec<PortCredit>, Vec<u64>)>;
+type LastWords = HashMap<Token, (Vec<PortCredit>, Vec<u64>)>;
 
 /// What one look at the stream finds.
 struct Found {
+    stream: Stream,
+    consumers: Vec<Info>,
+    rows: BTreeMap<String, WireRow>,
     wires: BTreeMap<String, WireBacklog>,
     shared: Option<SharedStream>,
-    held: Option<Held>,
-    /// The last message of the stream.
-    last: u64,
 }
 
 impl FlowControl {
     pub(crate) fn new(
         (bus, stream): (Bus, String),
-        registry: Arc<Registry>,
+        (registry, issuer): (Arc<Registry>, Arc<Issuer>),
         cluster: Arc<Cluster>,
         archived: Option<Arc<Stats>>,
-        oldest: Oldest,
     ) -> Self {
         Self {
             bus,
             stream,
             registry,
+            issuer,
             cluster,
             archived,
-            oldest,
             seen: Mutex::default(),
             changed: Notify::new(),
+            looked: watch::Sender::new(false),
         }
     }
 
@@ -127,32 +122,40 @@ impl FlowControl {
     }
 
     /// What the ports of a Rack may have on their way; none while that is not known of every port.
-    pub(crate) fn credits(&self, rack: &Token) -> Option<Vec<PortCredit>> {
+    pub(crate) fn credits(&self, entity_id: EntityId, rack: &Token) -> Option<PortCredits> {
         let seen = self.seen();
-        (!seen.is_stale()).then(|| seen.credits.get(rack).cloned().unwrap_or_default())
+        let ports = seen.credits.get(rack).filter(|_| seen.known == seen.begun)?.clone();
+        Some(PortCredits {
+            entity_id,
+            at: seen.at?,
+            ports,
+        })
     }
 
     /// What the ports of a Rack begin with, where wires may have begun since the last look.
-    pub(super) fn first_credits(&self, rack: &Token) -> Result<Vec<PortCredit>, RegistryError> {
-        let rows = self.registry.wires()?;
+    pub(super) async fn first_credits(&self, rack: &Token) -> Result<Vec<PortCredit>, String> {
+        let mut looked = self.looked.subscribe();
+        let looked = tokio::time::timeout(FIRST_LOOK, looked.wait_for(|looked| *looked)).await;
+        looked.map_err(text)?.map_err(text)?;
+        let rows = self.registry.wires().map_err(text)?;
         let mut seen = self.seen();
         let mut all = self.backlogs(&rows, |name, _| {
             seen.wires.get(name).map_or((Some(0), 0), WireBacklog::waiting)
         });
-        if all
-            .iter()
-            .any(|(name, wire)| !wire.is_paused && seen.wires.get(name).is_none_or(|seen| seen.is_paused))
-        {
+        let is_new = |(name, wire): (&String, &WireBacklog)| {
+            !wire.is_paused && seen.wires.get(name).is_none_or(|seen| seen.is_paused)
+        };
+        if all.iter().any(is_new) {
             seen.begun += 1;
             self.changed.notify_one();
         }
         let Some(shared) = seen.shared else {
             return Ok(Vec::new());
         };
+        let fleet = seen.credits.len() + 1;
+        drop(seen);
         set_limits(all.values_mut(), shared);
-        let racks = seen.racks.iter().filter(|other| *other != rack).cloned();
-        let racks: Vec<Token> = racks.chain([rack.clone()]).collect();
-        let mut credits = credits(&all, &racks, |subject| self.volume(subject).messages > 0);
+        let mut credits = credits(&all, &BTreeSet::from([rack.clone()]), fleet, |_| false);
         Ok(credits.remove(rack).unwrap_or_default())
     }
 
@@ -161,73 +164,109 @@ impl FlowControl {
     }
 
     /// Looks until stopped.
-    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
-        let (mut marks, mut told, mut warned) = (Marks::default(), Told::new(), None);
-        let (mut wait, mut last) = (Duration::ZERO, 0);
+    pub(crate) async fn run(self: Arc<Self>, mut expiry: StreamExpiry, stop: CancellationToken) {
+        let (mut marks, mut told) = (Marks::default(), LastWords::new());
+        let (mut warned, mut wait) = (None, Duration::ZERO);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(wait) => {}
                 () = self.changed.notified() => {}
             }
-            wait = IDLE;
+            wait = IDLE_INTERVAL;
             if *self.bus.state().borrow() != BusState::Connected {
                 continue;
             }
-            let began = Instant::now();
-            let known = self.seen().begun;
-            match self.look(&mut marks).await {
-                Ok(found) => {
-                    let is_busy = found.last != last || found.wires.values().any(|wire| wire.waiting_batches > Some(0));
-                    wait = if is_busy { BUSY } else { IDLE }.max(began.elapsed() * PART);
-                    last = found.last;
-                    warn_once(&self.stream, found.held.as_ref(), &mut warned);
-                    if let Err(reason) = self.tell(found, known, &mut told).await {
-                        tracing::warn!(reason, "Racks were not told what they may send; trying again");
-                    }
+            let (began, known) = (Instant::now(), self.seen().begun);
+            let found = match self.look(&mut marks).await {
+                Ok(found) => found,
+                Err(reason) => {
+                    tracing::debug!(stream = self.stream, reason, "the stream cannot be looked at just now");
+                    continue;
                 }
-                Err(reason) => tracing::debug!(stream = self.stream, reason, "the stream cannot be looked at just now"),
+            };
+            let has_much = |wire: &WireBacklog| wire.waiting_bytes > wire.limit_bytes.unwrap_or(u64::MAX) / 4;
+            let has_room = |shared: SharedStream| shared.bytes < shared.max_bytes / 2;
+            let is_tight = found.wires.values().any(has_much) || !found.shared.is_none_or(has_room);
+            let tells = self.tell(&found, known, &mut told).await;
+            if let Err(reason) = &tells {
+                tracing::warn!(reason, "Racks were not told what they may send; trying again");
             }
+            self.clear(found, &mut expiry, &mut warned).await;
+            let is_busy = is_tight || tells.unwrap_or(0) > 0;
+            wait = if is_busy { BUSY_INTERVAL } else { IDLE_INTERVAL };
+            wait = wait.max((began.elapsed() * DUTY).min(LONGEST_INTERVAL));
         }
     }
 
     async fn look(&self, marks: &mut Marks) -> Result<Found, String> {
         let stream = self.bus.jetstream().get_stream(&self.stream).await.map_err(text)?;
-        if let Some(oldest) = (self.oldest.0)() {
-            spent::expire(&stream, oldest).await?;
-        }
         let info = stream.cached_info();
         let consumers: Vec<Info> = stream.consumers().try_collect().await.map_err(text)?;
-        // Asked after the consumers are: a wire that is in neither is a new one and wants nothing of this.
+        // Asked after the consumers are: a wire that is in neither is new or resumes, and has its first messages yet to come.
         let rows = self.registry.wires().map_err(text)?;
         let mean = info.state.bytes.checked_div(info.state.messages).unwrap_or(0);
         let infos: HashMap<&str, &Info> = consumers.iter().map(|info| (info.name.as_str(), info)).collect();
+        let filters: BTreeSet<&str> = rows.values().map(|row| row.filter.as_str()).collect();
+        let volumes: HashMap<&str, Volume> = filters.iter().map(|filter| (*filter, self.volume(filter))).collect();
+        let before: BTreeMap<String, u64> = {
+            let seen = self.seen();
+            let bytes = |(name, wire): (&String, &WireBacklog)| (name.clone(), wire.waiting_bytes);
+            seen.wires.iter().map(bytes).collect()
+        };
         marks.retain(|wire| rows.contains_key(wire));
         let mut wires = self.backlogs(&rows, |name, row| {
-            let count = infos.get(row.consumer(name)).copied().map(waiting);
-            (
-                count,
-                marks.bytes(name, count.unwrap_or(0), self.volume(&row.filter), mean),
-            )
+            let Some(count) = infos.get(row.consumer(name)).copied().map(waiting) else {
+                // Its consumer is lost, and its messages are kept for the next one.
+                return (None, before.get(name).copied().unwrap_or(0));
+            };
+            let volume = volumes.get(row.filter.as_str()).copied().unwrap_or_default();
+            (Some(count), marks.bytes(name, count, volume, mean))
         });
-        let (mut shared, mut held) = (None, None);
-        if let Some(max) = u64::try_from(info.config.max_bytes).ok().filter(|max| *max > 0) {
-            let is_foreign = |info: &&Info| info.name != spent::ARCHIVE && !info.name.starts_with(super::part::WIRE);
-            let foreign = consumers.iter().filter(is_foreign).map(waiting).max().unwrap_or(0);
-            let of_all = *shared.insert(SharedStream {
-                bytes: max,
-                foreign: foreign * mean,
-            });
-            set_limits(wires.values_mut(), of_all);
-            held = spent::clear(&stream, max, &consumers, rows).await?;
+        let max = u64::try_from(info.config.max_bytes).ok().filter(|max| *max > 0);
+        let is_foreign = |info: &&Info| info.name != spent::ARCHIVE && !info.name.starts_with(super::part::WIRE);
+        let foreign = consumers.iter().filter(is_foreign).map(waiting).max().unwrap_or(0);
+        let shared = max.map(|max_bytes| SharedStream {
+            max_bytes,
+            bytes: info.state.bytes,
+            foreign: foreign * mean,
+        });
+        if let Some(shared) = shared {
+            set_limits(wires.values_mut(), shared);
         }
-        let last = info.state.last_sequence;
         Ok(Found {
+            stream,
+            consumers,
+            rows,
             wires,
             shared,
-            held,
-            last,
         })
+    }
+
+    /// Clears what everybody has, and what is too old; an operator hears of what cannot go.
+    async fn clear(&self, found: Found, expiry: &mut StreamExpiry, warned: &mut Option<String>) {
+        let Found {
+            stream,
+            consumers,
+            rows,
+            shared,
+            ..
+        } = found;
+        let mut news = None;
+        if let Some(shared) = shared {
+            match spent::clear(&stream, shared.max_bytes, &consumers, rows).await {
+                Ok(held) => news = held.map(|held| held.text()),
+                Err(reason) => news = Some(format!("what everybody has cannot leave the stream: {reason}")),
+            }
+        }
+        let expired = expiry.expire(&self.registry, &stream).await;
+        if let Err(reason) = expired {
+            news = news.or_else(|| Some(format!("what is too old cannot leave the stream: {reason}")));
+        }
+        if let Some(text) = news.as_ref().filter(|text| warned.as_ref() != Some(text)) {
+            tracing::warn!(stream = self.stream, "{text}");
+        }
+        *warned = news;
     }
 
     /// The wires, by their names; how many bus messages wait for one, and their bytes, is asked.
@@ -267,29 +306,42 @@ impl FlowControl {
         }
     }
 
-    /// Tells Racks what they may send, where they would not know it.
-    async fn tell(&self, found: Found, known: u64, told: &mut Told) -> Result<(), String> {
+    /// Tells Racks what they may send, where they would not know it; how many.
+    async fn tell(&self, found: &Found, known: u64, told: &mut LastWords) -> Result<usize, String> {
+        let before = self.seen().at;
+        let at = match before {
+            // Later than that of any Mixer before, and then one by one: not each is a write.
+            Some(at) => at.plus(Duration::from_micros(1)),
+            None => self.issuer.next().await.map_err(text)?,
+        };
         let is_active = |row: &RackRow| row.state == RackState::Active;
         let racks = self.registry.racks().map_err(text)?.into_iter().filter(is_active);
         let ids: HashMap<Token, _> = racks.map(|row| (row.name, row.entity_id)).collect();
-        let names: Vec<Token> = ids.keys().cloned().collect();
-        let all = credits(&found.wires, &names, |subject| self.volume(subject).messages > 0);
+        let names: BTreeSet<Token> = ids.keys().cloned().collect();
+        let mut all = credits(&found.wires, &names, names.len(), |subject| {
+            self.volume(subject).messages > 0
+        });
+        for rack in &names {
+            all.entry(rack.clone()).or_default();
+        }
         let is_stale = {
             let mut seen = self.seen();
             *seen = Seen {
-                wires: found.wires,
+                wires: found.wires.clone(),
                 shared: found.shared,
-                racks: names,
+                at: Some(at),
                 credits: all.clone(),
                 begun: seen.begun,
                 known,
             };
-            seen.is_stale()
+            seen.known != seen.begun
         };
+        self.looked.send_replace(true);
         if is_stale {
             // Of ports that began meanwhile this says nothing: the next look does.
-            return Ok(());
+            return Ok(0);
         }
+        let mut count = 0;
         told.retain(|rack, _| ids.contains_key(rack));
         for (rack, entity_id) in ids {
             let ports = all.get(&rack).cloned().unwrap_or_default();
@@ -303,22 +355,23 @@ impl FlowControl {
                 continue;
             }
             *before = (ports.clone(), came);
-            let body = PortCredits { entity_id, ports };
+            let body = PortCredits { entity_id, at, ports };
             let body = self.cluster.sign(&body, Context::Command).map_err(text)?;
             let to = subject::rack(&entity_id, RackCommand::Credits);
             self.bus.client().publish(to, body.into()).await.map_err(text)?;
+            count += 1;
         }
-        Ok(())
+        Ok(count)
     }
 }
 
 /// Whether a Rack has other ports than it was told of, may have much more or less by them, or may have used much of it.
 fn is_news((before, had): &(Vec<PortCredit>, Vec<u64>), ports: &[PortCredit], came: &[u64]) -> bool {
     let is_other = |(before, now): (&PortCredit, &PortCredit)| {
-        let differs = before.bytes.abs_diff(now.bytes) > before.bytes.min(now.bytes) / USED;
+        let differs = before.bytes.abs_diff(now.bytes) > before.bytes.min(now.bytes) / USED_PART;
         (&before.gear, &before.port) != (&now.gear, &now.port) || differs
     };
-    let is_used = |((had, came), port): ((&u64, &u64), &PortCredit)| came.saturating_sub(*had) > port.bytes / USED;
+    let is_used = |((had, came), port): ((&u64, &u64), &PortCredit)| came.saturating_sub(*had) > port.bytes / USED_PART;
     before.len() != ports.len()
         || before.iter().zip(ports).any(is_other)
         || had.iter().zip(came).zip(ports).any(is_used)
@@ -327,17 +380,6 @@ fn is_news((before, had): &(Vec<PortCredit>, Vec<u64>), ports: &[PortCredit], ca
 /// The bus messages that wait for a consumer.
 fn waiting(info: &Info) -> u64 {
     info.num_pending + info.num_ack_pending as u64
-}
-
-/// Tells an operator of what keeps the stream full, once until that is another one.
-fn warn_once(stream: &str, held: Option<&Held>, warned: &mut Option<String>) {
-    if let Some(held) = held.filter(|held| warned.as_ref() != Some(&held.by)) {
-        tracing::warn!(
-            stream, consumer = held.by, wire = held.wire, waiting = held.waiting, bytes = %held.bytes, of = %held.of,
-            "the stream fills up with what a consumer has not taken; full, it makes Racks wait: start what reads there, or raise snake.max_store_mb. A wire keeps its messages as long as the active scenario has it, however long its Rack is away"
-        );
-    }
-    *warned = held.map(|held| held.by.clone());
 }
 
 #[cfg(test)]

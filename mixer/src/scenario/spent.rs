@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //!
-//! - Nothing leaves before its age ([`expire`]) that some consumer of the stream, ours or another's, has not acknowledged; nothing leaves at
+//! - Nothing leaves before its age ([`super::expiry`]) that some consumer of the stream, ours or another's, has not acknowledged; nothing leaves at
 //!   all while the archive's consumer is not there.
 //! - A wire that the registry knows and whose consumer is not there has taken nothing: its consumer is made anew from where the wire
 //!   began ([`super::consumers`]), and what it wants from there on stays. One that is paused keeps nothing.
@@ -14,15 +14,14 @@
 //!
 //! # Not here
 //!
-//! When it is looked at, and by which clock ([`super::flow_control`]).
+//! When it is looked at ([`super::flow_control`]).
 
 use std::collections::BTreeMap;
 
-use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::consumer::{AckPolicy, Info};
-use async_nats::jetstream::stream::{RawMessageErrorKind, Stream};
+use async_nats::jetstream::stream::Stream;
 use futures::TryStreamExt as _;
-use model::{ByteSize, Timestamp};
+use model::ByteSize;
 
 use super::text;
 use crate::registry::WireRow;
@@ -34,46 +33,25 @@ const TIGHT: u64 = 80;
 /// The consumer that stores messages.
 pub(super) const ARCHIVE: &str = "archive";
 /// The most subjects that are cleared one by one.
-const MOST_SUBJECTS: usize = 1024;
-
-/// Removes the messages of before a time, whoever wants them.
-pub(super) async fn expire(stream: &Stream, before: Timestamp) -> Result<(), String> {
-    let state = &stream.cached_info().state;
-    let is_old = |nanos: i128| nanos / 1_000 < i128::from(before.micros());
-    if state.messages == 0 || !is_old(state.first_timestamp.unix_timestamp_nanos()) {
-        return Ok(());
-    }
-    let (mut first, mut end) = (state.first_sequence, state.last_sequence + 1);
-    while first < end {
-        let middle = first + (end - first) / 2;
-        let asked = stream.raw_message_builder().sequence(middle).next_by_subject(">");
-        match asked.send().await {
-            Ok(message) if is_old(message.time.unix_timestamp_nanos()) => first = message.sequence + 1,
-            Ok(_) => end = middle,
-            Err(error) => match error.kind() {
-                RawMessageErrorKind::NoMessageFound => end = middle,
-                RawMessageErrorKind::JetStream(error) if error.error_code() == ErrorCode::NO_MESSAGE_FOUND => {
-                    end = middle;
-                }
-                _ => return Err(text(error)),
-            },
-        }
-    }
-    let purged = stream.purge().sequence(first).await.map_err(text)?.purged;
-    tracing::info!(
-        purged,
-        "messages older than snake.business_stream_max_age left the stream"
-    );
-    Ok(())
-}
+const MOST_SUBJECTS: usize = 128;
 
 /// Who keeps the stream full.
 pub(super) struct Held {
     pub(super) by: String,
     pub(super) wire: String,
-    pub(super) waiting: u64,
     pub(super) bytes: ByteSize,
     pub(super) of: ByteSize,
+}
+
+impl Held {
+    /// For an operator.
+    pub(super) fn text(&self) -> String {
+        format!(
+            "the stream fills up with what a consumer has not taken ({} of {}); full, it makes Racks wait: start what reads there, or raise \
+             snake.max_store_mb. A wire keeps its messages as long as the active scenario has it, however long its Rack is away: consumer {}, {}",
+            self.bytes, self.of, self.by, self.wire
+        )
+    }
 }
 
 /// How far a consumer of the stream is.
@@ -106,6 +84,10 @@ pub(super) async fn clear(
     if share(info.state.bytes) < FILLED {
         return Ok(None);
     }
+    if consumers.len() != info.state.consumer_count {
+        // One came or went while they were listed, and another may not be on the list.
+        return Ok(None);
+    }
     let mut all: Vec<Progress> = consumers.iter().map(progress).collect();
     let life = WireRow::life(info.created.unix_timestamp_nanos());
     all.extend(missing(wires, consumers, life));
@@ -124,7 +106,6 @@ pub(super) async fn clear(
     Ok((share(bytes) >= TIGHT).then(|| Held {
         by: least.name.clone(),
         wire: least.wire.clone(),
-        waiting: least.waiting,
         bytes: ByteSize::bytes(bytes),
         of: ByteSize::bytes(max),
     }))
@@ -139,7 +120,10 @@ fn missing(wires: BTreeMap<String, WireRow>, consumers: &[Info], life: i64) -> i
         .map(move |(name, row)| Progress {
             name,
             wire: "its consumer is lost, and is made anew within a minute".to_owned(),
-            filters: Vec::new(),
+            filters: vec![row.filter]
+                .into_iter()
+                .filter(|filter| !filter.is_empty())
+                .collect(),
             done: if row.stream == life {
                 row.sequence.saturating_sub(1)
             } else {
@@ -341,33 +325,6 @@ mod tests {
         let consumers = [there];
         let kept = missing(wires.into(), &consumers, 1).map(|wire| (wire.name, wire.done));
         assert_eq!(kept.collect::<Vec<_>>(), [("lost".to_owned(), 6)]);
-        server.close().await;
-    }
-
-    #[tokio::test]
-    async fn what_is_older_than_a_time_leaves_and_what_is_not_stays() {
-        let folder = tempfile::tempdir().unwrap();
-        let server = BusServer::start(bus_settings(managed(folder.path())), &failures().0)
-            .await
-            .unwrap();
-        let mut stream = server.bus().jetstream().get_stream("flux-msg").await.unwrap();
-        let mut times = Vec::new();
-        for _ in 0..9 {
-            let sent = server.bus().jetstream().publish("flux.msg.a.gen.out", "".into());
-            let sequence = sent.await.unwrap().await.unwrap().sequence;
-            let time = stream.get_raw_message(sequence).await.unwrap().time;
-            times.push(i64::try_from(time.unix_timestamp_nanos() / 1_000).unwrap());
-        }
-        stream.delete_message(5).await.unwrap();
-        for (before, first) in [(times[0], 1), (times[3] + 1, 6), (times[6], 7), (times[8] + 1, 10)] {
-            stream.info().await.unwrap();
-            expire(&stream, Timestamp::from_micros(before)).await.unwrap();
-            assert_eq!(
-                stream.info().await.unwrap().state.first_sequence,
-                first,
-                "{before} of {times:?}"
-            );
-        }
         server.close().await;
     }
 

@@ -9,6 +9,7 @@
 //!
 //! - A message is handed to the outbox only while its port has credit: what is in the outbox has room on the stream, so the outbox
 //!   needs no order but its own, and nothing of one port waits behind another's.
+//! - What the Mixer says is taken once, in its order: an older word is not.
 //! - A port begins with what its scenario says that it may have. One that the Mixer says nothing of has no bound here.
 //! - What is larger than its port's credit leaves alone, if there is any credit.
 //!
@@ -18,8 +19,8 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use model::Token;
-use model::control::PortCredit;
+use model::control::{PortCredit, PortCredits};
+use model::{Timestamp, Token};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -68,6 +69,8 @@ pub(super) struct Credits {
 struct Ports {
     /// What the Mixer said last.
     credits: BTreeMap<Token, BTreeMap<String, u64>>,
+    /// When it looked.
+    at: Option<Timestamp>,
     uses: BTreeMap<Port, Use>,
 }
 
@@ -141,10 +144,14 @@ impl Credits {
     }
 
     /// What the Mixer says: of the ports that are not named, nothing. Entries up to the floor are settled.
-    pub(super) fn set(&self, credits: Vec<PortCredit>, floor: u64) {
+    pub(super) fn set(&self, credits: PortCredits, floor: u64) {
         let mut ports = self.ports.lock();
+        if ports.at.is_some_and(|at| credits.at <= at) {
+            return;
+        }
+        ports.at = Some(credits.at);
         ports.credits.clear();
-        for credit in credits {
+        for credit in credits.ports {
             let of_gear = ports.credits.entry(credit.gear).or_default();
             of_gear.insert(credit.port.to_string(), credit.bytes);
         }
@@ -155,6 +162,15 @@ impl Credits {
         });
         drop(ports);
         self.changed.send_replace(());
+    }
+
+    /// Sequences count anew: the Rack is another one.
+    pub(super) fn forget_entries(&self) {
+        let mut ports = self.ports.lock();
+        for of_port in ports.uses.values_mut() {
+            (of_port.waiting, of_port.settled) = (0, 0);
+            of_port.entries.clear();
+        }
     }
 
     /// Waits until every port has credit for what is asked of it.
@@ -223,6 +239,15 @@ mod tests {
         }
     }
 
+    /// What the Mixer says at a moment.
+    fn said(at: i64, ports: Vec<PortCredit>) -> PortCredits {
+        PortCredits {
+            entity_id: model::EntityId::for_name("rack-a"),
+            at: Timestamp::from_micros(at),
+            ports,
+        }
+    }
+
     fn demand(gear: &str, bytes: u64) -> Demand {
         Demand {
             bytes,
@@ -234,9 +259,14 @@ mod tests {
     fn a_port_has_what_the_mixer_says_of_it_until_it_says_more_and_others_are_not_bound() {
         let credits = Credits::new();
         assert!(!credits.holds("tail", u64::MAX), "nothing was said so far");
-        credits.begin(&[credit("tail", 7)]);
-        assert!(credits.holds("tail", u64::MAX) || !credits.holds("tail", 8), "alone");
-        credits.set(vec![credit("tail", 100)], 0);
+        credits.begin(&[credit("tail", 7), credit("new", 7)]);
+        credits.entered(port("new"), 5, (1, 0));
+        assert!(
+            credits.holds("new", 3) && !credits.holds("new", 2),
+            "as its scenario says"
+        );
+        credits.forget_entries();
+        credits.set(said(1, vec![credit("tail", 100)]), 0);
         credits.begin(&[credit("tail", 7)]);
         let taken = credits.reserve(demand("tail", 60)).now_or_never().unwrap().unwrap();
         assert!(credits.holds("tail", 41) && !credits.holds("tail", 40) && !credits.holds("other", 1_000));
@@ -248,16 +278,18 @@ mod tests {
         // Settled: the Mixer has not said so far whether it waits on the stream.
         credits.entered(port("tail"), 5, (3, 2));
         assert!(credits.holds("tail", 6));
-        credits.set(vec![credit("tail", 100)], 2);
+        credits.set(said(2, vec![credit("tail", 100)]), 2);
         assert!(credits.holds("tail", 96) && !credits.holds("tail", 95));
-        credits.set(Vec::new(), 2);
+        credits.set(said(1, vec![credit("tail", 0)]), 2);
+        assert!(!credits.holds("tail", 95), "an older word");
+        credits.set(said(3, Vec::new()), 2);
         assert!(!credits.holds("tail", 1_000));
     }
 
     #[test]
     fn what_is_larger_than_the_credit_leaves_alone_and_without_credit_nothing_leaves() {
         let credits = Credits::new();
-        credits.set(vec![credit("tail", 10), credit("held", 0)], 0);
+        credits.set(said(4, vec![credit("tail", 10), credit("held", 0)]), 0);
         assert!(!credits.holds("tail", 5_000) && credits.holds("held", 1));
         credits.entered(port("tail"), 1, (1, 0));
         assert!(credits.holds("tail", 5_000));
@@ -266,11 +298,11 @@ mod tests {
     #[tokio::test]
     async fn who_waits_goes_on_with_the_next_word_of_the_mixer() {
         let credits = Credits::new();
-        credits.set(vec![credit("tail", 0)], 0);
+        credits.set(said(5, vec![credit("tail", 0)]), 0);
         let waits = credits.reserve(demand("tail", 5));
         tokio::pin!(waits);
         assert!(futures::poll!(&mut waits).is_pending());
-        credits.set(vec![credit("tail", 5)], 0);
+        credits.set(said(6, vec![credit("tail", 5)]), 0);
         assert!(futures::poll!(&mut waits).is_ready());
     }
 }

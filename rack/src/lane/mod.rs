@@ -41,7 +41,7 @@ use std::sync::Arc;
 
 use async_nats::Subject;
 use chassis::bus::Bus;
-use model::control::PortCredit;
+use model::control::{PortCredit, PortCredits};
 use model::letter::Way;
 use model::{Clock, Destination, EntityId, Entropy, LetterId, Table, Token};
 use parking_lot::Mutex;
@@ -273,7 +273,7 @@ impl Outbox {
     }
 
     /// Takes what the Mixer says of ports.
-    pub(crate) fn set_credits(&self, credits: Vec<PortCredit>) {
+    pub(crate) fn set_credits(&self, credits: PortCredits) {
         self.credits.set(credits, self.floor());
     }
 
@@ -312,7 +312,7 @@ impl Outbox {
             is_part: false,
         };
         let mut batches = Vec::new();
-        let (mut sequence, floor) = (self.entries(owner), self.spool.floor(owner));
+        let (mut sequence, floor) = (self.last_entry(owner), self.spool.floor(owner));
         for messages in self.message_batches(whole.leaving) {
             let (destination, port) = (self.destination(&messages), (messages.gear().clone(), messages.port()));
             let letter = Letter::messages(messages, destination);
@@ -338,10 +338,14 @@ impl Outbox {
         batches
     }
 
-    /// The last sequence that the writer gives to what was handed over as an owner so far: it counts from 1 in every run.
-    fn entries(&self, owner: EntityId) -> u64 {
+    /// The last sequence that the writer gives to what was handed over as an owner so far: it counts from 1 for each.
+    fn last_entry(&self, owner: EntityId) -> u64 {
         let entries = self.entries.lock();
-        if entries.0 == Some(owner) { entries.1 } else { 0 }
+        if entries.0 == Some(owner) {
+            return entries.1;
+        }
+        self.credits.forget_entries();
+        0
     }
 
     /// Numbers messages, and puts those of a port together.

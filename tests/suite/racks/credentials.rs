@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use harness::TestBus;
+use harness::{TestBus, process};
 use serde_json::Value;
 
 use super::*;
@@ -107,7 +107,10 @@ fn with_full_outbox(folder: &Path) -> Result<(TestMixer, TestRack, TestRack), Fa
     b.start()?;
     lanes::write(&lines, 0..50)?;
     arrive(&mixer, &a, 50)?;
+    let bus = mixer.bus_pid()?;
     mixer.kill9()?;
+    // It ends by itself, and would take more until then.
+    let _ = process::kill9(bus);
     lanes::write(&lines, 50..150)?;
     eventually("the rest in rack-a's outbox", SOON, || {
         let segments = std::fs::read_dir(a.path().join("data/outbox")).ok()?;
@@ -181,7 +184,10 @@ fn what_waits_in_the_folders_of_a_removed_rack_that_begins_anew_under_another_na
         let is_empty = rack.json["data"]["spool_bytes"] == 0;
         (is_empty && letters().ok()?.iter().any(is_message)).then_some(())
     })
-    .map_err(|error| format!("{error}; {}", a.log()))?;
+    .map_err(|error| {
+        let rack = mixer.api.get("/api/v1/racks/rack-c").map(|answer| answer.text);
+        format!("{error}; {rack:?}\n{:?}\n{}", letters(), a.log())
+    })?;
     let dead = letters()?;
     let mut lines: Vec<&str> = dead.iter().filter_map(|letter| letter["payload"].as_str()).collect();
     let all = lines.len();
