@@ -39,7 +39,7 @@ lanes-long: export PLATFORM_TEST_LANE_KILLS = $(or $(FAULTS),25)
 lanes-long: export PLATFORM_TEST_LANE_ROWS = $(or $(MESSAGES),100000)
 lanes-long: tools bins ## lane guaranteed in its long form, without and with bus credentials: make lanes-long FAULTS=25 MESSAGES=100000 SEED=7
 	@scripts/with-nextest.sh
-	$(if $(SEED),PLATFORM_TEST_SEED=$(SEED)) cargo nextest run --workspace --locked -j1 -E 'test(through_kill_9_and_partitions)' --no-capture
+	$(if $(SEED),PLATFORM_TEST_SEED=$(SEED)) cargo nextest run --workspace --locked -j1 -E 'test(lanes) & test(through_faults)' --no-capture
 
 differential: tools bins ## random SQL against a real PostgreSQL, with what differs: PLATFORM_TEST_STATEMENTS=20000 PLATFORM_TEST_SEED=7
 	@scripts/with-nextest.sh

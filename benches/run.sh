@@ -2,7 +2,7 @@
 # Runs the release benches and prints every figure; quote medians. Arguments choose some: run.sh engine store
 set -euo pipefail
 cd "$(dirname "$0")/.."
-bins=(first-light engine store http-ingest memory layout hour readers queries load tail lanes gaps fleet rack reload late object-store)
+bins=(first-light engine store http-ingest memory layout hour readers queries load tail lanes gaps isolation fleet rack reload late object-store)
 cargo build --release --locked --workspace "${bins[@]/#/--bin=bench-}"
 export PLATFORM_TEST_BIN_DIR=$PWD/dist
 bin=${CARGO_TARGET_DIR:-target}/release
@@ -13,7 +13,7 @@ python=.tools/bench-python/bin/python
 for bench in "$@"; do
   case $bench in
     first-light) for round in 1 2 3; do echo "round $round"; "$bin/bench-first-light"; done ;;
-    engine | store | http-ingest | memory | hour | load | tail | lanes | gaps | fleet | rack | reload | late) "$bin/bench-$bench" ;;
+    engine | store | http-ingest | memory | hour | load | tail | lanes | gaps | isolation | fleet | rack | reload | late) "$bin/bench-$bench" ;;
     object-store) for part in outage requests reader; do "$bin/bench-object-store" $part; done ;;
     layout) "$bin/bench-layout" && "$bin/bench-layout" sizes ;;
     readers | queries)

@@ -160,6 +160,20 @@ impl TestBus {
         Ok(stream.cached_info().state.messages)
     }
 
+    /// Gives a stream another limit of bytes, and returns the one that it had.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn limit_stream(&self, name: &str, bytes: i64) -> Result<i64, Failure> {
+        let config = self.stream(name)?;
+        let limited = stream::Config {
+            max_bytes: bytes,
+            ..config.clone()
+        };
+        self.runtime.block_on(self.js.update_stream(limited))?;
+        Ok(config.max_bytes)
+    }
+
     /// How many consumers a stream has.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 //! `make lanes-long` runs the long form (`PLATFORM_TEST_LANE_KILLS`, `PLATFORM_TEST_LANE_ROWS`); the suite's figures are short.
 
 mod consumers;
+mod faults;
 mod isolation;
 mod power;
 mod rewired;
@@ -16,8 +17,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use harness::disk::Disk;
 use harness::{Failure, Link, Random, TestBus, TestMixer, TestRack, duckdb, eventually, process};
 
+use self::faults::Plant;
 use crate::first_light::mixer_with;
 use crate::kill9::setting;
 use crate::racks::free_port;
@@ -43,13 +46,17 @@ pub(crate) fn mixer_log(mixer: &TestMixer) -> String {
     std::fs::read_to_string(mixer.path().join("logs/mixer.log")).unwrap_or_default()
 }
 
-/// Messages of a gear in the archive: all, and different ids.
+/// Messages of a gear in the archive: all, and different ones.
 pub(crate) fn archived(mixer: &TestMixer, gear: &str) -> Option<(u64, u64)> {
+    archived_in(&mixer.path().join("data"), gear, mixer.path())
+}
+
+fn archived_in(store: &Path, gear: &str, folder: &Path) -> Option<(u64, u64)> {
     let sql = format!(
-        "select count(*) || ' ' || count(distinct raw_msg) from read_parquet('{}/generic/**/fluxmsg_*.parquet') where src_gear_id = '{gear}'",
-        mixer.path().join("data/messages").display()
+        "select count(*) || ' ' || count(distinct raw_msg) from read_parquet('{}/messages/generic/**/fluxmsg_*.parquet') where src_gear_id = '{gear}'",
+        store.display()
     );
-    let found = duckdb::scalar(&sql, mixer.path()).ok()?;
+    let found = duckdb::scalar(&sql, folder).ok()?;
     let (all, distinct) = found.split_once(' ')?;
     Some((all.parse().ok()?, distinct.parse().ok()?))
 }
@@ -81,12 +88,17 @@ fn sunk(mixer: &TestMixer) -> Result<BTreeMap<u64, u64>, Failure> {
 
 /// Writes numbered lines in bursts until `rows` are written and `over` says so; how many there are.
 fn load(file: PathBuf, rows: u64, over: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failure>> {
+    load_every(Duration::from_millis(20), file, rows, over)
+}
+
+/// The same, a burst of fifty lines each time.
+fn load_every(pause: Duration, file: PathBuf, rows: u64, over: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failure>> {
     std::thread::spawn(move || {
         let mut next = 0;
         while next < rows || !over.load(Ordering::Relaxed) {
             write(&file, next..next + 50)?;
             next += 50;
-            std::thread::park_timeout(Duration::from_millis(20));
+            std::thread::park_timeout(pause);
         }
         Ok(next)
     })
@@ -161,115 +173,104 @@ fn a_bus_that_lost_its_store_gets_its_consumers_anew_and_messages_go_on() -> Res
     there(&mixer, 200).map_err(|error| format!("{error}; rack-a:\n{}\nrack-b:\n{}", a.log(), b.log()).into())
 }
 
-/// Kills or cuts off one of them at random and lets it come back.
-fn hurt(what: u64, random: &mut Random, mixer: &mut TestMixer, racks: &mut [(TestRack, Link)]) -> Result<(), Failure> {
-    match what {
-        0 => {
-            mixer.kill9()?;
-            std::thread::sleep(Duration::from_millis(random.below(500)));
-            mixer.restart()
-        }
-        1 => process::kill9(eventually("the bus", Duration::from_secs(30), || mixer.bus_pid().ok())?),
-        2 | 3 => {
-            let (rack, _) = racks.get_mut(usize::try_from(what - 2)?).ok_or("no such rack")?;
-            rack.kill9()?;
-            std::thread::sleep(Duration::from_millis(random.below(500)));
-            rack.spawn()
-        }
-        _ => {
-            let (_, link) = racks.get(usize::try_from(what % 2)?).ok_or("no such rack")?;
-            link.cut();
-            std::thread::sleep(Duration::from_millis(500 + random.below(1500)));
-            link.heal();
-            Ok(())
-        }
-    }
+/// The scenario of the long test, in which the last gear has this name.
+fn scenario_with(file: &Path, sink: &str) -> String {
+    let named = format!("name: {sink},");
+    scenario(file)
+        .replace("name: sink,", &named)
+        .replace("sink.in", &format!("{sink}.in"))
 }
 
 #[test]
-fn no_message_is_lost_or_archived_twice_and_order_is_kept_through_kill_9_and_partitions() -> Result<(), Failure> {
-    let logs = tempfile::tempdir()?;
-    let file = logs.path().join("app.log");
-    let (mixer, _scenario) = mixer_with(&scenario(&file))?;
-    nothing_is_lost(mixer, file, Random::for_test("no_message_is_lost_or_archived_twice"))
+fn no_message_is_lost_or_archived_twice_and_order_is_kept_through_faults() -> Result<(), Failure> {
+    nothing_is_lost(Random::for_test("no_message_is_lost_or_archived_twice"), false)
 }
 
 #[test]
-fn where_racks_have_credentials_nothing_is_lost_through_kill_9_and_partitions_either() -> Result<(), Failure> {
-    let logs = tempfile::tempdir()?;
-    let (file, flow) = (logs.path().join("app.log"), logs.path().join("flow.yaml"));
+fn where_racks_have_credentials_nothing_is_lost_through_faults_either() -> Result<(), Failure> {
+    nothing_is_lost(Random::for_test("where_racks_have_credentials"), true)
+}
+
+/// A Mixer on a disk of its own, if that can be had, and two Racks behind links. The sender's outbox is small.
+fn plant(folder: &Path, random: Random, has_credentials: bool) -> Result<Plant, Failure> {
+    let disk = Disk::ext4(4_096)
+        .map_err(|lacking| eprintln!("power cuts: {lacking}"))
+        .ok();
+    let (file, flow) = (folder.join("app.log"), folder.join("flow.yaml"));
     std::fs::write(&flow, scenario(&file))?;
-    let flow = format!("{:?}", flow.display().to_string());
+    let text = |path: &Path| format!("{:?}", path.display().to_string());
     // Racks and the API are to find them again after a kill.
-    let (api, bus) = (free_port()?, free_port()?);
-    let keys = [
-        ("snake.rack_credentials", "\"on\""),
+    let (api, bus, flow) = (free_port()?, free_port()?, text(&flow));
+    let store = disk.as_ref().map(|disk| text(&faults::store(disk.path())));
+    let mut keys = vec![
         ("snake.port", bus.as_str()),
         ("api.port", api.as_str()),
         ("mixer.startup_scenario", flow.as_str()),
+        ("snake.max_store_mb", "1024"),
     ];
+    keys.extend(store.as_ref().map(|store| ("store.dir", store.as_str())));
+    keys.extend(has_credentials.then_some(("snake.rack_credentials", "\"on\"")));
     let mixer = TestMixer::with(&keys, &[])?;
-    nothing_is_lost(mixer, file, Random::for_test("where_racks_have_credentials"))
-}
-
-/// Hurts everything in turn while lines become messages, and looks for each of them afterwards.
-fn nothing_is_lost(mut mixer: TestMixer, file: PathBuf, mut random: Random) -> Result<(), Failure> {
-    let (hurts, rows) = (
-        setting("PLATFORM_TEST_LANE_KILLS", 6),
-        setting("PLATFORM_TEST_LANE_ROWS", 5_000),
-    );
     let mut racks = Vec::new();
-    for name in ["rack-a", "rack-b"] {
+    for (name, spool) in [("rack-a", "2"), ("rack-b", "64")] {
         let link = Link::to(&mixer.bus_url)?;
-        let mut rack = TestRack::new(name, &link.bus_url(), "")?;
+        let mut rack = TestRack::with(name, &link.bus_url(), &[("spool.max_size_mb", spool)], &[])?;
         rack.start()?;
         racks.push((rack, link));
     }
+    Ok(Plant {
+        mixer,
+        racks,
+        disk,
+        scenario: Box::new(move |sink| scenario_with(&file, sink)),
+        random,
+        version: 2,
+    })
+}
+
+/// Hurts everything in turn while lines become messages, and looks for each of them afterwards.
+fn nothing_is_lost(random: Random, has_credentials: bool) -> Result<(), Failure> {
+    let (hurts, rows) = (
+        setting("PLATFORM_TEST_LANE_KILLS", 11),
+        setting("PLATFORM_TEST_LANE_ROWS", 5_000),
+    );
+    let folder = tempfile::tempdir()?;
+    let mut plant = plant(folder.path(), random, has_credentials)?;
     let over = Arc::new(AtomicBool::new(false));
-    let writing = load(file, rows, Arc::clone(&over));
-    // Each of them in turn, in an order of chance; every sixth is a partition.
-    for number in 0..hurts {
-        std::thread::sleep(Duration::from_millis(300 + random.below(1_500)));
-        let what = if number % 5 == 4 {
-            4 + random.below(2)
-        } else {
-            (number + random.below(2)) % 4
-        };
-        eprintln!(
-            "{number}: {}",
-            ["mixer", "bus", "rack-a", "rack-b", "partition a", "partition b"][usize::try_from(what)?]
-        );
-        hurt(what, &mut random, &mut mixer, &mut racks)?;
-    }
+    let (file, pause) = (folder.path().join("app.log"), Duration::from_millis(60));
+    let writing = load_every(pause, file, rows, Arc::clone(&over));
+    let hurt = (0..hurts).try_for_each(|number| {
+        std::thread::sleep(Duration::from_millis(300 + plant.random.below(1_500)));
+        plant.hurt(number)
+    });
     over.store(true, Ordering::Relaxed);
     let written = writing.join().map_err(|_| "the writer died")??;
-    let told = |error: Failure, racks: &[(TestRack, Link)], mixer: &TestMixer| -> Failure {
-        let logs: String = racks
+    let told = |error: Failure, plant: &Plant| -> Failure {
+        let logs: String = plant
+            .racks
             .iter()
             .map(|(rack, _)| format!("{}:\n{}\n", rack.name, rack.log()))
             .collect();
-        format!(
-            "{error}; {written} written, archived {:?}\n{logs}",
-            archived(mixer, "tail")
-        )
-        .into()
+        let archived = archived_in(&plant.store(), "tail", plant.mixer.path());
+        format!("{error}; {written} written, archived {archived:?}\n{logs}").into()
     };
+    hurt.map_err(|error| told(error, &plant))?;
     eventually("every message in the archive once", Duration::from_secs(120), || {
-        let (all, distinct) = archived(&mixer, "tail")?;
+        let (all, distinct) = archived_in(&plant.store(), "tail", plant.mixer.path())?;
         assert!(
             all <= written,
             "{all} messages of {written} lines, {distinct} different"
         );
         (all == written && distinct == written).then_some(())
     })
-    .map_err(|error| told(error, &racks, &mixer))?;
+    .map_err(|error| told(error, &plant))?;
     eventually("every message at the other Rack", Duration::from_secs(180), || {
-        (sunk(&mixer).ok()?.len() as u64 == written).then_some(())
+        (plant.arrived()? == written).then_some(())
     })
-    .map_err(|error| told(error, &racks, &mixer))?;
+    .map_err(|error| told(error, &plant))?;
     // A record may be written again after a crash; then those behind it are too, and none comes before its time.
     let mut newest = 0;
-    let numbers = arrived(&mixer)?;
+    let numbers = plant.numbers()?;
     for number in &numbers {
         assert!(*number <= newest + 1, "{number} came after {newest}");
         newest = newest.max(*number);
