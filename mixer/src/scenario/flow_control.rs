@@ -88,10 +88,10 @@ type LastWords = HashMap<Token, (Vec<PortCredit>, Vec<u64>)>;
 /// What one look at the stream finds.
 struct Found {
     stream: Stream,
-    consumers: Vec<Info>,
-    rows: BTreeMap<String, WireRow>,
     wires: BTreeMap<String, WireBacklog>,
     shared: Option<SharedStream>,
+    /// What keeps the stream full, for an operator.
+    held: Option<String>,
 }
 
 impl FlowControl {
@@ -192,7 +192,7 @@ impl FlowControl {
             if let Err(reason) = &tells {
                 tracing::warn!(reason, "Racks were not told what they may send; trying again");
             }
-            self.clear(found, &mut expiry, &mut warned).await;
+            self.expire(found, &mut expiry, &mut warned).await;
             let is_busy = is_tight || tells.unwrap_or(0) > 0;
             wait = if is_busy { BUSY_INTERVAL } else { IDLE_INTERVAL };
             wait = wait.max((began.elapsed() * DUTY).min(LONGEST_INTERVAL));
@@ -224,11 +224,16 @@ impl FlowControl {
             (Some(count), marks.bytes(name, count, volume, mean))
         });
         let max = u64::try_from(info.config.max_bytes).ok().filter(|max| *max > 0);
+        let (mut bytes, mut held) = (info.state.bytes, None);
+        if let Some(max) = max {
+            // First: what everybody has takes nothing away from what wires may have.
+            (bytes, held) = spent::clear(&stream, max, &consumers, &rows).await?;
+        }
         let is_foreign = |info: &&Info| info.name != spent::ARCHIVE && !info.name.starts_with(super::part::WIRE);
         let foreign = consumers.iter().filter(is_foreign).map(waiting).max().unwrap_or(0);
         let shared = max.map(|max_bytes| SharedStream {
             max_bytes,
-            bytes: info.state.bytes,
+            bytes,
             foreign: foreign * mean,
         });
         if let Some(shared) = shared {
@@ -236,33 +241,18 @@ impl FlowControl {
         }
         Ok(Found {
             stream,
-            consumers,
-            rows,
             wires,
             shared,
+            held,
         })
     }
 
-    /// Clears what everybody has, and what is too old; an operator hears of what cannot go.
-    async fn clear(&self, found: Found, expiry: &mut StreamExpiry, warned: &mut Option<String>) {
-        let Found {
-            stream,
-            consumers,
-            rows,
-            shared,
-            ..
-        } = found;
-        let mut news = None;
-        if let Some(shared) = shared {
-            match spent::clear(&stream, shared.max_bytes, &consumers, rows).await {
-                Ok(held) => news = held.map(|held| held.text()),
-                Err(reason) => news = Some(format!("what everybody has cannot leave the stream: {reason}")),
-            }
-        }
-        let expired = expiry.expire(&self.registry, &stream).await;
-        if let Err(reason) = expired {
-            news = news.or_else(|| Some(format!("what is too old cannot leave the stream: {reason}")));
-        }
+    /// Removes what is too old; an operator hears of what cannot go, and of what keeps the stream full.
+    async fn expire(&self, found: Found, expiry: &mut StreamExpiry, warned: &mut Option<String>) {
+        let expired = expiry.expire(&self.registry, &found.stream).await;
+        let refused = expired.err();
+        let news = refused.map(|reason| format!("what is too old cannot leave the stream: {reason}"));
+        let news = news.or(found.held);
         if let Some(text) = news.as_ref().filter(|text| warned.as_ref() != Some(text)) {
             tracing::warn!(stream = self.stream, "{text}");
         }

@@ -36,16 +36,16 @@ pub(super) const ARCHIVE: &str = "archive";
 const MOST_SUBJECTS: usize = 128;
 
 /// Who keeps the stream full.
-pub(super) struct Held {
-    pub(super) by: String,
-    pub(super) wire: String,
-    pub(super) bytes: ByteSize,
-    pub(super) of: ByteSize,
+struct Held {
+    by: String,
+    wire: String,
+    bytes: ByteSize,
+    of: ByteSize,
 }
 
 impl Held {
     /// For an operator.
-    pub(super) fn text(&self) -> String {
+    fn text(&self) -> String {
         format!(
             "the stream fills up with what a consumer has not taken ({} of {}); full, it makes Racks wait: start what reads there, or raise \
              snake.max_store_mb. A wire keeps its messages as long as the active scenario has it, however long its Rack is away: consumer {}, {}",
@@ -72,43 +72,50 @@ impl Progress {
     }
 }
 
-/// Clears a stream of so many bytes if it fills up; who keeps it full, if it is.
+/// Clears a stream of so many bytes if it fills up; what it holds then, and for an operator what keeps it full. A stream that refuses to
+/// be cleared is one that is full.
 pub(super) async fn clear(
     stream: &Stream,
     max: u64,
     consumers: &[Info],
-    wires: BTreeMap<String, WireRow>,
-) -> Result<Option<Held>, String> {
+    wires: &BTreeMap<String, WireRow>,
+) -> Result<(u64, Option<String>), String> {
     let info = stream.cached_info();
+    let mut bytes = info.state.bytes;
     let share = |bytes: u64| bytes.saturating_mul(100) / max;
-    if share(info.state.bytes) < FILLED {
-        return Ok(None);
-    }
-    if consumers.len() != info.state.consumer_count {
-        // One came or went while they were listed, and another may not be on the list.
-        return Ok(None);
+    // One that came or went while they were listed may have hidden another.
+    if share(bytes) < FILLED || consumers.len() != info.state.consumer_count {
+        return Ok((bytes, None));
     }
     let mut all: Vec<Progress> = consumers.iter().map(progress).collect();
     let life = WireRow::life(info.created.unix_timestamp_nanos());
-    all.extend(missing(wires, consumers, life));
+    all.extend(missing(wires.clone(), consumers, life));
     let Some(least) = least(&all, |_| true) else {
-        return Ok(None);
+        return Ok((bytes, None));
     };
-    if least.done >= info.state.first_sequence {
-        let purged = stream.purge().sequence(least.done + 1).await.map_err(text)?.purged;
-        tracing::debug!(purged, "what everybody has left the stream");
+    let cleared = clear_to(stream, least.done, &all).await;
+    if let Err(reason) = cleared {
+        return Ok((
+            bytes,
+            Some(format!("what everybody has cannot leave the stream: {reason}")),
+        ));
     }
-    let mut bytes = stream.get_info().await.map_err(text)?.state.bytes;
-    if share(bytes) >= FILLED {
-        clear_subjects(stream, &all).await?;
-        bytes = stream.get_info().await.map_err(text)?.state.bytes;
-    }
-    Ok((share(bytes) >= TIGHT).then(|| Held {
+    bytes = stream.get_info().await.map_err(text)?.state.bytes;
+    let held = Held {
         by: least.name.clone(),
         wire: least.wire.clone(),
         bytes: ByteSize::bytes(bytes),
         of: ByteSize::bytes(max),
-    }))
+    };
+    Ok((bytes, (share(bytes) >= TIGHT).then(|| held.text())))
+}
+
+/// Up to where everybody is, then subject by subject.
+async fn clear_to(stream: &Stream, done: u64, all: &[Progress]) -> Result<(), String> {
+    if done >= stream.cached_info().state.first_sequence {
+        stream.purge().sequence(done + 1).await.map_err(text)?;
+    }
+    clear_subjects(stream, all).await
 }
 
 /// The wires without a consumer, which have nothing of what they are for, whatever that is.
@@ -234,13 +241,12 @@ mod tests {
         }
     }
 
-    async fn look(bus: &Bus, registry: &Registry) -> Option<Held> {
+    async fn look(bus: &Bus, registry: &Registry) -> Option<String> {
         let stream = bus.jetstream().get_stream("flux-msg").await.unwrap();
         let max = u64::try_from(stream.cached_info().config.max_bytes).unwrap();
         let consumers: Vec<Info> = stream.consumers().try_collect().await.unwrap();
-        clear(&stream, max, &consumers, registry.wires().unwrap())
-            .await
-            .unwrap()
+        let wires = registry.wires().unwrap();
+        clear(&stream, max, &consumers, &wires).await.unwrap().1
     }
 
     /// Takes everything that a consumer has.
@@ -289,7 +295,7 @@ mod tests {
         take_all(&stream, ARCHIVE).await;
         let messages = async || stream.get_info().await.unwrap().state.messages;
         let held = look(bus, &registry).await;
-        assert_eq!(held.unwrap().by, gone);
+        assert!(held.unwrap().contains(&format!("consumer {gone}")));
         assert_eq!(messages().await, 24);
         stream.create_consumer(consumer(gone)).await.unwrap();
         take_all(&stream, gone).await;
