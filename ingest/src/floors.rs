@@ -35,7 +35,7 @@ pub type SyncBus = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
 const EVERY: Duration = Duration::from_millis(50);
 /// The shortest time between two syncs of the bus.
 const SYNC_EVERY: Duration = Duration::from_millis(500);
-/// Producer runs remembered at most; forgetting one only costs a repeated floor.
+/// Producer runs remembered at most; forgetting one costs a repeated floor, or of messages that they are sent again.
 const REMEMBERED: usize = 10_000;
 
 /// The most messages of a run that are remembered behind a gap.

@@ -39,9 +39,9 @@ use crate::registry::{RackRow, Registry, WireRow};
 const BUSY_INTERVAL: Duration = Duration::from_millis(500);
 /// And else.
 const IDLE_INTERVAL: Duration = Duration::from_secs(2);
-/// Looking takes at most this part of the time, but for an interval of
+/// The interval is so many times what looking takes, up to [`LONGEST_INTERVAL`].
 const DUTY: u32 = 50;
-/// at most.
+/// The longest interval.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a Rack's first part of a scenario waits for the first look.
 const FIRST_LOOK: Duration = Duration::from_secs(10);

@@ -33,7 +33,7 @@ const TIGHT: u64 = 80;
 /// The consumer that stores messages.
 pub(super) const ARCHIVE: &str = "archive";
 /// The most subjects that are cleared one by one.
-const MOST_SUBJECTS: usize = 128;
+const MOST_SUBJECTS: usize = 1024;
 
 /// Who keeps the stream full.
 struct Held {
