@@ -419,13 +419,19 @@ impl Context {
         self.commit_by(self.source_class(), whole, Some(done)).await && matches!(durable.await, Ok(Ok(())))
     }
 
-    /// Does work that sends by a port what one read has brought: with one sync. If the port has hot wires too, each message is durable
-    /// before it goes there.
-    pub(crate) async fn leave_arrived(&self, port: &str, work: impl Future<Output = ()>) {
+    /// Does work that sends by a port what one read has brought, with a note: with one sync. If the port has hot wires too, each message
+    /// is durable before it goes there, and the note after them. True once all is durable, or if there is nothing to keep.
+    pub(crate) async fn leave_arrived(
+        &self,
+        port: &str,
+        note: Option<Checkpoint>,
+        work: impl Future<Output = ()>,
+    ) -> bool {
         if self.parts.outlets.is_hot(port) {
             work.await;
+            self.leave_together(note, std::future::ready(())).await
         } else {
-            self.leave_together(None, work).await;
+            self.leave_together(note, work).await
         }
     }
 

@@ -211,7 +211,7 @@ impl Peer {
                             self.pass_on(frame).await;
                         }
                     };
-                    self.cx.leave_arrived("out", pass_on).await;
+                    self.cx.leave_arrived("out", None, pass_on).await;
                 }
                 Err(broken) => return Some(broken.to_string()),
             }

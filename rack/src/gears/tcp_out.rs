@@ -29,6 +29,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::dialing::{self, ReconnectBackoff};
 use super::framing::{Frames, Framing, Rule};
 use super::{Active, Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
@@ -79,8 +80,7 @@ struct Keeper {
 impl Active for Keeper {
     fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
         async move {
-            let (shortest, longest) = (self.config.reconnect_min.get(), self.config.reconnect_max.get());
-            let mut pause = shortest;
+            let mut backoff = ReconnectBackoff::new(self.config.reconnect_min.get(), self.config.reconnect_max.get());
             loop {
                 let born = Instant::now();
                 let ended = tokio::select! {
@@ -89,13 +89,11 @@ impl Active for Keeper {
                     ended = self.connect_and_read(cx) => ended,
                 };
                 self.link.send_replace(None);
-                if born.elapsed() >= longest {
-                    pause = shortest;
-                }
+                let pause = backoff.after(born.elapsed());
                 cx.error(format!("{ended}; trying again in {}", HumanDuration::from(pause)));
                 tokio::select! {
                     () = cx.stopping() => return Ok(()),
-                    () = tokio::time::sleep(pause) => pause = (pause * 2).min(longest),
+                    () = tokio::time::sleep(pause) => {}
                 }
             }
         }
@@ -240,13 +238,7 @@ const fn default_reconnect_max() -> HumanDuration {
 
 impl GearConfig for TcpOut {
     fn validate(&self) -> Result<(), String> {
-        let port = self.address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
-        if !port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0)) {
-            return Err(format!(
-                "address {:?} is not host:port, such as collector.example:9000 or [::1]:9000",
-                self.address
-            ));
-        }
+        dialing::check_address("address", &self.address)?;
         if self.max_frame == 0 {
             return Err("max_frame must be more than zero".into());
         }

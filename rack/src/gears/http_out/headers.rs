@@ -2,16 +2,15 @@
 //!
 //! # Invariants
 //!
-//! - A secret never stands in a scenario: a header whose name sounds like one takes its value from the environment of the Rack.
-//! - The Rack's own settings (`PLATFORM_…`) are not given away.
+//! - A header whose name sounds like a secret takes its value from the environment of the Rack ([`secret`](super::super::secret)).
 
 use std::collections::BTreeMap;
 
-use chassis::config::{Resolved, resolve};
 use hyper::HeaderMap;
 use hyper::header::{self, HeaderName, HeaderValue};
 
 use super::super::naming::{FLUX_ID, FLUX_PARENT};
+use super::super::secret::{self, Secrecy};
 
 /// Parts of names of headers whose values are secrets.
 const SECRET: [&str; 7] = [
@@ -57,33 +56,8 @@ fn one(name: &str, text: &str, env: impl Fn(&str) -> Option<String>) -> Result<(
         return Err(format!("headers.{name} is set by the gear; leave it out"));
     }
     let is_secret = SECRET.iter().any(|part| key.as_str().contains(part));
-    let mut own = None;
-    let found = resolve(text, |variable| {
-        if variable.starts_with("PLATFORM_") {
-            own = Some(variable.to_owned());
-        }
-        env(variable)
-    });
-    if let Some(variable) = own {
-        return Err(format!(
-            "headers.{name}: ${{{variable}}} is a setting of the Rack itself and is not given away; use another variable"
-        ));
-    }
-    let value = match found {
-        Resolved::Text(value) => value,
-        Resolved::Plain if is_secret => {
-            return Err(format!(
-                "headers.{name} is a secret and must not stand in a scenario: write a reference such as \"${{API_TOKEN}}\" \
-                 and set that variable in the environment of the Rack"
-            ));
-        }
-        Resolved::Plain => text.to_owned(),
-        Resolved::Unset(variable) => {
-            return Err(format!(
-                "headers.{name} refers to ${{{variable}}}, which is not set in the environment of this Rack"
-            ));
-        }
-    };
+    let secrecy = if is_secret { Secrecy::Secret } else { Secrecy::Plain };
+    let value = secret::resolved(&format!("headers.{name}"), text, secrecy, env)?;
     let value = HeaderValue::from_str(&value).map(|mut value| {
         value.set_sensitive(is_secret);
         value

@@ -2,13 +2,12 @@
 //!
 //! # Invariants
 //!
-//! - Connections are used again; TLS is rustls with ring.
+//! - Connections are used again.
 //! - At most `max_answer` bytes of an answer are kept.
 //! - What is shown of the address is without its query: there may be a secret in it.
 
 use std::error::Error;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,15 +15,13 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
-use rustls::{ClientConfig, RootCertStore};
 
 use super::super::naming::{FLUX_ID, FLUX_PARENT};
+use super::super::tls::{self, Trust};
 
 /// The header that says which requests are the same one again.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -149,12 +146,13 @@ pub(super) fn client(
     ca_file: Option<&PathBuf>,
     connections: usize,
 ) -> Result<Client<HttpsConnector<HttpConnector>, Full<Bytes>>, String> {
-    let is_https = url.scheme_str() == Some("https");
+    // Without TLS nothing is trusted, and the machine's authorities need not be there.
+    let trust = if url.scheme_str() == Some("https") { Trust::Machine } else { Trust::Nobody };
     let mut http = HttpConnector::new();
     http.enforce_http(false);
     http.set_nodelay(true);
     let connector = HttpsConnectorBuilder::new()
-        .with_tls_config(tls(is_https, ca_file)?)
+        .with_tls_config(tls::client_config(ca_file.map(PathBuf::as_path), trust, None)?)
         .https_or_http()
         .enable_http1()
         .wrap_connector(http);
@@ -163,33 +161,4 @@ pub(super) fn client(
         .pool_idle_timeout(IDLE)
         .pool_max_idle_per_host(connections)
         .build(connector))
-}
-
-fn tls(is_https: bool, ca_file: Option<&PathBuf>) -> Result<ClientConfig, String> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|error| error.to_string())?;
-    let builder = match ca_file {
-        Some(path) => builder.with_root_certificates(roots(path)?),
-        None if is_https => builder
-            .with_native_roots()
-            .map_err(|error| format!("this machine's certificate authorities cannot be read: {error}; set ca_file"))?,
-        None => builder.with_root_certificates(RootCertStore::empty()),
-    };
-    Ok(builder.with_no_client_auth())
-}
-
-fn roots(path: &PathBuf) -> Result<RootCertStore, String> {
-    let bad = |error: &dyn Error| format!("ca_file {}: {error}", path.display());
-    let pem = std::fs::read(path).map_err(|error| bad(&error))?;
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&pem) {
-        let certificate = certificate.map_err(|error| bad(&error))?;
-        roots.add(certificate).map_err(|error| bad(&error))?;
-    }
-    if roots.is_empty() {
-        return Err(format!("ca_file {} has no certificate in PEM form", path.display()));
-    }
-    Ok(roots)
 }

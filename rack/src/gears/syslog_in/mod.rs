@@ -138,7 +138,7 @@ async fn receive(cx: &Arc<Context>, mut socket: Datagrams) {
                         }
                     }
                 };
-                cx.leave_arrived("out", pass_on).await;
+                cx.leave_arrived("out", None, pass_on).await;
             }
             Err(error) => {
                 cx.error(format!("cannot read a datagram: {error}"));
@@ -175,7 +175,7 @@ impl Peer {
                             self.pass_on(line, false).await;
                         }
                     };
-                    self.cx.leave_arrived("out", pass_on).await;
+                    self.cx.leave_arrived("out", None, pass_on).await;
                 }
                 Err(broken) => break Some(broken.to_string()),
             }

@@ -1,0 +1,55 @@
+//! Connections that gears open: addresses, and the back-off between attempts.
+
+use std::time::Duration;
+
+/// Says what is wrong with a `host:port` address under this key.
+pub(super) fn check_address(key: &str, address: &str) -> Result<(), String> {
+    let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+    if port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0)) {
+        return Ok(());
+    }
+    Err(format!(
+        "{key} {address:?} is not host:port, such as collector.example:9000 or [::1]:9000"
+    ))
+}
+
+/// The pause before another attempt to connect: it doubles, and is short again after a connection that lived as long as the longest.
+#[derive(Debug)]
+pub(super) struct ReconnectBackoff {
+    shortest: Duration,
+    longest: Duration,
+    next: Duration,
+}
+
+impl ReconnectBackoff {
+    pub(super) const fn new(shortest: Duration, longest: Duration) -> Self {
+        Self {
+            shortest,
+            longest,
+            next: shortest,
+        }
+    }
+
+    /// The pause after a connection, or an attempt, that lasted so long.
+    pub(super) fn after(&mut self, lived: Duration) -> Duration {
+        if lived >= self.longest {
+            self.next = self.shortest;
+        }
+        let pause = self.next;
+        self.next = (pause * 2).min(self.longest);
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pause_doubles_to_the_longest_and_is_short_again_after_a_long_connection() {
+        let seconds = Duration::from_secs;
+        let mut backoff = ReconnectBackoff::new(seconds(1), seconds(5));
+        let pauses = [0, 0, 0, 4, 5, 0].map(|lived| backoff.after(seconds(lived)).as_secs());
+        assert_eq!(pauses, [1, 2, 4, 5, 1, 2]);
+    }
+}

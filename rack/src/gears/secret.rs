@@ -1,0 +1,47 @@
+//! Values that may refer to the environment of the Rack, such as secrets.
+//!
+//! # Invariants
+//!
+//! - A secret never stands in a scenario: it is a `${NAME}` reference to the environment.
+//! - The Rack's own settings (`PLATFORM_…`) are not given away.
+
+use chassis::config::{Resolved, resolve};
+
+/// Whether a value may stand in a scenario as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Secrecy {
+    Plain,
+    Secret,
+}
+
+/// The value of a key whose text may have `${NAME}` references. The error names the key.
+pub(super) fn resolved(
+    key: &str,
+    text: &str,
+    secrecy: Secrecy,
+    env: impl Fn(&str) -> Option<String>,
+) -> Result<String, String> {
+    let mut own = None;
+    let found = resolve(text, |variable| {
+        if variable.starts_with("PLATFORM_") {
+            own = Some(variable.to_owned());
+        }
+        env(variable)
+    });
+    if let Some(variable) = own {
+        return Err(format!(
+            "{key}: ${{{variable}}} is a setting of the Rack itself and is not given away; use another variable"
+        ));
+    }
+    match found {
+        Resolved::Text(value) => Ok(value),
+        Resolved::Plain if secrecy == Secrecy::Secret => Err(format!(
+            "{key} is a secret and must not stand in a scenario: write a reference such as \"${{API_TOKEN}}\" \
+             and set that variable in the environment of the Rack"
+        )),
+        Resolved::Plain => Ok(text.to_owned()),
+        Resolved::Unset(variable) => Err(format!(
+            "{key} refers to ${{{variable}}}, which is not set in the environment of this Rack"
+        )),
+    }
+}

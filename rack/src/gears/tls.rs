@@ -1,0 +1,74 @@
+//! TLS as a client: rustls with ring, and whom it trusts.
+
+use std::error::Error;
+use std::path::Path;
+use std::sync::Arc;
+
+use hyper_rustls::ConfigBuilderExt;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, RootCertStore};
+
+/// Who is trusted where no file of authorities is given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// The authorities of this machine.
+    Machine,
+    Nobody,
+}
+
+/// A client's certificate and its key, as PEM files.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ClientIdentity<'a> {
+    pub(super) certificate_file: &'a Path,
+    pub(super) key_file: &'a Path,
+}
+
+/// The settings of a client. It reads files; the error names the key and the file.
+pub(super) fn client_config(
+    ca_file: Option<&Path>,
+    trust: Trust,
+    identity: Option<ClientIdentity<'_>>,
+) -> Result<ClientConfig, String> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?;
+    let builder = match (ca_file, trust) {
+        (Some(path), _) => builder.with_root_certificates(roots(path)?),
+        (None, Trust::Machine) => builder
+            .with_native_roots()
+            .map_err(|error| format!("this machine's certificate authorities cannot be read: {error}; set ca_file"))?,
+        (None, Trust::Nobody) => builder.with_root_certificates(RootCertStore::empty()),
+    };
+    let Some(identity) = identity else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let key =
+        PrivateKeyDer::from_pem_file(identity.key_file).map_err(|error| bad("key_file", identity.key_file, &error))?;
+    let chain = certificates("certificate_file", identity.certificate_file)?;
+    let built = builder.with_client_auth_cert(chain, key);
+    built.map_err(|error| bad("certificate_file", identity.certificate_file, &error))
+}
+
+fn roots(path: &Path) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates("ca_file", path)? {
+        roots.add(certificate).map_err(|error| bad("ca_file", path, &error))?;
+    }
+    Ok(roots)
+}
+
+fn certificates(key: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
+    let pem = std::fs::read(path).map_err(|error| bad(key, path, &error))?;
+    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+    let read = read.map_err(|error| bad(key, path, &error))?;
+    if read.is_empty() {
+        return Err(format!("{key} {} has no certificate in PEM form", path.display()));
+    }
+    Ok(read)
+}
+
+fn bad(key: &str, path: &Path, error: &dyn Error) -> String {
+    format!("{key} {}: {error}", path.display())
+}
