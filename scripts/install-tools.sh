@@ -25,3 +25,7 @@ cd "$(dirname "$0")"
 command -v strace >/dev/null \
   || { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install --quiet --yes strace >/dev/null 2>&1; } \
   || echo "install-tools: strace is missing; install it with: apt-get install strace" >&2
+# The tests of the MQTT gears need the broker mosquitto, the same way.
+command -v mosquitto >/dev/null || [ -x /usr/sbin/mosquitto ] \
+  || { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install --quiet --yes mosquitto >/dev/null 2>&1; } \
+  || echo "install-tools: mosquitto is missing; install it with: apt-get install mosquitto" >&2
