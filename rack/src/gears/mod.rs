@@ -31,6 +31,7 @@ mod framing;
 mod gathering;
 mod listener;
 mod meter;
+mod mqtt;
 pub(crate) mod naming;
 pub(crate) mod patience;
 mod secret;
@@ -209,6 +210,8 @@ types! {
     http_out
     log_sink
     map
+    mqtt_in
+    mqtt_out
     route
     syslog_in
     tcp_in
@@ -289,7 +292,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_example_that_makes_its_own_messages_and_keeps_them_reaches_its_sinks() {
         let outside = |kind: &str| {
-            ["tcp", "http", "file", "syslog"].iter().any(|word| kind.contains(word))
+            ["tcp", "http", "file", "syslog", "mqtt"].iter().any(|word| kind.contains(word))
         };
         let examples = manifests().iter().filter(|manifest| {
             let scenario = model::scenario::parse(manifest.example, manifests()).unwrap();

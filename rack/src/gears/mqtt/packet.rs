@@ -1,0 +1,364 @@
+//! MQTT control packets, and how a client reads them.
+//!
+//! ```text
+//! packet = type and flags u8 | length variable | body
+//! ```
+//!
+//! | written | read |
+//! |---|---|
+//! | CONNECT, SUBSCRIBE, PUBLISH, PINGREQ, DISCONNECT | CONNACK, SUBACK, PUBLISH, PINGRESP, DISCONNECT |
+//! | PUBACK, PUBREC, PUBREL, PUBCOMP | the same |
+//!
+//! # Invariants
+//!
+//! - Version 3.1.1 has no properties and no reason codes: an acknowledgement is a success there.
+//!
+//! # Not here
+//!
+//! Writing them ([`super::writing`]), cutting a stream into packets ([`super::connection`]).
+
+use serde::{Deserialize, Serialize};
+
+use super::Version;
+use super::fields::{Fields, Malformed, Properties};
+use super::reason::Refusal;
+
+const CONNACK: u8 = 0x20;
+pub(super) const PUBLISH: u8 = 0x30;
+const SUBACK: u8 = 0x90;
+const PINGRESP: u8 = 0xd0;
+const DISCONNECT: u8 = 0xe0;
+/// The flag of a message that was sent before.
+pub(super) const DUP: u8 = 0x08;
+const RETAIN: u8 = 0x01;
+
+/// How surely a message is delivered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "u8", into = "u8")]
+#[allow(clippy::enum_variant_names, reason = "the words of the specification")]
+pub(crate) enum Qos {
+    /// QoS 0.
+    AtMostOnce,
+    /// QoS 1.
+    AtLeastOnce,
+    /// QoS 2.
+    ExactlyOnce,
+}
+
+impl TryFrom<u8> for Qos {
+    type Error = String;
+
+    fn try_from(level: u8) -> Result<Self, String> {
+        match level {
+            0 => Ok(Self::AtMostOnce),
+            1 => Ok(Self::AtLeastOnce),
+            2 => Ok(Self::ExactlyOnce),
+            other => Err(format!("qos must be 0, 1 or 2, not {other}")),
+        }
+    }
+}
+
+impl From<Qos> for u8 {
+    fn from(qos: Qos) -> Self {
+        match qos {
+            Qos::AtMostOnce => 0,
+            Qos::AtLeastOnce => 1,
+            Qos::ExactlyOnce => 2,
+        }
+    }
+}
+
+/// A step of the delivery of one message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::enum_variant_names, reason = "the words of the specification")]
+pub(crate) enum Acknowledgement {
+    /// QoS 1: it was taken.
+    PubAck,
+    /// QoS 2: it was received.
+    PubRec,
+    /// QoS 2: its identifier may be forgotten.
+    PubRel,
+    /// QoS 2: its identifier was forgotten.
+    PubComp,
+}
+
+impl Acknowledgement {
+    pub(super) const fn first_byte(self) -> u8 {
+        match self {
+            Self::PubAck => 0x40,
+            Self::PubRec => 0x50,
+            Self::PubRel => 0x62,
+            Self::PubComp => 0x70,
+        }
+    }
+
+    fn of(first: u8) -> Option<Self> {
+        let all = [Self::PubAck, Self::PubRec, Self::PubRel, Self::PubComp];
+        all.into_iter().find(|kind| kind.first_byte() == first)
+    }
+}
+
+/// What a broker said to a connection.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Connected {
+    /// Whether the session of before goes on.
+    pub(crate) session_present: bool,
+    pub(crate) code: u8,
+    pub(crate) properties: Properties,
+}
+
+impl Connected {
+    /// How many unacknowledged messages the broker takes.
+    pub(crate) fn receive_maximum(&self) -> u16 {
+        self.properties
+            .receive_maximum
+            .filter(|most| *most > 0)
+            .unwrap_or(u16::MAX)
+    }
+
+    /// The largest packet that the broker takes.
+    pub(crate) fn maximum_packet_size(&self) -> usize {
+        let most = self
+            .properties
+            .maximum_packet_size
+            .and_then(|most| usize::try_from(most).ok());
+        most.unwrap_or(usize::MAX)
+    }
+
+    /// What the broker cannot do of what a message asks for.
+    pub(crate) fn lacks(&self, qos: Qos, is_retained: bool) -> Option<String> {
+        let most = self.properties.maximum_qos.unwrap_or(2);
+        if u8::from(qos) > most {
+            return Some(format!("the broker takes at most QoS {most}: set qos to that"));
+        }
+        let has_retain = self.properties.retain_available != Some(0);
+        (is_retained && !has_retain).then(|| "the broker keeps no retained messages: set retain to false".to_owned())
+    }
+
+    pub(super) fn refusal(&self) -> Option<Refusal> {
+        (self.code != 0).then(|| Refusal {
+            code: self.code,
+            text: self.properties.reason.clone(),
+        })
+    }
+
+    pub(super) const fn keep_alive(&self) -> Option<u16> {
+        self.properties.server_keep_alive
+    }
+}
+
+/// A message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Publish {
+    pub(crate) topic: String,
+    pub(crate) qos: Qos,
+    pub(crate) retain: bool,
+    /// Whether it was sent before.
+    pub(crate) dup: bool,
+    /// None, 0, for QoS 0.
+    pub(crate) id: u16,
+    pub(crate) properties: Properties,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// What a broker sends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Packet {
+    Connected(Connected),
+    Publish(Publish),
+    /// A message that was read over: it is larger than what is kept.
+    TooLong {
+        topic: String,
+        qos: Qos,
+        id: u16,
+        size: usize,
+    },
+    Acknowledged {
+        kind: Acknowledgement,
+        id: u16,
+        refusal: Option<Refusal>,
+    },
+    /// The codes of the filters, in their order.
+    Subscribed(Vec<u8>),
+    Pong,
+    Disconnected(Refusal),
+}
+
+/// Reads the body of a packet.
+pub(super) fn decode(version: Version, first: u8, body: &[u8]) -> Result<Packet, Malformed> {
+    let mut fields = Fields::of(body);
+    if first & 0xf0 == PUBLISH {
+        return decode_publish(version, first, fields).map(Packet::Publish);
+    }
+    match first {
+        CONNACK => connack(version, &mut fields).map(Packet::Connected),
+        SUBACK => suback(version, &mut fields),
+        PINGRESP => Ok(Packet::Pong),
+        DISCONNECT if version == Version::V5 => Ok(Packet::Disconnected(coded(&mut fields)?)),
+        _ => match Acknowledgement::of(first) {
+            Some(kind) => acknowledged(version, kind, &mut fields),
+            None => Err(Malformed("a packet of a type or with flags that no broker sends")),
+        },
+    }
+}
+
+fn connack(version: Version, fields: &mut Fields<'_>) -> Result<Connected, Malformed> {
+    let (flags, code) = (fields.u8()?, fields.u8()?);
+    let properties = match version {
+        // A broker that speaks only 3.1.1 refuses version 5 without properties.
+        Version::V5 if !fields.is_empty() => Properties::read(fields)?,
+        _ => Properties::default(),
+    };
+    Ok(Connected {
+        session_present: flags & 1 == 1,
+        code,
+        properties,
+    })
+}
+
+fn suback(version: Version, fields: &mut Fields<'_>) -> Result<Packet, Malformed> {
+    fields.u16()?;
+    if version == Version::V5 {
+        Properties::read(fields)?;
+    }
+    Ok(Packet::Subscribed(fields.rest().to_vec()))
+}
+
+fn acknowledged(version: Version, kind: Acknowledgement, fields: &mut Fields<'_>) -> Result<Packet, Malformed> {
+    let id = fields.u16()?;
+    let refusal = match version {
+        Version::V5 => Some(coded(fields)?).filter(|refusal| super::is_refusal(refusal.code)),
+        Version::V3 => None,
+    };
+    Ok(Packet::Acknowledged { kind, id, refusal })
+}
+
+/// A reason code and properties, either of which may be left out.
+fn coded(fields: &mut Fields<'_>) -> Result<Refusal, Malformed> {
+    let code = if fields.is_empty() { 0 } else { fields.u8()? };
+    let text = if fields.is_empty() {
+        None
+    } else {
+        Properties::read(fields)?.reason
+    };
+    Ok(Refusal { code, text })
+}
+
+fn decode_publish(version: Version, first: u8, mut fields: Fields<'_>) -> Result<Publish, Malformed> {
+    let (topic, qos, id) = publish_head(first, &mut fields)?;
+    let properties = match version {
+        Version::V5 => Properties::read(&mut fields)?,
+        Version::V3 => Properties::default(),
+    };
+    Ok(Publish {
+        topic,
+        qos,
+        retain: first & RETAIN != 0,
+        dup: first & DUP != 0,
+        id,
+        properties,
+        payload: fields.rest().to_vec(),
+    })
+}
+
+/// What a message begins with: its topic, its QoS and its identifier.
+fn publish_head(first: u8, fields: &mut Fields<'_>) -> Result<(String, Qos, u16), Malformed> {
+    let qos = Qos::try_from(first >> 1 & 3).map_err(|_| Malformed("a message of QoS 3"))?;
+    let topic = fields.text()?;
+    if topic.is_empty() || topic.contains(['+', '#']) {
+        return Err(Malformed("a message whose topic is empty or has a wildcard"));
+    }
+    let id = if qos == Qos::AtMostOnce { 0 } else { fields.u16()? };
+    if id == 0 && qos != Qos::AtMostOnce {
+        return Err(Malformed("a message of QoS 1 or 2 without an identifier"));
+    }
+    Ok((topic.to_owned(), qos, id))
+}
+
+/// What is known of a message that is too large, once enough of it has come.
+pub(super) fn too_long(first: u8, body: &[u8], size: usize) -> Result<Option<Packet>, Malformed> {
+    let mut fields = Fields::of(body);
+    let needed = match fields.u16() {
+        Ok(topic) => usize::from(topic) + 2,
+        Err(_) => return Ok(None),
+    };
+    if fields.len() < needed {
+        return Ok(None);
+    }
+    let (topic, qos, id) = publish_head(first, &mut Fields::of(body))?;
+    Ok(Some(Packet::TooLong { topic, qos, id, size }))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use proptest::prelude::*;
+
+    use super::super::publish;
+    use super::*;
+
+    /// The first byte and the body of a packet.
+    fn cut(packet: &[u8]) -> (u8, &[u8]) {
+        let mut fields = Fields::of(&packet[1..]);
+        let length = fields.variable().unwrap();
+        assert_eq!(length, fields.len());
+        (packet[0], fields.rest())
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_a_broker_sends_is_read_or_refused_in_words(first: u8, body in prop::collection::vec(any::<u8>(), 0..300)) {
+            for version in [Version::V3, Version::V5] {
+                if let Err(Malformed(why)) = decode(version, first, &body) {
+                    prop_assert!(!why.is_empty());
+                }
+                too_long(first, &body, 9).ok();
+            }
+        }
+
+        #[test]
+        fn a_message_is_read_as_it_was_written_and_never_when_it_was_cut(
+            topic in "[a-z/]{1,20}", level in 0_u8..3, retain: bool, dup: bool, id in 1_u16..,
+            content_type in prop::option::of("[a-z/]{0,10}"),
+            user in prop::collection::vec(("[a-z]{0,5}", "[a-z]{0,5}"), 0..4),
+            payload in prop::collection::vec(any::<u8>(), 0..300),
+        ) {
+            let qos = Qos::try_from(level).unwrap();
+            let message = Publish {
+                topic, qos, retain, dup,
+                id: if level == 0 { 0 } else { id },
+                properties: Properties { content_type, user, ..Properties::default() },
+                payload,
+            };
+            let mut out = Vec::new();
+            publish(Version::V5, &message, &mut out);
+            let (first, body) = cut(&out);
+            prop_assert_eq!(decode(Version::V5, first, body), Ok(Packet::Publish(message.clone())));
+            let head = body.len() - message.payload.len();
+            for end in 0..head {
+                prop_assert!(decode(Version::V5, first, &body[..end]).is_err());
+            }
+            // One that is read over is large.
+            let large = [body, b"more"].concat();
+            prop_assert_eq!(too_long(first, &large, 9), Ok(Some(Packet::TooLong { topic: message.topic, qos, id: message.id, size: 9 })));
+        }
+    }
+
+    #[test]
+    fn reason_codes_and_the_brokers_words_are_read_and_may_be_left_out() {
+        let (first, id) = (Acknowledgement::PubAck.first_byte(), 7);
+        let read = |version, body: &[u8]| match decode(version, first, body).unwrap() {
+            Packet::Acknowledged { id: 7, refusal, .. } => refusal.map(|refusal| refusal.to_string()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(read(Version::V3, &[0, id]), None);
+        assert_eq!(read(Version::V5, &[0, id]), None);
+        // No matching subscribers is no refusal.
+        assert_eq!(read(Version::V5, &[0, id, 0x10]), None);
+        let said = read(Version::V5, &[0, id, 0x87]).unwrap();
+        assert_eq!(said, "not authorized (reason code 0x87)");
+        let said = read(Version::V5, &[0, id, 0x97, 6, 0x1f, 0, 3, b'n', b'o', b'w']).unwrap();
+        assert_eq!(said, "quota exceeded (reason code 0x97), it says \"now\"");
+        assert!(decode(Version::V5, first, &[0, id, 0x97, 9, 0x1f]).is_err());
+    }
+}

@@ -1,0 +1,104 @@
+//! `mqtt_in`: subscribes to topics of an MQTT broker; each message of them becomes a message.
+//!
+//! ```text
+//! broker ── PUBLISH, several ──▶ out ─▶ durable, with one sync ─▶ PUBACK, PUBREC ──▶ broker
+//!        ── PUBREL ───────────────────▶ forgotten, durably ─────▶ PUBCOMP ─────────▶
+//! ```
+//!
+//! # Invariants
+//!
+//! - A message of QoS 1 or 2 is acknowledged once what became of it is durable, or where the next gear of this Rack has it: a broker
+//!   that keeps the session sends again what was not acknowledged. The order stays.
+//! - QoS 1 is at least once: a crash between the two brings the message again.
+//! - QoS 2 is exactly once on a guaranteed wire: which identifiers have arrived and were not released is durable together with the messages
+//!   ([`receipts`]), so that a message which comes again after a crash is acknowledged and is no second one. It needs a session that the
+//!   broker keeps. Where the port has a hot wire too, a crash between the message and that note brings it again.
+//! - What has come together leaves together. Meanwhile nothing is read: the broker waits, and signs of life go on.
+//! - A message that is larger than the Rack takes is acknowledged, counted as lost and told: it would come again for ever.
+//!
+//! # Not here
+//!
+//! The protocol ([`super::mqtt`]). One session ([`session`]). Subscriptions of an earlier configuration, which a session keeps: see the key `topics` ([`config`]).
+
+mod batch;
+mod config;
+mod receipts;
+mod session;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use model::gear::{self, Manifest};
+
+use super::mqtt::Endpoint;
+use super::{Active, Config, Context, Fault, Gear, Refused, Work};
+use config::MqttIn;
+use receipts::Receipts;
+use session::Session;
+
+/// What the type is.
+pub(super) const MANIFEST: Manifest = Manifest {
+    kind: "mqtt_in",
+    summary: "subscribes to topics of an MQTT broker; each message of them becomes a message",
+    inputs: &[],
+    outputs: &["out"],
+    doc: "MQTT 3.1.1 and 5. Messages have `mqtt.topic`, `mqtt.qos` and `mqtt.retain` in their meta; those of version 5 also `content_type` and \
+          `mqtt.property.<name>`, up to 32 user properties. A user property `traceparent` is obeyed. A message of QoS 1 or 2 is acknowledged once it is durable on a guaranteed wire, or has reached the next gear on a hot one. \
+          What was not acknowledged comes again as long as the broker keeps the session: QoS 1 is at least once. QoS 2 on a guaranteed wire is exactly once, also over a crash of the Rack. \
+          A message that is larger than the Rack takes is acknowledged, counted as lost and told.",
+    example: include_str!("../../../../examples/gears/mqtt_in.yaml"),
+    schema: gear::schema::<MqttIn>,
+    check: gear::check::<MqttIn>,
+    passes_on: gear::never,
+};
+
+pub(super) fn build(config: &Config) -> Result<Gear, String> {
+    Ok(Gear::Active(Box::new(Subscriber {
+        config: gear::config(config)?,
+        endpoint: None,
+    })))
+}
+
+struct Subscriber {
+    config: MqttIn,
+    endpoint: Option<Endpoint>,
+}
+
+impl Active for Subscriber {
+    fn init<'a>(&'a mut self, _: &'a Arc<Context>) -> Work<'a> {
+        async move {
+            let broker = self.config.broker.clone();
+            let endpoint = tokio::task::spawn_blocking(move || broker.endpoint()).await?;
+            self.endpoint = Some(endpoint.map_err(Fault::Config)?);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+        async move {
+            let Some(endpoint) = &self.endpoint else {
+                return Ok(());
+            };
+            if !cx.is_wired("out") {
+                cx.error(Refused::Unwired { port: "out" }.to_string());
+                cx.stopping().await;
+                return Ok(());
+            }
+            // What a life before this one has handed to the outbox counts.
+            let is_settled = tokio::select! {
+                is_settled = cx.settled() => is_settled,
+                () = cx.stopping() => false,
+            };
+            if is_settled {
+                let receipts = Receipts::load(cx, endpoint, self.config.receive_maximum);
+                let mut session = Session::new(cx, &self.config, endpoint, receipts);
+                session.keep_up().await;
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+}

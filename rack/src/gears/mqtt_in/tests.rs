@@ -1,0 +1,492 @@
+//! `mqtt_in` with mosquitto, and with brokers that do what a test says.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use std::time::Duration;
+
+use model::message::Message;
+use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::gears::mqtt::testing::{ACCEPTED, Mosquitto, Proxy, RESUMED, ScriptedBroker, VERSIONS, happens, message};
+use crate::gears::mqtt::{Properties, Publish, Qos};
+use crate::gears::supervisor::supervise;
+use crate::gears::testing::held::{fill, outbox, spec, surroundings_with, taken_behind, taken_from};
+use crate::gears::testing::{Bench, push};
+use crate::lane::{Letter, Outbox};
+use crate::limits::Limits;
+use crate::spool::{Cursor, SpoolThread};
+
+const PUBACK: u8 = 0x40;
+const PUBREC: u8 = 0x50;
+const PUBREL: u8 = 0x62;
+const PUBCOMP: u8 = 0x70;
+const PINGREQ: u8 = 0xc0;
+const CERTIFICATE: &str = include_str!("../http_out/testdata/localhost.crt");
+const KEY: &str = include_str!("../http_out/testdata/localhost.key");
+
+/// A Rack with an outbox.
+struct Rack {
+    _folder: tempfile::TempDir,
+    bench: Bench,
+    outbox: Arc<Outbox>,
+    thread: SpoolThread,
+}
+
+impl Rack {
+    fn open(max_bytes: u64) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let bench = Bench::open(folder.path());
+        let (outbox, thread) = outbox(&folder.path().join("outbox"), max_bytes);
+        Self {
+            _folder: folder,
+            bench,
+            outbox,
+            thread,
+        }
+    }
+
+    /// Begins a gear whose messages leave by the outbox.
+    fn begin(&self, broker: &Value, qos: u8) -> Life {
+        self.begin_with(broker, qos, 2 << 20)
+    }
+
+    fn begin_with(&self, broker: &Value, qos: u8, max_payload: usize) -> Life {
+        let config = json!({ "broker": broker, "topics": [ { "filter": "t/#", "qos": qos } ] });
+        let spec = spec("mqtt_in", &config, &["out"]);
+        let (cx, stop) = surroundings_with(&spec, &self.bench, &self.outbox, Limits::new(64, max_payload));
+        let task = tokio::spawn(supervise(None, spec, cx, None));
+        Life { stop, task }
+    }
+
+    async fn close(self) {
+        self.bench.close().await;
+        assert!(self.thread.close(Duration::from_secs(10)).await);
+    }
+}
+
+struct Life {
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Life {
+    /// It ends where it is.
+    async fn kill(self) {
+        self.task.abort();
+        self.task.await.ok();
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        self.task.await.unwrap();
+    }
+}
+
+fn bodies(letters: &[Letter]) -> Vec<String> {
+    let body = |letter: &Letter| Message::from_cbor(letter.body()).unwrap().raw;
+    letters
+        .iter()
+        .map(|letter| String::from_utf8(body(letter)).unwrap())
+        .collect()
+}
+
+fn numbers(range: std::ops::Range<u32>) -> Vec<String> {
+    range.map(|number| number.to_string()).collect()
+}
+
+/// Each in the order in which it came first.
+fn without_repetitions(all: &[String]) -> Vec<String> {
+    let mut seen = std::collections::HashSet::new();
+    all.iter()
+        .filter(|body| seen.insert((*body).clone()))
+        .cloned()
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_of_both_versions_have_their_facts_and_go_on_in_their_trace() {
+    let Some(broker) = Mosquitto::start("").await else {
+        return;
+    };
+    for version in VERSIONS {
+        let folder = tempfile::tempdir().unwrap();
+        let bench = Bench::open(folder.path());
+        let mut runtime = bench.runtime();
+        let topics = json!([{ "filter": "plant/+/heat", "qos": 2 }, { "filter": "$share/group/alarm", "qos": 1 }]);
+        // The next version shall not share its messages with a session that nobody uses.
+        let mut config = json!({ "broker": broker.client_config(&format!("it-{version}"), version), "topics": topics });
+        config["broker"]["session_expiry"] = json!("0s");
+        let gears = json!([
+            { "name": "it", "type": "mqtt_in", "deploy": "rack-a", "config": config },
+            { "name": "sink", "type": "log_sink", "deploy": "rack-a" },
+        ]);
+        let applied = runtime
+            .apply(&push("h", &gears.to_string(), "{ from: it.out, to: sink.in }"))
+            .await;
+        assert_eq!(applied.error, None);
+        bench.says("it", "subscribed to 2 topics").await;
+        let mut client = broker.client("test").await;
+        let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let properties = Properties {
+            content_type: Some("text/x".into()),
+            user: vec![("traceparent".into(), trace.into()), ("line".into(), "7".into())],
+            ..Properties::default()
+        };
+        client
+            .publish_with("plant/7/heat", Qos::ExactlyOnce, b"hot", properties)
+            .await;
+        client.publish("alarm", Qos::AtLeastOnce, b"fire").await;
+        client.publish("plant/7/heat", Qos::AtMostOnce, b"warm").await;
+        let records = bench.records("sink", 3).await;
+        let texts: Vec<_> = records.iter().map(|row| row["message"].as_str().unwrap()).collect();
+        assert_eq!(texts, ["hot", "fire", "warm"]);
+        let facts = &records[0]["attributes"];
+        assert_eq!(
+            (&facts["mqtt.topic"], &facts["mqtt.qos"]),
+            (&json!("plant/7/heat"), &json!(2)),
+            "{facts}"
+        );
+        assert_eq!(facts["mqtt.retain"], json!(false));
+        assert_eq!(records[1]["attributes"]["mqtt.topic"], "alarm");
+        if version == "5" {
+            assert_eq!(
+                (&facts["content_type"], &facts["mqtt.property.line"]),
+                (&json!("text/x"), &json!("7"))
+            );
+            assert_eq!(facts["trace_id"], "0af7651916cd43dd8448eb211c80319c");
+        }
+        runtime.close().await;
+        bench.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_lost_when_connections_break_and_gears_and_brokers_end_and_qos_2_comes_once() {
+    let Some(mut broker) = Mosquitto::start("").await else {
+        return;
+    };
+    for (version, qos) in [("3.1.1", 1), ("3.1.1", 2), ("5", 1), ("5", 2)] {
+        let rack = Rack::open(1 << 24);
+        let mut proxy = Proxy::to(broker.port).await;
+        let mut config = broker.client_config(&format!("it-{version}-{qos}"), version);
+        config["address"] = json!(proxy.address);
+        let life = rack.begin(&config, qos);
+        proxy.accepted().await;
+        rack.bench.says("it", "subscribed to 1 topics").await;
+        let mut client = broker.client("test").await;
+        let sent = Qos::try_from(qos).unwrap();
+        let publishing = async {
+            for number in 0..300 {
+                client.publish("t/x", sent, number.to_string().as_bytes()).await;
+            }
+        };
+        let cutting = async {
+            let (mut cursor, mut all) = (Cursor::default(), Vec::new());
+            let mut cut = 0;
+            while without_repetitions(&all).len() < 300 {
+                let letters = happens("a message leaves", taken_behind(&rack.outbox, &mut cursor, 1)).await;
+                all.extend(bodies(&letters));
+                if all.len() / 60 > cut {
+                    cut = all.len() / 60;
+                    proxy.cut();
+                }
+            }
+            (cursor, all)
+        };
+        let ((), (mut cursor, mut all)) = tokio::join!(publishing, cutting);
+        drop(client);
+        life.kill().await;
+        let mut client = broker.client("test").await;
+        for number in 300..350 {
+            client.publish("t/x", sent, number.to_string().as_bytes()).await;
+        }
+        drop(client);
+        broker.restart().await;
+        let life = rack.begin(&config, qos);
+        while without_repetitions(&all).len() < 350 {
+            let letters = happens("a message leaves", taken_behind(&rack.outbox, &mut cursor, 1)).await;
+            all.extend(bodies(&letters));
+        }
+        assert_eq!(
+            without_repetitions(&all),
+            numbers(0..350),
+            "version {version}, QoS {qos}"
+        );
+        if qos == 2 {
+            assert_eq!(all, numbers(0..350), "version {version}");
+        }
+        life.end().await;
+        rack.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_is_acknowledged_when_it_is_durable_and_signs_of_life_go_on_until_then() {
+    let rack = Rack::open(8_000);
+    fill(&rack.outbox).await;
+    let broker = ScriptedBroker::start().await;
+    let mut config = broker.client_config();
+    config["keep_alive"] = json!("1s");
+    let life = rack.begin(&config, 2);
+    let mut guest = broker.accept_subscriber(ACCEPTED).await;
+    guest.publish(&message("t/x", Qos::AtLeastOnce, 1, b"one")).await;
+    guest.publish(&message("t/x", Qos::ExactlyOnce, 2, b"two")).await;
+    for _ in 0..2 {
+        let (first, _) = guest.packet().await.unwrap();
+        assert_eq!(first, PINGREQ, "not acknowledged while there is no room");
+    }
+    let mut cursor = Cursor::default();
+    happens("the outbox empties", taken_behind(&rack.outbox, &mut cursor, 1)).await;
+    let mut steps = Vec::new();
+    while steps.len() < 2 {
+        let (first, body) = guest.packet().await.unwrap();
+        if first != PINGREQ {
+            steps.push((first, body[1]));
+        }
+    }
+    assert_eq!(steps, [(PUBACK, 1), (PUBREC, 2)]);
+    assert_eq!(
+        bodies(&taken_behind(&rack.outbox, &mut cursor, 2).await),
+        ["one", "two"]
+    );
+    life.end().await;
+    rack.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_not_durable_when_the_gear_was_killed_comes_again() {
+    let Some(broker) = Mosquitto::start("").await else {
+        return;
+    };
+    for qos in [1, 2] {
+        let rack = Rack::open(8_000);
+        fill(&rack.outbox).await;
+        let config = broker.client_config(&format!("it-{qos}"), "5");
+        let life = rack.begin(&config, qos);
+        rack.bench.says("it", "subscribed").await;
+        let mut client = broker.client("test").await;
+        let qos_level = Qos::try_from(qos).unwrap();
+        client.publish("t/x", qos_level, b"one").await;
+        client.publish("t/x", qos_level, b"two").await;
+        life.kill().await;
+        let mut cursor = Cursor::default();
+        taken_behind(&rack.outbox, &mut cursor, 1).await;
+        let life = rack.begin(&config, qos);
+        let letters = happens("both leave", taken_behind(&rack.outbox, &mut cursor, 2)).await;
+        assert_eq!(bodies(&letters), ["one", "two"], "QoS {qos}");
+        life.end().await;
+        rack.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_of_qos_2_that_was_durable_when_the_gear_was_killed_is_no_second_one() {
+    let rack = Rack::open(1 << 20);
+    let broker = ScriptedBroker::start().await;
+    let mut cursor = Cursor::default();
+    let first = message("t/x", Qos::ExactlyOnce, 7, b"first");
+    let life = rack.begin(&broker.client_config(), 2);
+    let mut guest = broker.accept_subscriber(ACCEPTED).await;
+    guest.publish(&first).await;
+    assert_eq!(bodies(&taken_behind(&rack.outbox, &mut cursor, 1).await), ["first"]);
+    // For the broker PUBREC never came.
+    life.kill().await;
+    drop(guest);
+    let life = rack.begin(&broker.client_config(), 2);
+    let mut guest = broker.accept_subscriber(RESUMED).await;
+    guest.publish(&Publish { dup: true, ..first }).await;
+    assert_eq!(guest.step().await, (PUBREC, 7));
+    guest.answer(PUBREL, 7, &[]).await;
+    assert_eq!(guest.step().await, (PUBCOMP, 7));
+    // Released, the identifier names another message, also to the next life.
+    life.kill().await;
+    drop(guest);
+    let life = rack.begin(&broker.client_config(), 2);
+    let mut guest = broker.accept_subscriber(RESUMED).await;
+    guest.publish(&message("t/x", Qos::ExactlyOnce, 7, b"second")).await;
+    assert_eq!(guest.step().await, (PUBREC, 7));
+    assert_eq!(bodies(&taken_behind(&rack.outbox, &mut cursor, 1).await), ["second"]);
+    // In a new session too.
+    drop(guest);
+    let mut guest = broker.accept_subscriber(ACCEPTED).await;
+    guest.publish(&message("t/x", Qos::ExactlyOnce, 7, b"third")).await;
+    assert_eq!(guest.step().await, (PUBREC, 7));
+    assert_eq!(bodies(&taken_behind(&rack.outbox, &mut cursor, 1).await), ["third"]);
+    life.end().await;
+    rack.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_is_too_large_is_acknowledged_and_told_and_the_next_one_passes() {
+    let rack = Rack::open(1 << 20);
+    let broker = ScriptedBroker::start().await;
+    let life = rack.begin_with(&broker.client_config(), 2, 1000);
+    let mut guest = broker.accept_subscriber(ACCEPTED).await;
+    // Larger than a message may be, and larger than a packet that is kept at all.
+    for (id, size) in [(1, 2000), (2, 1 << 20)] {
+        guest
+            .publish(&message("t/x", Qos::AtLeastOnce, id, &vec![b'x'; size]))
+            .await;
+    }
+    guest.publish(&message("t/x", Qos::AtLeastOnce, 3, b"small")).await;
+    for id in 1..=3 {
+        assert_eq!(guest.step().await, (PUBACK, id));
+    }
+    rack.bench.says("it", "max_payload_size allows 1000").await;
+    let lost = rack.bench.says("it", "messages are lost").await;
+    assert!(lost.contains("topic \"t/x\"") && lost.contains("1000"), "{lost}");
+    let letters = taken_from(&rack.outbox, 2).await;
+    // The first one is a dead letter.
+    assert_eq!(letters.len(), 2);
+    life.end().await;
+    rack.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_speaks_nonsense_is_told_and_tried_again() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let config = json!({
+        "address": listener.local_addr().unwrap().to_string(),
+        "client_id": "it", "reconnect_min": "1ms", "reconnect_max": "10ms",
+    });
+    let rack = Rack::open(1 << 20);
+    let life = rack.begin(&config, 2);
+    let accepted = |more: &[u8]| [ACCEPTED, more].concat();
+    for (says, bytes) in [
+        ("the broker closed the connection", Vec::new()),
+        (
+            "flags that no broker sends",
+            b"HTTP/1.1 400 Bad Request\r\n\r\n".repeat(9),
+        ),
+        ("a length of more than four bytes", vec![0xff; 64]),
+        ("ends within a field", vec![0x20, 1, 0]),
+        (
+            "a property that version 5 does not know",
+            vec![0x20, 5, 0, 0, 2, 0x7f, 0],
+        ),
+        ("before it accepted", vec![0xd0, 0]),
+        ("not authorized (reason code 0x87)", vec![0x20, 3, 0, 0x87, 0]),
+        ("too large and no message", accepted(&[0x90, 0xff, 0xff, 0xff, 0x7f])),
+        ("empty or has a wildcard", accepted(&[0x30, 4, 0, 1, b'#', 0])),
+        ("without an identifier", accepted(&[0x32, 6, 0, 1, b't', 0, 0, 0])),
+        ("QoS 3", accepted(&[0x36, 6, 0, 1, b't', 0, 1, 0])),
+        ("a second time", accepted(ACCEPTED)),
+        ("what was never sent", accepted(&[0x40, 2, 0, 1])),
+        ("session taken over", accepted(&[0xe0, 1, 0x8e])),
+        (
+            "refuses the subscription to \"t/#\": topic filter invalid",
+            accepted(&[0x90, 4, 0, 1, 0, 0x8f]),
+        ),
+    ] {
+        let (mut stream, _) = happens("the gear connects", listener.accept()).await.unwrap();
+        stream.write_all(&bytes).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let said = rack.bench.says("it", says).await;
+        assert!(said.contains("trying again in"), "{said}");
+    }
+    life.end().await;
+    rack.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tls_with_certificates_and_a_password_is_spoken_and_what_is_not_allowed_is_told() {
+    let access = "cafile {folder}/localhost.crt\ncertfile {folder}/localhost.crt\nkeyfile {folder}/localhost.key\n\
+                  require_certificate true\nallow_anonymous false\npassword_file {folder}/passwords\nacl_file {folder}/acl";
+    // The password is the name of this package; the hash is PBKDF2 with SHA-512.
+    let password = include_str!("testdata/passwords");
+    let acl = "user rack\ntopic readwrite t/#\n";
+    let files = [
+        ("localhost.crt", CERTIFICATE),
+        ("localhost.key", KEY),
+        ("passwords", password),
+        ("acl", acl),
+    ];
+    let Some(broker) = Mosquitto::start_with(access, &files).await else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let (certificate, key) = (path("localhost.crt", CERTIFICATE), path("localhost.key", KEY));
+    let tls =
+        json!({ "ca_file": certificate, "certificate_file": certificate, "key_file": key, "server_name": "localhost" });
+    for version in VERSIONS {
+        let mut good = broker.client_config(&format!("it-{version}"), version);
+        good["tls"] = tls.clone();
+        good["user"] = json!("rack");
+        good["password"] = json!("${CARGO_PKG_NAME}");
+        let with = |change: &dyn Fn(&mut Value)| {
+            let mut config = good.clone();
+            change(&mut config);
+            config
+        };
+        let wrong = path("wrong", "no password");
+        let stranger = json!({ "ca_file": certificate, "server_name": "localhost" });
+        for (config, says) in [
+            (
+                with(&|config| (config["password"], config["password_file"]) = (Value::Null, json!(wrong))),
+                "not authorized",
+            ),
+            (
+                with(&|config| config["tls"]["server_name"] = json!("elsewhere")),
+                "certificate",
+            ),
+            (with(&|config| config["tls"] = stranger.clone()), "cannot connect"),
+        ] {
+            let rack = Rack::open(1 << 20);
+            let life = rack.begin(&config, 1);
+            let said = rack.bench.says("it", "trying again in").await;
+            assert!(said.contains(says), "version {version}: {said}");
+            life.end().await;
+            rack.close().await;
+        }
+        let rack = Rack::open(1 << 20);
+        let life = rack.begin(&good, 1);
+        rack.bench.says("it", "subscribed").await;
+        let mut config = with(&|config| config["client_id"] = json!("test"));
+        config["version"] = json!("5");
+        let mut client = crate::gears::mqtt::testing::Client::connect(config).await;
+        client.publish("t/x", Qos::AtLeastOnce, b"safe").await;
+        assert_eq!(bodies(&taken_from(&rack.outbox, 1).await), ["safe"]);
+        life.end().await;
+        rack.close().await;
+    }
+}
+
+#[test]
+fn topics_that_make_no_sense_are_refused_by_their_place() {
+    let config = |topics: Value| json!({ "broker": { "address": "b:1883", "client_id": "c" }, "topics": topics });
+    let check = |config: Value| gear::check::<MqttIn>(config.as_object().unwrap());
+    for filter in ["a", "a/+/b", "#", "+", "a/#", "$share/g/a/+", "/", "$SYS/#"] {
+        assert_eq!(check(config(json!([{ "filter": filter }]))), Ok(()), "{filter}");
+    }
+    for filter in [
+        "",
+        "a+/b",
+        "a/b#",
+        "#/a",
+        "a/#/b",
+        "$share/g",
+        "$share//a",
+        "$share/+/a",
+        "a\0",
+    ] {
+        let error = check(config(json!([{ "filter": "a" }, { "filter": filter }]))).unwrap_err();
+        assert!(error.contains("topics[1].filter"), "{filter}: {error}");
+    }
+    for (topics, says) in [
+        (json!([]), "topics must have"),
+        (json!([{ "filter": "a", "qos": 3 }]), "qos must be 0, 1 or 2, not 3"),
+    ] {
+        let error = check(config(topics)).unwrap_err();
+        assert!(error.contains(says), "{error}");
+    }
+}

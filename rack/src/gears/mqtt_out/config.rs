@@ -1,0 +1,69 @@
+//! The configuration of `mqtt_out`.
+
+use model::gear::GearConfig;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::topic::{Topic, check_topic};
+use crate::gears::expression::Expression;
+use crate::gears::mqtt::{Broker, Qos};
+
+/// The most that `in_flight` may be.
+const MAX_IN_FLIGHT: u16 = 1024;
+
+/// Configuration of `mqtt_out`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MqttOut {
+    /// The broker.
+    pub(super) broker: Broker,
+    /// The topic of all messages; either this or `topic_expression`.
+    #[serde(default)]
+    topic: Option<String>,
+    /// An expression whose text is the topic of a message, such as `'plant/' + meta['line']`.
+    #[serde(default)]
+    topic_expression: Option<String>,
+    /// How surely messages are delivered: 0 at most once, 1 at least once, 2 exactly once.
+    #[serde(default = "default_qos")]
+    #[schemars(with = "u8")]
+    pub(super) qos: Qos,
+    /// Whether the broker keeps the last message of a topic for those who subscribe later.
+    #[serde(default)]
+    pub(super) retain: bool,
+    /// How many messages may be sent and not acknowledged, 1 to 1024; so many more wait for them in memory. A broker of version 5 says how many it
+    /// takes, and no more are sent. In version 3.1.1 keep it within what the broker takes: mosquitto takes 20 (`max_inflight_messages`).
+    #[serde(default = "default_in_flight")]
+    pub(super) in_flight: u16,
+}
+
+const fn default_qos() -> Qos {
+    Qos::AtLeastOnce
+}
+
+const fn default_in_flight() -> u16 {
+    16
+}
+
+impl MqttOut {
+    pub(super) fn topic(&self) -> Result<Topic, String> {
+        match (&self.topic, &self.topic_expression) {
+            (Some(topic), None) => {
+                check_topic("topic", topic)?;
+                Ok(Topic::Fixed(topic.clone()))
+            }
+            (None, Some(text)) => Expression::compile("topic_expression", text).map(Topic::Computed),
+            _ => Err("either topic or topic_expression must be set".into()),
+        }
+    }
+}
+
+impl GearConfig for MqttOut {
+    fn validate(&self) -> Result<(), String> {
+        self.broker.validate()?;
+        self.topic()?;
+        if self.in_flight == 0 || self.in_flight > MAX_IN_FLIGHT {
+            return Err(format!("in_flight must be between 1 and {MAX_IN_FLIGHT}"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,300 @@
+//! `mqtt_out`: publishes each message to a topic of an MQTT broker.
+//!
+//! ```text
+//! in ─▶ topic, packet ─▶ queue ─▶ session ── PUBLISH, several ──▶ broker
+//!  ▲                                 │
+//!  └──── flush: taken, or refused ◀──┴── PUBACK, PUBCOMP ◀──────── broker
+//! ```
+//!
+//! # Invariants
+//!
+//! - A message is taken when the broker has acknowledged it: PUBACK for QoS 1, PUBCOMP for QoS 2; QoS 0 when it is written.
+//! - Messages are sent in their order, several at a time ([`window`]). While there is no broker they wait, however long.
+//! - A message that the broker refuses for good is rejected. One that it refuses for now is sent again after a pause; so may those be that
+//!   were already under way behind it, which overtake it then.
+//! - A message can reach the broker twice where the Rack or this gear ends before it was acknowledged. A connection that breaks makes no second
+//!   one of QoS 2, as long as the broker keeps the session.
+//!
+//! # Not here
+//!
+//! The protocol ([`super::mqtt`]). The connection ([`session`]). Refusals in version 3.1.1: it has none, and brokers drop such a message or end the connection.
+
+mod config;
+mod session;
+#[cfg(test)]
+mod tests;
+mod topic;
+mod window;
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use model::MessageId;
+use model::gear::{self, Manifest};
+use model::letter::Way;
+use model::message::Message;
+use serde_json::Value;
+use tokio::sync::{Semaphore, mpsc, oneshot, oneshot::error::TryRecvError};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::gathering::Handled;
+use super::mqtt::{Endpoint, Properties, Publish, Version};
+use super::signal::Signal;
+use super::traceparent::TraceParent;
+use super::{Config, Context, Fault, Gear, Passive, Work};
+use crate::wires::Delivery;
+use config::MqttOut;
+use session::Session;
+use topic::{Topic, is_text};
+use window::{Outgoing, Rejection, Window};
+
+/// How often it is asked what became of messages.
+const HEAR_EVERY: Duration = Duration::from_millis(10);
+/// How long the last acknowledgements of a life may take.
+const LAST: Duration = Duration::from_millis(300);
+
+/// What the type is.
+pub(super) const MANIFEST: Manifest = Manifest {
+    kind: "mqtt_out",
+    summary: "publishes each message to a topic of an MQTT broker",
+    inputs: &["in"],
+    outputs: &[],
+    doc: "MQTT 3.1.1 and 5. A message is done when the broker has acknowledged it: QoS 1 PUBACK, QoS 2 PUBCOMP; QoS 0 when it is written. Messages wait while there is no broker. \
+          With version 5 a message that the broker refuses for good (not authorized, invalid topic or payload, too large, …) is rejected, and one that it refuses for now (quota, busy, …) is sent again, 16 times at most; \
+          `content_type` and the trace, as user property `traceparent`, are sent along. Version 3.1.1 has no refusals. After a crash of the Rack a message can be published a second time, also with QoS 2.",
+    example: include_str!("../../../../examples/gears/mqtt_out.yaml"),
+    schema: gear::schema::<MqttOut>,
+    check: gear::check::<MqttOut>,
+    passes_on: gear::never,
+};
+
+pub(super) fn build(config: &Config) -> Result<Gear, String> {
+    let config: MqttOut = gear::config(config)?;
+    Ok(Gear::Passive(Box::new(Publisher {
+        topic: config.topic()?,
+        config,
+        endpoint: None,
+        session: None,
+        unheard: VecDeque::new(),
+        asked: Instant::now(),
+    })))
+}
+
+struct Publisher {
+    config: MqttOut,
+    topic: Topic,
+    /// Until the session begins.
+    endpoint: Option<Endpoint>,
+    session: Option<Running>,
+    /// Messages of guaranteed wires, until it is heard what became of them.
+    unheard: VecDeque<Unheard>,
+    /// When that was asked last.
+    asked: Instant,
+}
+
+/// The session, which ends with this life of the gear.
+struct Running {
+    queue: mpsc::UnboundedSender<Outgoing>,
+    /// For messages that have not ended: as many as may be under way, and so many that wait.
+    room: Arc<Semaphore>,
+    most: u32,
+    _task: JoinSet<()>,
+}
+
+struct Unheard {
+    port: &'static str,
+    message: Box<Message>,
+    heard: oneshot::Receiver<Result<(), Rejection>>,
+}
+
+impl Passive for Publisher {
+    fn init<'a>(&'a mut self, _: &'a Arc<Context>) -> Work<'a> {
+        async move {
+            let broker = self.config.broker.clone();
+            let endpoint = tokio::task::spawn_blocking(move || broker.endpoint()).await?;
+            self.endpoint = Some(endpoint.map_err(Fault::Config)?);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+        async move {
+            self.begin(cx);
+            let Delivery { port, message } = delivery;
+            let packet = self.packet(&message)?;
+            let mut outgoing = Outgoing::new(packet, Signal::of(&message));
+            let heard = (Handled::now() == Handled::Again).then(|| outgoing.tells());
+            self.queue(cx, outgoing).await?;
+            let message = Box::new(message);
+            self.unheard.extend(heard.map(|heard| Unheard { port, message, heard }));
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn holds_back(&self) -> bool {
+        true
+    }
+
+    fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+        async move {
+            let last = Instant::now() + LAST;
+            while let Some(Unheard { heard, .. }) = self.unheard.front_mut() {
+                let heard = match heard.try_recv() {
+                    Err(TryRecvError::Empty) if cx.is_draining() => match tokio::time::timeout_at(last, heard).await {
+                        Ok(Ok(heard)) => heard,
+                        // It comes again, to the next life or to the Rack's next run.
+                        Ok(Err(_)) | Err(_) => break,
+                    },
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Closed) => return Err(outside("the session ended")),
+                    Ok(heard) => heard,
+                };
+                let Some(Unheard { port, message, .. }) = self.unheard.pop_front() else {
+                    break;
+                };
+                if let Err(Rejection { reason, attempts }) = heard {
+                    let text = format!("a message became a dead letter: {reason}");
+                    Signal::of(&message).saying(|| {
+                        cx.reject(&reason);
+                        cx.error(text);
+                    });
+                    let buried = cx.bury((port, Way::In), &message, (reason, attempts));
+                    cx.later(message.id, buried).await;
+                }
+            }
+            if cx.is_draining() {
+                self.drain(last).await;
+            }
+            self.asked = Instant::now();
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn unfinished(&self) -> Option<MessageId> {
+        Some(self.unheard.front()?.message.id)
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        let is_idle = self.session.is_some() && self.unheard.is_empty();
+        (!is_idle).then(|| self.asked + HEAR_EVERY)
+    }
+
+    fn wake<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+        // What it is woken for is the flush, and the connection, which is there before the first message.
+        self.begin(cx);
+        self.asked = Instant::now();
+        futures::future::ready(Ok(())).boxed()
+    }
+}
+
+impl Publisher {
+    /// Begins the session. Not before the gear runs: the one that it replaces may have the same client identifier.
+    fn begin(&mut self, cx: &Arc<Context>) {
+        let Some(endpoint) = self.endpoint.take() else {
+            return;
+        };
+        let (queue, waiting) = mpsc::unbounded_channel();
+        let window = Window::new(endpoint.version, usize::from(self.config.in_flight));
+        let session = Session::new(
+            Arc::clone(cx),
+            endpoint,
+            (self.config.qos, self.config.retain),
+            (waiting, window),
+        );
+        let mut task = JoinSet::new();
+        task.spawn(session.keep_up());
+        let most = u32::from(self.config.in_flight) * 2;
+        self.session = Some(Running {
+            queue,
+            room: Arc::new(Semaphore::new(most as usize)),
+            most,
+            _task: task,
+        });
+    }
+
+    /// The packet that a message becomes.
+    fn packet(&self, message: &Message) -> Result<Publish, Fault> {
+        let topic = self.topic.of(message)?;
+        let payload = message.body().into_owned();
+        if payload.len() > MAX_PAYLOAD {
+            return Err(Fault::Rejected(format!(
+                "the body has {} bytes; MQTT takes at most {MAX_PAYLOAD}",
+                payload.len()
+            )));
+        }
+        let properties = match self.config.broker.version {
+            Version::V3 => Properties::default(),
+            Version::V5 => properties(message),
+        };
+        Ok(Publish {
+            topic,
+            qos: self.config.qos,
+            retain: self.config.retain,
+            dup: false,
+            id: 0,
+            properties,
+            payload,
+        })
+    }
+
+    /// Hands a message to the session, waiting where it has enough.
+    async fn queue(&self, cx: &Context, mut outgoing: Outgoing) -> Result<(), Fault> {
+        let Some(session) = &self.session else {
+            return Err(outside("the session has not begun"));
+        };
+        outgoing.room = tokio::select! {
+            biased;
+            room = Arc::clone(&session.room).acquire_owned() => room.ok(),
+            () = cx.stopping() => {
+                let why = "what was sent before was not acknowledged, and the gear stops";
+                if outgoing.done.is_none() {
+                    cx.lost(1, why);
+                }
+                return Err(outside(why));
+            }
+        };
+        session.queue.send(outgoing).map_err(|_| outside("the session ended"))
+    }
+
+    /// Waits until all has ended, also what comes no second time.
+    async fn drain(&self, last: Instant) {
+        let Some(session) = &self.session else { return };
+        let all = session.room.acquire_many(session.most);
+        tokio::time::timeout_at(last, all).await.ok();
+    }
+}
+
+fn outside(reason: &str) -> Fault {
+    Fault::Outside {
+        what: "publish a message".to_owned(),
+        reason: io::Error::other(reason.to_owned()),
+    }
+}
+
+/// The most bytes of a body, short of what MQTT can say, with room for what is around it.
+const MAX_PAYLOAD: usize = (256 << 20) - (256 << 10);
+
+/// What is sent along with a message.
+fn properties(message: &Message) -> Properties {
+    let content_type = match message.meta.get("content_type").and_then(Value::as_str) {
+        None if !message.data.is_null() => Some("application/json"),
+        known => known,
+    };
+    let trace = TraceParent {
+        trace_id: message.trace_id,
+        span_id: message.span_id,
+        sampled: message.sampled,
+    };
+    Properties {
+        content_type: content_type.filter(|text| is_text(text)).map(ToOwned::to_owned),
+        user: vec![("traceparent".to_owned(), trace.to_string())],
+        ..Properties::default()
+    }
+}

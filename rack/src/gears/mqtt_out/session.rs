@@ -1,0 +1,181 @@
+//! The session with the broker: keeps a connection open and sends what waits.
+//!
+//! # Invariants
+//!
+//! - The first connection of a life begins a new session: one of before may know identifiers that are used again, and would take a new
+//!   message for one that it has.
+//! - Only QoS 2 needs the session later.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use model::{HumanDuration, Level};
+use tokio::sync::mpsc;
+
+use super::window::{Outgoing, Window};
+use crate::gears::Context;
+use crate::gears::mqtt::{Connection, Endpoint, Packet, Qos, Start, Version};
+use crate::timer::until;
+
+/// The most bytes of a message that comes; none is wanted.
+const MAX_MESSAGE: usize = 64 * 1024;
+
+/// What sends messages to one broker.
+pub(super) struct Session {
+    cx: Arc<Context>,
+    endpoint: Endpoint,
+    qos: Qos,
+    retain: bool,
+    waiting: mpsc::UnboundedReceiver<Outgoing>,
+    window: Window,
+    /// Whether this life has a session at the broker.
+    has_begun: bool,
+}
+
+impl Session {
+    pub(super) fn new(
+        cx: Arc<Context>,
+        endpoint: Endpoint,
+        (qos, retain): (Qos, bool),
+        (waiting, window): (mpsc::UnboundedReceiver<Outgoing>, Window),
+    ) -> Self {
+        Self {
+            window,
+            cx,
+            endpoint,
+            qos,
+            retain,
+            waiting,
+            has_begun: false,
+        }
+    }
+
+    /// Connects again and again until the gear's life ends.
+    pub(super) async fn keep_up(mut self) {
+        let mut backoff = self.endpoint.backoff();
+        loop {
+            let born = Instant::now();
+            let Err(why) = self.converse().await else {
+                return;
+            };
+            self.window.end(&why);
+            self.tell_ended();
+            let pause = backoff.after(born.elapsed());
+            self.cx
+                .error(format!("{why}; trying again in {}", HumanDuration::from(pause)));
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// One connection, until nobody sends any more; in words what else has ended it.
+    async fn converse(&mut self) -> Result<(), String> {
+        let mut connection = self.open().await?;
+        if let Some(lack) = connection.connected.lacks(self.qos, self.retain) {
+            return Err(lack);
+        }
+        self.cx
+            .log(Level::Info, format!("connected to {}", self.endpoint.address));
+        let mut keep_alive = connection.keep_alive();
+        let mut out = Vec::new();
+        self.window.begin(&connection.connected, &mut out);
+        loop {
+            self.take_waiting();
+            self.window.send(tokio::time::Instant::now(), &mut out);
+            if !out.is_empty() {
+                connection.send(&out).await?;
+                out.clear();
+                self.window.written();
+            }
+            self.tell_ended();
+            tokio::select! {
+                packets = connection.next() => {
+                    keep_alive.heard();
+                    for packet in packets? {
+                        self.take(packet, &mut out)?;
+                    }
+                }
+                outgoing = self.waiting.recv(), if self.window.has_room() => match outgoing {
+                    Some(outgoing) => self.window.push(outgoing),
+                    None => {
+                        connection.close().await;
+                        return Ok(());
+                    }
+                },
+                () = until(self.window.hold_until()), if self.window.hold_until().is_some() => {}
+                () = keep_alive.due() => keep_alive.beat(&mut out)?,
+            }
+        }
+    }
+
+    /// Opens a connection, to a session that has nothing of an earlier life.
+    async fn open(&mut self) -> Result<Connection, String> {
+        let is_kept = self.qos == Qos::ExactlyOnce && self.endpoint.session_expiry > 0;
+        let mut start = Start {
+            is_clean: !self.has_begun || !is_kept,
+            session_expiry: if is_kept { self.endpoint.session_expiry } else { 0 },
+            receive_maximum: 1,
+            max_message: MAX_MESSAGE,
+        };
+        let mut connection = Connection::open(&self.endpoint, start).await?;
+        if self.endpoint.version == Version::V3 && is_kept && start.is_clean {
+            // In 3.1.1 a session that begins anew is not kept: it takes another connection.
+            connection.close().await;
+            start.is_clean = false;
+            connection = Connection::open(&self.endpoint, start).await?;
+        }
+        self.has_begun = true;
+        Ok(connection)
+    }
+
+    /// Takes in what waits, as far as there is room.
+    fn take_waiting(&mut self) {
+        while self.window.has_room() {
+            let Ok(outgoing) = self.waiting.try_recv() else {
+                return;
+            };
+            self.window.push(outgoing);
+        }
+    }
+
+    fn take(&mut self, packet: Packet, out: &mut Vec<u8>) -> Result<(), String> {
+        match packet {
+            Packet::Acknowledged { kind, id, refusal } => {
+                let now = tokio::time::Instant::now();
+                self.window.answered((kind, id), refusal.as_ref(), now, out)
+            }
+            Packet::Disconnected(why) => Err(format!("the broker ends the connection: {why}")),
+            Packet::Connected(_) => Err("the broker accepts the connection a second time".to_owned()),
+            // Nothing was subscribed to; what another client of this name did is not this gear's.
+            Packet::Publish(_) | Packet::TooLong { .. } | Packet::Subscribed(_) | Packet::Pong => Ok(()),
+        }
+    }
+
+    /// Says what became of messages.
+    fn tell_ended(&mut self) {
+        for (outgoing, result) in self.window.take_ended() {
+            match (outgoing.done, result) {
+                (Some(done), result) => drop(done.send(result)),
+                (None, Err(rejection)) => outgoing.signal.saying(|| self.cx.reject(&rejection.reason)),
+                (None, Ok(())) => {}
+            }
+        }
+    }
+}
+
+impl Drop for Session {
+    /// What does not come again is lost.
+    fn drop(&mut self) {
+        self.waiting.close();
+        let waiting = std::iter::from_fn(|| self.waiting.try_recv().ok());
+        let lost = self
+            .window
+            .drain()
+            .chain(waiting)
+            .filter(|outgoing| outgoing.done.is_none())
+            .count();
+        if lost > 0 {
+            let why = "the gear ended before the broker acknowledged them";
+            self.cx.lost(u64::try_from(lost).unwrap_or(u64::MAX), why);
+        }
+    }
+}
