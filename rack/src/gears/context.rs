@@ -119,6 +119,11 @@ impl Context {
         &self.name
     }
 
+    /// This Rack's name, once it has one.
+    pub(crate) fn rack(&self) -> Option<Token> {
+        self.parts.outbox.as_ref()?.rack()
+    }
+
     /// Where the gear's rows go.
     pub(crate) fn recorder(&self) -> &Recorder {
         &self.parts.recorder

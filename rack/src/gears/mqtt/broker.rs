@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::HumanDuration;
+use model::{HumanDuration, Token};
 use rustls::pki_types::ServerName;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 use super::super::dialing::{self, ReconnectBackoff};
 use super::super::secret::{self, Secrecy};
 use super::super::tls::{self, ClientIdentity, Trust};
-use super::fields::MAX_TEXT;
+use super::fields::{MAX_TEXT, is_text};
 
 /// The longest client identifier.
 const MAX_CLIENT_ID: usize = 256;
@@ -33,8 +33,9 @@ pub(crate) struct Broker {
     /// The version of MQTT, `3.1.1` or `5`.
     #[serde(default)]
     pub(crate) version: Version,
-    /// The name of this client, at most 256 bytes. The broker ends the connection of another client of the same name, so each gear needs one of
-    /// its own; a session goes on under the same name.
+    /// The name of this client, at most 256 bytes, to which `-` and the name of the Rack are appended; where it has `${NAME}` references to the
+    /// environment of the Rack, it is what they make it. The broker ends the connection of another client of the same name, so each gear on
+    /// each Rack needs one of its own; a session goes on under the same name.
     client_id: String,
     /// The user, if the broker wants one. `${NAME}` is the variable NAME in the environment of the Rack.
     #[serde(default)]
@@ -48,11 +49,12 @@ pub(crate) struct Broker {
     /// Speaks TLS; `{}` trusts the authorities of the machine.
     #[serde(default)]
     tls: Option<Tls>,
-    /// How often a sign of life is sent, at least; twice as long without one from the broker ends the connection.
+    /// How often a sign of life is sent, at least; two and a half times as long without one from the broker ends the connection.
+    /// A broker of version 5 may want another time.
     #[serde(default = "default_keep_alive")]
     keep_alive: HumanDuration,
     /// How long the broker keeps the session while there is no connection; zero begins a new session with each connection, and what was under way
-    /// to this client is lost with the old one. In version 3.1.1 the broker keeps it for as long as it likes.
+    /// to this client is lost with the old one. Whole seconds, rounded up. In version 3.1.1 the broker keeps it for as long as it likes.
     #[serde(default = "default_session_expiry")]
     session_expiry: HumanDuration,
     /// How long an attempt to connect may take, until the broker has accepted it.
@@ -155,7 +157,7 @@ pub(crate) struct Endpoint {
     pub(super) keep_alive: u16,
     /// Seconds.
     pub(crate) session_expiry: u32,
-    pub(super) connect_timeout: Duration,
+    pub(crate) connect_timeout: Duration,
     pub(super) write_timeout: Duration,
     reconnect: (Duration, Duration),
 }
@@ -170,11 +172,7 @@ impl Broker {
     /// Says what the fields alone cannot.
     pub(crate) fn validate(&self) -> Result<(), String> {
         dialing::check_address("broker.address", &self.address)?;
-        if self.client_id.is_empty() || self.client_id.len() > MAX_CLIENT_ID || self.client_id.contains('\0') {
-            return Err(format!(
-                "broker.client_id must have 1 to {MAX_CLIENT_ID} bytes and no character U+0000"
-            ));
-        }
+        check_client_id(&self.client_id)?;
         self.check_secrets()?;
         self.check_times()?;
         self.tls.as_ref().map_or(Ok(()), |tls| tls.check(&self.address))
@@ -188,6 +186,7 @@ impl Broker {
         if has_password && self.user.is_none() {
             return Err("broker.user must be set where there is a password".into());
         }
+        self.client_id(None, |_| Some("x".into()))?;
         self.secrets(|_| Some(String::new())).map(drop)
     }
 
@@ -211,6 +210,14 @@ impl Broker {
         Ok(())
     }
 
+    fn client_id(&self, rack: Option<&Token>, env: impl Fn(&str) -> Option<String>) -> Result<String, String> {
+        let mut client_id = secret::resolved("broker.client_id", &self.client_id, Secrecy::Plain, env)?;
+        if let Some(rack) = rack.filter(|_| client_id == self.client_id) {
+            client_id = format!("{client_id}-{rack}");
+        }
+        check_client_id(&client_id).map(|()| client_id)
+    }
+
     /// The user and the password, if it stands in no file.
     fn secrets(&self, env: impl Fn(&str) -> Option<String>) -> Result<[Option<String>; 2], String> {
         let one = |key: &str, text: &Option<String>, secrecy| match text {
@@ -223,15 +230,20 @@ impl Broker {
         ])
     }
 
-    /// What is connected to; reads the environment and files.
-    pub(crate) fn endpoint(&self) -> Result<Endpoint, String> {
+    /// What this Rack connects to; reads the environment and files.
+    pub(crate) fn endpoint(&self, rack: Option<&Token>) -> Result<Endpoint, String> {
         let [user, mut password] = self.secrets(|name| std::env::var(name).ok())?;
         if let Some(path) = &self.password_file {
             password = Some(read_password(path)?);
         }
         for (key, secret) in [("user", &user), ("password", &password)] {
-            if secret.as_ref().is_some_and(|secret| secret.len() > MAX_TEXT) {
-                return Err(format!("broker.{key} has more than {MAX_TEXT} bytes"));
+            if secret
+                .as_ref()
+                .is_some_and(|secret| secret.len() > MAX_TEXT || secret.contains('\0'))
+            {
+                return Err(format!(
+                    "broker.{key} has more than {MAX_TEXT} bytes or the character U+0000"
+                ));
             }
         }
         let seconds = |time: HumanDuration| time.get().as_secs();
@@ -239,18 +251,27 @@ impl Broker {
         Ok(Endpoint {
             address: self.address.clone(),
             version: self.version,
-            client_id: self.client_id.clone(),
+            client_id: self.client_id(rack, |name| std::env::var(name).ok())?,
             user,
             password,
             tls,
             keep_alive: u16::try_from(seconds(self.keep_alive)).unwrap_or(u16::MAX),
             // The largest number would mean for ever.
-            session_expiry: u32::try_from(seconds(self.session_expiry)).unwrap_or(u32::MAX - 1),
+            session_expiry: u32::try_from(self.session_expiry.get().as_millis().div_ceil(1000)).unwrap_or(u32::MAX - 1),
             connect_timeout: self.connect_timeout.get(),
             write_timeout: self.write_timeout.get(),
             reconnect: (self.reconnect_min.get(), self.reconnect_max.get()),
         })
     }
+}
+
+fn check_client_id(client_id: &str) -> Result<(), String> {
+    if client_id.is_empty() || client_id.len() > MAX_CLIENT_ID || !is_text(client_id) {
+        return Err(format!(
+            "broker.client_id must have 1 to {MAX_CLIENT_ID} bytes and no control character or noncharacter"
+        ));
+    }
+    Ok(())
 }
 
 fn read_password(path: &Path) -> Result<String, String> {
@@ -290,84 +311,4 @@ impl Tls {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use serde_json::{Value, json};
-
-    use super::*;
-
-    fn broker(more: Value) -> Result<Broker, String> {
-        let mut config = json!({ "address": "broker.example:8883", "client_id": "c" });
-        config
-            .as_object_mut()
-            .unwrap()
-            .extend(more.as_object().unwrap().clone());
-        let broker: Broker = serde_json::from_value(config).map_err(|error| error.to_string())?;
-        broker.validate().map(|()| broker)
-    }
-
-    #[test]
-    fn a_broker_that_makes_no_sense_is_refused_by_the_name_of_its_key() {
-        for (more, says) in [
-            (json!({ "address": "broker" }), "broker.address"),
-            (json!({ "client_id": "" }), "broker.client_id"),
-            (json!({ "version": "4" }), "version must be 3.1.1 or 5"),
-            (json!({ "version": 3.1 }), "version must be 3.1.1 or 5"),
-            (
-                json!({ "user": "u", "password": "plain" }),
-                "broker.password is a secret",
-            ),
-            (json!({ "password": "${P}" }), "broker.user must be set"),
-            (json!({ "user": "u", "password": "${PLATFORM_X}" }), "is not given away"),
-            (
-                json!({ "user": "u", "password": "${P}", "password_file": "p" }),
-                "exclude each other",
-            ),
-            (json!({ "keep_alive": "500ms" }), "broker.keep_alive"),
-            (json!({ "connect_timeout": "0s" }), "broker.connect_timeout"),
-            (json!({ "reconnect_min": "1m" }), "broker.reconnect_max"),
-            (json!({ "tls": { "key_file": "k" } }), "belong together"),
-            (json!({ "tls": { "server_name": "a b" } }), "broker.tls.server_name"),
-            (json!({ "tls": { "ca": "k" } }), "unknown field `ca`"),
-        ] {
-            let error = broker(more.clone()).unwrap_err();
-            assert!(error.contains(says), "{more}: {error}");
-        }
-        assert_eq!(broker(json!({})).unwrap().version, Version::V5);
-        for (written, meant) in [
-            (json!(5), Version::V5),
-            (json!("5"), Version::V5),
-            (json!("3.1.1"), Version::V3),
-        ] {
-            assert_eq!(broker(json!({ "version": written })).unwrap().version, meant);
-        }
-    }
-
-    #[test]
-    fn files_and_variables_that_are_missing_are_named() {
-        for (more, says) in [
-            (
-                json!({ "user": "u", "password": "${NO_SUCH_VARIABLE_9}" }),
-                "${NO_SUCH_VARIABLE_9}, which is not set",
-            ),
-            (
-                json!({ "user": "u", "password_file": "/no/such" }),
-                "broker.password_file /no/such: ",
-            ),
-            (
-                json!({ "tls": { "ca_file": "/no/such" } }),
-                "broker.tls: ca_file /no/such: ",
-            ),
-        ] {
-            let error = broker(more).unwrap().endpoint().err().unwrap();
-            assert!(error.contains(says), "{error}");
-        }
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), "hush\n").unwrap();
-        let endpoint = broker(json!({ "user": "u", "password_file": file.path() }))
-            .unwrap()
-            .endpoint()
-            .unwrap();
-        assert_eq!(endpoint.password.as_deref(), Some("hush"));
-    }
-}
+mod tests;

@@ -19,6 +19,12 @@ const MAX_USER_PROPERTIES: usize = 32;
 /// The most bytes of a user property that is kept, its name included.
 const MAX_USER_PROPERTY: usize = 2048;
 
+/// Whether MQTT can say it: brokers end a connection over a control character or a noncharacter of Unicode.
+pub(crate) fn is_text(text: &str) -> bool {
+    let is_noncharacter = |c: char| matches!(u32::from(c), 0xfdd0..=0xfdef) || u32::from(c) & 0xfffe == 0xfffe;
+    text.len() <= MAX_TEXT && !text.contains(|c: char| c.is_control() || is_noncharacter(c))
+}
+
 /// What is no MQTT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the broker sent what is not MQTT: {0}")]
@@ -216,6 +222,15 @@ mod tests {
             }
         }
         assert!(Fields::of(&[0xff; 5]).partial_variable().is_err());
+    }
+
+    #[test]
+    fn control_characters_and_noncharacters_are_no_text() {
+        for text in ["a\0", "a\n", "\u{7f}", "\u{9f}", "\u{fdd0}", "\u{ffff}", "\u{10fffe}"] {
+            assert!(!is_text(text), "{text:?}");
+        }
+        assert!(is_text("Grüße/\u{fdcf}\u{fffd}\u{1f600}") && is_text(&"x".repeat(MAX_TEXT)));
+        assert!(!is_text(&"x".repeat(MAX_TEXT + 1)));
     }
 
     #[test]

@@ -21,15 +21,18 @@
 mod broker;
 mod connection;
 mod fields;
+mod keep_alive;
 mod packet;
+mod packet_reader;
 mod reason;
 #[cfg(test)]
 pub(super) mod testing;
 mod writing;
 
 pub(super) use broker::{Broker, Endpoint, Version};
-pub(super) use connection::{Connection, KeepAlive, Start};
-pub(super) use fields::{MAX_TEXT, Properties};
+pub(super) use connection::{Connection, ConnectionEnd, SessionOptions};
+pub(super) use fields::{MAX_TEXT, Properties, is_text};
+pub(super) use keep_alive::KeepAlive;
 pub(super) use packet::{Acknowledgement, Connected, Packet, Publish, Qos};
-pub(super) use reason::{Refusal, is_refusal, said};
+pub(super) use reason::{Refusal, is_refusal};
 pub(super) use writing::{Subscription, acknowledge, publish, subscribe};

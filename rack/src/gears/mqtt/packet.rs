@@ -142,8 +142,9 @@ impl Connected {
         })
     }
 
-    pub(super) const fn keep_alive(&self) -> Option<u16> {
-        self.properties.server_keep_alive
+    /// Seconds, if the broker wants others; zero would be none.
+    pub(super) fn keep_alive(&self) -> Option<u16> {
+        self.properties.server_keep_alive.filter(|seconds| *seconds > 0)
     }
 }
 
@@ -178,8 +179,12 @@ pub(crate) enum Packet {
         id: u16,
         refusal: Option<Refusal>,
     },
-    /// The codes of the filters, in their order.
-    Subscribed(Vec<u8>),
+    /// The codes of the filters, in their order, and the broker's own words, if it has any.
+    Subscribed {
+        id: u16,
+        codes: Vec<u8>,
+        text: Option<String>,
+    },
     Pong,
     Disconnected(Refusal),
 }
@@ -217,11 +222,13 @@ fn connack(version: Version, fields: &mut Fields<'_>) -> Result<Connected, Malfo
 }
 
 fn suback(version: Version, fields: &mut Fields<'_>) -> Result<Packet, Malformed> {
-    fields.u16()?;
-    if version == Version::V5 {
-        Properties::read(fields)?;
-    }
-    Ok(Packet::Subscribed(fields.rest().to_vec()))
+    let id = fields.u16()?;
+    let text = match version {
+        Version::V5 => Properties::read(fields)?.reason,
+        Version::V3 => None,
+    };
+    let codes = fields.rest().to_vec();
+    Ok(Packet::Subscribed { id, codes, text })
 }
 
 fn acknowledged(version: Version, kind: Acknowledgement, fields: &mut Fields<'_>) -> Result<Packet, Malformed> {

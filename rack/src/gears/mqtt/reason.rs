@@ -15,7 +15,7 @@ pub(crate) struct Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (reason code 0x{:02x})", said(self.code), self.code)?;
+        write!(f, "{} (reason code 0x{:02x})", reason_text(self.code), self.code)?;
         let Some(text) = &self.text else { return Ok(()) };
         let quoted: String = text.chars().take(MAX_QUOTED).collect();
         write!(f, ", it says {quoted:?}")
@@ -28,6 +28,12 @@ impl Refusal {
         // Unspecified, specific to the broker, busy, identifier in use, receive maximum exceeded, message rate, quota.
         matches!(self.code, 0x80 | 0x83 | 0x89 | 0x91 | 0x93 | 0x96 | 0x97)
     }
+
+    /// Whether a message may be why a broker ends the connection.
+    pub(crate) const fn blames_message(&self) -> bool {
+        // Malformed packet, protocol error, topic name invalid, packet too large, payload format invalid.
+        matches!(self.code, 0x81 | 0x82 | 0x90 | 0x95 | 0x99)
+    }
 }
 
 /// Whether a reason code refuses.
@@ -36,7 +42,7 @@ pub(crate) const fn is_refusal(code: u8) -> bool {
 }
 
 /// A reason code in words.
-pub(crate) const fn said(code: u8) -> &'static str {
+const fn reason_text(code: u8) -> &'static str {
     match code {
         0x01 => "unacceptable protocol version: set version to the one that the broker speaks",
         0x02 | 0x85 => "client identifier not valid",

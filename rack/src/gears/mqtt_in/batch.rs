@@ -1,7 +1,15 @@
 //! What has come from the broker at once: what is passed on, and what is answered after that.
 
-use super::receipts::Receipts;
+use super::packet_ids::ReceivedPacketIds;
 use crate::gears::mqtt::{Acknowledgement, Packet, Publish, Qos, acknowledge};
+
+/// What became of subscriptions.
+#[derive(Debug)]
+pub(super) struct SubscribeAnswer {
+    pub(super) id: u16,
+    pub(super) codes: Vec<u8>,
+    pub(super) text: Option<String>,
+}
 
 /// Packets, sorted; each kind is in its order.
 #[derive(Debug, Default)]
@@ -10,40 +18,47 @@ pub(super) struct Batch {
     pub(super) arrived: Vec<Publish>,
     /// What is sent once they are durable.
     pub(super) answers: Vec<u8>,
-    /// The codes of the subscriptions, where the broker answers them.
-    pub(super) subscribed: Option<Vec<u8>>,
+    /// The broker's answer to the subscriptions.
+    pub(super) subscribed: Option<SubscribeAnswer>,
     /// In words, messages that were too large.
     pub(super) too_long: Vec<String>,
-    /// Why the broker ends the connection.
-    pub(super) disconnected: Option<String>,
+    /// Why the connection ends after these.
+    pub(super) end: Option<String>,
 }
 
 impl Batch {
-    /// Sorts packets; in words why they are not what a broker sends.
-    pub(super) fn sort(packets: Vec<Packet>, receipts: &mut Receipts) -> Result<Self, String> {
+    /// Sorts packets, up to one that ends the connection.
+    pub(super) fn sort(packets: Vec<Packet>, ids: &mut ReceivedPacketIds) -> Self {
         let mut batch = Self::default();
         for packet in packets {
-            match packet {
-                Packet::Publish(message) => batch.arrive(message, receipts)?,
-                Packet::TooLong { topic, qos, id, size } => {
-                    batch.too_long.push(format!("one of topic {topic:?} has {size} bytes"));
-                    batch.answer(qos, id);
-                }
-                Packet::Acknowledged { kind, id, .. } => batch.release(kind, id, receipts)?,
-                Packet::Subscribed(codes) => batch.subscribed = Some(codes),
-                Packet::Disconnected(why) => {
-                    batch.disconnected = Some(format!("the broker ends the connection: {why}"));
-                }
-                Packet::Pong => {}
-                Packet::Connected(_) => return Err("the broker accepts the connection a second time".to_owned()),
+            if let Err(why) = batch.add(packet, ids) {
+                batch.end = Some(why);
+                break;
             }
         }
-        Ok(batch)
+        batch
     }
 
-    fn arrive(&mut self, message: Publish, receipts: &mut Receipts) -> Result<(), String> {
+    /// Adds a packet; in words why the connection ends.
+    fn add(&mut self, packet: Packet, ids: &mut ReceivedPacketIds) -> Result<(), String> {
+        match packet {
+            Packet::Publish(message) => self.arrive(message, ids)?,
+            Packet::TooLong { topic, qos, id, size } => {
+                self.too_long.push(format!("one of topic {topic:?} has {size} bytes"));
+                self.answer(qos, id);
+            }
+            Packet::Acknowledged { kind, id, .. } => self.release(kind, id, ids)?,
+            Packet::Subscribed { id, codes, text } => self.subscribed = Some(SubscribeAnswer { id, codes, text }),
+            Packet::Disconnected(why) => return Err(format!("the broker ends the connection: {why}")),
+            Packet::Pong => {}
+            Packet::Connected(_) => return Err("the broker accepts the connection a second time".to_owned()),
+        }
+        Ok(())
+    }
+
+    fn arrive(&mut self, message: Publish, ids: &mut ReceivedPacketIds) -> Result<(), String> {
         let (qos, id) = (message.qos, message.id);
-        if qos != Qos::ExactlyOnce || receipts.arrived(id)? {
+        if qos != Qos::ExactlyOnce || ids.arrived(&message)? {
             self.arrived.push(message);
         }
         self.answer(qos, id);
@@ -58,11 +73,11 @@ impl Batch {
         }
     }
 
-    fn release(&mut self, kind: Acknowledgement, id: u16, receipts: &mut Receipts) -> Result<(), String> {
+    fn release(&mut self, kind: Acknowledgement, id: u16, ids: &mut ReceivedPacketIds) -> Result<(), String> {
         if kind != Acknowledgement::PubRel {
             return Err("the broker acknowledges what was never sent to it".to_owned());
         }
-        receipts.released(id);
+        ids.released(id);
         acknowledge(Acknowledgement::PubComp, id, &mut self.answers);
         Ok(())
     }

@@ -4,12 +4,12 @@ use model::gear::GearConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::gears::mqtt::{Broker, MAX_TEXT, Qos, Subscription};
+use crate::gears::mqtt::{Broker, Qos, Subscription, is_text};
 
 /// The most topic filters.
 const MAX_TOPICS: usize = 256;
 /// The most identifiers that a note can hold, with room to spare.
-const MAX_RECEIVE_MAXIMUM: u16 = 16_384;
+const MAX_RECEIVE_MAXIMUM: u16 = 4096;
 
 /// Configuration of `mqtt_in`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -20,7 +20,8 @@ pub(super) struct MqttIn {
     /// The topics to subscribe to, 1 to 256. The broker's session keeps those of an earlier configuration: to be rid of one, change `client_id`
     /// or let the session expire.
     pub(super) topics: Vec<Topic>,
-    /// How many messages of QoS 1 and 2 may be under way and not acknowledged, 1 to 16384; the broker is told in version 5.
+    /// How many messages of QoS 1 and 2 may be under way and not acknowledged, 1 to 4096; a broker of version 5 is told. In version 3.1.1
+    /// a broker that has more of QoS 2 under way is given those first, over another connection.
     #[serde(default = "default_receive_maximum")]
     pub(super) receive_maximum: u16,
 }
@@ -67,8 +68,8 @@ impl Topic {
         };
         let levels: Vec<_> = filter.split('/').collect();
         let is_wild = |level: &str| level.contains(['+', '#']);
-        if filter.is_empty() || filter.contains('\0') || self.filter.len() > MAX_TEXT {
-            return Err("is empty, too long, or has the character U+0000");
+        if filter.is_empty() || !is_text(&self.filter) {
+            return Err("is empty, too long, or has a control character or noncharacter");
         }
         if levels.iter().any(|level| is_wild(level) && level.len() > 1) {
             return Err("has + or # beside other characters of a level");

@@ -10,9 +10,11 @@
 //! - A message of QoS 1 or 2 is acknowledged once what became of it is durable, or where the next gear of this Rack has it: a broker
 //!   that keeps the session sends again what was not acknowledged. The order stays.
 //! - QoS 1 is at least once: a crash between the two brings the message again.
-//! - QoS 2 is exactly once on a guaranteed wire: which identifiers have arrived and were not released is durable together with the messages
-//!   ([`receipts`]), so that a message which comes again after a crash is acknowledged and is no second one. It needs a session that the
-//!   broker keeps. Where the port has a hot wire too, a crash between the message and that note brings it again.
+//! - QoS 2 is exactly once where the port has guaranteed wires only and the broker keeps the session and what was released in it: which
+//!   identifiers have arrived and were not released is durable together with the messages ([`packet_ids`]), so that a message which comes
+//!   again after a crash is acknowledged and is no second one. Else it is at least once: with a hot wire a crash between the message and
+//!   that note brings it again; a broker that ends may send again what it has released, as mosquitto 2.0 does where it was
+//!   restarted before it heard of that (PUBCOMP).
 //! - What has come together leaves together. Meanwhile nothing is read: the broker waits, and signs of life go on.
 //! - A message that is larger than the Rack takes is acknowledged, counted as lost and told: it would come again for ever.
 //!
@@ -22,7 +24,7 @@
 
 mod batch;
 mod config;
-mod receipts;
+mod packet_ids;
 mod session;
 #[cfg(test)]
 mod tests;
@@ -35,7 +37,7 @@ use model::gear::{self, Manifest};
 use super::mqtt::Endpoint;
 use super::{Active, Config, Context, Fault, Gear, Refused, Work};
 use config::MqttIn;
-use receipts::Receipts;
+use packet_ids::ReceivedPacketIds;
 use session::Session;
 
 /// What the type is.
@@ -46,7 +48,9 @@ pub(super) const MANIFEST: Manifest = Manifest {
     outputs: &["out"],
     doc: "MQTT 3.1.1 and 5. Messages have `mqtt.topic`, `mqtt.qos` and `mqtt.retain` in their meta; those of version 5 also `content_type` and \
           `mqtt.property.<name>`, up to 32 user properties. A user property `traceparent` is obeyed. A message of QoS 1 or 2 is acknowledged once it is durable on a guaranteed wire, or has reached the next gear on a hot one. \
-          What was not acknowledged comes again as long as the broker keeps the session: QoS 1 is at least once. QoS 2 on a guaranteed wire is exactly once, also over a crash of the Rack. \
+          What was not acknowledged comes again as long as the broker keeps the session: QoS 1 is at least once. QoS 2 is exactly once, also over a crash of the Rack, where `out` has guaranteed wires only and the broker keeps \
+          the session and what it has released in it; else it is at least once too. mosquitto 2.0 can send a released message again when it is restarted. \
+          At each connection the topics are subscribed to anew: in version 3.1.1 their retained messages come again then. \
           A message that is larger than the Rack takes is acknowledged, counted as lost and told.",
     example: include_str!("../../../../examples/gears/mqtt_in.yaml"),
     schema: gear::schema::<MqttIn>,
@@ -67,10 +71,10 @@ struct Subscriber {
 }
 
 impl Active for Subscriber {
-    fn init<'a>(&'a mut self, _: &'a Arc<Context>) -> Work<'a> {
+    fn init<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
         async move {
-            let broker = self.config.broker.clone();
-            let endpoint = tokio::task::spawn_blocking(move || broker.endpoint()).await?;
+            let (broker, rack) = (self.config.broker.clone(), cx.rack());
+            let endpoint = tokio::task::spawn_blocking(move || broker.endpoint(rack.as_ref())).await?;
             self.endpoint = Some(endpoint.map_err(Fault::Config)?);
             Ok(())
         }
@@ -93,8 +97,12 @@ impl Active for Subscriber {
                 () = cx.stopping() => false,
             };
             if is_settled {
-                let receipts = Receipts::load(cx, endpoint, self.config.receive_maximum);
-                let mut session = Session::new(cx, &self.config, endpoint, receipts);
+                let ids = ReceivedPacketIds::load(cx, endpoint, self.config.receive_maximum);
+                let mut session = Session::new(cx, &self.config, endpoint, ids);
+                // A note that is not kept up would be wrong when the port is guaranteed again.
+                if !cx.is_published("out") && session.forget().await.is_err() {
+                    return Ok(());
+                }
                 session.keep_up().await;
             }
             Ok(())

@@ -6,16 +6,21 @@ use std::time::{Duration, Instant};
 
 use model::{Attributes, HumanDuration, Level};
 
-use super::batch::Batch;
+use super::batch::{Batch, SubscribeAnswer};
 use super::config::{MqttIn, Topic};
-use super::receipts::Receipts;
-use crate::gears::mqtt::{Connection, Endpoint, KeepAlive, Packet, Publish, Start, is_refusal, said, subscribe};
+use super::packet_ids::ReceivedPacketIds;
+use crate::gears::mqtt::{
+    Connection, Endpoint, KeepAlive, Packet, Publish, Qos, Refusal, SessionOptions, is_refusal, subscribe,
+};
 use crate::gears::traceparent::TraceParent;
 use crate::gears::{Context, Refused};
 use crate::telemetry::Checkpoint;
+use crate::timer::until;
 
 /// How long what has arrived may take to become durable when the gear stops.
 const GRACE: Duration = Duration::from_millis(500);
+/// The packet identifier of the subscriptions.
+const SUBSCRIBE_ID: u16 = 1;
 /// The longest content type that is carried along.
 const MAX_CONTENT_TYPE: usize = 256;
 /// The user property that has the trace, as the header of HTTP.
@@ -28,7 +33,9 @@ pub(super) struct Session<'a> {
     cx: &'a Arc<Context>,
     config: &'a MqttIn,
     endpoint: &'a Endpoint,
-    receipts: Receipts,
+    ids: ReceivedPacketIds,
+    /// Until when the broker may answer the subscriptions.
+    subscribe_deadline: Option<tokio::time::Instant>,
 }
 
 impl<'a> Session<'a> {
@@ -36,13 +43,14 @@ impl<'a> Session<'a> {
         cx: &'a Arc<Context>,
         config: &'a MqttIn,
         endpoint: &'a Endpoint,
-        receipts: Receipts,
+        ids: ReceivedPacketIds,
     ) -> Self {
         Self {
             cx,
             config,
             endpoint,
-            receipts,
+            ids,
+            subscribe_deadline: None,
         }
     }
 
@@ -73,22 +81,29 @@ impl<'a> Session<'a> {
             opened = self.open() => opened?,
             () = self.cx.stopping() => return Ok(()),
         };
-        if !connection.connected.session_present {
+        if connection.connected.session_present {
+            self.ids.resume();
+        } else {
             self.forget().await?;
         }
         let mut keep_alive = connection.keep_alive();
         let mut out = Vec::new();
         let topics = self.config.topics.iter().map(Topic::subscription);
-        subscribe(self.endpoint.version, 1, topics, &mut out);
+        subscribe(self.endpoint.version, SUBSCRIBE_ID, topics, &mut out);
         connection.send(&out).await?;
+        let within = self.endpoint.connect_timeout;
+        self.subscribe_deadline = Some(tokio::time::Instant::now() + within);
         loop {
             let packets = tokio::select! {
                 packets = connection.next() => packets?,
-                () = keep_alive.due() => {
+                () = keep_alive.ping_due() => {
                     out.clear();
-                    keep_alive.beat(&mut out)?;
+                    keep_alive.ping(&mut out)?;
                     connection.send(&out).await?;
                     continue;
+                }
+                () = until(self.subscribe_deadline) => {
+                    return Err(format!("the broker does not answer the subscriptions within {within:?}"));
                 }
                 () = self.cx.stopping() => {
                     connection.close().await;
@@ -101,13 +116,13 @@ impl<'a> Session<'a> {
     }
 
     async fn open(&self) -> Result<Connection, String> {
-        let start = Start {
+        let options = SessionOptions {
             is_clean: self.endpoint.session_expiry == 0,
             session_expiry: self.endpoint.session_expiry,
             receive_maximum: self.config.receive_maximum,
             max_message: self.cx.limits().max_payload_size(),
         };
-        let connection = Connection::open(self.endpoint, start).await?;
+        let connection = Connection::open(self.endpoint, options).await?;
         let session = if connection.connected.session_present {
             "its session goes on"
         } else {
@@ -120,18 +135,18 @@ impl<'a> Session<'a> {
         Ok(connection)
     }
 
-    /// A new session has begun: the identifiers of the old one mean nothing any more.
-    async fn forget(&mut self) -> Result<(), String> {
-        if self.receipts.is_empty() {
+    /// Forgets the identifiers durably: they mean nothing in a new session, and none are noted while the port is hot.
+    pub(super) async fn forget(&mut self) -> Result<(), String> {
+        if self.ids.is_empty() {
             return Ok(());
         }
-        let mut receipts = self.receipts.clone();
-        receipts.clear();
-        let note = self.cx.is_published("out").then(|| receipts.note(self.cx));
+        let mut ids = self.ids.clone();
+        ids.clear();
+        let note = ids.has_note(self.cx).then(|| ids.note());
         if !self.cx.leave_together(note, std::future::ready(())).await {
             return Err(NOT_KEPT.to_owned());
         }
-        self.receipts = receipts;
+        self.ids = ids;
         Ok(())
     }
 
@@ -143,44 +158,55 @@ impl<'a> Session<'a> {
         keep_alive: &mut KeepAlive,
     ) -> Result<(), String> {
         // Until all of it is durable, it has not arrived.
-        let mut receipts = self.receipts.clone();
-        let batch = Batch::sort(packets, &mut receipts)?;
-        if let Some(codes) = &batch.subscribed {
-            self.judge(codes)?;
+        let mut ids = self.ids.clone();
+        let batch = Batch::sort(packets, &mut ids);
+        if let Some(answer) = &batch.subscribed {
+            self.judge(answer)?;
+            self.subscribe_deadline = None;
         }
         for lost in &batch.too_long {
             let most = self.cx.limits().max_payload_size();
             self.cx
                 .lost(1, &format!("{lost}, more than max_payload_size allows here, {most}"));
         }
-        let is_noted = self.cx.is_published("out") && receipts != self.receipts;
-        let note = is_noted.then(|| receipts.note(self.cx));
-        if !self.pass_on(batch.arrived, note, connection, keep_alive).await {
+        let is_noted = self.cx.is_published("out") && !ids.has_same_ids(&self.ids);
+        let note = is_noted.then(|| ids.note());
+        let once = batch.arrived.iter().filter(|message| message.qos == Qos::AtMostOnce);
+        let once = u64::try_from(once.count()).unwrap_or(u64::MAX);
+        let (is_kept, pinged) = self.pass_on(batch.arrived, note, connection, keep_alive).await;
+        if !is_kept {
+            if once > 0 {
+                self.cx
+                    .lost(once, "messages of QoS 0 could not be kept, and do not come again");
+            }
             return Err(NOT_KEPT.to_owned());
         }
-        self.receipts = receipts;
+        self.ids = ids;
+        pinged?;
         if !batch.answers.is_empty() {
             connection.send(&batch.answers).await?;
         }
-        batch.disconnected.map_or(Ok(()), Err)
+        batch.end.map_or(Ok(()), Err)
     }
 
-    /// Lets messages leave; true once they and the note are durable.
+    /// Lets messages leave; true once they and the note are durable. Signs of life go on meanwhile; in words why they cannot.
     async fn pass_on(
         &self,
         arrived: Vec<Publish>,
         note: Option<Checkpoint>,
         connection: &mut Connection,
         keep_alive: &mut KeepAlive,
-    ) -> bool {
+    ) -> (bool, Result<(), String>) {
         let mut is_kept = true;
         let sending = async {
             for message in arrived {
                 is_kept = is_kept && self.emit(message).await;
             }
         };
+        let mut pinged = Ok(());
         let is_durable = {
             let mut leaving = pin!(self.cx.leave_arrived("out", note, sending));
+            let mut pinging = pin!(keep_pinging(connection, keep_alive));
             loop {
                 tokio::select! {
                     biased;
@@ -188,19 +214,13 @@ impl<'a> Session<'a> {
                     () = self.cx.stopping() => {
                         break tokio::time::timeout(GRACE, leaving).await.unwrap_or(false);
                     }
-                    () = keep_alive.due() => {
-                        // Whether the broker lives is seen when something is read.
-                        keep_alive.heard();
-                        let mut out = Vec::new();
-                        if keep_alive.beat(&mut out).is_ok() {
-                            connection.send(&out).await.ok();
-                        }
-                    }
+                    // What is on its way becomes durable all the same.
+                    why = &mut pinging, if pinged.is_ok() => pinged = Err(why),
                 }
             }
         };
         keep_alive.heard();
-        is_durable && is_kept
+        (is_durable && is_kept, pinged)
     }
 
     /// Sends a message on; false if it could not be kept. Another refusal has been counted and reported, and the next one may pass.
@@ -219,23 +239,43 @@ impl<'a> Session<'a> {
     }
 
     /// Whether the broker granted what was asked for.
-    fn judge(&self, codes: &[u8]) -> Result<(), String> {
-        for (topic, code) in self.config.topics.iter().zip(codes) {
+    fn judge(&self, answer: &SubscribeAnswer) -> Result<(), String> {
+        let topics = &self.config.topics;
+        if answer.id != SUBSCRIBE_ID || answer.codes.len() != topics.len() {
+            return Err("the broker answers other subscriptions than there are".to_owned());
+        }
+        for (topic, &code) in topics.iter().zip(&answer.codes) {
             let filter = &topic.filter;
-            if is_refusal(*code) {
-                return Err(format!(
-                    "the broker refuses the subscription to {filter:?}: {}",
-                    said(*code)
-                ));
+            if is_refusal(code) {
+                let text = answer.text.clone();
+                let refusal = Refusal { code, text };
+                return Err(format!("the broker refuses the subscription to {filter:?}: {refusal}"));
             }
-            if *code < u8::from(topic.qos) {
+            if code < u8::from(topic.qos) {
                 let text = format!("the broker grants only QoS {code} for {filter:?}");
                 self.cx.log(Level::Warn, text);
             }
         }
         self.cx
-            .log(Level::Info, format!("subscribed to {} topics", codes.len()));
+            .log(Level::Info, format!("subscribed to {} topics", topics.len()));
         Ok(())
+    }
+}
+
+/// Sends signs of life while nothing is read; in words why no more.
+async fn keep_pinging(connection: &mut Connection, keep_alive: &mut KeepAlive) -> String {
+    let mut out = Vec::new();
+    loop {
+        keep_alive.ping_due().await;
+        // Whether the broker lives is seen when something is read.
+        keep_alive.heard();
+        out.clear();
+        if let Err(why) = keep_alive.ping(&mut out) {
+            return why;
+        }
+        if let Err(end) = connection.send(&out).await {
+            return end.to_string();
+        }
     }
 }
 

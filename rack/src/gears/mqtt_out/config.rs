@@ -6,10 +6,12 @@ use serde::{Deserialize, Serialize};
 
 use super::topic::{Topic, check_topic};
 use crate::gears::expression::Expression;
-use crate::gears::mqtt::{Broker, Qos};
+use crate::gears::mqtt::{Broker, Qos, Version};
 
 /// The most that `in_flight` may be.
 const MAX_IN_FLIGHT: u16 = 1024;
+/// The same of QoS 2 in version 3.1.1, where no broker says what it takes.
+const MAX_IN_FLIGHT_V3: u16 = 20;
 
 /// Configuration of `mqtt_out`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -30,8 +32,9 @@ pub(super) struct MqttOut {
     /// Whether the broker keeps the last message of a topic for those who subscribe later.
     #[serde(default)]
     pub(super) retain: bool,
-    /// How many messages may be sent and not acknowledged, 1 to 1024; so many more wait for them in memory. A broker of version 5 says how many it
-    /// takes, and no more are sent. In version 3.1.1 keep it within what the broker takes: mosquitto takes 20 (`max_inflight_messages`).
+    /// How many messages may be sent and not acknowledged, 1 to 1024; so many more wait for them in memory, at most 16 MiB of both or one
+    /// message. A broker of version 5 says how many it takes, and no more are sent. In version 3.1.1 it must be within what the broker takes:
+    /// mosquitto takes 20 (`max_inflight_messages`) and acknowledges more of QoS 2 without keeping them, so more than 20 are refused here.
     #[serde(default = "default_in_flight")]
     pub(super) in_flight: u16,
 }
@@ -63,6 +66,11 @@ impl GearConfig for MqttOut {
         self.topic()?;
         if self.in_flight == 0 || self.in_flight > MAX_IN_FLIGHT {
             return Err(format!("in_flight must be between 1 and {MAX_IN_FLIGHT}"));
+        }
+        if self.broker.version == Version::V3 && self.qos == Qos::ExactlyOnce && self.in_flight > MAX_IN_FLIGHT_V3 {
+            return Err(format!(
+                "in_flight must be at most {MAX_IN_FLIGHT_V3} with version 3.1.1 and QoS 2: brokers acknowledge more without keeping them"
+            ));
         }
         Ok(())
     }

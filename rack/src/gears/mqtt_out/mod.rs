@@ -8,7 +8,9 @@
 //!
 //! # Invariants
 //!
-//! - A message is taken when the broker has acknowledged it: PUBACK for QoS 1, PUBCOMP for QoS 2; QoS 0 when it is written.
+//! - A message is taken when the broker has acknowledged it: PUBACK for QoS 1, PUBCOMP for QoS 2; QoS 0 when it is written, so that one
+//!   at which the connection breaks may be written twice.
+//! - A gear that stops waits once for [`LAST`]. What it could not send and what was not acknowledged comes again, or is counted as lost.
 //! - Messages are sent in their order, several at a time ([`window`]). While there is no broker they wait, however long.
 //! - A message that the broker refuses for good is rejected. One that it refuses for now is sent again after a pause; so may those be that
 //!   were already under way behind it, which overtake it then.
@@ -42,20 +44,22 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::gathering::Handled;
-use super::mqtt::{Endpoint, Properties, Publish, Version};
+use super::mqtt::{Endpoint, Properties, Publish, Version, is_text};
 use super::signal::Signal;
 use super::traceparent::TraceParent;
 use super::{Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
 use config::MqttOut;
 use session::Session;
-use topic::{Topic, is_text};
+use topic::Topic;
 use window::{Outgoing, Rejection, Window};
 
 /// How often it is asked what became of messages.
 const HEAR_EVERY: Duration = Duration::from_millis(10);
 /// How long the last acknowledgements of a life may take.
 const LAST: Duration = Duration::from_millis(300);
+/// The most bytes of messages that have not ended, unless one alone has more.
+const MAX_BYTES: u32 = 16 << 20;
 
 /// What the type is.
 pub(super) const MANIFEST: Manifest = Manifest {
@@ -63,9 +67,10 @@ pub(super) const MANIFEST: Manifest = Manifest {
     summary: "publishes each message to a topic of an MQTT broker",
     inputs: &["in"],
     outputs: &[],
-    doc: "MQTT 3.1.1 and 5. A message is done when the broker has acknowledged it: QoS 1 PUBACK, QoS 2 PUBCOMP; QoS 0 when it is written. Messages wait while there is no broker. \
+    doc: "MQTT 3.1.1 and 5. A message is done when the broker has acknowledged it: QoS 1 PUBACK, QoS 2 PUBCOMP; QoS 0 when it is written, so that one at which the connection breaks is written again. Messages wait while there is no broker. \
           With version 5 a message that the broker refuses for good (not authorized, invalid topic or payload, too large, …) is rejected, and one that it refuses for now (quota, busy, …) is sent again, 16 times at most; \
-          `content_type` and the trace, as user property `traceparent`, are sent along. Version 3.1.1 has no refusals. After a crash of the Rack a message can be published a second time, also with QoS 2.",
+          `content_type`, if it has no control character, and the trace, as user property `traceparent`, are sent along. Version 3.1.1 has no refusals. QoS 2 is exactly once as long as the Rack and this gear run and the broker keeps the session; \
+          else a message can be published a second time.",
     example: include_str!("../../../../examples/gears/mqtt_out.yaml"),
     schema: gear::schema::<MqttOut>,
     check: gear::check::<MqttOut>,
@@ -81,6 +86,7 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
         session: None,
         unheard: VecDeque::new(),
         asked: Instant::now(),
+        end: None,
     })))
 }
 
@@ -94,6 +100,8 @@ struct Publisher {
     unheard: VecDeque<Unheard>,
     /// When that was asked last.
     asked: Instant,
+    /// Until when a gear that stops waits for acknowledgements.
+    end: Option<Instant>,
 }
 
 /// The session, which ends with this life of the gear.
@@ -102,6 +110,8 @@ struct Running {
     /// For messages that have not ended: as many as may be under way, and so many that wait.
     room: Arc<Semaphore>,
     most: u32,
+    /// For their bytes.
+    bytes: Arc<Semaphore>,
     _task: JoinSet<()>,
 }
 
@@ -112,10 +122,10 @@ struct Unheard {
 }
 
 impl Passive for Publisher {
-    fn init<'a>(&'a mut self, _: &'a Arc<Context>) -> Work<'a> {
+    fn init<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
         async move {
-            let broker = self.config.broker.clone();
-            let endpoint = tokio::task::spawn_blocking(move || broker.endpoint()).await?;
+            let (broker, rack) = (self.config.broker.clone(), cx.rack());
+            let endpoint = tokio::task::spawn_blocking(move || broker.endpoint(rack.as_ref())).await?;
             self.endpoint = Some(endpoint.map_err(Fault::Config)?);
             Ok(())
         }
@@ -143,7 +153,7 @@ impl Passive for Publisher {
 
     fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
         async move {
-            let last = Instant::now() + LAST;
+            let last = self.last(cx);
             while let Some(Unheard { heard, .. }) = self.unheard.front_mut() {
                 let heard = match heard.try_recv() {
                     Err(TryRecvError::Empty) if cx.is_draining() => match tokio::time::timeout_at(last, heard).await {
@@ -215,6 +225,7 @@ impl Publisher {
             queue,
             room: Arc::new(Semaphore::new(most as usize)),
             most,
+            bytes: Arc::new(Semaphore::new(MAX_BYTES as usize)),
             _task: task,
         });
     }
@@ -245,22 +256,38 @@ impl Publisher {
     }
 
     /// Hands a message to the session, waiting where it has enough.
-    async fn queue(&self, cx: &Context, mut outgoing: Outgoing) -> Result<(), Fault> {
+    async fn queue(&mut self, cx: &Context, mut outgoing: Outgoing) -> Result<(), Fault> {
         let Some(session) = &self.session else {
             return Err(outside("the session has not begun"));
         };
+        let size = u32::try_from(outgoing.packet.payload.len()).unwrap_or(MAX_BYTES);
+        let room = async {
+            let place = Arc::clone(&session.room).acquire_owned().await.ok()?;
+            let bytes = Arc::clone(&session.bytes).acquire_many_owned(size.min(MAX_BYTES));
+            Some([place, bytes.await.ok()?])
+        };
+        let end = &mut self.end;
         outgoing.room = tokio::select! {
             biased;
-            room = Arc::clone(&session.room).acquire_owned() => room.ok(),
-            () = cx.stopping() => {
-                let why = "what was sent before was not acknowledged, and the gear stops";
-                if outgoing.done.is_none() {
-                    cx.lost(1, why);
-                }
-                return Err(outside(why));
-            }
+            room = room => room,
+            // It comes again, or the session counts it as lost.
+            () = async {
+                cx.stopping().await;
+                let end = *end.get_or_insert_with(|| Instant::now() + LAST);
+                tokio::time::sleep_until(end).await;
+            } => None,
         };
         session.queue.send(outgoing).map_err(|_| outside("the session ended"))
+    }
+
+    /// Until when a gear that stops waits; the same whenever it is asked.
+    fn last(&mut self, cx: &Context) -> Instant {
+        let last = Instant::now() + LAST;
+        if cx.is_stopping() {
+            *self.end.get_or_insert(last)
+        } else {
+            last
+        }
     }
 
     /// Waits until all has ended, also what comes no second time.

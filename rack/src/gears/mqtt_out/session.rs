@@ -6,6 +6,7 @@
 //!   message for one that it has.
 //! - Only QoS 2 needs the session later.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -14,7 +15,7 @@ use tokio::sync::mpsc;
 
 use super::window::{Outgoing, Window};
 use crate::gears::Context;
-use crate::gears::mqtt::{Connection, Endpoint, Packet, Qos, Start, Version};
+use crate::gears::mqtt::{Connection, ConnectionEnd, Endpoint, Packet, Qos, SessionOptions, Version};
 use crate::timer::until;
 
 /// The most bytes of a message that comes; none is wanted.
@@ -55,9 +56,7 @@ impl Session {
         let mut backoff = self.endpoint.backoff();
         loop {
             let born = Instant::now();
-            let Err(why) = self.converse().await else {
-                return;
-            };
+            let Err(why) = self.converse().await;
             self.window.end(&why);
             self.tell_ended();
             let pause = backoff.after(born.elapsed());
@@ -67,11 +66,11 @@ impl Session {
         }
     }
 
-    /// One connection, until nobody sends any more; in words what else has ended it.
-    async fn converse(&mut self) -> Result<(), String> {
+    /// One connection, until it ends.
+    async fn converse(&mut self) -> Result<Infallible, ConnectionEnd> {
         let mut connection = self.open().await?;
         if let Some(lack) = connection.connected.lacks(self.qos, self.retain) {
-            return Err(lack);
+            return Err(lack.into());
         }
         self.cx
             .log(Level::Info, format!("connected to {}", self.endpoint.address));
@@ -94,15 +93,11 @@ impl Session {
                         self.take(packet, &mut out)?;
                     }
                 }
-                outgoing = self.waiting.recv(), if self.window.has_room() => match outgoing {
-                    Some(outgoing) => self.window.push(outgoing),
-                    None => {
-                        connection.close().await;
-                        return Ok(());
-                    }
-                },
+                Some(outgoing) = self.waiting.recv(), if self.window.has_room() => self.window.push(outgoing),
                 () = until(self.window.hold_until()), if self.window.hold_until().is_some() => {}
-                () = keep_alive.due() => keep_alive.beat(&mut out)?,
+                () = keep_alive.ping_due() => keep_alive.ping(&mut out)?,
+                // What the broker says is heard between two turns.
+                () = std::future::ready(()), if self.window.has_more() => {}
             }
         }
     }
@@ -110,18 +105,18 @@ impl Session {
     /// Opens a connection, to a session that has nothing of an earlier life.
     async fn open(&mut self) -> Result<Connection, String> {
         let is_kept = self.qos == Qos::ExactlyOnce && self.endpoint.session_expiry > 0;
-        let mut start = Start {
+        let mut options = SessionOptions {
             is_clean: !self.has_begun || !is_kept,
             session_expiry: if is_kept { self.endpoint.session_expiry } else { 0 },
             receive_maximum: 1,
             max_message: MAX_MESSAGE,
         };
-        let mut connection = Connection::open(&self.endpoint, start).await?;
-        if self.endpoint.version == Version::V3 && is_kept && start.is_clean {
+        let mut connection = Connection::open(&self.endpoint, options).await?;
+        if self.endpoint.version == Version::V3 && is_kept && options.is_clean {
             // In 3.1.1 a session that begins anew is not kept: it takes another connection.
             connection.close().await;
-            start.is_clean = false;
-            connection = Connection::open(&self.endpoint, start).await?;
+            options.is_clean = false;
+            connection = Connection::open(&self.endpoint, options).await?;
         }
         self.has_begun = true;
         Ok(connection)
@@ -137,16 +132,16 @@ impl Session {
         }
     }
 
-    fn take(&mut self, packet: Packet, out: &mut Vec<u8>) -> Result<(), String> {
+    fn take(&mut self, packet: Packet, out: &mut Vec<u8>) -> Result<(), ConnectionEnd> {
         match packet {
             Packet::Acknowledged { kind, id, refusal } => {
                 let now = tokio::time::Instant::now();
-                self.window.answered((kind, id), refusal.as_ref(), now, out)
+                Ok(self.window.answered((kind, id), refusal.as_ref(), now, out)?)
             }
-            Packet::Disconnected(why) => Err(format!("the broker ends the connection: {why}")),
-            Packet::Connected(_) => Err("the broker accepts the connection a second time".to_owned()),
+            Packet::Disconnected(why) => Err(ConnectionEnd::Disconnected(why)),
+            Packet::Connected(_) => Err("the broker accepts the connection a second time".to_owned().into()),
             // Nothing was subscribed to; what another client of this name did is not this gear's.
-            Packet::Publish(_) | Packet::TooLong { .. } | Packet::Subscribed(_) | Packet::Pong => Ok(()),
+            Packet::Publish(_) | Packet::TooLong { .. } | Packet::Subscribed { .. } | Packet::Pong => Ok(()),
         }
     }
 
@@ -174,8 +169,8 @@ impl Drop for Session {
             .filter(|outgoing| outgoing.done.is_none())
             .count();
         if lost > 0 {
-            let why = "the gear ended before the broker acknowledged them";
-            self.cx.lost(u64::try_from(lost).unwrap_or(u64::MAX), why);
+            let why = format!("{lost} not acknowledged by the broker when the gear ended");
+            self.cx.lost(u64::try_from(lost).unwrap_or(u64::MAX), &why);
         }
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::gears::Fault;
 use crate::gears::expression::{Expression, Scope};
-use crate::gears::mqtt::MAX_TEXT;
+use crate::gears::mqtt::{MAX_TEXT, is_text};
 
 /// Where messages go.
 pub(super) enum Topic {
@@ -45,7 +45,7 @@ impl Topic {
 pub(super) fn check_topic(key: &str, topic: &str) -> Result<(), String> {
     if topic.is_empty() || !is_text(topic) {
         return Err(format!(
-            "{key}: a topic has 1 to {MAX_TEXT} bytes and no character U+0000"
+            "{key}: a topic has 1 to {MAX_TEXT} bytes and no control character or noncharacter"
         ));
     }
     if topic.contains(['+', '#']) {
@@ -54,9 +54,4 @@ pub(super) fn check_topic(key: &str, topic: &str) -> Result<(), String> {
         ));
     }
     Ok(())
-}
-
-/// Whether MQTT can say it.
-pub(super) fn is_text(text: &str) -> bool {
-    text.len() <= MAX_TEXT && !text.contains('\0')
 }

@@ -11,9 +11,11 @@
 //! # Invariants
 //!
 //! - A message that was sent and is sent again within the same session has the same identifier and the flag DUP; a released one is
-//!   only released again. In a new session it is a new message, and a released one is done: the broker had taken it.
+//!   only released again. In a new session either is a new message: nobody knows whether the broker passed on what it released.
 //! - A message that is refused for now goes back to its place and waits for a pause that doubles; nothing is sent meanwhile.
-//! - A message that is refused [`ATTEMPTS`] times is rejected, and so is one at which the broker ends the connection so often.
+//! - A message that is refused [`ATTEMPTS`] times is rejected, and so is one at which the broker ends the connection so often: without a
+//!   word, or with one that says so, before it answered anything.
+//! - About [`TURN_BYTES`] are written before the broker is heard again.
 //!
 //! # Not here
 //!
@@ -25,7 +27,9 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
-use crate::gears::mqtt::{Acknowledgement, Connected, Publish, Qos, Refusal, Version, acknowledge, publish};
+use crate::gears::mqtt::{
+    Acknowledgement, Connected, ConnectionEnd, Publish, Qos, Refusal, Version, acknowledge, publish,
+};
 use crate::gears::signal::Signal;
 use crate::gears::supervisor::ATTEMPTS;
 
@@ -33,6 +37,9 @@ use crate::gears::supervisor::ATTEMPTS;
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause after a refusal.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The bytes after which a turn ends.
+const TURN_BYTES: usize = 1 << 20;
 
 /// A message on its way.
 #[derive(Debug)]
@@ -43,8 +50,8 @@ pub(super) struct Outgoing {
     pub(super) done: Option<oneshot::Sender<Result<(), Rejection>>>,
     /// How often the broker refused it, or ended the connection at it.
     refusals: u32,
-    /// Its place, until it has ended.
-    pub(super) room: Option<OwnedSemaphorePermit>,
+    /// Its place and its bytes, until it has ended.
+    pub(super) room: Option<[OwnedSemaphorePermit; 2]>,
 }
 
 impl Outgoing {
@@ -103,6 +110,8 @@ pub(super) struct Window {
     last_id: u16,
     /// Nothing is sent before.
     hold_until: Option<Instant>,
+    /// Whether a turn ended before all was sent.
+    has_more: bool,
     /// Whether the broker has answered anything in this connection, or there is none.
     is_answered: bool,
     ended: Vec<Ended>,
@@ -118,6 +127,7 @@ impl Window {
             largest: usize::MAX,
             last_id: 0,
             hold_until: None,
+            has_more: false,
             is_answered: true,
             ended: Vec::new(),
         }
@@ -126,6 +136,11 @@ impl Window {
     /// Whether another message may come in.
     pub(super) fn has_room(&self) -> bool {
         self.entries.len() < self.most
+    }
+
+    /// Whether the last turn left something that may be sent.
+    pub(super) const fn has_more(&self) -> bool {
+        self.has_more
     }
 
     /// Until when nothing is sent, if anything waits.
@@ -156,10 +171,6 @@ impl Window {
         for mut entry in std::mem::take(&mut self.entries) {
             match (entry.stage, connected.session_present) {
                 (Stage::Released, true) => acknowledge(Acknowledgement::PubRel, entry.outgoing.packet.id, out),
-                (Stage::Released, false) => {
-                    self.ended.push((entry.outgoing, Ok(())));
-                    continue;
-                }
                 (_, true) => {
                     entry.outgoing.packet.dup = entry.outgoing.packet.id != 0;
                     entry.stage = Stage::Waiting;
@@ -171,8 +182,8 @@ impl Window {
     }
 
     /// A connection has ended. Where the broker answered nothing, the first message that it got may be why.
-    pub(super) fn end(&mut self, why: &str) {
-        if std::mem::replace(&mut self.is_answered, true) {
+    pub(super) fn end(&mut self, why: &ConnectionEnd) {
+        if std::mem::replace(&mut self.is_answered, true) || !why.blames_message() {
             return;
         }
         let first = self.entries.iter().position(|entry| entry.stage == Stage::Published);
@@ -184,6 +195,7 @@ impl Window {
 
     /// Writes what may be sent now.
     pub(super) fn send(&mut self, now: Instant, out: &mut Vec<u8>) {
+        self.has_more = false;
         if self.hold_until.is_some_and(|until| now < until) {
             return;
         }
@@ -196,6 +208,10 @@ impl Window {
         let mut room = self.limit.saturating_sub(under_way);
         let mut index = 0;
         while room > 0 && index < self.entries.len() {
+            if out.len() >= TURN_BYTES {
+                self.has_more = true;
+                return;
+            }
             if self.entries[index].stage != Stage::Waiting {
                 index += 1;
             } else if self.write(index, out) {

@@ -86,7 +86,7 @@ fn in_the_same_session_a_message_is_sent_again_with_its_identifier_and_a_release
     let mut window = window(Qos::ExactlyOnce, &["a", "b"]);
     assert_eq!(sent(&mut window, now), [triple("a", 1, false), triple("b", 2, false)]);
     assert_eq!(answer(&mut window, Acknowledgement::PubRec, 1, 0), [0x62, 2, 0, 1]);
-    window.end("it broke");
+    window.end(&ConnectionEnd::Told("it broke".into()));
     assert_eq!(begin(&mut window, true), [0x62, 2, 0, 1]);
     assert_eq!(sent(&mut window, now), [triple("b", 2, true)]);
     answer(&mut window, Acknowledgement::PubComp, 1, 0);
@@ -108,14 +108,14 @@ fn a_broker_that_says_what_it_has_gets_no_message_again() {
 }
 
 #[test]
-fn in_a_new_session_a_message_is_a_new_one_and_a_released_one_is_done() {
+fn in_a_new_session_a_message_is_a_new_one_also_one_that_was_released() {
     let now = Instant::now();
     let mut window = window(Qos::ExactlyOnce, &["a", "b"]);
     sent(&mut window, now);
     answer(&mut window, Acknowledgement::PubRec, 1, 0);
     assert!(begin(&mut window, false).is_empty());
-    assert_eq!(ended(&mut window), [("a".into(), None)]);
-    assert_eq!(sent(&mut window, now), [triple("b", 3, false)]);
+    assert_eq!(ended(&mut window), []);
+    assert_eq!(sent(&mut window, now), [triple("a", 3, false), triple("b", 4, false)]);
 }
 
 #[test]
@@ -155,9 +155,13 @@ fn a_message_that_is_refused_again_and_again_is_rejected_and_so_is_one_that_ends
         assert!(ended(&mut window).is_empty(), "{attempt}");
         begin(&mut window, false);
         sent(&mut window, at);
-        window.end("the broker closed the connection");
+        window.end(&ConnectionEnd::Broken("the broker closed the connection".into()));
         // Attempts to connect that fail are nobody's fault.
-        window.end("connection refused");
+        window.end(&ConnectionEnd::Told("connection refused".into()));
+        // Nor is the broker's own affair.
+        begin(&mut window, false);
+        sent(&mut window, at);
+        window.end(&ConnectionEnd::Disconnected(Refusal { code: 0x8b, text: None }));
     }
     let gone = ended(&mut window);
     assert!(
@@ -196,4 +200,21 @@ fn an_acknowledgement_of_what_was_never_sent_is_refused_and_one_of_a_life_before
     }
     assert_eq!(answer(&mut window, Acknowledgement::PubRec, 9, 0), [0x62, 2, 0, 9]);
     assert_eq!(ended(&mut window), []);
+}
+
+#[test]
+fn a_turn_ends_at_about_a_mebibyte_and_the_next_one_goes_on() {
+    let mut window = window(Qos::AtLeastOnce, &[]);
+    for _ in 0..3 {
+        let mut large = outgoing(Qos::AtLeastOnce, "");
+        large.packet.payload = vec![b'x'; TURN_BYTES * 2 / 3];
+        window.push(large);
+    }
+    let sizes = [0; 3].map(|_| {
+        let mut out = Vec::new();
+        window.send(Instant::now(), &mut out);
+        out.len() / (TURN_BYTES / 3)
+    });
+    assert_eq!(sizes, [4, 2, 0]);
+    assert!(!window.has_more());
 }
