@@ -34,7 +34,7 @@ pub(super) struct Session<'a> {
     config: &'a MqttIn,
     endpoint: &'a Endpoint,
     ids: ReceivedPacketIds,
-    /// Until when the broker may answer the subscriptions.
+    /// Until when the broker may send nothing before it answers the subscriptions.
     subscribe_deadline: Option<tokio::time::Instant>,
 }
 
@@ -112,6 +112,9 @@ impl<'a> Session<'a> {
             };
             keep_alive.heard();
             self.take(packets, &mut connection, &mut keep_alive).await?;
+            // The answer may have waited behind what was passed on.
+            let again = self.subscribe_deadline.map(|_| tokio::time::Instant::now() + within);
+            self.subscribe_deadline = again;
         }
     }
 
@@ -160,8 +163,9 @@ impl<'a> Session<'a> {
         // Until all of it is durable, it has not arrived.
         let mut ids = self.ids.clone();
         let batch = Batch::sort(packets, &mut ids);
+        let mut granted = Ok(());
         if let Some(answer) = &batch.subscribed {
-            self.judge(answer)?;
+            granted = self.judge(answer);
             self.subscribe_deadline = None;
         }
         for lost in &batch.too_long {
@@ -186,6 +190,7 @@ impl<'a> Session<'a> {
         if !batch.answers.is_empty() {
             connection.send(&batch.answers).await?;
         }
+        granted?;
         batch.end.map_or(Ok(()), Err)
     }
 
