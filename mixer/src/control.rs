@@ -114,6 +114,9 @@ pub enum ControlError {
         /// The content that it means.
         hash: String,
     },
+    /// The scenario is what Racks should run.
+    #[error("{0} is active: activate another one first (platform scenario activate)")]
+    ScenarioActive(String),
     /// A Rack would have more labels than it may.
     #[error("it would have {0} labels, {MOST_LABELS} at most")]
     TooManyLabels(usize),
@@ -138,6 +141,7 @@ impl ControlError {
             Self::UnknownScenario { .. } => "unknown_scenario",
             Self::BadScenario(_) | Self::BadFormer { .. } => "bad_scenario",
             Self::ReferenceTaken { .. } => "reference_taken",
+            Self::ScenarioActive(_) => "scenario_active",
             Self::TooManyLabels(_) => "too_many_labels",
             Self::NothingBefore => "nothing_before",
             Self::Registry(_) => "registry",

@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use harness::disk::Disk;
+use harness::stepped_clock::SteppedClock;
 use harness::{Failure, Link, Random, TestBus, TestMixer, TestRack, duckdb, eventually, process};
 
 use self::faults::Plant;
@@ -93,10 +94,12 @@ fn load(file: PathBuf, rows: u64, over: Arc<AtomicBool>) -> JoinHandle<Result<u6
 
 /// The same, a burst of fifty lines each time.
 fn load_every(pause: Duration, file: PathBuf, rows: u64, over: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failure>> {
+    // So that an outbox of two megabytes is full after some seconds.
+    let padding = format!("{} ", "x".repeat(200));
     std::thread::spawn(move || {
         let mut next = 0;
         while next < rows || !over.load(Ordering::Relaxed) {
-            write(&file, next..next + 50)?;
+            write_with(&file, &padding, next..next + 50)?;
             next += 50;
             std::thread::park_timeout(pause);
         }
@@ -105,8 +108,12 @@ fn load_every(pause: Duration, file: PathBuf, rows: u64, over: Arc<AtomicBool>) 
 }
 
 pub(crate) fn write(file: &Path, numbers: std::ops::Range<u64>) -> Result<(), Failure> {
+    write_with(file, "", numbers)
+}
+
+fn write_with(file: &Path, padding: &str, numbers: std::ops::Range<u64>) -> Result<(), Failure> {
     let mut file = std::fs::OpenOptions::new().create(true).append(true).open(file)?;
-    let lines: String = numbers.map(|n| format!("line {n:09} of the lane\n")).collect();
+    let lines: String = numbers.map(|n| format!("line {n:09} {padding}of the lane\n")).collect();
     Ok(file.write_all(lines.as_bytes())?)
 }
 
@@ -183,12 +190,12 @@ fn scenario_with(file: &Path, sink: &str) -> String {
 
 #[test]
 fn no_message_is_lost_or_archived_twice_and_order_is_kept_through_faults() -> Result<(), Failure> {
-    nothing_is_lost(Random::for_test("no_message_is_lost_or_archived_twice"), false)
+    nothing_is_lost(Random::for_test("no_message_is_lost_or_archived_twice"), false, 13)
 }
 
 #[test]
 fn where_racks_have_credentials_nothing_is_lost_through_faults_either() -> Result<(), Failure> {
-    nothing_is_lost(Random::for_test("where_racks_have_credentials"), true)
+    nothing_is_lost(Random::for_test("where_racks_have_credentials"), true, 5)
 }
 
 /// A Mixer on a disk of its own, if that can be had, and two Racks behind links. The sender's outbox is small.
@@ -210,11 +217,19 @@ fn plant(folder: &Path, random: Random, has_credentials: bool) -> Result<Plant, 
     ];
     keys.extend(store.as_ref().map(|store| ("store.dir", store.as_str())));
     keys.extend(has_credentials.then_some(("snake.rack_credentials", "\"on\"")));
-    let mixer = TestMixer::with(&keys, &[])?;
+    let clocks = ["mixer", "rack-a"].map(|name| SteppedClock::new(folder, name));
+    let clocks: Result<Vec<SteppedClock>, _> = clocks.into_iter().collect();
+    let clocks = clocks.unwrap_or_else(|lacking| {
+        eprintln!("clock steps: {lacking}");
+        Vec::new()
+    });
+    let envs = |at: usize| clocks.get(at).map_or_else(Vec::new, |clock| clock.envs().to_vec());
+    let mixer = TestMixer::with(&keys, &envs(0))?;
     let mut racks = Vec::new();
-    for (name, spool) in [("rack-a", "2"), ("rack-b", "64")] {
+    for (name, spool, clock) in [("rack-a", "2", 1), ("rack-b", "64", usize::MAX)] {
         let link = Link::to(&mixer.bus_url)?;
-        let mut rack = TestRack::with(name, &link.bus_url(), &[("spool.max_size_mb", spool)], &[])?;
+        let spool = [("spool.max_size_mb", spool)];
+        let mut rack = TestRack::with(name, &link.bus_url(), &spool, &envs(clock))?;
         rack.start()?;
         racks.push((rack, link));
     }
@@ -222,16 +237,17 @@ fn plant(folder: &Path, random: Random, has_credentials: bool) -> Result<Plant, 
         mixer,
         racks,
         disk,
+        clocks,
         scenario: Box::new(move |sink| scenario_with(&file, sink)),
         random,
         version: 2,
     })
 }
 
-/// Hurts everything in turn while lines become messages, and looks for each of them afterwards.
-fn nothing_is_lost(random: Random, has_credentials: bool) -> Result<(), Failure> {
+/// Hurts everything in turn while lines become messages, so often in the short form, and looks for each of them afterwards.
+fn nothing_is_lost(random: Random, has_credentials: bool, shortest: u64) -> Result<(), Failure> {
     let (hurts, rows) = (
-        setting("PLATFORM_TEST_LANE_KILLS", 11),
+        setting("PLATFORM_TEST_LANE_KILLS", shortest),
         setting("PLATFORM_TEST_LANE_ROWS", 5_000),
     );
     let folder = tempfile::tempdir()?;

@@ -89,7 +89,7 @@ pub(crate) struct AuditArgs {
     pub(crate) rack: Option<String>,
     /// Only of this kind: rack_pending, rack_approved, rack_adopted, rack_suspended, rack_resumed, rack_removed,
     /// rack_renamed, rack_offline, rack_online, rack_log_level, rack_labels, scenario_imported, scenario_activated,
-    /// scenario_rolled_back, letters_replayed or letters_dropped
+    /// scenario_rolled_back, scenario_deleted, letters_replayed or letters_dropped
     #[arg(long)]
     pub(crate) kind: Option<String>,
     #[command(flatten)]
@@ -158,6 +158,13 @@ pub(crate) enum ScenarioVerb {
     Status(ApiArgs),
     /// Activate the scenario that was active before, each time one further back
     Rollback(ActivationArgs),
+    /// Forget a stored scenario that is not active; a rollback goes back to it all the same
+    Delete {
+        /// name:version, name:latest, name, or the beginning of a hash
+        reference: String,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
     /// Draw a scenario
     Graph(GraphArgs),
 }

@@ -282,6 +282,7 @@ impl From<ControlError> for Problem {
             | ControlError::NameIsId(_)
             | ControlError::State { .. }
             | ControlError::ReferenceTaken { .. }
+            | ControlError::ScenarioActive(_)
             | ControlError::NothingBefore => StatusCode::CONFLICT,
             ControlError::Silent { .. } => StatusCode::SERVICE_UNAVAILABLE,
             ControlError::BadScenario(_) | ControlError::BadFormer { .. } | ControlError::TooManyLabels(_) => {

@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::backlog::{Marks, SharedStream, WireBacklog, credits, set_limits};
 use super::expiry::StreamExpiry;
+use super::overflow::{self, SequenceHistory, WireTrim};
 use super::spent;
 use super::text;
 use crate::bus_server::Bus;
@@ -41,6 +42,8 @@ const BUSY_INTERVAL: Duration = Duration::from_millis(500);
 const IDLE_INTERVAL: Duration = Duration::from_secs(2);
 /// The interval is so many times what looking takes, up to [`LONGEST_INTERVAL`].
 const DUTY: u32 = 50;
+/// The same while much waits: what everybody has must leave before it holds senders up.
+const TIGHT_DUTY: u32 = 5;
 /// The longest interval.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a Rack's first part of a scenario waits for the first look.
@@ -63,6 +66,8 @@ pub(crate) struct FlowControl {
     changed: Notify,
     /// Whether there was a look.
     looked: watch::Sender<bool>,
+    /// How many messages of wires became dead letters, by the names of wires.
+    dropped: Mutex<HashMap<String, u64>>,
 }
 
 /// As of the last look.
@@ -92,7 +97,19 @@ struct Found {
     shared: Option<SharedStream>,
     /// What keeps the stream full, for an operator.
     held: Option<String>,
+    /// What is to leave wires as dead letters.
+    trims: Vec<WireTrim>,
 }
+
+/// What was found by earlier looks.
+#[derive(Debug, Default)]
+struct LookHistory {
+    volumes: Marks,
+    sequences: SequenceHistory,
+}
+
+/// What is to leave wires, as of a look that began then.
+type Trims = (Instant, Vec<WireTrim>, Option<Stream>);
 
 impl FlowControl {
     pub(crate) fn new(
@@ -111,6 +128,7 @@ impl FlowControl {
             seen: Mutex::default(),
             changed: Notify::new(),
             looked: watch::Sender::new(false),
+            dropped: Mutex::default(),
         }
     }
 
@@ -149,10 +167,7 @@ impl FlowControl {
             seen.begun += 1;
             self.changed.notify_one();
         }
-        let Some(shared) = seen.shared else {
-            return Ok(Vec::new());
-        };
-        let fleet = seen.credits.len() + 1;
+        let (fleet, shared) = (seen.credits.len() + 1, seen.shared);
         drop(seen);
         set_limits(all.values_mut(), shared);
         let mut credits = credits(&all, &BTreeSet::from([rack.clone()]), fleet, |_| false);
@@ -163,9 +178,55 @@ impl FlowControl {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Looks until stopped, and lets wires overflow meanwhile.
+    pub(crate) async fn run(self: Arc<Self>, expiry: StreamExpiry, stop: CancellationToken) {
+        let (trims, due) = watch::channel((Instant::now(), Vec::new(), None));
+        let looks = self.keep_looking(expiry, trims, stop);
+        // The sender goes with the looks, and this ends then.
+        tokio::join!(looks, self.keep_trimming(due));
+    }
+
+    /// Makes dead letters of what is to leave wires.
+    async fn keep_trimming(&self, mut due: watch::Receiver<Trims>) {
+        let mut ended = HashMap::new();
+        while due.changed().await.is_ok() {
+            let (at, trims, stream) = due.borrow_and_update().clone();
+            let Some(stream) = stream else { continue };
+            for trim in &trims {
+                // A look from before it had moved.
+                if ended.get(trim.name()).is_some_and(|ended| at <= *ended) {
+                    continue;
+                }
+                match trim.carry_out(&self.bus, &stream, &self.registry).await {
+                    Ok(0) => {}
+                    Ok(letters) => {
+                        *self.dropped().entry(trim.name().to_owned()).or_default() += letters;
+                        tracing::warn!(
+                            wire = trim.name(),
+                            letters,
+                            "the oldest messages of a wire became dead letters"
+                        );
+                    }
+                    Err(reason) => {
+                        tracing::warn!(
+                            wire = trim.name(),
+                            reason,
+                            "a wire cannot overflow just now; trying again"
+                        );
+                    }
+                }
+                ended.insert(trim.name().to_owned(), Instant::now());
+            }
+        }
+    }
+
+    fn dropped(&self) -> MutexGuard<'_, HashMap<String, u64>> {
+        self.dropped.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Looks until stopped.
-    pub(crate) async fn run(self: Arc<Self>, mut expiry: StreamExpiry, stop: CancellationToken) {
-        let (mut marks, mut told) = (Marks::default(), LastWords::new());
+    async fn keep_looking(&self, mut expiry: StreamExpiry, trims: watch::Sender<Trims>, stop: CancellationToken) {
+        let (mut history, mut told) = (LookHistory::default(), LastWords::new());
         let (mut warned, mut wait) = (None, Duration::ZERO);
         loop {
             tokio::select! {
@@ -178,13 +239,15 @@ impl FlowControl {
                 continue;
             }
             let (began, known) = (Instant::now(), self.seen().begun);
-            let found = match self.look(&mut marks).await {
+            let mut found = match self.look(&mut history).await {
                 Ok(found) => found,
                 Err(reason) => {
                     tracing::debug!(stream = self.stream, reason, "the stream cannot be looked at just now");
                     continue;
                 }
             };
+            let due = std::mem::take(&mut found.trims);
+            trims.send_replace((began, due, Some(found.stream.clone())));
             let has_much = |wire: &WireBacklog| wire.waiting_bytes > wire.limit_bytes.unwrap_or(u64::MAX) / 4;
             let has_room = |shared: SharedStream| shared.bytes < shared.max_bytes / 2;
             let is_tight = found.wires.values().any(has_much) || !found.shared.is_none_or(has_room);
@@ -195,11 +258,13 @@ impl FlowControl {
             self.expire(found, &mut expiry, &mut warned).await;
             let is_busy = is_tight || tells.unwrap_or(0) > 0;
             wait = if is_busy { BUSY_INTERVAL } else { IDLE_INTERVAL };
-            wait = wait.max((began.elapsed() * DUTY).min(LONGEST_INTERVAL));
+            let duty = if is_tight { TIGHT_DUTY } else { DUTY };
+            wait = wait.max((began.elapsed() * duty).min(LONGEST_INTERVAL));
         }
     }
 
-    async fn look(&self, marks: &mut Marks) -> Result<Found, String> {
+    async fn look(&self, history: &mut LookHistory) -> Result<Found, String> {
+        let marks = &mut history.volumes;
         let stream = self.bus.jetstream().get_stream(&self.stream).await.map_err(text)?;
         let info = stream.cached_info();
         let consumers: Vec<Info> = stream.consumers().try_collect().await.map_err(text)?;
@@ -229,21 +294,27 @@ impl FlowControl {
             // First: what everybody has takes nothing away from what wires may have.
             (bytes, held) = spent::clear(&stream, max, &consumers, &rows).await?;
         }
-        let is_foreign = |info: &&Info| info.name != spent::ARCHIVE && !info.name.starts_with(super::part::WIRE);
+        let is_foreign = |info: &&Info| {
+            info.name != spent::ARCHIVE && !info.name.starts_with(super::part::WIRE) && !overflow::is_reader(info)
+        };
         let foreign = consumers.iter().filter(is_foreign).map(waiting).max().unwrap_or(0);
         let shared = max.map(|max_bytes| SharedStream {
             max_bytes,
             bytes,
             foreign: foreign * mean,
         });
-        if let Some(shared) = shared {
-            set_limits(wires.values_mut(), shared);
-        }
+        set_limits(wires.values_mut(), shared);
+        history.sequences.record(Instant::now(), info.state.last_sequence);
+        let trim = |(name, wire): (&String, &WireBacklog)| {
+            let row = rows.get(name)?;
+            WireTrim::of((name, row), wire, infos.get(row.consumer(name))?, &history.sequences)
+        };
         Ok(Found {
-            stream,
+            trims: wires.iter().filter_map(trim).collect(),
             wires,
             shared,
             held,
+            stream: stream.clone(),
         })
     }
 
@@ -266,6 +337,7 @@ impl FlowControl {
         mut waiting: impl FnMut(&String, &WireRow) -> (Option<u64>, u64),
     ) -> BTreeMap<String, WireBacklog> {
         let wires = rows.iter().filter(|(_, row)| !row.ends);
+        let dropped = self.dropped();
         let backlog = |(name, row): (&String, &WireRow)| {
             let (waiting_batches, waiting_bytes) = if row.is_paused { (None, 0) } else { waiting(name, row) };
             let wire = WireBacklog {
@@ -278,6 +350,9 @@ impl FlowControl {
                 limit_bytes: None,
                 credit: 0,
                 is_held: false,
+                overflow: row.bounds.overflow,
+                max_bytes: row.bounds.max_bytes,
+                dropped_messages: dropped.get(name).copied().unwrap_or(0),
             };
             (name.clone(), wire)
         };

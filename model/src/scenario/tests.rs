@@ -139,6 +139,26 @@ fn every_mistake_is_named_with_its_line_and_column() {
             "sink.in, lane: cold }",
             "8:45: wire: lane: unknown variant `cold`",
         ),
+        (
+            "sink.in }",
+            "sink.in, max_age: 5s }",
+            "8:48: wire numbers.out -> sink.in: max_age needs lane guaranteed: nothing waits on lane hot",
+        ),
+        (
+            "sink.in }",
+            "sink.in, lane: guaranteed, max_bytes: 100 }",
+            "8:68: wire numbers.out -> sink.in: max_bytes must be at least 65536",
+        ),
+        (
+            "sink.in }",
+            "sink.in, lane: guaranteed, max_age: 10ms }",
+            "8:66: wire numbers.out -> sink.in: max_age must be at least 1s",
+        ),
+        (
+            "sink.in }",
+            "sink.in, lane: guaranteed, overflow: drop }",
+            "8:67: wire: overflow: unknown variant `drop`, expected `block` or `drop_oldest_to_dlq`",
+        ),
         ("version: '1'", "version: 'a b'", "2:30: meta: \"a b\" is not a version"),
         (
             "version: '1'",

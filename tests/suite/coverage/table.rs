@@ -128,6 +128,7 @@ pub(super) const EVENTS: &[Row] = &[
     ("scenario_imported", By(&["mixer/src/app/tests/scenarios.rs::every_change_of_scenarios_is_an_event_and_what_changes_nothing_is_none"])),
     ("scenario_activated", By(&["mixer/src/app/tests/scenarios.rs::every_change_of_scenarios_is_an_event_and_what_changes_nothing_is_none"])),
     ("scenario_rolled_back", By(&["mixer/src/app/tests/scenarios.rs::every_change_of_scenarios_is_an_event_and_what_changes_nothing_is_none"])),
+    ("scenario_deleted", By(&["mixer/src/app/tests/scenarios.rs::every_change_of_scenarios_is_an_event_and_what_changes_nothing_is_none"])),
     ("letters_replayed", By(&["tests/suite/dlq/audit.rs::a_request_that_changes_letters_is_one_entry_of_the_audit_log_and_one_event_and_others_are_none"])),
     ("letters_dropped", By(&["tests/suite/dlq/audit.rs::a_request_that_changes_letters_is_one_entry_of_the_audit_log_and_one_event_and_others_are_none"])),
 ];
@@ -180,6 +181,7 @@ pub(super) const ENDPOINTS: &[Row] = &[
     ("POST /api/v1/scenarios/rollback", By(&["tests/suite/scenarios/rest.rs::an_activation_tells_what_runs_where_and_a_rack_that_cannot_keeps_its_last_good_scenario"])),
     ("GET /api/v1/scenarios/{reference}", By(&["tests/suite/scenarios/rest.rs::the_same_content_is_the_same_scenario_and_another_one_needs_another_version_or_a_word"])),
     ("POST /api/v1/scenarios/{reference}/activate", By(&["tests/suite/scenarios/rest.rs::an_activation_tells_what_runs_where_and_a_rack_that_cannot_keeps_its_last_good_scenario"])),
+    ("POST /api/v1/scenarios/{reference}/delete", By(&["tests/suite/scenarios/command.rs::a_stored_scenario_is_deleted_unless_it_is_active"])),
     ("GET /api/v1/dlq", By(&["tests/suite/dlq/rest.rs::letters_are_chosen_by_filter_dropped_and_replayed_in_bulk_in_their_order"])),
     ("GET /api/v1/dlq/{letter_id}", By(&["tests/suite/dlq/rest.rs::what_is_no_message_is_listed_says_why_it_cannot_go_back_and_can_be_dropped"])),
     ("POST /api/v1/dlq/replay", By(&["tests/suite/dlq/rest.rs::letters_are_chosen_by_filter_dropped_and_replayed_in_bulk_in_their_order"])),
@@ -234,6 +236,7 @@ pub(super) const COMMANDS: &[Row] = &[
     ("platform scenario activate", By(&["tests/suite/scenarios/command.rs::a_scenario_goes_from_file_to_racks_and_back_by_the_command_alone"])),
     ("platform scenario status", By(&["tests/suite/scenarios/command.rs::a_scenario_goes_from_file_to_racks_and_back_by_the_command_alone"])),
     ("platform scenario rollback", By(&["tests/suite/scenarios/command.rs::a_scenario_goes_from_file_to_racks_and_back_by_the_command_alone"])),
+    ("platform scenario delete", By(&["tests/suite/scenarios/command.rs::a_stored_scenario_is_deleted_unless_it_is_active"])),
     ("platform scenario graph", By(&["tests/suite/scenarios/command.rs::a_scenario_goes_from_file_to_racks_and_back_by_the_command_alone", "tests/suite/scenarios/command.rs::pictures_and_pages_of_gears_need_no_mixer"])),
     ("platform spec validate", By(&["tests/suite/specs.rs::spec_files_are_checked_on_the_command_line_and_listed_from_the_mixer"])),
     ("platform spec list", By(&["tests/suite/specs.rs::spec_files_are_checked_on_the_command_line_and_listed_from_the_mixer"])),

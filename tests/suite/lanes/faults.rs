@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use harness::disk::Disk;
+use harness::stepped_clock::SteppedClock;
 use harness::{Failure, Link, Random, TestBus, TestMixer, TestRack, eventually, process};
 use serde_json::{Value, json};
 
@@ -21,12 +22,15 @@ enum Fault {
     /// Another scenario, in which the receiver has another name.
     RenameReceiver,
     Suspend,
+    /// The wall clock of the Mixer or of the sender goes to another time within a quarter of an hour, forwards or back.
+    ClockStep(usize),
     /// The Mixer's machine; without a disk of its own its programs are killed.
     PowerCut,
 }
 
-const FAULTS: [Fault; 11] = [
+const FAULTS: [Fault; 13] = [
     Fault::KillMixer,
+    Fault::ClockStep(0),
     Fault::FullStream,
     Fault::KillRack(0),
     Fault::RenameReceiver,
@@ -34,6 +38,7 @@ const FAULTS: [Fault; 11] = [
     Fault::Partition(0),
     Fault::KillRack(1),
     Fault::FullOutbox,
+    Fault::ClockStep(1),
     Fault::Partition(1),
     Fault::Suspend,
     Fault::PowerCut,
@@ -48,6 +53,8 @@ pub(super) struct Plant {
     pub(super) racks: Vec<(TestRack, Link)>,
     /// Where the Mixer's store is, if the machine can have one whose power can be cut.
     pub(super) disk: Option<Disk>,
+    /// The clocks of the Mixer and of the sender, if they can be stepped.
+    pub(super) clocks: Vec<SteppedClock>,
     /// The scenario, to which a receiver's name is given.
     pub(super) scenario: Box<dyn Fn(&str) -> String>,
     pub(super) random: Random,
@@ -123,12 +130,11 @@ impl Plant {
                 let (rack, link) = &self.racks[0];
                 let before = rack.log().matches("the spool is full").count();
                 link.cut();
-                let full = eventually("a full outbox", Duration::from_secs(20), || {
+                let full = eventually("a full outbox", Duration::from_secs(60), || {
                     (rack.log().matches("the spool is full").count() > before).then_some(())
                 });
                 link.heal();
-                // With credit for less its port waits before the outbox is full.
-                full.or(Ok(()))
+                full
             }
             Fault::RenameReceiver => {
                 self.version += 1;
@@ -147,6 +153,11 @@ impl Plant {
                 self.ask("racks/rack-b/suspend")?;
                 pause(&mut self.random, 2_000);
                 self.ask("racks/rack-b/resume")
+            }
+            Fault::ClockStep(at) => {
+                let quarter = 15 * 60;
+                let ahead = i64::try_from(self.random.below(2 * quarter))? - i64::try_from(quarter)?;
+                self.clocks.get(at).map_or(Ok(()), |clock| clock.step_to(ahead))
             }
             Fault::PowerCut => {
                 if let Some(disk) = &self.disk {

@@ -50,6 +50,12 @@ pub(crate) fn run(args: &ScenarioArgs) -> Result<(), Error> {
             }
             report::verdict(&report, how.wait)
         }
+        ScenarioVerb::Delete { reference, api } => {
+            let path = source::path(reference, "/delete")?;
+            let answer = Client::new(api).post(&path, &json!({}))?;
+            let deleted = client::one(answer, "it does not say what was deleted")?;
+            Ok(Printer::from(api).rows(&[deleted], &["reference", "hash"])?)
+        }
         ScenarioVerb::Graph(graph) => {
             let Reviewed { scenario, .. } = Source::of(&graph.scenario)?.read(&graph.api())?;
             let picture = match graph.format {

@@ -45,6 +45,7 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
         "reference_taken",
         "another content is stored under the scenario's name and version",
     ),
+    (409, "scenario_active", "the scenario is what Racks should run"),
     (409, "nothing_before", "no scenario was active before"),
     (
         409,

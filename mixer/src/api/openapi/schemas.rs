@@ -391,7 +391,8 @@ fn control() -> Value {
     let name = json!({ "type": ["string", "null"], "pattern": p::TOKEN });
     let wire = object(json!({
         "wire": text(), "rack": name, "is_paused": { "type": "boolean" }, "waiting_batches": or_null(count()), "waiting_bytes": count(),
-        "limit_bytes": or_null(count()), "is_held": { "type": "boolean" },
+        "limit_bytes": or_null(count()), "is_held": { "type": "boolean" }, "overflow": { "enum": ["block", "drop_oldest_to_dlq"] },
+        "dropped_messages": count(),
     }));
     json!({
         "Wires": whole(wire),
@@ -406,6 +407,7 @@ fn control() -> Value {
         "Audit": object(json!({
             "data": list(reference("AuditEntry")), "next_cursor": or_null(text()), "stats": object(json!({ "rows": count() })),
         })),
+        "Deleted": deleted(),
         "Imported": imported(),
         "ScenarioReport": report(&scenario),
         "GearType": gear,
@@ -449,6 +451,10 @@ fn specs() -> Value {
     let fault = object(json!({ "line": count(), "column": count(), "text": text() }));
     let refused = object(json!({ "file": text(), "faults": list(fault) }));
     object(json!({ "data": object(json!({ "folder": text(), "specs": list(spec), "refused": list(refused) })) }))
+}
+
+fn deleted() -> Value {
+    object(json!({ "data": object(json!({ "reference": text(), "hash": text() })) }))
 }
 
 fn imported() -> Value {

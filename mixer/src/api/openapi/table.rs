@@ -399,6 +399,16 @@ pub(super) const ROUTES: &[Route] = &[
     .gives(Answer::Json("ScenarioReport"))
     .fails(&[400, 403, 404, 413, 422])
     .details(ACTIVATED),
+    post(
+        "/api/v1/scenarios/{reference}/delete",
+        "delete_scenario",
+        "Forgets a stored scenario",
+    )
+    .takes(&[p::SCENARIO_PATH])
+    .with(Sent::Json("Nothing"))
+    .gives(Answer::Json("Deleted"))
+    .fails(&[400, 403, 404, 409, 413, 422])
+    .details("The active one is refused. A rollback goes back to a deleted one all the same."),
     get("/api/v1/audit", "audit", "What happened to Racks, scenarios and dead letters and who did it, the newest first")
         .takes(&[p::AUDIT])
         .gives(Answer::Json("Audit"))
