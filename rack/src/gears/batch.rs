@@ -130,7 +130,16 @@ impl Passive for Collector {
             let key = key_or_one(self.key.as_ref(), &message)?;
             let bytes = self.config.format.part(&message)?;
             let handled = Handled::now();
-            self.add(cx, key, Part { message, bytes, handled }, Instant::now());
+            self.add(
+                cx,
+                key,
+                Part {
+                    message,
+                    bytes,
+                    handled,
+                },
+                Instant::now(),
+            );
             self.leave_unheld(cx).await;
             Ok(())
         }

@@ -207,7 +207,10 @@ impl GearConfig for Deadband {
             }
         }
         let allowed = Duration::from_millis(1)..=Duration::from_secs(7 * 86_400);
-        if self.max_interval.is_some_and(|interval| !allowed.contains(&interval.get())) {
+        if self
+            .max_interval
+            .is_some_and(|interval| !allowed.contains(&interval.get()))
+        {
             return Err("max_interval must be 1ms to 168h".into());
         }
         if !(1..=1_000_000).contains(&self.max_keys) {
@@ -243,7 +246,9 @@ mod tests {
     fn passing(absolute: Option<f64>, percent: Option<f64>, values: Value) -> Vec<Value> {
         let band = Band { absolute, percent };
         let mut passed: Vec<Value> = Vec::new();
-        let Value::Array(values) = values else { panic!("a list of values") };
+        let Value::Array(values) = values else {
+            panic!("a list of values")
+        };
         for value in values {
             if passed.last().is_none_or(|last| band.is_left(last, &value)) {
                 passed.push(value);
@@ -254,10 +259,19 @@ mod tests {
 
     #[test]
     fn a_number_passes_when_it_leaves_the_band_around_the_last_one_that_passed() {
-        assert_eq!(passing(Some(2.0), None, json!([0, 1, 2, 3, 4, 5.5, 1])), [json!(0), json!(3), json!(5.5), json!(1)]);
-        assert_eq!(passing(None, Some(10.0), json!([100, 110, 111, 100, 99.5])), [json!(100), json!(111), json!(99.5)]);
+        assert_eq!(
+            passing(Some(2.0), None, json!([0, 1, 2, 3, 4, 5.5, 1])),
+            [json!(0), json!(3), json!(5.5), json!(1)]
+        );
+        assert_eq!(
+            passing(None, Some(10.0), json!([100, 110, 111, 100, 99.5])),
+            [json!(100), json!(111), json!(99.5)]
+        );
         // One bound of two is enough, and ten percent of nothing is nothing.
-        assert_eq!(passing(Some(50.0), Some(10.0), json!([0, 1, 1, 2, 1000, 1060])), [0, 1, 2, 1000, 1060].map(Value::from));
+        assert_eq!(
+            passing(Some(50.0), Some(10.0), json!([0, 1, 1, 2, 1000, 1060])),
+            [0, 1, 2, 1000, 1060].map(Value::from)
+        );
         assert_eq!(passing(None, None, json!([1, 1, 1.0, 2, 2])), [json!(1), json!(2)]);
         let large = [i64::MAX - 1, i64::MAX].map(Value::from);
         assert_eq!(passing(None, None, json!(large)), large);
@@ -266,7 +280,15 @@ mod tests {
     #[test]
     fn what_is_no_number_passes_when_it_is_not_the_same() {
         let values = json!(["on", "on", "off", null, null, 1, "1", {"a": 1}, {"a": 1}, {"a": 2}]);
-        let passed = [json!("on"), json!("off"), json!(null), json!(1), json!("1"), json!({"a": 1}), json!({"a": 2})];
+        let passed = [
+            json!("on"),
+            json!("off"),
+            json!(null),
+            json!(1),
+            json!("1"),
+            json!({"a": 1}),
+            json!({"a": 2}),
+        ];
         assert_eq!(passing(Some(100.0), None, values), passed);
     }
 
@@ -276,7 +298,10 @@ mod tests {
         ChangeDetector {
             value,
             key,
-            band: Band { absolute: config.absolute, percent: config.percent },
+            band: Band {
+                absolute: config.absolute,
+                percent: config.percent,
+            },
             max_interval: config.max_interval.map(HumanDuration::get),
             most: config.max_keys as usize,
             passed: RecentKeys::default(),
@@ -289,7 +314,13 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         for (config, again) in [(json!({"max_interval": "10s"}), true), (json!({}), false)] {
             let mut detector = detector(&config);
-            detector.keep("", PassedValue { value: json!(1), at: at(0) });
+            detector.keep(
+                "",
+                PassedValue {
+                    value: json!(1),
+                    at: at(0),
+                },
+            );
             assert!(!detector.passes("", &json!(1), at(9)));
             assert_eq!(detector.passes("", &json!(1), at(10)), again);
         }
@@ -299,7 +330,13 @@ mod tests {
     fn no_more_keys_are_kept_than_configured_and_a_forgotten_one_passes() {
         let (mut detector, now) = (detector(&json!({"max_keys": 2})), Instant::now());
         for key in ["a", "b", "c"] {
-            detector.keep(key, PassedValue { value: json!(1), at: now });
+            detector.keep(
+                key,
+                PassedValue {
+                    value: json!(1),
+                    at: now,
+                },
+            );
             assert!(detector.passed.len() <= 2);
         }
         assert!(detector.passes("a", &json!(1), now) && !detector.passes("b", &json!(1), now));
@@ -316,8 +353,15 @@ mod tests {
   - {{ name: band, type: deadband, deploy: rack-a, config: {{ value: data.v, key: data.s, absolute: 2 }} }}
   - {{ name: sink, type: log_sink, deploy: rack-a }}"
         );
-        let flow = Flow::run(&gears, "{ from: feed.out, to: band.in }, { from: band.out, to: sink.in }").await;
-        assert_eq!(flow.texts("sink"), [r#"{"s":"a","v":1}"#, r#"{"s":"a","v":4}"#, r#"{"s":"b","v":1}"#]);
+        let flow = Flow::run(
+            &gears,
+            "{ from: feed.out, to: band.in }, { from: band.out, to: sink.in }",
+        )
+        .await;
+        assert_eq!(
+            flow.texts("sink"),
+            [r#"{"s":"a","v":1}"#, r#"{"s":"a","v":4}"#, r#"{"s":"b","v":1}"#]
+        );
         // Two within the band, one without a key, one that is too large.
         assert_eq!(flow.counter("band", "gear.messages.dropped"), 4.0);
         assert!(flow.says("band", "a message was refused: key: No such key: s"));

@@ -135,10 +135,12 @@ impl GearConfig for Dedupe {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used, reason = "tests")]
-    use serde_json::json;
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+    use serde_json::{Value, json};
 
-    use super::super::testing::Flow;
+    use super::super::gathering::{Handled, gathered};
+    use super::super::testing::held::{outbox, spec, surroundings};
+    use super::super::testing::{Bench, Flow, message};
     use super::*;
 
     #[test]
@@ -181,6 +183,35 @@ mod tests {
         assert!(!keys.has("a", now) && keys.has("b", now) && keys.has("c", now));
     }
 
+    #[tokio::test]
+    async fn a_message_that_comes_again_to_the_next_life_is_not_its_own_duplicate() {
+        let folder = tempfile::tempdir().unwrap();
+        let bench = Bench::open(folder.path());
+        let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
+        let spec = spec("dedupe", &json!({"key": "text"}), &["out"]);
+        let (cx, _stop) = surroundings(&spec, &bench, &outbox);
+        let lives = [(); 2].map(|()| match build(&spec.config) {
+            Ok(Gear::Passive(gear)) => gear,
+            _ => panic!("dedupe is passive"),
+        });
+        let mut left = Vec::new();
+        for mut gear in lives {
+            for number in [1, 2] {
+                let delivery = Delivery {
+                    port: "in",
+                    message: message(number, Value::Null, b"same"),
+                };
+                let (done, made) = gathered(Handled::Again, gear.process(&cx, delivery)).await;
+                done.unwrap();
+                left.push(made.whole.leaving.len());
+            }
+        }
+        assert_eq!(left, [1, 0, 1, 0]);
+        drop(cx);
+        bench.close().await;
+        assert!(thread.close(Duration::from_secs(10)).await);
+    }
+
     const FEED: &str = "
   - { name: feed, type: test_feed, deploy: rack-a, config: { messages: [
       { data: { id: 1, n: 1 } }, { data: { id: 1, n: 2 } }, { data: { id: 2, n: 3 } }, { data: { no: 4 } }, { data: { id: '1', n: 5 } } ] } }
@@ -206,7 +237,11 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn a_message_that_could_not_be_sent_has_not_been_seen() {
-        let flow = Flow::run(FEED, "{ from: feed.out, to: once.in }, { from: once.duplicate, to: others.in }").await;
+        let flow = Flow::run(
+            FEED,
+            "{ from: feed.out, to: once.in }, { from: once.duplicate, to: others.in }",
+        )
+        .await;
         assert_eq!(flow.texts("others"), Vec::<String>::new());
         assert!(flow.says("once", "no wire leads from port out"));
     }

@@ -395,7 +395,9 @@ impl Consumer<'_> {
                 continue;
             };
             let end = self.held.iter().rposition(|held| is_open(held, last)).unwrap_or(begin);
-            self.held.range_mut(begin..end.max(begin)).for_each(|held| held.joins_next = true);
+            self.held
+                .range_mut(begin..end.max(begin))
+                .for_each(|held| held.joins_next = true);
             if let Some(held) = self.held.get_mut(begin) {
                 held.whole.get_or_insert_default().append(whole);
             }

@@ -32,7 +32,8 @@ impl Format {
             return Ok(message.body().into_owned());
         }
         let text = std::str::from_utf8(&message.raw).map_err(|_| {
-            let why = "the body is neither a value nor UTF-8 text: put a codec before this gear, or use format concatenated";
+            let why =
+                "the body is neither a value nor UTF-8 text: put a codec before this gear, or use format concatenated";
             Fault::Rejected(why.into())
         })?;
         Ok(serde_json::Value::from(text).to_string().into_bytes())
@@ -69,7 +70,13 @@ impl BatchBody {
 
     /// How many bytes it would have with one more message.
     pub(super) const fn len_with(&self, part: &[u8]) -> usize {
-        self.len() + part.len() + if matches!(self.format, Format::Concatenated) { self.separator.len() } else { 1 }
+        self.len()
+            + part.len()
+            + if matches!(self.format, Format::Concatenated) {
+                self.separator.len()
+            } else {
+                1
+            }
     }
 
     pub(super) fn add(&mut self, part: &[u8]) {

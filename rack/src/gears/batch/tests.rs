@@ -21,10 +21,16 @@ fn a_configuration_that_cannot_be_obeyed_is_refused_with_the_key() {
         (json!({"max_bytes": 16_777_217}), "max_bytes must be 1 to 16777216"),
         (json!({"max_age": "0s"}), "max_age must be 1ms to 24h"),
         (json!({"max_keys": 0}), "max_keys must be 1 to 10000"),
-        (json!({"key": "text", "max_keys": 100, "max_bytes": 16_777_216}), "max_keys times max_bytes"),
+        (
+            json!({"key": "text", "max_keys": 100, "max_bytes": 16_777_216}),
+            "max_keys times max_bytes",
+        ),
         (json!({"key": "data."}), "key: at 1:6"),
         (json!({"separator": ","}), "separator belongs to format concatenated"),
-        (json!({"format": "concatenated", "separator": "x".repeat(257)}), "separator must have at most 256 bytes"),
+        (
+            json!({"format": "concatenated", "separator": "x".repeat(257)}),
+            "separator must have at most 256 bytes",
+        ),
         (json!({"format": "xml"}), "unknown variant `xml`"),
     ] {
         let error = (MANIFEST.check)(config.as_object().unwrap()).unwrap_err();
@@ -41,8 +47,16 @@ fn every_format_writes_values_texts_and_bytes_as_it_says() {
         message(3, Value::Null, b""),
     ];
     for (format, separator, expected) in [
-        (Format::Ndjson, "", "{\"a\":[1,\"x\\n\"]}\n\"say \\\"hi\\\"\\n\"\n\"\"\n"),
-        (Format::JsonArray, "", "[{\"a\":[1,\"x\\n\"]},\"say \\\"hi\\\"\\n\",\"\"]"),
+        (
+            Format::Ndjson,
+            "",
+            "{\"a\":[1,\"x\\n\"]}\n\"say \\\"hi\\\"\\n\"\n\"\"\n",
+        ),
+        (
+            Format::JsonArray,
+            "",
+            "[{\"a\":[1,\"x\\n\"]},\"say \\\"hi\\\"\\n\",\"\"]",
+        ),
         (Format::Concatenated, "", "{\"a\":[1,\"x\\n\"]}say \"hi\"\n"),
         (Format::Concatenated, "--", "{\"a\":[1,\"x\\n\"]}--say \"hi\"\n--"),
     ] {
@@ -55,11 +69,20 @@ fn every_format_writes_values_texts_and_bytes_as_it_says() {
         }
         let len = body.len();
         let bytes = body.into_bytes();
-        assert_eq!((String::from_utf8(bytes.clone()).unwrap().as_str(), bytes.len()), (expected, len));
+        assert_eq!(
+            (String::from_utf8(bytes.clone()).unwrap().as_str(), bytes.len()),
+            (expected, len)
+        );
     }
     let bytes = message(1, Value::Null, b"\xff");
     assert_eq!(Format::Concatenated.part(&bytes).unwrap(), b"\xff");
-    assert!(Format::Ndjson.part(&bytes).unwrap_err().to_string().contains("put a codec before"));
+    assert!(
+        Format::Ndjson
+            .part(&bytes)
+            .unwrap_err()
+            .to_string()
+            .contains("put a codec before")
+    );
 }
 
 fn gears(messages: &str, batch: &str) -> String {
@@ -110,7 +133,11 @@ async fn a_batch_that_waits_long_enough_leaves_though_nothing_comes() {
     let mut flow = Flow::start(&gears, WIRES).await;
     flow.reach("sink", 1).await;
     flow.stop().await;
-    let all: Vec<i64> = flow.texts("sink").iter().flat_map(|text| serde_json::from_str::<Vec<i64>>(text).unwrap()).collect();
+    let all: Vec<i64> = flow
+        .texts("sink")
+        .iter()
+        .flat_map(|text| serde_json::from_str::<Vec<i64>>(text).unwrap())
+        .collect();
     assert_eq!(all, [1, 2]);
 }
 
@@ -119,7 +146,10 @@ async fn each_key_has_a_batch_and_the_oldest_makes_room() {
     let messages = "{ data: { k: a, n: 1 } }, { data: { k: b, n: 2 } }, { data: { k: a, n: 3 } }, { data: { k: c, n: 4 } }, { data: { n: 5 } }";
     let flow = Flow::run(&gears(messages, "format: json_array, key: data.k, max_keys: 2"), WIRES).await;
     let rows = flow.rows("sink");
-    let batches: Vec<_> = rows.iter().map(|row| (row["attributes"]["batch.key"].as_str().unwrap(), &row["message"])).collect();
+    let batches: Vec<_> = rows
+        .iter()
+        .map(|row| (row["attributes"]["batch.key"].as_str().unwrap(), &row["message"]))
+        .collect();
     assert_eq!(
         batches,
         [
@@ -214,6 +244,28 @@ async fn a_batch_larger_than_a_gear_may_hold_leaves_before_it_is_full_and_nothin
     assert!(thread.close(Duration::from_secs(10)).await);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn open_batches_leave_when_they_hold_as_many_bytes_as_they_may_hold_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (outbox, thread) = outbox(&folder.path().join("outbox"), 64 << 20);
+    let config = json!({"format": "concatenated", "max_age": "24h", "key": "flux_id", "max_bytes": 2 << 20});
+    let (spec, inbox) = (spec("batch", &config, &["out"]), Inbox::new());
+    let body = vec![b'x'; HELD_BYTES / 8];
+    let taken = (1..=8_u8).map(|number| deliver_to(&inbox, "in", number, message(number, Value::Null, &body)));
+    let taken: Vec<_> = taken.collect();
+    let (cx, stop) = surroundings(&spec, &bench, &outbox);
+    let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
+    for taken in taken {
+        assert_eq!(taken.await.unwrap(), Ok(()));
+    }
+    assert_eq!(taken_from(&outbox, 8).await.len(), 8);
+    stop.cancel();
+    life.await.unwrap();
+    bench.close().await;
+    assert!(thread.close(Duration::from_secs(10)).await);
+}
+
 #[tokio::test]
 async fn a_batch_leaves_for_all_its_messages_and_those_of_open_ones_are_not_done() {
     let folder = tempfile::tempdir().unwrap();
@@ -222,15 +274,24 @@ async fn a_batch_leaves_for_all_its_messages_and_those_of_open_ones_are_not_done
     let config = json!({"max_messages": 2, "key": "data % 2", "max_age": "24h"});
     let spec = spec("batch", &config, &["out"]);
     let (cx, _stop) = surroundings(&spec, &bench, &outbox);
-    let Ok(Gear::Passive(mut gear)) = build(&spec.config) else { panic!("batch is passive") };
+    let Ok(Gear::Passive(mut gear)) = build(&spec.config) else {
+        panic!("batch is passive")
+    };
     for number in [2, 1, 3] {
-        let delivery = Delivery { port: "in", message: numbered(number) };
+        let delivery = Delivery {
+            port: "in",
+            message: numbered(number),
+        };
         let (done, made) = gathered(Handled::Again, gear.process(&cx, delivery)).await;
         assert!(done.is_ok() && made.whole.is_empty());
     }
     let (flushed, made) = gathered(Handled::Again, gear.flush(&cx)).await;
     assert!(flushed.is_ok() && made.whole.is_empty());
-    let of: Vec<_> = made.later.iter().map(|later| (later.first, later.last, later.whole.leaving.len())).collect();
+    let of: Vec<_> = made
+        .later
+        .iter()
+        .map(|later| (later.first, later.last, later.whole.leaving.len()))
+        .collect();
     assert_eq!(of, [(numbered(1).id, numbered(3).id, 1)]);
     assert_eq!(gear.unfinished(), Some(numbered(2).id));
     drop(cx);

@@ -19,7 +19,10 @@ impl Expression {
             _ => return Err(rejected("the result is neither a text nor a number nor a bool")),
         };
         if key.is_empty() || key.len() > MAX_KEY {
-            return Err(rejected(&format!("the key has {} bytes; it has 1 to {MAX_KEY}", key.len())));
+            return Err(rejected(&format!(
+                "the key has {} bytes; it has 1 to {MAX_KEY}",
+                key.len()
+            )));
         }
         Ok(key)
     }

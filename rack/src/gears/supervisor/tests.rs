@@ -248,7 +248,9 @@ async fn messages_of_which_a_gear_made_one_thing_are_taken_in_one_whole_however_
     let config = json!({ "format": "concatenated", "max_messages": 2, "max_bytes": 1 << 20, "max_age": "24h", "key": "text.substring(0, 1)" });
     let (spec, inbox) = (spec("batch", &config, &["out"]), Inbox::new());
     let (cx, _stop) = surroundings(&spec, &bench, &outbox);
-    let Ok(Gear::Passive(mut gear)) = spec.kind.build(&spec.config) else { panic!("batch is passive") };
+    let Ok(Gear::Passive(mut gear)) = spec.kind.build(&spec.config) else {
+        panic!("batch is passive")
+    };
     let mut consumer = Consumer {
         gear: gear.as_mut(),
         cx: &cx,
@@ -276,7 +278,10 @@ async fn messages_of_which_a_gear_made_one_thing_are_taken_in_one_whole_however_
         assert_eq!(taken.await.unwrap(), Ok(()));
     }
     let left = taken_from(&outbox, 2).await;
-    let keys: Vec<u8> = left.iter().map(|letter| Message::from_cbor(letter.body()).unwrap().raw[0]).collect();
+    let keys: Vec<u8> = left
+        .iter()
+        .map(|letter| Message::from_cbor(letter.body()).unwrap().raw[0])
+        .collect();
     assert_eq!(keys, b"ba");
     drop((consumer, receiver));
     drop(cx);

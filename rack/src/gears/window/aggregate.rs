@@ -194,8 +194,15 @@ mod tests {
         values.iter().for_each(|value| accumulator.add(value.clone()));
         let mut bytes = Vec::new();
         ciborium::into_writer(&accumulator, &mut bytes).unwrap();
-        assert!(bytes.len() <= operation.most_bytes(), "{accumulator:?} has {} bytes", bytes.len());
-        assert_eq!(ciborium::from_reader::<Accumulator, _>(&bytes[..]).unwrap(), accumulator);
+        assert!(
+            bytes.len() <= operation.most_bytes(),
+            "{accumulator:?} has {} bytes",
+            bytes.len()
+        );
+        assert_eq!(
+            ciborium::from_reader::<Accumulator, _>(&bytes[..]).unwrap(),
+            accumulator
+        );
         assert_eq!(accumulator.operation(), operation);
         accumulator.result()
     }
@@ -217,7 +224,10 @@ mod tests {
             assert_eq!(made(operation, &[]), of_none, "{operation:?}");
         }
         let texts = [json!("a"), json!(null), json!({"b": "x".repeat(MAX_VALUE - 10)})];
-        assert_eq!((made(First, &texts), made(Last, &texts)), (texts[0].clone(), texts[2].clone()));
+        assert_eq!(
+            (made(First, &texts), made(Last, &texts)),
+            (texts[0].clone(), texts[2].clone())
+        );
     }
 
     #[test]
@@ -237,12 +247,19 @@ mod tests {
             operation,
             of: Some(Expression::compile("aggregates.total.of", "data").unwrap()),
         };
-        let value = |operation, data| aggregate(operation).value(&testing::message(1, data, b"")).map_err(|why| why.to_string());
+        let value = |operation, data| {
+            aggregate(operation)
+                .value(&testing::message(1, data, b""))
+                .map_err(|why| why.to_string())
+        };
         assert_eq!(value(Operation::Sum, json!(2)), Ok(json!(2)));
         let says = "aggregates.total.of: the result is neither a number nor null";
         assert_eq!(value(Operation::Max, json!("2")), Err(says.into()));
         assert_eq!(value(Operation::First, json!("2")), Ok(json!("2")));
         let long = value(Operation::Last, json!("x".repeat(MAX_VALUE)));
-        assert_eq!(long, Err("aggregates.total.of: the result has more than 256 bytes".into()));
+        assert_eq!(
+            long,
+            Err("aggregates.total.of: the result has more than 256 bytes".into())
+        );
     }
 }

@@ -90,14 +90,21 @@ impl Window {
 impl AggregateRule {
     fn compile(&self, name: &str) -> Result<Aggregate, String> {
         if RESERVED.contains(&name) {
-            return Err(format!("aggregates.{name}: a result has its own {name}; choose another name"));
+            return Err(format!(
+                "aggregates.{name}: a result has its own {name}; choose another name"
+            ));
         }
         if name.is_empty() || name.len() > MAX_NAME {
-            return Err(format!("aggregates: the name {name:?} has {} bytes; it has 1 to {MAX_NAME}", name.len()));
+            return Err(format!(
+                "aggregates: the name {name:?} has {} bytes; it has 1 to {MAX_NAME}",
+                name.len()
+            ));
         }
         match (self.op, &self.of) {
             (Operation::Count, Some(_)) => {
-                return Err(format!("aggregates.{name}.of: count counts messages and takes no expression; put a filter before"));
+                return Err(format!(
+                    "aggregates.{name}.of: count counts messages and takes no expression; put a filter before"
+                ));
             }
             (Operation::Count, None) | (_, Some(_)) => {}
             (_, None) => return Err(format!("aggregates.{name}.of is missing: the expression of the value")),
@@ -123,7 +130,10 @@ impl GearConfig for Window {
             return Err("lateness belongs to time event: by arrival no message is late".into());
         }
         if self.aggregates.is_empty() || self.aggregates.len() > MAX_AGGREGATES {
-            return Err(format!("aggregates must have 1 to {MAX_AGGREGATES} entries, it has {}", self.aggregates.len()));
+            return Err(format!(
+                "aggregates must have 1 to {MAX_AGGREGATES} entries, it has {}",
+                self.aggregates.len()
+            ));
         }
         if !(1..=10_000).contains(&self.max_keys) {
             return Err("max_keys must be 1 to 10000".into());

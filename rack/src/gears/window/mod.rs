@@ -291,7 +291,9 @@ impl Aggregator {
         // It may have writes under way; this one begins behind them.
         cx.settled().await;
         for page in u8::MIN..=u8::MAX {
-            let Some(bytes) = cx.note(&note_key(cx, page)) else { continue };
+            let Some(bytes) = cx.note(&note_key(cx, page)) else {
+                continue;
+            };
             self.is_kept = true;
             if let Err(reason) = self.open.read(&bytes) {
                 cx.error(format!(
@@ -300,7 +302,8 @@ impl Aggregator {
             }
         }
         let like = OpenWindow::new(Timestamp::MIN, &self.aggregates);
-        let is_foreign = |slot: &Slot, window: &OpenWindow| !window.is_like(&like) || window.end != slot.start.plus(self.every);
+        let is_foreign =
+            |slot: &Slot, window: &OpenWindow| !window.is_like(&like) || window.end != slot.start.plus(self.every);
         let foreign = self.open.take(is_foreign);
         self.end(foreign, true);
     }
@@ -314,7 +317,11 @@ fn note_key(cx: &Context, page: u8) -> String {
 impl WindowResult {
     async fn leave(self, cx: &Context) {
         let began = std::time::Instant::now();
-        let Self { slot, window, is_partial } = self;
+        let Self {
+            slot,
+            window,
+            is_partial,
+        } = self;
         let mut data = Map::new();
         data.insert("start".into(), slot.start.to_string().into());
         data.insert("end".into(), window.end.to_string().into());
@@ -323,7 +330,11 @@ impl WindowResult {
         }
         let results = window.aggregates.into_iter().map(|(name, made)| (name, made.result()));
         data.extend(results);
-        let meta = if is_partial { Attributes::new().with(PARTIAL, true) } else { Attributes::new() };
+        let meta = if is_partial {
+            Attributes::new().with(PARTIAL, true)
+        } else {
+            Attributes::new()
+        };
         let mut message = cx.make(None, meta, Vec::new());
         message.data = Value::Object(data);
         message.hops = window.hops;

@@ -62,7 +62,9 @@ impl OpenWindow {
     pub(super) fn is_like(&self, other: &Self) -> bool {
         let of = |window: &Self| -> Vec<_> {
             let aggregates = window.aggregates.iter();
-            aggregates.map(|(name, made)| (name.clone(), made.operation())).collect()
+            aggregates
+                .map(|(name, made)| (name.clone(), made.operation()))
+                .collect()
         };
         of(self) == of(other)
     }
@@ -151,7 +153,10 @@ impl OpenWindows {
 
     /// Takes out windows.
     pub(super) fn take(&mut self, is_wanted: impl Fn(&Slot, &OpenWindow) -> bool) -> Vec<(Slot, OpenWindow)> {
-        let taken: Vec<_> = self.windows.extract_if(.., |slot, window| is_wanted(slot, window)).collect();
+        let taken: Vec<_> = self
+            .windows
+            .extract_if(.., |slot, window| is_wanted(slot, window))
+            .collect();
         for (slot, window) in &taken {
             let page = page_of(&slot.key);
             self.marked.insert(page);
@@ -175,7 +180,10 @@ impl OpenWindows {
                 page.windows.push(StoredWindow::new(slot, window));
             }
         }
-        pages.into_iter().map(|(number, page)| Ok((number, page.to_cbor()?))).collect()
+        pages
+            .into_iter()
+            .map(|(number, page)| Ok((number, page.to_cbor()?)))
+            .collect()
     }
 
     /// Takes in a page that was kept.
@@ -288,7 +296,9 @@ mod tests {
         }
         let mut pages: BTreeMap<u8, Vec<u8>> = open.write().unwrap().into_iter().collect();
         assert!(open.write().unwrap().is_empty());
-        open.window(&slot(10, "7")).unwrap().add(4, vec![json!(0.5), json!(null)]);
+        open.window(&slot(10, "7"))
+            .unwrap()
+            .add(4, vec![json!(0.5), json!(null)]);
         let changed = open.write().unwrap();
         assert_eq!(changed.len(), 1);
         pages.extend(changed);

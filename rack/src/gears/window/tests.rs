@@ -11,8 +11,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::super::patience::watch;
 use super::super::supervisor::supervise;
-use super::super::testing::held::{deliver_to, outbox, spec, surroundings, taken_behind};
+use super::super::testing::held::{deliver_to, fill, outbox, spec, surroundings, taken_behind};
 use super::super::testing::{Bench, Flow, message};
 use super::*;
 use crate::lane::{Letter, Outbox};
@@ -26,16 +27,34 @@ fn a_configuration_that_cannot_be_obeyed_is_refused_with_the_key() {
     for (config, says) in [
         (json!({}), "missing field `every`"),
         (json!({"every": "99ms"}), "every must be 100ms to 168h"),
-        (json!({"every": "1s", "lateness": "169h"}), "lateness must be 0s to 168h"),
-        (json!({"every": "1s", "lateness": "1s", "time": "arrival"}), "lateness belongs to time event"),
+        (
+            json!({"every": "1s", "lateness": "169h"}),
+            "lateness must be 0s to 168h",
+        ),
+        (
+            json!({"every": "1s", "lateness": "1s", "time": "arrival"}),
+            "lateness belongs to time event",
+        ),
         (json!({"every": "1s", "max_keys": 0}), "max_keys must be 1 to 10000"),
         (json!({"every": "1s", "key": "data."}), "key: at 1:6"),
-        (json!({"every": "1s", "aggregates": {}}), "aggregates must have 1 to 16 entries, it has 0"),
-        (of("start", "count", Value::Null), "aggregates.start: a result has its own start"),
+        (
+            json!({"every": "1s", "aggregates": {}}),
+            "aggregates must have 1 to 16 entries, it has 0",
+        ),
+        (
+            of("start", "count", Value::Null),
+            "aggregates.start: a result has its own start",
+        ),
         (of("", "count", Value::Null), "the name \"\" has 0 bytes"),
-        (of("n", "count", json!("data")), "aggregates.n.of: count counts messages"),
+        (
+            of("n", "count", json!("data")),
+            "aggregates.n.of: count counts messages",
+        ),
         (of("n", "sum", Value::Null), "aggregates.n.of is missing"),
-        (of("n", "sum", json!("nothing")), "aggregates.n.of: at 1:1: there is no variable nothing"),
+        (
+            of("n", "sum", json!("nothing")),
+            "aggregates.n.of: at 1:1: there is no variable nothing",
+        ),
         (of("n", "median", json!("data")), "unknown variant `median`"),
     ] {
         let error = (MANIFEST.check)(config.as_object().unwrap()).unwrap_err();
@@ -87,8 +106,17 @@ async fn windows_close_by_either_time_though_nothing_comes_any_more() {
         let mut flow = Flow::start(&gears(&format!("every: 100ms, time: {time}")), WIRES).await;
         flow.reach("sink", 3).await;
         flow.stop().await;
-        assert_eq!(sums(&flow), [("a".into(), 2, 4), ("b".into(), 1, 2), ("c".into(), 1, 4)], "{time}");
-        assert!(flow.rows("sink").iter().all(|row| row["attributes"].get("window.partial").is_none()), "{time}");
+        assert_eq!(
+            sums(&flow),
+            [("a".into(), 2, 4), ("b".into(), 1, 2), ("c".into(), 1, 4)],
+            "{time}"
+        );
+        assert!(
+            flow.rows("sink")
+                .iter()
+                .all(|row| row["attributes"].get("window.partial").is_none()),
+            "{time}"
+        );
     }
 }
 
@@ -103,8 +131,14 @@ struct Life {
 
 impl Life {
     fn begin(config: &Value, bench: &Bench, outbox: &std::sync::Arc<Outbox>) -> Self {
-        let (spec, inbox) = (spec("window", config, &["out", "late"]), Inbox::new());
+        Self::begin_with(Inbox::new(), config, bench, outbox)
+    }
+
+    /// One that goes on with what waits for the one before.
+    fn begin_with(inbox: Inbox, config: &Value, bench: &Bench, outbox: &std::sync::Arc<Outbox>) -> Self {
+        let spec = spec("window", config, &["out", "late"]);
         let (cx, stop) = surroundings(&spec, bench, outbox);
+        tokio::spawn(watch(std::sync::Arc::clone(&cx), Duration::from_millis(40)));
         let task = tokio::spawn(supervise(None, spec, cx, Some(inbox.clone())));
         Self { inbox, stop, task }
     }
@@ -113,7 +147,21 @@ impl Life {
         let mut message = message(0, json!({"k": key, "v": value}), b"");
         // Ends in 20 s of a minute.
         message.ts = message.ts.plus(Duration::from_secs(seconds));
-        message.id = MessageId::at(message.ts, [u8::try_from(number % 251).unwrap(), u8::try_from(number / 251).unwrap(), 0, 0, 0, 0, 0, 0, 0, 0]);
+        message.id = MessageId::at(
+            message.ts,
+            [
+                u8::try_from(number % 251).unwrap(),
+                u8::try_from(number / 251).unwrap(),
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+                0,
+            ],
+        );
         deliver_to(&self.inbox, "in", number, message)
     }
 
@@ -135,11 +183,15 @@ fn config(aggregates: Value) -> Value {
 /// What left: the seconds at which a window begins, its key, its results; none of what was late.
 fn results(letters: &[Letter]) -> Vec<(u64, String, Value)> {
     let begin = message(0, Value::Null, b"").ts;
-    let bodies = letters.iter().map(|letter| Message::from_cbor(letter.body()).unwrap().data);
+    let bodies = letters
+        .iter()
+        .map(|letter| Message::from_cbor(letter.body()).unwrap().data);
     let results = bodies.filter(|data| data["start"].is_string()).map(|mut data| {
         let start: Timestamp = data["start"].as_str().unwrap().parse().unwrap();
         let (start, key) = (start.since(begin).as_secs(), data["key"].as_str().unwrap().to_owned());
-        data.as_object_mut().unwrap().retain(|name, _| !["start", "end", "key"].contains(&name.as_str()));
+        data.as_object_mut()
+            .unwrap()
+            .retain(|name, _| !["start", "end", "key"].contains(&name.as_str()));
         (start, key, data)
     });
     results.collect()
@@ -175,8 +227,13 @@ async fn a_window_goes_on_in_the_next_life_and_what_comes_behind_its_end_is_late
         assert_eq!(third.deliver(number, given).await.unwrap(), Ok(()));
     }
     let left = taken_behind(&kept, &mut cursor, 3).await;
-    assert_eq!(results(&left), [(10, "a".into(), of(1, 10)), (10, "b".into(), of(1, 20))]);
-    let late = left.iter().filter(|letter| letter.subject(&"rack-a".parse().unwrap()).as_deref() == Some("flux.msg.rack-a.it.late"));
+    assert_eq!(
+        results(&left),
+        [(10, "a".into(), of(1, 10)), (10, "b".into(), of(1, 20))]
+    );
+    let late = left
+        .iter()
+        .filter(|letter| letter.subject(&"rack-a".parse().unwrap()).as_deref() == Some("flux.msg.rack-a.it.late"));
     assert_eq!(late.count(), 1);
     third.kill().await;
     bench.close().await;
@@ -196,7 +253,10 @@ async fn windows_of_another_configuration_leave_as_a_part_when_the_gear_begins()
     let second = Life::begin(&config(json!({"n": {"op": "count"}})), &bench, &kept);
     let left = taken_behind(&kept, &mut Cursor::default(), 1).await;
     assert_eq!(results(&left), [(0, "a".into(), json!({"max": 7}))]);
-    assert_eq!(Message::from_cbor(left[0].body()).unwrap().meta.get("window.partial"), Some(&json!(true)));
+    assert_eq!(
+        Message::from_cbor(left[0].body()).unwrap().meta.get("window.partial"),
+        Some(&json!(true))
+    );
     second.stop().await;
     bench.close().await;
     drop(kept);
@@ -215,7 +275,13 @@ async fn every_message_is_aggregated_once_however_often_the_gear_is_killed() {
     let keys = ["a", "b", "c", "d", "e"];
     // Times go back by less than the lateness.
     let given: Vec<(u64, &str, i64)> = (0..900_u64)
-        .map(|number| (number / 8 + rng.random_range(0..2), keys[rng.random_range(0..5)], rng.random_range(-9..10)))
+        .map(|number| {
+            (
+                number / 8 + rng.random_range(0..2),
+                keys[rng.random_range(0..5)],
+                rng.random_range(-9..10),
+            )
+        })
         .collect();
     let mut expected = BTreeMap::<(u64, String), (i64, i64)>::new();
     for (seconds, key, value) in &given {
@@ -242,10 +308,46 @@ async fn every_message_is_aggregated_once_however_often_the_gear_is_killed() {
     let count = left.len();
     let made: BTreeMap<_, _> = left
         .into_iter()
-        .map(|(start, key, data)| ((start, key), (data["n"].as_i64().unwrap(), data["sum"].as_i64().unwrap())))
+        .map(|(start, key, data)| {
+            (
+                (start, key),
+                (data["n"].as_i64().unwrap(), data["sum"].as_i64().unwrap()),
+            )
+        })
         .collect();
     assert_eq!((count, made), (expected.len(), expected));
     last.kill().await;
+    bench.close().await;
+    drop(kept);
+    assert!(thread.close(Duration::from_secs(10)).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gear_that_is_cut_off_while_the_outbox_is_full_leaves_its_windows_to_the_next_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (kept, thread) = outbox(&folder.path().join("outbox"), 8_000);
+    let mut cursor = Cursor::default();
+    let config = config(json!({"n": {"op": "count"}}));
+    fill(&kept).await;
+    let first = Life::begin(&config, &bench, &kept);
+    // The second one ends the window of the first, whose result has no room.
+    let before = [first.deliver(1, (1, "a", 0)), first.deliver(2, (40, "a", 0))];
+    bench.says("it", "there is no room for what it sends").await;
+    let inbox = first.inbox.clone();
+    first.kill().await;
+    let second = Life::begin_with(inbox, &config, &bench, &kept);
+    let third = second.deliver(3, (41, "a", 0));
+    assert_eq!(
+        results(&taken_behind(&kept, &mut cursor, 2).await[1..]),
+        [(0, "a".into(), json!({"n": 1}))]
+    );
+    for taken in before.into_iter().chain([third, second.deliver(4, (100, "a", 0))]) {
+        assert_eq!(taken.await.unwrap(), Ok(()));
+    }
+    let left = taken_behind(&kept, &mut cursor, 1).await;
+    assert_eq!(results(&left), [(40, "a".into(), json!({"n": 2}))]);
+    second.kill().await;
     bench.close().await;
     drop(kept);
     assert!(thread.close(Duration::from_secs(10)).await);
