@@ -127,20 +127,26 @@ struct Life {
     inbox: Inbox,
     stop: CancellationToken,
     task: JoinHandle<()>,
+    watching: JoinHandle<()>,
 }
 
 impl Life {
-    fn begin(config: &Value, bench: &Bench, outbox: &std::sync::Arc<Outbox>) -> Self {
+    fn begin(config: &Value, bench: &Bench, outbox: &Arc<Outbox>) -> Self {
         Self::begin_with(Inbox::new(), config, bench, outbox)
     }
 
     /// One that goes on with what waits for the one before.
-    fn begin_with(inbox: Inbox, config: &Value, bench: &Bench, outbox: &std::sync::Arc<Outbox>) -> Self {
+    fn begin_with(inbox: Inbox, config: &Value, bench: &Bench, outbox: &Arc<Outbox>) -> Self {
         let spec = spec("window", config, &["out", "late"]);
         let (cx, stop) = surroundings(&spec, bench, outbox);
-        tokio::spawn(watch(std::sync::Arc::clone(&cx), Duration::from_millis(40)));
+        let watching = tokio::spawn(watch(Arc::clone(&cx), Duration::from_millis(40)));
         let task = tokio::spawn(supervise(None, spec, cx, Some(inbox.clone())));
-        Self { inbox, stop, task }
+        Self {
+            inbox,
+            stop,
+            task,
+            watching,
+        }
     }
 
     fn deliver(&self, number: u64, (seconds, key, value): (u64, &str, i64)) -> Receipt {
@@ -168,11 +174,15 @@ impl Life {
     async fn kill(self) {
         self.task.abort();
         self.task.await.unwrap_err();
+        self.watching.abort();
+        self.watching.await.unwrap_err();
     }
 
     async fn stop(self) {
         self.stop.cancel();
         self.task.await.unwrap();
+        self.watching.abort();
+        self.watching.await.unwrap_err();
     }
 }
 
