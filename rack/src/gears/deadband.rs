@@ -152,7 +152,6 @@ impl Band {
 }
 
 /// How far two numbers are apart; of integers exactly, however large they are.
-#[expect(clippy::cast_precision_loss, reason = "the difference is rounded, not what it is of")]
 fn difference(one: &Number, other: &Number) -> f64 {
     match (one.as_i128(), other.as_i128()) {
         (Some(one), Some(other)) => one.abs_diff(other) as f64,

@@ -155,7 +155,6 @@ fn keep(kept: &mut Option<Number>, number: Number, is_further: impl Fn(f64, f64)
     }
 }
 
-#[expect(clippy::cast_precision_loss, reason = "rounded, as said")]
 impl Total {
     fn add(&mut self, number: &Number) {
         self.count += 1;

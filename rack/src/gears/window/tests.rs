@@ -151,7 +151,7 @@ impl Life {
 
     fn deliver(&self, number: u64, (seconds, key, value): (u64, &str, i64)) -> Receipt {
         let mut message = message(0, json!({"k": key, "v": value}), b"");
-        // Ends in 20 s of a minute.
+        // The first second is that of a full minute.
         message.ts = message.ts.plus(Duration::from_secs(seconds));
         message.id = MessageId::at(
             message.ts,
