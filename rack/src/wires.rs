@@ -96,6 +96,8 @@ pub(crate) struct Held {
     pub(crate) whole: Option<Whole>,
     /// Whether the gear holds nothing of it back any more.
     pub(crate) is_flushed: bool,
+    /// Whether it is taken together with the next one.
+    pub(crate) joins_next: bool,
     /// How often the gear failed at it.
     pub(crate) attempts: u32,
     /// How often it panicked.

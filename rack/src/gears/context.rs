@@ -26,7 +26,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::ending::Ending;
-use super::gathering::{Handled, gather, gathered};
+use super::gathering::{Gathered, Handled, Later, gather, gathered};
 use super::meter::Meter;
 use super::patience::{Behind, InHand, Until, is_at_work};
 use super::signal::Signal;
@@ -432,13 +432,23 @@ impl Context {
     /// Does work for a message of a guaranteed wire whose handling began before, while the gear flushes: what is sent leaves
     /// together with the word that the message was taken.
     pub(crate) async fn later(&self, of: MessageId, work: impl Future<Output = ()>) {
-        let ((), made) = gathered(Handled::Again, work).await;
-        let mut later = vec![(of, made.whole)];
+        self.later_together((of, of), work).await;
+    }
+
+    /// The same for several messages of which the gear makes one thing: all from the first to the last one are taken together.
+    pub(crate) async fn later_together(&self, (first, last): (MessageId, MessageId), work: impl Future<Output = ()>) {
+        let ((), Gathered { whole, .. }) = gathered(Handled::Again, work).await;
+        let mut later = vec![Later { first, last, whole }];
         if !gather(|gathered| gathered.later.append(&mut later)) {
-            for (_, whole) in later {
+            for Later { whole, .. } in later {
                 self.commit(whole, None).await;
             }
         }
+    }
+
+    /// Keeps notes together with what is sent meanwhile; false where nothing is gathered.
+    pub(crate) fn add_notes(&self, mut notes: Vec<Checkpoint>) -> bool {
+        gather(|gathered| gathered.whole.notes.append(&mut notes))
     }
 
     /// Does work for a message that does not come again, beside the one that is being handled: what is sent leaves at once.

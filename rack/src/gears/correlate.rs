@@ -27,10 +27,9 @@ use model::message::Message;
 use model::HumanDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use tokio::time::Instant;
 
-use super::expression::{Expression, Scope};
+use super::expression::Expression;
 use super::{Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
 
@@ -40,8 +39,6 @@ const REQUEST: &str = "request";
 const KEY: &str = "correlate.key";
 /// The fact that says why a request has expired.
 const EXPIRED: &str = "correlate.expired";
-/// The longest key in bytes.
-const MAX_KEY: usize = 1024;
 
 /// What the type is.
 pub(super) const MANIFEST: Manifest = Manifest {
@@ -107,7 +104,7 @@ impl Passive for Correlator {
 
 impl Correlator {
     async fn request(&mut self, cx: &Context, mut message: Message) -> Result<(), Fault> {
-        let key = key(&self.request_key, &message)?;
+        let key = self.request_key.key_of(&message)?;
         message.meta.set(KEY, key.as_str());
         for (older, why) in self.parked.park(key, message.clone(), Instant::now())? {
             expire(cx, older, why).await;
@@ -117,7 +114,7 @@ impl Correlator {
     }
 
     async fn reply(&mut self, cx: &Context, message: Message) -> Result<(), Fault> {
-        match self.parked.take(&key(&self.reply_key, &message)?) {
+        match self.parked.take(&self.reply_key.key_of(&message)?) {
             Some(request) => cx.offer("matched", joined(cx, &message, request)).await,
             None => cx.offer("unmatched", message).await,
         }
@@ -128,19 +125,6 @@ impl Correlator {
 async fn expire(cx: &Context, mut message: Message, why: &str) {
     message.meta.set(EXPIRED, why);
     cx.offer("expired", message).await;
-}
-
-/// The key of a message: a text, or what is written as one.
-fn key(expression: &Expression, message: &Message) -> Result<String, Fault> {
-    let key = match expression.value(&Scope::of(message))? {
-        Value::String(text) => text,
-        scalar @ (Value::Number(_) | Value::Bool(_)) => scalar.to_string(),
-        _ => return Err(Fault::Rejected("the key is neither a text nor a number nor a bool".into())),
-    };
-    if key.is_empty() || key.len() > MAX_KEY {
-        return Err(Fault::Rejected(format!("the key has {} bytes; it has 1 to {MAX_KEY}", key.len())));
-    }
-    Ok(key)
 }
 
 /// A reply in the context of its request.

@@ -32,6 +32,7 @@ mod listener;
 mod meter;
 pub(crate) mod naming;
 pub(crate) mod patience;
+mod recent_keys;
 mod signal;
 pub(crate) mod supervisor;
 #[cfg(test)]
@@ -193,10 +194,13 @@ macro_rules! types {
 }
 
 types! {
+    batch
     codec_cbor
     codec_csv
     codec_json
     correlate
+    deadband
+    dedupe
     file_out
     file_tail
     filter
@@ -212,6 +216,7 @@ types! {
     tcp_out
     throttle
     wasm
+    window
 }
 
 /// Every type that this program can run.

@@ -10,6 +10,8 @@
 //!   order; what was flushed is not handled again. A gear that holds nothing back is flushed after each message: what it did outside
 //!   for one is done once, whatever becomes of the next. A message that a gear fails at again and again becomes a dead letter; an attempt
 //!   that was cut off, or failed while the gear was asked to stop, counts for nothing.
+//! - Messages of which a gear made one thing ([`Context::later_together`]) are taken in one whole with it, and with all that came between
+//!   them, or not at all. What a life before has flushed is committed before the next one handles anything.
 //! - Asked to stop, a passive gear or half handles what waited in its inbox (at most what fits there), flushes and ends. One that has
 //!   a successor leaves that to it. The half that takes replies has none, and begins with that when the other half has ended.
 //! - A passive gear that wants to be woken is, also while messages keep coming; one that does not costs no timer.
@@ -28,7 +30,7 @@ use tokio::sync::MutexGuard;
 use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::gathering::{Gathered, Handled, gathered};
+use super::gathering::{Gathered, Handled, Later, gathered};
 use super::patience::at_work;
 use super::signal::Signal;
 use super::{Context, Fault, Gear, Passive};
@@ -44,7 +46,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest pause before a restart.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Held messages that make the gear flush.
-const SETTLE_AT: usize = 512;
+pub(super) const SETTLE_AT: usize = 512;
 /// Bytes of what settled messages made that are committed together, about.
 const SETTLE_BYTES: u64 = 256 << 10;
 /// The most that are held by a gear that finishes them later.
@@ -160,6 +162,7 @@ struct Consumer<'a> {
 
 impl Consumer<'_> {
     async fn run(&mut self, inbox: &mut mpsc::Receiver<Arrival>) -> Result<(), Fault> {
+        self.commit_flushed().await;
         self.resume().await?;
         let mut after_stop = 0;
         while after_stop < INBOX_CAPACITY {
@@ -212,7 +215,10 @@ impl Consumer<'_> {
     /// Handles again what an earlier life did not finish.
     async fn resume(&mut self) -> Result<(), Fault> {
         let unfinished = self.held.iter_mut().filter(|held| !held.is_flushed);
-        unfinished.for_each(|held| held.whole = None);
+        unfinished.for_each(|held| {
+            held.whole = None;
+            held.joins_next = false;
+        });
         while let Some(index) = self.held.iter().position(|held| held.whole.is_none()) {
             self.begin(index).await?;
             self.settle_in_time().await?;
@@ -227,6 +233,7 @@ impl Consumer<'_> {
                 since: Instant::now(),
                 whole: None,
                 is_flushed: false,
+                joins_next: false,
                 attempts: 0,
                 panics: 0,
                 reason: String::new(),
@@ -320,9 +327,18 @@ impl Consumer<'_> {
         flushed?;
         self.leave_flushed(made).await;
         let unfinished = self.gear.unfinished();
-        let is_done = |held: &&mut Held| held.whole.is_some() && !unfinished.is_some_and(|id| held.is(id));
-        let done = self.held.iter_mut().take_while(is_done);
-        done.for_each(|held| held.is_flushed = true);
+        let is_done = |held: &&Held| held.whole.is_some() && !unfinished.is_some_and(|id| held.is(id));
+        let done = self.held.iter().take_while(is_done).count();
+        // Those that are taken together are done together.
+        let done = self.held.range(..done).rposition(|held| !held.joins_next);
+        let done = done.map_or(0, |last| last + 1);
+        self.held.range_mut(..done).for_each(|held| held.is_flushed = true);
+        self.commit_flushed().await;
+        Ok(())
+    }
+
+    /// Commits what was flushed, as far as it is at the front.
+    async fn commit_flushed(&mut self) {
         while self.held.front().is_some_and(|held| held.is_flushed) {
             // Cut off while it waits, it leaves what is held to the next life.
             let (count, demand) = self.flushed();
@@ -333,20 +349,21 @@ impl Consumer<'_> {
                 room.commit(whole, done).ok();
             }
         }
-        Ok(())
     }
 
     /// How many flushed messages are committed together next, and what they ask for.
     fn flushed(&self) -> (usize, Demand) {
-        let (mut count, mut demand) = (0, Demand::default());
+        let (mut count, mut demand, mut is_joined) = (0, Demand::default(), false);
         for held in self.held.iter().take_while(|held| held.is_flushed) {
             let made = held.whole.as_ref().map(Whole::demand).unwrap_or_default();
             // Notes alone need no room: they do not wait with what comes behind them.
-            if demand.bytes >= SETTLE_BYTES || (demand.bytes == 0 && count > 0 && made.bytes > 0) {
+            let is_enough = demand.bytes >= SETTLE_BYTES || (demand.bytes == 0 && count > 0 && made.bytes > 0);
+            if is_enough && !is_joined {
                 break;
             }
             count += 1;
             demand.merge(made);
+            is_joined = held.joins_next;
         }
         (count, demand)
     }
@@ -368,14 +385,21 @@ impl Consumer<'_> {
         (whole, done)
     }
 
-    /// Lets leave what a flush sent: each with the held message that it is of, the rest with the first one, or at once.
+    /// Lets leave what a flush sent: each with the held messages that it is of, the rest with the first one, or at once.
     async fn leave_flushed(&mut self, made: Gathered) {
         let mut rest = made.whole;
-        for (of, made) in made.later {
-            let mut held = self.held.iter_mut().filter(|held| !held.is_flushed);
-            match held.find(|held| held.is(of)) {
-                Some(held) => held.whole.get_or_insert_default().append(made),
-                None => rest.append(made),
+        for Later { first, last, whole } in made.later {
+            let is_open = |held: &Held, id| !held.is_flushed && held.is(id);
+            let Some(begin) = self.held.iter().position(|held| is_open(held, first)) else {
+                rest.append(whole);
+                continue;
+            };
+            let end = self.held.iter().rposition(|held| is_open(held, last)).unwrap_or(begin);
+            self.held
+                .range_mut(begin..end.max(begin))
+                .for_each(|held| held.joins_next = true);
+            if let Some(held) = self.held.get_mut(begin) {
+                held.whole.get_or_insert_default().append(whole);
             }
         }
         match self.held.iter_mut().find(|held| !held.is_flushed) {

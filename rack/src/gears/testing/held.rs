@@ -87,7 +87,7 @@ pub(crate) fn deliver(inbox: &Inbox, number: u8, body: &[u8]) -> oneshot::Receiv
 pub(crate) fn deliver_to(
     inbox: &Inbox,
     port: &'static str,
-    number: u8,
+    number: impl Into<u64>,
     message: Message,
 ) -> oneshot::Receiver<Result<(), NotRecorded>> {
     let (done, taken) = oneshot::channel();
