@@ -32,6 +32,7 @@ mod listener;
 mod meter;
 pub(crate) mod naming;
 pub(crate) mod patience;
+mod poll_schedule;
 mod signal;
 pub(crate) mod supervisor;
 #[cfg(test)]
@@ -211,6 +212,7 @@ types! {
     tcp_in
     tcp_out
     throttle
+    timer
     wasm
 }
 
