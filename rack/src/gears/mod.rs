@@ -28,6 +28,7 @@ mod ending;
 mod expression;
 mod framing;
 mod gathering;
+mod level;
 mod listener;
 mod meter;
 pub(crate) mod naming;
@@ -41,6 +42,7 @@ pub(crate) mod traceparent;
 
 pub(crate) use context::{Context, ContextParts, Refused};
 pub(crate) use ending::Ending;
+pub(crate) use exec::ProgramAllowList;
 pub(crate) use host_metrics::CpuTimes;
 
 use std::io;
@@ -198,6 +200,7 @@ types! {
     codec_csv
     codec_json
     correlate
+    exec
     file_out
     file_tail
     filter
@@ -288,7 +291,9 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_example_that_makes_its_own_messages_and_keeps_them_reaches_its_sinks() {
         let outside = |kind: &str| {
-            kind.contains("tcp") || kind.contains("http") || kind.contains("file") || kind.contains("syslog")
+            ["tcp", "http", "file", "syslog", "exec"]
+                .iter()
+                .any(|word| kind.contains(word))
         };
         let examples = manifests().iter().filter(|manifest| {
             let scenario = model::scenario::parse(manifest.example, manifests()).unwrap();
