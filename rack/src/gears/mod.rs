@@ -28,6 +28,7 @@ mod ending;
 mod expression;
 mod framing;
 mod gathering;
+mod http_client;
 mod level;
 mod listener;
 mod meter;
@@ -206,6 +207,7 @@ types! {
     filter
     generator
     host_metrics
+    http_get
     http_in
     http_out
     log_sink

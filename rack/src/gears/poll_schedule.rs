@@ -32,6 +32,11 @@ impl PollSchedule {
         self.due
     }
 
+    /// Leaves out what is due before.
+    pub(super) fn postpone(&mut self, until: Instant) {
+        self.due = self.due.max(until);
+    }
+
     /// Takes the tick that is due: the next one is the first of the rhythm that lies ahead.
     pub(super) fn advance(&mut self, now: Instant) {
         let late = now.saturating_duration_since(self.due);

@@ -4,6 +4,7 @@
 
 mod flow;
 pub(crate) mod held;
+pub(crate) mod http_server;
 
 pub(crate) use flow::Flow;
 
