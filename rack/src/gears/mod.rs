@@ -23,6 +23,7 @@
 //! Starting and stopping ([`crate::runtime`]), queues between gears ([`crate::wires`]), restarts ([`supervisor`]).
 
 mod codec;
+mod connect;
 mod context;
 mod ending;
 mod expression;
@@ -212,6 +213,7 @@ types! {
     http_out
     log_sink
     map
+    modbus
     route
     syslog_in
     tcp_in
@@ -293,7 +295,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_example_that_makes_its_own_messages_and_keeps_them_reaches_its_sinks() {
         let outside = |kind: &str| {
-            ["tcp", "http", "file", "syslog", "exec"]
+            ["tcp", "http", "file", "syslog", "exec", "modbus"]
                 .iter()
                 .any(|word| kind.contains(word))
         };
