@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::ask::Asker;
 use crate::commands::{Address, Commands, LevelDesk};
 use crate::config::{RackConfig, SpoolPolicy};
+use crate::gears::ProgramAllowList;
 use crate::host::{self, BusHost};
 use crate::lane::{Lane, Outbox};
 use crate::limits::Limits as MessageLimits;
@@ -204,6 +205,7 @@ impl Agent {
                 recorder: recorder.clone(),
                 entropy: parts.entropy.clone(),
                 limits: message_limits.clone(),
+                programs: ProgramAllowList::new(&config.exec_allow),
                 lane: Some(Lane {
                     outbox: Arc::clone(&outbox),
                     bus: bus.clone(),

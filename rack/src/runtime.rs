@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gears::patience::watch;
 use crate::gears::supervisor::{panic_text, supervise};
-use crate::gears::{Context, ContextParts, Ending, Gear};
+use crate::gears::{Context, ContextParts, Ending, Gear, ProgramAllowList};
 use crate::lane::{self, Inlet, InletSpec, Lane};
 use crate::limits::Limits;
 use crate::telemetry::Recorder;
@@ -57,6 +57,8 @@ pub struct RuntimeParts {
     pub entropy: Entropy,
     /// What messages may be.
     pub limits: Limits,
+    /// What gears may run.
+    pub(crate) programs: ProgramAllowList,
     /// The guaranteed lane; none in a Rack without a bus.
     pub(crate) lane: Option<Lane>,
     /// How long a gear may be at one message before that is told.
@@ -407,6 +409,7 @@ impl GearRuntime {
             recorder: self.parts.recorder.clone(),
             entropy: self.parts.entropy.clone(),
             limits: self.parts.limits.clone(),
+            programs: self.parts.programs.clone(),
             outlets: Outlets::connect(spec, &self.inboxes),
             outbox: self.parts.lane.as_ref().map(|lane| Arc::clone(&lane.outbox)),
             ending: ending.clone(),

@@ -26,7 +26,12 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::ending::Ending;
+<<<<<<< HEAD
 use super::gathering::{Gathered, Handled, Later, gather, gathered};
+=======
+use super::exec::ProgramAllowList;
+use super::gathering::{Handled, gather, gathered};
+>>>>>>> field
 use super::meter::Meter;
 use super::patience::{Behind, InHand, Until, is_at_work};
 use super::signal::Signal;
@@ -75,6 +80,7 @@ pub(crate) struct ContextParts {
     pub(crate) recorder: Recorder,
     pub(crate) entropy: Entropy,
     pub(crate) limits: Limits,
+    pub(crate) programs: ProgramAllowList,
     pub(crate) outlets: Outlets,
     /// Where messages of the guaranteed lane leave; none in a Rack without a bus.
     pub(crate) outbox: Option<Arc<Outbox>>,
@@ -132,6 +138,11 @@ impl Context {
     /// What messages may be.
     pub(crate) const fn limits(&self) -> &Limits {
         &self.parts.limits
+    }
+
+    /// What gears may run on this Rack.
+    pub(crate) const fn programs(&self) -> &ProgramAllowList {
+        &self.parts.programs
     }
 
     /// Resolves when the gear shall stop.

@@ -23,15 +23,19 @@
 //! Starting and stopping ([`crate::runtime`]), queues between gears ([`crate::wires`]), restarts ([`supervisor`]).
 
 mod codec;
+mod connect;
 mod context;
 mod ending;
 mod expression;
 mod framing;
 mod gathering;
+mod http_client;
+mod level;
 mod listener;
 mod meter;
 pub(crate) mod naming;
 pub(crate) mod patience;
+mod poll_schedule;
 mod recent_keys;
 mod signal;
 pub(crate) mod supervisor;
@@ -41,6 +45,7 @@ pub(crate) mod traceparent;
 
 pub(crate) use context::{Context, ContextParts, Refused};
 pub(crate) use ending::Ending;
+pub(crate) use exec::ProgramAllowList;
 pub(crate) use host_metrics::CpuTimes;
 
 use std::io;
@@ -201,20 +206,24 @@ types! {
     correlate
     deadband
     dedupe
+    exec
     file_out
     file_tail
     filter
     generator
     host_metrics
+    http_get
     http_in
     http_out
     log_sink
     map
+    modbus
     route
     syslog_in
     tcp_in
     tcp_out
     throttle
+    timer
     wasm
     window
 }
@@ -291,7 +300,9 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_example_that_makes_its_own_messages_and_keeps_them_reaches_its_sinks() {
         let outside = |kind: &str| {
-            kind.contains("tcp") || kind.contains("http") || kind.contains("file") || kind.contains("syslog")
+            ["tcp", "http", "file", "syslog", "exec", "modbus"]
+                .iter()
+                .any(|word| kind.contains(word))
         };
         let examples = manifests().iter().filter(|manifest| {
             let scenario = model::scenario::parse(manifest.example, manifests()).unwrap();

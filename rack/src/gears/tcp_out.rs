@@ -29,6 +29,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::connect::{check_address, connect};
 use super::framing::{Frames, Framing, Rule};
 use super::{Active, Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
@@ -111,8 +112,6 @@ impl Keeper {
             Ok(stream) => stream,
             Err(error) => return format!("cannot connect to {address}: {error}"),
         };
-        // Small frames shall not wait for the answer to the one before.
-        stream.set_nodelay(true).ok();
         let peer = stream.peer_addr().map(|peer| peer.to_string()).unwrap_or_default();
         cx.log(Level::Info, format!("connected to {address} ({peer})"));
         let (read, write) = stream.into_split();
@@ -128,9 +127,7 @@ impl Keeper {
     }
 
     async fn connect(&self) -> io::Result<TcpStream> {
-        let connect = TcpStream::connect(&self.config.address);
-        let connected = tokio::time::timeout(self.config.connect_timeout.get(), connect).await;
-        connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+        connect(&self.config.address, self.config.connect_timeout.get()).await
     }
 
     /// Passes on frames until there are no more, and says why.
@@ -240,13 +237,7 @@ const fn default_reconnect_max() -> HumanDuration {
 
 impl GearConfig for TcpOut {
     fn validate(&self) -> Result<(), String> {
-        let port = self.address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
-        if !port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0)) {
-            return Err(format!(
-                "address {:?} is not host:port, such as collector.example:9000 or [::1]:9000",
-                self.address
-            ));
-        }
+        check_address(&self.address)?;
         if self.max_frame == 0 {
             return Err("max_frame must be more than zero".into());
         }

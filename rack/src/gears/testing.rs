@@ -4,6 +4,7 @@
 
 mod flow;
 pub(crate) mod held;
+pub(crate) mod http_server;
 
 pub(crate) use flow::Flow;
 
@@ -25,7 +26,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{Active, Context, Fault, Gear, GearType, Passive, Work};
+use super::{Active, Context, Fault, Gear, GearType, Passive, ProgramAllowList, Work};
 use crate::Identity;
 use crate::limits::Limits as MessageLimits;
 use crate::runtime::{GearRuntime, RuntimeParts};
@@ -247,6 +248,8 @@ pub(crate) struct Bench {
     _identity: watch::Sender<Option<Identity>>,
     /// How long gears of its runtimes may drain.
     pub(crate) drain: Duration,
+    /// What gears of its runtimes may run.
+    pub(crate) programs: ProgramAllowList,
 }
 
 impl Bench {
@@ -295,6 +298,7 @@ impl Bench {
             cancel,
             _identity: identity,
             drain: STOP_BOUND,
+            programs: ProgramAllowList::default(),
         }
     }
 
@@ -307,6 +311,7 @@ impl Bench {
             recorder: self.recorder.clone(),
             entropy: Entropy::new(|buffer| getrandom::fill(buffer).unwrap()),
             limits,
+            programs: self.programs.clone(),
             lane: None,
             patience: crate::runtime::PATIENCE,
             drain: self.drain,

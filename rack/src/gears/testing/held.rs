@@ -67,6 +67,7 @@ pub(crate) fn surroundings_with(
         recorder: bench.recorder.clone(),
         entropy: entropy(),
         limits,
+        programs: bench.programs.clone(),
         outlets: Outlets::connect(spec, &std::collections::BTreeMap::new()),
         outbox: Some(Arc::clone(outbox)),
         ending: Ending {

@@ -36,7 +36,7 @@ const OURS: [HeaderName; 6] = [
 const TRACED: [&str; 3] = ["traceparent", FLUX_ID, FLUX_PARENT];
 
 /// Says what is wrong with headers as they stand in a scenario.
-pub(super) fn validate(headers: &BTreeMap<String, String>) -> Result<(), String> {
+pub(in crate::gears) fn validate(headers: &BTreeMap<String, String>) -> Result<(), String> {
     for (name, text) in headers {
         one(name, text, |_| Some(String::new()))?;
     }
@@ -44,7 +44,7 @@ pub(super) fn validate(headers: &BTreeMap<String, String>) -> Result<(), String>
 }
 
 /// The headers with their values.
-pub(super) fn resolved(
+pub(in crate::gears) fn resolved(
     headers: &BTreeMap<String, String>,
     env: impl Fn(&str) -> Option<String>,
 ) -> Result<HeaderMap, String> {

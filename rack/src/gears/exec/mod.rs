@@ -1,0 +1,315 @@
+//! `exec`: runs a program at an interval or all the time; what it writes becomes messages.
+//!
+//! ```text
+//! stdout ─▶ lines, or all of it ─▶ out      meta: exec.run, and exec.exit_code with all of it
+//! stderr ─▶ lines ─▶ log records of the gear
+//! ```
+//!
+//! | the program | what becomes of it |
+//! |---|---|
+//! | ends with 0 | started again: at the next tick of the rhythm, or after a pause |
+//! | ends with another code, by a signal, or cannot be started | the same, counted as an error |
+//! | runs longer than `timeout` | killed, counted as an error; no message of the whole output |
+//! | runs when the gear stops | killed |
+//!
+//! # Invariants
+//!
+//! - Only programs that the Rack's own configuration lists are run ([`allow_list`]), without a shell.
+//! - Lines that were read together are durable, where they leave the Rack, before more are read: a full inbox or outbox holds up the
+//!   program, which waits to write.
+//! - Runs do not overlap.
+//!
+//! # Not here
+//!
+//! Processes and their end ([`child`]), what may be configured ([`config`]).
+
+mod allow_list;
+mod child;
+mod config;
+mod lines;
+#[cfg(test)]
+mod tests;
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use chassis::child_keeper::ChildKeeper;
+use futures::FutureExt;
+use model::gear::{self, Manifest};
+use model::{Attributes, HumanDuration, Level};
+use nix::sys::signal::Signal;
+use tokio::process::{ChildStderr, ChildStdout};
+use tokio::time::Instant;
+
+use super::framing::TOGETHER;
+use super::level::level_of;
+use super::poll_schedule::PollSchedule;
+use super::{Active, Config, Context, Fault, Gear, Work};
+use crate::timer::until;
+pub(crate) use allow_list::ProgramAllowList;
+use child::{OutputReader, ProgramCall};
+use config::{Exec, ExecMode, OutputFraming};
+use lines::{LineSplitter, OutputLine};
+
+/// The longest pause before a program is started again; a run this long makes the next pause short again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// What the type is.
+pub(super) const MANIFEST: Manifest = Manifest {
+    kind: "exec",
+    summary: "runs a program at an interval or all the time; what it writes becomes messages",
+    inputs: &[],
+    outputs: &["out"],
+    doc: "The operator of a Rack allows each program by its path in `gears.exec.allow` of `platform.toml`; none is allowed unless they do. \
+          The arguments are the scenario's: allow no program that is dangerous with any of them. Messages have `exec.run`, the number of the run, in their meta, \
+          and with `framing: whole` `exec.exit_code`, or `exec.signal` where a signal ended the program. \
+          What it writes to standard error becomes log records. An exit code that is not 0 counts as an error. When the inbox behind is full, the program waits. \
+          When the gear stops, the program gets SIGTERM and shortly after SIGKILL, with all of its process group; when the Rack is killed, it is killed too.",
+    example: include_str!("../../../../examples/gears/exec.yaml"),
+    schema: gear::schema::<Exec>,
+    check: gear::check::<Exec>,
+    passes_on: gear::never,
+};
+
+pub(super) fn build(config: &Config) -> Result<Gear, String> {
+    Ok(Gear::Active(Box::new(Runner {
+        config: gear::config(config)?,
+        ready: None,
+    })))
+}
+
+struct Runner {
+    config: Exec,
+    ready: Option<(ProgramCall, ChildKeeper)>,
+}
+
+impl Active for Runner {
+    fn init<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+        async move {
+            cx.programs().admit(self.config.program()).map_err(Fault::Config)?;
+            let call = self
+                .config
+                .call(|name| std::env::var(name).ok())
+                .map_err(Fault::Config)?;
+            let keeper = ChildKeeper::start("exec-keeper", Signal::SIGKILL).map_err(|reason| Fault::Outside {
+                what: "start the thread that spawns programs".to_owned(),
+                reason,
+            })?;
+            self.ready = Some((call, keeper));
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+        async move {
+            let Some((call, keeper)) = &self.ready else {
+                return Ok(());
+            };
+            let runs = ProgramRuns {
+                cx,
+                config: &self.config,
+                call,
+                keeper,
+            };
+            match self.config.mode {
+                ExecMode::Interval => runs.at_interval().await,
+                ExecMode::Streaming => runs.all_the_time().await,
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+/// Why a run was ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RunStop {
+    Timeout,
+    GearStops,
+}
+
+/// One run after another.
+struct ProgramRuns<'a> {
+    cx: &'a Arc<Context>,
+    config: &'a Exec,
+    call: &'a ProgramCall,
+    keeper: &'a ChildKeeper,
+}
+
+impl ProgramRuns<'_> {
+    async fn at_interval(&self) {
+        let mut schedule = PollSchedule::new(self.config.every().get(), Instant::now());
+        while self.wait_until(schedule.due()).await {
+            schedule.advance(Instant::now());
+            let timeout = self.config.timeout();
+            if self.run(Some(Instant::now() + timeout.get())).await == Some(RunStop::Timeout) {
+                self.cx.error(format!(
+                    "{} did not end within {timeout} and was killed",
+                    self.call.program
+                ));
+            }
+        }
+    }
+
+    async fn all_the_time(&self) {
+        let first = self.config.restart_after().get();
+        let mut pause = first;
+        loop {
+            let began = Instant::now();
+            self.run(None).await;
+            if self.cx.is_stopping() {
+                return;
+            }
+            if began.elapsed() >= LONGEST_PAUSE {
+                pause = first;
+            }
+            let (program, wait) = (&self.call.program, HumanDuration::from(pause));
+            self.cx.log(
+                Level::Warn,
+                format!("{program} has ended; it is started again in {wait}"),
+            );
+            if !self.wait_until(Instant::now() + pause).await {
+                return;
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE.max(first));
+        }
+    }
+
+    /// False if the gear shall stop.
+    async fn wait_until(&self, at: Instant) -> bool {
+        tokio::select! {
+            biased;
+            () = self.cx.stopping() => false,
+            () = tokio::time::sleep_until(at) => true,
+        }
+    }
+
+    /// Runs the program to its end; why it was ended, unless it did so itself.
+    async fn run(&self, deadline: Option<Instant>) -> Option<RunStop> {
+        let number = self.cx.kept::<AtomicU64>().fetch_add(1, Relaxed);
+        let (mut child, outputs) = match self.call.start(self.keeper).await {
+            Ok(started) => started,
+            Err(error) => {
+                self.cx.error(format!("cannot run {}: {error}", self.call.program));
+                return None;
+            }
+        };
+        let asked = async {
+            tokio::select! {
+                () = self.cx.stopping() => RunStop::GearStops,
+                () = until(deadline) => RunStop::Timeout,
+            }
+        };
+        let (ended, whole, ()) = tokio::join!(
+            child.end(asked),
+            self.take_output(number, outputs.out),
+            self.take_errors(outputs.err)
+        );
+        let (status, stop) = match ended {
+            Ok(ended) => ended,
+            Err(error) => {
+                self.cx
+                    .error(format!("what became of {} is not known: {error}", self.call.program));
+                return None;
+            }
+        };
+        if stop.is_none() {
+            self.judge(status);
+            if let Some(whole) = whole {
+                self.send(exit_facts(number, status), &[whole]).await;
+            }
+        }
+        stop
+    }
+
+    fn judge(&self, status: ExitStatus) {
+        let program = &self.call.program;
+        match (status.code(), status.signal()) {
+            (Some(0), _) => {}
+            (Some(code), _) => self.cx.error(format!("{program} ended with exit code {code}")),
+            (None, signal) => {
+                let signal = signal.unwrap_or_default();
+                self.cx.error(format!("{program} was ended by signal {signal}"));
+            }
+        }
+    }
+
+    /// Passes on lines, or gives back the whole.
+    async fn take_output(&self, number: u64, out: Option<OutputReader<ChildStdout>>) -> Option<OutputLine> {
+        let mut out = out?;
+        if self.config.framing == OutputFraming::Whole {
+            return Some(read_whole(&mut out, self.config.max_output as usize).await);
+        }
+        let facts = || Attributes::new().with("exec.run", number);
+        let mut splitter = LineSplitter::new(self.config.max_line as usize);
+        while let Some(bytes) = out.next().await {
+            for lines in splitter.push(bytes).chunks(TOGETHER) {
+                self.send(facts(), lines).await;
+            }
+        }
+        self.send(facts(), splitter.end().as_slice()).await;
+        None
+    }
+
+    /// Sends what was read together; what leaves the Rack of it is durable then.
+    async fn send(&self, facts: Attributes, lines: &[OutputLine]) {
+        let sending = async {
+            for line in lines {
+                let began = std::time::Instant::now();
+                let mut meta = facts.clone();
+                if line.is_truncated {
+                    meta.set("truncated", true);
+                }
+                let message = self.cx.make(None, meta, line.bytes.clone());
+                // A refusal has been counted and reported; the next line may pass.
+                self.cx.emit("out", message, None, began).await.ok();
+            }
+        };
+        self.cx.leave_arrived("out", sending).await;
+    }
+
+    async fn take_errors(&self, err: Option<OutputReader<ChildStderr>>) {
+        let Some(mut err) = err else { return };
+        let mut splitter = LineSplitter::new(self.config.max_line as usize);
+        while let Some(bytes) = err.next().await {
+            splitter.push(bytes).iter().for_each(|line| self.log(line));
+        }
+        splitter.end().iter().for_each(|line| self.log(line));
+    }
+
+    fn log(&self, line: &OutputLine) {
+        let text = String::from_utf8_lossy(&line.bytes).into_owned();
+        let level = level_of(&text).unwrap_or(Level::Warn);
+        let mut attributes = Attributes::new().with("log.iostream", "stderr");
+        if line.is_truncated {
+            attributes.set("truncated", true);
+        }
+        self.cx.recorder().log(level, text, attributes, None);
+    }
+}
+
+/// All of an output, as far as it may be kept.
+async fn read_whole(out: &mut OutputReader<ChildStdout>, max: usize) -> OutputLine {
+    let mut whole = OutputLine {
+        bytes: Vec::new(),
+        is_truncated: false,
+    };
+    while let Some(bytes) = out.next().await {
+        let fits = bytes.len().min(max - whole.bytes.len());
+        whole.bytes.extend_from_slice(bytes.get(..fits).unwrap_or_default());
+        whole.is_truncated |= fits < bytes.len();
+    }
+    whole
+}
+
+fn exit_facts(number: u64, status: ExitStatus) -> Attributes {
+    let facts = Attributes::new().with("exec.run", number);
+    match (status.code(), status.signal()) {
+        (Some(code), _) => facts.with("exec.exit_code", code),
+        (None, signal) => facts.with("exec.signal", signal.unwrap_or_default()),
+    }
+}
