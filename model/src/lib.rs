@@ -37,6 +37,7 @@ mod spec_name;
 mod stable_hash;
 pub mod subject;
 mod table;
+pub mod tap;
 mod token;
 mod units;
 pub mod wire;

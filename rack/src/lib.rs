@@ -33,6 +33,7 @@ pub mod runtime;
 mod spool;
 mod stage;
 mod state;
+mod tap;
 pub mod telemetry;
 mod timer;
 mod wires;

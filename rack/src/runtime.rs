@@ -35,6 +35,7 @@ use crate::gears::supervisor::{panic_text, supervise};
 use crate::gears::{Context, ContextParts, Ending, Gear};
 use crate::lane::{self, Inlet, InletSpec, Lane};
 use crate::limits::Limits;
+use crate::tap::TapBoard;
 use crate::telemetry::Recorder;
 use crate::wires::{self, Inbox, NotApplied, Outlets, Plan, Spec};
 use order::{Part, Turn, waves};
@@ -59,6 +60,8 @@ pub struct RuntimeParts {
     pub limits: Limits,
     /// The guaranteed lane; none in a Rack without a bus.
     pub(crate) lane: Option<Lane>,
+    /// The ports that can be tapped.
+    pub(crate) taps: TapBoard,
     /// How long a gear may be at one message before that is told.
     pub(crate) patience: Duration,
     /// How long gears may take to finish what they began when they are stopped.
@@ -275,12 +278,23 @@ impl GearRuntime {
     async fn change(&mut self, push: &ScenarioPush) -> Result<(), NotApplied> {
         let plan = self.planned(push)?;
         if !self.suspended {
-            self.replace(&plan).await?;
+            let replaced = self.replace(&plan).await;
+            if replaced.is_err() {
+                self.keep_taps();
+            }
+            replaced?;
         }
         self.close_inlets(|inlet| !plan.gears.contains_key(&inlet.gear)).await;
         self.inboxes.retain(|name, _| plan.gears.contains_key(name));
         self.plan = Some(plan);
+        self.keep_taps();
         Ok(())
+    }
+
+    /// Makes the gears of the scenario in force the ones that can be tapped.
+    fn keep_taps(&self) {
+        let none = BTreeMap::new();
+        self.parts.taps.keep(self.plan.as_ref().map_or(&none, |plan| &plan.gears));
     }
 
     /// Stops what the plan changes or leaves out, starts what is new; on failure, restores what ran.
@@ -410,6 +424,7 @@ impl GearRuntime {
             outlets: Outlets::connect(spec, &self.inboxes),
             outbox: self.parts.lane.as_ref().map(|lane| Arc::clone(&lane.outbox)),
             ending: ending.clone(),
+            tap: self.parts.taps.point(spec),
         };
         Ready {
             spec: spec.clone(),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+use model::scenario::Endpoint;
 use model::{HumanDuration, Level, Token};
 
 use super::shared::{ApiArgs, Format, PageArgs};
@@ -80,6 +81,28 @@ pub(crate) struct OneRack {
     pub(crate) rack: String,
     #[command(flatten)]
     pub(crate) api: ApiArgs,
+}
+
+#[derive(Debug, ClapArgs)]
+pub(crate) struct TapArgs {
+    /// An output: the Rack's name or id, the gear, its port
+    #[arg(value_name = "RACK.GEAR.PORT", value_parser = endpoint)]
+    pub(crate) port: Endpoint,
+    /// End after so many messages
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// End after so long, such as 30s
+    #[arg(long = "for", value_name = "DURATION")]
+    pub(crate) time: Option<HumanDuration>,
+    /// Print one JSON object a line: the same as --output ndjson
+    #[arg(long, conflicts_with = "output")]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) api: ApiArgs,
+}
+
+fn endpoint(text: &str) -> Result<Endpoint, String> {
+    Endpoint::try_from(text.to_owned()).map_err(|error| format!("{error}; an output is RACK.GEAR.PORT"))
 }
 
 #[derive(Debug, ClapArgs)]

@@ -30,6 +30,7 @@ use crate::Identity;
 use crate::limits::Limits as MessageLimits;
 use crate::runtime::{GearRuntime, RuntimeParts};
 use crate::spool::{self, Cursor, Limits, Outgoing, SpoolHandle, SpoolThread, WhenFull};
+use crate::tap::TapBoard;
 use crate::telemetry::{Batcher, Counters, Recorder, RecorderParts};
 use crate::wires::Delivery;
 
@@ -247,6 +248,8 @@ pub(crate) struct Bench {
     _identity: watch::Sender<Option<Identity>>,
     /// How long gears of its runtimes may drain.
     pub(crate) drain: Duration,
+    /// The ports of its runtimes' gears.
+    pub(crate) taps: TapBoard,
 }
 
 impl Bench {
@@ -295,6 +298,7 @@ impl Bench {
             cancel,
             _identity: identity,
             drain: STOP_BOUND,
+            taps: TapBoard::default(),
         }
     }
 
@@ -308,6 +312,7 @@ impl Bench {
             entropy: Entropy::new(|buffer| getrandom::fill(buffer).unwrap()),
             limits,
             lane: None,
+            taps: self.taps.clone(),
             patience: crate::runtime::PATIENCE,
             drain: self.drain,
         })
