@@ -51,6 +51,9 @@ pub(crate) enum Error {
         "{count} of {all} Racks do not run it: {behind}; platform scenario status says when they do, rollback goes back"
     )]
     Behind { behind: String, count: usize, all: usize },
+    /// Cases of a test file that are told already.
+    #[error("{failed} of {all} cases failed")]
+    Failed { failed: usize, all: usize },
     /// A stream that was to go on.
     #[error("the stream has ended: {0}")]
     Ended(String),
@@ -97,7 +100,7 @@ impl Error {
                 400..=499 => 64,
                 _ => 69,
             },
-            Self::NotFound(_) => 1,
+            Self::NotFound(_) | Self::Failed { .. } => 1,
             Self::Partial(_) => Exit::Data.code(),
             Self::Answer(_) | Self::Data { .. } | Self::Scenario { .. } | Self::Warned { .. } | Self::Files(_) => 65,
             Self::Letters { refused: 0, .. } | Self::Behind { .. } => 69,

@@ -39,6 +39,7 @@ pub mod subject;
 mod table;
 pub mod tap;
 mod token;
+pub mod trial;
 mod units;
 pub mod wire;
 mod yaml;

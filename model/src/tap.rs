@@ -11,7 +11,7 @@
 //! - A tap ends by itself: the Rack takes it away [`LEASE`] after the last command that renewed it.
 //! - Samples are numbered by what has passed the port since the tap began: a number that is left out is a message that was not
 //!   shown, wherever it was dropped.
-//! - A sample has a bounded size ([`MOST_BODY`], [`MOST_FACTS`]), and so has a batch ([`MOST_SAMPLES`]).
+//! - A sample has a bounded size ([`MOST_BODY`], [`MOST_FACTS`]); a batch has no more samples than the bus takes at once.
 
 use std::time::Duration;
 
@@ -26,8 +26,6 @@ pub const LEASE: Duration = Duration::from_secs(5);
 pub const MOST_BODY: usize = 4 << 10;
 /// The most bytes of facts in a sample, as JSON.
 pub const MOST_FACTS: usize = 4 << 10;
-/// The most samples in a batch.
-pub const MOST_SAMPLES: usize = 32;
 
 /// The Mixer has a Rack show what leaves a port, signed by the cluster (context `command`). Sent again for the same session it renews
 /// the lease.

@@ -36,6 +36,7 @@ mod state;
 mod tap;
 pub mod telemetry;
 mod timer;
+pub mod trial;
 mod wires;
 
 pub use agent::{Agent, AgentParts, Status, bus_options};

@@ -275,8 +275,23 @@ impl GearRuntime {
         Ok(plan)
     }
 
+    /// Runs a plan whose gears may also send to these inboxes, which others take from.
+    pub(crate) async fn apply_beside(&mut self, plan: Plan, beside: BTreeMap<Token, Inbox>) -> Result<(), NotApplied> {
+        self.inboxes.extend(beside);
+        self.change_to(plan).await
+    }
+
+    /// The inboxes of its gears.
+    pub(crate) fn inboxes(&self) -> impl Iterator<Item = (Token, Inbox)> {
+        self.inboxes.iter().map(|(name, inbox)| (name.clone(), inbox.clone()))
+    }
+
     async fn change(&mut self, push: &ScenarioPush) -> Result<(), NotApplied> {
         let plan = self.planned(push)?;
+        self.change_to(plan).await
+    }
+
+    async fn change_to(&mut self, plan: Plan) -> Result<(), NotApplied> {
         if !self.suspended {
             let replaced = self.replace(&plan).await;
             if replaced.is_err() {

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use harness::process::{Process, run};
+use harness::process::{Process, append_to, run};
 use harness::tail::{Event, Tail};
 use harness::{Failure, TestMixer, TestRack, binary, eventually};
 use serde_json::{Value, json};
@@ -56,8 +56,7 @@ fn tap(mixer: &TestMixer, rack: &str, port: &str) -> Result<Tail, Failure> {
 
 /// Adds numbered lines to the file that is followed.
 fn write(folder: &Path, numbers: std::ops::Range<u64>, padding: usize) -> Result<(), Failure> {
-    let file = std::fs::OpenOptions::new().create(true).append(true);
-    let mut file = file.open(folder.join("in.log"))?;
+    let mut file = append_to(&folder.join("in.log"))?;
     let padding = "x".repeat(padding);
     for number in numbers {
         writeln!(file, "line {number:09} {padding}")?;

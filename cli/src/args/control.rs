@@ -138,6 +138,17 @@ pub(crate) enum ScenarioVerb {
         #[arg(long)]
         strict: bool,
     },
+    /// Run the cases of a test file with real gears, without a Mixer and without a bus; exit code 1 if one fails
+    ///
+    /// Gears that reach outside (sockets, files, log records) are not started: what they would send is given by the file, and what
+    /// they are sent is recorded.
+    Test {
+        /// The file: a scenario, or its path, and cases
+        file: PathBuf,
+        /// How to print
+        #[arg(long, short, value_enum, default_value_t = Format::Table)]
+        output: Format,
+    },
     /// Store a scenario file at the Mixer; the same content again changes nothing
     Import {
         /// The file

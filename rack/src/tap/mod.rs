@@ -33,5 +33,7 @@ pub(crate) use point::{TapBoard, TapPoint};
 pub(crate) const MOST_TAPS: usize = 8;
 /// What one tap shows in a second, in bytes.
 const BYTES_A_SECOND: u64 = 1 << 20;
+/// A batch with as much as this is not added to: with its last sample it is smaller than any bus message may be.
+const BATCH_BYTES: u64 = 32 << 10;
 /// How many samples wait for the bus.
 const QUEUED: usize = 128;

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Instant;
 
 use model::message::Message;
-use model::tap::{MOST_SAMPLES, TapAnswer, TapBatch, TapSample};
+use model::tap::{TapAnswer, TapBatch, TapSample};
 use model::{Timestamp, Token};
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::mpsc;
 
-use super::{BYTES_A_SECOND, QUEUED, sample};
+use super::sample::{self, SizedSample};
+use super::{BATCH_BYTES, BYTES_A_SECOND, QUEUED};
 use crate::wires::Spec;
 
 /// The gears of this Rack whose ports can be tapped.
@@ -140,7 +141,7 @@ struct Tap {
 struct Gate {
     passed: u64,
     budget: ByteBudget,
-    sender: mpsc::Sender<TapSample>,
+    sender: mpsc::Sender<SizedSample>,
 }
 
 impl Gate {
@@ -151,7 +152,7 @@ impl Gate {
         }
         let Ok(place) = self.sender.try_reserve() else { return };
         let sample = sample::of(message, self.passed, now());
-        self.budget.spend(sample::size(&sample));
+        self.budget.spend(sample.bytes);
         place.send(sample);
     }
 }
@@ -193,16 +194,21 @@ impl ByteBudget {
 pub(super) struct TapIntake {
     point: Arc<TapPoint>,
     tap: Arc<Tap>,
-    samples: mpsc::Receiver<TapSample>,
+    samples: mpsc::Receiver<SizedSample>,
     /// How many messages the batches have told of.
     told: u64,
 }
 
 impl TapIntake {
-    /// The samples that wait, at least one.
+    /// Samples that wait, at least one and as many as the bus takes at once.
     pub(super) async fn batch(&mut self) -> TapBatch {
-        let mut samples = Vec::new();
-        self.samples.recv_many(&mut samples, MOST_SAMPLES).await;
+        let (mut samples, mut bytes) = (Vec::new(), 0);
+        let mut next = self.samples.recv().await;
+        while let Some(SizedSample { sample, bytes: more }) = next {
+            samples.push(sample);
+            bytes += more;
+            next = if bytes < BATCH_BYTES { self.samples.try_recv().ok() } else { None };
+        }
         self.finish(samples)
     }
 

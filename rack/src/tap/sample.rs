@@ -10,54 +10,53 @@ use serde_json::Value;
 /// What a sample takes beside its body and its facts, about.
 const OVERHEAD: usize = 128;
 
+/// A sample, and about how many bytes it takes.
+#[derive(Debug)]
+pub(super) struct SizedSample {
+    pub(super) sample: TapSample,
+    pub(super) bytes: u64,
+}
+
 /// A message as it is shown. What does not fit is not copied.
-pub(super) fn of(message: &Message, number: u64, ts: Timestamp) -> TapSample {
-    let (meta, is_meta_cut) = facts(&message.meta);
+pub(super) fn of(message: &Message, number: u64, ts: Timestamp) -> SizedSample {
+    let (meta, facts_len) = facts(&message.meta);
     let (body, size) = if message.data.is_null() {
-        let shown = message.raw.len().min(MOST_BODY);
-        (message.raw[..shown].to_vec(), Some(message.raw.len()))
+        let shown = message.raw.get(..MOST_BODY).unwrap_or(&message.raw);
+        (shown.to_vec(), Some(message.raw.len()))
     } else {
         let (body, is_whole) = json(&message.data, MOST_BODY);
         let size = is_whole.then_some(body.len());
         (body, size)
     };
-    TapSample {
+    let bytes = u64::try_from(OVERHEAD + facts_len + body.len()).unwrap_or(u64::MAX);
+    let sample = TapSample {
         number,
         ts,
         id: message.id,
         flux_id: message.flux_id,
+        is_meta_cut: meta.as_map().len() < message.meta.as_map().len(),
         meta,
-        is_meta_cut,
         is_value: !message.data.is_null(),
         is_cut: size != Some(body.len()),
         size: size.and_then(|size| u64::try_from(size).ok()),
         body,
-    }
+    };
+    SizedSample { sample, bytes }
 }
 
-/// What a sample takes, about.
-pub(super) fn size(sample: &TapSample) -> u64 {
-    let facts = sample.meta.as_map().iter();
-    let facts: usize = facts.map(|(key, value)| key.len() + text_len(value)).sum();
-    u64::try_from(OVERHEAD + facts + sample.body.len()).unwrap_or(u64::MAX)
-}
-
-fn text_len(value: &Value) -> usize {
-    value.as_str().map_or(8, str::len)
-}
-
-/// The facts that fit, in their order, and whether some do not.
-fn facts(meta: &Attributes) -> (Attributes, bool) {
-    let (mut shown, mut left) = (Attributes::new(), MOST_FACTS);
+/// The facts that fit, in their order, and the bytes they take.
+fn facts(meta: &Attributes) -> (Attributes, usize) {
+    let (mut shown, mut taken) = (Attributes::new(), 0);
     for (key, value) in meta.as_map() {
-        let (text, is_whole) = json(value, left);
-        match left.checked_sub(key.len() + text.len()).filter(|_| is_whole) {
-            Some(rest) => left = rest,
-            None => return (shown, true),
+        let (text, is_whole) = json(value, MOST_FACTS - taken);
+        let with_it = taken + key.len() + text.len();
+        if !is_whole || with_it > MOST_FACTS {
+            break;
         }
+        taken = with_it;
         shown.set(key, value.clone());
     }
-    (shown, false)
+    (shown, taken)
 }
 
 /// A value as JSON up to so many bytes, and whether that is all of it.

@@ -91,7 +91,7 @@ fn a_large_message_is_shown_as_far_as_it_fits() {
     let of = |data: Value, raw: &[u8], meta: Attributes| {
         let mut message = message(1, data, raw);
         message.meta = meta;
-        sample::of(&message, 1, now)
+        sample::of(&message, 1, now).sample
     };
     let bytes = of(Value::Null, &[7; 100_000], Attributes::new());
     assert_eq!((bytes.body.len(), bytes.size), (MOST_BODY, Some(100_000)));
