@@ -309,7 +309,9 @@ impl GearRuntime {
     /// Makes the gears of the scenario in force the ones that can be tapped.
     fn keep_taps(&self) {
         let none = BTreeMap::new();
-        self.parts.taps.keep(self.plan.as_ref().map_or(&none, |plan| &plan.gears));
+        self.parts
+            .taps
+            .keep(self.plan.as_ref().map_or(&none, |plan| &plan.gears));
     }
 
     /// Stops what the plan changes or leaves out, starts what is new; on failure, restores what ran.

@@ -95,7 +95,13 @@ fn messages_of_both_lanes_are_shown_and_a_watcher_that_takes_nothing_slows_nobod
     let url = [("PLATFORM_API_URL".to_owned(), mixer.api.base.clone())];
     let watch = |args: &[&str]| {
         let log = mixer.path().join(format!("tap-{}.log", args.len()));
-        Process::start_with(&binary("platform")?, &[&["tap"], args].concat(), mixer.path(), &log, &url)
+        Process::start_with(
+            &binary("platform")?,
+            &[&["tap"], args].concat(),
+            mixer.path(),
+            &log,
+            &url,
+        )
     };
     let mut rows = watch(&["rack-a.tail.out", "--count", "50", "-o", "csv"])?;
     rows.line("ts,", SOON)?;
@@ -104,8 +110,14 @@ fn messages_of_both_lanes_are_shown_and_a_watcher_that_takes_nothing_slows_nobod
         let event = next(&mut guaranteed)?;
         let body = event.data["body"].as_str().ok_or("no text")?;
         assert_eq!((&event.name[..], number(body)), ("", Some(wanted)), "{event:?}");
-        assert_eq!((&event.data["encoding"], &event.data["cut"]), (&json!("text"), &json!(false)));
-        assert!(event.data["flux_id"].is_string() && event.data["meta"].is_object(), "{event:?}");
+        assert_eq!(
+            (&event.data["encoding"], &event.data["cut"]),
+            (&json!("text"), &json!(false))
+        );
+        assert!(
+            event.data["flux_id"].is_string() && event.data["meta"].is_object(),
+            "{event:?}"
+        );
         assert!(rows.line("", SOON)?.contains(body), "{body}");
     }
     assert_eq!(rows.wait(SOON)?.code(), Some(0), "{}", rows.log_tail());
@@ -144,7 +156,10 @@ fn messages_of_both_lanes_are_shown_and_a_watcher_that_takes_nothing_slows_nobod
     })?;
     assert!(line.line("", SOON)?.contains("line 00000"), "{}", line.log_tail());
     let row: Value = serde_json::from_str(&object.line("", SOON)?)?;
-    assert!(row["body"].as_str().is_some_and(|body| body.starts_with("line ")), "{row}");
+    assert!(
+        row["body"].as_str().is_some_and(|body| body.starts_with("line ")),
+        "{row}"
+    );
     for process in [&mut line, &mut object] {
         assert_eq!(process.wait(SOON)?.code(), Some(0), "{}", process.log_tail());
     }
@@ -165,12 +180,32 @@ fn what_cannot_be_watched_is_answered_with_what_can_and_taps_end_with_their_watc
     };
     for (path, status, code, says) in [
         ("rack-x/tap?port=pass.out", 404, "unknown_rack", "rack-x"),
-        ("rack-b/tap?port=tail.out", 404, "unknown_port", "gears with outputs: pass"),
-        ("rack-b/tap?port=pass.oops", 404, "unknown_port", "outputs of that gear: out"),
-        ("rack-b/tap?port=sink.out", 404, "unknown_port", "it has no outputs of that gear"),
+        (
+            "rack-b/tap?port=tail.out",
+            404,
+            "unknown_port",
+            "gears with outputs: pass",
+        ),
+        (
+            "rack-b/tap?port=pass.oops",
+            404,
+            "unknown_port",
+            "outputs of that gear: out",
+        ),
+        (
+            "rack-b/tap?port=sink.out",
+            404,
+            "unknown_port",
+            "it has no outputs of that gear",
+        ),
         ("rack-b/tap", 400, "bad_parameter", "port=gear.port"),
         ("rack-b/tap?port=out", 400, "bad_parameter", "out"),
-        ("rack-b/tap?port=rack-b.pass.out", 400, "bad_parameter", "port=gear.port"),
+        (
+            "rack-b/tap?port=rack-b.pass.out",
+            400,
+            "bad_parameter",
+            "port=gear.port",
+        ),
         ("rack-b/tap?port=pass.out&limit=1", 400, "unknown_parameter", "limit"),
     ] {
         let (found, word, text) = asked(&mixer, path)?;
@@ -197,7 +232,9 @@ fn what_cannot_be_watched_is_answered_with_what_can_and_taps_end_with_their_watc
     let all = |mixer: &TestMixer| {
         let mut taps = Vec::new();
         while taps.len() < 8 {
-            taps.push(eventually("a place for a tap", SOON, || tap(mixer, "rack-b", "pass.out").ok())?);
+            taps.push(eventually("a place for a tap", SOON, || {
+                tap(mixer, "rack-b", "pass.out").ok()
+            })?);
         }
         Ok::<_, Failure>(taps)
     };
@@ -205,7 +242,9 @@ fn what_cannot_be_watched_is_answered_with_what_can_and_taps_end_with_their_watc
     let (status, code, text) = asked(&mixer, "rack-b/tap?port=pass.out")?;
     assert_eq!((status, &code[..]), (429, "too_many"), "{text}");
     taps.pop();
-    let one = eventually("the place of the one that left", SOON, || tap(&mixer, "rack-b", "pass.out").ok())?;
+    let one = eventually("the place of the one that left", SOON, || {
+        tap(&mixer, "rack-b", "pass.out").ok()
+    })?;
     // A Mixer that is killed tells nobody: the leases run out.
     mixer.kill9()?;
     drop((taps, one));
@@ -215,7 +254,12 @@ fn what_cannot_be_watched_is_answered_with_what_can_and_taps_end_with_their_watc
     b.kill9()?;
     let ended = next(taps.first_mut().ok_or("no tap")?)?;
     assert_eq!(ended.name, "error", "{ended:?}");
-    assert!(ended.data["detail"].as_str().is_some_and(|text| text.contains("rack-b")), "{ended:?}");
+    assert!(
+        ended.data["detail"]
+            .as_str()
+            .is_some_and(|text| text.contains("rack-b")),
+        "{ended:?}"
+    );
     drop(taps);
     let (status, code, text) = asked(&mixer, "rack-b/tap?port=pass.out")?;
     assert_eq!((status, &code[..]), (503, "rack_silent"), "{text}");

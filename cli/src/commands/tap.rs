@@ -75,7 +75,8 @@ pub(crate) fn run(args: &TapArgs) -> Result<(), Error> {
 fn asked(port: &Endpoint) -> Result<(String, String), Error> {
     let Endpoint { rack, gear, port } = port;
     let rack = rack.as_ref().ok_or_else(|| {
-        let reason = format!("{gear}.{port} does not say on which Rack: RACK.GEAR.PORT (platform racks list shows Racks)");
+        let reason =
+            format!("{gear}.{port} does not say on which Rack: RACK.GEAR.PORT (platform racks list shows Racks)");
         Error::Usage(reason)
     })?;
     Ok((format!("/api/v1/racks/{rack}/tap"), format!("{gear}.{port}")))

@@ -36,7 +36,10 @@ pub(crate) const MOST_TAPS: usize = 32;
 const QUEUED: usize = 256;
 /// How often a lease is renewed: more than twice in its time.
 const RENEW_EVERY: Duration = Duration::from_millis(1_500);
-const _: () = assert!(RENEW_EVERY.as_millis() * 2 < LEASE.as_millis(), "one that is lost ends no tap");
+const _: () = assert!(
+    RENEW_EVERY.as_millis() * 2 < LEASE.as_millis(),
+    "one that is lost ends no tap"
+);
 /// How many renewals in a row may get no answer.
 const MOST_SILENCE: u32 = 5;
 

@@ -15,8 +15,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::point::{TapBoard, TapIntake};
 use super::MOST_TAPS;
+use super::point::{TapBoard, TapIntake};
 
 /// How often it is told that messages pass and none is shown.
 const TELL_EVERY: Duration = Duration::from_millis(500);
@@ -107,7 +107,6 @@ impl TapDesk {
         });
     }
 }
-
 
 /// Publishes what one tap shows.
 struct TapPublisher {

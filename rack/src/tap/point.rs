@@ -207,7 +207,11 @@ impl TapIntake {
         while let Some(SizedSample { sample, bytes: more }) = next {
             samples.push(sample);
             bytes += more;
-            next = if bytes < BATCH_BYTES { self.samples.try_recv().ok() } else { None };
+            next = if bytes < BATCH_BYTES {
+                self.samples.try_recv().ok()
+            } else {
+                None
+            };
         }
         self.finish(samples)
     }

@@ -12,8 +12,7 @@ use super::point::{ByteBudget, TapIntake};
 use super::*;
 use crate::gears::testing::{Bench, message, push};
 
-const NUMBERS: &str =
-    "\n  - { name: numbers, type: generator, deploy: rack-a, config: { rate: 100000, count: 2000, seed: 5, size: 12 } }";
+const NUMBERS: &str = "\n  - { name: numbers, type: generator, deploy: rack-a, config: { rate: 100000, count: 2000, seed: 5, size: 12 } }";
 const SINK: &str = "\n  - { name: sink, type: log_sink, deploy: rack-a }";
 const WIRE: &str = "{ from: numbers.out, to: sink.in }";
 
@@ -43,13 +42,22 @@ async fn a_watcher_who_takes_nothing_slows_no_gear_and_what_he_missed_is_counted
     let bench = Bench::open(folder.path());
     let mut runtime = bench.runtime();
     let idle = "\n  - { name: numbers, type: throttle, deploy: rack-a, config: { rate: 1 } }";
-    assert_eq!(runtime.apply(&push("h1", &format!("{idle}{SINK}"), WIRE)).await.error, None);
+    assert_eq!(
+        runtime.apply(&push("h1", &format!("{idle}{SINK}"), WIRE)).await.error,
+        None
+    );
     let (mut slow, mut other) = (
         attach(&bench.taps, "numbers", "out").unwrap(),
         attach(&bench.taps, "numbers", "out").unwrap(),
     );
     // The gear is replaced by one of its name: who watches stays.
-    assert_eq!(runtime.apply(&push("h2", &format!("{NUMBERS}{SINK}"), WIRE)).await.error, None);
+    assert_eq!(
+        runtime
+            .apply(&push("h2", &format!("{NUMBERS}{SINK}"), WIRE))
+            .await
+            .error,
+        None
+    );
     let records = bench.records("sink", 2000).await;
     assert_eq!(records.len(), 2000, "every message arrives");
     let (numbers, missed) = watch(&mut slow, 2000).await;
@@ -76,7 +84,9 @@ async fn a_gear_or_a_port_that_is_not_there_is_answered_with_those_that_are() {
     assert_eq!(refused("numbers", "oops"), TapAnswer::NoPort(vec!["out".to_owned()]));
     assert_eq!(refused("sink", "in"), TapAnswer::NoPort(Vec::new()));
     // A scenario that cannot start brings no ports.
-    let broken = format!("{gears}\n  - {{ name: more, type: generator, deploy: rack-a }}\n  - {{ name: no, type: test_refuses, deploy: rack-a }}");
+    let broken = format!(
+        "{gears}\n  - {{ name: more, type: generator, deploy: rack-a }}\n  - {{ name: no, type: test_refuses, deploy: rack-a }}"
+    );
     assert!(runtime.apply(&push("h2", &broken, WIRE)).await.error.is_some());
     assert_eq!(refused("more", "out"), TapAnswer::NoGear(vec!["numbers".to_owned()]));
     assert_eq!(runtime.apply(&push("h3", SINK, "")).await.error, None);
@@ -103,9 +113,15 @@ fn a_large_message_is_shown_as_far_as_it_fits() {
     assert_eq!((&whole.body[..], whole.size), (&b"{\"a\":1}"[..], Some(7)));
     assert!(!whole.is_cut && !whole.is_meta_cut);
     assert_eq!(whole.meta, Attributes::new().with("b", 2));
-    let facts = Attributes::new().with("a", 1).with("b", "x".repeat(MOST_FACTS)).with("c", 3);
+    let facts = Attributes::new()
+        .with("a", 1)
+        .with("b", "x".repeat(MOST_FACTS))
+        .with("c", 3);
     let some = of(Value::Null, b"", facts);
-    assert_eq!((some.meta, some.is_meta_cut, some.is_cut), (Attributes::new().with("a", 1), true, false));
+    assert_eq!(
+        (some.meta, some.is_meta_cut, some.is_cut),
+        (Attributes::new().with("a", 1), true, false)
+    );
 }
 
 #[test]

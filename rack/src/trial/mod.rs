@@ -17,6 +17,7 @@
 //!
 //! What is expected is judged by who runs the case.
 
+mod fit;
 mod folder;
 mod record;
 #[cfg(test)]
@@ -35,13 +36,14 @@ use model::trial::{MessagePattern, TrialCase, TrialPort};
 use model::{Attributes, Clock, EntityId, Entropy, FluxId, Level, MessageId, SpanId, Timestamp, Token, TraceId};
 use serde_json::Value;
 
-use crate::gears::{self, Expression, Scope};
+use crate::gears::{Expression, Scope};
 use crate::limits::Limits as MessageLimits;
 use crate::runtime::{GearRuntime, PATIENCE, RuntimeParts};
 use crate::spool::{self, Limits, WhenFull};
 use crate::tap::TapBoard;
 use crate::telemetry::{Counters, Intake, Recorder, RecorderParts, Row};
 use crate::wires::{self, Arrival, Inbox, NotApplied, Outlets, Plan, Spec, Target};
+pub use fit::misfits;
 use folder::TrialFolder;
 use record::PortRecorder;
 
@@ -132,52 +134,15 @@ fn is_started(kind: &str) -> bool {
     INSIDE.contains(&kind)
 }
 
-/// Everything that a case says of gears and ports and that does not fit the scenario.
-#[must_use]
-pub fn misfits(scenario: &Scenario, case: &TrialCase) -> Vec<String> {
-    let given = case.given.iter().map(|given| (&given.port, true));
-    let expected = case.expect.iter().map(|expected| (&expected.port, false));
-    let misfits = given
-        .chain(expected)
-        .filter_map(|(port, is_given)| fit(scenario, port, is_given).err());
-    let conditions = case.expect.iter().filter_map(|expected| expected.condition.as_deref());
-    let unread = conditions.filter_map(|text| MessageCondition::compile(text).err());
-    misfits.chain(unread).collect()
-}
-
-/// Whether a port can be given messages, or watched.
-fn fit(scenario: &Scenario, port: &TrialPort, is_given: bool) -> Result<(), String> {
-    let gear = scenario.gears.iter().find(|gear| gear.name == port.gear);
-    let gear = gear.ok_or_else(|| {
-        let names: Vec<_> = scenario.gears.iter().map(|gear| gear.name.as_str()).collect();
-        format!("there is no gear {}; there are {}", port.gear, names.join(", "))
-    })?;
-    let (name, kind) = (&gear.name, gear.kind.as_str());
-    let found = gears::find(kind).ok_or_else(|| format!("gear {name} has the unknown type {kind}"))?;
-    let (ports, side) = match port.is_input {
-        true => (found.inputs(), "input"),
-        false => (found.outputs(), "output"),
-    };
-    if !ports.contains(&port.port.as_str()) {
-        let has = if ports.is_empty() { "none".to_owned() } else { ports.join(", ") };
-        return Err(format!("{name} ({kind}) has no {side} {}; it has {has}", port.port));
-    }
-    match (is_given, port.is_input, is_started(kind)) {
-        (true, true, false) => Err(format!(
-            "{name} ({kind}) reaches outside and is not started: expect what it is sent, or give what it sends (from: {name}.…)"
-        )),
-        (true, false, true) => Err(format!("{name} ({kind}) is started and sends by itself: give it messages (to: {name}.…)")),
-        (false, true, true) => Err(format!("{name} ({kind}) is started: expect what it sends, or what is sent to it (from: …)")),
-        (false, false, false) => Err(format!("{name} ({kind}) reaches outside and is not started: it sends what is given only")),
-        _ => Ok(()),
-    }
-}
-
 /// Runs a case of a scenario that it [fits](misfits).
 ///
 /// # Errors
 /// [`TrialError`] if it could not run.
-pub async fn run(scenario: &Scenario, case: &TrialCase, ambient: (&Clock, &Entropy)) -> Result<TrialReport, TrialError> {
+pub async fn run(
+    scenario: &Scenario,
+    case: &TrialCase,
+    ambient: (&Clock, &Entropy),
+) -> Result<TrialReport, TrialError> {
     let folder = TrialFolder::make(ambient.1)?;
     let (clock, entropy) = ambient;
     let limits = Limits::new(16 << 20, WhenFull::Block);
@@ -216,7 +181,11 @@ fn complaints(intake: &Intake) -> Vec<String> {
     let rows = intake.queue().take().into_iter();
     rows.filter_map(|row| match row {
         Row::Log(log) if matches!(log.level, Level::Warn | Level::Error) => {
-            let gear = log.attributes.get("gear.id").and_then(Value::as_str).unwrap_or_default();
+            let gear = log
+                .attributes
+                .get("gear.id")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
             Some(format!("{gear}: {}", log.message))
         }
         _ => None,
@@ -317,12 +286,7 @@ impl TrialStage {
 }
 
 /// Hands a message to a gear, or to those behind one that is not started.
-async fn give(
-    port: &TrialPort,
-    message: Message,
-    specs: &BTreeMap<Token, Spec>,
-    inboxes: &BTreeMap<Token, Inbox>,
-) {
+async fn give(port: &TrialPort, message: Message, specs: &BTreeMap<Token, Spec>, inboxes: &BTreeMap<Token, Inbox>) {
     let Some(spec) = specs.get(&port.gear) else { return };
     if !port.is_input {
         return Outlets::connect(spec, inboxes).send(port.port.as_str(), message).await;

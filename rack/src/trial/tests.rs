@@ -70,10 +70,17 @@ async fn what_is_given_goes_through_real_gears_and_what_reaches_outside_is_neith
     assert_eq!(texts(&report, "sink.in"), ["{\"c\":91}"]);
     assert_eq!(texts(&report, "hot.rest"), ["{\"c\":20}"]);
     assert_eq!(texts(&report, "decode.out"), ["{\"c\":91}", "{\"c\":20}"]);
-    assert!(report.complaints.iter().any(|line| line.starts_with("decode: ")), "{report:?}");
+    assert!(
+        report.complaints.iter().any(|line| line.starts_with("decode: ")),
+        "{report:?}"
+    );
     let report = ran(one).await;
     assert_eq!(texts(&report, "hot.out"), ["{\"c\":60}", "{\"c\":70}"]);
-    assert_eq!(texts(&report, "sink.in"), ["{\"c\":60}", "{\"c\":70}"], "gears stop in order");
+    assert_eq!(
+        texts(&report, "sink.in"),
+        ["{\"c\":60}", "{\"c\":70}"],
+        "gears stop in order"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -94,17 +101,48 @@ async fn a_case_that_does_not_come_true_ends_at_its_timeout_with_what_came() {
 fn a_case_that_does_not_fit_its_scenario_is_told_what_there_is() {
     let scenario = model::scenario::parse(FLOW, crate::manifests()).unwrap();
     for (given, expect, says) in [
-        ("{ to: x.in, messages: [] }", "{ from: hot.out, count: 0 }", "there is no gear x; there are door"),
-        ("{ to: hot.out, messages: [] }", "{ from: hot.out, count: 0 }", "hot (filter) has no input out; it has in"),
-        ("{ to: sink.in, messages: [] }", "{ from: hot.out, count: 0 }", "sink (log_sink) reaches outside"),
-        ("{ from: hot.out, messages: [] }", "{ from: hot.out, count: 0 }", "hot (filter) is started and sends"),
-        ("{ to: hot.in, messages: [] }", "{ from: door.out, count: 0 }", "it sends what is given only"),
-        ("{ to: hot.in, messages: [] }", "{ to: hot.in, count: 0 }", "hot (filter) is started: expect"),
-        ("{ to: hot.in, messages: [] }", "{ from: hot.out, where: 'data.c >' }", "where: at 1:9"),
+        (
+            "{ to: x.in, messages: [] }",
+            "{ from: hot.out, count: 0 }",
+            "there is no gear x; there are door",
+        ),
+        (
+            "{ to: hot.out, messages: [] }",
+            "{ from: hot.out, count: 0 }",
+            "hot (filter) has no input out; it has in",
+        ),
+        (
+            "{ to: sink.in, messages: [] }",
+            "{ from: hot.out, count: 0 }",
+            "sink (log_sink) reaches outside",
+        ),
+        (
+            "{ from: hot.out, messages: [] }",
+            "{ from: hot.out, count: 0 }",
+            "hot (filter) is started and sends",
+        ),
+        (
+            "{ to: hot.in, messages: [] }",
+            "{ from: door.out, count: 0 }",
+            "it sends what is given only",
+        ),
+        (
+            "{ to: hot.in, messages: [] }",
+            "{ to: hot.in, count: 0 }",
+            "hot (filter) is started: expect",
+        ),
+        (
+            "{ to: hot.in, messages: [] }",
+            "{ from: hot.out, where: 'data.c >' }",
+            "where: at 1:9",
+        ),
     ] {
         let cases = file(&format!("  - {{ name: a, given: [ {given} ], expect: [ {expect} ] }}"));
         let found = misfits(&scenario, &cases.cases[0]);
-        assert!(found.iter().any(|misfit| misfit.contains(says)), "{given} {expect}: {found:?}");
+        assert!(
+            found.iter().any(|misfit| misfit.contains(says)),
+            "{given} {expect}: {found:?}"
+        );
     }
 }
 
@@ -112,6 +150,9 @@ fn a_case_that_does_not_fit_its_scenario_is_told_what_there_is() {
 fn of_every_type_it_is_known_whether_it_reaches_outside() {
     let types: BTreeSet<&str> = crate::manifests().iter().map(|manifest| manifest.kind).collect();
     let known: BTreeSet<&str> = INSIDE.iter().chain(OUTSIDE).copied().collect();
-    assert_eq!(known, types, "add a new type to INSIDE, if it can run without anything from outside, or to OUTSIDE");
+    assert_eq!(
+        known, types,
+        "add a new type to INSIDE, if it can run without anything from outside, or to OUTSIDE"
+    );
     assert_eq!(known.len(), INSIDE.len() + OUTSIDE.len());
 }

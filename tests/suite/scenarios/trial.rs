@@ -34,7 +34,12 @@ cases:
 ";
 
 fn test(folder: &Path, args: &[&str]) -> Result<Finished, Failure> {
-    run(&binary("platform")?, &[&["scenario", "test"], args].concat(), folder, &[])
+    run(
+        &binary("platform")?,
+        &[&["scenario", "test"], args].concat(),
+        folder,
+        &[],
+    )
 }
 
 #[test]
@@ -52,18 +57,30 @@ fn cases_pass_fail_with_what_differs_and_bad_files_are_told_with_their_places() 
     write("wrong.yaml", &CASES.replace("data: { n: 5 }", "data: { n: 6, m: 1 }"))?;
     let wrong = test(folder, &["wrong.yaml"])?;
     assert_eq!(wrong.code, Some(1), "{}", wrong.out);
-    for says in ["FAIL  big ones arrive", "sink.in: message 1: data.n: expected 6, got 5", "gear decode: ", "ok    small"] {
+    for says in [
+        "FAIL  big ones arrive",
+        "sink.in: message 1: data.n: expected 6, got 5",
+        "gear decode: ",
+        "ok    small",
+    ] {
         assert!(wrong.out.contains(says), "{says}: {}", wrong.out);
     }
     assert!(wrong.err.contains("1 of 2 cases failed"), "{}", wrong.err);
     let rows = test(folder, &["wrong.yaml", "-o", "json"])?;
     let rows: Value = serde_json::from_str(&rows.out)?;
-    assert_eq!((&rows[0]["passed"], &rows[1]["passed"]), (&false.into(), &true.into()), "{rows}");
+    assert_eq!(
+        (&rows[0]["passed"], &rows[1]["passed"]),
+        (&false.into(), &true.into()),
+        "{rows}"
+    );
     assert_eq!(rows[0]["reasons"][0], "sink.in: message 1: data.n: expected 6, got 5");
 
     // The scenario itself, in the file.
     let inline: String = FLOW.trim().lines().map(|line| format!("  {line}\n")).collect();
-    write("inline.yaml", &CASES.replace("scenario: flow.yaml", &format!("scenario:\n{inline}")))?;
+    write(
+        "inline.yaml",
+        &CASES.replace("scenario: flow.yaml", &format!("scenario:\n{inline}")),
+    )?;
     let inline = test(folder, &["inline.yaml"])?;
     assert_eq!(inline.code, Some(0), "{}{}", inline.out, inline.err);
 
@@ -73,7 +90,11 @@ fn cases_pass_fail_with_what_differs_and_bad_files_are_told_with_their_places() 
     write("bad-scenario.yaml", &CASES.replace("flow.yaml", "bad-flow.yaml"))?;
     write("lost.yaml", &CASES.replace("flow.yaml", "nowhere.yaml"))?;
     for (args, code, says) in [
-        (&["misfit.yaml"][..], 65, "misfit.yaml:5:11: sink (log_sink) has no input out; it has in"),
+        (
+            &["misfit.yaml"][..],
+            65,
+            "misfit.yaml:5:11: sink (log_sink) has no input out; it has in",
+        ),
         (&["broken.yaml"], 65, "broken.yaml:10:"),
         (&["bad-scenario.yaml"], 65, "unknown type \"htp_in\""),
         (&["lost.yaml"], 74, "nowhere.yaml"),
@@ -81,7 +102,12 @@ fn cases_pass_fail_with_what_differs_and_bad_files_are_told_with_their_places() 
         (&[], 64, "FILE"),
     ] {
         let done = test(folder, args)?;
-        assert_eq!((done.code, done.out.as_str()), (Some(code), ""), "{args:?}: {}", done.err);
+        assert_eq!(
+            (done.code, done.out.as_str()),
+            (Some(code), ""),
+            "{args:?}: {}",
+            done.err
+        );
         assert!(done.err.contains(says), "{args:?}: {}", done.err);
     }
     Ok(())

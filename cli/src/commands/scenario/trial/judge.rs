@@ -35,7 +35,9 @@ fn of_messages(expected: &ExpectedMessages, seen: &[Message]) -> Vec<String> {
     let mut reasons = Vec::new();
     let wanted = expected.messages.as_ref().map(Vec::len).or(expected.count);
     match wanted {
-        Some(wanted) if wanted != seen.len() => reasons.push(format!("expected {}, got {}", messages(wanted), seen.len())),
+        Some(wanted) if wanted != seen.len() => {
+            reasons.push(format!("expected {}, got {}", messages(wanted), seen.len()))
+        }
         None if seen.is_empty() => reasons.push("expected messages, got none".to_owned()),
         _ => {}
     }
@@ -137,7 +139,10 @@ impl DifferenceList {
         for (key, value) in &pattern.meta {
             match message.meta.get(key) {
                 Some(found) => self.values(&format!("meta.{key}"), value, found),
-                None => self.told.push(format!("meta.{key}: expected {}, it is missing", shown(&value.to_string()))),
+                None => self.told.push(format!(
+                    "meta.{key}: expected {}, it is missing",
+                    shown(&value.to_string())
+                )),
             }
         }
     }
@@ -149,10 +154,14 @@ impl DifferenceList {
                     let at = format!("{at}.{key}");
                     match found.get(key) {
                         Some(found) => self.values(&at, value, found),
-                        None => self.told.push(format!("{at}: expected {}, it is missing", shown(&value.to_string()))),
+                        None => self
+                            .told
+                            .push(format!("{at}: expected {}, it is missing", shown(&value.to_string()))),
                     }
                 }
-                let more = found.iter().filter(|(key, _)| self.exactly && !expected.contains_key(*key));
+                let more = found
+                    .iter()
+                    .filter(|(key, _)| self.exactly && !expected.contains_key(*key));
                 let more: Vec<_> = more
                     .map(|(key, value)| format!("{at}.{key}: not expected: {}", shown(&value.to_string())))
                     .collect();
@@ -220,7 +229,12 @@ mod tests {
 
     #[test]
     fn an_object_is_a_part_of_what_came_unless_it_is_to_be_all_of_it() {
-        let seen = || vec![message(json!({ "a": { "n": 1, "m": 2.0 }, "l": [1, { "x": 1, "y": 2 }] }), b"raw")];
+        let seen = || {
+            vec![message(
+                json!({ "a": { "n": 1, "m": 2.0 }, "l": [1, { "x": 1, "y": 2 }] }),
+                b"raw",
+            )]
+        };
         for same in [
             "{ from: g.out, messages: [ { data: { a: { n: 1.0, m: 2 } } } ] }",
             "{ from: g.out, messages: [ { data: { l: [ 1, { y: 2 } ] }, text: raw, meta: { from: here } } ] }",
@@ -232,20 +246,50 @@ mod tests {
             assert_eq!(judged(same, seen()), Vec::<String>::new(), "{same}");
         }
         for (other, says) in [
-            ("{ from: g.out, messages: [ { data: { a: { n: 2 } } } ] }", "g.out: message 1: data.a.n: expected 2, got 1"),
-            ("{ from: g.out, messages: [ { data: { b: 1 } } ] }", "g.out: message 1: data.b: expected 1, it is missing"),
-            ("{ from: g.out, messages: [ { data: { l: [ 1 ] } } ] }", "data.l: expected [1], got [1,"),
-            ("{ from: g.out, messages: [ { data: { a: { n: 1 } } } ], exactly: true }", "data.a.m: not expected: 2.0"),
-            ("{ from: g.out, messages: [ { data: { l: [ 1, { x: 1 } ] } } ], exactly: true }", "data.l[1].y: not expected: 2"),
-            ("{ from: g.out, messages: [ { text: r } ] }", "expected \"r\", got \"raw\""),
-            ("{ from: g.out, messages: [ { hex: ff } ] }", "expected 0xff, got \"raw\""),
-            ("{ from: g.out, messages: [ { meta: { from: there } } ] }", "meta.from: expected \"there\", got \"here\""),
-            ("{ from: g.out, where: data.a.n == 2 }", "where is not true: data.a.n == 2; it is {\"a\""),
+            (
+                "{ from: g.out, messages: [ { data: { a: { n: 2 } } } ] }",
+                "g.out: message 1: data.a.n: expected 2, got 1",
+            ),
+            (
+                "{ from: g.out, messages: [ { data: { b: 1 } } ] }",
+                "g.out: message 1: data.b: expected 1, it is missing",
+            ),
+            (
+                "{ from: g.out, messages: [ { data: { l: [ 1 ] } } ] }",
+                "data.l: expected [1], got [1,",
+            ),
+            (
+                "{ from: g.out, messages: [ { data: { a: { n: 1 } } } ], exactly: true }",
+                "data.a.m: not expected: 2.0",
+            ),
+            (
+                "{ from: g.out, messages: [ { data: { l: [ 1, { x: 1 } ] } } ], exactly: true }",
+                "data.l[1].y: not expected: 2",
+            ),
+            (
+                "{ from: g.out, messages: [ { text: r } ] }",
+                "expected \"r\", got \"raw\"",
+            ),
+            (
+                "{ from: g.out, messages: [ { hex: ff } ] }",
+                "expected 0xff, got \"raw\"",
+            ),
+            (
+                "{ from: g.out, messages: [ { meta: { from: there } } ] }",
+                "meta.from: expected \"there\", got \"here\"",
+            ),
+            (
+                "{ from: g.out, where: data.a.n == 2 }",
+                "where is not true: data.a.n == 2; it is {\"a\"",
+            ),
             ("{ from: g.out, where: data.z == 2 }", "No such key: z"),
             ("{ from: g.out, count: 2 }", "g.out: expected 2 messages, got 1"),
         ] {
             let reasons = judged(other, seen());
-            assert!(reasons.iter().any(|reason| reason.contains(says)), "{other}: {reasons:?}");
+            assert!(
+                reasons.iter().any(|reason| reason.contains(says)),
+                "{other}: {reasons:?}"
+            );
         }
     }
 
@@ -260,11 +304,20 @@ mod tests {
         ];
         assert_eq!(judged(patterns, seen), missing);
         let seen = vec![message(json!(1), b""), message(Value::Null, b"\xff")];
-        let more = ["g.out: expected 1 message, got 2", "g.out: message 2: not expected: 0xff"];
+        let more = [
+            "g.out: expected 1 message, got 2",
+            "g.out: message 2: not expected: 0xff",
+        ];
         assert_eq!(judged("{ from: g.out, messages: [ { data: 1 } ] }", seen), more);
-        assert_eq!(judged("{ from: g.out, where: 'true' }", Vec::new()), ["g.out: expected messages, got none"]);
+        assert_eq!(
+            judged("{ from: g.out, where: 'true' }", Vec::new()),
+            ["g.out: expected messages, got none"]
+        );
         let many: Vec<_> = (0..30).map(|number| message(json!(number), b"")).collect();
         let reasons = judged("{ from: g.out, count: 30, where: data < 0 }", many);
-        assert_eq!((reasons.len(), &reasons[MOST_TOLD][..]), (11, "g.out: 20 more differences"));
+        assert_eq!(
+            (reasons.len(), &reasons[MOST_TOLD][..]),
+            (11, "g.out: 20 more differences")
+        );
     }
 }

@@ -75,7 +75,12 @@ fn scenario(path: &Path, file: &TrialFile) -> Result<Scenario, Error> {
             parsed.map_err(|faults| Error::Data {
                 path: path.to_owned(),
                 // Places are those of another text.
-                reason: faults.0.iter().map(|fault| format!("scenario: {}", fault.text)).collect::<Vec<_>>().join("; "),
+                reason: faults
+                    .0
+                    .iter()
+                    .map(|fault| format!("scenario: {}", fault.text))
+                    .collect::<Vec<_>>()
+                    .join("; "),
             })
         }
     }
