@@ -22,6 +22,7 @@
 use std::collections::BTreeSet;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use crate::scenario::Endpoint;
@@ -169,7 +170,9 @@ struct FileDraft {
     scenario: Value,
     #[serde(default)]
     timeout: Option<HumanDuration>,
-    cases: Value,
+    /// They are read one by one.
+    #[serde(rename = "cases")]
+    _cases: IgnoredAny,
 }
 
 #[derive(Deserialize)]

@@ -157,6 +157,15 @@ impl TapKeeper {
     }
 
     async fn lease(&self, is_over: bool) -> Result<(), ControlError> {
+        let answer = match self.ask(is_over).await? {
+            // The last command of another session has overtaken it.
+            TapAnswer::Late => self.ask(is_over).await?,
+            answer => answer,
+        };
+        self.understand(answer)
+    }
+
+    async fn ask(&self, is_over: bool) -> Result<TapAnswer, ControlError> {
         let id: &EntityId = &self.row.entity_id;
         let lease = TapLease {
             entity_id: *id,
@@ -169,8 +178,7 @@ impl TapKeeper {
         let (bus, cluster) = (&self.control.bus, &self.control.cluster);
         let answer = bus.command(cluster, id, RackCommand::Tap, &lease, TELL).await;
         let answer = answer.map_err(|error| silent(&self.row, error))?;
-        let answer: TapAnswer = read(&answer).map_err(|error| silent(&self.row, error))?;
-        self.understand(answer)
+        read(&answer).map_err(|error| silent(&self.row, error))
     }
 
     fn understand(&self, answer: TapAnswer) -> Result<(), ControlError> {

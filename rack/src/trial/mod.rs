@@ -41,7 +41,7 @@ use crate::limits::Limits as MessageLimits;
 use crate::runtime::{GearRuntime, PATIENCE, RuntimeParts};
 use crate::spool::{self, Limits, WhenFull};
 use crate::tap::TapBoard;
-use crate::telemetry::{Counters, Intake, Recorder, RecorderParts, Row};
+use crate::telemetry::{Intake, Recorder, RecorderParts, Row};
 use crate::wires::{self, Arrival, Inbox, NotApplied, Outlets, Plan, Spec, Target};
 pub use fit::misfits;
 use folder::TrialFolder;
