@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 
 use model::trial::TrialFile;
-use serde_json::json;
 
 use super::*;
 
