@@ -197,8 +197,7 @@ impl Agent {
             cancel: recording.clone(),
         };
         let (orders, incoming) = mpsc::channel(ORDERS);
-        let message_limits = MessageLimits::of(&config.rack);
-        let taps = TapBoard::default();
+        let (message_limits, taps) = (MessageLimits::of(&config.rack), TapBoard::default());
         let stage = stage::run(StageParts {
             memory: config.base.state_dir.join("scenario.cbor"),
             identity: channels.identity.subscribe(),
