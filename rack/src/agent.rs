@@ -32,6 +32,7 @@ use crate::runtime::{DRAIN_BOUND, PATIENCE, RuntimeParts};
 use crate::spool::{self, Found, Limits, SpoolHandle, SpoolThread, WhenFull};
 use crate::stage::{self, ORDERS, Report, StageParts};
 use crate::state::StateFile;
+use crate::tap::{TapBoard, TapDesk};
 use crate::telemetry::{Batcher, Counters, OwnMetrics, Recorder, RecorderParts, Sender, SenderParts, TelemetryLayer};
 use crate::{Error, Identity};
 
@@ -197,7 +198,7 @@ impl Agent {
             cancel: recording.clone(),
         };
         let (orders, incoming) = mpsc::channel(ORDERS);
-        let message_limits = MessageLimits::of(&config.rack);
+        let (message_limits, taps) = (MessageLimits::of(&config.rack), TapBoard::default());
         let stage = stage::run(StageParts {
             memory: config.base.state_dir.join("scenario.cbor"),
             identity: channels.identity.subscribe(),
@@ -211,6 +212,7 @@ impl Agent {
                     bus: bus.clone(),
                     stream: config.snake.stream_name.to_string(),
                 }),
+                taps: taps.clone(),
                 patience: PATIENCE,
                 drain: DRAIN_BOUND,
             },
@@ -229,6 +231,7 @@ impl Agent {
             recorder: &recorder,
             counters: &counters,
             limits: message_limits,
+            taps,
             cancel: &talk,
         };
         let talkers = talkers.start(state, claim, orders, channels);
@@ -304,6 +307,7 @@ struct Talkers<'a> {
     recorder: &'a Recorder,
     counters: &'a Arc<Counters>,
     limits: MessageLimits,
+    taps: TapBoard,
     cancel: &'a CancellationToken,
 }
 
@@ -327,6 +331,7 @@ impl Talkers<'_> {
             outbox: Arc::clone(self.outbox),
             news: Arc::clone(&channels.news),
             level: LevelDesk::new(self.parts.level.clone()),
+            taps: TapDesk::new(self.taps, self.bus.client.clone()),
             cancel: self.cancel.clone(),
         };
         let lane = Lane {

@@ -33,8 +33,10 @@ pub mod runtime;
 mod spool;
 mod stage;
 mod state;
+mod tap;
 pub mod telemetry;
 mod timer;
+pub mod trial;
 mod wires;
 
 pub use agent::{Agent, AgentParts, Status, bus_options};

@@ -35,6 +35,7 @@ use crate::gears::supervisor::{panic_text, supervise};
 use crate::gears::{Context, ContextParts, Ending, Gear, ProgramAllowList};
 use crate::lane::{self, Inlet, InletSpec, Lane};
 use crate::limits::Limits;
+use crate::tap::TapBoard;
 use crate::telemetry::Recorder;
 use crate::wires::{self, Inbox, NotApplied, Outlets, Plan, Spec};
 use order::{Part, Turn, waves};
@@ -61,6 +62,8 @@ pub struct RuntimeParts {
     pub(crate) programs: ProgramAllowList,
     /// The guaranteed lane; none in a Rack without a bus.
     pub(crate) lane: Option<Lane>,
+    /// The ports that can be tapped.
+    pub(crate) taps: TapBoard,
     /// How long a gear may be at one message before that is told.
     pub(crate) patience: Duration,
     /// How long gears may take to finish what they began when they are stopped.
@@ -274,15 +277,43 @@ impl GearRuntime {
         Ok(plan)
     }
 
+    /// Runs a plan whose gears may also send to these inboxes, which others take from.
+    pub(crate) async fn apply_beside(&mut self, plan: Plan, beside: BTreeMap<Token, Inbox>) -> Result<(), NotApplied> {
+        self.inboxes.extend(beside);
+        self.change_to(plan).await
+    }
+
+    /// The inboxes of its gears.
+    pub(crate) fn inboxes(&self) -> impl Iterator<Item = (Token, Inbox)> {
+        self.inboxes.iter().map(|(name, inbox)| (name.clone(), inbox.clone()))
+    }
+
     async fn change(&mut self, push: &ScenarioPush) -> Result<(), NotApplied> {
         let plan = self.planned(push)?;
+        self.change_to(plan).await
+    }
+
+    async fn change_to(&mut self, plan: Plan) -> Result<(), NotApplied> {
         if !self.suspended {
-            self.replace(&plan).await?;
+            let replaced = self.replace(&plan).await;
+            if replaced.is_err() {
+                self.keep_taps();
+            }
+            replaced?;
         }
         self.close_inlets(|inlet| !plan.gears.contains_key(&inlet.gear)).await;
         self.inboxes.retain(|name, _| plan.gears.contains_key(name));
         self.plan = Some(plan);
+        self.keep_taps();
         Ok(())
+    }
+
+    /// Makes the gears of the scenario in force the ones that can be tapped.
+    fn keep_taps(&self) {
+        let none = BTreeMap::new();
+        self.parts
+            .taps
+            .keep(self.plan.as_ref().map_or(&none, |plan| &plan.gears));
     }
 
     /// Stops what the plan changes or leaves out, starts what is new; on failure, restores what ran.
@@ -413,6 +444,7 @@ impl GearRuntime {
             outlets: Outlets::connect(spec, &self.inboxes),
             outbox: self.parts.lane.as_ref().map(|lane| Arc::clone(&lane.outbox)),
             ending: ending.clone(),
+            tap: self.parts.taps.point(spec),
         };
         Ready {
             spec: spec.clone(),

@@ -2,6 +2,7 @@
 
 mod command;
 mod rest;
+mod trial;
 
 use std::net::TcpListener;
 use std::time::Duration;

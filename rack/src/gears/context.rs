@@ -39,6 +39,7 @@ use super::traceparent::TraceParent;
 use crate::lane::{Dead, Demand, Leaving, Outbox, Past, Room, Whole};
 use crate::limits::{Limits, Most};
 use crate::spool::{AdmissionClass, Done};
+use crate::tap::TapPoint;
 use crate::telemetry::{Checkpoint, Recorder, SpanRow};
 use crate::wires::{Outlets, Spec};
 
@@ -85,6 +86,8 @@ pub(crate) struct ContextParts {
     /// Where messages of the guaranteed lane leave; none in a Rack without a bus.
     pub(crate) outbox: Option<Arc<Outbox>>,
     pub(crate) ending: Ending,
+    /// Where what it sends is shown to who watches.
+    pub(crate) tap: Arc<TapPoint>,
 }
 
 /// A gear's surroundings.
@@ -327,6 +330,7 @@ impl Context {
         {
             return Err(Box::new((message, Refused::NotKept)));
         }
+        self.parts.tap.show(port, &message, || self.parts.recorder.now());
         let waiting = self.waits(Behind::Port(port));
         self.parts.outlets.send(port, message).await;
         drop(waiting);

@@ -46,6 +46,7 @@ pub(crate) mod traceparent;
 pub(crate) use context::{Context, ContextParts, Refused};
 pub(crate) use ending::Ending;
 pub(crate) use exec::ProgramAllowList;
+pub(crate) use expression::{Expression, Scope};
 pub(crate) use host_metrics::CpuTimes;
 
 use std::io;

@@ -31,6 +31,7 @@ use crate::Identity;
 use crate::limits::Limits as MessageLimits;
 use crate::runtime::{GearRuntime, RuntimeParts};
 use crate::spool::{self, Cursor, Limits, Outgoing, SpoolHandle, SpoolThread, WhenFull};
+use crate::tap::TapBoard;
 use crate::telemetry::{Batcher, Counters, Recorder, RecorderParts};
 use crate::wires::Delivery;
 
@@ -250,6 +251,8 @@ pub(crate) struct Bench {
     pub(crate) drain: Duration,
     /// What gears of its runtimes may run.
     pub(crate) programs: ProgramAllowList,
+    /// The ports of its runtimes' gears.
+    pub(crate) taps: TapBoard,
 }
 
 impl Bench {
@@ -299,6 +302,7 @@ impl Bench {
             _identity: identity,
             drain: STOP_BOUND,
             programs: ProgramAllowList::default(),
+            taps: TapBoard::default(),
         }
     }
 
@@ -313,6 +317,7 @@ impl Bench {
             limits,
             programs: self.programs.clone(),
             lane: None,
+            taps: self.taps.clone(),
             patience: crate::runtime::PATIENCE,
             drain: self.drain,
         })

@@ -18,6 +18,7 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     (404, "unknown_scenario", "there is no such scenario"),
     (404, "unknown_letter", "there is no such dead letter"),
     (404, "unknown_gear", "there is no such gear type"),
+    (404, "unknown_port", "the Rack has no such gear or output"),
     (404, "trace_not_found", "no span of the trace is stored"),
     (
         404,

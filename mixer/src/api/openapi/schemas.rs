@@ -263,13 +263,44 @@ fn lists() -> Value {
 
 /// The events of the tails: rows, and what all tails say beside them.
 fn events() -> Value {
-    json!({ "LogEvent": event("Log"), "MessageEvent": event("Message") })
+    json!({ "LogEvent": event("Log"), "MessageEvent": event("Message"), "TapEvent": tap_event() })
+}
+
+/// The data of an event.
+fn event_data(of: &Value) -> Value {
+    json!({ "type": "string", "contentMediaType": "application/json", "contentSchema": of })
+}
+
+/// An event of a tap.
+fn tap_event() -> Value {
+    let row = object(json!({
+        "ts": time(),
+        "flux_id": { "type": "string", "format": "uuid" },
+        "message_id": { "type": "string", "format": "uuid" },
+        "content_type": {},
+        "meta": reference("Fields"),
+        "meta_cut": { "type": "boolean" },
+        "encoding": { "enum": ["json", "text", "hex"] },
+        "body": {},
+        "bytes": or_null(count()),
+        "cut": { "type": "boolean" },
+    }));
+    let named = |name: &str, of: &Value| json!({ "required": ["event"], "properties": { "event": { "const": name }, "data": event_data(of) } });
+    json!({
+        "description": "An event without a name, or `message`, is a message.",
+        "type": "object",
+        "required": ["data"],
+        "anyOf": [
+            { "properties": { "event": { "const": "message" }, "data": event_data(&row) } },
+            named("lagged", &object(json!({ "missed": count() }))),
+            named("error", &object(json!({ "detail": text() }))),
+        ],
+    })
 }
 
 /// An event of a tail of rows of a schema.
 fn event(row: &str) -> Value {
-    let data = |of: Value| json!({ "type": "string", "contentMediaType": "application/json", "contentSchema": of });
-    let named = |name: &str, required: &[&str], of: Value| json!({ "required": required, "properties": { "event": { "const": name }, "data": data(of) } });
+    let named = |name: &str, required: &[&str], of: Value| json!({ "required": required, "properties": { "event": { "const": name }, "data": event_data(&of) } });
     let mut lagged = object(json!({ "missed": count(), "resume": text() }));
     lagged["properties"]["unseen"] = count();
     let gap = object(json!({ "from": or_null(text()), "since": time(), "reason": text() }));

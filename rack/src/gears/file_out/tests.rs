@@ -142,6 +142,7 @@ async fn a_message_that_is_given_again_after_its_line_was_written_has_one_line()
         outlets: Outlets::default(),
         outbox: None,
         ending: Default::default(),
+        tap: Default::default(),
     };
     let cx = Arc::new(Context::new(&spec, parts));
     let of = |text: &[u8]| Delivery {

@@ -75,6 +75,7 @@ pub(crate) fn surroundings_with(
             unfed: stop.clone(),
             ..Ending::default()
         },
+        tap: Arc::default(),
     };
     (Arc::new(Context::new(spec, parts)), stop)
 }

@@ -1,0 +1,145 @@
+//! Who watches, and until when: leases of taps, and the tasks that publish what they show.
+//!
+//! # Invariants
+//!
+//! - A tap ends with its lease, whoever has gone: the watcher, the Mixer, or the bus between.
+//! - A command that was heard before, or that is older than one of an ended session, begins nothing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use async_nats::Client;
+use model::tap::{LEASE, TapAnswer, TapLease};
+use model::{Timestamp, Token, subject};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::MOST_TAPS;
+use super::point::{TapBoard, TapIntake};
+
+/// How often it is told that messages pass and none is shown.
+const TELL_EVERY: Duration = Duration::from_millis(500);
+
+/// The taps of a Rack. They end with it.
+pub(crate) struct TapDesk {
+    board: TapBoard,
+    client: Client,
+    sessions: BTreeMap<Token, TapSession>,
+    /// The last command of any session that has ended.
+    ended: Option<Timestamp>,
+    tasks: JoinSet<()>,
+}
+
+struct TapSession {
+    issued: Timestamp,
+    /// When it ends; the task hears of it.
+    until: watch::Sender<Instant>,
+}
+
+impl TapDesk {
+    pub(crate) fn new(board: TapBoard, client: Client) -> Self {
+        Self {
+            board,
+            client,
+            sessions: BTreeMap::new(),
+            ended: None,
+            tasks: JoinSet::new(),
+        }
+    }
+
+    /// Begins, renews or ends a tap.
+    pub(crate) fn take(&mut self, lease: &TapLease) -> TapAnswer {
+        self.forget_ended();
+        self.follow(lease).err().unwrap_or(TapAnswer::Done)
+    }
+
+    fn follow(&mut self, lease: &TapLease) -> Result<(), TapAnswer> {
+        if let Some(session) = self.sessions.get_mut(&lease.session) {
+            if lease.issued <= session.issued {
+                return Err(TapAnswer::Late);
+            }
+            session.issued = lease.issued;
+            let stays = !lease.is_over && self.board.check(&lease.gear, &lease.port).is_ok();
+            let until = Instant::now() + if stays { LEASE } else { Duration::ZERO };
+            session.until.send_replace(until);
+            return self.board.check(&lease.gear, &lease.port);
+        }
+        if lease.is_over {
+            return Ok(());
+        }
+        if self.ended.is_some_and(|ended| lease.issued <= ended) {
+            return Err(TapAnswer::Late);
+        }
+        self.board.check(&lease.gear, &lease.port)?;
+        if self.sessions.len() >= MOST_TAPS {
+            return Err(TapAnswer::TooMany(MOST_TAPS));
+        }
+        self.begin(lease)
+    }
+
+    fn begin(&mut self, lease: &TapLease) -> Result<(), TapAnswer> {
+        let intake = self.board.attach(&lease.gear, &lease.port)?;
+        let until = watch::Sender::new(Instant::now() + LEASE);
+        let publisher = TapPublisher {
+            client: self.client.clone(),
+            subject: subject::tap(&lease.entity_id, &lease.session),
+            until: until.subscribe(),
+            intake,
+        };
+        self.tasks.spawn(publisher.run());
+        let issued = lease.issued;
+        self.sessions
+            .insert(lease.session.clone(), TapSession { issued, until });
+        Ok(())
+    }
+
+    fn forget_ended(&mut self) {
+        while self.tasks.try_join_next().is_some() {}
+        let now = Instant::now();
+        let ended = &mut self.ended;
+        self.sessions.retain(|_, session| {
+            let is_open = *session.until.borrow() > now;
+            if !is_open {
+                *ended = (*ended).max(Some(session.issued));
+            }
+            is_open
+        });
+    }
+}
+
+/// Publishes what one tap shows.
+struct TapPublisher {
+    client: Client,
+    subject: String,
+    until: watch::Receiver<Instant>,
+    intake: TapIntake,
+}
+
+impl TapPublisher {
+    async fn run(mut self) {
+        let mut tick = tokio::time::interval(TELL_EVERY);
+        loop {
+            let until = *self.until.borrow_and_update();
+            let batch = tokio::select! {
+                biased;
+                () = tokio::time::sleep_until(until) => return,
+                renewed = self.until.changed() => match renewed {
+                    Ok(()) => continue,
+                    // The session is over.
+                    Err(_) => return,
+                },
+                batch = self.intake.batch() => Some(batch),
+                _ = tick.tick() => self.intake.rest(),
+            };
+            let Some(body) = batch.and_then(|batch| model::signed::encode(&batch).ok()) else {
+                continue;
+            };
+            // A bus that is away for longer than the lease ends the tap.
+            let published = self.client.publish(self.subject.clone(), body.into());
+            if tokio::time::timeout_at(until, published).await.is_err() {
+                tracing::debug!(subject = self.subject, "what a tap shows is not taken by the bus");
+            }
+        }
+    }
+}
