@@ -26,12 +26,8 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::ending::Ending;
-<<<<<<< HEAD
-use super::gathering::{Gathered, Handled, Later, gather, gathered};
-=======
 use super::exec::ProgramAllowList;
-use super::gathering::{Handled, gather, gathered};
->>>>>>> field
+use super::gathering::{Gathered, Handled, Later, gather, gathered};
 use super::meter::Meter;
 use super::patience::{Behind, InHand, Until, is_at_work};
 use super::signal::Signal;

@@ -36,7 +36,7 @@ use model::trial::{MessagePattern, TrialCase, TrialPort};
 use model::{Attributes, Clock, EntityId, Entropy, FluxId, Level, MessageId, SpanId, Timestamp, Token, TraceId};
 use serde_json::Value;
 
-use crate::gears::{Expression, Scope};
+use crate::gears::{Expression, ProgramAllowList, Scope};
 use crate::limits::Limits as MessageLimits;
 use crate::runtime::{GearRuntime, PATIENCE, RuntimeParts};
 use crate::spool::{self, Limits, WhenFull};
@@ -172,6 +172,7 @@ pub async fn run(
         entropy: entropy.clone(),
         limits: MessageLimits::new(64, 2 << 20),
         lane: None,
+        programs: ProgramAllowList::default(),
         taps: TapBoard::default(),
         patience: PATIENCE,
         drain: DRAIN,
