@@ -130,6 +130,9 @@ pub enum ControlError {
         /// The content that it means.
         hash: String,
     },
+    /// The content is not what its reference means: there is nothing to delete.
+    #[error("{0} means another content or is deleted: only a rollback still knows this one, and nothing was deleted")]
+    NotStored(String),
     /// The scenario is what Racks should run.
     #[error("{0} is active: activate another one first (platform scenario activate)")]
     ScenarioActive(String),
@@ -156,7 +159,7 @@ impl ControlError {
             Self::Silent { .. } => "rack_silent",
             Self::UnknownPort { .. } => "unknown_port",
             Self::TooManyTaps(_) => "too_many",
-            Self::UnknownScenario { .. } => "unknown_scenario",
+            Self::UnknownScenario { .. } | Self::NotStored(_) => "unknown_scenario",
             Self::BadScenario(_) | Self::BadFormer { .. } => "bad_scenario",
             Self::ReferenceTaken { .. } => "reference_taken",
             Self::ScenarioActive(_) => "scenario_active",

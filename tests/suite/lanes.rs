@@ -94,8 +94,8 @@ fn load(file: PathBuf, rows: u64, over: Arc<AtomicBool>) -> JoinHandle<Result<u6
 
 /// The same, a burst of fifty lines each time.
 fn load_every(pause: Duration, file: PathBuf, rows: u64, over: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failure>> {
-    // So that an outbox of two megabytes is full after some seconds.
-    let padding = format!("{} ", "x".repeat(200));
+    // So that an outbox of two megabytes is full after some seconds ([`faults::FILLS`]).
+    let padding = format!("{} ", "x".repeat(120));
     std::thread::spawn(move || {
         let mut next = 0;
         while next < rows || !over.load(Ordering::Relaxed) {

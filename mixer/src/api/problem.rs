@@ -277,9 +277,10 @@ impl From<query::Error> for Problem {
 impl From<ControlError> for Problem {
     fn from(error: ControlError) -> Self {
         let status = match &error {
-            ControlError::UnknownRack(_) | ControlError::UnknownScenario { .. } | ControlError::UnknownPort { .. } => {
-                StatusCode::NOT_FOUND
-            }
+            ControlError::UnknownRack(_)
+            | ControlError::UnknownScenario { .. }
+            | ControlError::NotStored(_)
+            | ControlError::UnknownPort { .. } => StatusCode::NOT_FOUND,
             ControlError::TooManyTaps(_) => StatusCode::TOO_MANY_REQUESTS,
             ControlError::NameTaken { .. }
             | ControlError::NameIsId(_)

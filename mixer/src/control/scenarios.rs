@@ -126,18 +126,16 @@ impl Control {
                 {
                     return Err(ControlError::ScenarioActive(wanted.reference));
                 }
-                // Somebody else may have deleted it, or let it mean something else.
+                // Only a rollback knows it, or somebody else has deleted it.
                 if change.meaning(&wanted.reference)?.as_ref() != Some(&wanted.hash) {
-                    return Ok(None);
+                    return Err(ControlError::NotStored(wanted.reference));
                 }
                 change.delete_scenario(&wanted.reference)?;
-                Ok(Some(change.record(entry)?))
+                Ok(change.record(entry)?)
             })
             .await?;
-        if let Some(news) = news {
-            tracing::info!(reference = deleted.reference, by = news.by, "scenario deleted");
-            self.events.tell(&news).await;
-        }
+        tracing::info!(reference = deleted.reference, by = news.by, "scenario deleted");
+        self.events.tell(&news).await;
         Ok(deleted)
     }
 

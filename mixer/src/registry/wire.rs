@@ -113,16 +113,25 @@ impl Change<'_> {
         Ok(())
     }
 
-    /// A wire in force has nothing more to take before this sequence.
-    pub(crate) fn move_wire(&self, name: &str, sequence: u64) -> Result<(), RegistryError> {
+    /// A wire in force, on this stream and with this consumer, has nothing more to take before this sequence. False if there is no such
+    /// wire.
+    pub(crate) fn move_wire(
+        &self,
+        name: &str,
+        (stream, consumer): &(i64, String),
+        sequence: u64,
+    ) -> Result<bool, RegistryError> {
         let mut wires = self.transaction.open_table(WIRES).map_err(db)?;
         let row = wires.get(name).map_err(db)?;
         let row = row.map(|row| from_cbor::<WireRow>("wire", row.value())).transpose()?;
-        if let Some(mut row) = row.filter(|row| !row.is_paused) {
-            row.sequence = row.sequence.max(sequence);
-            wires.insert(name, to_cbor("wire", &row)?.as_slice()).map_err(db)?;
-        }
-        Ok(())
+        let is_it =
+            |row: &WireRow| !row.is_paused && !row.ends && row.stream == *stream && row.consumer(name) == consumer;
+        let Some(mut row) = row.filter(is_it) else {
+            return Ok(false);
+        };
+        row.sequence = row.sequence.max(sequence);
+        wires.insert(name, to_cbor("wire", &row)?.as_slice()).map_err(db)?;
+        Ok(true)
     }
 
     /// These wires begin anew if they are paused.

@@ -50,6 +50,9 @@ pub struct WireBacklog {
     pub waiting_batches: Option<u64>,
     /// Their bytes, about.
     pub waiting_bytes: u64,
+    /// Those of them that are known and not estimated: nothing is dropped for an estimate.
+    #[serde(skip)]
+    pub(crate) known_bytes: u64,
     /// How many bytes may wait for it before its senders wait; none where the stream has no bound.
     pub limit_bytes: Option<u64>,
     /// How many bytes its senders may have on their way beyond what waits: all of them together have less than is free.
@@ -67,9 +70,9 @@ pub struct WireBacklog {
 }
 
 impl WireBacklog {
-    /// The bus messages that wait, and their bytes.
-    pub(super) const fn waiting(&self) -> (Option<u64>, u64) {
-        (self.waiting_batches, self.waiting_bytes)
+    /// The bus messages that wait, their bytes, and those of them that are known.
+    pub(super) const fn waiting(&self) -> (Option<u64>, u64, u64) {
+        (self.waiting_batches, self.waiting_bytes, self.known_bytes)
     }
 }
 
@@ -78,8 +81,9 @@ impl WireBacklog {
 pub(super) struct Marks(BTreeMap<String, VecDeque<Volume>>);
 
 impl Marks {
-    /// The bytes of the last messages of a wire, of which so much came so far.
-    pub(super) fn bytes(&mut self, wire: &str, waiting: u64, now: Volume, mean: u64) -> u64 {
+    /// The bytes of the last messages of a wire, of which so much came so far: of those that came to this process, and about those of the
+    /// others.
+    pub(super) fn bytes(&mut self, wire: &str, waiting: u64, now: Volume, mean: u64) -> (u64, u64) {
         let marks = self.0.entry(wire.to_owned()).or_default();
         if marks.back().is_none_or(|last| last.messages < now.messages) {
             marks.push_back(now);
@@ -102,7 +106,7 @@ impl Marks {
             first - before.messages,
             after.messages - before.messages,
         );
-        now.bytes.saturating_sub(before.bytes + of_first) + unseen
+        (now.bytes.saturating_sub(before.bytes + of_first), unseen)
     }
 
     pub(super) fn retain(&mut self, is_known: impl Fn(&str) -> bool) {
@@ -159,7 +163,7 @@ impl WireBacklog {
                 limit.saturating_sub(self.waiting_bytes).min(each),
                 self.waiting_bytes >= limit / 16 * HELD && self.waiting_bytes > 0,
             ),
-            Overflow::DropOldestToDlq => (limit.min(each), false),
+            Overflow::DropOldestToDlq => (each, false),
         };
     }
 }
@@ -227,6 +231,7 @@ mod tests {
             is_paused: false,
             waiting_batches: Some(1),
             waiting_bytes,
+            known_bytes: waiting_bytes,
             limit_bytes: None,
             credit: 0,
             is_held: false,
@@ -243,20 +248,24 @@ mod tests {
     #[test]
     fn the_bytes_that_wait_are_those_of_the_last_messages() {
         let mut marks = Marks::default();
-        assert_eq!(marks.bytes("w", 5, Volume::default(), 7), 35, "of before this process");
-        assert_eq!(marks.bytes("w", 0, volume(100, 1_000), 7), 0);
+        assert_eq!(
+            marks.bytes("w", 5, Volume::default(), 7),
+            (0, 35),
+            "of before this process"
+        );
+        assert_eq!(marks.bytes("w", 0, volume(100, 1_000), 7), (0, 0));
         assert_eq!(
             marks.bytes("w", 30, volume(110, 11_000), 7),
-            10_200,
+            (10_200, 0),
             "10 of 1,000 and 20 of 10"
         );
-        assert_eq!(marks.bytes("w", 110, volume(110, 11_000), 7), 11_000);
-        assert_eq!(marks.bytes("w", 112, volume(110, 11_000), 7), 11_014);
+        assert_eq!(marks.bytes("w", 110, volume(110, 11_000), 7), (11_000, 0));
+        assert_eq!(marks.bytes("w", 112, volume(110, 11_000), 7), (11_000, 14));
         for moment in 0..2_000 {
             marks.bytes("w", 0, volume(110 + moment, 11_000 + moment), 7);
         }
         assert!(marks.0["w"].len() <= MOST_MARKS);
-        assert_eq!(marks.bytes("w", 50, volume(2_109, 12_999), 7), 50);
+        assert_eq!(marks.bytes("w", 50, volume(2_109, 12_999), 7), (50, 0));
         marks.retain(|wire| wire != "w");
         assert!(marks.0.is_empty());
     }
@@ -331,7 +340,7 @@ mod tests {
         );
         assert_eq!(bounded(10_000, Overflow::Block).0, (Some(10_000), 0, true));
         let drops = bounded(20_000, Overflow::DropOldestToDlq);
-        assert_eq!(drops.0, (Some(10_000), 10_000, false));
+        assert_eq!(drops.0, (Some(10_000), 35_000, false), "half of what is free");
         let mut unbound = [wire("flux.msg.a.gen.out", 5)];
         set_limits(unbound.iter_mut(), None);
         assert_eq!(unbound[0].limit_bytes, None);

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::backlog::{Marks, SharedStream, WireBacklog, credits, set_limits};
 use super::expiry::StreamExpiry;
-use super::overflow::{self, SequenceHistory, WireTrim};
+use super::overflow::{self, OverflowRequest, Overflowed, SequenceHistory};
 use super::spent;
 use super::text;
 use crate::bus_server::Bus;
@@ -66,8 +66,8 @@ pub(crate) struct FlowControl {
     changed: Notify,
     /// Whether there was a look.
     looked: watch::Sender<bool>,
-    /// How many messages of wires became dead letters, by the names of wires.
-    dropped: Mutex<HashMap<String, u64>>,
+    /// What overflowed, by the names of wires.
+    overflowed: Mutex<HashMap<String, WireOverflow>>,
 }
 
 /// As of the last look.
@@ -98,7 +98,7 @@ struct Found {
     /// What keeps the stream full, for an operator.
     held: Option<String>,
     /// What is to leave wires as dead letters.
-    trims: Vec<WireTrim>,
+    overflowing: Vec<OverflowRequest>,
 }
 
 /// What was found by earlier looks.
@@ -109,7 +109,18 @@ struct LookHistory {
 }
 
 /// What is to leave wires, as of a look that began then.
-type Trims = (Instant, Vec<WireTrim>, Option<Stream>);
+type OverflowRequests = (Instant, Vec<OverflowRequest>, Option<Stream>);
+
+/// What overflowed of a wire so far.
+#[derive(Debug, Default, Clone, Copy)]
+struct WireOverflow {
+    /// Messages that became dead letters.
+    letters: u64,
+    /// The first message that was seen to be too young.
+    young: u64,
+    /// When it moved last.
+    ended: Option<Instant>,
+}
 
 impl FlowControl {
     pub(crate) fn new(
@@ -128,7 +139,7 @@ impl FlowControl {
             seen: Mutex::default(),
             changed: Notify::new(),
             looked: watch::Sender::new(false),
-            dropped: Mutex::default(),
+            overflowed: Mutex::default(),
         }
     }
 
@@ -158,7 +169,7 @@ impl FlowControl {
         let rows = self.registry.wires().map_err(text)?;
         let mut seen = self.seen();
         let mut all = self.backlogs(&rows, |name, _| {
-            seen.wires.get(name).map_or((Some(0), 0), WireBacklog::waiting)
+            seen.wires.get(name).map_or((Some(0), 0, 0), WireBacklog::waiting)
         });
         let is_new = |(name, wire): (&String, &WireBacklog)| {
             !wire.is_paused && seen.wires.get(name).is_none_or(|seen| seen.is_paused)
@@ -180,52 +191,59 @@ impl FlowControl {
 
     /// Looks until stopped, and lets wires overflow meanwhile.
     pub(crate) async fn run(self: Arc<Self>, expiry: StreamExpiry, stop: CancellationToken) {
-        let (trims, due) = watch::channel((Instant::now(), Vec::new(), None));
-        let looks = self.keep_looking(expiry, trims, stop);
-        // The sender goes with the looks, and this ends then.
-        tokio::join!(looks, self.keep_trimming(due));
+        let (requests, due) = watch::channel((Instant::now(), Vec::new(), None));
+        // A wire that is left half moved is as after a crash.
+        tokio::select! {
+            () = self.keep_looking(expiry, requests, stop) => {}
+            () = self.let_overflow(due) => {}
+        }
     }
 
     /// Makes dead letters of what is to leave wires.
-    async fn keep_trimming(&self, mut due: watch::Receiver<Trims>) {
-        let mut ended = HashMap::new();
+    async fn let_overflow(&self, mut due: watch::Receiver<OverflowRequests>) {
         while due.changed().await.is_ok() {
-            let (at, trims, stream) = due.borrow_and_update().clone();
+            let (at, requests, stream) = due.borrow_and_update().clone();
             let Some(stream) = stream else { continue };
-            for trim in &trims {
+            for request in &requests {
+                let name = request.name();
+                let before = self.overflowed().get(name).copied().unwrap_or_default();
                 // A look from before it had moved.
-                if ended.get(trim.name()).is_some_and(|ended| at <= *ended) {
+                if before.ended.is_some_and(|ended| at <= ended) {
                     continue;
                 }
-                match trim.carry_out(&self.bus, &stream, &self.registry).await {
-                    Ok(0) => {}
-                    Ok(letters) => {
-                        *self.dropped().entry(trim.name().to_owned()).or_default() += letters;
-                        tracing::warn!(
-                            wire = trim.name(),
-                            letters,
-                            "the oldest messages of a wire became dead letters"
-                        );
-                    }
-                    Err(reason) => {
-                        tracing::warn!(
-                            wire = trim.name(),
-                            reason,
-                            "a wire cannot overflow just now; trying again"
-                        );
-                    }
+                let done = request.carry_out(&self.bus, &stream, &self.registry).await;
+                let Overflowed { letters, young } = done.unwrap_or_else(|reason| {
+                    tracing::warn!(wire = name, reason, "a wire cannot overflow just now; trying again");
+                    Overflowed::default()
+                });
+                if letters > 0 {
+                    tracing::warn!(
+                        wire = name,
+                        letters,
+                        "the oldest messages of a wire became dead letters"
+                    );
                 }
-                ended.insert(trim.name().to_owned(), Instant::now());
+                let after = WireOverflow {
+                    letters: before.letters + letters,
+                    young: young.unwrap_or(before.young),
+                    ended: Some(Instant::now()),
+                };
+                self.overflowed().insert(name.to_owned(), after);
             }
         }
     }
 
-    fn dropped(&self) -> MutexGuard<'_, HashMap<String, u64>> {
-        self.dropped.lock().unwrap_or_else(PoisonError::into_inner)
+    fn overflowed(&self) -> MutexGuard<'_, HashMap<String, WireOverflow>> {
+        self.overflowed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks until stopped.
-    async fn keep_looking(&self, mut expiry: StreamExpiry, trims: watch::Sender<Trims>, stop: CancellationToken) {
+    async fn keep_looking(
+        &self,
+        mut expiry: StreamExpiry,
+        requests: watch::Sender<OverflowRequests>,
+        stop: CancellationToken,
+    ) {
         let (mut history, mut told) = (LookHistory::default(), LastWords::new());
         let (mut warned, mut wait) = (None, Duration::ZERO);
         loop {
@@ -246,8 +264,8 @@ impl FlowControl {
                     continue;
                 }
             };
-            let due = std::mem::take(&mut found.trims);
-            trims.send_replace((began, due, Some(found.stream.clone())));
+            let due = std::mem::take(&mut found.overflowing);
+            requests.send_replace((began, due, Some(found.stream.clone())));
             let has_much = |wire: &WireBacklog| wire.waiting_bytes > wire.limit_bytes.unwrap_or(u64::MAX) / 4;
             let has_room = |shared: SharedStream| shared.bytes < shared.max_bytes / 2;
             let is_tight = found.wires.values().any(has_much) || !found.shared.is_none_or(has_room);
@@ -283,10 +301,16 @@ impl FlowControl {
         let mut wires = self.backlogs(&rows, |name, row| {
             let Some(count) = infos.get(row.consumer(name)).copied().map(waiting) else {
                 // Its consumer is lost, and its messages are kept for the next one.
-                return (None, before.get(name).copied().unwrap_or(0));
+                return (None, before.get(name).copied().unwrap_or(0), 0);
             };
             let volume = volumes.get(row.filter.as_str()).copied().unwrap_or_default();
-            (Some(count), marks.bytes(name, count, volume, mean))
+            let (known, estimated) = marks.bytes(name, count, volume, mean);
+            let waiting = known + estimated;
+            (
+                Some(count),
+                waiting,
+                if self.archived.is_some() { known } else { waiting },
+            )
         });
         let max = u64::try_from(info.config.max_bytes).ok().filter(|max| *max > 0);
         let (mut bytes, mut held) = (info.state.bytes, None);
@@ -305,12 +329,19 @@ impl FlowControl {
         });
         set_limits(wires.values_mut(), shared);
         history.sequences.record(Instant::now(), info.state.last_sequence);
-        let trim = |(name, wire): (&String, &WireBacklog)| {
+        let overflowed = {
+            let mut overflowed = self.overflowed();
+            overflowed.retain(|name, _| rows.contains_key(name));
+            overflowed.clone()
+        };
+        let request = |(name, wire): (&String, &WireBacklog)| {
             let row = rows.get(name)?;
-            WireTrim::of((name, row), wire, infos.get(row.consumer(name))?, &history.sequences)
+            let young = overflowed.get(name).map_or(0, |overflowed| overflowed.young);
+            let info = infos.get(row.consumer(name))?;
+            OverflowRequest::of((name, row), wire, info, (&history.sequences, young))
         };
         Ok(Found {
-            trims: wires.iter().filter_map(trim).collect(),
+            overflowing: wires.iter().filter_map(request).collect(),
             wires,
             shared,
             held,
@@ -334,12 +365,14 @@ impl FlowControl {
     fn backlogs(
         &self,
         rows: &BTreeMap<String, WireRow>,
-        mut waiting: impl FnMut(&String, &WireRow) -> (Option<u64>, u64),
+        mut waiting: impl FnMut(&String, &WireRow) -> (Option<u64>, u64, u64),
     ) -> BTreeMap<String, WireBacklog> {
         let wires = rows.iter().filter(|(_, row)| !row.ends);
-        let dropped = self.dropped();
+        let overflowed = self.overflowed();
         let backlog = |(name, row): (&String, &WireRow)| {
-            let (waiting_batches, waiting_bytes) = if row.is_paused { (None, 0) } else { waiting(name, row) };
+            let of_none = (None, 0, 0);
+            let (waiting_batches, waiting_bytes, known_bytes) =
+                if row.is_paused { of_none } else { waiting(name, row) };
             let wire = WireBacklog {
                 wire: row.description.clone(),
                 rack: row.rack.clone(),
@@ -347,12 +380,13 @@ impl FlowControl {
                 is_paused: row.is_paused,
                 waiting_batches,
                 waiting_bytes,
+                known_bytes,
                 limit_bytes: None,
                 credit: 0,
                 is_held: false,
                 overflow: row.bounds.overflow,
                 max_bytes: row.bounds.max_bytes,
-                dropped_messages: dropped.get(name).copied().unwrap_or(0),
+                dropped_messages: overflowed.get(name).map_or(0, |overflowed| overflowed.letters),
             };
             (name.clone(), wire)
         };

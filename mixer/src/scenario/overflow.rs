@@ -1,16 +1,19 @@
 //! Overflow of a wire: its oldest messages become dead letters of the receiving gear where more wait than may, or longer than they may.
 //!
 //! ```text
-//! ack floor ──▶ read ──▶ dead letter of each message ──▶ on the stream ──▶ consumer reset behind them
+//! ack floor ──▶ read some ──▶ dead letter of each message ──▶ on the stream ──▶ consumer reset behind them ──▶ read some …
 //! ```
 //!
 //! # Invariants
 //!
-//! - A message is a dead letter on the stream before its wire moves past it. A crash between leaves both; the letter has the same message
-//!   id when it is sent again, by which the bus knows it.
-//! - What the receiver has in hand while its wire moves may be taken as well as be a dead letter; nothing is neither.
+//! - A message is a dead letter on the stream before its wire moves past it. A crash between leaves both; a letter that is sent again
+//!   within the bus's window of duplicates is known by its message id, later it is there twice.
+//! - What the receiver has in hand while its wire moves (4,096 messages or 16 MiB at most) may be taken as well as be a dead letter;
+//!   nothing is neither.
+//! - Nothing is dropped for an estimate: what waits since before this process counts when it is looked at, not before.
 //! - How long a message waits is measured by the monotonic clock of this process: a jump of the wall clock ages nothing, and a restart
 //!   begins anew.
+//! - A wire that changed meanwhile, or whose stream was made anew, is not moved.
 //!
 //! # Not here
 //!
@@ -31,20 +34,26 @@ use futures::StreamExt as _;
 use model::letter::Way;
 use model::message::MessageSequence;
 use model::scenario::{Endpoint, Overflow};
-use model::{Token, subject, wire};
-use tokio::time::Instant;
+use model::{EntityId, HumanDuration, Token, subject, wire};
+use tokio::time::{Instant, timeout};
 
 use super::backlog::WireBacklog;
 use super::text;
 use crate::bus_server::Bus;
 use crate::registry::{Change, Registry, RegistryError, WireRow};
 
-/// Bus messages of one request.
+/// Bus messages of one request, after each of which the wire moves.
 const FETCH: usize = 256;
-/// The most dead letters of one wire at a time.
-const MOST_LETTERS: u64 = 65_536;
+/// Their bytes.
+const FETCH_BYTES: usize = 4 << 20;
+/// How long the next message may take.
+const FETCH_WITHIN: Duration = Duration::from_secs(10);
+/// The most bytes that leave a wire at a time: letters need room on the stream until they are archived.
+const MOST_BYTES: u64 = 16 << 20;
 /// Dead letters on their way to the stream.
 const IN_FLIGHT: usize = 256;
+/// What the headers of a letter may need of a bus message.
+const LETTER_HEADERS: usize = 4 << 10;
 /// The most moments that are remembered; beyond, every second one is forgotten.
 const MOST_MOMENTS: usize = 4_096;
 /// A reader that a crash left behind goes after this.
@@ -89,12 +98,14 @@ impl SequenceHistory {
 
 /// What is to leave a wire.
 #[derive(Debug, Clone)]
-pub(super) struct WireTrim {
+pub(super) struct OverflowRequest {
     name: String,
     consumer: String,
     filter: String,
     rack: Token,
     to: Endpoint,
+    /// Of the stream that it was found on.
+    life: i64,
     /// What the receiver has.
     floor: u64,
     /// Up to here by its age.
@@ -103,29 +114,38 @@ pub(super) struct WireTrim {
     excess: u64,
     /// How many bytes may wait.
     limit: u64,
-    max_age: Duration,
+    max_age: HumanDuration,
 }
 
-impl WireTrim {
-    /// What is to leave a wire whose consumer stands there, if anything.
+/// What has left a wire.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Overflowed {
+    pub(super) letters: u64,
+    /// The first message that is too young to leave, where one was seen.
+    pub(super) young: Option<u64>,
+}
+
+impl OverflowRequest {
+    /// What is to leave a wire whose consumer stands there, if anything; of what was seen to be too young last time.
     pub(super) fn of(
         (name, row): (&str, &WireRow),
         backlog: &WireBacklog,
         info: &Info,
-        history: &SequenceHistory,
+        (history, young): (&SequenceHistory, u64),
     ) -> Option<Self> {
         let floor = info.ack_floor.stream_sequence;
-        let max_age = row.bounds.max_age.map(model::HumanDuration::get);
-        let aged = max_age.map_or(0, |age| history.older_than(age, Instant::now()));
+        let max_age = row.bounds.max_age;
+        let aged = max_age.map_or(0, |age| history.older_than(age.get(), Instant::now()));
         let limit = backlog.limit_bytes.unwrap_or(u64::MAX);
-        let is_over = row.bounds.overflow == Overflow::DropOldestToDlq && backlog.waiting_bytes > limit;
+        let is_over = row.bounds.overflow == Overflow::DropOldestToDlq && backlog.known_bytes > limit;
         // Not a message at a time.
         let excess = if is_over {
-            backlog.waiting_bytes - limit / 4 * 3
+            backlog.known_bytes - limit / 4 * 3
         } else {
             0
         };
-        let is_due = backlog.waiting_bytes > 0 && (excess > 0 || aged > floor);
+        let is_aged = aged > floor && aged >= young;
+        let is_due = backlog.waiting_bytes > 0 && (excess > 0 || is_aged);
         is_due.then_some(())?;
         Some(Self {
             name: name.to_owned(),
@@ -133,11 +153,12 @@ impl WireTrim {
             filter: row.filter.clone(),
             rack: row.rack.clone()?,
             to: row.to.clone()?,
+            life: row.stream,
             floor,
             aged,
             excess,
             limit,
-            max_age: max_age.unwrap_or_default(),
+            max_age: max_age.unwrap_or(HumanDuration::from_secs(0)),
         })
     }
 
@@ -145,8 +166,14 @@ impl WireTrim {
         &self.name
     }
 
-    /// Moves the wire; how many messages became dead letters.
-    pub(super) async fn carry_out(&self, bus: &Bus, stream: &Stream, registry: &Arc<Registry>) -> Result<u64, String> {
+    /// Moves the wire, some messages at a time.
+    pub(super) async fn carry_out(
+        &self,
+        bus: &Bus,
+        stream: &Stream,
+        registry: &Arc<Registry>,
+    ) -> Result<Overflowed, String> {
+        let entity = registry.rack_named(&self.rack).map_err(text)?.map(|row| row.entity_id);
         let reader = stream.create_consumer(pull::Config {
             description: Some(READER.to_owned()),
             filter_subject: self.filter.clone(),
@@ -159,63 +186,67 @@ impl WireTrim {
             ..Default::default()
         });
         let reader = reader.await.map_err(text)?;
-        let moved = self.move_letters(bus, &reader).await;
+        let mut waiting = reader.cached_info().num_pending;
+        let (mut done, mut bytes) = (Overflowed::default(), 0);
+        let moved = async {
+            while waiting > 0 && done.young.is_none() && bytes < MOST_BYTES {
+                let most = usize::try_from(waiting).unwrap_or(FETCH).min(FETCH);
+                let mut fetched = reader
+                    .fetch()
+                    .max_messages(most)
+                    .max_bytes(FETCH_BYTES)
+                    .messages()
+                    .await
+                    .map_err(text)?;
+                let (mut through, mut in_flight) = (None, VecDeque::new());
+                while let Some(message) = timeout(FETCH_WITHIN, fetched.next()).await.map_err(text)? {
+                    let message = message.map_err(text)?;
+                    let sequence = message.info().map_err(text)?.stream_sequence;
+                    waiting = waiting.saturating_sub(1);
+                    if sequence > self.aged && bytes >= self.excess {
+                        done.young = Some(sequence);
+                        break;
+                    }
+                    bytes += message.length as u64;
+                    for (number, body) in bodies(&message).into_iter().enumerate() {
+                        let id = format!("overflow.{}.{sequence}.{number}", self.name);
+                        in_flight.push_back(self.send(bus, (&message, body), (&id, entity), sequence).await?);
+                        done.letters += 1;
+                        if in_flight.len() >= IN_FLIGHT {
+                            confirm(in_flight.pop_front()).await?;
+                        }
+                    }
+                    through = Some(sequence);
+                }
+                for sent in in_flight {
+                    confirm(Some(sent)).await?;
+                }
+                match through {
+                    Some(through) => self.move_wire(stream, registry, through).await?,
+                    // One that is larger than a request, or what was counted has left the stream.
+                    None => break,
+                }
+            }
+            Ok(done)
+        };
+        let moved = moved.await;
         if let Err(error) = stream.delete_consumer(&reader.cached_info().name).await {
             tracing::debug!(%error, "a reader of what overflows goes by itself");
         }
-        let (letters, through) = moved?;
-        if through > self.floor {
-            self.move_consumer(stream, registry, through).await?;
-        }
-        Ok(letters)
-    }
-
-    /// Makes dead letters of what is to leave; how many, and up to which sequence.
-    async fn move_letters(&self, bus: &Bus, reader: &PullConsumer) -> Result<(u64, u64), String> {
-        let (mut letters, mut bytes, mut through) = (0, 0, self.floor);
-        let mut in_flight = VecDeque::new();
-        'all: loop {
-            let mut fetched = reader.fetch().max_messages(FETCH).messages().await.map_err(text)?;
-            let before = through;
-            while let Some(message) = fetched.next().await {
-                let message = message.map_err(text)?;
-                let sequence = message.info().map_err(text)?.stream_sequence;
-                let is_old = sequence <= self.aged;
-                if !is_old && bytes >= self.excess || letters >= MOST_LETTERS {
-                    break 'all;
-                }
-                bytes += message.length as u64;
-                for (number, body) in bodies(&message).into_iter().enumerate() {
-                    let id = format!("overflow.{}.{sequence}.{number}", self.name);
-                    in_flight.push_back(self.send(bus, (&message, body), &id, is_old).await?);
-                    letters += 1;
-                    if in_flight.len() >= IN_FLIGHT {
-                        confirm(in_flight.pop_front()).await?;
-                    }
-                }
-                through = sequence;
-            }
-            if through == before {
-                break;
-            }
-        }
-        for sent in in_flight {
-            confirm(Some(sent)).await?;
-        }
-        Ok((letters, through))
+        moved
     }
 
     /// Sends the dead letter of a message.
     async fn send(
         &self,
         bus: &Bus,
-        (message, body): (&BusMessage, Bytes),
-        id: &str,
-        is_old: bool,
+        (message, mut body): (&BusMessage, Bytes),
+        (id, entity): (&str, Option<EntityId>),
+        sequence: u64,
     ) -> Result<PublishAckFuture, String> {
-        let reason = if is_old {
+        let mut reason = if sequence <= self.aged {
             format!(
-                "it waited for its receiver longer than max_age of the wire ({:?})",
+                "it waited for its receiver longer than max_age of the wire ({})",
                 self.max_age
             )
         } else {
@@ -224,23 +255,36 @@ impl WireTrim {
                 self.limit
             )
         };
+        let most = bus.client().server_info().max_payload.saturating_sub(LETTER_HEADERS);
+        if body.len() > most {
+            reason = format!(
+                "{reason}; it has {} bytes, and of them only the first {most} could be kept",
+                body.len()
+            );
+            body.truncate(most);
+        }
         let mut headers = HeaderMap::new();
         headers.insert(wire::DEAD_REASON, reason.as_str());
         headers.insert(wire::DEAD_PORT, self.to.port.as_str());
         headers.insert(wire::DEAD_WAY, Way::In.as_str());
         headers.insert(wire::DEAD_ATTEMPTS, "0");
         headers.insert(wire::DEAD_FROM, message.subject.as_str());
+        if let Some(entity) = entity {
+            headers.insert(wire::ENTITY_ID, entity.to_string());
+        }
         let letter = PublishMessage::build().headers(headers).message_id(id).payload(body);
         let to = subject::gear(&self.rack, &self.to.gear);
         bus.jetstream().send_publish(to, letter).await.map_err(text)
     }
 
     /// The wire goes on behind this sequence, whatever becomes of its consumer.
-    async fn move_consumer(&self, stream: &Stream, registry: &Arc<Registry>, through: u64) -> Result<(), String> {
-        let name = self.name.clone();
-        let put = move |change: &Change<'_>| change.move_wire(&name, through + 1);
-        registry.commit::<_, RegistryError>(put).await.map_err(text)?;
+    async fn move_wire(&self, stream: &Stream, registry: &Arc<Registry>, through: u64) -> Result<(), String> {
         let mut consumer: PullConsumer = stream.get_consumer(&self.consumer).await.map_err(text)?;
+        let (name, before) = (self.name.clone(), (self.life, self.consumer.clone()));
+        let put = move |change: &Change<'_>| change.move_wire(&name, &before, through + 1);
+        if !registry.commit::<_, RegistryError>(put).await.map_err(text)? {
+            return Err("the wire changed meanwhile".to_owned());
+        }
         // One that has come further meanwhile is told again what it has.
         consumer.reset(Some(through + 1)).await.map(drop).map_err(text)
     }

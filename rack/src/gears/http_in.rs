@@ -60,7 +60,7 @@ use super::listener::Listener;
 use super::naming::{FLUX_ID, Named};
 use super::traceparent::TraceParent;
 use super::{Active, Config, Context, Gear, Refused, Work};
-use keys::{IdempotencyKeys, SignalIds};
+use keys::{IdempotencyCache, SignalIds};
 use replies::{Awaited, REQUEST, Replies, Waiting};
 
 /// The most connections at a time; more wait in the listener's backlog.
@@ -84,7 +84,7 @@ pub(super) const MANIFEST: Manifest = Manifest {
     outputs: &["out"],
     doc: "202 says that every wired inbox has the message; a full inbox keeps the request waiting. With `reply_within` messages have `http.request` in their meta, \
           and the answer is the message on `reply` that names it: its body, and 200 or its `http.response.status_code`; 504 where none comes in time. A reply that \
-          nobody waits for is rejected. A request that repeats the `Idempotency-Key` and the body of one of the last 16384 since the gear began, as `http_out` does when it tries again, gets its answer and makes no \
+          nobody waits for is rejected. A request that repeats the `Idempotency-Key` and the body of one of the last 16384 from the same address since the gear began, as `http_out` does when it tries again, gets its answer and makes no \
           message; with `reply_within` keys do nothing. The header `Flux-Id` of an answer names the business signal. `traceparent` is obeyed. `Flux-Id` and `Flux-Parent`, which `http_out` sends, make the message one of the sender's business signal; \
           they are obeyed only with `trust_flux_id`, which is true unless said otherwise where `listen` is a loopback address. Then a bad one is answered 400. \
           Set it to true where a gateway or a firewall lets in only senders that you trust, and to false behind a proxy on this machine that strangers reach.",
@@ -101,7 +101,7 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
     let door = Door {
         config,
         waiting,
-        keys: Arc::default(),
+        keys: Arc::new(IdempotencyCache::new(MAX_CONNECTIONS)),
         listener: None,
     };
     Ok(Gear::Duplex(Box::new(door), Box::new(replies)))
@@ -111,7 +111,7 @@ struct Door {
     config: HttpIn,
     /// Who waits for replies, if anybody does.
     waiting: Option<Arc<Waiting>>,
-    keys: Arc<IdempotencyKeys>,
+    keys: Arc<IdempotencyCache>,
     listener: Option<Listener>,
 }
 
@@ -146,8 +146,9 @@ impl Active for Door {
                 };
                 serve(stream, entry, stop)
             };
+            let _ends = self.keys.end_with();
             listener.serve(cx, MAX_CONNECTIONS, serve).await;
-            self.keys.finish().await;
+            self.keys.close().await;
             Ok(())
         }
         .boxed()
@@ -184,7 +185,7 @@ struct Entry {
     path: Arc<str>,
     peer: SocketAddr,
     waiting: Option<Arc<Waiting>>,
-    keys: Arc<IdempotencyKeys>,
+    keys: Arc<IdempotencyCache>,
     /// Whether what a request says of its signal is obeyed.
     trusts: bool,
     /// Whether it was told that it is not.
@@ -244,12 +245,12 @@ impl Entry {
             Err(why) => return problem(StatusCode::BAD_REQUEST, "bad_flux_id", &why),
         };
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-        let key = text(keys::HEADER).filter(|_| self.waiting.is_none());
+        let key = text(keys::HEADER).filter(|key| !key.is_empty() && self.waiting.is_none());
         if key.is_some_and(|key| key.len() > keys::MAX_KEY) {
             let detail = format!("Idempotency-Key has more than {} bytes", keys::MAX_KEY);
             return problem(StatusCode::BAD_REQUEST, "bad_key", &detail);
         }
-        let request = key.map(|key| keys::digest(key, &body));
+        let request = key.map(|key| keys::digest(self.peer.ip(), key, &body));
         let parent = text("traceparent").and_then(TraceParent::parse);
         let mut meta = Attributes::new().with("client.address", self.peer.ip().to_string());
         if let Some(content_type) = text("content-type").filter(|text| text.len() <= MAX_CONTENT_TYPE) {

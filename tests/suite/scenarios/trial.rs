@@ -95,7 +95,11 @@ fn cases_pass_fail_with_what_differs_and_bad_files_are_told_with_their_places() 
             65,
             "misfit.yaml:5:11: sink (log_sink) has no input out; it has in",
         ),
-        (&["broken.yaml"], 65, "broken.yaml:10:5: case small ones do not: unknown field `counts`"),
+        (
+            &["broken.yaml"],
+            65,
+            "broken.yaml:10:5: case small ones do not: unknown field `counts`",
+        ),
         (&["bad-scenario.yaml"], 65, "unknown type \"htp_in\""),
         (&["lost.yaml"], 74, "nowhere.yaml"),
         (&["nothing.yaml"], 74, "nothing.yaml"),
