@@ -186,54 +186,71 @@ impl OverflowRequest {
             ..Default::default()
         });
         let reader = reader.await.map_err(text)?;
-        let mut waiting = reader.cached_info().num_pending;
-        let (mut done, mut bytes) = (Overflowed::default(), 0);
-        let moved = async {
-            while waiting > 0 && done.young.is_none() && bytes < MOST_BYTES {
-                let most = usize::try_from(waiting).unwrap_or(FETCH).min(FETCH);
-                let mut fetched = reader
-                    .fetch()
-                    .max_messages(most)
-                    .max_bytes(FETCH_BYTES)
-                    .messages()
-                    .await
-                    .map_err(text)?;
-                let (mut through, mut in_flight) = (None, VecDeque::new());
-                while let Some(message) = timeout(FETCH_WITHIN, fetched.next()).await.map_err(text)? {
-                    let message = message.map_err(text)?;
-                    let sequence = message.info().map_err(text)?.stream_sequence;
-                    waiting = waiting.saturating_sub(1);
-                    if sequence > self.aged && bytes >= self.excess {
-                        done.young = Some(sequence);
-                        break;
-                    }
-                    bytes += message.length as u64;
-                    for (number, body) in bodies(&message).into_iter().enumerate() {
-                        let id = format!("overflow.{}.{sequence}.{number}", self.name);
-                        in_flight.push_back(self.send(bus, (&message, body), (&id, entity), sequence).await?);
-                        done.letters += 1;
-                        if in_flight.len() >= IN_FLIGHT {
-                            confirm(in_flight.pop_front()).await?;
-                        }
-                    }
-                    through = Some(sequence);
-                }
-                for sent in in_flight {
-                    confirm(Some(sent)).await?;
-                }
-                match through {
-                    Some(through) => self.move_wire(stream, registry, through).await?,
-                    // One that is larger than a request, or what was counted has left the stream.
-                    None => break,
-                }
-            }
-            Ok(done)
-        };
-        let moved = moved.await;
+        let moved = self.move_all(bus, stream, registry, (&reader, entity)).await;
         if let Err(error) = stream.delete_consumer(&reader.cached_info().name).await {
             tracing::debug!(%error, "a reader of what overflows goes by itself");
         }
         moved
+    }
+
+    async fn move_all(
+        &self,
+        bus: &Bus,
+        stream: &Stream,
+        registry: &Arc<Registry>,
+        (reader, entity): (&PullConsumer, Option<EntityId>),
+    ) -> Result<Overflowed, String> {
+        let mut waiting = reader.cached_info().num_pending;
+        let (mut done, mut bytes, mut is_large) = (Overflowed::default(), 0, false);
+        'fetch: while waiting > 0 && done.young.is_none() && bytes < MOST_BYTES {
+            let most = usize::try_from(waiting).unwrap_or(FETCH).min(FETCH);
+            let fetch = reader.fetch();
+            let is_single = std::mem::take(&mut is_large);
+            let fetch = if is_single {
+                fetch.max_messages(1)
+            } else {
+                fetch.max_messages(most).max_bytes(FETCH_BYTES)
+            };
+            let mut fetched = fetch.messages().await.map_err(text)?;
+            let (mut through, mut in_flight) = (None, VecDeque::new());
+            while let Some(message) = timeout(FETCH_WITHIN, fetched.next()).await.map_err(text)? {
+                let message = match message {
+                    Ok(message) => message,
+                    // The next one does not fit into what is left of the bytes.
+                    Err(_) if through.is_some() => break,
+                    Err(_) if !is_single => {
+                        is_large = true;
+                        continue 'fetch;
+                    }
+                    Err(error) => return Err(text(error)),
+                };
+                let sequence = message.info().map_err(text)?.stream_sequence;
+                waiting = waiting.saturating_sub(1);
+                if sequence > self.aged && bytes >= self.excess {
+                    done.young = Some(sequence);
+                    break;
+                }
+                bytes += message.length as u64;
+                for (number, body) in bodies(&message).into_iter().enumerate() {
+                    let id = format!("overflow.{}.{sequence}.{number}", self.name);
+                    in_flight.push_back(self.send(bus, (&message, body), (&id, entity), sequence).await?);
+                    done.letters += 1;
+                    if in_flight.len() >= IN_FLIGHT {
+                        confirm(in_flight.pop_front()).await?;
+                    }
+                }
+                through = Some(sequence);
+            }
+            for sent in in_flight {
+                confirm(Some(sent)).await?;
+            }
+            match through {
+                Some(through) => self.move_wire(stream, registry, through).await?,
+                // What was counted has left the stream.
+                None => break,
+            }
+        }
+        Ok(done)
     }
 
     /// Sends the dead letter of a message.
