@@ -107,6 +107,10 @@ pub(crate) trait Passive: Send {
         None
     }
 
+    /// As much is held as may be: the next flush must leave nothing unfinished, or nothing more would come. A gear whose
+    /// messages are finished by what comes from elsewhere cannot obey.
+    fn finish_all(&mut self) {}
+
     /// When it wants to be woken, if nothing arrives before. Asked anew after every message and every wake.
     fn wake_at(&self) -> Option<Instant> {
         None

@@ -82,6 +82,7 @@ pub(crate) type Destinations = BTreeMap<Token, BTreeMap<&'static str, Destinatio
 /// Where messages wait until the Mixer has them.
 pub(crate) struct Outbox {
     spool: SpoolHandle,
+    max_bytes: u64,
     /// What its places are told apart by from those of any other outbox.
     id: Uuid,
     identity: watch::Receiver<Option<Identity>>,
@@ -194,6 +195,7 @@ impl Outbox {
         let outbox = Self {
             id: id(dir, entropy)?,
             spool,
+            max_bytes,
             identity,
             numbers: Mutex::default(),
             notes: Mutex::default(),
@@ -208,6 +210,12 @@ impl Outbox {
     /// The files.
     pub(crate) const fn spool(&self) -> &SpoolHandle {
         &self.spool
+    }
+
+    /// How many bytes may be written as one and be admitted though sources fill their share: half of what is the consumers' alone, since
+    /// what is made of messages may be larger than they are.
+    pub(crate) fn most_together(&self) -> usize {
+        usize::try_from(self.max_bytes / 16).unwrap_or(usize::MAX)
     }
 
     /// This Rack's name, once it has one.

@@ -212,7 +212,7 @@ async fn a_device_that_goes_away_and_comes_back_is_read_again_and_gets_what_was_
     read(0).await;
     device.end().await;
     bench.says("it", "it is tried again").await;
-    let taken = deliver_to(&inbox, "write", 1, message(1, json!({ "first": 42 }), b""));
+    let taken = deliver_to(&inbox, "write", 1_u64, message(1, json!({ "first": 42 }), b""));
     let device = Device::start(port).await;
     assert_eq!(taken.await.unwrap(), Ok(()));
     read(42).await;

@@ -13,7 +13,7 @@
 //!   `lateness`, what is open closes. A time in the future counts as now: a wrong clock shall not make everybody else late. By
 //!   `arrival` the watermark is the Rack's clock.
 //! - Messages of guaranteed wires are aggregated exactly once: the state after them, the results that left and the word that they were
-//!   taken are one write of the outbox ([`Context::later_together`]), and a life begins with the state that the one before has left.
+//!   taken are one write of the outbox ([`Context::group_commit`]), and a life begins with the state that the one before has left.
 //!   The messages are not held until their window closes, as `batch` does: 1,024 are held at most, which would bound a
 //!   window's rate, and event time would stand still with them. So the state is kept instead, in pages ([`open`]).
 //! - Once its state is kept a gear goes on where it was after a stop, a crash, or a failure. Before that, with hot wires only,
@@ -148,7 +148,7 @@ impl Passive for Aggregator {
     fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
         async move {
             if let Some(unkept) = self.unkept.take() {
-                cx.later_together(unkept, self.leave(cx)).await;
+                cx.group_commit(unkept, self.leave(cx)).await;
             }
             if cx.is_draining() && !self.is_kept {
                 let open = self.open.take(|_, _| true);
