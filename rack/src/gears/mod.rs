@@ -65,6 +65,8 @@ use crate::wires::Delivery;
 /// What a gear does, to be awaited.
 pub(crate) type Work<'a> = BoxFuture<'a, Result<(), Fault>>;
 
+pub(crate) use window::forget_windows;
+
 /// A gear's configuration as the scenario gives it.
 pub(crate) type Config = Map<String, Value>;
 

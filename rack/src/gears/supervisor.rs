@@ -205,6 +205,8 @@ impl Consumer<'_> {
                         return Ok(());
                     }
                     let next = tokio::select! {
+                        // Who is woken for silence is not while a message waits.
+                        biased;
                         arrival = inbox.recv() => arrival,
                         () = until(self.gear.wake_at()) => None,
                         () = self.cx.draining() => None,

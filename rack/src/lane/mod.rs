@@ -88,7 +88,7 @@ pub(crate) struct Outbox {
     identity: watch::Receiver<Option<Identity>>,
     /// The last number of each port that this run gave away.
     numbers: Mutex<BTreeMap<(Token, &'static str), u64>>,
-    /// The last note of each key that was handed over by this run.
+    /// The last note of each wire that was handed over by this run.
     notes: Mutex<BTreeMap<String, Vec<u8>>>,
     destinations: Mutex<Destinations>,
     /// The gears whose messages have the share that is for consumers.
@@ -338,7 +338,8 @@ impl Outbox {
         let mut kept = whole.notes;
         let mut notes = self.notes.lock();
         kept.retain(|note| !is_behind(note, notes.get(&note.key)));
-        notes.extend(kept.iter().map(|note| (note.key.clone(), note.value.clone())));
+        let taken = kept.iter().filter(|note| note.key.starts_with(TAKEN));
+        notes.extend(taken.map(|note| (note.key.clone(), note.value.clone())));
         drop(notes);
         if !kept.is_empty() {
             batches.push(batch(0, Vec::new(), kept));
@@ -424,6 +425,11 @@ pub(crate) struct Room<'a> {
 impl Room<'_> {
     /// Hands a whole to the writer; `done` hears when it is durable.
     pub(crate) fn commit(self, whole: Whole, done: impl IntoIterator<Item = Done>) -> Result<(), NotRecorded> {
+        if let Some(note) = whole.notes.iter().find(|note| !spool::fits_a_note(note)) {
+            let (key, bytes) = (note.key.clone(), note.value.len());
+            tracing::error!(key, bytes, "a note is too large for the outbox; what was to be written with it is not");
+            return Err(NotRecorded::Checkpoint { key, bytes });
+        }
         let done = done.into_iter().collect();
         let handed_over = self.room.submit_whole(|| self.outbox.batches(self.owner, whole), done);
         drop(self.credit);
