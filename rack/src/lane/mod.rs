@@ -427,7 +427,11 @@ impl Room<'_> {
     pub(crate) fn commit(self, whole: Whole, done: impl IntoIterator<Item = Done>) -> Result<(), NotRecorded> {
         if let Some(note) = whole.notes.iter().find(|note| !spool::fits_a_note(note)) {
             let (key, bytes) = (note.key.clone(), note.value.len());
-            tracing::error!(key, bytes, "a note is too large for the outbox; what was to be written with it is not");
+            tracing::error!(
+                key,
+                bytes,
+                "a note is too large for the outbox; what was to be written with it is not"
+            );
             return Err(NotRecorded::Checkpoint { key, bytes });
         }
         let done = done.into_iter().collect();

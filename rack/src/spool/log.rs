@@ -423,7 +423,10 @@ fn create(
         entity: EntityId::from_bytes([0; 16]),
         epoch: 0,
     };
-    let mut notes = checkpoints.iter().map(|(key, value)| (key.as_str(), value.as_slice())).peekable();
+    let mut notes = checkpoints
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_slice()))
+        .peekable();
     while notes.peek().is_some() {
         let mut encoded = Vec::new();
         while encoded.len() < SNAPSHOT_BYTES

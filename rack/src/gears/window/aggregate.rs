@@ -255,9 +255,15 @@ mod tests {
     fn the_largest_and_the_smallest_integer_are_found_where_doubles_do_not_tell_them_apart() {
         let (less, more) = (json!((1_u64 << 53) + 2), json!((1_u64 << 53) + 3));
         for values in [[less.clone(), more.clone()], [more.clone(), less.clone()]] {
-            assert_eq!((made(Operation::Min, &values), made(Operation::Max, &values)), (less.clone(), more.clone()));
+            assert_eq!(
+                (made(Operation::Min, &values), made(Operation::Max, &values)),
+                (less.clone(), more.clone())
+            );
         }
-        assert_eq!(made(Operation::Max, &[json!(u64::MAX - 1), json!(u64::MAX), json!(-1)]), json!(u64::MAX));
+        assert_eq!(
+            made(Operation::Max, &[json!(u64::MAX - 1), json!(u64::MAX), json!(-1)]),
+            json!(u64::MAX)
+        );
     }
 
     #[test]

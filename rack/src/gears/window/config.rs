@@ -96,7 +96,12 @@ impl Window {
 
     /// A hash of what makes a window what it is; how long it is waited for, and how many there may be, does not.
     pub(super) fn meaning(&self) -> Result<u64, String> {
-        let meaning = (self.every.get().as_micros().to_string(), self.time, &self.key, &self.aggregates);
+        let meaning = (
+            self.every.get().as_micros().to_string(),
+            self.time,
+            &self.key,
+            &self.aggregates,
+        );
         let bytes = serde_json::to_vec(&meaning).map_err(|error| error.to_string())?;
         Ok(stable_hash(&bytes))
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::open;
+use super::page;
 use crate::lane::{Outbox, Whole};
 use crate::spool::AdmissionClass;
 
@@ -26,7 +26,7 @@ pub(crate) async fn forget_windows(outbox: &Outbox, is_there: impl Fn(&str) -> b
         let Some(gear) = note.key.split(' ').nth(1).filter(|gear| !is_there(gear)) else {
             return false;
         };
-        *lost.entry(gear.to_owned()).or_default() += open::count(&note.value);
+        *lost.entry(gear.to_owned()).or_default() += page::count(&note.value);
         note.value.clear();
         true
     });

@@ -31,6 +31,8 @@ mod aggregate;
 mod config;
 mod kept;
 mod open;
+mod page;
+mod result;
 #[cfg(test)]
 mod tests;
 
@@ -40,8 +42,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use model::gear::{self, Manifest};
 use model::message::Message;
-use model::{Attributes, Level, MessageId, Timestamp};
-use serde_json::{Map, Value};
+use model::{Level, MessageId, Timestamp};
+use serde_json::Value;
 use tokio::time::Instant;
 
 use super::expression::{Expression, key_or_one};
@@ -54,6 +56,7 @@ use config::{Time, Window};
 pub(crate) use kept::forget_windows;
 use kept::note_key;
 use open::{OpenWindow, OpenWindows, PAGES, PageFull, Slot};
+use result::{Closing, WindowResult};
 
 /// What the type is.
 pub(super) const MANIFEST: Manifest = Manifest {
@@ -75,10 +78,6 @@ pub(super) const MANIFEST: Manifest = Manifest {
     passes_on: gear::never,
 };
 
-/// The fact of a result that is not of all of its window.
-const PARTIAL: &str = "window.partial";
-/// The fact of a result that says why its window closed, if not by time.
-const CLOSED_BY: &str = "window.closed_by";
 /// How long messages wait for the next write of the state, if nothing closes.
 const WRITE_AFTER: Duration = Duration::from_secs(1);
 
@@ -134,23 +133,6 @@ struct DirtySpan {
     last: MessageId,
     /// When it is to be written at the latest.
     until: Instant,
-}
-
-struct WindowResult {
-    slot: Slot,
-    window: OpenWindow,
-    closing: Closing,
-}
-
-/// Why a window closed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Closing {
-    /// The watermark reached its end.
-    Watermark,
-    /// Nothing came any more.
-    Idle,
-    /// It could not go on: it is a part.
-    Partial,
 }
 
 impl Passive for Aggregator {
@@ -336,11 +318,9 @@ impl Aggregator {
     }
 
     fn end(&mut self, windows: Vec<(Slot, OpenWindow)>, closing: Closing) {
-        let results = windows.into_iter().map(|(slot, window)| WindowResult {
-            slot,
-            window,
-            closing,
-        });
+        let results = windows
+            .into_iter()
+            .map(|(slot, window)| WindowResult { slot, window, closing });
         self.closed.extend(results);
     }
 
@@ -393,34 +373,5 @@ impl Aggregator {
         }
         self.end(foreign, Closing::Partial);
         self.lower_watermark(cx, cx.recorder().now());
-    }
-}
-
-impl WindowResult {
-    async fn leave(self, cx: &Context) {
-        let began = std::time::Instant::now();
-        let Self {
-            slot,
-            window,
-            closing,
-        } = self;
-        let mut data = Map::new();
-        data.insert("start".into(), slot.start.to_string().into());
-        data.insert("end".into(), window.end.to_string().into());
-        if !slot.key.is_empty() {
-            data.insert("key".into(), slot.key.into());
-        }
-        let results = window.aggregates.into_iter().map(|(name, made)| (name, made.result()));
-        data.extend(results);
-        let meta = match closing {
-            Closing::Watermark => Attributes::new(),
-            Closing::Idle => Attributes::new().with(CLOSED_BY, "idle"),
-            Closing::Partial => Attributes::new().with(PARTIAL, true),
-        };
-        let mut message = cx.make(None, meta, Vec::new());
-        message.data = Value::Object(data);
-        message.hops = window.hops;
-        // A refusal has been counted and reported.
-        cx.emit("out", message, None, began).await.ok();
     }
 }

@@ -16,10 +16,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Timestamp, stable_hash};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::aggregate::{Accumulator, Aggregate};
+use super::page::{Page, StoredWindow};
 
 /// How many pages a gear has.
 pub(super) const PAGES: u8 = 64;
@@ -232,69 +232,9 @@ impl OpenWindows {
     }
 }
 
-/// How many windows a page has that was kept.
-pub(super) fn count(page: &[u8]) -> usize {
-    Page::from_cbor(page).map_or(0, |page| page.windows.len())
-}
-
 fn page_of(key: &str) -> u8 {
     let [page, ..] = stable_hash(key.as_bytes()).to_le_bytes();
     page % PAGES
-}
-
-/// The windows of some keys, as they are kept.
-#[derive(Serialize, Deserialize)]
-struct Page {
-    configuration: u64,
-    /// In µs, as all times here.
-    watermark: i64,
-    windows: Vec<StoredWindow>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct StoredWindow {
-    start: i64,
-    end: i64,
-    key: String,
-    hops: u32,
-    aggregates: Vec<(String, Accumulator)>,
-}
-
-impl Page {
-    fn from_cbor(bytes: &[u8]) -> Result<Self, String> {
-        ciborium::from_reader(bytes).map_err(|error| error.to_string())
-    }
-
-    fn to_cbor(&self) -> Result<Vec<u8>, String> {
-        let mut bytes = Vec::new();
-        ciborium::into_writer(self, &mut bytes).map_err(|error| error.to_string())?;
-        Ok(bytes)
-    }
-}
-
-impl StoredWindow {
-    fn new(slot: &Slot, window: &OpenWindow) -> Self {
-        Self {
-            start: slot.start.micros(),
-            end: window.end.micros(),
-            key: slot.key.clone(),
-            hops: window.hops,
-            aggregates: window.aggregates.clone(),
-        }
-    }
-
-    fn into_window(self) -> (Slot, OpenWindow) {
-        let slot = Slot {
-            start: Timestamp::from_micros(self.start),
-            key: self.key,
-        };
-        let window = OpenWindow {
-            end: Timestamp::from_micros(self.end),
-            hops: self.hops,
-            aggregates: self.aggregates,
-        };
-        (slot, window)
-    }
 }
 
 #[cfg(test)]
@@ -303,6 +243,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::aggregate::Operation;
+    use super::super::page::count;
     use super::*;
 
     fn slot(start: i64, key: &str) -> Slot {
@@ -388,13 +329,17 @@ mod tests {
         let time = Timestamp::from_micros;
         let mut open = OpenWindows::new(1);
         for start in [10, 1000] {
-            open.open(slot(start, "a"), window(start + 10, &[Operation::Count])).unwrap();
+            open.open(slot(start, "a"), window(start + 10, &[Operation::Count]))
+                .unwrap();
         }
         open.watermark = time(1000);
         let (number, ahead) = open.write().unwrap().remove(0);
         assert_eq!(open.lower(time(1000)), None);
         let left = open.lower(time(15)).unwrap();
-        assert_eq!((left.len(), left[0].0.start, open.watermark()), (1, time(1000), time(15)));
+        assert_eq!(
+            (left.len(), left[0].0.start, open.watermark()),
+            (1, time(1000), time(15))
+        );
         let mut pages = BTreeMap::from([(number, ahead)]);
         pages.extend(open.write().unwrap());
         let mut again = OpenWindows::new(1);

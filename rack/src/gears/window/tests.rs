@@ -379,7 +379,8 @@ async fn messages_that_wait_while_the_gear_waits_for_room_come_before_silence_cl
     let inbox = Inbox::new();
     // The result of the first one's window has no room.
     let given = [(1, "a", 0), (40, "a", 0)];
-    let before = [1, 2].map(|number: u64| deliver_to(&inbox, "in", number, of_second(number, given[number as usize - 1])));
+    let before =
+        [1, 2].map(|number: u64| deliver_to(&inbox, "in", number, of_second(number, given[number as usize - 1])));
     let life = Life::begin_with(inbox, &config, &bench, &kept);
     bench.says("it", "there is no room for what it sends").await;
     let last = life.deliver(3, (41, "a", 0));
