@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gears::patience::watch;
 use crate::gears::supervisor::{panic_text, supervise};
-use crate::gears::{Context, ContextParts, Ending, Gear, ProgramAllowList};
+use crate::gears::{Context, ContextParts, Ending, Gear, ProgramAllowList, forget_windows};
 use crate::lane::{self, Inlet, InletSpec, Lane};
 use crate::limits::Limits;
 use crate::tap::TapBoard;
@@ -303,6 +303,7 @@ impl GearRuntime {
         }
         self.close_inlets(|inlet| !plan.gears.contains_key(&inlet.gear)).await;
         self.inboxes.retain(|name, _| plan.gears.contains_key(name));
+        self.forget_windows(&plan).await;
         self.plan = Some(plan);
         self.keep_taps();
         Ok(())
@@ -386,6 +387,17 @@ impl GearRuntime {
             lane.outbox.lead_to(plan.destinations.clone(), plan.consumers.clone());
             lane.outbox.begin_credits(&plan.credits);
         }
+    }
+
+    /// Deletes the windows of gears that the plan does not have; where the disk does not let it now, the next plan does.
+    async fn forget_windows(&self, plan: &Plan) {
+        let Some(lane) = &self.parts.lane else { return };
+        let is_there = |gear: &str| {
+            let mut gears = plan.gears.values();
+            gears.any(|spec| spec.name.as_str() == gear && spec.kind.name() == "window")
+        };
+        let forget = forget_windows(&lane.outbox, is_there);
+        tokio::time::timeout(self.parts.drain, forget).await.ok();
     }
 
     /// Starts the inlets of the plan that do not run.

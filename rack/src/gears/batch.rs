@@ -9,10 +9,9 @@
 //! - A message is in one batch, in the order of arrival. One that does not fit closes the batch before it; one larger than a batch
 //!   may be leaves alone.
 //! - No message of a guaranteed wire counts as taken before its batch is durable: both are one write of the outbox
-//!   ([`Context::later_together`]). Until then it is held, and comes again after a crash.
-//! - Messages of a guaranteed wire are taken in their order, so a batch of one key waits for older ones that are open. Where
-//!   [`HELD_MESSAGES`] or [`HELD_BYTES`] are held, all batches with such messages leave: a gear that holds as many as the supervisor
-//!   and the inlet let it hold would get no more, and wait for `max_age` each time.
+//!   ([`Context::group_commit`]). Until then it is held, and comes again after a crash.
+//! - Messages of a guaranteed wire are taken in their order, so a batch of one key waits for older ones that are open. Where as many
+//!   are held as may be ([`Passive::finish_all`]), all batches with such messages leave.
 //! - At most `max_keys` batches are open; the oldest makes room and leaves.
 //!
 //! # Not here
@@ -38,15 +37,10 @@ use tokio::time::Instant;
 use super::expression::{Expression, compile_if_any, key_or_one};
 use super::gathering::Handled;
 use super::recent_keys::RecentKeys;
-use super::supervisor::SETTLE_AT;
 use super::{Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
 use body::{BatchBody, Format};
 
-/// Messages of guaranteed wires that are held in open batches, before these leave.
-const HELD_MESSAGES: usize = SETTLE_AT;
-/// Their bytes: half of what an inlet lets a gear hold.
-const HELD_BYTES: usize = 8 << 20;
 /// What the facts of a batch add to a message, about.
 const FACTS: usize = 512;
 
@@ -59,8 +53,9 @@ pub(super) const MANIFEST: Manifest = Manifest {
     doc: "A batch leaves when it has `max_messages` or `max_bytes`, when it is `max_age` old, and when the gear stops, whichever comes \
           first; a message larger than that leaves alone. It goes on in the signal and the trace of its first message, with that one's facts, \
           and `batch.messages` (how many), `batch.first_ts` and `batch.last_ts` (the earliest and the latest of their times), `batch.key` where there \
-          is a `key`. On a guaranteed wire a message counts as taken when its batch is durable, and comes again after a crash; up to 512 messages \
-          or 8 MiB wait so in all open batches, then these leave before they are full. Messages of hot wires that wait when the Rack is killed are lost.",
+          is a `key`. On a guaranteed wire a message counts as taken when its batch is durable, and comes again after a crash; up to 1,024 messages \
+          or 8 MiB (a sixteenth of the outbox, if that is less) wait so, rejected ones between them included, then all open batches leave before \
+          they are full. Messages of hot wires that wait when the Rack is killed are lost.",
     example: include_str!("../../../examples/gears/batch.yaml"),
     schema: gear::schema::<Batch>,
     check: gear::check::<Batch>,
@@ -74,7 +69,7 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
         config,
         open: RecentKeys::default(),
         closed: Vec::new(),
-        held: HeldTotal::default(),
+        count: 0,
     })))
 }
 
@@ -84,14 +79,8 @@ struct Collector {
     open: RecentKeys<OpenBatch>,
     /// What leaves next.
     closed: Vec<OpenBatch>,
-    held: HeldTotal,
-}
-
-/// Messages of guaranteed wires since no open batch had any.
-#[derive(Default)]
-struct HeldTotal {
-    messages: usize,
-    bytes: usize,
+    /// How many messages came.
+    count: u64,
 }
 
 struct OpenBatch {
@@ -112,12 +101,13 @@ struct OpenBatch {
 struct HeldSpan {
     first: MessageId,
     last: MessageId,
-    /// How many were held before the first one.
-    before: usize,
+    /// Which message of all that came was the first one.
+    number: u64,
 }
 
 /// A message as a part of a batch.
 struct Part {
+    /// Without its body.
     message: Message,
     bytes: Vec<u8>,
     handled: Handled,
@@ -126,10 +116,12 @@ struct Part {
 impl Passive for Collector {
     fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
         async move {
-            let message = delivery.message;
+            let mut message = delivery.message;
+            cx.check_hops(&message)?;
             let key = key_or_one(self.key.as_ref(), &message)?;
             let bytes = self.config.format.part(&message)?;
             let handled = Handled::now();
+            (message.raw, message.data) = (Vec::new(), Value::Null);
             self.add(
                 cx,
                 key,
@@ -157,12 +149,9 @@ impl Passive for Collector {
             }
             for batch in std::mem::take(&mut self.closed) {
                 match batch.held {
-                    Some(held) => cx.later_together((held.first, held.last), batch.leave(cx)).await,
+                    Some(held) => cx.group_commit((held.first, held.last), batch.leave(cx)).await,
                     None => batch.leave(cx).await,
                 }
-            }
-            if self.unfinished().is_none() {
-                self.held = HeldTotal::default();
             }
             Ok(())
         }
@@ -171,7 +160,11 @@ impl Passive for Collector {
 
     fn unfinished(&self) -> Option<MessageId> {
         let held = self.open.values().filter_map(|batch| batch.held);
-        held.min_by_key(|held| held.before).map(|held| held.first)
+        held.min_by_key(|held| held.number).map(|held| held.first)
+    }
+
+    fn finish_all(&mut self) {
+        self.close_where(|batch| batch.held.is_some());
     }
 
     fn wake_at(&self) -> Option<Instant> {
@@ -205,30 +198,20 @@ impl Collector {
             self.open.set(&key, begun);
         }
         let is_held = part.handled == Handled::Again;
-        let before = self.held.messages;
-        if is_held {
-            self.held.messages += 1;
-            self.held.bytes += part.bytes.len();
-        }
+        self.count += 1;
+        let number = self.count;
         let max_messages = self.config.max_messages;
         let is_full = self.open.get_mut(&key).is_some_and(|batch| {
-            batch.add(&part, is_held.then_some(before));
+            batch.add(&part, is_held.then_some(number));
             batch.body.count() >= max_messages || batch.body.len() >= batch.most
         });
         if is_full {
             self.close(&key);
         }
-        if self.held.messages >= HELD_MESSAGES || self.held.bytes >= HELD_BYTES {
-            self.close_where(|batch| batch.held.is_some());
-        }
     }
 
     fn begin(&self, cx: &Context, key: String, of: &Message, now: Instant) -> OpenBatch {
-        let first = Message {
-            raw: Vec::new(),
-            data: Value::Null,
-            ..of.clone()
-        };
+        let first = of.clone();
         let payload = cx.limits().most(cx.is_published("out")).bytes;
         let room = payload.saturating_sub(first.size() + key.len() + FACTS);
         OpenBatch {
@@ -263,17 +246,17 @@ impl Collector {
 }
 
 impl OpenBatch {
-    /// Adds a message; `before` says how many are held before it, if it is held.
-    fn add(&mut self, part: &Part, before: Option<usize>) {
+    /// Adds a message; with its number, if it is held.
+    fn add(&mut self, part: &Part, number: Option<u64>) {
         let Message { id, ts, hops, .. } = part.message;
         self.body.add(&part.bytes);
         self.hops = self.hops.max(hops);
         self.times = (self.times.0.min(ts), self.times.1.max(ts));
-        let Some(before) = before else { return };
+        let Some(number) = number else { return };
         let begun = HeldSpan {
             first: id,
             last: id,
-            before,
+            number,
         };
         self.held.get_or_insert(begun).last = id;
     }
@@ -340,7 +323,7 @@ const fn default_max_keys() -> u32 {
     100
 }
 
-/// The most bytes of all open batches.
+/// The most bytes of the bodies of all open batches; beside them each has the facts of its first message.
 const MAX_OPEN_BYTES: u64 = 1 << 30;
 /// The longest separator.
 const MAX_SEPARATOR: usize = 256;

@@ -25,6 +25,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use super::Fault;
 use super::ending::Ending;
 use super::exec::ProgramAllowList;
 use super::gathering::{Gathered, Handled, Later, gather, gathered};
@@ -192,6 +193,21 @@ impl Context {
     /// A note that the outbox has.
     pub(crate) fn note(&self, key: &str) -> Option<Vec<u8>> {
         self.parts.outbox.as_ref()?.spool().checkpoint(key)
+    }
+
+    /// How many bytes of messages that are taken together a gear may hold: so many, or what the outbox admits of consumers in any case.
+    pub(crate) fn most_held(&self, most: usize) -> usize {
+        let outbox = self.parts.outbox.as_ref();
+        outbox.map_or(most, |outbox| outbox.most_together().min(most))
+    }
+
+    /// Rejects a message of which nothing could be sent on: beside others it would take their result along.
+    pub(crate) fn check_hops(&self, message: &Message) -> Result<(), Fault> {
+        let max = self.limits().max_hops();
+        if message.hops < max {
+            return Ok(());
+        }
+        Err(Fault::Rejected(Refused::Hops { max }.to_string()))
     }
 
     /// Waits until what this gear, or one before it, has handed to the outbox is durable; false if the Rack is stopping.
@@ -443,11 +459,11 @@ impl Context {
     /// Does work for a message of a guaranteed wire whose handling began before, while the gear flushes: what is sent leaves
     /// together with the word that the message was taken.
     pub(crate) async fn later(&self, of: MessageId, work: impl Future<Output = ()>) {
-        self.later_together((of, of), work).await;
+        self.group_commit((of, of), work).await;
     }
 
     /// The same for several messages of which the gear makes one thing: all from the first to the last one are taken together.
-    pub(crate) async fn later_together(&self, (first, last): (MessageId, MessageId), work: impl Future<Output = ()>) {
+    pub(crate) async fn group_commit(&self, (first, last): (MessageId, MessageId), work: impl Future<Output = ()>) {
         let ((), Gathered { whole, .. }) = gathered(Handled::Again, work).await;
         let mut later = vec![Later { first, last, whole }];
         if !gather(|gathered| gathered.later.append(&mut later)) {
@@ -457,9 +473,10 @@ impl Context {
         }
     }
 
-    /// Keeps notes together with what is sent meanwhile; false where nothing is gathered.
-    pub(crate) fn add_notes(&self, mut notes: Vec<Checkpoint>) -> bool {
-        gather(|gathered| gathered.whole.notes.append(&mut notes))
+    /// Keeps notes together with what the work sends in which it is called.
+    pub(crate) fn add_notes(&self, mut notes: Vec<Checkpoint>) {
+        let is_gathered = gather(|gathered| gathered.whole.notes.append(&mut notes));
+        debug_assert!(is_gathered, "notes belong to what is gathered");
     }
 
     /// Does work for a message that does not come again, beside the one that is being handled: what is sent leaves at once.

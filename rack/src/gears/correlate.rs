@@ -17,7 +17,6 @@
 //!   for so long that every inbox of the circle is full, it stands still. A `throttle` in front, slower than the answers, keeps it going.
 //! - What is parked is in memory: a gear that begins anew, or is replaced, has forgotten it, and replies are unmatched.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +29,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::expression::Expression;
+use super::recent_keys::RecentKeys;
 use super::{Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
 
@@ -146,17 +146,13 @@ struct Parked {
     most: usize,
     most_bytes: usize,
     bytes: usize,
-    by_key: HashMap<String, Waiting>,
-    /// Key and number of every request; those that are gone or replaced are left in until they are the oldest.
-    order: VecDeque<(String, u64)>,
-    number: u64,
+    waiting: RecentKeys<Waiting>,
 }
 
 struct Waiting {
     message: Message,
     size: usize,
     until: Instant,
-    number: u64,
 }
 
 impl Parked {
@@ -166,9 +162,7 @@ impl Parked {
             most: config.max_parked as usize,
             most_bytes: usize::try_from(config.max_parked_bytes).unwrap_or(usize::MAX),
             bytes: 0,
-            by_key: HashMap::new(),
-            order: VecDeque::new(),
-            number: 0,
+            waiting: RecentKeys::default(),
         }
     }
 
@@ -180,51 +174,41 @@ impl Parked {
             return Err(Fault::Rejected(format!("the request has {size} bytes; max_parked_bytes allows {most}")));
         }
         let mut out: Vec<_> = self.take(&key).map(|older| (older, "replaced")).into_iter().collect();
-        while self.by_key.len() >= self.most || self.bytes + size > self.most_bytes {
-            let Some(oldest) = self.oldest() else { break };
-            out.extend(self.take(&oldest).map(|older| (older, "full")));
+        while self.waiting.len() >= self.most || self.bytes + size > self.most_bytes {
+            let Some(oldest) = self.take_oldest() else { break };
+            out.push((oldest, "full"));
         }
-        self.number += 1;
         self.bytes += size;
-        self.order.push_back((key.clone(), self.number));
-        let waiting = Waiting { message, size, until: now + self.ttl, number: self.number };
-        self.by_key.insert(key, waiting);
+        let until = now + self.ttl;
+        self.waiting.set(&key, Waiting { message, size, until });
         Ok(out)
     }
 
     fn take(&mut self, key: &str) -> Option<Message> {
-        let waiting = self.by_key.remove(key)?;
+        let waiting = self.waiting.remove(key);
+        self.left(waiting)
+    }
+
+    fn take_oldest(&mut self) -> Option<Message> {
+        let oldest = self.waiting.pop_oldest();
+        self.left(oldest)
+    }
+
+    fn left(&mut self, waiting: Option<Waiting>) -> Option<Message> {
+        let waiting = waiting?;
         self.bytes -= waiting.size;
-        self.tidy();
         Some(waiting.message)
-    }
-
-    /// Leaves out what is gone: at the front, and everywhere once most of the order is.
-    fn tidy(&mut self) {
-        let by_key = &self.by_key;
-        let waits = |(key, number): &(String, u64)| by_key.get(key).is_some_and(|waiting| waiting.number == *number);
-        if self.order.len() > 2 * by_key.len() + 64 {
-            self.order.retain(waits);
-        }
-        while self.order.front().is_some_and(|front| !waits(front)) {
-            self.order.pop_front();
-        }
-    }
-
-    fn oldest(&self) -> Option<String> {
-        self.order.front().map(|(key, _)| key.clone())
     }
 
     /// When the oldest one expires.
     fn next(&self) -> Option<Instant> {
-        let (key, _) = self.order.front()?;
-        self.by_key.get(key).map(|waiting| waiting.until)
+        self.waiting.values().next().map(|waiting| waiting.until)
     }
 
     /// The oldest one, if it has expired.
     fn due(&mut self, now: Instant) -> Option<Message> {
-        let oldest = self.next().filter(|until| *until <= now).and_then(|_| self.oldest())?;
-        self.take(&oldest)
+        self.next().filter(|until| *until <= now)?;
+        self.take_oldest()
     }
 }
 

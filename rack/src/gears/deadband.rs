@@ -12,7 +12,7 @@
 //! - A value is compared with the one that passed, not with the one before it: a slow drift passes, too.
 //! - A value counts as passed when its message was sent; one that was refused further on changes nothing.
 //! - `max_interval` is looked at when a message comes: a silent source stays silent.
-//! - At most `max_keys` values are in memory. Where there are more keys, the one that passed longest ago is forgotten, and its next
+//! - At most `max_keys` values are in memory, and [`MAX_BYTES`] of them with their keys. Where there are more keys, the one that passed longest ago is forgotten, and its next
 //!   value passes; so does every first one after the gear began anew.
 
 use std::sync::Arc;
@@ -34,6 +34,9 @@ use crate::wires::Delivery;
 
 /// The largest value that is kept, in bytes of JSON.
 const MAX_VALUE: usize = 4096;
+
+/// The most bytes of all values that are kept, with their keys.
+const MAX_BYTES: usize = 64 << 20;
 
 /// What the type is.
 pub(super) const MANIFEST: Manifest = Manifest {
@@ -65,6 +68,7 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
         max_interval: config.max_interval.map(HumanDuration::get),
         most: config.max_keys as usize,
         passed: RecentKeys::default(),
+        bytes: 0,
     })))
 }
 
@@ -75,12 +79,16 @@ struct ChangeDetector {
     max_interval: Option<Duration>,
     most: usize,
     passed: RecentKeys<PassedValue>,
+    /// Of all of these, with their keys.
+    bytes: usize,
 }
 
 /// The last value of a key that passed, and when.
 struct PassedValue {
     value: Value,
     at: Instant,
+    /// With its key.
+    size: usize,
 }
 
 impl Passive for ChangeDetector {
@@ -92,7 +100,7 @@ impl Passive for ChangeDetector {
             if !self.passes(&key, &value, now) {
                 cx.discard();
             } else if cx.send("out", message).await.is_ok() {
-                self.keep(&key, PassedValue { value, at: now });
+                self.keep(&key, value, now);
             }
             Ok(())
         }
@@ -103,11 +111,7 @@ impl Passive for ChangeDetector {
 impl ChangeDetector {
     fn value_of(&self, message: &Message) -> Result<Value, Fault> {
         let value = self.value.value(&Scope::of(message))?;
-        let size = match &value {
-            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
-            Value::String(text) => text.len(),
-            list => list.to_string().len(),
-        };
+        let size = size_of(&value);
         if size > MAX_VALUE {
             return Err(Fault::Rejected(format!(
                 "value: the result has {size} bytes; a value that is compared has at most {MAX_VALUE}"
@@ -122,11 +126,26 @@ impl ChangeDetector {
         self.max_interval.is_some_and(is_due) || self.band.is_left(&last.value, value)
     }
 
-    fn keep(&mut self, key: &str, passed: PassedValue) {
-        self.passed.set(key, passed);
-        while self.passed.len() > self.most {
-            self.passed.pop_oldest();
+    fn keep(&mut self, key: &str, value: Value, at: Instant) {
+        let size = size_of(&value) + 2 * key.len();
+        self.bytes += size;
+        if let Some(before) = self.passed.set(key, PassedValue { value, at, size }) {
+            self.bytes -= before.size;
         }
+        while (self.passed.len() > self.most || self.bytes > MAX_BYTES)
+            && let Some(oldest) = self.passed.pop_oldest()
+        {
+            self.bytes -= oldest.size;
+        }
+    }
+}
+
+/// The bytes of a value, about.
+fn size_of(value: &Value) -> usize {
+    match value {
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        Value::String(text) => text.len(),
+        list => list.to_string().len(),
     }
 }
 
@@ -304,6 +323,7 @@ mod tests {
             max_interval: config.max_interval.map(HumanDuration::get),
             most: config.max_keys as usize,
             passed: RecentKeys::default(),
+            bytes: 0,
         }
     }
 
@@ -313,13 +333,7 @@ mod tests {
         let at = |seconds| start + Duration::from_secs(seconds);
         for (config, again) in [(json!({"max_interval": "10s"}), true), (json!({}), false)] {
             let mut detector = detector(&config);
-            detector.keep(
-                "",
-                PassedValue {
-                    value: json!(1),
-                    at: at(0),
-                },
-            );
+            detector.keep("", json!(1), at(0));
             assert!(!detector.passes("", &json!(1), at(9)));
             assert_eq!(detector.passes("", &json!(1), at(10)), again);
         }
@@ -329,16 +343,26 @@ mod tests {
     fn no_more_keys_are_kept_than_configured_and_a_forgotten_one_passes() {
         let (mut detector, now) = (detector(&json!({"max_keys": 2})), Instant::now());
         for key in ["a", "b", "c"] {
-            detector.keep(
-                key,
-                PassedValue {
-                    value: json!(1),
-                    at: now,
-                },
-            );
+            detector.keep(key, json!(1), now);
             assert!(detector.passed.len() <= 2);
         }
         assert!(detector.passes("a", &json!(1), now) && !detector.passes("b", &json!(1), now));
+    }
+
+    #[test]
+    fn no_more_bytes_are_kept_than_the_bound_however_many_keys_are_allowed() {
+        let (mut detector, now) = (detector(&json!({"max_keys": 1_000_000})), Instant::now());
+        let value = json!("x".repeat(MAX_VALUE));
+        let most = MAX_BYTES / MAX_VALUE;
+        for number in 0..=most {
+            detector.keep(&number.to_string(), value.clone(), now);
+        }
+        assert!(detector.bytes <= MAX_BYTES && detector.passed.len() < most);
+        for _ in 0..2 {
+            detector.keep("last", json!(1), now);
+        }
+        let sizes: usize = detector.passed.values().map(|passed| passed.size).sum();
+        assert_eq!(detector.bytes, sizes);
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -65,6 +65,8 @@ use crate::wires::Delivery;
 /// What a gear does, to be awaited.
 pub(crate) type Work<'a> = BoxFuture<'a, Result<(), Fault>>;
 
+pub(crate) use window::forget_windows;
+
 /// A gear's configuration as the scenario gives it.
 pub(crate) type Config = Map<String, Value>;
 
@@ -106,6 +108,10 @@ pub(crate) trait Passive: Send {
     fn unfinished(&self) -> Option<MessageId> {
         None
     }
+
+    /// As much is held as may be: the next flush must leave nothing unfinished, or nothing more would come. A gear whose
+    /// messages are finished by what comes from elsewhere cannot obey.
+    fn finish_all(&mut self) {}
 
     /// When it wants to be woken, if nothing arrives before. Asked anew after every message and every wake.
     fn wake_at(&self) -> Option<Instant> {

@@ -1,4 +1,4 @@
-//! A map that knows in which order its keys were set, so that the oldest entry can make room.
+//! An insertion-ordered map with FIFO eviction: the entry that was set longest ago makes room.
 //!
 //! # Invariants
 //!

@@ -53,7 +53,7 @@ pub enum NotRecorded {
         bytes: usize,
     },
     /// The checkpoint does not fit.
-    #[error("the checkpoint {key:?} has {bytes} bytes; the most is 4096")]
+    #[error("the checkpoint {key:?} has {bytes} bytes; the most is 4096, and 65535 in the outbox")]
     Checkpoint {
         /// Its key.
         key: String,

@@ -6,13 +6,13 @@ use serde_json::json;
 use tokio::sync::oneshot;
 
 use super::super::gathering::gathered;
-use super::super::supervisor::supervise;
-use super::super::testing::held::{deliver_to, outbox, spec, surroundings, taken_from};
+use super::super::supervisor::{HELD_BYTES, HELD_MOST, supervise};
+use super::super::testing::held::{deliver_to, deliver_what_came, outbox, spec, surroundings, taken_from};
 use super::super::testing::{Bench, Flow, message};
 use super::*;
 use crate::lane::Letter;
 use crate::telemetry::NotRecorded;
-use crate::wires::Inbox;
+use crate::wires::{Inbox, Unreadable};
 
 #[test]
 fn a_configuration_that_cannot_be_obeyed_is_refused_with_the_key() {
@@ -218,17 +218,17 @@ async fn messages_of_a_batch_that_never_left_come_again_and_those_of_one_that_di
 async fn a_batch_larger_than_a_gear_may_hold_leaves_before_it_is_full_and_nothing_stands_still() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
-    let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
+    let (outbox, thread) = outbox(&folder.path().join("outbox"), 8 << 20);
     let config = json!({"format": "json_array", "max_messages": 100_000, "max_age": "24h", "key": "data % 3", "max_bytes": 100_000});
     let (spec, inbox) = (spec("batch", &config, &["out"]), Inbox::new());
-    let most = HELD_MESSAGES as u64;
-    let taken = deliver(&inbox, 0..most + 10);
+    let most = HELD_MOST as u64;
+    let taken = deliver(&inbox, 0..most);
     let (cx, stop) = surroundings(&spec, &bench, &outbox);
-    let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
-    let mut taken = taken.into_iter();
-    for taken in taken.by_ref().take(HELD_MESSAGES) {
+    let life = tokio::spawn(supervise(None, spec, cx, Some(inbox.clone())));
+    for taken in taken {
         assert_eq!(taken.await.unwrap(), Ok(()));
     }
+    let taken = deliver(&inbox, most..most + 10);
     stop.cancel();
     life.await.unwrap();
     for taken in taken {
@@ -245,14 +245,14 @@ async fn a_batch_larger_than_a_gear_may_hold_leaves_before_it_is_full_and_nothin
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn open_batches_leave_when_they_hold_as_many_bytes_as_they_may_hold_together() {
+async fn open_batches_leave_when_as_many_bytes_are_held_as_may_be_also_of_what_a_batch_leaves_out() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
-    let (outbox, thread) = outbox(&folder.path().join("outbox"), 64 << 20);
+    let (outbox, thread) = outbox(&folder.path().join("outbox"), 16 * HELD_BYTES as u64);
     let config = json!({"format": "concatenated", "max_age": "24h", "key": "flux_id", "max_bytes": 2 << 20});
     let (spec, inbox) = (spec("batch", &config, &["out"]), Inbox::new());
     let body = vec![b'x'; HELD_BYTES / 8];
-    let taken = (1..=8_u8).map(|number| deliver_to(&inbox, "in", number, message(number, Value::Null, &body)));
+    let taken = (1..=8_u8).map(|number| deliver_to(&inbox, "in", number, message(number, number.into(), &body)));
     let taken: Vec<_> = taken.collect();
     let (cx, stop) = surroundings(&spec, &bench, &outbox);
     let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
@@ -264,6 +264,73 @@ async fn open_batches_leave_when_they_hold_as_many_bytes_as_they_may_hold_togeth
     life.await.unwrap();
     bench.close().await;
     assert!(thread.close(Duration::from_secs(10)).await);
+}
+
+/// Runs a gear over what is in its inbox until all of that is taken; says what left.
+async fn left_of(config: &Value, inbox: Inbox, taken: Vec<Receipt>, count: usize) -> Vec<Letter> {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (outbox, thread) = outbox(&folder.path().join("outbox"), 8 << 20);
+    let spec = spec("batch", config, &["out"]);
+    let (cx, stop) = surroundings(&spec, &bench, &outbox);
+    let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
+    for taken in taken {
+        assert_eq!(taken.await.unwrap(), Ok(()));
+    }
+    let left = taken_from(&outbox, count).await;
+    stop.cancel();
+    life.await.unwrap();
+    bench.close().await;
+    assert!(thread.close(Duration::from_secs(10)).await);
+    left
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_open_batch_leaves_when_what_is_behind_it_is_rejected_or_unreadable_and_no_more_may_be_held() {
+    let inbox = Inbox::new();
+    let mut taken = deliver(&inbox, 1..2);
+    for number in 2..=HELD_MOST as u64 {
+        let came = if number % 2 == 0 {
+            Ok(message(0, Value::Null, b"\xff"))
+        } else {
+            Err(Unreadable {
+                reason: "it is no message".into(),
+                body: "x".into(),
+            })
+        };
+        taken.push(deliver_what_came(&inbox, "in", number, came));
+    }
+    let config = json!({"format": "json_array", "max_age": "24h"});
+    let left = left_of(&config, inbox, taken, HELD_MOST).await;
+    assert_eq!(numbers(&left[..1]), [[1]]);
+    assert!(left[1..].iter().all(|letter| letter.number().is_none()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_has_left_counts_for_nothing_and_batches_are_full() {
+    let inbox = Inbox::new();
+    let taken = deliver(&inbox, 0..1000);
+    let config = json!({"format": "json_array", "max_messages": 500, "max_age": "24h"});
+    let batches = numbers(&left_of(&config, inbox, taken, 2).await);
+    assert_eq!(batches, [(0..500).collect::<Vec<u64>>(), (500..1000).collect()]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_without_a_hop_left_is_a_dead_letter_and_its_batch_leaves_without_it() {
+    let inbox = Inbox::new();
+    let mut spent = numbered(2);
+    spent.hops = 64;
+    let taken = vec![
+        deliver_to(&inbox, "in", 1_u64, numbered(1)),
+        deliver_to(&inbox, "in", 2_u64, spent),
+        deliver_to(&inbox, "in", 3_u64, numbered(3)),
+    ];
+    let config = json!({"format": "json_array", "max_messages": 2, "max_age": "24h"});
+    let (dead, left): (Vec<_>, Vec<_>) = left_of(&config, inbox, taken, 2)
+        .await
+        .into_iter()
+        .partition(|letter| letter.number().is_none());
+    assert_eq!((dead.len(), numbers(&left)), (1, vec![vec![1, 3]]));
 }
 
 #[tokio::test]

@@ -20,7 +20,7 @@ use crate::lane::{Leaving, Letter, Outbox, Past, Place, Taken, Whole};
 use crate::limits::Limits;
 use crate::spool::{AdmissionClass, Cursor, Outgoing, SpoolThread};
 use crate::telemetry::NotRecorded;
-use crate::wires::{Arrival, Inbox, Outlets, Receipt, Spec};
+use crate::wires::{Arrival, Inbox, Outlets, Receipt, Spec, Unreadable};
 
 /// An outbox in a folder.
 pub(crate) fn outbox(dir: &Path, max_bytes: u64) -> (Arc<Outbox>, SpoolThread) {
@@ -92,6 +92,16 @@ pub(crate) fn deliver_to(
     number: impl Into<u64>,
     message: Message,
 ) -> oneshot::Receiver<Result<(), NotRecorded>> {
+    deliver_what_came(inbox, port, number, Ok(message))
+}
+
+/// The same, of what need not be a message.
+pub(crate) fn deliver_what_came(
+    inbox: &Inbox,
+    port: &'static str,
+    number: impl Into<u64>,
+    message: Result<Message, Unreadable>,
+) -> oneshot::Receiver<Result<(), NotRecorded>> {
     let (done, taken) = oneshot::channel();
     let place = Place {
         outbox: Uuid::from_bytes([9; 16]),
@@ -100,7 +110,7 @@ pub(crate) fn deliver_to(
     };
     let arrival = Arrival {
         port,
-        message: Ok(message),
+        message,
         receipt: Some(Receipt {
             taken: Taken {
                 key: "taken wire".into(),

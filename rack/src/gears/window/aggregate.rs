@@ -3,8 +3,10 @@
 //! # Invariants
 //!
 //! - An aggregate takes all of a message's value or rejects the message; null is left out.
-//! - Sums of integers are exact until they leave 64 bits; then, and where there are fractions, they are rounded as `double`.
+//! - The smallest and the largest of integers are exact. Sums of integers are exact until they leave 64 bits; then, and where there are fractions, they are rounded as `double`.
 //! - What an aggregate keeps is bounded ([`Operation::most_bytes`]), whatever comes.
+
+use std::cmp::Ordering;
 
 use model::message::Message;
 use schemars::JsonSchema;
@@ -127,8 +129,8 @@ impl Accumulator {
         match (self, value) {
             (_, Value::Null) => {}
             (Self::Sum(total) | Self::Mean(total), Value::Number(number)) => total.add(&number),
-            (Self::Min(least), Value::Number(number)) => keep(least, number, |new, kept| new < kept),
-            (Self::Max(most), Value::Number(number)) => keep(most, number, |new, kept| new > kept),
+            (Self::Min(least), Value::Number(number)) => keep(least, number, Ordering::Less),
+            (Self::Max(most), Value::Number(number)) => keep(most, number, Ordering::Greater),
             (Self::First(first), value) => drop(first.get_or_insert(value)),
             (Self::Last(last), value) => *last = Some(value),
             // What is no number was rejected.
@@ -148,10 +150,20 @@ impl Accumulator {
 }
 
 /// Keeps a number if it is further than the one that is kept.
-fn keep(kept: &mut Option<Number>, number: Number, is_further: impl Fn(f64, f64) -> bool) {
-    let float = |number: &Number| number.as_f64().unwrap_or_default();
-    if kept.as_ref().is_none_or(|kept| is_further(float(&number), float(kept))) {
+fn keep(kept: &mut Option<Number>, number: Number, further: Ordering) {
+    if kept.as_ref().is_none_or(|kept| compare(&number, kept) == further) {
         *kept = Some(number);
+    }
+}
+
+/// Integers exactly, all else as `double`.
+fn compare(one: &Number, other: &Number) -> Ordering {
+    match (one.as_i128(), other.as_i128()) {
+        (Some(one), Some(other)) => one.cmp(&other),
+        _ => {
+            let float = |number: &Number| number.as_f64().unwrap_or_default();
+            float(one).total_cmp(&float(other))
+        }
     }
 }
 
@@ -237,6 +249,21 @@ mod tests {
         assert_eq!(made(Operation::Sum, &[json!(u64::MAX)]), json!(u64::MAX as f64));
         assert_eq!(made(Operation::Sum, &[json!(f64::MAX), json!(f64::MAX)]), json!(null));
         assert_eq!(made(Operation::Mean, &[json!(max), json!(max)]), json!(max as f64));
+    }
+
+    #[test]
+    fn the_largest_and_the_smallest_integer_are_found_where_doubles_do_not_tell_them_apart() {
+        let (less, more) = (json!((1_u64 << 53) + 2), json!((1_u64 << 53) + 3));
+        for values in [[less.clone(), more.clone()], [more.clone(), less.clone()]] {
+            assert_eq!(
+                (made(Operation::Min, &values), made(Operation::Max, &values)),
+                (less.clone(), more.clone())
+            );
+        }
+        assert_eq!(
+            made(Operation::Max, &[json!(u64::MAX - 1), json!(u64::MAX), json!(-1)]),
+            json!(u64::MAX)
+        );
     }
 
     #[test]

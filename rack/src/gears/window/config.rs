@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use model::HumanDuration;
 use model::gear::GearConfig;
+use model::{HumanDuration, stable_hash};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -30,13 +30,18 @@ pub(in crate::gears) struct Window {
     /// How much later than a younger one a message may come and still belong to its window, 0s to 168h. For `event` time.
     #[serde(default = "default_lateness")]
     pub(super) lateness: HumanDuration,
+    /// How long nothing may come before what is open closes, 1ms to 168h; `every` and `lateness`, or 1m if that is longer, where it is not
+    /// set. For `event` time. Longer than the Rack may be without its bus, or messages that waited there come late.
+    #[serde(default)]
+    idle: Option<HumanDuration>,
     /// The expression of a key, a text, a number or a bool: each key has results of its own. Without it there is one for all messages.
     #[serde(default)]
     pub(super) key: Option<String>,
     /// What is made of the messages of a window, by the name that it has in the result; 16 at most.
     #[serde(default = "default_aggregates")]
     pub(super) aggregates: BTreeMap<String, AggregateRule>,
-    /// The most windows that are open at a time, of all keys, 1 to 10000; a message that needs one more is rejected.
+    /// The most windows that are open at a time, of all keys, 1 to 5000; a message that needs one more is rejected. All of them together
+    /// have 1 MiB.
     #[serde(default = "default_max_keys")]
     pub(super) max_keys: u32,
 }
@@ -76,10 +81,31 @@ fn default_aggregates() -> BTreeMap<String, AggregateRule> {
 }
 
 const fn default_max_keys() -> u32 {
-    1_000
+    500
 }
 
+/// How long nothing may come, at least, where it is not configured.
+const LEAST_IDLE: Duration = Duration::from_secs(60);
+
 impl Window {
+    /// How long nothing may come before what is open closes.
+    pub(super) fn idle(&self) -> Duration {
+        let usual = (self.every.get() + self.lateness.get()).max(LEAST_IDLE);
+        self.idle.map_or(usual, HumanDuration::get)
+    }
+
+    /// A hash of what makes a window what it is; how long it is waited for, and how many there may be, does not.
+    pub(super) fn meaning(&self) -> Result<u64, String> {
+        let meaning = (
+            self.every.get().as_micros().to_string(),
+            self.time,
+            &self.key,
+            &self.aggregates,
+        );
+        let bytes = serde_json::to_vec(&meaning).map_err(|error| error.to_string())?;
+        Ok(stable_hash(&bytes))
+    }
+
     pub(super) fn compile(&self) -> Result<(Option<Expression>, Vec<Aggregate>), String> {
         let key = compile_if_any("key", self.key.as_ref())?;
         let aggregates = self.aggregates.iter().map(|(name, rule)| rule.compile(name));
@@ -135,8 +161,16 @@ impl GearConfig for Window {
                 self.aggregates.len()
             ));
         }
-        if !(1..=10_000).contains(&self.max_keys) {
-            return Err("max_keys must be 1 to 10000".into());
+        if let Some(idle) = self.idle {
+            if self.time == Time::Arrival {
+                return Err("idle belongs to time event: by arrival the clock closes windows".into());
+            }
+            if !(Duration::from_millis(1)..=week).contains(&idle.get()) {
+                return Err("idle must be 1ms to 168h".into());
+            }
+        }
+        if !(1..=5_000).contains(&self.max_keys) {
+            return Err("max_keys must be 1 to 5000".into());
         }
         self.compile().map(drop)
     }

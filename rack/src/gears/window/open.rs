@@ -1,26 +1,32 @@
 //! The windows that are open, by begin and key, and their form in the outbox.
 //!
 //! ```text
-//! window of a key ─▶ page = hash(key) mod 256 ─▶ note `window <gear> <page>` = CBOR { watermark, windows }
+//! window of a key ─▶ page = hash(key) mod 64 ─▶ note `window <gear> <page>` = CBOR { configuration, watermark, windows }
 //! ```
 //!
 //! # Invariants
 //!
-//! - A window whose end the watermark has reached is closed and never opened again; the watermark only grows.
-//! - What changes marks its page; only marked pages are written. The watermark is in each page: that of the one written last holds.
-//! - A page is at most [`MAX_PAGE`]: a note has room for 64 KiB. What would outgrow it is refused.
-//! - A stored window says what it is: it can be closed where the configuration has changed.
+//! - A window whose end the watermark has reached is closed and never opened again; the watermark only grows, unless a clock that was
+//!   ahead has raised it ([`OpenWindows::lower`]).
+//! - All windows here have the same length, so they end in the order of their slots.
+//! - What changes marks its page; only marked pages are written. The watermark is in each page: the latest one holds.
+//! - A gear's state has [`PAGES`] pages of at most [`MAX_PAGE`] bytes, 1 MiB in all. What would outgrow its page is refused.
+//! - A page says by a hash what it was configured as; what was configured otherwise is given back when it is read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::{Timestamp, stable_hash};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::aggregate::{Accumulator, Aggregate};
+use super::page::{Page, StoredWindow};
 
+/// How many pages a gear has.
+pub(super) const PAGES: u8 = 64;
 /// The most bytes of a page.
-const MAX_PAGE: usize = 60 << 10;
+const MAX_PAGE: usize = 16 << 10;
+/// Bytes of a page beside its windows, at most.
+const PAGE_OVERHEAD: usize = 64;
 /// Bytes of a window beside its key and its aggregates, at most.
 const WINDOW_OVERHEAD: usize = 96;
 
@@ -58,17 +64,6 @@ impl OpenWindow {
         }
     }
 
-    /// Whether it has the same aggregates.
-    pub(super) fn is_like(&self, other: &Self) -> bool {
-        let of = |window: &Self| -> Vec<_> {
-            let aggregates = window.aggregates.iter();
-            aggregates
-                .map(|(name, made)| (name.clone(), made.operation()))
-                .collect()
-        };
-        of(self) == of(other)
-    }
-
     /// The most bytes that it may have in a page.
     fn most_bytes(&self, key: &str) -> usize {
         let of = |(name, accumulator): &(String, Accumulator)| name.len() + accumulator.operation().most_bytes();
@@ -83,6 +78,8 @@ pub(super) struct PageFull;
 /// See the module.
 #[derive(Debug)]
 pub(super) struct OpenWindows {
+    /// A hash of what makes windows what they are.
+    configuration: u64,
     watermark: Timestamp,
     windows: BTreeMap<Slot, OpenWindow>,
     /// The most bytes that each page may have.
@@ -90,18 +87,17 @@ pub(super) struct OpenWindows {
     marked: BTreeSet<u8>,
 }
 
-impl Default for OpenWindows {
-    fn default() -> Self {
+impl OpenWindows {
+    pub(super) const fn new(configuration: u64) -> Self {
         Self {
+            configuration,
             watermark: Timestamp::MIN,
             windows: BTreeMap::new(),
             sizes: BTreeMap::new(),
             marked: BTreeSet::new(),
         }
     }
-}
 
-impl OpenWindows {
     pub(super) fn len(&self) -> usize {
         self.windows.len()
     }
@@ -112,12 +108,7 @@ impl OpenWindows {
 
     /// The end of the first window to close.
     pub(super) fn first_end(&self) -> Option<Timestamp> {
-        self.windows.values().map(|window| window.end).min()
-    }
-
-    /// The end of the last one.
-    pub(super) fn last_end(&self) -> Option<Timestamp> {
-        self.windows.values().map(|window| window.end).max()
+        self.windows.values().next().map(|window| window.end)
     }
 
     pub(super) fn has(&self, slot: &Slot) -> bool {
@@ -135,7 +126,7 @@ impl OpenWindows {
     pub(super) fn open(&mut self, slot: Slot, window: OpenWindow) -> Result<(), PageFull> {
         let (page, bytes) = (page_of(&slot.key), window.most_bytes(&slot.key));
         let size = self.sizes.entry(page).or_default();
-        if *size + bytes > MAX_PAGE {
+        if *size + bytes > MAX_PAGE - PAGE_OVERHEAD {
             return Err(PageFull);
         }
         *size += bytes;
@@ -147,23 +138,53 @@ impl OpenWindows {
     /// Raises the watermark, and takes out what it closes.
     pub(super) fn close(&mut self, watermark: Timestamp) -> Vec<(Slot, OpenWindow)> {
         self.watermark = self.watermark.max(watermark);
-        let watermark = self.watermark;
-        self.take(|_, window| window.end <= watermark)
+        let mut closed = Vec::new();
+        while let Some(first) = self.windows.first_entry()
+            && first.get().end <= self.watermark
+        {
+            closed.push(first.remove_entry());
+        }
+        self.leave(&closed);
+        closed
     }
 
-    /// Takes out windows.
-    pub(super) fn take(&mut self, is_wanted: impl Fn(&Slot, &OpenWindow) -> bool) -> Vec<(Slot, OpenWindow)> {
-        let taken: Vec<_> = self
-            .windows
-            .extract_if(.., |slot, window| is_wanted(slot, window))
-            .collect();
-        for (slot, window) in &taken {
+    /// Takes out all windows, and raises the watermark to the end of the last one, at most so far.
+    pub(super) fn close_all(&mut self, most: Timestamp) -> Vec<(Slot, OpenWindow)> {
+        if let Some(last) = self.windows.values().next_back() {
+            self.watermark = self.watermark.max(last.end.min(most));
+        }
+        self.take_all()
+    }
+
+    /// Takes out all windows.
+    pub(super) fn take_all(&mut self) -> Vec<(Slot, OpenWindow)> {
+        let taken: Vec<_> = std::mem::take(&mut self.windows).into_iter().collect();
+        self.leave(&taken);
+        taken
+    }
+
+    /// Lowers a watermark that is later than this, and takes out the windows that begin later; none where it is not.
+    pub(super) fn lower(&mut self, most: Timestamp) -> Option<Vec<(Slot, OpenWindow)>> {
+        if self.watermark <= most {
+            return None;
+        }
+        self.watermark = most;
+        // It is in all of them.
+        self.marked.extend(0..PAGES);
+        let behind = |slot: &Slot, _: &mut OpenWindow| slot.start > most;
+        let taken: Vec<_> = self.windows.extract_if(.., behind).collect();
+        self.leave(&taken);
+        Some(taken)
+    }
+
+    /// Windows were taken out.
+    fn leave(&mut self, taken: &[(Slot, OpenWindow)]) {
+        for (slot, window) in taken {
             let page = page_of(&slot.key);
             self.marked.insert(page);
             let size = self.sizes.entry(page).or_default();
             *size = size.saturating_sub(window.most_bytes(&slot.key));
         }
-        taken
     }
 
     /// Whether a page has changed since they were [written](Self::write).
@@ -174,7 +195,7 @@ impl OpenWindows {
     /// The pages that have changed, to be kept.
     pub(super) fn write(&mut self) -> Result<Vec<(u8, Vec<u8>)>, String> {
         let marked = std::mem::take(&mut self.marked);
-        let mut pages: BTreeMap<u8, Page> = marked.iter().map(|page| (*page, Page::new(self.watermark))).collect();
+        let mut pages: BTreeMap<u8, Page> = marked.iter().map(|page| (*page, self.new_page())).collect();
         for (slot, window) in &self.windows {
             if let Some(page) = pages.get_mut(&page_of(&slot.key)) {
                 page.windows.push(StoredWindow::new(slot, window));
@@ -186,79 +207,34 @@ impl OpenWindows {
             .collect()
     }
 
-    /// Takes in a page that was kept.
-    pub(super) fn read(&mut self, page: &[u8]) -> Result<(), String> {
-        let page: Page = ciborium::from_reader(page).map_err(|error| error.to_string())?;
+    /// Takes in a page that was kept; gives back the windows of another configuration.
+    pub(super) fn read(&mut self, number: u8, page: &[u8]) -> Result<Vec<(Slot, OpenWindow)>, String> {
+        let page = Page::from_cbor(page)?;
         self.watermark = self.watermark.max(Timestamp::from_micros(page.watermark));
-        for stored in page.windows {
-            let (slot, window) = stored.into_window();
+        let windows = page.windows.into_iter().map(StoredWindow::into_window);
+        if page.configuration != self.configuration {
+            self.marked.insert(number);
+            return Ok(windows.collect());
+        }
+        for (slot, window) in windows {
             *self.sizes.entry(page_of(&slot.key)).or_default() += window.most_bytes(&slot.key);
             self.windows.insert(slot, window);
         }
-        Ok(())
+        Ok(Vec::new())
+    }
+
+    const fn new_page(&self) -> Page {
+        Page {
+            configuration: self.configuration,
+            watermark: self.watermark.micros(),
+            windows: Vec::new(),
+        }
     }
 }
 
 fn page_of(key: &str) -> u8 {
     let [page, ..] = stable_hash(key.as_bytes()).to_le_bytes();
-    page
-}
-
-/// The windows of some keys, as they are kept.
-#[derive(Serialize, Deserialize)]
-struct Page {
-    /// In µs, as all times here.
-    watermark: i64,
-    windows: Vec<StoredWindow>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct StoredWindow {
-    start: i64,
-    end: i64,
-    key: String,
-    hops: u32,
-    aggregates: Vec<(String, Accumulator)>,
-}
-
-impl Page {
-    const fn new(watermark: Timestamp) -> Self {
-        Self {
-            watermark: watermark.micros(),
-            windows: Vec::new(),
-        }
-    }
-
-    fn to_cbor(&self) -> Result<Vec<u8>, String> {
-        let mut bytes = Vec::new();
-        ciborium::into_writer(self, &mut bytes).map_err(|error| error.to_string())?;
-        Ok(bytes)
-    }
-}
-
-impl StoredWindow {
-    fn new(slot: &Slot, window: &OpenWindow) -> Self {
-        Self {
-            start: slot.start.micros(),
-            end: window.end.micros(),
-            key: slot.key.clone(),
-            hops: window.hops,
-            aggregates: window.aggregates.clone(),
-        }
-    }
-
-    fn into_window(self) -> (Slot, OpenWindow) {
-        let slot = Slot {
-            start: Timestamp::from_micros(self.start),
-            key: self.key,
-        };
-        let window = OpenWindow {
-            end: Timestamp::from_micros(self.end),
-            hops: self.hops,
-            aggregates: self.aggregates,
-        };
-        (slot, window)
-    }
+    page % PAGES
 }
 
 #[cfg(test)]
@@ -267,6 +243,7 @@ mod tests {
     use serde_json::json;
 
     use super::super::aggregate::Operation;
+    use super::super::page::count;
     use super::*;
 
     fn slot(start: i64, key: &str) -> Slot {
@@ -288,7 +265,7 @@ mod tests {
 
     #[test]
     fn what_was_written_comes_back_and_only_what_has_changed_is_written() {
-        let mut open = OpenWindows::default();
+        let mut open = OpenWindows::new(1);
         for number in 0..100 {
             let mut window = window(20, &[Operation::Mean, Operation::Last]);
             window.add(3, vec![json!(number), json!({"n": number})]);
@@ -303,31 +280,75 @@ mod tests {
         assert_eq!(changed.len(), 1);
         pages.extend(changed);
         assert!(open.close(Timestamp::from_micros(19)).is_empty());
-        let mut again = OpenWindows::default();
-        pages.values().for_each(|page| again.read(page).unwrap());
+        let mut again = OpenWindows::new(1);
+        for (number, page) in &pages {
+            assert!(again.read(*number, page).unwrap().is_empty());
+        }
         assert_eq!((&again.windows, &again.sizes), (&open.windows, &open.sizes));
         assert_eq!(open.close(Timestamp::from_micros(20)).len(), 100);
         assert!(open.sizes.values().all(|size| *size == 0));
         pages.extend(open.write().unwrap());
-        let mut closed = OpenWindows::default();
-        pages.values().for_each(|page| closed.read(page).unwrap());
+        let mut closed = OpenWindows::new(1);
+        for (number, page) in &pages {
+            closed.read(*number, page).unwrap();
+        }
         assert_eq!((closed.len(), closed.watermark()), (0, Timestamp::from_micros(20)));
-        assert!(closed.read(b"no page").is_err());
+        assert!(closed.read(0, b"no page").is_err());
     }
 
     #[test]
     fn no_page_outgrows_a_note_whatever_the_windows_keep() {
-        let mut open = OpenWindows::default();
+        let mut open = OpenWindows::new(1);
         // All of one key, so of one page.
         let most = (0..).find(|number| {
             let mut window = window(i64::MAX, &[Operation::First, Operation::Sum]);
             window.add(u32::MAX, vec![json!("x".repeat(254)), json!(f64::MAX)]);
             open.open(slot(*number, "key"), window) == Err(PageFull)
         });
-        assert!(most.is_some_and(|most| most > 50), "{most:?}");
+        assert!(most.is_some_and(|most| most > 14), "{most:?}");
         let (_, page) = open.write().unwrap().remove(0);
         assert!(page.len() <= MAX_PAGE, "{}", page.len());
         open.close(Timestamp::MAX);
         assert_eq!(open.open(slot(1, "key"), window(2, &[Operation::Count])), Ok(()));
+    }
+
+    #[test]
+    fn windows_of_another_configuration_are_given_back_and_their_page_is_written_without_them() {
+        let mut open = OpenWindows::new(1);
+        open.open(slot(10, "a"), window(20, &[Operation::Count])).unwrap();
+        let (number, page) = open.write().unwrap().remove(0);
+        assert_eq!(count(&page), 1);
+        let mut other = OpenWindows::new(2);
+        assert_eq!(other.read(number, &page).unwrap().len(), 1);
+        let written = other.write().unwrap();
+        assert_eq!((written.len(), written[0].0, count(&written[0].1)), (1, number, 0));
+    }
+
+    #[test]
+    fn a_watermark_of_a_clock_that_was_ahead_is_lowered_for_good_and_windows_behind_it_leave() {
+        let time = Timestamp::from_micros;
+        let mut open = OpenWindows::new(1);
+        for start in [10, 1000] {
+            open.open(slot(start, "a"), window(start + 10, &[Operation::Count]))
+                .unwrap();
+        }
+        open.watermark = time(1000);
+        let (number, ahead) = open.write().unwrap().remove(0);
+        assert_eq!(open.lower(time(1000)), None);
+        let left = open.lower(time(15)).unwrap();
+        assert_eq!(
+            (left.len(), left[0].0.start, open.watermark()),
+            (1, time(1000), time(15))
+        );
+        let mut pages = BTreeMap::from([(number, ahead)]);
+        pages.extend(open.write().unwrap());
+        let mut again = OpenWindows::new(1);
+        for (number, page) in &pages {
+            again.read(*number, page).unwrap();
+        }
+        assert_eq!((again.watermark(), again.len()), (time(15), 1));
+        // What nothing is waited for any more raises it no further than that.
+        assert_eq!(again.close_all(time(18)).len(), 1);
+        assert_eq!(again.watermark(), time(18));
     }
 }

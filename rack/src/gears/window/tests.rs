@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::super::gathering::gathered;
 use super::super::patience::watch;
 use super::super::supervisor::supervise;
 use super::super::testing::held::{deliver_to, fill, outbox, spec, surroundings, taken_behind};
@@ -19,7 +20,7 @@ use super::*;
 use crate::lane::{Letter, Outbox};
 use crate::spool::Cursor;
 use crate::telemetry::NotRecorded;
-use crate::wires::Inbox;
+use crate::wires::{Arrival, Inbox};
 
 #[test]
 fn a_configuration_that_cannot_be_obeyed_is_refused_with_the_key() {
@@ -35,7 +36,12 @@ fn a_configuration_that_cannot_be_obeyed_is_refused_with_the_key() {
             json!({"every": "1s", "lateness": "1s", "time": "arrival"}),
             "lateness belongs to time event",
         ),
-        (json!({"every": "1s", "max_keys": 0}), "max_keys must be 1 to 10000"),
+        (json!({"every": "1s", "max_keys": 0}), "max_keys must be 1 to 5000"),
+        (json!({"every": "1s", "idle": "0s"}), "idle must be 1ms to 168h"),
+        (
+            json!({"every": "1s", "idle": "1s", "time": "arrival"}),
+            "idle belongs to time event",
+        ),
         (json!({"every": "1s", "key": "data."}), "key: at 1:6"),
         (
             json!({"every": "1s", "aggregates": {}}),
@@ -102,8 +108,12 @@ async fn what_is_open_on_hot_wires_leaves_at_the_stop_and_says_that_it_is_a_part
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn windows_close_by_either_time_though_nothing_comes_any_more() {
-    for time in ["event, lateness: 50ms", "arrival"] {
-        let mut flow = Flow::start(&gears(&format!("every: 100ms, time: {time}")), WIRES).await;
+    // Windows by arrival may be short: those of one key are summed up, and none is late.
+    for (time, closed_by) in [
+        ("every: 168h, idle: 2s", json!("idle")),
+        ("every: 100ms, time: arrival", Value::Null),
+    ] {
+        let mut flow = Flow::start(&gears(time), WIRES).await;
         flow.reach("sink", 3).await;
         flow.stop().await;
         assert_eq!(
@@ -114,7 +124,8 @@ async fn windows_close_by_either_time_though_nothing_comes_any_more() {
         assert!(
             flow.rows("sink")
                 .iter()
-                .all(|row| row["attributes"].get("window.partial").is_none()),
+                .all(|row| row["attributes"].get("window.partial").is_none()
+                    && row["attributes"]["window.closed_by"] == closed_by),
             "{time}"
         );
     }
@@ -149,26 +160,8 @@ impl Life {
         }
     }
 
-    fn deliver(&self, number: u64, (seconds, key, value): (u64, &str, i64)) -> Receipt {
-        let mut message = message(0, json!({"k": key, "v": value}), b"");
-        // The first second is that of a full minute.
-        message.ts = message.ts.plus(Duration::from_secs(seconds));
-        message.id = MessageId::at(
-            message.ts,
-            [
-                u8::try_from(number % 251).unwrap(),
-                u8::try_from(number / 251).unwrap(),
-                0,
-                0,
-                0,
-                0,
-                0,
-                0,
-                0,
-                0,
-            ],
-        );
-        deliver_to(&self.inbox, "in", number, message)
+    fn deliver(&self, number: u64, of: (u64, &str, i64)) -> Receipt {
+        deliver_to(&self.inbox, "in", number, of_second(number, of))
     }
 
     async fn kill(self) {
@@ -184,6 +177,16 @@ impl Life {
         self.watching.abort();
         self.watching.await.unwrap_err();
     }
+}
+
+/// A message of a second, the first of which is that of a full minute; its key and its value.
+fn of_second(number: u64, (seconds, key, value): (u64, &str, i64)) -> Message {
+    let mut message = message(0, json!({"k": key, "v": value}), b"");
+    message.ts = message.ts.plus(Duration::from_secs(seconds));
+    let mut entropy = [0; 10];
+    entropy[..8].copy_from_slice(&number.to_le_bytes());
+    message.id = MessageId::at(message.ts, entropy);
+    message
 }
 
 fn config(aggregates: Value) -> Value {
@@ -257,10 +260,11 @@ async fn windows_of_another_configuration_leave_as_a_part_when_the_gear_begins()
     let bench = Bench::open(folder.path());
     let (kept, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
     let first = Life::begin(&config(json!({"max": {"op": "max", "of": "data.v"}})), &bench, &kept);
+    // The same but for where the value comes from.
     assert_eq!(first.deliver(1, (1, "a", 7)).await.unwrap(), Ok(()));
     first.kill().await;
     // Nothing comes to the next one.
-    let second = Life::begin(&config(json!({"n": {"op": "count"}})), &bench, &kept);
+    let second = Life::begin(&config(json!({"max": {"op": "max", "of": "data.w"}})), &bench, &kept);
     let left = taken_behind(&kept, &mut Cursor::default(), 1).await;
     assert_eq!(results(&left), [(0, "a".into(), json!({"max": 7}))]);
     assert_eq!(
@@ -358,6 +362,132 @@ async fn a_gear_that_is_cut_off_while_the_outbox_is_full_leaves_its_windows_to_t
     let left = taken_behind(&kept, &mut cursor, 1).await;
     assert_eq!(results(&left), [(40, "a".into(), json!({"n": 2}))]);
     second.kill().await;
+    bench.close().await;
+    drop(kept);
+    assert!(thread.close(Duration::from_secs(10)).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_that_wait_while_the_gear_waits_for_room_come_before_silence_closes_their_window() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (kept, thread) = outbox(&folder.path().join("outbox"), 8_000);
+    let mut cursor = Cursor::default();
+    let mut config = config(json!({"n": {"op": "count"}}));
+    config["idle"] = "1ms".into();
+    fill(&kept).await;
+    let inbox = Inbox::new();
+    // The result of the first one's window has no room.
+    let given = [(1, "a", 0), (40, "a", 0)];
+    let before =
+        [1, 2].map(|number: u64| deliver_to(&inbox, "in", number, of_second(number, given[number as usize - 1])));
+    let life = Life::begin_with(inbox, &config, &bench, &kept);
+    bench.says("it", "there is no room for what it sends").await;
+    let last = life.deliver(3, (41, "a", 0));
+    taken_behind(&kept, &mut cursor, 2).await;
+    for taken in before.into_iter().chain([last]) {
+        assert_eq!(taken.await.unwrap(), Ok(()));
+    }
+    let left = taken_behind(&kept, &mut cursor, 1).await;
+    assert_eq!(results(&left), [(40, "a".into(), json!({"n": 2}))]);
+    let meta = Message::from_cbor(left[0].body()).unwrap().meta;
+    assert_eq!(meta.get("window.closed_by"), Some(&json!("idle")));
+    life.kill().await;
+    bench.close().await;
+    drop(kept);
+    assert!(thread.close(Duration::from_secs(10)).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_of_hot_and_of_guaranteed_wires_are_of_the_same_windows() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (kept, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
+    let mut cursor = Cursor::default();
+    let config = config(json!({"sum": {"op": "sum", "of": "data.v"}}));
+    let inbox = Inbox::new();
+    let hot = |number, given| {
+        let arrival = Arrival {
+            port: "in",
+            message: Ok(of_second(number, given)),
+            receipt: None,
+        };
+        inbox.sender().try_send(arrival).unwrap();
+    };
+    hot(1, (1, "a", 1));
+    let second = deliver_to(&inbox, "in", 2_u64, of_second(2, (2, "a", 10)));
+    hot(3, (3, "a", 100));
+    // A hot one ends the window, with the word that the second was taken.
+    hot(4, (40, "b", 1_000));
+    let first = Life::begin_with(inbox, &config, &bench, &kept);
+    assert_eq!(second.await.unwrap(), Ok(()));
+    assert_eq!(
+        results(&taken_behind(&kept, &mut cursor, 1).await),
+        [(0, "a".into(), json!({"sum": 111}))]
+    );
+    first.kill().await;
+    let next = Life::begin(&config, &bench, &kept);
+    assert_eq!(next.deliver(5, (100, "b", 0)).await.unwrap(), Ok(()));
+    assert_eq!(
+        results(&taken_behind(&kept, &mut cursor, 1).await),
+        [(40, "b".into(), json!({"sum": 1_000}))]
+    );
+    next.kill().await;
+    bench.close().await;
+    drop(kept);
+    assert!(thread.close(Duration::from_secs(10)).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn windows_of_a_gear_that_its_scenario_has_no_more_are_deleted() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let dir = folder.path().join("outbox");
+    let (kept, thread) = outbox(&dir, 1 << 20);
+    let life = Life::begin(&config(json!({"n": {"op": "count"}})), &bench, &kept);
+    assert_eq!(life.deliver(1, (1, "a", 7)).await.unwrap(), Ok(()));
+    life.stop().await;
+    forget_windows(&kept, |gear| gear == "it").await;
+    assert_eq!(kept.spool().checkpoints("window it ").len(), 1);
+    forget_windows(&kept, |_| false).await;
+    kept.settled().await.unwrap();
+    assert!(kept.spool().checkpoints("window ").is_empty());
+    drop(kept);
+    assert!(thread.close(Duration::from_secs(10)).await);
+    let (kept, thread) = outbox(&dir, 1 << 20);
+    assert!(kept.spool().checkpoints("window ").is_empty());
+    assert_eq!(kept.taken("taken wire").unwrap().number, 1);
+    bench.close().await;
+    drop(kept);
+    assert!(thread.close(Duration::from_secs(10)).await);
+}
+
+#[tokio::test]
+async fn the_state_is_written_when_messages_must_be_taken_and_not_with_each_flush() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (kept, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
+    let spec = spec("window", &config(json!({"n": {"op": "count"}})), &["out"]);
+    let (cx, _stop) = surroundings(&spec, &bench, &kept);
+    let Ok(Gear::Passive(mut gear)) = build(&spec.config) else {
+        panic!("window is passive")
+    };
+    for number in [1, 2] {
+        let delivery = Delivery {
+            port: "in",
+            message: of_second(number, (number, "a", 0)),
+        };
+        gathered(Handled::Again, gear.process(&cx, delivery)).await.0.unwrap();
+    }
+    let (_, made) = gathered(Handled::Again, gear.flush(&cx)).await;
+    assert!(made.whole.is_empty() && made.later.is_empty());
+    assert_eq!(gear.unfinished(), Some(of_second(1, (1, "a", 0)).id));
+    assert!(gear.wake_at().is_some());
+    gear.finish_all();
+    let (_, made) = gathered(Handled::Again, gear.flush(&cx)).await;
+    let notes: Vec<_> = made.later.iter().map(|later| later.whole.notes.len()).collect();
+    assert_eq!((notes, gear.unfinished()), (vec![1], None));
+    drop(cx);
     bench.close().await;
     drop(kept);
     assert!(thread.close(Duration::from_secs(10)).await);
