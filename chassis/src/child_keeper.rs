@@ -2,11 +2,11 @@
 //!
 //! `PR_SET_PDEATHSIG` fires when the *thread* that forked ends, not the process. A child of a runtime's worker or of a
 //! short-lived thread would be killed at a random moment; a child of this thread lives until the keeper is dropped or this process
-//! dies, whatever kills it.
+//! dies, whatever kills it. The kernel clears the signal of a program that is set-user-ID, set-group-ID or has capabilities
+//! (`sudo`): such a child outlives this process.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::JoinHandle;
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
@@ -20,11 +20,10 @@ struct SpawnOrder {
     answer: oneshot::Sender<io::Result<Child>>,
 }
 
-/// The thread; it ends when this is dropped, and its children with it.
+/// The thread; it ends when this is dropped, and its children with it. Nobody waits for that: a spawn may hang with a mount.
 #[derive(Debug)]
 pub struct ChildKeeper {
-    orders: Option<SyncSender<SpawnOrder>>,
-    thread: Option<JoinHandle<()>>,
+    orders: SyncSender<SpawnOrder>,
     at_death: Signal,
 }
 
@@ -36,14 +35,10 @@ impl ChildKeeper {
     pub fn start(name: &str, at_death: Signal) -> io::Result<Self> {
         let (orders, incoming) = sync_channel(1);
         let runtime = Handle::current();
-        let thread = std::thread::Builder::new()
+        std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || serve(&incoming, &runtime))?;
-        Ok(Self {
-            orders: Some(orders),
-            thread: Some(thread),
-            at_death,
-        })
+        Ok(Self { orders, at_death })
     }
 
     /// Spawns a process; the caller owns it.
@@ -54,18 +49,10 @@ impl ChildKeeper {
         let gone = || io::Error::other("the thread that spawns children has ended or is busy");
         die_with_us(&mut command, self.at_death);
         let (answer, answered) = oneshot::channel();
-        let orders = self.orders.as_ref().ok_or_else(gone)?;
-        orders.try_send(SpawnOrder { command, answer }).map_err(|_| gone())?;
+        self.orders
+            .try_send(SpawnOrder { command, answer })
+            .map_err(|_| gone())?;
         answered.await.map_err(|_| gone())?
-    }
-}
-
-impl Drop for ChildKeeper {
-    fn drop(&mut self) {
-        self.orders = None;
-        if self.thread.take().is_some_and(|thread| thread.join().is_err()) {
-            tracing::error!("the thread that spawns children panicked");
-        }
     }
 }
 

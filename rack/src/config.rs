@@ -97,8 +97,9 @@ static GEARS_EXEC: [Key; 1] = [Key::new(
     "gears.exec.allow",
     Kind::TextList,
     "[]",
-    "Programs that gears of type exec may run, each by its absolute path; a scenario chooses the arguments, so allow none that is \
-     dangerous with any of them, such as a shell",
+    "Programs that gears of type exec may run, each by its absolute path; the Rack's user must not be able to write it or a folder \
+     above it. A scenario chooses the arguments, the working folder and the content of every file that the Rack can write, so allow none that \
+     is dangerous with any of them, such as a shell",
 )];
 
 static STORE: [Key; 1] = [Key::new(

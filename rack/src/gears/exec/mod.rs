@@ -1,20 +1,21 @@
-//! `exec`: runs a program at an interval or all the time; what it writes becomes messages.
+//! `exec`: runs a program at an interval, or keeps one running; what it writes becomes messages.
 //!
 //! ```text
 //! stdout ─▶ lines, or all of it ─▶ out      meta: exec.run, and exec.exit_code with all of it
-//! stderr ─▶ lines ─▶ log records of the gear
+//! stderr ─▶ lines ─▶ log records of the gear, as many as [`error_log`] admits
 //! ```
 //!
 //! | the program | what becomes of it |
 //! |---|---|
 //! | ends with 0 | started again: at the next tick of the rhythm, or after a pause |
 //! | ends with another code, by a signal, or cannot be started | the same, counted as an error |
-//! | runs longer than `timeout` | killed, counted as an error; no message of the whole output |
+//! | runs longer than `timeout` | killed, counted as an error; no message of the whole output, a line without its end marked `truncated` |
+//! | cannot be killed | told, and waited for |
 //! | runs when the gear stops | killed |
 //!
 //! # Invariants
 //!
-//! - Only programs that the Rack's own configuration lists are run ([`allow_list`]), without a shell.
+//! - Only programs that the Rack's own configuration lists, and that a scenario cannot have written, are run ([`allow_list`]), without a shell.
 //! - Lines that were read together are durable, where they leave the Rack, before more are read: a full inbox or outbox holds up the
 //!   program, which waits to write.
 //! - Runs do not overlap.
@@ -26,6 +27,7 @@
 mod allow_list;
 mod child;
 mod config;
+mod error_log;
 mod lines;
 #[cfg(test)]
 mod tests;
@@ -45,13 +47,12 @@ use tokio::process::{ChildStderr, ChildStdout};
 use tokio::time::Instant;
 
 use super::framing::TOGETHER;
-use super::level::level_of;
 use super::poll_schedule::PollSchedule;
 use super::{Active, Config, Context, Fault, Gear, Work};
-use crate::timer::until;
 pub(crate) use allow_list::ProgramAllowList;
 use child::{OutputReader, ProgramCall};
 use config::{Exec, ExecMode, OutputFraming};
+use error_log::ErrorLog;
 use lines::{LineSplitter, OutputLine};
 
 /// The longest pause before a program is started again; a run this long makes the next pause short again.
@@ -60,14 +61,17 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// What the type is.
 pub(super) const MANIFEST: Manifest = Manifest {
     kind: "exec",
-    summary: "runs a program at an interval or all the time; what it writes becomes messages",
+    summary: "runs a program at an interval, or keeps one running; what it writes becomes messages",
     inputs: &[],
     outputs: &["out"],
     doc: "The operator of a Rack allows each program by its path in `gears.exec.allow` of `platform.toml`; none is allowed unless they do. \
-          The arguments are the scenario's: allow no program that is dangerous with any of them. Messages have `exec.run`, the number of the run, in their meta, \
+          One that the Rack's user can write, or replace in its folder, is refused: a scenario could write it with `file_out`. \
+          The arguments and the folder are the scenario's, and so is the content of any file that the Rack can write: allow no program that is dangerous \
+          with any of them, such as one that runs what a file says. Messages have `exec.run`, the number of the run, in their meta, \
           and with `framing: whole` `exec.exit_code`, or `exec.signal` where a signal ended the program. \
-          What it writes to standard error becomes log records. An exit code that is not 0 counts as an error. When the inbox behind is full, the program waits. \
-          When the gear stops, the program gets SIGTERM and shortly after SIGKILL, with all of its process group; when the Rack is killed, it is killed too.",
+          What it writes to standard error becomes log records: 1000 lines of a run, and 100 a second beyond. An exit code that is not 0 counts as an error. When the inbox behind is full, the program waits. \
+          When the gear stops, the program gets SIGTERM and shortly after SIGKILL, with all of its process group; when the Rack is killed, it is killed too, \
+          unless it is a set-user-ID program such as sudo.",
     example: include_str!("../../../../examples/gears/exec.yaml"),
     schema: gear::schema::<Exec>,
     check: gear::check::<Exec>,
@@ -75,21 +79,23 @@ pub(super) const MANIFEST: Manifest = Manifest {
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    Ok(Gear::Active(Box::new(Runner {
+    Ok(Gear::Active(Box::new(ProgramRunner {
         config: gear::config(config)?,
         ready: None,
     })))
 }
 
-struct Runner {
+struct ProgramRunner {
     config: Exec,
     ready: Option<(ProgramCall, ChildKeeper)>,
 }
 
-impl Active for Runner {
+impl Active for ProgramRunner {
     fn init<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
         async move {
-            cx.programs().admit(self.config.program()).map_err(Fault::Config)?;
+            let (programs, program) = (cx.programs().clone(), self.config.program().to_owned());
+            let admitted = tokio::task::spawn_blocking(move || programs.admit(&program)).await?;
+            admitted.map_err(Fault::Config)?;
             let call = self
                 .config
                 .call(|name| std::env::var(name).ok())
@@ -116,20 +122,13 @@ impl Active for Runner {
                 keeper,
             };
             match self.config.mode {
-                ExecMode::Interval => runs.at_interval().await,
-                ExecMode::Streaming => runs.all_the_time().await,
+                ExecMode::Interval => runs.run_at_interval().await,
+                ExecMode::Streaming => runs.keep_running().await,
             }
             Ok(())
         }
         .boxed()
     }
-}
-
-/// Why a run was ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RunStop {
-    Timeout,
-    GearStops,
 }
 
 /// One run after another.
@@ -141,21 +140,15 @@ struct ProgramRuns<'a> {
 }
 
 impl ProgramRuns<'_> {
-    async fn at_interval(&self) {
+    async fn run_at_interval(&self) {
         let mut schedule = PollSchedule::new(self.config.every().get(), Instant::now());
         while self.wait_until(schedule.due()).await {
             schedule.advance(Instant::now());
-            let timeout = self.config.timeout();
-            if self.run(Some(Instant::now() + timeout.get())).await == Some(RunStop::Timeout) {
-                self.cx.error(format!(
-                    "{} did not end within {timeout} and was killed",
-                    self.call.program
-                ));
-            }
+            self.run(Some(self.config.timeout())).await;
         }
     }
 
-    async fn all_the_time(&self) {
+    async fn keep_running(&self) {
         let first = self.config.restart_after().get();
         let mut pause = first;
         loop {
@@ -188,42 +181,59 @@ impl ProgramRuns<'_> {
         }
     }
 
-    /// Runs the program to its end; why it was ended, unless it did so itself.
-    async fn run(&self, deadline: Option<Instant>) -> Option<RunStop> {
+    /// Runs the program to its end.
+    async fn run(&self, timeout: Option<HumanDuration>) {
+        let program = &self.call.program;
         let number = self.cx.kept::<AtomicU64>().fetch_add(1, Relaxed);
         let (mut child, outputs) = match self.call.start(self.keeper).await {
             Ok(started) => started,
             Err(error) => {
-                self.cx.error(format!("cannot run {}: {error}", self.call.program));
-                return None;
+                return self.cx.error(format!("cannot run {program}: {error}"));
             }
         };
-        let asked = async {
-            tokio::select! {
-                () = self.cx.stopping() => RunStop::GearStops,
-                () = until(deadline) => RunStop::Timeout,
-            }
+        let stuck = || {
+            self.cx.error(format!(
+                "{program} cannot be killed: it hangs in the kernel, or runs as another user; its end is waited for"
+            ));
         };
-        let (ended, whole, ()) = tokio::join!(
-            child.end(asked),
+        let (ended, rest, ()) = tokio::join!(
+            child.end(self.stop_of_run(timeout), stuck),
             self.take_output(number, outputs.out),
             self.take_errors(outputs.err)
         );
-        let (status, stop) = match ended {
+        let (status, was_stopped) = match ended {
             Ok(ended) => ended,
             Err(error) => {
-                self.cx
-                    .error(format!("what became of {} is not known: {error}", self.call.program));
-                return None;
+                return self.cx.error(format!("what became of {program} is not known: {error}"));
             }
         };
-        if stop.is_none() {
+        if !was_stopped {
             self.judge(status);
-            if let Some(whole) = whole {
-                self.send(exit_facts(number, status), &[whole]).await;
+        }
+        let Some(mut rest) = rest else { return };
+        match self.config.framing {
+            OutputFraming::Whole if was_stopped => {}
+            OutputFraming::Whole => self.send(exit_facts(number, status), &[rest]).await,
+            OutputFraming::Lines => {
+                // Who was killed had no time to end its line.
+                rest.is_truncated |= was_stopped || status.signal().is_some();
+                self.send(run_facts(number), &[rest]).await;
             }
         }
-        stop
+    }
+
+    /// Resolves when a run shall end: its time is over, which is told, or the gear stops.
+    async fn stop_of_run(&self, timeout: Option<HumanDuration>) {
+        let Some(timeout) = timeout else {
+            return self.cx.stopping().await;
+        };
+        tokio::select! {
+            () = self.cx.stopping() => {}
+            () = tokio::time::sleep(timeout.get()) => {
+                let program = &self.call.program;
+                self.cx.error(format!("{program} did not end within {timeout} and is killed"));
+            }
+        }
     }
 
     fn judge(&self, status: ExitStatus) {
@@ -238,21 +248,19 @@ impl ProgramRuns<'_> {
         }
     }
 
-    /// Passes on lines, or gives back the whole.
+    /// Passes on lines and gives back the last one if it has no end, or gives back the whole.
     async fn take_output(&self, number: u64, out: Option<OutputReader<ChildStdout>>) -> Option<OutputLine> {
         let mut out = out?;
         if self.config.framing == OutputFraming::Whole {
             return Some(read_whole(&mut out, self.config.max_output as usize).await);
         }
-        let facts = || Attributes::new().with("exec.run", number);
         let mut splitter = LineSplitter::new(self.config.max_line as usize);
         while let Some(bytes) = out.next().await {
             for lines in splitter.push(bytes).chunks(TOGETHER) {
-                self.send(facts(), lines).await;
+                self.send(run_facts(number), lines).await;
             }
         }
-        self.send(facts(), splitter.end().as_slice()).await;
-        None
+        splitter.end()
     }
 
     /// Sends what was read together; what leaves the Rack of it is durable then.
@@ -275,20 +283,12 @@ impl ProgramRuns<'_> {
     async fn take_errors(&self, err: Option<OutputReader<ChildStderr>>) {
         let Some(mut err) = err else { return };
         let mut splitter = LineSplitter::new(self.config.max_line as usize);
+        let log = ErrorLog::new(self.cx.recorder());
         while let Some(bytes) = err.next().await {
-            splitter.push(bytes).iter().for_each(|line| self.log(line));
+            splitter.push(bytes).iter().for_each(|line| log.write(line));
         }
-        splitter.end().iter().for_each(|line| self.log(line));
-    }
-
-    fn log(&self, line: &OutputLine) {
-        let text = String::from_utf8_lossy(&line.bytes).into_owned();
-        let level = level_of(&text).unwrap_or(Level::Warn);
-        let mut attributes = Attributes::new().with("log.iostream", "stderr");
-        if line.is_truncated {
-            attributes.set("truncated", true);
-        }
-        self.cx.recorder().log(level, text, attributes, None);
+        splitter.end().iter().for_each(|line| log.write(line));
+        log.end();
     }
 }
 
@@ -306,8 +306,12 @@ async fn read_whole(out: &mut OutputReader<ChildStdout>, max: usize) -> OutputLi
     whole
 }
 
+fn run_facts(number: u64) -> Attributes {
+    Attributes::new().with("exec.run", number)
+}
+
 fn exit_facts(number: u64, status: ExitStatus) -> Attributes {
-    let facts = Attributes::new().with("exec.run", number);
+    let facts = run_facts(number);
     match (status.code(), status.signal()) {
         (Some(code), _) => facts.with("exec.exit_code", code),
         (None, signal) => facts.with("exec.signal", signal.unwrap_or_default()),

@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use chassis::config::check::load_from;
 use model::message::Message;
@@ -14,6 +14,9 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::process::Command;
 
 use super::*;
 use crate::config::{RackConfig, SCHEMA};
@@ -152,7 +155,7 @@ async fn a_run_that_takes_too_long_is_killed_with_all_that_it_started() {
     let end = hearing(&pipe);
     let script = format!("exec 3> {}; trap '' TERM; sleep infinity & wait", pipe.display());
     let mut flow = start(&script, "every: 1h, timeout: 200ms, framing: whole, env: [PATH]").await;
-    flow.hears("run", "/bin/sh did not end within 200ms and was killed")
+    flow.hears("run", "/bin/sh did not end within 200ms and is killed")
         .await;
     closed(end).await;
     flow.stop().await;
@@ -160,19 +163,60 @@ async fn a_run_that_takes_too_long_is_killed_with_all_that_it_started() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gear_that_stops_leaves_no_process_and_loses_nothing_that_was_written() {
+async fn a_run_ends_with_its_program_though_another_that_has_left_the_group_writes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = pipe_in(folder.path());
+    // It has left the group when it opens the gate.
+    let script = format!("setsid sh -c 'echo x > {0}; exec yes' & read x < {0}", gate.display());
+    let mut flow = start(
+        &script,
+        "every: 1h, timeout: 1h, framing: whole, max_output: 4, env: [PATH]",
+    )
+    .await;
+    flow.reach("sink", 1).await;
+    flow.stop().await;
+    assert_eq!(flow.rows("sink")[0]["attributes"]["exec.exit_code"], 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lines_of_standard_error_beyond_the_rate_are_counted_and_told() {
+    let script = "i=0; while [ $i -lt 3000 ]; do echo oops $i; i=$((i+1)); done >&2; echo done";
+    let mut flow = start(script, "every: 1h, framing: whole").await;
+    flow.reach("sink", 1).await;
+    flow.stop().await;
+    let said = flow.logs("run");
+    let count = |text: &str| text.split(' ').next().unwrap().parse::<usize>().unwrap();
+    let told = said
+        .iter()
+        .filter(|text| text.contains("lines of standard error were left out"));
+    let left_out: usize = told.map(|text| count(text)).sum();
+    let lines = said.iter().filter(|text| text.starts_with("oops")).count();
+    assert_eq!(
+        (lines + left_out, lines >= 1000, left_out > 0),
+        (3000, true, true),
+        "{lines}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gear_that_stops_leaves_no_process_and_marks_the_line_that_was_not_ended() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = pipe_in(folder.path());
     let end = hearing(&pipe);
     let script = format!(
-        "exec 3> {}; trap 'echo last; trap \"\" TERM; sleep infinity' TERM; sleep infinity & echo ready; wait",
+        "exec 3> {}; trap '' TERM; printf 'ready\\nhalf'; sleep infinity & wait",
         pipe.display()
     );
     let mut flow = start(&script, "mode: streaming, env: [PATH]").await;
     flow.reach("sink", 1).await;
     flow.stop().await;
     closed(end).await;
-    assert_eq!(flow.texts("sink"), ["last", "ready"]);
+    let rows = flow.rows("sink");
+    let lines = rows
+        .iter()
+        .map(|row| (&row["message"], &row["attributes"]["truncated"]));
+    let wanted = [(&json!("ready"), &Value::Null), (&json!("half"), &json!(true))];
+    assert!(lines.eq(wanted), "{rows:?}");
     assert!(flow.says("run", "the gear stopped"));
 }
 
@@ -246,25 +290,32 @@ async fn owner_of_a_program_until_it_is_killed() {
     std::future::pending::<()>().await;
 }
 
-#[test]
-fn a_program_does_not_outlive_a_rack_that_is_killed() {
+#[tokio::test]
+async fn a_program_does_not_outlive_a_rack_that_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = pipe_in(folder.path());
+    // Open both ways, it neither waits for the program nor takes its absence for the end.
+    let mut begun = pipe::OpenOptions::new().read_write(true).open_receiver(&pipe).unwrap();
     let mut owner = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", OWNER, "--ignored", "--nocapture"])
         .env(PIPE, &pipe)
         .stdout(Stdio::null())
+        .kill_on_drop(true)
         .spawn()
         .unwrap();
-    let mut written = BufReader::new(File::open(&pipe).unwrap());
-    let mut line = String::new();
-    written.read_line(&mut line).unwrap();
-    assert_eq!(line, "begun\n");
-    owner.kill().unwrap();
-    owner.wait().unwrap();
+    let mut line = [0; 6];
+    tokio::select! {
+        read = begun.read_exact(&mut line) => drop(read.unwrap()),
+        ended = owner.wait() => panic!("the Rack ended before its program began: {ended:?}"),
+    }
+    assert_eq!(&line, b"begun\n");
+    let mut written = pipe::OpenOptions::new().open_receiver(&pipe).unwrap();
+    drop(begun);
+    owner.kill().await.unwrap();
     // The end of the stream: the program has ended, and so its last sleep.
-    written.read_line(&mut line).unwrap();
-    assert_eq!(line, "begun\n");
+    let mut rest = Vec::new();
+    written.read_to_end(&mut rest).await.unwrap();
+    assert_eq!(rest, b"");
 }
 
 #[test]

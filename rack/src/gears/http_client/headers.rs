@@ -23,7 +23,7 @@ const SECRET: [&str; 7] = [
     "secret",
     "token",
 ];
-/// Headers that HTTP or the gear sets.
+/// Headers that HTTP sets.
 const OURS: [HeaderName; 6] = [
     header::CONNECTION,
     header::CONTENT_LENGTH,
@@ -32,7 +32,7 @@ const OURS: [HeaderName; 6] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
-/// Headers by which the gear says what a message belongs to.
+/// Headers by which gears say what a message belongs to.
 const TRACED: [&str; 3] = ["traceparent", FLUX_ID, FLUX_PARENT];
 
 /// Says what is wrong with headers as they stand in a scenario.
@@ -54,7 +54,7 @@ pub(in crate::gears) fn resolved(
 fn one(name: &str, text: &str, env: impl Fn(&str) -> Option<String>) -> Result<(HeaderName, HeaderValue), String> {
     let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("headers: {name:?} is no header's name"))?;
     if OURS.contains(&key) || TRACED.contains(&key.as_str()) {
-        return Err(format!("headers.{name} is set by the gear; leave it out"));
+        return Err(format!("headers.{name} is not for a scenario to set; leave it out"));
     }
     let is_secret = SECRET.iter().any(|part| key.as_str().contains(part));
     let mut own = None;
@@ -120,10 +120,10 @@ mod tests {
             ("x-y", "${PLATFORM_SNAKE_TOKEN}", "is not given away"),
             ("a b", "x", "no header's name"),
             ("x-y", "a\nb", "characters"),
-            ("Content-Length", "3", "set by the gear"),
-            ("traceparent", "3", "set by the gear"),
-            ("Flux-Id", "3", "set by the gear"),
-            ("flux-parent", "3", "set by the gear"),
+            ("Content-Length", "3", "not for a scenario to set"),
+            ("traceparent", "3", "not for a scenario to set"),
+            ("Flux-Id", "3", "not for a scenario to set"),
+            ("flux-parent", "3", "not for a scenario to set"),
         ] {
             let error = check(name, value).unwrap_err();
             assert!(error.contains(says), "{name}: {error}");

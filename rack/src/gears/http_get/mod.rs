@@ -3,12 +3,13 @@
 //! | the server | what becomes of it |
 //! |---|---|
 //! | answers 2xx | a message, unless its `ETag` is that of the answer before |
-//! | answers 304 | nothing: the answer before still holds |
+//! | answers 304 to a request with a validator | nothing: the answer before still holds |
 //! | answers anything else, too much, or not at all | an error is counted; it is asked again after a growing pause, or after what `Retry-After` says |
 //!
 //! # Invariants
 //!
 //! - `If-None-Match` and `If-Modified-Since` say which answer became a message last; where that leaves the Rack, it is durable then.
+//! - A `Last-Modified` less than a second before `Date` is not asked with: the answer may have changed in the same second (RFC 9110, 8.8.2.2).
 //! - One request at a time; a poll that is late is not made up for.
 //!
 //! # Not here
@@ -24,9 +25,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use chrono::{DateTime, TimeDelta};
 use futures::FutureExt;
 use http_body_util::Full;
-use hyper::header::{ETAG, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, USER_AGENT};
+use hyper::header::{DATE, ETAG, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, USER_AGENT};
 use hyper::{HeaderMap, Request, StatusCode, Uri};
 use model::gear::{self, GearConfig, Manifest};
 use model::{Attributes, HumanDuration, Level};
@@ -39,6 +41,8 @@ use super::http_client::{self, AGENT, Answer, HttpClient, headers, parse_url};
 use super::poll_schedule::{PollSchedule, check_interval};
 use super::{Active, Config, Context, Fault, Gear, Refused, Work};
 
+/// The most bytes of an answer's body that may be asked to be kept.
+const MOST_BODY: u32 = 64 << 20;
 /// The longest pause after failures, unless the interval is longer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(900);
 /// The headers of an answer by which it is known again, and what is asked with them.
@@ -61,18 +65,18 @@ pub(super) const MANIFEST: Manifest = Manifest {
 };
 
 pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    Ok(Gear::Active(Box::new(Poller {
+    Ok(Gear::Active(Box::new(HttpPoller {
         config: gear::config(config)?,
         source: None,
     })))
 }
 
-struct Poller {
+struct HttpPoller {
     config: HttpGet,
     source: Option<PollSource>,
 }
 
-impl Active for Poller {
+impl Active for HttpPoller {
     fn init<'a>(&'a mut self, _cx: &'a Arc<Context>) -> Work<'a> {
         async move {
             let config = self.config.clone();
@@ -169,6 +173,9 @@ impl KnownAnswer {
     fn validators_of(answer: &Answer) -> HeaderMap {
         let known = VALIDATORS.into_iter().filter_map(|(name, asked)| {
             answer.header(name.as_str())?;
+            if name == LAST_MODIFIED && !is_settled(answer)? {
+                return None;
+            }
             Some((asked, answer.headers.get(name)?.clone()))
         });
         known.collect()
@@ -180,6 +187,12 @@ impl KnownAnswer {
         let etag = known.get(IF_NONE_MATCH);
         etag.is_some() && etag == answer.headers.get(ETAG)
     }
+}
+
+/// Whether an answer was made at least a second after what it has was modified.
+fn is_settled(answer: &Answer) -> Option<bool> {
+    let time = |header: HeaderName| DateTime::parse_from_rfc2822(answer.header(header.as_str())?).ok();
+    Some(time(DATE)? - time(LAST_MODIFIED)? >= TimeDelta::seconds(1))
 }
 
 /// What is polled, and how.
@@ -207,11 +220,15 @@ impl PollSource {
     async fn poll(&self, known: &KnownAnswer) -> Result<Option<Answer>, PollFailure> {
         let failed = |what| PollFailure { what, answer: None };
         let request = self.request(known).map_err(|error| failed(error.to_string()))?;
+        let is_conditional = VALIDATORS
+            .iter()
+            .any(|(_, asked)| request.headers().contains_key(asked));
         let answer = http_client::exchange(&self.client, request, (self.timeout, self.max_body)).await;
         let answer = answer.map_err(failed)?;
         let status = answer.status;
         let what = match status {
-            StatusCode::NOT_MODIFIED => return Ok(None),
+            StatusCode::NOT_MODIFIED if is_conditional => return Ok(None),
+            StatusCode::NOT_MODIFIED => format!("it answered {status}, though no answer is known that it could mean"),
             _ if status.is_redirection() => {
                 format!("it answered {status}: redirects are not followed; set url to where it leads")
             }
@@ -255,7 +272,7 @@ pub(super) struct HttpGet {
     /// How long one poll may take, its answer included.
     #[serde(default = "default_timeout")]
     timeout: HumanDuration,
-    /// The most bytes of an answer's body; a larger one is an error.
+    /// The most bytes of an answer's body, up to 64 MiB; a larger one is an error.
     #[serde(default = "default_max_body")]
     max_body: u32,
     /// A file of certificate authorities in PEM form that are trusted instead of the machine's.
@@ -300,6 +317,9 @@ impl GearConfig for HttpGet {
         };
         if let Some(name) = self.headers.keys().find(asks) {
             return Err(format!("headers.{name} is set by the gear; leave it out"));
+        }
+        if !(1..=MOST_BODY).contains(&self.max_body) {
+            return Err(format!("max_body must be between 1 and {MOST_BODY}"));
         }
         check_interval("every", self.every)?;
         check_interval("timeout", self.timeout)

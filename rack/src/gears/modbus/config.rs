@@ -24,7 +24,7 @@ pub(super) struct Modbus {
     /// The unit that is asked; matters where the device is a gateway.
     #[serde(default = "default_unit")]
     pub(super) unit: u8,
-    /// The time from one reading to the next.
+    /// The time from one reading to the next; a reading that failed is tried again sooner where that is long.
     #[serde(default = "default_every")]
     pub(super) every: HumanDuration,
     /// How long the device may take to answer one request, or to take a connection.
@@ -33,7 +33,7 @@ pub(super) struct Modbus {
     /// What is read, all of it each time.
     #[serde(default)]
     pub(super) reads: Vec<ModbusEntry>,
-    /// What messages on `write` may set.
+    /// What messages on `write` may set. What a message sets is written in this order, whatever its own; neighbours with adjacent addresses are one request.
     #[serde(default)]
     pub(super) writes: Vec<ModbusEntry>,
 }

@@ -3,8 +3,9 @@
 //! # Invariants
 //!
 //! - A request that was cut off, or whose answer is late or not its own, ends the connection: no later request gets its answer.
-//! - A connection that failed is opened again after a pause that doubles from [`FIRST_PAUSE`] to [`LONGEST_PAUSE`], and starts over
-//!   with an answer.
+//! - A connection that failed is opened again after a pause ([`DeviceBackoff`]), which starts over with an answer.
+//! - A device may close a connection that was idle: where one that has answered before ends without an answer, it is opened again at once
+//!   and the request is sent once more. The device may get a write twice then.
 //! - An answer has what was asked for, no more and no less.
 
 use std::io::ErrorKind;
@@ -17,7 +18,7 @@ use tokio_modbus::{Error, ExceptionCode, ProtocolError, Request, Response, Slave
 
 use super::super::connect::connect;
 
-/// The pause before a connection is opened again.
+/// The shortest pause before something is tried again.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 /// The longest such pause.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -40,8 +41,7 @@ impl RequestFailure {
             Self::Lost(_) => true,
             Self::Refused(code) => matches!(
                 code,
-                ExceptionCode::Acknowledge
-                    | ExceptionCode::ServerDeviceBusy
+                ExceptionCode::ServerDeviceBusy
                     | ExceptionCode::GatewayPathUnavailable
                     | ExceptionCode::GatewayTargetDevice
             ),
@@ -58,13 +58,37 @@ pub(super) enum AnswerData {
     Confirmed,
 }
 
+/// Exponential back-off: pauses that double from [`FIRST_PAUSE`] to [`LONGEST_PAUSE`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct DeviceBackoff(Duration);
+
+impl DeviceBackoff {
+    pub(super) const fn new() -> Self {
+        Self(FIRST_PAUSE)
+    }
+
+    /// The next pause.
+    pub(super) fn take(&mut self) -> Duration {
+        let next = (self.0 * 2).min(LONGEST_PAUSE);
+        std::mem::replace(&mut self.0, next)
+    }
+}
+
+/// Why a connection gave no answer.
+enum ExchangeFailure {
+    /// It has ended, before any of the answer came.
+    Ended,
+    /// In words.
+    Other(String),
+}
+
 /// A device, connected or not.
 pub(super) struct DeviceLink {
     address: String,
     unit: u8,
     timeout: Duration,
     open: Option<OpenLink>,
-    pause: Duration,
+    backoff: DeviceBackoff,
     /// When it may be connected to again.
     not_before: Option<Instant>,
 }
@@ -76,7 +100,7 @@ impl DeviceLink {
             unit,
             timeout,
             open: None,
-            pause: FIRST_PAUSE,
+            backoff: DeviceBackoff::new(),
             not_before: None,
         }
     }
@@ -84,28 +108,50 @@ impl DeviceLink {
     /// Sends a request and waits for its answer; connects before, if that is necessary and as soon as it may.
     pub(super) async fn ask(&mut self, request: &Request<'_>) -> Result<AnswerData, RequestFailure> {
         // Cut off from here on, the connection is closed.
-        let mut open = match self.open.take() {
-            Some(open) => open,
-            None => self.connect().await?,
-        };
+        if let Some(open) = self.open.take() {
+            match self.exchange(open, request).await {
+                Err(ExchangeFailure::Ended) => {}
+                done => return self.judge(done),
+            }
+        }
+        let open = self.connect().await?;
+        let done = self.exchange(open, request).await;
+        self.judge(done)
+    }
+
+    /// One request on one connection, which is kept if that is good.
+    async fn exchange(
+        &mut self,
+        mut open: OpenLink,
+        request: &Request<'_>,
+    ) -> Result<Result<AnswerData, ExceptionCode>, ExchangeFailure> {
         let exchange = tokio::time::timeout(self.timeout, open.call(request.clone())).await;
-        let answered = match exchange {
-            Ok(Ok(answered)) => answered,
-            Ok(Err(error)) => return Err(self.lost(&said(&error))),
+        let answer = match exchange {
+            Ok(Ok(Ok(response))) => Ok(data(request, response).ok_or_else(not_asked_for)?),
+            // It has taken the request, and needs time for it.
+            Ok(Ok(Err(ExceptionCode::Acknowledge))) if is_write(request) => Ok(AnswerData::Confirmed),
+            Ok(Ok(Err(code))) => Err(code),
+            Ok(Err(error)) => return Err(failure(&error)),
             Err(_) => {
                 let timeout = HumanDuration::from(self.timeout);
-                return Err(self.lost(&format!("no answer within {timeout}")));
+                return Err(ExchangeFailure::Other(format!("no answer within {timeout}")));
             }
         };
-        let answer = match answered {
-            Ok(response) => data(request, response).ok_or_else(|| self.lost("its answer is not what was asked for"))?,
-            Err(code) => {
-                self.keep(open);
-                return Err(RequestFailure::Refused(code));
-            }
-        };
-        self.keep(open);
+        self.open = Some(open);
+        self.backoff = DeviceBackoff::new();
+        self.not_before = None;
         Ok(answer)
+    }
+
+    fn judge(
+        &mut self,
+        done: Result<Result<AnswerData, ExceptionCode>, ExchangeFailure>,
+    ) -> Result<AnswerData, RequestFailure> {
+        match done {
+            Ok(answer) => answer.map_err(RequestFailure::Refused),
+            Err(ExchangeFailure::Ended) => Err(self.lost("it closed the connection")),
+            Err(ExchangeFailure::Other(why)) => Err(self.lost(&why)),
+        }
     }
 
     async fn connect(&mut self) -> Result<OpenLink, RequestFailure> {
@@ -118,35 +164,40 @@ impl DeviceLink {
         }
     }
 
-    /// The connection is good.
-    fn keep(&mut self, open: OpenLink) {
-        self.open = Some(open);
-        self.pause = FIRST_PAUSE;
-        self.not_before = None;
-    }
-
     fn lost(&mut self, why: &str) -> RequestFailure {
-        self.not_before = Some(Instant::now() + self.pause);
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.not_before = Some(Instant::now() + self.backoff.take());
         RequestFailure::Lost(format!("{}: {why}", self.address))
     }
 }
 
-fn said(error: &Error) -> String {
-    match error {
+fn not_asked_for() -> ExchangeFailure {
+    ExchangeFailure::Other("its answer is not what was asked for".to_owned())
+}
+
+fn failure(error: &Error) -> ExchangeFailure {
+    let why = match error {
         Error::Protocol(ProtocolError::HeaderMismatch { .. }) => "its answer is that to another request".to_owned(),
-        Error::Protocol(ProtocolError::FunctionCodeMismatch { .. }) => {
-            "its answer is not what was asked for".to_owned()
-        }
+        Error::Protocol(ProtocolError::FunctionCodeMismatch { .. }) => return not_asked_for(),
+        // The library tells the end of the stream as the last error of the system, whatever that was about.
+        Error::Transport(error) if error.raw_os_error().is_some() => return ExchangeFailure::Ended,
         Error::Transport(error) => match error.kind() {
             ErrorKind::InvalidData | ErrorKind::InvalidInput | ErrorKind::UnexpectedEof => {
                 format!("its answer is no Modbus: {error}")
             }
-            ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => error.to_string(),
-            // The library tells the end of the stream as the last error of the system, whatever that was about.
-            _ => "it closed the connection".to_owned(),
+            _ => "it closed the connection in the middle of its answer".to_owned(),
         },
-    }
+    };
+    ExchangeFailure::Other(why)
+}
+
+const fn is_write(request: &Request<'_>) -> bool {
+    matches!(
+        request,
+        Request::WriteSingleCoil(..)
+            | Request::WriteMultipleCoils(..)
+            | Request::WriteSingleRegister(..)
+            | Request::WriteMultipleRegisters(..)
+    )
 }
 
 /// What the answer to a request has, if it is one.
@@ -176,3 +227,6 @@ fn data(request: &Request<'_>, response: Response) -> Option<AnswerData> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -9,13 +9,17 @@
 //! |---|---|---|
 //! | answers | a message | taken |
 //! | refuses (illegal address, …) | the values of that request are errors of the message | rejected |
+//! | has it and needs time (acknowledge) | the same | taken |
 //! | is busy, behind a gateway that does not reach it | the same | tried again |
-//! | is silent, away, or speaks something else | no message, an error is counted | tried again |
+//! | is silent, away, or speaks something else | no message, an error is counted; tried again after a growing pause | tried again |
 //!
 //! # Invariants
 //!
 //! - One connection for both ways, one request at a time ([`link`]).
 //! - A message on `write` is taken when the device has confirmed all of it. Nothing of it is written where a name or a value of it is wrong.
+//! - What a message sets is written in the order of `writes` in the configuration.
+//! - A write is tried again, after a growing pause, until the device confirms or refuses it, or the gear stops. Later ones wait in the inbox
+//!   meanwhile; reading goes on.
 //! - A write whose confirmation is lost is done again: the device may get it twice.
 //!
 //! # Not here
@@ -33,7 +37,6 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::FutureExt;
 use model::gear::{self, Manifest};
@@ -48,13 +51,8 @@ use super::poll_schedule::PollSchedule;
 use super::{Active, Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
 use config::{ERRORS, Modbus, ModbusEntry, TableKind};
-use link::{AnswerData, DeviceLink, RequestFailure};
-use plan::{NamedRange, READ_MOST, RequestBlock, WRITE_MOST, blocks};
-
-/// How often a request that writes is sent before the gear begins anew.
-const ATTEMPTS: u32 = 3;
-/// The pause before it is sent again to a device that is busy.
-const BUSY_PAUSE: Duration = Duration::from_millis(200);
+use link::{AnswerData, DeviceBackoff, DeviceLink, RequestFailure};
+use plan::{NamedRange, RequestBlock, read_blocks, write_blocks};
 
 /// What the type is.
 pub(super) const MANIFEST: Manifest = Manifest {
@@ -64,8 +62,9 @@ pub(super) const MANIFEST: Manifest = Manifest {
     outputs: &["out"],
     doc: "Each reading is a message, an object of names and values; `errors` in it names what the device refused to read and why. \
           Values that lie side by side are read with one request. Messages have `modbus.address` and `modbus.unit` in their meta. \
-          A message on `write` is an object of names of `writes` and values; it is taken when the device has confirmed it, and rejected when the device refuses it. \
-          A device that is away or silent is tried again, with a growing pause; no reading is made up for.",
+          A message on `write` is an object of names of `writes` and values; it is written in the order of `writes`, taken when the device has confirmed it, and rejected when the device refuses it. \
+          A device that is away or silent, or too busy to write, is tried again after a pause that grows to 30s; messages on `write` wait meanwhile. \
+          No reading is made up for. A write whose confirmation was lost is done again: the device may get it twice.",
     example: include_str!("../../../../examples/gears/modbus.yaml"),
     schema: gear::schema::<Modbus>,
     check: gear::check::<Modbus>,
@@ -79,15 +78,11 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
     let writer = DeviceWriter {
         address: config.address.clone(),
         device: Arc::clone(&device),
-        writes: config
-            .writes
-            .iter()
-            .map(|entry| (entry.name.clone(), entry.range()))
-            .collect(),
+        writes: config.writes.iter().map(ModbusEntry::range).collect(),
     };
     let reader = DeviceReader {
         device,
-        blocks: blocks(config.reads.iter().map(ModbusEntry::range).collect(), READ_MOST),
+        blocks: read_blocks(config.reads.iter().map(ModbusEntry::range).collect()),
         config,
     };
     Ok(Gear::Duplex(Box::new(reader), Box::new(writer)))
@@ -107,10 +102,12 @@ impl Active for DeviceReader {
                 cx.stopping().await;
                 return Ok(());
             }
-            let (mut schedule, mut is_lost) = (PollSchedule::new(self.config.every.get(), Instant::now()), false);
+            let mut schedule = PollSchedule::new(self.config.every.get(), Instant::now());
+            let (mut retry, mut backoff) = (None::<Instant>, DeviceBackoff::new());
             loop {
+                let due = retry.map_or(schedule.due(), |at| at.min(schedule.due()));
                 let reading = async {
-                    tokio::time::sleep_until(schedule.due()).await;
+                    tokio::time::sleep_until(due).await;
                     self.read().await
                 };
                 let read = tokio::select! {
@@ -118,16 +115,20 @@ impl Active for DeviceReader {
                     () = cx.stopping() => return Ok(()),
                     read = reading => read,
                 };
-                schedule.advance(Instant::now());
+                let now = Instant::now();
+                if schedule.due() <= now {
+                    schedule.advance(now);
+                }
                 match read {
                     Ok(values) => {
-                        if std::mem::take(&mut is_lost) {
+                        if retry.take().is_some() {
+                            backoff = DeviceBackoff::new();
                             cx.log(Level::Info, format!("{} answers again", self.config.address));
                         }
                         self.send(cx, values).await;
                     }
                     Err(why) => {
-                        is_lost = true;
+                        retry = Some(now + backoff.take());
                         cx.error(format!("cannot read {why}; it is tried again"));
                     }
                 }
@@ -210,7 +211,8 @@ fn value_of(block: &RequestBlock, range: &NamedRange, answer: &AnswerData) -> Re
 struct DeviceWriter {
     address: String,
     device: Arc<Mutex<DeviceLink>>,
-    writes: BTreeMap<String, NamedRange>,
+    /// In the order in which they are written.
+    writes: Vec<NamedRange>,
 }
 
 impl Passive for DeviceWriter {
@@ -219,7 +221,7 @@ impl Passive for DeviceWriter {
             let requests = self.requests(&delivery.message).map_err(Fault::Rejected)?;
             let all = requests.len();
             for (done, (shown, request)) in requests.iter().enumerate() {
-                if let Err(failure) = self.write(cx, request).await {
+                if let Err(failure) = self.write(cx, shown, request).await {
                     let what = format!("{shown} cannot be written: {failure}");
                     return Err(if failure.is_temporary() {
                         self.outside(&what)
@@ -242,17 +244,20 @@ impl DeviceWriter {
                 "a message to write must have an object of names and values: put codec_json before this gear".into(),
             );
         };
+        let known = || self.writes.iter().map(|range| range.name.as_str());
+        if let Some(name) = given.keys().find(|name| !known().any(|known| known == *name)) {
+            let known: Vec<_> = known().collect();
+            return Err(format!("writes has no {name}; it has: {}", known.join(", ")));
+        }
         let (mut ranges, mut registers) = (Vec::new(), BTreeMap::new());
-        for (name, value) in given {
-            let range = self.writes.get(name).ok_or_else(|| {
-                let known: Vec<_> = self.writes.keys().map(String::as_str).collect();
-                format!("writes has no {name}; it has: {}", known.join(", "))
-            })?;
-            let encoded = range.format.encode(value).map_err(|error| format!("{name}: {error}"))?;
-            registers.insert(name.as_str(), encoded);
+        for range in &self.writes {
+            let Some(value) = given.get(&range.name) else { continue };
+            let encoded = range.format.encode(value);
+            let encoded = encoded.map_err(|error| format!("{}: {error}", range.name))?;
+            registers.insert(range.name.as_str(), encoded);
             ranges.push(range.clone());
         }
-        let blocks = blocks(ranges, WRITE_MOST);
+        let blocks = write_blocks(ranges);
         let request = |block: &RequestBlock| {
             let own = block
                 .ranges
@@ -263,20 +268,23 @@ impl DeviceWriter {
         Ok(blocks.iter().map(request).collect())
     }
 
-    /// Sends a request until it is confirmed or refused, as often as it may be.
-    async fn write(&self, cx: &Context, request: &Request<'_>) -> Result<(), RequestFailure> {
-        let mut attempts = 1;
+    /// Sends a request until it is confirmed or refused, or the gear shall stop.
+    async fn write(&self, cx: &Context, shown: &str, request: &Request<'_>) -> Result<(), RequestFailure> {
+        let mut backoff = DeviceBackoff::new();
         loop {
-            let failure = match self.device.lock().await.ask(request).await {
+            // The device is free for the other half between two attempts.
+            let asked = self.device.lock().await.ask(request).await;
+            let failure = match asked {
                 Ok(_) => return Ok(()),
                 Err(failure) => failure,
             };
-            if !failure.is_temporary() || attempts >= ATTEMPTS || cx.is_stopping() {
+            if !failure.is_temporary() || cx.is_stopping() {
                 return Err(failure);
             }
-            attempts += 1;
-            if matches!(failure, RequestFailure::Refused(_)) {
-                tokio::time::sleep(BUSY_PAUSE).await;
+            cx.error(format!("{shown} cannot be written: {failure}; it is tried again"));
+            tokio::select! {
+                () = tokio::time::sleep(backoff.take()) => {}
+                () = cx.stopping() => return Err(failure),
             }
         }
     }

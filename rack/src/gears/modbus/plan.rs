@@ -1,4 +1,6 @@
-//! Request planning: values that lie side by side are read, or written, with one request.
+//! Request planning: values that lie side by side are read with one request; so are values written that follow each other.
+//!
+//! Reads go by address; writes keep their order.
 //!
 //! # Invariants
 //!
@@ -8,19 +10,19 @@ use super::config::TableKind;
 use super::value::ValueFormat;
 
 /// The most registers, and bits, of a request that reads.
-pub(super) const READ_MOST: BlockLimit = BlockLimit {
+const READ_MOST: BlockLimit = BlockLimit {
     registers: 125,
     bits: 2_000,
 };
 /// The same of one that writes.
-pub(super) const WRITE_MOST: BlockLimit = BlockLimit {
+const WRITE_MOST: BlockLimit = BlockLimit {
     registers: 123,
     bits: 1_968,
 };
 
 /// How large a block may be.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct BlockLimit {
+struct BlockLimit {
     registers: u32,
     bits: u32,
 }
@@ -66,7 +68,8 @@ impl RequestBlock {
         let end = u32::from(self.address) + u32::from(self.count);
         let most = if self.kind.is_bits() { most.bits } else { most.registers };
         let size = range.end().max(end) - u32::from(self.address);
-        let belongs = range.kind == self.kind && u32::from(range.address) <= end && size <= most;
+        let belongs =
+            range.kind == self.kind && range.address >= self.address && u32::from(range.address) <= end && size <= most;
         belongs.then(|| u16::try_from(size).ok()).flatten()
     }
 
@@ -80,9 +83,18 @@ impl RequestBlock {
     }
 }
 
-/// The requests for values.
-pub(super) fn blocks(mut ranges: Vec<NamedRange>, most: BlockLimit) -> Vec<RequestBlock> {
+/// The requests that read values.
+pub(super) fn read_blocks(mut ranges: Vec<NamedRange>) -> Vec<RequestBlock> {
     ranges.sort_by_key(|range| (range.kind, range.address));
+    blocks(ranges, READ_MOST)
+}
+
+/// The requests that write values, in their order.
+pub(super) fn write_blocks(ranges: Vec<NamedRange>) -> Vec<RequestBlock> {
+    blocks(ranges, WRITE_MOST)
+}
+
+fn blocks(ranges: Vec<NamedRange>, most: BlockLimit) -> Vec<RequestBlock> {
     let mut blocks: Vec<RequestBlock> = Vec::new();
     for range in ranges {
         let last = blocks.last_mut();
@@ -129,7 +141,7 @@ mod tests {
             range(TableKind::Coil, 9, ValueType::Bool),
         ]);
         ranges.reverse();
-        let blocks: Vec<String> = blocks(ranges, READ_MOST).iter().map(RequestBlock::shown).collect();
+        let blocks: Vec<String> = read_blocks(ranges).iter().map(RequestBlock::shown).collect();
         let wanted = [
             "coil 9",
             "holding 0 to 123",
@@ -138,6 +150,26 @@ mod tests {
             "input 202",
         ];
         assert_eq!(blocks, wanted);
+    }
+
+    #[test]
+    fn writes_keep_their_order_and_only_those_that_follow_each_other_are_one_request() {
+        let holding = |address| range(TableKind::Holding, address, ValueType::U16);
+        let coil = |address| range(TableKind::Coil, address, ValueType::Bool);
+        let ranges = [
+            holding(8),
+            holding(9),
+            holding(7),
+            coil(3),
+            holding(10),
+            holding(11),
+            coil(4),
+        ];
+        let blocks: Vec<String> = write_blocks(ranges.to_vec()).iter().map(RequestBlock::shown).collect();
+        assert_eq!(
+            blocks,
+            ["holding 8 to 9", "holding 7", "coil 3", "holding 10 to 11", "coil 4"]
+        );
     }
 
     proptest! {
@@ -152,7 +184,7 @@ mod tests {
                     range(kind, *address, [ValueType::U16, ValueType::F32, ValueType::U64][*size])
                 })
                 .collect();
-            let blocks = blocks(ranges.clone(), READ_MOST);
+            let blocks = read_blocks(ranges.clone());
             prop_assert_eq!(blocks.iter().map(|block| block.ranges.len()).sum::<usize>(), ranges.len());
             for block in &blocks {
                 prop_assert!((1..=125).contains(&block.count));

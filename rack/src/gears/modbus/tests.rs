@@ -1,17 +1,18 @@
-//! `modbus` against a device of another maker in a real runtime, and against devices that break the rules.
+//! `modbus` against a device of another maker, and against scripted ones, in a real runtime.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 use std::path::Path;
 use std::process::Stdio;
+use std::time::Duration;
 
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, ChildStdout, Command};
+use tokio::sync::{mpsc, watch};
 
+use super::link::tests::frame;
 use super::*;
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{deliver_to, outbox, spec, surroundings, taken_from};
@@ -26,11 +27,10 @@ struct Device {
 }
 
 impl Device {
-    async fn start(port: u16) -> Self {
+    async fn start() -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let mut child = Command::new("python3")
             .arg(root.join("scripts/modbus-device.py"))
-            .arg(port.to_string())
             .env("PYTHONPATH", root.join(".tools/pymodbus"))
             .env("PYTHONDONTWRITEBYTECODE", "1")
             .stdout(Stdio::piped())
@@ -73,7 +73,7 @@ fn first_value(flow: &Flow) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn values_of_every_type_are_read_and_those_side_by_side_with_one_request() {
-    let mut device = Device::start(0).await;
+    let mut device = Device::start().await;
     let reads = "every: 1h, timeout: 20s, reads: [
       { name: u16, kind: holding, address: 0 }, { name: i16, kind: holding, address: 1, type: i16 },
       { name: u32, kind: holding, address: 2, type: u32 }, { name: i32, kind: holding, address: 4, type: i32 },
@@ -104,7 +104,7 @@ async fn values_of_every_type_are_read_and_those_side_by_side_with_one_request()
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_device_refuses_to_read_is_an_error_of_the_message_beside_the_other_values() {
-    let device = Device::start(0).await;
+    let device = Device::start().await;
     let reads = "every: 1h, timeout: 20s, reads: [ { name: good, kind: holding, address: 100 }, { name: bad, kind: holding, address: 50, type: u32 },
                  { name: nan, kind: holding, address: 22, type: f32 } ]";
     let mut flow = start(device.port, reads).await;
@@ -128,7 +128,7 @@ const WRITES: &str = r#"[
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_of_a_guaranteed_wire_is_taken_when_the_device_has_confirmed_it_and_rejected_when_it_refuses() {
-    let mut device = Device::start(0).await;
+    let mut device = Device::start().await;
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 64 << 20);
@@ -142,7 +142,7 @@ async fn a_message_of_a_guaranteed_wire_is_taken_when_the_device_has_confirmed_i
     for (number, data, requests) in [
         (1, json!({ "first": 7, "second": 1.5 }), &["16 100 3 [7, 16448, 0]"][..]),
         (2, json!({ "alone": -1 }), &["6 110 1 [65535]"]),
-        (3, json!({ "lamp": true, "alone": 3 }), &["5 1 1 [1]", "6 110 1 [3]"]),
+        (3, json!({ "lamp": true, "alone": 3 }), &["6 110 1 [3]", "5 1 1 [1]"]),
         (4, json!({ "lamp": false, "horn": true }), &["15 1 1 [0, 1]"]),
         (5, json!({}), &[]),
     ] {
@@ -161,7 +161,7 @@ async fn a_message_of_a_guaranteed_wire_is_taken_when_the_device_has_confirmed_i
         (
             7,
             json!({ "first": 1, "window": 1 }),
-            "writes has no window; it has: alone, first, horn, lamp, nowhere, second",
+            "writes has no window; it has: first, second, alone, lamp, horn, nowhere",
         ),
         (
             8,
@@ -184,8 +184,10 @@ async fn a_message_of_a_guaranteed_wire_is_taken_when_the_device_has_confirmed_i
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_goes_away_and_comes_back_is_read_again_and_gets_what_was_written_meanwhile() {
-    let device = Device::start(0).await;
-    let port = device.port;
+    let device = Device::start().await;
+    // The address stays while devices come and go.
+    let (place, at) = watch::channel(Some(device.port));
+    let port = relay_to(at).await;
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 64 << 20);
@@ -210,10 +212,12 @@ async fn a_device_that_goes_away_and_comes_back_is_read_again_and_gets_what_was_
         }
     };
     read(0).await;
+    place.send_replace(None);
     device.end().await;
     bench.says("it", "it is tried again").await;
     let taken = deliver_to(&inbox, "write", 1_u64, message(1, json!({ "first": 42 }), b""));
-    let device = Device::start(port).await;
+    let device = Device::start().await;
+    place.send_replace(Some(device.port));
     assert_eq!(taken.await.unwrap(), Ok(()));
     read(42).await;
     stop.cancel();
@@ -223,115 +227,95 @@ async fn a_device_that_goes_away_and_comes_back_is_read_again_and_gets_what_was_
     assert!(thread.close(Duration::from_secs(10)).await);
 }
 
-/// What a device answers, made of the transaction that it was asked in; none of a silent one.
-type ScriptedAnswer = Option<Box<dyn Fn([u8; 2]) -> Vec<u8> + Send>>;
-
-/// A link to a device that gives these answers, each on a connection of its own.
-async fn link_to(answers: Vec<ScriptedAnswer>, timeout: Duration) -> DeviceLink {
+/// A port that leads to where the device is just now.
+async fn relay_to(at: watch::Receiver<Option<u16>>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap().to_string();
+    let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
-        let mut silent = Vec::new();
-        for answer in answers {
+        loop {
+            let (mut near, _) = listener.accept().await.unwrap();
+            let place = *at.borrow();
+            tokio::spawn(async move {
+                if let Ok(mut far) = TcpStream::connect(("127.0.0.1", place.unwrap_or_default())).await {
+                    tokio::io::copy_bidirectional(&mut near, &mut far).await.ok();
+                }
+            });
+        }
+    });
+    port
+}
+
+/// The port of a device that answers requests so; it hangs up where that is none.
+async fn scripted_device(mut answer: impl FnMut(&[u8]) -> Option<Vec<u8>> + Send + 'static) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
             let (mut stream, _) = listener.accept().await.unwrap();
             let mut request = [0; 12];
-            stream.read_exact(&mut request).await.unwrap();
-            match answer {
-                // Who hangs up before it has all of it does so on purpose.
-                Some(answer) => drop(stream.write_all(&answer([request[0], request[1]])).await),
-                None => silent.push(stream),
+            while stream.read_exact(&mut request).await.is_ok() {
+                let Some(pdu) = answer(&request[7..]) else { break };
+                let answer = frame([request[0], request[1]], 1, &pdu);
+                stream.write_all(&answer).await.ok();
             }
         }
     });
-    DeviceLink::new(address, 1, timeout)
+    port
 }
 
-/// A frame of a transaction.
-fn frame(transaction: [u8; 2], unit: u8, pdu: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(pdu.len() + 1).unwrap().to_be_bytes();
-    [&transaction[..], &[0, 0], &length, &[unit], pdu].concat()
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reading_that_failed_is_tried_again_before_the_interval_is_over() {
+    let mut has_hung_up = false;
+    let hang_up_first = move |_: &[u8]| std::mem::replace(&mut has_hung_up, true).then(|| vec![3, 2, 0, 7]);
+    let port = scripted_device(hang_up_first).await;
+    let reads = "every: 1h, timeout: 20s, reads: [ { name: seven, kind: holding, address: 0 } ]";
+    let mut flow = start(port, reads).await;
+    flow.reach("sink", 1).await;
+    flow.stop().await;
+    assert_eq!(first_value(&flow), json!({ "seven": 7 }));
+    assert!(flow.says("plc", "answers again"));
+    assert_eq!(flow.counter("plc", "gear.errors"), 1.0);
 }
 
-const GOOD: [u8; 6] = [3, 4, 0, 7, 0, 8];
-
-#[tokio::test]
-async fn a_device_that_breaks_the_rules_loses_its_connection_and_the_next_one_is_good() {
-    let patient = Duration::from_secs(20);
-    let cases: Vec<(ScriptedAnswer, Duration, &str)> = vec![
-        (
-            Some(Box::new(|_| b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec())),
-            patient,
-            "closed the connection",
-        ),
-        (Some(Box::new(|_| vec![0xff; 70_000])), patient, "no Modbus"),
-        (
-            Some(Box::new(|[high, low]| frame([high, low ^ 1], 1, &GOOD))),
-            patient,
-            "that to another request",
-        ),
-        (
-            Some(Box::new(|id| frame(id, 2, &GOOD))),
-            patient,
-            "that to another request",
-        ),
-        (
-            Some(Box::new(|id| frame(id, 1, &[4, 4, 0, 7, 0, 8]))),
-            patient,
-            "not what was asked for",
-        ),
-        (
-            Some(Box::new(|id| frame(id, 1, &[3, 2, 0, 7]))),
-            patient,
-            "not what was asked for",
-        ),
-        (
-            Some(Box::new(|id| frame(id, 1, &[3, 3, 0, 7, 0]))),
-            patient,
-            "no Modbus",
-        ),
-        (Some(Box::new(|id| frame(id, 1, &[]))), patient, "no Modbus"),
-        (
-            Some(Box::new(|id| frame(id, 1, &GOOD)[..9].to_vec())),
-            patient,
-            "127.0.0.1",
-        ),
-        (Some(Box::new(|_| Vec::new())), patient, "closed the connection"),
-        (None, Duration::from_millis(100), "no answer within 100ms"),
-    ];
-    for (answer, timeout, says) in cases {
-        let good: ScriptedAnswer = Some(Box::new(|id| frame(id, 1, &GOOD)));
-        let mut link = link_to(vec![answer, good], timeout).await;
-        let request = Request::ReadHoldingRegisters(0, 2);
-        let failure = link.ask(&request).await.unwrap_err();
-        assert!(
-            failure.is_temporary() && failure.to_string().contains(says),
-            "{says}: {failure}"
-        );
-        if timeout == patient {
-            assert_eq!(
-                link.ask(&request).await,
-                Ok(AnswerData::Registers(vec![7, 8])),
-                "after: {says}"
-            );
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_that_is_busy_for_writes_is_read_meanwhile_and_loses_no_message() {
+    let (confirm, mut confirmed) = mpsc::unbounded_channel();
+    let (mut writes, mut reads) = (0, 0);
+    let busy = move |pdu: &[u8]| match pdu[0] {
+        3 => {
+            reads += usize::from(writes > 0);
+            Some(vec![3, 2, 0, 7])
         }
-    }
-}
-
-#[tokio::test]
-async fn random_answers_are_failures_or_what_was_asked_for() {
-    let mut random = SmallRng::seed_from_u64(20_261_122);
-    for _ in 0..300 {
-        let mut pdu: Vec<u8> = (0..random.random_range(0..20)).map(|_| random.random()).collect();
-        if let Some(function) = pdu.first_mut().filter(|_| random.random_bool(0.9)) {
-            *function = [3, 0x83, 1, 16][random.random_range(0..4)];
+        _ => {
+            writes += 1;
+            if writes <= 4 || reads < 3 {
+                return Some(vec![0x86, 6]);
+            }
+            confirm.send(pdu.to_vec()).unwrap();
+            Some(pdu.to_vec())
         }
-        let with_header = random.random_bool(0.8);
-        let answer = move |id| if with_header { frame(id, 1, &pdu) } else { pdu.clone() };
-        let mut link = link_to(vec![Some(Box::new(answer))], Duration::from_secs(20)).await;
-        if let Ok(answer) = link.ask(&Request::ReadHoldingRegisters(0, 2)).await {
-            assert!(matches!(answer, AnswerData::Registers(registers) if registers.len() == 2));
-        }
-    }
+    };
+    let port = scripted_device(busy).await;
+    let gears = format!(
+        "
+  - {{ name: beat, type: timer, deploy: rack-a, config: {{ every: 1h, at_start: true, payload: {{ lamp: 1 }} }} }}
+  - {{ name: plc, type: modbus, deploy: rack-a, config: {{ address: '127.0.0.1:{port}', every: 5ms, timeout: 20s,
+      reads: [ {{ name: seven, kind: holding, address: 0 }} ], writes: [ {{ name: lamp, kind: holding, address: 9 }} ] }} }}
+  - {{ name: sink, type: log_sink, deploy: rack-a }}"
+    );
+    let mut flow = Flow::start(
+        &gears,
+        "{ from: beat.out, to: plc.write }, { from: plc.out, to: sink.in }",
+    )
+    .await;
+    let written = tokio::time::timeout(Duration::from_secs(60), confirmed.recv()).await;
+    assert_eq!(written.unwrap().unwrap(), [6, 0, 9, 0, 1]);
+    flow.stop().await;
+    assert!(flow.says(
+        "plc",
+        "holding 9 cannot be written: the device answers: server device busy; it is tried again"
+    ));
+    assert!(!flow.says("plc", "the gear failed"));
 }
 
 #[test]

@@ -170,7 +170,9 @@ impl ValueFormat {
 
     fn unscaled(&self, value: &Value) -> Result<f64, String> {
         let number = value.as_f64().ok_or_else(|| format!("{value} is not a number"))?;
-        Ok((number - self.offset) / self.scale)
+        let number = (number - self.offset) / self.scale;
+        let is_finite = number.is_finite().then_some(number);
+        is_finite.ok_or_else(|| format!("{value} is too large with this scale and offset"))
     }
 
     /// The nearest whole number.
@@ -264,6 +266,14 @@ mod tests {
         ] {
             let error = encode(value_type, value);
             assert!(error.contains(says), "{error}");
+        }
+        for value_type in [ValueType::F64, ValueType::U64] {
+            let scaled = ValueFormat {
+                scale: 1e-300,
+                ..plain(value_type, WordOrder::Big)
+            };
+            let error = scaled.encode(&json!(1e300)).unwrap_err();
+            assert!(error.contains("too large with this scale"), "{error}");
         }
         let error = plain(ValueType::F32, WordOrder::Big).decode(&[0x7fc0, 0]).unwrap_err();
         assert!(error.contains("no number"), "{error}");

@@ -127,6 +127,11 @@ impl Flow {
         self.bench.logs(gear).iter().any(|log| log.contains(text))
     }
 
+    /// All that a gear has said.
+    pub(crate) fn logs(&self, gear: &str) -> Vec<String> {
+        self.bench.logs(gear)
+    }
+
     /// The last value of a gear's counter.
     pub(crate) fn counter(&self, gear: &str, name: &str) -> f64 {
         let rows = self.bench.rows(Table::Metrics);

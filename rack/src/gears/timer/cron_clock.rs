@@ -4,7 +4,7 @@
 //!
 //! - However many times have passed since the last reading, one is due: the first of them.
 //! - A clock that was set back by up to [`SETTLED`], as the correction of a drift does, brings no time twice.
-//! - The clock is read at least every [`LOOK`], so that one that was set is noticed.
+//! - The clock is read at least every [`LOOK`], so that one that was set is noticed; where no time lies ahead, one is looked for each time.
 //!
 //! # Not here
 //!
@@ -57,6 +57,8 @@ pub(super) enum ClockReading {
     Due(Timestamp),
     /// Read it again after a pause.
     Wait(Duration),
+    /// No time lies ahead; read it again after a pause.
+    Never(Duration),
 }
 
 impl CronClock {
@@ -86,8 +88,9 @@ impl CronClock {
 
     /// Reads the clock; what is due is told once.
     pub(super) fn read(&mut self, now: Timestamp) -> ClockReading {
-        // First of all, or set back.
-        if self.looked.is_none_or(|looked| now < looked) {
+        // First of all, set back, or none was found.
+        if self.next.is_none() || self.looked.is_some_and(|looked| now < looked) {
+            self.last = self.last.filter(|last| last.since(now) <= SETTLED);
             self.next = self.after(now);
         }
         self.looked = Some(now);
@@ -98,14 +101,13 @@ impl CronClock {
                 ClockReading::Due(next)
             }
             Some(next) => ClockReading::Wait(next.since(now).min(LOOK)),
-            None => ClockReading::Wait(LOOK),
+            None => ClockReading::Never(LOOK),
         }
     }
 
-    /// The first time after `now`, and after the last one where the clock was only corrected.
+    /// The first time after `now` and after the last one.
     fn after(&self, now: Timestamp) -> Option<Timestamp> {
-        let after = self.last.filter(|last| last.since(now) <= SETTLED);
-        let after = after.map_or(now, |last| last.max(now));
+        let after = self.last.map_or(now, |last| last.max(now));
         match self.zone {
             TimeZoneChoice::Utc => next_in(&self.cron, after, &Utc),
             TimeZoneChoice::Local => next_in(&self.cron, after, &Local),
@@ -136,7 +138,7 @@ mod tests {
     fn due(clock: &mut CronClock, readings: &[&str]) -> Vec<Timestamp> {
         let due = readings.iter().filter_map(|now| match clock.read(at(now)) {
             ClockReading::Due(time) => Some(time),
-            ClockReading::Wait(pause) => {
+            ClockReading::Wait(pause) | ClockReading::Never(pause) => {
                 assert!(pause <= LOOK && !pause.is_zero());
                 None
             }
@@ -175,6 +177,31 @@ mod tests {
         ];
         let wanted = ["2026-11-22T11:00:00Z", "2026-11-22T12:00:00Z", "2026-01-01T01:00:00Z"];
         assert_eq!(due(&mut clock, &readings), wanted.map(at));
+    }
+
+    #[test]
+    fn a_clock_that_was_set_far_back_and_is_corrected_then_leaves_out_no_time() {
+        let mut clock = clock("0,30 12 * * *");
+        let readings = [
+            "2026-11-22T12:20:00Z",
+            "2026-11-22T12:30:00Z",
+            // Two hours back, and later a second more.
+            "2026-11-22T10:30:00Z",
+            "2026-11-22T11:45:00Z",
+            "2026-11-22T11:44:59Z",
+            "2026-11-22T12:00:00Z",
+            "2026-11-22T12:30:00Z",
+        ];
+        let wanted = ["2026-11-22T12:30:00Z", "2026-11-22T12:00:00Z", "2026-11-22T12:30:00Z"];
+        assert_eq!(due(&mut clock, &readings), wanted.map(at));
+    }
+
+    #[test]
+    fn a_clock_behind_all_times_says_so_and_goes_on_when_it_is_set_right() {
+        let mut clock = clock("0 * * * *");
+        assert_eq!(clock.read(at("9000-01-01T00:30:00Z")), ClockReading::Never(LOOK));
+        let readings = ["2026-11-22T10:30:00Z", "2026-11-22T11:00:00Z"];
+        assert_eq!(due(&mut clock, &readings), [at("2026-11-22T11:00:00Z")]);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! | what happens | `every` | `cron` |
 //! |---|---|---|
-//! | the gear was held up, or the machine slept | one message, then the next tick of the rhythm | one message, then the next time ahead |
+//! | the gear was held up | one message, then the next tick of the rhythm | one message, then the next time ahead |
+//! | the machine slept | the rhythm stood still: the next tick comes as much later | one message soon after it woke, then the next time ahead |
 //! | the wall clock is set forward, over times | nothing | one message, for the first of them |
 //! | the wall clock is set back | nothing | the times come again, but for those within an hour |
 //! | the Rack was stopped | the rhythm begins anew | the next time ahead |
@@ -23,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use futures::FutureExt;
 use model::gear::{self, GearConfig, Manifest};
-use model::{Attributes, HumanDuration, Timestamp};
+use model::{Attributes, HumanDuration, Level, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -40,8 +41,8 @@ pub(super) const MANIFEST: Manifest = Manifest {
     inputs: &[],
     outputs: &["out"],
     doc: "Messages have `timer.number`, which counts from 0, and `timer.scheduled`, the time they were due, in their meta. \
-          Ticks that were missed, since the Rack was stopped, the machine slept or the inbox behind was full, are not made up for: one message comes for \
-          all of them. `every` goes by a clock that nobody sets. `cron` goes by the machine's: set forward over several times, it gives one message; \
+          Ticks that were missed, since the Rack was stopped or the inbox behind was full, are not made up for: one message comes for \
+          all of them. `every` goes by a clock that nobody sets and that stands still while the machine sleeps. `cron` goes by the machine's: set forward over several times, or woken behind them, it gives one message; \
           set back by up to an hour, no time comes twice; set back farther, times come again. Where daylight saving time leaves out a local time, \
           it comes right after the gap.",
     example: include_str!("../../../../examples/gears/timer.yaml"),
@@ -53,15 +54,15 @@ pub(super) const MANIFEST: Manifest = Manifest {
 pub(super) fn build(config: &Config) -> Result<Gear, String> {
     let config: Timer = gear::config(config)?;
     let clock = config.cron_clock()?;
-    Ok(Gear::Active(Box::new(Ticker { config, clock })))
+    Ok(Gear::Active(Box::new(TickSender { config, clock })))
 }
 
-struct Ticker {
+struct TickSender {
     config: Timer,
     clock: Option<CronClock>,
 }
 
-impl Active for Ticker {
+impl Active for TickSender {
     fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
         async move {
             if self.config.at_start {
@@ -79,7 +80,7 @@ impl Active for Ticker {
     }
 }
 
-impl Ticker {
+impl TickSender {
     async fn run_every(&self, cx: &Context, every: HumanDuration) {
         let mut schedule = PollSchedule::new(every.get(), Instant::now() + every.get());
         loop {
@@ -96,13 +97,26 @@ impl Ticker {
     }
 
     async fn run_cron(&self, cx: &Context, mut clock: CronClock) {
+        let mut is_told = false;
         while !cx.is_stopping() {
             let pause = match clock.read(cx.recorder().now()) {
                 ClockReading::Due(scheduled) => {
                     self.tick(cx, scheduled).await;
                     continue;
                 }
-                ClockReading::Wait(pause) => pause,
+                ClockReading::Wait(pause) => {
+                    is_told = false;
+                    pause
+                }
+                ClockReading::Never(pause) => {
+                    if !std::mem::replace(&mut is_told, true) {
+                        cx.log(
+                            Level::Warn,
+                            "no time of cron lies ahead of the machine's clock: is it set right?",
+                        );
+                    }
+                    pause
+                }
             };
             tokio::select! {
                 () = cx.stopping() => return,
