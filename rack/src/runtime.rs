@@ -35,7 +35,7 @@ use crate::gears::supervisor::{panic_text, supervise};
 use crate::gears::{Context, ContextParts, Ending, Gear, ProgramAllowList};
 use crate::lane::{self, Inlet, InletSpec, Lane};
 use crate::limits::Limits;
-use crate::tap::TapBoard;
+use crate::tap::TapRegistry;
 use crate::telemetry::Recorder;
 use crate::wires::{self, Inbox, NotApplied, Outlets, Plan, Spec};
 use order::{Part, Turn, waves};
@@ -63,7 +63,7 @@ pub struct RuntimeParts {
     /// The guaranteed lane; none in a Rack without a bus.
     pub(crate) lane: Option<Lane>,
     /// The ports that can be tapped.
-    pub(crate) taps: TapBoard,
+    pub(crate) taps: TapRegistry,
     /// How long a gear may be at one message before that is told.
     pub(crate) patience: Duration,
     /// How long gears may take to finish what they began when they are stopped.

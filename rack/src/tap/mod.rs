@@ -1,7 +1,7 @@
 //! Taps: samples of the messages that leave output ports, for somebody who watches, without any effect on the flow.
 //!
 //! ```text
-//! gear ─ Context::send ─▶ TapPoint ─ try_reserve ─▶ queue (bounded) ─▶ TapDesk's task ─▶ bus ─▶ Mixer ─▶ watcher
+//! gear ─ Context::send ─▶ TapPoint ─ try_reserve ─▶ queue (bounded) ─▶ TapLeases's task ─▶ bus ─▶ Mixer ─▶ watcher
 //!            │               │ a port that nobody watches: one atomic load
 //!            ▼               └ no budget, no room: counted, not shown
 //!        its wires
@@ -20,14 +20,14 @@
 //! - A sample is given out in the order of its number, and a number that no sample has was counted at the port.
 //! - A message is shown when its gear has sent it. One that a guaranteed wire brings again after a fault is sent, and shown, again.
 
-mod desk;
+mod leases;
 mod point;
 mod sample;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use desk::TapDesk;
-pub(crate) use point::{TapBoard, TapPoint};
+pub(crate) use leases::TapLeases;
+pub(crate) use point::{TapRegistry, TapPoint};
 
 /// How many taps a Rack has at most.
 pub(crate) const MOST_TAPS: usize = 8;

@@ -16,8 +16,8 @@ const NUMBERS: &str = "\n  - { name: numbers, type: generator, deploy: rack-a, c
 const SINK: &str = "\n  - { name: sink, type: log_sink, deploy: rack-a }";
 const WIRE: &str = "{ from: numbers.out, to: sink.in }";
 
-fn attach(board: &TapBoard, gear: &str, port: &str) -> Result<TapIntake, TapAnswer> {
-    board.attach(&gear.parse().unwrap(), &port.parse().unwrap())
+fn attach(registry: &TapRegistry, gear: &str, port: &str) -> Result<TapIntake, TapAnswer> {
+    registry.attach(&gear.parse().unwrap(), &port.parse().unwrap())
 }
 
 /// The numbers of the samples until so many messages have passed, and how many were not shown.
@@ -147,11 +147,11 @@ fn a_tap_shows_so_many_bytes_a_second_and_no_more() {
 
 #[tokio::test]
 async fn a_port_that_nobody_watches_any_more_shows_nothing() {
-    let board = TapBoard::default();
+    let registry = TapRegistry::default();
     let spec = crate::gears::testing::held::spec("filter", &json!({ "where": "true" }), &[]);
-    let point = board.point(&spec);
+    let point = registry.point(&spec);
     let now = || Timestamp::from_micros(7);
-    let mut intake = attach(&board, "it", "out").unwrap();
+    let mut intake = attach(&registry, "it", "out").unwrap();
     point.show("out", &message(1, Value::Null, b"1"), now);
     point.show("other", &message(2, Value::Null, b"2"), now);
     assert_eq!((intake.batch().await.passed, intake.rest()), (1, None));

@@ -7,7 +7,7 @@
 //!
 //! # Not here
 //!
-//! How gears run (`rack::trial`), the form of files (`model::trial`).
+//! How gears run (`rack::scenario_test`), the form of files (`model::scenario_test`).
 
 mod judge;
 
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use model::scenario::Scenario;
-use model::trial::{self, TrialCase, TrialFile, TrialScenario};
+use model::scenario_test::{self, ScenarioTestCase, ScenarioTestFile, ScenarioSource};
 use serde_json::{Value, json};
 
 use super::source::{self, Source};
@@ -29,8 +29,8 @@ const COLUMNS: &[&str] = &["case", "passed", "ms", "reasons"];
 
 pub(super) fn run(path: &Path, output: Format) -> Result<(), Error> {
     let origin = path.display().to_string();
-    let file = trial::parse(&source::file(path)?).map_err(|faults| {
-        let line = |fault: &trial::Finding| format!("{origin}:{fault}");
+    let file = scenario_test::parse(&source::file(path)?).map_err(|faults| {
+        let line = |fault: &scenario_test::Finding| format!("{origin}:{fault}");
         Error::Files(faults.iter().map(line).collect())
     })?;
     let scenario = scenario(path, &file)?;
@@ -62,15 +62,15 @@ pub(super) fn run(path: &Path, output: Format) -> Result<(), Error> {
 }
 
 /// The scenario that a file tests: a path is seen from the file.
-fn scenario(path: &Path, file: &TrialFile) -> Result<Scenario, Error> {
+fn scenario(path: &Path, file: &ScenarioTestFile) -> Result<Scenario, Error> {
     match &file.scenario {
-        TrialScenario::Path(scenario) => {
+        ScenarioSource::Path(scenario) => {
             let folder = path.parent().unwrap_or(Path::new(""));
             let scenario = folder.join(scenario);
             let text = source::file(&scenario)?;
             Ok(Source::File(scenario).review(&text)?.scenario)
         }
-        TrialScenario::Inline(text) => {
+        ScenarioSource::Inline(text) => {
             let parsed = model::scenario::parse(text, rack::manifests());
             parsed.map_err(|faults| Error::Data {
                 path: path.to_owned(),
@@ -87,10 +87,10 @@ fn scenario(path: &Path, file: &TrialFile) -> Result<Scenario, Error> {
 }
 
 /// Whether every case is about gears and ports that there are.
-fn check(origin: &str, scenario: &Scenario, file: &TrialFile) -> Result<(), Error> {
-    let of_case = |case: &TrialCase| {
+fn check(origin: &str, scenario: &Scenario, file: &ScenarioTestFile) -> Result<(), Error> {
+    let of_case = |case: &ScenarioTestCase| {
         let (line, column) = case.place;
-        let misfits = rack::trial::misfits(scenario, case).into_iter();
+        let misfits = rack::scenario_test::misfits(scenario, case).into_iter();
         let told = misfits.map(move |misfit| format!("{origin}:{line}:{column}: {misfit}"));
         told.collect::<Vec<_>>()
     };
@@ -127,12 +127,12 @@ impl CaseVerdict {
     }
 }
 
-async fn try_case(scenario: &Scenario, case: &TrialCase) -> Result<CaseVerdict, Error> {
+async fn try_case(scenario: &Scenario, case: &ScenarioTestCase) -> Result<CaseVerdict, Error> {
     let began = Instant::now();
     let (clock, entropy) = (chassis::system_clock(), chassis::os_entropy());
-    let (reasons, complaints) = match rack::trial::run(scenario, case, (&clock, &entropy)).await {
+    let (reasons, complaints) = match rack::scenario_test::run(scenario, case, (&clock, &entropy)).await {
         Ok(report) => (judge::reasons(case, &report), report.complaints),
-        Err(rack::trial::TrialError::Folder(source)) => {
+        Err(rack::scenario_test::ScenarioTestError::Folder(source)) => {
             let path = std::env::temp_dir();
             return Err(Error::WriteFile { path, source });
         }

@@ -19,7 +19,7 @@ cases:
 ",
     )
     .unwrap();
-    assert_eq!(file.scenario, TrialScenario::Path("flow.yaml".to_owned()));
+    assert_eq!(file.scenario, ScenarioSource::Path("flow.yaml".to_owned()));
     let [one, two] = &file.cases[..] else {
         unreachable!("{file:?}")
     };
@@ -44,7 +44,7 @@ cases:
         .collect();
     assert_eq!(least, [1, 0, 1]);
     let inline = parse("scenario: { meta: { name: x } }\ncases: [ { name: a, expect: [ { to: c.in, count: 1 } ] } ]");
-    let wanted = TrialScenario::Inline("{\"meta\":{\"name\":\"x\"}}".to_owned());
+    let wanted = ScenarioSource::Inline("{\"meta\":{\"name\":\"x\"}}".to_owned());
     assert_eq!(inline.unwrap().scenario, wanted);
 }
 

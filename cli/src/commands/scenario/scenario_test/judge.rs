@@ -6,8 +6,8 @@
 //! - Numbers are equal by value: 1 is 1.0.
 
 use model::message::Message;
-use model::trial::{ExpectedMessages, MessagePattern, TrialCase};
-use rack::trial::{MessageCondition, TrialReport};
+use model::scenario_test::{ExpectedMessages, MessagePattern, ScenarioTestCase};
+use rack::scenario_test::{MessageCondition, ScenarioTestReport};
 use serde_json::Value;
 
 /// How many differences of one expectation are told.
@@ -16,7 +16,7 @@ const MOST_TOLD: usize = 10;
 const MOST_SHOWN: usize = 200;
 
 /// Why a case failed: nothing if it did not.
-pub(super) fn reasons(case: &TrialCase, report: &TrialReport) -> Vec<String> {
+pub(super) fn reasons(case: &ScenarioTestCase, report: &ScenarioTestReport) -> Vec<String> {
     let of_one = |expected: &ExpectedMessages| {
         let seen = report.seen.get(&expected.port).map_or(&[][..], Vec::as_slice);
         let mut reasons = of_messages(expected, seen);
@@ -221,8 +221,8 @@ mod tests {
 
     fn judged(expect: &str, seen: Vec<Message>) -> Vec<String> {
         let file = format!("scenario: x\ncases: [ {{ name: a, expect: [ {expect} ] }} ]");
-        let case = model::trial::parse(&file).unwrap().cases.remove(0);
-        let mut report = TrialReport::default();
+        let case = model::scenario_test::parse(&file).unwrap().cases.remove(0);
+        let mut report = ScenarioTestReport::default();
         report.seen.insert(case.expect[0].port.clone(), seen);
         reasons(&case, &report)
     }

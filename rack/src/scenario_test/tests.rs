@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use model::trial::TrialFile;
+use model::scenario_test::ScenarioTestFile;
 
 use super::*;
 
@@ -31,18 +31,18 @@ fn ambient() -> (Clock, Entropy) {
     )
 }
 
-fn file(cases: &str) -> TrialFile {
-    model::trial::parse(&format!("scenario: here\ncases:\n{cases}")).unwrap()
+fn file(cases: &str) -> ScenarioTestFile {
+    model::scenario_test::parse(&format!("scenario: here\ncases:\n{cases}")).unwrap()
 }
 
-async fn ran(case: &TrialCase) -> TrialReport {
+async fn ran(case: &ScenarioTestCase) -> ScenarioTestReport {
     let scenario = model::scenario::parse(FLOW, crate::manifests()).unwrap();
     assert_eq!(misfits(&scenario, case), Vec::<String>::new());
     let (clock, entropy) = ambient();
     run(&scenario, case, (&clock, &entropy)).await.unwrap()
 }
 
-fn texts(report: &TrialReport, port: &str) -> Vec<String> {
+fn texts(report: &ScenarioTestReport, port: &str) -> Vec<String> {
     let ports = report.seen.iter().filter(|(seen, _)| seen.to_string() == port);
     ports
         .flat_map(|(_, messages)| messages)

@@ -1,14 +1,14 @@
 //! Whether a case fits its scenario: gears and ports that there are, on the side that can be given to or watched.
 
 use model::scenario::Scenario;
-use model::trial::{TrialCase, TrialPort};
+use model::scenario_test::{ScenarioTestCase, ScenarioTestPort};
 
 use super::{MessageCondition, is_started};
 use crate::gears;
 
 /// Everything that a case says of gears and ports and that does not fit the scenario.
 #[must_use]
-pub fn misfits(scenario: &Scenario, case: &TrialCase) -> Vec<String> {
+pub fn misfits(scenario: &Scenario, case: &ScenarioTestCase) -> Vec<String> {
     let given = case.given.iter().map(|given| (&given.port, true));
     let expected = case.expect.iter().map(|expected| (&expected.port, false));
     let misfits = given
@@ -20,7 +20,7 @@ pub fn misfits(scenario: &Scenario, case: &TrialCase) -> Vec<String> {
 }
 
 /// Whether a port can be given messages, or watched.
-fn fit(scenario: &Scenario, port: &TrialPort, is_given: bool) -> Result<(), String> {
+fn fit(scenario: &Scenario, port: &ScenarioTestPort, is_given: bool) -> Result<(), String> {
     let gear = scenario.gears.iter().find(|gear| gear.name == port.gear);
     let gear = gear.ok_or_else(|| {
         let names: Vec<_> = scenario.gears.iter().map(|gear| gear.name.as_str()).collect();

@@ -32,7 +32,7 @@ use chassis::throttle::Throttle;
 use model::control::ScenarioPush;
 use model::message::Message;
 use model::scenario::{Gear, Lane, Scenario, Wire};
-use model::trial::{MessagePattern, TrialCase, TrialPort};
+use model::scenario_test::{MessagePattern, ScenarioTestCase, ScenarioTestPort};
 use model::{Attributes, Clock, EntityId, Entropy, FluxId, Level, MessageId, SpanId, Timestamp, Token, TraceId};
 use serde_json::Value;
 
@@ -40,11 +40,11 @@ use crate::gears::{Expression, ProgramAllowList, Scope};
 use crate::limits::Limits as MessageLimits;
 use crate::runtime::{GearRuntime, PATIENCE, RuntimeParts};
 use crate::spool::{self, Limits, WhenFull};
-use crate::tap::TapBoard;
+use crate::tap::TapRegistry;
 use crate::telemetry::{Intake, Recorder, RecorderParts, Row};
 use crate::wires::{self, Arrival, Inbox, NotApplied, Outlets, Plan, Spec, Target};
 pub use fit::misfits;
-use folder::TrialFolder;
+use folder::ScenarioTestFolder;
 use record::PortRecorder;
 
 /// Types that take from and give to other gears only.
@@ -86,12 +86,12 @@ pub const MOST_SEEN: usize = 10_000;
 /// How long gears may take to finish what they began.
 const DRAIN: Duration = Duration::from_secs(5);
 /// The Rack that all gears run on.
-const RACK: &str = "trial";
+const RACK: &str = "test";
 
 /// Why a case did not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum TrialError {
+pub enum ScenarioTestError {
     /// The gears do not start.
     #[error("{0}")]
     NotStarted(String),
@@ -103,14 +103,14 @@ pub enum TrialError {
     Spool(#[from] crate::SpoolError),
     /// More than is recorded.
     #[error("more than {MOST_SEEN} messages passed {0}: let fewer come, a generator by its count")]
-    TooMany(TrialPort),
+    TooMany(ScenarioTestPort),
 }
 
 /// What came of a case.
 #[derive(Debug, Clone, Default)]
-pub struct TrialReport {
+pub struct ScenarioTestReport {
     /// The messages of the ports that something is expected of.
-    pub seen: BTreeMap<TrialPort, Vec<Message>>,
+    pub seen: BTreeMap<ScenarioTestPort, Vec<Message>>,
     /// What gears complained of, a line each.
     pub complaints: Vec<String>,
 }
@@ -145,13 +145,13 @@ fn is_started(kind: &str) -> bool {
 /// Runs a case of a scenario that it [fits](misfits).
 ///
 /// # Errors
-/// [`TrialError`] if it could not run.
+/// [`ScenarioTestError`] if it could not run.
 pub async fn run(
     scenario: &Scenario,
-    case: &TrialCase,
+    case: &ScenarioTestCase,
     ambient: (&Clock, &Entropy),
-) -> Result<TrialReport, TrialError> {
-    let folder = TrialFolder::make(ambient.1)?;
+) -> Result<ScenarioTestReport, ScenarioTestError> {
+    let folder = ScenarioTestFolder::make(ambient.1)?;
     let (clock, entropy) = ambient;
     let limits = Limits::new(16 << 20, WhenFull::Block);
     let (spool, thread, _) = spool::open(folder.path(), limits, clock.clone(), spool::Lane::Telemetry)?;
@@ -173,13 +173,13 @@ pub async fn run(
         limits: MessageLimits::new(64, 2 << 20),
         lane: None,
         programs: ProgramAllowList::default(),
-        taps: TapBoard::default(),
+        taps: TapRegistry::default(),
         patience: PATIENCE,
         drain: DRAIN,
     };
-    let seen = TrialStage::set(scenario, case)?.play(case, parts, ambient).await;
+    let seen = ScenarioTestStage::set(scenario, case)?.play(case, parts, ambient).await;
     thread.close(DRAIN).await;
-    Ok(TrialReport {
+    Ok(ScenarioTestReport {
         seen: seen?,
         complaints: complaints(&intake),
     })
@@ -203,17 +203,17 @@ fn complaints(intake: &Intake) -> Vec<String> {
 }
 
 /// The gears of a case before they are started.
-struct TrialStage {
+struct ScenarioTestStage {
     plan: Plan,
     /// All gears, also those that are not started.
     specs: BTreeMap<Token, Spec>,
     /// The inboxes that are recorded.
-    watched: BTreeMap<Token, (Inbox, Vec<TrialPort>)>,
+    watched: BTreeMap<Token, (Inbox, Vec<ScenarioTestPort>)>,
 }
 
-impl TrialStage {
-    fn set(scenario: &Scenario, case: &TrialCase) -> Result<Self, TrialError> {
-        let not_started = |reason: NotApplied| TrialError::NotStarted(reason.to_string());
+impl ScenarioTestStage {
+    fn set(scenario: &Scenario, case: &ScenarioTestCase) -> Result<Self, ScenarioTestError> {
+        let not_started = |reason: NotApplied| ScenarioTestError::NotStarted(reason.to_string());
         let mut plan = wires::plan(&push(scenario), None).map_err(not_started)?;
         let specs = plan.gears.clone();
         plan.gears.retain(|_, spec| is_started(spec.kind.name()));
@@ -224,7 +224,7 @@ impl TrialStage {
             watched.insert(name.clone(), (Inbox::new(), ports.collect()));
         }
         let mut stage = Self { plan, specs, watched };
-        let outputs: BTreeSet<&TrialPort> = case.expect.iter().map(|expected| &expected.port).collect();
+        let outputs: BTreeSet<&ScenarioTestPort> = case.expect.iter().map(|expected| &expected.port).collect();
         for port in outputs.into_iter().filter(|port| !port.is_input) {
             stage.watch(port)?;
         }
@@ -232,7 +232,7 @@ impl TrialStage {
     }
 
     /// Wires an output to an inbox that is recorded.
-    fn watch(&mut self, port: &TrialPort) -> Result<(), TrialError> {
+    fn watch(&mut self, port: &ScenarioTestPort) -> Result<(), ScenarioTestError> {
         let name = self.free_name()?;
         let spec = self.plan.gears.get_mut(&port.gear);
         let found = spec.and_then(|spec| {
@@ -241,7 +241,7 @@ impl TrialStage {
             Some((spec, output))
         });
         let Some((spec, output)) = found else {
-            return Err(TrialError::NotStarted(format!("there is no output {port}")));
+            return Err(ScenarioTestError::NotStarted(format!("there is no output {port}")));
         };
         spec.targets.push(Target {
             from: output,
@@ -253,19 +253,19 @@ impl TrialStage {
     }
 
     /// A name that no gear has.
-    fn free_name(&self) -> Result<Token, TrialError> {
+    fn free_name(&self) -> Result<Token, ScenarioTestError> {
         let names = (1_u32..).filter_map(|number| format!("watched-{number}").parse::<Token>().ok());
         let is_free = |name: &Token| !self.specs.contains_key(name) && !self.watched.contains_key(name);
-        let none = || TrialError::NotStarted("there are too many gears".to_owned());
+        let none = || ScenarioTestError::NotStarted("there are too many gears".to_owned());
         names.into_iter().find(is_free).ok_or_else(none)
     }
 
     async fn play(
         self,
-        case: &TrialCase,
+        case: &ScenarioTestCase,
         parts: RuntimeParts,
         (clock, entropy): (&Clock, &Entropy),
-    ) -> Result<BTreeMap<TrialPort, Vec<Message>>, TrialError> {
+    ) -> Result<BTreeMap<ScenarioTestPort, Vec<Message>>, ScenarioTestError> {
         let beside: BTreeMap<Token, Inbox> = self
             .watched
             .iter()
@@ -274,7 +274,7 @@ impl TrialStage {
         let recorder = PortRecorder::start(self.watched.into_values());
         let mut runtime = GearRuntime::start(parts);
         let applied = runtime.apply_beside(self.plan, beside.clone()).await;
-        applied.map_err(|reason| TrialError::NotStarted(reason.to_string()))?;
+        applied.map_err(|reason| ScenarioTestError::NotStarted(reason.to_string()))?;
         let inboxes = runtime.inboxes().chain(beside).collect();
         // A gear that takes no more than fits its inbox holds up what is given, until the end of the case.
         let playing = async {
@@ -295,7 +295,7 @@ impl TrialStage {
 }
 
 /// Hands a message to a gear, or to those behind one that is not started.
-async fn give(port: &TrialPort, message: Message, specs: &BTreeMap<Token, Spec>, inboxes: &BTreeMap<Token, Inbox>) {
+async fn give(port: &ScenarioTestPort, message: Message, specs: &BTreeMap<Token, Spec>, inboxes: &BTreeMap<Token, Inbox>) {
     let Some(spec) = specs.get(&port.gear) else { return };
     if !port.is_input {
         return Outlets::connect(spec, inboxes).send(port.port.as_str(), message).await;
@@ -340,8 +340,8 @@ fn push(scenario: &Scenario) -> ScenarioPush {
     }
 }
 
-fn port_of(gear: &Token, port: &str, is_input: bool) -> Option<TrialPort> {
-    Some(TrialPort {
+fn port_of(gear: &Token, port: &str, is_input: bool) -> Option<ScenarioTestPort> {
+    Some(ScenarioTestPort {
         gear: gear.clone(),
         port: port.parse().ok()?,
         is_input,

@@ -16,14 +16,14 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::MOST_TAPS;
-use super::point::{TapBoard, TapIntake};
+use super::point::{TapRegistry, TapIntake};
 
 /// How often it is told that messages pass and none is shown.
 const TELL_EVERY: Duration = Duration::from_millis(500);
 
 /// The taps of a Rack. They end with it.
-pub(crate) struct TapDesk {
-    board: TapBoard,
+pub(crate) struct TapLeases {
+    registry: TapRegistry,
     client: Client,
     sessions: BTreeMap<Token, TapSession>,
     /// The last command of any session that has ended.
@@ -37,10 +37,10 @@ struct TapSession {
     until: watch::Sender<Instant>,
 }
 
-impl TapDesk {
-    pub(crate) fn new(board: TapBoard, client: Client) -> Self {
+impl TapLeases {
+    pub(crate) fn new(registry: TapRegistry, client: Client) -> Self {
         Self {
-            board,
+            registry,
             client,
             sessions: BTreeMap::new(),
             ended: None,
@@ -60,10 +60,10 @@ impl TapDesk {
                 return Err(TapAnswer::Late);
             }
             session.issued = lease.issued;
-            let stays = !lease.is_over && self.board.check(&lease.gear, &lease.port).is_ok();
+            let stays = !lease.is_over && self.registry.check(&lease.gear, &lease.port).is_ok();
             let until = Instant::now() + if stays { LEASE } else { Duration::ZERO };
             session.until.send_replace(until);
-            return self.board.check(&lease.gear, &lease.port);
+            return self.registry.check(&lease.gear, &lease.port);
         }
         if lease.is_over {
             return Ok(());
@@ -71,7 +71,7 @@ impl TapDesk {
         if self.ended.is_some_and(|ended| lease.issued <= ended) {
             return Err(TapAnswer::Late);
         }
-        self.board.check(&lease.gear, &lease.port)?;
+        self.registry.check(&lease.gear, &lease.port)?;
         if self.sessions.len() >= MOST_TAPS {
             return Err(TapAnswer::TooMany(MOST_TAPS));
         }
@@ -79,7 +79,7 @@ impl TapDesk {
     }
 
     fn begin(&mut self, lease: &TapLease) -> Result<(), TapAnswer> {
-        let intake = self.board.attach(&lease.gear, &lease.port)?;
+        let intake = self.registry.attach(&lease.gear, &lease.port)?;
         let until = watch::Sender::new(Instant::now() + LEASE);
         let publisher = TapPublisher {
             client: self.client.clone(),
