@@ -59,12 +59,15 @@ impl TapRegistry {
             tap,
             samples,
             told: 0,
+            estimated: 0,
         })
     }
 
-    /// Whether a port is still there.
-    pub(super) fn check(&self, gear: &Token, port: &Token) -> Result<(), TapAnswer> {
-        find(&self.0.lock(), gear, port).map(drop)
+    /// Whether a port is still there, and shows what passes at this point.
+    pub(super) fn check(&self, gear: &Token, port: &Token, point: &Arc<TapPoint>) -> Result<(), TapAnswer> {
+        let registry = self.0.lock();
+        let (found, _) = find(&registry, gear, port)?;
+        Arc::ptr_eq(found, point).then_some(()).ok_or(TapAnswer::Ended)
     }
 }
 
@@ -157,10 +160,10 @@ impl TapSampler {
     }
 }
 
-/// A token bucket of bytes, as large as what it fills with in a second. What is spent last may be more than is left.
+/// A token bucket of bytes, as large as what it fills with in a second. What is spent last may be more than is left: it is owed.
 #[derive(Debug)]
 pub(super) struct ByteBudget {
-    left: u64,
+    left: i64,
     filled: Instant,
 }
 
@@ -174,9 +177,9 @@ impl ByteBudget {
 
     pub(super) fn has_some(&mut self, now: Instant) -> bool {
         let since = now.saturating_duration_since(self.filled).as_micros();
-        let micros = u64::try_from(since).unwrap_or(u64::MAX).min(1_000_000);
+        let micros = i64::try_from(since).unwrap_or(i64::MAX);
         // A short time fills nothing, and counts to the next one.
-        let more = micros * BYTES_A_SECOND / 1_000_000;
+        let more = micros.saturating_mul(BYTES_A_SECOND) / 1_000_000;
         if more > 0 {
             self.left = self.left.saturating_add(more).min(BYTES_A_SECOND);
             self.filled = now;
@@ -185,18 +188,20 @@ impl ByteBudget {
     }
 
     pub(super) const fn spend(&mut self, bytes: u64) {
-        self.left = self.left.saturating_sub(bytes);
+        self.left = self.left.saturating_sub_unsigned(bytes);
     }
 }
 
 /// The end of a tap that takes the samples; the tap ends with it.
 #[derive(Debug)]
 pub(super) struct TapIntake {
-    point: Arc<TapPoint>,
+    pub(super) point: Arc<TapPoint>,
     tap: Arc<Tap>,
     samples: mpsc::Receiver<SizedSample>,
     /// How many messages the batches have told of.
-    told: u64,
+    pub(super) told: u64,
+    /// What was spent for the samples of the last batch.
+    estimated: u64,
 }
 
 impl TapIntake {
@@ -213,7 +218,15 @@ impl TapIntake {
                 None
             };
         }
+        self.estimated = bytes;
         self.finish(samples)
+    }
+
+    /// Spends what the last batch takes on the bus beyond what was spent for its samples.
+    pub(super) fn charge(&mut self, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let more = bytes.saturating_sub(std::mem::take(&mut self.estimated));
+        self.tap.sampler.lock().budget.spend(more);
     }
 
     /// What was dropped since the last batch, where nothing was shown after it.
