@@ -21,8 +21,8 @@
 
 use std::collections::BTreeSet;
 
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use crate::scenario::Endpoint;
@@ -120,7 +120,8 @@ impl ExpectedMessages {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MessagePattern {
-    /// The body as a value.
+    /// The body as a value; `null` is one.
+    #[serde(deserialize_with = "named")]
     pub data: Option<Value>,
     /// The body's bytes as text.
     pub text: Option<String>,
@@ -128,6 +129,10 @@ pub struct MessagePattern {
     pub hex: Option<HexBytes>,
     /// Facts.
     pub meta: Map<String, Value>,
+}
+
+fn named<'de, D: Deserializer<'de>>(data: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(data).map(Some)
 }
 
 impl MessagePattern {

@@ -11,7 +11,8 @@
 //! - Every wire is a hot one, and every gear runs here, whatever lanes and Racks the scenario has.
 //! - A case ends when as much has passed as is expected, or at its timeout. Then gears stop, senders first, so that all that was given is
 //!   handled; what they send meanwhile counts.
-//! - What is recorded is bounded ([`MOST_SEEN`]).
+//! - A case whose messages were not all taken, or whose gears had to be cut off, has failed, whatever came.
+//! - What is recorded is bounded ([`MOST_SEEN`], [`MOST_SEEN_BYTES`]).
 //!
 //! # Not here
 //!
@@ -45,7 +46,7 @@ use crate::telemetry::{Intake, Recorder, RecorderParts, Row};
 use crate::wires::{self, Arrival, Inbox, NotApplied, Outlets, Plan, Spec, Target};
 pub use fit::misfits;
 use folder::ScenarioTestFolder;
-use record::PortRecorder;
+use record::{PortRecorder, SeenByPort};
 
 /// Types that take from and give to other gears only.
 const INSIDE: &[&str] = &[
@@ -83,6 +84,8 @@ const OUTSIDE: &[&str] = &[
 ];
 /// How many messages of a port are recorded.
 pub const MOST_SEEN: usize = 10_000;
+/// How many bytes of messages of all ports are recorded.
+pub const MOST_SEEN_BYTES: usize = 64 << 20;
 /// How long gears may take to finish what they began.
 const DRAIN: Duration = Duration::from_secs(5);
 /// The Rack that all gears run on.
@@ -102,7 +105,10 @@ pub enum ScenarioTestError {
     #[error(transparent)]
     Spool(#[from] crate::SpoolError),
     /// More than is recorded.
-    #[error("more than {MOST_SEEN} messages passed {0}: let fewer come, a generator by its count")]
+    #[error(
+        "more than {MOST_SEEN} messages passed {0}, or {} MiB all ports: let fewer come, a generator by its count",
+        MOST_SEEN_BYTES >> 20
+    )]
     TooMany(ScenarioTestPort),
 }
 
@@ -111,6 +117,8 @@ pub enum ScenarioTestError {
 pub struct ScenarioTestReport {
     /// The messages of the ports that something is expected of.
     pub seen: BTreeMap<ScenarioTestPort, Vec<Message>>,
+    /// What kept the case from its end, a line each.
+    pub failures: Vec<String>,
     /// What gears complained of, a line each.
     pub complaints: Vec<String>,
 }
@@ -151,6 +159,7 @@ pub async fn run(
     case: &ScenarioTestCase,
     ambient: (&Clock, &Entropy),
 ) -> Result<ScenarioTestReport, ScenarioTestError> {
+    let stage = ScenarioTestStage::set(scenario, case)?;
     let folder = ScenarioTestFolder::make(ambient.1)?;
     let (clock, entropy) = ambient;
     let limits = Limits::new(16 << 20, WhenFull::Block);
@@ -177,10 +186,12 @@ pub async fn run(
         patience: PATIENCE,
         drain: DRAIN,
     };
-    let seen = ScenarioTestStage::set(scenario, case)?.play(case, parts, ambient).await;
+    let played = stage.play(case, parts, ambient).await;
     thread.close(DRAIN).await;
+    let (seen, failures) = played?;
     Ok(ScenarioTestReport {
-        seen: seen?,
+        seen,
+        failures,
         complaints: complaints(&intake),
     })
 }
@@ -265,7 +276,7 @@ impl ScenarioTestStage {
         case: &ScenarioTestCase,
         parts: RuntimeParts,
         (clock, entropy): (&Clock, &Entropy),
-    ) -> Result<BTreeMap<ScenarioTestPort, Vec<Message>>, ScenarioTestError> {
+    ) -> Result<(SeenByPort, Vec<String>), ScenarioTestError> {
         let beside: BTreeMap<Token, Inbox> = self
             .watched
             .iter()
@@ -276,12 +287,15 @@ impl ScenarioTestStage {
         let applied = runtime.apply_beside(self.plan, beside.clone()).await;
         applied.map_err(|reason| ScenarioTestError::NotStarted(reason.to_string()))?;
         let inboxes = runtime.inboxes().chain(beside).collect();
+        let all: usize = case.given.iter().map(|given| given.messages.len()).sum();
+        let mut taken = 0;
         // A gear that takes no more than fits its inbox holds up what is given, until the end of the case.
         let playing = async {
             for given in &case.given {
                 for pattern in &given.messages {
                     let message = message(pattern, clock.now(), entropy);
                     give(&given.port, message, &self.specs, &inboxes).await;
+                    taken += 1;
                 }
             }
             recorder.wait_for(&case.expect).await;
@@ -289,8 +303,11 @@ impl ScenarioTestStage {
         // A case that does not come to its end is judged by what came.
         tokio::time::timeout(case.timeout.get(), playing).await.ok();
         drop(inboxes);
-        runtime.close().await;
-        recorder.finish().await
+        let cut_off = runtime.close().await.into_iter();
+        let not_taken = (taken < all).then(|| format!("only {taken} of {all} given messages were taken"));
+        let hung = cut_off.map(|gear| format!("gear {gear} did not stop within {DRAIN:?} and was cut off"));
+        let failures = not_taken.into_iter().chain(hung).collect();
+        Ok((recorder.finish().await?, failures))
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{MOST_SEEN, ScenarioTestError};
+use super::{MOST_SEEN, MOST_SEEN_BYTES, ScenarioTestError};
 use crate::wires::Inbox;
 
 /// Takes what comes into some inboxes.
@@ -18,17 +18,22 @@ pub(super) struct PortRecorder {
     tasks: JoinSet<()>,
 }
 
+/// The messages of each port, in their order.
+pub(super) type SeenByPort = BTreeMap<ScenarioTestPort, Vec<Message>>;
+
 #[derive(Debug, Default)]
-struct SeenMessages {
-    by_port: BTreeMap<ScenarioTestPort, Vec<Message>>,
+pub(super) struct SeenMessages {
+    by_port: SeenByPort,
+    bytes: usize,
     /// A port that more has passed than is recorded.
-    over: Option<ScenarioTestPort>,
+    pub(super) over: Option<ScenarioTestPort>,
 }
 
 impl SeenMessages {
-    fn add(&mut self, port: &ScenarioTestPort, message: Message) {
+    pub(super) fn add(&mut self, port: &ScenarioTestPort, message: Message) {
         let messages = self.by_port.entry(port.clone()).or_default();
-        if messages.len() < MOST_SEEN {
+        self.bytes += message.size();
+        if messages.len() < MOST_SEEN && self.bytes <= MOST_SEEN_BYTES {
             messages.push(message);
         } else {
             self.over = Some(port.clone());
@@ -60,7 +65,7 @@ impl PortRecorder {
     }
 
     /// Takes what still waits, and gives all of it back.
-    pub(super) async fn finish(mut self) -> Result<BTreeMap<ScenarioTestPort, Vec<Message>>, ScenarioTestError> {
+    pub(super) async fn finish(mut self) -> Result<SeenByPort, ScenarioTestError> {
         self.stop.cancel();
         while self.tasks.join_next().await.is_some() {}
         let seen = self.seen.send_replace(SeenMessages::default());

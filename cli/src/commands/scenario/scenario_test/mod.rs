@@ -3,6 +3,7 @@
 //! # Invariants
 //!
 //! - A file is checked whole, with its scenario, before its first case runs.
+//! - An interrupt ends the case that runs, and leaves nothing of it; its exit code is 130.
 //! - Cases run one after the other, each with gears of its own: none sees anything of another.
 //!
 //! # Not here
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 use model::scenario::Scenario;
 use model::scenario_test::{self, ScenarioTestCase, ScenarioTestFile, ScenarioSource};
 use serde_json::{Value, json};
+use tokio::signal::ctrl_c;
 
 use super::source::{self, Source};
 use crate::args::Format;
@@ -39,14 +41,17 @@ pub(super) fn run(path: &Path, output: Format) -> Result<(), Error> {
         .worker_threads(2)
         .enable_all()
         .build()?;
-    let mut verdicts = Vec::new();
-    for case in &file.cases {
-        let verdict = runtime.block_on(try_case(&scenario, case))?;
-        if output == Format::Table {
-            tell(&verdict)?;
+    let verdicts = runtime.block_on(async {
+        tokio::select! {
+            biased;
+            // The case that runs is dropped, and its working folder with it.
+            _ = ctrl_c() => Err(Error::Interrupted),
+            verdicts = try_cases(&scenario, &file, output) => verdicts,
         }
-        verdicts.push(verdict);
-    }
+    });
+    // Gears of a case that was dropped end with the process.
+    runtime.shutdown_background();
+    let verdicts = verdicts?;
     if output != Format::Table {
         let rows: Vec<Row> = verdicts.iter().map(CaseVerdict::row).collect();
         Printer::of(output).rows(&rows, COLUMNS)?;
@@ -125,6 +130,18 @@ impl CaseVerdict {
             _ => Row::new(),
         }
     }
+}
+
+async fn try_cases(scenario: &Scenario, file: &ScenarioTestFile, output: Format) -> Result<Vec<CaseVerdict>, Error> {
+    let mut verdicts = Vec::new();
+    for case in &file.cases {
+        let verdict = try_case(scenario, case).await?;
+        if output == Format::Table {
+            tell(&verdict)?;
+        }
+        verdicts.push(verdict);
+    }
+    Ok(verdicts)
 }
 
 async fn try_case(scenario: &Scenario, case: &ScenarioTestCase) -> Result<CaseVerdict, Error> {
