@@ -106,8 +106,7 @@ pub enum ScenarioTestError {
     Spool(#[from] crate::SpoolError),
     /// More than is recorded.
     #[error(
-        "more than {MOST_SEEN} messages passed {0}, or {} MiB all ports: let fewer come, a generator by its count",
-        MOST_SEEN_BYTES >> 20
+        "more than {MOST_SEEN} messages passed {0}, or {MOST_SEEN_BYTES} bytes all ports: let fewer come, a generator by its count"
     )]
     TooMany(ScenarioTestPort),
 }

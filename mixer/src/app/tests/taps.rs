@@ -1,5 +1,7 @@
 //! Taps of a Rack that has restarted, and of watchers who leave before it answers.
 
+use std::sync::Arc;
+
 use model::subject::RackCommand;
 use model::tap::{TapAnswer, TapLease, TapRequest};
 use tokio_util::task::TaskTracker;
