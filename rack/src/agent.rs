@@ -32,7 +32,7 @@ use crate::runtime::{DRAIN_BOUND, PATIENCE, RuntimeParts};
 use crate::spool::{self, Found, Limits, SpoolHandle, SpoolThread, WhenFull};
 use crate::stage::{self, ORDERS, Report, StageParts};
 use crate::state::StateFile;
-use crate::tap::{TapRegistry, TapLeases};
+use crate::tap::{TapLeases, TapRegistry};
 use crate::telemetry::{Batcher, Counters, OwnMetrics, Recorder, RecorderParts, Sender, SenderParts, TelemetryLayer};
 use crate::{Error, Identity};
 

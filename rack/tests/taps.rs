@@ -93,7 +93,10 @@ async fn a_lease_that_was_heard_before_begins_no_tap_and_taps_that_nobody_renews
         TapAnswer::Late,
         "of a session that has ended"
     );
-    assert_eq!(answer(&peer, &lease("two", 12, TapRequest::Begin)).await, TapAnswer::Late);
+    assert_eq!(
+        answer(&peer, &lease("two", 12, TapRequest::Begin)).await,
+        TapAnswer::Late
+    );
     let renewed = lease("one", 13, TapRequest::Renew);
     assert_eq!(answer(&peer, &renewed).await, TapAnswer::Ended, "nothing is begun anew");
 

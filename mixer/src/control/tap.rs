@@ -144,8 +144,13 @@ impl TapKeeper {
         queue: mpsc::Sender<TapNews>,
         begun: oneshot::Sender<Result<(), ControlError>>,
     ) {
-        let first = self.lease(TapRequest::Begin).await.and_then(|answer| self.understand(answer));
-        let is_refused = first.as_ref().is_err_and(|error| !matches!(error, ControlError::Silent { .. }));
+        let first = self
+            .lease(TapRequest::Begin)
+            .await
+            .and_then(|answer| self.understand(answer));
+        let is_refused = first
+            .as_ref()
+            .is_err_and(|error| !matches!(error, ControlError::Silent { .. }));
         // A watcher who has gone needs no answer; the queue is closed then.
         begun.send(first).ok();
         if is_refused {
@@ -229,9 +234,7 @@ impl TapKeeper {
                 known: listed("outputs of that gear", &known),
             }),
             TapAnswer::TooMany(most) => Err(ControlError::TooManyTaps(most)),
-            TapAnswer::Late | TapAnswer::Ended => {
-                Err(silent(&self.row, "a later command was there before; try again"))
-            }
+            TapAnswer::Late | TapAnswer::Ended => Err(silent(&self.row, "a later command was there before; try again")),
         }
     }
 }

@@ -43,7 +43,12 @@ cases:
         .map(ExpectedMessages::least)
         .collect();
     assert_eq!(least, [2, 0, 1]);
-    let bodies: Vec<_> = one.expect[0].messages.iter().flatten().map(|message| &message.data).collect();
+    let bodies: Vec<_> = one.expect[0]
+        .messages
+        .iter()
+        .flatten()
+        .map(|message| &message.data)
+        .collect();
     assert_eq!(bodies, [&Some(Value::Null), &None], "null is a value");
     let inline = parse("scenario: { meta: { name: x } }\ncases: [ { name: a, expect: [ { to: c.in, count: 1 } ] } ]");
     let wanted = ScenarioSource::Inline("{\"meta\":{\"name\":\"x\"}}".to_owned());

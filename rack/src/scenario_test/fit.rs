@@ -44,9 +44,9 @@ fn fit(scenario: &Scenario, port: &ScenarioTestPort, is_given: bool) -> Result<(
         (true, true, false) => Err(format!(
             "{name} ({kind}) reaches outside and is not started: expect what it is sent, or give what it sends (from: {name}.…)"
         )),
-        (true, false, false) if !has_wire(scenario, port) => {
-            Err(format!("{port} has no wire: what {name} ({kind}) sends there goes nowhere"))
-        }
+        (true, false, false) if !has_wire(scenario, port) => Err(format!(
+            "{port} has no wire: what {name} ({kind}) sends there goes nowhere"
+        )),
         (true, false, true) => Err(format!(
             "{name} ({kind}) is started and sends by itself: give it messages (to: {name}.…)"
         )),

@@ -311,7 +311,12 @@ impl ScenarioTestStage {
 }
 
 /// Hands a message to a gear, or to those behind one that is not started.
-async fn give(port: &ScenarioTestPort, message: Message, specs: &BTreeMap<Token, Spec>, inboxes: &BTreeMap<Token, Inbox>) {
+async fn give(
+    port: &ScenarioTestPort,
+    message: Message,
+    specs: &BTreeMap<Token, Spec>,
+    inboxes: &BTreeMap<Token, Inbox>,
+) {
     let Some(spec) = specs.get(&port.gear) else { return };
     if !port.is_input {
         return Outlets::connect(spec, inboxes).send(port.port.as_str(), message).await;

@@ -76,7 +76,12 @@ impl PortRecorder {
     }
 }
 
-async fn record(inbox: Inbox, ports: Vec<ScenarioTestPort>, seen: watch::Sender<SeenMessages>, stop: CancellationToken) {
+async fn record(
+    inbox: Inbox,
+    ports: Vec<ScenarioTestPort>,
+    seen: watch::Sender<SeenMessages>,
+    stop: CancellationToken,
+) {
     let mut arrivals = inbox.receiver.lock().await;
     loop {
         let arrival = tokio::select! {

@@ -110,7 +110,10 @@ async fn a_case_whose_messages_were_not_all_taken_says_how_many_were() {
     let [failure] = &report.failures[..] else {
         unreachable!("{:?}", report.failures)
     };
-    assert!(failure.starts_with("only 10") && failure.contains("of 1100 given messages"), "{failure}");
+    assert!(
+        failure.starts_with("only 10") && failure.contains("of 1100 given messages"),
+        "{failure}"
+    );
 }
 
 #[test]

@@ -29,7 +29,7 @@ mod sample;
 mod tests;
 
 pub(crate) use leases::TapLeases;
-pub(crate) use point::{TapRegistry, TapPoint};
+pub(crate) use point::{TapPoint, TapRegistry};
 
 /// How many taps a Rack has at most.
 pub(crate) const MOST_TAPS: usize = 8;

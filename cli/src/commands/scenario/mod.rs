@@ -2,8 +2,8 @@
 
 mod diff;
 mod report;
-mod source;
 mod scenario_test;
+mod source;
 
 use std::io::Write;
 use std::path::Path;

@@ -25,7 +25,8 @@ pub(super) fn reasons(case: &ScenarioTestCase, report: &ScenarioTestReport) -> V
         let DifferenceList { told, more, .. } = of_messages(expected, seen);
         let rest = (more > 0).then(|| format!("{more} more differences"));
         let told = told.into_iter().chain(rest);
-        told.map(|reason| format!("{}: {reason}", expected.port)).collect::<Vec<_>>()
+        told.map(|reason| format!("{}: {reason}", expected.port))
+            .collect::<Vec<_>>()
     };
     let failures = report.failures.iter().cloned();
     failures.chain(case.expect.iter().flat_map(of_one)).collect()

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use model::scenario::Scenario;
-use model::scenario_test::{self, ScenarioTestCase, ScenarioTestFile, ScenarioSource};
+use model::scenario_test::{self, ScenarioSource, ScenarioTestCase, ScenarioTestFile};
 use serde_json::{Value, json};
 use tokio::signal::ctrl_c;
 
