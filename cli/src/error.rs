@@ -54,6 +54,9 @@ pub(crate) enum Error {
     /// Cases of a test file that are told already.
     #[error("{failed} of {all} cases failed")]
     Failed { failed: usize, all: usize },
+    /// Somebody ended it before it was done.
+    #[error("interrupted")]
+    Interrupted,
     /// A stream that was to go on.
     #[error("the stream has ended: {0}")]
     Ended(String),
@@ -106,6 +109,7 @@ impl Error {
             Self::Letters { refused: 0, .. } | Self::Behind { .. } => 69,
             Self::Letters { .. } => 65,
             Self::Read { .. } | Self::Write(_) | Self::WriteFile { .. } => 74,
+            Self::Interrupted => 130,
             Self::Config(_) => 78,
             Self::Usage(_) => 64,
             Self::Process { exit, .. } | Self::Unwell { exit, .. } => exit.code(),

@@ -9,9 +9,11 @@
 //! # Invariants
 //!
 //! - A tap ends by itself: the Rack takes it away [`LEASE`] after the last command that renewed it.
+//! - A tap that has ended is never continued: its numbers would begin again. A Rack that has restarted, or whose gear was away, answers
+//!   a renewal with [`TapAnswer::Ended`].
 //! - Samples are numbered by what has passed the port since the tap began: a number that is left out is a message that was not
 //!   shown, wherever it was dropped.
-//! - A sample has a bounded size ([`MOST_BODY`], [`MOST_FACTS`]); a batch has no more samples than the bus takes at once.
+//! - A sample has a bounded size ([`MOST_BODY`], [`MOST_FACTS`]), and so has a batch ([`MOST_BATCH`]).
 
 use std::time::Duration;
 
@@ -26,9 +28,10 @@ pub const LEASE: Duration = Duration::from_secs(5);
 pub const MOST_BODY: usize = 4 << 10;
 /// The most bytes of facts in a sample, as JSON.
 pub const MOST_FACTS: usize = 4 << 10;
+/// The most bytes of a batch on the bus.
+pub const MOST_BATCH: usize = 128 << 10;
 
-/// The Mixer has a Rack show what leaves a port, signed by the cluster (context `command`). Sent again for the same session it renews
-/// the lease.
+/// The Mixer has a Rack show what leaves a port, signed by the cluster (context `command`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TapLease {
     /// For whom.
@@ -41,8 +44,19 @@ pub struct TapLease {
     pub gear: Token,
     /// Its output.
     pub port: Token,
-    /// Whether the watcher has gone.
-    pub is_over: bool,
+    /// What it asks.
+    pub request: TapRequest,
+}
+
+/// What a [`TapLease`] asks of a session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TapRequest {
+    /// To begin; to go on, if it has begun.
+    Begin,
+    /// To go on.
+    Renew,
+    /// To end: the watcher has gone.
+    End,
 }
 
 /// A Rack's answer to a [`TapLease`].
@@ -58,6 +72,8 @@ pub enum TapAnswer {
     TooMany(usize),
     /// A later command of the session came before.
     Late,
+    /// There is nothing to renew: the Rack has restarted, the gear was away, or the lease ran out.
+    Ended,
 }
 
 /// What has passed a port since the last batch, or a part of it.

@@ -32,7 +32,7 @@ use crate::runtime::{DRAIN_BOUND, PATIENCE, RuntimeParts};
 use crate::spool::{self, Found, Limits, SpoolHandle, SpoolThread, WhenFull};
 use crate::stage::{self, ORDERS, Report, StageParts};
 use crate::state::StateFile;
-use crate::tap::{TapBoard, TapDesk};
+use crate::tap::{TapLeases, TapRegistry};
 use crate::telemetry::{Batcher, Counters, OwnMetrics, Recorder, RecorderParts, Sender, SenderParts, TelemetryLayer};
 use crate::{Error, Identity};
 
@@ -198,7 +198,7 @@ impl Agent {
             cancel: recording.clone(),
         };
         let (orders, incoming) = mpsc::channel(ORDERS);
-        let (message_limits, taps) = (MessageLimits::of(&config.rack), TapBoard::default());
+        let (message_limits, taps) = (MessageLimits::of(&config.rack), TapRegistry::default());
         let stage = stage::run(StageParts {
             memory: config.base.state_dir.join("scenario.cbor"),
             identity: channels.identity.subscribe(),
@@ -307,7 +307,7 @@ struct Talkers<'a> {
     recorder: &'a Recorder,
     counters: &'a Arc<Counters>,
     limits: MessageLimits,
-    taps: TapBoard,
+    taps: TapRegistry,
     cancel: &'a CancellationToken,
 }
 
@@ -331,7 +331,7 @@ impl Talkers<'_> {
             outbox: Arc::clone(self.outbox),
             news: Arc::clone(&channels.news),
             level: LevelDesk::new(self.parts.level.clone()),
-            taps: TapDesk::new(self.taps, self.bus.client.clone()),
+            taps: TapLeases::new(self.taps, self.bus.client.clone()),
             cancel: self.cancel.clone(),
         };
         let lane = Lane {

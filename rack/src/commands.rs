@@ -24,7 +24,7 @@ use crate::lane::Outbox;
 use crate::memory;
 use crate::spool::SpoolHandle;
 use crate::stage::Order;
-use crate::tap::TapDesk;
+use crate::tap::TapLeases;
 
 /// Where commands for this Rack come, and whose they must be. Known before adoption, so that an approval is heard at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(crate) struct Commands {
     /// Woken when a Rack that waits for approval hears of a change.
     pub(crate) news: Arc<Notify>,
     pub(crate) level: LevelDesk,
-    pub(crate) taps: TapDesk,
+    pub(crate) taps: TapLeases,
     pub(crate) cancel: CancellationToken,
 }
 

@@ -30,13 +30,13 @@ pub mod limits;
 mod memory;
 mod presence;
 pub mod runtime;
+pub mod scenario_test;
 mod spool;
 mod stage;
 mod state;
 mod tap;
 pub mod telemetry;
 mod timer;
-pub mod trial;
 mod wires;
 
 pub use agent::{Agent, AgentParts, Status, bus_options};

@@ -35,7 +35,7 @@ use crate::gears::supervisor::{panic_text, supervise};
 use crate::gears::{Context, ContextParts, Ending, Gear, ProgramAllowList, forget_windows};
 use crate::lane::{self, Inlet, InletSpec, Lane};
 use crate::limits::Limits;
-use crate::tap::TapBoard;
+use crate::tap::TapRegistry;
 use crate::telemetry::Recorder;
 use crate::wires::{self, Inbox, NotApplied, Outlets, Plan, Spec};
 use order::{Part, Turn, waves};
@@ -63,7 +63,7 @@ pub struct RuntimeParts {
     /// The guaranteed lane; none in a Rack without a bus.
     pub(crate) lane: Option<Lane>,
     /// The ports that can be tapped.
-    pub(crate) taps: TapBoard,
+    pub(crate) taps: TapRegistry,
     /// How long a gear may be at one message before that is told.
     pub(crate) patience: Duration,
     /// How long gears may take to finish what they began when they are stopped.
@@ -123,14 +123,16 @@ impl Slot {
         }
     }
 
-    /// Waits for its end, at most until then; `bound` is what all of them had.
-    async fn join(mut self, deadline: Instant, bound: Duration) {
-        if tokio::time::timeout_at(deadline, &mut self.task).await.is_err() {
+    /// Waits for its end, at most until then; `bound` is what all of them had. Whether it ended by itself.
+    async fn join(mut self, deadline: Instant, bound: Duration) -> bool {
+        let has_ended = tokio::time::timeout_at(deadline, &mut self.task).await.is_ok();
+        if !has_ended {
             tracing::warn!(gear.id = %self.spec.name, "the gear did not stop within {bound:?} and is cut off");
             self.task.abort();
             // Only the end is awaited; how it ended is known.
             (&mut self.task).await.ok();
         }
+        has_ended
     }
 }
 
@@ -262,10 +264,10 @@ impl GearRuntime {
         }
     }
 
-    /// Stops every gear, within the bound for it.
-    pub async fn close(mut self) {
+    /// Stops every gear, within the bound for it, and names those that were cut off.
+    pub async fn close(mut self) -> Vec<Token> {
         self.close_inlets(|_| true).await;
-        self.stop(self.gears.keys().cloned().collect()).await;
+        self.stop(self.gears.keys().cloned().collect()).await
     }
 
     fn planned(&self, push: &ScenarioPush) -> Result<Plan, NotApplied> {
@@ -483,8 +485,9 @@ impl GearRuntime {
         self.gears.insert(slot.spec.name.clone(), slot);
     }
 
-    /// Stops gears, senders before receivers, all within the bound for it.
-    async fn stop(&mut self, names: BTreeSet<Token>) {
+    /// Stops gears, senders before receivers, all within the bound for it, and names those that were cut off.
+    async fn stop(&mut self, names: BTreeSet<Token>) -> Vec<Token> {
+        let mut cut_off = Vec::new();
         let deadline = Instant::now() + self.parts.drain;
         let slots = names.iter().filter_map(|name| self.gears.get(name));
         for wave in waves(slots.map(|slot| &slot.spec)) {
@@ -503,13 +506,16 @@ impl GearRuntime {
                             .ok();
                     }
                     _ => {
-                        if let Some(slot) = self.gears.remove(&gear) {
-                            slot.join(deadline, self.parts.drain).await;
+                        if let Some(slot) = self.gears.remove(&gear)
+                            && !slot.join(deadline, self.parts.drain).await
+                        {
+                            cut_off.push(gear);
                         }
                     }
                 }
             }
         }
+        cut_off
     }
 }
 

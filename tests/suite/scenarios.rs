@@ -2,7 +2,7 @@
 
 mod command;
 mod rest;
-mod trial;
+mod scenario_test;
 
 use std::net::TcpListener;
 use std::time::Duration;

@@ -172,7 +172,7 @@ fn messages_of_both_lanes_are_shown_and_a_watcher_that_takes_nothing_slows_nobod
 #[test]
 fn what_cannot_be_watched_is_answered_with_what_can_and_taps_end_with_their_watchers() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
-    let (mut mixer, _a, mut b) = flowing(folder.path())?;
+    let (mut mixer, mut a, mut b) = flowing(folder.path())?;
     let asked = |mixer: &TestMixer, path: &str| {
         let answer = mixer.api.get(&format!("/api/v1/racks/{path}"))?;
         let code = answer.json["code"].as_str().unwrap_or_default().to_owned();
@@ -250,6 +250,14 @@ fn what_cannot_be_watched_is_answered_with_what_can_and_taps_end_with_their_watc
     drop((taps, one));
     mixer.restart()?;
     let mut taps = all(&mixer)?;
+
+    // A Rack that is killed and comes back counts anew: that is no longer the same tap.
+    let mut tapped = tap(&mixer, "rack-a", "tail.out")?;
+    a.kill9()?;
+    a.start()?;
+    let ended = next(&mut tapped)?;
+    let reason = ended.data["detail"].as_str().unwrap_or_default();
+    assert!(ended.name == "error" && reason.contains("it restarted"), "{ended:?}");
 
     b.kill9()?;
     let ended = next(taps.first_mut().ok_or("no tap")?)?;

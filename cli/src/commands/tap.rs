@@ -2,11 +2,12 @@
 //!
 //! # Invariants
 //!
-//! - What is printed ends with a whole line, also where `--for` ends it while messages come.
+//! - What is printed ends with a whole line, also where `--for` or an interrupt ends it while messages come; a reader of the output who
+//!   takes nothing delays that by [`LAST_FLUSH`] at most.
 //! - An interrupt ends it with 0; so does a reader of the output that has gone.
 //! - A stream that breaks off is not begun again: what passed meanwhile could not be counted.
 
-use std::io::{self, BufWriter, Stdout, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ use crate::error::Error;
 use crate::output::{Paint, Printer, plain, safe};
 use crate::stream::{Event, Events};
 
+/// How long the last lines may take.
+const LAST_FLUSH: Duration = Duration::from_secs(2);
 const COLUMNS: &[&str] = &[
     "ts",
     "flux_id",
@@ -44,13 +47,11 @@ pub(crate) fn run(args: &TapArgs) -> Result<(), Error> {
     }
     let (path, port) = asked(&args.port)?;
     let out = Arc::new(Mutex::new(TapOutput {
-        writer: BufWriter::new(io::stdout()),
+        writer: BufWriter::new(Box::new(io::stdout())),
         is_over: false,
     }));
+    let client = Client::streaming(&args.api);
     let tap = TapPrinter {
-        client: Client::streaming(&args.api),
-        path,
-        port,
         left: args.count,
         out: Arc::clone(&out),
         printer,
@@ -58,12 +59,15 @@ pub(crate) fn run(args: &TapArgs) -> Result<(), Error> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
-        let printing = tokio::task::spawn_blocking(move || tap.run());
+        let printing = tokio::task::spawn_blocking(move || {
+            let stream = client.stream(&path, &json!({ "port": port }), None)?;
+            tap.print(Events::new(stream))
+        });
         tokio::select! {
             biased;
-            _ = ctrl_c() => Ok(()),
+            _ = ctrl_c() => finish(out).await,
             ended = printing => ended.unwrap_or_else(|died| Err(Error::Answer(died.to_string()))),
-            ended = finish_after(args.time.map(model::HumanDuration::get), &out) => ended,
+            () = passed(args.time.map(model::HumanDuration::get)) => finish(out).await,
         }
     });
     // Who reads or prints just now ends with the process.
@@ -82,28 +86,36 @@ fn asked(port: &Endpoint) -> Result<(String, String), Error> {
     Ok((format!("/api/v1/racks/{rack}/tap"), format!("{gear}.{port}")))
 }
 
-/// Lets nothing more be printed after so long; never, if there is no such time.
-async fn finish_after(time: Option<Duration>, out: &Mutex<TapOutput>) -> Result<(), Error> {
-    let Some(time) = time else {
-        return std::future::pending().await;
-    };
-    tokio::time::sleep(time).await;
-    let mut out = out.lock().await;
-    out.is_over = true;
-    Ok(out.writer.flush()?)
+/// Waits for so long; for ever, if there is no such time.
+async fn passed(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Lets nothing more be printed than what is.
+async fn finish(out: Arc<Mutex<TapOutput>>) -> Result<(), Error> {
+    let flushed = tokio::task::spawn_blocking(move || {
+        let mut out = out.blocking_lock();
+        out.is_over = true;
+        out.writer.flush()
+    });
+    match tokio::time::timeout(LAST_FLUSH, flushed).await {
+        Ok(Ok(flushed)) => Ok(flushed?),
+        // Nobody takes the last lines.
+        Ok(Err(_)) | Err(_) => Ok(()),
+    }
 }
 
 /// Where messages are printed, each whole.
 struct TapOutput {
-    writer: BufWriter<Stdout>,
+    writer: BufWriter<Box<dyn Write + Send>>,
     /// Whether nothing more shall be.
     is_over: bool,
 }
 
 struct TapPrinter {
-    client: Client,
-    path: String,
-    port: String,
     /// How many messages are still to be printed, where that has an end.
     left: Option<u64>,
     out: Arc<Mutex<TapOutput>>,
@@ -112,9 +124,7 @@ struct TapPrinter {
 }
 
 impl TapPrinter {
-    fn run(mut self) -> Result<(), Error> {
-        let stream = self.client.stream(&self.path, &json!({ "port": self.port }), None)?;
-        let mut events = Events::new(stream);
+    fn print(mut self, mut events: Events<impl Read>) -> Result<(), Error> {
         {
             let mut out = self.out.blocking_lock();
             self.printer.begin(&mut out.writer, COLUMNS)?;
@@ -126,41 +136,44 @@ impl TapPrinter {
                 Ok(None) => return Err(Error::Ended("the Mixer ended it".to_owned())),
                 Err(error) => return Err(Error::Ended(error.to_string())),
             };
-            if !self.show(&event, events.has_more())? {
+            let out = Arc::clone(&self.out);
+            let mut out = out.blocking_lock();
+            if out.is_over {
                 break;
+            }
+            self.show(&event, &mut out.writer)?;
+            // A heartbeat behind a row is an event too.
+            if !events.has_more() || self.left == Some(0) {
+                out.writer.flush()?;
             }
         }
         Ok(())
     }
 
-    /// Prints an event; false when nothing more shall be printed.
-    fn show(&mut self, event: &Event, has_more: bool) -> Result<bool, Error> {
+    /// Prints an event.
+    fn show(&mut self, event: &Event, writer: &mut impl Write) -> Result<(), Error> {
         if event.data.is_empty() {
-            return Ok(true);
+            return Ok(());
         }
         let data: Row = serde_json::from_str(&event.data).map_err(|error| Error::Answer(error.to_string()))?;
-        let mut out = self.out.blocking_lock();
-        if out.is_over {
-            return Ok(false);
-        }
         match event.name.as_str() {
             "" => {
                 self.left = self.left.map(|left| left - 1);
                 let line = |row: &Row| line(row, self.printer, self.paint);
-                self.printer.one(&mut out.writer, &data, COLUMNS, line)?;
+                self.printer.one(writer, &data, COLUMNS, line)?;
             }
             "lagged" => {
-                out.writer.flush()?;
+                writer.flush()?;
                 let missed = data.get("missed").and_then(Value::as_u64).unwrap_or(0);
                 let _ = writeln!(io::stderr(), "-- {missed} messages were dropped --");
             }
-            "error" => return Err(Error::Ended(text(&data, "detail").to_owned())),
+            "error" => {
+                writer.flush()?;
+                return Err(Error::Ended(text(&data, "detail").to_owned()));
+            }
             _ => {}
         }
-        if !has_more || self.left == Some(0) {
-            out.writer.flush()?;
-        }
-        Ok(true)
+        Ok(())
     }
 }
 
@@ -231,6 +244,55 @@ mod tests {
         assert_eq!((&path[..], &asked[..]), ("/api/v1/racks/rack-a/tap", "numbers.out"));
         let error = port("numbers.out").unwrap_err();
         assert!(error.to_string().contains("RACK.GEAR.PORT"), "{error}");
+    }
+
+    /// What was printed so far.
+    #[derive(Clone, Default)]
+    struct Printed(Arc<std::sync::Mutex<Vec<u8>>>);
+
+    impl Write for Printed {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Rows that come at once, and the lines that are printed when more is asked for.
+    struct OneChunk(Option<&'static [u8]>, Printed, usize);
+
+    impl Read for OneChunk {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            if let Some(chunk) = self.0.take() {
+                return (&mut &*chunk).read(into);
+            }
+            let printed = self.1.0.lock().unwrap();
+            assert_eq!(printed.iter().filter(|byte| **byte == b'\n').count(), self.2);
+            Ok(0)
+        }
+    }
+
+    #[test]
+    fn a_row_is_printed_before_more_is_awaited_also_with_a_heartbeat_behind_it() {
+        for (chunk, lines) in [
+            (&b"data: {\"body\":1}\n\n: hb\n\n"[..], 1),
+            (b"data: {\"body\":1}\n\ndata: {\"body\":2}\n\n", 2),
+        ] {
+            let printed = Printed::default();
+            let tap = TapPrinter {
+                left: None,
+                out: Arc::new(Mutex::new(TapOutput {
+                    writer: BufWriter::new(Box::new(printed.clone())),
+                    is_over: false,
+                })),
+                printer: Printer::of(Format::Table),
+                paint: Paint::for_stdout(),
+            };
+            let stream = OneChunk(Some(chunk), printed, lines);
+            assert!(matches!(tap.print(Events::new(stream)), Err(Error::Ended(_))));
+        }
     }
 
     proptest! {

@@ -8,7 +8,11 @@
 //! # Invariants
 //!
 //! - The keeper takes what comes at once, however slow the watcher is: what does not fit is missed, and told.
-//! - A tap ends when its watcher leaves: the Rack is told, and if it does not hear it, its lease runs out.
+//! - A tap ends when its watcher leaves, also while the Rack is still asked: the Rack is told, and if it does not hear it, its lease runs
+//!   out.
+//! - A restart ends a tap: numbers of a new one say nothing about the old one. The stream of a Rack that restarts ends with that reason;
+//!   one of a Mixer that restarts breaks off, and its lease runs out.
+//! - A Rack is not trusted: a batch beyond [`MOST_BATCH`] is not read, and numbers may be anything.
 //!
 //! # Not here
 //!
@@ -21,10 +25,10 @@ use async_nats::Subscriber;
 use futures::StreamExt as _;
 use model::control::RackState;
 use model::subject::{self, RackCommand};
-use model::tap::{LEASE, TapAnswer, TapBatch, TapLease, TapSample};
+use model::tap::{LEASE, MOST_BATCH, TapAnswer, TapBatch, TapLease, TapRequest, TapSample};
 use model::{EntityId, Token};
 use serde::de::DeserializeOwned;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
 use super::{Control, ControlError, TELL, refuse};
@@ -99,14 +103,20 @@ impl Control {
             port,
             _place: place,
         };
-        keeper.lease(false).await?;
         let (queue, news) = mpsc::channel(QUEUED);
-        tasks.spawn(keeper.run(samples, queue));
+        let (begun, has_begun) = oneshot::channel();
+        let rack = keeper.row.clone();
+        // Whoever waits here may leave: the keeper ends what the Rack has begun.
+        tasks.spawn(keeper.run(samples, queue, begun));
+        has_begun.await.map_err(|error| silent(&rack, error))??;
         Ok(TapStream(news))
     }
 }
 
 fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, String> {
+    if bytes.len() > MOST_BATCH {
+        return Err(format!("{} bytes came; {MOST_BATCH} are taken", bytes.len()));
+    }
     ciborium::from_reader(bytes).map_err(|error| format!("what came cannot be read: {error}"))
 }
 
@@ -128,8 +138,26 @@ struct TapKeeper {
 }
 
 impl TapKeeper {
-    async fn run(self, samples: Subscriber, queue: mpsc::Sender<TapNews>) {
+    async fn run(
+        self,
+        samples: Subscriber,
+        queue: mpsc::Sender<TapNews>,
+        begun: oneshot::Sender<Result<(), ControlError>>,
+    ) {
+        let first = self
+            .lease(TapRequest::Begin)
+            .await
+            .and_then(|answer| self.understand(answer));
+        let is_refused = first
+            .as_ref()
+            .is_err_and(|error| !matches!(error, ControlError::Silent { .. }));
+        // A watcher who has gone needs no answer; the queue is closed then.
+        begun.send(first).ok();
+        if is_refused {
+            return;
+        }
         let reason = tokio::select! {
+            biased;
             () = queue.closed() => None,
             reason = self.renew() => Some(reason),
             reason = forward(samples, &queue) => Some(reason),
@@ -138,7 +166,7 @@ impl TapKeeper {
             // A watcher who has gone needs no reason.
             queue.send(TapNews::Ended(reason)).await.ok();
         }
-        if let Err(error) = self.lease(true).await {
+        if let Err(error) = self.lease(TapRequest::End).await {
             tracing::debug!(rack = %self.row.name, %error, "a tap was not taken away; its lease runs out");
         }
     }
@@ -148,7 +176,18 @@ impl TapKeeper {
         let mut silence = 0;
         loop {
             tokio::time::sleep(RENEW_EVERY).await;
-            match self.lease(false).await {
+            let answer = match self.lease(TapRequest::Renew).await {
+                Ok(TapAnswer::Ended) => {
+                    let rack = &self.row.name;
+                    return format!(
+                        "Rack {rack} has ended the tap: it restarted, gear {} was away, or it heard nothing for {} s; begin again",
+                        self.gear,
+                        LEASE.as_secs()
+                    );
+                }
+                answer => answer.and_then(|answer| self.understand(answer)),
+            };
+            match answer {
                 Ok(()) => silence = 0,
                 Err(ControlError::Silent { .. }) if silence < MOST_SILENCE => silence += 1,
                 Err(error) => return error.to_string(),
@@ -156,16 +195,15 @@ impl TapKeeper {
         }
     }
 
-    async fn lease(&self, is_over: bool) -> Result<(), ControlError> {
-        let answer = match self.ask(is_over).await? {
+    async fn lease(&self, request: TapRequest) -> Result<TapAnswer, ControlError> {
+        match self.ask(request).await? {
             // The last command of another session has overtaken it.
-            TapAnswer::Late => self.ask(is_over).await?,
-            answer => answer,
-        };
-        self.understand(answer)
+            TapAnswer::Late => self.ask(request).await,
+            answer => Ok(answer),
+        }
     }
 
-    async fn ask(&self, is_over: bool) -> Result<TapAnswer, ControlError> {
+    async fn ask(&self, request: TapRequest) -> Result<TapAnswer, ControlError> {
         let id: &EntityId = &self.row.entity_id;
         let lease = TapLease {
             entity_id: *id,
@@ -173,7 +211,7 @@ impl TapKeeper {
             session: self.session.clone(),
             gear: self.gear.clone(),
             port: self.port.clone(),
-            is_over,
+            request,
         };
         let (bus, cluster) = (&self.control.bus, &self.control.cluster);
         let answer = bus.command(cluster, id, RackCommand::Tap, &lease, TELL).await;
@@ -196,7 +234,7 @@ impl TapKeeper {
                 known: listed("outputs of that gear", &known),
             }),
             TapAnswer::TooMany(most) => Err(ControlError::TooManyTaps(most)),
-            TapAnswer::Late => Err(silent(&self.row, "a later command was there before; try again")),
+            TapAnswer::Late | TapAnswer::Ended => Err(silent(&self.row, "a later command was there before; try again")),
         }
     }
 }
@@ -243,7 +281,10 @@ impl WatchedNumbers {
         for sample in batch.samples {
             let number = sample.number;
             self.passed = self.passed.max(number);
-            let missed = number.saturating_sub(self.told + 1);
+            // What was told already is not shown again.
+            let Some(missed) = number.checked_sub(self.told.saturating_add(1)) else {
+                continue;
+            };
             if missed > 0 && !self.miss(missed, queue) {
                 continue;
             }
@@ -266,7 +307,7 @@ impl WatchedNumbers {
     fn miss(&mut self, count: u64, queue: &mpsc::Sender<TapNews>) -> bool {
         let is_told = queue.try_send(TapNews::Missed(count)).is_ok();
         if is_told {
-            self.told += count;
+            self.told = self.told.saturating_add(count);
         }
         is_told
     }
@@ -327,5 +368,26 @@ mod tests {
         assert_eq!(heard(9), [11, 12, 13, -3]);
         told.give(batch(&[18], 18), &queue);
         assert_eq!(heard(9), [-1, 18]);
+        // A Rack may say anything.
+        told.give(batch(&[3, 18, 0], 2), &queue);
+        assert_eq!(heard(9), [0; 0], "told already");
+        let mut last = WatchedNumbers {
+            passed: u64::MAX,
+            told: u64::MAX,
+        };
+        last.give(batch(&[u64::MAX, 1], u64::MAX), &queue);
+        assert_eq!(heard(9), [0; 0], "no number is beyond the last one");
+    }
+
+    #[test]
+    fn a_batch_beyond_its_bound_is_not_read() {
+        let mut large = sample(1);
+        large.body = vec![0; MOST_BATCH];
+        let batch = TapBatch {
+            samples: vec![large],
+            passed: 1,
+        };
+        let bytes = model::signed::encode(&batch).unwrap();
+        assert!(read::<TapBatch>(&bytes).unwrap_err().contains("are taken"));
     }
 }

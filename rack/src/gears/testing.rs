@@ -31,7 +31,7 @@ use crate::Identity;
 use crate::limits::Limits as MessageLimits;
 use crate::runtime::{GearRuntime, RuntimeParts};
 use crate::spool::{self, Cursor, Limits, Outgoing, SpoolHandle, SpoolThread, WhenFull};
-use crate::tap::TapBoard;
+use crate::tap::TapRegistry;
 use crate::telemetry::{Batcher, Counters, Recorder, RecorderParts};
 use crate::wires::Delivery;
 
@@ -252,7 +252,7 @@ pub(crate) struct Bench {
     /// What gears of its runtimes may run.
     pub(crate) programs: ProgramAllowList,
     /// The ports of its runtimes' gears.
-    pub(crate) taps: TapBoard,
+    pub(crate) taps: TapRegistry,
 }
 
 impl Bench {
@@ -302,7 +302,7 @@ impl Bench {
             _identity: identity,
             drain: STOP_BOUND,
             programs: ProgramAllowList::default(),
-            taps: TapBoard::default(),
+            taps: TapRegistry::default(),
         }
     }
 

@@ -17,7 +17,7 @@ use crate::wires::Spec;
 
 /// The gears of this Rack whose ports can be tapped.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct TapBoard(Arc<Mutex<BTreeMap<Token, TappableGear>>>);
+pub(crate) struct TapRegistry(Arc<Mutex<BTreeMap<Token, TappableGear>>>);
 
 #[derive(Debug)]
 struct TappableGear {
@@ -25,7 +25,7 @@ struct TappableGear {
     point: Arc<TapPoint>,
 }
 
-impl TapBoard {
+impl TapRegistry {
     /// Where a gear shows what it sends: for all gears of its name the same.
     pub(crate) fn point(&self, spec: &Spec) -> Arc<TapPoint> {
         Arc::clone(&entry(&mut self.0.lock(), spec).point)
@@ -33,21 +33,21 @@ impl TapBoard {
 
     /// Makes the gears of a plan the ones that can be tapped.
     pub(crate) fn keep(&self, gears: &BTreeMap<Token, Spec>) {
-        let mut board = self.0.lock();
-        board.retain(|name, _| gears.contains_key(name));
+        let mut registry = self.0.lock();
+        registry.retain(|name, _| gears.contains_key(name));
         for spec in gears.values() {
-            entry(&mut board, spec);
+            entry(&mut registry, spec);
         }
     }
 
     /// Begins a tap of a port.
     pub(super) fn attach(&self, gear: &Token, port: &Token) -> Result<TapIntake, TapAnswer> {
-        let board = self.0.lock();
-        let (point, port) = find(&board, gear, port)?;
+        let registry = self.0.lock();
+        let (point, port) = find(&registry, gear, port)?;
         let (sender, samples) = mpsc::channel(QUEUED);
         let tap = Arc::new(Tap {
             port,
-            gate: Mutex::new(Gate {
+            sampler: Mutex::new(TapSampler {
                 passed: 0,
                 budget: ByteBudget::full(Instant::now()),
                 sender,
@@ -59,18 +59,21 @@ impl TapBoard {
             tap,
             samples,
             told: 0,
+            estimated: 0,
         })
     }
 
-    /// Whether a port is still there.
-    pub(super) fn check(&self, gear: &Token, port: &Token) -> Result<(), TapAnswer> {
-        find(&self.0.lock(), gear, port).map(drop)
+    /// Whether a port is still there, and shows what passes at this point.
+    pub(super) fn check(&self, gear: &Token, port: &Token, point: &Arc<TapPoint>) -> Result<(), TapAnswer> {
+        let registry = self.0.lock();
+        let (found, _) = find(&registry, gear, port)?;
+        Arc::ptr_eq(found, point).then_some(()).ok_or(TapAnswer::Ended)
     }
 }
 
-fn entry<'b>(board: &'b mut BTreeMap<Token, TappableGear>, spec: &Spec) -> &'b TappableGear {
+fn entry<'b>(registry: &'b mut BTreeMap<Token, TappableGear>, spec: &Spec) -> &'b TappableGear {
     let outputs = spec.kind.outputs();
-    let gear = board.entry(spec.name.clone()).or_insert_with(|| TappableGear {
+    let gear = registry.entry(spec.name.clone()).or_insert_with(|| TappableGear {
         outputs,
         point: Arc::default(),
     });
@@ -79,14 +82,14 @@ fn entry<'b>(board: &'b mut BTreeMap<Token, TappableGear>, spec: &Spec) -> &'b T
 }
 
 fn find<'b>(
-    board: &'b BTreeMap<Token, TappableGear>,
+    registry: &'b BTreeMap<Token, TappableGear>,
     gear: &Token,
     port: &Token,
 ) -> Result<(&'b Arc<TapPoint>, &'static str), TapAnswer> {
     /// So many gears are named at most.
     const NAMED: usize = 50;
-    let Some(found) = board.get(gear) else {
-        let sends = board.iter().filter(|(_, gear)| !gear.outputs.is_empty());
+    let Some(found) = registry.get(gear) else {
+        let sends = registry.iter().filter(|(_, gear)| !gear.outputs.is_empty());
         return Err(TapAnswer::NoGear(
             sends.take(NAMED).map(|(name, _)| name.to_string()).collect(),
         ));
@@ -112,7 +115,7 @@ impl TapPoint {
             return;
         }
         for tap in self.taps.read().iter().filter(|tap| tap.port == port) {
-            tap.gate.lock().show(message, &now);
+            tap.sampler.lock().show(message, &now);
         }
     }
 
@@ -133,18 +136,18 @@ impl TapPoint {
 #[derive(Debug)]
 struct Tap {
     port: &'static str,
-    gate: Mutex<Gate>,
+    sampler: Mutex<TapSampler>,
 }
 
 /// What decides whether a message is shown. Locked for as long as a sample takes to be made.
 #[derive(Debug)]
-struct Gate {
+struct TapSampler {
     passed: u64,
     budget: ByteBudget,
     sender: mpsc::Sender<SizedSample>,
 }
 
-impl Gate {
+impl TapSampler {
     fn show(&mut self, message: &Message, now: impl Fn() -> Timestamp) {
         self.passed += 1;
         if !self.budget.has_some(Instant::now()) {
@@ -157,10 +160,10 @@ impl Gate {
     }
 }
 
-/// A token bucket of bytes, as large as what it fills with in a second. What is spent last may be more than is left.
+/// A token bucket of bytes, as large as what it fills with in a second. What is spent last may be more than is left: it is owed.
 #[derive(Debug)]
 pub(super) struct ByteBudget {
-    left: u64,
+    left: i64,
     filled: Instant,
 }
 
@@ -174,9 +177,9 @@ impl ByteBudget {
 
     pub(super) fn has_some(&mut self, now: Instant) -> bool {
         let since = now.saturating_duration_since(self.filled).as_micros();
-        let micros = u64::try_from(since).unwrap_or(u64::MAX).min(1_000_000);
+        let micros = i64::try_from(since).unwrap_or(i64::MAX);
         // A short time fills nothing, and counts to the next one.
-        let more = micros * BYTES_A_SECOND / 1_000_000;
+        let more = micros.saturating_mul(BYTES_A_SECOND) / 1_000_000;
         if more > 0 {
             self.left = self.left.saturating_add(more).min(BYTES_A_SECOND);
             self.filled = now;
@@ -185,18 +188,20 @@ impl ByteBudget {
     }
 
     pub(super) const fn spend(&mut self, bytes: u64) {
-        self.left = self.left.saturating_sub(bytes);
+        self.left = self.left.saturating_sub_unsigned(bytes);
     }
 }
 
 /// The end of a tap that takes the samples; the tap ends with it.
 #[derive(Debug)]
 pub(super) struct TapIntake {
-    point: Arc<TapPoint>,
+    pub(super) point: Arc<TapPoint>,
     tap: Arc<Tap>,
     samples: mpsc::Receiver<SizedSample>,
     /// How many messages the batches have told of.
-    told: u64,
+    pub(super) told: u64,
+    /// What was spent for the samples of the last batch.
+    estimated: u64,
 }
 
 impl TapIntake {
@@ -213,7 +218,15 @@ impl TapIntake {
                 None
             };
         }
+        self.estimated = bytes;
         self.finish(samples)
+    }
+
+    /// Spends what the last batch takes on the bus beyond what was spent for its samples.
+    pub(super) fn charge(&mut self, bytes: usize) {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        let more = bytes.saturating_sub(std::mem::take(&mut self.estimated));
+        self.tap.sampler.lock().budget.spend(more);
     }
 
     /// What was dropped since the last batch, where nothing was shown after it.
@@ -225,9 +238,9 @@ impl TapIntake {
 
     /// What passed after the last sample and is not shown either counts too, as far as nothing of it still waits.
     fn finish(&mut self, samples: Vec<TapSample>) -> TapBatch {
-        let gate = self.tap.gate.lock();
+        let sampler = self.tap.sampler.lock();
         let shown = samples.last().map_or(self.told, |last| last.number);
-        self.told = if self.samples.is_empty() { gate.passed } else { shown };
+        self.told = if self.samples.is_empty() { sampler.passed } else { shown };
         TapBatch {
             samples,
             passed: self.told,

@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use model::tap::{MOST_BODY, MOST_FACTS, TapAnswer};
+use model::tap::{MOST_BATCH, MOST_BODY, MOST_FACTS, TapAnswer};
 use model::{Attributes, Timestamp};
 use serde_json::{Value, json};
 
@@ -16,8 +16,8 @@ const NUMBERS: &str = "\n  - { name: numbers, type: generator, deploy: rack-a, c
 const SINK: &str = "\n  - { name: sink, type: log_sink, deploy: rack-a }";
 const WIRE: &str = "{ from: numbers.out, to: sink.in }";
 
-fn attach(board: &TapBoard, gear: &str, port: &str) -> Result<TapIntake, TapAnswer> {
-    board.attach(&gear.parse().unwrap(), &port.parse().unwrap())
+fn attach(registry: &TapRegistry, gear: &str, port: &str) -> Result<TapIntake, TapAnswer> {
+    registry.attach(&gear.parse().unwrap(), &port.parse().unwrap())
 }
 
 /// The numbers of the samples until so many messages have passed, and how many were not shown.
@@ -125,33 +125,57 @@ fn a_large_message_is_shown_as_far_as_it_fits() {
 }
 
 #[test]
-fn a_tap_shows_so_many_bytes_a_second_and_no_more() {
+fn a_tap_shows_its_bytes_a_second_its_burst_and_one_sample_more_at_most() {
+    const STEPS: u64 = 10_000;
+    // More than a step fills.
+    const SAMPLE: u64 = 9_000;
     let began = Instant::now();
-    let at = |millis| began + Duration::from_millis(millis);
     let mut budget = ByteBudget::full(began);
-    budget.spend(BYTES_A_SECOND * 2);
-    assert!(!budget.has_some(at(0)));
-    assert!(budget.has_some(at(10)));
-    budget.spend(BYTES_A_SECOND);
-    assert!(!budget.has_some(at(10)));
     let mut shown = 0;
-    for millis in 11..=10_010 {
-        while budget.has_some(at(millis)) {
-            budget.spend(1000);
-            shown += 1000;
+    for millis in 0..=STEPS {
+        while budget.has_some(began + Duration::from_millis(millis)) {
+            budget.spend(SAMPLE);
+            shown += SAMPLE;
         }
     }
-    let most = BYTES_A_SECOND * 10;
-    assert!((most * 9 / 10..=most + 1000 * 10_000).contains(&shown), "{shown}");
+    let a_second = u64::try_from(BYTES_A_SECOND).unwrap();
+    let most = a_second * STEPS / 1000 + a_second;
+    assert!((most * 99 / 100..=most + SAMPLE).contains(&shown), "{shown} of {most}");
+}
+
+#[tokio::test]
+async fn a_batch_fits_its_bound_on_the_bus_and_its_bytes_are_charged() {
+    let registry = TapRegistry::default();
+    let spec = crate::gears::testing::held::spec("filter", &json!({ "where": "true" }), &[]);
+    let point = registry.point(&spec);
+    let mut intake = attach(&registry, "it", "out").unwrap();
+    // A number takes more bytes in CBOR than in JSON.
+    let facts = Attributes::new().with("a", vec![0.1; MOST_FACTS / 4 - 10]);
+    let mut large = message(1, Value::Null, &[7; MOST_BODY]);
+    large.meta = facts;
+    for _ in 0..QUEUED {
+        point.show("out", &large, || Timestamp::from_micros(7));
+    }
+    let batch = intake.batch().await;
+    let bytes = model::signed::encode(&batch).unwrap().len();
+    assert!(
+        (50_000..=MOST_BATCH).contains(&bytes) && !batch.samples[0].is_meta_cut,
+        "{bytes}"
+    );
+    let shown = u64::try_from(QUEUED).unwrap();
+    watch(&mut intake, shown).await;
+    intake.charge(usize::MAX >> 2);
+    point.show("out", &large, || unreachable!("nothing is left"));
+    assert_eq!(intake.rest().map(|rest| rest.passed), Some(shown + 1));
 }
 
 #[tokio::test]
 async fn a_port_that_nobody_watches_any_more_shows_nothing() {
-    let board = TapBoard::default();
+    let registry = TapRegistry::default();
     let spec = crate::gears::testing::held::spec("filter", &json!({ "where": "true" }), &[]);
-    let point = board.point(&spec);
+    let point = registry.point(&spec);
     let now = || Timestamp::from_micros(7);
-    let mut intake = attach(&board, "it", "out").unwrap();
+    let mut intake = attach(&registry, "it", "out").unwrap();
     point.show("out", &message(1, Value::Null, b"1"), now);
     point.show("other", &message(2, Value::Null, b"2"), now);
     assert_eq!((intake.batch().await.passed, intake.rest()), (1, None));

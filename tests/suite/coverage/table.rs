@@ -231,7 +231,7 @@ pub(super) const COMMANDS: &[Row] = &[
     ("platform wires", By(&["tests/suite/lanes/isolation.rs::a_rack_that_was_never_enrolled_holds_up_its_own_wire_only"])),
     ("platform audit", By(&["tests/suite/racks/audit.rs::scenarios_and_log_levels_are_in_the_audit_log_and_the_command_shows_it_page_by_page"])),
     ("platform scenario validate", By(&["tests/suite/scenarios/command.rs::a_file_is_validated_with_a_line_for_each_fault_and_each_warning"])),
-    ("platform scenario test", By(&["tests/suite/scenarios/trial.rs::cases_pass_fail_with_what_differs_and_bad_files_are_told_with_their_places", "tests/suite/scenarios/trial.rs::the_example_of_unit_tests_passes"])),
+    ("platform scenario test", By(&["tests/suite/scenarios/scenario_test.rs::cases_pass_fail_with_what_differs_and_bad_files_are_told_with_their_places", "tests/suite/scenarios/scenario_test.rs::the_example_of_unit_tests_passes"])),
     ("platform scenario import", By(&["tests/suite/scenarios/command.rs::a_scenario_goes_from_file_to_racks_and_back_by_the_command_alone"])),
     ("platform scenario list", By(&["tests/suite/coverage/commands.rs::racks_gear_types_and_the_store_are_listed_and_one_rack_is_shown"])),
     ("platform scenario show", By(&["tests/suite/scenarios/command.rs::a_scenario_goes_from_file_to_racks_and_back_by_the_command_alone"])),

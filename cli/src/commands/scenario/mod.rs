@@ -2,8 +2,8 @@
 
 mod diff;
 mod report;
+mod scenario_test;
 mod source;
-mod trial;
 
 use std::io::Write;
 use std::path::Path;
@@ -27,7 +27,7 @@ const IMPORTED: &[&str] = &["reference", "hash", "new", "replaced"];
 pub(crate) fn run(args: &ScenarioArgs) -> Result<(), Error> {
     match &args.verb {
         ScenarioVerb::Validate { file, max_hops, strict } => validate(file, (*max_hops).into(), *strict),
-        ScenarioVerb::Test { file, output } => trial::run(file, *output),
+        ScenarioVerb::Test { file, output } => scenario_test::run(file, *output),
         ScenarioVerb::Import { file, replace, api } => {
             import(file, *replace, api).and_then(|row| Ok(Printer::from(api).rows(&[row], IMPORTED)?))
         }

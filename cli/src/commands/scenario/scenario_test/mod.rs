@@ -3,11 +3,12 @@
 //! # Invariants
 //!
 //! - A file is checked whole, with its scenario, before its first case runs.
+//! - An interrupt ends the case that runs, and leaves nothing of it; its exit code is 130.
 //! - Cases run one after the other, each with gears of its own: none sees anything of another.
 //!
 //! # Not here
 //!
-//! How gears run (`rack::trial`), the form of files (`model::trial`).
+//! How gears run (`rack::scenario_test`), the form of files (`model::scenario_test`).
 
 mod judge;
 
@@ -16,8 +17,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use model::scenario::Scenario;
-use model::trial::{self, TrialCase, TrialFile, TrialScenario};
+use model::scenario_test::{self, ScenarioSource, ScenarioTestCase, ScenarioTestFile};
 use serde_json::{Value, json};
+use tokio::signal::ctrl_c;
 
 use super::source::{self, Source};
 use crate::args::Format;
@@ -29,8 +31,8 @@ const COLUMNS: &[&str] = &["case", "passed", "ms", "reasons"];
 
 pub(super) fn run(path: &Path, output: Format) -> Result<(), Error> {
     let origin = path.display().to_string();
-    let file = trial::parse(&source::file(path)?).map_err(|faults| {
-        let line = |fault: &trial::Finding| format!("{origin}:{fault}");
+    let file = scenario_test::parse(&source::file(path)?).map_err(|faults| {
+        let line = |fault: &scenario_test::Finding| format!("{origin}:{fault}");
         Error::Files(faults.iter().map(line).collect())
     })?;
     let scenario = scenario(path, &file)?;
@@ -39,14 +41,17 @@ pub(super) fn run(path: &Path, output: Format) -> Result<(), Error> {
         .worker_threads(2)
         .enable_all()
         .build()?;
-    let mut verdicts = Vec::new();
-    for case in &file.cases {
-        let verdict = runtime.block_on(try_case(&scenario, case))?;
-        if output == Format::Table {
-            tell(&verdict)?;
+    let verdicts = runtime.block_on(async {
+        tokio::select! {
+            biased;
+            // The case that runs is dropped, and its working folder with it.
+            _ = ctrl_c() => Err(Error::Interrupted),
+            verdicts = try_cases(&scenario, &file, output) => verdicts,
         }
-        verdicts.push(verdict);
-    }
+    });
+    // Gears of a case that was dropped end with the process.
+    runtime.shutdown_background();
+    let verdicts = verdicts?;
     if output != Format::Table {
         let rows: Vec<Row> = verdicts.iter().map(CaseVerdict::row).collect();
         Printer::of(output).rows(&rows, COLUMNS)?;
@@ -62,15 +67,15 @@ pub(super) fn run(path: &Path, output: Format) -> Result<(), Error> {
 }
 
 /// The scenario that a file tests: a path is seen from the file.
-fn scenario(path: &Path, file: &TrialFile) -> Result<Scenario, Error> {
+fn scenario(path: &Path, file: &ScenarioTestFile) -> Result<Scenario, Error> {
     match &file.scenario {
-        TrialScenario::Path(scenario) => {
+        ScenarioSource::Path(scenario) => {
             let folder = path.parent().unwrap_or(Path::new(""));
             let scenario = folder.join(scenario);
             let text = source::file(&scenario)?;
             Ok(Source::File(scenario).review(&text)?.scenario)
         }
-        TrialScenario::Inline(text) => {
+        ScenarioSource::Inline(text) => {
             let parsed = model::scenario::parse(text, rack::manifests());
             parsed.map_err(|faults| Error::Data {
                 path: path.to_owned(),
@@ -87,10 +92,10 @@ fn scenario(path: &Path, file: &TrialFile) -> Result<Scenario, Error> {
 }
 
 /// Whether every case is about gears and ports that there are.
-fn check(origin: &str, scenario: &Scenario, file: &TrialFile) -> Result<(), Error> {
-    let of_case = |case: &TrialCase| {
+fn check(origin: &str, scenario: &Scenario, file: &ScenarioTestFile) -> Result<(), Error> {
+    let of_case = |case: &ScenarioTestCase| {
         let (line, column) = case.place;
-        let misfits = rack::trial::misfits(scenario, case).into_iter();
+        let misfits = rack::scenario_test::misfits(scenario, case).into_iter();
         let told = misfits.map(move |misfit| format!("{origin}:{line}:{column}: {misfit}"));
         told.collect::<Vec<_>>()
     };
@@ -127,12 +132,24 @@ impl CaseVerdict {
     }
 }
 
-async fn try_case(scenario: &Scenario, case: &TrialCase) -> Result<CaseVerdict, Error> {
+async fn try_cases(scenario: &Scenario, file: &ScenarioTestFile, output: Format) -> Result<Vec<CaseVerdict>, Error> {
+    let mut verdicts = Vec::new();
+    for case in &file.cases {
+        let verdict = try_case(scenario, case).await?;
+        if output == Format::Table {
+            tell(&verdict)?;
+        }
+        verdicts.push(verdict);
+    }
+    Ok(verdicts)
+}
+
+async fn try_case(scenario: &Scenario, case: &ScenarioTestCase) -> Result<CaseVerdict, Error> {
     let began = Instant::now();
     let (clock, entropy) = (chassis::system_clock(), chassis::os_entropy());
-    let (reasons, complaints) = match rack::trial::run(scenario, case, (&clock, &entropy)).await {
+    let (reasons, complaints) = match rack::scenario_test::run(scenario, case, (&clock, &entropy)).await {
         Ok(report) => (judge::reasons(case, &report), report.complaints),
-        Err(rack::trial::TrialError::Folder(source)) => {
+        Err(rack::scenario_test::ScenarioTestError::Folder(source)) => {
             let path = std::env::temp_dir();
             return Err(Error::WriteFile { path, source });
         }

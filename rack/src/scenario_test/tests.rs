@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use model::trial::TrialFile;
+use model::scenario_test::ScenarioTestFile;
 
 use super::*;
 
@@ -31,18 +31,22 @@ fn ambient() -> (Clock, Entropy) {
     )
 }
 
-fn file(cases: &str) -> TrialFile {
-    model::trial::parse(&format!("scenario: here\ncases:\n{cases}")).unwrap()
+fn file(cases: &str) -> ScenarioTestFile {
+    model::scenario_test::parse(&format!("scenario: here\ncases:\n{cases}")).unwrap()
 }
 
-async fn ran(case: &TrialCase) -> TrialReport {
-    let scenario = model::scenario::parse(FLOW, crate::manifests()).unwrap();
+async fn ran(case: &ScenarioTestCase) -> ScenarioTestReport {
+    ran_in(FLOW, case).await
+}
+
+async fn ran_in(flow: &str, case: &ScenarioTestCase) -> ScenarioTestReport {
+    let scenario = model::scenario::parse(flow, crate::manifests()).unwrap();
     assert_eq!(misfits(&scenario, case), Vec::<String>::new());
     let (clock, entropy) = ambient();
     run(&scenario, case, (&clock, &entropy)).await.unwrap()
 }
 
-fn texts(report: &TrialReport, port: &str) -> Vec<String> {
+fn texts(report: &ScenarioTestReport, port: &str) -> Vec<String> {
     let ports = report.seen.iter().filter(|(seen, _)| seen.to_string() == port);
     ports
         .flat_map(|(_, messages)| messages)
@@ -96,10 +100,45 @@ async fn a_case_that_does_not_come_true_ends_at_its_timeout_with_what_came() {
     assert_eq!(texts(&report, "hot.out"), ["{\"c\":60}"]);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_case_whose_messages_were_not_all_taken_says_how_many_were() {
+    let cases = file(&format!(
+        "  - {{ name: a, timeout: 1s, given: [ {{ to: slow.in, messages: [ {} ] }} ], expect: [ {{ to: sink.in, count: 0 }} ] }}",
+        ["{}"; 1100].join(", ")
+    ));
+    let report = ran_in(&FLOW.replace("rate: 1000", "rate: 0.001"), &cases.cases[0]).await;
+    let [failure] = &report.failures[..] else {
+        unreachable!("{:?}", report.failures)
+    };
+    assert!(
+        failure.starts_with("only 10") && failure.contains("of 1100 given messages"),
+        "{failure}"
+    );
+}
+
+#[test]
+fn bytes_that_are_recorded_are_bounded() {
+    let mut seen = record::SeenMessages::default();
+    let port = port_of(&"it".parse().unwrap(), "out", false).unwrap();
+    let large = || crate::gears::testing::message(1, Value::Null, &[7; 1 << 20]);
+    for _ in 1..MOST_SEEN_BYTES >> 20 {
+        seen.add(&port, large());
+        assert_eq!(seen.over, None);
+    }
+    seen.add(&port, large());
+    assert_eq!(seen.over, Some(port));
+}
+
 #[test]
 fn a_case_that_does_not_fit_its_scenario_is_told_what_there_is() {
-    let scenario = model::scenario::parse(FLOW, crate::manifests()).unwrap();
+    let flow = FLOW.replace("  - { from: door.out, to: decode.in }\n", "");
+    let scenario = model::scenario::parse(&flow, crate::manifests()).unwrap();
     for (given, expect, says) in [
+        (
+            "{ from: door.out, messages: [ {} ] }",
+            "{ from: hot.out, count: 0 }",
+            "door.out has no wire",
+        ),
         (
             "{ to: x.in, messages: [] }",
             "{ from: hot.out, count: 0 }",

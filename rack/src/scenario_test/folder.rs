@@ -7,13 +7,13 @@ use model::Entropy;
 
 /// The folder.
 #[derive(Debug)]
-pub(super) struct TrialFolder(PathBuf);
+pub(super) struct ScenarioTestFolder(PathBuf);
 
-impl TrialFolder {
+impl ScenarioTestFolder {
     /// Makes a new one among the temporary files of the system.
     pub(super) fn make(entropy: &Entropy) -> io::Result<Self> {
         let number = u64::from_be_bytes(entropy.bytes());
-        let path = std::env::temp_dir().join(format!("platform-trial-{number:016x}"));
+        let path = std::env::temp_dir().join(format!("platform-scenario-test-{number:016x}"));
         std::fs::create_dir(&path)?;
         Ok(Self(path))
     }
@@ -23,7 +23,7 @@ impl TrialFolder {
     }
 }
 
-impl Drop for TrialFolder {
+impl Drop for ScenarioTestFolder {
     fn drop(&mut self) {
         if let Err(error) = std::fs::remove_dir_all(&self.0) {
             tracing::warn!(path = %self.0.display(), %error, "a working folder stays");

@@ -14,12 +14,12 @@ timeout: 3s
 cases:
   - name: one
     given: [ { from: a.out, messages: [ { data: { n: 1.5 }, meta: { k: v } }, { hex: 'ff00' }, { text: x } ] } ]
-    expect: [ { from: b.out, messages: [ { data: [1] } ], exactly: true }, { to: c.in, count: 0 } ]
+    expect: [ { from: b.out, messages: [ { data: null }, {} ], exactly: true }, { to: c.in, count: 0 } ]
   - { name: two, timeout: 1ms, expect: [ { from: b.out, where: data.n > 1 } ] }
 ",
     )
     .unwrap();
-    assert_eq!(file.scenario, TrialScenario::Path("flow.yaml".to_owned()));
+    assert_eq!(file.scenario, ScenarioSource::Path("flow.yaml".to_owned()));
     let [one, two] = &file.cases[..] else {
         unreachable!("{file:?}")
     };
@@ -42,9 +42,16 @@ cases:
         .chain(&two.expect)
         .map(ExpectedMessages::least)
         .collect();
-    assert_eq!(least, [1, 0, 1]);
+    assert_eq!(least, [2, 0, 1]);
+    let bodies: Vec<_> = one.expect[0]
+        .messages
+        .iter()
+        .flatten()
+        .map(|message| &message.data)
+        .collect();
+    assert_eq!(bodies, [&Some(Value::Null), &None], "null is a value");
     let inline = parse("scenario: { meta: { name: x } }\ncases: [ { name: a, expect: [ { to: c.in, count: 1 } ] } ]");
-    let wanted = TrialScenario::Inline("{\"meta\":{\"name\":\"x\"}}".to_owned());
+    let wanted = ScenarioSource::Inline("{\"meta\":{\"name\":\"x\"}}".to_owned());
     assert_eq!(inline.unwrap().scenario, wanted);
 }
 

@@ -21,8 +21,8 @@
 
 use std::collections::BTreeSet;
 
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use crate::scenario::Endpoint;
@@ -35,16 +35,16 @@ const TIMEOUT: HumanDuration = HumanDuration::from_secs(2);
 
 /// A whole file.
 #[derive(Debug, Clone, PartialEq)]
-pub struct TrialFile {
+pub struct ScenarioTestFile {
     /// The scenario that is tested.
-    pub scenario: TrialScenario,
+    pub scenario: ScenarioSource,
     /// Its cases.
-    pub cases: Vec<TrialCase>,
+    pub cases: Vec<ScenarioTestCase>,
 }
 
 /// Where the scenario is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TrialScenario {
+pub enum ScenarioSource {
     /// In a file, seen from this one.
     Path(String),
     /// In this file; as JSON.
@@ -53,7 +53,7 @@ pub enum TrialScenario {
 
 /// One case: what is given, and what comes of it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct TrialCase {
+pub struct ScenarioTestCase {
     /// What it shows.
     pub name: String,
     /// Where it stands in the file.
@@ -68,7 +68,7 @@ pub struct TrialCase {
 
 /// A side of a gear.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TrialPort {
+pub struct ScenarioTestPort {
     /// The gear.
     pub gear: Token,
     /// Its port.
@@ -77,7 +77,7 @@ pub struct TrialPort {
     pub is_input: bool,
 }
 
-impl std::fmt::Display for TrialPort {
+impl std::fmt::Display for ScenarioTestPort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{}", self.gear, self.port)
     }
@@ -87,7 +87,7 @@ impl std::fmt::Display for TrialPort {
 #[derive(Debug, Clone, PartialEq)]
 pub struct GivenMessages {
     /// An input, or an output of a gear that is not started.
-    pub port: TrialPort,
+    pub port: ScenarioTestPort,
     /// In their order.
     pub messages: Vec<MessagePattern>,
 }
@@ -96,7 +96,7 @@ pub struct GivenMessages {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExpectedMessages {
     /// An output, or an input of a gear that is not started.
-    pub port: TrialPort,
+    pub port: ScenarioTestPort,
     /// These, in their order and no others.
     pub messages: Option<Vec<MessagePattern>>,
     /// So many.
@@ -120,7 +120,8 @@ impl ExpectedMessages {
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct MessagePattern {
-    /// The body as a value.
+    /// The body as a value; `null` is one.
+    #[serde(deserialize_with = "named")]
     pub data: Option<Value>,
     /// The body's bytes as text.
     pub text: Option<String>,
@@ -128,6 +129,10 @@ pub struct MessagePattern {
     pub hex: Option<HexBytes>,
     /// Facts.
     pub meta: Map<String, Value>,
+}
+
+fn named<'de, D: Deserializer<'de>>(data: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(data).map(Some)
 }
 
 impl MessagePattern {
@@ -217,7 +222,7 @@ struct ExpectedDraft {
 ///
 /// # Errors
 /// Every fault at once.
-pub fn parse(yaml: &str) -> Result<TrialFile, Vec<Finding>> {
+pub fn parse(yaml: &str) -> Result<ScenarioTestFile, Vec<Finding>> {
     let yaml = yaml::unmarked(yaml);
     let root = yaml::nodes(yaml).map_err(|fault| vec![fault])?;
     let mut faults = Vec::new();
@@ -237,15 +242,15 @@ pub fn parse(yaml: &str) -> Result<TrialFile, Vec<Finding>> {
         faults.push(yaml::at(&root, "there are no cases"));
     }
     match scenario {
-        Some(scenario) if faults.is_empty() => Ok(TrialFile { scenario, cases }),
+        Some(scenario) if faults.is_empty() => Ok(ScenarioTestFile { scenario, cases }),
         _ => Err(yaml::told(faults)),
     }
 }
 
-fn scenario(file: &FileDraft, root: &Node, faults: &mut Vec<Finding>) -> Option<TrialScenario> {
+fn scenario(file: &FileDraft, root: &Node, faults: &mut Vec<Finding>) -> Option<ScenarioSource> {
     match &file.scenario {
-        Value::String(path) => Some(TrialScenario::Path(path.clone())),
-        Value::Object(_) => Some(TrialScenario::Inline(file.scenario.to_string())),
+        Value::String(path) => Some(ScenarioSource::Path(path.clone())),
+        Value::Object(_) => Some(ScenarioSource::Inline(file.scenario.to_string())),
         _ => {
             let node = yaml::get(root, "scenario").unwrap_or(root);
             faults.push(yaml::at(node, "scenario is neither the path of a file nor a scenario"));
@@ -254,7 +259,7 @@ fn scenario(file: &FileDraft, root: &Node, faults: &mut Vec<Finding>) -> Option<
     }
 }
 
-fn case(draft: Placed<'_, CaseDraft>, timeout: HumanDuration, faults: &mut Vec<Finding>) -> Option<TrialCase> {
+fn case(draft: Placed<'_, CaseDraft>, timeout: HumanDuration, faults: &mut Vec<Finding>) -> Option<ScenarioTestCase> {
     let before = faults.len();
     let Finding { line, column, .. } = draft.at("name", "");
     if draft.value.expect.is_empty() {
@@ -284,7 +289,7 @@ fn case(draft: Placed<'_, CaseDraft>, timeout: HumanDuration, faults: &mut Vec<F
         given,
         expect,
     } = draft.value;
-    Some(TrialCase {
+    Some(ScenarioTestCase {
         name,
         place: (line, column),
         timeout: own.unwrap_or(timeout),
@@ -299,7 +304,7 @@ fn two_bodies(message: &MessagePattern) -> Option<String> {
 }
 
 /// The port that one of them names.
-fn port(to: &Option<Endpoint>, from: &Option<Endpoint>) -> Result<TrialPort, String> {
+fn port(to: &Option<Endpoint>, from: &Option<Endpoint>) -> Result<ScenarioTestPort, String> {
     let (end, is_input) = match (to, from) {
         (Some(end), None) => (end, true),
         (None, Some(end)) => (end, false),
@@ -308,7 +313,7 @@ fn port(to: &Option<Endpoint>, from: &Option<Endpoint>) -> Result<TrialPort, Str
     if end.rack.is_some() {
         return Err(format!("{end} names a Rack, and all gears run here: gear.port"));
     }
-    Ok(TrialPort {
+    Ok(ScenarioTestPort {
         gear: end.gear.clone(),
         port: end.port.clone(),
         is_input,

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use model::message::Message;
-use model::trial::{ExpectedMessages, TrialPort};
+use model::scenario_test::{ExpectedMessages, ScenarioTestPort};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{MOST_SEEN, TrialError};
+use super::{MOST_SEEN, MOST_SEEN_BYTES, ScenarioTestError};
 use crate::wires::Inbox;
 
 /// Takes what comes into some inboxes.
@@ -18,17 +18,22 @@ pub(super) struct PortRecorder {
     tasks: JoinSet<()>,
 }
 
+/// The messages of each port, in their order.
+pub(super) type SeenByPort = BTreeMap<ScenarioTestPort, Vec<Message>>;
+
 #[derive(Debug, Default)]
-struct SeenMessages {
-    by_port: BTreeMap<TrialPort, Vec<Message>>,
+pub(super) struct SeenMessages {
+    by_port: SeenByPort,
+    bytes: usize,
     /// A port that more has passed than is recorded.
-    over: Option<TrialPort>,
+    pub(super) over: Option<ScenarioTestPort>,
 }
 
 impl SeenMessages {
-    fn add(&mut self, port: &TrialPort, message: Message) {
+    pub(super) fn add(&mut self, port: &ScenarioTestPort, message: Message) {
         let messages = self.by_port.entry(port.clone()).or_default();
-        if messages.len() < MOST_SEEN {
+        self.bytes += message.size();
+        if messages.len() < MOST_SEEN && self.bytes <= MOST_SEEN_BYTES {
             messages.push(message);
         } else {
             self.over = Some(port.clone());
@@ -42,7 +47,7 @@ impl SeenMessages {
 
 impl PortRecorder {
     /// Begins; each inbox has the ports whose messages come there.
-    pub(super) fn start(watched: impl Iterator<Item = (Inbox, Vec<TrialPort>)>) -> Self {
+    pub(super) fn start(watched: impl Iterator<Item = (Inbox, Vec<ScenarioTestPort>)>) -> Self {
         let seen = watch::Sender::default();
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
@@ -60,18 +65,23 @@ impl PortRecorder {
     }
 
     /// Takes what still waits, and gives all of it back.
-    pub(super) async fn finish(mut self) -> Result<BTreeMap<TrialPort, Vec<Message>>, TrialError> {
+    pub(super) async fn finish(mut self) -> Result<SeenByPort, ScenarioTestError> {
         self.stop.cancel();
         while self.tasks.join_next().await.is_some() {}
         let seen = self.seen.send_replace(SeenMessages::default());
         match seen.over {
-            Some(port) => Err(TrialError::TooMany(port)),
+            Some(port) => Err(ScenarioTestError::TooMany(port)),
             None => Ok(seen.by_port),
         }
     }
 }
 
-async fn record(inbox: Inbox, ports: Vec<TrialPort>, seen: watch::Sender<SeenMessages>, stop: CancellationToken) {
+async fn record(
+    inbox: Inbox,
+    ports: Vec<ScenarioTestPort>,
+    seen: watch::Sender<SeenMessages>,
+    stop: CancellationToken,
+) {
     let mut arrivals = inbox.receiver.lock().await;
     loop {
         let arrival = tokio::select! {

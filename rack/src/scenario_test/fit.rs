@@ -1,14 +1,14 @@
 //! Whether a case fits its scenario: gears and ports that there are, on the side that can be given to or watched.
 
 use model::scenario::Scenario;
-use model::trial::{TrialCase, TrialPort};
+use model::scenario_test::{ScenarioTestCase, ScenarioTestPort};
 
 use super::{MessageCondition, is_started};
 use crate::gears;
 
 /// Everything that a case says of gears and ports and that does not fit the scenario.
 #[must_use]
-pub fn misfits(scenario: &Scenario, case: &TrialCase) -> Vec<String> {
+pub fn misfits(scenario: &Scenario, case: &ScenarioTestCase) -> Vec<String> {
     let given = case.given.iter().map(|given| (&given.port, true));
     let expected = case.expect.iter().map(|expected| (&expected.port, false));
     let misfits = given
@@ -20,7 +20,7 @@ pub fn misfits(scenario: &Scenario, case: &TrialCase) -> Vec<String> {
 }
 
 /// Whether a port can be given messages, or watched.
-fn fit(scenario: &Scenario, port: &TrialPort, is_given: bool) -> Result<(), String> {
+fn fit(scenario: &Scenario, port: &ScenarioTestPort, is_given: bool) -> Result<(), String> {
     let gear = scenario.gears.iter().find(|gear| gear.name == port.gear);
     let gear = gear.ok_or_else(|| {
         let names: Vec<_> = scenario.gears.iter().map(|gear| gear.name.as_str()).collect();
@@ -44,6 +44,9 @@ fn fit(scenario: &Scenario, port: &TrialPort, is_given: bool) -> Result<(), Stri
         (true, true, false) => Err(format!(
             "{name} ({kind}) reaches outside and is not started: expect what it is sent, or give what it sends (from: {name}.…)"
         )),
+        (true, false, false) if !has_wire(scenario, port) => Err(format!(
+            "{port} has no wire: what {name} ({kind}) sends there goes nowhere"
+        )),
         (true, false, true) => Err(format!(
             "{name} ({kind}) is started and sends by itself: give it messages (to: {name}.…)"
         )),
@@ -55,4 +58,9 @@ fn fit(scenario: &Scenario, port: &TrialPort, is_given: bool) -> Result<(), Stri
         )),
         _ => Ok(()),
     }
+}
+
+fn has_wire(scenario: &Scenario, port: &ScenarioTestPort) -> bool {
+    let mut ends = scenario.wires.iter().map(|wire| &wire.from);
+    ends.any(|from| from.gear == port.gear && from.port == port.port)
 }

@@ -11,7 +11,8 @@
 //! - Every wire is a hot one, and every gear runs here, whatever lanes and Racks the scenario has.
 //! - A case ends when as much has passed as is expected, or at its timeout. Then gears stop, senders first, so that all that was given is
 //!   handled; what they send meanwhile counts.
-//! - What is recorded is bounded ([`MOST_SEEN`]).
+//! - A case whose messages were not all taken, or whose gears had to be cut off, has failed, whatever came.
+//! - What is recorded is bounded ([`MOST_SEEN`], [`MOST_SEEN_BYTES`]).
 //!
 //! # Not here
 //!
@@ -32,7 +33,7 @@ use chassis::throttle::Throttle;
 use model::control::ScenarioPush;
 use model::message::Message;
 use model::scenario::{Gear, Lane, Scenario, Wire};
-use model::trial::{MessagePattern, TrialCase, TrialPort};
+use model::scenario_test::{MessagePattern, ScenarioTestCase, ScenarioTestPort};
 use model::{Attributes, Clock, EntityId, Entropy, FluxId, Level, MessageId, SpanId, Timestamp, Token, TraceId};
 use serde_json::Value;
 
@@ -40,12 +41,12 @@ use crate::gears::{Expression, ProgramAllowList, Scope};
 use crate::limits::Limits as MessageLimits;
 use crate::runtime::{GearRuntime, PATIENCE, RuntimeParts};
 use crate::spool::{self, Limits, WhenFull};
-use crate::tap::TapBoard;
+use crate::tap::TapRegistry;
 use crate::telemetry::{Intake, Recorder, RecorderParts, Row};
 use crate::wires::{self, Arrival, Inbox, NotApplied, Outlets, Plan, Spec, Target};
 pub use fit::misfits;
-use folder::TrialFolder;
-use record::PortRecorder;
+use folder::ScenarioTestFolder;
+use record::{PortRecorder, SeenByPort};
 
 /// Types that take from and give to other gears only.
 const INSIDE: &[&str] = &[
@@ -83,15 +84,17 @@ const OUTSIDE: &[&str] = &[
 ];
 /// How many messages of a port are recorded.
 pub const MOST_SEEN: usize = 10_000;
+/// How many bytes of messages of all ports are recorded.
+pub const MOST_SEEN_BYTES: usize = 64 << 20;
 /// How long gears may take to finish what they began.
 const DRAIN: Duration = Duration::from_secs(5);
 /// The Rack that all gears run on.
-const RACK: &str = "trial";
+const RACK: &str = "test";
 
 /// Why a case did not run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum TrialError {
+pub enum ScenarioTestError {
     /// The gears do not start.
     #[error("{0}")]
     NotStarted(String),
@@ -102,15 +105,19 @@ pub enum TrialError {
     #[error(transparent)]
     Spool(#[from] crate::SpoolError),
     /// More than is recorded.
-    #[error("more than {MOST_SEEN} messages passed {0}: let fewer come, a generator by its count")]
-    TooMany(TrialPort),
+    #[error(
+        "more than {MOST_SEEN} messages passed {0}, or {MOST_SEEN_BYTES} bytes all ports: let fewer come, a generator by its count"
+    )]
+    TooMany(ScenarioTestPort),
 }
 
 /// What came of a case.
 #[derive(Debug, Clone, Default)]
-pub struct TrialReport {
+pub struct ScenarioTestReport {
     /// The messages of the ports that something is expected of.
-    pub seen: BTreeMap<TrialPort, Vec<Message>>,
+    pub seen: BTreeMap<ScenarioTestPort, Vec<Message>>,
+    /// What kept the case from its end, a line each.
+    pub failures: Vec<String>,
     /// What gears complained of, a line each.
     pub complaints: Vec<String>,
 }
@@ -145,13 +152,14 @@ fn is_started(kind: &str) -> bool {
 /// Runs a case of a scenario that it [fits](misfits).
 ///
 /// # Errors
-/// [`TrialError`] if it could not run.
+/// [`ScenarioTestError`] if it could not run.
 pub async fn run(
     scenario: &Scenario,
-    case: &TrialCase,
+    case: &ScenarioTestCase,
     ambient: (&Clock, &Entropy),
-) -> Result<TrialReport, TrialError> {
-    let folder = TrialFolder::make(ambient.1)?;
+) -> Result<ScenarioTestReport, ScenarioTestError> {
+    let stage = ScenarioTestStage::set(scenario, case)?;
+    let folder = ScenarioTestFolder::make(ambient.1)?;
     let (clock, entropy) = ambient;
     let limits = Limits::new(16 << 20, WhenFull::Block);
     let (spool, thread, _) = spool::open(folder.path(), limits, clock.clone(), spool::Lane::Telemetry)?;
@@ -173,14 +181,16 @@ pub async fn run(
         limits: MessageLimits::new(64, 2 << 20),
         lane: None,
         programs: ProgramAllowList::default(),
-        taps: TapBoard::default(),
+        taps: TapRegistry::default(),
         patience: PATIENCE,
         drain: DRAIN,
     };
-    let seen = TrialStage::set(scenario, case)?.play(case, parts, ambient).await;
+    let played = stage.play(case, parts, ambient).await;
     thread.close(DRAIN).await;
-    Ok(TrialReport {
-        seen: seen?,
+    let (seen, failures) = played?;
+    Ok(ScenarioTestReport {
+        seen,
+        failures,
         complaints: complaints(&intake),
     })
 }
@@ -203,17 +213,17 @@ fn complaints(intake: &Intake) -> Vec<String> {
 }
 
 /// The gears of a case before they are started.
-struct TrialStage {
+struct ScenarioTestStage {
     plan: Plan,
     /// All gears, also those that are not started.
     specs: BTreeMap<Token, Spec>,
     /// The inboxes that are recorded.
-    watched: BTreeMap<Token, (Inbox, Vec<TrialPort>)>,
+    watched: BTreeMap<Token, (Inbox, Vec<ScenarioTestPort>)>,
 }
 
-impl TrialStage {
-    fn set(scenario: &Scenario, case: &TrialCase) -> Result<Self, TrialError> {
-        let not_started = |reason: NotApplied| TrialError::NotStarted(reason.to_string());
+impl ScenarioTestStage {
+    fn set(scenario: &Scenario, case: &ScenarioTestCase) -> Result<Self, ScenarioTestError> {
+        let not_started = |reason: NotApplied| ScenarioTestError::NotStarted(reason.to_string());
         let mut plan = wires::plan(&push(scenario), None).map_err(not_started)?;
         let specs = plan.gears.clone();
         plan.gears.retain(|_, spec| is_started(spec.kind.name()));
@@ -224,7 +234,7 @@ impl TrialStage {
             watched.insert(name.clone(), (Inbox::new(), ports.collect()));
         }
         let mut stage = Self { plan, specs, watched };
-        let outputs: BTreeSet<&TrialPort> = case.expect.iter().map(|expected| &expected.port).collect();
+        let outputs: BTreeSet<&ScenarioTestPort> = case.expect.iter().map(|expected| &expected.port).collect();
         for port in outputs.into_iter().filter(|port| !port.is_input) {
             stage.watch(port)?;
         }
@@ -232,7 +242,7 @@ impl TrialStage {
     }
 
     /// Wires an output to an inbox that is recorded.
-    fn watch(&mut self, port: &TrialPort) -> Result<(), TrialError> {
+    fn watch(&mut self, port: &ScenarioTestPort) -> Result<(), ScenarioTestError> {
         let name = self.free_name()?;
         let spec = self.plan.gears.get_mut(&port.gear);
         let found = spec.and_then(|spec| {
@@ -241,7 +251,7 @@ impl TrialStage {
             Some((spec, output))
         });
         let Some((spec, output)) = found else {
-            return Err(TrialError::NotStarted(format!("there is no output {port}")));
+            return Err(ScenarioTestError::NotStarted(format!("there is no output {port}")));
         };
         spec.targets.push(Target {
             from: output,
@@ -253,19 +263,19 @@ impl TrialStage {
     }
 
     /// A name that no gear has.
-    fn free_name(&self) -> Result<Token, TrialError> {
+    fn free_name(&self) -> Result<Token, ScenarioTestError> {
         let names = (1_u32..).filter_map(|number| format!("watched-{number}").parse::<Token>().ok());
         let is_free = |name: &Token| !self.specs.contains_key(name) && !self.watched.contains_key(name);
-        let none = || TrialError::NotStarted("there are too many gears".to_owned());
+        let none = || ScenarioTestError::NotStarted("there are too many gears".to_owned());
         names.into_iter().find(is_free).ok_or_else(none)
     }
 
     async fn play(
         self,
-        case: &TrialCase,
+        case: &ScenarioTestCase,
         parts: RuntimeParts,
         (clock, entropy): (&Clock, &Entropy),
-    ) -> Result<BTreeMap<TrialPort, Vec<Message>>, TrialError> {
+    ) -> Result<(SeenByPort, Vec<String>), ScenarioTestError> {
         let beside: BTreeMap<Token, Inbox> = self
             .watched
             .iter()
@@ -274,14 +284,17 @@ impl TrialStage {
         let recorder = PortRecorder::start(self.watched.into_values());
         let mut runtime = GearRuntime::start(parts);
         let applied = runtime.apply_beside(self.plan, beside.clone()).await;
-        applied.map_err(|reason| TrialError::NotStarted(reason.to_string()))?;
+        applied.map_err(|reason| ScenarioTestError::NotStarted(reason.to_string()))?;
         let inboxes = runtime.inboxes().chain(beside).collect();
+        let all: usize = case.given.iter().map(|given| given.messages.len()).sum();
+        let mut taken = 0;
         // A gear that takes no more than fits its inbox holds up what is given, until the end of the case.
         let playing = async {
             for given in &case.given {
                 for pattern in &given.messages {
                     let message = message(pattern, clock.now(), entropy);
                     give(&given.port, message, &self.specs, &inboxes).await;
+                    taken += 1;
                 }
             }
             recorder.wait_for(&case.expect).await;
@@ -289,13 +302,21 @@ impl TrialStage {
         // A case that does not come to its end is judged by what came.
         tokio::time::timeout(case.timeout.get(), playing).await.ok();
         drop(inboxes);
-        runtime.close().await;
-        recorder.finish().await
+        let cut_off = runtime.close().await.into_iter();
+        let not_taken = (taken < all).then(|| format!("only {taken} of {all} given messages were taken"));
+        let hung = cut_off.map(|gear| format!("gear {gear} did not stop within {DRAIN:?} and was cut off"));
+        let failures = not_taken.into_iter().chain(hung).collect();
+        Ok((recorder.finish().await?, failures))
     }
 }
 
 /// Hands a message to a gear, or to those behind one that is not started.
-async fn give(port: &TrialPort, message: Message, specs: &BTreeMap<Token, Spec>, inboxes: &BTreeMap<Token, Inbox>) {
+async fn give(
+    port: &ScenarioTestPort,
+    message: Message,
+    specs: &BTreeMap<Token, Spec>,
+    inboxes: &BTreeMap<Token, Inbox>,
+) {
     let Some(spec) = specs.get(&port.gear) else { return };
     if !port.is_input {
         return Outlets::connect(spec, inboxes).send(port.port.as_str(), message).await;
@@ -340,8 +361,8 @@ fn push(scenario: &Scenario) -> ScenarioPush {
     }
 }
 
-fn port_of(gear: &Token, port: &str, is_input: bool) -> Option<TrialPort> {
-    Some(TrialPort {
+fn port_of(gear: &Token, port: &str, is_input: bool) -> Option<ScenarioTestPort> {
+    Some(ScenarioTestPort {
         gear: gear.clone(),
         port: port.parse().ok()?,
         is_input,

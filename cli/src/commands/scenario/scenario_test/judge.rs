@@ -5,9 +5,12 @@
 //! - An expected object is a part of the one that came, unless `exactly` says that it is all of it; lists are as long as expected.
 //! - Numbers are equal by value: 1 is 1.0.
 
+use std::cmp::Ordering;
+
+use model::Attributes;
 use model::message::Message;
-use model::trial::{ExpectedMessages, MessagePattern, TrialCase};
-use rack::trial::{MessageCondition, TrialReport};
+use model::scenario_test::{ExpectedMessages, MessagePattern, ScenarioTestCase};
+use rack::scenario_test::{MessageCondition, ScenarioTestReport};
 use serde_json::Value;
 
 /// How many differences of one expectation are told.
@@ -16,70 +19,48 @@ const MOST_TOLD: usize = 10;
 const MOST_SHOWN: usize = 200;
 
 /// Why a case failed: nothing if it did not.
-pub(super) fn reasons(case: &TrialCase, report: &TrialReport) -> Vec<String> {
+pub(super) fn reasons(case: &ScenarioTestCase, report: &ScenarioTestReport) -> Vec<String> {
     let of_one = |expected: &ExpectedMessages| {
         let seen = report.seen.get(&expected.port).map_or(&[][..], Vec::as_slice);
-        let mut reasons = of_messages(expected, seen);
-        let more = reasons.len().saturating_sub(MOST_TOLD);
-        reasons.truncate(MOST_TOLD);
-        if more > 0 {
-            reasons.push(format!("{more} more differences"));
-        }
-        let told = reasons.into_iter().map(|reason| format!("{}: {reason}", expected.port));
-        told.collect::<Vec<_>>()
+        let DifferenceList { told, more, .. } = of_messages(expected, seen);
+        let rest = (more > 0).then(|| format!("{more} more differences"));
+        let told = told.into_iter().chain(rest);
+        told.map(|reason| format!("{}: {reason}", expected.port))
+            .collect::<Vec<_>>()
     };
-    case.expect.iter().flat_map(of_one).collect()
+    let failures = report.failures.iter().cloned();
+    failures.chain(case.expect.iter().flat_map(of_one)).collect()
 }
 
-fn of_messages(expected: &ExpectedMessages, seen: &[Message]) -> Vec<String> {
-    let mut reasons = Vec::new();
+fn of_messages(expected: &ExpectedMessages, seen: &[Message]) -> DifferenceList {
+    let mut found = DifferenceList::new(expected.exactly);
     let wanted = expected.messages.as_ref().map(Vec::len).or(expected.count);
     match wanted {
         Some(wanted) if wanted != seen.len() => {
-            reasons.push(format!("expected {}, got {}", messages(wanted), seen.len()))
+            found.add(|| format!("expected {}, got {}", messages(wanted), seen.len()));
         }
-        None if seen.is_empty() => reasons.push("expected messages, got none".to_owned()),
+        None if seen.is_empty() => found.add(|| "expected messages, got none".to_owned()),
         _ => {}
     }
     if let Some(patterns) = &expected.messages {
         for (number, (pattern, message)) in patterns.iter().zip(seen).enumerate() {
-            let mut found = DifferenceList::new(expected.exactly);
-            found.compare(pattern, message);
-            let told = found.told.into_iter();
-            reasons.extend(told.map(|difference| format!("message {}: {difference}", number + 1)));
+            found.compare(&format!("message {}: ", number + 1), pattern, message);
         }
         for (number, message) in seen.iter().enumerate().skip(patterns.len()) {
-            reasons.push(format!("message {}: not expected: {}", number + 1, body(message)));
+            found.add(|| format!("message {}: not expected: {}", number + 1, body(message)));
         }
         for (number, pattern) in patterns.iter().enumerate().skip(seen.len()) {
-            reasons.push(format!("message {}: missing: {}", number + 1, wanted_body(pattern)));
+            found.add(|| format!("message {}: missing: {}", number + 1, wanted_body(pattern)));
         }
     }
     if let Some(text) = &expected.condition {
-        reasons.extend(of_condition(text, seen));
+        found.judge(text, seen);
     }
-    reasons
+    found
 }
 
 fn messages(count: usize) -> String {
     format!("{count} message{}", if count == 1 { "" } else { "s" })
-}
-
-/// Messages for which an expression is not true.
-fn of_condition(text: &str, seen: &[Message]) -> Vec<String> {
-    let condition = match MessageCondition::compile(text) {
-        Ok(condition) => condition,
-        Err(reason) => return vec![reason],
-    };
-    let judged = seen.iter().enumerate().filter_map(|(number, message)| {
-        let why = match condition.is_true(message) {
-            Ok(true) => return None,
-            Ok(false) => format!("where is not true: {text}"),
-            Err(reason) => reason,
-        };
-        Some(format!("message {}: {why}; it is {}", number + 1, body(message)))
-    });
-    judged.collect()
 }
 
 /// A message's body for people.
@@ -98,11 +79,14 @@ fn wanted_body(pattern: &MessagePattern) -> String {
     }
 }
 
-/// Bytes as text, or in hexadecimal.
+/// Bytes as text, or in hexadecimal, as far as they are shown.
 fn bytes(raw: &[u8]) -> String {
     match std::str::from_utf8(raw) {
-        Ok(text) => shown(&format!("{text:?}")),
-        Err(_) => shown(&raw.iter().fold("0x".to_owned(), |hex, byte| format!("{hex}{byte:02x}"))),
+        Ok(text) => shown(&format!("{:?}", text.chars().take(MOST_SHOWN).collect::<String>())),
+        Err(_) => {
+            let digits = raw.iter().take(MOST_SHOWN).map(|byte| format!("{byte:02x}"));
+            shown(&format!("0x{}", digits.collect::<String>()))
+        }
     }
 }
 
@@ -113,10 +97,11 @@ fn shown(text: &str) -> String {
     }
 }
 
-/// Where a message differs from what is expected.
+/// Where messages differ from what is expected. Those beyond [`MOST_TOLD`] are counted, and not described.
 struct DifferenceList {
     exactly: bool,
     told: Vec<String>,
+    more: usize,
 }
 
 impl DifferenceList {
@@ -124,26 +109,51 @@ impl DifferenceList {
         Self {
             exactly,
             told: Vec::new(),
+            more: 0,
         }
     }
 
-    fn compare(&mut self, pattern: &MessagePattern, message: &Message) {
+    fn add(&mut self, describe: impl FnOnce() -> String) {
+        if self.told.len() < MOST_TOLD {
+            self.told.push(describe());
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// Messages for which an expression is not true.
+    fn judge(&mut self, text: &str, seen: &[Message]) {
+        let condition = match MessageCondition::compile(text) {
+            Ok(condition) => condition,
+            Err(reason) => return self.add(|| reason),
+        };
+        for (number, message) in seen.iter().enumerate() {
+            let why = match condition.is_true(message) {
+                Ok(true) => continue,
+                Ok(false) => format!("where is not true: {text}"),
+                Err(reason) => reason,
+            };
+            self.add(|| format!("message {}: {why}; it is {}", number + 1, body(message)));
+        }
+    }
+
+    fn compare(&mut self, at: &str, pattern: &MessagePattern, message: &Message) {
         if let Some(data) = &pattern.data {
-            self.values("data", data, &message.data);
+            self.values(&format!("{at}data"), data, &message.data);
         }
         if let Some(raw) = pattern.raw().filter(|raw| *raw != message.raw) {
-            self.told
-                .push(format!("expected {}, got {}", bytes(raw), bytes(&message.raw)));
+            self.add(|| format!("{at}expected {}, got {}", bytes(raw), bytes(&message.raw)));
         }
         // Gears add facts of their own: those that are not named never differ.
-        for (key, value) in &pattern.meta {
-            match message.meta.get(key) {
-                Some(found) => self.values(&format!("meta.{key}"), value, found),
-                None => self.told.push(format!(
-                    "meta.{key}: expected {}, it is missing",
-                    shown(&value.to_string())
-                )),
-            }
+        for (key, value) in Attributes::flatten(pattern.meta.clone()).as_map() {
+            self.member(&format!("{at}meta.{key}"), value, message.meta.get(key));
+        }
+    }
+
+    fn member(&mut self, at: &str, expected: &Value, found: Option<&Value>) {
+        match found {
+            Some(found) => self.values(at, expected, found),
+            None => self.add(|| format!("{at}: expected {}, it is missing", shown(&expected.to_string()))),
         }
     }
 
@@ -151,21 +161,13 @@ impl DifferenceList {
         match (expected, found) {
             (Value::Object(expected), Value::Object(found)) => {
                 for (key, value) in expected {
-                    let at = format!("{at}.{key}");
-                    match found.get(key) {
-                        Some(found) => self.values(&at, value, found),
-                        None => self
-                            .told
-                            .push(format!("{at}: expected {}, it is missing", shown(&value.to_string()))),
+                    self.member(&format!("{at}.{key}"), value, found.get(key));
+                }
+                if self.exactly {
+                    for (key, value) in found.iter().filter(|(key, _)| !expected.contains_key(*key)) {
+                        self.add(|| format!("{at}.{key}: not expected: {}", shown(&value.to_string())));
                     }
                 }
-                let more = found
-                    .iter()
-                    .filter(|(key, _)| self.exactly && !expected.contains_key(*key));
-                let more: Vec<_> = more
-                    .map(|(key, value)| format!("{at}.{key}: not expected: {}", shown(&value.to_string())))
-                    .collect();
-                self.told.extend(more);
             }
             (Value::Array(expected), Value::Array(found)) if expected.len() == found.len() => {
                 for (number, (expected, found)) in expected.iter().zip(found).enumerate() {
@@ -173,11 +175,10 @@ impl DifferenceList {
                 }
             }
             _ if are_equal(expected, found) => {}
-            _ => self.told.push(format!(
-                "{at}: expected {}, got {}",
-                shown(&expected.to_string()),
-                shown(&found.to_string())
-            )),
+            _ => self.add(|| {
+                let (expected, found) = (expected.to_string(), found.to_string());
+                format!("{at}: expected {}, got {}", shown(&expected), shown(&found))
+            }),
         }
     }
 }
@@ -188,7 +189,7 @@ fn are_equal(expected: &Value, found: &Value) -> bool {
     match numbers {
         // Whole numbers beyond 2^53 are told apart.
         Some((expected_number, found_number)) if !(is_whole(expected) && is_whole(found)) => {
-            expected_number.total_cmp(&found_number).is_eq()
+            expected_number.partial_cmp(&found_number) == Some(Ordering::Equal)
         }
         _ => expected == found,
     }
@@ -197,7 +198,7 @@ fn are_equal(expected: &Value, found: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
-    use model::{Attributes, FluxId, MessageId, Timestamp};
+    use model::{FluxId, MessageId, Timestamp};
     use serde_json::json;
 
     use super::*;
@@ -210,7 +211,7 @@ mod tests {
             raw: raw.to_vec(),
             data,
             hops: 1,
-            meta: Attributes::new().with("from", "here"),
+            meta: Attributes::new().with("from", "here").with("net.peer", "x"),
             parent: None,
             flux_id: FluxId::at(ts, [1; 10]),
             sampled: false,
@@ -221,8 +222,8 @@ mod tests {
 
     fn judged(expect: &str, seen: Vec<Message>) -> Vec<String> {
         let file = format!("scenario: x\ncases: [ {{ name: a, expect: [ {expect} ] }} ]");
-        let case = model::trial::parse(&file).unwrap().cases.remove(0);
-        let mut report = TrialReport::default();
+        let case = model::scenario_test::parse(&file).unwrap().cases.remove(0);
+        let mut report = ScenarioTestReport::default();
         report.seen.insert(case.expect[0].port.clone(), seen);
         reasons(&case, &report)
     }
@@ -238,6 +239,7 @@ mod tests {
         for same in [
             "{ from: g.out, messages: [ { data: { a: { n: 1.0, m: 2 } } } ] }",
             "{ from: g.out, messages: [ { data: { l: [ 1, { y: 2 } ] }, text: raw, meta: { from: here } } ] }",
+            "{ from: g.out, messages: [ { meta: { net: { peer: x } } } ] }",
             "{ from: g.out, messages: [ {} ], exactly: true }",
             "{ from: g.out, messages: [ { data: { a: { n: 1, m: 2 }, l: [ 1, { x: 1, y: 2 } ] } } ], exactly: true }",
             "{ from: g.out, where: data.a.n == 1 }",
@@ -282,6 +284,10 @@ mod tests {
                 "{ from: g.out, where: data.a.n == 2 }",
                 "where is not true: data.a.n == 2; it is {\"a\"",
             ),
+            (
+                "{ from: g.out, messages: [ { data: null } ] }",
+                "message 1: data: expected null, got {\"a\"",
+            ),
             ("{ from: g.out, where: data.z == 2 }", "No such key: z"),
             ("{ from: g.out, count: 2 }", "g.out: expected 2 messages, got 1"),
         ] {
@@ -309,6 +315,15 @@ mod tests {
             "g.out: message 2: not expected: 0xff",
         ];
         assert_eq!(judged("{ from: g.out, messages: [ { data: 1 } ] }", seen), more);
+        let zero = || vec![message(json!(-0.0), b"")];
+        assert_eq!(judged("{ from: g.out, messages: [ { data: 0 } ] }", zero()), [""; 0]);
+        let hung = ScenarioTestReport {
+            failures: vec!["gear it was cut off".to_owned()],
+            ..ScenarioTestReport::default()
+        };
+        let file = "scenario: x\ncases: [ { name: a, expect: [ { from: g.out, count: 0 } ] } ]";
+        let cases = model::scenario_test::parse(file).unwrap().cases;
+        assert_eq!(reasons(&cases[0], &hung), ["gear it was cut off"]);
         assert_eq!(
             judged("{ from: g.out, where: 'true' }", Vec::new()),
             ["g.out: expected messages, got none"]
@@ -319,5 +334,8 @@ mod tests {
             (reasons.len(), &reasons[MOST_TOLD][..]),
             (11, "g.out: 20 more differences")
         );
+        let mut full = DifferenceList::new(false);
+        full.told = vec![String::new(); MOST_TOLD];
+        full.add(|| unreachable!("it is not told"));
     }
 }

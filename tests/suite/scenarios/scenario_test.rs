@@ -119,7 +119,7 @@ fn cases_pass_fail_with_what_differs_and_bad_files_are_told_with_their_places() 
 
 #[test]
 fn the_example_of_unit_tests_passes() -> Result<(), Failure> {
-    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/trials");
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/scenario-tests");
     let done = test(&examples, &["field-gateway.yaml"])?;
     assert_eq!((done.code, done.err.as_str()), (Some(0), ""), "{}", done.out);
     assert_eq!(done.out.matches("ok    ").count(), 5, "{}", done.out);
