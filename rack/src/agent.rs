@@ -169,13 +169,7 @@ impl Agent {
             (parts.clock.clone(), &parts.entropy),
             channels.identity.subscribe(),
         )?;
-        tracing::info!(
-            version = env!("CARGO_PKG_VERSION"),
-            state_dir = %config.base.state_dir.display(),
-            boot_epoch = spool.boot_epoch(),
-            known = state.passport().is_some(),
-            "the Rack starts"
-        );
+        tell_start(config, spool.boot_epoch(), state.passport().is_some());
         tell_found("telemetry", &found);
         tell_found("messages", &left);
         let bus = Bus::connect_forever(options_of(config, Some(&state))).await?;
@@ -499,6 +493,16 @@ fn options_of(config: &RackConfig, state: Option<&StateFile>) -> BusOptions {
             format!("rack {name}"),
         )
     }
+}
+
+fn tell_start(config: &RackConfig, boot_epoch: u64, known: bool) {
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        state_dir = %config.base.state_dir.display(),
+        boot_epoch,
+        known,
+        "the Rack starts"
+    );
 }
 
 fn tell_found(what: &str, found: &Found) {

@@ -169,15 +169,17 @@ fn messages_of_both_lanes_are_shown_and_a_watcher_that_takes_nothing_slows_nobod
     Ok(())
 }
 
+/// Status, code and text of an answer.
+fn asked(mixer: &TestMixer, path: &str) -> Result<(u16, String, String), Failure> {
+    let answer = mixer.api.get(&format!("/api/v1/racks/{path}"))?;
+    let code = answer.json["code"].as_str().unwrap_or_default().to_owned();
+    Ok((answer.status, code, answer.text))
+}
+
 #[test]
 fn what_cannot_be_watched_is_answered_with_what_can_and_taps_end_with_their_watchers() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let (mut mixer, mut a, mut b) = flowing(folder.path())?;
-    let asked = |mixer: &TestMixer, path: &str| {
-        let answer = mixer.api.get(&format!("/api/v1/racks/{path}"))?;
-        let code = answer.json["code"].as_str().unwrap_or_default().to_owned();
-        Ok::<_, Failure>((answer.status, code, answer.text))
-    };
     for (path, status, code, says) in [
         ("rack-x/tap?port=pass.out", 404, "unknown_rack", "rack-x"),
         (

@@ -139,6 +139,28 @@ fn every_mistake_is_named_with_its_line_and_column() {
             "sink.in, lane: cold }",
             "8:45: wire: lane: unknown variant `cold`",
         ),
+        ("version: '1'", "version: 'a b'", "2:30: meta: \"a b\" is not a version"),
+        (
+            "version: '1'",
+            "version: latest",
+            "2:30: meta: version: latest is the word for",
+        ),
+        (", version: '1'", "", "2:7: meta: missing field `version`"),
+        ("sink.in }", "sink.in", "8:5: unclosed bracket"),
+        ("racks: [", "racks: {", "3:"),
+    ] {
+        let faults = faults(&GOOD.replace(from, to));
+        assert!(faults.iter().any(|fault| fault.starts_with(says)), "{to}: {faults:?}");
+    }
+    assert_eq!(
+        faults(""),
+        ["1:1: a scenario is a mapping with the keys meta, racks, gears and wires"]
+    );
+}
+
+#[test]
+fn bounds_of_a_wire_that_cannot_be_are_named_with_line_and_column() {
+    for (from, to, says) in [
         (
             "sink.in }",
             "sink.in, max_age: 5s }",
@@ -159,23 +181,10 @@ fn every_mistake_is_named_with_its_line_and_column() {
             "sink.in, lane: guaranteed, overflow: drop }",
             "8:67: wire: overflow: unknown variant `drop`, expected `block` or `drop_oldest_to_dlq`",
         ),
-        ("version: '1'", "version: 'a b'", "2:30: meta: \"a b\" is not a version"),
-        (
-            "version: '1'",
-            "version: latest",
-            "2:30: meta: version: latest is the word for",
-        ),
-        (", version: '1'", "", "2:7: meta: missing field `version`"),
-        ("sink.in }", "sink.in", "8:5: unclosed bracket"),
-        ("racks: [", "racks: {", "3:"),
     ] {
         let faults = faults(&GOOD.replace(from, to));
         assert!(faults.iter().any(|fault| fault.starts_with(says)), "{to}: {faults:?}");
     }
-    assert_eq!(
-        faults(""),
-        ["1:1: a scenario is a mapping with the keys meta, racks, gears and wires"]
-    );
 }
 
 #[test]
