@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //!
-//! - Gears that reach outside ([`OUTSIDE`]) are not started: what they would send is given, what they would take is recorded.
+//! - Gears that reach outside (sockets, files, programs, the machine) are not started: what they would send is given, what they would take is recorded.
 //! - Every wire is a hot one, and every gear runs here, whatever lanes and Racks the scenario has.
 //! - A case ends when as much has passed as is expected, or at its timeout. Then gears stop, senders first, so that all that was given is
 //!   handled; what they send meanwhile counts.
