@@ -347,11 +347,11 @@ mod tests {
     fn a_watcher_hears_of_every_message_as_shown_or_as_missed_however_full_his_queue_is() {
         let (queue, mut news) = mpsc::channel(4);
         let mut told = WatchedNumbers::default();
-        let mut heard = |most: usize| -> Vec<i64> {
+        let mut heard = |most: usize| -> Vec<i128> {
             let taken = std::iter::from_fn(|| news.try_recv().ok()).take(most);
             let number = |news| match news {
-                TapNews::Sample(sample) => i64::try_from(sample.number).unwrap(),
-                TapNews::Missed(count) => -i64::try_from(count).unwrap(),
+                TapNews::Sample(sample) => i128::from(sample.number),
+                TapNews::Missed(count) => -i128::from(count),
                 TapNews::Ended(reason) => unreachable!("{reason}"),
             };
             taken.map(number).collect()

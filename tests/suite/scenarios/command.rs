@@ -293,5 +293,7 @@ fn a_stored_scenario_is_deleted_unless_it_is_active() -> Result<(), Failure> {
         gone.code != Some(0) && gone.err.contains("there is no scenario"),
         "{gone:?}"
     );
+    let path = "/api/v1/scenarios/demo:2/delete";
+    assert_eq!(mixer.api.post(path, &serde_json::json!({}))?.status, 404);
     Ok(())
 }
