@@ -282,9 +282,8 @@ impl WatchedNumbers {
             let number = sample.number;
             self.passed = self.passed.max(number);
             // What was told already is not shown again.
-            let Some(missed) = number.checked_sub(self.told.saturating_add(1)) else {
-                continue;
-            };
+            let missed = self.told.checked_add(1).and_then(|next| number.checked_sub(next));
+            let Some(missed) = missed else { continue };
             if missed > 0 && !self.miss(missed, queue) {
                 continue;
             }
