@@ -337,8 +337,10 @@ impl FlowControl {
         let request = |(name, wire): (&String, &WireBacklog)| {
             let row = rows.get(name)?;
             let young = overflowed.get(name).map_or(0, |overflowed| overflowed.young);
-            let info = infos.get(row.consumer(name))?;
-            OverflowRequest::of((name, row), wire, info, (&history.sequences, young))
+            // Of a stream before this one.
+            let young = if young > info.state.last_sequence { 0 } else { young };
+            let consumer = infos.get(row.consumer(name))?;
+            OverflowRequest::of((name, row), wire, consumer, (&history.sequences, young))
         };
         Ok(Found {
             overflowing: wires.iter().filter_map(request).collect(),
