@@ -211,11 +211,12 @@ impl FlowControl {
                 if before.ended.is_some_and(|ended| at <= ended) {
                     continue;
                 }
-                let done = request.carry_out(&self.bus, &stream, &self.registry).await;
-                let Overflowed { letters, young } = done.unwrap_or_else(|reason| {
+                let mut done = Overflowed::default();
+                let moved = request.carry_out(&self.bus, &stream, &self.registry, &mut done).await;
+                if let Err(reason) = moved {
                     tracing::warn!(wire = name, reason, "a wire cannot overflow just now; trying again");
-                    Overflowed::default()
-                });
+                }
+                let Overflowed { letters, young } = done;
                 if letters > 0 {
                     tracing::warn!(
                         wire = name,

@@ -166,13 +166,14 @@ impl OverflowRequest {
         &self.name
     }
 
-    /// Moves the wire, some messages at a time.
+    /// Moves the wire, some messages at a time; what was done is told also where it fails.
     pub(super) async fn carry_out(
         &self,
         bus: &Bus,
         stream: &Stream,
         registry: &Arc<Registry>,
-    ) -> Result<Overflowed, String> {
+        done: &mut Overflowed,
+    ) -> Result<(), String> {
         let entity = registry.rack_named(&self.rack).map_err(text)?.map(|row| row.entity_id);
         let reader = stream.create_consumer(pull::Config {
             description: Some(READER.to_owned()),
@@ -186,7 +187,7 @@ impl OverflowRequest {
             ..Default::default()
         });
         let reader = reader.await.map_err(text)?;
-        let moved = self.move_all(bus, stream, registry, (&reader, entity)).await;
+        let moved = self.move_all(bus, stream, registry, (&reader, entity), done).await;
         if let Err(error) = stream.delete_consumer(&reader.cached_info().name).await {
             tracing::debug!(%error, "a reader of what overflows goes by itself");
         }
@@ -199,9 +200,10 @@ impl OverflowRequest {
         stream: &Stream,
         registry: &Arc<Registry>,
         (reader, entity): (&PullConsumer, Option<EntityId>),
-    ) -> Result<Overflowed, String> {
+        done: &mut Overflowed,
+    ) -> Result<(), String> {
         let mut waiting = reader.cached_info().num_pending;
-        let (mut done, mut bytes, mut is_large) = (Overflowed::default(), 0, false);
+        let (mut bytes, mut is_large) = (0, false);
         'fetch: while waiting > 0 && done.young.is_none() && bytes < MOST_BYTES {
             let most = usize::try_from(waiting).unwrap_or(FETCH).min(FETCH);
             let fetch = reader.fetch();
@@ -250,7 +252,7 @@ impl OverflowRequest {
                 None => break,
             }
         }
-        Ok(done)
+        Ok(())
     }
 
     /// Sends the dead letter of a message.
