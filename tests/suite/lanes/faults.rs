@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 /// What is done to a plant of a Mixer and two Racks.
 #[derive(Debug, Clone, Copy)]
-enum Fault {
+pub(super) enum Fault {
     KillMixer,
     KillBus,
     KillRack(usize),
@@ -28,7 +28,7 @@ enum Fault {
     PowerCut,
 }
 
-const FAULTS: [Fault; 13] = [
+pub(super) const FAULTS: [Fault; 13] = [
     Fault::KillMixer,
     Fault::ClockStep(0),
     Fault::FullStream,
@@ -43,9 +43,6 @@ const FAULTS: [Fault; 13] = [
     Fault::Suspend,
     Fault::PowerCut,
 ];
-
-/// In this time lines fill the sender's outbox.
-pub(super) const FILLS: Duration = Duration::from_secs(15);
 
 /// The records of the last gear, whatever its name; the source of the lines has some too.
 const RECORDS: &str = "message LIKE 'line % of the lane' AND attributes->>'gear.id' LIKE 'sink%'";
@@ -62,6 +59,8 @@ pub(super) struct Plant {
     pub(super) scenario: Box<dyn Fn(&str) -> String>,
     pub(super) random: Random,
     pub(super) version: u64,
+    /// The faults that this round still lacks.
+    pub(super) round: Vec<Fault>,
 }
 
 impl Plant {
@@ -83,10 +82,13 @@ impl Plant {
         Ok(rows.iter().filter_map(|row| row["n"].as_u64()).collect())
     }
 
-    /// Does one of the faults, all of them in turn in an order of chance, and waits until messages arrive again.
+    /// Does one of the faults that this round still lacks, a random one, and waits until messages arrive again.
     pub(super) fn hurt(&mut self, number: u64) -> Result<(), Failure> {
-        let turn = number + self.random.below(2);
-        let fault = FAULTS[usize::try_from(turn)? % FAULTS.len()];
+        if self.round.is_empty() {
+            self.round = FAULTS.to_vec();
+        }
+        let at = usize::try_from(self.random.below(self.round.len() as u64))?;
+        let fault = self.round.swap_remove(at);
         eprintln!("{number}: {fault:?}");
         self.fault(fault)?;
         let before = eventually("an answer of the Mixer", Duration::from_secs(60), || self.arrived())?;
@@ -131,11 +133,14 @@ impl Plant {
             }
             Fault::FullOutbox => {
                 let (rack, link) = &self.racks[0];
+                let times = || rack.log().matches("the spool is full").count();
+                let before = times();
                 link.cut();
-                std::thread::sleep(FILLS);
+                let full = eventually("a full outbox", Duration::from_secs(120), || {
+                    (times() > before).then_some(())
+                });
                 link.heal();
-                let is_full = rack.log().contains("the spool is full");
-                is_full.then_some(()).ok_or_else(|| "the outbox was not full".into())
+                full
             }
             Fault::RenameReceiver => {
                 self.version += 1;
