@@ -6,9 +6,9 @@ cd "$(dirname "$0")/.."
 target=${1:-x86_64-unknown-linux-gnu}
 out=${CARGO_TARGET_DIR:-target}
 cargo build --release --locked --workspace --bin platform-mixer
-RUSTFLAGS="-C target-feature=+crt-static" cargo build --release --locked --target "$target" -p platform-cli
+RUSTFLAGS="-C target-feature=+crt-static" cargo build --profile dist --locked --target "$target" -p platform-cli
 mkdir -p dist
-install -m 0755 "$out/release/platform-mixer" "$out/$target/release/platform" dist/
+install -m 0755 "$out/release/platform-mixer" "$out/$target/dist/platform" dist/
 dist/platform man dist/share/man/man1
 install -d dist/share/bash-completion/completions dist/share/zsh/site-functions dist/share/fish/vendor_completions.d
 dist/platform completions bash > dist/share/bash-completion/completions/platform

@@ -21,11 +21,17 @@ cd "$(dirname "$0")"
   8dc07b173ff9ad6068a601213174f6009cf7e66684e88d87f0fa20da3dbff876
 # The server that answers of SQL are compared with.
 ./install-postgresql.sh
-# Tests that make system calls fail need strace, a package of the distribution; without it they say that they are skipped.
-command -v strace >/dev/null \
-  || { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install --quiet --yes strace >/dev/null 2>&1; } \
-  || echo "install-tools: strace is missing; install it with: apt-get install strace" >&2
-# The tests of the MQTT gears need the broker mosquitto, the same way.
-command -v mosquitto >/dev/null || [ -x /usr/sbin/mosquitto ] \
-  || { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install --quiet --yes mosquitto >/dev/null 2>&1; } \
-  || echo "install-tools: mosquitto is missing; install it with: apt-get install mosquitto" >&2
+# The Modbus device of the tests: pure Python, for any CPython from 3.10 on.
+if ! [ -d ../.tools/pymodbus/pymodbus-3.16.1.dist-info ]; then
+  rm -rf ../.tools/pymodbus
+  python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --no-deps --only-binary :all: --require-hashes \
+    --target ../.tools/pymodbus -r /dev/stdin <<< \
+    "pymodbus==3.16.1 --hash=sha256:bb433f7417280bdea1190d95495aa6fb8e1fa8e0d720c436922b270bc378024c"
+fi
+# Packages of the distribution: tests that make system calls fail need strace, those of the MQTT gears the broker mosquitto. Where one
+# is missing, its tests say that they are skipped.
+for package in strace mosquitto; do
+  PATH="$PATH:/usr/sbin" command -v "$package" >/dev/null \
+    || { [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install --quiet --yes "$package" >/dev/null 2>&1; } \
+    || echo "install-tools: $package is missing; install it with: apt-get install $package" >&2
+done

@@ -15,6 +15,7 @@
 //! What a key means: each binary's schema lies in the room that obeys it (`rack::config`, `mixer::config`).
 
 pub mod bus;
+pub mod child_keeper;
 pub mod config;
 mod error;
 mod exit;

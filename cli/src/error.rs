@@ -51,6 +51,15 @@ pub(crate) enum Error {
         "{count} of {all} Racks do not run it: {behind}; platform scenario status says when they do, rollback goes back"
     )]
     Behind { behind: String, count: usize, all: usize },
+    /// Cases of a test file that are told already.
+    #[error("{failed} of {all} cases failed")]
+    Failed { failed: usize, all: usize },
+    /// Somebody ended it before it was done.
+    #[error("interrupted")]
+    Interrupted,
+    /// A stream that was to go on.
+    #[error("the stream has ended: {0}")]
+    Ended(String),
     /// Letters that are not what was asked for.
     #[error(
         "of {matched} letters {refused} were refused and {waiting} wait for their gear; platform dlq show ID says why, those that wait go \
@@ -86,7 +95,7 @@ impl Error {
     /// The sysexits code.
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Unreachable { .. } | Self::Slow { .. } => 69,
+            Self::Unreachable { .. } | Self::Slow { .. } | Self::Ended(_) => 69,
             Self::Refused { status, .. } => match status {
                 404 => 1,
                 401 | 403 => 77,
@@ -94,12 +103,13 @@ impl Error {
                 400..=499 => 64,
                 _ => 69,
             },
-            Self::NotFound(_) => 1,
+            Self::NotFound(_) | Self::Failed { .. } => 1,
             Self::Partial(_) => Exit::Data.code(),
             Self::Answer(_) | Self::Data { .. } | Self::Scenario { .. } | Self::Warned { .. } | Self::Files(_) => 65,
             Self::Letters { refused: 0, .. } | Self::Behind { .. } => 69,
             Self::Letters { .. } => 65,
             Self::Read { .. } | Self::Write(_) | Self::WriteFile { .. } => 74,
+            Self::Interrupted => 130,
             Self::Config(_) => 78,
             Self::Usage(_) => 64,
             Self::Process { exit, .. } | Self::Unwell { exit, .. } => exit.code(),

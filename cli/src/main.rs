@@ -77,6 +77,7 @@ fn run(args: Args) -> Result<(), Error> {
         None | Some(Command::Run) => agent::run(&args.global),
         Some(Command::Logs(query)) => commands::logs::run(&query),
         Some(Command::Tail(query)) => commands::tail::run(&query),
+        Some(Command::Tap(tap)) => commands::tap::run(&tap),
         Some(Command::Traces(query)) => commands::traces::list(&query),
         Some(Command::Trace(query)) => commands::traces::show(&query),
         Some(Command::Metrics(query)) => commands::metrics::run(&query),

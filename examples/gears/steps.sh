@@ -35,6 +35,12 @@ show() {
   prepare "$here/$kind.yaml"
   sed -i "s:/var/log/dpkg.log:$(file_of packages.log):; s:/tmp/file-out:$(file_of file-out):" "$run/scenario.yaml"
   touch "$(file_of packages.log)"
+  if [ "$kind" = modbus ]; then
+    mkdir -p "$run/device"
+    PYTHONPATH="$root/.tools/pymodbus" "$root/scripts/modbus-device.py" "${port[5020]}" \
+      > "$run/device/stdout" 2> "$run/device/stderr" & echo $! > "$run/device.pid"
+    await "the Modbus device" grep -q '^ready ' "$run/device/stdout"
+  fi
   activate > "$run/activated" 2>&1 || { cat "$run/activated"; fail "$kind does not run"; }
   since=$(date -u +%FT%T.%6NZ)
   feed "$kind"

@@ -14,6 +14,7 @@
 mod audit;
 mod labels;
 mod scenarios;
+mod tap;
 mod view;
 
 use std::sync::Arc;
@@ -23,6 +24,7 @@ use model::control::{LevelChange, RackState, StateChange};
 use model::scenario::BadScenario;
 use model::subject::RackCommand;
 use model::{Clock, ClusterId, EntityId, Level, Token};
+use tokio::sync::Semaphore;
 
 use crate::bus_server::{Bus, BusStatus};
 use crate::cluster::Cluster;
@@ -38,6 +40,7 @@ use crate::scenario::{Courier, FlowControl, References, WireBacklog};
 pub(crate) use labels::MOST_LABELS;
 pub use scenarios::ResumeFrom;
 pub(crate) use scenarios::turned;
+pub(crate) use tap::{MOST_TAPS, TapNews, TapStream};
 pub use view::{ControlStats, Imported, RackView, ScenarioReport, ScenarioStatus, ScenarioView};
 
 /// How long a Rack may take to answer that it heard its new state.
@@ -81,6 +84,19 @@ pub enum ControlError {
         /// What happened instead.
         reason: String,
     },
+    /// A Rack has no such port.
+    #[error("on Rack {rack} there is {lacks}; {known}")]
+    UnknownPort {
+        /// The Rack's name.
+        rack: Token,
+        /// What there is not.
+        lacks: String,
+        /// What there is.
+        known: String,
+    },
+    /// As many ports are watched as may be.
+    #[error("{0} taps are open, as many as may be: end one, or wait until one has ended")]
+    TooManyTaps(usize),
     /// There is no such scenario.
     #[error(
         "there is no scenario {reference:?} (name:version, name, or the beginning of a hash); stored are: {}",
@@ -114,6 +130,12 @@ pub enum ControlError {
         /// The content that it means.
         hash: String,
     },
+    /// The content is not what its reference means: there is nothing to delete.
+    #[error("{0} means another content or is deleted: only a rollback still knows this one, and nothing was deleted")]
+    NotStored(String),
+    /// The scenario is what Racks should run.
+    #[error("{0} is active: activate another one first (platform scenario activate)")]
+    ScenarioActive(String),
     /// A Rack would have more labels than it may.
     #[error("it would have {0} labels, {MOST_LABELS} at most")]
     TooManyLabels(usize),
@@ -135,9 +157,12 @@ impl ControlError {
             Self::NameIsId(_) => "name_is_id",
             Self::State { .. } => "wrong_state",
             Self::Silent { .. } => "rack_silent",
-            Self::UnknownScenario { .. } => "unknown_scenario",
+            Self::UnknownPort { .. } => "unknown_port",
+            Self::TooManyTaps(_) => "too_many",
+            Self::UnknownScenario { .. } | Self::NotStored(_) => "unknown_scenario",
             Self::BadScenario(_) | Self::BadFormer { .. } => "bad_scenario",
             Self::ReferenceTaken { .. } => "reference_taken",
+            Self::ScenarioActive(_) => "scenario_active",
             Self::TooManyLabels(_) => "too_many_labels",
             Self::NothingBefore => "nothing_before",
             Self::Registry(_) => "registry",
@@ -159,6 +184,8 @@ pub struct Control {
     pub(crate) issuer: Arc<Issuer>,
     pub(crate) passes: Passes,
     pub(crate) refusals: Arc<Refusals>,
+    /// Places for taps.
+    pub(crate) taps: Arc<Semaphore>,
     /// `mixer.scenario_wait_timeout`.
     pub(crate) scenario_wait: Duration,
     /// `mixer.max_hops`.

@@ -25,6 +25,7 @@ mod names;
 mod tests;
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use model::control::{
     Challenge, EnrollReply, Hello, HelloReply, PROTOCOL, RackState, Refusal, RefusalCode, Transcript,
@@ -42,6 +43,8 @@ pub(crate) use names::{is_id, keep_number};
 
 /// Racks that may wait for approval at one time.
 const MAX_PENDING: usize = 1000;
+/// How long a Rack that waits for approval was not heard of when another one may have its place.
+const GIVEN_UP: Duration = Duration::from_secs(3_600);
 /// The longest text a Rack may give for its host, address and version.
 const MAX_TEXT: usize = 256;
 
@@ -247,9 +250,8 @@ impl Enrollment {
     }
 
     fn newcomer(&self, change: &Change<'_>, transcript: &Transcript, now: Timestamp) -> Result<RackRow, No> {
-        if !self.auto_adopt && change.pending()? >= MAX_PENDING {
-            let reason = format!("{MAX_PENDING} Racks wait for approval already: approve or remove some first");
-            return Err(no(RefusalCode::Internal, reason));
+        if !self.auto_adopt {
+            make_room(change, now)?;
         }
         let entity_id = EntityId::at(now, self.ambient.1.bytes());
         Ok(RackRow {
@@ -292,6 +294,20 @@ impl Enrollment {
             state: row.state,
         })
     }
+}
+
+/// Lets one more Rack wait for approval: where too many do, the one that was not heard of for the longest time is forgotten.
+fn make_room(change: &Change<'_>, now: Timestamp) -> Result<(), No> {
+    let (count, stalest) = change.pending()?;
+    if count < MAX_PENDING {
+        return Ok(());
+    }
+    let Some(gone) = stalest.filter(|rack| now.since(rack.last_seen) >= GIVEN_UP) else {
+        let reason = format!("{MAX_PENDING} Racks wait for approval already: approve or remove some first");
+        return Err(no(RefusalCode::Internal, reason));
+    };
+    tracing::info!(rack = %gone.name, entity_id = %gone.entity_id, last_seen = %gone.last_seen, "a Rack that waited for approval is forgotten");
+    Ok(change.forget_rack(&gone)?)
 }
 
 /// A Rack whose key is known: not revoked, not a stale copy, perhaps under a new name.

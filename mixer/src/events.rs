@@ -40,6 +40,7 @@ pub enum Event {
     ScenarioImported,
     ScenarioActivated,
     ScenarioRolledBack,
+    ScenarioDeleted,
     LettersReplayed,
     LettersDropped,
 }
@@ -63,6 +64,7 @@ impl Event {
             Self::ScenarioImported => "scenario_imported",
             Self::ScenarioActivated => "scenario_activated",
             Self::ScenarioRolledBack => "scenario_rolled_back",
+            Self::ScenarioDeleted => "scenario_deleted",
             Self::LettersReplayed => "letters_replayed",
             Self::LettersDropped => "letters_dropped",
         }

@@ -40,7 +40,7 @@ pub use version::{BadVersion, Version};
 
 pub use crate::yaml::Finding;
 use crate::yaml::{self, MOST};
-use crate::{BadToken, Token};
+use crate::{BadToken, HumanDuration, Token};
 
 /// A whole scenario file.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -113,6 +113,26 @@ pub struct Wire {
     /// How messages travel.
     #[serde(default)]
     pub lane: Option<Lane>,
+    /// Of lane guaranteed: the most bytes that wait for the receiver; its share of the stream where nothing is said, and never more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
+    /// Of lane guaranteed: how long a message waits for the receiver before it becomes a dead letter; without end where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_age: Option<HumanDuration>,
+    /// Of lane guaranteed: what happens when as much waits as may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overflow: Option<Overflow>,
+}
+
+/// What happens when as much waits for the receiver of a wire as may.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Overflow {
+    /// Its senders wait.
+    #[default]
+    Block,
+    /// The oldest messages become dead letters of the receiving gear.
+    DropOldestToDlq,
 }
 
 /// How messages travel along a wire.

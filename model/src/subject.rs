@@ -9,6 +9,7 @@
 //! | `flux.agent.hello`, `.enroll`, `.heartbeat` | request/reply, Rack → Mixer | none |
 //! | `flux.agent.rack.<id>.<command>` | request/reply, Mixer → Rack | none |
 //! | `flux.agent.answer.<id>.<request>` | the Rack's answers, where Racks are users of the bus | none |
+//! | `flux.agent.answer.<id>.<session>` | what a tap shows | none |
 
 use crate::{EntityId, Table, Token};
 
@@ -121,6 +122,8 @@ pub enum RackCommand {
     LogLevel,
     /// [`crate::control::Replay`], answered by [`crate::control::ReplayAnswer`].
     Replay,
+    /// [`crate::tap::TapLease`], answered by [`crate::tap::TapAnswer`].
+    Tap,
 }
 
 impl RackCommand {
@@ -134,6 +137,7 @@ impl RackCommand {
             Self::Credits => "credits",
             Self::LogLevel => "log-level",
             Self::Replay => "replay",
+            Self::Tap => "tap",
         }
     }
 
@@ -148,6 +152,7 @@ impl RackCommand {
             Self::Credits,
             Self::LogLevel,
             Self::Replay,
+            Self::Tap,
         ];
         all.into_iter().find(|command| command.as_str() == last)
     }
@@ -172,6 +177,12 @@ pub const RACKS_ALL: &str = "flux.agent.rack.>";
 #[must_use]
 pub fn answers(id: &EntityId) -> String {
     format!("flux.agent.answer.{id}")
+}
+
+/// Where one Rack shows what a tap of this session sees.
+#[must_use]
+pub fn tap(id: &EntityId, session: &Token) -> String {
+    format!("{}.{session}", answers(id))
 }
 
 /// Every answer of every Rack to a command.

@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::ask::Asker;
 use crate::commands::{Address, Commands, LevelDesk};
 use crate::config::{RackConfig, SpoolPolicy};
+use crate::gears::ProgramAllowList;
 use crate::host::{self, BusHost};
 use crate::lane::{Lane, Outbox};
 use crate::limits::Limits as MessageLimits;
@@ -31,6 +32,7 @@ use crate::runtime::{DRAIN_BOUND, PATIENCE, RuntimeParts};
 use crate::spool::{self, Found, Limits, SpoolHandle, SpoolThread, WhenFull};
 use crate::stage::{self, ORDERS, Report, StageParts};
 use crate::state::StateFile;
+use crate::tap::{TapLeases, TapRegistry};
 use crate::telemetry::{Batcher, Counters, OwnMetrics, Recorder, RecorderParts, Sender, SenderParts, TelemetryLayer};
 use crate::{Error, Identity};
 
@@ -167,13 +169,7 @@ impl Agent {
             (parts.clock.clone(), &parts.entropy),
             channels.identity.subscribe(),
         )?;
-        tracing::info!(
-            version = env!("CARGO_PKG_VERSION"),
-            state_dir = %config.base.state_dir.display(),
-            boot_epoch = spool.boot_epoch(),
-            known = state.passport().is_some(),
-            "the Rack starts"
-        );
+        tell_start(config, spool.boot_epoch(), state.passport().is_some());
         tell_found("telemetry", &found);
         tell_found("messages", &left);
         let bus = Bus::connect_forever(options_of(config, Some(&state))).await?;
@@ -196,7 +192,7 @@ impl Agent {
             cancel: recording.clone(),
         };
         let (orders, incoming) = mpsc::channel(ORDERS);
-        let message_limits = MessageLimits::of(&config.rack);
+        let (message_limits, taps) = (MessageLimits::of(&config.rack), TapRegistry::default());
         let stage = stage::run(StageParts {
             memory: config.base.state_dir.join("scenario.cbor"),
             identity: channels.identity.subscribe(),
@@ -204,11 +200,13 @@ impl Agent {
                 recorder: recorder.clone(),
                 entropy: parts.entropy.clone(),
                 limits: message_limits.clone(),
+                programs: ProgramAllowList::new(&config.exec_allow),
                 lane: Some(Lane {
                     outbox: Arc::clone(&outbox),
                     bus: bus.clone(),
                     stream: config.snake.stream_name.to_string(),
                 }),
+                taps: taps.clone(),
                 patience: PATIENCE,
                 drain: DRAIN_BOUND,
             },
@@ -227,6 +225,7 @@ impl Agent {
             recorder: &recorder,
             counters: &counters,
             limits: message_limits,
+            taps,
             cancel: &talk,
         };
         let talkers = talkers.start(state, claim, orders, channels);
@@ -302,6 +301,7 @@ struct Talkers<'a> {
     recorder: &'a Recorder,
     counters: &'a Arc<Counters>,
     limits: MessageLimits,
+    taps: TapRegistry,
     cancel: &'a CancellationToken,
 }
 
@@ -325,6 +325,7 @@ impl Talkers<'_> {
             outbox: Arc::clone(self.outbox),
             news: Arc::clone(&channels.news),
             level: LevelDesk::new(self.parts.level.clone()),
+            taps: TapLeases::new(self.taps, self.bus.client.clone()),
             cancel: self.cancel.clone(),
         };
         let lane = Lane {
@@ -492,6 +493,16 @@ fn options_of(config: &RackConfig, state: Option<&StateFile>) -> BusOptions {
             format!("rack {name}"),
         )
     }
+}
+
+fn tell_start(config: &RackConfig, boot_epoch: u64, known: bool) {
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        state_dir = %config.base.state_dir.display(),
+        boot_epoch,
+        known,
+        "the Rack starts"
+    );
 }
 
 fn tell_found(what: &str, found: &Found) {

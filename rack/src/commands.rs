@@ -13,6 +13,7 @@ use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use model::control::{Applied, DurableFloor, LevelChange, NotTaken, PortCredits, Replay, ReplayAnswer, StateChange};
 use model::subject::{self, RackCommand};
+use model::tap::TapLease;
 use model::{BadSignature, Context, EntityId, Signed, Timestamp};
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -23,6 +24,7 @@ use crate::lane::Outbox;
 use crate::memory;
 use crate::spool::SpoolHandle;
 use crate::stage::Order;
+use crate::tap::TapLeases;
 
 /// Where commands for this Rack come, and whose they must be. Known before adoption, so that an approval is heard at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +45,7 @@ pub(crate) struct Commands {
     /// Woken when a Rack that waits for approval hears of a change.
     pub(crate) news: Arc<Notify>,
     pub(crate) level: LevelDesk,
+    pub(crate) taps: TapLeases,
     pub(crate) cancel: CancellationToken,
 }
 
@@ -176,6 +179,13 @@ impl Commands {
                 let replay: Replay = signed.open(Context::Command, key).map_err(text)?;
                 ours(replay.entity_id, address)?;
                 Ok(Some(self.replay(replay, command)))
+            }
+            RackCommand::Tap => {
+                let lease: TapLease = signed.open(Context::Command, key).map_err(text)?;
+                ours(lease.entity_id, address)?;
+                let body = model::signed::encode(&self.taps.take(&lease)).map_err(text)?;
+                let to = command.reply.clone();
+                Ok(Some(Box::pin(async { (to, body.into()) })))
             }
         }
     }

@@ -93,6 +93,15 @@ static RACK: [Key; 6] = [
     ),
 ];
 
+static GEARS_EXEC: [Key; 1] = [Key::new(
+    "gears.exec.allow",
+    Kind::TextList,
+    "[]",
+    "Programs that gears of type exec may run, each by its absolute path; the Rack's user must not be able to write it or a folder \
+     above it. A scenario chooses the arguments, the working folder and the content of every file that the Rack can write, so allow none that \
+     is dangerous with any of them, such as a shell",
+)];
+
 static STORE: [Key; 1] = [Key::new(
     "store.dir",
     Kind::Path,
@@ -200,6 +209,10 @@ pub static SCHEMA: Schema = Schema {
             keys: &RACK,
         },
         Section {
+            doc: "What a scenario may have gears of this Rack do.",
+            keys: &GEARS_EXEC,
+        },
+        Section {
             doc: "Data storage of the Rack.",
             keys: &STORE,
         },
@@ -277,6 +290,8 @@ pub struct RackConfig {
     pub base: BaseConfig,
     /// `[rack]`.
     pub rack: AgentConfig,
+    /// `gears.exec.allow`: programs that gears may run.
+    pub exec_allow: Vec<PathBuf>,
     /// `store.dir`: root of data storage.
     pub store_dir: PathBuf,
     /// `[snake]`.
@@ -393,6 +408,7 @@ impl RackConfig {
                 enrollment_timeout: settings.duration("rack.enrollment_timeout"),
                 heartbeat_interval: settings.duration("rack.heartbeat_interval"),
             },
+            exec_allow: exec_allow(settings)?,
             store_dir: settings.path("store.dir"),
             snake: SnakeConfig {
                 url: settings.text("snake.url").to_owned(),
@@ -415,6 +431,21 @@ impl RackConfig {
                 sampling_rate: settings.float("observability.sampling_rate"),
             },
         })
+    }
+}
+
+fn exec_allow(settings: &Settings) -> Result<Vec<PathBuf>, ConfigErrors> {
+    let key = "gears.exec.allow";
+    let programs: Vec<PathBuf> = settings.list(key).iter().map(PathBuf::from).collect();
+    match programs.iter().find(|program| !program.is_absolute()) {
+        None => Ok(programs),
+        Some(program) => Err(Problem::BadValue {
+            place: settings.place(key),
+            key,
+            value: format!("{program:?}"),
+            wanted: "absolute paths such as \"/usr/bin/uptime\"".to_owned(),
+        }
+        .into()),
     }
 }
 

@@ -32,9 +32,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gears::patience::watch;
 use crate::gears::supervisor::{panic_text, supervise};
-use crate::gears::{Context, ContextParts, Ending, Gear};
+use crate::gears::{Context, ContextParts, Ending, Gear, ProgramAllowList, forget_windows};
 use crate::lane::{self, Inlet, InletSpec, Lane};
 use crate::limits::Limits;
+use crate::tap::TapRegistry;
 use crate::telemetry::Recorder;
 use crate::wires::{self, Inbox, NotApplied, Outlets, Plan, Spec};
 use order::{Part, Turn, waves};
@@ -57,8 +58,12 @@ pub struct RuntimeParts {
     pub entropy: Entropy,
     /// What messages may be.
     pub limits: Limits,
+    /// What gears may run.
+    pub(crate) programs: ProgramAllowList,
     /// The guaranteed lane; none in a Rack without a bus.
     pub(crate) lane: Option<Lane>,
+    /// The ports that can be tapped.
+    pub(crate) taps: TapRegistry,
     /// How long a gear may be at one message before that is told.
     pub(crate) patience: Duration,
     /// How long gears may take to finish what they began when they are stopped.
@@ -118,14 +123,16 @@ impl Slot {
         }
     }
 
-    /// Waits for its end, at most until then; `bound` is what all of them had.
-    async fn join(mut self, deadline: Instant, bound: Duration) {
-        if tokio::time::timeout_at(deadline, &mut self.task).await.is_err() {
+    /// Waits for its end, at most until then; `bound` is what all of them had. Whether it ended by itself.
+    async fn join(mut self, deadline: Instant, bound: Duration) -> bool {
+        let has_ended = tokio::time::timeout_at(deadline, &mut self.task).await.is_ok();
+        if !has_ended {
             tracing::warn!(gear.id = %self.spec.name, "the gear did not stop within {bound:?} and is cut off");
             self.task.abort();
             // Only the end is awaited; how it ended is known.
             (&mut self.task).await.ok();
         }
+        has_ended
     }
 }
 
@@ -257,10 +264,10 @@ impl GearRuntime {
         }
     }
 
-    /// Stops every gear, within the bound for it.
-    pub async fn close(mut self) {
+    /// Stops every gear, within the bound for it, and names those that were cut off.
+    pub async fn close(mut self) -> Vec<Token> {
         self.close_inlets(|_| true).await;
-        self.stop(self.gears.keys().cloned().collect()).await;
+        self.stop(self.gears.keys().cloned().collect()).await
     }
 
     fn planned(&self, push: &ScenarioPush) -> Result<Plan, NotApplied> {
@@ -272,15 +279,44 @@ impl GearRuntime {
         Ok(plan)
     }
 
+    /// Runs a plan whose gears may also send to these inboxes, which others take from.
+    pub(crate) async fn apply_beside(&mut self, plan: Plan, beside: BTreeMap<Token, Inbox>) -> Result<(), NotApplied> {
+        self.inboxes.extend(beside);
+        self.change_to(plan).await
+    }
+
+    /// The inboxes of its gears.
+    pub(crate) fn inboxes(&self) -> impl Iterator<Item = (Token, Inbox)> {
+        self.inboxes.iter().map(|(name, inbox)| (name.clone(), inbox.clone()))
+    }
+
     async fn change(&mut self, push: &ScenarioPush) -> Result<(), NotApplied> {
         let plan = self.planned(push)?;
+        self.change_to(plan).await
+    }
+
+    async fn change_to(&mut self, plan: Plan) -> Result<(), NotApplied> {
         if !self.suspended {
-            self.replace(&plan).await?;
+            let replaced = self.replace(&plan).await;
+            if replaced.is_err() {
+                self.keep_taps();
+            }
+            replaced?;
         }
         self.close_inlets(|inlet| !plan.gears.contains_key(&inlet.gear)).await;
         self.inboxes.retain(|name, _| plan.gears.contains_key(name));
+        self.forget_windows(&plan).await;
         self.plan = Some(plan);
+        self.keep_taps();
         Ok(())
+    }
+
+    /// Makes the gears of the scenario in force the ones that can be tapped.
+    fn keep_taps(&self) {
+        let none = BTreeMap::new();
+        self.parts
+            .taps
+            .keep(self.plan.as_ref().map_or(&none, |plan| &plan.gears));
     }
 
     /// Stops what the plan changes or leaves out, starts what is new; on failure, restores what ran.
@@ -355,6 +391,17 @@ impl GearRuntime {
         }
     }
 
+    /// Deletes the windows of gears that the plan does not have; where the disk does not let it now, the next plan does.
+    async fn forget_windows(&self, plan: &Plan) {
+        let Some(lane) = &self.parts.lane else { return };
+        let is_there = |gear: &str| {
+            let mut gears = plan.gears.values();
+            gears.any(|spec| spec.name.as_str() == gear && spec.kind.name() == "window")
+        };
+        let forget = forget_windows(&lane.outbox, is_there);
+        tokio::time::timeout(self.parts.drain, forget).await.ok();
+    }
+
     /// Starts the inlets of the plan that do not run.
     fn open_inlets(&mut self, plan: &Plan) {
         let Some(lane) = &self.parts.lane else { return };
@@ -407,9 +454,11 @@ impl GearRuntime {
             recorder: self.parts.recorder.clone(),
             entropy: self.parts.entropy.clone(),
             limits: self.parts.limits.clone(),
+            programs: self.parts.programs.clone(),
             outlets: Outlets::connect(spec, &self.inboxes),
             outbox: self.parts.lane.as_ref().map(|lane| Arc::clone(&lane.outbox)),
             ending: ending.clone(),
+            tap: self.parts.taps.point(spec),
         };
         Ready {
             spec: spec.clone(),
@@ -436,8 +485,9 @@ impl GearRuntime {
         self.gears.insert(slot.spec.name.clone(), slot);
     }
 
-    /// Stops gears, senders before receivers, all within the bound for it.
-    async fn stop(&mut self, names: BTreeSet<Token>) {
+    /// Stops gears, senders before receivers, all within the bound for it, and names those that were cut off.
+    async fn stop(&mut self, names: BTreeSet<Token>) -> Vec<Token> {
+        let mut cut_off = Vec::new();
         let deadline = Instant::now() + self.parts.drain;
         let slots = names.iter().filter_map(|name| self.gears.get(name));
         for wave in waves(slots.map(|slot| &slot.spec)) {
@@ -456,13 +506,16 @@ impl GearRuntime {
                             .ok();
                     }
                     _ => {
-                        if let Some(slot) = self.gears.remove(&gear) {
-                            slot.join(deadline, self.parts.drain).await;
+                        if let Some(slot) = self.gears.remove(&gear)
+                            && !slot.join(deadline, self.parts.drain).await
+                        {
+                            cut_off.push(gear);
                         }
                     }
                 }
             }
         }
+        cut_off
     }
 }
 

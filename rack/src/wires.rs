@@ -96,6 +96,10 @@ pub(crate) struct Held {
     pub(crate) whole: Option<Whole>,
     /// Whether the gear holds nothing of it back any more.
     pub(crate) is_flushed: bool,
+    /// Its bytes: the message as it travels, or what came and is none.
+    pub(crate) bytes: usize,
+    /// Whether it and the next one are committed as one group.
+    pub(crate) commits_with_next: bool,
     /// How often the gear failed at it.
     pub(crate) attempts: u32,
     /// How often it panicked.

@@ -25,6 +25,7 @@ pub mod rack;
 pub mod random;
 pub mod s3;
 pub mod shell;
+pub mod stepped_clock;
 pub mod store;
 pub mod strace;
 pub mod tail;

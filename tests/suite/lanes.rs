@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use harness::disk::Disk;
+use harness::stepped_clock::SteppedClock;
 use harness::{Failure, Link, Random, TestBus, TestMixer, TestRack, duckdb, eventually, process};
 
 use self::faults::Plant;
@@ -88,15 +89,22 @@ fn sunk(mixer: &TestMixer) -> Result<BTreeMap<u64, u64>, Failure> {
 
 /// Writes numbered lines in bursts until `rows` are written and `over` says so; how many there are.
 fn load(file: PathBuf, rows: u64, over: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failure>> {
-    load_every(Duration::from_millis(20), file, rows, over)
+    load_every(Duration::from_millis(20), 120, file, rows, over)
 }
 
-/// The same, a burst of fifty lines each time.
-fn load_every(pause: Duration, file: PathBuf, rows: u64, over: Arc<AtomicBool>) -> JoinHandle<Result<u64, Failure>> {
+/// The same, a burst of fifty lines each time, each of them with so many characters of padding.
+fn load_every(
+    pause: Duration,
+    padding: usize,
+    file: PathBuf,
+    rows: u64,
+    over: Arc<AtomicBool>,
+) -> JoinHandle<Result<u64, Failure>> {
+    let padding = format!("{} ", "x".repeat(padding));
     std::thread::spawn(move || {
         let mut next = 0;
         while next < rows || !over.load(Ordering::Relaxed) {
-            write(&file, next..next + 50)?;
+            write_with(&file, &padding, next..next + 50)?;
             next += 50;
             std::thread::park_timeout(pause);
         }
@@ -105,8 +113,12 @@ fn load_every(pause: Duration, file: PathBuf, rows: u64, over: Arc<AtomicBool>) 
 }
 
 pub(crate) fn write(file: &Path, numbers: std::ops::Range<u64>) -> Result<(), Failure> {
+    write_with(file, "", numbers)
+}
+
+fn write_with(file: &Path, padding: &str, numbers: std::ops::Range<u64>) -> Result<(), Failure> {
     let mut file = std::fs::OpenOptions::new().create(true).append(true).open(file)?;
-    let lines: String = numbers.map(|n| format!("line {n:09} of the lane\n")).collect();
+    let lines: String = numbers.map(|n| format!("line {n:09} {padding}of the lane\n")).collect();
     Ok(file.write_all(lines.as_bytes())?)
 }
 
@@ -210,11 +222,19 @@ fn plant(folder: &Path, random: Random, has_credentials: bool) -> Result<Plant, 
     ];
     keys.extend(store.as_ref().map(|store| ("store.dir", store.as_str())));
     keys.extend(has_credentials.then_some(("snake.rack_credentials", "\"on\"")));
-    let mixer = TestMixer::with(&keys, &[])?;
+    let clocks = ["mixer", "rack-a"].map(|name| SteppedClock::new(folder, name));
+    let clocks: Result<Vec<SteppedClock>, _> = clocks.into_iter().collect();
+    let clocks = clocks.unwrap_or_else(|lacking| {
+        eprintln!("clock steps: {lacking}");
+        Vec::new()
+    });
+    let envs = |at: usize| clocks.get(at).map_or_else(Vec::new, |clock| clock.envs().to_vec());
+    let mixer = TestMixer::with(&keys, &envs(0))?;
     let mut racks = Vec::new();
-    for (name, spool) in [("rack-a", "2"), ("rack-b", "64")] {
+    for (name, spool, clock) in [("rack-a", "2", 1), ("rack-b", "64", usize::MAX)] {
         let link = Link::to(&mixer.bus_url)?;
-        let mut rack = TestRack::with(name, &link.bus_url(), &[("spool.max_size_mb", spool)], &[])?;
+        let spool = [("spool.max_size_mb", spool)];
+        let mut rack = TestRack::with(name, &link.bus_url(), &spool, &envs(clock))?;
         rack.start()?;
         racks.push((rack, link));
     }
@@ -222,23 +242,28 @@ fn plant(folder: &Path, random: Random, has_credentials: bool) -> Result<Plant, 
         mixer,
         racks,
         disk,
+        clocks,
         scenario: Box::new(move |sink| scenario_with(&file, sink)),
         random,
         version: 2,
+        round: Vec::new(),
     })
 }
 
-/// Hurts everything in turn while lines become messages, and looks for each of them afterwards.
+/// Hurts everything in turn while lines become messages, each once in the short form, and looks for each of them afterwards.
 fn nothing_is_lost(random: Random, has_credentials: bool) -> Result<(), Failure> {
+    let shortest = faults::FAULTS.len() as u64;
     let (hurts, rows) = (
-        setting("PLATFORM_TEST_LANE_KILLS", 11),
+        setting("PLATFORM_TEST_LANE_KILLS", shortest),
         setting("PLATFORM_TEST_LANE_ROWS", 5_000),
     );
     let folder = tempfile::tempdir()?;
     let mut plant = plant(folder.path(), random, has_credentials)?;
     let over = Arc::new(AtomicBool::new(false));
-    let (file, pause) = (folder.path().join("app.log"), Duration::from_millis(60));
-    let writing = load_every(pause, file, rows, Arc::clone(&over));
+    // So much that an outbox of two megabytes is full after some seconds; in the short form in few lines, which a debug build keeps up with.
+    let (pause, padding) = if hurts > shortest { (60, 120) } else { (250, 1_000) };
+    let (file, pause) = (folder.path().join("app.log"), Duration::from_millis(pause));
+    let writing = load_every(pause, padding, file, rows, Arc::clone(&over));
     let hurt = (0..hurts).try_for_each(|number| {
         std::thread::sleep(Duration::from_millis(300 + plant.random.below(1_500)));
         plant.hurt(number)

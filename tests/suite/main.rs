@@ -41,3 +41,4 @@ mod specs;
 mod sql;
 mod store;
 mod tail;
+mod tap;

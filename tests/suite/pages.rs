@@ -46,28 +46,33 @@ fn blocks(page: &str) -> Vec<Block> {
 }
 
 /// What `platform` says of a file with this text.
-fn validated(file: &Path, text: &str, noun: &str) -> Result<process::Finished, Failure> {
+fn judged(file: &Path, text: &str, [noun, verb]: [&str; 2]) -> Result<process::Finished, Failure> {
     std::fs::write(file, text)?;
     let (folder, name) = (file.parent().ok_or("no folder")?, file.file_name().ok_or("no name")?);
     let name = name.to_str().ok_or("no UTF-8")?;
-    process::run(&binary("platform")?, &[noun, "validate", name], folder, &[])
+    process::run(&binary("platform")?, &[noun, verb, name], folder, &[])
 }
 
 #[test]
 fn the_yaml_of_the_pages_is_valid_and_what_is_faulty_is_told_as_the_page_tells_it() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
+    // Cases of a page are of this example.
+    let example = project().join("examples/field-gateway/scenario.yaml");
+    std::fs::copy(example, folder.path().join("flow.yaml"))?;
     let (mut valid, mut faulty) = (0, 0);
     for (path, text) in pages()? {
         let blocks = blocks(&text);
         for (at, (info, yaml)) in blocks.iter().enumerate() {
-            let noun = if yaml.contains("\nmatch:\n") {
-                "spec"
+            let command = if yaml.contains("\nmatch:\n") {
+                ["spec", "validate"]
+            } else if yaml.contains("\ncases:\n") {
+                ["scenario", "test"]
             } else {
-                "scenario"
+                ["scenario", "validate"]
             };
             match info.as_str() {
                 "yaml" => {
-                    let done = validated(&folder.path().join("page.yaml"), yaml, noun)?;
+                    let done = judged(&folder.path().join("page.yaml"), yaml, command)?;
                     assert_eq!(done.code, Some(0), "{}: {}\n{yaml}", path.display(), done.err);
                     valid += 1;
                 }
@@ -75,7 +80,7 @@ fn the_yaml_of_the_pages_is_valid_and_what_is_faulty_is_told_as_the_page_tells_i
                     // The next block is what is said of it, each line with the file's name.
                     let (_, said) = blocks.get(at + 1).ok_or("nothing is said of it")?;
                     let name = said.split(':').next().unwrap_or_default();
-                    let done = validated(&folder.path().join(name), yaml, noun)?;
+                    let done = judged(&folder.path().join(name), yaml, command)?;
                     let told = done.err.strip_prefix("platform: ").unwrap_or(&done.err);
                     assert_eq!((done.code, told), (Some(65), said.as_str()), "{}", path.display());
                     faulty += 1;

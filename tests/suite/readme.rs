@@ -53,6 +53,10 @@ pub(crate) fn clone_folder() -> Result<tempfile::TempDir, Failure> {
     for name in ["nats-server", "duckdb"] {
         link(tool(name)?, &format!(".tools/bin/{name}"))?;
     }
+    let device = project().join(".tools/pymodbus");
+    if device.is_dir() {
+        link(device.canonicalize()?, ".tools/pymodbus")?;
+    }
     for name in ["examples", "scripts"] {
         link(project().join(name).canonicalize()?, name)?;
     }

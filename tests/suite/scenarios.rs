@@ -2,6 +2,7 @@
 
 mod command;
 mod rest;
+mod scenario_test;
 
 use std::net::TcpListener;
 use std::time::Duration;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
+use model::scenario::Endpoint;
 use model::{HumanDuration, Level, Token};
 
 use super::shared::{ApiArgs, Format, PageArgs};
@@ -83,13 +84,35 @@ pub(crate) struct OneRack {
 }
 
 #[derive(Debug, ClapArgs)]
+pub(crate) struct TapArgs {
+    /// An output: the Rack's name or id, the gear, its port
+    #[arg(value_name = "RACK.GEAR.PORT", value_parser = endpoint)]
+    pub(crate) port: Endpoint,
+    /// End after so many messages
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// End after so long, such as 30s
+    #[arg(long = "for", value_name = "DURATION")]
+    pub(crate) time: Option<HumanDuration>,
+    /// Print one JSON object a line: the same as --output ndjson
+    #[arg(long, conflicts_with = "output")]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) api: ApiArgs,
+}
+
+fn endpoint(text: &str) -> Result<Endpoint, String> {
+    Endpoint::try_from(text.to_owned()).map_err(|error| format!("{error}; an output is RACK.GEAR.PORT"))
+}
+
+#[derive(Debug, ClapArgs)]
 pub(crate) struct AuditArgs {
     /// Only of this Rack: its id, or the name that it had then
     #[arg(long)]
     pub(crate) rack: Option<String>,
     /// Only of this kind: rack_pending, rack_approved, rack_adopted, rack_suspended, rack_resumed, rack_removed,
     /// rack_renamed, rack_offline, rack_online, rack_log_level, rack_labels, scenario_imported, scenario_activated,
-    /// scenario_rolled_back, letters_replayed or letters_dropped
+    /// scenario_rolled_back, scenario_deleted, letters_replayed or letters_dropped
     #[arg(long)]
     pub(crate) kind: Option<String>,
     #[command(flatten)]
@@ -114,6 +137,17 @@ pub(crate) enum ScenarioVerb {
         /// Let warnings be faults: exit code 65. Whether a group is empty is known by its file alone here
         #[arg(long)]
         strict: bool,
+    },
+    /// Run the cases of a test file with real gears, without a Mixer and without a bus; exit code 1 if one fails
+    ///
+    /// Gears that reach outside (sockets, files, log records) are not started: what they would send is given by the file, and what
+    /// they are sent is recorded.
+    Test {
+        /// The file: a scenario, or its path, and cases
+        file: PathBuf,
+        /// How to print
+        #[arg(long, short, value_enum, default_value_t = Format::Table)]
+        output: Format,
     },
     /// Store a scenario file at the Mixer; the same content again changes nothing
     Import {
@@ -158,6 +192,13 @@ pub(crate) enum ScenarioVerb {
     Status(ApiArgs),
     /// Activate the scenario that was active before, each time one further back
     Rollback(ActivationArgs),
+    /// Forget a stored scenario that is not active; a rollback goes back to it all the same
+    Delete {
+        /// name:version, name:latest, name, or the beginning of a hash
+        reference: String,
+        #[command(flatten)]
+        api: ApiArgs,
+    },
     /// Draw a scenario
     Graph(GraphArgs),
 }

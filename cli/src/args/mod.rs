@@ -21,7 +21,7 @@ use clap::{Args as ClapArgs, Parser, Subcommand};
 
 pub(crate) use self::control::{
     ActivationArgs, AuditArgs, ConfigArgs, ConfigVerb, GearsArgs, GearsVerb, LabelChange, OneRack, Picture, RacksArgs,
-    RacksVerb, ScenarioArgs, ScenarioVerb, SpecArgs, SpecVerb,
+    RacksVerb, ScenarioArgs, ScenarioVerb, SpecArgs, SpecVerb, TapArgs,
 };
 pub(crate) use self::dlq::{DlqArgs, DlqVerb, DropArgs, ListArgs, ManyArgs, ReplayArgs};
 pub(crate) use self::program::{CompletionsArgs, DoctorArgs, ManArgs, SchemaArgs};
@@ -64,6 +64,11 @@ pub(crate) enum Command {
     Logs(Box<LogsArgs>),
     /// Follow the logs: print entries as they become visible, until an interrupt
     Tail(Box<TailArgs>),
+    /// Show messages as they leave an output port of a Rack, until an interrupt; the flow is not slowed
+    ///
+    /// It shows what goes by any wire of the port, of both lanes, archived or not: of a body and of the facts the first 4 KiB. What comes
+    /// faster than it can be shown is dropped here, and counted; the flow has it all the same.
+    Tap(TapArgs),
     /// Query metrics: points, or buckets with --interval
     Metrics(Box<MetricsArgs>),
     /// Query spans

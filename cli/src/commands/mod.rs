@@ -17,6 +17,7 @@ pub(crate) mod spec;
 pub(crate) mod sql;
 pub(crate) mod storage;
 pub(crate) mod tail;
+pub(crate) mod tap;
 pub(crate) mod traces;
 pub(crate) mod wires;
 

@@ -12,6 +12,8 @@ const COLUMNS: &[&str] = &[
     "limit_bytes",
     "is_held",
     "is_paused",
+    "overflow",
+    "dropped_messages",
 ];
 
 pub(crate) fn run(api: &ApiArgs) -> Result<(), Error> {

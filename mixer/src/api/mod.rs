@@ -12,6 +12,7 @@
 //! | `POST /api/v1/ingest/{logs,metrics,traces}` | [`engine::Engine`], when it is durable |
 //! | `GET /api/v1/racks`, `GET /api/v1/racks/{id}`, `POST /api/v1/racks/{id}/{approve,suspend,resume,remove,log-level}` | [`crate::control::Control`] |
 //! | `PUT`, `PATCH /api/v1/racks/{id}/labels` | the same |
+//! | `GET /api/v1/racks/{id}/tap` | the same: messages as they leave a port |
 //! | `GET`, `POST /api/v1/scenarios`, `GET /api/v1/scenarios/{reference}`, `POST /api/v1/scenarios/{reference}/activate` | the same |
 //! | `GET /api/v1/scenarios/status`, `POST /api/v1/scenarios/rollback` | the same |
 //! | `GET /api/v1/audit`, `GET /api/v1/wires` | the same |
@@ -53,6 +54,7 @@ mod server;
 mod specs;
 mod sql;
 mod tail;
+mod taps;
 mod telemetry;
 #[cfg(test)]
 mod tests;
@@ -127,6 +129,7 @@ fn routes(parts: ApiParts, changes: &TaskTracker) -> std::io::Result<Router> {
         .merge(sql::routes(Arc::clone(&parts.querier)))
         .merge(ingest::routes(engine, collects, changes.clone(), counters)?)
         .merge(racks::routes(Arc::clone(&parts.control), changes.clone()))
+        .merge(taps::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(scenarios::routes(Arc::clone(&parts.control), changes.clone()))
         .merge(audit::routes(Arc::clone(&parts.control)))
         .merge(wires::routes(Arc::clone(&parts.control)))

@@ -277,11 +277,16 @@ impl From<query::Error> for Problem {
 impl From<ControlError> for Problem {
     fn from(error: ControlError) -> Self {
         let status = match &error {
-            ControlError::UnknownRack(_) | ControlError::UnknownScenario { .. } => StatusCode::NOT_FOUND,
+            ControlError::UnknownRack(_)
+            | ControlError::UnknownScenario { .. }
+            | ControlError::NotStored(_)
+            | ControlError::UnknownPort { .. } => StatusCode::NOT_FOUND,
+            ControlError::TooManyTaps(_) => StatusCode::TOO_MANY_REQUESTS,
             ControlError::NameTaken { .. }
             | ControlError::NameIsId(_)
             | ControlError::State { .. }
             | ControlError::ReferenceTaken { .. }
+            | ControlError::ScenarioActive(_)
             | ControlError::NothingBefore => StatusCode::CONFLICT,
             ControlError::Silent { .. } => StatusCode::SERVICE_UNAVAILABLE,
             ControlError::BadScenario(_) | ControlError::BadFormer { .. } | ControlError::TooManyLabels(_) => {

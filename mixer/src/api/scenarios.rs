@@ -16,7 +16,7 @@ use super::json::{Listing, One};
 use super::params::{InPath, NoParams, Params, in_path};
 use super::problem::Problem;
 use crate::control::{Control, Imported, ResumeFrom, ScenarioReport, ScenarioView};
-use crate::scenario::MAX_FILE;
+use crate::scenario::{MAX_FILE, ScenarioRef};
 
 /// The longest that a request waits for Racks: less than it may take in all.
 const LONGEST_WAIT: Duration = Duration::from_secs(100);
@@ -32,6 +32,7 @@ pub(crate) fn routes(control: Arc<Control>, changes: TaskTracker) -> Router {
         .route("/api/v1/scenarios/rollback", post(rollback))
         .route("/api/v1/scenarios/{reference}", get(show))
         .route("/api/v1/scenarios/{reference}/activate", post(activate))
+        .route("/api/v1/scenarios/{reference}/delete", post(delete))
         .with_state(Desk::new(control, changes))
 }
 
@@ -104,6 +105,22 @@ async fn activate(
     let data = desk
         .room
         .await_scenario(active, bounded(wait, desk.room.scenario_wait))
+        .await?;
+    Ok(One { data })
+}
+
+async fn delete(
+    State(desk): Asked,
+    By(by): By,
+    reference: InPath,
+    _: NoParams,
+    sent: Body,
+) -> Result<One<ScenarioRef>, Problem> {
+    let Nothing {} = body(sent)?;
+    let reference = in_path("reference", reference)?;
+    let control = Arc::clone(&desk.room);
+    let data = desk
+        .carry(async move { control.delete_scenario(&reference, &by).await })
         .await?;
     Ok(One { data })
 }

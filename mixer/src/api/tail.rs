@@ -74,6 +74,11 @@ fn events(tail: Tail, Extension(Stopping(stop)): Extension<Stopping>) -> Respons
         Some((Ok::<Bytes, Infallible>(piece), tail))
     });
     let until_stopped = futures::StreamExt::take_until(pieces, stop.cancelled_owned());
+    event_stream(Body::from_stream(until_stopped))
+}
+
+/// An answer of server-sent events.
+pub(super) fn event_stream(body: Body) -> Response {
     let headers = [
         (header::CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
         (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
@@ -83,5 +88,5 @@ fn events(tail: Tail, Extension(Stopping(stop)): Extension<Stopping>) -> Respons
             HeaderValue::from_static("no"),
         ),
     ];
-    (headers, Body::from_stream(until_stopped)).into_response()
+    (headers, body).into_response()
 }

@@ -6,6 +6,7 @@ use engine::Engine;
 use model::control::{DurableFloor, RackState};
 use model::{Clock, Context, Entropy};
 use query::Querier;
+use tokio::sync::Semaphore;
 
 use super::addresses::{Addresses, api_address, listen, postgres_address, reserve, reserve_postgres};
 use super::{StartError, settings};
@@ -13,7 +14,7 @@ use crate::api::{self, ApiParts, ApiServer};
 use crate::bus_server::{Bus, BusServer};
 use crate::cluster::Cluster;
 use crate::config::MixerConfig;
-use crate::control::Control;
+use crate::control::{Control, MOST_TAPS};
 use crate::desk::{Clerks, Desk, Elsewhere};
 use crate::dlq::{Deliveries, Dlq, DlqParts};
 use crate::enrollment::Enrollment;
@@ -313,6 +314,7 @@ impl Parts {
             issuer: Arc::clone(issuer),
             passes: passes.clone(),
             refusals,
+            taps: Arc::new(Semaphore::new(MOST_TAPS)),
             scenario_wait: config.mixer.scenario_wait_timeout,
             max_hops: config.mixer.max_hops.into(),
         }))

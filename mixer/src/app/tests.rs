@@ -12,6 +12,7 @@ mod racks;
 mod real;
 mod scenarios;
 mod start;
+mod taps;
 
 use std::path::Path;
 use std::time::Duration;

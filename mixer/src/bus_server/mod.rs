@@ -11,7 +11,7 @@
 //! # Invariants
 //!
 //! - One store, one server: the lock on the store is inherited by the child, so that not even an orphan shares a store.
-//! - The child does not outlive the Mixer: `PR_SET_PDEATHSIG`, on a thread that lives as long as the Mixer (`keeper`).
+//! - The child does not outlive the Mixer: `PR_SET_PDEATHSIG`, on a thread that lives as long as the Mixer ([`chassis::child_keeper`]).
 //! - Every stream has an explicit byte limit and file storage (`streams`).
 //! - Where others can reach it, each Rack is a user with its own key and subjects, in an account of its own (`access`).
 //!
@@ -27,7 +27,6 @@ mod disk;
 mod error;
 mod health;
 mod home;
-mod keeper;
 mod lock;
 mod streams;
 mod supervisor;

@@ -11,15 +11,16 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
-use std::process::ExitStatus;
+use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use chassis::child_keeper::ChildKeeper;
 use model::ByteSize;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
-use tokio::process::Child;
+use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
@@ -29,7 +30,6 @@ use super::access::{Gate, Streams};
 use super::client::{authority, probe};
 use super::conf::{self, Paths, Ports, Secured};
 use super::health::{self, Health, Room};
-use super::keeper::{Keeper, Order};
 use super::lock::StoreLock;
 use super::{BusError, Managed, Process, ProcessWatch, Settings, binary, home};
 use crate::tasks::{Fatal, Task};
@@ -87,17 +87,11 @@ impl Supervisor {
             binary,
             paths,
             lock,
-            keeper: Keeper::start()?,
+            keeper: ChildKeeper::start("bus-keeper", Signal::SIGTERM).map_err(BusError::Thread)?,
             served: BTreeSet::new(),
             news,
         };
-        let running = match plant.launch().await {
-            Ok(running) => running,
-            Err(error) => {
-                plant.keeper.close();
-                return Err(error);
-            }
-        };
+        let running = plant.launch().await?;
         let address = format!("nats://{}", authority(plant.dial_host(), running.ports.client));
         let advertised = plant.managed.advertised.clone().unwrap_or_else(|| address.clone());
         tracing::info!(pid = running.pid, %address, store = %plant.paths.store.display(), "bus server is ready");
@@ -137,7 +131,7 @@ struct Plant {
     binary: PathBuf,
     paths: Paths,
     lock: StoreLock,
-    keeper: Keeper,
+    keeper: ChildKeeper,
     /// Zero until the first server has chosen one; a restart keeps it, so that clients find it.
     port: u16,
     /// The keys of the Racks that the server knows.
@@ -186,12 +180,20 @@ impl Plant {
         };
         conf::write(&self.paths, &self.managed, self.port, &self.secured)?;
         conf::clear_ports(&self.paths).map_err(io("clean"))?;
-        let order = Order {
-            binary: self.binary.clone(),
-            conf: self.paths.conf.clone(),
-            lock: self.lock.share().map_err(io("share the lock of"))?,
-        };
-        let mut child = self.keeper.spawn(order).await.map_err(|error| BusError::Unusable {
+        let lock = self.lock.share().map_err(io("share the lock of"))?;
+        let mut command = Command::new(&self.binary);
+        command
+            .arg("-c")
+            .arg(&self.paths.conf)
+            .env("GOMEMLIMIT", "512MiB")
+            // The store's lock, and so its own.
+            .stdin(Stdio::from(lock))
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            // A terminal's ^C is for the Mixer, which stops the server after its consumers.
+            .process_group(0)
+            .kill_on_drop(true);
+        let mut child = self.keeper.spawn(command).await.map_err(|error| BusError::Unusable {
             path: self.binary.clone(),
             reason: error.to_string(),
         })?;
@@ -297,7 +299,6 @@ impl Plant {
             process.pid = None;
             process.healthy = false;
         });
-        self.keeper.close();
     }
 
     /// Starts until it works; none when asked to stop.

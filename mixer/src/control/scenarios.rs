@@ -107,6 +107,38 @@ impl Control {
         })
     }
 
+    /// Forgets a stored scenario; its content stays as long as a rollback may go back to it.
+    ///
+    /// # Errors
+    /// [`ControlError::UnknownScenario`], [`ControlError::ScenarioActive`], [`ControlError::Registry`].
+    pub async fn delete_scenario(&self, reference: &str, by: &Actor) -> Result<ScenarioRef, ControlError> {
+        let row = self.found(reference).await?;
+        let (reference, hash) = (row.reference(), row.hash);
+        let entry = AuditEntry::new(Event::ScenarioDeleted, by, self.clock.now()).scenario(&reference, &hash);
+        let deleted = ScenarioRef { reference, hash };
+        let wanted = deleted.clone();
+        let news = self
+            .registry
+            .commit(move |change| {
+                if change
+                    .active_scenario()?
+                    .is_some_and(|active| active.hash == wanted.hash)
+                {
+                    return Err(ControlError::ScenarioActive(wanted.reference));
+                }
+                // Only a rollback knows it, or somebody else has deleted it.
+                if change.meaning(&wanted.reference)?.as_ref() != Some(&wanted.hash) {
+                    return Err(ControlError::NotStored(wanted.reference));
+                }
+                change.delete_scenario(&wanted.reference)?;
+                Ok(change.record(entry)?)
+            })
+            .await?;
+        tracing::info!(reference = deleted.reference, by = news.by, "scenario deleted");
+        self.events.tell(&news).await;
+        Ok(deleted)
+    }
+
     /// How Racks would stand to a scenario if it were activated now. Changes nothing.
     ///
     /// # Errors

@@ -351,8 +351,8 @@ fn a_suspended_rack_still_gets_its_passport_and_is_told_its_state() {
     ));
 }
 
-#[test]
-fn only_so_many_racks_may_wait() {
+/// A registry in which as many Racks wait for approval as may, all last heard of then.
+fn full_of_pending(last_seen: model::Timestamp) -> Bench {
     let bench = bench(false);
     bench
         .registry
@@ -367,7 +367,7 @@ fn only_so_many_racks_may_wait() {
                     counter: 0,
                     confirmed: 0,
                     first_seen: model::Timestamp::from_micros(0),
-                    last_seen: model::Timestamp::from_micros(0),
+                    last_seen,
                     interval_ms: 1000,
                     host: String::new(),
                     ip: String::new(),
@@ -383,10 +383,21 @@ fn only_so_many_racks_may_wait() {
             Ok::<_, crate::registry::RegistryError>(())
         })
         .unwrap();
+    bench
+}
+
+#[test]
+fn only_so_many_racks_may_wait_and_one_that_was_long_not_heard_of_makes_room() {
+    let now = bench(false).hand.clock().now();
+    let bench = full_of_pending(now.minus(Duration::from_secs(60)));
     assert_eq!(
         refused(&bench.enroll(&rack(1), name("one-more"), 0)).0,
         RefusalCode::Internal
     );
+    let bench = full_of_pending(now.minus(Duration::from_secs(2 * 3_600)));
+    let enrolled = bench.enroll(&rack(1), name("one-more"), 0);
+    assert!(matches!(enrolled.reply, EnrollReply::Pending { .. }));
+    assert_eq!(bench.registry.racks().unwrap().len(), super::MAX_PENDING);
 }
 
 /// The same value with another text in the place of `good`.

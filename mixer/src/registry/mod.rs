@@ -54,7 +54,7 @@ pub use letter::{MAX_MARKS, Mark, Turn};
 pub use rack::RackRow;
 pub(crate) use rack::begun;
 pub use scenario::{ActiveScenario, ScenarioHead, ScenarioRow};
-pub(crate) use wire::WireRow;
+pub(crate) use wire::{WireBounds, WireRow};
 
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 const RACKS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("racks");

@@ -172,19 +172,39 @@ impl Change<'_> {
         Ok(None)
     }
 
-    /// How many Racks wait for approval.
+    /// How many Racks wait for approval, and which of them was not heard of for the longest time.
     ///
     /// # Errors
     /// [`RegistryError`].
-    pub fn pending(&self) -> Result<usize, RegistryError> {
+    pub fn pending(&self) -> Result<(usize, Option<RackRow>), RegistryError> {
         let racks = self.transaction.open_table(RACKS).map_err(db)?;
-        let mut pending = 0;
+        let (mut count, mut stalest) = (0, None::<RackRow>);
         for entry in racks.iter().map_err(db)? {
-            if row(entry.map_err(db)?.1.value())?.state == RackState::Pending {
-                pending += 1;
+            let row = row(entry.map_err(db)?.1.value())?;
+            if row.state == RackState::Pending {
+                count += 1;
+                stalest = Some(
+                    stalest
+                        .filter(|stalest| stalest.last_seen <= row.last_seen)
+                        .unwrap_or(row),
+                );
             }
         }
-        Ok(pending)
+        Ok((count, stalest))
+    }
+
+    /// Forgets a Rack that was never adopted.
+    ///
+    /// # Errors
+    /// [`RegistryError`].
+    pub fn forget_rack(&self, rack: &RackRow) -> Result<(), RegistryError> {
+        let mut racks = self.transaction.open_table(RACKS).map_err(db)?;
+        racks.remove(rack.entity_id.as_bytes().as_slice()).map_err(db)?;
+        let mut keys = self.transaction.open_table(KEYS).map_err(db)?;
+        keys.remove(rack.rack_key.as_slice()).map_err(db)?;
+        let mut names = self.transaction.open_table(NAMES).map_err(db)?;
+        names.remove(rack.name.as_str()).map_err(db)?;
+        Ok(())
     }
 
     /// The last number of a name prefix that an adopted Rack has, or had.

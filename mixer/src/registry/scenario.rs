@@ -268,6 +268,19 @@ impl Change<'_> {
         Ok(before)
     }
 
+    /// Lets a reference mean nothing; its content goes unless a rollback may need it. Returns the hash that it meant, if it meant one.
+    pub(crate) fn delete_scenario(&self, reference: &str) -> Result<Option<String>, RegistryError> {
+        let meant = {
+            let mut references = self.transaction.open_table(REFERENCES).map_err(db)?;
+            let meant = references.remove(reference).map_err(db)?;
+            meant.map(|hash| hash.value().to_owned())
+        };
+        if let Some(hash) = &meant {
+            self.drop_unreferenced(hash)?;
+        }
+        Ok(meant)
+    }
+
     /// Drops a content that nothing refers to any more: its reference means another one, and it is neither active nor remembered,
     /// nor what a rollback has just taken the place of.
     pub(super) fn drop_unreferenced(&self, hash: &str) -> Result<(), RegistryError> {

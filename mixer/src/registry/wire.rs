@@ -9,7 +9,8 @@
 
 use std::collections::BTreeMap;
 
-use model::Token;
+use model::scenario::{Endpoint, Overflow};
+use model::{HumanDuration, Token};
 use redb::{ReadableDatabase, ReadableTable, TableDefinition, TableError};
 use serde::{Deserialize, Serialize};
 
@@ -43,6 +44,20 @@ pub(crate) struct WireRow {
     /// one's, and a name that is in use is not used again.
     #[serde(default)]
     pub(crate) consumer: Option<String>,
+    /// The gear that it ends at; none in what older programs wrote.
+    #[serde(default)]
+    pub(crate) to: Option<Endpoint>,
+    /// What may wait for it.
+    #[serde(default)]
+    pub(crate) bounds: WireBounds,
+}
+
+/// What may wait for the receiver of a wire, as its scenario says.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct WireBounds {
+    pub(crate) max_bytes: Option<u64>,
+    pub(crate) max_age: Option<HumanDuration>,
+    pub(crate) overflow: Overflow,
 }
 
 impl WireRow {
@@ -96,6 +111,27 @@ impl Change<'_> {
         let mut wires = self.transaction.open_table(WIRES).map_err(db)?;
         wires.insert(name, to_cbor("wire", row)?.as_slice()).map_err(db)?;
         Ok(())
+    }
+
+    /// A wire in force, on this stream and with this consumer, has nothing more to take before this sequence. False if there is no such
+    /// wire.
+    pub(crate) fn move_wire(
+        &self,
+        name: &str,
+        (stream, consumer): &(i64, String),
+        sequence: u64,
+    ) -> Result<bool, RegistryError> {
+        let mut wires = self.transaction.open_table(WIRES).map_err(db)?;
+        let row = wires.get(name).map_err(db)?;
+        let row = row.map(|row| from_cbor::<WireRow>("wire", row.value())).transpose()?;
+        let is_it =
+            |row: &WireRow| !row.is_paused && !row.ends && row.stream == *stream && row.consumer(name) == consumer;
+        let Some(mut row) = row.filter(is_it) else {
+            return Ok(false);
+        };
+        row.sequence = row.sequence.max(sequence);
+        wires.insert(name, to_cbor("wire", &row)?.as_slice()).map_err(db)?;
+        Ok(true)
     }
 
     /// These wires begin anew if they are paused.

@@ -24,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use ingest::Volume;
 use model::Token;
 use model::control::PortCredit;
+use model::scenario::Overflow;
 use serde::Serialize;
 
 /// Of a hundred bytes of the stream so many are divided among wires: the rest is for what is on its way.
@@ -49,6 +50,9 @@ pub struct WireBacklog {
     pub waiting_batches: Option<u64>,
     /// Their bytes, about.
     pub waiting_bytes: u64,
+    /// Those of them that are known and not estimated: nothing is dropped for an estimate.
+    #[serde(skip)]
+    pub(crate) known_bytes: u64,
     /// How many bytes may wait for it before its senders wait; none where the stream has no bound.
     pub limit_bytes: Option<u64>,
     /// How many bytes its senders may have on their way beyond what waits: all of them together have less than is free.
@@ -56,12 +60,19 @@ pub struct WireBacklog {
     pub(crate) credit: u64,
     /// Whether as much waits as may: its senders wait for its receiver.
     pub is_held: bool,
+    /// What happens when as much waits as may.
+    pub overflow: Overflow,
+    /// What its scenario says may wait.
+    #[serde(skip)]
+    pub(crate) max_bytes: Option<u64>,
+    /// How many of its messages became dead letters because they were too many or too old, since this Mixer began.
+    pub dropped_messages: u64,
 }
 
 impl WireBacklog {
-    /// The bus messages that wait, and their bytes.
-    pub(super) const fn waiting(&self) -> (Option<u64>, u64) {
-        (self.waiting_batches, self.waiting_bytes)
+    /// The bus messages that wait, their bytes, and those of them that are known.
+    pub(super) const fn waiting(&self) -> (Option<u64>, u64, u64) {
+        (self.waiting_batches, self.waiting_bytes, self.known_bytes)
     }
 }
 
@@ -70,8 +81,9 @@ impl WireBacklog {
 pub(super) struct Marks(BTreeMap<String, VecDeque<Volume>>);
 
 impl Marks {
-    /// The bytes of the last messages of a wire, of which so much came so far.
-    pub(super) fn bytes(&mut self, wire: &str, waiting: u64, now: Volume, mean: u64) -> u64 {
+    /// The bytes of the last messages of a wire, of which so much came so far: of those that came to this process, and about those of the
+    /// others.
+    pub(super) fn bytes(&mut self, wire: &str, waiting: u64, now: Volume, mean: u64) -> (u64, u64) {
         let marks = self.0.entry(wire.to_owned()).or_default();
         if marks.back().is_none_or(|last| last.messages < now.messages) {
             marks.push_back(now);
@@ -94,7 +106,7 @@ impl Marks {
             first - before.messages,
             after.messages - before.messages,
         );
-        now.bytes.saturating_sub(before.bytes + of_first) + unseen
+        (now.bytes.saturating_sub(before.bytes + of_first), unseen)
     }
 
     pub(super) fn retain(&mut self, is_known: impl Fn(&str) -> bool) {
@@ -118,24 +130,41 @@ pub(super) struct SharedStream {
     pub(super) foreign: u64,
 }
 
-/// Sets the limits of wires by what is free.
-pub(super) fn set_limits<'a>(wires: impl Iterator<Item = &'a mut WireBacklog>, stream: SharedStream) {
+/// Sets the limits of wires by what is free of the stream, if it has a bound, and what scenarios say.
+pub(super) fn set_limits<'a>(wires: impl Iterator<Item = &'a mut WireBacklog>, stream: Option<SharedStream>) {
     let wires: Vec<_> = wires.collect();
     let mut ports: BTreeMap<&str, u64> = BTreeMap::new();
     for wire in wires.iter().filter(|wire| !wire.is_paused) {
         let most = ports.entry(&wire.filter).or_default();
         *most = wire.waiting_bytes.max(*most);
     }
-    let waiting = ports.values().sum::<u64>().max(stream.foreign);
-    let divided = stream.max_bytes / 100 * DIVIDED;
-    let free = divided.saturating_sub(waiting);
-    // What is not known of, as messages of a consumer that was lost, is there all the same.
-    let each = free.min(divided.saturating_sub(stream.bytes)) / (ports.len() as u64 + 1);
+    let free = stream.map(|stream| {
+        let waiting = ports.values().sum::<u64>().max(stream.foreign);
+        let divided = stream.max_bytes / 100 * DIVIDED;
+        let free = divided.saturating_sub(waiting);
+        // What is not known of, as messages of a consumer that was lost, is there all the same.
+        let each = free.min(divided.saturating_sub(stream.bytes)) / (ports.len() as u64 + 1);
+        (free, each)
+    });
     for wire in wires {
-        let limit = u64::midpoint(free, wire.waiting_bytes);
-        wire.limit_bytes = Some(limit);
-        wire.credit = limit.saturating_sub(wire.waiting_bytes).min(each);
-        wire.is_held = wire.waiting_bytes >= limit / 16 * HELD && wire.waiting_bytes > 0;
+        wire.limit(free);
+    }
+}
+
+impl WireBacklog {
+    /// Sets its limit, where so much is free for all, and for each.
+    fn limit(&mut self, free: Option<(u64, u64)>) {
+        let share = free.map(|(free, _)| u64::midpoint(free, self.waiting_bytes));
+        self.limit_bytes = share.into_iter().chain(self.max_bytes).min();
+        let each = free.map_or(u64::MAX, |(_, each)| each);
+        let limit = self.limit_bytes.unwrap_or(u64::MAX);
+        (self.credit, self.is_held) = match self.overflow {
+            Overflow::Block => (
+                limit.saturating_sub(self.waiting_bytes).min(each),
+                self.waiting_bytes >= limit / 16 * HELD && self.waiting_bytes > 0,
+            ),
+            Overflow::DropOldestToDlq => (each, false),
+        };
     }
 }
 
@@ -202,9 +231,13 @@ mod tests {
             is_paused: false,
             waiting_batches: Some(1),
             waiting_bytes,
+            known_bytes: waiting_bytes,
             limit_bytes: None,
             credit: 0,
             is_held: false,
+            overflow: Overflow::Block,
+            max_bytes: None,
+            dropped_messages: 0,
         }
     }
 
@@ -215,20 +248,24 @@ mod tests {
     #[test]
     fn the_bytes_that_wait_are_those_of_the_last_messages() {
         let mut marks = Marks::default();
-        assert_eq!(marks.bytes("w", 5, Volume::default(), 7), 35, "of before this process");
-        assert_eq!(marks.bytes("w", 0, volume(100, 1_000), 7), 0);
+        assert_eq!(
+            marks.bytes("w", 5, Volume::default(), 7),
+            (0, 35),
+            "of before this process"
+        );
+        assert_eq!(marks.bytes("w", 0, volume(100, 1_000), 7), (0, 0));
         assert_eq!(
             marks.bytes("w", 30, volume(110, 11_000), 7),
-            10_200,
+            (10_200, 0),
             "10 of 1,000 and 20 of 10"
         );
-        assert_eq!(marks.bytes("w", 110, volume(110, 11_000), 7), 11_000);
-        assert_eq!(marks.bytes("w", 112, volume(110, 11_000), 7), 11_014);
+        assert_eq!(marks.bytes("w", 110, volume(110, 11_000), 7), (11_000, 0));
+        assert_eq!(marks.bytes("w", 112, volume(110, 11_000), 7), (11_000, 14));
         for moment in 0..2_000 {
             marks.bytes("w", 0, volume(110 + moment, 11_000 + moment), 7);
         }
         assert!(marks.0["w"].len() <= MOST_MARKS);
-        assert_eq!(marks.bytes("w", 50, volume(2_109, 12_999), 7), 50);
+        assert_eq!(marks.bytes("w", 50, volume(2_109, 12_999), 7), (50, 0));
         marks.retain(|wire| wire != "w");
         assert!(marks.0.is_empty());
     }
@@ -247,12 +284,12 @@ mod tests {
         let mut wires: Vec<_> = (0..hogs).map(hog).collect();
         wires.push(wire("flux.msg.a.well.out", 0));
         for _ in 0..64 {
-            set_limits(wires.iter_mut(), stream(0));
+            set_limits(wires.iter_mut(), Some(stream(0)));
             wires[..hogs]
                 .iter_mut()
                 .for_each(|wire| wire.waiting_bytes += wire.credit);
         }
-        set_limits(wires.iter_mut(), stream(0));
+        set_limits(wires.iter_mut(), Some(stream(0)));
         wires
     }
 
@@ -268,7 +305,7 @@ mod tests {
             assert!(limit > each / 8 && !well[0].is_held && well[0].credit > 0, "{wires:?}");
         }
         let mut wires = [wire("flux.msg.a.well.out", 0)];
-        set_limits(wires.iter_mut(), stream(90_000));
+        set_limits(wires.iter_mut(), Some(stream(90_000)));
         assert_eq!(
             (wires[0].limit_bytes, wires[0].credit),
             (Some(0), 0),
@@ -278,8 +315,35 @@ mod tests {
             bytes: 90_000,
             ..stream(0)
         };
-        set_limits(wires.iter_mut(), full);
+        set_limits(wires.iter_mut(), Some(full));
         assert_eq!(wires[0].credit, 0, "it is full of what is not known of");
+    }
+
+    #[test]
+    fn a_wire_has_what_its_scenario_says_and_one_that_drops_holds_nobody_up() {
+        let bounded = |waiting_bytes, overflow| {
+            let mut wires = [WireBacklog {
+                max_bytes: Some(10_000),
+                overflow,
+                ..wire("flux.msg.a.gen.out", waiting_bytes)
+            }];
+            let mut of = |stream| {
+                set_limits(wires.iter_mut(), stream);
+                (wires[0].limit_bytes, wires[0].credit, wires[0].is_held)
+            };
+            (of(Some(stream(0))), of(None))
+        };
+        let (bound, unbound) = bounded(4_000, Overflow::Block);
+        assert_eq!(
+            (bound, unbound),
+            ((Some(10_000), 6_000, false), (Some(10_000), 6_000, false))
+        );
+        assert_eq!(bounded(10_000, Overflow::Block).0, (Some(10_000), 0, true));
+        let drops = bounded(20_000, Overflow::DropOldestToDlq);
+        assert_eq!(drops.0, (Some(10_000), 35_000, false), "half of what is free");
+        let mut unbound = [wire("flux.msg.a.gen.out", 5)];
+        set_limits(unbound.iter_mut(), None);
+        assert_eq!(unbound[0].limit_bytes, None);
     }
 
     #[test]

@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::scenario::Scenario;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::standing::{self, RackStanding, ScenarioRef};
 use crate::presence::Presence;
 use crate::registry::{Registry, RegistryError};
+
+/// Answers of so long are looked at together: each look reads all Racks.
+const GATHERING: Duration = Duration::from_millis(50);
 
 /// What is awaited.
 #[derive(Debug)]
@@ -66,6 +69,7 @@ impl Convergence {
             if timeout_at(deadline, news).await.is_err() {
                 return Ok(standings);
             }
+            sleep_until(deadline.min(Instant::now() + GATHERING)).await;
         }
     }
 }

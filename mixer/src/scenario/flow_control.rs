@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::backlog::{Marks, SharedStream, WireBacklog, credits, set_limits};
 use super::expiry::StreamExpiry;
+use super::overflow::{self, OverflowRequest, Overflowed, SequenceHistory};
 use super::spent;
 use super::text;
 use crate::bus_server::Bus;
@@ -41,6 +42,8 @@ const BUSY_INTERVAL: Duration = Duration::from_millis(500);
 const IDLE_INTERVAL: Duration = Duration::from_secs(2);
 /// The interval is so many times what looking takes, up to [`LONGEST_INTERVAL`].
 const DUTY: u32 = 50;
+/// The same while much waits: what everybody has must leave before it holds senders up.
+const TIGHT_DUTY: u32 = 5;
 /// The longest interval.
 const LONGEST_INTERVAL: Duration = Duration::from_secs(5);
 /// How long a Rack's first part of a scenario waits for the first look.
@@ -63,6 +66,8 @@ pub(crate) struct FlowControl {
     changed: Notify,
     /// Whether there was a look.
     looked: watch::Sender<bool>,
+    /// What overflowed, by the names of wires.
+    overflowed: Mutex<HashMap<String, WireOverflow>>,
 }
 
 /// As of the last look.
@@ -92,6 +97,29 @@ struct Found {
     shared: Option<SharedStream>,
     /// What keeps the stream full, for an operator.
     held: Option<String>,
+    /// What is to leave wires as dead letters.
+    overflowing: Vec<OverflowRequest>,
+}
+
+/// What was found by earlier looks.
+#[derive(Debug, Default)]
+struct LookHistory {
+    volumes: Marks,
+    sequences: SequenceHistory,
+}
+
+/// What is to leave wires, as of a look that began then.
+type OverflowRequests = (Instant, Vec<OverflowRequest>, Option<Stream>);
+
+/// What overflowed of a wire so far.
+#[derive(Debug, Default, Clone, Copy)]
+struct WireOverflow {
+    /// Messages that became dead letters.
+    letters: u64,
+    /// The first message that was seen to be too young.
+    young: u64,
+    /// When it moved last.
+    ended: Option<Instant>,
 }
 
 impl FlowControl {
@@ -111,6 +139,7 @@ impl FlowControl {
             seen: Mutex::default(),
             changed: Notify::new(),
             looked: watch::Sender::new(false),
+            overflowed: Mutex::default(),
         }
     }
 
@@ -140,7 +169,7 @@ impl FlowControl {
         let rows = self.registry.wires().map_err(text)?;
         let mut seen = self.seen();
         let mut all = self.backlogs(&rows, |name, _| {
-            seen.wires.get(name).map_or((Some(0), 0), WireBacklog::waiting)
+            seen.wires.get(name).map_or((Some(0), 0, 0), WireBacklog::waiting)
         });
         let is_new = |(name, wire): (&String, &WireBacklog)| {
             !wire.is_paused && seen.wires.get(name).is_none_or(|seen| seen.is_paused)
@@ -149,10 +178,7 @@ impl FlowControl {
             seen.begun += 1;
             self.changed.notify_one();
         }
-        let Some(shared) = seen.shared else {
-            return Ok(Vec::new());
-        };
-        let fleet = seen.credits.len() + 1;
+        let (fleet, shared) = (seen.credits.len() + 1, seen.shared);
         drop(seen);
         set_limits(all.values_mut(), shared);
         let mut credits = credits(&all, &BTreeSet::from([rack.clone()]), fleet, |_| false);
@@ -163,9 +189,63 @@ impl FlowControl {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Looks until stopped, and lets wires overflow meanwhile.
+    pub(crate) async fn run(self: Arc<Self>, expiry: StreamExpiry, stop: CancellationToken) {
+        let (requests, due) = watch::channel((Instant::now(), Vec::new(), None));
+        // A wire that is left half moved is as after a crash.
+        tokio::select! {
+            () = self.keep_looking(expiry, requests, stop) => {}
+            () = self.let_overflow(due) => {}
+        }
+    }
+
+    /// Makes dead letters of what is to leave wires.
+    async fn let_overflow(&self, mut due: watch::Receiver<OverflowRequests>) {
+        while due.changed().await.is_ok() {
+            let (at, requests, stream) = due.borrow_and_update().clone();
+            let Some(stream) = stream else { continue };
+            for request in &requests {
+                let name = request.name();
+                let before = self.overflowed().get(name).copied().unwrap_or_default();
+                // A look from before it had moved.
+                if before.ended.is_some_and(|ended| at <= ended) {
+                    continue;
+                }
+                let mut done = Overflowed::default();
+                let moved = request.carry_out(&self.bus, &stream, &self.registry, &mut done).await;
+                if let Err(reason) = moved {
+                    tracing::warn!(wire = name, reason, "a wire cannot overflow just now; trying again");
+                }
+                let Overflowed { letters, young } = done;
+                if letters > 0 {
+                    tracing::warn!(
+                        wire = name,
+                        letters,
+                        "the oldest messages of a wire became dead letters"
+                    );
+                }
+                let after = WireOverflow {
+                    letters: before.letters + letters,
+                    young: young.unwrap_or(before.young),
+                    ended: Some(Instant::now()),
+                };
+                self.overflowed().insert(name.to_owned(), after);
+            }
+        }
+    }
+
+    fn overflowed(&self) -> MutexGuard<'_, HashMap<String, WireOverflow>> {
+        self.overflowed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Looks until stopped.
-    pub(crate) async fn run(self: Arc<Self>, mut expiry: StreamExpiry, stop: CancellationToken) {
-        let (mut marks, mut told) = (Marks::default(), LastWords::new());
+    async fn keep_looking(
+        &self,
+        mut expiry: StreamExpiry,
+        requests: watch::Sender<OverflowRequests>,
+        stop: CancellationToken,
+    ) {
+        let (mut history, mut told) = (LookHistory::default(), LastWords::new());
         let (mut warned, mut wait) = (None, Duration::ZERO);
         loop {
             tokio::select! {
@@ -178,13 +258,15 @@ impl FlowControl {
                 continue;
             }
             let (began, known) = (Instant::now(), self.seen().begun);
-            let found = match self.look(&mut marks).await {
+            let mut found = match self.look(&mut history).await {
                 Ok(found) => found,
                 Err(reason) => {
                     tracing::debug!(stream = self.stream, reason, "the stream cannot be looked at just now");
                     continue;
                 }
             };
+            let due = std::mem::take(&mut found.overflowing);
+            requests.send_replace((began, due, Some(found.stream.clone())));
             let has_much = |wire: &WireBacklog| wire.waiting_bytes > wire.limit_bytes.unwrap_or(u64::MAX) / 4;
             let has_room = |shared: SharedStream| shared.bytes < shared.max_bytes / 2;
             let is_tight = found.wires.values().any(has_much) || !found.shared.is_none_or(has_room);
@@ -195,11 +277,13 @@ impl FlowControl {
             self.expire(found, &mut expiry, &mut warned).await;
             let is_busy = is_tight || tells.unwrap_or(0) > 0;
             wait = if is_busy { BUSY_INTERVAL } else { IDLE_INTERVAL };
-            wait = wait.max((began.elapsed() * DUTY).min(LONGEST_INTERVAL));
+            let duty = if is_tight { TIGHT_DUTY } else { DUTY };
+            wait = wait.max((began.elapsed() * duty).min(LONGEST_INTERVAL));
         }
     }
 
-    async fn look(&self, marks: &mut Marks) -> Result<Found, String> {
+    async fn look(&self, history: &mut LookHistory) -> Result<Found, String> {
+        let marks = &mut history.volumes;
         let stream = self.bus.jetstream().get_stream(&self.stream).await.map_err(text)?;
         let info = stream.cached_info();
         let consumers: Vec<Info> = stream.consumers().try_collect().await.map_err(text)?;
@@ -218,10 +302,16 @@ impl FlowControl {
         let mut wires = self.backlogs(&rows, |name, row| {
             let Some(count) = infos.get(row.consumer(name)).copied().map(waiting) else {
                 // Its consumer is lost, and its messages are kept for the next one.
-                return (None, before.get(name).copied().unwrap_or(0));
+                return (None, before.get(name).copied().unwrap_or(0), 0);
             };
             let volume = volumes.get(row.filter.as_str()).copied().unwrap_or_default();
-            (Some(count), marks.bytes(name, count, volume, mean))
+            let (known, estimated) = marks.bytes(name, count, volume, mean);
+            let waiting = known + estimated;
+            (
+                Some(count),
+                waiting,
+                if self.archived.is_some() { known } else { waiting },
+            )
         });
         let max = u64::try_from(info.config.max_bytes).ok().filter(|max| *max > 0);
         let (mut bytes, mut held) = (info.state.bytes, None);
@@ -229,21 +319,36 @@ impl FlowControl {
             // First: what everybody has takes nothing away from what wires may have.
             (bytes, held) = spent::clear(&stream, max, &consumers, &rows).await?;
         }
-        let is_foreign = |info: &&Info| info.name != spent::ARCHIVE && !info.name.starts_with(super::part::WIRE);
+        let is_foreign = |info: &&Info| {
+            info.name != spent::ARCHIVE && !info.name.starts_with(super::part::WIRE) && !overflow::is_reader(info)
+        };
         let foreign = consumers.iter().filter(is_foreign).map(waiting).max().unwrap_or(0);
         let shared = max.map(|max_bytes| SharedStream {
             max_bytes,
             bytes,
             foreign: foreign * mean,
         });
-        if let Some(shared) = shared {
-            set_limits(wires.values_mut(), shared);
-        }
+        set_limits(wires.values_mut(), shared);
+        history.sequences.record(Instant::now(), info.state.last_sequence);
+        let overflowed = {
+            let mut overflowed = self.overflowed();
+            overflowed.retain(|name, _| rows.contains_key(name));
+            overflowed.clone()
+        };
+        let request = |(name, wire): (&String, &WireBacklog)| {
+            let row = rows.get(name)?;
+            let young = overflowed.get(name).map_or(0, |overflowed| overflowed.young);
+            // Of a stream before this one.
+            let young = if young > info.state.last_sequence { 0 } else { young };
+            let consumer = infos.get(row.consumer(name))?;
+            OverflowRequest::of((name, row), wire, consumer, (&history.sequences, young))
+        };
         Ok(Found {
-            stream,
+            overflowing: wires.iter().filter_map(request).collect(),
             wires,
             shared,
             held,
+            stream: stream.clone(),
         })
     }
 
@@ -263,11 +368,14 @@ impl FlowControl {
     fn backlogs(
         &self,
         rows: &BTreeMap<String, WireRow>,
-        mut waiting: impl FnMut(&String, &WireRow) -> (Option<u64>, u64),
+        mut waiting: impl FnMut(&String, &WireRow) -> (Option<u64>, u64, u64),
     ) -> BTreeMap<String, WireBacklog> {
         let wires = rows.iter().filter(|(_, row)| !row.ends);
+        let overflowed = self.overflowed();
         let backlog = |(name, row): (&String, &WireRow)| {
-            let (waiting_batches, waiting_bytes) = if row.is_paused { (None, 0) } else { waiting(name, row) };
+            let of_none = (None, 0, 0);
+            let (waiting_batches, waiting_bytes, known_bytes) =
+                if row.is_paused { of_none } else { waiting(name, row) };
             let wire = WireBacklog {
                 wire: row.description.clone(),
                 rack: row.rack.clone(),
@@ -275,9 +383,13 @@ impl FlowControl {
                 is_paused: row.is_paused,
                 waiting_batches,
                 waiting_bytes,
+                known_bytes,
                 limit_bytes: None,
                 credit: 0,
                 is_held: false,
+                overflow: row.bounds.overflow,
+                max_bytes: row.bounds.max_bytes,
+                dropped_messages: overflowed.get(name).map_or(0, |overflowed| overflowed.letters),
             };
             (name.clone(), wire)
         };

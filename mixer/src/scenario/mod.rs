@@ -19,6 +19,7 @@ mod courier;
 mod expiry;
 mod flow_control;
 mod library;
+mod overflow;
 mod parsed;
 mod part;
 mod reconcile;

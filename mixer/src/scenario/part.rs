@@ -13,6 +13,8 @@ use model::letter::Way;
 use model::scenario::{Endpoint, Gear, Lane, RackEntry, Scenario, Wire};
 use sha2::{Digest as _, Sha256};
 
+use crate::registry::WireBounds;
+
 /// What the names of wires' consumers begin with.
 pub(super) const WIRE: &str = "wire-";
 
@@ -37,6 +39,8 @@ pub(super) struct Flow {
     pub(super) rack: Token,
     /// For people.
     pub(super) description: String,
+    /// What may wait for it.
+    pub(super) bounds: WireBounds,
 }
 
 /// A scenario laid out so that a Rack's part is found without a look at everybody's.
@@ -93,8 +97,12 @@ impl<'s> Layout<'s> {
     pub(super) fn part(&self, name: &Token, labels: &BTreeMap<String, String>) -> Part {
         let gears: Vec<&Gear> = self.gears(name, labels).collect();
         let here: BTreeSet<&Token> = gears.iter().map(|gear| &gear.name).collect();
+        // What may wait for a wire is the Mixer's business: a Rack's gears go on when only that changes.
         let wires = self.wires(&here).map(|wire| Wire {
             lane: Some(self.lane(wire)),
+            max_bytes: None,
+            max_age: None,
+            overflow: None,
             ..wire.clone()
         });
         Part {
@@ -185,6 +193,11 @@ impl<'s> Layout<'s> {
             rack: rack.clone(),
             description: format!("{filter} -> {rack}.{}.{}", wire.to.gear, wire.to.port),
             filter,
+            bounds: WireBounds {
+                max_bytes: wire.max_bytes,
+                max_age: wire.max_age,
+                overflow: wire.overflow.unwrap_or_default(),
+            },
         })
     }
 }

@@ -151,6 +151,8 @@ impl Reconciliation<'_> {
             row.rack = Some(flow.rack.clone());
             row.filter.clone_from(&flow.filter);
             row.description.clone_from(&flow.description);
+            row.to = Some(flow.to.clone());
+            row.bounds = flow.bounds;
         }
         for row in rows.values_mut().filter(|row| !row.is_paused && row.stream != life) {
             // Another stream, which has messages from its first one on.

@@ -100,6 +100,7 @@ fn pairs<'a>(
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
+    use crate::registry::WireBounds;
 
     /// A wire from this gear to that one of this Rack.
     fn flow(from: &str, rack: &str, to: &str) -> Flow {
@@ -116,6 +117,7 @@ mod tests {
             description: format!("{filter} -> {rack}.{to}.in"),
             filter,
             rack: rack.parse().unwrap(),
+            bounds: WireBounds::default(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! Whether the parts of a scenario fit together.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use super::circles;
 use super::read::Draft;
@@ -8,6 +9,11 @@ use super::{Asked, Endpoint, Finding, Gear, Lane, RackEntry, Wire};
 use crate::Token;
 use crate::gear::{self, Manifest, Manifests};
 use crate::yaml::Placed;
+
+/// The least `max_bytes` of a wire: some batches of messages.
+const MIN_WAITING_BYTES: u64 = 64 << 10;
+/// The least `max_age` of a wire.
+const MIN_WAITING_AGE: Duration = Duration::from_secs(1);
 
 /// Adds what does not fit. What could not be read is not complained about a second time.
 pub(super) fn check(draft: &Draft<'_>, types: &Manifests, asked: Asked, faults: &mut Vec<Finding>) {
@@ -80,7 +86,7 @@ fn check_wire(
     draft: &Draft<'_>,
     faults: &mut Vec<Finding>,
 ) {
-    let Wire { from, to, lane } = &wire.value;
+    let Wire { from, to, lane, .. } = &wire.value;
     let what = format!("wire {from} -> {to}");
     let mut end = |key: &str, endpoint: &Endpoint| -> Option<&Token> {
         let Some((gear, manifest)) = gears.get(&endpoint.gear) else {
@@ -114,13 +120,40 @@ fn check_wire(
         Some(&gear.deploy)
     };
     let (from, to) = (end("from", from), end("to", to));
-    if let (Some(from), Some(to)) = (from, to)
-        && from != to
-        && *lane == Some(Lane::Hot)
-    {
+    let Some((from, to)) = from.zip(to) else { return };
+    if from != to && *lane == Some(Lane::Hot) {
         let text = format!("{what}: lane hot does not cross Racks ({from} -> {to})");
         faults.push(wire.at("lane", text));
     }
+    let is_hot = *lane == Some(Lane::Hot) || (lane.is_none() && from == to);
+    faults.extend(check_bounds(wire, &what, is_hot));
+}
+
+/// What is wrong with the bounds of a wire.
+fn check_bounds(wire: &Placed<'_, Wire>, what: &str, is_hot: bool) -> Option<Finding> {
+    let Wire {
+        max_bytes,
+        max_age,
+        overflow,
+        ..
+    } = &wire.value;
+    let given = [
+        ("max_bytes", max_bytes.is_some()),
+        ("max_age", max_age.is_some()),
+        ("overflow", overflow.is_some()),
+    ];
+    let (key, text) = match given.iter().find(|(_, is_given)| *is_given) {
+        Some((key, _)) if is_hot => (*key, format!("{key} needs lane guaranteed: nothing waits on lane hot")),
+        _ if max_bytes.is_some_and(|bytes| bytes < MIN_WAITING_BYTES) => {
+            ("max_bytes", format!("max_bytes must be at least {MIN_WAITING_BYTES}"))
+        }
+        _ if max_age.is_some_and(|age| age.get() < MIN_WAITING_AGE) => (
+            "max_age",
+            format!("max_age must be at least {}s", MIN_WAITING_AGE.as_secs()),
+        ),
+        _ => return None,
+    };
+    Some(wire.at(key, format!("{what}: {text}")))
 }
 
 /// The groups of a scenario without faults that none of its own Racks is in.

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - An entry that is wrong does not hide what is wrong with others.
-//! - Outside `config` every scalar is a text as it is written.
+//! - Outside `config`, and `max_bytes` of a wire, every scalar is a text as it is written.
 //!
 //! # Not here
 //!
@@ -80,6 +80,6 @@ pub(super) fn draft<'n>(root: &'n Node, yaml: &str, asked: Asked, faults: &mut V
     let (gears, unread) = list(root, "gears", &["config"], yaml, faults);
     draft.gears = gears;
     draft.unread_gears.extend(unread);
-    (draft.wires, _) = list(root, "wires", &[], yaml, faults);
+    (draft.wires, _) = list(root, "wires", &["max_bytes"], yaml, faults);
     draft
 }

@@ -159,6 +159,35 @@ fn every_mistake_is_named_with_its_line_and_column() {
 }
 
 #[test]
+fn bounds_of_a_wire_that_cannot_be_are_named_with_line_and_column() {
+    for (from, to, says) in [
+        (
+            "sink.in }",
+            "sink.in, max_age: 5s }",
+            "8:48: wire numbers.out -> sink.in: max_age needs lane guaranteed: nothing waits on lane hot",
+        ),
+        (
+            "sink.in }",
+            "sink.in, lane: guaranteed, max_bytes: 100 }",
+            "8:68: wire numbers.out -> sink.in: max_bytes must be at least 65536",
+        ),
+        (
+            "sink.in }",
+            "sink.in, lane: guaranteed, max_age: 10ms }",
+            "8:66: wire numbers.out -> sink.in: max_age must be at least 1s",
+        ),
+        (
+            "sink.in }",
+            "sink.in, lane: guaranteed, overflow: drop }",
+            "8:67: wire: overflow: unknown variant `drop`, expected `block` or `drop_oldest_to_dlq`",
+        ),
+    ] {
+        let faults = faults(&GOOD.replace(from, to));
+        assert!(faults.iter().any(|fault| fault.starts_with(says)), "{to}: {faults:?}");
+    }
+}
+
+#[test]
 fn all_faults_come_at_once_in_the_order_of_the_file_and_none_twice() {
     let yaml = "
 meta: { name: demo }

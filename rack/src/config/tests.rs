@@ -36,10 +36,10 @@ fn every_key_reaches_the_agent() {
     let of = |text: &str, env: &[(&str, &str)]| RackConfig::of(&load_from(&SCHEMA, text, env).unwrap()).unwrap();
     let defaults = of("", &[]);
     for key in SCHEMA.keys() {
-        let text = if key.path == "rack.ip" {
-            "192.0.2.7".to_owned()
-        } else {
-            sample(key).text
+        let text = match key.path {
+            "rack.ip" => "192.0.2.7".to_owned(),
+            "gears.exec.allow" => "/usr/bin/uptime".to_owned(),
+            _ => sample(key).text,
         };
         let changed = of("", &[(&key.env_name(), &text)]);
         assert_ne!(changed, defaults, "{} changes nothing", key.path);
@@ -89,6 +89,16 @@ fn an_ip_that_is_none_is_refused() {
     let settings = load_from(&SCHEMA, "[rack]\nip = \"here\"\n", &[]).unwrap();
     let error = RackConfig::of(&settings).unwrap_err().to_string();
     assert!(error.starts_with("platform.toml:2: rack.ip = \"here\""), "{error}");
+}
+
+#[test]
+fn a_program_without_its_whole_path_is_refused() {
+    let settings = load_from(&SCHEMA, "[gears.exec]\nallow = [\"/usr/bin/uptime\", \"date\"]\n", &[]).unwrap();
+    let error = RackConfig::of(&settings).unwrap_err().to_string();
+    assert!(
+        error.starts_with("platform.toml:2: gears.exec.allow = \"date\""),
+        "{error}"
+    );
 }
 
 #[test]

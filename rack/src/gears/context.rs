@@ -25,8 +25,10 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+use super::Fault;
 use super::ending::Ending;
-use super::gathering::{Handled, gather, gathered};
+use super::exec::ProgramAllowList;
+use super::gathering::{Gathered, Handled, Later, gather, gathered};
 use super::meter::Meter;
 use super::patience::{Behind, InHand, Until, is_at_work};
 use super::signal::Signal;
@@ -34,6 +36,7 @@ use super::traceparent::TraceParent;
 use crate::lane::{Dead, Demand, Leaving, Outbox, Past, Room, Whole};
 use crate::limits::{Limits, Most};
 use crate::spool::{AdmissionClass, Done};
+use crate::tap::TapPoint;
 use crate::telemetry::{Checkpoint, Recorder, SpanRow};
 use crate::wires::{Outlets, Spec};
 
@@ -75,10 +78,13 @@ pub(crate) struct ContextParts {
     pub(crate) recorder: Recorder,
     pub(crate) entropy: Entropy,
     pub(crate) limits: Limits,
+    pub(crate) programs: ProgramAllowList,
     pub(crate) outlets: Outlets,
     /// Where messages of the guaranteed lane leave; none in a Rack without a bus.
     pub(crate) outbox: Option<Arc<Outbox>>,
     pub(crate) ending: Ending,
+    /// Where what it sends is shown to who watches.
+    pub(crate) tap: Arc<TapPoint>,
 }
 
 /// A gear's surroundings.
@@ -139,6 +145,11 @@ impl Context {
         &self.parts.limits
     }
 
+    /// What gears may run on this Rack.
+    pub(crate) const fn programs(&self) -> &ProgramAllowList {
+        &self.parts.programs
+    }
+
     /// Resolves when the gear shall stop.
     pub(crate) async fn stopping(&self) {
         self.parts.ending.stop.cancelled().await;
@@ -187,6 +198,21 @@ impl Context {
     /// A note that the outbox has.
     pub(crate) fn note(&self, key: &str) -> Option<Vec<u8>> {
         self.parts.outbox.as_ref()?.spool().checkpoint(key)
+    }
+
+    /// How many bytes of messages that are taken together a gear may hold: so many, or what the outbox admits of consumers in any case.
+    pub(crate) fn most_held(&self, most: usize) -> usize {
+        let outbox = self.parts.outbox.as_ref();
+        outbox.map_or(most, |outbox| outbox.most_together().min(most))
+    }
+
+    /// Rejects a message of which nothing could be sent on: beside others it would take their result along.
+    pub(crate) fn check_hops(&self, message: &Message) -> Result<(), Fault> {
+        let max = self.limits().max_hops();
+        if message.hops < max {
+            return Ok(());
+        }
+        Err(Fault::Rejected(Refused::Hops { max }.to_string()))
     }
 
     /// Waits until what this gear, or one before it, has handed to the outbox is durable; false if the Rack is stopping.
@@ -321,6 +347,7 @@ impl Context {
         {
             return Err(Box::new((message, Refused::NotKept)));
         }
+        self.parts.tap.show(port, &message, || self.parts.recorder.now());
         let waiting = self.waits(Behind::Port(port));
         self.parts.outlets.send(port, message).await;
         drop(waiting);
@@ -443,13 +470,24 @@ impl Context {
     /// Does work for a message of a guaranteed wire whose handling began before, while the gear flushes: what is sent leaves
     /// together with the word that the message was taken.
     pub(crate) async fn later(&self, of: MessageId, work: impl Future<Output = ()>) {
-        let ((), made) = gathered(Handled::Again, work).await;
-        let mut later = vec![(of, made.whole)];
+        self.group_commit((of, of), work).await;
+    }
+
+    /// The same for several messages of which the gear makes one thing: all from the first to the last one are taken together.
+    pub(crate) async fn group_commit(&self, (first, last): (MessageId, MessageId), work: impl Future<Output = ()>) {
+        let ((), Gathered { whole, .. }) = gathered(Handled::Again, work).await;
+        let mut later = vec![Later { first, last, whole }];
         if !gather(|gathered| gathered.later.append(&mut later)) {
-            for (_, whole) in later {
+            for Later { whole, .. } in later {
                 self.commit(whole, None).await;
             }
         }
+    }
+
+    /// Keeps notes together with what the work sends in which it is called.
+    pub(crate) fn add_notes(&self, mut notes: Vec<Checkpoint>) {
+        let is_gathered = gather(|gathered| gathered.whole.notes.append(&mut notes));
+        debug_assert!(is_gathered, "notes belong to what is gathered");
     }
 
     /// Does work for a message that does not come again, beside the one that is being handled: what is sent leaves at once.

@@ -17,7 +17,6 @@
 //!   for so long that every inbox of the circle is full, it stands still. A `throttle` in front, slower than the answers, keeps it going.
 //! - What is parked is in memory: a gear that begins anew, or is replaced, has forgotten it, and replies are unmatched.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,10 +26,10 @@ use model::message::Message;
 use model::HumanDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use tokio::time::Instant;
 
-use super::expression::{Expression, Scope};
+use super::expression::Expression;
+use super::recent_keys::RecentKeys;
 use super::{Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
 
@@ -40,8 +39,6 @@ const REQUEST: &str = "request";
 const KEY: &str = "correlate.key";
 /// The fact that says why a request has expired.
 const EXPIRED: &str = "correlate.expired";
-/// The longest key in bytes.
-const MAX_KEY: usize = 1024;
 
 /// What the type is.
 pub(super) const MANIFEST: Manifest = Manifest {
@@ -107,7 +104,7 @@ impl Passive for Correlator {
 
 impl Correlator {
     async fn request(&mut self, cx: &Context, mut message: Message) -> Result<(), Fault> {
-        let key = key(&self.request_key, &message)?;
+        let key = self.request_key.key_of(&message)?;
         message.meta.set(KEY, key.as_str());
         for (older, why) in self.parked.park(key, message.clone(), Instant::now())? {
             expire(cx, older, why).await;
@@ -117,7 +114,7 @@ impl Correlator {
     }
 
     async fn reply(&mut self, cx: &Context, message: Message) -> Result<(), Fault> {
-        match self.parked.take(&key(&self.reply_key, &message)?) {
+        match self.parked.take(&self.reply_key.key_of(&message)?) {
             Some(request) => cx.offer("matched", joined(cx, &message, request)).await,
             None => cx.offer("unmatched", message).await,
         }
@@ -128,19 +125,6 @@ impl Correlator {
 async fn expire(cx: &Context, mut message: Message, why: &str) {
     message.meta.set(EXPIRED, why);
     cx.offer("expired", message).await;
-}
-
-/// The key of a message: a text, or what is written as one.
-fn key(expression: &Expression, message: &Message) -> Result<String, Fault> {
-    let key = match expression.value(&Scope::of(message))? {
-        Value::String(text) => text,
-        scalar @ (Value::Number(_) | Value::Bool(_)) => scalar.to_string(),
-        _ => return Err(Fault::Rejected("the key is neither a text nor a number nor a bool".into())),
-    };
-    if key.is_empty() || key.len() > MAX_KEY {
-        return Err(Fault::Rejected(format!("the key has {} bytes; it has 1 to {MAX_KEY}", key.len())));
-    }
-    Ok(key)
 }
 
 /// A reply in the context of its request.
@@ -162,17 +146,13 @@ struct Parked {
     most: usize,
     most_bytes: usize,
     bytes: usize,
-    by_key: HashMap<String, Waiting>,
-    /// Key and number of every request; those that are gone or replaced are left in until they are the oldest.
-    order: VecDeque<(String, u64)>,
-    number: u64,
+    waiting: RecentKeys<Waiting>,
 }
 
 struct Waiting {
     message: Message,
     size: usize,
     until: Instant,
-    number: u64,
 }
 
 impl Parked {
@@ -182,9 +162,7 @@ impl Parked {
             most: config.max_parked as usize,
             most_bytes: usize::try_from(config.max_parked_bytes).unwrap_or(usize::MAX),
             bytes: 0,
-            by_key: HashMap::new(),
-            order: VecDeque::new(),
-            number: 0,
+            waiting: RecentKeys::default(),
         }
     }
 
@@ -196,51 +174,41 @@ impl Parked {
             return Err(Fault::Rejected(format!("the request has {size} bytes; max_parked_bytes allows {most}")));
         }
         let mut out: Vec<_> = self.take(&key).map(|older| (older, "replaced")).into_iter().collect();
-        while self.by_key.len() >= self.most || self.bytes + size > self.most_bytes {
-            let Some(oldest) = self.oldest() else { break };
-            out.extend(self.take(&oldest).map(|older| (older, "full")));
+        while self.waiting.len() >= self.most || self.bytes + size > self.most_bytes {
+            let Some(oldest) = self.take_oldest() else { break };
+            out.push((oldest, "full"));
         }
-        self.number += 1;
         self.bytes += size;
-        self.order.push_back((key.clone(), self.number));
-        let waiting = Waiting { message, size, until: now + self.ttl, number: self.number };
-        self.by_key.insert(key, waiting);
+        let until = now + self.ttl;
+        self.waiting.set(&key, Waiting { message, size, until });
         Ok(out)
     }
 
     fn take(&mut self, key: &str) -> Option<Message> {
-        let waiting = self.by_key.remove(key)?;
+        let waiting = self.waiting.remove(key);
+        self.left(waiting)
+    }
+
+    fn take_oldest(&mut self) -> Option<Message> {
+        let oldest = self.waiting.pop_oldest();
+        self.left(oldest)
+    }
+
+    fn left(&mut self, waiting: Option<Waiting>) -> Option<Message> {
+        let waiting = waiting?;
         self.bytes -= waiting.size;
-        self.tidy();
         Some(waiting.message)
-    }
-
-    /// Leaves out what is gone: at the front, and everywhere once most of the order is.
-    fn tidy(&mut self) {
-        let by_key = &self.by_key;
-        let waits = |(key, number): &(String, u64)| by_key.get(key).is_some_and(|waiting| waiting.number == *number);
-        if self.order.len() > 2 * by_key.len() + 64 {
-            self.order.retain(waits);
-        }
-        while self.order.front().is_some_and(|front| !waits(front)) {
-            self.order.pop_front();
-        }
-    }
-
-    fn oldest(&self) -> Option<String> {
-        self.order.front().map(|(key, _)| key.clone())
     }
 
     /// When the oldest one expires.
     fn next(&self) -> Option<Instant> {
-        let (key, _) = self.order.front()?;
-        self.by_key.get(key).map(|waiting| waiting.until)
+        self.waiting.values().next().map(|waiting| waiting.until)
     }
 
     /// The oldest one, if it has expired.
     fn due(&mut self, now: Instant) -> Option<Message> {
-        let oldest = self.next().filter(|until| *until <= now).and_then(|_| self.oldest())?;
-        self.take(&oldest)
+        self.next().filter(|until| *until <= now)?;
+        self.take_oldest()
     }
 }
 

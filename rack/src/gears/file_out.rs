@@ -128,9 +128,9 @@ impl Passive for Out {
             if !self.pending.lock().lines.is_empty() {
                 self.write(cx).await?;
             }
-            // From here on they do not come again.
-            self.pending.lock().of.clear();
-            self.inherited.clear();
+            // From here on they do not come again, but for those of a life before that have not come so far.
+            let inherited = &self.inherited;
+            self.pending.lock().of.retain(|id| inherited.contains(id));
             Ok(())
         }
         .boxed()

@@ -46,7 +46,15 @@ impl Handled {
 pub(crate) struct Gathered {
     pub(crate) whole: Whole,
     /// For messages whose handling began before.
-    pub(crate) later: Vec<(MessageId, Whole)>,
+    pub(crate) later: Vec<Later>,
+}
+
+/// What was sent for messages whose handling began before: they are taken together with it.
+#[derive(Debug)]
+pub(crate) struct Later {
+    pub(crate) first: MessageId,
+    pub(crate) last: MessageId,
+    pub(crate) whole: Whole,
 }
 
 impl Whole {

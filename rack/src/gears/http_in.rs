@@ -5,7 +5,7 @@
 //! | 202 `{"flux_id": …, "trace_id": …}` | every wired inbox has taken the message, and no replies are awaited |
 //! | the reply's body, 200 or the status that it names | `reply_within` is set: the reply has come |
 //! | 504 | no reply has come within `reply_within`; the message was taken all the same |
-//! | 400 | `trust_flux_id` holds and `Flux-Id` or `Flux-Parent` is no id ([`naming`](super::naming)) |
+//! | 400 | `trust_flux_id` holds and `Flux-Id` or `Flux-Parent` is no id ([`naming`](super::naming)); `Idempotency-Key` is too long |
 //! | 404, 405 | another path; another method than POST |
 //! | 408 | the body did not arrive within [`BODY_TIMEOUT`] |
 //! | 413 | the message would be larger than `max_payload_size`, or than the bus takes |
@@ -23,8 +23,9 @@
 //!
 //! # Not here
 //!
-//! Which reply belongs to which request ([`replies`]).
+//! Which reply belongs to which request ([`replies`]), which request is another one's repetition ([`keys`]).
 
+mod keys;
 mod replies;
 #[cfg(test)]
 mod tests;
@@ -59,6 +60,7 @@ use super::listener::Listener;
 use super::naming::{FLUX_ID, Named};
 use super::traceparent::TraceParent;
 use super::{Active, Config, Context, Gear, Refused, Work};
+use keys::{IdempotencyCache, SignalIds};
 use replies::{Awaited, REQUEST, Replies, Waiting};
 
 /// The most connections at a time; more wait in the listener's backlog.
@@ -82,7 +84,8 @@ pub(super) const MANIFEST: Manifest = Manifest {
     outputs: &["out"],
     doc: "202 says that every wired inbox has the message; a full inbox keeps the request waiting. With `reply_within` messages have `http.request` in their meta, \
           and the answer is the message on `reply` that names it: its body, and 200 or its `http.response.status_code`; 504 where none comes in time. A reply that \
-          nobody waits for is rejected. The header `Flux-Id` of an answer names the business signal. `traceparent` is obeyed. `Flux-Id` and `Flux-Parent`, which `http_out` sends, make the message one of the sender's business signal; \
+          nobody waits for is rejected. A request that repeats the `Idempotency-Key` and the body of one of the last 16384 from the same address since the gear began, as `http_out` does when it tries again, gets its answer and makes no \
+          message; with `reply_within` keys do nothing. The header `Flux-Id` of an answer names the business signal. `traceparent` is obeyed. `Flux-Id` and `Flux-Parent`, which `http_out` sends, make the message one of the sender's business signal; \
           they are obeyed only with `trust_flux_id`, which is true unless said otherwise where `listen` is a loopback address. Then a bad one is answered 400. \
           Set it to true where a gateway or a firewall lets in only senders that you trust, and to false behind a proxy on this machine that strangers reach.",
     example: include_str!("../../../examples/gears/http_in.yaml"),
@@ -98,6 +101,7 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
     let door = Door {
         config,
         waiting,
+        keys: Arc::new(IdempotencyCache::new(MAX_CONNECTIONS)),
         listener: None,
     };
     Ok(Gear::Duplex(Box::new(door), Box::new(replies)))
@@ -107,6 +111,7 @@ struct Door {
     config: HttpIn,
     /// Who waits for replies, if anybody does.
     waiting: Option<Arc<Waiting>>,
+    keys: Arc<IdempotencyCache>,
     listener: Option<Listener>,
 }
 
@@ -135,12 +140,15 @@ impl Active for Door {
                     path: Arc::clone(&path),
                     peer,
                     waiting: self.waiting.clone(),
+                    keys: Arc::clone(&self.keys),
                     trusts: self.config.trusts(),
                     untrusted: Arc::clone(&untrusted),
                 };
                 serve(stream, entry, stop)
             };
+            let _ends = self.keys.end_with();
             listener.serve(cx, MAX_CONNECTIONS, serve).await;
+            self.keys.close().await;
             Ok(())
         }
         .boxed()
@@ -177,6 +185,7 @@ struct Entry {
     path: Arc<str>,
     peer: SocketAddr,
     waiting: Option<Arc<Waiting>>,
+    keys: Arc<IdempotencyCache>,
     /// Whether what a request says of its signal is obeyed.
     trusts: bool,
     /// Whether it was told that it is not.
@@ -236,6 +245,12 @@ impl Entry {
             Err(why) => return problem(StatusCode::BAD_REQUEST, "bad_flux_id", &why),
         };
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
+        let key = text(keys::HEADER).filter(|key| !key.is_empty() && self.waiting.is_none());
+        if key.is_some_and(|key| key.len() > keys::MAX_KEY) {
+            let detail = format!("Idempotency-Key has more than {} bytes", keys::MAX_KEY);
+            return problem(StatusCode::BAD_REQUEST, "bad_key", &detail);
+        }
+        let request = key.map(|key| keys::digest(self.peer.ip(), key, &body));
         let parent = text("traceparent").and_then(TraceParent::parse);
         let mut meta = Attributes::new().with("client.address", self.peer.ip().to_string());
         if let Some(content_type) = text("content-type").filter(|text| text.len() <= MAX_CONTENT_TYPE) {
@@ -250,11 +265,23 @@ impl Entry {
         if let Some(named) = named {
             named.give(&mut message);
         }
-        let (flux_id, trace_id) = (message.flux_id.to_string(), message.trace_id.to_string());
-        let parent = parent.map(|parent| parent.span_id);
-        if let Err(why) = self.cx.emit_for_caller("out", message, parent, began).await {
-            return refused(why);
-        }
+        let ids = SignalIds {
+            flux_id: message.flux_id.to_string(),
+            trace_id: message.trace_id.to_string(),
+        };
+        let (cx, parent) = (Arc::clone(&self.cx), parent.map(|parent| parent.span_id));
+        let pass_on = async move {
+            let passed = cx.emit_for_caller("out", message, parent, began).await;
+            passed.map(|()| ids)
+        };
+        let passed = match request {
+            Some(request) => self.keys.once(request, pass_on).await,
+            None => pass_on.await,
+        };
+        let SignalIds { flux_id, trace_id } = match passed {
+            Ok(ids) => ids,
+            Err(why) => return refused(why),
+        };
         let answer = match awaited {
             Some(awaited) => replied(awaited).await,
             None => {

@@ -23,17 +23,21 @@
 //! Starting and stopping ([`crate::runtime`]), queues between gears ([`crate::wires`]), restarts ([`supervisor`]).
 
 mod codec;
+mod connect;
 mod context;
-mod dialing;
 mod ending;
 mod expression;
 mod framing;
 mod gathering;
+mod http_client;
+mod level;
 mod listener;
 mod meter;
 mod mqtt;
 pub(crate) mod naming;
 pub(crate) mod patience;
+mod poll_schedule;
+mod recent_keys;
 mod secret;
 mod signal;
 pub(crate) mod supervisor;
@@ -44,6 +48,8 @@ pub(crate) mod traceparent;
 
 pub(crate) use context::{Context, ContextParts, Refused};
 pub(crate) use ending::Ending;
+pub(crate) use exec::ProgramAllowList;
+pub(crate) use expression::{Expression, Scope};
 pub(crate) use host_metrics::CpuTimes;
 
 use std::io;
@@ -61,6 +67,8 @@ use crate::wires::Delivery;
 
 /// What a gear does, to be awaited.
 pub(crate) type Work<'a> = BoxFuture<'a, Result<(), Fault>>;
+
+pub(crate) use window::forget_windows;
 
 /// A gear's configuration as the scenario gives it.
 pub(crate) type Config = Map<String, Value>;
@@ -103,6 +111,10 @@ pub(crate) trait Passive: Send {
     fn unfinished(&self) -> Option<MessageId> {
         None
     }
+
+    /// As much is held as may be: the next flush must leave nothing unfinished, or nothing more would come. A gear whose
+    /// messages are finished by what comes from elsewhere cannot obey.
+    fn finish_all(&mut self) {}
 
     /// When it wants to be woken, if nothing arrives before. Asked anew after every message and every wake.
     fn wake_at(&self) -> Option<Instant> {
@@ -197,19 +209,25 @@ macro_rules! types {
 }
 
 types! {
+    batch
     codec_cbor
     codec_csv
     codec_json
     correlate
+    deadband
+    dedupe
+    exec
     file_out
     file_tail
     filter
     generator
     host_metrics
+    http_get
     http_in
     http_out
     log_sink
     map
+    modbus
     mqtt_in
     mqtt_out
     route
@@ -217,7 +235,9 @@ types! {
     tcp_in
     tcp_out
     throttle
+    timer
     wasm
+    window
 }
 
 /// Every type that this program can run.
@@ -292,7 +312,9 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_example_that_makes_its_own_messages_and_keeps_them_reaches_its_sinks() {
         let outside = |kind: &str| {
-            ["tcp", "http", "file", "syslog", "mqtt"].iter().any(|word| kind.contains(word))
+            ["tcp", "http", "file", "syslog", "exec", "modbus", "mqtt"]
+                .iter()
+                .any(|word| kind.contains(word))
         };
         let examples = manifests().iter().filter(|manifest| {
             let scenario = model::scenario::parse(manifest.example, manifests()).unwrap();

@@ -10,6 +10,9 @@
 //!   order; what was flushed is not handled again. A gear that holds nothing back is flushed after each message: what it did outside
 //!   for one is done once, whatever becomes of the next. A message that a gear fails at again and again becomes a dead letter; an attempt
 //!   that was cut off, or failed while the gear was asked to stop, counts for nothing.
+//! - Messages of which a gear made one thing ([`Context::group_commit`]) are taken in one whole with it, and with all that came between
+//!   them, or not at all. Where [`HELD_MOST`] messages or [`HELD_BYTES`] are held, rejected and unreadable ones among them, the gear is told
+//!   to finish. What a life before has flushed is committed before the next one handles anything.
 //! - Asked to stop, a passive gear or half handles what waited in its inbox (at most what fits there), flushes and ends. One that has
 //!   a successor leaves that to it. The half that takes replies has none, and begins with that when the other half has ended.
 //! - A passive gear that wants to be woken is, also while messages keep coming; one that does not costs no timer.
@@ -28,7 +31,7 @@ use tokio::sync::MutexGuard;
 use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::gathering::{Gathered, Handled, gathered};
+use super::gathering::{Gathered, Handled, Later, gathered};
 use super::patience::at_work;
 use super::signal::Signal;
 use super::{Context, Fault, Gear, Passive};
@@ -48,7 +51,9 @@ const SETTLE_AT: usize = 512;
 /// Bytes of what settled messages made that are committed together, about.
 const SETTLE_BYTES: u64 = 256 << 10;
 /// The most that are held by a gear that finishes them later.
-const HELD_MOST: usize = INBOX_CAPACITY;
+pub(super) const HELD_MOST: usize = INBOX_CAPACITY;
+/// The most bytes of these, about: half of what an inlet has on the way to a gear.
+pub(super) const HELD_BYTES: usize = 8 << 20;
 /// How long one is held, and what it made with it, while more come.
 const SETTLE_AFTER: Duration = Duration::from_millis(100);
 /// How often a message is tried that a gear fails at: some minutes, with the pauses between the lives of a gear.
@@ -160,6 +165,7 @@ struct Consumer<'a> {
 
 impl Consumer<'_> {
     async fn run(&mut self, inbox: &mut mpsc::Receiver<Arrival>) -> Result<(), Fault> {
+        self.commit_flushed().await;
         self.resume().await?;
         let mut after_stop = 0;
         while after_stop < INBOX_CAPACITY {
@@ -175,7 +181,12 @@ impl Consumer<'_> {
             if is_last && self.cx.has_successor() {
                 break;
             }
-            if self.held.len() >= HELD_MOST {
+            if self.is_full() {
+                self.settle().await?;
+            }
+            if self.is_full() && self.gear.unfinished().is_some() {
+                // What the gear rejected is held as well: it cannot know by itself that no more comes.
+                self.gear.finish_all();
                 self.settle().await?;
             }
             if self.held.len() >= HELD_MOST && !is_last {
@@ -194,6 +205,8 @@ impl Consumer<'_> {
                         return Ok(());
                     }
                     let next = tokio::select! {
+                        // Who is woken for silence is not while a message waits.
+                        biased;
                         arrival = inbox.recv() => arrival,
                         () = until(self.gear.wake_at()) => None,
                         () = self.cx.draining() => None,
@@ -209,10 +222,19 @@ impl Consumer<'_> {
         self.settle().await
     }
 
+    /// Whether as much is held as may be.
+    fn is_full(&self) -> bool {
+        let bytes = || self.held.iter().map(|held| held.bytes).sum::<usize>();
+        self.held.len() >= HELD_MOST || bytes() >= self.cx.most_held(HELD_BYTES)
+    }
+
     /// Handles again what an earlier life did not finish.
     async fn resume(&mut self) -> Result<(), Fault> {
         let unfinished = self.held.iter_mut().filter(|held| !held.is_flushed);
-        unfinished.for_each(|held| held.whole = None);
+        unfinished.for_each(|held| {
+            held.whole = None;
+            held.commits_with_next = false;
+        });
         while let Some(index) = self.held.iter().position(|held| held.whole.is_none()) {
             self.begin(index).await?;
             self.settle_in_time().await?;
@@ -222,11 +244,17 @@ impl Consumer<'_> {
 
     async fn take(&mut self, arrival: Arrival) -> Result<(), Fault> {
         if arrival.receipt.is_some() {
+            let bytes = match &arrival.message {
+                Ok(message) => message.size(),
+                Err(unreadable) => unreadable.body.len(),
+            };
             self.held.push_back(Held {
                 arrival,
+                bytes,
                 since: Instant::now(),
                 whole: None,
                 is_flushed: false,
+                commits_with_next: false,
                 attempts: 0,
                 panics: 0,
                 reason: String::new(),
@@ -269,7 +297,7 @@ impl Consumer<'_> {
                 return Ok(());
             }
         };
-        if let Some(reason) = beyond(&message, self.cx) {
+        if let Some(reason) = beyond(&message, held.bytes, self.cx) {
             held.bury(self.cx, reason, 1);
             return Ok(());
         }
@@ -320,9 +348,18 @@ impl Consumer<'_> {
         flushed?;
         self.leave_flushed(made).await;
         let unfinished = self.gear.unfinished();
-        let is_done = |held: &&mut Held| held.whole.is_some() && !unfinished.is_some_and(|id| held.is(id));
-        let done = self.held.iter_mut().take_while(is_done);
-        done.for_each(|held| held.is_flushed = true);
+        let is_done = |held: &&Held| held.whole.is_some() && !unfinished.is_some_and(|id| held.is(id));
+        let done = self.held.iter().take_while(is_done).count();
+        // Those that are taken together are done together.
+        let done = self.held.range(..done).rposition(|held| !held.commits_with_next);
+        let done = done.map_or(0, |last| last + 1);
+        self.held.range_mut(..done).for_each(|held| held.is_flushed = true);
+        self.commit_flushed().await;
+        Ok(())
+    }
+
+    /// Commits what was flushed, as far as it is at the front.
+    async fn commit_flushed(&mut self) {
         while self.held.front().is_some_and(|held| held.is_flushed) {
             // Cut off while it waits, it leaves what is held to the next life.
             let (count, demand) = self.flushed();
@@ -333,20 +370,21 @@ impl Consumer<'_> {
                 room.commit(whole, done).ok();
             }
         }
-        Ok(())
     }
 
     /// How many flushed messages are committed together next, and what they ask for.
     fn flushed(&self) -> (usize, Demand) {
-        let (mut count, mut demand) = (0, Demand::default());
+        let (mut count, mut demand, mut is_joined) = (0, Demand::default(), false);
         for held in self.held.iter().take_while(|held| held.is_flushed) {
             let made = held.whole.as_ref().map(Whole::demand).unwrap_or_default();
             // Notes alone need no room: they do not wait with what comes behind them.
-            if demand.bytes >= SETTLE_BYTES || (demand.bytes == 0 && count > 0 && made.bytes > 0) {
+            let is_enough = demand.bytes >= SETTLE_BYTES || (demand.bytes == 0 && count > 0 && made.bytes > 0);
+            if is_enough && !is_joined {
                 break;
             }
             count += 1;
             demand.merge(made);
+            is_joined = held.commits_with_next;
         }
         (count, demand)
     }
@@ -368,14 +406,21 @@ impl Consumer<'_> {
         (whole, done)
     }
 
-    /// Lets leave what a flush sent: each with the held message that it is of, the rest with the first one, or at once.
+    /// Lets leave what a flush sent: each with the held messages that it is of, the rest with the first one, or at once.
     async fn leave_flushed(&mut self, made: Gathered) {
         let mut rest = made.whole;
-        for (of, made) in made.later {
-            let mut held = self.held.iter_mut().filter(|held| !held.is_flushed);
-            match held.find(|held| held.is(of)) {
-                Some(held) => held.whole.get_or_insert_default().append(made),
-                None => rest.append(made),
+        for Later { first, last, whole } in made.later {
+            let is_open = |held: &Held, id| !held.is_flushed && held.is(id);
+            let Some(begin) = self.held.iter().position(|held| is_open(held, first)) else {
+                rest.append(whole);
+                continue;
+            };
+            let end = self.held.iter().rposition(|held| is_open(held, last)).unwrap_or(begin);
+            self.held
+                .range_mut(begin..end)
+                .for_each(|held| held.commits_with_next = true);
+            if let Some(held) = self.held.get_mut(begin) {
+                held.whole.get_or_insert_default().append(whole);
             }
         }
         match self.held.iter_mut().find(|held| !held.is_flushed) {
@@ -426,12 +471,12 @@ impl Held {
 }
 
 /// Which limit a message is beyond that came over the bus: its sender's may be wider.
-fn beyond(message: &Message, cx: &Context) -> Option<String> {
+fn beyond(message: &Message, size: usize, cx: &Context) -> Option<String> {
     let (hops, limits) = (message.hops, cx.limits());
     if hops > limits.max_hops() {
         return Some(format!("it has passed {hops} gears, more than max_hops allows here"));
     }
-    let (size, most) = (message.size(), limits.max_payload_size());
+    let most = limits.max_payload_size();
     (size > most).then(|| format!("it has {size} bytes; max_payload_size allows {most} here"))
 }
 

@@ -29,7 +29,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::dialing::{self, ReconnectBackoff};
+use super::connect::{ReconnectBackoff, check_address, connect};
 use super::framing::{Frames, Framing, Rule};
 use super::{Active, Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
@@ -109,8 +109,6 @@ impl Keeper {
             Ok(stream) => stream,
             Err(error) => return format!("cannot connect to {address}: {error}"),
         };
-        // Small frames shall not wait for the answer to the one before.
-        stream.set_nodelay(true).ok();
         let peer = stream.peer_addr().map(|peer| peer.to_string()).unwrap_or_default();
         cx.log(Level::Info, format!("connected to {address} ({peer})"));
         let (read, write) = stream.into_split();
@@ -126,9 +124,7 @@ impl Keeper {
     }
 
     async fn connect(&self) -> io::Result<TcpStream> {
-        let connect = TcpStream::connect(&self.config.address);
-        let connected = tokio::time::timeout(self.config.connect_timeout.get(), connect).await;
-        connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
+        connect(&self.config.address, self.config.connect_timeout.get()).await
     }
 
     /// Passes on frames until there are no more, and says why.
@@ -238,7 +234,7 @@ const fn default_reconnect_max() -> HumanDuration {
 
 impl GearConfig for TcpOut {
     fn validate(&self) -> Result<(), String> {
-        dialing::check_address("address", &self.address)?;
+        check_address("address", &self.address)?;
         if self.max_frame == 0 {
             return Err("max_frame must be more than zero".into());
         }

@@ -4,6 +4,7 @@
 
 mod flow;
 pub(crate) mod held;
+pub(crate) mod http_server;
 
 pub(crate) use flow::Flow;
 
@@ -25,11 +26,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{Active, Context, Fault, Gear, GearType, Passive, Work};
+use super::{Active, Context, Fault, Gear, GearType, Passive, ProgramAllowList, Work};
 use crate::Identity;
 use crate::limits::Limits as MessageLimits;
 use crate::runtime::{GearRuntime, RuntimeParts};
 use crate::spool::{self, Cursor, Limits, Outgoing, SpoolHandle, SpoolThread, WhenFull};
+use crate::tap::TapRegistry;
 use crate::telemetry::{Batcher, Counters, Recorder, RecorderParts};
 use crate::wires::Delivery;
 
@@ -247,6 +249,10 @@ pub(crate) struct Bench {
     _identity: watch::Sender<Option<Identity>>,
     /// How long gears of its runtimes may drain.
     pub(crate) drain: Duration,
+    /// What gears of its runtimes may run.
+    pub(crate) programs: ProgramAllowList,
+    /// The ports of its runtimes' gears.
+    pub(crate) taps: TapRegistry,
 }
 
 impl Bench {
@@ -295,6 +301,8 @@ impl Bench {
             cancel,
             _identity: identity,
             drain: STOP_BOUND,
+            programs: ProgramAllowList::default(),
+            taps: TapRegistry::default(),
         }
     }
 
@@ -307,7 +315,9 @@ impl Bench {
             recorder: self.recorder.clone(),
             entropy: Entropy::new(|buffer| getrandom::fill(buffer).unwrap()),
             limits,
+            programs: self.programs.clone(),
             lane: None,
+            taps: self.taps.clone(),
             patience: crate::runtime::PATIENCE,
             drain: self.drain,
         })

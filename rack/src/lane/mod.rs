@@ -82,12 +82,13 @@ pub(crate) type Destinations = BTreeMap<Token, BTreeMap<&'static str, Destinatio
 /// Where messages wait until the Mixer has them.
 pub(crate) struct Outbox {
     spool: SpoolHandle,
+    max_bytes: u64,
     /// What its places are told apart by from those of any other outbox.
     id: Uuid,
     identity: watch::Receiver<Option<Identity>>,
     /// The last number of each port that this run gave away.
     numbers: Mutex<BTreeMap<(Token, &'static str), u64>>,
-    /// The last note of each key that was handed over by this run.
+    /// The last note of each wire that was handed over by this run.
     notes: Mutex<BTreeMap<String, Vec<u8>>>,
     destinations: Mutex<Destinations>,
     /// The gears whose messages have the share that is for consumers.
@@ -194,6 +195,7 @@ impl Outbox {
         let outbox = Self {
             id: id(dir, entropy)?,
             spool,
+            max_bytes,
             identity,
             numbers: Mutex::default(),
             notes: Mutex::default(),
@@ -208,6 +210,12 @@ impl Outbox {
     /// The files.
     pub(crate) const fn spool(&self) -> &SpoolHandle {
         &self.spool
+    }
+
+    /// How many bytes may be written as one and be admitted though sources fill their share: half of what is the consumers' alone, since
+    /// what is made of messages may be larger than they are.
+    pub(crate) fn most_together(&self) -> usize {
+        usize::try_from(self.max_bytes / 16).unwrap_or(usize::MAX)
     }
 
     /// This Rack's name, once it has one.
@@ -330,7 +338,8 @@ impl Outbox {
         let mut kept = whole.notes;
         let mut notes = self.notes.lock();
         kept.retain(|note| !is_behind(note, notes.get(&note.key)));
-        notes.extend(kept.iter().map(|note| (note.key.clone(), note.value.clone())));
+        let taken = kept.iter().filter(|note| note.key.starts_with(TAKEN));
+        notes.extend(taken.map(|note| (note.key.clone(), note.value.clone())));
         drop(notes);
         if !kept.is_empty() {
             batches.push(batch(0, Vec::new(), kept));
@@ -416,6 +425,15 @@ pub(crate) struct Room<'a> {
 impl Room<'_> {
     /// Hands a whole to the writer; `done` hears when it is durable.
     pub(crate) fn commit(self, whole: Whole, done: impl IntoIterator<Item = Done>) -> Result<(), NotRecorded> {
+        if let Some(note) = whole.notes.iter().find(|note| !spool::fits_a_note(note)) {
+            let (key, bytes) = (note.key.clone(), note.value.len());
+            tracing::error!(
+                key,
+                bytes,
+                "a note is too large for the outbox; what was to be written with it is not"
+            );
+            return Err(NotRecorded::Checkpoint { key, bytes });
+        }
         let done = done.into_iter().collect();
         let handed_over = self.room.submit_whole(|| self.outbox.batches(self.owner, whole), done);
         drop(self.credit);

@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::index::Segment;
+use super::index::{Segment, note_down};
 use super::segment::{self, HEADER, Kind, RecordAt, Run, Unread};
 use crate::telemetry::Checkpoint;
 
@@ -133,7 +133,7 @@ impl Whole {
         for (run, seq) in self.batches.drain(..) {
             segment.add(run, seq);
         }
-        checkpoints.extend(self.checkpoints.drain(..).map(|note| (note.key, note.value)));
+        self.checkpoints.drain(..).for_each(|note| note_down(checkpoints, note));
     }
 }
 

@@ -14,6 +14,7 @@ use model::Timestamp;
 use model::control::DurableFloor;
 
 use super::segment::Run;
+use crate::telemetry::Checkpoint;
 
 /// The sequences of one run within a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,6 +181,15 @@ impl Index {
                 self.checkpoints.remove(&floor_key(run));
             }
         }
+    }
+}
+
+/// Takes a checkpoint down; one without a value is forgotten.
+pub(super) fn note_down(checkpoints: &mut BTreeMap<String, Vec<u8>>, note: Checkpoint) {
+    if note.value.is_empty() {
+        checkpoints.remove(&note.key);
+    } else {
+        checkpoints.insert(note.key, note.value);
     }
 }
 

@@ -13,7 +13,8 @@
 //!   When it fails nothing of the group counts, and its sequences are used again for the same rows.
 //! - A run never appends to another run's segment, so only the newest segment can have a torn tail. It is cut when opened.
 //!   A segment with anything else that does not read is copied aside and reported, and what precedes the damage is kept.
-//! - Every segment begins with a snapshot of all checkpoints, so removing older segments loses none.
+//! - Every segment begins with a snapshot of all checkpoints, so removing older segments loses none. One without a value is forgotten;
+//!   where a segment of before outlives that and the process ends, it may be there again.
 //! - After a failed write or sync the file is never written again; the group goes to a new segment.
 //! - Whole segments go: when everything in one is durable at the Mixer, or the oldest when the spool is full and may drop.
 //!
@@ -33,10 +34,13 @@ use model::{Clock, EntityId, Table};
 use parking_lot::Mutex;
 
 use super::disk::{Found, scan, segment_ids, segment_path};
-use super::index::{Index, Segment};
+use super::index::{Index, Segment, note_down};
 use super::segment::{self, HEADER, Head, Kind, Run};
 use super::{Lane, SpoolError, epoch};
 use crate::telemetry::Checkpoint;
+
+/// The bytes of one record of a snapshot, about: far less than a record may have.
+const SNAPSHOT_BYTES: usize = 1 << 20;
 
 /// What happens when the spool is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,6 +113,13 @@ impl Active {
     const fn is_fresh(&self) -> bool {
         self.len == self.begun
     }
+
+    /// Whether enough is behind the snapshot that it begins with: so many bytes, and no less than the snapshot has, so that notes are not
+    /// most of what is written.
+    const fn is_long(&self, bytes: u64) -> bool {
+        let behind = self.len - self.begun;
+        behind >= bytes && behind >= self.begun
+    }
 }
 
 impl Spool {
@@ -166,7 +177,7 @@ impl Spool {
         }
         let size: usize = group.iter().map(|batch| size_of_batch(batch)).sum();
         self.make_room(size as u64)?;
-        if self.active.len >= self.limits.segment_bytes || self.index.lock().leave_active {
+        if self.active.is_long(self.limits.segment_bytes) || self.index.lock().leave_active {
             self.roll()?;
         }
         let bytes = self.encode(&group);
@@ -240,7 +251,7 @@ impl Spool {
         for batch in group {
             let run = self.run(batch.entity);
             for note in &batch.checkpoints {
-                index.checkpoints.insert(note.key.clone(), note.value.clone());
+                note_down(&mut index.checkpoints, note.clone());
             }
             if batch.rows > 0 {
                 let seq = self.next_seq.entry(batch.entity).or_insert(1);
@@ -408,19 +419,22 @@ fn create(
         .mode(0o600)
         .open(&path)?;
     let mut bytes = segment::file_header(id).to_vec();
-    if !checkpoints.is_empty() {
-        let notes = checkpoints.iter().map(|(key, value)| (key.as_str(), value.as_slice()));
-        let run = Run {
-            entity: EntityId::from_bytes([0; 16]),
-            epoch: 0,
-        };
-        segment::encode(
-            &mut bytes,
-            id,
-            head(Kind::Notes, run),
-            &segment::encode_notes(notes),
-            &[],
-        );
+    let run = Run {
+        entity: EntityId::from_bytes([0; 16]),
+        epoch: 0,
+    };
+    let mut notes = checkpoints
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_slice()))
+        .peekable();
+    while notes.peek().is_some() {
+        let mut encoded = Vec::new();
+        while encoded.len() < SNAPSHOT_BYTES
+            && let Some(note) = notes.next()
+        {
+            encoded.append(&mut segment::encode_notes(std::iter::once(note)));
+        }
+        segment::encode(&mut bytes, id, head(Kind::Notes, run), &encoded, &[]);
     }
     file.write_all_at(&bytes, 0)?;
     file.sync_all()?;

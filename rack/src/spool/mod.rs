@@ -35,7 +35,7 @@ use model::{Clock, EntityId, Timestamp};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
-use crate::telemetry::NotRecorded;
+use crate::telemetry::{Checkpoint, NotRecorded};
 use admission::AdmissionControl;
 use index::Index;
 use log::Spool;
@@ -44,7 +44,7 @@ pub(crate) use admission::AdmissionClass;
 pub(crate) use disk::Found;
 pub(crate) use log::{Batch, Limits, WhenFull};
 pub(crate) use reader::{Cursor, Kept, Outgoing, Reader};
-pub(crate) use segment::Run;
+pub(crate) use segment::{Run, fits_a_note};
 
 /// How many batches may wait for the writer: enough for one group to form while the one before is being synced.
 const SLOTS: usize = 32;
@@ -226,6 +226,18 @@ impl SpoolHandle {
     /// The last value of a checkpoint.
     pub(crate) fn checkpoint(&self, key: &str) -> Option<Vec<u8>> {
         self.0.index.lock().checkpoints.get(key).cloned()
+    }
+
+    /// The keys of checkpoints that begin so, with their values.
+    pub(crate) fn checkpoints(&self, prefix: &str) -> Vec<Checkpoint> {
+        let index = self.0.index.lock();
+        let behind = index.checkpoints.range(prefix.to_owned()..);
+        let of = behind.take_while(|(key, _)| key.starts_with(prefix));
+        of.map(|(key, value)| Checkpoint {
+            key: key.clone(),
+            value: value.clone(),
+        })
+        .collect()
     }
 
     /// How often the Mixer has spoken of floors, raised or not.
@@ -415,11 +427,8 @@ impl Writer {
             if !pending.is_wanted() {
                 self.shared.release(pending.bytes);
             } else {
-                bytes += pending
-                    .batches
-                    .iter()
-                    .map(|batch| batch.payload.len() as u64)
-                    .sum::<u64>();
+                let sizes = pending.batches.iter().map(|batch| log::size_of_batch(batch) as u64);
+                bytes += sizes.sum::<u64>();
                 group.push(pending);
             }
         }

@@ -295,6 +295,12 @@ fn followed_by_a_record(file: &File, segment: u64, offset: u64, end: u64) -> io:
     Ok(false)
 }
 
+/// Whether a checkpoint can be written: its key and its value have less than 64 KiB each.
+pub(crate) fn fits_a_note(note: &Checkpoint) -> bool {
+    note.key.len().max(note.value.len()) <= usize::from(u16::MAX)
+}
+
+/// Whoever hands them over has looked whether they [fit](fits_a_note).
 pub(super) fn encode_notes<'a>(notes: impl Iterator<Item = (&'a str, &'a [u8])>) -> Vec<u8> {
     let mut out = Vec::new();
     for (key, value) in notes {

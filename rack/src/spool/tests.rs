@@ -326,6 +326,39 @@ fn a_checkpoint_survives_that_every_batch_is_settled_and_removed() {
 }
 
 #[test]
+fn large_notes_neither_begin_a_segment_for_each_group_nor_outgrow_a_record_and_can_be_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1), Lane::Messages).unwrap();
+    let key = |number: u8| format!("page {number}");
+    let pages = (0..40_u8).map(|number| {
+        let note = batch(&[], Some((&key(number), &[number; 60_000])));
+        Batch { rows: 0, ..note }
+    });
+    let pages: Vec<_> = pages.collect();
+    spool.append(&pages).unwrap();
+    spool.roll().unwrap();
+    let before = segments(dir.path()).len();
+    for number in 0..40 {
+        spool.append(&[batch(&[number; 100], None)]).unwrap();
+    }
+    assert_eq!(segments(dir.path()).len(), before);
+    let gone = batch(&[], Some((&key(7), b"")));
+    spool.append(&[Batch { rows: 0, ..gone }]).unwrap();
+    for number in 2..4 {
+        drop(spool);
+        let found;
+        (spool, found) = Spool::open(dir.path(), roomy(), clock_at(number), Lane::Messages).unwrap();
+        assert!(found.damaged.is_empty() && found.torn_bytes == 0);
+        let index = spool.index();
+        let index = index.lock();
+        for number in 0..40_u8 {
+            let kept = (number != 7).then(|| vec![number; 60_000]);
+            assert_eq!(index.checkpoints.get(&key(number)), kept.as_ref(), "{number}");
+        }
+    }
+}
+
+#[test]
 fn damage_met_while_sending_loses_only_what_is_behind_it_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1), Lane::Telemetry).unwrap();

@@ -28,7 +28,8 @@ mod sender;
 pub(crate) use batcher::Batcher;
 pub(crate) use counters::Counters;
 pub(crate) use own::OwnMetrics;
-pub(crate) use recorder::RecorderParts;
+pub(crate) use recorder::{Intake, RecorderParts};
+pub(crate) use rows::Row;
 pub(crate) use sender::{Sender, SenderParts};
 
 pub use layer::TelemetryLayer;

@@ -36,7 +36,7 @@ pub(crate) const DURABLE_SLOTS: usize = 16;
 pub struct Checkpoint {
     /// Names the source, such as `file_tail/<gear>/<path>`; the last value of each key is kept for ever.
     pub key: String,
-    /// Whatever the source needs to go on; at most 4 KiB.
+    /// Whatever the source needs to go on; at most 4 KiB with rows, less than 64 KiB in the outbox.
     pub value: Vec<u8>,
 }
 
@@ -53,7 +53,7 @@ pub enum NotRecorded {
         bytes: usize,
     },
     /// The checkpoint does not fit.
-    #[error("the checkpoint {key:?} has {bytes} bytes; the most is 4096")]
+    #[error("the checkpoint {key:?} has {bytes} bytes; the most is 4096, and 65535 in the outbox")]
     Checkpoint {
         /// Its key.
         key: String,

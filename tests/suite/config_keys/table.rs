@@ -37,6 +37,7 @@ pub(super) const RACK: &[(&str, Proof)] = &[
     ("rack.max_payload_size", Test("config_keys/control.rs::a_message_is_no_larger_than_rack_and_mixer_allow")),
     ("rack.enrollment_timeout", Test("rack/tests/keys.rs::rack_enrollment_timeout_ends_a_handshake_that_is_not_answered")),
     ("rack.heartbeat_interval", Test("rack/tests/keys.rs::rack_heartbeat_interval_is_how_often_a_heartbeat_comes")),
+    ("gears.exec.allow", Test("rack/src/gears/exec/tests.rs::a_program_that_gears_exec_allow_does_not_list_is_refused_with_the_fix")),
     ("store.dir", NoEffect("a Rack keeps nothing but its state and its spool, both below base.state_dir; gears that keep data come later")),
     ("snake.url", Test("config_keys/rack.rs::a_rack_is_called_lies_and_speaks_as_its_keys_say")),
     ("snake.domain", Test("faults.rs::a_rack_with_the_wrong_domain_says_so")),

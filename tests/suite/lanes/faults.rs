@@ -4,12 +4,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use harness::disk::Disk;
+use harness::stepped_clock::SteppedClock;
 use harness::{Failure, Link, Random, TestBus, TestMixer, TestRack, eventually, process};
 use serde_json::{Value, json};
 
 /// What is done to a plant of a Mixer and two Racks.
 #[derive(Debug, Clone, Copy)]
-enum Fault {
+pub(super) enum Fault {
     KillMixer,
     KillBus,
     KillRack(usize),
@@ -21,12 +22,15 @@ enum Fault {
     /// Another scenario, in which the receiver has another name.
     RenameReceiver,
     Suspend,
+    /// The wall clock of the Mixer or of the sender goes to another time within a quarter of an hour, forwards or back.
+    ClockStep(usize),
     /// The Mixer's machine; without a disk of its own its programs are killed.
     PowerCut,
 }
 
-const FAULTS: [Fault; 11] = [
+pub(super) const FAULTS: [Fault; 13] = [
     Fault::KillMixer,
+    Fault::ClockStep(0),
     Fault::FullStream,
     Fault::KillRack(0),
     Fault::RenameReceiver,
@@ -34,6 +38,7 @@ const FAULTS: [Fault; 11] = [
     Fault::Partition(0),
     Fault::KillRack(1),
     Fault::FullOutbox,
+    Fault::ClockStep(1),
     Fault::Partition(1),
     Fault::Suspend,
     Fault::PowerCut,
@@ -48,10 +53,14 @@ pub(super) struct Plant {
     pub(super) racks: Vec<(TestRack, Link)>,
     /// Where the Mixer's store is, if the machine can have one whose power can be cut.
     pub(super) disk: Option<Disk>,
+    /// The clocks of the Mixer and of the sender, if they can be stepped.
+    pub(super) clocks: Vec<SteppedClock>,
     /// The scenario, to which a receiver's name is given.
     pub(super) scenario: Box<dyn Fn(&str) -> String>,
     pub(super) random: Random,
     pub(super) version: u64,
+    /// The faults that this round still lacks.
+    pub(super) round: Vec<Fault>,
 }
 
 impl Plant {
@@ -73,10 +82,13 @@ impl Plant {
         Ok(rows.iter().filter_map(|row| row["n"].as_u64()).collect())
     }
 
-    /// Does one of the faults, all of them in turn in an order of chance, and waits until messages arrive again.
+    /// Does one of the faults that this round still lacks, a random one, and waits until messages arrive again.
     pub(super) fn hurt(&mut self, number: u64) -> Result<(), Failure> {
-        let turn = number + self.random.below(2);
-        let fault = FAULTS[usize::try_from(turn)? % FAULTS.len()];
+        if self.round.is_empty() {
+            self.round = FAULTS.to_vec();
+        }
+        let at = usize::try_from(self.random.below(self.round.len() as u64))?;
+        let fault = self.round.swap_remove(at);
         eprintln!("{number}: {fault:?}");
         self.fault(fault)?;
         let before = eventually("an answer of the Mixer", Duration::from_secs(60), || self.arrived())?;
@@ -121,14 +133,14 @@ impl Plant {
             }
             Fault::FullOutbox => {
                 let (rack, link) = &self.racks[0];
-                let before = rack.log().matches("the spool is full").count();
+                let times = || rack.log().matches("the spool is full").count();
+                let before = times();
                 link.cut();
-                let full = eventually("a full outbox", Duration::from_secs(20), || {
-                    (rack.log().matches("the spool is full").count() > before).then_some(())
+                let full = eventually("a full outbox", Duration::from_secs(120), || {
+                    (times() > before).then_some(())
                 });
                 link.heal();
-                // With credit for less its port waits before the outbox is full.
-                full.or(Ok(()))
+                full
             }
             Fault::RenameReceiver => {
                 self.version += 1;
@@ -147,6 +159,11 @@ impl Plant {
                 self.ask("racks/rack-b/suspend")?;
                 pause(&mut self.random, 2_000);
                 self.ask("racks/rack-b/resume")
+            }
+            Fault::ClockStep(at) => {
+                let quarter = 15 * 60;
+                let ahead = i64::try_from(self.random.below(2 * quarter))? - i64::try_from(quarter)?;
+                self.clocks.get(at).map_or(Ok(()), |clock| clock.step_to(ahead))
             }
             Fault::PowerCut => {
                 if let Some(disk) = &self.disk {

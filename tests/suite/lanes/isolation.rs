@@ -1,5 +1,6 @@
 //! A receiver that is away costs its own wires only: the others of the same Rack, and of others, go on.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -88,6 +89,67 @@ fn wire(mixer: &TestMixer, gear: &str) -> Result<Value, Failure> {
             .is_some_and(|text| text.ends_with(&format!(".{gear}.in")))
     };
     Ok(wires.iter().find(ends).ok_or("no such wire")?.clone())
+}
+
+/// The messages of a gear on rack-z that are dead letters: all, and different ones.
+fn letters(mixer: &TestMixer, gear: &str) -> Option<(u64, u64)> {
+    let rows = mixer.api.all_rows("/api/v1/telemetry/dead_letters?since=1h").ok()?;
+    let subject = format!("flux.gear.rack-z.{gear}");
+    let of_gear = || rows.iter().filter(|row| row["subject"] == subject.as_str());
+    let different: BTreeSet<String> = of_gear().map(|row| row["payload"].to_string()).collect();
+    Some((of_gear().count() as u64, different.len() as u64))
+}
+
+#[test]
+fn a_wire_that_drops_its_oldest_holds_nobody_up_and_makes_dead_letters_of_them() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("scenario.yaml");
+    let wires = "  - { from: lost.out, to: late.in, max_bytes: 1048576, overflow: drop_oldest_to_dlq }\n  \
+                 - { from: lost.out, to: sink.in }\n  - { from: tail.out, to: late.in, max_age: 2s }\n";
+    let text = scenario(folder.path());
+    let (above, _) = text.split_once("wires:\n").ok_or("no wires")?;
+    std::fs::write(&path, format!("{above}wires:\n{wires}"))?;
+    let startup = format!("{:?}", path.display().to_string());
+    let mixer = TestMixer::with(&[("mixer.startup_scenario", startup.as_str())], &[])?;
+    let mut a = TestRack::new("rack-a", &mixer.bus_url, "")?;
+    let mut b = TestRack::new("rack-b", &mixer.bus_url, "")?;
+    a.start()?;
+    b.start()?;
+    write(&folder.path().join("lost.log"), LINES)?;
+    // Sixteen times what may wait for the Rack that is not there.
+    all_arrive(&mixer, &folder.path().join("sink.txt"), LINES, &[&a, &b])?;
+    let late = folder.path().join("late.txt");
+    eventually("a wire within its bound", Duration::from_secs(60), || {
+        let wire = wire(&mixer, "late").ok()?;
+        let waits = wire["waiting_bytes"]
+            .as_u64()
+            .filter(|bytes| *bytes > 0 && *bytes <= 1 << 20);
+        (waits.is_some() && wire["is_held"] == false && wire["dropped_messages"].as_u64()? > LINES / 2).then_some(())
+    })
+    .map_err(|error| format!("{error}: {:?}\n{}", wire(&mixer, "late"), mixer_log(&mixer)))?;
+    let mut z = TestRack::new("rack-z", &mixer.bus_url, "")?;
+    z.start()?;
+    eventually("the newest line", Duration::from_secs(60), || {
+        (numbers(&late).last() == Some(&(LINES - 1))).then_some(())
+    })?;
+    let kept = numbers(&late);
+    let dropped = LINES - kept.len() as u64;
+    assert_eq!(
+        kept,
+        (dropped..LINES).collect::<Vec<_>>(),
+        "the newest, in order, each once"
+    );
+    eventually("a letter of each that was dropped", Duration::from_secs(30), || {
+        (letters(&mixer, "late")? == (dropped, dropped)).then_some(())
+    })
+    .map_err(|error| format!("{error}: {:?}, {dropped} dropped", letters(&mixer, "late")))?;
+    // Nobody is there when these come, and nobody comes before they are too old.
+    z.kill9()?;
+    write(&folder.path().join("tail.log"), 20)?;
+    eventually("letters of those that waited too long", Duration::from_secs(60), || {
+        (letters(&mixer, "late")? == (dropped + 20, dropped + 20)).then_some(())
+    })
+    .map_err(|error| format!("{error}: {:?}, {dropped} dropped before", letters(&mixer, "late")).into())
 }
 
 #[test]

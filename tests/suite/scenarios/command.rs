@@ -263,3 +263,37 @@ fn pictures_and_pages_of_gears_need_no_mixer() -> Result<(), Failure> {
     assert_eq!(unreachable.code, Some(69), "{}", unreachable.err);
     Ok(())
 }
+
+#[test]
+fn a_stored_scenario_is_deleted_unless_it_is_active() -> Result<(), Failure> {
+    let (mixer, rack) = pair()?;
+    for version in ["1", "2"] {
+        std::fs::write(rack.path().join(format!("{version}.yaml")), demo(version, 10))?;
+    }
+    let ask = |args: &[&str]| {
+        let all: Vec<_> = ["scenario"].iter().chain(args).copied().collect();
+        ask(rack.path(), &mixer.api.base, &all)
+    };
+    assert_eq!(ask(&["import", "2.yaml"])?.code, Some(0));
+    assert_eq!(ask(&["activate", "1.yaml", "--wait", "30s"])?.code, Some(0));
+    let active = ask(&["delete", "demo:1"])?;
+    assert!(
+        active.code != Some(0) && active.err.contains("demo:1 is active"),
+        "{active:?}"
+    );
+    let deleted = ask(&["delete", "demo:2", "--output", "csv"])?;
+    assert!(
+        deleted.code == Some(0) && deleted.out.contains("demo:2,"),
+        "{deleted:?}"
+    );
+    let listed = ask(&["list", "--output", "csv"])?.out;
+    assert!(listed.contains("demo,1,") && !listed.contains("demo,2,"), "{listed}");
+    let gone = ask(&["delete", "demo:2"])?;
+    assert!(
+        gone.code != Some(0) && gone.err.contains("there is no scenario"),
+        "{gone:?}"
+    );
+    let path = "/api/v1/scenarios/demo:2/delete";
+    assert_eq!(mixer.api.post(path, &serde_json::json!({}))?.status, 404);
+    Ok(())
+}

@@ -54,7 +54,12 @@ fn parts(scenario: &Scenario) -> Parts {
     for wire in &scenario.wires {
         add(
             format!("wire {} -> {}", end(&wire.from), end(&wire.to)),
-            json!({ "lane": wire.lane }),
+            json!({
+                "lane": wire.lane,
+                "max_bytes": wire.max_bytes,
+                "max_age": wire.max_age,
+                "overflow": wire.overflow,
+            }),
         );
     }
     parts

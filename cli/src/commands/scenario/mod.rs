@@ -2,6 +2,7 @@
 
 mod diff;
 mod report;
+mod scenario_test;
 mod source;
 
 use std::io::Write;
@@ -26,6 +27,7 @@ const IMPORTED: &[&str] = &["reference", "hash", "new", "replaced"];
 pub(crate) fn run(args: &ScenarioArgs) -> Result<(), Error> {
     match &args.verb {
         ScenarioVerb::Validate { file, max_hops, strict } => validate(file, (*max_hops).into(), *strict),
+        ScenarioVerb::Test { file, output } => scenario_test::run(file, *output),
         ScenarioVerb::Import { file, replace, api } => {
             import(file, *replace, api).and_then(|row| Ok(Printer::from(api).rows(&[row], IMPORTED)?))
         }
@@ -49,6 +51,12 @@ pub(crate) fn run(args: &ScenarioArgs) -> Result<(), Error> {
                 return Ok(());
             }
             report::verdict(&report, how.wait)
+        }
+        ScenarioVerb::Delete { reference, api } => {
+            let path = source::path(reference, "/delete")?;
+            let answer = Client::new(api).post(&path, &json!({}))?;
+            let deleted = client::one(answer, "it does not say what was deleted")?;
+            Ok(Printer::from(api).rows(&[deleted], &["reference", "hash"])?)
         }
         ScenarioVerb::Graph(graph) => {
             let Reviewed { scenario, .. } = Source::of(&graph.scenario)?.read(&graph.api())?;

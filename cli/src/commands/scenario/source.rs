@@ -1,6 +1,6 @@
 //! Where a scenario comes from: a file, or the Mixer's store.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use model::Token;
 use model::scenario::{BadScenario, Reviewed, Version, review, review_within};
@@ -67,9 +67,9 @@ impl Source {
     }
 }
 
-fn file(path: &PathBuf) -> Result<String, Error> {
+pub(super) fn file(path: &Path) -> Result<String, Error> {
     std::fs::read_to_string(path).map_err(|source| Error::Read {
-        path: path.clone(),
+        path: path.to_owned(),
         source,
     })
 }

@@ -203,6 +203,15 @@ impl Rooms {
                 value.encode(family.encode_family(&[("wire", wire.wire.as_str())])?)?;
             }
         }
+        let (name, help) = (
+            "wire_dropped_messages",
+            "Messages that became dead letters because more waited for a wire than may, or longer",
+        );
+        let mut family = to.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for wire in &wires {
+            let value = ConstCounter::new(wire.dropped_messages);
+            value.encode(family.encode_family(&[("wire", wire.wire.as_str())])?)?;
+        }
         Ok(())
     }
 

@@ -16,6 +16,7 @@ const POSITIVE_DURATION: &str =
 pub(super) const TRACE_ID: &str = "^(?!0{32}$)[0-9a-fA-F]{32}$";
 pub(super) const SPAN_ID: &str = "^(?!0{16}$)[0-9a-fA-F]{16}$";
 pub(super) const TOKEN: &str = "^[A-Za-z0-9_-]{1,64}$";
+const OUTPUT: &str = r"^[A-Za-z0-9_-]{1,64}\.[A-Za-z0-9_-]{1,64}$";
 
 pub(super) const LETTER_ID: &str = "^[0-9a-fA-F]{32}$";
 
@@ -318,6 +319,10 @@ pub(super) const METRIC_PATH: &[Parameter] = &[path("metric_name", Kind::Sized(1
 pub(super) const LABEL_PATH: &[Parameter] = &[path("label_key", Kind::Sized(1, u32::MAX), "The label's key.")];
 pub(super) const FLUX_PATH: &[Parameter] = &[path("flux_id", Kind::Uuid, "The business signal.")];
 pub(super) const RACK_PATH: &[Parameter] = &[path("id", Kind::Sized(1, u32::MAX), "A Rack's id or name.")];
+pub(super) const TAPPED: &[Parameter] = &[Parameter {
+    required: true,
+    ..query("port", Kind::Pattern(OUTPUT), "The gear and its output: `gear.port`.")
+}];
 pub(super) const SCENARIO_PATH: &[Parameter] = &[path(
     "reference",
     Kind::Sized(1, u32::MAX),

@@ -18,6 +18,7 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     (404, "unknown_scenario", "there is no such scenario"),
     (404, "unknown_letter", "there is no such dead letter"),
     (404, "unknown_gear", "there is no such gear type"),
+    (404, "unknown_port", "the Rack has no such gear or output"),
     (404, "trace_not_found", "no span of the trace is stored"),
     (
         404,
@@ -45,6 +46,7 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
         "reference_taken",
         "another content is stored under the scenario's name and version",
     ),
+    (409, "scenario_active", "the scenario is what Racks should run"),
     (409, "nothing_before", "no scenario was active before"),
     (
         409,

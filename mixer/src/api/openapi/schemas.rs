@@ -263,13 +263,44 @@ fn lists() -> Value {
 
 /// The events of the tails: rows, and what all tails say beside them.
 fn events() -> Value {
-    json!({ "LogEvent": event("Log"), "MessageEvent": event("Message") })
+    json!({ "LogEvent": event("Log"), "MessageEvent": event("Message"), "TapEvent": tap_event() })
+}
+
+/// The data of an event.
+fn event_data(of: &Value) -> Value {
+    json!({ "type": "string", "contentMediaType": "application/json", "contentSchema": of })
+}
+
+/// An event of a tap.
+fn tap_event() -> Value {
+    let row = object(json!({
+        "ts": time(),
+        "flux_id": { "type": "string", "format": "uuid" },
+        "message_id": { "type": "string", "format": "uuid" },
+        "content_type": {},
+        "meta": reference("Fields"),
+        "meta_cut": { "type": "boolean" },
+        "encoding": { "enum": ["json", "text", "hex"] },
+        "body": {},
+        "bytes": or_null(count()),
+        "cut": { "type": "boolean" },
+    }));
+    let named = |name: &str, of: &Value| json!({ "required": ["event"], "properties": { "event": { "const": name }, "data": event_data(of) } });
+    json!({
+        "description": "An event without a name, or `message`, is a message.",
+        "type": "object",
+        "required": ["data"],
+        "anyOf": [
+            { "properties": { "event": { "const": "message" }, "data": event_data(&row) } },
+            named("lagged", &object(json!({ "missed": count() }))),
+            named("error", &object(json!({ "detail": text() }))),
+        ],
+    })
 }
 
 /// An event of a tail of rows of a schema.
 fn event(row: &str) -> Value {
-    let data = |of: Value| json!({ "type": "string", "contentMediaType": "application/json", "contentSchema": of });
-    let named = |name: &str, required: &[&str], of: Value| json!({ "required": required, "properties": { "event": { "const": name }, "data": data(of) } });
+    let named = |name: &str, required: &[&str], of: Value| json!({ "required": required, "properties": { "event": { "const": name }, "data": event_data(&of) } });
     let mut lagged = object(json!({ "missed": count(), "resume": text() }));
     lagged["properties"]["unseen"] = count();
     let gap = object(json!({ "from": or_null(text()), "since": time(), "reason": text() }));
@@ -391,7 +422,8 @@ fn control() -> Value {
     let name = json!({ "type": ["string", "null"], "pattern": p::TOKEN });
     let wire = object(json!({
         "wire": text(), "rack": name, "is_paused": { "type": "boolean" }, "waiting_batches": or_null(count()), "waiting_bytes": count(),
-        "limit_bytes": or_null(count()), "is_held": { "type": "boolean" },
+        "limit_bytes": or_null(count()), "is_held": { "type": "boolean" }, "overflow": { "enum": ["block", "drop_oldest_to_dlq"] },
+        "dropped_messages": count(),
     }));
     json!({
         "Wires": whole(wire),
@@ -406,6 +438,7 @@ fn control() -> Value {
         "Audit": object(json!({
             "data": list(reference("AuditEntry")), "next_cursor": or_null(text()), "stats": object(json!({ "rows": count() })),
         })),
+        "Deleted": deleted(),
         "Imported": imported(),
         "ScenarioReport": report(&scenario),
         "GearType": gear,
@@ -449,6 +482,10 @@ fn specs() -> Value {
     let fault = object(json!({ "line": count(), "column": count(), "text": text() }));
     let refused = object(json!({ "file": text(), "faults": list(fault) }));
     object(json!({ "data": object(json!({ "folder": text(), "specs": list(spec), "refused": list(refused) })) }))
+}
+
+fn deleted() -> Value {
+    object(json!({ "data": object(json!({ "reference": text(), "hash": text() })) }))
 }
 
 fn imported() -> Value {

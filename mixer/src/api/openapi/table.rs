@@ -347,6 +347,15 @@ pub(super) const ROUTES: &[Route] = &[
     .with(Sent::Required("LabelChanges"))
     .fails(&[400, 403, 404, 409, 413, 422])
     .details("A label that is null is taken away; those that are not named stay, also where others change them at the same moment."),
+    get("/api/v1/racks/{id}/tap", "rack_tap", "Messages as they leave an output port of a Rack, as server-sent events")
+        .takes(&[p::RACK_PATH, p::TAPPED])
+        .gives(Answer::Events("TapEvent"))
+        .fails(&[400, 404, 409, 429, 503])
+        .details(
+            "Of all wires of the port, of both lanes; the flow is not slowed. An event without a name is a message: of its body and its facts the first 4 KiB, \
+             the body as `encoding` says. `lagged` says how many messages passed and are not shown: a Rack shows 1 MiB a second at most, and no more than the \
+             reader takes. `error` says why the stream ends (`detail`).",
+        ),
     get("/api/v1/wires", "wires", "The wires of lane guaranteed and what waits for each, the largest backlog first")
         .gives(Answer::Json("Wires"))
         .fails(&[400])
@@ -399,6 +408,16 @@ pub(super) const ROUTES: &[Route] = &[
     .gives(Answer::Json("ScenarioReport"))
     .fails(&[400, 403, 404, 413, 422])
     .details(ACTIVATED),
+    post(
+        "/api/v1/scenarios/{reference}/delete",
+        "delete_scenario",
+        "Forgets a stored scenario",
+    )
+    .takes(&[p::SCENARIO_PATH])
+    .with(Sent::Json("Nothing"))
+    .gives(Answer::Json("Deleted"))
+    .fails(&[400, 403, 404, 409, 413, 422])
+    .details("The active one is refused. A rollback goes back to a deleted one all the same."),
     get("/api/v1/audit", "audit", "What happened to Racks, scenarios and dead letters and who did it, the newest first")
         .takes(&[p::AUDIT])
         .gives(Answer::Json("Audit"))

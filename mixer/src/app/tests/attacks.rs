@@ -247,14 +247,17 @@ async fn no_answer_to_an_admitted_rack_changes_streams_or_consumers_or_lies_unde
     mixer.close().await;
 }
 
-/// Whether it is the part of the scenario that the Mixer itself sends a Rack.
+/// Whether it is what the Mixer itself sends a Rack unasked: its part of the scenario, or the credit of its ports.
 fn is_of_the_mixer(to: &Member, message: &async_nats::Message) -> bool {
+    use model::Context::Command;
+    use model::control::{PortCredits, ScenarioPush};
+
     let key = model::passport::public_key(&to.passport.cluster_key).unwrap();
     let signed = model::Signed::from_bytes(&message.payload);
     signed.is_ok_and(|signed| {
-        signed
-            .open::<model::control::ScenarioPush>(model::Context::Command, &key)
-            .is_ok()
+        let push = signed.open::<ScenarioPush>(Command, &key);
+        let credits = signed.open::<PortCredits>(Command, &key);
+        push.is_ok() || credits.is_ok_and(|credits| credits.entity_id == to.passport.entity_id)
     })
 }
 

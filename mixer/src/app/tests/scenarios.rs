@@ -25,12 +25,24 @@ async fn every_change_of_scenarios_is_an_event_and_what_changes_nothing_is_none(
         .await
         .unwrap();
     control.roll_back(ResumeFrom::Floor, &Actor::Mixer).await.unwrap();
+    let active = control.delete_scenario("demo:1", &Actor::Mixer).await;
+    assert!(
+        matches!(active, Err(crate::control::ControlError::ScenarioActive(_))),
+        "{active:?}"
+    );
+    control.delete_scenario("demo:2", &Actor::Mixer).await.unwrap();
+    let gone = control.delete_scenario("demo:2", &Actor::Mixer).await;
+    assert!(
+        matches!(gone, Err(crate::control::ControlError::UnknownScenario { .. })),
+        "{gone:?}"
+    );
     for (kind, reference) in [
         ("scenario_imported", "demo:1"),
         ("scenario_imported", "demo:2"),
         ("scenario_activated", "demo:1"),
         ("scenario_activated", "demo:2"),
         ("scenario_rolled_back", "demo:1"),
+        ("scenario_deleted", "demo:2"),
     ] {
         let event = tokio::time::timeout(Duration::from_secs(20), events.next())
             .await

@@ -79,8 +79,8 @@ fn whatever_comes_what_is_parked_stays_within_bounds_and_expires_in_order() {
             assert!(model.remove(0).1 <= now);
         }
         assert_eq!(parked.next(), model.first().map(|(_, until)| *until));
-        assert_eq!(parked.by_key.len(), model.len());
-        assert!(parked.bytes <= 10_000 && parked.by_key.len() <= 50 && parked.order.len() <= 2 * 50 + 65);
+        assert_eq!(parked.waiting.len(), model.len());
+        assert!(parked.bytes <= 10_000 && parked.waiting.len() <= 50);
     }
 }
 

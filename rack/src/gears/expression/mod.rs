@@ -21,6 +21,7 @@
 
 mod budget;
 mod functions;
+mod key;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -41,6 +42,8 @@ use serde_json::Value;
 use super::Fault;
 use super::supervisor::panic_text;
 use shape::{Bad, Shaper};
+
+pub(crate) use key::{compile_if_any, key_or_one};
 
 /// The longest expression in bytes.
 pub(crate) const MAX_TEXT: usize = 16 * 1024;

@@ -138,9 +138,11 @@ async fn a_message_that_is_given_again_after_its_line_was_written_has_one_line()
         recorder: bench.recorder.clone(),
         entropy: model::Entropy::new(|buffer| getrandom::fill(buffer).unwrap()),
         limits: Limits::new(64, 1 << 20),
+        programs: bench.programs.clone(),
         outlets: Outlets::default(),
         outbox: None,
         ending: Default::default(),
+        tap: Default::default(),
     };
     let cx = Arc::new(Context::new(&spec, parts));
     let of = |text: &[u8]| Delivery {

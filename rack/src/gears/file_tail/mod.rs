@@ -11,10 +11,9 @@
 //!
 //! # Not here
 //!
-//! Rotation and truncation ([`tailer`]), lines ([`lines`]), levels ([`level`]).
+//! Rotation and truncation ([`tailer`]), lines ([`lines`]), levels ([`super::level`]).
 
 mod followed;
-mod level;
 mod lines;
 #[cfg(test)]
 mod model_test;
@@ -36,6 +35,7 @@ use regex::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::level::level_of;
 use super::{Active, Config, Context, Fault, Gear, Work};
 use crate::telemetry::{BATCH_ROWS, Checkpoint, LogRow, NotRecorded};
 use lines::{Record, Rules};
@@ -303,7 +303,7 @@ impl Reader {
         }
         LogRow {
             ts: self.last,
-            level: level::level_of(&record.text).unwrap_or(self.default_level),
+            level: level_of(&record.text).unwrap_or(self.default_level),
             message: record.text,
             attributes,
             flux_id: None,

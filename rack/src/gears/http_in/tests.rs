@@ -23,8 +23,17 @@ struct Answered {
 }
 
 async fn post(to: SocketAddr, body: &str) -> Answered {
+    post_with(to, None, body).await
+}
+
+/// The same with an `Idempotency-Key`.
+async fn post_with(to: SocketAddr, key: Option<&str>, body: &str) -> Answered {
     let client = Client::builder(TokioExecutor::new()).build_http();
-    let request = Request::post(format!("http://{to}/")).body(Full::<Bytes>::from(body.to_owned()));
+    let mut request = Request::post(format!("http://{to}/"));
+    if let Some(key) = key {
+        request = request.header(keys::HEADER, key);
+    }
+    let request = request.body(Full::<Bytes>::from(body.to_owned()));
     let answer = client.request(request.unwrap()).await.unwrap();
     let (head, body) = answer.into_parts();
     let text = |name: &str| {
@@ -245,4 +254,27 @@ fn a_wait_for_replies_has_bounds() {
         let done = gear::config::<HttpIn>(config.as_object().unwrap());
         assert_eq!(done.is_ok(), good, "{within}: {done:?}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_is_repeated_under_its_key_makes_one_message() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let sink = "\n  - { name: sink, type: log_sink, deploy: rack-a }";
+    let (runtime, to) = start(&bench, "", sink, "{ from: door.out, to: sink.in }").await;
+    let repeated = futures::future::join_all((0..8).map(|_| post_with(to, Some("k-1"), "one"))).await;
+    let again = post_with(to, Some("k-1"), "one").await;
+    assert!(repeated.iter().all(|answer| answer.status == 202 && answer.flux_id == again.flux_id));
+    let other_body = post_with(to, Some("k-1"), "two").await;
+    let other_key = post_with(to, Some("k-2"), "one").await;
+    let without = post(to, "one").await;
+    let signals: std::collections::BTreeSet<_> = [again, other_body, other_key, without]
+        .into_iter()
+        .map(|answer| answer.flux_id)
+        .collect();
+    assert_eq!(signals.len(), 4);
+    let long = post_with(to, Some(&"k".repeat(256)), "one").await;
+    assert_eq!((long.status, long.body.contains("bad_key")), (400, true), "{}", long.body);
+    runtime.close().await;
+    assert_eq!(bench.records("sink", 4).await.len(), 4);
 }

@@ -3,14 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use hyper::{Method, Uri};
+use hyper::Method;
 use model::HumanDuration;
 use model::gear::GearConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::super::http_client::{self, headers, parse_url};
+use super::breaker;
 use super::target::Target;
-use super::{breaker, headers, target};
 
 /// Configuration of `http_out`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -126,21 +127,6 @@ const fn default_max_answer() -> u32 {
 }
 
 impl HttpOut {
-    fn uri(&self) -> Result<Uri, String> {
-        let url: Uri = self.url.parse().map_err(|error| format!("url: {error}"))?;
-        let authority = url.authority().map(hyper::http::uri::Authority::as_str);
-        match (url.scheme_str(), authority) {
-            (Some("http" | "https"), Some(host)) if host.contains('@') => {
-                Err("url must not have a user or password: set the header authorization to a ${NAME} reference".into())
-            }
-            (Some("http" | "https"), Some(_)) => Ok(url),
-            _ => Err(format!(
-                "url {:?} must begin with http:// or https:// and a host",
-                self.url
-            )),
-        }
-    }
-
     fn method(&self) -> Result<Method, String> {
         let known = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::GET];
         let found = known.into_iter().find(|known| known.as_str() == self.method);
@@ -149,9 +135,9 @@ impl HttpOut {
 
     /// What requests go to; reads the environment and files.
     pub(super) fn target(&self) -> Result<Target, String> {
-        let url = self.uri()?;
+        let url = parse_url(&self.url)?;
         Ok(Target {
-            client: target::client(&url, self.ca_file.as_ref(), usize::from(self.in_flight))?,
+            client: http_client::client(&url, self.ca_file.as_ref(), usize::from(self.in_flight))?,
             url,
             method: self.method()?,
             headers: headers::resolved(&self.headers, |name| std::env::var(name).ok())?,
@@ -163,7 +149,7 @@ impl HttpOut {
 
 impl GearConfig for HttpOut {
     fn validate(&self) -> Result<(), String> {
-        self.uri()?;
+        parse_url(&self.url)?;
         self.method()?;
         headers::validate(&self.headers)?;
         for (key, value) in [

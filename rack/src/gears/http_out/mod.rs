@@ -17,12 +17,11 @@
 //!
 //! # Not here
 //!
-//! One request ([`target`]), headers and secrets ([`headers`]), what may be configured ([`config`]). Redirects are not followed.
+//! One request ([`target`]), connections, headers and secrets ([`super::http_client`]), what may be configured ([`config`]). Redirects are not followed.
 
 mod breaker;
 mod config;
 mod flight;
-mod headers;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -33,27 +32,23 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
-use hyper::header::RETRY_AFTER;
-use hyper::{HeaderMap, StatusCode};
+use hyper::StatusCode;
 use model::gear::{self, Manifest};
 use model::message::Message;
 use model::{HumanDuration, Level, Timestamp};
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::http_client::Answer;
 use super::traceparent::TraceParent;
 use super::{Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
 use config::{HttpOut, Retry, WhenOpen};
 use flight::{Flight, Kept};
-use target::{Answer, Sent, Target};
+use target::{Sent, Target};
 
-/// The longest that a target's `Retry-After` is obeyed.
-const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 /// The headers of an answer that go into the meta of the message on `reply`.
 const KEPT_HEADERS: [&str; 4] = ["content-type", "etag", "location", "x-request-id"];
-/// The longest value of such a header.
-const MAX_KEPT_HEADER: usize = 1024;
 
 /// What the type is.
 pub(super) const MANIFEST: Manifest = Manifest {
@@ -249,25 +244,20 @@ impl Sender {
         }
         let mut reply = Box::new(self.cx.child(to));
         reply.data = Value::Null;
-        reply.raw = answer.body;
         reply.meta.set("http.response.status_code", answer.status.as_u16());
         for name in KEPT_HEADERS {
-            let value = answer.headers.get(name).and_then(|value| value.to_str().ok());
-            if let Some(value) = value.filter(|value| value.len() <= MAX_KEPT_HEADER) {
+            if let Some(value) = answer.header(name) {
                 reply.meta.set(&format!("http.response.header.{name}"), value);
             }
         }
-        let content_type = answer.headers.get("content-type").and_then(|value| value.to_str().ok());
         // What the request had is not what the answer has.
-        reply.meta.set(
-            "content_type",
-            content_type
-                .filter(|value| value.len() <= MAX_KEPT_HEADER)
-                .unwrap_or_default(),
-        );
+        reply
+            .meta
+            .set("content_type", answer.header("content-type").unwrap_or_default());
         if answer.truncated {
             reply.meta.set("truncated", true);
         }
+        reply.raw = answer.body;
         Some(reply)
     }
 
@@ -302,7 +292,7 @@ fn verdict(answer: Answer, now: Timestamp) -> Verdict {
     if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
         return Verdict::Again(Trouble {
             what: format!("it answered {status}"),
-            wait: retry_after(&answer.headers, now),
+            wait: answer.retry_after(now),
             is_failure: status.is_server_error(),
         });
     }
@@ -312,17 +302,4 @@ fn verdict(answer: Answer, now: Timestamp) -> Verdict {
         ""
     };
     Verdict::Rejected(format!("the target answered {status}{hint}"))
-}
-
-/// Seconds or a date, within bounds.
-fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?;
-    let wait = match text.parse() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => {
-            let at = chrono::DateTime::parse_from_rfc2822(text).ok()?;
-            Timestamp::from(at.to_utc()).since(now)
-        }
-    };
-    Some(wait.min(MAX_RETRY_AFTER))
 }

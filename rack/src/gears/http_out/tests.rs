@@ -4,145 +4,19 @@
 
 mod flight;
 
-use std::collections::VecDeque;
-use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Instant;
 
-use hyper::body::Incoming;
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response};
-use hyper_util::rt::TokioIo;
-use parking_lot::Mutex;
+use hyper::Method;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use serde_json::json;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::{Barrier, Notify, mpsc};
+use tokio::sync::{Barrier, Notify};
 use tokio_rustls::TlsAcceptor;
 
 use super::*;
+use crate::gears::testing::http_server::{Script, Server, answer, answers};
 use crate::gears::testing::{Bench, push};
 use crate::runtime::GearRuntime;
-
-/// What a server got.
-struct Seen {
-    at: Instant,
-    method: Method,
-    uri: String,
-    headers: HeaderMap,
-    body: Vec<u8>,
-}
-
-/// A server that gives its answers one after another, then 200; each may wait for a barrier.
-struct Server {
-    at: SocketAddr,
-    seen: mpsc::UnboundedReceiver<Seen>,
-    connections: Arc<AtomicUsize>,
-}
-
-#[derive(Default)]
-struct Script {
-    answers: Mutex<VecDeque<Response<Full>>>,
-    barrier: Option<Barrier>,
-    /// Holds the answer to the body `0`.
-    hold: Option<Arc<Notify>>,
-    /// How often the body `bad` is answered with 500.
-    bad: AtomicUsize,
-    tls: Option<TlsAcceptor>,
-}
-
-type Full = http_body_util::Full<Bytes>;
-
-fn answer(status: u16, headers: &[(&str, &str)], body: &str) -> Response<Full> {
-    let mut response = Response::builder().status(status);
-    for (name, value) in headers {
-        response = response.header(*name, *value);
-    }
-    response.body(Full::from(body.to_owned())).unwrap()
-}
-
-fn answers(all: Vec<Response<Full>>) -> Script {
-    Script {
-        answers: Mutex::new(all.into()),
-        ..Script::default()
-    }
-}
-
-impl Server {
-    async fn start(script: Script) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let at = listener.local_addr().unwrap();
-        let (see, seen) = mpsc::unbounded_channel();
-        let connections = Arc::new(AtomicUsize::new(0));
-        let (count, script) = (Arc::clone(&connections), Arc::new(script));
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                count.fetch_add(1, Relaxed);
-                let (script, see) = (Arc::clone(&script), see.clone());
-                tokio::spawn(async move {
-                    match &script.tls {
-                        // A handshake that fails is the client's to report.
-                        Some(tls) => {
-                            if let Ok(stream) = tls.accept(stream).await {
-                                serve(stream, &script, see).await;
-                            }
-                        }
-                        None => serve(stream, &script, see).await,
-                    }
-                });
-            }
-        });
-        Self { at, seen, connections }
-    }
-
-    async fn next(&mut self) -> Seen {
-        let next = tokio::time::timeout(Duration::from_secs(20), self.seen.recv()).await;
-        next.unwrap().unwrap()
-    }
-}
-
-async fn serve(stream: impl AsyncRead + AsyncWrite + Unpin, script: &Arc<Script>, see: mpsc::UnboundedSender<Seen>) {
-    let handle = service_fn(|request: Request<Incoming>| {
-        let (see, script) = (see.clone(), Arc::clone(script));
-        async move {
-            let (head, body) = request.into_parts();
-            let body = http_body_util::BodyExt::collect(body)
-                .await
-                .unwrap()
-                .to_bytes()
-                .to_vec();
-            let is_held = body == b"0";
-            let is_bad = body == b"bad" && script.bad.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
-            see.send(Seen {
-                at: Instant::now(),
-                method: head.method,
-                uri: head.uri.to_string(),
-                headers: head.headers,
-                body,
-            })
-            .ok();
-            match (&script.hold, &script.barrier) {
-                (Some(hold), _) if is_held => hold.notified().await,
-                (_, Some(barrier)) => {
-                    barrier.wait().await;
-                }
-                _ => {}
-            }
-            if is_bad {
-                return Ok(answer(500, &[], ""));
-            }
-            let next = script.answers.lock().pop_front();
-            Ok::<_, Infallible>(next.unwrap_or_else(|| answer(200, &[], "")))
-        }
-    });
-    http1::Builder::new()
-        .serve_connection(TokioIo::new(stream), handle)
-        .await
-        .ok();
-}
 
 /// Lines that go to `door` are what `out` sends.
 async fn start(bench: &Bench, config: &str) -> (GearRuntime, tokio::net::TcpStream) {
@@ -447,21 +321,5 @@ fn a_configuration_that_cannot_work_is_refused_with_the_key() {
     ] {
         let error = gear::config::<HttpOut>(config.as_object().unwrap()).unwrap_err();
         assert!(error.contains(says), "{config}: {error}");
-    }
-}
-
-#[test]
-fn retry_after_is_seconds_or_a_date_and_bounded() {
-    let now: Timestamp = "1994-11-06T08:49:30Z".parse().unwrap();
-    for (text, wanted) in [
-        ("7", Some(7)),
-        ("Sun, 06 Nov 1994 08:49:37 GMT", Some(7)),
-        ("Sun, 06 Nov 1994 08:49:00 GMT", Some(0)),
-        ("86400", Some(300)),
-        ("soon", None),
-        ("-1", None),
-    ] {
-        let headers = [(RETRY_AFTER, text.parse().unwrap())].into_iter().collect();
-        assert_eq!(retry_after(&headers, now), wanted.map(Duration::from_secs), "{text}");
     }
 }

@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio_rustls::TlsConnector;
 
-use super::super::dialing::{self, ReconnectBackoff};
+use super::super::connect::{ReconnectBackoff, check_address};
 use super::super::secret::{self, Secrecy};
 use super::super::tls::{self, ClientIdentity, Trust};
 use super::fields::{MAX_TEXT, is_text};
@@ -171,7 +171,7 @@ impl Endpoint {
 impl Broker {
     /// Says what the fields alone cannot.
     pub(crate) fn validate(&self) -> Result<(), String> {
-        dialing::check_address("broker.address", &self.address)?;
+        check_address("broker.address", &self.address)?;
         check_client_id(&self.client_id)?;
         self.check_secrets()?;
         self.check_times()?;

@@ -13,8 +13,8 @@ use std::time::Duration;
 use bytes::BytesMut;
 use chassis::stall::Stalling;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
-use tokio::net::TcpStream;
 
+use super::super::connect::connect;
 use super::Endpoint;
 use super::fields::Malformed;
 use super::keep_alive::KeepAlive;
@@ -135,9 +135,7 @@ impl Connection {
 }
 
 async fn dial(endpoint: &Endpoint) -> io::Result<Box<dyn Stream>> {
-    let stream = TcpStream::connect(&endpoint.address).await?;
-    // An acknowledgement shall not wait for that of the one before.
-    stream.set_nodelay(true).ok();
+    let stream = connect(&endpoint.address, endpoint.connect_timeout).await?;
     // Below TLS, which takes what the broker does not.
     let stream = Stalling::new(stream, endpoint.write_timeout);
     Ok(match &endpoint.tls {

@@ -239,3 +239,52 @@ async fn what_a_slow_gear_makes_leaves_when_it_is_made_and_not_in_bursts() {
     bench.close().await;
     assert!(thread.close(Duration::from_secs(10)).await);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn messages_of_which_a_gear_made_one_thing_are_taken_in_one_whole_however_large_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (outbox, thread) = outbox(&folder.path().join("outbox"), 4 << 20);
+    let config = json!({ "format": "concatenated", "max_messages": 2, "max_bytes": 1 << 20, "max_age": "24h", "key": "text.substring(0, 1)" });
+    let (spec, inbox) = (spec("batch", &config, &["out"]), Inbox::new());
+    let (cx, _stop) = surroundings(&spec, &bench, &outbox);
+    let Ok(Gear::Passive(mut gear)) = spec.kind.build(&spec.config) else {
+        panic!("batch is passive")
+    };
+    let mut consumer = Consumer {
+        gear: gear.as_mut(),
+        cx: &cx,
+        held: inbox.held.lock().await,
+    };
+    let mut receiver = inbox.receiver.lock().await;
+    let body = |key: &str| key.repeat(200 << 10).into_bytes();
+    let mut taken = Vec::new();
+    // The batch of b is full while the one of a, in its midst, is open.
+    for (number, key) in (1..).zip(["b", "a", "b"]) {
+        taken.push(deliver(&inbox, number, &body(key)));
+        consumer.take(receiver.try_recv().unwrap()).await.unwrap();
+    }
+    consumer.settle().await.unwrap();
+    assert_eq!((consumer.held.len(), outbox.handed_over("taken wire")), (3, None));
+    taken.push(deliver(&inbox, 4, &body("a")));
+    consumer.take(receiver.try_recv().unwrap()).await.unwrap();
+    let flush = gathered(Handled::Again, consumer.gear.flush(&cx)).await;
+    flush.0.unwrap();
+    consumer.leave_flushed(flush.1).await;
+    consumer.held.iter_mut().for_each(|held| held.is_flushed = true);
+    assert_eq!(consumer.flushed().0, 4);
+    consumer.commit_flushed().await;
+    for taken in taken {
+        assert_eq!(taken.await.unwrap(), Ok(()));
+    }
+    let left = taken_from(&outbox, 2).await;
+    let keys: Vec<u8> = left
+        .iter()
+        .map(|letter| Message::from_cbor(letter.body()).unwrap().raw[0])
+        .collect();
+    assert_eq!(keys, b"ba");
+    drop((consumer, receiver));
+    drop(cx);
+    bench.close().await;
+    assert!(thread.close(Duration::from_secs(10)).await);
+}

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use super::super::{Active, Config, Context, Gear, Work, manifests};
+use super::super::{Active, Config, Context, Gear, ProgramAllowList, Work, manifests};
 use super::{Bench, push};
 use crate::runtime::GearRuntime;
 
@@ -25,8 +25,15 @@ pub(crate) struct Flow {
 impl Flow {
     /// Starts a scenario on a Rack of its own.
     pub(crate) async fn start(gears: &str, wires: &str) -> Self {
+        Self::start_allowing(&[], gears, wires).await
+    }
+
+    /// The same on a Rack that allows programs.
+    pub(crate) async fn start_allowing(programs: &[&str], gears: &str, wires: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let bench = Bench::open(folder.path());
+        let mut bench = Bench::open(folder.path());
+        let programs: Vec<_> = programs.iter().map(Into::into).collect();
+        bench.programs = ProgramAllowList::new(&programs);
         let mut runtime = bench.runtime();
         let push = push("h", gears, wires);
         assert_eq!(runtime.apply(&push).await.error, None);
@@ -110,9 +117,19 @@ impl Flow {
         texts
     }
 
+    /// Waits until a gear says a text.
+    pub(crate) async fn hears(&self, gear: &str, text: &str) {
+        self.bench.says(gear, text).await;
+    }
+
     /// Whether a gear has said a text.
     pub(crate) fn says(&self, gear: &str, text: &str) -> bool {
         self.bench.logs(gear).iter().any(|log| log.contains(text))
+    }
+
+    /// All that a gear has said.
+    pub(crate) fn logs(&self, gear: &str) -> Vec<String> {
+        self.bench.logs(gear)
     }
 
     /// The last value of a gear's counter.

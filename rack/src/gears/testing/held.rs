@@ -20,7 +20,7 @@ use crate::lane::{Leaving, Letter, Outbox, Past, Place, Taken, Whole};
 use crate::limits::Limits;
 use crate::spool::{AdmissionClass, Cursor, Outgoing, SpoolThread};
 use crate::telemetry::NotRecorded;
-use crate::wires::{Arrival, Inbox, Outlets, Receipt, Spec};
+use crate::wires::{Arrival, Inbox, Outlets, Receipt, Spec, Unreadable};
 
 /// An outbox in a folder.
 pub(crate) fn outbox(dir: &Path, max_bytes: u64) -> (Arc<Outbox>, SpoolThread) {
@@ -67,6 +67,7 @@ pub(crate) fn surroundings_with(
         recorder: bench.recorder.clone(),
         entropy: entropy(),
         limits,
+        programs: bench.programs.clone(),
         outlets: Outlets::connect(spec, &std::collections::BTreeMap::new()),
         outbox: Some(Arc::clone(outbox)),
         ending: Ending {
@@ -74,6 +75,7 @@ pub(crate) fn surroundings_with(
             unfed: stop.clone(),
             ..Ending::default()
         },
+        tap: Arc::default(),
     };
     (Arc::new(Context::new(spec, parts)), stop)
 }
@@ -87,8 +89,18 @@ pub(crate) fn deliver(inbox: &Inbox, number: u8, body: &[u8]) -> oneshot::Receiv
 pub(crate) fn deliver_to(
     inbox: &Inbox,
     port: &'static str,
-    number: u8,
+    number: impl Into<u64>,
     message: Message,
+) -> oneshot::Receiver<Result<(), NotRecorded>> {
+    deliver_what_came(inbox, port, number, Ok(message))
+}
+
+/// The same, of what need not be a message.
+pub(crate) fn deliver_what_came(
+    inbox: &Inbox,
+    port: &'static str,
+    number: impl Into<u64>,
+    message: Result<Message, Unreadable>,
 ) -> oneshot::Receiver<Result<(), NotRecorded>> {
     let (done, taken) = oneshot::channel();
     let place = Place {
@@ -98,7 +110,7 @@ pub(crate) fn deliver_to(
     };
     let arrival = Arrival {
         port,
-        message: Ok(message),
+        message,
         receipt: Some(Receipt {
             taken: Taken {
                 key: "taken wire".into(),

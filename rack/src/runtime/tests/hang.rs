@@ -46,7 +46,7 @@ async fn a_gear_that_hangs_is_named_with_its_message_again_and_again_while_other
     assert_eq!(status(&post(to, "", b"later").await), 202);
     bench.says("sink", "later").await;
     assert!(!bench.logs("stuck").iter().any(|text| text == "did behind it"));
-    runtime.close().await;
+    assert_eq!(runtime.close().await, ["stuck".parse().unwrap()], "it is cut off");
     bench.close().await;
 }
 

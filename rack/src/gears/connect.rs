@@ -1,6 +1,18 @@
-//! Connections that gears open: addresses, and the back-off between attempts.
+//! TCP connections that gears open: addresses, within a time, without Nagle's delay, and the back-off between attempts.
 
+use std::io;
 use std::time::Duration;
+
+use tokio::net::TcpStream;
+
+/// Connects to `host:port`.
+pub(super) async fn connect(address: &str, timeout: Duration) -> io::Result<TcpStream> {
+    let connected = tokio::time::timeout(timeout, TcpStream::connect(address)).await;
+    let stream = connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    // Small frames shall not wait for the answer to the one before.
+    stream.set_nodelay(true).ok();
+    Ok(stream)
+}
 
 /// Says what is wrong with a `host:port` address under this key.
 pub(super) fn check_address(key: &str, address: &str) -> Result<(), String> {

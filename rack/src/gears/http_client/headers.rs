@@ -22,7 +22,7 @@ const SECRET: [&str; 7] = [
     "secret",
     "token",
 ];
-/// Headers that HTTP or the gear sets.
+/// Headers that HTTP sets.
 const OURS: [HeaderName; 6] = [
     header::CONNECTION,
     header::CONTENT_LENGTH,
@@ -31,11 +31,11 @@ const OURS: [HeaderName; 6] = [
     header::TRANSFER_ENCODING,
     header::UPGRADE,
 ];
-/// Headers by which the gear says what a message belongs to.
+/// Headers by which gears say what a message belongs to.
 const TRACED: [&str; 3] = ["traceparent", FLUX_ID, FLUX_PARENT];
 
 /// Says what is wrong with headers as they stand in a scenario.
-pub(super) fn validate(headers: &BTreeMap<String, String>) -> Result<(), String> {
+pub(in crate::gears) fn validate(headers: &BTreeMap<String, String>) -> Result<(), String> {
     for (name, text) in headers {
         one(name, text, |_| Some(String::new()))?;
     }
@@ -43,7 +43,7 @@ pub(super) fn validate(headers: &BTreeMap<String, String>) -> Result<(), String>
 }
 
 /// The headers with their values.
-pub(super) fn resolved(
+pub(in crate::gears) fn resolved(
     headers: &BTreeMap<String, String>,
     env: impl Fn(&str) -> Option<String>,
 ) -> Result<HeaderMap, String> {
@@ -53,7 +53,7 @@ pub(super) fn resolved(
 fn one(name: &str, text: &str, env: impl Fn(&str) -> Option<String>) -> Result<(HeaderName, HeaderValue), String> {
     let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("headers: {name:?} is no header's name"))?;
     if OURS.contains(&key) || TRACED.contains(&key.as_str()) {
-        return Err(format!("headers.{name} is set by the gear; leave it out"));
+        return Err(format!("headers.{name} is not for a scenario to set; leave it out"));
     }
     let is_secret = SECRET.iter().any(|part| key.as_str().contains(part));
     let secrecy = if is_secret { Secrecy::Secret } else { Secrecy::Plain };
@@ -94,10 +94,10 @@ mod tests {
             ("x-y", "${PLATFORM_SNAKE_TOKEN}", "is not given away"),
             ("a b", "x", "no header's name"),
             ("x-y", "a\nb", "characters"),
-            ("Content-Length", "3", "set by the gear"),
-            ("traceparent", "3", "set by the gear"),
-            ("Flux-Id", "3", "set by the gear"),
-            ("flux-parent", "3", "set by the gear"),
+            ("Content-Length", "3", "not for a scenario to set"),
+            ("traceparent", "3", "not for a scenario to set"),
+            ("Flux-Id", "3", "not for a scenario to set"),
+            ("flux-parent", "3", "not for a scenario to set"),
         ] {
             let error = check(name, value).unwrap_err();
             assert!(error.contains(says), "{name}: {error}");

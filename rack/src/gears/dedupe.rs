@@ -1,0 +1,248 @@
+//! `dedupe`: deduplication, lets the first message of each key through and drops those that repeat it.
+//!
+//! # Invariants
+//!
+//! - A key counts as seen from when its message was sent until `ttl` is over or `max_keys` younger ones were seen, whichever comes
+//!   first. A duplicate does not prolong that.
+//! - A message that was refused further on has not been seen: the next one of its key passes.
+//! - Keys are in memory. A gear that begins anew has forgotten them: duplicates pass then, and no message is lost. That is why a
+//!   life leaves them to none after it: a message of a guaranteed wire that comes again would be taken for its own duplicate.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use model::HumanDuration;
+use model::gear::{self, GearConfig, Manifest};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::expression::Expression;
+use super::recent_keys::RecentKeys;
+use super::{Config, Context, Gear, Passive, Work};
+use crate::wires::Delivery;
+
+/// What the type is.
+pub(super) const MANIFEST: Manifest = Manifest {
+    kind: "dedupe",
+    summary: "drops messages whose key was seen before",
+    inputs: &["in"],
+    outputs: &["out", "duplicate"],
+    doc: "The first message of a key leaves by `out`, unchanged; others of that key leave by `duplicate` until `ttl` is over, and where that is \
+          not wired they are dropped and counted in `gear.messages.dropped`. The last `max_keys` keys are in memory: after a restart of the \
+          Rack, and where the gear is replaced or fails, they are forgotten, and duplicates pass once more. Expressions are \
+          [CEL](https://cel.dev): `data`, `text`, `meta`, `hops`, `ts` and `flux_id` are the message's.",
+    example: include_str!("../../../examples/gears/dedupe.yaml"),
+    schema: gear::schema::<Dedupe>,
+    check: gear::check::<Dedupe>,
+    passes_on: gear::never,
+};
+
+pub(super) fn build(config: &Config) -> Result<Gear, String> {
+    let config: Dedupe = gear::config(config)?;
+    Ok(Gear::Passive(Box::new(Deduplicator {
+        key: Expression::compile("key", &config.key)?,
+        seen: SeenKeys::new(&config),
+    })))
+}
+
+struct Deduplicator {
+    key: Expression,
+    seen: SeenKeys,
+}
+
+impl Passive for Deduplicator {
+    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+        async move {
+            let (message, now) = (delivery.message, Instant::now());
+            let key = self.key.key_of(&message)?;
+            if self.seen.has(&key, now) {
+                cx.offer("duplicate", message).await;
+            } else if cx.send("out", message).await.is_ok() {
+                self.seen.add(&key, now);
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+/// When each key was seen first, the oldest first.
+struct SeenKeys {
+    ttl: Duration,
+    most: usize,
+    keys: RecentKeys<Instant>,
+}
+
+impl SeenKeys {
+    fn new(config: &Dedupe) -> Self {
+        Self {
+            ttl: config.ttl.get(),
+            most: config.max_keys as usize,
+            keys: RecentKeys::default(),
+        }
+    }
+
+    fn has(&mut self, key: &str, now: Instant) -> bool {
+        while self.keys.values().next().is_some_and(|seen| *seen + self.ttl <= now) {
+            self.keys.pop_oldest();
+        }
+        self.keys.get(key).is_some()
+    }
+
+    fn add(&mut self, key: &str, now: Instant) {
+        self.keys.set(key, now);
+        while self.keys.len() > self.most {
+            self.keys.pop_oldest();
+        }
+    }
+}
+
+/// Configuration of `dedupe`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Dedupe {
+    /// The expression of a key, a text, a number or a bool: messages with equal keys are duplicates.
+    key: String,
+    /// How long a key counts as seen, 1ms to 168h.
+    #[serde(default = "default_ttl")]
+    ttl: HumanDuration,
+    /// The most keys that are remembered, 1 to 1000000; the oldest one is forgotten for a new one.
+    #[serde(default = "default_max_keys")]
+    max_keys: u32,
+}
+
+const fn default_ttl() -> HumanDuration {
+    HumanDuration::from_secs(300)
+}
+
+const fn default_max_keys() -> u32 {
+    10_000
+}
+
+impl GearConfig for Dedupe {
+    fn validate(&self) -> Result<(), String> {
+        if !(Duration::from_millis(1)..=Duration::from_secs(7 * 86_400)).contains(&self.ttl.get()) {
+            return Err("ttl must be 1ms to 168h".into());
+        }
+        if !(1..=1_000_000).contains(&self.max_keys) {
+            return Err("max_keys must be 1 to 1000000".into());
+        }
+        Expression::compile("key", &self.key).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+    use serde_json::{Value, json};
+
+    use super::super::gathering::{Handled, gathered};
+    use super::super::testing::held::{outbox, spec, surroundings};
+    use super::super::testing::{Bench, Flow, message};
+    use super::*;
+
+    #[test]
+    fn a_configuration_that_cannot_be_obeyed_is_refused_with_the_key() {
+        for (config, says) in [
+            (json!({}), "missing field `key`"),
+            (json!({"key": "data."}), "key: at 1:6"),
+            (json!({"key": "text", "ttl": "0s"}), "ttl must be 1ms to 168h"),
+            (json!({"key": "text", "max_keys": 0}), "max_keys must be 1 to 1000000"),
+        ] {
+            let error = (MANIFEST.check)(config.as_object().unwrap()).unwrap_err();
+            assert!(error.contains(says), "{config}: {error}");
+        }
+    }
+
+    fn seen(ttl: &str, max_keys: u32) -> SeenKeys {
+        let config = json!({"key": "text", "ttl": ttl, "max_keys": max_keys});
+        SeenKeys::new(&serde_json::from_value(config).unwrap())
+    }
+
+    #[test]
+    fn a_key_is_forgotten_when_its_time_is_over_however_often_it_came() {
+        let (mut keys, start) = (seen("10s", 100), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert!(!keys.has("a", at(0)));
+        keys.add("a", at(0));
+        keys.add("b", at(5));
+        assert!(keys.has("a", at(5)) && keys.has("a", at(9)));
+        assert!(!keys.has("a", at(10)) && keys.has("b", at(14)) && !keys.has("b", at(15)));
+        assert_eq!(keys.keys.len(), 0);
+    }
+
+    #[test]
+    fn no_more_keys_are_kept_than_configured_and_the_oldest_goes_first() {
+        let (mut keys, now) = (seen("10s", 2), Instant::now());
+        for key in ["a", "b", "c"] {
+            keys.add(key, now);
+            assert!(keys.keys.len() <= 2);
+        }
+        assert!(!keys.has("a", now) && keys.has("b", now) && keys.has("c", now));
+    }
+
+    #[tokio::test]
+    async fn a_message_that_comes_again_to_the_next_life_is_not_its_own_duplicate() {
+        let folder = tempfile::tempdir().unwrap();
+        let bench = Bench::open(folder.path());
+        let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
+        let spec = spec("dedupe", &json!({"key": "text"}), &["out"]);
+        let (cx, _stop) = surroundings(&spec, &bench, &outbox);
+        let lives = [(); 2].map(|()| match build(&spec.config) {
+            Ok(Gear::Passive(gear)) => gear,
+            _ => panic!("dedupe is passive"),
+        });
+        let mut left = Vec::new();
+        for mut gear in lives {
+            for number in [1, 2] {
+                let delivery = Delivery {
+                    port: "in",
+                    message: message(number, Value::Null, b"same"),
+                };
+                let (done, made) = gathered(Handled::Again, gear.process(&cx, delivery)).await;
+                done.unwrap();
+                left.push(made.whole.leaving.len());
+            }
+        }
+        assert_eq!(left, [1, 0, 1, 0]);
+        drop(cx);
+        bench.close().await;
+        assert!(thread.close(Duration::from_secs(10)).await);
+    }
+
+    const FEED: &str = "
+  - { name: feed, type: test_feed, deploy: rack-a, config: { messages: [
+      { data: { id: 1, n: 1 } }, { data: { id: 1, n: 2 } }, { data: { id: 2, n: 3 } }, { data: { no: 4 } }, { data: { id: '1', n: 5 } } ] } }
+  - { name: once, type: dedupe, deploy: rack-a, config: { key: data.id, ttl: 168h } }
+  - { name: first, type: log_sink, deploy: rack-a }
+  - { name: others, type: log_sink, deploy: rack-a }";
+    const WIRES: &str = "{ from: feed.out, to: once.in }, { from: once.out, to: first.in }";
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn the_first_message_of_a_key_passes_and_duplicates_are_counted_or_leave_by_their_port() {
+        let flow = Flow::run(FEED, WIRES).await;
+        let first = [r#"{"id":1,"n":1}"#, r#"{"id":2,"n":3}"#];
+        assert_eq!(flow.texts("first"), first);
+        // Two duplicates, and one that has no key.
+        assert_eq!(flow.counter("once", "gear.messages.dropped"), 3.0);
+        assert!(flow.says("once", "a message was refused: key: No such key: id"));
+        let wired = format!("{WIRES}, {{ from: once.duplicate, to: others.in }}");
+        let flow = Flow::run(FEED, &wired).await;
+        assert_eq!(flow.texts("first"), first);
+        assert_eq!(flow.texts("others"), [r#"{"id":"1","n":5}"#, r#"{"id":1,"n":2}"#]);
+        assert_eq!(flow.counter("once", "gear.messages.dropped"), 1.0);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_message_that_could_not_be_sent_has_not_been_seen() {
+        let flow = Flow::run(
+            FEED,
+            "{ from: feed.out, to: once.in }, { from: once.duplicate, to: others.in }",
+        )
+        .await;
+        assert_eq!(flow.texts("others"), Vec::<String>::new());
+        assert!(flow.says("once", "no wire leads from port out"));
+    }
+}

@@ -1,0 +1,81 @@
+//! What a program writes to standard error, as log records: a bounded number of lines, the rest counted.
+//!
+//! # Invariants
+//!
+//! - The lines of a run have a rate limit of their own: they take nothing from what the gear may say of itself, such as how a run ended.
+//! - A line that is left out is counted, and the count is told.
+
+use std::time::Instant;
+
+use chassis::config::ThrottleConfig;
+use chassis::throttle::{Admit, Throttle};
+use model::{Attributes, Level};
+
+use super::super::level::level_of;
+use super::lines::OutputLine;
+use crate::telemetry::{LogRow, Recorder};
+
+/// Lines of a run at once.
+const BURST: u32 = 1000;
+/// Lines a second beyond.
+const RATE: f64 = 100.0;
+/// The only name in the throttle.
+const STREAM: &str = "stderr";
+
+/// The standard error of one run.
+pub(super) struct ErrorLog<'a> {
+    recorder: &'a Recorder,
+    throttle: Throttle,
+}
+
+impl<'a> ErrorLog<'a> {
+    pub(super) fn new(recorder: &'a Recorder) -> Self {
+        let rules = ThrottleConfig {
+            enabled: true,
+            rate: RATE,
+            burst: BURST,
+        };
+        Self {
+            recorder,
+            throttle: Throttle::new(rules),
+        }
+    }
+
+    pub(super) fn write(&self, line: &OutputLine) {
+        match self.throttle.admit(STREAM, Instant::now()) {
+            Admit::Yes => {}
+            Admit::YesAfter { suppressed } => self.tell(suppressed),
+            Admit::No => return,
+        }
+        let text = String::from_utf8_lossy(&line.bytes).into_owned();
+        let mut attributes = Attributes::new();
+        if line.is_truncated {
+            attributes.set("truncated", true);
+        }
+        self.record(level_of(&text).unwrap_or(Level::Warn), text, attributes);
+    }
+
+    /// The run has ended.
+    pub(super) fn end(self) {
+        match self.throttle.forget(STREAM) {
+            0 => {}
+            suppressed => self.tell(suppressed),
+        }
+    }
+
+    fn tell(&self, suppressed: u64) {
+        let attributes = Attributes::new().with("log.suppressed", suppressed);
+        let text = format!("{suppressed} lines of standard error were left out: more than {RATE} a second");
+        self.record(Level::Warn, text, attributes);
+    }
+
+    fn record(&self, level: Level, message: String, attributes: Attributes) {
+        self.recorder.log_data(LogRow {
+            ts: self.recorder.now(),
+            level,
+            message,
+            attributes: attributes.with("log.iostream", STREAM),
+            flux_id: None,
+        });
+    }
+}

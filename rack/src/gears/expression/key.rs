@@ -1,0 +1,39 @@
+//! Keys: what an expression says messages have in common, as a text.
+
+use model::message::Message;
+use serde_json::Value;
+
+use super::{Expression, Scope};
+use crate::gears::Fault;
+
+/// The longest key in bytes.
+pub(crate) const MAX_KEY: usize = 1024;
+
+impl Expression {
+    /// The key of a message: a text, or what is written as one.
+    pub(crate) fn key_of(&self, message: &Message) -> Result<String, Fault> {
+        let rejected = |reason: &str| Fault::Rejected(format!("{}: {reason}", self.key));
+        let key = match self.value(&Scope::of(message))? {
+            Value::String(text) => text,
+            scalar @ (Value::Number(_) | Value::Bool(_)) => scalar.to_string(),
+            _ => return Err(rejected("the result is neither a text nor a number nor a bool")),
+        };
+        if key.is_empty() || key.len() > MAX_KEY {
+            return Err(rejected(&format!(
+                "the key has {} bytes; it has 1 to {MAX_KEY}",
+                key.len()
+            )));
+        }
+        Ok(key)
+    }
+}
+
+/// The key of a message by an expression that need not be there: without one, all messages have the same.
+pub(crate) fn key_or_one(expression: Option<&Expression>, message: &Message) -> Result<String, Fault> {
+    expression.map_or_else(|| Ok(String::new()), |expression| expression.key_of(message))
+}
+
+/// Reads the expression that a configuration may have under `key`.
+pub(crate) fn compile_if_any(key: &str, text: Option<&String>) -> Result<Option<Expression>, String> {
+    text.map(|text| Expression::compile(key, text)).transpose()
+}

@@ -1,0 +1,189 @@
+//! The HTTP client of gears: connections, TLS, answers, and what an answer says about the next request.
+//!
+//! # Invariants
+//!
+//! - Connections are used again; TLS is that of [`super::tls`].
+//! - At most a given number of bytes of an answer are kept.
+//! - What is shown of an address is without its query: there may be a secret in it.
+//!
+//! # Not here
+//!
+//! Headers and secrets of a scenario ([`headers`]), TLS ([`tls`](super::tls)), requests (the gears).
+
+pub(super) mod headers;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::header::RETRY_AFTER;
+use hyper::{HeaderMap, Request, Response, StatusCode, Uri};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use model::Timestamp;
+
+use super::tls::{self, Trust};
+
+/// How long a connection is kept without a request.
+const IDLE: Duration = Duration::from_secs(60);
+/// The longest that a server's `Retry-After` is obeyed.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
+/// The longest value of an answer's header that goes into the meta of a message.
+const MAX_KEPT_HEADER: usize = 1024;
+/// What a server learns of who asks.
+pub(super) const AGENT: &str = concat!("platform/", env!("CARGO_PKG_VERSION"));
+
+/// A client with its connections.
+pub(super) type HttpClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+/// What a server answered.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
+    pub(super) body: Vec<u8>,
+    /// Whether the body was longer.
+    pub(super) truncated: bool,
+}
+
+impl Answer {
+    /// The text of a header that is not too long for the meta of a message.
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        let text = self.headers.get(name)?.to_str().ok()?;
+        (text.len() <= MAX_KEPT_HEADER).then_some(text)
+    }
+
+    /// How long the server wants to be left alone, in seconds or until a date, within bounds.
+    pub(super) fn retry_after(&self, now: Timestamp) -> Option<Duration> {
+        let text = self.headers.get(RETRY_AFTER)?.to_str().ok()?;
+        let wait = match text.parse() {
+            Ok(seconds) => Duration::from_secs(seconds),
+            Err(_) => {
+                let at = chrono::DateTime::parse_from_rfc2822(text).ok()?;
+                Timestamp::from(at.to_utc()).since(now)
+            }
+        };
+        Some(wait.min(MAX_RETRY_AFTER))
+    }
+}
+
+/// The address that a configuration's `url` means.
+pub(super) fn parse_url(text: &str) -> Result<Uri, String> {
+    let url: Uri = text.parse().map_err(|error| format!("url: {error}"))?;
+    let authority = url.authority().map(hyper::http::uri::Authority::as_str);
+    match (url.scheme_str(), authority) {
+        (Some("http" | "https"), Some(host)) if host.contains('@') => {
+            Err("url must not have a user or password: set the header authorization to a ${NAME} reference".into())
+        }
+        (Some("http" | "https"), Some(_)) => Ok(url),
+        _ => Err(format!("url {text:?} must begin with http:// or https:// and a host")),
+    }
+}
+
+/// An address as people may see it.
+pub(super) fn shown(url: &Uri) -> String {
+    let (scheme, authority) = (url.scheme_str(), url.authority());
+    let authority = authority.map(ToString::to_string).unwrap_or_default();
+    format!("{}://{authority}{}", scheme.unwrap_or_default(), url.path())
+}
+
+/// Sends a request and reads its answer, within a time, as far as it may be kept; in words why there is none.
+pub(super) async fn exchange(
+    client: &HttpClient,
+    request: Request<Full<Bytes>>,
+    (timeout, max): (Duration, usize),
+) -> Result<Answer, String> {
+    let exchange = async {
+        let response = client.request(request).await.map_err(|error| text(&error))?;
+        read(response, max).await
+    };
+    let answered = tokio::time::timeout(timeout, exchange).await;
+    answered.unwrap_or_else(|_| Err(format!("no answer within {timeout:?}")))
+}
+
+async fn read(response: Response<Incoming>, max: usize) -> Result<Answer, String> {
+    let (head, mut incoming) = response.into_parts();
+    let mut answer = Answer {
+        status: head.status,
+        headers: head.headers,
+        body: Vec::new(),
+        truncated: false,
+    };
+    while let Some(frame) = incoming.frame().await {
+        let Ok(bytes) = frame.map_err(|error| text(&error))?.into_data() else {
+            continue;
+        };
+        let room = max - answer.body.len();
+        answer.body.extend(bytes.iter().take(room));
+        if bytes.len() > room {
+            answer.truncated = true;
+            break;
+        }
+    }
+    Ok(answer)
+}
+
+/// Everything that an error says, its causes included.
+fn text(error: &dyn Error) -> String {
+    let (mut all, mut cause) = (error.to_string(), error.source());
+    while let Some(error) = cause {
+        all = format!("{all}: {error}");
+        cause = error.source();
+    }
+    all
+}
+
+/// A client for this kind of address. It reads files.
+pub(super) fn client(url: &Uri, ca_file: Option<&PathBuf>, connections: usize) -> Result<HttpClient, String> {
+    // Without TLS nothing is trusted, and the machine's authorities need not be there.
+    let trust = if url.scheme_str() == Some("https") {
+        Trust::Machine
+    } else {
+        Trust::Nobody
+    };
+    let mut http = HttpConnector::new();
+    http.enforce_http(false);
+    http.set_nodelay(true);
+    let connector = HttpsConnectorBuilder::new()
+        .with_tls_config(tls::client_config(ca_file.map(PathBuf::as_path), trust, None)?)
+        .https_or_http()
+        .enable_http1()
+        .wrap_connector(http);
+    Ok(Client::builder(TokioExecutor::new())
+        .pool_timer(TokioTimer::new())
+        .pool_idle_timeout(IDLE)
+        .pool_max_idle_per_host(connections)
+        .build(connector))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn retry_after_is_seconds_or_a_date_and_bounded() {
+        let now: Timestamp = "1994-11-06T08:49:30Z".parse().unwrap();
+        for (text, wanted) in [
+            ("7", Some(7)),
+            ("Sun, 06 Nov 1994 08:49:37 GMT", Some(7)),
+            ("Sun, 06 Nov 1994 08:49:00 GMT", Some(0)),
+            ("86400", Some(300)),
+            ("soon", None),
+            ("-1", None),
+        ] {
+            let answer = Answer {
+                status: StatusCode::SERVICE_UNAVAILABLE,
+                headers: [(RETRY_AFTER, text.parse().unwrap())].into_iter().collect(),
+                body: Vec::new(),
+                truncated: false,
+            };
+            assert_eq!(answer.retry_after(now), wanted.map(Duration::from_secs), "{text}");
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! `http_get`: polls an address over HTTP; each answer that is new becomes a message.
+//!
+//! | the server | what becomes of it |
+//! |---|---|
+//! | answers 2xx | a message, unless its `ETag` is that of the answer before |
+//! | answers 304 to a request with a validator | nothing: the answer before still holds |
+//! | answers anything else, too much, or not at all | an error is counted; it is asked again after a growing pause, or after what `Retry-After` says |
+//!
+//! # Invariants
+//!
+//! - `If-None-Match` and `If-Modified-Since` say which answer became a message last; where that leaves the Rack, it is durable then.
+//! - A `Last-Modified` less than a second before `Date` is not asked with: the answer may have changed in the same second (RFC 9110, 8.8.2.2).
+//! - One request at a time; a poll that is late is not made up for.
+//!
+//! # Not here
+//!
+//! Connections, TLS, headers and secrets ([`super::http_client`]). Redirects are not followed.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use chrono::{DateTime, TimeDelta};
+use futures::FutureExt;
+use http_body_util::Full;
+use hyper::header::{DATE, ETAG, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, USER_AGENT};
+use hyper::{HeaderMap, Request, StatusCode, Uri};
+use model::gear::{self, GearConfig, Manifest};
+use model::{Attributes, HumanDuration, Level};
+use parking_lot::Mutex;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::http_client::{self, AGENT, Answer, HttpClient, headers, parse_url};
+use super::poll_schedule::{PollSchedule, check_interval};
+use super::{Active, Config, Context, Fault, Gear, Refused, Work};
+
+/// The most bytes of an answer's body that may be asked to be kept.
+const MOST_BODY: u32 = 64 << 20;
+/// The longest pause after failures, unless the interval is longer.
+const LONGEST_PAUSE: Duration = Duration::from_secs(900);
+/// The headers of an answer by which it is known again, and what is asked with them.
+const VALIDATORS: [(HeaderName, HeaderName); 2] = [(ETAG, IF_NONE_MATCH), (LAST_MODIFIED, IF_MODIFIED_SINCE)];
+
+/// What the type is.
+pub(super) const MANIFEST: Manifest = Manifest {
+    kind: "http_get",
+    summary: "polls an address over HTTP; each answer that is new becomes a message",
+    inputs: &[],
+    outputs: &["out"],
+    doc: "Messages have `http.response.status_code`, `content_type` and `http.response.header.<name>` for etag and last-modified in their meta. \
+          An answer that the server says is unchanged (304, or the same ETag) makes no message; after a restart of the Rack the first answer makes one. \
+          Other answers, and none, count as errors; the pause grows from `every` to 15m then, or is what `Retry-After` asks for, up to 5m. \
+          Values of secret headers are `${NAME}` references to the environment of the Rack.",
+    example: include_str!("../../../../examples/gears/http_get.yaml"),
+    schema: gear::schema::<HttpGet>,
+    check: gear::check::<HttpGet>,
+    passes_on: gear::never,
+};
+
+pub(super) fn build(config: &Config) -> Result<Gear, String> {
+    Ok(Gear::Active(Box::new(HttpPoller {
+        config: gear::config(config)?,
+        source: None,
+    })))
+}
+
+struct HttpPoller {
+    config: HttpGet,
+    source: Option<PollSource>,
+}
+
+impl Active for HttpPoller {
+    fn init<'a>(&'a mut self, _cx: &'a Arc<Context>) -> Work<'a> {
+        async move {
+            let config = self.config.clone();
+            let source = tokio::task::spawn_blocking(move || config.source()).await?;
+            self.source = Some(source.map_err(Fault::Config)?);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+        async move {
+            let Some(source) = &self.source else {
+                return Ok(());
+            };
+            let every = self.config.every.get();
+            let (mut schedule, mut failures) = (PollSchedule::new(every, Instant::now()), 0);
+            loop {
+                let polling = async {
+                    tokio::time::sleep_until(schedule.due()).await;
+                    source.poll(&cx.kept::<KnownAnswer>()).await
+                };
+                let polled = tokio::select! {
+                    biased;
+                    () = cx.stopping() => return Ok(()),
+                    polled = polling => polled,
+                };
+                schedule.advance(Instant::now());
+                match polled {
+                    Ok(answer) => {
+                        if failures > 0 {
+                            cx.log(Level::Info, format!("{} answers again", source.shown()));
+                        }
+                        failures = 0;
+                        if let Some(answer) = answer {
+                            pass_on(cx, answer).await;
+                        }
+                    }
+                    Err(failure) => {
+                        failures += 1;
+                        let wait = failure
+                            .answer
+                            .and_then(|answer| answer.retry_after(cx.recorder().now()));
+                        let pause = pause_after(failures, every, wait);
+                        let (shown, again) = (source.shown(), HumanDuration::from(pause));
+                        cx.error(format!(
+                            "cannot poll {shown}: {}; it is asked again in {again}",
+                            failure.what
+                        ));
+                        schedule.postpone(Instant::now() + pause);
+                    }
+                }
+            }
+        }
+        .boxed()
+    }
+}
+
+/// How long a server is left alone after so many failures in a row.
+fn pause_after(failures: u32, every: Duration, wait: Option<Duration>) -> Duration {
+    let factor = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
+    let pause = every.saturating_mul(factor.max(1)).min(LONGEST_PAUSE.max(every));
+    wait.map_or(pause, |wait| wait.max(every))
+}
+
+async fn pass_on(cx: &Context, answer: Answer) {
+    let began = std::time::Instant::now();
+    let mut meta = Attributes::new().with("http.response.status_code", answer.status.as_u16());
+    for (fact, header) in [
+        ("content_type", "content-type"),
+        ("http.response.header.etag", "etag"),
+        ("http.response.header.last-modified", "last-modified"),
+    ] {
+        if let Some(value) = answer.header(header) {
+            meta.set(fact, value);
+        }
+    }
+    let known = KnownAnswer::validators_of(&answer);
+    let message = cx.make(None, meta, answer.body);
+    // Any other refusal has been counted and reported, and would come again.
+    if cx.emit("out", message, None, began).await != Err(Refused::NotKept) {
+        *cx.kept::<KnownAnswer>().validators.lock() = known;
+    }
+}
+
+/// The answer that became a message last, over all lives of the gear.
+#[derive(Debug, Default)]
+struct KnownAnswer {
+    /// What the next request has of it.
+    validators: Mutex<HeaderMap>,
+}
+
+impl KnownAnswer {
+    fn validators_of(answer: &Answer) -> HeaderMap {
+        let known = VALIDATORS.into_iter().filter_map(|(name, asked)| {
+            answer.header(name.as_str())?;
+            if name == LAST_MODIFIED && !is_settled(answer)? {
+                return None;
+            }
+            Some((asked, answer.headers.get(name)?.clone()))
+        });
+        known.collect()
+    }
+
+    /// Whether this is the same answer once more, from a server that does not care what it is asked.
+    fn is(&self, answer: &Answer) -> bool {
+        let known = self.validators.lock();
+        let etag = known.get(IF_NONE_MATCH);
+        etag.is_some() && etag == answer.headers.get(ETAG)
+    }
+}
+
+/// Whether an answer was made at least a second after what it has was modified.
+fn is_settled(answer: &Answer) -> Option<bool> {
+    let time = |header: HeaderName| DateTime::parse_from_rfc2822(answer.header(header.as_str())?).ok();
+    Some(time(DATE)? - time(LAST_MODIFIED)? >= TimeDelta::seconds(1))
+}
+
+/// What is polled, and how.
+#[derive(Debug)]
+struct PollSource {
+    client: HttpClient,
+    url: Uri,
+    headers: HeaderMap,
+    timeout: Duration,
+    max_body: usize,
+}
+
+/// Why a poll came to nothing.
+struct PollFailure {
+    what: String,
+    answer: Option<Answer>,
+}
+
+impl PollSource {
+    fn shown(&self) -> String {
+        http_client::shown(&self.url)
+    }
+
+    /// The answer, if it is new.
+    async fn poll(&self, known: &KnownAnswer) -> Result<Option<Answer>, PollFailure> {
+        let failed = |what| PollFailure { what, answer: None };
+        let request = self.request(known).map_err(|error| failed(error.to_string()))?;
+        let is_conditional = VALIDATORS
+            .iter()
+            .any(|(_, asked)| request.headers().contains_key(asked));
+        let answer = http_client::exchange(&self.client, request, (self.timeout, self.max_body)).await;
+        let answer = answer.map_err(failed)?;
+        let status = answer.status;
+        let what = match status {
+            StatusCode::NOT_MODIFIED if is_conditional => return Ok(None),
+            StatusCode::NOT_MODIFIED => format!("it answered {status}, though no answer is known that it could mean"),
+            _ if status.is_redirection() => {
+                format!("it answered {status}: redirects are not followed; set url to where it leads")
+            }
+            _ if !status.is_success() => format!("it answered {status}"),
+            _ if answer.truncated => {
+                let max = self.max_body;
+                format!("its answer has more than {max} bytes; raise max_body")
+            }
+            _ if known.is(&answer) => return Ok(None),
+            _ => return Ok(Some(answer)),
+        };
+        Err(PollFailure {
+            what,
+            answer: Some(answer),
+        })
+    }
+
+    fn request(&self, known: &KnownAnswer) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
+        let mut request = Request::get(&self.url).body(Full::new(Bytes::new()))?;
+        let headers = request.headers_mut();
+        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        headers.extend(self.headers.clone());
+        headers.extend(known.validators.lock().clone());
+        Ok(request)
+    }
+}
+
+/// Configuration of `http_get`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HttpGet {
+    /// What is polled, `http://` or `https://`.
+    url: String,
+    /// The time from one poll to the next.
+    #[serde(default = "default_every")]
+    every: HumanDuration,
+    /// More headers. `${NAME}` is the variable NAME in the environment of the Rack; the values of headers whose names have authorization, cookie,
+    /// credential, key, password, secret or token in them must be such references.
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    /// How long one poll may take, its answer included.
+    #[serde(default = "default_timeout")]
+    timeout: HumanDuration,
+    /// The most bytes of an answer's body, up to 64 MiB; a larger one is an error.
+    #[serde(default = "default_max_body")]
+    max_body: u32,
+    /// A file of certificate authorities in PEM form that are trusted instead of the machine's.
+    #[serde(default)]
+    ca_file: Option<PathBuf>,
+}
+
+const fn default_every() -> HumanDuration {
+    HumanDuration::from_secs(60)
+}
+
+const fn default_timeout() -> HumanDuration {
+    HumanDuration::from_secs(10)
+}
+
+const fn default_max_body() -> u32 {
+    1024 * 1024
+}
+
+impl HttpGet {
+    /// What is polled; reads the environment and files.
+    fn source(&self) -> Result<PollSource, String> {
+        let url = parse_url(&self.url)?;
+        Ok(PollSource {
+            client: http_client::client(&url, self.ca_file.as_ref(), 1)?,
+            url,
+            headers: headers::resolved(&self.headers, |name| std::env::var(name).ok())?,
+            timeout: self.timeout.get(),
+            max_body: self.max_body as usize,
+        })
+    }
+}
+
+impl GearConfig for HttpGet {
+    fn validate(&self) -> Result<(), String> {
+        parse_url(&self.url)?;
+        headers::validate(&self.headers)?;
+        let asks = |name: &&String| {
+            VALIDATORS
+                .iter()
+                .any(|(_, asked)| name.eq_ignore_ascii_case(asked.as_str()))
+        };
+        if let Some(name) = self.headers.keys().find(asks) {
+            return Err(format!("headers.{name} is set by the gear; leave it out"));
+        }
+        if !(1..=MOST_BODY).contains(&self.max_body) {
+            return Err(format!("max_body must be between 1 and {MOST_BODY}"));
+        }
+        check_interval("every", self.every)?;
+        check_interval("timeout", self.timeout)
+    }
+}

@@ -1,0 +1,246 @@
+//! `timer`: makes a message at an interval, or at the times of a cron expression.
+//!
+//! | what happens | `every` | `cron` |
+//! |---|---|---|
+//! | the gear was held up | one message, then the next tick of the rhythm | one message, then the next time ahead |
+//! | the machine slept | the rhythm stood still: the next tick comes as much later | one message soon after it woke, then the next time ahead |
+//! | the wall clock is set forward, over times | nothing | one message, for the first of them |
+//! | the wall clock is set back | nothing | the times come again, but for those within an hour |
+//! | the Rack was stopped | the rhythm begins anew | the next time ahead |
+//!
+//! # Invariants
+//!
+//! - No delay, stop or clock makes more than one message at once.
+//! - `timer.number` counts the messages of a scenario that runs, from 0.
+//!
+//! # Not here
+//!
+//! The rhythm of `every` ([`super::poll_schedule`]), the times of `cron` ([`cron_clock`]).
+
+mod cron_clock;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use futures::FutureExt;
+use model::gear::{self, GearConfig, Manifest};
+use model::{Attributes, HumanDuration, Level, Timestamp};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::poll_schedule::{PollSchedule, check_interval};
+use super::{Active, Config, Context, Gear, Work};
+use cron_clock::{ClockReading, CronClock, TimeZoneChoice};
+
+/// What the type is.
+pub(super) const MANIFEST: Manifest = Manifest {
+    kind: "timer",
+    summary: "makes a message at an interval or at the times of a cron expression",
+    inputs: &[],
+    outputs: &["out"],
+    doc: "Messages have `timer.number`, which counts from 0, and `timer.scheduled`, the time they were due, in their meta. \
+          Ticks that were missed, since the Rack was stopped or the inbox behind was full, are not made up for: one message comes for \
+          all of them. `every` goes by a clock that nobody sets and that stands still while the machine sleeps. `cron` goes by the machine's: set forward over several times, or woken behind them, it gives one message; \
+          set back by up to an hour, no time comes twice; set back farther, times come again. Where daylight saving time leaves out a local time, \
+          it comes right after the gap.",
+    example: include_str!("../../../../examples/gears/timer.yaml"),
+    schema: gear::schema::<Timer>,
+    check: gear::check::<Timer>,
+    passes_on: gear::never,
+};
+
+pub(super) fn build(config: &Config) -> Result<Gear, String> {
+    let config: Timer = gear::config(config)?;
+    let clock = config.cron_clock()?;
+    Ok(Gear::Active(Box::new(TickSender { config, clock })))
+}
+
+struct TickSender {
+    config: Timer,
+    clock: Option<CronClock>,
+}
+
+impl Active for TickSender {
+    fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+        async move {
+            if self.config.at_start {
+                self.tick(cx, cx.recorder().now()).await;
+            }
+            match (self.clock.take(), self.config.every) {
+                (Some(clock), _) => self.run_cron(cx, clock).await,
+                (None, Some(every)) => self.run_every(cx, every).await,
+                // Refused by the check.
+                (None, None) => {}
+            }
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+impl TickSender {
+    async fn run_every(&self, cx: &Context, every: HumanDuration) {
+        let mut schedule = PollSchedule::new(every.get(), Instant::now() + every.get());
+        loop {
+            tokio::select! {
+                biased;
+                () = cx.stopping() => return,
+                () = tokio::time::sleep_until(schedule.due()) => {}
+            }
+            let now = Instant::now();
+            let late = now.saturating_duration_since(schedule.due());
+            schedule.advance(now);
+            self.tick(cx, cx.recorder().now().minus(late)).await;
+        }
+    }
+
+    async fn run_cron(&self, cx: &Context, mut clock: CronClock) {
+        let mut is_told = false;
+        while !cx.is_stopping() {
+            let pause = match clock.read(cx.recorder().now()) {
+                ClockReading::Due(scheduled) => {
+                    self.tick(cx, scheduled).await;
+                    continue;
+                }
+                ClockReading::Wait(pause) => {
+                    is_told = false;
+                    pause
+                }
+                ClockReading::Never(pause) => {
+                    if !std::mem::replace(&mut is_told, true) {
+                        cx.log(
+                            Level::Warn,
+                            "no time of cron lies ahead of the machine's clock: is it set right?",
+                        );
+                    }
+                    pause
+                }
+            };
+            tokio::select! {
+                () = cx.stopping() => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    async fn tick(&self, cx: &Context, scheduled: Timestamp) {
+        let began = std::time::Instant::now();
+        let number = cx.kept::<AtomicU64>().fetch_add(1, Relaxed);
+        let meta = Attributes::new()
+            .with("timer.number", number)
+            .with("timer.scheduled", scheduled.to_string());
+        let mut message = cx.make(None, meta, Vec::new());
+        message.data = self.config.payload.clone();
+        // A refusal has been counted and reported; the next tick may pass.
+        cx.emit("out", message, None, began).await.ok();
+    }
+}
+
+/// Configuration of `timer`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Timer {
+    /// The time between two messages; this or `cron`.
+    #[serde(default)]
+    every: Option<HumanDuration>,
+    /// The times of messages as five fields (minute, hour, day of month, month, day of week), or six with the second in front; this or `every`.
+    #[serde(default)]
+    cron: Option<String>,
+    /// What the fields of `cron` mean: `utc`, or `local` for the time zone of the Rack's machine.
+    #[serde(default)]
+    timezone: TimeZoneChoice,
+    /// The value of each message; none for an empty message.
+    #[serde(default)]
+    payload: Value,
+    /// Whether a message comes when the gear starts, too.
+    #[serde(default)]
+    at_start: bool,
+}
+
+impl Timer {
+    fn cron_clock(&self) -> Result<Option<CronClock>, String> {
+        let parse = |text: &String| CronClock::parse(text, self.timezone);
+        self.cron.as_ref().map(parse).transpose()
+    }
+}
+
+impl GearConfig for Timer {
+    fn validate(&self) -> Result<(), String> {
+        match (self.every, &self.cron) {
+            (Some(_), Some(_)) => Err("every and cron exclude each other: leave one out".into()),
+            (None, None) => Err("every or cron must say when messages come, such as every: 10s".into()),
+            (Some(_), None) if self.timezone != TimeZoneChoice::default() => {
+                Err("timezone means nothing with every: leave it out, or use cron".into())
+            }
+            (Some(every), None) => check_interval("every", every),
+            (None, Some(_)) => self.cron_clock().map(drop),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::super::testing::Flow;
+    use super::*;
+
+    fn refused(config: Value) -> String {
+        gear::config::<Timer>(config.as_object().unwrap()).unwrap_err()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn messages_come_at_the_start_and_at_the_interval_with_their_number_and_time() {
+        let gears = "
+  - { name: beat, type: timer, deploy: rack-a, config: { every: 5ms, at_start: true, payload: { ask: all } } }
+  - { name: sink, type: log_sink, deploy: rack-a }";
+        let mut flow = Flow::start(gears, "{ from: beat.out, to: sink.in }").await;
+        flow.reach("sink", 3).await;
+        flow.stop().await;
+        let rows = flow.rows("sink");
+        let mut last = None;
+        for (number, row) in rows.iter().enumerate() {
+            let facts = &row["attributes"];
+            let scheduled: Timestamp = facts["timer.scheduled"].as_str().unwrap().parse().unwrap();
+            assert_eq!(
+                (&facts["timer.number"], &row["message"]),
+                (&json!(number), &json!("{\"ask\":\"all\"}"))
+            );
+            assert!(last < Some(scheduled), "{row:?}");
+            last = Some(scheduled);
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_cron_expression_with_seconds_gives_a_message_for_each_whole_second() {
+        let gears = "
+  - { name: beat, type: timer, deploy: rack-a, config: { cron: '* * * * * *' } }
+  - { name: sink, type: log_sink, deploy: rack-a }";
+        let mut flow = Flow::start(gears, "{ from: beat.out, to: sink.in }").await;
+        flow.reach("sink", 1).await;
+        flow.stop().await;
+        let row = &flow.rows("sink")[0];
+        let scheduled: Timestamp = row["attributes"]["timer.scheduled"].as_str().unwrap().parse().unwrap();
+        assert_eq!(scheduled.micros() % 1_000_000, 0);
+        assert_eq!(row["message"], "");
+    }
+
+    #[test]
+    fn a_configuration_that_says_no_time_or_two_is_refused_with_the_fix() {
+        for (config, says) in [
+            (json!({}), "every or cron must say"),
+            (json!({ "every": "1s", "cron": "* * * * *" }), "leave one out"),
+            (json!({ "every": "0s" }), "between 1ms and 366d"),
+            (json!({ "every": "1s", "timezone": "local" }), "timezone means nothing"),
+            (json!({ "cron": "61 * * * *" }), "cron \"61 * * * *\""),
+            (json!({ "cron": "* * *" }), "five fields"),
+            (json!({ "cron": "0 0 30 2 *" }), "never comes"),
+        ] {
+            let error = refused(config.clone());
+            assert!(error.contains(says), "{config}: {error}");
+        }
+    }
+}

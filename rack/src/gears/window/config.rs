@@ -1,0 +1,177 @@
+//! What may be configured of `window`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use model::gear::GearConfig;
+use model::{HumanDuration, stable_hash};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::super::expression::{Expression, compile_if_any};
+use super::aggregate::{Aggregate, Operation};
+
+/// The most aggregates.
+const MAX_AGGREGATES: usize = 16;
+/// The longest name of one, in bytes.
+const MAX_NAME: usize = 64;
+/// What a result has beside its aggregates.
+const RESERVED: [&str; 3] = ["start", "end", "key"];
+
+/// Configuration of `window`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(in crate::gears) struct Window {
+    /// How long a window is, 100ms to 168h.
+    pub(super) every: HumanDuration,
+    /// Which time of a message counts.
+    #[serde(default)]
+    pub(super) time: Time,
+    /// How much later than a younger one a message may come and still belong to its window, 0s to 168h. For `event` time.
+    #[serde(default = "default_lateness")]
+    pub(super) lateness: HumanDuration,
+    /// How long nothing may come before what is open closes, 1ms to 168h; `every` and `lateness`, or 1m if that is longer, where it is not
+    /// set. For `event` time. Longer than the Rack may be without its bus, or messages that waited there come late.
+    #[serde(default)]
+    idle: Option<HumanDuration>,
+    /// The expression of a key, a text, a number or a bool: each key has results of its own. Without it there is one for all messages.
+    #[serde(default)]
+    pub(super) key: Option<String>,
+    /// What is made of the messages of a window, by the name that it has in the result; 16 at most.
+    #[serde(default = "default_aggregates")]
+    pub(super) aggregates: BTreeMap<String, AggregateRule>,
+    /// The most windows that are open at a time, of all keys, 1 to 5000; a message that needs one more is rejected. All of them together
+    /// have 1 MiB.
+    #[serde(default = "default_max_keys")]
+    pub(super) max_keys: u32,
+}
+
+/// Which time of a message counts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(in crate::gears) enum Time {
+    /// When it was made: its `ts`.
+    #[default]
+    Event,
+    /// When it came to this gear.
+    Arrival,
+}
+
+/// One aggregate.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(in crate::gears) struct AggregateRule {
+    /// What is made of the values.
+    op: Operation,
+    /// The expression of a message's value; null is left out. A count has none.
+    #[serde(default)]
+    of: Option<String>,
+}
+
+const fn default_lateness() -> HumanDuration {
+    HumanDuration::from_secs(0)
+}
+
+fn default_aggregates() -> BTreeMap<String, AggregateRule> {
+    let count = AggregateRule {
+        op: Operation::Count,
+        of: None,
+    };
+    BTreeMap::from([("count".to_owned(), count)])
+}
+
+const fn default_max_keys() -> u32 {
+    500
+}
+
+/// How long nothing may come, at least, where it is not configured.
+const LEAST_IDLE: Duration = Duration::from_secs(60);
+
+impl Window {
+    /// How long nothing may come before what is open closes.
+    pub(super) fn idle(&self) -> Duration {
+        let usual = (self.every.get() + self.lateness.get()).max(LEAST_IDLE);
+        self.idle.map_or(usual, HumanDuration::get)
+    }
+
+    /// A hash of what makes a window what it is; how long it is waited for, and how many there may be, does not.
+    pub(super) fn meaning(&self) -> Result<u64, String> {
+        let meaning = (
+            self.every.get().as_micros().to_string(),
+            self.time,
+            &self.key,
+            &self.aggregates,
+        );
+        let bytes = serde_json::to_vec(&meaning).map_err(|error| error.to_string())?;
+        Ok(stable_hash(&bytes))
+    }
+
+    pub(super) fn compile(&self) -> Result<(Option<Expression>, Vec<Aggregate>), String> {
+        let key = compile_if_any("key", self.key.as_ref())?;
+        let aggregates = self.aggregates.iter().map(|(name, rule)| rule.compile(name));
+        Ok((key, aggregates.collect::<Result<_, _>>()?))
+    }
+}
+
+impl AggregateRule {
+    fn compile(&self, name: &str) -> Result<Aggregate, String> {
+        if RESERVED.contains(&name) {
+            return Err(format!(
+                "aggregates.{name}: a result has its own {name}; choose another name"
+            ));
+        }
+        if name.is_empty() || name.len() > MAX_NAME {
+            return Err(format!(
+                "aggregates: the name {name:?} has {} bytes; it has 1 to {MAX_NAME}",
+                name.len()
+            ));
+        }
+        match (self.op, &self.of) {
+            (Operation::Count, Some(_)) => {
+                return Err(format!(
+                    "aggregates.{name}.of: count counts messages and takes no expression; put a filter before"
+                ));
+            }
+            (Operation::Count, None) | (_, Some(_)) => {}
+            (_, None) => return Err(format!("aggregates.{name}.of is missing: the expression of the value")),
+        }
+        Ok(Aggregate {
+            name: name.to_owned(),
+            operation: self.op,
+            of: compile_if_any(&format!("aggregates.{name}.of"), self.of.as_ref())?,
+        })
+    }
+}
+
+impl GearConfig for Window {
+    fn validate(&self) -> Result<(), String> {
+        let week = Duration::from_secs(7 * 86_400);
+        if !(Duration::from_millis(100)..=week).contains(&self.every.get()) {
+            return Err("every must be 100ms to 168h".into());
+        }
+        if self.lateness.get() > week {
+            return Err("lateness must be 0s to 168h".into());
+        }
+        if self.time == Time::Arrival && !self.lateness.get().is_zero() {
+            return Err("lateness belongs to time event: by arrival no message is late".into());
+        }
+        if self.aggregates.is_empty() || self.aggregates.len() > MAX_AGGREGATES {
+            return Err(format!(
+                "aggregates must have 1 to {MAX_AGGREGATES} entries, it has {}",
+                self.aggregates.len()
+            ));
+        }
+        if let Some(idle) = self.idle {
+            if self.time == Time::Arrival {
+                return Err("idle belongs to time event: by arrival the clock closes windows".into());
+            }
+            if !(Duration::from_millis(1)..=week).contains(&idle.get()) {
+                return Err("idle must be 1ms to 168h".into());
+            }
+        }
+        if !(1..=5_000).contains(&self.max_keys) {
+            return Err("max_keys must be 1 to 5000".into());
+        }
+        self.compile().map(drop)
+    }
+}

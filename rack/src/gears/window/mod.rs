@@ -1,0 +1,377 @@
+//! `window`: aggregates messages over tumbling windows (equal spans of time that follow one another), for each key.
+//!
+//! ```text
+//! message ─▶ window of its time and key ─▶ aggregates        late ──▶ late
+//!                      │ the watermark reaches its end
+//!                      └──▶ out: start, end, key, results
+//! ```
+//!
+//! # Invariants
+//!
+//! - A window closes once and has one result for each key; a message whose window is closed is late and changes none.
+//! - By `event` time the watermark is the latest time of a message less `lateness`; where nothing comes for `idle`, what is open closes.
+//!   A time in the future counts as now: a wrong clock shall not make everybody else late. Where the Rack's own clock was ahead, the
+//!   watermark is lowered to now and one window. By `arrival` the watermark is the Rack's clock.
+//! - Silence counts only while the gear waits for messages, not while it waits for room at the outbox; whether the bus is there it does
+//!   not know. What closed by silence says so.
+//! - Messages of guaranteed wires are aggregated exactly once: the state after them, the results that left and the word that they were
+//!   taken are one write of the outbox ([`Context::group_commit`]), and a life begins with the state that the one before has left.
+//!   The messages are not held until their window closes, as `batch` does: 1,024 are held at most, which would bound a
+//!   window's rate, and event time would stand still with them. So the state is kept instead, in pages ([`open`]), once in
+//!   [`WRITE_AFTER`], when no more messages may be held, and with each result.
+//! - Once its state is kept a gear goes on where it was after a stop, a crash, or a failure. A gear that its scenario has no more leaves
+//!   nothing ([`kept`]). Before that, with hot wires only, windows are in memory: a stop sends what is open, marked `window.partial`,
+//!   and a crash loses it.
+//!
+//! # Not here
+//!
+//! What aggregates are ([`aggregate`]), what may be configured ([`config`]).
+
+mod aggregate;
+mod config;
+mod kept;
+mod open;
+mod page;
+mod result;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt;
+use model::gear::{self, Manifest};
+use model::message::Message;
+use model::{Level, MessageId, Timestamp};
+use serde_json::Value;
+use tokio::time::Instant;
+
+use super::expression::{Expression, key_or_one};
+use super::gathering::Handled;
+use super::{Config, Context, Fault, Gear, Passive, Work};
+use crate::telemetry::Checkpoint;
+use crate::wires::Delivery;
+use aggregate::Aggregate;
+use config::{Time, Window};
+pub(crate) use kept::forget_windows;
+use kept::note_key;
+use open::{OpenWindow, OpenWindows, PAGES, PageFull, Slot};
+use result::{Closing, WindowResult};
+
+/// What the type is.
+pub(super) const MANIFEST: Manifest = Manifest {
+    kind: "window",
+    summary: "aggregates messages over spans of time, for each key",
+    inputs: &["in"],
+    outputs: &["out", "late"],
+    doc: "Time is cut into spans of `every`, beginning at 1970-01-01T00:00:00Z. When one has ended, a message for each key leaves by `out`: an object of \
+          `start`, `end`, `key` where there is one, and each aggregate by its name. It begins a signal and a trace of its own. A message whose window has \
+          ended leaves by `late`, unchanged, or is dropped and counted. Where no message comes for `idle`, what is open ends, with `window.closed_by: idle`; \
+          that is so after a restart or without the bus, too, and what comes then is late. With a guaranteed wire to this gear the windows are kept \
+          in the Rack's outbox and each message is aggregated exactly once, through stops and crashes; they have 1 MiB for that, and messages are \
+          taken within a second. A gear that is replaced goes on with them; where it is configured otherwise, they leave at once as `window.partial`. A gear \
+          that is taken out of the scenario, moved or renamed loses them, and the Rack's log says how many. With hot wires only, windows are in memory: a stop, or a gear that is \
+          replaced, sends what is open as `window.partial`; a crash loses it. Expressions are [CEL](https://cel.dev).",
+    example: include_str!("../../../../examples/gears/window.yaml"),
+    schema: gear::schema::<Window>,
+    check: gear::check::<Window>,
+    passes_on: gear::never,
+};
+
+/// How long messages wait for the next write of the state, if nothing closes.
+const WRITE_AFTER: Duration = Duration::from_secs(1);
+
+pub(super) fn build(config: &Config) -> Result<Gear, String> {
+    let config: Window = gear::config(config)?;
+    let (key, aggregates) = config.compile()?;
+    Ok(Gear::Passive(Box::new(Aggregator {
+        key,
+        aggregates,
+        every: config.every.get(),
+        lateness: config.lateness.get(),
+        idle: config.idle(),
+        time: config.time,
+        most: config.max_keys as usize,
+        open: OpenWindows::new(config.meaning()?),
+        closed: Vec::new(),
+        dirty: None,
+        must_write: false,
+        is_kept: false,
+        is_restored: false,
+        close_at: Some(Instant::now()),
+        is_silent: false,
+    })))
+}
+
+struct Aggregator {
+    key: Option<Expression>,
+    aggregates: Vec<Aggregate>,
+    every: Duration,
+    lateness: Duration,
+    idle: Duration,
+    time: Time,
+    most: usize,
+    open: OpenWindows,
+    /// What leaves next.
+    closed: Vec<WindowResult>,
+    dirty: Option<DirtySpan>,
+    /// Whether the state is to be written with the next flush.
+    must_write: bool,
+    /// Whether the outbox has a state of this gear.
+    is_kept: bool,
+    is_restored: bool,
+    /// When something is to be closed though nothing comes.
+    close_at: Option<Instant>,
+    /// Whether that time has come, and no message since.
+    is_silent: bool,
+}
+
+/// The messages of guaranteed wires since the state was written.
+#[derive(Clone, Copy)]
+struct DirtySpan {
+    first: MessageId,
+    last: MessageId,
+    /// When it is to be written at the latest.
+    until: Instant,
+}
+
+impl Passive for Aggregator {
+    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+        async move {
+            self.restore(cx).await;
+            let now = cx.recorder().now();
+            let taken = self.take(cx, delivery.message, now).await;
+            self.schedule(now);
+            taken
+        }
+        .boxed()
+    }
+
+    fn holds_back(&self) -> bool {
+        true
+    }
+
+    fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+        async move {
+            let is_last = cx.is_draining();
+            if is_last && !self.is_kept {
+                let open = self.open.take_all();
+                self.end(open, Closing::Partial);
+            }
+            let is_due = self.dirty.is_some_and(|dirty| dirty.until <= Instant::now());
+            if (is_last || is_due || self.must_write || !self.closed.is_empty())
+                && let Some(dirty) = self.dirty.take()
+            {
+                self.must_write = false;
+                cx.group_commit((dirty.first, dirty.last), self.leave(cx)).await;
+            }
+            if is_last && self.is_kept && self.open.is_marked() {
+                cx.leave_together(None, self.leave(cx)).await;
+            }
+            self.leave_closed(cx).await;
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn unfinished(&self) -> Option<MessageId> {
+        self.dirty.map(|dirty| dirty.first)
+    }
+
+    fn finish_all(&mut self) {
+        self.must_write = true;
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        let write_at = self.dirty.filter(|_| !self.must_write).map(|dirty| dirty.until);
+        self.close_at.into_iter().chain(write_at).min()
+    }
+
+    fn wake<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+        async move {
+            let now = cx.recorder().now();
+            if !self.is_restored {
+                self.restore(cx).await;
+                self.schedule(now);
+            }
+            self.must_write |= self.dirty.is_some_and(|dirty| dirty.until <= Instant::now());
+            self.close_due(now);
+            self.leave_closed(cx).await;
+            Ok(())
+        }
+        .boxed()
+    }
+}
+
+impl Aggregator {
+    /// Takes a message into its window.
+    async fn take(&mut self, cx: &Context, message: Message, now: Timestamp) -> Result<(), Fault> {
+        cx.check_hops(&message)?;
+        let key = key_or_one(self.key.as_ref(), &message)?;
+        let values = self.aggregates.iter().map(|aggregate| aggregate.value(&message));
+        let values = values.collect::<Result<Vec<_>, _>>()?;
+        self.lower_watermark(cx, now);
+        let (slot, end) = self.slot(&message, key, now);
+        if end <= self.open.watermark() {
+            cx.offer("late", message).await;
+            return Ok(());
+        }
+        self.advance(message.ts.min(now), now);
+        self.add((slot, end), message.hops, values)?;
+        if Handled::now() == Handled::Again {
+            let begun = DirtySpan {
+                first: message.id,
+                last: message.id,
+                until: Instant::now() + WRITE_AFTER,
+            };
+            self.dirty.get_or_insert(begun).last = message.id;
+            self.is_kept = true;
+        } else {
+            self.leave_closed(cx).await;
+        }
+        Ok(())
+    }
+
+    /// Where a message belongs, and when that ends.
+    fn slot(&self, message: &Message, key: String, now: Timestamp) -> (Slot, Timestamp) {
+        let ts = match self.time {
+            Time::Event => message.ts.min(now),
+            // Where the clock was set back, the window that is open goes on.
+            Time::Arrival => now.max(self.open.watermark()),
+        };
+        let every = i64::try_from(self.every.as_micros()).unwrap_or(i64::MAX).max(1);
+        let start = Timestamp::from_micros(ts.micros() - ts.micros().rem_euclid(every));
+        (Slot { start, key }, start.plus(self.every))
+    }
+
+    /// Raises the watermark for a message of a time.
+    fn advance(&mut self, ts: Timestamp, now: Timestamp) {
+        let watermark = match self.time {
+            Time::Event => ts.minus(self.lateness),
+            Time::Arrival => now,
+        };
+        let closed = self.open.close(watermark);
+        self.end(closed, Closing::Watermark);
+    }
+
+    /// Corrects a watermark that the Rack's clock has raised while it was ahead: all that comes would be late for as long.
+    fn lower_watermark(&mut self, cx: &Context, now: Timestamp) {
+        if let Some(ahead) = self.open.lower(now.plus(self.every)) {
+            let says = "the clock of the Rack was ahead: windows that began in the future leave as a part, and messages of the present are late \
+                        for the length of one window";
+            cx.log(Level::Warn, says);
+            self.end(ahead, Closing::Partial);
+        }
+    }
+
+    fn add(&mut self, (slot, end): (Slot, Timestamp), hops: u32, values: Vec<Value>) -> Result<(), Fault> {
+        if !self.open.has(&slot) {
+            if self.open.len() >= self.most {
+                let most = self.most;
+                return Err(Fault::Rejected(format!(
+                    "{most} windows are open, and max_keys allows no more: raise it, or choose a key with fewer values"
+                )));
+            }
+            let opened = self.open.open(slot.clone(), OpenWindow::new(end, &self.aggregates));
+            opened.map_err(|PageFull| {
+                let why = "there is no place for another window, 1 MiB keeps all of them: use fewer or shorter keys, or fewer aggregates";
+                Fault::Rejected(why.into())
+            })?;
+        }
+        if let Some(window) = self.open.window(&slot) {
+            window.add(hops, values);
+        }
+        Ok(())
+    }
+
+    /// Closes what nothing is waited for any more.
+    fn close_due(&mut self, now: Timestamp) {
+        if self.close_at.is_none_or(|at| at > Instant::now()) {
+            return;
+        }
+        match self.time {
+            Time::Arrival => {
+                let closed = self.open.close(now);
+                self.end(closed, Closing::Watermark);
+            }
+            // Messages may wait in the inbox because the gear waited for room: they come before it is woken once more.
+            Time::Event if !std::mem::replace(&mut self.is_silent, true) => {
+                self.close_at = Some(Instant::now());
+                return;
+            }
+            Time::Event => {
+                let closed = self.open.close_all(now.plus(self.every));
+                self.end(closed, Closing::Idle);
+            }
+        }
+        self.schedule(now);
+    }
+
+    /// Sets the time when something is to be closed though nothing comes.
+    fn schedule(&mut self, now: Timestamp) {
+        let wait = |end: Timestamp| match self.time {
+            Time::Event => self.idle,
+            Time::Arrival => end.since(now),
+        };
+        self.is_silent = false;
+        self.close_at = self.open.first_end().map(|end| Instant::now() + wait(end));
+    }
+
+    fn end(&mut self, windows: Vec<(Slot, OpenWindow)>, closing: Closing) {
+        let results = windows
+            .into_iter()
+            .map(|(slot, window)| WindowResult { slot, window, closing });
+        self.closed.extend(results);
+    }
+
+    /// Lets closed windows leave, unless they wait with messages for the next flush.
+    async fn leave_closed(&mut self, cx: &Context) {
+        if !self.closed.is_empty() && self.dirty.is_none() {
+            cx.leave_together(None, self.leave(cx)).await;
+        }
+    }
+
+    /// Sends what is closed, and keeps the state that is left.
+    async fn leave(&mut self, cx: &Context) {
+        for result in std::mem::take(&mut self.closed) {
+            result.leave(cx).await;
+        }
+        if !self.is_kept {
+            return;
+        }
+        match self.open.write() {
+            Ok(pages) => {
+                let note = |(page, value)| Checkpoint {
+                    key: note_key(cx.name().as_str(), page),
+                    value,
+                };
+                cx.add_notes(pages.into_iter().map(note).collect());
+            }
+            Err(reason) => cx.error(format!("the state of the open windows cannot be written: {reason}")),
+        }
+    }
+
+    /// Takes over what a life before has left in the outbox.
+    async fn restore(&mut self, cx: &Context) {
+        if std::mem::replace(&mut self.is_restored, true) {
+            return;
+        }
+        // It may have writes under way; this one begins behind them.
+        cx.settled().await;
+        let mut foreign = Vec::new();
+        for page in 0..PAGES {
+            let Some(bytes) = cx.note(&note_key(cx.name().as_str(), page)) else {
+                continue;
+            };
+            self.is_kept = true;
+            match self.open.read(page, &bytes) {
+                Ok(windows) => foreign.extend(windows),
+                Err(reason) => cx.error(format!(
+                    "page {page} of the kept windows cannot be read ({reason}); its windows begin anew"
+                )),
+            }
+        }
+        self.end(foreign, Closing::Partial);
+        self.lower_watermark(cx, cx.recorder().now());
+    }
+}
