@@ -29,7 +29,7 @@ use crate::stats::Stats;
 /// Signs a floor for the wire; `None` if it cannot be signed.
 pub type SignFloor = Arc<dyn Fn(DurableFloor) -> Option<Bytes> + Send + Sync>;
 /// Has what the bus took of business messages on its disk.
-pub type SyncBus = Box<dyn Fn() -> io::Result<()> + Send + Sync>;
+pub type SyncBus = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
 
 /// The shortest time between two floors of one producer run.
 const EVERY: Duration = Duration::from_millis(50);

@@ -202,10 +202,11 @@ impl Enrollment {
     fn admit(&self, transcript: &Transcript) -> Result<Enrolled, No> {
         let now = self.ambient.0.now();
         self.registry.change(|change| {
+            let mut news = Vec::new();
             let before = change.rack_with_key(&transcript.rack_key)?;
             let mut row = match before.clone() {
                 Some(row) => returning(change, row, transcript)?,
-                None => self.newcomer(change, transcript, now)?,
+                None => self.newcomer(change, transcript, now, &mut news)?,
             };
             row.last_seen = now;
             row.host.clone_from(&transcript.host);
@@ -233,7 +234,6 @@ impl Enrollment {
                 keep_number(change, &row)?;
             }
             change.put_rack(&row)?;
-            let mut news = Vec::new();
             for entry in what_is_new(before.as_ref(), &row, now) {
                 news.push(change.record(entry)?);
             }
@@ -249,9 +249,16 @@ impl Enrollment {
         })
     }
 
-    fn newcomer(&self, change: &Change<'_>, transcript: &Transcript, now: Timestamp) -> Result<RackRow, No> {
+    /// The row of a Rack that is not known, and what became of another one to make room for it.
+    fn newcomer(
+        &self,
+        change: &Change<'_>,
+        transcript: &Transcript,
+        now: Timestamp,
+        news: &mut Vec<AuditEntry>,
+    ) -> Result<RackRow, No> {
         if !self.auto_adopt {
-            make_room(change, now)?;
+            news.extend(make_room(change, now)?);
         }
         let entity_id = EntityId::at(now, self.ambient.1.bytes());
         Ok(RackRow {
@@ -297,17 +304,19 @@ impl Enrollment {
 }
 
 /// Lets one more Rack wait for approval: where too many do, the one that was not heard of for the longest time is forgotten.
-fn make_room(change: &Change<'_>, now: Timestamp) -> Result<(), No> {
+fn make_room(change: &Change<'_>, now: Timestamp) -> Result<Option<AuditEntry>, No> {
     let (count, stalest) = change.pending()?;
     if count < MAX_PENDING {
-        return Ok(());
+        return Ok(None);
     }
     let Some(gone) = stalest.filter(|rack| now.since(rack.last_seen) >= GIVEN_UP) else {
         let reason = format!("{MAX_PENDING} Racks wait for approval already: approve or remove some first");
         return Err(no(RefusalCode::Internal, reason));
     };
-    tracing::info!(rack = %gone.name, entity_id = %gone.entity_id, last_seen = %gone.last_seen, "a Rack that waited for approval is forgotten");
-    Ok(change.forget_rack(&gone)?)
+    change.forget_rack(&gone)?;
+    let reason = format!("it waited for approval, and was not heard of since {}", gone.last_seen);
+    let entry = AuditEntry::new(Event::RackRemoved, &Actor::Mixer, now).of(&gone);
+    Ok(Some(change.record(entry.because(reason))?))
 }
 
 /// A Rack whose key is known: not revoked, not a stale copy, perhaps under a new name.

@@ -319,8 +319,8 @@ mod tests {
         };
         let put = |change: &crate::registry::Change<'_>| {
             change.put_rack(&rack)?;
-            change.put_wire("wire-a", &start("rack-a"))?;
-            change.put_wire("wire-b", &start("rack-b"))
+            change.put_wire("wire-a", &start("rack-a"), None)?;
+            change.put_wire("wire-b", &start("rack-b"), None)
         };
         registry.change(put).unwrap();
         let consumers = || {
@@ -341,7 +341,7 @@ mod tests {
                 is_paused: true,
                 ..start("rack-a")
             };
-            change.put_wire("wire-a", &paused)
+            change.put_wire("wire-a", &paused, None)
         };
         registry.change(pause).unwrap();
         assert_eq!(consumers(), Vec::<String>::new());

@@ -42,6 +42,8 @@ use crate::{BadId, EntityId, Table};
 pub use count::value_bytes;
 pub use records::{NAMED, Part, Records, Rejected};
 
+/// The part of the bus's largest message that is kept for headers, in bytes: a body has the rest.
+pub const HEADER_ROOM: usize = 2048;
 /// Header: the encoding of the body.
 pub const CONTENT_TYPE: &str = "Content-Type";
 /// The content type of several messages of a port, one behind the other (RFC 8742).

@@ -87,16 +87,16 @@ impl Parts {
         )?;
 
         let collects = config.observability.enabled && !config.observability.embedded.read_only;
-        let server = self.bus.as_ref().filter(|_| collects);
-        let sync = server.and_then(BusServer::sync_messages);
-        let floors = Arc::new(ingest::DurableFloors::new(Arc::clone(&engine), sync));
+        let sync = self.bus.as_ref().and_then(BusServer::sync_messages);
+        let synced_floors = sync.clone().filter(|_| collects);
+        let floors = Arc::new(ingest::DurableFloors::new(Arc::clone(&engine), synced_floors));
         let collected = self.collect(&config, (&engine, &floors), &bus, (&ground, specs.specs()), &clock);
         let control = self
             .control_plane(
                 &config,
                 &ground,
                 &bus,
-                (floors, collected.as_ref()),
+                (floors, collected.as_ref(), sync),
                 (clock.clone(), entropy.clone()),
                 fatal,
             )
@@ -217,7 +217,11 @@ impl Parts {
         config: &MixerConfig,
         ground: &Ground,
         bus: &Bus,
-        (floors, collected): (Arc<ingest::DurableFloors>, Option<&Arc<ingest::Stats>>),
+        (floors, collected, sync): (
+            Arc<ingest::DurableFloors>,
+            Option<&Arc<ingest::Stats>>,
+            Option<ingest::SyncBus>,
+        ),
         ambient: (Clock, Entropy),
         fatal: &Fatal,
     ) -> Result<Arc<Control>, StartError> {
@@ -236,7 +240,7 @@ impl Parts {
             (bus.clone(), config.snake.stream_name.to_string()),
             (Arc::clone(registry), Arc::clone(issuer)),
             Arc::clone(cluster),
-            collected.cloned(),
+            (collected.cloned(), sync),
         ));
         let expiry = StreamExpiry::new(time, config.snake.business_stream_max_age);
         let watch = Arc::clone(&flow_control);

@@ -222,7 +222,7 @@ impl BusServer {
     pub(crate) fn sync_messages(&self) -> Option<ingest::SyncBus> {
         let files = StreamFiles::new(self.unsynced.clone()?);
         let files = Mutex::new(files);
-        Some(Box::new(move || {
+        Some(Arc::new(move || {
             files.lock().unwrap_or_else(PoisonError::into_inner).sync()
         }))
     }

@@ -25,7 +25,7 @@ use async_nats::Subscriber;
 use futures::StreamExt as _;
 use model::control::RackState;
 use model::subject::{self, RackCommand};
-use model::tap::{LEASE, MOST_BATCH, TapAnswer, TapBatch, TapLease, TapRequest, TapSample};
+use model::tap::{LEASE, MOST_BATCH, MOST_BODY, MOST_FACTS, TapAnswer, TapBatch, TapLease, TapRequest, TapSample};
 use model::{EntityId, Token};
 use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
@@ -279,6 +279,11 @@ struct WatchedNumbers {
 impl WatchedNumbers {
     fn give(&mut self, batch: TapBatch, queue: &mpsc::Sender<TapNews>) {
         for sample in batch.samples {
+            // What is larger than a sample may be is as a message that was not shown.
+            let facts = serde_json::to_vec(&sample.meta).map_or(0, |facts| facts.len());
+            if sample.body.len() > MOST_BODY || facts > 2 * MOST_FACTS {
+                continue;
+            }
             let number = sample.number;
             self.passed = self.passed.max(number);
             // What was told already is not shown again.

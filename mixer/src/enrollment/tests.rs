@@ -397,6 +397,7 @@ fn only_so_many_racks_may_wait_and_one_that_was_long_not_heard_of_makes_room() {
     let bench = full_of_pending(now.minus(Duration::from_secs(2 * 3_600)));
     let enrolled = bench.enroll(&rack(1), name("one-more"), 0);
     assert!(matches!(enrolled.reply, EnrollReply::Pending { .. }));
+    assert_eq!(kinds(&enrolled), [Event::RackRemoved, Event::RackPending]);
     assert_eq!(bench.registry.racks().unwrap().len(), super::MAX_PENDING);
 }
 

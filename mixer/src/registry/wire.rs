@@ -106,10 +106,22 @@ impl Registry {
 }
 
 impl Change<'_> {
-    /// Writes a wire down.
-    pub(crate) fn put_wire(&self, name: &str, row: &WireRow) -> Result<(), RegistryError> {
+    /// Writes a wire down that was known as `was`: where it was moved since ([`Self::move_wire`]), it goes not back.
+    pub(crate) fn put_wire(&self, name: &str, row: &WireRow, was: Option<&WireRow>) -> Result<(), RegistryError> {
         let mut wires = self.transaction.open_table(WIRES).map_err(db)?;
-        wires.insert(name, to_cbor("wire", row)?.as_slice()).map_err(db)?;
+        let before = wires.get(name).map_err(db)?;
+        let before = before
+            .map(|row| from_cbor::<WireRow>("wire", row.value()))
+            .transpose()?;
+        let has_moved = |before: &WireRow| {
+            let is_same = (before.stream, before.consumer(name)) == (row.stream, row.consumer(name));
+            is_same && was.is_some_and(|was| was.sequence < before.sequence)
+        };
+        let mut row = row.clone();
+        if let Some(before) = before.filter(has_moved) {
+            row.sequence = row.sequence.max(before.sequence);
+        }
+        wires.insert(name, to_cbor("wire", &row)?.as_slice()).map_err(db)?;
         Ok(())
     }
 

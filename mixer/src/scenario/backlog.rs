@@ -143,8 +143,9 @@ pub(super) fn set_limits<'a>(wires: impl Iterator<Item = &'a mut WireBacklog>, s
         let divided = stream.max_bytes / 100 * DIVIDED;
         let free = divided.saturating_sub(waiting);
         // What is not known of, as messages of a consumer that was lost, is there all the same.
-        let each = free.min(divided.saturating_sub(stream.bytes)) / (ports.len() as u64 + 1);
-        (free, each)
+        let ends = ports.len() as u64 + 1;
+        let each = free.min(divided.saturating_sub(stream.bytes)) / ends;
+        (free, each, divided / ends)
     });
     for wire in wires {
         wire.limit(free);
@@ -152,11 +153,13 @@ pub(super) fn set_limits<'a>(wires: impl Iterator<Item = &'a mut WireBacklog>, s
 }
 
 impl WireBacklog {
-    /// Sets its limit, where so much is free for all, and for each.
-    fn limit(&mut self, free: Option<(u64, u64)>) {
-        let share = free.map(|(free, _)| u64::midpoint(free, self.waiting_bytes));
+    /// Sets its limit, where so much is free for all, and for each; a wire that drops has as much as each had if all took all they may,
+    /// whoever else fills the stream.
+    fn limit(&mut self, free: Option<(u64, u64, u64)>) {
+        let least = |fair: u64| if self.overflow == Overflow::Block { 0 } else { fair };
+        let share = free.map(|(free, _, fair)| u64::midpoint(free, self.waiting_bytes).max(least(fair)));
         self.limit_bytes = share.into_iter().chain(self.max_bytes).min();
-        let each = free.map_or(u64::MAX, |(_, each)| each);
+        let each = free.map_or(u64::MAX, |(_, each, _)| each);
         let limit = self.limit_bytes.unwrap_or(u64::MAX);
         (self.credit, self.is_held) = match self.overflow {
             Overflow::Block => (
@@ -341,6 +344,12 @@ mod tests {
         assert_eq!(bounded(10_000, Overflow::Block).0, (Some(10_000), 0, true));
         let drops = bounded(20_000, Overflow::DropOldestToDlq);
         assert_eq!(drops.0, (Some(10_000), 35_000, false), "half of what is free");
+        let mut dropping = [WireBacklog {
+            overflow: Overflow::DropOldestToDlq,
+            ..wire("flux.msg.a.gen.out", 5_000)
+        }];
+        set_limits(dropping.iter_mut(), Some(stream(90_000)));
+        assert_eq!(dropping[0].limit_bytes, Some(45_000), "another reader has it all");
         let mut unbound = [wire("flux.msg.a.gen.out", 5)];
         set_limits(unbound.iter_mut(), None);
         assert_eq!(unbound[0].limit_bytes, None);

@@ -4,7 +4,8 @@
 //!
 //! - Ages are measured by a clock that has run evenly: a jump of it moves all marks, so that it makes nothing older, and neither does the
 //!   time in which the Mixer was away and its clock was not believed. What times the bus gives its messages does not matter.
-//! - A mark is in the registry before it counts.
+//! - A mark is in the registry before it counts, and so is a jump: until then the next look finds it again, of another process too. The
+//!   time of a look is there half an hour later at most.
 //! - Another stream has other sequences: it begins without marks.
 //!
 //! # Not here
@@ -34,6 +35,9 @@ pub(crate) struct StreamMarks {
     pub(crate) stream: i64,
     /// Times in µs, and the last sequences then, the oldest first.
     pub(crate) marks: Vec<(i64, u64)>,
+    /// The time of a look, in µs, which the marks belong to.
+    #[serde(default)]
+    pub(crate) looked: Option<i64>,
 }
 
 /// See the module.
@@ -64,6 +68,11 @@ impl StreamMarks {
         if self.marks.last().is_none_or(is_due) {
             self.marks.push((now.micros(), last));
         }
+        let looked = self.looked.map(Timestamp::from_micros);
+        let is_old = |looked: Timestamp| now.since(looked) >= SLACK / 2 || now < looked;
+        if jump != 0 || looked.is_none_or(is_old) {
+            self.looked = Some(now.micros());
+        }
         let before = now.minus(max_age).micros();
         let old = self.marks.iter().take_while(|(time, _)| *time <= before).count();
         self.marks.drain(..old).next_back().map(|(_, sequence)| sequence)
@@ -79,36 +88,38 @@ impl StreamExpiry {
         }
     }
 
+    /// How much further the clock went than the time that passed since the last look, of this process or the one before, in µs; 0 within
+    /// an hour.
+    fn jump(&self, now: Timestamp, instant: Instant, looked: Option<i64>) -> i64 {
+        let passed = match self.last {
+            Some((before, _)) if before == now => return 0,
+            Some((before, at)) => Some(before.plus(instant - at)),
+            None => looked.map(Timestamp::from_micros),
+        };
+        let ahead = passed.map_or(0, |passed| now.micros().saturating_sub(passed.micros()));
+        let is_jump = Duration::from_micros(ahead.unsigned_abs()) > SLACK;
+        if is_jump { ahead } else { 0 }
+    }
+
     /// Removes what is too old, whoever wants it.
     pub(super) async fn expire(&mut self, registry: &Arc<Registry>, stream: &Stream) -> Result<(), String> {
         let Some(now) = (self.time)() else { return Ok(()) };
         let (info, instant) = (stream.cached_info(), Instant::now());
-        let mut jump = 0;
-        // It goes in steps of an hour where nothing is stored.
-        if self.last.is_none_or(|(before, _)| before != now) {
-            let passed = |(before, at): (Timestamp, Instant)| before.plus(instant - at);
-            let last = self.last.replace((now, instant)).map(passed);
-            let ahead = last.map_or(0, |passed| now.micros().saturating_sub(passed.micros()));
-            jump = if Duration::from_micros(ahead.unsigned_abs()) > SLACK {
-                ahead
-            } else {
-                0
-            };
-        }
         let life = WireRow::life(info.created.unix_timestamp_nanos());
         let before = registry.stream_marks().map_err(text)?.unwrap_or_default();
-        let mut marks = StreamMarks {
-            stream: life,
-            marks: if before.stream == life {
-                before.marks.clone()
-            } else {
-                Vec::new()
-            },
-        };
+        let mut marks = before.clone();
+        if before.stream != life {
+            (marks.stream, marks.marks) = (life, Vec::new());
+        }
+        let jump = self.jump(now, instant, before.looked);
         let through = marks.at(now, jump, info.state.last_sequence, self.max_age);
         if marks != before {
             let put = move |change: &Change<'_>| change.set_stream_marks(&marks);
             registry.commit::<_, RegistryError>(put).await.map_err(text)?;
+        }
+        // It goes in steps of an hour where nothing is stored.
+        if self.last.is_none_or(|(before, _)| before != now) {
+            self.last = Some((now, instant));
         }
         if let Some(through) = through.filter(|through| *through >= info.state.first_sequence) {
             let purged = stream.purge().sequence(through + 1).await.map_err(text)?.purged;
@@ -144,5 +155,23 @@ mod tests {
         assert_eq!(jumped.at(hours(34 + 40 * 24), jump, 135, AGE), None);
         assert_eq!(jumped.at(hours(35 + 40 * 24), 0, 136, AGE), Some(103));
         assert!(marks.marks.len() <= 33, "{}", marks.marks.len());
+    }
+
+    #[test]
+    fn a_jump_while_no_process_looked_is_found_by_the_next_one_until_it_is_written_down() {
+        let mut marks = StreamMarks::default();
+        assert_eq!(marks.at(hours(10), 0, 100, AGE), None);
+        let looked = marks.looked;
+        assert_eq!(marks.at(hours(10).plus(SLACK / 3), 0, 101, AGE), None);
+        assert_eq!(marks.looked, looked, "not each look is a write");
+        let mut expiry = StreamExpiry::new(Box::new(|| None), AGE);
+        let (now, instant) = (hours(10 + 40 * 24), Instant::now());
+        let jump = expiry.jump(now, instant, looked);
+        assert_eq!(Timestamp::from_micros(jump), hours(40 * 24));
+        assert_eq!(marks.at(now, jump, 102, AGE), None);
+        assert_eq!(expiry.jump(now, instant, marks.looked), 0);
+        expiry.last = Some((now, instant));
+        assert_eq!(expiry.jump(now.plus(SLACK / 2), instant, None), 0);
+        assert_eq!(expiry.jump(now.plus(SLACK * 2), instant, None), 7_200_000_000);
     }
 }

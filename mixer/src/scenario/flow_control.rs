@@ -18,7 +18,7 @@ use async_nats::jetstream::consumer::Info;
 use async_nats::jetstream::stream::Stream;
 use chassis::bus::BusState;
 use futures::TryStreamExt as _;
-use ingest::{Stats, Volume};
+use ingest::{Stats, SyncBus, Volume};
 use model::control::{PortCredit, PortCredits, RackState};
 use model::subject::RackCommand;
 use model::{Context, EntityId, Timestamp, Token, subject};
@@ -61,6 +61,8 @@ pub(crate) struct FlowControl {
     cluster: Arc<Cluster>,
     /// What was archived; none where nothing is.
     archived: Option<Arc<Stats>>,
+    /// None where the bus syncs before it acknowledges, or is not ours.
+    sync: Option<SyncBus>,
     seen: Mutex<Seen>,
     /// A wire began that was not there at the last look.
     changed: Notify,
@@ -127,7 +129,7 @@ impl FlowControl {
         (bus, stream): (Bus, String),
         (registry, issuer): (Arc<Registry>, Arc<Issuer>),
         cluster: Arc<Cluster>,
-        archived: Option<Arc<Stats>>,
+        (archived, sync): (Option<Arc<Stats>>, Option<SyncBus>),
     ) -> Self {
         Self {
             bus,
@@ -136,6 +138,7 @@ impl FlowControl {
             issuer,
             cluster,
             archived,
+            sync,
             seen: Mutex::default(),
             changed: Notify::new(),
             looked: watch::Sender::new(false),
@@ -212,7 +215,9 @@ impl FlowControl {
                     continue;
                 }
                 let mut done = Overflowed::default();
-                let moved = request.carry_out(&self.bus, &stream, &self.registry, &mut done).await;
+                let moved = request
+                    .carry_out(&self.bus, &stream, (&self.registry, self.sync.as_ref()), &mut done)
+                    .await;
                 if let Err(reason) = moved {
                     tracing::warn!(wire = name, reason, "a wire cannot overflow just now; trying again");
                 }
@@ -329,7 +334,8 @@ impl FlowControl {
             foreign: foreign * mean,
         });
         set_limits(wires.values_mut(), shared);
-        history.sequences.record(Instant::now(), info.state.last_sequence);
+        let life = WireRow::life(info.created.unix_timestamp_nanos());
+        history.sequences.record(life, Instant::now(), info.state.last_sequence);
         let overflowed = {
             let mut overflowed = self.overflowed();
             overflowed.retain(|name, _| rows.contains_key(name));
@@ -480,7 +486,7 @@ fn is_news((before, had): &(Vec<PortCredit>, Vec<u64>), ports: &[PortCredit], ca
 }
 
 /// The bus messages that wait for a consumer.
-fn waiting(info: &Info) -> u64 {
+pub(super) fn waiting(info: &Info) -> u64 {
     info.num_pending + info.num_ack_pending as u64
 }
 

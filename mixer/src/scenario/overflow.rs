@@ -1,16 +1,17 @@
 //! Overflow of a wire: its oldest messages become dead letters of the receiving gear where more wait than may, or longer than they may.
 //!
 //! ```text
-//! ack floor ──▶ read some ──▶ dead letter of each message ──▶ on the stream ──▶ consumer reset behind them ──▶ read some …
+//! ack floor ──▶ read up to 16 MiB ──▶ dead letter of each message ──▶ on the stream's disk ──▶ consumer reset behind them
 //! ```
 //!
 //! # Invariants
 //!
-//! - A message is a dead letter on the stream before its wire moves past it. A crash between leaves both; a letter that is sent again
-//!   within the bus's window of duplicates is known by its message id, later it is there twice.
-//! - What the receiver has in hand while its wire moves (4,096 messages or 16 MiB at most) may be taken as well as be a dead letter;
-//!   nothing is neither.
-//! - Nothing is dropped for an estimate: what waits since before this process counts when it is looked at, not before.
+//! - A message is a dead letter on the stream, and on the disk of a bus that is ours, before its wire moves past it. A crash between
+//!   leaves both; a letter that is sent again within the bus's window of duplicates is known by its message id, later it is there twice.
+//! - What the receiver takes while its wire moves (16 MiB at most) may be taken as well as be a dead letter; nothing is neither. A wire is
+//!   asked again where it is before the first message is read: what its receiver took since the look counts.
+//! - Nothing is dropped for an estimate: what waits since before this process counts when it is looked at, not before. Where nothing is
+//!   archived, no size is known, and messages count as large as the stream's mean.
 //! - How long a message waits is measured by the monotonic clock of this process: a jump of the wall clock ages nothing, and a restart
 //!   begins anew.
 //! - A wire that changed meanwhile, or whose stream was made anew, is not moved.
@@ -31,6 +32,7 @@ use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::stream::Stream;
 use bytes::Bytes;
 use futures::StreamExt as _;
+use ingest::SyncBus;
 use model::letter::Way;
 use model::message::MessageSequence;
 use model::scenario::{Endpoint, Overflow};
@@ -38,11 +40,12 @@ use model::{EntityId, HumanDuration, Token, subject, wire};
 use tokio::time::{Instant, timeout};
 
 use super::backlog::WireBacklog;
+use super::flow_control::waiting;
 use super::text;
 use crate::bus_server::Bus;
 use crate::registry::{Change, Registry, RegistryError, WireRow};
 
-/// Bus messages of one request, after each of which the wire moves.
+/// Bus messages of one request.
 const FETCH: usize = 256;
 /// Their bytes.
 const FETCH_BYTES: usize = 4 << 20;
@@ -52,8 +55,6 @@ const FETCH_WITHIN: Duration = Duration::from_secs(10);
 const MOST_BYTES: u64 = 16 << 20;
 /// Dead letters on their way to the stream.
 const IN_FLIGHT: usize = 256;
-/// What the headers of a letter may need of a bus message.
-const LETTER_HEADERS: usize = 4 << 10;
 /// The most moments that are remembered; beyond, every second one is forgotten.
 const MOST_MOMENTS: usize = 4_096;
 /// A reader that a crash left behind goes after this.
@@ -68,19 +69,22 @@ pub(super) fn is_reader(info: &Info) -> bool {
 
 /// The last sequences of the stream at earlier moments of this process.
 #[derive(Debug, Default)]
-pub(super) struct SequenceHistory(VecDeque<(Instant, u64)>);
+pub(super) struct SequenceHistory {
+    /// Of which stream ([`WireRow::life`]).
+    life: i64,
+    moments: VecDeque<(Instant, u64)>,
+}
 
 impl SequenceHistory {
-    /// Adds a moment.
-    pub(super) fn record(&mut self, now: Instant, last: u64) {
-        if self.0.back().is_some_and(|(_, before)| *before > last) {
-            // Another stream.
-            self.0.clear();
+    /// Adds a moment of a stream; another one begins anew.
+    pub(super) fn record(&mut self, life: i64, now: Instant, last: u64) {
+        if self.life != life {
+            (self.life, self.moments) = (life, VecDeque::new());
         }
-        self.0.push_back((now, last));
-        if self.0.len() > MOST_MOMENTS {
+        self.moments.push_back((now, last));
+        if self.moments.len() > MOST_MOMENTS {
             let mut nth = 0_usize;
-            self.0.retain(|_| {
+            self.moments.retain(|_| {
                 nth += 1;
                 nth % 2 == 1
             });
@@ -90,9 +94,9 @@ impl SequenceHistory {
     /// The last sequence that is at least this old; 0 if none is known to be.
     fn older_than(&self, age: Duration, now: Instant) -> u64 {
         let old = self
-            .0
+            .moments
             .partition_point(|(at, _)| now.saturating_duration_since(*at) >= age);
-        old.checked_sub(1).map_or(0, |last| self.0[last].1)
+        old.checked_sub(1).map_or(0, |last| self.moments[last].1)
     }
 }
 
@@ -106,14 +110,12 @@ pub(super) struct OverflowRequest {
     to: Endpoint,
     /// Of the stream that it was found on.
     life: i64,
-    /// What the receiver has.
-    floor: u64,
     /// Up to here by its age.
     aged: u64,
-    /// And so many bytes, since more wait than may.
-    excess: u64,
-    /// How many bytes may wait.
+    /// How many bytes may wait; beyond, the oldest leave.
     limit: u64,
+    /// The bus messages that waited at the look, and their bytes.
+    waited: (u64, u64),
     max_age: HumanDuration,
 }
 
@@ -136,16 +138,10 @@ impl OverflowRequest {
         let floor = info.ack_floor.stream_sequence;
         let max_age = row.bounds.max_age;
         let aged = max_age.map_or(0, |age| history.older_than(age.get(), Instant::now()));
-        let limit = backlog.limit_bytes.unwrap_or(u64::MAX);
-        let is_over = row.bounds.overflow == Overflow::DropOldestToDlq && backlog.known_bytes > limit;
-        // Not a message at a time.
-        let excess = if is_over {
-            backlog.known_bytes - limit / 4 * 3
-        } else {
-            0
-        };
+        let drops = row.bounds.overflow == Overflow::DropOldestToDlq;
+        let limit = backlog.limit_bytes.filter(|_| drops).unwrap_or(u64::MAX);
         let is_aged = aged > floor && aged >= young;
-        let is_due = backlog.waiting_bytes > 0 && (excess > 0 || is_aged);
+        let is_due = backlog.waiting_bytes > 0 && (backlog.known_bytes > limit || is_aged);
         is_due.then_some(())?;
         Some(Self {
             name: name.to_owned(),
@@ -154,10 +150,9 @@ impl OverflowRequest {
             rack: row.rack.clone()?,
             to: row.to.clone()?,
             life: row.stream,
-            floor,
             aged,
-            excess,
             limit,
+            waited: (waiting(info), backlog.known_bytes),
             max_age: max_age.unwrap_or(HumanDuration::from_secs(0)),
         })
     }
@@ -166,20 +161,40 @@ impl OverflowRequest {
         &self.name
     }
 
-    /// Moves the wire, some messages at a time; what was done is told also where it fails.
+    /// How many bytes are to leave, where so many bus messages wait by now: not one at a time.
+    fn excess(&self, waiting: u64) -> u64 {
+        let (waited, bytes) = self.waited;
+        let left = u128::from(bytes) * u128::from(waiting.min(waited)) / u128::from(waited.max(1));
+        let left = u64::try_from(left).unwrap_or(u64::MAX);
+        if left > self.limit {
+            left - self.limit / 4 * 3
+        } else {
+            0
+        }
+    }
+
+    /// Moves the wire; what was done is told also where it fails.
     pub(super) async fn carry_out(
         &self,
         bus: &Bus,
         stream: &Stream,
-        registry: &Arc<Registry>,
+        (registry, sync): (&Arc<Registry>, Option<&SyncBus>),
         done: &mut Overflowed,
     ) -> Result<(), String> {
+        let consumer: PullConsumer = stream.get_consumer(&self.consumer).await.map_err(text)?;
+        let (floor, excess) = {
+            let info = consumer.cached_info();
+            (info.ack_floor.stream_sequence, self.excess(waiting(info)))
+        };
+        if self.aged <= floor && excess == 0 {
+            return Ok(());
+        }
         let entity = registry.rack_named(&self.rack).map_err(text)?.map(|row| row.entity_id);
         let reader = stream.create_consumer(pull::Config {
             description: Some(READER.to_owned()),
             filter_subject: self.filter.clone(),
             deliver_policy: DeliverPolicy::ByStartSequence {
-                start_sequence: self.floor + 1,
+                start_sequence: floor + 1,
             },
             ack_policy: AckPolicy::None,
             memory_storage: true,
@@ -187,23 +202,33 @@ impl OverflowRequest {
             ..Default::default()
         });
         let reader = reader.await.map_err(text)?;
-        let moved = self.move_all(bus, stream, registry, (&reader, entity), done).await;
+        let mut through = None;
+        let read = self
+            .make_letters(bus, (&reader, entity), excess, (&mut through, done))
+            .await;
         if let Err(error) = stream.delete_consumer(&reader.cached_info().name).await {
             tracing::debug!(%error, "a reader of what overflows goes by itself");
         }
-        moved
+        if let Some(through) = through {
+            if let Some(sync) = sync.cloned() {
+                let synced = tokio::task::spawn_blocking(move || sync()).await;
+                synced.map_err(text)?.map_err(text)?;
+            }
+            self.move_wire(stream, registry, through).await?;
+        }
+        read
     }
 
-    async fn move_all(
+    /// Makes letters of what is to leave, by its age or of so many bytes; `through` is how far all of them are on the stream.
+    async fn make_letters(
         &self,
         bus: &Bus,
-        stream: &Stream,
-        registry: &Arc<Registry>,
         (reader, entity): (&PullConsumer, Option<EntityId>),
-        done: &mut Overflowed,
+        excess: u64,
+        (all_through, done): (&mut Option<u64>, &mut Overflowed),
     ) -> Result<(), String> {
         let mut waiting = reader.cached_info().num_pending;
-        let (mut bytes, mut is_large) = (0, false);
+        let (mut bytes, mut delivered, mut is_large) = (0, 0, false);
         'fetch: while waiting > 0 && done.young.is_none() && bytes < MOST_BYTES {
             let most = usize::try_from(waiting).unwrap_or(FETCH).min(FETCH);
             let fetch = reader.fetch();
@@ -226,9 +251,17 @@ impl OverflowRequest {
                     }
                     Err(error) => return Err(text(error)),
                 };
-                let sequence = message.info().map_err(text)?.stream_sequence;
+                let info = message.info().map_err(text)?;
+                let sequence = info.stream_sequence;
+                delivered += 1;
+                if info.consumer_sequence != delivered {
+                    return Err(format!(
+                        "delivery {} came in place of {delivered}",
+                        info.consumer_sequence
+                    ));
+                }
                 waiting = waiting.saturating_sub(1);
-                if sequence > self.aged && bytes >= self.excess {
+                if sequence > self.aged && bytes >= excess {
                     done.young = Some(sequence);
                     break;
                 }
@@ -246,11 +279,9 @@ impl OverflowRequest {
             for sent in in_flight {
                 confirm(Some(sent)).await?;
             }
-            match through {
-                Some(through) => self.move_wire(stream, registry, through).await?,
-                // What was counted has left the stream.
-                None => break,
-            }
+            // What was counted has left the stream.
+            let Some(through) = through else { break };
+            *all_through = Some(through);
         }
         Ok(())
     }
@@ -274,7 +305,7 @@ impl OverflowRequest {
                 self.limit
             )
         };
-        let most = bus.client().server_info().max_payload.saturating_sub(LETTER_HEADERS);
+        let most = bus.client().server_info().max_payload.saturating_sub(wire::HEADER_ROOM);
         if body.len() > most {
             reason = format!(
                 "{reason}; it has {} bytes, and of them only the first {most} could be kept",
@@ -299,6 +330,10 @@ impl OverflowRequest {
     /// The wire goes on behind this sequence, whatever becomes of its consumer.
     async fn move_wire(&self, stream: &Stream, registry: &Arc<Registry>, through: u64) -> Result<(), String> {
         let mut consumer: PullConsumer = stream.get_consumer(&self.consumer).await.map_err(text)?;
+        if consumer.cached_info().ack_floor.stream_sequence >= through {
+            // Its receiver has taken it meanwhile.
+            return Ok(());
+        }
         let (name, before) = (self.name.clone(), (self.life, self.consumer.clone()));
         let put = move |change: &Change<'_>| change.move_wire(&name, &before, through + 1);
         if !registry.commit::<_, RegistryError>(put).await.map_err(text)? {
@@ -340,14 +375,14 @@ mod tests {
         let (start, mut history) = (Instant::now(), SequenceHistory::default());
         let at = |seconds| start + Duration::from_secs(seconds);
         for second in 0..10_000 {
-            history.record(at(second), 100 + second);
+            history.record(7, at(second), 100 + second);
         }
-        assert!(history.0.len() <= MOST_MOMENTS);
+        assert!(history.moments.len() <= MOST_MOMENTS);
         let old = history.older_than(Duration::from_secs(5_000), at(10_000));
         assert!((5_092..=5_100).contains(&old), "{old}");
         assert_eq!(history.older_than(Duration::from_secs(20_000), at(10_000)), 0);
-        history.record(at(10_000), 3);
+        history.record(8, at(10_000), 30_000);
         assert_eq!(history.older_than(Duration::from_secs(5), at(10_004)), 0);
-        assert_eq!(history.older_than(Duration::from_secs(5), at(10_005)), 3);
+        assert_eq!(history.older_than(Duration::from_secs(5), at(10_005)), 30_000);
     }
 }

@@ -68,7 +68,7 @@ impl Reconciliation<'_> {
         let before = self.rows.clone();
         let put = move |change: &Change<'_>| {
             for (name, row) in rows.iter().filter(|(name, row)| before.get(*name) != Some(row)) {
-                change.put_wire(name, row)?;
+                change.put_wire(name, row, before.get(name))?;
             }
             let gone = before.keys().filter(|name| !rows.contains_key(*name));
             gone.into_iter().try_for_each(|name| change.forget_wire(name))?;

@@ -277,7 +277,7 @@ mod tests {
             ..WireRow::default()
         };
         registry
-            .commit(move |change| change.put_wire(gone, &start))
+            .commit(move |change| change.put_wire(gone, &start, None))
             .await
             .unwrap();
         let consumer = |name: &str| pull::Config {

@@ -5,6 +5,7 @@
 //! - A key counts as seen from when its message was sent until `ttl` is over or `max_keys` younger ones were seen, whichever comes
 //!   first. A duplicate does not prolong that.
 //! - A message that was refused further on has not been seen: the next one of its key passes.
+//! - Of a key longer than [`LONG_KEY`] its SHA-256 is kept: what is kept of a key is bounded.
 //! - Keys are in memory. A gear that begins anew has forgotten them: duplicates pass then, and no message is lost. That is why a
 //!   life leaves them to none after it: a message of a guaranteed wire that comes again would be taken for its own duplicate.
 
@@ -16,12 +17,16 @@ use model::HumanDuration;
 use model::gear::{self, GearConfig, Manifest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::expression::Expression;
 use super::recent_keys::RecentKeys;
 use super::{Config, Context, Gear, Passive, Work};
 use crate::wires::Delivery;
+
+/// A key of more bytes is not kept itself.
+const LONG_KEY: usize = 64;
 
 /// What the type is.
 pub(super) const MANIFEST: Manifest = Manifest {
@@ -56,7 +61,7 @@ impl Passive for Deduplicator {
     fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
         async move {
             let (message, now) = (delivery.message, Instant::now());
-            let key = self.key.key_of(&message)?;
+            let key = kept(self.key.key_of(&message)?);
             if self.seen.has(&key, now) {
                 cx.offer("duplicate", message).await;
             } else if cx.send("out", message).await.is_ok() {
@@ -66,6 +71,15 @@ impl Passive for Deduplicator {
         }
         .boxed()
     }
+}
+
+/// What is kept of a key.
+fn kept(key: String) -> String {
+    if key.len() <= LONG_KEY {
+        return key;
+    }
+    // Longer than a short key that looks like it.
+    format!("sha256:{:x}", Sha256::digest(key))
 }
 
 /// When each key was seen first, the oldest first.
@@ -181,6 +195,14 @@ mod tests {
             assert!(keys.keys.len() <= 2);
         }
         assert!(!keys.has("a", now) && keys.has("b", now) && keys.has("c", now));
+    }
+
+    #[test]
+    fn long_keys_are_told_apart_by_what_is_kept_of_them() {
+        let long = |end: &str| kept(format!("{}{end}", "x".repeat(1_000)));
+        assert!(long("a") == long("a") && long("a") != long("b"));
+        assert!(long("a").len() > LONG_KEY && long("a").len() < 80);
+        assert_eq!(kept("short".to_owned()), "short");
     }
 
     #[tokio::test]

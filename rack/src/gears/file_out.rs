@@ -17,7 +17,7 @@ mod file;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,7 +68,7 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
         format: config.format,
         file: Some(File::new(rules)),
         pending: Arc::default(),
-        inherited: HashSet::new(),
+        inherited: HashMap::new(),
     })))
 }
 
@@ -86,15 +86,17 @@ struct Out {
     file: Option<File>,
     /// It outlives this life.
     pending: Arc<Mutex<Pending>>,
-    /// What a life before wrote, or left to be written, and is given again.
-    inherited: HashSet<MessageId>,
+    /// How often a life before wrote each, or left it to be written: so often it is given again.
+    inherited: HashMap<MessageId, usize>,
 }
 
 impl Passive for Out {
     fn init<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
         async move {
             self.pending = cx.kept();
-            self.inherited = self.pending.lock().of.iter().copied().collect();
+            for id in &self.pending.lock().of {
+                *self.inherited.entry(*id).or_default() += 1;
+            }
             self.write(cx).await
         }
         .boxed()
@@ -103,7 +105,8 @@ impl Passive for Out {
     fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
         async move {
             let message = delivery.message;
-            if self.inherited.remove(&message.id) {
+            if let Some(times) = self.inherited.get_mut(&message.id).filter(|times| **times > 0) {
+                *times -= 1;
                 return Ok(());
             }
             let is_full = {
@@ -129,8 +132,8 @@ impl Passive for Out {
                 self.write(cx).await?;
             }
             // From here on they do not come again, but for those of a life before that have not come so far.
-            let inherited = &self.inherited;
-            self.pending.lock().of.retain(|id| inherited.contains(id));
+            let rest = self.inherited.iter().flat_map(|(id, times)| std::iter::repeat_n(*id, *times));
+            self.pending.lock().of = rest.collect();
             Ok(())
         }
         .boxed()

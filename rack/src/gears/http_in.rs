@@ -38,7 +38,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, FromRequest, Request};
-use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use chassis::stall::Stalling;
 use chassis::unread::{Lingering, Unread};
@@ -84,7 +84,7 @@ pub(super) const MANIFEST: Manifest = Manifest {
     outputs: &["out"],
     doc: "202 says that every wired inbox has the message; a full inbox keeps the request waiting. With `reply_within` messages have `http.request` in their meta, \
           and the answer is the message on `reply` that names it: its body, and 200 or its `http.response.status_code`; 504 where none comes in time. A reply that \
-          nobody waits for is rejected. A request that repeats the `Idempotency-Key` and the body of one of the last 16384 from the same address since the gear began, as `http_out` does when it tries again, gets its answer and makes no \
+          nobody waits for is rejected. A request that repeats the `Idempotency-Key`, the body and the address of one of the last 16384 since the gear began, as `http_out` does when it tries again, gets its answer and makes no \
           message; with `reply_within` keys do nothing. The header `Flux-Id` of an answer names the business signal. `traceparent` is obeyed. `Flux-Id` and `Flux-Parent`, which `http_out` sends, make the message one of the sender's business signal; \
           they are obeyed only with `trust_flux_id`, which is true unless said otherwise where `listen` is a loopback address. Then a bad one is answered 400. \
           Set it to true where a gateway or a firewall lets in only senders that you trust, and to false behind a proxy on this machine that strangers reach.",
@@ -245,7 +245,8 @@ impl Entry {
             Err(why) => return problem(StatusCode::BAD_REQUEST, "bad_flux_id", &why),
         };
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-        let key = text(keys::HEADER).filter(|key| !key.is_empty() && self.waiting.is_none());
+        let key = headers.get(keys::HEADER).map(HeaderValue::as_bytes);
+        let key = key.filter(|key| !key.is_empty() && self.waiting.is_none());
         if key.is_some_and(|key| key.len() > keys::MAX_KEY) {
             let detail = format!("Idempotency-Key has more than {} bytes", keys::MAX_KEY);
             return problem(StatusCode::BAD_REQUEST, "bad_key", &detail);

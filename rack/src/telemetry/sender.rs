@@ -66,8 +66,6 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(50), Duration::from
 const WARN_AGAIN: Duration = Duration::from_secs(10);
 /// How often the floor is looked at.
 const LOOK: Duration = Duration::from_millis(500);
-/// The part of the bus's largest message that is kept for headers.
-const HEADER_ROOM: usize = 2048;
 
 /// What the sender works with.
 pub(crate) struct SenderParts {
@@ -372,7 +370,8 @@ impl Sender {
     /// The largest body that the server accepts; `None` while that is not known.
     fn max_body(&self) -> Option<usize> {
         let most = self.parts.bus.client.server_info().max_payload;
-        most.checked_sub(HEADER_ROOM).filter(|most| *most > HEADER_ROOM)
+        most.checked_sub(wire::HEADER_ROOM)
+            .filter(|most| *most > wire::HEADER_ROOM)
     }
 
     async fn publish(&mut self, kept: Kept) {
@@ -570,7 +569,7 @@ impl Sender {
         let bytes = kept.payload.len();
         // Each attempt is smaller, whatever the stream says of its limit.
         let most = limit
-            .map_or(bytes, |limit| limit.saturating_sub(HEADER_ROOM))
+            .map_or(bytes, |limit| limit.saturating_sub(wire::HEADER_ROOM))
             .min(bytes / 2);
         let substitute = self.encoder.substitute(&kept, bytes, most);
         if substitute

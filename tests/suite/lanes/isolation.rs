@@ -152,6 +152,63 @@ fn a_wire_that_drops_its_oldest_holds_nobody_up_and_makes_dead_letters_of_them()
     .map_err(|error| format!("{error}: {:?}, {dropped} dropped before", letters(&mixer, "late")).into())
 }
 
+/// The numbers of the lines in the dead letters of a gear on rack-z, each as often as there is one.
+fn numbers_of_letters(mixer: &TestMixer, gear: &str) -> Option<Vec<u64>> {
+    let rows = mixer.api.all_rows("/api/v1/telemetry/dead_letters?since=1h").ok()?;
+    let subject = format!("flux.gear.rack-z.{gear}");
+    let of_gear = rows.iter().filter(|row| row["subject"] == subject.as_str());
+    let number = |row: &Value| {
+        // "line " and nine digits, in hexadecimal digits.
+        let (_, rest) = row["payload"].as_str()?.split_once("6c696e6520")?;
+        let digits: String = rest.get(..18)?.chars().skip(1).step_by(2).collect();
+        digits.parse().ok()
+    };
+    of_gear.map(number).collect()
+}
+
+#[test]
+fn of_a_wire_that_drops_each_message_is_at_a_slow_receiver_or_a_dead_letter() -> Result<(), Failure> {
+    let folder = tempfile::tempdir()?;
+    let path = folder.path().join("scenario.yaml");
+    let text = scenario(folder.path());
+    let (above, _) = text.split_once("wires:\n").ok_or("no wires")?;
+    let slow = "  - { name: slow, type: throttle, deploy: rack-z, config: { rate: 20, burst: 1 } }\n";
+    let wires = "  - { from: lost.out, to: slow.in, max_bytes: 1048576, overflow: drop_oldest_to_dlq }\n  \
+                 - { from: slow.out, to: late.in }\n  - { from: tail.out, to: sink.in }\n";
+    std::fs::write(&path, format!("{above}{slow}wires:\n{wires}"))?;
+    let startup = format!("{:?}", path.display().to_string());
+    let mixer = TestMixer::with(&[("mixer.startup_scenario", startup.as_str())], &[])?;
+    let mut a = TestRack::new("rack-a", &mixer.bus_url, "")?;
+    let mut z = TestRack::new("rack-z", &mixer.bus_url, "")?;
+    a.start()?;
+    z.start()?;
+    write(&folder.path().join("lost.log"), LINES)?;
+    let late = folder.path().join("late.txt");
+    eventually(
+        "each line at its receiver or as a letter",
+        Duration::from_secs(120),
+        || {
+            let mut all: BTreeSet<u64> = numbers(&late).into_iter().collect();
+            all.extend(numbers_of_letters(&mixer, "slow")?);
+            (all.len() as u64 == LINES).then_some(())
+        },
+    )
+    .map_err(|error| {
+        format!(
+            "{error}: {:?}\n{}\n{}",
+            wire(&mixer, "slow"),
+            z.log(),
+            mixer_log(&mixer)
+        )
+    })?;
+    let (at_receiver, letters) = (numbers(&late), numbers_of_letters(&mixer, "slow").ok_or("no letters")?);
+    assert!(at_receiver.is_sorted(), "in order");
+    assert!(!at_receiver.is_empty() && !letters.is_empty());
+    let different: BTreeSet<&u64> = letters.iter().collect();
+    assert_eq!(different.len(), letters.len(), "one letter of each");
+    Ok(())
+}
+
 #[test]
 fn a_rack_that_was_never_enrolled_holds_up_its_own_wire_only() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;

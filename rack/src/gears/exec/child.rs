@@ -28,8 +28,8 @@ use tokio_util::sync::CancellationToken;
 
 /// How long a child may take to end when it is asked to.
 const GRACE: Duration = Duration::from_millis(300);
-/// How long a child that got SIGKILL may take to end before that is told.
-const KILL_BOUND: Duration = Duration::from_secs(5);
+/// How long a child that got SIGKILL may take to end before that is told: within the time that the Rack gives gears to stop.
+const KILL_BOUND: Duration = Duration::from_millis(500);
 /// How long the end of an output is waited for when the child has ended: somebody else may have it open.
 const DRAIN_BOUND: Duration = Duration::from_millis(200);
 /// The most that is read of an output when the child has ended, in bytes: what the largest pipe holds.

@@ -2,8 +2,9 @@
 //!
 //! # Invariants
 //!
-//! - The lines of a run have a rate limit of their own: they take nothing from what the gear may say of itself, such as how a run ended.
-//! - A line that is left out is counted, and the count is told.
+//! - The lines have a rate limit of their own, for all runs of the gear: they take nothing from what the gear may say of itself, such as
+//!   how a run ended.
+//! - A line that is left out is counted, and the count is told: with the next line that is not, or when the gear stops.
 
 use std::time::Instant;
 
@@ -15,14 +16,16 @@ use super::super::level::level_of;
 use super::lines::OutputLine;
 use crate::telemetry::{LogRow, Recorder};
 
-/// Lines of a run at once.
+/// Lines at once.
 const BURST: u32 = 1000;
 /// Lines a second beyond.
 const RATE: f64 = 100.0;
+/// The longest line, in bytes; the rest of a longer one is left out.
+pub(super) const MAX_LINE: usize = 8 << 10;
 /// The only name in the throttle.
 const STREAM: &str = "stderr";
 
-/// The standard error of one run.
+/// The standard error of all runs.
 pub(super) struct ErrorLog<'a> {
     recorder: &'a Recorder,
     throttle: Throttle,
@@ -55,7 +58,7 @@ impl<'a> ErrorLog<'a> {
         self.record(level_of(&text).unwrap_or(Level::Warn), text, attributes);
     }
 
-    /// The run has ended.
+    /// No run follows.
     pub(super) fn end(self) {
         match self.throttle.forget(STREAM) {
             0 => {}

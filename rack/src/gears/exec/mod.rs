@@ -52,7 +52,7 @@ use super::{Active, Config, Context, Fault, Gear, Work};
 pub(crate) use allow_list::ProgramAllowList;
 use child::{OutputReader, ProgramCall};
 use config::{Exec, ExecMode, OutputFraming};
-use error_log::ErrorLog;
+use error_log::{ErrorLog, MAX_LINE};
 use lines::{LineSplitter, OutputLine};
 
 /// The longest pause before a program is started again; a run this long makes the next pause short again.
@@ -65,11 +65,11 @@ pub(super) const MANIFEST: Manifest = Manifest {
     inputs: &[],
     outputs: &["out"],
     doc: "The operator of a Rack allows each program by its path in `gears.exec.allow` of `platform.toml`; none is allowed unless they do. \
-          One that the Rack's user can write, or replace in its folder, is refused: a scenario could write it with `file_out`. \
+          One that the Rack's user can write, or replace in its folder, is refused: a scenario could write it with `file_out`. A Rack that runs as root can write any. \
           The arguments and the folder are the scenario's, and so is the content of any file that the Rack can write: allow no program that is dangerous \
           with any of them, such as one that runs what a file says. Messages have `exec.run`, the number of the run, in their meta, \
           and with `framing: whole` `exec.exit_code`, or `exec.signal` where a signal ended the program. \
-          What it writes to standard error becomes log records: 1000 lines of a run, and 100 a second beyond. An exit code that is not 0 counts as an error. When the inbox behind is full, the program waits. \
+          What it writes to standard error becomes log records: 1000 lines at once and 100 a second beyond, of each the first 8 KiB. An exit code that is not 0 counts as an error. When the inbox behind is full, the program waits. \
           When the gear stops, the program gets SIGTERM and shortly after SIGKILL, with all of its process group; when the Rack is killed, it is killed too, \
           unless it is a set-user-ID program such as sudo.",
     example: include_str!("../../../../examples/gears/exec.yaml"),
@@ -120,11 +120,13 @@ impl Active for ProgramRunner {
                 config: &self.config,
                 call,
                 keeper,
+                errors: ErrorLog::new(cx.recorder()),
             };
             match self.config.mode {
                 ExecMode::Interval => runs.run_at_interval().await,
                 ExecMode::Streaming => runs.keep_running().await,
             }
+            runs.errors.end();
             Ok(())
         }
         .boxed()
@@ -137,6 +139,7 @@ struct ProgramRuns<'a> {
     config: &'a Exec,
     call: &'a ProgramCall,
     keeper: &'a ChildKeeper,
+    errors: ErrorLog<'a>,
 }
 
 impl ProgramRuns<'_> {
@@ -282,13 +285,11 @@ impl ProgramRuns<'_> {
 
     async fn take_errors(&self, err: Option<OutputReader<ChildStderr>>) {
         let Some(mut err) = err else { return };
-        let mut splitter = LineSplitter::new(self.config.max_line as usize);
-        let log = ErrorLog::new(self.cx.recorder());
+        let mut splitter = LineSplitter::new(MAX_LINE);
         while let Some(bytes) = err.next().await {
-            splitter.push(bytes).iter().for_each(|line| log.write(line));
+            splitter.push(bytes).iter().for_each(|line| self.errors.write(line));
         }
-        splitter.end().iter().for_each(|line| log.write(line));
-        log.end();
+        splitter.end().iter().for_each(|line| self.errors.write(line));
     }
 }
 

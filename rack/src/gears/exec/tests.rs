@@ -199,6 +199,19 @@ async fn lines_of_standard_error_beyond_the_rate_are_counted_and_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn standard_error_is_bounded_over_all_runs_and_of_a_line_the_beginning_is_kept() {
+    let script = "printf '%20000d\\n' 7 >&2; i=0; while [ $i -lt 600 ]; do echo oops $i; i=$((i+1)); done >&2; echo done";
+    let mut flow = start(script, "every: 10ms, framing: whole").await;
+    flow.reach("sink", 20).await;
+    flow.stop().await;
+    let said = flow.logs("run");
+    let lines = said.iter().filter(|text| text.starts_with("oops")).count();
+    assert!((600..6_000).contains(&lines), "{lines} of 12,000");
+    let long = said.iter().map(String::len).max();
+    assert_eq!(long, Some(8 << 10));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gear_that_stops_leaves_no_process_and_marks_the_line_that_was_not_ended() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = pipe_in(folder.path());

@@ -4,11 +4,10 @@
 //!
 //! - A key belongs to a sender's address and a body: with another one it is another request.
 //! - What a request began goes on when its caller leaves, so that the repeated request finds it; it ends with the gear. No more of them
-//!   are under way than connections may be.
-//! - A request that failed is forgotten: it is tried anew.
+//!   are under way than connections may be: so many bodies are held beside those of the connections.
+//! - A request that failed is forgotten, whether somebody waits for it or not: it is tried anew.
 //! - The last [`MOST_KEYS`] of this life of the gear are remembered, not those before it.
 
-use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -21,6 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::gears::Refused;
+use crate::gears::recent_keys::RecentKeys;
 
 /// The header.
 pub(super) const HEADER: &str = "idempotency-key";
@@ -29,10 +29,10 @@ pub(super) const MAX_KEY: usize = 255;
 /// So many requests are remembered.
 const MOST_KEYS: usize = 16_384;
 
-/// SHA-256 of a sender, a key and a body.
-type RequestDigest = [u8; 32];
 /// What comes of a request.
 type Outcome = Result<SignalIds, Refused>;
+/// The same, for everybody who waits for it.
+type SharedOutcome = Shared<BoxFuture<'static, Outcome>>;
 
 /// What an answer names: the business signal and the trace.
 #[derive(Debug, Clone)]
@@ -43,29 +43,24 @@ pub(super) struct SignalIds {
 
 /// See the module.
 pub(super) struct IdempotencyCache {
-    known: Mutex<KnownRequests>,
+    /// By digest.
+    known: Arc<Mutex<RecentKeys<SharedOutcome>>>,
     under_way: Arc<Semaphore>,
     tasks: TaskTracker,
     ended: CancellationToken,
 }
 
-#[derive(Default)]
-struct KnownRequests {
-    outcomes: HashMap<RequestDigest, Shared<BoxFuture<'static, Outcome>>>,
-    /// The oldest first.
-    order: VecDeque<RequestDigest>,
-}
-
-pub(super) fn digest(from: IpAddr, key: &str, body: &[u8]) -> RequestDigest {
-    let hasher = Sha256::new_with_prefix(format!("{from} {} {key} ", key.len()));
-    hasher.chain_update(body).finalize().into()
+/// SHA-256 of a sender, a key and a body, in hexadecimal digits.
+pub(super) fn digest(from: IpAddr, key: &[u8], body: &[u8]) -> String {
+    let hasher = Sha256::new_with_prefix(format!("{from} {} ", key.len()));
+    format!("{:x}", hasher.chain_update(key).chain_update(body).finalize())
 }
 
 impl IdempotencyCache {
     /// Nothing is known; so many may be under way.
     pub(super) fn new(most: usize) -> Self {
         Self {
-            known: Mutex::default(),
+            known: Arc::default(),
             under_way: Arc::new(Semaphore::new(most)),
             tasks: TaskTracker::new(),
             ended: CancellationToken::new(),
@@ -73,39 +68,38 @@ impl IdempotencyCache {
     }
 
     /// Does the work of a request unless it was done, and gives what came of it.
-    pub(super) async fn once(&self, request: RequestDigest, work: impl Future<Output = Outcome> + Send + 'static) -> Outcome {
-        let known = self.known.lock().outcomes.get(&request).cloned();
+    pub(super) async fn once(&self, request: String, work: impl Future<Output = Outcome> + Send + 'static) -> Outcome {
+        let known = self.known.lock().get(&request).cloned();
         let outcome = match known {
             Some(outcome) => outcome,
             None => self.begin(request, work).await,
         };
-        let outcome = outcome.await;
-        if outcome.is_err() {
-            self.known.lock().outcomes.remove(&request);
-        }
-        outcome
+        outcome.await
     }
 
-    async fn begin(
-        &self,
-        request: RequestDigest,
-        work: impl Future<Output = Outcome> + Send + 'static,
-    ) -> Shared<BoxFuture<'static, Outcome>> {
+    async fn begin(&self, request: String, work: impl Future<Output = Outcome> + Send + 'static) -> SharedOutcome {
         let Ok(permit) = Arc::clone(&self.under_way).acquire_owned().await else {
             return std::future::ready(Err(Refused::NotKept)).boxed().shared();
         };
         let mut known = self.known.lock();
         // The same request may have come twice at once.
-        if let Some(outcome) = known.outcomes.get(&request) {
+        if let Some(outcome) = known.get(&request) {
             return outcome.clone();
         }
-        let ended = self.ended.clone();
+        let (ended, own, all) = (self.ended.clone(), request.clone(), Arc::clone(&self.known));
         let task = self.tasks.spawn(async move {
             let _permit = permit;
-            ended.run_until_cancelled_owned(work).await.unwrap_or(Err(Refused::NotKept))
+            let outcome = ended.run_until_cancelled_owned(work).await.unwrap_or(Err(Refused::NotKept));
+            if outcome.is_err() {
+                all.lock().remove(&own);
+            }
+            outcome
         });
         let outcome = async { task.await.unwrap_or(Err(Refused::NotKept)) }.boxed().shared();
-        known.remember(request, outcome.clone());
+        if known.len() >= MOST_KEYS {
+            known.pop_oldest();
+        }
+        known.set(&request, outcome.clone());
         outcome
     }
 
@@ -119,17 +113,5 @@ impl IdempotencyCache {
         self.ended.cancel();
         self.tasks.close();
         self.tasks.wait().await;
-    }
-}
-
-impl KnownRequests {
-    fn remember(&mut self, request: RequestDigest, outcome: Shared<BoxFuture<'static, Outcome>>) {
-        if self.order.len() >= MOST_KEYS
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.outcomes.remove(&oldest);
-        }
-        self.order.push_back(request);
-        self.outcomes.insert(request, outcome);
     }
 }

@@ -29,6 +29,12 @@ pub(super) enum RequestFailure {
     /// The device refuses it.
     #[error("the device answers: {}", .0.to_string().to_lowercase())]
     Refused(ExceptionCode),
+    /// The device answers something else, such as another value than was written.
+    #[error("its answer is not what was asked for")]
+    Unexpected,
+    /// The device answers other requests, and this one time and again not.
+    #[error("{0}, though the device answers other requests")]
+    Ignored(String),
     /// The device is not there, is silent, or speaks something else.
     #[error("{0}")]
     Lost(String),
@@ -39,6 +45,7 @@ impl RequestFailure {
     pub(super) const fn is_temporary(&self) -> bool {
         match self {
             Self::Lost(_) => true,
+            Self::Unexpected | Self::Ignored(_) => false,
             Self::Refused(code) => matches!(
                 code,
                 ExceptionCode::ServerDeviceBusy
@@ -91,6 +98,7 @@ pub(super) struct DeviceLink {
     backoff: DeviceBackoff,
     /// When it may be connected to again.
     not_before: Option<Instant>,
+    answers: u64,
 }
 
 impl DeviceLink {
@@ -102,7 +110,13 @@ impl DeviceLink {
             open: None,
             backoff: DeviceBackoff::new(),
             not_before: None,
+            answers: 0,
         }
+    }
+
+    /// How many requests the device has answered.
+    pub(super) const fn answers(&self) -> u64 {
+        self.answers
     }
 
     /// Sends a request and waits for its answer; connects before, if that is necessary and as soon as it may.
@@ -124,31 +138,35 @@ impl DeviceLink {
         &mut self,
         mut open: OpenLink,
         request: &Request<'_>,
-    ) -> Result<Result<AnswerData, ExceptionCode>, ExchangeFailure> {
+    ) -> Result<Result<AnswerData, RequestFailure>, ExchangeFailure> {
         let exchange = tokio::time::timeout(self.timeout, open.call(request.clone())).await;
         let answer = match exchange {
-            Ok(Ok(Ok(response))) => Ok(data(request, response).ok_or_else(not_asked_for)?),
+            Ok(Ok(Ok(response))) => data(request, response).ok_or(RequestFailure::Unexpected),
             // It has taken the request, and needs time for it.
             Ok(Ok(Err(ExceptionCode::Acknowledge))) if is_write(request) => Ok(AnswerData::Confirmed),
-            Ok(Ok(Err(code))) => Err(code),
+            Ok(Ok(Err(code))) => Err(RequestFailure::Refused(code)),
+            Ok(Err(Error::Protocol(ProtocolError::FunctionCodeMismatch { .. }))) => Err(RequestFailure::Unexpected),
             Ok(Err(error)) => return Err(failure(&error)),
             Err(_) => {
                 let timeout = HumanDuration::from(self.timeout);
                 return Err(ExchangeFailure::Other(format!("no answer within {timeout}")));
             }
         };
-        self.open = Some(open);
+        if !matches!(answer, Err(RequestFailure::Unexpected)) {
+            self.open = Some(open);
+        }
         self.backoff = DeviceBackoff::new();
         self.not_before = None;
+        self.answers += 1;
         Ok(answer)
     }
 
     fn judge(
         &mut self,
-        done: Result<Result<AnswerData, ExceptionCode>, ExchangeFailure>,
+        done: Result<Result<AnswerData, RequestFailure>, ExchangeFailure>,
     ) -> Result<AnswerData, RequestFailure> {
         match done {
-            Ok(answer) => answer.map_err(RequestFailure::Refused),
+            Ok(answer) => answer,
             Err(ExchangeFailure::Ended) => Err(self.lost("it closed the connection")),
             Err(ExchangeFailure::Other(why)) => Err(self.lost(&why)),
         }
@@ -170,14 +188,9 @@ impl DeviceLink {
     }
 }
 
-fn not_asked_for() -> ExchangeFailure {
-    ExchangeFailure::Other("its answer is not what was asked for".to_owned())
-}
-
 fn failure(error: &Error) -> ExchangeFailure {
     let why = match error {
-        Error::Protocol(ProtocolError::HeaderMismatch { .. }) => "its answer is that to another request".to_owned(),
-        Error::Protocol(ProtocolError::FunctionCodeMismatch { .. }) => return not_asked_for(),
+        Error::Protocol(_) => "its answer is that to another request".to_owned(),
         // The library tells the end of the stream as the last error of the system, whatever that was about.
         Error::Transport(error) if error.raw_os_error().is_some() => return ExchangeFailure::Ended,
         Error::Transport(error) => match error.kind() {

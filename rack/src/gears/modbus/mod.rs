@@ -37,6 +37,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use model::gear::{self, Manifest};
@@ -54,6 +55,11 @@ use config::{ERRORS, Modbus, ModbusEntry, TableKind};
 use link::{AnswerData, DeviceBackoff, DeviceLink, RequestFailure};
 use plan::{NamedRange, RequestBlock, read_blocks, write_blocks};
 
+/// A write that the device does not answer, while it answers others, is tried so often again.
+const MOST_IGNORED: u32 = 5;
+/// How long a write that is under way may take when the gear shall stop: within the time that the Rack gives gears to stop.
+const GRACE: Duration = Duration::from_millis(300);
+
 /// What the type is.
 pub(super) const MANIFEST: Manifest = Manifest {
     kind: "modbus",
@@ -63,7 +69,7 @@ pub(super) const MANIFEST: Manifest = Manifest {
     doc: "Each reading is a message, an object of names and values; `errors` in it names what the device refused to read and why. \
           Values that lie side by side are read with one request. Messages have `modbus.address` and `modbus.unit` in their meta. \
           A message on `write` is an object of names of `writes` and values; it is written in the order of `writes`, taken when the device has confirmed it, and rejected when the device refuses it. \
-          A device that is away or silent, or too busy to write, is tried again after a pause that grows to 30s; messages on `write` wait meanwhile. \
+          A device that is away or silent, or too busy to write, is tried again after a pause that grows to 30s; messages on `write` wait meanwhile. A write that the device leaves without an answer five times while it answers others is rejected; so is one that it confirms with another value. \
           No reading is made up for. A write whose confirmation was lost is done again: the device may get it twice.",
     example: include_str!("../../../../examples/gears/modbus.yaml"),
     schema: gear::schema::<Modbus>,
@@ -268,14 +274,26 @@ impl DeviceWriter {
         Ok(blocks.iter().map(request).collect())
     }
 
-    /// Sends a request until it is confirmed or refused, or the gear shall stop.
+    /// Sends a request until it is confirmed or refused, the device ignores it, or the gear shall stop.
     async fn write(&self, cx: &Context, shown: &str, request: &Request<'_>) -> Result<(), RequestFailure> {
-        let mut backoff = DeviceBackoff::new();
+        let (mut backoff, mut ignored, mut answers) = (DeviceBackoff::new(), 0, None);
         loop {
             // The device is free for the other half between two attempts.
-            let asked = self.device.lock().await.ask(request).await;
+            let asked = async {
+                let mut device = self.device.lock().await;
+                ignored += u32::from(answers.is_some_and(|before| device.answers() > before));
+                let asked = device.ask(request).await;
+                answers = Some(device.answers());
+                asked
+            };
+            let asked = tokio::select! {
+                biased;
+                asked = asked => asked,
+                () = last_moment(cx) => Err(RequestFailure::Lost("the gear stops".to_owned())),
+            };
             let failure = match asked {
                 Ok(_) => return Ok(()),
+                Err(RequestFailure::Lost(why)) if ignored >= MOST_IGNORED => RequestFailure::Ignored(why),
                 Err(failure) => failure,
             };
             if !failure.is_temporary() || cx.is_stopping() {
@@ -295,6 +313,12 @@ impl DeviceWriter {
             reason: io::Error::other(reason.to_owned()),
         }
     }
+}
+
+/// A write that is under way when the gear shall stop may be confirmed within this time.
+async fn last_moment(cx: &Context) {
+    cx.stopping().await;
+    tokio::time::sleep(GRACE).await;
 }
 
 fn write_request(block: &RequestBlock, registers: Vec<u16>) -> Request<'static> {

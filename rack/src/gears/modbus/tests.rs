@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::{mpsc, watch};
 
-use super::link::tests::frame;
+use super::link::tests::{frame, resting_link};
 use super::*;
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{deliver_to, outbox, spec, surroundings, taken_from};
@@ -316,6 +316,50 @@ async fn a_device_that_is_busy_for_writes_is_read_meanwhile_and_loses_no_message
         "holding 9 cannot be written: the device answers: server device busy; it is tried again"
     ));
     assert!(!flow.says("plc", "the gear failed"));
+}
+
+/// What a gear says that reads seven and writes the lamp of a device that answers so, once it says this.
+async fn says_of_a_write(says: &str, answer: impl FnMut(&[u8]) -> Option<Vec<u8>> + Send + 'static) {
+    let port = scripted_device(answer).await;
+    let gears = format!(
+        "
+  - {{ name: beat, type: timer, deploy: rack-a, config: {{ every: 1h, at_start: true, payload: {{ lamp: 1 }} }} }}
+  - {{ name: plc, type: modbus, deploy: rack-a, config: {{ address: '127.0.0.1:{port}', every: 5ms, timeout: 20s,
+      reads: [ {{ name: seven, kind: holding, address: 0 }} ], writes: [ {{ name: lamp, kind: holding, address: 9 }} ] }} }}
+  - {{ name: sink, type: log_sink, deploy: rack-a }}"
+    );
+    let wires = "{ from: beat.out, to: plc.write }, { from: plc.out, to: sink.in }";
+    let mut flow = Flow::start(&gears, wires).await;
+    flow.hears("plc", says).await;
+    flow.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_a_device_ignores_or_confirms_with_another_value_is_rejected_while_it_is_read() {
+    let read = |pdu: &[u8]| (pdu[0] == 3).then(|| vec![3, 2, 0, 7]);
+    says_of_a_write("though the device answers other requests; 0 of its 1 requests", read).await;
+    let clamp = move |pdu: &[u8]| read(pdu).or(Some(vec![6, 0, 9, 0, 0]));
+    says_of_a_write("its answer is not what was asked for; 0 of its 1 requests", clamp).await;
+}
+
+#[tokio::test]
+async fn a_gear_that_shall_stop_does_not_wait_until_its_device_may_be_connected_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
+    let config = json!({ "address": "127.0.0.1:1", "writes": [{ "name": "lamp", "kind": "coil", "address": 1 }] });
+    let (cx, stop) = surroundings(&spec("modbus", &config, &["out"]), &bench, &outbox);
+    let writer = DeviceWriter {
+        address: String::new(),
+        device: Arc::new(Mutex::new(resting_link())),
+        writes: Vec::new(),
+    };
+    stop.cancel();
+    let failure = writer.write(&cx, "coil 1", &Request::WriteSingleCoil(1, true)).await;
+    assert_eq!(failure, Err(RequestFailure::Lost("the gear stops".to_owned())));
+    drop(cx);
+    bench.close().await;
+    assert!(thread.close(Duration::from_secs(10)).await);
 }
 
 #[test]
