@@ -34,7 +34,7 @@ mod supervisor;
 mod tests;
 
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use model::ByteSize;

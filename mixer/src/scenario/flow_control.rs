@@ -52,7 +52,6 @@ const FIRST_LOOK: Duration = Duration::from_secs(10);
 const USED_PART: u64 = 8;
 
 /// See the module.
-#[derive(Debug)]
 pub(crate) struct FlowControl {
     bus: Bus,
     stream: String,
@@ -122,6 +121,14 @@ struct WireOverflow {
     young: u64,
     /// When it moved last.
     ended: Option<Instant>,
+}
+
+impl std::fmt::Debug for FlowControl {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FlowControl")
+            .field("stream", &self.stream)
+            .finish_non_exhaustive()
+    }
 }
 
 impl FlowControl {

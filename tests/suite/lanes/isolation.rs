@@ -157,7 +157,7 @@ fn numbers_of_letters(mixer: &TestMixer, gear: &str) -> Option<Vec<u64>> {
     let rows = mixer.api.all_rows("/api/v1/telemetry/dead_letters?since=1h").ok()?;
     let subject = format!("flux.gear.rack-z.{gear}");
     let of_gear = rows.iter().filter(|row| row["subject"] == subject.as_str());
-    let number = |row: &Value| {
+    let number = |row: &serde_json::Map<String, Value>| {
         // "line " and nine digits, in hexadecimal digits.
         let (_, rest) = row["payload"].as_str()?.split_once("6c696e6520")?;
         let digits: String = rest.get(..18)?.chars().skip(1).step_by(2).collect();

@@ -280,7 +280,7 @@ impl ProgramRuns<'_> {
                 self.cx.emit("out", message, None, began).await.ok();
             }
         };
-        self.cx.leave_arrived("out", sending).await;
+        self.cx.leave_arrived("out", None, sending).await;
     }
 
     async fn take_errors(&self, err: Option<OutputReader<ChildStderr>>) {
