@@ -103,7 +103,12 @@ fn passport(enrolled: &Enrolled) -> Passport {
 
 /// What is new, each as the log has it.
 fn kinds(enrolled: &Enrolled) -> Vec<Event> {
-    let all = [Event::RackPending, Event::RackAdopted, Event::RackRenamed];
+    let all = [
+        Event::RackPending,
+        Event::RackAdopted,
+        Event::RackRenamed,
+        Event::RackRemoved,
+    ];
     let known = |kind: &str| all.into_iter().find(|event| event.as_str() == kind);
     enrolled.news.iter().filter_map(|entry| known(&entry.kind)).collect()
 }
