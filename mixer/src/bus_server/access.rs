@@ -3,13 +3,13 @@
 //! | account | how its user proves itself | publishes | hears |
 //! |---|---|---|---|
 //! | the Mixer's, with the streams | an nkey of this run | everything | everything |
-//! | a Rack's | its own nkey | its messages, telemetry, handshakes and heartbeats; pulls and acknowledgements of its consumers; answers to commands | its inbox, its commands |
-//! | that of a Rack that waits | its own nkey | handshakes, answers to commands | its inbox, its commands |
+//! | a Rack's | its own nkey | its messages, telemetry, handshakes and heartbeats; pulls and acknowledgements of its consumers; an answer to each command, samples | its inbox, its commands |
+//! | that of a Rack that waits | its own nkey | handshakes, an answer to each command | its inbox, its commands |
 //! | anyone else's | `snake.token`, where there is one | handshakes | answers to handshakes |
 //!
 //! ```text
 //!  a Rack's account ── its subjects, as services ──▶ the Mixer's ── answers, which the server brings back ──▶ the Rack's account
-//!  a Rack's account ◀── its commands, as a stream ── the Mixer's
+//!  a Rack's account ◀── its commands, as a service, with the way back of the answer ── the Mixer's
 //! ```
 //!
 //! # Invariants
@@ -18,6 +18,8 @@
 //! - An account has one Rack, and imports what that Rack may publish and nothing else. The server looks at the subject of what is
 //!   published, not at the one for its answer, and what it answers itself goes anywhere: but in the account of who asked. From there
 //!   only what the Rack may say itself reaches the Mixer's account, so an answer can do no more than the Rack.
+//! - No account imports a stream: while the server reads its configuration again, the exporting account has nowhere to put a
+//!   subscription that an import matches, and a Rack that subscribes in that moment ends the server (nats-server 2.15.1).
 //! - Nobody but the Mixer may ask the server to make, change or delete streams and consumers: no other account imports that.
 //! - The user's permissions say the same once more, and what it may hear.
 //!
@@ -107,8 +109,8 @@ impl std::fmt::Debug for Gate {
 impl Gate {
     /// The part of the configuration that says who may do what.
     pub(super) fn render(&self, streams: &Streams) -> String {
-        let mut accounts = vec![(MIXER.to_owned(), mixers(&self.key, streams))];
         let passes = &self.access.borrow().passes;
+        let mut accounts = vec![(MIXER.to_owned(), mixers(&self.key, streams, passes))];
         accounts.extend(passes.iter().map(|pass| (pass.key.clone(), rack(pass, streams))));
         accounts.push((ANYONE.to_owned(), anyone(&self.password)));
         let accounts: Vec<String> = accounts
@@ -128,8 +130,8 @@ fn permissions(publish: &[String], subscribe: &[String]) -> Value {
     json!({ "publish": { "allow": publish }, "subscribe": { "allow": subscribe } })
 }
 
-/// The Mixer's account, and what of it others may import.
-fn mixers(key: &str, streams: &Streams) -> Value {
+/// The Mixer's account, what of it others may import, and the commands that Racks take from it.
+fn mixers(key: &str, streams: &Streams, passes: &[Pass]) -> Value {
     let business = &streams.business;
     let once = [
         subject::HELLO,
@@ -168,17 +170,20 @@ fn mixers(key: &str, streams: &Streams) -> Value {
     ] {
         exports.push(json!({ "service": subject, "response_type": "stream", "response_threshold": within }));
     }
-    exports.push(json!({ "stream": subject::RACKS_ALL }));
-    json!({ "jetstream": "enabled", "users": [{ "nkey": key }], "exports": exports })
+    let commands = |pass: &Pass| {
+        let subject = subject::rack_all(&pass.entity_id);
+        json!({ "service": { "account": pass.key, "subject": subject } })
+    };
+    let imports: Vec<Value> = passes.iter().map(commands).collect();
+    json!({ "jetstream": "enabled", "users": [{ "nkey": key }], "exports": exports, "imports": imports })
 }
 
 /// An account that imports these subjects of the Mixer's, for one user.
-fn account(user: Value, publish: &[String], hears: Option<&str>) -> Value {
-    let mut imports: Vec<Value> = publish
+fn account(user: Value, publish: &[String]) -> Value {
+    let imports: Vec<Value> = publish
         .iter()
         .map(|subject| json!({ "service": { "account": MIXER, "subject": subject } }))
         .collect();
-    imports.extend(hears.map(|subject| json!({ "stream": { "account": MIXER, "subject": subject } })));
     json!({ "users": [user], "imports": imports })
 }
 
@@ -187,7 +192,7 @@ fn anyone(password: &str) -> Value {
     let publish = [subject::HELLO, subject::ENROLL].map(str::to_owned);
     let permissions = permissions(&publish, &[format!("{}.>", subject::inbox(ANYONE))]);
     let user = json!({ "user": ANYONE, "password": password, "permissions": permissions });
-    account(user, &publish, None)
+    account(user, &publish)
 }
 
 fn rack(pass: &Pass, streams: &Streams) -> Value {
@@ -201,8 +206,12 @@ fn rack(pass: &Pass, streams: &Streams) -> Value {
     }
     let commands = subject::rack_all(&pass.entity_id);
     let subscribe = [format!("{}.>", subject::inbox(&pass.key)), commands.clone()];
-    let user = json!({ "nkey": pass.key, "permissions": permissions(&publish, &subscribe) });
-    let mut account = account(user, &publish, Some(&commands));
+    let mut permissions = permissions(&publish, &subscribe);
+    // One answer to each command, where the server says.
+    permissions["allow_responses"] = json!(true);
+    let user = json!({ "nkey": pass.key, "permissions": permissions });
+    let mut account = account(user, &publish);
+    account["exports"] = json!([{ "service": commands, "accounts": [MIXER] }]);
     if pass.adopted {
         // An account that imports calls of the API is not given the mapping that others have.
         account["mappings"] = json!({ format!("$JS.{}.API.>", streams.domain): format!("{API}.>") });
@@ -287,5 +296,16 @@ mod tests {
         assert_eq!(list(&waiting, "publish"), [subject::HELLO, subject::ENROLL, &answers]);
         assert_eq!(imported(&waiting), list(&waiting, "publish"));
         assert_eq!(imported(&anyone("x")), [subject::HELLO, subject::ENROLL]);
+        // Its commands come from the Mixer's account, which nobody else is given.
+        let commands = json!({ "service": subject::rack_all(&pass.entity_id), "accounts": [MIXER] });
+        assert_eq!(adopted["exports"], json!([commands]));
+        let mixers = mixers("UMIXER", &streams, &[pass]);
+        assert_eq!(mixers["imports"][0]["service"]["account"], "UKEY");
+        for account in [&adopted, &waiting, &mixers] {
+            assert!(
+                !account.to_string().contains("\"stream\":{"),
+                "a stream is imported: {account}"
+            );
+        }
     }
 }

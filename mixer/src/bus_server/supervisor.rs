@@ -342,7 +342,7 @@ impl Plant {
     }
 
     /// Has the server read the list of its users again. True if it follows it.
-    async fn reload(&mut self, running: &Running) -> bool {
+    async fn reload(&mut self, pid: u32, monitor: u16) -> bool {
         let (version, keys) = self.listed();
         if let Err(error) = conf::write(&self.paths, &self.managed, self.port, &self.secured) {
             tracing::error!(%error, "the list of the bus's users cannot be written; trying again");
@@ -353,8 +353,8 @@ impl Plant {
         let readings = if keys.is_subset(&self.served) { 1 } else { 2 };
         let mut followed = true;
         for _ in 0..readings {
-            let read = health::reread(running.ports.monitor, RELOAD, || {
-                let pid = i32::try_from(running.pid).map(Pid::from_raw);
+            let read = health::reread(monitor, RELOAD, || {
+                let pid = i32::try_from(pid).map(Pid::from_raw);
                 is_there = pid.is_ok_and(|pid| kill(pid, Signal::SIGHUP).is_ok());
             });
             followed = read.await && followed;
@@ -375,29 +375,36 @@ impl Plant {
         let mut ticks = interval(CHECK_EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut doctor = Doctor::default();
+        let (pid, monitor) = (running.pid, running.ports.monitor);
         let mut stale = false;
         loop {
-            tokio::select! {
+            let is_check = tokio::select! {
                 () = stop.cancelled() => return End::Asked,
                 status = running.child.wait() => return End::Exited(status),
                 () = changed(&mut self.secured.gate) => {
                     // Others may come with it, and a reading takes long.
                     sleep(GATHERED).await;
-                    stale = !self.reload(running).await;
+                    stale = true;
+                    false
                 }
-                _ = ticks.tick() => {
-                    if stale {
-                        stale = !self.reload(running).await;
-                    }
-                    let health = health::check(running.ports.monitor).await;
-                    let room = Room::at(&self.paths.store);
-                    self.news.send_modify(|process| {
-                        process.healthy = health == Health::Well;
-                        process.free_bytes = room.map(|room| room.free);
-                    });
-                    if let Some(reason) = doctor.judge(health, room) {
-                        return End::Sick(reason);
-                    }
+                _ = ticks.tick() => true,
+            };
+            if stale {
+                // One that ends meanwhile is not waited for.
+                tokio::select! {
+                    status = running.child.wait() => return End::Exited(status),
+                    follows = self.reload(pid, monitor) => stale = !follows,
+                }
+            }
+            if is_check {
+                let health = health::check(monitor).await;
+                let room = Room::at(&self.paths.store);
+                self.news.send_modify(|process| {
+                    process.healthy = health == Health::Well;
+                    process.free_bytes = room.map(|room| room.free);
+                });
+                if let Some(reason) = doctor.judge(health, room) {
+                    return End::Sick(reason);
                 }
             }
         }
@@ -496,8 +503,9 @@ impl Tail {
 /// The server's log into ours, target `bus`. What it tells of a normal start and stop is detail for us.
 async fn forward(stderr: Option<impl AsyncRead + Unpin>, tail: Tail) {
     let Some(stderr) = stderr else { return };
-    let mut lines = BufReader::new(stderr).lines();
-    while let Ok(Some(line)) = lines.next_line().await {
+    let mut lines = BufReader::new(stderr).split(b'\n');
+    while let Ok(Some(line)) = lines.next_segment().await {
+        let line = String::from_utf8_lossy(&line);
         let (level, text) = parse(&line);
         tail.push(text);
         match level {
@@ -513,7 +521,9 @@ async fn forward(stderr: Option<impl AsyncRead + Unpin>, tail: Tail) {
 /// Level and text of `[pid] [LVL] text`.
 fn parse(line: &str) -> (&str, &str) {
     let rest = line.split_once("] [").and_then(|(_, rest)| rest.split_once("] "));
-    rest.unwrap_or(("INF", line))
+    // What the language it is written in says when it crashes has no level.
+    let is_crash = line.starts_with("panic: ") || line.starts_with("fatal error: ");
+    rest.unwrap_or((if is_crash { "FTL" } else { "INF" }, line))
 }
 
 #[cfg(test)]
@@ -547,5 +557,6 @@ mod tests {
     fn the_servers_levels_become_ours() {
         assert_eq!(parse("[7] [ERR] it [broke] here"), ("ERR", "it [broke] here"));
         assert_eq!(parse("nats-server: bad option"), ("INF", "nats-server: bad option"));
+        assert_eq!(parse("panic: runtime error"), ("FTL", "panic: runtime error"));
     }
 }

@@ -127,6 +127,15 @@ pub(super) struct Overflowed {
     pub(super) young: Option<u64>,
 }
 
+/// Letters of one request.
+#[derive(Debug, Default)]
+struct LettersMade {
+    letters: u64,
+    /// Up to here all are on the stream.
+    through: Option<u64>,
+    young: Option<u64>,
+}
+
 impl OverflowRequest {
     /// What is to leave a wire whose consumer stands there, if anything; of what was seen to be too young last time.
     pub(super) fn of(
@@ -181,6 +190,8 @@ impl OverflowRequest {
         (registry, sync): (&Arc<Registry>, Option<&SyncBus>),
         done: &mut Overflowed,
     ) -> Result<(), String> {
+        // Where that fails, letters would be made again and again and the wire never move.
+        synced(sync).await?;
         let consumer: PullConsumer = stream.get_consumer(&self.consumer).await.map_err(text)?;
         let (floor, excess) = {
             let info = consumer.cached_info();
@@ -202,34 +213,33 @@ impl OverflowRequest {
             ..Default::default()
         });
         let reader = reader.await.map_err(text)?;
-        let mut through = None;
-        let read = self
-            .make_letters(bus, (&reader, entity), excess, (&mut through, done))
-            .await;
+        let mut made = LettersMade::default();
+        let read = self.make_letters(bus, (&reader, entity), excess, &mut made).await;
         if let Err(error) = stream.delete_consumer(&reader.cached_info().name).await {
             tracing::debug!(%error, "a reader of what overflows goes by itself");
         }
-        if let Some(through) = through {
-            if let Some(sync) = sync.cloned() {
-                let synced = tokio::task::spawn_blocking(move || sync()).await;
-                synced.map_err(text)?.map_err(text)?;
-            }
+        if let Some(through) = made.through {
+            synced(sync).await?;
             self.move_wire(stream, registry, through).await?;
         }
+        *done = Overflowed {
+            letters: made.letters,
+            young: made.young,
+        };
         read
     }
 
-    /// Makes letters of what is to leave, by its age or of so many bytes; `through` is how far all of them are on the stream.
+    /// Makes letters of what is to leave, by its age or of so many bytes.
     async fn make_letters(
         &self,
         bus: &Bus,
         (reader, entity): (&PullConsumer, Option<EntityId>),
         excess: u64,
-        (all_through, done): (&mut Option<u64>, &mut Overflowed),
+        made: &mut LettersMade,
     ) -> Result<(), String> {
         let mut waiting = reader.cached_info().num_pending;
         let (mut bytes, mut delivered, mut is_large) = (0, 0, false);
-        'fetch: while waiting > 0 && done.young.is_none() && bytes < MOST_BYTES {
+        'fetch: while waiting > 0 && made.young.is_none() && bytes < MOST_BYTES {
             let most = usize::try_from(waiting).unwrap_or(FETCH).min(FETCH);
             let fetch = reader.fetch();
             let is_single = std::mem::take(&mut is_large);
@@ -262,14 +272,15 @@ impl OverflowRequest {
                 }
                 waiting = waiting.saturating_sub(1);
                 if sequence > self.aged && bytes >= excess {
-                    done.young = Some(sequence);
+                    made.young = Some(sequence);
                     break;
                 }
                 bytes += message.length as u64;
                 for (number, body) in bodies(&message).into_iter().enumerate() {
-                    let id = format!("overflow.{}.{sequence}.{number}", self.name);
+                    // A wire that takes over goes on with the same consumer.
+                    let id = format!("overflow.{}.{sequence}.{number}", self.consumer);
                     in_flight.push_back(self.send(bus, (&message, body), (&id, entity), sequence).await?);
-                    done.letters += 1;
+                    made.letters += 1;
                     if in_flight.len() >= IN_FLIGHT {
                         confirm(in_flight.pop_front()).await?;
                     }
@@ -281,7 +292,7 @@ impl OverflowRequest {
             }
             // What was counted has left the stream.
             let Some(through) = through else { break };
-            *all_through = Some(through);
+            made.through = Some(through);
         }
         Ok(())
     }
@@ -357,6 +368,15 @@ fn bodies(message: &BusMessage) -> Vec<Bytes> {
     } else {
         vec![message.payload.clone()]
     }
+}
+
+/// Has what the bus took on its disk.
+async fn synced(sync: Option<&SyncBus>) -> Result<(), String> {
+    let Some(sync) = sync.cloned() else { return Ok(()) };
+    let synced = tokio::task::spawn_blocking(move || sync()).await;
+    synced
+        .map_err(text)?
+        .map_err(|error| format!("the bus's files cannot be synced: {error}"))
 }
 
 async fn confirm(sent: Option<PublishAckFuture>) -> Result<(), String> {

@@ -386,6 +386,31 @@ async fn no_answer_of_the_mixer_or_the_server_goes_where_only_others_may_publish
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_rack_that_subscribes_while_the_bus_reads_its_users_again_does_not_end_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mixer = start(folder.path(), &ON).await;
+    let busy = member(&mixer, 1, "rack-a").await;
+    let commands = subject::rack_all(&busy.passport.entity_id);
+    let client = busy.guest.client.clone();
+    let storm = tokio::spawn(async move {
+        loop {
+            let mut subscriptions = Vec::new();
+            for _ in 0..64 {
+                subscriptions.push(client.subscribe(commands.clone()).await.unwrap());
+            }
+            client.flush().await.ok();
+        }
+    });
+    // Two readings each.
+    for seed in 2..26 {
+        member(&mixer, seed, &format!("rack-{seed}")).await;
+    }
+    storm.abort();
+    assert_eq!(mixer.control().bus_status().restarts, 0);
+    mixer.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_on_the_bus_stays_there_when_racks_get_credentials_and_when_they_lose_them() {
     let folder = tempfile::tempdir().unwrap();
     for (number, asks) in (0_u64..).zip(["off", "on", "on", "off"]) {

@@ -9,6 +9,7 @@
 //! - The last [`MOST_KEYS`] of this life of the gear are remembered, not those before it.
 
 use std::net::IpAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
@@ -89,7 +90,8 @@ impl IdempotencyCache {
         let (ended, own, all) = (self.ended.clone(), request.clone(), Arc::clone(&self.known));
         let task = self.tasks.spawn(async move {
             let _permit = permit;
-            let outcome = ended.run_until_cancelled_owned(work).await.unwrap_or(Err(Refused::NotKept));
+            let work = AssertUnwindSafe(ended.run_until_cancelled_owned(work)).catch_unwind();
+            let outcome = work.await.ok().flatten().unwrap_or(Err(Refused::NotKept));
             if outcome.is_err() {
                 all.lock().remove(&own);
             }

@@ -35,7 +35,10 @@ pub(super) enum RequestFailure {
     /// The device answers other requests, and this one time and again not.
     #[error("{0}, though the device answers other requests")]
     Ignored(String),
-    /// The device is not there, is silent, or speaks something else.
+    /// The device got it and is silent, hangs up, or speaks something else.
+    #[error("{0}")]
+    Unanswered(String),
+    /// The device is not there.
     #[error("{0}")]
     Lost(String),
 }
@@ -44,7 +47,7 @@ impl RequestFailure {
     /// Whether the same request may be answered later.
     pub(super) const fn is_temporary(&self) -> bool {
         match self {
-            Self::Lost(_) => true,
+            Self::Unanswered(_) | Self::Lost(_) => true,
             Self::Unexpected | Self::Ignored(_) => false,
             Self::Refused(code) => matches!(
                 code,
@@ -114,7 +117,7 @@ impl DeviceLink {
         }
     }
 
-    /// How many requests the device has answered.
+    /// How many requests the device has answered and not refused.
     pub(super) const fn answers(&self) -> u64 {
         self.answers
     }
@@ -145,19 +148,16 @@ impl DeviceLink {
             // It has taken the request, and needs time for it.
             Ok(Ok(Err(ExceptionCode::Acknowledge))) if is_write(request) => Ok(AnswerData::Confirmed),
             Ok(Ok(Err(code))) => Err(RequestFailure::Refused(code)),
-            Ok(Err(Error::Protocol(ProtocolError::FunctionCodeMismatch { .. }))) => Err(RequestFailure::Unexpected),
             Ok(Err(error)) => return Err(failure(&error)),
             Err(_) => {
                 let timeout = HumanDuration::from(self.timeout);
                 return Err(ExchangeFailure::Other(format!("no answer within {timeout}")));
             }
         };
-        if !matches!(answer, Err(RequestFailure::Unexpected)) {
-            self.open = Some(open);
-        }
+        self.open = Some(open);
         self.backoff = DeviceBackoff::new();
         self.not_before = None;
-        self.answers += 1;
+        self.answers += u64::from(answer.is_ok());
         Ok(answer)
     }
 
@@ -167,8 +167,8 @@ impl DeviceLink {
     ) -> Result<AnswerData, RequestFailure> {
         match done {
             Ok(answer) => answer,
-            Err(ExchangeFailure::Ended) => Err(self.lost("it closed the connection")),
-            Err(ExchangeFailure::Other(why)) => Err(self.lost(&why)),
+            Err(ExchangeFailure::Ended) => Err(RequestFailure::Unanswered(self.lost("it closed the connection"))),
+            Err(ExchangeFailure::Other(why)) => Err(RequestFailure::Unanswered(self.lost(&why))),
         }
     }
 
@@ -178,19 +178,21 @@ impl DeviceLink {
         }
         match connect(&self.address, self.timeout).await {
             Ok(stream) => Ok(tcp::attach_slave(stream, Slave(self.unit))),
-            Err(error) => Err(self.lost(&format!("cannot connect: {error}"))),
+            Err(error) => Err(RequestFailure::Lost(self.lost(&format!("cannot connect: {error}")))),
         }
     }
 
-    fn lost(&mut self, why: &str) -> RequestFailure {
+    /// The connection is gone: the next one comes after a pause. What is told of that.
+    fn lost(&mut self, why: &str) -> String {
         self.not_before = Some(Instant::now() + self.backoff.take());
-        RequestFailure::Lost(format!("{}: {why}", self.address))
+        format!("{}: {why}", self.address)
     }
 }
 
 fn failure(error: &Error) -> ExchangeFailure {
     let why = match error {
-        Error::Protocol(_) => "its answer is that to another request".to_owned(),
+        Error::Protocol(ProtocolError::HeaderMismatch { .. }) => "its answer is that to another request".to_owned(),
+        Error::Protocol(_) => "its answer is not what was asked for".to_owned(),
         // The library tells the end of the stream as the last error of the system, whatever that was about.
         Error::Transport(error) if error.raw_os_error().is_some() => return ExchangeFailure::Ended,
         Error::Transport(error) => match error.kind() {

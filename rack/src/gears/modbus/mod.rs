@@ -55,7 +55,7 @@ use config::{ERRORS, Modbus, ModbusEntry, TableKind};
 use link::{AnswerData, DeviceBackoff, DeviceLink, RequestFailure};
 use plan::{NamedRange, RequestBlock, read_blocks, write_blocks};
 
-/// A write that the device does not answer, while it answers others, is tried so often again.
+/// A write that the device leaves without an answer so often in a row, while it answers others in between, is rejected.
 const MOST_IGNORED: u32 = 5;
 /// How long a write that is under way may take when the gear shall stop: within the time that the Rack gives gears to stop.
 const GRACE: Duration = Duration::from_millis(300);
@@ -152,7 +152,7 @@ impl DeviceReader {
             let asked = self.device.lock().await.ask(&read_request(block)).await;
             let answer = match asked {
                 Ok(answer) => answer,
-                Err(RequestFailure::Lost(why)) => return Err(why),
+                Err(RequestFailure::Lost(why) | RequestFailure::Unanswered(why)) => return Err(why),
                 Err(refused) => {
                     let why = format!("{}: {refused}", block.shown());
                     errors.extend(
@@ -276,26 +276,34 @@ impl DeviceWriter {
 
     /// Sends a request until it is confirmed or refused, the device ignores it, or the gear shall stop.
     async fn write(&self, cx: &Context, shown: &str, request: &Request<'_>) -> Result<(), RequestFailure> {
-        let (mut backoff, mut ignored, mut answers) = (DeviceBackoff::new(), 0, None);
+        let (mut backoff, mut ignored, mut answers) = (DeviceBackoff::new(), 0, 0);
         loop {
             // The device is free for the other half between two attempts.
             let asked = async {
                 let mut device = self.device.lock().await;
-                ignored += u32::from(answers.is_some_and(|before| device.answers() > before));
-                let asked = device.ask(request).await;
-                answers = Some(device.answers());
-                asked
+                let before = device.answers();
+                (device.ask(request).await, before)
             };
             let asked = tokio::select! {
                 biased;
                 asked = asked => asked,
-                () = last_moment(cx) => Err(RequestFailure::Lost("the gear stops".to_owned())),
+                () = last_moment(cx) => return Err(RequestFailure::Lost("the gear stops".to_owned())),
             };
-            let failure = match asked {
-                Ok(_) => return Ok(()),
-                Err(RequestFailure::Lost(why)) if ignored >= MOST_IGNORED => RequestFailure::Ignored(why),
-                Err(failure) => failure,
+            let mut failure = match asked {
+                (Ok(_), _) => return Ok(()),
+                (Err(failure), before) => {
+                    let is_ignored = matches!(failure, RequestFailure::Unanswered(_));
+                    let answers_others = ignored == 0 || before > answers;
+                    ignored = if is_ignored { ignored + u32::from(answers_others) } else { 0 };
+                    answers = before;
+                    failure
+                }
             };
+            if let RequestFailure::Unanswered(why) = &failure
+                && ignored >= MOST_IGNORED
+            {
+                failure = RequestFailure::Ignored(why.clone());
+            }
             if !failure.is_temporary() || cx.is_stopping() {
                 return Err(failure);
             }

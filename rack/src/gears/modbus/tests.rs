@@ -280,7 +280,7 @@ async fn a_reading_that_failed_is_tried_again_before_the_interval_is_over() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_device_that_is_busy_for_writes_is_read_meanwhile_and_loses_no_message() {
     let (confirm, mut confirmed) = mpsc::unbounded_channel();
-    let (mut writes, mut reads) = (0, 0);
+    let (mut writes, mut reads, mut hung_up) = (0, 0, 0);
     let busy = move |pdu: &[u8]| match pdu[0] {
         3 => {
             reads += usize::from(writes > 0);
@@ -288,8 +288,13 @@ async fn a_device_that_is_busy_for_writes_is_read_meanwhile_and_loses_no_message
         }
         _ => {
             writes += 1;
+            // It is too busy, then hangs up twice, though it is read meanwhile.
             if writes <= 4 || reads < 3 {
                 return Some(vec![0x86, 6]);
+            }
+            hung_up += 1;
+            if hung_up <= 2 {
+                return None;
             }
             confirm.send(pdu.to_vec()).unwrap();
             Some(pdu.to_vec())
