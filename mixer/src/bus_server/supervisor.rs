@@ -148,8 +148,10 @@ struct Running {
     since: Instant,
 }
 
-/// How long changes of the list of users are gathered.
-const GATHERED: Duration = Duration::from_millis(50);
+/// Changes of the list of users are gathered until none comes for this time.
+const QUIET: Duration = Duration::from_millis(50);
+/// And at most for this one.
+const GATHERED: Duration = Duration::from_millis(500);
 
 /// Why the watch over a server ended.
 enum End {
@@ -383,7 +385,7 @@ impl Plant {
                 status = running.child.wait() => return End::Exited(status),
                 () = changed(&mut self.secured.gate) => {
                     // Others may come with it, and a reading takes long.
-                    sleep(GATHERED).await;
+                    timeout(GATHERED, quiet(&mut self.secured.gate)).await.ok();
                     stale = true;
                     false
                 }
@@ -420,6 +422,11 @@ async fn changed(gate: &mut Option<Gate>) {
     if !changed {
         std::future::pending().await
     }
+}
+
+/// Waits until the list of users stays as it is.
+async fn quiet(gate: &mut Option<Gate>) {
+    while timeout(QUIET, changed(gate)).await.is_ok() {}
 }
 
 enum Unready {

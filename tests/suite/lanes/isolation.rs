@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use harness::process::run;
 use harness::{Failure, TestMixer, TestRack, binary, eventually};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{archived, mixer_log};
 
@@ -154,19 +154,16 @@ fn a_wire_that_drops_its_oldest_holds_nobody_up_and_makes_dead_letters_of_them()
 
 /// The numbers of the lines in the dead letters of a gear on rack-z, each as often as there is one.
 fn numbers_of_letters(mixer: &TestMixer, gear: &str) -> Option<Vec<u64>> {
-    let hex = "encode(payload, 'hex')";
-    // "line " and nine digits.
-    let query = format!(
-        "SELECT substr({hex}, strpos({hex}, '6c696e6520') + 10, 18) AS digits FROM dead_letters \
-         WHERE subject = 'flux.gear.rack-z.{gear}'"
-    );
-    let asked = json!({ "query": query, "limit": 10_000 });
-    let answer = mixer.api.post("/api/v1/sql", &asked).ok()?;
-    let number = |row: &Value| {
-        let digits: String = row["digits"].as_str()?.chars().skip(1).step_by(2).collect();
+    let rows = mixer.api.all_rows("/api/v1/telemetry/dead_letters?since=1h").ok()?;
+    let subject = format!("flux.gear.rack-z.{gear}");
+    let of_gear = rows.iter().filter(|row| row["subject"] == subject.as_str());
+    let number = |row: &serde_json::Map<String, Value>| {
+        // "line " and nine digits, in hexadecimal digits.
+        let (_, rest) = row["payload"].as_str()?.split_once("6c696e6520")?;
+        let digits: String = rest.get(..18)?.chars().skip(1).step_by(2).collect();
         digits.parse().ok()
     };
-    answer.json["data"].as_array()?.iter().map(number).collect()
+    of_gear.map(number).collect()
 }
 
 #[test]
@@ -189,23 +186,26 @@ fn of_a_wire_that_drops_each_message_is_at_a_slow_receiver_or_a_dead_letter() ->
     let lines = 4 * LINES;
     write(&folder.path().join("lost.log"), lines)?;
     let late = folder.path().join("late.txt");
+    let told = |error: Failure| format!("{error}: {:?}\n{}", wire(&mixer, "slow"), z.log());
+    eventually(
+        "a receiver that has what was not dropped",
+        Duration::from_secs(120),
+        || {
+            let dropped = wire(&mixer, "slow").ok()?["dropped_messages"].as_u64()?;
+            (numbers(&late).last() == Some(&(lines - 1)) && dropped > 0).then_some(())
+        },
+    )
+    .map_err(told)?;
     eventually(
         "each line at its receiver or as a letter",
-        Duration::from_secs(120),
+        Duration::from_secs(60),
         || {
             let mut all: BTreeSet<u64> = numbers(&late).into_iter().collect();
             all.extend(numbers_of_letters(&mixer, "slow")?);
             (all.len() as u64 == lines).then_some(())
         },
     )
-    .map_err(|error| {
-        format!(
-            "{error}: {:?}\n{}\n{}",
-            wire(&mixer, "slow"),
-            z.log(),
-            mixer_log(&mixer)
-        )
-    })?;
+    .map_err(told)?;
     let (at_receiver, letters) = (numbers(&late), numbers_of_letters(&mixer, "slow").ok_or("no letters")?);
     assert!(at_receiver.is_sorted(), "in order");
     let different: BTreeSet<&u64> = letters.iter().collect();
