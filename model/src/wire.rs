@@ -42,6 +42,8 @@ use crate::{BadId, EntityId, Table};
 pub use count::value_bytes;
 pub use records::{NAMED, Part, Records, Rejected};
 
+/// Header of a command: where its answer goes. Without it, to the reply subject.
+pub const ANSWER_TO: &str = "Flux-Answer-To";
 /// The part of the bus's largest message that is kept for headers, in bytes: a body has the rest.
 pub const HEADER_ROOM: usize = 2048;
 /// Header: the encoding of the body.

@@ -14,7 +14,7 @@ use futures::stream::{FuturesUnordered, StreamExt as _};
 use model::control::{Applied, DurableFloor, LevelChange, NotTaken, PortCredits, Replay, ReplayAnswer, StateChange};
 use model::subject::{self, RackCommand};
 use model::tap::TapLease;
-use model::{BadSignature, Context, EntityId, Signed, Timestamp};
+use model::{BadSignature, Context, EntityId, Signed, Timestamp, wire};
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -171,7 +171,7 @@ impl Commands {
                 let change: LevelChange = signed.open(Context::Command, key).map_err(text)?;
                 ours(change.entity_id, address)?;
                 self.level.take(&change)?;
-                let to = command.reply.clone();
+                let to = answer_to(command);
                 Ok(Some(Box::pin(async { (to, Bytes::new()) })))
             }
             RackCommand::Scenario => Ok(Some(self.scenario(signed, command)?)),
@@ -184,14 +184,14 @@ impl Commands {
                 let lease: TapLease = signed.open(Context::Command, key).map_err(text)?;
                 ours(lease.entity_id, address)?;
                 let body = model::signed::encode(&self.taps.take(&lease)).map_err(text)?;
-                let to = command.reply.clone();
+                let to = answer_to(command);
                 Ok(Some(Box::pin(async { (to, body.into()) })))
             }
         }
     }
 
     fn state(&self, change: &StateChange, command: &Message) -> BoxFuture<'static, Answer> {
-        let to = command.reply.clone();
+        let to = answer_to(command);
         if self.identity.borrow().is_none() {
             // Not adopted so far: ask again, the passport comes with the answer.
             self.news.notify_one();
@@ -219,7 +219,7 @@ impl Commands {
         let push = Box::new(memory::verify(&signed, &identity)?);
         let (done, wait) = oneshot::channel();
         let order = Order::Scenario { signed, push, done };
-        let (orders, to) = (self.orders.clone(), command.reply.clone());
+        let (orders, to) = (self.orders.clone(), answer_to(command));
         Ok(Box::pin(async move {
             let applied = if orders.send(order).await.is_ok() {
                 wait.await.ok()
@@ -238,7 +238,7 @@ impl Commands {
 
 impl Commands {
     fn replay(&self, replay: Replay, command: &Message) -> BoxFuture<'static, Answer> {
-        let (orders, to) = (self.orders.clone(), command.reply.clone());
+        let (orders, to) = (self.orders.clone(), answer_to(command));
         Box::pin(async move {
             let (under_way, begun) = oneshot::channel();
             let replay = Box::new(replay);
@@ -257,6 +257,15 @@ impl Commands {
             (to, body.into())
         })
     }
+}
+
+/// Where the answer to a command goes.
+fn answer_to(command: &Message) -> Option<async_nats::Subject> {
+    let named = command
+        .headers
+        .as_ref()
+        .and_then(|headers| headers.get(wire::ANSWER_TO));
+    named.map(|to| to.as_str().into()).or_else(|| command.reply.clone())
 }
 
 fn ours(entity: EntityId, address: &Address) -> Result<(), String> {

@@ -198,7 +198,11 @@ async fn next<T: DeserializeOwned + Serialize>(
         if !message.subject.as_str().ends_with(kind) {
             continue;
         }
-        if let Some(to) = message.reply {
+        let named = message
+            .headers
+            .as_ref()
+            .and_then(|headers| headers.get(model::wire::ANSWER_TO));
+        if let Some(to) = named.map(|to| to.as_str().into()).or(message.reply) {
             client
                 .publish(to, signed::encode(answer).unwrap().into())
                 .await

@@ -3,13 +3,13 @@
 //! | account | how its user proves itself | publishes | hears |
 //! |---|---|---|---|
 //! | the Mixer's, with the streams | an nkey of this run | everything | everything |
-//! | a Rack's | its own nkey | its messages, telemetry, handshakes and heartbeats; pulls and acknowledgements of its consumers; an answer to each command, samples | its inbox, its commands |
-//! | that of a Rack that waits | its own nkey | handshakes, an answer to each command | its inbox, its commands |
+//! | a Rack's | its own nkey | its messages, telemetry, handshakes and heartbeats; pulls and acknowledgements of its consumers; answers to commands | its inbox, its commands |
+//! | that of a Rack that waits | its own nkey | handshakes, answers to commands | its inbox, its commands |
 //! | anyone else's | `snake.token`, where there is one | handshakes | answers to handshakes |
 //!
 //! ```text
 //!  a Rack's account ── its subjects, as services ──▶ the Mixer's ── answers, which the server brings back ──▶ the Rack's account
-//!  a Rack's account ◀── its commands, as a service, with the way back of the answer ── the Mixer's
+//!  a Rack's account ◀── its commands, as a service ── the Mixer's
 //! ```
 //!
 //! # Invariants
@@ -206,10 +206,7 @@ fn rack(pass: &Pass, streams: &Streams) -> Value {
     }
     let commands = subject::rack_all(&pass.entity_id);
     let subscribe = [format!("{}.>", subject::inbox(&pass.key)), commands.clone()];
-    let mut permissions = permissions(&publish, &subscribe);
-    // One answer to each command, where the server says.
-    permissions["allow_responses"] = json!(true);
-    let user = json!({ "nkey": pass.key, "permissions": permissions });
+    let user = json!({ "nkey": pass.key, "permissions": permissions(&publish, &subscribe) });
     let mut account = account(user, &publish);
     account["exports"] = json!([{ "service": commands, "accounts": [MIXER] }]);
     if pass.adopted {

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use async_nats::client::RequestErrorKind;
 use async_nats::jetstream;
-use async_nats::{Client, ConnectOptions, Request};
+use async_nats::{Client, ConnectOptions, HeaderMap, Request};
 use bytes::Bytes;
 use chassis::bus::{BusOptions, BusState};
 use chassis::config::{Secret, without_credentials};
 use model::subject::RackCommand;
-use model::{BadSignature, Context, EntityId, subject};
+use model::{BadSignature, Context, EntityId, subject, wire};
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -192,7 +192,11 @@ impl Bus {
         if self.asks == Asks::OnTheRacksSubject {
             let inbox = self.client().new_inbox();
             let number = inbox.rsplit('.').next().unwrap_or_default();
-            request = request.inbox(format!("{}.{number}", subject::answers(rack)));
+            let inbox = format!("{}.{number}", subject::answers(rack));
+            // The reply subject that the Rack sees is the server's, and whom it lets answer there is forgotten when it reads its users again.
+            let mut headers = HeaderMap::new();
+            headers.insert(wire::ANSWER_TO, inbox.as_str());
+            request = request.headers(headers).inbox(inbox);
         }
         let answer = self.client().send_request(subject::rack(rack, command), request).await;
         answer
