@@ -26,7 +26,25 @@ feed() {
       echo '<13>Nov 22 10:00:00 press-7 hello over TCP' > "/dev/tcp/127.0.0.1/${port[5514]}"
       echo '<13>1 2026-11-22T10:00:00Z press-7 app 1 - - hello over UDP' > "/dev/udp/127.0.0.1/${port[5514]}" ;;
     file_tail) echo 'WARN a new line' >> "$(file_of packages.log)" ;;
+    # Retained: who subscribes later gets it too.
+    mqtt_in)
+      exec {door}<>"/dev/tcp/127.0.0.1/${port[1883]}"
+      printf '\x10\x0d\x00\x04MQTT\x04\x02\x00\x3c\x00\x01t' >&"$door"
+      head -c 4 <&"$door" > /dev/null
+      printf '\x31\x19\x00\x13plant/7/temperature21.5' >&"$door"
+      exec {door}>&- ;;
   esac
+}
+
+# The broker of the MQTT gears, one for both; false where it is not installed.
+broker() {
+  local mosquitto
+  if [ -e "$run/broker/mosquitto.conf" ]; then return; fi
+  mosquitto=$(PATH="$PATH:/usr/sbin" command -v mosquitto) || return 1
+  mkdir -p "$run/broker"
+  printf 'listener %s 127.0.0.1\nallow_anonymous true\nuser %s\n' "${port[1883]}" "$(id -un)" > "$run/broker/mosquitto.conf"
+  "$mosquitto" -v -c "$run/broker/mosquitto.conf" > "$run/broker/stdout" 2> "$run/broker/stderr" & echo $! > "$run/broker.pid"
+  await "the MQTT broker" grep -q ' running$' "$run/broker/stderr"
 }
 
 # Runs the scenario of one type.
@@ -41,6 +59,10 @@ show() {
       > "$run/device/stdout" 2> "$run/device/stderr" & echo $! > "$run/device.pid"
     await "the Modbus device" grep -q '^ready ' "$run/device/stdout"
   fi
+  if [[ $kind = mqtt_* ]] && ! broker; then
+    must "gears/$kind: skipped, mosquitto is missing" yes yes
+    return
+  fi
   activate > "$run/activated" 2>&1 || { cat "$run/activated"; fail "$kind does not run"; }
   since=$(date -u +%FT%T.%6NZ)
   feed "$kind"
@@ -51,6 +73,10 @@ show() {
   done
   if [ "$kind" = file_out ]; then await "lines of the file" enough lines 1; found=$((found + 1)); fi
   if [ "$kind" = host_metrics ]; then await "a measurement" enough measured 1; found=$((found + 1)); fi
+  if [ "$kind" = mqtt_out ]; then
+    await "messages at the broker" grep -q 'Received PUBLISH from numbers' "$run/broker/stderr"
+    found=$((found + 1))
+  fi
   must "gears/$kind: it reaches what it leads to" yes "$([ "$found" -gt 0 ] && echo yes)"
 }
 

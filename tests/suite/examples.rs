@@ -281,6 +281,9 @@ fn the_scenario_of_every_gear_type_runs_and_reaches_what_it_leads_to() -> Result
             "{kind}: {}",
             ran.printed
         );
+        if line.is_some_and(|line| line.contains("mosquitto is missing")) {
+            continue;
+        }
         let path = format!("/api/v1/telemetry/logs?attr.gear.type={kind}&q=the%20gear%20runs&since=1h");
         assert!(!ran.api.rows(&path)?.is_empty(), "no {kind} has run");
     }

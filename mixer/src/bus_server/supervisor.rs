@@ -41,8 +41,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const HEALTHY_AGAIN: Duration = Duration::from_secs(60);
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_secs(10);
-/// How long the server may take to read its configuration again: half a second for 500 Racks that are at work.
-const RELOAD: Duration = Duration::from_secs(5);
+/// How long the server may take to read its configuration again: half a second for 500 Racks that are at work, four for 2,000.
+const RELOAD: Duration = Duration::from_secs(30);
 /// Checks in a row without any answer before a server counts as hung.
 const HUNG: u32 = 6;
 
