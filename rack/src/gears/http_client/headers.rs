@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - A header whose name sounds like a secret takes its value from the environment of the Rack ([`secret`](super::super::secret)).
+//! - A header whose name sounds like a secret takes its value from the environment of the Rack ([`super::super::secret`]).
 
 use std::collections::BTreeMap;
 

@@ -8,7 +8,7 @@
 //!
 //! # Not here
 //!
-//! Headers and secrets of a scenario ([`headers`]), TLS ([`tls`](super::tls)), requests (the gears).
+//! Headers and secrets of a scenario ([`headers`]), TLS ([`super::tls`]), requests (the gears).
 
 pub(super) mod headers;
 
