@@ -1,4 +1,5 @@
-//! A TCP link that can go silent: what is sent meanwhile arrives when it is healed, as it does where packets were lost.
+//! A TCP link that can go silent: what is sent meanwhile arrives when it is healed, as it does where packets were lost. It can be a long one,
+//! on which every byte takes its time.
 //!
 //! # Invariants
 //!
@@ -8,6 +9,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::Failure;
 
@@ -55,6 +57,14 @@ impl Link {
     /// # Errors
     /// If it cannot listen.
     pub fn to(target: &str) -> Result<Self, Failure> {
+        Self::with_delay(target, Duration::ZERO)
+    }
+
+    /// The same; every byte takes this long, in each direction.
+    ///
+    /// # Errors
+    /// If it cannot listen.
+    pub fn with_delay(target: &str, delay: Duration) -> Result<Self, Failure> {
         let target = target.rsplit('/').next().unwrap_or(target).to_owned();
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
@@ -70,7 +80,7 @@ impl Link {
                 for (from, to) in [(near.try_clone(), far.try_clone()), (far.try_clone(), near.try_clone())] {
                     if let (Ok(from), Ok(to)) = (from, to) {
                         let shared = Arc::clone(&accepting);
-                        pumps.push(std::thread::spawn(move || pump(from, to, &shared)));
+                        pumps.push(std::thread::spawn(move || pump(from, to, &shared, delay)));
                     }
                 }
                 accepting.change(|state| state.streams.extend([near, far]));
@@ -119,12 +129,28 @@ impl Drop for Link {
     }
 }
 
-fn pump(mut from: TcpStream, mut to: TcpStream, shared: &Shared) {
-    let mut buffer = vec![0; 64 << 10];
-    while let Ok(read) = from.read(&mut buffer) {
-        if read == 0 || !shared.pass() || to.write_all(&buffer[..read]).is_err() {
-            break;
+fn pump(from: TcpStream, mut to: TcpStream, shared: &Shared, delay: Duration) {
+    std::thread::scope(|scope| {
+        // What is on its way, and when it arrives; nothing is where that takes no time.
+        let most = if delay.is_zero() { 0 } else { 4096 };
+        let (sent, under_way) = std::sync::mpsc::sync_channel::<(Instant, Vec<u8>)>(most);
+        let mut reading = from.try_clone();
+        scope.spawn(move || {
+            let (Ok(from), mut buffer) = (&mut reading, vec![0; 64 << 10]) else {
+                return;
+            };
+            while let Ok(read) = from.read(&mut buffer) {
+                if read == 0 || sent.send((Instant::now() + delay, buffer[..read].to_vec())).is_err() {
+                    break;
+                }
+            }
+        });
+        for (due, bytes) in under_way {
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            if !shared.pass() || to.write_all(&bytes).is_err() {
+                break;
+            }
         }
-    }
-    let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+        let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+    });
 }

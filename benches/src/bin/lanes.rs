@@ -7,13 +7,14 @@
 //! this machine's clock, over all messages. Traces and log rows of every message are stored as by default: that is part of the work. `BENCH_LANES`
 //! (hot,guaranteed) chooses the lanes. With `BENCH_SOURCE` (generator) `tcp_in` or `syslog_in` the rows come as lines of 200 bytes over one TCP
 //! connection, as fast as they are taken, and nothing else is measured. Archived is what `messages` has in the end.
+//! With `BENCH_ROUND_TRIP_MS` the sender reaches the bus over a link with this round trip.
 
 use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use benches::{cost, load, quantile, setting};
-use harness::{Failure, TestMixer, TestRack, eventually};
+use harness::{Failure, Link, TestMixer, TestRack, eventually};
 use serde_json::json;
 
 fn main() -> Result<(), Failure> {
@@ -74,7 +75,12 @@ fn measure(lane: &str, source: &str, rate: Option<u64>, count: u64) -> Result<()
     let mut mixer = benches::mixer(&file)?;
     let mut receiver = TestRack::new("rack-b", &mixer.bus_url, "")?;
     receiver.start()?;
-    let mut sender = TestRack::new("rack-a", &mixer.bus_url, "")?;
+    let delay = Duration::from_millis(setting("BENCH_ROUND_TRIP_MS", 0) / 2);
+    let link = (!delay.is_zero())
+        .then(|| Link::with_delay(&mixer.bus_url, delay))
+        .transpose()?;
+    let bus_url = link.as_ref().map_or_else(|| mixer.bus_url.clone(), Link::bus_url);
+    let mut sender = TestRack::new("rack-a", &bus_url, "")?;
     sender.start()?;
     let began = Instant::now();
     if source != "generator" {
