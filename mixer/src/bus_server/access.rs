@@ -130,7 +130,7 @@ fn permissions(publish: &[String], subscribe: &[String]) -> Value {
     json!({ "publish": { "allow": publish }, "subscribe": { "allow": subscribe } })
 }
 
-/// The Mixer's account, what of it others may import, and the commands that Racks take from it.
+/// The Mixer's account: what others may import of it, and what it imports of Racks, to which it sends commands.
 fn mixers(key: &str, streams: &Streams, passes: &[Pass]) -> Value {
     let business = &streams.business;
     let once = [
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(list(&waiting, "publish"), [subject::HELLO, subject::ENROLL, &answers]);
         assert_eq!(imported(&waiting), list(&waiting, "publish"));
         assert_eq!(imported(&anyone("x")), [subject::HELLO, subject::ENROLL]);
-        // Its commands come from the Mixer's account, which nobody else is given.
+        // Only the Mixer's account may send it commands.
         let commands = json!({ "service": subject::rack_all(&pass.entity_id), "accounts": [MIXER] });
         assert_eq!(adopted["exports"], json!([commands]));
         let mixers = mixers("UMIXER", &streams, &[pass]);

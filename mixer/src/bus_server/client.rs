@@ -193,7 +193,7 @@ impl Bus {
             let inbox = self.client().new_inbox();
             let number = inbox.rsplit('.').next().unwrap_or_default();
             let inbox = format!("{}.{number}", subject::answers(rack));
-            // The reply subject that the Rack sees is the server's, and whom it lets answer there is forgotten when it reads its users again.
+            // The reply subject that the Rack sees is the server's, on which it may not publish.
             let mut headers = HeaderMap::new();
             headers.insert(wire::ANSWER_TO, inbox.as_str());
             request = request.headers(headers).inbox(inbox);

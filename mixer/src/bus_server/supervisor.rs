@@ -42,7 +42,7 @@ const HEALTHY_AGAIN: Duration = Duration::from_secs(60);
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_secs(10);
 /// How long the server may take to read its configuration again: half a second for 500 Racks that are at work, four for 2,000.
-const RELOAD: Duration = Duration::from_secs(30);
+const RELOAD: Duration = Duration::from_secs(10);
 /// Checks in a row without any answer before a server counts as hung.
 const HUNG: u32 = 6;
 
@@ -354,12 +354,16 @@ impl Plant {
         // The imports of an account that is new work from the second reading on (nats-server 2.15.1).
         let readings = if keys.is_subset(&self.served) { 1 } else { 2 };
         let mut followed = true;
+        // Who does not answer the first one is not asked again at once.
         for _ in 0..readings {
+            if !followed {
+                break;
+            }
             let read = health::reread(monitor, RELOAD, || {
                 let pid = i32::try_from(pid).map(Pid::from_raw);
                 is_there = pid.is_ok_and(|pid| kill(pid, Signal::SIGHUP).is_ok());
             });
-            followed = read.await && followed;
+            followed = read.await;
             if !is_there {
                 // It has ended: the next one reads the file.
                 return true;
@@ -392,8 +396,9 @@ impl Plant {
                 _ = ticks.tick() => true,
             };
             if stale {
-                // One that ends meanwhile is not waited for.
+                // One that ends meanwhile is not waited for, and neither is one that hangs where the Mixer stops.
                 tokio::select! {
+                    () = stop.cancelled() => return End::Asked,
                     status = running.child.wait() => return End::Exited(status),
                     follows = self.reload(pid, monitor) => stale = !follows,
                 }

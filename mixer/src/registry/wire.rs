@@ -106,7 +106,7 @@ impl Registry {
 }
 
 impl Change<'_> {
-    /// Writes a wire down that was known as `was`: where it was moved since ([`Self::move_wire`]), it goes not back.
+    /// Writes a wire down that was known as `was`: where it was moved since ([`Self::move_wire`]), it does not go back.
     pub(crate) fn put_wire(&self, name: &str, row: &WireRow, was: Option<&WireRow>) -> Result<(), RegistryError> {
         let mut wires = self.transaction.open_table(WIRES).map_err(db)?;
         let before = wires.get(name).map_err(db)?;

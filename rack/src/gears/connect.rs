@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use model::HumanDuration;
 use tokio::net::TcpStream;
 
 /// Connects to `host:port`.
@@ -23,6 +24,28 @@ pub(super) fn check_address(key: &str, address: &str) -> Result<(), String> {
     Err(format!(
         "{key} {address:?} is not host:port, such as collector.example:9000 or [::1]:9000"
     ))
+}
+
+/// Says what is wrong with the timeouts of connecting and writing, and with the shortest and the longest pause, whose keys begin so.
+pub(super) fn check_times(
+    prefix: &str,
+    (connect, write): (HumanDuration, HumanDuration),
+    (shortest, longest): (HumanDuration, HumanDuration),
+) -> Result<(), String> {
+    let times = [
+        ("connect_timeout", connect),
+        ("write_timeout", write),
+        ("reconnect_min", shortest),
+    ];
+    if let Some((key, _)) = times.iter().find(|(_, time)| time.get().is_zero()) {
+        return Err(format!("{prefix}{key} must be more than zero"));
+    }
+    if longest < shortest {
+        return Err(format!(
+            "{prefix}reconnect_max must not be shorter than {prefix}reconnect_min"
+        ));
+    }
+    Ok(())
 }
 
 /// The pause before another attempt to connect: it doubles, and is short again after a connection that lived as long as the longest.

@@ -29,7 +29,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::connect::{ReconnectBackoff, check_address, connect};
+use super::connect::{ReconnectBackoff, check_address, check_times, connect};
 use super::framing::{Frames, Framing, Rule};
 use super::{Active, Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
@@ -238,18 +238,8 @@ impl GearConfig for TcpOut {
         if self.max_frame == 0 {
             return Err("max_frame must be more than zero".into());
         }
-        for (key, value) in [
-            ("connect_timeout", self.connect_timeout),
-            ("write_timeout", self.write_timeout),
-            ("reconnect_min", self.reconnect_min),
-        ] {
-            if value.get().is_zero() {
-                return Err(format!("{key} must be more than zero"));
-            }
-        }
-        if self.reconnect_max < self.reconnect_min {
-            return Err("reconnect_max must not be shorter than reconnect_min".into());
-        }
+        let timeouts = (self.connect_timeout, self.write_timeout);
+        check_times("", timeouts, (self.reconnect_min, self.reconnect_max))?;
         self.framing.validate()
     }
 }

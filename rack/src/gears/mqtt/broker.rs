@@ -14,7 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio_rustls::TlsConnector;
 
-use super::super::connect::{ReconnectBackoff, check_address};
+use super::super::connect::{ReconnectBackoff, check_address, check_times};
 use super::super::secret::{self, Secrecy};
 use super::super::tls::{self, ClientIdentity, Trust};
 use super::fields::{MAX_TEXT, is_text};
@@ -195,19 +195,8 @@ impl Broker {
         if keep_alive < Duration::from_secs(1) || keep_alive > MAX_KEEP_ALIVE {
             return Err("broker.keep_alive must be between 1s and 65535s".into());
         }
-        for (key, value) in [
-            ("connect_timeout", self.connect_timeout),
-            ("write_timeout", self.write_timeout),
-            ("reconnect_min", self.reconnect_min),
-        ] {
-            if value.get().is_zero() {
-                return Err(format!("broker.{key} must be more than zero"));
-            }
-        }
-        if self.reconnect_max < self.reconnect_min {
-            return Err("broker.reconnect_max must not be shorter than broker.reconnect_min".into());
-        }
-        Ok(())
+        let timeouts = (self.connect_timeout, self.write_timeout);
+        check_times("broker.", timeouts, (self.reconnect_min, self.reconnect_max))
     }
 
     fn client_id(&self, rack: Option<&Token>, env: impl Fn(&str) -> Option<String>) -> Result<String, String> {
