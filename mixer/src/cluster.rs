@@ -21,6 +21,7 @@ use model::answer::Answer;
 use model::{BadSignature, Clock, ClusterId, Context, Entropy, Signed};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use sha2::{Digest as _, Sha256};
 
 use crate::registry::{Founding, Registry, RegistryError};
 
@@ -191,6 +192,15 @@ impl Cluster {
     /// Never in practice: our messages encode.
     pub fn sign<T: Serialize>(&self, value: &T, context: Context) -> Result<Vec<u8>, BadSignature> {
         Signed::new(value, context, &self.key)?.to_bytes()
+    }
+
+    /// The bus's message id of what a value names: the same each time, and nobody without the key can say it before.
+    ///
+    /// # Errors
+    /// Never in practice: our messages encode.
+    pub(crate) fn message_id<T: Serialize>(&self, of: &T) -> Result<String, BadSignature> {
+        let signed = self.sign(of, Context::MessageId)?;
+        Ok(crate::hex::encode(&Sha256::digest(signed)))
     }
 }
 

@@ -4,8 +4,8 @@
 //!
 //! - The list is made of the registry alone, so a Mixer that starts anew has it before its bus server starts: no Rack is cut
 //!   off by a restart.
-//! - [`Passes::refresh`] returns when the server follows the list, or after [`WITHIN`]: who was removed is cut off by then. A list
-//!   that could not be made is made by [`Passes::catch_up`], as soon as the registry can be read.
+//! - [`Passes::refresh`] returns when the server follows the list, and who was removed is cut off, or after [`WITHIN`]: then a warning says
+//!   that it will. A list that could not be made is made by [`Passes::catch_up`], as soon as the registry can be read.
 //! - A Rack may use the consumers of its wires: those of the active scenario, and those that are in force for it otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -20,6 +20,7 @@ pub enum Context {
     Enroll,
     Heartbeat,
     Command,
+    MessageId,
 }
 
 impl Context {
@@ -30,6 +31,7 @@ impl Context {
             Self::Enroll => "enroll",
             Self::Heartbeat => "heartbeat",
             Self::Command => "command",
+            Self::MessageId => "message-id",
         }
     }
 

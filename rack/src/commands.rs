@@ -5,7 +5,7 @@
 //! - A command is obeyed only if our cluster signed it for us; anything else is told of and answered with nothing.
 //! - A scenario that takes long to apply holds no floor back: answers are awaited beside the subscription.
 
-use async_nats::{Client, Message};
+use async_nats::{Client, Message, Subject};
 use bytes::Bytes;
 use chassis::logs::LogLevel;
 use ed25519_dalek::VerifyingKey;
@@ -74,7 +74,7 @@ impl LevelDesk {
     }
 }
 
-type Answer = (Option<async_nats::Subject>, Bytes);
+type Answer = (Option<Subject>, Bytes);
 
 impl Commands {
     /// Runs until cancelled.
@@ -135,7 +135,7 @@ impl Commands {
         }
     }
 
-    async fn reply(&self, to: Option<async_nats::Subject>, body: Bytes) {
+    async fn reply(&self, to: Option<Subject>, body: Bytes) {
         if let Some(to) = to
             && let Err(error) = self.client.publish(to, body).await
         {
@@ -148,6 +148,7 @@ impl Commands {
         let kind = RackCommand::of_subject(&command.subject).ok_or("it is not known here")?;
         let signed = Signed::from_bytes(&command.payload).map_err(text)?;
         let key = &address.cluster_key;
+        let to = answer_to(command, &address.entity_id);
         match kind {
             RackCommand::Floor => {
                 let floor: DurableFloor = signed.open(Context::Command, key).map_err(text)?;
@@ -165,33 +166,30 @@ impl Commands {
             RackCommand::State => {
                 let change: StateChange = signed.open(Context::Command, key).map_err(text)?;
                 ours(change.entity_id, address)?;
-                Ok(Some(self.state(&change, command)))
+                Ok(Some(self.state(&change, to)))
             }
             RackCommand::LogLevel => {
                 let change: LevelChange = signed.open(Context::Command, key).map_err(text)?;
                 ours(change.entity_id, address)?;
                 self.level.take(&change)?;
-                let to = answer_to(command);
                 Ok(Some(Box::pin(async { (to, Bytes::new()) })))
             }
-            RackCommand::Scenario => Ok(Some(self.scenario(signed, command)?)),
+            RackCommand::Scenario => Ok(Some(self.scenario(signed, to)?)),
             RackCommand::Replay => {
                 let replay: Replay = signed.open(Context::Command, key).map_err(text)?;
                 ours(replay.entity_id, address)?;
-                Ok(Some(self.replay(replay, command)))
+                Ok(Some(self.replay(replay, to)))
             }
             RackCommand::Tap => {
                 let lease: TapLease = signed.open(Context::Command, key).map_err(text)?;
                 ours(lease.entity_id, address)?;
                 let body = model::signed::encode(&self.taps.take(&lease)).map_err(text)?;
-                let to = answer_to(command);
                 Ok(Some(Box::pin(async { (to, body.into()) })))
             }
         }
     }
 
-    fn state(&self, change: &StateChange, command: &Message) -> BoxFuture<'static, Answer> {
-        let to = answer_to(command);
+    fn state(&self, change: &StateChange, to: Option<Subject>) -> BoxFuture<'static, Answer> {
         if self.identity.borrow().is_none() {
             // Not adopted so far: ask again, the passport comes with the answer.
             self.news.notify_one();
@@ -213,13 +211,13 @@ impl Commands {
         })
     }
 
-    fn scenario(&self, signed: Signed, command: &Message) -> Result<BoxFuture<'static, Answer>, String> {
+    fn scenario(&self, signed: Signed, to: Option<Subject>) -> Result<BoxFuture<'static, Answer>, String> {
         let identity = self.identity.borrow().clone();
         let identity = identity.ok_or("a scenario came before this Rack was adopted")?;
         let push = Box::new(memory::verify(&signed, &identity)?);
         let (done, wait) = oneshot::channel();
         let order = Order::Scenario { signed, push, done };
-        let (orders, to) = (self.orders.clone(), answer_to(command));
+        let orders = self.orders.clone();
         Ok(Box::pin(async move {
             let applied = if orders.send(order).await.is_ok() {
                 wait.await.ok()
@@ -237,8 +235,8 @@ impl Commands {
 }
 
 impl Commands {
-    fn replay(&self, replay: Replay, command: &Message) -> BoxFuture<'static, Answer> {
-        let (orders, to) = (self.orders.clone(), answer_to(command));
+    fn replay(&self, replay: Replay, to: Option<Subject>) -> BoxFuture<'static, Answer> {
+        let orders = self.orders.clone();
         Box::pin(async move {
             let (under_way, begun) = oneshot::channel();
             let replay = Box::new(replay);
@@ -259,13 +257,16 @@ impl Commands {
     }
 }
 
-/// Where the answer to a command goes.
-fn answer_to(command: &Message) -> Option<async_nats::Subject> {
-    let named = command
-        .headers
-        .as_ref()
-        .and_then(|headers| headers.get(wire::ANSWER_TO));
-    named.map(|to| to.as_str().into()).or_else(|| command.reply.clone())
+/// Where the answer to a command goes: a header may name a subject for answers of this Rack. Nobody signs it.
+fn answer_to(command: &Message, entity: &EntityId) -> Option<Subject> {
+    let headers = command.headers.as_ref();
+    let named = headers.and_then(|headers| headers.get(wire::ANSWER_TO));
+    let is_own = |to: &&async_nats::HeaderValue| {
+        let number = to.as_str().strip_prefix(&subject::answers(entity));
+        number.is_some_and(|number| number.starts_with('.'))
+    };
+    let named = named.filter(is_own).map(|to| to.as_str().into());
+    named.or_else(|| command.reply.clone())
 }
 
 fn ours(entity: EntityId, address: &Address) -> Result<(), String> {

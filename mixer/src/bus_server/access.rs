@@ -25,7 +25,7 @@
 //!
 //! # Not here
 //!
-//! Who is on the list ([`crate::passes`]); writing it and having the server read it (`supervisor`); where the streams of an account lie
+//! Who is on the list ([`crate::passes`]); writing it (`conf`) and having the server read it (`reload`); where the streams of an account lie
 //! (`home`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -109,8 +109,9 @@ impl std::fmt::Debug for Gate {
 impl Gate {
     /// The part of the configuration that says who may do what.
     pub(super) fn render(&self, streams: &Streams) -> String {
-        let passes = &self.access.borrow().passes;
-        let mut accounts = vec![(MIXER.to_owned(), mixers(&self.key, streams, passes))];
+        // Whoever changes the list does not wait for this.
+        let passes = self.access.borrow().passes.clone();
+        let mut accounts = vec![(MIXER.to_owned(), mixers(&self.key, streams, &passes))];
         accounts.extend(passes.iter().map(|pass| (pass.key.clone(), rack(pass, streams))));
         accounts.push((ANYONE.to_owned(), anyone(&self.password)));
         let accounts: Vec<String> = accounts

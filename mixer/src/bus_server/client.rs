@@ -13,8 +13,9 @@ use model::subject::RackCommand;
 use model::{BadSignature, Context, EntityId, subject, wire};
 use serde::Serialize;
 use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
 
-use super::{BusError, BusStatus, ProcessWatch};
+use super::{BusError, BusStatus, Process, ProcessWatch};
 use crate::cluster::Cluster;
 
 /// One question to a server that is starting.
@@ -158,9 +159,7 @@ impl Bus {
     #[must_use]
     pub fn status(&self) -> BusStatus {
         let connected = *self.connection.state().borrow() == BusState::Connected;
-        let process = self.facts.process.as_ref().map(|process| process.borrow().clone());
-        let managed = process.is_some();
-        let process = process.unwrap_or_default();
+        let (managed, process) = (self.facts.process.is_some(), self.process());
         BusStatus {
             managed,
             url: self.facts.url.clone(),
@@ -178,7 +177,8 @@ impl Bus {
         }
     }
 
-    /// Sends a command signed by the cluster to a Rack and waits for its answer.
+    /// Sends a command signed by the cluster to a Rack and waits for its answer. Where the server, which reads its configuration
+    /// meanwhile, knows nobody who hears it, it is sent again.
     pub(crate) async fn command<T: Serialize>(
         &self,
         cluster: &Cluster,
@@ -187,8 +187,29 @@ impl Bus {
         body: &T,
         within: Duration,
     ) -> Result<Bytes, CommandError> {
-        let body = cluster.sign(body, Context::Command)?;
-        let mut request = Request::new().payload(body.into()).timeout(Some(within));
+        let body = Bytes::from(cluster.sign(body, Context::Command)?);
+        let deadline = Instant::now() + within;
+        loop {
+            let readings = self.process().readings;
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.request(rack, command, body.clone(), left).await {
+                Err(RequestErrorKind::NoResponders) if self.has_read_since(readings, deadline).await => {}
+                Err(RequestErrorKind::NoResponders) => return Err(CommandError::NotConnected),
+                Err(RequestErrorKind::TimedOut) => return Err(CommandError::NoAnswer(within)),
+                Err(other) => return Err(CommandError::Bus(other.to_string())),
+                Ok(answer) => return Ok(answer),
+            }
+        }
+    }
+
+    async fn request(
+        &self,
+        rack: &EntityId,
+        command: RackCommand,
+        body: Bytes,
+        within: Duration,
+    ) -> Result<Bytes, RequestErrorKind> {
+        let mut request = Request::new().payload(body).timeout(Some(within));
         if self.asks == Asks::OnTheRacksSubject {
             let inbox = self.client().new_inbox();
             let number = inbox.rsplit('.').next().unwrap_or_default();
@@ -199,13 +220,26 @@ impl Bus {
             request = request.headers(headers).inbox(inbox);
         }
         let answer = self.client().send_request(subject::rack(rack, command), request).await;
-        answer
-            .map(|message| message.payload)
-            .map_err(|error| match error.kind() {
-                RequestErrorKind::NoResponders => CommandError::NotConnected,
-                RequestErrorKind::TimedOut => CommandError::NoAnswer(within),
-                _ => CommandError::Bus(error.to_string()),
-            })
+        answer.map(|message| message.payload).map_err(|error| error.kind())
+    }
+
+    fn process(&self) -> Process {
+        let process = self.facts.process.as_ref();
+        process.map(|process| process.borrow().clone()).unwrap_or_default()
+    }
+
+    /// Whether the server reads its configuration, or has begun to since it had so often. Waits for the end of that.
+    async fn has_read_since(&self, readings: u64, deadline: Instant) -> bool {
+        let Some(mut process) = self.facts.process.clone() else {
+            return false;
+        };
+        let Process {
+            is_reading,
+            readings: now,
+            ..
+        } = *process.borrow();
+        let ended = process.wait_for(|process| !process.is_reading);
+        (is_reading || now != readings) && timeout_at(deadline, ended).await.is_ok_and(|ended| ended.is_ok())
     }
 
     /// Sends what is buffered and closes.

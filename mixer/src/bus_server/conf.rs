@@ -66,10 +66,22 @@ impl Secured {
     }
 }
 
-/// Writes the configuration, whole or not at all, readable by us only.
-pub(super) fn write(paths: &Paths, managed: &Managed, port: u16, secured: &Secured) -> Result<(), BusError> {
-    let text = render(paths, managed, port, secured);
-    Ok(chassis::files::write_atomic(&paths.conf, text.as_bytes(), 0o600)?)
+/// What the configuration is made of.
+#[derive(Clone)]
+pub(super) struct ServerConfig {
+    pub(super) paths: Paths,
+    pub(super) managed: Managed,
+    /// Zero until the first server has chosen one; a restart keeps it, so that clients find it.
+    pub(super) port: u16,
+    pub(super) secured: Secured,
+}
+
+impl ServerConfig {
+    /// Writes the configuration, whole or not at all, readable by us only.
+    pub(super) fn write(&self) -> Result<(), BusError> {
+        let text = render(&self.paths, &self.managed, self.port, &self.secured);
+        Ok(chassis::files::write_atomic(&self.paths.conf, text.as_bytes(), 0o600)?)
+    }
 }
 
 fn render(paths: &Paths, managed: &Managed, port: u16, secured: &Secured) -> String {

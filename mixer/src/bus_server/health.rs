@@ -13,6 +13,8 @@ use tokio::time::{Instant, sleep};
 /// With less room than this (or than a twentieth of a small disk) a restart would only fail again.
 const ENOUGH: u64 = 64 << 20;
 const TIMEOUT: Duration = Duration::from_secs(3);
+/// A server that does not say for so long when it read its configuration is asked to read it all the same.
+const SILENT: Duration = Duration::from_secs(10);
 /// How often a server is asked whether it has read its configuration.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -43,27 +45,44 @@ pub(super) async fn check(port: u16) -> Health {
     }
 }
 
-/// Has the server read its configuration again: `ask` tells it to. True once it says that it did so after that.
-pub(super) async fn reread(monitor: u16, within: Duration, ask: impl FnOnce()) -> bool {
-    let deadline = Instant::now() + within;
+/// Has the server read its configuration again: `ask` tells it to. Returns once it says that it did so after that; an earlier reading
+/// that is `under_way` since the server said that it had read its configuration then does not count.
+///
+/// # Errors
+/// When it had read it last, as far as it says so, where that is not heard in time: the reading is under way.
+pub(super) async fn reread(
+    monitor: u16,
+    within: Duration,
+    under_way: Option<&str>,
+    ask: impl FnOnce(),
+) -> Result<(), Option<String>> {
+    let began = Instant::now();
     // Without the time of the last reading, that one would be taken for the one that is asked for.
-    let before = loop {
-        let before = config_read(monitor).await;
-        if before.is_some() || Instant::now() >= deadline {
-            break before;
+    let mut last = loop {
+        let last = config_read(monitor).await;
+        if last.is_some() || began.elapsed() >= within.min(SILENT) {
+            break last;
         }
         sleep(LOOK).await;
     };
     // Who is not on the list is to be cut off, whether the server can say so or not.
     ask();
-    while before.is_some() && Instant::now() < deadline {
+    let mut missing = if last.is_some() && last.as_deref() == under_way {
+        2
+    } else {
+        1
+    };
+    while last.is_some() && began.elapsed() < within {
         let read = config_read(monitor).await;
-        if read.is_some() && read != before {
-            return true;
+        if read.is_some() && read != last {
+            (last, missing) = (read, missing - 1);
+            if missing == 0 {
+                return Ok(());
+            }
         }
         sleep(LOOK).await;
     }
-    false
+    Err(last)
 }
 
 /// When the server read its configuration, in its words; none if it does not say.

@@ -28,6 +28,7 @@ mod error;
 mod health;
 mod home;
 mod lock;
+mod reload;
 mod streams;
 mod supervisor;
 #[cfg(test)]
@@ -261,6 +262,21 @@ struct Process {
     restarts: u64,
     healthy: bool,
     free_bytes: Option<u64>,
+    /// Whether it reads its configuration: meanwhile it may not know who hears commands.
+    is_reading: bool,
+    /// How often it began to.
+    readings: u64,
+}
+
+impl Process {
+    fn begin_reading(&mut self) {
+        self.is_reading = true;
+        self.readings += 1;
+    }
+
+    fn end_reading(&mut self) {
+        self.is_reading = false;
+    }
 }
 
 type ProcessWatch = watch::Receiver<Process>;

@@ -3,14 +3,14 @@
 //! ```text
 //!  launch ─▶ running ── exit ──▶ back-off 100 ms … 30 s ─▶ launch      (reset after 60 s of health)
 //!               │── sick and disk free ─▶ SIGTERM ─▶ launch at once
-//!               │── another list of users ─▶ SIGHUP ─▶ it reads its configuration again, connections stand
+//!               │── another list of users ─▶ it reads its configuration again (`reload`), connections stand
 //!               └── stop ─▶ SIGTERM ─ 10 s ─▶ SIGKILL
 //! ```
 //!
 //! Ready means: JetStream answers under our domain, which is more than an open port.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::path::PathBuf;
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,11 +26,12 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::access::{Gate, Streams};
+use super::access::Streams;
 use super::client::{authority, probe};
-use super::conf::{self, Paths, Ports, Secured};
+use super::conf::{self, Paths, Ports, Secured, ServerConfig};
 use super::health::{self, Health, Room};
 use super::lock::StoreLock;
+use super::reload::UserList;
 use super::{BusError, Managed, Process, ProcessWatch, Settings, binary, home};
 use crate::tasks::{Fatal, Task};
 
@@ -41,8 +42,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const HEALTHY_AGAIN: Duration = Duration::from_secs(60);
 const CHECK_EVERY: Duration = Duration::from_secs(5);
 const GRACE: Duration = Duration::from_secs(10);
-/// How long the server may take to read its configuration again: half a second for 500 Racks that are at work, four for 2,000.
-const RELOAD: Duration = Duration::from_secs(10);
 /// Checks in a row without any answer before a server counts as hung.
 const HUNG: u32 = 6;
 
@@ -72,29 +71,36 @@ impl Supervisor {
         }
         let (news, process) = watch::channel(Process::default());
         let mut plant = Plant {
-            port: managed.port,
-            managed,
-            secured: Secured {
-                domain: settings.domain.clone(),
-                token: settings.token.clone(),
-                gate: settings.gate.clone(),
-                streams: Streams {
+            config: ServerConfig {
+                port: managed.port,
+                managed,
+                secured: Secured {
                     domain: settings.domain.clone(),
-                    business: settings.streams.name.clone(),
+                    token: settings.token.clone(),
+                    gate: settings.gate.clone(),
+                    streams: Streams {
+                        domain: settings.domain.clone(),
+                        business: settings.streams.name.clone(),
+                    },
+                    max_store,
                 },
-                max_store,
+                paths,
             },
             binary,
-            paths,
             lock,
             keeper: ChildKeeper::start("bus-keeper", Signal::SIGTERM).map_err(BusError::Thread)?,
-            served: BTreeSet::new(),
+            users: settings.gate.clone().map(|gate| UserList::new(gate, news.clone())),
             news,
         };
         let running = plant.launch().await?;
         let address = format!("nats://{}", authority(plant.dial_host(), running.ports.client));
-        let advertised = plant.managed.advertised.clone().unwrap_or_else(|| address.clone());
-        tracing::info!(pid = running.pid, %address, store = %plant.paths.store.display(), "bus server is ready");
+        let advertised = plant
+            .config
+            .managed
+            .advertised
+            .clone()
+            .unwrap_or_else(|| address.clone());
+        tracing::info!(pid = running.pid, %address, store = %plant.config.paths.store.display(), "bus server is ready");
         let task = Task::spawn("bus supervisor", fatal, move |stop| plant.run(running, stop));
         Ok(Self {
             task,
@@ -126,16 +132,12 @@ impl Supervisor {
 
 /// Everything needed to start the server once more.
 struct Plant {
-    managed: Managed,
-    secured: Secured,
+    config: ServerConfig,
     binary: PathBuf,
-    paths: Paths,
     lock: StoreLock,
     keeper: ChildKeeper,
-    /// Zero until the first server has chosen one; a restart keeps it, so that clients find it.
-    port: u16,
-    /// The keys of the Racks that the server knows.
-    served: BTreeSet<String>,
+    /// Where each Rack has a user of its own.
+    users: Option<UserList>,
     news: watch::Sender<Process>,
 }
 
@@ -148,11 +150,6 @@ struct Running {
     since: Instant,
 }
 
-/// Changes of the list of users are gathered until none comes for this time.
-const QUIET: Duration = Duration::from_millis(50);
-/// And at most for this one.
-const GATHERED: Duration = Duration::from_millis(500);
-
 /// Why the watch over a server ended.
 enum End {
     Asked,
@@ -162,7 +159,7 @@ enum End {
 
 impl Plant {
     fn dial_host(&self) -> &str {
-        match self.managed.host.as_str() {
+        match self.config.managed.host.as_str() {
             "0.0.0.0" => "127.0.0.1",
             "::" => "::1",
             host => host,
@@ -170,23 +167,24 @@ impl Plant {
     }
 
     async fn probe(&self, port: u16) -> Result<(), String> {
-        let credentials = self.secured.credentials();
-        probe(self.dial_host(), port, &self.secured.domain, credentials).await
+        let secured = &self.config.secured;
+        probe(self.dial_host(), port, &secured.domain, secured.credentials()).await
     }
 
     async fn launch(&mut self) -> Result<Running, BusError> {
-        let (version, keys) = self.listed();
+        let list = self.users.as_mut().map(UserList::current);
+        let paths = &self.config.paths;
         let io = |action| {
-            let path = self.paths.store.clone();
+            let path = paths.store.clone();
             move |source| BusError::Io { action, path, source }
         };
-        conf::write(&self.paths, &self.managed, self.port, &self.secured)?;
-        conf::clear_ports(&self.paths).map_err(io("clean"))?;
+        self.config.write()?;
+        conf::clear_ports(paths).map_err(io("clean"))?;
         let lock = self.lock.share().map_err(io("share the lock of"))?;
         let mut command = Command::new(&self.binary);
         command
             .arg("-c")
-            .arg(&self.paths.conf)
+            .arg(&paths.conf)
             .env("GOMEMLIMIT", "512MiB")
             // The store's lock, and so its own.
             .stdin(Stdio::from(lock))
@@ -204,9 +202,11 @@ impl Plant {
         let pid = child.id().unwrap_or_default();
         match self.wait_ready(&mut child, pid).await {
             Ok(ports) => {
-                self.port = ports.client;
-                self.followed(version, keys);
-                let free_bytes = Room::at(&self.paths.store).map(|room| room.free);
+                self.config.port = ports.client;
+                if let (Some(users), Some(list)) = (&mut self.users, list) {
+                    users.started_with(list);
+                }
+                let free_bytes = Room::at(&self.config.paths.store).map(|room| room.free);
                 self.news.send_modify(|process| {
                     process.pid = Some(pid);
                     process.healthy = true;
@@ -237,7 +237,7 @@ impl Plant {
                 Ok(Some(status)) => return Err(Unready::Died(status.to_string())),
                 Err(error) => return Err(Unready::Died(error.to_string())),
             }
-            if let Some(ports) = conf::read_ports(&self.paths, pid) {
+            if let Some(ports) = conf::read_ports(&self.config.paths, pid) {
                 match self.probe(ports.client).await {
                     Ok(()) => return Ok(ports),
                     Err(reason) => last = reason,
@@ -254,8 +254,8 @@ impl Plant {
         let tail = tail.text();
         match unready {
             Unready::Died(_) if tail.contains("address already in use") => BusError::PortInUse {
-                host: self.managed.host.clone(),
-                port: self.port,
+                host: self.config.managed.host.clone(),
+                port: self.config.port,
             },
             Unready::Died(status) => BusError::Died { status, tail },
             Unready::Late(last) => BusError::NotReady {
@@ -290,6 +290,7 @@ impl Plant {
             self.news.send_modify(|process| {
                 process.pid = None;
                 process.healthy = false;
+                process.end_reading();
                 process.restarts += 1;
             });
             match self.relaunch(&mut wait, &stop).await {
@@ -326,112 +327,41 @@ impl Plant {
         }
     }
 
-    /// The version of the list of users as it should be, and their keys; a change from here on wakes the watch.
-    fn listed(&mut self) -> (u64, BTreeSet<String>) {
-        let Some(gate) = self.secured.gate.as_mut() else {
-            return Default::default();
-        };
-        let access = gate.access.borrow_and_update();
-        (access.version, access.keys())
-    }
-
-    /// The server follows this version of the list, with these keys.
-    fn followed(&mut self, version: u64, keys: BTreeSet<String>) {
-        self.served = keys;
-        if let Some(gate) = &self.secured.gate {
-            gate.applied.send_replace(version);
-        }
-    }
-
-    /// Has the server read the list of its users again. True if it follows it.
-    async fn reload(&mut self, pid: u32, monitor: u16) -> bool {
-        let (version, keys) = self.listed();
-        if let Err(error) = conf::write(&self.paths, &self.managed, self.port, &self.secured) {
-            tracing::error!(%error, "the list of the bus's users cannot be written; trying again");
-            return false;
-        }
-        let mut is_there = true;
-        // The imports of an account that is new work from the second reading on (nats-server 2.15.1).
-        let readings = if keys.is_subset(&self.served) { 1 } else { 2 };
-        let mut followed = true;
-        // Who does not answer the first one is not asked again at once.
-        for _ in 0..readings {
-            if !followed {
-                break;
-            }
-            let read = health::reread(monitor, RELOAD, || {
-                let pid = i32::try_from(pid).map(Pid::from_raw);
-                is_there = pid.is_ok_and(|pid| kill(pid, Signal::SIGHUP).is_ok());
-            });
-            followed = read.await;
-            if !is_there {
-                // It has ended: the next one reads the file.
-                return true;
-            }
-        }
-        if followed {
-            self.followed(version, keys);
-            return true;
-        }
-        tracing::error!("the bus server does not follow the list of its users; its own lines say why; trying again");
-        false
-    }
-
+    /// Until the server has ended, is to end, or is wedged.
     async fn watch_over(&mut self, running: &mut Running, stop: &CancellationToken) -> End {
-        let mut ticks = interval(CHECK_EVERY);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut doctor = Doctor::default();
-        let (pid, monitor) = (running.pid, running.ports.monitor);
-        let mut stale = false;
-        loop {
-            let is_check = tokio::select! {
-                () = stop.cancelled() => return End::Asked,
-                status = running.child.wait() => return End::Exited(status),
-                () = changed(&mut self.secured.gate) => {
-                    // Others may come with it, and a reading takes long.
-                    timeout(GATHERED, quiet(&mut self.secured.gate)).await.ok();
-                    stale = true;
-                    false
-                }
-                _ = ticks.tick() => true,
-            };
-            if stale {
-                // One that ends meanwhile is not waited for, and neither is one that hangs where the Mixer stops.
-                tokio::select! {
-                    () = stop.cancelled() => return End::Asked,
-                    status = running.child.wait() => return End::Exited(status),
-                    follows = self.reload(pid, monitor) => stale = !follows,
-                }
+        let server = (running.pid, running.ports.monitor);
+        let users = async {
+            match &mut self.users {
+                Some(users) => users.keep(&self.config, server).await,
+                None => std::future::pending().await,
             }
-            if is_check {
-                let health = health::check(monitor).await;
-                let room = Room::at(&self.paths.store);
-                self.news.send_modify(|process| {
-                    process.healthy = health == Health::Well;
-                    process.free_bytes = room.map(|room| room.free);
-                });
-                if let Some(reason) = doctor.judge(health, room) {
-                    return End::Sick(reason);
-                }
-            }
+        };
+        tokio::select! {
+            () = stop.cancelled() => End::Asked,
+            status = running.child.wait() => End::Exited(status),
+            reason = watch_health(&self.news, &self.config.paths.store, running.ports.monitor) => End::Sick(reason),
+            never = users => match never {},
         }
     }
 }
 
-/// Waits for another list of users.
-async fn changed(gate: &mut Option<Gate>) {
-    let changed = match gate {
-        Some(gate) => gate.access.changed().await.is_ok(),
-        None => false,
-    };
-    if !changed {
-        std::future::pending().await
+/// Looks at the health of a server until that says why to restart it.
+async fn watch_health(news: &watch::Sender<Process>, store: &Path, monitor: u16) -> String {
+    let mut ticks = interval(CHECK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut doctor = Doctor::default();
+    loop {
+        ticks.tick().await;
+        let health = health::check(monitor).await;
+        let room = Room::at(store);
+        news.send_modify(|process| {
+            process.healthy = health == Health::Well;
+            process.free_bytes = room.map(|room| room.free);
+        });
+        if let Some(reason) = doctor.judge(health, room) {
+            return reason;
+        }
     }
-}
-
-/// Waits until the list of users stays as it is.
-async fn quiet(gate: &mut Option<Gate>) {
-    while timeout(QUIET, changed(gate)).await.is_ok() {}
 }
 
 enum Unready {

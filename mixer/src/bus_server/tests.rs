@@ -327,13 +327,30 @@ async fn a_server_follows_its_list_when_it_says_so_and_not_because_an_answer_of_
     let within = Duration::from_secs(2);
     let hup = || kill(pid, Signal::SIGHUP).unwrap();
     assert!(
-        !health::reread(bad_way(monitor, 1).await, within, || {}).await,
+        health::reread(bad_way(monitor, 1).await, within, None, || {})
+            .await
+            .is_err(),
         "unasked"
     );
     let patiently = Duration::from_secs(20);
-    assert!(health::reread(bad_way(monitor, 3).await, patiently, hup).await);
+    assert_eq!(
+        health::reread(bad_way(monitor, 3).await, patiently, None, hup).await,
+        Ok(())
+    );
     let mut asked = false;
-    let silent = health::reread(bad_way(monitor, usize::MAX).await, within, || asked = true).await;
-    assert!(asked && !silent, "it is asked, and nothing is said of what it did");
+    let silent = health::reread(bad_way(monitor, usize::MAX).await, within, None, || asked = true).await;
+    assert!(
+        asked && silent == Err(None),
+        "it is asked, and nothing is said of what it did"
+    );
+    // One that is under way when this one is asked for does not count.
+    let last = health::reread(monitor, within, None, || {}).await.unwrap_err();
+    let one = health::reread(monitor, within, last.as_deref(), hup).await;
+    assert!(one.is_err_and(|read| read.is_some() && read != last));
+    let two = async {
+        let asked = health::reread(monitor, patiently, last.as_deref(), hup);
+        asked.await
+    };
+    assert_eq!(two.await, Ok(()), "that one has ended meanwhile");
     server.close().await;
 }

@@ -405,3 +405,17 @@ fn a_cluster_keeps_its_identity_and_refuses_to_start_without_its_key_or_with_ano
         ClusterError::Exposed { mode: 0o644, .. }
     ));
 }
+
+#[test]
+fn a_message_id_of_the_cluster_is_the_same_again_and_another_cluster_has_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let (clock, entropy) = (Hand::new().clock(), entropy());
+    let id = |cluster: &str, number: u64| {
+        let registry = Registry::open(&folder.path().join(format!("{cluster}.redb"))).unwrap();
+        let opened = Cluster::open(&registry, &folder.path().join(cluster), &clock, &entropy).unwrap();
+        opened.message_id(&("wire-a", number)).unwrap()
+    };
+    assert_eq!(id("one", 7), id("one", 7));
+    assert_ne!(id("one", 7), id("one", 8));
+    assert_ne!(id("one", 7), id("other", 7));
+}

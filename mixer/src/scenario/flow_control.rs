@@ -222,8 +222,9 @@ impl FlowControl {
                     continue;
                 }
                 let mut done = Overflowed::default();
+                let parts = (&self.registry, &*self.cluster);
                 let moved = request
-                    .carry_out(&self.bus, &stream, (&self.registry, self.sync.as_ref()), &mut done)
+                    .carry_out((&self.bus, &stream), parts, self.sync.as_ref(), &mut done)
                     .await;
                 if let Err(reason) = moved {
                     tracing::warn!(wire = name, reason, "a wire cannot overflow just now; trying again");

@@ -8,8 +8,10 @@
 //!
 //! - A message is a dead letter on the stream, and on the disk of a bus that is ours, before its wire moves past it. A crash between
 //!   leaves both; a letter that is sent again within the bus's window of duplicates is known by its message id, later it is there twice.
-//! - What the receiver takes while its wire moves (16 MiB at most) may be taken as well as be a dead letter; nothing is neither. A wire is
-//!   asked again where it is before the first message is read: what its receiver took since the look counts.
+//! - Nobody else can say a letter's message id before it is sent: a Rack that could would have it taken for a duplicate.
+//! - What the receiver has in hand when its wire moves (its inbox, and what it has begun) may be handled as well as be a dead letter,
+//!   and so may what it takes meanwhile (16 MiB at most); nothing is neither. A wire is asked again where it is before the first
+//!   message is read: what its receiver took since the look counts.
 //! - Nothing is dropped for an estimate: what waits since before this process counts when it is looked at, not before. Where nothing is
 //!   archived, no size is known, and messages count as large as the stream's mean.
 //! - How long a message waits is measured by the monotonic clock of this process: a jump of the wall clock ages nothing, and a restart
@@ -43,6 +45,7 @@ use super::backlog::WireBacklog;
 use super::flow_control::waiting;
 use super::text;
 use crate::bus_server::Bus;
+use crate::cluster::Cluster;
 use crate::registry::{Change, Registry, RegistryError, WireRow};
 
 /// Bus messages of one request.
@@ -182,12 +185,12 @@ impl OverflowRequest {
         }
     }
 
-    /// Moves the wire; what was done is told also where it fails.
+    /// Moves the wire; which letters were made is told also where it fails.
     pub(super) async fn carry_out(
         &self,
-        bus: &Bus,
-        stream: &Stream,
-        (registry, sync): (&Arc<Registry>, Option<&SyncBus>),
+        (bus, stream): (&Bus, &Stream),
+        (registry, cluster): (&Arc<Registry>, &Cluster),
+        sync: Option<&SyncBus>,
         done: &mut Overflowed,
     ) -> Result<(), String> {
         // Where that fails, letters would be made again and again and the wire never move.
@@ -214,25 +217,27 @@ impl OverflowRequest {
         });
         let reader = reader.await.map_err(text)?;
         let mut made = LettersMade::default();
-        let read = self.make_letters(bus, (&reader, entity), excess, &mut made).await;
+        let read = self
+            .make_letters((bus, cluster), (&reader, entity), excess, &mut made)
+            .await;
         if let Err(error) = stream.delete_consumer(&reader.cached_info().name).await {
             tracing::debug!(%error, "a reader of what overflows goes by itself");
-        }
-        if let Some(through) = made.through {
-            synced(sync).await?;
-            self.move_wire(stream, registry, through).await?;
         }
         *done = Overflowed {
             letters: made.letters,
             young: made.young,
         };
+        if let Some(through) = made.through {
+            synced(sync).await?;
+            self.move_wire(stream, registry, through).await?;
+        }
         read
     }
 
     /// Makes letters of what is to leave, by its age or of so many bytes.
     async fn make_letters(
         &self,
-        bus: &Bus,
+        (bus, cluster): (&Bus, &Cluster),
         (reader, entity): (&PullConsumer, Option<EntityId>),
         excess: u64,
         made: &mut LettersMade,
@@ -278,17 +283,17 @@ impl OverflowRequest {
                 bytes += message.length as u64;
                 for (number, body) in bodies(&message).into_iter().enumerate() {
                     // A wire that takes over goes on with the same consumer.
-                    let id = format!("overflow.{}.{sequence}.{number}", self.consumer);
+                    let letter = (&self.consumer, self.life, sequence, number);
+                    let id = cluster.message_id(&letter).map_err(text)?;
                     in_flight.push_back(self.send(bus, (&message, body), (&id, entity), sequence).await?);
-                    made.letters += 1;
                     if in_flight.len() >= IN_FLIGHT {
-                        confirm(in_flight.pop_front()).await?;
+                        made.letters += confirm(in_flight.pop_front()).await?;
                     }
                 }
                 through = Some(sequence);
             }
             for sent in in_flight {
-                confirm(Some(sent)).await?;
+                made.letters += confirm(Some(sent)).await?;
             }
             // What was counted has left the stream.
             let Some(through) = through else { break };
@@ -379,10 +384,11 @@ async fn synced(sync: Option<&SyncBus>) -> Result<(), String> {
         .map_err(|error| format!("the bus's files cannot be synced: {error}"))
 }
 
-async fn confirm(sent: Option<PublishAckFuture>) -> Result<(), String> {
+/// Waits until a letter is on the stream, and counts it unless it was there.
+async fn confirm(sent: Option<PublishAckFuture>) -> Result<u64, String> {
     match sent {
-        Some(sent) => sent.await.map(drop).map_err(text),
-        None => Ok(()),
+        Some(sent) => sent.await.map(|ack| u64::from(!ack.duplicate)).map_err(text),
+        None => Ok(0),
     }
 }
 

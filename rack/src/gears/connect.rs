@@ -1,18 +1,53 @@
-//! TCP connections that gears open: addresses, within a time, without Nagle's delay, and the back-off between attempts.
+//! TCP connections that gears open: each address of a name in its part of the time, without Nagle's delay, keep-alive, and the back-off
+//! between attempts.
 
 use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use model::HumanDuration;
-use tokio::net::TcpStream;
+use nix::sys::socket::{setsockopt, sockopt};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::{Instant, timeout_at};
 
-/// Connects to `host:port`.
+/// A connection on which nothing is to be said is asked so often whether the other side is still there, and so many times.
+const KEEP_ALIVE: (u32, u32) = (15, 3);
+/// The system ends a connection whose bytes nobody confirms for this time, in ms.
+const UNCONFIRMED: u32 = 60_000;
+
+/// Connects to `host:port`: to the first of its addresses that answers in its part of the time.
 pub(super) async fn connect(address: &str, timeout: Duration) -> io::Result<TcpStream> {
-    let connected = tokio::time::timeout(timeout, TcpStream::connect(address)).await;
-    let stream = connected.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    let deadline = Instant::now() + timeout;
+    let late = || io::Error::from(io::ErrorKind::TimedOut);
+    let found = timeout_at(deadline, lookup_host(address)).await.map_err(|_| late())??;
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let mut left: Vec<SocketAddr> = found.collect();
+    left.reverse();
+    while let Some(next) = left.pop() {
+        let others = u32::try_from(left.len()).unwrap_or(u32::MAX);
+        let part = deadline.saturating_duration_since(Instant::now()) / others.saturating_add(1);
+        match tokio::time::timeout(part, TcpStream::connect(next)).await {
+            Ok(Ok(stream)) => {
+                set_options(&stream);
+                return Ok(stream);
+            }
+            Ok(Err(error)) => failed = error,
+            Err(_) => failed = late(),
+        }
+    }
+    Err(failed)
+}
+
+/// What a system does not know of these it leaves out.
+fn set_options(stream: &TcpStream) {
     // Small frames shall not wait for the answer to the one before.
     stream.set_nodelay(true).ok();
-    Ok(stream)
+    let (every, times) = KEEP_ALIVE;
+    setsockopt(stream, sockopt::KeepAlive, &true).ok();
+    setsockopt(stream, sockopt::TcpKeepIdle, &every).ok();
+    setsockopt(stream, sockopt::TcpKeepInterval, &every).ok();
+    setsockopt(stream, sockopt::TcpKeepCount, &times).ok();
+    setsockopt(stream, sockopt::TcpUserTimeout, &UNCONFIRMED).ok();
 }
 
 /// Says what is wrong with a `host:port` address under this key.

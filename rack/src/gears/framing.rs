@@ -242,13 +242,17 @@ impl Frames {
     /// while it waits: no byte is lost.
     pub(super) async fn read_all(&mut self, from: &mut (impl AsyncRead + Unpin)) -> Result<Vec<Vec<u8>>, Broken> {
         let mut arrived = Vec::from_iter(self.read(from).await?);
-        // What is wrong with the next one is told by the next read.
-        while (1..TOGETHER).contains(&arrived.len())
-            && let Ok(Some(frame)) = self.next()
-        {
-            arrived.push(frame);
+        if !arrived.is_empty() {
+            arrived.append(&mut self.arrived());
         }
         Ok(arrived)
+    }
+
+    /// Frames that have arrived, fewer than [`TOGETHER`]. What is wrong with the next one is told by the next read.
+    pub(super) fn arrived(&mut self) -> Vec<Vec<u8>> {
+        std::iter::from_fn(|| self.next().ok().flatten())
+            .take(TOGETHER - 1)
+            .collect()
     }
 
     /// A frame that has arrived whole.

@@ -6,6 +6,7 @@
 //!   written again, whole, to the next one.
 //! - A connection that takes nothing for `write_timeout` is broken; one that takes little at a time is not.
 //! - While there is no connection, messages wait in the inbox.
+//! - A frame that has come back whole becomes a message, whatever ends its connection, the gear's own end too.
 //! - The pause before another attempt doubles from `reconnect_min` to `reconnect_max`; a connection that lived as long as the
 //!   longest pause makes it short again.
 //!
@@ -23,7 +24,6 @@ use model::{Attributes, HumanDuration, Level};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
@@ -83,10 +83,9 @@ impl Active for Keeper {
             let mut backoff = ReconnectBackoff::new(self.config.reconnect_min.get(), self.config.reconnect_max.get());
             loop {
                 let born = Instant::now();
-                let ended = tokio::select! {
-                    // What is open stays open for what the other half still has to write.
-                    () = cx.stopping() => return Ok(()),
-                    ended = self.connect_and_read(cx) => ended,
+                // What is open stays open for what the other half still has to write.
+                let Some(ended) = self.connect_and_read(cx).await else {
+                    return Ok(());
                 };
                 self.link.send_replace(None);
                 let pause = backoff.after(born.elapsed());
@@ -102,12 +101,16 @@ impl Active for Keeper {
 }
 
 impl Keeper {
-    /// One connection from its beginning to its end, and what ended it.
-    async fn connect_and_read(&self, cx: &Context) -> String {
+    /// One connection from its beginning to its end, and what ended it; nothing where the gear shall stop.
+    async fn connect_and_read(&self, cx: &Context) -> Option<String> {
         let address = &self.config.address;
-        let stream = match self.connect().await {
+        let connected = tokio::select! {
+            () = cx.stopping() => return None,
+            connected = connect(address, self.config.connect_timeout.get()) => connected,
+        };
+        let stream = match connected {
             Ok(stream) => stream,
-            Err(error) => return format!("cannot connect to {address}: {error}"),
+            Err(error) => return Some(format!("cannot connect to {address}: {error}")),
         };
         let peer = stream.peer_addr().map(|peer| peer.to_string()).unwrap_or_default();
         cx.log(Level::Info, format!("connected to {address} ({peer})"));
@@ -117,33 +120,54 @@ impl Keeper {
             write: Stalling::new(write, self.config.write_timeout.get()).into(),
             broken: broken.clone(),
         })));
-        tokio::select! {
-            why = self.read(cx, read, &peer) => format!("the connection to {address} has ended: {why}"),
-            () = broken.cancelled() => format!("the connection to {address} takes no more"),
-        }
-    }
-
-    async fn connect(&self) -> io::Result<TcpStream> {
-        connect(&self.config.address, self.config.connect_timeout.get()).await
-    }
-
-    /// Passes on frames until there are no more, and says why.
-    async fn read(&self, cx: &Context, mut from: OwnedReadHalf, peer: &str) -> String {
         let mut frames = Frames::new(self.rule.clone(), self.config.max_frame as usize);
+        let ended = self.read(cx, (&mut frames, read), (&peer, &broken)).await;
+        // What has arrived whole is passed on, whatever ended the connection.
+        while let arrived = frames.arrived()
+            && !arrived.is_empty()
+        {
+            pass_on(cx, arrived, &peer).await;
+        }
+        Some(format!("the connection to {address} {}", ended?))
+    }
+
+    /// Passes on frames until there are no more, and says why; nothing where the gear shall stop.
+    async fn read(
+        &self,
+        cx: &Context,
+        (frames, mut from): (&mut Frames, OwnedReadHalf),
+        (peer, broken): (&str, &CancellationToken),
+    ) -> Option<String> {
         loop {
-            match frames.read(&mut from).await {
-                Ok(Some(frame)) if cx.is_wired("reply") => {
-                    let began = std::time::Instant::now();
-                    let message = cx.make(None, Attributes::new().with("net.peer", peer), frame);
-                    // A refusal has been counted and reported; the next frame may pass.
-                    cx.emit("reply", message, None, began).await.ok();
-                }
-                Ok(Some(_)) => {}
-                Ok(None) => return "the other side closed it".to_owned(),
-                Err(broken) => return broken.to_string(),
+            let arrived = tokio::select! {
+                biased;
+                () = cx.stopping() => return None,
+                () = broken.cancelled() => return Some("takes no more".to_owned()),
+                arrived = frames.read_all(&mut from) => arrived,
+            };
+            match arrived {
+                Ok(arrived) if arrived.is_empty() => return Some("has ended: the other side closed it".to_owned()),
+                Ok(arrived) => pass_on(cx, arrived, peer).await,
+                Err(broken) => return Some(format!("has ended: {broken}")),
             }
         }
     }
+}
+
+/// Passes on frames that came back.
+async fn pass_on(cx: &Context, frames: Vec<Vec<u8>>, peer: &str) {
+    if !cx.is_wired("reply") {
+        return;
+    }
+    let pass_on = async {
+        for frame in frames {
+            let began = std::time::Instant::now();
+            let message = cx.make(None, Attributes::new().with("net.peer", peer), frame);
+            // A refusal has been counted and reported; the next frame may pass.
+            cx.emit("reply", message, None, began).await.ok();
+        }
+    };
+    cx.leave_arrived("reply", None, pass_on).await;
 }
 
 /// The half that writes.

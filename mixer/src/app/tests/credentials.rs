@@ -256,8 +256,10 @@ async fn a_restart_of_the_mixer_cuts_nobody_off_and_a_waiting_rack_is_known_befo
     let answers = tokio::spawn({
         let client = guest.client.clone();
         async move {
-            let told = commands.next().await.unwrap();
-            client.publish(told.reply.unwrap(), "".into()).await.unwrap();
+            let told: async_nats::Message = commands.next().await.unwrap();
+            let to = told.headers.unwrap().get(model::wire::ANSWER_TO).unwrap().to_string();
+            client.publish(to, "".into()).await.unwrap();
+            client.flush().await.unwrap();
             commands
         }
     });

@@ -117,7 +117,7 @@ impl DeviceLink {
         }
     }
 
-    /// How many requests the device has answered and not refused.
+    /// How many requests the device has answered, or refused for good.
     pub(super) const fn answers(&self) -> u64 {
         self.answers
     }
@@ -157,7 +157,7 @@ impl DeviceLink {
         self.open = Some(open);
         self.backoff = DeviceBackoff::new();
         self.not_before = None;
-        self.answers += u64::from(answer.is_ok());
+        self.answers += u64::from(answer.as_ref().err().is_none_or(|failure| !failure.is_temporary()));
         Ok(answer)
     }
 

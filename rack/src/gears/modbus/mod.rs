@@ -19,7 +19,8 @@
 //! - A message on `write` is taken when the device has confirmed all of it. Nothing of it is written where a name or a value of it is wrong.
 //! - What a message sets is written in the order of `writes` in the configuration.
 //! - A write is tried again, after a growing pause, until the device confirms or refuses it, or the gear stops. Later ones wait in the inbox
-//!   meanwhile; reading goes on.
+//!   meanwhile; reading goes on. One that was not answered is tried again behind a reading of the same place: where that is answered
+//!   and the write is not, five times, it is rejected.
 //! - A write whose confirmation is lost is done again: the device may get it twice.
 //!
 //! # Not here
@@ -281,6 +282,10 @@ impl DeviceWriter {
             // The device is free for the other half between two attempts.
             let asked = async {
                 let mut device = self.device.lock().await;
+                if ignored > 0 {
+                    // Tells a device that ignores this write from one that is away, also where nothing else is asked.
+                    device.ask(&read_of(request)).await.ok();
+                }
                 let before = device.answers();
                 (device.ask(request).await, before)
             };
@@ -292,9 +297,13 @@ impl DeviceWriter {
             let mut failure = match asked {
                 (Ok(_), _) => return Ok(()),
                 (Err(failure), before) => {
-                    let is_ignored = matches!(failure, RequestFailure::Unanswered(_));
                     let answers_others = ignored == 0 || before > answers;
-                    ignored = if is_ignored { ignored + u32::from(answers_others) } else { 0 };
+                    match failure {
+                        RequestFailure::Unanswered(_) => ignored += u32::from(answers_others),
+                        // It may be away because of this write.
+                        RequestFailure::Lost(_) => {}
+                        _ => ignored = 0,
+                    }
                     answers = before;
                     failure
                 }
@@ -327,6 +336,17 @@ impl DeviceWriter {
 async fn last_moment(cx: &Context) {
     cx.stopping().await;
     tokio::time::sleep(GRACE).await;
+}
+
+/// Reads the first of what a request writes.
+const fn read_of(write: &Request<'_>) -> Request<'static> {
+    match write {
+        Request::WriteSingleCoil(at, _) | Request::WriteMultipleCoils(at, _) => Request::ReadCoils(*at, 1),
+        Request::WriteSingleRegister(at, _) | Request::WriteMultipleRegisters(at, _) => {
+            Request::ReadHoldingRegisters(*at, 1)
+        }
+        _ => Request::ReadHoldingRegisters(0, 1),
+    }
 }
 
 fn write_request(block: &RequestBlock, registers: Vec<u16>) -> Request<'static> {

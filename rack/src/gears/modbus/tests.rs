@@ -246,8 +246,16 @@ async fn relay_to(at: watch::Receiver<Option<u16>>) -> u16 {
 }
 
 /// The port of a device that answers requests so; it hangs up where that is none.
-async fn scripted_device(mut answer: impl FnMut(&[u8]) -> Option<Vec<u8>> + Send + 'static) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+async fn scripted_device(answer: impl FnMut(&[u8]) -> Option<Vec<u8>> + Send + 'static) -> u16 {
+    scripted_device_at("127.0.0.1:0".parse().unwrap(), answer).await
+}
+
+/// The same at an address.
+async fn scripted_device_at(
+    address: std::net::SocketAddr,
+    mut answer: impl FnMut(&[u8]) -> Option<Vec<u8>> + Send + 'static,
+) -> u16 {
+    let listener = TcpListener::bind(address).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move {
         loop {
@@ -345,6 +353,29 @@ async fn a_write_that_a_device_ignores_or_confirms_with_another_value_is_rejecte
     says_of_a_write("though the device answers other requests; 0 of its 1 requests", read).await;
     let clamp = move |pdu: &[u8]| read(pdu).or(Some(vec![6, 0, 9, 0, 0]));
     says_of_a_write("its answer is not what was asked for; 0 of its 1 requests", clamp).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_a_device_ignores_is_rejected_where_nothing_is_read_and_where_it_goes_away_in_between() {
+    let away = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = away.local_addr().unwrap();
+    let gears = format!(
+        "
+  - {{ name: beat, type: timer, deploy: rack-a, config: {{ every: 1h, at_start: true, payload: {{ lamp: 1 }} }} }}
+  - {{ name: plc, type: modbus, deploy: rack-a, config: {{ address: '{address}', timeout: 20s,
+      writes: [ {{ name: lamp, kind: holding, address: 9 }} ] }} }}"
+    );
+    let mut flow = Flow::start(&gears, "{ from: beat.out, to: plc.write }").await;
+    // The write ends the device for a while.
+    let (mut stream, _) = away.accept().await.unwrap();
+    stream.read_exact(&mut [0; 12]).await.unwrap();
+    drop((stream, away));
+    flow.hears("plc", "cannot connect").await;
+    // It refuses to be read, and that is an answer too.
+    let refuses = |pdu: &[u8]| (pdu[0] == 3).then(|| vec![0x83, 2]);
+    scripted_device_at(address, refuses).await;
+    flow.hears("plc", "though the device answers other requests; 0 of its 1 requests").await;
+    flow.stop().await;
 }
 
 #[tokio::test]

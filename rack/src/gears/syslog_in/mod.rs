@@ -162,7 +162,7 @@ impl Peer {
             let arrived = tokio::select! {
                 biased;
                 arrived = lines.read(&mut stream) => arrived,
-                () = stop.cancelled() => return,
+                () = stop.cancelled() => break None,
                 () = tokio::time::sleep(idle) => break Some(format!("no line came for {}", HumanDuration::from(idle))),
             };
             match arrived {

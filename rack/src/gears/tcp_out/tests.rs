@@ -60,6 +60,27 @@ async fn messages_leave_as_frames_and_frames_that_come_back_are_messages() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frames_that_came_back_before_the_gear_stops_are_all_messages() {
+    const COUNT: usize = 3_000;
+    let folder = tempfile::tempdir().unwrap();
+    let bench = Bench::open(folder.path());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let config = format!("address: '{}'", listener.local_addr().unwrap());
+    // More than its inbox holds wait for it.
+    let slow = "\n  - { name: slow, type: throttle, deploy: rack-a, config: { rate: 2000, burst: 1 } }";
+    let wires = format!("{TO_OUT}, {{ from: out.reply, to: slow.in }}, {{ from: slow.out, to: sink.in }}");
+    let gears = format!("{}{}{slow}{SINK}", numbers(1), out(&config));
+    let runtime = start(&bench, &gears, &wires).await;
+    let (mut stream, _) = listener.accept().await.unwrap();
+    let frames: String = (0..COUNT).map(|number| format!("{number}\n")).collect();
+    stream.write_all(frames.as_bytes()).await.unwrap();
+    bench.records("sink", 1).await;
+    runtime.close().await;
+    assert_eq!(bench.records("sink", COUNT).await.len(), COUNT);
+    bench.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn messages_wait_for_a_connection_and_for_the_next_one() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());

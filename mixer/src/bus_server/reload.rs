@@ -1,0 +1,172 @@
+//! Configuration reload: has the running server read the list of its users again when it has changed.
+//!
+//! ```text
+//! change ─▶ gather more: until quiet, 500 ms at most ─▶ rest as long as the last reading took ─▶ nats.conf ─ SIGHUP ─▶ it has read that
+//! ```
+//!
+//! # Invariants
+//!
+//! - The server follows a version of the list once it says that it has read its configuration after that version was written. A reading
+//!   that was not heard of to its end may still run, and does not count for the next one.
+//! - Reading takes half of the server's time at most, whoever changes the list how often; only a Rack that has left it is not waited with.
+//! - What is dropped here with its server is forgotten: the next one starts with the list as it is then.
+//!
+//! # Not here
+//!
+//! Who is on the list ([`crate::passes`]), what it looks like (`access`), the process (`supervisor`).
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::access::Gate;
+use super::conf::ServerConfig;
+use super::{Process, health};
+
+/// How long the server may take to read its configuration: half a second for 500 Racks that are at work, up to nine for 2,000.
+const RELOAD: Duration = Duration::from_secs(60);
+/// Changes of the list are gathered until none comes for this time.
+const QUIET: Duration = Duration::from_millis(50);
+/// And at most for this one.
+const GATHERED: Duration = Duration::from_millis(500);
+/// The pause after a list that could not be written, or was not read.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// A version of the list, and the keys that it has.
+#[derive(Debug)]
+pub(super) struct ListVersion {
+    version: u64,
+    keys: BTreeSet<String>,
+}
+
+/// The list of users, and how far the running server follows it.
+pub(super) struct UserList {
+    gate: Gate,
+    news: watch::Sender<Process>,
+    /// The keys of the Racks that the server knows.
+    known: BTreeSet<String>,
+    /// When the server had read its configuration last, before a reading that was not heard of to its end.
+    unconfirmed: Option<String>,
+    /// When the last reading ended, and what it took.
+    last: Option<(Instant, Duration)>,
+}
+
+impl UserList {
+    pub(super) fn new(gate: Gate, news: watch::Sender<Process>) -> Self {
+        Self {
+            gate,
+            news,
+            known: BTreeSet::new(),
+            unconfirmed: None,
+            last: None,
+        }
+    }
+
+    /// The list as it should be. Later changes are news for [`Self::keep`].
+    pub(super) fn current(&mut self) -> ListVersion {
+        let access = self.gate.access.borrow_and_update();
+        ListVersion {
+            version: access.version,
+            keys: access.keys(),
+        }
+    }
+
+    /// A server that was started with this version is ready.
+    pub(super) fn started_with(&mut self, list: ListVersion) {
+        (self.unconfirmed, self.last) = (None, None);
+        self.follows(list);
+    }
+
+    fn follows(&mut self, list: ListVersion) {
+        self.known = list.keys;
+        self.gate.applied.send_replace(list.version);
+    }
+
+    /// Has a server read the list whenever that has changed, until it is dropped.
+    pub(super) async fn keep(&mut self, config: &ServerConfig, (pid, monitor): (u32, u16)) -> Infallible {
+        let mut is_stale = false;
+        loop {
+            if is_stale {
+                sleep(AGAIN).await;
+            } else {
+                self.changed().await;
+            }
+            self.gather().await;
+            is_stale = !self.reload(config, (pid, monitor)).await;
+        }
+    }
+
+    async fn changed(&mut self) {
+        if self.gate.access.changed().await.is_err() {
+            // Nobody changes it any more.
+            std::future::pending().await
+        }
+    }
+
+    /// Waits for more changes, and until the server has rested.
+    async fn gather(&mut self) {
+        let quiet = async { while timeout(QUIET, self.changed()).await.is_ok() {} };
+        timeout(GATHERED, quiet).await.ok();
+        let Some((ended, took)) = self.last else { return };
+        let rested = ended + took;
+        while Instant::now() < rested && self.known.is_subset(&self.gate.access.borrow().keys()) {
+            tokio::select! {
+                () = sleep_until(rested) => {}
+                () = self.changed() => {}
+            }
+        }
+    }
+
+    /// Has the server read the list again. True if it follows it.
+    async fn reload(&mut self, config: &ServerConfig, (pid, monitor): (u32, u16)) -> bool {
+        let list = self.current();
+        let config = config.clone();
+        let written = tokio::task::spawn_blocking(move || config.write()).await;
+        if let Ok(Err(error)) = written {
+            tracing::error!(%error, "the list of the bus's users cannot be written; trying again");
+            return false;
+        }
+        // The imports of an account that is new work from the second reading on (nats-server 2.15.1).
+        let readings = if list.keys.is_subset(&self.known) { 1 } else { 2 };
+        // Who has left may come back, and is new then.
+        self.known.retain(|key| list.keys.contains(key));
+        let began = Instant::now();
+        self.news.send_modify(Process::begin_reading);
+        let mut is_read = true;
+        for _ in 0..readings {
+            is_read = is_read && self.read(pid, monitor).await;
+        }
+        self.news.send_modify(Process::end_reading);
+        self.last = Some((Instant::now(), began.elapsed()));
+        if is_read {
+            self.follows(list);
+        } else {
+            tracing::error!(
+                "the bus server does not follow the list of its users; its own lines say why; trying again"
+            );
+        }
+        is_read
+    }
+
+    async fn read(&mut self, pid: u32, monitor: u16) -> bool {
+        let under_way = self.unconfirmed.take();
+        let ask = || {
+            // One that has ended is noticed by who waits for it.
+            i32::try_from(pid)
+                .map(|pid| kill(Pid::from_raw(pid), Signal::SIGHUP))
+                .ok();
+        };
+        match health::reread(monitor, RELOAD, under_way.as_deref(), ask).await {
+            Ok(()) => true,
+            Err(last) => {
+                self.unconfirmed = last;
+                false
+            }
+        }
+    }
+}
