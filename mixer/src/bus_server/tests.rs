@@ -1,18 +1,27 @@
 //! The bus with a real server.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests")]
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use async_nats::ConnectOptions;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
 use chassis::Exit;
+use futures::StreamExt as _;
+use model::subject::RackCommand;
+use model::{EntityId, subject, wire};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use nkeys::KeyPair;
+use tokio::sync::watch;
 
-use super::{BusError, BusServer, Managed, Server, Settings, health};
+use super::{Access, BusError, BusServer, Gate, Managed, Pass, Server, Settings, health};
+use crate::cluster::Cluster;
+use crate::registry::Registry;
 use crate::tasks::{Fatal, failures};
 use crate::testing::{bus_settings, eventually, managed, nats_server};
 
@@ -352,5 +361,66 @@ async fn a_server_follows_its_list_when_it_says_so_and_not_because_an_answer_of_
         asked.await
     };
     assert_eq!(two.await, Ok(()), "that one has ended meanwhile");
+    server.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_reaches_a_rack_while_the_server_reads_its_users_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let keys: Vec<KeyPair> = (0..400).map(|_| KeyPair::new_user()).collect();
+    let pass = |(number, key): (usize, &KeyPair)| Pass {
+        key: key.public_key(),
+        entity_id: EntityId::for_name(&format!("rack-{number}")),
+        name: format!("rack-{number}").parse().unwrap(),
+        adopted: true,
+        consumers: Vec::new(),
+    };
+    let passes: Vec<Pass> = keys.iter().enumerate().map(pass).collect();
+    let (id, mixers) = (passes[0].entity_id, KeyPair::new_user());
+    let (list, access) = watch::channel(Access {
+        version: 1,
+        passes,
+        owners: BTreeMap::new(),
+    });
+    let (applied, mut follows) = watch::channel(0);
+    let gate = Gate {
+        seed: mixers.seed().unwrap(),
+        key: mixers.public_key(),
+        password: "of the test".to_owned(),
+        asks: true,
+        access,
+        applied,
+    };
+    let server = start(Settings {
+        gate: Some(gate),
+        ..bus_settings(managed(folder.path()))
+    })
+    .await;
+    let options = ConnectOptions::new().nkey(keys[0].seed().unwrap());
+    let options = options.custom_inbox_prefix(subject::inbox(&keys[0].public_key()));
+    let rack = options.connect(server.bus().url()).await.unwrap();
+    let mut commands = rack.subscribe(subject::rack_all(&id)).await.unwrap();
+    rack.flush().await.unwrap();
+    let answers = tokio::spawn(async move {
+        while let Some(command) = commands.next().await {
+            let to = command.headers.unwrap().get(wire::ANSWER_TO).unwrap().to_string();
+            rack.publish(to, "".into()).await.unwrap();
+        }
+    });
+    let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+    let (clock, entropy) = (crate::testing::Hand::new().clock(), crate::testing::entropy());
+    let cluster = Cluster::open(&registry, &folder.path().join("cluster.key"), &clock, &entropy).unwrap();
+    for version in 2..8 {
+        list.send_modify(|list| {
+            list.version = version;
+            list.passes.pop();
+        });
+        while *follows.borrow_and_update() < version {
+            let within = Duration::from_secs(20);
+            let told = server.bus().command(&cluster, &id, RackCommand::State, &"", within);
+            told.await.unwrap();
+        }
+    }
+    answers.abort();
     server.close().await;
 }
