@@ -297,7 +297,11 @@ fn nothing_is_lost(random: Random, has_credentials: bool) -> Result<(), Failure>
     let mut newest = 0;
     let numbers = plant.numbers()?;
     for number in &numbers {
-        assert!(*number <= newest + 1, "{number} came after {newest}");
+        if *number > newest + 1 {
+            let records = plant.records_of(newest, *number)?;
+            let error = format!("{number} came after {newest}: {records}\n{}", mixer_log(&plant.mixer));
+            return Err(told(error.into(), &plant));
+        }
         newest = newest.max(*number);
     }
     eprintln!("{written} messages, {} records", numbers.len());

@@ -28,6 +28,7 @@ mod error;
 mod health;
 mod home;
 mod lock;
+mod lost_consumers;
 mod reload;
 mod streams;
 mod supervisor;

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use async_nats::ConnectOptions;
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
 use chassis::Exit;
 use futures::StreamExt as _;
@@ -423,4 +424,54 @@ async fn a_command_reaches_a_rack_while_the_server_reads_its_users_again() {
     }
     answers.abort();
     server.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_consumer_whose_configuration_a_power_cut_destroyed_leaves_no_state_to_the_next_of_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(bus_settings(managed(folder.path()))).await;
+    let wanted = || pull::Config {
+        durable_name: Some("wire-a".to_owned()),
+        deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: 1 },
+        ack_policy: AckPolicy::All,
+        ..Default::default()
+    };
+    let stream = server.bus().jetstream().get_stream("flux-msg").await.unwrap();
+    let consumer = stream.create_consumer(wanted()).await.unwrap();
+    for number in 1..=10 {
+        let sent = server
+            .bus()
+            .jetstream()
+            .publish("flux.msg.a.b.c", "x".into())
+            .await
+            .unwrap();
+        assert_eq!(sent.await.unwrap().sequence, number);
+    }
+    let mut messages = consumer.fetch().max_messages(10).messages().await.unwrap();
+    while let Some(message) = messages.next().await {
+        message.unwrap().double_ack().await.unwrap();
+    }
+    server.close().await;
+    let configuration = folder
+        .path()
+        .join("js/jetstream/$G/streams/flux-msg/obs/wire-a/meta.inf");
+    assert!(std::fs::read(&configuration).unwrap().len() > 2);
+    std::fs::write(&configuration, "").unwrap();
+
+    for start_of_the_server in 1..=2 {
+        let server = start(bus_settings(managed(folder.path()))).await;
+        let stream = server.bus().jetstream().get_stream("flux-msg").await.unwrap();
+        if start_of_the_server == 1 {
+            let mut consumer = stream.create_consumer(wanted()).await.unwrap();
+            let info = consumer.info().await.unwrap();
+            assert_eq!(
+                (info.delivered.consumer_sequence, info.num_pending),
+                (0, 10),
+                "it begins anew"
+            );
+        }
+        // Its configuration is there again.
+        assert!(stream.get_consumer::<pull::Config>("wire-a").await.is_ok());
+        server.close().await;
+    }
 }

@@ -82,6 +82,21 @@ impl Plant {
         Ok(rows.iter().filter_map(|row| row["n"].as_u64()).collect())
     }
 
+    /// The records of lines from a number to another one and of their neighbours at these, by their times: what a failure is told with.
+    pub(super) fn records_of(&self, first: u64, last: u64) -> Result<String, Failure> {
+        let near =
+            |number: u64| (number.saturating_sub(1)..number + 3).map(|line| format!("'line {line:09} of the lane%'"));
+        let like: Vec<String> = near(first)
+            .chain(near(last))
+            .map(|line| format!("message LIKE {line}"))
+            .collect();
+        let query = format!(
+            "SELECT ts, substr(message, 1, 14) AS line, attributes FROM logs WHERE {} ORDER BY ts",
+            like.join(" OR ")
+        );
+        Ok(self.mixer.api.post("/api/v1/sql", &json!({ "query": query }))?.text)
+    }
+
     /// Does one of the faults that this round still lacks, a random one, and waits until messages arrive again.
     pub(super) fn hurt(&mut self, number: u64) -> Result<(), Failure> {
         if self.round.is_empty() {
@@ -89,7 +104,7 @@ impl Plant {
         }
         let at = usize::try_from(self.random.below(self.round.len() as u64))?;
         let fault = self.round.swap_remove(at);
-        eprintln!("{number}: {fault:?}");
+        eprintln!("{} {number}: {fault:?}", chrono::Utc::now().format("%T%.3f"));
         self.fault(fault)?;
         let before = eventually("an answer of the Mixer", Duration::from_secs(60), || self.arrived())?;
         eventually("messages that arrive again", Duration::from_secs(60), || {
