@@ -84,15 +84,12 @@ impl Plant {
 
     /// The records of lines from a number to another one and of their neighbours at these, by their times: what a failure is told with.
     pub(super) fn records_of(&self, first: u64, last: u64) -> Result<String, Failure> {
-        let near =
-            |number: u64| (number.saturating_sub(1)..number + 3).map(|line| format!("'line {line:09} of the lane%'"));
-        let like: Vec<String> = near(first)
-            .chain(near(last))
-            .map(|line| format!("message LIKE {line}"))
-            .collect();
+        let number = "CAST(substr(message, 6, 9) AS BIGINT)";
+        let near = |at: u64| format!("{number} BETWEEN {} AND {}", at.saturating_sub(1), at + 2);
         let query = format!(
-            "SELECT ts, substr(message, 1, 14) AS line, attributes FROM logs WHERE {} ORDER BY ts",
-            like.join(" OR ")
+            "SELECT ts, {number} AS line, attributes->>'gear.id' AS gear FROM logs WHERE {RECORDS} AND ({} OR {}) ORDER BY ts",
+            near(first),
+            near(last)
         );
         Ok(self.mixer.api.post("/api/v1/sql", &json!({ "query": query }))?.text)
     }
