@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bus_server::{Access, Pass};
 use crate::registry::{RackRow, Registry, RegistryError};
-use crate::scenario::{Layout, Library};
+use crate::scenario::{Layout, ScenarioCache};
 
 /// The pause before a list that could not be made is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -34,7 +34,7 @@ pub(crate) struct Passes(Option<Arc<Kept>>);
 #[derive(Debug)]
 struct Kept {
     registry: Arc<Registry>,
-    library: Arc<Library>,
+    scenarios: Arc<ScenarioCache>,
     /// How often a new list was asked for.
     asked: AtomicU64,
     /// How many of these were answered by the last list. Held while one is made.
@@ -52,8 +52,8 @@ impl Passes {
         list: watch::Sender<Access>,
         applied: watch::Receiver<u64>,
     ) -> Result<Self, RegistryError> {
-        let library = Arc::new(Library::default());
-        let passes = passes(&registry, &library)?;
+        let scenarios = Arc::new(ScenarioCache::default());
+        let passes = passes(&registry, &scenarios)?;
         list.send_replace(Access {
             version: 1,
             owners: owners(&passes),
@@ -61,7 +61,7 @@ impl Passes {
         });
         Ok(Self(Some(Arc::new(Kept {
             registry,
-            library,
+            scenarios,
             asked: AtomicU64::new(0),
             answered: Mutex::new(0),
             list,
@@ -155,8 +155,8 @@ impl Kept {
             return Ok(());
         }
         let answers = self.asked.load(Ordering::Acquire);
-        let (registry, library) = (Arc::clone(&self.registry), Arc::clone(&self.library));
-        let made = tokio::task::spawn_blocking(move || passes(&registry, &library)).await;
+        let (registry, scenarios) = (Arc::clone(&self.registry), Arc::clone(&self.scenarios));
+        let made = tokio::task::spawn_blocking(move || passes(&registry, &scenarios)).await;
         let made = made.map_err(|error| RegistryError::Interrupted(error.to_string()))?;
         let made = made?;
         self.list.send_if_modified(|list| {
@@ -178,7 +178,7 @@ fn owners(passes: &[Pass]) -> BTreeMap<Token, EntityId> {
 }
 
 /// The Racks that have told a key and are not removed.
-fn passes(registry: &Registry, library: &Library) -> Result<Vec<Pass>, RegistryError> {
+fn passes(registry: &Registry, scenarios: &ScenarioCache) -> Result<Vec<Pass>, RegistryError> {
     let mut in_force: BTreeMap<Token, Vec<String>> = BTreeMap::new();
     for (name, wire) in registry.wires()? {
         let consumer = wire.consumer(&name).to_owned();
@@ -188,10 +188,10 @@ fn passes(registry: &Registry, library: &Library) -> Result<Vec<Pass>, RegistryE
     }
     let active = registry.active_scenario()?.map(|active| active.hash);
     let scenario = match &active {
-        Some(hash) => library.scenario(registry, hash)?,
+        Some(hash) => scenarios.of_registry(registry, hash)?,
         None => None,
     };
-    library.keep(&active.into_iter().collect());
+    scenarios.retain(&active.into_iter().collect());
     let layout = scenario.as_deref().map(Layout::of);
     let mut keys = BTreeSet::new();
     let mut passes = Vec::new();

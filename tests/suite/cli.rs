@@ -2,6 +2,7 @@
 
 mod doctor;
 mod ends;
+mod every_command;
 mod pages;
 mod rows;
 mod screen;

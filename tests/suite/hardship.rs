@@ -1,6 +1,6 @@
 //! Faults made on purpose, on real programs: each is contained, an operator sees it, and nothing that was acknowledged is lost.
 //!
-//! What the single faults are and which tests hold them is a table of `docs/coverage.md`.
+//! What an operator sees of the single faults is a table of `docs/faults.md`.
 
 mod activation;
 mod disk;

@@ -30,7 +30,7 @@ use crate::refusals::Refusals;
 use crate::registry::Registry;
 use crate::roll_call::RollCall;
 use crate::scenario::{
-    self, Consumers, Convergence, Courier, CourierParts, FlowControl, Library, ParsedScenario, ScenarioRef,
+    self, Consumers, Convergence, Courier, CourierParts, FlowControl, ScenarioRef,
     StreamExpiry,
 };
 use crate::specs::SpecBook;
@@ -254,8 +254,7 @@ impl Parts {
             issuer: Arc::clone(issuer),
             consumers: Consumers::new(config.snake.stream_name.to_string(), Arc::clone(registry)),
             flow_control: Arc::clone(&flow_control),
-            parsed: ParsedScenario::default(),
-            library: Library::default(),
+            scenarios: Arc::default(),
             passes: passes.clone(),
         });
         self.tasks.push(Task::spawn("wire consumers", fatal, |stop| {

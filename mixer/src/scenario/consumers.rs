@@ -16,7 +16,7 @@
 //!   again: the bus may have lost its store.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use async_nats::jetstream::stream::Stream;
@@ -47,6 +47,9 @@ pub(crate) struct Consumers {
     registry: Arc<Registry>,
     /// The wires whose consumers are there.
     made: Mutex<BTreeSet<String>>,
+    /// The hash of the scenario whose consumers, of all Racks that were known at its first push, are there. A Rack that comes later
+    /// brings its own.
+    complete: std::sync::Mutex<String>,
     changed: Notify,
 }
 
@@ -111,6 +114,7 @@ impl Consumers {
             stream,
             registry,
             made: Mutex::default(),
+            complete: std::sync::Mutex::default(),
             changed: Notify::new(),
         }
     }
@@ -150,9 +154,22 @@ impl Consumers {
             .collect())
     }
 
+    /// Whether those of all wires of a scenario are there.
+    pub(super) fn are_complete(&self, hash: &str) -> bool {
+        *self.complete.lock().unwrap_or_else(PoisonError::into_inner) == hash
+    }
+
     /// Makes those that are not there, unless another scenario than that of this hash is active; of all wires of a scenario, they take
     /// over from those that leave.
     pub(super) async fn ensure(&self, bus: &Bus, hash: &str, flows: &[Flow], is_all: bool) -> Result<(), String> {
+        self.make_missing(bus, hash, flows, is_all).await?;
+        if is_all {
+            hash.clone_into(&mut self.complete.lock().unwrap_or_else(PoisonError::into_inner));
+        }
+        Ok(())
+    }
+
+    async fn make_missing(&self, bus: &Bus, hash: &str, flows: &[Flow], is_all: bool) -> Result<(), String> {
         let mut made = self.made.lock().await;
         if flows.iter().all(|flow| made.contains(&flow.name)) {
             return Ok(());

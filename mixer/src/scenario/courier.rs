@@ -31,8 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::consumers::{Consumers, WireChange, WiresInForce};
 use super::flow_control::FlowControl;
-use super::library::Library;
-use super::parsed::{Parsed, ParsedScenario};
+use super::scenario_cache::ScenarioCache;
 use super::part::{self, Flow, Part};
 use crate::bus_server::{Bus, CommandError};
 use crate::cluster::Cluster;
@@ -88,8 +87,7 @@ pub(crate) struct CourierParts {
     pub(crate) issuer: Arc<Issuer>,
     pub(crate) consumers: Consumers,
     pub(crate) flow_control: Arc<FlowControl>,
-    pub(crate) parsed: ParsedScenario,
-    pub(crate) library: Library,
+    pub(crate) scenarios: Arc<ScenarioCache>,
     pub(crate) passes: Passes,
 }
 
@@ -351,7 +349,6 @@ impl CourierParts {
     ) -> Result<Applied, PushError> {
         let ready = self.consumers.ensure(&self.bus, &push.hash, &flows, is_all).await;
         ready.map_err(PushError::Consumers)?;
-        self.parsed.has_consumers(&push.hash);
         if let Some(row) = self.registry.rack(&push.entity_id)? {
             let credits = self.flow_control.first_credits(&row.name).await;
             push.credits = credits.map_err(PushError::Consumers)?;
@@ -425,7 +422,7 @@ impl CourierParts {
             inlets: Vec::new(),
             credits: Vec::new(),
         };
-        let Some((active, parsed)) = self.active()? else {
+        let Some((active, scenario)) = self.active()? else {
             let runs = self.presence.of(&rack).is_some_and(|seen| seen.running.is_some());
             let given = Given {
                 hash: String::new(),
@@ -438,11 +435,11 @@ impl CourierParts {
             gears,
             wires,
             flows: own,
-        } = part::part(&parsed.scenario, &row.name, &row.labels);
-        let flows = if parsed.has_consumers {
+        } = part::part(&scenario, &row.name, &row.labels);
+        let flows = if self.consumers.are_complete(&active.hash) {
             (own.clone(), false)
         } else {
-            (self.all_flows(&parsed.scenario)?, true)
+            (self.all_flows(&scenario)?, true)
         };
         let inlet = |flow: Flow| Inlet {
             from: flow.from,
@@ -469,8 +466,8 @@ impl CourierParts {
     pub(super) fn wires_in_force(&self) -> Result<WiresInForce, PushError> {
         let mut wires = WiresInForce::default();
         let active = match self.active() {
-            Ok(Some((active, parsed))) => {
-                wires.active = Some(self.all_flows(&parsed.scenario)?);
+            Ok(Some((active, scenario))) => {
+                wires.active = Some(self.all_flows(&scenario)?);
                 active.hash
             }
             Ok(None) => {
@@ -491,7 +488,7 @@ impl CourierParts {
                 continue;
             }
             run.insert(running.clone());
-            let Some(scenario) = self.library.scenario(&self.registry, &running)? else {
+            let Some(scenario) = self.scenarios.of_registry(&self.registry, &running)? else {
                 wires.unreadable.insert(row.name);
                 continue;
             };
@@ -504,17 +501,18 @@ impl CourierParts {
                 wires.unsettled.extend(flows.into_iter().map(|flow| flow.name));
             }
         }
-        self.library.keep(&run);
+        run.insert(active);
+        self.scenarios.retain(&run);
         Ok(wires)
     }
 
     /// The active scenario, and its content.
-    fn active(&self) -> Result<Option<(ActiveScenario, Parsed)>, PushError> {
+    fn active(&self) -> Result<Option<(ActiveScenario, Arc<Scenario>)>, PushError> {
         let Some((active, stored)) = self.registry.active_content()? else {
             return Ok(None);
         };
-        let parsed = self.parsed.of(&active.hash, &stored.text)?;
-        Ok(Some((active, parsed)))
+        let scenario = self.scenarios.parsed(&active.hash, &stored.text)?;
+        Ok(Some((active, scenario)))
     }
 
     /// The flows of every Rack that the scenario names or the registry knows.

@@ -18,12 +18,11 @@ mod converge;
 mod courier;
 mod expiry;
 mod flow_control;
-mod library;
 mod overflow;
-mod parsed;
 mod part;
 mod reconcile;
 mod rewiring;
+mod scenario_cache;
 mod spent;
 mod standing;
 
@@ -44,9 +43,8 @@ pub(crate) use converge::Convergence;
 pub(crate) use courier::{Courier, CourierParts, CourierStats};
 pub(crate) use expiry::{StreamExpiry, StreamMarks};
 pub(crate) use flow_control::FlowControl;
-pub(crate) use library::Library;
-pub(crate) use parsed::ParsedScenario;
 pub(crate) use part::{Layout, Spot, still_there};
+pub(crate) use scenario_cache::ScenarioCache;
 pub use standing::{GroupStanding, RackStanding, ScenarioRef};
 pub(crate) use standing::{References, groups, racks};
 

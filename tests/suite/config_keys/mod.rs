@@ -102,7 +102,7 @@ fn every_test_that_the_table_names_exists_and_speaks_of_its_key() -> Result<(), 
 }
 
 /// Whether a source has this function with a test attribute on the line before it.
-pub(crate) fn is_test(source: &str, name: &str) -> bool {
+fn is_test(source: &str, name: &str) -> bool {
     let head = format!("fn {name}(");
     let lines: Vec<&str> = source.lines().collect();
     lines.windows(2).any(|pair| {

@@ -6,7 +6,7 @@ use harness::binary;
 use harness::process::run;
 
 use super::*;
-use crate::coverage::racks::events;
+use crate::racks::states::events;
 
 #[test]
 fn a_request_that_changes_letters_is_one_entry_of_the_audit_log_and_one_event_and_others_are_none()
