@@ -29,10 +29,7 @@ use crate::presence::Presence;
 use crate::refusals::Refusals;
 use crate::registry::Registry;
 use crate::roll_call::RollCall;
-use crate::scenario::{
-    self, Consumers, Convergence, Courier, CourierParts, FlowControl, ScenarioRef,
-    StreamExpiry,
-};
+use crate::scenario::{self, Consumers, Convergence, Courier, CourierParts, FlowControl, ScenarioRef, StreamExpiry};
 use crate::specs::SpecBook;
 use crate::tasks::{Fatal, Task};
 

@@ -32,7 +32,7 @@ use super::conf::{self, Paths, Ports, Secured, ServerConfig};
 use super::health::{self, Health, Room};
 use super::lock::StoreLock;
 use super::reload::UserList;
-use super::{BusError, Managed, Process, ProcessWatch, Settings, binary, home, lost_consumers};
+use super::{BusError, Managed, Process, ProcessWatch, Settings, binary, damaged_consumers, home};
 use crate::tasks::{Fatal, Task};
 
 /// A store with much in it takes long to be read back.
@@ -178,7 +178,7 @@ impl Plant {
             let path = paths.store.clone();
             move |source| BusError::Io { action, path, source }
         };
-        lost_consumers::remove(&home::account(&paths.store, self.users.is_some()))?;
+        damaged_consumers::remove(&home::account(&paths.store, self.users.is_some()))?;
         self.config.write()?;
         conf::clear_ports(paths).map_err(io("clean"))?;
         let lock = self.lock.share().map_err(io("share the lock of"))?;

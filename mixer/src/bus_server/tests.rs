@@ -427,51 +427,42 @@ async fn a_command_reaches_a_rack_while_the_server_reads_its_users_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_consumer_whose_configuration_a_power_cut_destroyed_leaves_no_state_to_the_next_of_its_name() {
-    let folder = tempfile::tempdir().unwrap();
-    let server = start(bus_settings(managed(folder.path()))).await;
-    let wanted = || pull::Config {
-        durable_name: Some("wire-a".to_owned()),
-        deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: 1 },
-        ack_policy: AckPolicy::All,
-        ..Default::default()
-    };
-    let stream = server.bus().jetstream().get_stream("flux-msg").await.unwrap();
-    let consumer = stream.create_consumer(wanted()).await.unwrap();
-    for number in 1..=10 {
-        let sent = server
-            .bus()
-            .jetstream()
-            .publish("flux.msg.a.b.c", "x".into())
-            .await
-            .unwrap();
-        assert_eq!(sent.await.unwrap().sequence, number);
-    }
-    let mut messages = consumer.fetch().max_messages(10).messages().await.unwrap();
-    while let Some(message) = messages.next().await {
-        message.unwrap().double_ack().await.unwrap();
-    }
-    server.close().await;
-    let configuration = folder
-        .path()
-        .join("js/jetstream/$G/streams/flux-msg/obs/wire-a/meta.inf");
-    assert!(std::fs::read(&configuration).unwrap().len() > 2);
-    std::fs::write(&configuration, "").unwrap();
+async fn a_consumer_whose_files_a_power_cut_destroyed_is_made_anew_without_its_state() {
+    for (file, content) in [("meta.inf", vec![]), ("o.dat", vec![0; 14])] {
+        let folder = tempfile::tempdir().unwrap();
+        let server = start(bus_settings(managed(folder.path()))).await;
+        let wanted = || pull::Config {
+            durable_name: Some("wire-a".to_owned()),
+            deliver_policy: DeliverPolicy::ByStartSequence { start_sequence: 1 },
+            ack_policy: AckPolicy::All,
+            ..Default::default()
+        };
+        let stream = server.bus().jetstream().get_stream("flux-msg").await.unwrap();
+        let consumer = stream.create_consumer(wanted()).await.unwrap();
+        for number in 1..=10 {
+            let sent = server.bus().jetstream().publish("flux.msg.a.b.c", "x".into());
+            assert_eq!(sent.await.unwrap().await.unwrap().sequence, number);
+        }
+        let mut messages = consumer.fetch().max_messages(10).messages().await.unwrap();
+        while let Some(message) = messages.next().await {
+            message.unwrap().double_ack().await.unwrap();
+        }
+        server.close().await;
+        let obs = folder.path().join("js/jetstream/$G/streams/flux-msg/obs");
+        assert!(std::fs::read(obs.join("wire-a").join(file)).unwrap().len() > 2);
+        std::fs::write(obs.join("wire-a").join(file), content).unwrap();
 
-    for start_of_the_server in 1..=2 {
         let server = start(bus_settings(managed(folder.path()))).await;
         let stream = server.bus().jetstream().get_stream("flux-msg").await.unwrap();
-        if start_of_the_server == 1 {
-            let mut consumer = stream.create_consumer(wanted()).await.unwrap();
-            let info = consumer.info().await.unwrap();
-            assert_eq!(
-                (info.delivered.consumer_sequence, info.num_pending),
-                (0, 10),
-                "it begins anew"
-            );
-        }
-        // Its configuration is there again.
-        assert!(stream.get_consumer::<pull::Config>("wire-a").await.is_ok());
+        let mut consumer = stream.create_consumer(wanted()).await.unwrap();
+        let info = consumer.info().await.unwrap();
+        let begun = (info.delivered.consumer_sequence, info.num_pending);
+        assert_eq!(begun, (0, 10), "{file}: it begins anew");
+        server.close().await;
+        // Its files are sound again.
+        let server = start(bus_settings(managed(folder.path()))).await;
+        let stream = server.bus().jetstream().get_stream("flux-msg").await.unwrap();
+        assert!(stream.get_consumer::<pull::Config>("wire-a").await.is_ok(), "{file}");
         server.close().await;
     }
 }

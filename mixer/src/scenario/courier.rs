@@ -31,8 +31,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::consumers::{Consumers, WireChange, WiresInForce};
 use super::flow_control::FlowControl;
-use super::scenario_cache::ScenarioCache;
 use super::part::{self, Flow, Part};
+use super::scenario_cache::ScenarioCache;
 use crate::bus_server::{Bus, CommandError};
 use crate::cluster::Cluster;
 use crate::issuer::Issuer;
