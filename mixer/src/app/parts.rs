@@ -29,7 +29,9 @@ use crate::presence::Presence;
 use crate::refusals::Refusals;
 use crate::registry::Registry;
 use crate::roll_call::RollCall;
-use crate::scenario::{self, Consumers, Convergence, Courier, CourierParts, FlowControl, ScenarioRef, StreamExpiry};
+use crate::scenario::{
+    self, Consumers, Convergence, Courier, CourierParts, FlowControl, ScenarioCache, ScenarioRef, StreamExpiry,
+};
 use crate::specs::SpecBook;
 use crate::tasks::{Fatal, Task};
 
@@ -251,7 +253,7 @@ impl Parts {
             issuer: Arc::clone(issuer),
             consumers: Consumers::new(config.snake.stream_name.to_string(), Arc::clone(registry)),
             flow_control: Arc::clone(&flow_control),
-            scenarios: Arc::default(),
+            scenarios: ScenarioCache::default(),
             passes: passes.clone(),
         });
         self.tasks.push(Task::spawn("wire consumers", fatal, |stop| {

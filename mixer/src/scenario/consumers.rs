@@ -16,7 +16,7 @@
 //!   again: the bus may have lost its store.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_nats::jetstream::stream::Stream;
@@ -47,10 +47,34 @@ pub(crate) struct Consumers {
     registry: Arc<Registry>,
     /// The wires whose consumers are there.
     made: Mutex<BTreeSet<String>>,
-    /// The hash of the scenario whose consumers, of all Racks that were known at its first push, are there. A Rack that comes later
-    /// brings its own.
-    complete: std::sync::Mutex<String>,
+    complete: CompleteScenario,
     changed: Notify,
+}
+
+/// The hash of the scenario whose consumers, of all Racks that were known at its first push, are there. A Rack that comes later brings
+/// its own. Once another scenario is active the wires change: the former one begins anew, and takes over, when it is active again.
+#[derive(Debug, Default)]
+struct CompleteScenario(std::sync::Mutex<String>);
+
+impl CompleteScenario {
+    fn follow(&self, active: &str) {
+        let mut complete = self.lock();
+        if *complete != active {
+            complete.clear();
+        }
+    }
+
+    fn is(&self, hash: &str) -> bool {
+        *self.lock() == hash
+    }
+
+    fn set(&self, hash: &str) {
+        hash.clone_into(&mut self.lock());
+    }
+
+    fn lock(&self) -> MutexGuard<'_, String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What is in force.
@@ -114,7 +138,7 @@ impl Consumers {
             stream,
             registry,
             made: Mutex::default(),
-            complete: std::sync::Mutex::default(),
+            complete: CompleteScenario::default(),
             changed: Notify::new(),
         }
     }
@@ -154,9 +178,14 @@ impl Consumers {
             .collect())
     }
 
+    /// A scenario was found to be active.
+    pub(super) fn follow(&self, hash: &str) {
+        self.complete.follow(hash);
+    }
+
     /// Whether those of all wires of a scenario are there.
     pub(super) fn are_complete(&self, hash: &str) -> bool {
-        *self.complete.lock().unwrap_or_else(PoisonError::into_inner) == hash
+        self.complete.is(hash)
     }
 
     /// Makes those that are not there, unless another scenario than that of this hash is active; of all wires of a scenario, they take
@@ -164,7 +193,7 @@ impl Consumers {
     pub(super) async fn ensure(&self, bus: &Bus, hash: &str, flows: &[Flow], is_all: bool) -> Result<(), String> {
         self.make_missing(bus, hash, flows, is_all).await?;
         if is_all {
-            hash.clone_into(&mut self.complete.lock().unwrap_or_else(PoisonError::into_inner));
+            self.complete.set(hash);
         }
         Ok(())
     }
@@ -340,6 +369,20 @@ mod tests {
     async fn pending(stream: &Stream, flow: &Flow) -> u64 {
         let consumer: PullConsumer = stream.get_consumer(&flow.name).await.unwrap();
         consumer.cached_info().num_pending
+    }
+
+    #[tokio::test]
+    async fn a_scenario_that_is_active_again_makes_all_its_consumers_anew_though_the_one_between_was_never_pushed() {
+        let (server, registry, _folder) = ground().await;
+        let consumers = Consumers::new("flux-msg".to_owned(), Arc::clone(&registry));
+        consumers.follow("h");
+        ensure(&consumers, server.bus(), &[flow("active")]).await;
+        consumers.follow("h");
+        assert!(consumers.are_complete("h"));
+        consumers.follow("between");
+        consumers.follow("h");
+        assert!(!consumers.are_complete("h"), "its wires take over again");
+        server.close().await;
     }
 
     #[tokio::test]

@@ -87,7 +87,7 @@ pub(crate) struct CourierParts {
     pub(crate) issuer: Arc<Issuer>,
     pub(crate) consumers: Consumers,
     pub(crate) flow_control: Arc<FlowControl>,
-    pub(crate) scenarios: Arc<ScenarioCache>,
+    pub(crate) scenarios: ScenarioCache,
     pub(crate) passes: Passes,
 }
 
@@ -511,6 +511,7 @@ impl CourierParts {
         let Some((active, stored)) = self.registry.active_content()? else {
             return Ok(None);
         };
+        self.consumers.follow(&active.hash);
         let scenario = self.scenarios.parsed(&active.hash, &stored.text)?;
         Ok(Some((active, scenario)))
     }
