@@ -40,7 +40,8 @@ pub(super) fn remove(account: &Path) -> Result<(), BusError> {
     for stream in folders(&streams).map_err(io(&streams))? {
         let consumers = stream.join("obs");
         for consumer in folders(&consumers).map_err(io(&consumers))? {
-            if !(has_configuration(&consumer) && has_state(&consumer)) {
+            let is_sound = has_configuration(&consumer).and_then(|has| Ok(has && has_state(&consumer)?));
+            if !is_sound.map_err(io(&consumer))? {
                 std::fs::remove_dir_all(&consumer).map_err(io(&consumer))?;
                 tracing::warn!(path = %consumer.display(), "the files of a consumer were damaged, by a power cut: it is made anew");
             }
@@ -49,16 +50,23 @@ pub(super) fn remove(account: &Path) -> Result<(), BusError> {
     Ok(())
 }
 
-fn has_configuration(consumer: &Path) -> bool {
-    let read = |name| std::fs::read(consumer.join(name)).unwrap_or_default();
-    serde_json::from_slice::<serde_json::Value>(&read("meta.inf")).is_ok() && !read("meta.sum").is_empty()
+fn has_configuration(consumer: &Path) -> io::Result<bool> {
+    let configuration = read(&consumer.join("meta.inf"))?.unwrap_or_default();
+    let sum = read(&consumer.join("meta.sum"))?.unwrap_or_default();
+    Ok(serde_json::from_slice::<serde_json::Value>(&configuration).is_ok() && !sum.is_empty())
 }
 
 /// Whether the server can read the state: one that has not begun has none.
-fn has_state(consumer: &Path) -> bool {
-    match std::fs::read(consumer.join("o.dat")) {
-        Ok(state) => matches!(state[..], [MAGIC, 1 | 2, ..]),
-        Err(error) => error.kind() == io::ErrorKind::NotFound,
+fn has_state(consumer: &Path) -> io::Result<bool> {
+    let state = read(&consumer.join("o.dat"))?;
+    Ok(state.is_none_or(|state| matches!(state[..], [MAGIC, 1 | 2, ..])))
+}
+
+/// A file; none where it is not there. One that cannot be read just now is not damaged.
+fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    match std::fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        file => file.map(Some),
     }
 }
 
