@@ -13,8 +13,8 @@
 use arrow_array::RecordBatch;
 use arrow_schema::ArrowError;
 use model::{
-    Attributes, EntityId, FluxId, Level, LogRecord, MetricPoint, MetricType, Record, Span, SpanId, SpanStatus, Table,
-    Timestamp, TraceId,
+    Attributes, EntityId, FluxId, Level, LogRecord, MetricPoint, MetricType, Span, SpanId, SpanStatus, Table,
+    TelemetryRecord, Timestamp, TraceId,
 };
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use engine::Engine;
 use harness::{Failure, TestMixer};
 use model::wire::encode_arrow;
-use model::{Attributes, EntityId, Level, LogRecord, Record, Table, Timestamp};
+use model::{Attributes, EntityId, Level, LogRecord, Table, TelemetryRecord, Timestamp};
 
 use crate::data::{START, Source};
 use crate::feed::{batch, open, seal_all, text, this};

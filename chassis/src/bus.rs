@@ -6,8 +6,8 @@
 //! - A connection that was up once is never given up; its state is a watch channel.
 //! - What only arrives as an event of the client (refused subjects, slow consumers) is logged, once (`outage`).
 //! - Addresses are shown without credentials.
-//! - A question is asked over a connection that stands, or not at all ([`Bus::ask`]): the client would keep it for the next one,
-//!   and who gets it then cannot tell it from a copy. Only what may come late is kept ([`Bus::ask_over_outages`]).
+//! - A question is asked over a connection that stands, or not at all ([`BusConnection::ask`]): the client would keep it for the next one,
+//!   and who gets it then cannot tell it from a copy. Only what may come late is kept ([`BusConnection::ask_over_outages`]).
 //!
 //! # Not here
 //!
@@ -28,9 +28,9 @@ use futures::StreamExt;
 use model::HumanDuration;
 use tokio::sync::watch;
 
-use self::outage::Observer;
+use self::outage::ConnectionObserver;
 use crate::Error;
-use crate::config::{Secret, bus_urls, without_credentials};
+use crate::config::{SecretString, bus_urls, without_credentials};
 
 /// Reconnect attempts wait at most this many times `reconnect_wait`.
 const BACK_OFF: u32 = 10;
@@ -47,9 +47,9 @@ pub struct BusOptions {
     /// Who we are, for the server's own listings.
     pub name: String,
     /// The token presented to the server.
-    pub token: Option<Secret>,
+    pub token: Option<SecretString>,
     /// The seed of the key with which the server may know us; one that asks for none takes no notice.
-    pub nkey: Option<Secret>,
+    pub nkey: Option<SecretString>,
     /// The user that we are without a key, with the password that `token` is.
     pub user: Option<String>,
     /// The time one attempt to connect may take.
@@ -106,7 +106,7 @@ pub enum BusState {
 
 /// A connection to the bus. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Bus {
+pub struct BusConnection {
     /// The client, for subjects outside every stream.
     pub client: Client,
     /// The persistent streams of our domain.
@@ -115,7 +115,7 @@ pub struct Bus {
     state: watch::Receiver<BusState>,
 }
 
-impl Bus {
+impl BusConnection {
     /// Connects; the first attempt must succeed within `connect_timeout`, later ones go on for ever.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl Bus {
         }
     }
 
-    /// Returns at once and connects in the background, for ever. Await [`Bus::connected`] before the first use.
+    /// Returns at once and connects in the background, for ever. Await [`BusConnection::connected`] before the first use.
     ///
     /// # Errors
     /// If the address does not parse.
@@ -330,7 +330,7 @@ fn addresses(options: &BusOptions) -> Result<Vec<ServerAddr>, Error> {
 
 fn connect_options(options: &BusOptions, tell: watch::Sender<BusState>) -> ConnectOptions {
     let wait = options.reconnect_wait;
-    let observer = Arc::new(Observer::new(without_credentials(&options.url), tell));
+    let observer = Arc::new(ConnectionObserver::new(without_credentials(&options.url), tell));
     let mut connect = ConnectOptions::new()
         .name(&options.name)
         .connection_timeout(options.connect_timeout)
@@ -418,7 +418,7 @@ mod offline {
             .unwrap();
         let mut options = BusOptions::new(format!("nats://me:secret@{free}"), "flux", "test");
         options.connect_timeout = Duration::from_secs(5);
-        let error = Bus::connect(options).await.unwrap_err();
+        let error = BusConnection::connect(options).await.unwrap_err();
         assert!(matches!(error, Error::BusUnreachable { .. }));
         let text = error.to_string();
         assert!(
@@ -432,13 +432,13 @@ mod offline {
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let mut options = BusOptions::new(format!("nats://{}", silent.local_addr().unwrap()), "flux", "test");
         options.connect_timeout = Duration::from_millis(100);
-        let error = Bus::connect(options).await.unwrap_err();
+        let error = BusConnection::connect(options).await.unwrap_err();
         assert!(matches!(error, Error::BusUnreachable { .. }), "{error}");
     }
 
     #[tokio::test]
     async fn a_bad_address_is_refused_before_any_attempt() {
-        let error = Bus::connect_forever(BusOptions::new("", "flux", "test"))
+        let error = BusConnection::connect_forever(BusOptions::new("", "flux", "test"))
             .await
             .unwrap_err();
         assert!(matches!(error, Error::BusUrl { .. }));

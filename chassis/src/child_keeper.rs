@@ -15,19 +15,19 @@ use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-struct SpawnOrder {
+struct SpawnRequest {
     command: Command,
     answer: oneshot::Sender<io::Result<Child>>,
 }
 
 /// The thread; it ends when this is dropped, and its children with it. Nobody waits for that: a spawn may hang with a mount.
 #[derive(Debug)]
-pub struct ChildKeeper {
-    orders: SyncSender<SpawnOrder>,
+pub struct ChildSpawner {
+    orders: SyncSender<SpawnRequest>,
     at_death: Signal,
 }
 
-impl ChildKeeper {
+impl ChildSpawner {
     /// Starts a thread of this name, whose children get a signal when it ends. Called within a Tokio runtime.
     ///
     /// # Errors
@@ -50,15 +50,15 @@ impl ChildKeeper {
         die_with_us(&mut command, self.at_death);
         let (answer, answered) = oneshot::channel();
         self.orders
-            .try_send(SpawnOrder { command, answer })
+            .try_send(SpawnRequest { command, answer })
             .map_err(|_| gone())?;
         answered.await.map_err(|_| gone())?
     }
 }
 
-fn serve(incoming: &Receiver<SpawnOrder>, runtime: &Handle) {
+fn serve(incoming: &Receiver<SpawnRequest>, runtime: &Handle) {
     let _inside = runtime.enter();
-    while let Ok(SpawnOrder { mut command, answer }) = incoming.recv() {
+    while let Ok(SpawnRequest { mut command, answer }) = incoming.recv() {
         // Where nobody waits any more, the child is dropped; `kill_on_drop` is the caller's to set.
         answer.send(command.spawn()).ok();
     }
@@ -95,7 +95,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_child_lives_as_long_as_its_keeper_and_no_longer() {
-        let keeper = ChildKeeper::start("test-keeper", Signal::SIGKILL).unwrap();
+        let keeper = ChildSpawner::start("test-keeper", Signal::SIGKILL).unwrap();
         let mut forever = Command::new("/bin/sleep");
         forever.arg("infinity").kill_on_drop(true);
         let mut child = keeper.spawn(forever).await.unwrap();
@@ -106,7 +106,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_program_that_is_not_there_is_an_error() {
-        let keeper = ChildKeeper::start("test-keeper", Signal::SIGKILL).unwrap();
+        let keeper = ChildSpawner::start("test-keeper", Signal::SIGKILL).unwrap();
         let error = keeper.spawn(Command::new("/no/such/program")).await.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::Exit;
+use crate::ExitReason;
 use crate::config::ConfigErrors;
 
 /// A failure of the chassis.
@@ -143,10 +143,10 @@ pub enum Error {
 impl Error {
     /// The exit code of a process that ends with this.
     #[must_use]
-    pub fn exit(&self) -> Exit {
+    pub fn exit(&self) -> ExitReason {
         match self {
-            Self::Config(_) | Self::BusUrl { .. } | Self::DomainMismatch { .. } => Exit::Config,
-            Self::BusDenied { .. } => Exit::Denied,
+            Self::Config(_) | Self::BusUrl { .. } | Self::DomainMismatch { .. } => ExitReason::Config,
+            Self::BusDenied { .. } => ExitReason::Denied,
             Self::BusUnreachable { .. }
             | Self::NoStreams { .. }
             | Self::BusFault { .. }
@@ -154,14 +154,14 @@ impl Error {
             | Self::NoResponder { .. }
             | Self::NoReply { .. }
             | Self::Request { .. }
-            | Self::Locked { .. } => Exit::Unavailable,
+            | Self::Locked { .. } => ExitReason::Unavailable,
             Self::Watch { .. }
             | Self::File { .. }
             | Self::LogFile { .. }
             | Self::Thread { .. }
             | Self::LogStarted
             | Self::Signals(_)
-            | Self::TaskDied(_) => Exit::Io,
+            | Self::TaskDied(_) => ExitReason::Io,
         }
     }
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 /// How a process ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Exit {
+pub enum ExitReason {
     /// Done.
     Ok = 0,
     /// Nothing found where something was asked by its id.
@@ -24,7 +24,7 @@ pub enum Exit {
     Config = 78,
 }
 
-impl Exit {
+impl ExitReason {
     /// The number the operating system sees.
     #[must_use]
     pub const fn code(self) -> u8 {
@@ -32,8 +32,8 @@ impl Exit {
     }
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
+impl From<ExitReason> for ExitCode {
+    fn from(exit: ExitReason) -> Self {
         Self::from(exit.code())
     }
 }

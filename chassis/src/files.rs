@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - After [`write_atomic`] returned, the new content survives power loss; before, the old one does. Never a mixture.
-//! - A [`Lock`] is held until it is dropped or the process ends; the kernel releases it then, whatever happened.
+//! - A [`LockFile`] is held until it is dropped or the process ends; the kernel releases it then, whatever happened.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
@@ -92,12 +92,12 @@ fn stage(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 
 /// An exclusive lock on a file, with our process id in it.
 #[derive(Debug)]
-pub struct Lock {
+pub struct LockFile {
     file: Flock<File>,
     path: PathBuf,
 }
 
-impl Lock {
+impl LockFile {
     /// Takes the lock without waiting.
     ///
     /// # Errors
@@ -178,11 +178,11 @@ mod tests {
     fn a_second_lock_is_refused_and_names_the_holder_until_the_first_is_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("store.lock");
-        let first = Lock::take(&path).unwrap();
-        let error = Lock::take(&path).unwrap_err();
+        let first = LockFile::take(&path).unwrap();
+        let error = LockFile::take(&path).unwrap_err();
         assert!(matches!(error, Error::Locked { holder: Some(pid), .. } if pid == std::process::id()));
         drop(first);
-        Lock::take(&path).unwrap();
+        LockFile::take(&path).unwrap();
     }
 
     #[test]

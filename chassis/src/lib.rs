@@ -7,7 +7,7 @@
 //!
 //! # Invariants
 //!
-//! - The environment is read once, by [`config::Sources::of_process`]; nothing below reads it.
+//! - The environment is read once, by [`config::ConfigSources::of_process`]; nothing below reads it.
 //! - Every failure names the thing, the value and the fix; [`Error::exit`] is the one place that maps to exit codes.
 //!
 //! # Not here
@@ -28,5 +28,5 @@ pub mod throttle;
 pub mod unread;
 
 pub use error::Error;
-pub use exit::Exit;
+pub use exit::ExitReason;
 pub use process::{os_entropy, system_clock};

@@ -9,7 +9,7 @@
 //! # Invariants
 //!
 //! - Logging never blocks and never panics: what the queue or the disk cannot take is counted and told later.
-//! - [`Logs::close`] returns after every line that was accepted is written.
+//! - [`ProcessLog::close`] returns after every line that was accepted is written.
 //! - One line of the file is one event: control characters in a message are escaped.
 //!
 //! # Not here
@@ -29,8 +29,8 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::Registry;
 
 use self::level::LiveLevel;
-use self::rotate::Rotation;
-use self::writer::Writer;
+use self::rotate::LogRotationPolicy;
+use self::writer::LogWriter;
 use crate::Error;
 use crate::config::LoggingConfig;
 
@@ -60,11 +60,11 @@ impl LogFile {
     }
 }
 
-/// The running log. Dropping it flushes too, but [`Logs::close`] says so.
+/// The running log. Dropping it flushes too, but [`ProcessLog::close`] says so.
 #[derive(Debug)]
-pub struct Logs {
+pub struct ProcessLog {
     level: Arc<LiveLevel>,
-    writer: Writer,
+    writer: LogWriter,
     path: PathBuf,
 }
 
@@ -72,9 +72,9 @@ pub struct Logs {
 ///
 /// # Errors
 /// If the file cannot be opened, or the log was started before.
-pub fn start(config: &LoggingConfig, file: LogFile, extra_layer: Option<ExtraLayer>) -> Result<Logs, Error> {
+pub fn start(config: &LoggingConfig, file: LogFile, extra_layer: Option<ExtraLayer>) -> Result<ProcessLog, Error> {
     let path = file.path(config);
-    let writer = Writer::start(&path, Rotation::of(config))?;
+    let writer = LogWriter::start(&path, LogRotationPolicy::of(config))?;
     let level = Arc::new(LiveLevel::new(config));
     let terminal = io::stderr().is_terminal();
     let shown = match (file, terminal) {
@@ -86,36 +86,36 @@ pub fn start(config: &LoggingConfig, file: LogFile, extra_layer: Option<ExtraLay
         .with_writer(io::stderr)
         .with_ansi(terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()))
         .log_internal_errors(false)
-        .with_filter(level::Filter::stderr(&level, shown));
+        .with_filter(level::LayerFilter::stderr(&level, shown));
     let to_file = tracing_subscriber::fmt::layer()
         .with_writer(writer.sink())
         .with_ansi(false)
         .log_internal_errors(false)
-        .with_filter(level::Filter::all(&level));
+        .with_filter(level::LayerFilter::all(&level));
     let subscriber = tracing_subscriber::registry()
-        .with(extra_layer.map(|layer| layer.with_filter(level::Filter::all(&level))))
+        .with(extra_layer.map(|layer| layer.with_filter(level::LayerFilter::all(&level))))
         .with(to_file)
         .with(stderr);
     tracing::subscriber::set_global_default(subscriber).map_err(|_| Error::LogStarted)?;
-    Ok(Logs { level, writer, path })
+    Ok(ProcessLog { level, writer, path })
 }
 
 /// Changes the level of the process's log; cheap to clone.
 #[derive(Debug, Clone)]
-pub struct LogLevel(Arc<LiveLevel>);
+pub struct LogLevelHandle(Arc<LiveLevel>);
 
-impl LogLevel {
+impl LogLevelHandle {
     /// From now on this level; until the configuration file changes the level, or the process ends.
     pub fn set(&self, level: model::Level) {
         self.0.set(level);
     }
 }
 
-impl Logs {
+impl ProcessLog {
     /// What changes the level.
     #[must_use]
-    pub fn level(&self) -> LogLevel {
-        LogLevel(Arc::clone(&self.level))
+    pub fn level(&self) -> LogLevelHandle {
+        LogLevelHandle(Arc::clone(&self.level))
     }
 
     /// Applies what may change while the process runs: level, trace, debug.

@@ -11,12 +11,12 @@ const IMPATIENT: i32 = 130;
 
 /// Listens for the signals that ask a process to stop.
 #[derive(Debug)]
-pub struct Shutdown {
+pub struct ShutdownListener {
     token: CancellationToken,
     task: JoinHandle<()>,
 }
 
-impl Shutdown {
+impl ShutdownListener {
     /// Starts listening. Must be called within a tokio runtime, once.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_first_signal_asks_to_stop() {
-        let shutdown = Shutdown::start().unwrap();
+        let shutdown = ShutdownListener::start().unwrap();
         let token = shutdown.token();
         assert!(!token.is_cancelled());
         raise(Signal::SIGTERM).unwrap();

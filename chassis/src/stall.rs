@@ -18,20 +18,20 @@ use tokio::time::{Instant, Sleep, sleep};
 
 /// How fast a peer must take what is written to it, or send; at any rate at first.
 #[derive(Debug, Clone, Default)]
-pub struct LeastRate(Arc<Mutex<Pace>>);
+pub struct MinimumRate(Arc<Mutex<TransferPace>>);
 
 #[derive(Debug, Default)]
-struct Pace {
+struct TransferPace {
     /// How long a byte may take.
     byte_time: Option<Duration>,
     /// The time that was waited and that the bytes since then have not taken off.
     waited: Duration,
 }
 
-impl LeastRate {
+impl MinimumRate {
     /// From now on a byte may take so long, or any time, whatever was before.
     pub fn set(&self, byte_time: Option<Duration>) {
-        *self.pace() = Pace {
+        *self.pace() = TransferPace {
             byte_time,
             waited: Duration::ZERO,
         };
@@ -52,30 +52,30 @@ impl LeastRate {
         patience.saturating_sub(self.pace().waited)
     }
 
-    fn pace(&self) -> MutexGuard<'_, Pace> {
+    fn pace(&self) -> MutexGuard<'_, TransferPace> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// See the module.
 #[derive(Debug)]
-pub struct Stalling<S> {
+pub struct WriteTimeoutStream<S> {
     stream: S,
     patience: Duration,
-    rate: LeastRate,
+    rate: MinimumRate,
     /// Runs while a write waits.
     deadline: Pin<Box<Sleep>>,
     /// Since when it waits.
     waits: Option<Instant>,
 }
 
-impl<S> Stalling<S> {
+impl<S> WriteTimeoutStream<S> {
     /// Writes to `stream`; one that waits longer than `patience` is its end.
     pub fn new(stream: S, patience: Duration) -> Self {
         Self {
             stream,
             patience,
-            rate: LeastRate::default(),
+            rate: MinimumRate::default(),
             deadline: Box::pin(sleep(patience)),
             waits: None,
         }
@@ -83,7 +83,7 @@ impl<S> Stalling<S> {
 
     /// The same with a least rate; that all writes have waited longer than `patience` beyond it is its end too.
     #[must_use]
-    pub fn at_least(self, rate: LeastRate) -> Self {
+    pub fn at_least(self, rate: MinimumRate) -> Self {
         Self { rate, ..self }
     }
 
@@ -106,13 +106,13 @@ impl<S> Stalling<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Stalling<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeoutStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, into)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Stalling<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
         self.watched(cx, written)
@@ -150,7 +150,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_reads_nothing_ends_the_stream_and_a_slow_one_does_not() {
         let (ours, mut theirs) = duplex(1);
-        let mut stream = Stalling::new(ours, Duration::from_secs(30));
+        let mut stream = WriteTimeoutStream::new(ours, Duration::from_secs(30));
         let slow = async {
             for _ in 0..3 {
                 tokio::time::sleep(Duration::from_secs(29)).await;
@@ -168,8 +168,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_peer_that_is_slower_than_the_least_rate_ends_the_stream_when_it_has_waited_for_too_long() {
         let (ours, mut theirs) = duplex(1);
-        let rate = LeastRate::default();
-        let mut stream = Stalling::new(ours, Duration::from_secs(30)).at_least(rate.clone());
+        let rate = MinimumRate::default();
+        let mut stream = WriteTimeoutStream::new(ours, Duration::from_secs(30)).at_least(rate.clone());
         let slow = tokio::spawn(async move {
             while theirs.read_u8().await.is_ok() {
                 sleep(Duration::from_secs(1)).await;

@@ -3,18 +3,18 @@
 //! # Invariants
 //!
 //! - Every line is either admitted or counted as suppressed; every suppressed line is reported once, by
-//!   [`Admit::YesAfter`] when the gear may speak again or by [`Throttle::take_suppressed`] when it went silent.
+//!   [`AdmissionDecision::YesAfter`] when the gear may speak again or by [`LogRateLimiter::take_suppressed`] when it went silent.
 //! - Time is an argument.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use crate::config::ThrottleConfig;
+use crate::config::LogThrottleConfig;
 
 /// Whether a line may be logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Admit {
+pub enum AdmissionDecision {
     /// Log it.
     Yes,
     /// Log that lines were suppressed, then log it.
@@ -28,29 +28,29 @@ pub enum Admit {
 
 /// The throttle of a process.
 #[derive(Debug)]
-pub struct Throttle {
-    inner: Mutex<Inner>,
+pub struct LogRateLimiter {
+    inner: Mutex<GearBuckets>,
 }
 
 #[derive(Debug)]
-struct Inner {
-    rules: ThrottleConfig,
-    gears: HashMap<String, Bucket>,
+struct GearBuckets {
+    rules: LogThrottleConfig,
+    gears: HashMap<String, LogTokenBucket>,
     suppressed: u64,
 }
 
 #[derive(Debug)]
-struct Bucket {
+struct LogTokenBucket {
     tokens: f64,
     filled: Instant,
     suppressed: u64,
 }
 
-impl Throttle {
+impl LogRateLimiter {
     /// A throttle that follows `rules`.
     #[must_use]
-    pub fn new(rules: ThrottleConfig) -> Self {
-        let inner = Inner {
+    pub fn new(rules: LogThrottleConfig) -> Self {
+        let inner = GearBuckets {
             rules,
             gears: HashMap::new(),
             suppressed: 0,
@@ -61,16 +61,16 @@ impl Throttle {
     }
 
     /// Follows other rules from now on. Buckets keep their tokens, up to the new burst.
-    pub fn apply(&self, rules: ThrottleConfig) {
+    pub fn apply(&self, rules: LogThrottleConfig) {
         self.lock().rules = rules;
     }
 
     /// Whether a line of `gear` may be logged at `now`.
-    pub fn admit(&self, gear: &str, now: Instant) -> Admit {
+    pub fn admit(&self, gear: &str, now: Instant) -> AdmissionDecision {
         let mut inner = self.lock();
         let rules = inner.rules;
         if !inner.gears.contains_key(gear) {
-            let full = Bucket {
+            let full = LogTokenBucket {
                 tokens: f64::from(rules.burst),
                 filled: now,
                 suppressed: 0,
@@ -78,16 +78,16 @@ impl Throttle {
             inner.gears.insert(gear.to_owned(), full);
         }
         let Some(bucket) = inner.gears.get_mut(gear) else {
-            return Admit::Yes;
+            return AdmissionDecision::Yes;
         };
         if rules.enabled && !bucket.take(&rules, now) {
             bucket.suppressed += 1;
             inner.suppressed += 1;
-            return Admit::No;
+            return AdmissionDecision::No;
         }
         match std::mem::take(&mut bucket.suppressed) {
-            0 => Admit::Yes,
-            suppressed => Admit::YesAfter { suppressed },
+            0 => AdmissionDecision::Yes,
+            suppressed => AdmissionDecision::YesAfter { suppressed },
         }
     }
 
@@ -97,7 +97,7 @@ impl Throttle {
     pub fn take_suppressed(&self, now: Instant) -> Vec<(String, u64)> {
         let mut inner = self.lock();
         let rules = inner.rules;
-        let recovered = |(gear, bucket): (&String, &mut Bucket)| {
+        let recovered = |(gear, bucket): (&String, &mut LogTokenBucket)| {
             bucket.fill(&rules, now);
             (bucket.suppressed > 0 && bucket.tokens >= 1.0)
                 .then(|| (gear.clone(), std::mem::take(&mut bucket.suppressed)))
@@ -116,19 +116,19 @@ impl Throttle {
         self.lock().suppressed
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, GearBuckets> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Bucket {
-    fn fill(&mut self, rules: &ThrottleConfig, now: Instant) {
+impl LogTokenBucket {
+    fn fill(&mut self, rules: &LogThrottleConfig, now: Instant) {
         let elapsed = now.saturating_duration_since(self.filled).as_secs_f64();
         self.tokens = (self.tokens + elapsed * rules.rate).min(f64::from(rules.burst));
         self.filled = self.filled.max(now);
     }
 
-    fn take(&mut self, rules: &ThrottleConfig, now: Instant) -> bool {
+    fn take(&mut self, rules: &LogThrottleConfig, now: Instant) -> bool {
         self.fill(rules, now);
         let enough = self.tokens >= 1.0;
         if enough {
@@ -144,23 +144,23 @@ mod tests {
 
     use super::*;
 
-    fn rules(rate: f64, burst: u32) -> ThrottleConfig {
-        ThrottleConfig {
+    fn rules(rate: f64, burst: u32) -> LogThrottleConfig {
+        LogThrottleConfig {
             enabled: true,
             rate,
             burst,
         }
     }
 
-    fn admitted(throttle: &Throttle, gear: &str, lines: u32, now: Instant) -> u32 {
+    fn admitted(throttle: &LogRateLimiter, gear: &str, lines: u32, now: Instant) -> u32 {
         (0..lines)
-            .map(|_| u32::from(throttle.admit(gear, now) != Admit::No))
+            .map(|_| u32::from(throttle.admit(gear, now) != AdmissionDecision::No))
             .sum()
     }
 
     #[test]
     fn a_gear_may_burst_and_then_gets_its_rate() {
-        let (throttle, start) = (Throttle::new(rules(10.0, 5)), Instant::now());
+        let (throttle, start) = (LogRateLimiter::new(rules(10.0, 5)), Instant::now());
         assert_eq!(admitted(&throttle, "a", 100, start), 5);
         assert_eq!(admitted(&throttle, "a", 100, start + Duration::from_millis(300)), 3);
         assert_eq!(admitted(&throttle, "a", 100, start + Duration::from_secs(60)), 5);
@@ -169,30 +169,33 @@ mod tests {
 
     #[test]
     fn gears_do_not_take_each_others_tokens() {
-        let (throttle, now) = (Throttle::new(rules(1.0, 3)), Instant::now());
+        let (throttle, now) = (LogRateLimiter::new(rules(1.0, 3)), Instant::now());
         assert_eq!(admitted(&throttle, "a", 10, now), 3);
         assert_eq!(admitted(&throttle, "b", 10, now), 3);
     }
 
     #[test]
     fn every_suppressed_line_is_reported_once() {
-        let (throttle, start) = (Throttle::new(rules(1.0, 1)), Instant::now());
-        assert_eq!(throttle.admit("a", start), Admit::Yes);
+        let (throttle, start) = (LogRateLimiter::new(rules(1.0, 1)), Instant::now());
+        assert_eq!(throttle.admit("a", start), AdmissionDecision::Yes);
         assert_eq!(admitted(&throttle, "a", 7, start), 0);
         assert!(throttle.take_suppressed(start).is_empty(), "it may not speak yet");
         let later = start + Duration::from_secs(2);
-        assert_eq!(throttle.admit("a", later), Admit::YesAfter { suppressed: 7 });
-        assert_eq!(throttle.admit("a", later), Admit::No);
+        assert_eq!(
+            throttle.admit("a", later),
+            AdmissionDecision::YesAfter { suppressed: 7 }
+        );
+        assert_eq!(throttle.admit("a", later), AdmissionDecision::No);
         let silent = later + Duration::from_secs(2);
         assert_eq!(throttle.take_suppressed(silent), vec![("a".to_owned(), 1)]);
-        assert_eq!(throttle.admit("a", silent), Admit::Yes);
+        assert_eq!(throttle.admit("a", silent), AdmissionDecision::Yes);
     }
 
     #[test]
     fn new_rules_apply_to_gears_already_known() {
-        let (throttle, now) = (Throttle::new(rules(1.0, 1)), Instant::now());
+        let (throttle, now) = (LogRateLimiter::new(rules(1.0, 1)), Instant::now());
         assert_eq!(admitted(&throttle, "a", 10, now), 1);
-        throttle.apply(ThrottleConfig {
+        throttle.apply(LogThrottleConfig {
             enabled: false,
             ..rules(1.0, 1)
         });
@@ -203,7 +206,10 @@ mod tests {
 
     #[test]
     fn a_clock_that_steps_back_gives_no_tokens() {
-        let (throttle, start) = (Throttle::new(rules(10.0, 2)), Instant::now() + Duration::from_secs(10));
+        let (throttle, start) = (
+            LogRateLimiter::new(rules(10.0, 2)),
+            Instant::now() + Duration::from_secs(10),
+        );
         assert_eq!(admitted(&throttle, "a", 10, start), 2);
         assert_eq!(admitted(&throttle, "a", 10, start - Duration::from_secs(5)), 0);
         assert_eq!(admitted(&throttle, "a", 10, start), 0);

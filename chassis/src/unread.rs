@@ -29,27 +29,27 @@ const MOST: usize = 64 << 20;
 
 /// Whether the body of a connection's last request has been read.
 #[derive(Debug, Clone, Default)]
-pub struct Unread(Arc<AtomicBool>);
+pub struct UnreadBodyFlag(Arc<AtomicBool>);
 
-impl Unread {
+impl UnreadBodyFlag {
     /// The body of the connection's next request.
-    pub fn watch<B: Body>(&self, body: B) -> Watched<B> {
+    pub fn watch<B: Body>(&self, body: B) -> TrackedBody<B> {
         self.0.store(!body.is_end_stream(), Relaxed);
-        Watched {
+        TrackedBody {
             body,
             unread: self.clone(),
         }
     }
 }
 
-/// A body; see [`Unread`].
+/// A body; see [`UnreadBodyFlag`].
 #[derive(Debug)]
-pub struct Watched<B: Body> {
+pub struct TrackedBody<B: Body> {
     body: B,
-    unread: Unread,
+    unread: UnreadBodyFlag,
 }
 
-impl<B: Body + Unpin> Body for Watched<B> {
+impl<B: Body + Unpin> Body for TrackedBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -72,16 +72,16 @@ impl<B: Body + Unpin> Body for Watched<B> {
 
 /// The stream of a connection; see the module.
 #[derive(Debug)]
-pub struct Lingering<S> {
+pub struct LingeringStream<S> {
     stream: S,
-    unread: Unread,
+    unread: UnreadBodyFlag,
     /// Until when what comes is thrown away, and how much of it; none before the end.
     end: Option<(Pin<Box<Sleep>>, usize)>,
 }
 
-impl<S> Lingering<S> {
+impl<S> LingeringStream<S> {
     /// Wraps a stream whose requests' bodies `unread` watches.
-    pub const fn new(stream: S, unread: Unread) -> Self {
+    pub const fn new(stream: S, unread: UnreadBodyFlag) -> Self {
         Self {
             stream,
             unread,
@@ -90,13 +90,13 @@ impl<S> Lingering<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Lingering<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for LingeringStream<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, into)
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Lingering<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LingeringStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
@@ -158,9 +158,9 @@ mod tests {
     async fn what_a_client_still_sends_is_taken_for_a_while_and_only_if_something_was_left_unread() {
         for (is_unread, patience) in [(true, PATIENCE), (false, Duration::ZERO)] {
             let (ours, mut theirs) = duplex(8);
-            let unread = Unread::default();
+            let unread = UnreadBodyFlag::default();
             unread.0.store(is_unread, Relaxed);
-            let mut stream = Lingering::new(ours, unread);
+            let mut stream = LingeringStream::new(ours, unread);
             stream.write_all(b"413").await.unwrap();
             let began = Instant::now();
             let closed = tokio::spawn(async move {
@@ -179,9 +179,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_that_closes_is_not_waited_for() {
         let (ours, theirs) = duplex(8);
-        let unread = Unread::default();
+        let unread = UnreadBodyFlag::default();
         unread.0.store(true, Relaxed);
-        let mut stream = Lingering::new(ours, unread);
+        let mut stream = LingeringStream::new(ours, unread);
         drop(theirs);
         let began = Instant::now();
         stream.shutdown().await.unwrap();

@@ -7,11 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chassis::config::{self, Change, LoggingConfig, Settings, Sources, ThrottleConfig, Watch};
-use chassis::logs::{self, LogFile, Logs};
-use chassis::shutdown::Shutdown;
-use chassis::throttle::Throttle;
-use chassis::{Exit, os_entropy, system_clock};
+use chassis::config::{self, ConfigChange, ConfigSources, ConfigWatcher, LogThrottleConfig, LoggingConfig, Settings};
+use chassis::logs::{self, LogFile, ProcessLog};
+use chassis::shutdown::ShutdownListener;
+use chassis::throttle::LogRateLimiter;
+use chassis::{ExitReason, os_entropy, system_clock};
 use rack::AgentParts;
 use rack::config::{RackConfig, SCHEMA};
 use rack::telemetry::TelemetryLayer;
@@ -34,7 +34,7 @@ pub(crate) fn run(global: &Global) -> Result<(), Error> {
         .build()
         .map_err(|error| Error::Process {
             reason: format!("no runtime: {error}"),
-            exit: Exit::Unavailable,
+            exit: ExitReason::Unavailable,
         })?;
     run_to_end(runtime, serve(sources, settings, rack))
 }
@@ -48,8 +48,8 @@ fn run_to_end<T>(runtime: Runtime, work: impl Future<Output = T>) -> T {
 }
 
 /// Listens for signals before anything else, so that a stop is orderly from the first moment on.
-async fn serve(sources: Sources, settings: Settings, rack: RackConfig) -> Result<(), Error> {
-    let shutdown = Shutdown::start()?;
+async fn serve(sources: ConfigSources, settings: Settings, rack: RackConfig) -> Result<(), Error> {
+    let shutdown = ShutdownListener::start()?;
     let layer = TelemetryLayer::default();
     let logs = logs::start(&rack.logging, LogFile::Rack, Some(Box::new(layer.clone())))?;
     let logs = Arc::new(logs);
@@ -57,7 +57,7 @@ async fn serve(sources: Sources, settings: Settings, rack: RackConfig) -> Result
         .warnings()
         .iter()
         .for_each(|warning| tracing::warn!("{warning}"));
-    let throttle = Arc::new(Throttle::new(rack.throttling));
+    let throttle = Arc::new(LogRateLimiter::new(rack.throttling));
     let watch = watch(sources, settings, Arc::clone(&logs), Arc::clone(&throttle));
     let mut parts = AgentParts::new(rack, system_clock(), os_entropy(), throttle, layer);
     parts.level = Some(logs.level());
@@ -79,10 +79,15 @@ async fn serve(sources: Sources, settings: Settings, rack: RackConfig) -> Result
 }
 
 /// Applies the live keys whenever the file changes.
-fn watch(sources: Sources, settings: Settings, logs: Arc<Logs>, throttle: Arc<Throttle>) -> Option<Watch> {
-    let apply = move |settings: &Settings, _: &Change| {
+fn watch(
+    sources: ConfigSources,
+    settings: Settings,
+    logs: Arc<ProcessLog>,
+    throttle: Arc<LogRateLimiter>,
+) -> Option<ConfigWatcher> {
+    let apply = move |settings: &Settings, _: &ConfigChange| {
         logs.apply(&LoggingConfig::of(settings));
-        throttle.apply(ThrottleConfig::of(settings));
+        throttle.apply(LogThrottleConfig::of(settings));
     };
     config::watch(sources, settings, apply).unwrap_or_else(|error| {
         tracing::warn!(%error, "changes of the configuration file will not be noticed");

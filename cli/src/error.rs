@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use chassis::Exit;
-use model::scenario::Finding;
+use chassis::ExitReason;
+use model::scenario::SourceDiagnostic;
 
 use crate::output::safe;
 
@@ -39,7 +39,10 @@ pub(crate) enum Error {
     Data { path: PathBuf, reason: String },
     /// Everything that is wrong with a scenario, a line each.
     #[error("{}", faults.iter().map(|fault| format!("{origin}:{fault}")).collect::<Vec<_>>().join("\n"))]
-    Scenario { origin: String, faults: Vec<Finding> },
+    Scenario {
+        origin: String,
+        faults: Vec<SourceDiagnostic>,
+    },
     /// Everything that is wrong with some files, a line each.
     #[error("{}", .0.join("\n"))]
     Files(Vec<String>),
@@ -72,12 +75,16 @@ pub(crate) enum Error {
     Usage(String),
     /// What `platform doctor` says at its end.
     #[error("{failed} of {all} checks failed; the column FIX says what helps")]
-    Unwell { failed: usize, all: usize, exit: Exit },
+    Unwell {
+        failed: usize,
+        all: usize,
+        exit: ExitReason,
+    },
     #[error("cannot write {path}")]
     WriteFile { path: PathBuf, source: io::Error },
     /// The agent or a log file.
     #[error("{reason}")]
-    Process { reason: String, exit: Exit },
+    Process { reason: String, exit: ExitReason },
     #[error("cannot write the answer")]
     Write(#[from] io::Error),
 }
@@ -104,7 +111,7 @@ impl Error {
                 _ => 69,
             },
             Self::NotFound(_) | Self::Failed { .. } => 1,
-            Self::Partial(_) => Exit::Data.code(),
+            Self::Partial(_) => ExitReason::Data.code(),
             Self::Answer(_) | Self::Data { .. } | Self::Scenario { .. } | Self::Warned { .. } | Self::Files(_) => 65,
             Self::Letters { refused: 0, .. } | Self::Behind { .. } => 69,
             Self::Letters { .. } => 65,
@@ -123,7 +130,7 @@ impl Error {
 
     /// Whether the same request may succeed later without anybody doing anything.
     pub(crate) fn may_pass(&self) -> bool {
-        self.exit_code() == Exit::Unavailable.code()
+        self.exit_code() == ExitReason::Unavailable.code()
     }
 
     /// Whether the reader of our output is gone: not an error of ours.

@@ -2,14 +2,14 @@
 
 use std::fmt::Write;
 
-use model::gear::{Manifest, Manifests};
+use model::gear::{GearManifest, GearManifests};
 use serde_json::{Map, Value};
 
 /// How deep configurations are followed.
 const DEPTH: usize = 4;
 
 /// Every type.
-pub(crate) fn all(types: &Manifests) -> String {
+pub(crate) fn all(types: &GearManifests) -> String {
     types
         .iter()
         .map(|manifest| one(manifest))
@@ -18,7 +18,7 @@ pub(crate) fn all(types: &Manifests) -> String {
 }
 
 /// One type: what it does, its ports, its configuration, an example.
-pub(crate) fn one(manifest: &Manifest) -> String {
+pub(crate) fn one(manifest: &GearManifest) -> String {
     let mut page = format!(
         "## `{}`\n\n{}.\n",
         manifest.kind,

@@ -9,7 +9,7 @@
 use std::time::Instant;
 
 use chassis::config::{self, LoggingConfig, without_credentials};
-use chassis::logs::{self, LogFile, Logs};
+use chassis::logs::{self, LogFile, ProcessLog};
 
 use crate::args::{Args, Command};
 use crate::commands::config::sources;
@@ -17,7 +17,7 @@ use crate::error::Error;
 
 /// The log of this command, if there is one.
 pub(crate) struct CommandLog {
-    logs: Option<Logs>,
+    logs: Option<ProcessLog>,
     started: Instant,
 }
 

@@ -25,7 +25,7 @@ use std::str::FromStr;
 
 use chrono::{DateTime, FixedOffset, Local, NaiveDate, NaiveDateTime, NaiveTime, Offset, TimeDelta, TimeZone, Utc};
 use model::Timestamp;
-use model::filter::When;
+use model::filter::TimePoint;
 
 /// No clock is put further than this, and no zone is further from UTC.
 const FAR: TimeDelta = TimeDelta::hours(24);
@@ -51,7 +51,7 @@ impl Zone {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TimeArg {
     /// It needs no zone.
-    Zoned(When),
+    Zoned(TimePoint),
     /// A time of some day.
     Wall(NaiveDateTime),
     /// A whole day.
@@ -139,14 +139,14 @@ fn clock(text: &str) -> Option<NaiveTime> {
 
 impl TimeArg {
     /// The moment or the age, given the zone and the current time.
-    pub(crate) fn when(self, zone: Zone, now: Timestamp) -> Result<When, BadTime> {
+    pub(crate) fn when(self, zone: Zone, now: Timestamp) -> Result<TimePoint, BadTime> {
         match zone {
             Zone::Utc => self.within(&Utc, now),
             Zone::Local => self.within(&Local, now),
         }
     }
 
-    fn within<Z: TimeZone>(self, zone: &Z, now: Timestamp) -> Result<When, BadTime> {
+    fn within<Z: TimeZone>(self, zone: &Z, now: Timestamp) -> Result<TimePoint, BadTime> {
         let utc = match self {
             Self::Zoned(when) => return Ok(when),
             Self::Wall(wall) => moment(zone, wall)?,
@@ -159,7 +159,7 @@ impl TimeArg {
         };
         let at = Timestamp::from(utc.and_utc());
         if (Timestamp::MIN..=Timestamp::MAX).contains(&at) {
-            Ok(When::At(at))
+            Ok(TimePoint::At(at))
         } else {
             Err(BadTime::Range(utc))
         }

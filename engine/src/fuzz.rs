@@ -24,7 +24,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use model::wire::{Encoding, Publisher, decode, decode_arrow};
+use model::wire::{BatchEncoding, PublisherIdentity, decode, decode_arrow};
 use model::{EntityId, Table};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use parquet::file::metadata::RowGroupMetaData;
@@ -142,16 +142,16 @@ pub fn batch(bytes: &[u8]) {
 
 /// Records in JSON.
 pub fn json(bytes: &[u8]) {
-    records(bytes, Encoding::Json);
+    records(bytes, BatchEncoding::Json);
 }
 
 /// Records in CBOR.
 pub fn cbor(bytes: &[u8]) {
-    records(bytes, Encoding::Cbor);
+    records(bytes, BatchEncoding::Cbor);
 }
 
-fn records(bytes: &[u8], encoding: Encoding) {
-    let publisher = Publisher {
+fn records(bytes: &[u8], encoding: BatchEncoding) {
+    let publisher = PublisherIdentity {
         entity_id: EntityId::for_name("fuzz"),
         entity_name: "fuzz".to_owned(),
     };

@@ -287,7 +287,7 @@ impl Hot {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use model::batch::{row_json, time_range};
-    use model::{Attributes, EntityId, Level, LogRecord, Record, Timestamp};
+    use model::{Attributes, EntityId, Level, LogRecord, TelemetryRecord, Timestamp};
 
     use super::*;
     use crate::PartitionBy;

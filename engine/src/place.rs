@@ -246,7 +246,7 @@ fn mask(runs: &[Range<usize>], rows: usize) -> BooleanArray {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use model::batch::row_json;
-    use model::{Attributes, EntityId, FluxId, Level, LogRecord, Record};
+    use model::{Attributes, EntityId, FluxId, Level, LogRecord, TelemetryRecord};
     use proptest::prelude::*;
 
     use super::*;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use engine::{Batch, Engine, Origin, Settings};
 use model::wire::encode_arrow;
-use model::{Attributes, ByteSize, Clock, EntityId, Entropy, Level, LogRecord, Record, Table, Timestamp};
+use model::{Attributes, ByteSize, Clock, EntityId, Entropy, Level, LogRecord, Table, TelemetryRecord, Timestamp};
 
 struct Counting;
 

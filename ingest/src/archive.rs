@@ -27,8 +27,8 @@ use std::sync::Arc;
 use engine::{Batch, SpecName};
 use model::batch::MessageRow;
 use model::message::{Message, MessageSequence};
-use model::spec::Facts;
-use model::{Destination, Direction, EntityId, SpanStatus, Table, Timestamp, Token, subject, wire};
+use model::spec::MessageFacts;
+use model::{EntityId, MessageDestination, MessageDirection, SpanStatus, Table, Timestamp, Token, subject, wire};
 
 use crate::decode::{Decoded, Incoming, Keep, caught, dead_letter, entity, header, origin};
 use crate::specs::{InForce, Specs, TakenRows};
@@ -122,8 +122,8 @@ struct BusWay {
     port: Token,
     entity: EntityId,
     /// What a Rack says. What it cannot say so is as if it said nothing.
-    destination: Option<Destination>,
-    direction: Direction,
+    destination: Option<MessageDestination>,
+    direction: MessageDirection,
 }
 
 impl BusWay {
@@ -131,12 +131,12 @@ impl BusWay {
         let (rack, gear, port) = subject::parse_message(incoming.subject)
             .ok_or_else(|| "the subject is not flux.msg.<rack>.<gear>.<port>".to_owned())?;
         let said = |name| header(incoming.headers, name);
-        let destination = said(wire::DIRECTION).and_then(|way| Destination::of(way, said(wire::TO)));
+        let destination = said(wire::DIRECTION).and_then(|way| MessageDestination::of(way, said(wire::TO)));
         let destination = destination.filter(|_| is_ours);
         let direction = match &destination {
             Some(destination) => destination.direction(),
-            None if is_ours => Direction::Outbound,
-            None => Direction::Inbound,
+            None if is_ours => MessageDirection::Outbound,
+            None => MessageDirection::Inbound,
         };
         let entity = entity(incoming.headers)?.unwrap_or_else(|| EntityId::for_name(rack.as_str()));
         Ok(Self {
@@ -153,7 +153,7 @@ impl BusWay {
     fn row(&self, raw: &[u8], message: &Message, specs: &Specs) -> (MessageRow, Option<Arc<InForce>>, u64) {
         let fact = |name: &str| message.meta.get(name).and_then(serde_json::Value::as_str);
         let msg_type = fact("msg.type").unwrap_or(self.port.as_str());
-        let spec = specs.taking(Facts {
+        let spec = specs.taking(MessageFacts {
             msg_type,
             rack: self.rack.as_str(),
             gear: self.gear.as_str(),

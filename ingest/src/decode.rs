@@ -10,7 +10,7 @@ use async_nats::HeaderMap;
 use bytes::Bytes;
 use engine::{Batch, BusPosition, Origin};
 use model::batch::DeadLetter;
-use model::wire::{self, BatchId, Encoding, Publisher};
+use model::wire::{self, BatchEncoding, BatchId, PublisherIdentity};
 use model::{Attributes, EntityId, Table, Timestamp, subject};
 
 use crate::specs::TakenRows;
@@ -58,7 +58,7 @@ pub(crate) fn decode(incoming: &Incoming<'_>, now: Timestamp, max_payload: usize
     match caught(|| rows(incoming, origin.producer, max_payload)) {
         Ok((table, encoding, rows)) => {
             let payload = match encoding {
-                Encoding::Arrow => incoming.payload.clone(),
+                BatchEncoding::Arrow => incoming.payload.clone(),
                 _ => wire::encode_arrow(&rows).map_err(|error| error.to_string())?.into(),
             };
             Ok(Decoded {
@@ -108,7 +108,7 @@ pub(crate) fn caught<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T,
     })
 }
 
-type Rows = (Table, Encoding, Vec<arrow_array::RecordBatch>);
+type Rows = (Table, BatchEncoding, Vec<arrow_array::RecordBatch>);
 
 fn rows(incoming: &Incoming<'_>, producer: Option<BatchId>, max_payload: usize) -> Result<Rows, String> {
     let (table, rack) = subject::parse_telemetry(incoming.subject)
@@ -121,7 +121,7 @@ fn rows(incoming: &Incoming<'_>, producer: Option<BatchId>, max_payload: usize) 
     }
     let content_type = header(incoming.headers, wire::CONTENT_TYPE)
         .ok_or_else(|| format!("the header {} is missing", wire::CONTENT_TYPE))?;
-    let encoding: Encoding = content_type.parse().map_err(|error: model::BadId| error.to_string())?;
+    let encoding: BatchEncoding = content_type.parse().map_err(|error: model::BadId| error.to_string())?;
     let publisher = publisher(incoming.headers, producer, &rack)?;
     let rows = wire::decode(table, encoding, incoming.payload, &publisher).map_err(|error| error.to_string())?;
     Ok((table, encoding, rows))
@@ -175,7 +175,7 @@ fn producer(headers: &HeaderMap) -> Result<(Option<BatchId>, u64), String> {
     }
 }
 
-fn publisher(headers: &HeaderMap, producer: Option<BatchId>, rack: &model::Token) -> Result<Publisher, String> {
+fn publisher(headers: &HeaderMap, producer: Option<BatchId>, rack: &model::Token) -> Result<PublisherIdentity, String> {
     let entity_id = match producer {
         Some(id) => id.entity,
         None => entity(headers)?.unwrap_or_else(|| EntityId::for_name(rack.as_str())),
@@ -188,7 +188,7 @@ fn publisher(headers: &HeaderMap, producer: Option<BatchId>, rack: &model::Token
             wire::ENTITY_NAME
         ));
     }
-    Ok(Publisher { entity_id, entity_name })
+    Ok(PublisherIdentity { entity_id, entity_name })
 }
 
 /// The dead letter of a message that cannot be stored as what it says it is.

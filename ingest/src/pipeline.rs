@@ -230,7 +230,7 @@ impl Shared {
         if let Ok(Decoded { batch, .. }) = &next {
             let taken = if batch.payload.as_ptr() == incoming.payload.as_ptr() {
                 // An Arrow body is logged as it came, and shared by its rows.
-                wire::decoded_bytes(wire::Encoding::Arrow, incoming.payload)
+                wire::decoded_bytes(wire::BatchEncoding::Arrow, incoming.payload)
             } else {
                 let rows: usize = batch.rows.iter().map(model::batch::slice_bytes).sum();
                 (incoming.payload.len() + batch.payload.len() + rows) as u64

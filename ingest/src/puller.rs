@@ -14,7 +14,7 @@ use async_nats::jetstream::{Context, Message};
 use bytes::Bytes;
 use engine::{BusPosition, InboundRoom};
 use futures::StreamExt;
-use model::wire::{self, Encoding};
+use model::wire::{self, BatchEncoding};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
@@ -292,12 +292,12 @@ fn weight(feed: &Feed, headers: Option<&HeaderMap>, payload: &[u8]) -> u64 {
     // The message, a row of about its bytes, and the row as it is logged: a business message, or what becomes a dead letter.
     let row = length.saturating_mul(3);
     let said = headers.and_then(|headers| headers.get(wire::CONTENT_TYPE));
-    match (feed, said.and_then(|said| said.as_str().parse::<Encoding>().ok())) {
+    match (feed, said.and_then(|said| said.as_str().parse::<BatchEncoding>().ok())) {
         // Whatever it is called: its values are read, each of them many times its bytes.
         (Feed::Messages(_), _) => row.saturating_add(wire::value_bytes(payload)),
         // Rows and what is logged share its bytes, unless it becomes a dead letter or is written anew.
-        (Feed::Telemetry, Some(Encoding::Arrow)) => {
-            let unpacked = wire::decoded_bytes(Encoding::Arrow, payload).saturating_sub(length);
+        (Feed::Telemetry, Some(BatchEncoding::Arrow)) => {
+            let unpacked = wire::decoded_bytes(BatchEncoding::Arrow, payload).saturating_sub(length);
             row.saturating_add(unpacked)
         }
         // The message, its rows, and they as they are logged.
@@ -349,7 +349,7 @@ mod tests {
             subjects: Vec::new(),
         });
         // As Racks send them, and as others do.
-        let cbor = of_kind(Encoding::Cbor.content_type());
+        let cbor = of_kind(BatchEncoding::Cbor.content_type());
         let objects = [&[0x99, 0x27, 0x10][..], &[0xa0; 10_000]].concat();
         for headers in [Some(&cbor), None] {
             let weight = weight(&messages, headers, &objects);
@@ -360,10 +360,14 @@ mod tests {
         assert!(few < 4 * usual.len() as u64, "{few}");
 
         let as_telemetry =
-            |encoding: Encoding| weight(&Feed::Telemetry, Some(&of_kind(encoding.content_type())), &usual);
+            |encoding: BatchEncoding| weight(&Feed::Telemetry, Some(&of_kind(encoding.content_type())), &usual);
         let length = usual.len() as u64;
-        assert_eq!(as_telemetry(Encoding::Arrow), 3 * length, "nothing in it is compressed");
-        let rows = wire::decoded_bytes(Encoding::Cbor, &usual);
-        assert_eq!(as_telemetry(Encoding::Cbor), length + 2 * rows);
+        assert_eq!(
+            as_telemetry(BatchEncoding::Arrow),
+            3 * length,
+            "nothing in it is compressed"
+        );
+        let rows = wire::decoded_bytes(BatchEncoding::Cbor, &usual);
+        assert_eq!(as_telemetry(BatchEncoding::Cbor), length + 2 * rows);
     }
 }

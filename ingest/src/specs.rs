@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use engine::SpecName;
-use model::spec::{Facts, Spec, in_order};
+use model::spec::{MessageFacts, Spec, in_order};
 
 /// What one spec took.
 #[derive(Debug, Default)]
@@ -102,7 +102,7 @@ impl Specs {
     }
 
     /// The spec that takes a message.
-    pub(crate) fn taking(&self, facts: Facts<'_>) -> Option<Arc<InForce>> {
+    pub(crate) fn taking(&self, facts: MessageFacts<'_>) -> Option<Arc<InForce>> {
         let in_force = Arc::clone(&self.in_force.read().unwrap_or_else(PoisonError::into_inner));
         in_force.iter().find(|of| of.spec.rule.takes(facts)).cloned()
     }

@@ -165,7 +165,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use bytes::Bytes;
     use engine::BusPosition;
-    use model::{Attributes, Level, LogRecord, Record as _, Timestamp};
+    use model::{Attributes, Level, LogRecord, TelemetryRecord as _, Timestamp};
 
     use super::*;
     use crate::decode::{Incoming, decode};
@@ -275,7 +275,7 @@ mod tests {
 
     #[test]
     fn whatever_name_rows_bring_they_are_stored_under_that_of_the_subject_the_same_each_time() {
-        let (arrow_type, json) = (wire::Encoding::Arrow.content_type(), "application/json");
+        let (arrow_type, json) = (wire::BatchEncoding::Arrow.content_type(), "application/json");
         let record = |name: &str| format!(r#"[{{"ts":"2026-11-21T10:00:00Z","level":"info","message":"m"{name}}}]"#);
         for (content_type, header, body) in [
             (arrow_type, None, arrow("rack-b")),

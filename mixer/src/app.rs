@@ -27,7 +27,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chassis::Exit;
+use chassis::ExitReason;
 use model::{Clock, Entropy};
 
 use crate::config::MixerConfig;
@@ -58,7 +58,7 @@ pub struct Failure {
     /// What died.
     pub reason: String,
     /// The exit code.
-    pub exit: Exit,
+    pub exit: ExitReason,
 }
 
 impl Mixer {
@@ -132,7 +132,10 @@ impl Mixer {
 
     /// Returns when the Mixer cannot go on; then close it and exit.
     pub async fn failed(&mut self) -> Failure {
-        let died = |reason| Failure { reason, exit: Exit::Io };
+        let died = |reason| Failure {
+            reason,
+            exit: ExitReason::Io,
+        };
         let poisoned = async {
             match &self.parts.engine {
                 Some(engine) => engine.poisoned().await,

@@ -9,7 +9,7 @@
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 
-use chassis::Exit;
+use chassis::ExitReason;
 use engine::{CheckReport, IndexReport, Problem, RebuildReport};
 use model::{ByteSize, Clock};
 use serde::Serialize;
@@ -32,7 +32,7 @@ pub struct Task {
 }
 
 /// Checks the store of this configuration; beside a running Mixer or not where nothing is to be changed. The report, and
-/// [`Exit::Data`] if there is damage, repaired or not.
+/// [`ExitReason::Data`] if there is damage, repaired or not.
 ///
 /// # Errors
 /// A sentence and an exit code if there is no store, its catalogue is damaged, a Mixer has the store that is to be changed,
@@ -42,8 +42,8 @@ pub fn check(
     clock: &Clock,
     task: Task,
     output: Output,
-) -> Result<(String, Exit), (Exit, String)> {
-    let settings = settings::engine_and_bucket(config).map_err(|error| (Exit::Config, error.to_string()))?;
+) -> Result<(String, ExitReason), (ExitReason, String)> {
+    let settings = settings::engine_and_bucket(config).map_err(|error| (ExitReason::Config, error.to_string()))?;
     let checked = if task.rebuild_index {
         engine::rebuild_index(&settings, progress()).map(|report| {
             let exit = exit(&report.problems);
@@ -71,8 +71,12 @@ pub fn check(
     })
 }
 
-const fn exit(problems: &[Problem]) -> Exit {
-    if problems.is_empty() { Exit::Ok } else { Exit::Data }
+const fn exit(problems: &[Problem]) -> ExitReason {
+    if problems.is_empty() {
+        ExitReason::Ok
+    } else {
+        ExitReason::Data
+    }
 }
 
 fn progress() -> impl FnMut(u64, u64) {

@@ -17,8 +17,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ed25519_dalek::SigningKey;
-use model::answer::Answer;
-use model::{BadSignature, Clock, ClusterId, Context, Entropy, Signed};
+use model::answer::SignedReply;
+use model::{BadSignature, Clock, ClusterId, Entropy, SignedPayload, SigningContext};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
@@ -183,15 +183,15 @@ impl Cluster {
     /// # Errors
     /// Never in practice: our messages encode.
     pub fn answer<T: Serialize + DeserializeOwned>(&self, question: &[u8], reply: T) -> Result<Vec<u8>, BadSignature> {
-        Answer::sign(question, reply, self.id, &self.key)
+        SignedReply::sign(question, reply, self.id, &self.key)
     }
 
     /// Signs a value for a context, in its wire form.
     ///
     /// # Errors
     /// Never in practice: our messages encode.
-    pub fn sign<T: Serialize>(&self, value: &T, context: Context) -> Result<Vec<u8>, BadSignature> {
-        Signed::new(value, context, &self.key)?.to_bytes()
+    pub fn sign<T: Serialize>(&self, value: &T, context: SigningContext) -> Result<Vec<u8>, BadSignature> {
+        SignedPayload::new(value, context, &self.key)?.to_bytes()
     }
 
     /// The bus's message id of what a value names: the same each time, and nobody without the key can say it before.
@@ -199,7 +199,7 @@ impl Cluster {
     /// # Errors
     /// Never in practice: our messages encode.
     pub(crate) fn message_id<T: Serialize>(&self, of: &T) -> Result<String, BadSignature> {
-        let signed = self.sign(of, Context::MessageId)?;
+        let signed = self.sign(of, SigningContext::MessageId)?;
         Ok(crate::hex::encode(&Sha256::digest(signed)))
     }
 }

@@ -4,7 +4,7 @@
 //!
 //! How values are merged and checked: `chassis::config`. The plain structs: `sections`.
 
-use chassis::config::{Key, Kind, Removed, Schema, Section, logging};
+use chassis::config::{ConfigKey, ConfigSchema, ConfigSection, RemovedKey, ValueKind, logging};
 
 mod sections;
 
@@ -14,511 +14,511 @@ pub use sections::{
     SnakeConfig, StoreConfig, TailConfig, Tier,
 };
 
-static LOGGING: [Key; 7] = logging::keys("\"logs/mixer.log\"");
+static LOGGING: [ConfigKey; 7] = logging::keys("\"logs/mixer.log\"");
 
-static BASE: [Key; 1] = [Key::new(
+static BASE: [ConfigKey; 1] = [ConfigKey::new(
     "base.name",
-    Kind::Name { empty: false },
+    ValueKind::Name { empty: false },
     "\"mixer-01\"",
     "Name of this Mixer in its own telemetry and events",
 )];
 
-static MIXER: [Key; 4] = [
-    Key::new(
+static MIXER: [ConfigKey; 4] = [
+    ConfigKey::new(
         "mixer.max_hops",
-        Kind::Int { min: 1, max: 65_535 },
+        ValueKind::Int { min: 1, max: 65_535 },
         "64",
         "Routing hops after which a message is dropped as a loop, for all Racks",
     ),
-    Key::new(
+    ConfigKey::new(
         "mixer.max_payload_size",
-        Kind::Int {
+        ValueKind::Int {
             min: 1_024,
             max: 64 << 20,
         },
         "2097152",
         "Greatest message payload in bytes, for all Racks",
     ),
-    Key::new(
+    ConfigKey::new(
         "mixer.startup_scenario",
-        Kind::Text,
+        ValueKind::Text,
         "\"\"",
         "Scenario loaded at start: a file, name:version or name:latest; empty resumes the last active one",
     ),
-    Key::new(
+    ConfigKey::new(
         "mixer.scenario_wait_timeout",
-        Kind::span(1),
+        ValueKind::span(1),
         "\"15s\"",
         "Time given to the Racks to converge when a scenario is activated",
     ),
 ];
 
-static ENROLLMENT: [Key; 2] = [
-    Key::new(
+static ENROLLMENT: [ConfigKey; 2] = [
+    ConfigKey::new(
         "enrollment.auto_adopt",
-        Kind::Bool,
+        ValueKind::Bool,
         "false",
         "Whether every new Rack is active at once; be careful in production",
     ),
-    Key::new(
+    ConfigKey::new(
         "enrollment.push_delay",
-        Kind::span(0),
+        ValueKind::span(0),
         "\"1s\"",
         "Time between a Rack's adoption and the push of its first scenario",
     ),
 ];
 
-static INGEST: [Key; 3] = [
-    Key::new(
+static INGEST: [ConfigKey; 3] = [
+    ConfigKey::new(
         "ingest.flush_interval",
-        Kind::span(1),
+        ValueKind::span(1),
         "\"5s\"",
         "Longest time a received batch waits before it is appended and durable",
     ),
-    Key::new(
+    ConfigKey::new(
         "ingest.buffer_size",
-        Kind::Int { min: 1, max: 1 << 20 },
+        ValueKind::Int { min: 1, max: 1 << 20 },
         "1024",
         "Batches held in memory between the bus and the store",
     ),
-    Key::new(
+    ConfigKey::new(
         "ingest.floor",
-        Kind::Word(&["disk", "bucket"]),
+        ValueKind::Word(&["disk", "bucket"]),
         "\"disk\"",
         "Where rows must be before Racks forget them: on the Mixer's disk, or in the object store",
     ),
 ];
 
-static API: [Key; 6] = [
-    Key::new(
+static API: [ConfigKey; 6] = [
+    ConfigKey::new(
         "api.host",
-        Kind::Text,
+        ValueKind::Text,
         "\"127.0.0.1\"",
         "Address the REST API listens on; others than loopback need api.tokens_file or api.allow_insecure",
     ),
-    Key::new(
+    ConfigKey::new(
         "api.port",
-        Kind::Int { min: 0, max: 65_535 },
+        ValueKind::Int { min: 0, max: 65_535 },
         "8090",
         "Port of the REST API; 0 takes any free one",
     ),
-    Key::optional(
+    ConfigKey::optional(
         "api.tokens_file",
-        Kind::Path,
+        ValueKind::Path,
         "no authentication",
         "File of bearer tokens with their roles",
     ),
-    Key::optional(
+    ConfigKey::optional(
         "api.tls_cert",
-        Kind::Path,
+        ValueKind::Path,
         "plain HTTP",
         "Certificate chain (PEM) of the REST API",
     ),
-    Key::optional(
+    ConfigKey::optional(
         "api.tls_key",
-        Kind::Path,
+        ValueKind::Path,
         "plain HTTP",
         "Private key (PEM) of the REST API",
     ),
-    Key::new(
+    ConfigKey::new(
         "api.allow_insecure",
-        Kind::Bool,
+        ValueKind::Bool,
         "false",
         "Allows an address other than loopback without authentication",
     ),
 ];
 
-static POSTGRES: [Key; 4] = [
-    Key::new(
+static POSTGRES: [ConfigKey; 4] = [
+    ConfigKey::new(
         "postgres.enabled",
-        Kind::Bool,
+        ValueKind::Bool,
         "false",
         "Whether PostgreSQL clients may connect, to ask SQL",
     ),
-    Key::new(
+    ConfigKey::new(
         "postgres.host",
-        Kind::Text,
+        ValueKind::Text,
         "\"127.0.0.1\"",
         "Address that PostgreSQL clients connect to; others than loopback need postgres.allow_insecure",
     ),
-    Key::new(
+    ConfigKey::new(
         "postgres.port",
-        Kind::Int { min: 0, max: 65_535 },
+        ValueKind::Int { min: 0, max: 65_535 },
         "5432",
         "Port that PostgreSQL clients connect to; 0 takes any free one",
     ),
-    Key::new(
+    ConfigKey::new(
         "postgres.allow_insecure",
-        Kind::Bool,
+        ValueKind::Bool,
         "false",
         "Allows an address other than loopback, without authentication and encryption",
     ),
 ];
 
-static STORE: [Key; 5] = [
-    Key::new(
+static STORE: [ConfigKey; 5] = [
+    ConfigKey::new(
         "store.dir",
-        Kind::Path,
+        ValueKind::Path,
         "\"./data\"",
         "Root folder of everything the Mixer keeps",
     ),
-    Key::new(
+    ConfigKey::new(
         "store.database_file",
-        Kind::Path,
+        ValueKind::Path,
         "\"platform.duckdb\"",
         "Database an analyst opens, built by `platform-mixer export duckdb`; below store.dir",
     ),
-    Key::new(
+    ConfigKey::new(
         "store.specs_dir",
-        Kind::Path,
+        ValueKind::Path,
         "\"specs\"",
         "Folder of the specs of business messages, a YAML file each, taken while the Mixer runs; below store.dir",
     ),
-    Key::new(
+    ConfigKey::new(
         "store.cluster_key_file",
-        Kind::Path,
+        ValueKind::Path,
         "\"cluster.key\"",
         "Private key of the cluster, below store.dir",
     ),
-    Key::new(
+    ConfigKey::new(
         "store.wal_max_size_mb",
-        Kind::Int { min: 1, max: 1 << 24 },
+        ValueKind::Int { min: 1, max: 1 << 24 },
         "512",
         "Greatest size in MiB of the write-ahead log; at it, appends wait",
     ),
 ];
 
-static SNAKE: [Key; 17] = [
-    Key::new(
+static SNAKE: [ConfigKey; 17] = [
+    ConfigKey::new(
         "snake.server",
-        Kind::Word(&["managed", "external"]),
+        ValueKind::Word(&["managed", "external"]),
         "\"managed\"",
         "Whether the Mixer runs the bus server itself or uses the one at snake.url",
     ),
-    Key::new(
+    ConfigKey::new(
         "snake.host",
-        Kind::Text,
+        ValueKind::Text,
         "\"127.0.0.1\"",
         "Address the managed server listens on; others than loopback need a token or snake.allow_insecure",
     ),
-    Key::new(
+    ConfigKey::new(
         "snake.port",
-        Kind::Int { min: 0, max: 65_535 },
+        ValueKind::Int { min: 0, max: 65_535 },
         "4222",
         "Port the managed server listens on; 0 takes any free one",
     ),
-    Key::new(
+    ConfigKey::new(
         "snake.url",
-        Kind::BusUrl,
+        ValueKind::BusUrl,
         "\"nats://localhost:4222\"",
         "Address told to Racks, and of the external server or cluster (comma separated)",
     ),
-    Key::new(
+    ConfigKey::new(
         "snake.domain",
-        Kind::Name { empty: false },
+        ValueKind::Name { empty: false },
         "\"flux\"",
         "Domain of the persistent streams; every Rack needs the same",
     ),
-    Key::below(
+    ConfigKey::below(
         "snake.store_dir",
         "store.dir",
         "js",
         "Folder of the bus server's persistent streams",
     )
     .was("\"data/js\""),
-    Key::new(
+    ConfigKey::new(
         "snake.stream_name",
-        Kind::Name { empty: false },
+        ValueKind::Name { empty: false },
         "\"flux-msg\"",
         "Primary stream, for business messages",
     )
     .was("\"flux\""),
-    Key::new(
+    ConfigKey::new(
         "snake.stream_subjects",
-        Kind::TextList,
+        ValueKind::TextList,
         "[\"flux.msg.>\", \"flux.gear.>\", \"platform.>\"]",
         "Subjects captured; those under platform. go to a stream of their own",
     )
     .was("[\"flux.msg.>\", \"flux.gear.>\", \"flux.telemetry.>\"]"),
-    Key::new(
+    ConfigKey::new(
         "snake.business_stream_max_age",
-        Kind::span(1_000),
+        ValueKind::span(1_000),
         "\"720h\"",
         "Time business messages are kept on the bus, by a clock that has run evenly",
     ),
-    Key::new(
+    ConfigKey::new(
         "snake.telemetry_stream_max_age",
-        Kind::span(1_000),
+        ValueKind::span(1_000),
         "\"24h\"",
         "Time telemetry is kept on the bus",
     ),
-    Key::new(
+    ConfigKey::new(
         "snake.durable",
-        Kind::Bool,
+        ValueKind::Bool,
         "false",
         "Whether the bus syncs every message to disk before it acknowledges; otherwise every second",
     ),
-    Key::new(
+    ConfigKey::new(
         "snake.max_store_mb",
-        Kind::Int { min: 64, max: 1 << 30 },
+        ValueKind::Int { min: 64, max: 1 << 30 },
         "10240",
         "Greatest size in MiB of all persistent streams together",
     ),
-    Key::optional(
+    ConfigKey::optional(
         "snake.server_binary",
-        Kind::Path,
+        ValueKind::Path,
         "looked up beside the executable, in .tools/bin and on the PATH",
         "The nats-server program to run, 2.15 or later",
     ),
-    Key::optional(
+    ConfigKey::optional(
         "snake.server_sha256",
-        Kind::Text,
+        ValueKind::Text,
         "any program is run",
         "SHA-256 in hexadecimal that the nats-server program must have",
     ),
-    Key::new(
+    ConfigKey::new(
         "snake.allow_insecure",
-        Kind::Bool,
+        ValueKind::Bool,
         "false",
         "Allows an address other than loopback without authentication",
     ),
-    Key::new(
+    ConfigKey::new(
         "snake.rack_credentials",
-        Kind::Word(&["auto", "on", "off"]),
+        ValueKind::Word(&["auto", "on", "off"]),
         "\"auto\"",
         "Whether the managed server knows each Rack by its own key and lets it publish only as itself; auto: where snake.host is not loopback. Who is not an admitted Rack may then only ask for admission",
     ),
-    Key::optional(
+    ConfigKey::optional(
         "snake.token",
-        Kind::Text,
+        ValueKind::Text,
         "the bus asks for no token",
         "Token that Racks and the Mixer present to the bus",
     )
     .secret(),
 ];
 
-static QUERY: [Key; 5] = [
-    Key::new(
+static QUERY: [ConfigKey; 5] = [
+    ConfigKey::new(
         "query.memory_limit_mb",
-        Kind::Int { min: 16, max: 1 << 24 },
+        ValueKind::Int { min: 16, max: 1 << 24 },
         "1024",
         "Memory in MiB that all queries together may use; a quarter of it keeps pages of data files and small indexes of ids for later ones. Rows that went from memory to files while a statement or a tail's backlog ran, and that it still has, count too: where they exceed half of the rest, the one that began first is ended (503)",
     ),
-    Key::new(
+    ConfigKey::new(
         "query.timeout",
-        Kind::span(1),
+        ValueKind::span(1),
         "\"30s\"",
         "Longest time one query may run",
     ),
-    Key::new(
+    ConfigKey::new(
         "query.max_concurrent",
-        Kind::Int { min: 1, max: 10_000 },
+        ValueKind::Int { min: 1, max: 10_000 },
         "8",
         "Queries that run at the same time; others wait. Three quarters of them may be SQL statements, so that lists are answered beside these",
     ),
-    Key::new(
+    ConfigKey::new(
         "query.max_rows",
-        Kind::Int { min: 1, max: 1 << 32 },
+        ValueKind::Int { min: 1, max: 1 << 32 },
         "1000000",
         "Most rows that the answer of one SQL statement may have",
     ),
-    Key::new(
+    ConfigKey::new(
         "query.max_scan_mb",
-        Kind::Int { min: 1, max: 1 << 40 },
+        ValueKind::Int { min: 1, max: 1 << 40 },
         "1048576",
         "Most MiB of data files that one query may read; pages that are kept from earlier ones do not count, nor does what it takes to fetch and check a file that is opened for the first time",
     ),
 ];
 
-static TAIL: [Key; 2] = [
-    Key::new(
+static TAIL: [ConfigKey; 2] = [
+    ConfigKey::new(
         "tail.buffer_mb",
-        Kind::Int { min: 1, max: 1 << 20 },
+        ValueKind::Int { min: 1, max: 1 << 20 },
         "32",
         "Memory in MiB for the last rows of logs, and as much for those of messages while they are followed: how far a slow or returning reader may be behind; beside storage.memory_limit_mb",
     ),
-    Key::new(
+    ConfigKey::new(
         "tail.max_followers",
-        Kind::Int { min: 1, max: 10_000 },
+        ValueKind::Int { min: 1, max: 10_000 },
         "200",
         "Readers that follow the logs at the same time; more are refused",
     ),
 ];
 
-static OBSERVABILITY: [Key; 3] = [
-    Key::new(
+static OBSERVABILITY: [ConfigKey; 3] = [
+    ConfigKey::new(
         "observability.enabled",
-        Kind::Bool,
+        ValueKind::Bool,
         "true",
         "Whether telemetry is collected and stored",
     ),
-    Key::new(
+    ConfigKey::new(
         "observability.tier",
-        Kind::Word(&["embedded", "otlp"]),
+        ValueKind::Word(&["embedded", "otlp"]),
         "\"embedded\"",
         "Whether telemetry is stored here or forwarded to a collector",
     ),
-    Key::new(
+    ConfigKey::new(
         "observability.sampling_rate",
-        Kind::Float { min: 0.0, max: 1.0 },
+        ValueKind::Float { min: 0.0, max: 1.0 },
         "1.0",
         "Share of traces that is kept, for all Racks; the share of a single Rack may be smaller",
     ),
 ];
 
-static EMBEDDED: [Key; 2] = [
-    Key::below(
+static EMBEDDED: [ConfigKey; 2] = [
+    ConfigKey::below(
         "observability.embedded.data_dir",
         "store.dir",
         "telemetry",
         "Folder of the telemetry tree",
     ),
-    Key::new(
+    ConfigKey::new(
         "observability.embedded.flush_interval",
-        Kind::span(10),
+        ValueKind::span(10),
         "\"5s\"",
         "Tick on which appended rows are published into data files",
     ),
 ];
 
-static STORAGE: [Key; 11] = [
-    Key::new(
+static STORAGE: [ConfigKey; 11] = [
+    ConfigKey::new(
         "observability.embedded.storage.format",
-        Kind::Word(&["parquet", "json"]),
+        ValueKind::Word(&["parquet", "json"]),
         "\"parquet\"",
         "Format of new data files: Parquet, or one JSON object per line (.json, .json.zst, .json.sz by compression)",
     ),
-    Key::new(
+    ConfigKey::new(
         "observability.embedded.storage.partition_by",
-        Kind::Word(&["hour", "day"]),
+        ValueKind::Word(&["hour", "day"]),
         "\"hour\"",
         "Length of a partition of event time, UTC",
     ),
-    Key::new(
+    ConfigKey::new(
         "observability.embedded.storage.compression",
-        Kind::Word(&["zstd", "snappy", "none"]),
+        ValueKind::Word(&["zstd", "snappy", "none"]),
         "\"zstd\"",
         "Compression of data files",
     ),
-    Key::new(
+    ConfigKey::new(
         "observability.embedded.storage.json_type",
-        Kind::Word(&["json", "string"]),
+        ValueKind::Word(&["json", "string"]),
         "\"json\"",
         "Parquet type of JSON columns; string is for readers that do not know JSON",
     ),
-    Key::new(
+    ConfigKey::new(
         "observability.embedded.storage.segment_size_mb",
-        Kind::Int { min: 1, max: 1 << 16 },
+        ValueKind::Int { min: 1, max: 1 << 16 },
         "128",
         "Size in MiB at which a data file is sealed",
     ),
-    Key::new(
+    ConfigKey::new(
         "observability.embedded.storage.memory_limit_mb",
-        Kind::Int { min: 16, max: 1 << 20 },
+        ValueKind::Int { min: 16, max: 1 << 20 },
         "512",
         "MiB of memory for rows: on their way in from HTTP and the bus, not yet in files, being encoded, sealed or replayed; at the limit ingest waits",
     ),
-    Key::optional(
+    ConfigKey::optional(
         "observability.embedded.storage.url",
-        Kind::Text,
+        ValueKind::Text,
         "local disk, in data_dir",
         "Object store for sealed files, such as s3://bucket/prefix; credentials come from AWS_ACCESS_KEY_ID and the like",
     ),
-    Key::new(
+    ConfigKey::new(
         "observability.embedded.storage.upload_interval",
-        Kind::span(0),
+        ValueKind::span(0),
         "\"60s\"",
         "Time between two uploads of new rows to the object store: what a lost machine loses at most; 0s uploads when a file is sealed",
     ),
-    Key::new(
+    ConfigKey::new(
         "observability.embedded.storage.cache_size_mb",
-        Kind::Int { min: 0, max: 1 << 30 },
+        ValueKind::Int { min: 0, max: 1 << 30 },
         "10240",
         "Local disk space in MiB for files that are in the object store too; the least recently used go first",
     ),
-    Key::new(
+    ConfigKey::new(
         "observability.embedded.storage.read_only",
-        Kind::Bool,
+        ValueKind::Bool,
         "false",
         "Take in nothing and answer from what another Mixer puts into the object store",
     ),
-    Key::new(
+    ConfigKey::new(
         "observability.embedded.storage.allow_http",
-        Kind::Bool,
+        ValueKind::Bool,
         "false",
         "Allow an object store on another machine without encryption",
     ),
 ];
 
-static ROTATION: [Key; 4] = [
-    Key::new(
+static ROTATION: [ConfigKey; 4] = [
+    ConfigKey::new(
         "observability.embedded.rotation.policy",
-        Kind::Word(&["time", "size", "both"]),
+        ValueKind::Word(&["time", "size", "both"]),
         "\"time\"",
         "What makes old partitions go: age, total size, or both",
     ),
-    Key::new(
+    ConfigKey::new(
         "observability.embedded.rotation.max_age_days",
-        Kind::Int { min: 1, max: 36_500 },
+        ValueKind::Int { min: 1, max: 36_500 },
         "30",
         "Days after which data is deleted",
     ),
-    Key::new(
+    ConfigKey::new(
         "observability.embedded.rotation.max_size_gb",
-        Kind::Int { min: 1, max: 1 << 20 },
+        ValueKind::Int { min: 1, max: 1 << 20 },
         "10",
         "Total size in GiB above which the oldest data is deleted",
     ),
-    Key::new(
+    ConfigKey::new(
         "observability.embedded.rotation.check_interval",
-        Kind::span(100),
+        ValueKind::span(100),
         "\"1h\"",
         "Time between checks of the rotation rules",
     ),
 ];
 
-static OTLP: [Key; 5] = [
-    Key::new(
+static OTLP: [ConfigKey; 5] = [
+    ConfigKey::new(
         "observability.otlp.endpoint",
-        Kind::Text,
+        ValueKind::Text,
         "\"\"",
         "Collector over gRPC, host:port",
     ),
-    Key::new(
+    ConfigKey::new(
         "observability.otlp.endpoint_http",
-        Kind::Text,
+        ValueKind::Text,
         "\"\"",
         "Collector over HTTP, in place of gRPC",
     ),
-    Key::new(
+    ConfigKey::new(
         "observability.otlp.headers",
-        Kind::TextMap,
+        ValueKind::TextMap,
         "{}",
         "Headers sent to the collector; values refer to the environment as ${NAME}",
     )
     .secret(),
-    Key::new(
+    ConfigKey::new(
         "observability.otlp.insecure",
-        Kind::Bool,
+        ValueKind::Bool,
         "false",
         "Skips the verification of the collector's certificate",
     ),
-    Key::new(
+    ConfigKey::new(
         "observability.otlp.timeout",
-        Kind::span(1),
+        ValueKind::span(1),
         "\"30s\"",
         "Time one export may take",
     ),
 ];
 
-static OTLP_MESSAGES: [Key; 2] = [
-    Key::new(
+static OTLP_MESSAGES: [ConfigKey; 2] = [
+    ConfigKey::new(
         "observability.otlp.messages.enabled",
-        Kind::Bool,
+        ValueKind::Bool,
         "false",
         "Whether business messages are also archived locally while telemetry goes to a collector",
     ),
-    Key::below(
+    ConfigKey::below(
         "observability.otlp.messages.data_dir",
         "store.dir",
         "messages",
@@ -526,114 +526,114 @@ static OTLP_MESSAGES: [Key; 2] = [
     ),
 ];
 
-static SWITCHES: [Key; 1] = [Key::new(
+static SWITCHES: [ConfigKey; 1] = [ConfigKey::new(
     "disable_telemetry",
-    Kind::Bool,
+    ValueKind::Bool,
     "false",
     "Stops all reporting about the process itself; /metrics is not there",
 )
 .env_only()];
 
 /// The whole of `platform-mixer.toml`.
-pub static SCHEMA: Schema = Schema {
+pub static SCHEMA: ConfigSchema = ConfigSchema {
     program: "platform-mixer",
     file: "platform-mixer.toml",
     sections: &[
-        Section {
+        ConfigSection {
             doc: logging::DOC,
             keys: &LOGGING,
         },
-        Section {
+        ConfigSection {
             doc: "Who this Mixer is.",
             keys: &BASE,
         },
-        Section {
+        ConfigSection {
             doc: "Limits for all Racks, and scenarios.",
             keys: &MIXER,
         },
-        Section {
+        ConfigSection {
             doc: "How Racks are admitted.",
             keys: &ENROLLMENT,
         },
-        Section {
+        ConfigSection {
             doc: "From the bus into the store.",
             keys: &INGEST,
         },
-        Section {
+        ConfigSection {
             doc: "The REST API.",
             keys: &API,
         },
-        Section {
+        ConfigSection {
             doc: "SQL for PostgreSQL clients.",
             keys: &POSTGRES,
         },
-        Section {
+        ConfigSection {
             doc: "Where the Mixer keeps everything.",
             keys: &STORE,
         },
-        Section {
+        ConfigSection {
             doc: "The bus: the server the Mixer runs, or an external one.",
             keys: &SNAKE,
         },
-        Section {
+        ConfigSection {
             doc: "Bounds of queries.",
             keys: &QUERY,
         },
-        Section {
+        ConfigSection {
             doc: "Live tail of the logs.",
             keys: &TAIL,
         },
-        Section {
+        ConfigSection {
             doc: "What happens with telemetry.",
             keys: &OBSERVABILITY,
         },
-        Section {
+        ConfigSection {
             doc: "The embedded store.",
             keys: &EMBEDDED,
         },
-        Section {
+        ConfigSection {
             doc: "The form of data files.",
             keys: &STORAGE,
         },
-        Section {
+        ConfigSection {
             doc: "When old data goes.",
             keys: &ROTATION,
         },
-        Section {
+        ConfigSection {
             doc: "The OpenTelemetry collector of the tier otlp.",
             keys: &OTLP,
         },
-        Section {
+        ConfigSection {
             doc: "Messages kept here while telemetry goes to a collector.",
             keys: &OTLP_MESSAGES,
         },
-        Section {
+        ConfigSection {
             doc: "Switches of the environment.",
             keys: &SWITCHES,
         },
     ],
     removed: &[
-        Removed::moved("mixer.mixer_name", "base.name", "the Mixer's name is base.name"),
-        Removed::moved("mixer.name", "base.name", "the Mixer's name is base.name"),
-        Removed::gone(
+        RemovedKey::moved("mixer.mixer_name", "base.name", "the Mixer's name is base.name"),
+        RemovedKey::moved("mixer.name", "base.name", "the Mixer's name is base.name"),
+        RemovedKey::gone(
             "mixer.machine_id",
             "identities are UUIDs now; the Mixer makes its own on first start; remove the line",
         ),
-        Removed::moved(
+        RemovedKey::moved(
             "snake.cluster_name",
             "snake.domain",
             "the domain of the streams is snake.domain",
         ),
-        Removed::moved(
+        RemovedKey::moved(
             "cluster_name",
             "snake.domain",
             "the domain of the streams is snake.domain",
         ),
-        Removed::gone(
+        RemovedKey::gone(
             "logging.max_age",
             "log files are kept by number: use logging.max_backups",
         ),
-        Removed::gone("logging.dir", "the folder of the log file is that of logging.filename"),
+        RemovedKey::gone("logging.dir", "the folder of the log file is that of logging.filename"),
     ],
 };
 

@@ -6,7 +6,7 @@
 
 use std::io::{IsTerminal, Write};
 
-use chassis::Exit;
+use chassis::ExitReason;
 use engine::{CopyReport, Remote, Settings};
 use model::{Clock, Entropy};
 
@@ -24,10 +24,10 @@ pub fn copy(
     (clock, entropy): (&Clock, &Entropy),
     (from, to): (&str, &str),
     output: Output,
-) -> Result<String, (Exit, String)> {
-    let bucket = |url: &str| -> Result<Remote, (Exit, String)> {
+) -> Result<String, (ExitReason, String)> {
+    let bucket = |url: &str| -> Result<Remote, (ExitReason, String)> {
         let allow_http = config.observability.embedded.allow_http;
-        bucket::of_url(url, allow_http, std::env::vars()).map_err(|error| (Exit::Config, error.to_string()))
+        bucket::of_url(url, allow_http, std::env::vars()).map_err(|error| (ExitReason::Config, error.to_string()))
     };
     let folder = |dir: &str| folder(config, dir);
     let copied = match (is_url(from), is_url(to)) {
@@ -35,7 +35,7 @@ pub fn copy(
         (true, false) => engine::copy_from_remote(&bucket(from)?, &folder(to), entropy, progress()),
         _ => {
             let sentence = format!("{from} and {to}: one must be a folder, a store.dir, the other an s3:// URL");
-            return Err((Exit::Usage, sentence));
+            return Err((ExitReason::Usage, sentence));
         }
     };
     let report = copied.map_err(|error| {

@@ -28,10 +28,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use model::control::{
-    Challenge, EnrollReply, Hello, HelloReply, PROTOCOL, RackState, Refusal, RefusalCode, Transcript,
+    EnrollChallenge, EnrollReply, EnrollTranscript, HelloReply, HelloRequest, PROTOCOL, RackRefusal, RackState,
+    RefusalCode,
 };
 use model::passport::{self, Passport};
-use model::{BadSignature, Clock, Context, EntityId, Entropy, Signed, Timestamp, signed};
+use model::{BadSignature, Clock, EntityId, Entropy, SignedPayload, SigningContext, Timestamp, signed};
 
 use crate::cluster::Cluster;
 use crate::events::Event;
@@ -74,7 +75,7 @@ pub(crate) struct Enrolled {
 /// Why not: for the Rack, or a failure of ours.
 #[derive(Debug)]
 enum No {
-    Refused(Refusal),
+    Refused(RackRefusal),
     Registry(RegistryError),
     Form(BadSignature),
 }
@@ -95,8 +96,8 @@ fn no(code: RefusalCode, reason: impl Into<String>) -> No {
     No::Refused(refusal(code, reason))
 }
 
-pub(crate) fn refusal(code: RefusalCode, reason: impl Into<String>) -> Refusal {
-    Refusal {
+pub(crate) fn refusal(code: RefusalCode, reason: impl Into<String>) -> RackRefusal {
+    RackRefusal {
         code,
         reason: reason.into(),
     }
@@ -127,8 +128,8 @@ impl Enrollment {
         }
     }
 
-    fn challenge(&self, body: &[u8]) -> Result<Challenge, No> {
-        let hello: Hello = signed::decode_strict(body).map_err(malformed)?;
+    fn challenge(&self, body: &[u8]) -> Result<EnrollChallenge, No> {
+        let hello: HelloRequest = signed::decode_strict(body).map_err(malformed)?;
         check_protocol(hello.protocol)?;
         if passport::public_key(&hello.rack_key).is_err() || hello.nonce.len() != 32 {
             return Err(no(
@@ -136,7 +137,7 @@ impl Enrollment {
                 "a hello needs an Ed25519 public key and a nonce of 32 bytes",
             ));
         }
-        let challenge = Challenge {
+        let challenge = EnrollChallenge {
             nonce: self.ambient.1.bytes::<32>().to_vec(),
             rack_nonce: hello.nonce,
             cluster_id: self.cluster.id(),
@@ -163,13 +164,13 @@ impl Enrollment {
     }
 
     /// The transcript, once its signature, its challenge and its texts were checked.
-    fn verify(&self, body: &[u8]) -> Result<Transcript, No> {
-        let signed = Signed::from_bytes(body).map_err(malformed)?;
-        let claimed: Transcript = signed.peek().map_err(malformed)?;
+    fn verify(&self, body: &[u8]) -> Result<EnrollTranscript, No> {
+        let signed = SignedPayload::from_bytes(body).map_err(malformed)?;
+        let claimed: EnrollTranscript = signed.peek().map_err(malformed)?;
         check_protocol(claimed.protocol)?;
         let key =
             passport::public_key(&claimed.rack_key).map_err(|error| no(RefusalCode::Malformed, error.to_string()))?;
-        let transcript: Transcript = signed.open(Context::Enroll, &key).map_err(|_| {
+        let transcript: EnrollTranscript = signed.open(SigningContext::Enroll, &key).map_err(|_| {
             no(
                 RefusalCode::Signature,
                 "the transcript is not signed by the key it names, or it was changed on the way",
@@ -199,7 +200,7 @@ impl Enrollment {
         }
     }
 
-    fn admit(&self, transcript: &Transcript) -> Result<Enrolled, No> {
+    fn admit(&self, transcript: &EnrollTranscript) -> Result<Enrolled, No> {
         let now = self.ambient.0.now();
         self.registry.change(|change| {
             let mut news = Vec::new();
@@ -253,7 +254,7 @@ impl Enrollment {
     fn newcomer(
         &self,
         change: &Change<'_>,
-        transcript: &Transcript,
+        transcript: &EnrollTranscript,
         now: Timestamp,
         news: &mut Vec<AuditEntry>,
     ) -> Result<RackRow, No> {
@@ -320,7 +321,7 @@ fn make_room(change: &Change<'_>, now: Timestamp) -> Result<Option<AuditEntry>, 
 }
 
 /// A Rack whose key is known: not revoked, not a stale copy, perhaps under a new name.
-fn returning(change: &Change<'_>, mut row: RackRow, transcript: &Transcript) -> Result<RackRow, No> {
+fn returning(change: &Change<'_>, mut row: RackRow, transcript: &EnrollTranscript) -> Result<RackRow, No> {
     if row.state == RackState::Removed {
         let reason = format!(
             "the identity {} was removed from this cluster: start the Rack with a fresh state file to enrol anew",
@@ -355,7 +356,7 @@ fn is_user_key(key: &str) -> bool {
 }
 
 /// The key that the Rack tells for the bus, if no other Rack has it: the bus would take them for one.
-fn own_bus_key(change: &Change<'_>, transcript: &Transcript, id: &EntityId) -> Result<Option<String>, No> {
+fn own_bus_key(change: &Change<'_>, transcript: &EnrollTranscript, id: &EntityId) -> Result<Option<String>, No> {
     let Some(key) = &transcript.bus_key else {
         return Ok(None);
     };
@@ -413,7 +414,7 @@ fn malformed(error: BadSignature) -> No {
 }
 
 impl No {
-    fn into_refusal(self) -> Refusal {
+    fn into_refusal(self) -> RackRefusal {
         match self {
             Self::Refused(refusal) => {
                 tracing::warn!(code = ?refusal.code, reason = %refusal.reason, "a rack was refused");

@@ -13,7 +13,7 @@
 
 use std::path::{Path, PathBuf};
 
-use chassis::Exit;
+use chassis::ExitReason;
 use model::{Clock, Entropy};
 
 use crate::app::StartError;
@@ -47,7 +47,7 @@ pub(crate) fn require_registry(config: &MixerConfig) -> Result<(), ClusterError>
 ///
 /// # Errors
 /// A sentence and an exit code if there is a cluster, a Mixer runs, or the store cannot be written.
-pub fn found(config: &MixerConfig, clock: &Clock, entropy: &Entropy) -> Result<String, (Exit, String)> {
+pub fn found(config: &MixerConfig, clock: &Clock, entropy: &Entropy) -> Result<String, (ExitReason, String)> {
     let path = registry_file(&config.store.dir);
     founded(config, &path, clock, entropy).map_err(|error| (error.exit_code(), error.to_string()))
 }

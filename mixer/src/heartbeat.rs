@@ -13,9 +13,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::control::{DurableFloor, Heartbeat, HeartbeatReply, Limits, RackState, Refusal, RefusalCode};
+use model::control::{DurableFloor, Heartbeat, HeartbeatReply, RackLimits, RackRefusal, RackState, RefusalCode};
 use model::passport::public_key;
-use model::{Clock, Context, EntityId, Signed, Timestamp};
+use model::{Clock, EntityId, SignedPayload, SigningContext, Timestamp};
 
 use crate::enrollment::refusal;
 use crate::presence::Presence;
@@ -44,7 +44,7 @@ pub(crate) struct Heartbeats {
     pub(crate) floor: FloorOf,
     pub(crate) flow_control: Arc<FlowControl>,
     /// What every Rack is allowed.
-    pub(crate) limits: Limits,
+    pub(crate) limits: RackLimits,
     pub(crate) clock: Clock,
     pub(crate) refusals: Arc<Refusals>,
 }
@@ -65,9 +65,9 @@ impl Heartbeats {
         })
     }
 
-    fn hear(&self, body: &[u8]) -> Result<HeartbeatReply, Refusal> {
+    fn hear(&self, body: &[u8]) -> Result<HeartbeatReply, RackRefusal> {
         let malformed = |error: model::BadSignature| refusal(RefusalCode::Malformed, error.to_string());
-        let signed = Signed::from_bytes(body).map_err(malformed)?;
+        let signed = SignedPayload::from_bytes(body).map_err(malformed)?;
         let claimed: Heartbeat = signed.peek().map_err(malformed)?;
         let Some(row) = self.registry.rack(&claimed.entity_id).map_err(internal)? else {
             let reason = format!(
@@ -78,7 +78,7 @@ impl Heartbeats {
         };
         let beat: Heartbeat = public_key(&row.rack_key)
             .ok()
-            .and_then(|key| signed.open(Context::Heartbeat, &key).ok())
+            .and_then(|key| signed.open(SigningContext::Heartbeat, &key).ok())
             .ok_or_else(|| {
                 let reason = format!("the heartbeat of {} is not signed by its key", row.name);
                 refusal(RefusalCode::Signature, reason)
@@ -153,7 +153,7 @@ fn bounded(mut beat: Heartbeat) -> Heartbeat {
     beat
 }
 
-fn internal(error: RegistryError) -> Refusal {
+fn internal(error: RegistryError) -> RackRefusal {
     tracing::error!(%error, "a heartbeat cannot be answered");
     refusal(
         RefusalCode::Internal,

@@ -15,10 +15,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chassis::config::{self, Change, LoggingConfig, Settings, Sources};
-use chassis::logs::{self, LogFile, Logs};
-use chassis::shutdown::Shutdown;
-use chassis::{Exit, os_entropy, system_clock};
+use chassis::config::{self, ConfigChange, ConfigSources, LoggingConfig, Settings};
+use chassis::logs::{self, LogFile, ProcessLog};
+use chassis::shutdown::ShutdownListener;
+use chassis::{ExitReason, os_entropy, system_clock};
 use clap::{Parser, Subcommand};
 use mixer::app::Mixer;
 use mixer::config::{MixerConfig, SCHEMA};
@@ -145,11 +145,11 @@ enum ConfigVerb {
 /// A sentence for standard error, and how to end.
 struct Stop {
     sentence: String,
-    exit: Exit,
+    exit: ExitReason,
 }
 
 impl Stop {
-    fn new(exit: Exit, sentence: impl ToString) -> Self {
+    fn new(exit: ExitReason, sentence: impl ToString) -> Self {
         Self {
             sentence: sentence.to_string(),
             exit,
@@ -165,7 +165,7 @@ impl From<chassis::Error> for Stop {
 
 impl From<config::ConfigErrors> for Stop {
     fn from(errors: config::ConfigErrors) -> Self {
-        Self::new(Exit::Config, errors)
+        Self::new(ExitReason::Config, errors)
     }
 }
 
@@ -173,7 +173,11 @@ fn main() -> ExitCode {
     let args = match Args::try_parse() {
         Ok(args) => args,
         Err(error) => {
-            let exit = if error.use_stderr() { Exit::Usage } else { Exit::Ok };
+            let exit = if error.use_stderr() {
+                ExitReason::Usage
+            } else {
+                ExitReason::Ok
+            };
             let _ = error.print();
             return exit.into();
         }
@@ -187,10 +191,10 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args) -> Result<Exit, Stop> {
+fn run(args: &Args) -> Result<ExitReason, Stop> {
     let flags = args.level.iter();
     let flags = flags.map(|level| ("logging.level".to_owned(), level.clone())).collect();
-    let sources = Sources::of_process(&SCHEMA, args.config.clone(), flags);
+    let sources = ConfigSources::of_process(&SCHEMA, args.config.clone(), flags);
     match &args.command {
         None => serve(sources),
         Some(Command::Check {
@@ -256,7 +260,7 @@ fn run(args: &Args) -> Result<Exit, Stop> {
 /// The current form of a file; what changed goes to standard error.
 fn migrate(file: &Path) -> Result<String, Stop> {
     let text = std::fs::read_to_string(file)
-        .map_err(|error| Stop::new(Exit::Io, format!("cannot read {}: {error}", file.display())))?;
+        .map_err(|error| Stop::new(ExitReason::Io, format!("cannot read {}: {error}", file.display())))?;
     let migrated = config::migrate(&SCHEMA, file, &text)?;
     let mut notes = std::io::stderr().lock();
     for note in &migrated.notes {
@@ -266,22 +270,22 @@ fn migrate(file: &Path) -> Result<String, Stop> {
 }
 
 /// To standard output; a reader that has enough is no error.
-fn print(text: &str) -> Result<Exit, Stop> {
+fn print(text: &str) -> Result<ExitReason, Stop> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Stop::new(Exit::Io, error)),
-        _ => Ok(Exit::Ok),
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Stop::new(ExitReason::Io, error)),
+        _ => Ok(ExitReason::Ok),
     }
 }
 
-fn serve(sources: Sources) -> Result<Exit, Stop> {
+fn serve(sources: ConfigSources) -> Result<ExitReason, Stop> {
     let settings = config::load(&SCHEMA, &sources)?;
     let mixer = MixerConfig::of(&settings)?;
     let logs = Arc::new(logs::start(&mixer.logging, LogFile::Exact, None)?);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| Stop::new(Exit::Io, format!("the runtime does not start: {error}")))?;
+        .map_err(|error| Stop::new(ExitReason::Io, format!("the runtime does not start: {error}")))?;
     let ended = runtime.block_on(live(sources, settings, mixer, Arc::clone(&logs)));
     runtime.shutdown_timeout(Duration::from_secs(1));
     if let Some(logs) = Arc::into_inner(logs) {
@@ -290,12 +294,17 @@ fn serve(sources: Sources) -> Result<Exit, Stop> {
     ended
 }
 
-async fn live(sources: Sources, settings: Settings, mixer: MixerConfig, logs: Arc<Logs>) -> Result<Exit, Stop> {
-    let shutdown = Shutdown::start()?;
+async fn live(
+    sources: ConfigSources,
+    settings: Settings,
+    mixer: MixerConfig,
+    logs: Arc<ProcessLog>,
+) -> Result<ExitReason, Stop> {
+    let shutdown = ShutdownListener::start()?;
     for warning in settings.warnings() {
         tracing::warn!("{warning}");
     }
-    let apply = move |settings: &Settings, _: &Change| logs.apply(&LoggingConfig::of(settings));
+    let apply = move |settings: &Settings, _: &ConfigChange| logs.apply(&LoggingConfig::of(settings));
     let watch = config::watch(sources, settings, apply).unwrap_or_else(|error| {
         tracing::warn!(%error, "changes of the configuration file will not be noticed");
         None
@@ -311,7 +320,7 @@ async fn live(sources: Sources, settings: Settings, mixer: MixerConfig, logs: Ar
 }
 
 /// Starts the Mixer and closes it when a signal or a failure says so.
-async fn until_asked(config: MixerConfig, shutdown: &Shutdown) -> Exit {
+async fn until_asked(config: MixerConfig, shutdown: &ShutdownListener) -> ExitReason {
     let asked = shutdown.token();
     let started = Mixer::start(config, system_clock(), os_entropy()).await;
     let mut mixer = match started {
@@ -335,8 +344,8 @@ async fn until_asked(config: MixerConfig, shutdown: &Shutdown) -> Exit {
         std::future::pending().await
     };
     let exit = tokio::select! {
-        () = asked.cancelled() => Exit::Ok,
-        () = announced => Exit::Ok,
+        () = asked.cancelled() => ExitReason::Ok,
+        () = announced => ExitReason::Ok,
         failure = mixer.failed() => {
             tracing::error!("cannot go on: {failure}");
             failure.exit

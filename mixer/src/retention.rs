@@ -6,7 +6,7 @@
 
 use std::fmt::Write as _;
 
-use chassis::Exit;
+use chassis::ExitReason;
 use engine::{RotationPolicy, RotationPreview, RotationReason};
 use model::{ByteSize, Clock};
 
@@ -27,7 +27,7 @@ pub enum Output {
 ///
 /// # Errors
 /// A sentence and an exit code if there is no store or it cannot be read.
-pub fn dry_run(config: &MixerConfig, clock: &Clock, output: Output) -> Result<String, (Exit, String)> {
+pub fn dry_run(config: &MixerConfig, clock: &Clock, output: Output) -> Result<String, (ExitReason, String)> {
     let settings = settings::engine(config);
     let preview = engine::preview_rotation(&settings, clock).map_err(|error| {
         let exit = of_engine(error.kind());

@@ -19,18 +19,18 @@ use sha2::{Digest, Sha256};
 
 use crate::passport::{Passport, public_key};
 use crate::signed::bytes_form;
-use crate::{BadSignature, ClusterId, Context, Signed};
+use crate::{BadSignature, ClusterId, SignedPayload, SigningContext};
 
 /// A cluster and its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cluster {
+pub struct ClusterKey {
     /// Which.
     pub id: ClusterId,
     /// What it signs with.
     pub key: VerifyingKey,
 }
 
-impl Cluster {
+impl ClusterKey {
     /// That of a passport; none if its key is no key.
     #[must_use]
     pub fn of(passport: &Passport) -> Option<Self> {
@@ -44,7 +44,7 @@ impl Cluster {
 
 /// An answer as it is signed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Answer<T> {
+pub struct SignedReply<T> {
     #[serde(with = "bytes_form")]
     question: Vec<u8>,
     cluster_id: ClusterId,
@@ -55,7 +55,7 @@ pub struct Answer<T> {
 
 /// Why something is not the answer.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoAnswer {
+pub enum SignedReplyError {
     /// It cannot be read, or is not signed by the key that it names.
     #[error("{0}; a Mixer of another version may answer so: update the older of the two")]
     Bad(#[from] BadSignature),
@@ -67,7 +67,7 @@ pub enum NoAnswer {
     Cluster(ClusterId),
 }
 
-impl<T: Serialize + DeserializeOwned> Answer<T> {
+impl<T: Serialize + DeserializeOwned> SignedReply<T> {
     /// Signs an answer to the question with these bytes: its wire form.
     ///
     /// # Errors
@@ -79,26 +79,30 @@ impl<T: Serialize + DeserializeOwned> Answer<T> {
             cluster_key: key.verifying_key().as_bytes().to_vec(),
             reply,
         };
-        Signed::new(&answer, Context::Answer, key)?.to_bytes()
+        SignedPayload::new(&answer, SigningContext::Answer, key)?.to_bytes()
     }
 
     /// What the answer says and who vouches for it, if it is one to the question with these bytes and by this cluster, where one is known.
     ///
     /// # Errors
-    /// [`NoAnswer`] otherwise.
-    pub fn open(bytes: &[u8], question: &[u8], cluster: Option<&Cluster>) -> Result<(T, Cluster), NoAnswer> {
-        let signed = Signed::from_bytes(bytes)?;
+    /// [`SignedReplyError`] otherwise.
+    pub fn open(
+        bytes: &[u8],
+        question: &[u8],
+        cluster: Option<&ClusterKey>,
+    ) -> Result<(T, ClusterKey), SignedReplyError> {
+        let signed = SignedPayload::from_bytes(bytes)?;
         let claimed: Self = signed.peek()?;
         if claimed.question != digest(question) {
-            return Err(NoAnswer::Other);
+            return Err(SignedReplyError::Other);
         }
         let key = public_key(&claimed.cluster_key).map_err(|_| BadSignature::Signature)?;
-        let answer: Self = signed.open(Context::Answer, &key)?;
+        let answer: Self = signed.open(SigningContext::Answer, &key)?;
         if cluster.is_some_and(|cluster| cluster.key != key) {
-            return Err(NoAnswer::Cluster(answer.cluster_id));
+            return Err(SignedReplyError::Cluster(answer.cluster_id));
         }
         let id = answer.cluster_id;
-        Ok((answer.reply, Cluster { id, key }))
+        Ok((answer.reply, ClusterKey { id, key }))
     }
 }
 
@@ -111,7 +115,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use crate::Timestamp;
-    use crate::control::{EnrollReply, HeartbeatReply, RackState, Refusal, RefusalCode};
+    use crate::control::{EnrollReply, HeartbeatReply, RackRefusal, RackState, RefusalCode};
 
     const QUESTION: &[u8] = b"who am I? 7";
 
@@ -120,7 +124,7 @@ mod tests {
     }
 
     fn removed() -> HeartbeatReply {
-        HeartbeatReply::Refused(Refusal {
+        HeartbeatReply::Refused(RackRefusal {
             code: RefusalCode::Removed,
             reason: "removed".to_owned(),
         })
@@ -136,32 +140,35 @@ mod tests {
         }
     }
 
-    fn open(bytes: &[u8], question: &[u8], cluster: Option<&Cluster>) -> Result<HeartbeatReply, NoAnswer> {
-        Answer::open(bytes, question, cluster).map(|(reply, _)| reply)
+    fn open(bytes: &[u8], question: &[u8], cluster: Option<&ClusterKey>) -> Result<HeartbeatReply, SignedReplyError> {
+        SignedReply::open(bytes, question, cluster).map(|(reply, _)| reply)
     }
 
     #[test]
     fn an_answer_is_one_to_its_question_only_by_its_cluster_only_and_as_it_was_signed_only() {
         let (key, thief) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
-        let ours = Cluster {
+        let ours = ClusterKey {
             id: id(1_000_000),
             key: key.verifying_key(),
         };
         for reply in [removed(), active()] {
-            let bytes = Answer::sign(QUESTION, reply.clone(), ours.id, &key).unwrap();
-            let (opened, by) = Answer::<HeartbeatReply>::open(&bytes, QUESTION, Some(&ours)).unwrap();
+            let bytes = SignedReply::sign(QUESTION, reply.clone(), ours.id, &key).unwrap();
+            let (opened, by) = SignedReply::<HeartbeatReply>::open(&bytes, QUESTION, Some(&ours)).unwrap();
             assert_eq!((format!("{opened:?}"), by), (format!("{reply:?}"), ours.clone()));
             assert!(
                 open(&bytes, QUESTION, None).is_ok(),
                 "who knows no cluster believes the first one"
             );
             // Heard before.
-            assert_eq!(open(&bytes, b"who am I? 8", Some(&ours)).unwrap_err(), NoAnswer::Other);
+            assert_eq!(
+                open(&bytes, b"who am I? 8", Some(&ours)).unwrap_err(),
+                SignedReplyError::Other
+            );
             // By somebody else, who may call himself what he likes.
-            let forged = Answer::sign(QUESTION, reply, ours.id, &thief).unwrap();
+            let forged = SignedReply::sign(QUESTION, reply, ours.id, &thief).unwrap();
             assert_eq!(
                 open(&forged, QUESTION, Some(&ours)).unwrap_err(),
-                NoAnswer::Cluster(ours.id)
+                SignedReplyError::Cluster(ours.id)
             );
             for bit in 0..bytes.len() * 8 {
                 let mut bad = bytes.clone();
@@ -170,41 +177,44 @@ mod tests {
             }
         }
         // With our key's name and his signature.
-        let named = Answer {
+        let named = SignedReply {
             question: digest(QUESTION),
             cluster_id: ours.id,
             cluster_key: key.verifying_key().as_bytes().to_vec(),
             reply: removed(),
         };
-        let named = Signed::new(&named, Context::Answer, &thief)
+        let named = SignedPayload::new(&named, SigningContext::Answer, &thief)
             .unwrap()
             .to_bytes()
             .unwrap();
         assert_eq!(
             open(&named, QUESTION, None).unwrap_err(),
-            NoAnswer::Bad(BadSignature::Signature)
+            SignedReplyError::Bad(BadSignature::Signature)
         );
     }
 
     #[test]
     fn what_is_not_signed_and_what_answers_something_else_is_no_answer() {
         let key = SigningKey::from_bytes(&[1; 32]);
-        let refused = EnrollReply::Refused(Refusal {
+        let refused = EnrollReply::Refused(RackRefusal {
             code: RefusalCode::Removed,
             reason: String::new(),
         });
         let plain = crate::signed::encode(&refused).unwrap();
-        let command = Signed::new(&removed(), Context::Command, &key)
+        let command = SignedPayload::new(&removed(), SigningContext::Command, &key)
             .unwrap()
             .to_bytes()
             .unwrap();
         for bad in [&plain[..], &command, b"", b"\xff"] {
-            assert!(matches!(open(bad, QUESTION, None), Err(NoAnswer::Bad(_))), "{bad:?}");
+            assert!(
+                matches!(open(bad, QUESTION, None), Err(SignedReplyError::Bad(_))),
+                "{bad:?}"
+            );
         }
         let pending = EnrollReply::Pending {
             entity_id: crate::EntityId::for_name("r"),
         };
-        let enrolled = Answer::sign(QUESTION, pending, id(1), &key).unwrap();
+        let enrolled = SignedReply::sign(QUESTION, pending, id(1), &key).unwrap();
         assert!(open(&enrolled, QUESTION, None).is_err());
     }
 }

@@ -19,11 +19,11 @@ use arrow_schema::{ArrowError, DataType};
 use serde_json::{Map, Value};
 
 use crate::{
-    Attributes, Direction, EntityId, FluxId, LogRecord, MetricPoint, Span, SpanStatus, Table, Timestamp, TraceId,
+    Attributes, EntityId, FluxId, LogRecord, MessageDirection, MetricPoint, Span, SpanStatus, Table, Timestamp, TraceId,
 };
 
 pub(crate) use conform::words;
-pub use conform::{Nonconforming, conform, sift};
+pub use conform::{SchemaViolation, conform, sift};
 
 fn times<'a>(rows: impl ExactSizeIterator<Item = &'a Timestamp>) -> ArrayRef {
     let mut builder = TimestampMicrosecondBuilder::with_capacity(rows.len()).with_timezone("UTC");
@@ -163,7 +163,7 @@ pub struct MessageRow {
     /// What kind of message it is.
     pub msg_type: String,
     /// Which way it went.
-    pub direction: Direction,
+    pub direction: MessageDirection,
     /// Whether it could be read.
     pub status: SpanStatus,
     /// All of it, in CBOR as it was sent.
@@ -293,7 +293,7 @@ fn hex(bytes: &[u8]) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use crate::{Level, Record};
+    use crate::{Level, TelemetryRecord};
 
     fn log(n: i64) -> LogRecord {
         LogRecord {
@@ -324,7 +324,7 @@ mod tests {
         let reversed = batch.project(&[6, 5, 4, 3, 2, 1, 0]).unwrap();
         assert_eq!(conform(Table::Logs, &reversed).unwrap(), batch);
         let missing = batch.project(&[0, 1, 2, 3, 4, 6]).unwrap();
-        assert_eq!(conform(Table::Logs, &missing), Err(Nonconforming::Missing("message")));
+        assert_eq!(conform(Table::Logs, &missing), Err(SchemaViolation::Missing("message")));
         assert!(conform(Table::Metrics, &batch).is_err());
     }
 

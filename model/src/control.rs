@@ -22,16 +22,16 @@
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::letter::Way;
+use crate::letter::PortSide;
 use crate::signed::bytes_form;
-use crate::{Attributes, ClusterId, EntityId, LetterId, Signed, Timestamp, Token};
+use crate::{Attributes, ClusterId, EntityId, LetterId, SignedPayload, Timestamp, Token};
 
 /// The version of this conversation.
 pub const PROTOCOL: u16 = 2;
 
 /// A Rack asks for a challenge.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Hello {
+pub struct HelloRequest {
     /// [`PROTOCOL`].
     pub protocol: u16,
     /// The Rack's public key.
@@ -42,18 +42,18 @@ pub struct Hello {
     pub nonce: Vec<u8>,
 }
 
-/// The Mixer's [answer](crate::answer) to [`Hello`].
+/// The Mixer's [answer](crate::answer) to [`HelloRequest`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum HelloReply {
     /// Prove who you are.
-    Challenge(Challenge),
+    Challenge(EnrollChallenge),
     /// No.
-    Refused(Refusal),
+    Refused(RackRefusal),
 }
 
 /// What the Rack must sign.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Challenge {
+pub struct EnrollChallenge {
     /// 32 random bytes of the Mixer, good once.
     #[serde(with = "bytes_form")]
     pub nonce: Vec<u8>,
@@ -69,16 +69,16 @@ pub struct Challenge {
 
 /// What the Rack signs (context `enroll`) to prove its key and claim its name.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Transcript {
+pub struct EnrollTranscript {
     /// [`PROTOCOL`].
     pub protocol: u16,
     /// The challenge, whole.
-    pub challenge: Challenge,
+    pub challenge: EnrollChallenge,
     /// The Rack's public key.
     #[serde(with = "bytes_form")]
     pub rack_key: Vec<u8>,
     /// The name it claims.
-    pub claim: Claim,
+    pub claim: NameClaim,
     /// The passport counter it holds; 0 without a passport.
     pub counter: u64,
     /// The program's version.
@@ -97,20 +97,20 @@ pub struct Transcript {
 
 /// How a Rack wants to be called.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Claim {
+pub enum NameClaim {
     /// Exactly this name (`base.name`).
     Name(Token),
     /// Any free name with this prefix (`rack.name_prefix`, when the name is empty).
     Prefix(Token),
 }
 
-/// The Mixer's [answer](crate::answer) to a signed [`Transcript`].
+/// The Mixer's [answer](crate::answer) to a signed [`EnrollTranscript`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum EnrollReply {
     /// The signed [`crate::passport::Passport`]; the Rack is active or suspended.
     Adopted {
         /// Context `passport`.
-        passport: Signed,
+        passport: SignedPayload,
         /// What the Rack is now.
         state: RackState,
     },
@@ -120,13 +120,13 @@ pub enum EnrollReply {
         entity_id: EntityId,
     },
     /// No.
-    Refused(Refusal),
+    Refused(RackRefusal),
 }
 
 /// A refusal with a stable code and a sentence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{reason}")]
-pub struct Refusal {
+pub struct RackRefusal {
     /// Stable, for programs.
     pub code: RefusalCode,
     /// For people: what is wrong and what to do.
@@ -226,18 +226,18 @@ pub enum HeartbeatReply {
         floors: Vec<DurableFloor>,
         /// What the Mixer allows every Rack; none changes nothing.
         #[serde(default)]
-        limits: Option<Limits>,
+        limits: Option<RackLimits>,
         /// What its ports may have on their way; none changes nothing.
         #[serde(default)]
         credits: Option<PortCredits>,
     },
     /// Unknown or revoked: enrol again, or stop.
-    Refused(Refusal),
+    Refused(RackRefusal),
 }
 
 /// What the Mixer allows every Rack. A Rack obeys these and its own configuration, whichever is narrower.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Limits {
+pub struct RackLimits {
     /// The most gears a message may leave.
     pub max_hops: u32,
     /// The most bytes of a message.
@@ -301,7 +301,7 @@ pub struct ScenarioPush {
     /// The wires that begin or end at them, each with its lane.
     pub wires: Vec<crate::scenario::Wire>,
     /// Where the messages come from of the wires of lane guaranteed that end here.
-    pub inlets: Vec<Inlet>,
+    pub inlets: Vec<ConsumerBinding>,
     /// What ports that begin may have on their way until the Mixer says more.
     #[serde(default)]
     pub credits: Vec<PortCredit>,
@@ -309,18 +309,18 @@ pub struct ScenarioPush {
 
 /// The receiving end of a wire of lane guaranteed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Inlet {
+pub struct ConsumerBinding {
     /// Where the wire begins.
-    pub from: crate::scenario::Endpoint,
+    pub from: crate::scenario::GearPort,
     /// Where it ends.
-    pub to: crate::scenario::Endpoint,
+    pub to: crate::scenario::GearPort,
     /// The durable consumer on the stream of business messages.
     pub consumer: String,
 }
 
 /// A Rack's answer to a push.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Applied {
+pub struct ScenarioPushAnswer {
     /// The hash that runs now.
     pub running: Option<String>,
     /// Why the pushed one does not run.
@@ -355,7 +355,7 @@ pub struct LevelChange {
 /// The letters of one gear are numbered within a queue: a number that was taken is never taken again, so the same command may
 /// be sent any number of times.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Replay {
+pub struct ReplayCommand {
     /// For whom.
     pub entity_id: EntityId,
     /// What numbers count within.
@@ -366,7 +366,7 @@ pub struct Replay {
     pub letters: Vec<ReplayLetter>,
 }
 
-/// One letter of a [`Replay`].
+/// One letter of a [`ReplayCommand`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplayLetter {
     /// Its number among those of the gear, from 1.
@@ -376,7 +376,7 @@ pub struct ReplayLetter {
     /// The port at which it failed.
     pub port: Token,
     /// On which side.
-    pub way: Way,
+    pub way: PortSide,
     /// The subject that it came by, if it did.
     pub from: Option<String>,
     /// How often it was tried before.
@@ -388,18 +388,18 @@ pub struct ReplayLetter {
     pub message: Vec<u8>,
 }
 
-/// A Rack's answer to a [`Replay`].
+/// A Rack's answer to a [`ReplayCommand`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplayAnswer {
     /// The last number that the gear has taken; 0 for none. It was handled, or is a letter again, and that is durable.
     pub taken: u64,
     /// Why a later one was not.
-    pub not_taken: Option<NotTaken>,
+    pub not_taken: Option<ReplayRejection>,
 }
 
 /// Why a letter was not taken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum NotTaken {
+pub enum ReplayRejection {
     /// It may be sent again.
     Later(String),
     /// It was not given to the gear and will never be.

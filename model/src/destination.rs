@@ -12,23 +12,23 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::{BadId, Direction, Token};
+use crate::{BadId, MessageDirection, Token};
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Destination {
-    direction: Direction,
+pub struct MessageDestination {
+    direction: MessageDirection,
     to: Option<Token>,
 }
 
-impl Destination {
+impl MessageDestination {
     /// To one gear, or to several; whether all of them are of the sender's Rack.
     #[must_use]
     pub const fn new(is_internal: bool, to: Option<Token>) -> Self {
         let direction = if is_internal {
-            Direction::Internal
+            MessageDirection::Internal
         } else {
-            Direction::Outbound
+            MessageDirection::Outbound
         };
         Self { direction, to }
     }
@@ -37,7 +37,7 @@ impl Destination {
     /// no gear.
     #[must_use]
     pub fn of(direction: &str, to: Option<&str>) -> Option<Self> {
-        let sent = [Direction::Internal, Direction::Outbound];
+        let sent = [MessageDirection::Internal, MessageDirection::Outbound];
         let direction = sent.into_iter().find(|known| known.as_str() == direction)?;
         let to = to.and_then(|to| to.parse().ok());
         Some(Self { direction, to })
@@ -45,7 +45,7 @@ impl Destination {
 
     /// Internal, or outbound.
     #[must_use]
-    pub const fn direction(&self) -> Direction {
+    pub const fn direction(&self) -> MessageDirection {
         self.direction
     }
 
@@ -56,14 +56,14 @@ impl Destination {
     }
 }
 
-impl fmt::Display for Destination {
+impl fmt::Display for MessageDestination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.direction.as_str())?;
         self.to.iter().try_for_each(|to| write!(f, " {to}"))
     }
 }
 
-impl FromStr for Destination {
+impl FromStr for MessageDestination {
     type Err = BadId;
     fn from_str(text: &str) -> Result<Self, BadId> {
         let (direction, to) = text.split_once(' ').map_or((text, None), |(word, to)| (word, Some(to)));
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn a_destination_comes_back_from_its_text_and_nothing_else_is_one() {
         for text in ["internal", "outbound", "internal sink", "outbound sink"] {
-            let read: Destination = text.parse().unwrap();
+            let read: MessageDestination = text.parse().unwrap();
             assert_eq!(read.to_string(), text);
             assert_eq!(read.to().is_some(), text.ends_with("sink"));
         }
@@ -97,11 +97,11 @@ mod tests {
             "sink",
             " sink",
         ] {
-            assert!(text.parse::<Destination>().is_err(), "{text:?}");
+            assert!(text.parse::<MessageDestination>().is_err(), "{text:?}");
         }
         assert_eq!(
-            Destination::of("internal", Some("no name")),
-            Some(Destination::new(true, None))
+            MessageDestination::of("internal", Some("no name")),
+            Some(MessageDestination::new(true, None))
         );
     }
 }

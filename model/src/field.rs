@@ -32,20 +32,20 @@ fn field(object: &str, key: &str) -> Option<Value> {
         return None;
     }
     let mut json = serde_json::Deserializer::from_str(object);
-    Field(key).deserialize(&mut json).ok()?
+    FieldSeed(key).deserialize(&mut json).ok()?
 }
 
 /// Reads one field of an object and skips the others.
-struct Field<'a>(&'a str);
+struct FieldSeed<'a>(&'a str);
 
-impl<'de> DeserializeSeed<'de> for Field<'_> {
+impl<'de> DeserializeSeed<'de> for FieldSeed<'_> {
     type Value = Option<Value>;
     fn deserialize<D: serde::Deserializer<'de>>(self, from: D) -> Result<Self::Value, D::Error> {
         from.deserialize_map(self)
     }
 }
 
-impl<'de> Visitor<'de> for Field<'_> {
+impl<'de> Visitor<'de> for FieldSeed<'_> {
     type Value = Option<Value>;
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("a JSON object")

@@ -17,14 +17,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Direction, FluxId, HumanDuration, Level, SpanStatus, TraceId};
+use crate::{FluxId, HumanDuration, Level, MessageDirection, SpanStatus, TraceId};
 
-pub use words::{Aggregate, HistogramBy, LetterStates, RawForm, Shape, SortOrder, When};
+pub use words::{BucketShape, HistogramGrouping, LetterStateFilter, MetricAggregate, RawForm, SortOrder, TimePoint};
 
 /// In the name of a family of parameters, the place of the key.
 pub const ANY_KEY: &str = "<key>";
 /// A family's values by their keys.
-pub type ByKey = BTreeMap<String, String>;
+pub type KeyedValues = BTreeMap<String, String>;
 
 /// The default number of rows.
 pub const DEFAULT_LIMIT: u32 = 100;
@@ -67,10 +67,10 @@ pub struct LogFilter {
     pub min_level: Option<Level>,
     /// From this moment on (inclusive).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<When>,
+    pub since: Option<TimePoint>,
     /// Before this moment (exclusive).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<When>,
+    pub until: Option<TimePoint>,
     /// A Rack's entity id or name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rack_id: Option<String>,
@@ -91,7 +91,7 @@ pub struct LogFilter {
     pub q: Option<String>,
     /// Attributes with these values.
     #[serde(rename = "attr.<key>", skip_serializing_if = "BTreeMap::is_empty")]
-    pub attributes: ByKey,
+    pub attributes: KeyedValues,
     /// Which rows come first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<SortOrder>,
@@ -118,10 +118,10 @@ pub struct TraceFilter {
     pub trace_id: Option<TraceId>,
     /// From this moment on (inclusive).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<When>,
+    pub since: Option<TimePoint>,
     /// Before this moment (exclusive).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<When>,
+    pub until: Option<TimePoint>,
     /// At least so long, in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_duration_ms: Option<u32>,
@@ -136,7 +136,7 @@ pub struct TraceFilter {
     pub span_name: Option<String>,
     /// Attributes with these values.
     #[serde(rename = "attr.<key>", skip_serializing_if = "BTreeMap::is_empty")]
-    pub attributes: ByKey,
+    pub attributes: KeyedValues,
     /// Which rows come first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub order: Option<SortOrder>,
@@ -163,10 +163,10 @@ pub struct MetricFilter {
     pub entity: Option<String>,
     /// From this moment on (inclusive).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<When>,
+    pub since: Option<TimePoint>,
     /// Before this moment (exclusive).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<When>,
+    pub until: Option<TimePoint>,
     /// `entity_name`, `entity_id`, `name`, `type` or a label key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group_by: Option<String>,
@@ -175,13 +175,13 @@ pub struct MetricFilter {
     pub interval: Option<HumanDuration>,
     /// How values of a bucket become one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub agg: Option<Aggregate>,
+    pub agg: Option<MetricAggregate>,
     /// Labels with these values.
     #[serde(rename = "labels.<key>", skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: ByKey,
+    pub labels: KeyedValues,
     /// How buckets are shown; a row for each group needs `interval`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub shape: Option<Shape>,
+    pub shape: Option<BucketShape>,
     /// Whether buckets without points are given too; needs `interval`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fill: Option<bool>,
@@ -202,10 +202,10 @@ pub struct MetricFilter {
 pub struct DeadLetterFilter {
     /// From this moment on (inclusive).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<When>,
+    pub since: Option<TimePoint>,
     /// Before this moment (exclusive).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<When>,
+    pub until: Option<TimePoint>,
     /// At most so many rows; [`DEFAULT_LIMIT`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
@@ -223,10 +223,10 @@ pub struct DeadLetterFilter {
 pub struct AuditFilter {
     /// From this moment on (inclusive).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<When>,
+    pub since: Option<TimePoint>,
     /// Before this moment (exclusive).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<When>,
+    pub until: Option<TimePoint>,
     /// A Rack's id, or the name that it had then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rack: Option<String>,
@@ -259,13 +259,13 @@ pub struct LetterFilter {
     pub reason: Option<String>,
     /// What became of them; without it, those that are open or waiting.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub state: Option<LetterStates>,
+    pub state: Option<LetterStateFilter>,
     /// From this moment on (inclusive).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<When>,
+    pub since: Option<TimePoint>,
     /// Before this moment (exclusive).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<When>,
+    pub until: Option<TimePoint>,
     /// At most so many rows; [`DEFAULT_LIMIT`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,
@@ -310,19 +310,19 @@ pub struct MessageFilter {
     pub msg_type: Option<String>,
     /// Which way it crossed the edge of its Rack.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub direction: Option<Direction>,
+    pub direction: Option<MessageDirection>,
     /// Whether it could be read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<SpanStatus>,
     /// Promoted fields with these values.
     #[serde(rename = "promoted.<key>", skip_serializing_if = "BTreeMap::is_empty")]
-    pub promoted: ByKey,
+    pub promoted: KeyedValues,
     /// From this moment on (inclusive).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<When>,
+    pub since: Option<TimePoint>,
     /// Before this moment (exclusive).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<When>,
+    pub until: Option<TimePoint>,
     /// How its bytes are shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub raw: Option<RawForm>,
@@ -346,10 +346,10 @@ pub struct MessageFilter {
 pub struct FluxFilter {
     /// From this moment on (inclusive); without it, from the first row that is stored.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<When>,
+    pub since: Option<TimePoint>,
     /// Before this moment (exclusive).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<When>,
+    pub until: Option<TimePoint>,
     /// How the bytes of messages are shown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub raw: Option<RawForm>,
@@ -370,7 +370,7 @@ pub struct HistogramFilter {
     pub interval: Option<HumanDuration>,
     /// What the counts are split by.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub by: Option<HistogramBy>,
+    pub by: Option<HistogramGrouping>,
     /// Whether buckets without rows are given too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fill: Option<bool>,
@@ -394,13 +394,13 @@ pub struct SeriesFilter {
     pub entity: Option<String>,
     /// Labels with these values.
     #[serde(rename = "labels.<key>", skip_serializing_if = "BTreeMap::is_empty")]
-    pub labels: ByKey,
+    pub labels: KeyedValues,
     /// From this moment on (inclusive).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub since: Option<When>,
+    pub since: Option<TimePoint>,
     /// Before this moment (exclusive).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub until: Option<When>,
+    pub until: Option<TimePoint>,
     /// At most so many; [`DEFAULT_LIMIT`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u32>,

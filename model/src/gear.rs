@@ -15,7 +15,7 @@ use serde_json::{Map, Value};
 
 /// What a gear type is.
 #[derive(Debug, Clone, Copy)]
-pub struct Manifest {
+pub struct GearManifest {
     /// The type's name in a scenario.
     pub kind: &'static str,
     /// One line for people.
@@ -38,7 +38,7 @@ pub struct Manifest {
 }
 
 /// The types that a scenario may name.
-pub type Manifests = [&'static Manifest];
+pub type GearManifests = [&'static GearManifest];
 
 /// The configuration of a type.
 pub trait GearConfig: DeserializeOwned + JsonSchema {
@@ -61,7 +61,7 @@ pub fn config<T: GearConfig>(config: &Map<String, Value>) -> Result<T, String> {
     Ok(config)
 }
 
-/// [`Manifest::check`] of a type with this configuration.
+/// [`GearManifest::check`] of a type with this configuration.
 ///
 /// # Errors
 /// A sentence that names the key.
@@ -69,19 +69,19 @@ pub fn check<T: GearConfig>(map: &Map<String, Value>) -> Result<(), String> {
     config::<T>(map).map(drop)
 }
 
-/// [`Manifest::schema`] of a type with this configuration.
+/// [`GearManifest::schema`] of a type with this configuration.
 #[must_use]
 pub fn schema<T: GearConfig>() -> Value {
     schemars::schema_for!(T).into()
 }
 
-/// [`Manifest::passes_on`] of a type that passes on every message.
+/// [`GearManifest::passes_on`] of a type that passes on every message.
 #[must_use]
 pub const fn always(_: &Map<String, Value>) -> bool {
     true
 }
 
-/// [`Manifest::passes_on`] of a type that may choose among messages, or ends them.
+/// [`GearManifest::passes_on`] of a type that may choose among messages, or ends them.
 #[must_use]
 pub const fn never(_: &Map<String, Value>) -> bool {
     false
@@ -89,13 +89,13 @@ pub const fn never(_: &Map<String, Value>) -> bool {
 
 /// The manifest of a type.
 #[must_use]
-pub fn manifest(types: &Manifests, kind: &str) -> Option<&'static Manifest> {
+pub fn manifest(types: &GearManifests, kind: &str) -> Option<&'static GearManifest> {
     types.iter().copied().find(|manifest| manifest.kind == kind)
 }
 
 /// The names of all types, as a list for people.
 #[must_use]
-pub fn names(types: &Manifests) -> String {
+pub fn names(types: &GearManifests) -> String {
     let names: Vec<_> = types.iter().map(|manifest| manifest.kind).collect();
     names.join(", ")
 }

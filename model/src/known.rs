@@ -37,13 +37,13 @@ thread_local! {
 
 /// The texts that this thread knows, lent for a column of a batch.
 #[derive(Debug)]
-pub(crate) struct Known {
+pub(crate) struct FlatJsonCache {
     sets: Vec<[Vec<u8>; WAYS]>,
     tries: u32,
     hits: u32,
 }
 
-impl Known {
+impl FlatJsonCache {
     /// Those of the thread; none if they are lent already.
     pub(crate) fn lent() -> Self {
         Self {
@@ -80,7 +80,7 @@ impl Known {
     }
 }
 
-impl Drop for Known {
+impl Drop for FlatJsonCache {
     fn drop(&mut self) {
         let sets = std::mem::take(&mut self.sets);
         // A thread that ends has no use for them.
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_text_that_is_not_flat_is_refused_every_time() {
-        let mut known = Known::lent();
+        let mut known = FlatJsonCache::lent();
         for _ in 0..3 {
             assert!(known.is_flat(r#"{"device":"dev0","mode":"user"}"#));
             assert!(known.is_flat(r#"{"device":"dev0","mode":"\u00e9"}"#));
@@ -125,7 +125,7 @@ mod tests {
     fn what_a_thread_has_read_is_known_in_its_next_batch() {
         let text = r#"{"device":"dev0","mode":"user"}"#;
         for batch in 0..3 {
-            let mut known = Known::lent();
+            let mut known = FlatJsonCache::lent();
             assert!(known.is_flat(text));
             assert_eq!(known.hits, u32::from(batch > 0));
         }
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn texts_that_do_not_repeat_are_soon_not_looked_up() {
-        let mut known = Known::lent();
+        let mut known = FlatJsonCache::lent();
         for at in 0..1000 {
             assert!(known.is_flat(&format!(r#"{{"request":"{at:016x}"}}"#)));
         }
@@ -147,7 +147,7 @@ mod tests {
             tails in prop::collection::vec(r#"("[a-c\\"]{0,6}"|[0-9e.]{1,3}|\{\}|\[1,?\])[}\]]"#, 1..8),
             picks in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..400),
         ) {
-            let mut known = Known::lent();
+            let mut known = FlatJsonCache::lent();
             for (head, tail) in picks {
                 // Beginnings and lengths are often the same.
                 let text = format!("{}{}", head.get(&heads), tail.get(&tails));

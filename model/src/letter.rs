@@ -112,7 +112,7 @@ impl From<LetterId> for String {
 /// On which side of a port a message was when it failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum PortSide {
     /// It arrived there.
     #[default]
     In,
@@ -120,7 +120,7 @@ pub enum Way {
     Out,
 }
 
-impl Way {
+impl PortSide {
     /// The word that travels.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -39,7 +39,7 @@ pub(crate) const DEPTH: usize = 160;
 /// The way of a message, as its Rack saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Direction {
+pub enum MessageDirection {
     /// It came from somebody who is no Rack.
     Inbound,
     /// It went to another Rack, or also to another one.
@@ -48,7 +48,7 @@ pub enum Direction {
     Internal,
 }
 
-impl Direction {
+impl MessageDirection {
     /// The stored word.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -115,7 +115,7 @@ impl Message {
     /// The bytes that count against `max_payload_size`: all of it, as it travels.
     #[must_use]
     pub fn size(&self) -> usize {
-        let mut count = Count(0);
+        let mut count = ByteCounter(0);
         // Counting cannot fail; what cannot be encoded is refused when it is.
         ciborium::into_writer(self, &mut count).ok();
         count.0
@@ -174,7 +174,7 @@ impl Iterator for MessageSequence {
 /// keys are passed over.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
-pub struct Content {
+pub struct MessageContent {
     /// The body as bytes.
     #[serde(deserialize_with = "bytes_form::deserialize")]
     pub raw: Vec<u8>,
@@ -184,7 +184,7 @@ pub struct Content {
     pub meta: Option<Attributes>,
 }
 
-impl Content {
+impl MessageContent {
     /// From a CBOR map, in any order; nothing may follow it.
     ///
     /// # Errors
@@ -214,14 +214,14 @@ fn read_first<T: DeserializeOwned>(rest: &mut &[u8]) -> Result<T, String> {
 /// Only if the encoder fails, a defect.
 pub fn value_to_cbor(value: &Value) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
-    ciborium::into_writer(&InOrder(value), &mut bytes).map_err(|error| error.to_string())?;
+    ciborium::into_writer(&CanonicalValue(value), &mut bytes).map_err(|error| error.to_string())?;
     Ok(bytes)
 }
 
 /// Counts what is written.
-struct Count(usize);
+struct ByteCounter(usize);
 
-impl std::io::Write for Count {
+impl std::io::Write for ByteCounter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0 += bytes.len();
         Ok(bytes.len())
@@ -233,16 +233,16 @@ impl std::io::Write for Count {
 }
 
 /// A JSON value whose maps are written in the order of their encoded keys: shorter ones first, then by bytes.
-struct InOrder<'a>(&'a Value);
+struct CanonicalValue<'a>(&'a Value);
 
-impl Serialize for InOrder<'_> {
+impl Serialize for CanonicalValue<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         match self.0 {
             Value::Object(map) => map_in_order(map, to),
             Value::Array(list) => {
                 let mut seq = to.serialize_seq(Some(list.len()))?;
                 for value in list {
-                    seq.serialize_element(&InOrder(value))?;
+                    seq.serialize_element(&CanonicalValue(value))?;
                 }
                 seq.end()
             }
@@ -256,13 +256,13 @@ fn map_in_order<S: Serializer>(map: &Map<String, Value>, to: S) -> Result<S::Ok,
     entries.sort_unstable_by(|(a, _), (b, _)| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
     let mut out = to.serialize_map(Some(entries.len()))?;
     for (key, value) in entries {
-        out.serialize_entry(key, &InOrder(value))?;
+        out.serialize_entry(key, &CanonicalValue(value))?;
     }
     out.end()
 }
 
 fn in_order<S: Serializer>(value: &Value, to: S) -> Result<S::Ok, S::Error> {
-    InOrder(value).serialize(to)
+    CanonicalValue(value).serialize(to)
 }
 
 fn facts_in_order<S: Serializer>(facts: &Attributes, to: S) -> Result<S::Ok, S::Error> {
@@ -354,14 +354,14 @@ mod tests {
     #[test]
     fn the_content_of_a_message_is_read_from_its_form_and_from_less() {
         let sent = message(json!({"a": 1}), b"x");
-        let content = Content::from_cbor(&sent.to_cbor().unwrap()).unwrap();
+        let content = MessageContent::from_cbor(&sent.to_cbor().unwrap()).unwrap();
         assert_eq!(
             (content.raw, content.data, content.meta),
             (sent.raw, sent.data, Some(sent.meta))
         );
-        assert_eq!(Content::from_cbor(&[0xa0]), Ok(Content::default()));
+        assert_eq!(MessageContent::from_cbor(&[0xa0]), Ok(MessageContent::default()));
         for bad in [&b""[..], b"\xa0\x00", b"\x60", b"\xa1\x63raw\x01", b"\xa1\x64meta\x01"] {
-            assert!(Content::from_cbor(bad).is_err(), "{bad:?}");
+            assert!(MessageContent::from_cbor(bad).is_err(), "{bad:?}");
         }
     }
 

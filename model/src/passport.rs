@@ -1,6 +1,6 @@
 //! The passport: what a Rack is, signed by its cluster, kept in the Rack's state file.
 //!
-//! The file is a [`StateBundle`]: the passport as [`Signed`] bytes by the cluster's key, and the Rack's own secret key.
+//! The file is a [`StateBundle`]: the passport as [`SignedPayload`] bytes by the cluster's key, and the Rack's own secret key.
 //! On load the signature is checked with the cluster key inside, the cluster key with the one the Rack has met before
 //! (`known_cluster`), and the Rack's public key with its secret one.
 //!
@@ -11,7 +11,7 @@
 use ed25519_dalek::{SigningKey, VerifyingKey};
 use serde::{Deserialize, Serialize};
 
-use crate::signed::{BadSignature, Context, Signed, bytes_form};
+use crate::signed::{BadSignature, SignedPayload, SigningContext, bytes_form};
 use crate::{ClusterId, EntityId, Timestamp, Token};
 
 /// The version of the passport's form.
@@ -51,7 +51,7 @@ pub struct StateBundle {
     #[serde(with = "bytes_form")]
     pub secret_key: Vec<u8>,
     /// The signed passport; none before adoption.
-    pub passport: Option<Signed>,
+    pub passport: Option<SignedPayload>,
 }
 
 /// Why a passport is not accepted.
@@ -88,18 +88,18 @@ impl Passport {
     ///
     /// # Errors
     /// Never in practice: every passport encodes.
-    pub fn sign(&self, cluster: &SigningKey) -> Result<Signed, BadSignature> {
-        Signed::new(self, Context::Passport, cluster)
+    pub fn sign(&self, cluster: &SigningKey) -> Result<SignedPayload, BadSignature> {
+        SignedPayload::new(self, SigningContext::Passport, cluster)
     }
 
     /// Reads a signed passport and checks it against the cluster key it names.
     ///
     /// # Errors
     /// [`BadPassport`] with the reason.
-    pub fn open(signed: &Signed) -> Result<Self, BadPassport> {
+    pub fn open(signed: &SignedPayload) -> Result<Self, BadPassport> {
         let claimed: Self = signed.peek()?;
         let key = public_key(&claimed.cluster_key)?;
-        let passport: Self = signed.open(Context::Passport, &key)?;
+        let passport: Self = signed.open(SigningContext::Passport, &key)?;
         if passport.version == VERSION {
             Ok(passport)
         } else {

@@ -174,13 +174,13 @@ fn flatten_into(key: String, value: Value, into: &mut Map<String, Value>) {
 }
 
 impl TryFrom<NestedAttributes> for Attributes {
-    type Error = TooNested;
-    fn try_from(NestedAttributes(object): NestedAttributes) -> Result<Self, TooNested> {
+    type Error = FlattenError;
+    fn try_from(NestedAttributes(object): NestedAttributes) -> Result<Self, FlattenError> {
         let mut sizes = ObjectSizes::default();
         object.iter().for_each(|(key, value)| sizes.add(0, key, value));
         let most = largest_flat(sizes.text);
         if sizes.flat > most {
-            return Err(TooNested { most });
+            return Err(FlattenError { most });
         }
         Ok(Self::flatten(object))
     }
@@ -191,7 +191,7 @@ impl TryFrom<NestedAttributes> for Attributes {
 #[error(
     "attributes become more than {most} bytes when they are flattened (8 times what was sent and 64 KiB; 4 MiB at most, or 512 KiB more than was sent): send shorter keys, or less under each of them"
 )]
-pub(crate) struct TooNested {
+pub(crate) struct FlattenError {
     pub(crate) most: usize,
 }
 
@@ -315,7 +315,7 @@ pub struct MetricPoint {
 }
 
 /// A row of any telemetry table.
-pub trait Record: Sized + Send + Serialize + for<'de> Deserialize<'de> {
+pub trait TelemetryRecord: Sized + Send + Serialize + for<'de> Deserialize<'de> {
     /// The table it is stored in.
     const TABLE: Table;
     /// The event time.
@@ -327,7 +327,7 @@ pub trait Record: Sized + Send + Serialize + for<'de> Deserialize<'de> {
     fn to_batch(rows: &[Self]) -> Result<arrow_array::RecordBatch, arrow_schema::ArrowError>;
 }
 
-impl Record for LogRecord {
+impl TelemetryRecord for LogRecord {
     const TABLE: Table = Table::Logs;
     fn ts(&self) -> Timestamp {
         self.ts
@@ -337,7 +337,7 @@ impl Record for LogRecord {
     }
 }
 
-impl Record for Span {
+impl TelemetryRecord for Span {
     const TABLE: Table = Table::Traces;
     fn ts(&self) -> Timestamp {
         self.ts
@@ -347,7 +347,7 @@ impl Record for Span {
     }
 }
 
-impl Record for MetricPoint {
+impl TelemetryRecord for MetricPoint {
     const TABLE: Table = Table::Metrics;
     fn ts(&self) -> Timestamp {
         self.ts

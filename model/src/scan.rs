@@ -4,7 +4,7 @@
 //!
 //! - What it takes is JSON, and serde_json reads the same in it. What it gives up (`None`) may be JSON all the same: rare forms
 //!   such as exponents and `\u` are left to the general way, as is every fault and its message.
-//! - Bytes above 127 are passed over: whoever takes texts out checks that they are UTF-8 ([`Scan::has_high_bytes`]).
+//! - Bytes above 127 are passed over: whoever takes texts out checks that they are UTF-8 ([`JsonScanner::has_high_bytes`]).
 //!
 //! # Not here
 //!
@@ -17,7 +17,7 @@ const HIGHS: u64 = ONES << 7;
 
 /// A string's place between its quotes.
 #[derive(Debug, Clone)]
-pub(crate) struct Text {
+pub(crate) struct StringToken {
     pub(crate) range: Range<usize>,
     /// Whether something in it is escaped.
     pub(crate) escaped: bool,
@@ -27,17 +27,17 @@ pub(crate) struct Text {
 
 /// A number without an exponent.
 #[derive(Debug, Clone)]
-pub(crate) struct Number {
+pub(crate) struct NumberToken {
     pub(crate) range: Range<usize>,
     pub(crate) negative: bool,
-    /// Its digits as one number; meaningless beyond [`Number::EXACT`] digits.
+    /// Its digits as one number; meaningless beyond [`NumberToken::EXACT`] digits.
     pub(crate) significand: u64,
     pub(crate) digits: usize,
     /// Digits behind the point; `None` without a point.
     pub(crate) decimals: Option<usize>,
 }
 
-impl Number {
+impl NumberToken {
     /// So many digits fit a signed number of 64 bits.
     pub(crate) const EXACT: usize = 18;
     /// So many digits are the same again after a way through an `f64`.
@@ -60,7 +60,7 @@ impl Number {
 
 /// A place in a JSON text.
 #[derive(Debug)]
-pub(crate) struct Scan<'a> {
+pub(crate) struct JsonScanner<'a> {
     text: &'a [u8],
     pub(crate) at: usize,
     high: u64,
@@ -73,7 +73,7 @@ const fn special(word: u64) -> u64 {
         & HIGHS
 }
 
-impl<'a> Scan<'a> {
+impl<'a> JsonScanner<'a> {
     pub(crate) const fn new(text: &'a [u8]) -> Self {
         Self { text, at: 0, high: 0 }
     }
@@ -118,7 +118,7 @@ impl<'a> Scan<'a> {
     }
 
     /// A string that begins here, with its opening quote.
-    pub(crate) fn text(&mut self) -> Option<Text> {
+    pub(crate) fn text(&mut self) -> Option<StringToken> {
         if self.text.get(self.at) != Some(&b'"') {
             return None;
         }
@@ -158,7 +158,7 @@ impl<'a> Scan<'a> {
             }
         }
         self.at = at + 1;
-        Some(Text {
+        Some(StringToken {
             range: start..at,
             escaped,
             canonical,
@@ -166,7 +166,7 @@ impl<'a> Scan<'a> {
     }
 
     /// A number that begins here.
-    pub(crate) fn number(&mut self) -> Option<Number> {
+    pub(crate) fn number(&mut self) -> Option<NumberToken> {
         let start = self.at;
         let mut at = start;
         let negative = self.text.get(at) == Some(&b'-');
@@ -204,7 +204,7 @@ impl<'a> Scan<'a> {
             return None;
         }
         self.at = at;
-        Some(Number {
+        Some(NumberToken {
             range: start..at,
             negative,
             significand,
@@ -255,7 +255,7 @@ impl<'a> Scan<'a> {
 
     /// An object without objects in it, that begins here; each of its keys and values, and whether both are as serde_json
     /// would write them.
-    pub(crate) fn flat(&mut self, mut each: impl FnMut(Text, Range<usize>, bool) -> Option<()>) -> Option<()> {
+    pub(crate) fn flat(&mut self, mut each: impl FnMut(StringToken, Range<usize>, bool) -> Option<()>) -> Option<()> {
         if !self.pass(b'{') {
             return None;
         }
@@ -279,11 +279,11 @@ impl<'a> Scan<'a> {
 
 /// Whether a text is surely a flat JSON object; if not, the general way decides.
 pub(crate) fn is_flat(text: &str) -> bool {
-    let mut scan = Scan::new(text.as_bytes());
+    let mut scan = JsonScanner::new(text.as_bytes());
     scan.flat(|_, _, _| Some(())).is_some() && scan.is_at_end()
 }
 
-/// Appends what an escaped string of [`Scan::text`] stands for.
+/// Appends what an escaped string of [`JsonScanner::text`] stands for.
 pub(crate) fn unescape(text: &[u8], to: &mut Vec<u8>) {
     let mut rest = text;
     while let Some(at) = rest.iter().position(|byte| *byte == b'\\') {
@@ -312,7 +312,7 @@ mod tests {
     use crate::flat::FlatObject;
 
     fn text_of(json: &str) -> Option<String> {
-        let mut scan = Scan::new(json.as_bytes());
+        let mut scan = JsonScanner::new(json.as_bytes());
         let text = scan.text().filter(|_| scan.is_at_end())?;
         let mut bytes = Vec::new();
         unescape(scan.bytes(text.range), &mut bytes);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     fn canonical(json: &str) {
-        let mut scan = Scan::new(json.as_bytes());
+        let mut scan = JsonScanner::new(json.as_bytes());
         if let Some((range, true)) = scan.scalar()
             && range.end == json.len()
         {

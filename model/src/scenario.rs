@@ -35,10 +35,10 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::gear::Manifests;
-pub use version::{BadVersion, Version};
+use crate::gear::GearManifests;
+pub use version::{BadVersion, ScenarioVersion};
 
-pub use crate::yaml::Finding;
+pub use crate::yaml::SourceDiagnostic;
 use crate::yaml::{self, MOST};
 use crate::{BadToken, HumanDuration, Token};
 
@@ -47,7 +47,7 @@ use crate::{BadToken, HumanDuration, Token};
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
     /// Name and version.
-    pub meta: Meta,
+    pub meta: ScenarioMeta,
     /// The Racks and groups that gears may be deployed to.
     #[serde(default)]
     pub racks: Vec<RackEntry>,
@@ -61,11 +61,11 @@ pub struct Scenario {
 /// A scenario's name and version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Meta {
+pub struct ScenarioMeta {
     /// The name.
     pub name: Token,
     /// The version.
-    pub version: Version,
+    pub version: ScenarioVersion,
     /// For people.
     #[serde(default)]
     pub description: String,
@@ -92,7 +92,7 @@ pub struct RackEntry {
 pub struct Gear {
     /// Its name, unique in the scenario.
     pub name: Token,
-    /// Its type, one of [`Manifests`].
+    /// Its type, one of [`GearManifests`].
     #[serde(rename = "type")]
     pub kind: String,
     /// The Rack or group it runs on.
@@ -107,9 +107,9 @@ pub struct Gear {
 #[serde(deny_unknown_fields)]
 pub struct Wire {
     /// `gear.port` or `rack.gear.port`, an output.
-    pub from: Endpoint,
+    pub from: GearPort,
     /// `gear.port` or `rack.gear.port`, an input.
-    pub to: Endpoint,
+    pub to: GearPort,
     /// How messages travel.
     #[serde(default)]
     pub lane: Option<Lane>,
@@ -121,13 +121,13 @@ pub struct Wire {
     pub max_age: Option<HumanDuration>,
     /// Of lane guaranteed: what happens when as much waits as may.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub overflow: Option<Overflow>,
+    pub overflow: Option<OverflowPolicy>,
 }
 
 /// What happens when as much waits for the receiver of a wire as may.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Overflow {
+pub enum OverflowPolicy {
     /// Its senders wait.
     #[default]
     Block,
@@ -148,7 +148,7 @@ pub enum Lane {
 /// `gear.port` or `rack.gear.port`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Endpoint {
+pub struct GearPort {
     /// The Rack, where named.
     pub rack: Option<Token>,
     /// The gear.
@@ -157,7 +157,7 @@ pub struct Endpoint {
     pub port: Token,
 }
 
-impl std::fmt::Display for Endpoint {
+impl std::fmt::Display for GearPort {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         if let Some(rack) = &self.rack {
             write!(f, "{rack}.")?;
@@ -166,7 +166,7 @@ impl std::fmt::Display for Endpoint {
     }
 }
 
-impl TryFrom<String> for Endpoint {
+impl TryFrom<String> for GearPort {
     type Error = BadToken;
     fn try_from(text: String) -> Result<Self, BadToken> {
         let parts: Vec<&str> = text.split('.').collect();
@@ -186,63 +186,63 @@ impl TryFrom<String> for Endpoint {
     }
 }
 
-impl From<Endpoint> for String {
-    fn from(endpoint: Endpoint) -> Self {
+impl From<GearPort> for String {
+    fn from(endpoint: GearPort) -> Self {
         endpoint.to_string()
     }
 }
 
 /// Everything that is wrong with a scenario, in the order of the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", .0.iter().map(Finding::to_string).collect::<Vec<_>>().join("; "))]
-pub struct BadScenario(pub Vec<Finding>);
+#[error("{}", .0.iter().map(SourceDiagnostic::to_string).collect::<Vec<_>>().join("; "))]
+pub struct BadScenario(pub Vec<SourceDiagnostic>);
 
 /// A valid scenario, and what its author should know about it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Reviewed {
+pub struct ScenarioReview {
     /// The scenario.
     pub scenario: Scenario,
     /// What may not be meant so, in the order of the file.
-    pub warnings: Vec<Finding>,
+    pub warnings: Vec<SourceDiagnostic>,
     /// Those of them that say that a group may be empty: who knows the Racks and their labels knows better.
-    pub open_groups: Vec<Finding>,
+    pub open_groups: Vec<SourceDiagnostic>,
 }
 
 /// Reads a scenario file and checks it against the types there are: whether it can run. What was stored once is read with this.
 ///
 /// # Errors
 /// [`BadScenario`]: every fault at once.
-pub fn parse(yaml: &str, types: &Manifests) -> Result<Scenario, BadScenario> {
-    judge(yaml, types, Asked::Runs).map(|reviewed| reviewed.scenario)
+pub fn parse(yaml: &str, types: &GearManifests) -> Result<Scenario, BadScenario> {
+    judge(yaml, types, ValidationLevel::Runs).map(|reviewed| reviewed.scenario)
 }
 
 /// The same, with warnings, for what is to be stored: also whether it makes sense.
 ///
 /// # Errors
 /// [`BadScenario`]: every fault at once.
-pub fn review(yaml: &str, types: &Manifests) -> Result<Reviewed, BadScenario> {
-    judge(yaml, types, Asked::MakesSense { max_hops: None })
+pub fn review(yaml: &str, types: &GearManifests) -> Result<ScenarioReview, BadScenario> {
+    judge(yaml, types, ValidationLevel::MakesSense { max_hops: None })
 }
 
 /// The same for Racks that let a message leave `max_hops` gears.
 ///
 /// # Errors
 /// [`BadScenario`]: every fault at once.
-pub fn review_within(yaml: &str, types: &Manifests, max_hops: u32) -> Result<Reviewed, BadScenario> {
+pub fn review_within(yaml: &str, types: &GearManifests, max_hops: u32) -> Result<ScenarioReview, BadScenario> {
     let max_hops = Some(max_hops);
-    judge(yaml, types, Asked::MakesSense { max_hops })
+    judge(yaml, types, ValidationLevel::MakesSense { max_hops })
 }
 
 /// What is asked of a scenario. Rules that come with a new version are of the second kind: what runs stays readable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum ValidationLevel {
     /// That it can run.
     Runs,
     /// Also that its author can mean it so, where Racks let a message leave so many gears.
     MakesSense { max_hops: Option<u32> },
 }
 
-fn judge(yaml: &str, types: &Manifests, asked: Asked) -> Result<Reviewed, BadScenario> {
+fn judge(yaml: &str, types: &GearManifests, asked: ValidationLevel) -> Result<ScenarioReview, BadScenario> {
     let yaml = yaml::unmarked(yaml);
     let root = yaml::nodes(yaml).map_err(|fault| BadScenario(vec![fault]))?;
     let mut faults = Vec::new();
@@ -254,7 +254,7 @@ fn judge(yaml: &str, types: &Manifests, asked: Asked) -> Result<Reviewed, BadSce
             let mut warnings = [open_groups.clone(), check::warnings(&draft)].concat();
             warnings.sort();
             warnings.truncate(MOST);
-            Ok(Reviewed {
+            Ok(ScenarioReview {
                 scenario,
                 warnings,
                 open_groups,

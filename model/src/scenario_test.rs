@@ -25,9 +25,9 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
-use crate::scenario::Endpoint;
-pub use crate::yaml::Finding;
-use crate::yaml::{self, Node, Placed};
+use crate::scenario::GearPort;
+pub use crate::yaml::SourceDiagnostic;
+use crate::yaml::{self, YamlEntry, YamlNode};
 use crate::{HumanDuration, Token};
 
 /// How long the messages of a case may take that does not say it.
@@ -195,9 +195,9 @@ struct CaseDraft {
 #[serde(deny_unknown_fields)]
 struct GivenDraft {
     #[serde(default)]
-    to: Option<Endpoint>,
+    to: Option<GearPort>,
     #[serde(default)]
-    from: Option<Endpoint>,
+    from: Option<GearPort>,
     messages: Vec<MessagePattern>,
 }
 
@@ -205,9 +205,9 @@ struct GivenDraft {
 #[serde(deny_unknown_fields)]
 struct ExpectedDraft {
     #[serde(default)]
-    to: Option<Endpoint>,
+    to: Option<GearPort>,
     #[serde(default)]
-    from: Option<Endpoint>,
+    from: Option<GearPort>,
     #[serde(default)]
     messages: Option<Vec<MessagePattern>>,
     #[serde(default)]
@@ -222,7 +222,7 @@ struct ExpectedDraft {
 ///
 /// # Errors
 /// Every fault at once.
-pub fn parse(yaml: &str) -> Result<ScenarioTestFile, Vec<Finding>> {
+pub fn parse(yaml: &str) -> Result<ScenarioTestFile, Vec<SourceDiagnostic>> {
     let yaml = yaml::unmarked(yaml);
     let root = yaml::nodes(yaml).map_err(|fault| vec![fault])?;
     let mut faults = Vec::new();
@@ -247,7 +247,7 @@ pub fn parse(yaml: &str) -> Result<ScenarioTestFile, Vec<Finding>> {
     }
 }
 
-fn scenario(file: &FileDraft, root: &Node, faults: &mut Vec<Finding>) -> Option<ScenarioSource> {
+fn scenario(file: &FileDraft, root: &YamlNode, faults: &mut Vec<SourceDiagnostic>) -> Option<ScenarioSource> {
     match &file.scenario {
         Value::String(path) => Some(ScenarioSource::Path(path.clone())),
         Value::Object(_) => Some(ScenarioSource::Inline(file.scenario.to_string())),
@@ -259,9 +259,13 @@ fn scenario(file: &FileDraft, root: &Node, faults: &mut Vec<Finding>) -> Option<
     }
 }
 
-fn case(draft: Placed<'_, CaseDraft>, timeout: HumanDuration, faults: &mut Vec<Finding>) -> Option<ScenarioTestCase> {
+fn case(
+    draft: YamlEntry<'_, CaseDraft>,
+    timeout: HumanDuration,
+    faults: &mut Vec<SourceDiagnostic>,
+) -> Option<ScenarioTestCase> {
     let before = faults.len();
-    let Finding { line, column, .. } = draft.at("name", "");
+    let SourceDiagnostic { line, column, .. } = draft.at("name", "");
     if draft.value.expect.is_empty() {
         faults.push(draft.at("expect", "expect says nothing: an empty case is always right"));
     }
@@ -304,7 +308,7 @@ fn two_bodies(message: &MessagePattern) -> Option<String> {
 }
 
 /// The port that one of them names.
-fn port(to: &Option<Endpoint>, from: &Option<Endpoint>) -> Result<ScenarioTestPort, String> {
+fn port(to: &Option<GearPort>, from: &Option<GearPort>) -> Result<ScenarioTestPort, String> {
     let (end, is_input) = match (to, from) {
         (Some(end), None) => (end, true),
         (None, Some(end)) => (end, false),

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 /// What a signature is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
-pub enum Context {
+pub enum SigningContext {
     Passport,
     Answer,
     Enroll,
@@ -23,7 +23,7 @@ pub enum Context {
     MessageId,
 }
 
-impl Context {
+impl SigningContext {
     const fn as_str(self) -> &'static str {
         match self {
             Self::Passport => "passport",
@@ -45,7 +45,7 @@ impl Context {
 /// A payload and its signature.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Signed {
+pub struct SignedPayload {
     #[serde(with = "bytes_form")]
     payload: Vec<u8>,
     #[serde(with = "bytes_form")]
@@ -63,12 +63,12 @@ pub enum BadSignature {
     Signature,
 }
 
-impl Signed {
+impl SignedPayload {
     /// Encodes and signs a value.
     ///
     /// # Errors
     /// If the value cannot be encoded as CBOR.
-    pub fn new<T: Serialize>(value: &T, context: Context, key: &SigningKey) -> Result<Self, BadSignature> {
+    pub fn new<T: Serialize>(value: &T, context: SigningContext, key: &SigningKey) -> Result<Self, BadSignature> {
         let payload = encode(value)?;
         let signature = key.sign(&context.message(&payload)).to_bytes().to_vec();
         Ok(Self { payload, signature })
@@ -80,7 +80,7 @@ impl Signed {
     /// [`BadSignature`] otherwise.
     pub fn open<T: DeserializeOwned + Serialize>(
         &self,
-        context: Context,
+        context: SigningContext,
         key: &VerifyingKey,
     ) -> Result<T, BadSignature> {
         let signature = Signature::from_slice(&self.signature).map_err(|_| BadSignature::Signature)?;
@@ -157,8 +157,8 @@ pub mod bytes_form {
     /// # Errors
     /// The deserializer's.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<u8>, D::Error> {
-        struct Bytes;
-        impl Visitor<'_> for Bytes {
+        struct BytesVisitor;
+        impl Visitor<'_> for BytesVisitor {
             type Value = Vec<u8>;
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("a byte string")
@@ -171,7 +171,7 @@ pub mod bytes_form {
             }
         }
         // The decoder lends at most 4 KiB; what it gives away may be longer.
-        from.deserialize_byte_buf(Bytes)
+        from.deserialize_byte_buf(BytesVisitor)
     }
 }
 
@@ -183,10 +183,11 @@ mod tests {
     #[test]
     fn every_flipped_bit_another_key_and_another_context_are_refused() {
         let key = SigningKey::from_bytes(&[7; 32]);
-        let signed = Signed::new(&("hello", 3u8), Context::Enroll, &key).unwrap();
+        let signed = SignedPayload::new(&("hello", 3u8), SigningContext::Enroll, &key).unwrap();
         let bytes = signed.to_bytes().unwrap();
-        let open =
-            |bytes: &[u8]| Signed::from_bytes(bytes)?.open::<(String, u8)>(Context::Enroll, &key.verifying_key());
+        let open = |bytes: &[u8]| {
+            SignedPayload::from_bytes(bytes)?.open::<(String, u8)>(SigningContext::Enroll, &key.verifying_key())
+        };
         assert_eq!(open(&bytes).unwrap(), ("hello".to_owned(), 3));
         for bit in 0..bytes.len() * 8 {
             let mut bad = bytes.clone();
@@ -195,13 +196,13 @@ mod tests {
         }
         assert!(
             signed
-                .open::<(String, u8)>(Context::Passport, &key.verifying_key())
+                .open::<(String, u8)>(SigningContext::Passport, &key.verifying_key())
                 .is_err()
         );
         let other = SigningKey::from_bytes(&[8; 32]);
         assert!(
             signed
-                .open::<(String, u8)>(Context::Enroll, &other.verifying_key())
+                .open::<(String, u8)>(SigningContext::Enroll, &other.verifying_key())
                 .is_err()
         );
     }
@@ -210,13 +211,13 @@ mod tests {
     fn what_is_signed_may_be_long() {
         let key = SigningKey::from_bytes(&[7; 32]);
         let scenario = "x".repeat(300_000);
-        let bytes = Signed::new(&scenario, Context::Command, &key)
+        let bytes = SignedPayload::new(&scenario, SigningContext::Command, &key)
             .unwrap()
             .to_bytes()
             .unwrap();
-        let opened: String = Signed::from_bytes(&bytes)
+        let opened: String = SignedPayload::from_bytes(&bytes)
             .unwrap()
-            .open(Context::Command, &key.verifying_key())
+            .open(SigningContext::Command, &key.verifying_key())
             .unwrap();
         assert_eq!(opened, scenario);
     }

@@ -110,7 +110,7 @@ pub fn event(kind: &Token) -> String {
 /// What the Mixer says to one Rack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RackCommand {
-    /// [`crate::control::ScenarioPush`], answered by [`crate::control::Applied`].
+    /// [`crate::control::ScenarioPush`], answered by [`crate::control::ScenarioPushAnswer`].
     Scenario,
     /// [`crate::control::StateChange`], answered by an empty body.
     State,
@@ -120,7 +120,7 @@ pub enum RackCommand {
     Credits,
     /// [`crate::control::LevelChange`], answered by an empty body.
     LogLevel,
-    /// [`crate::control::Replay`], answered by [`crate::control::ReplayAnswer`].
+    /// [`crate::control::ReplayCommand`], answered by [`crate::control::ReplayAnswer`].
     Replay,
     /// [`crate::tap::TapLease`], answered by [`crate::tap::TapAnswer`].
     Tap,

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | `Time` | Timestamp(µs, UTC) | INT64 TIMESTAMP(MICROS, adjusted) |
 //! | `Uuid` | FixedSizeBinary(16), extension `arrow.uuid` | FLBA(16) UUID |
-//! | `Text` | Utf8 | BYTE_ARRAY UTF8 |
+//! | `StringToken` | Utf8 | BYTE_ARRAY UTF8 |
 //! | `Word` | Utf8 | BYTE_ARRAY UTF8, dictionary-encoded |
 //! | `Json` | Utf8 | BYTE_ARRAY JSON (or UTF8 with `json_type = "string"`) |
 //! | `Float` / `Double` | Float32 / Float64 | FLOAT / DOUBLE |
@@ -43,7 +43,7 @@ pub enum ColumnType {
 
 /// One column of a table.
 #[derive(Debug, Clone, Copy)]
-pub struct Column {
+pub struct TableColumn {
     /// The specification's name.
     pub name: &'static str,
     /// How it is stored.
@@ -68,23 +68,23 @@ pub enum Table {
     Messages,
 }
 
-const fn col(name: &'static str, kind: ColumnType) -> Column {
-    Column {
+const fn col(name: &'static str, kind: ColumnType) -> TableColumn {
+    TableColumn {
         name,
         kind,
         nullable: false,
     }
 }
 
-const fn opt(name: &'static str, kind: ColumnType) -> Column {
-    Column {
+const fn opt(name: &'static str, kind: ColumnType) -> TableColumn {
+    TableColumn {
         name,
         kind,
         nullable: true,
     }
 }
 
-const LOGS: &[Column] = &[
+const LOGS: &[TableColumn] = &[
     col("ts", ColumnType::Time),
     col("entity_id", ColumnType::Uuid),
     col("entity_name", ColumnType::Word),
@@ -94,7 +94,7 @@ const LOGS: &[Column] = &[
     col("attributes", ColumnType::Json),
 ];
 
-const TRACES: &[Column] = &[
+const TRACES: &[TableColumn] = &[
     col("ts", ColumnType::Time),
     col("trace_id", ColumnType::Text),
     col("span_id", ColumnType::Text),
@@ -108,7 +108,7 @@ const TRACES: &[Column] = &[
     col("attributes", ColumnType::Json),
 ];
 
-const METRICS: &[Column] = &[
+const METRICS: &[TableColumn] = &[
     col("ts", ColumnType::Time),
     col("name", ColumnType::Word),
     col("entity_id", ColumnType::Uuid),
@@ -118,7 +118,7 @@ const METRICS: &[Column] = &[
     col("labels", ColumnType::Json),
 ];
 
-const DEAD_LETTERS: &[Column] = &[
+const DEAD_LETTERS: &[TableColumn] = &[
     col("ts", ColumnType::Time),
     col("subject", ColumnType::Text),
     col("reason", ColumnType::Text),
@@ -127,7 +127,7 @@ const DEAD_LETTERS: &[Column] = &[
     col("payload", ColumnType::Blob),
 ];
 
-const MESSAGES: &[Column] = &[
+const MESSAGES: &[TableColumn] = &[
     col("ts", ColumnType::Time),
     col("trace_id", ColumnType::Text),
     col("flux_id", ColumnType::Uuid),
@@ -191,7 +191,7 @@ impl Table {
 
     /// The columns, in stored order.
     #[must_use]
-    pub const fn columns(self) -> &'static [Column] {
+    pub const fn columns(self) -> &'static [TableColumn] {
         match self {
             Self::Logs => LOGS,
             Self::Traces => TRACES,

@@ -36,11 +36,11 @@ use arrow_schema::ArrowError;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::batch::{Nonconforming, conform, slice_bytes};
+use crate::batch::{SchemaViolation, conform, slice_bytes};
 use crate::{BadId, EntityId, Table};
 
 pub use count::value_bytes;
-pub use records::{NAMED, Part, Records, Rejected};
+pub use records::{BodyRecordReader, NAMED, RecordChunk, RecordRejection};
 
 /// Header of a command: where its answer goes. Without it, to the reply subject.
 pub const ANSWER_TO: &str = "Flux-Answer-To";
@@ -75,7 +75,7 @@ pub const DEAD_REASON: &str = "Flux-Dead-Reason";
 pub const DEAD_PORT: &str = "Flux-Dead-Port";
 /// Header of a dead letter: how often it was tried, decimal; what was tried before a replay is counted.
 pub const DEAD_ATTEMPTS: &str = "Flux-Dead-Attempts";
-/// Header of a dead letter: [`crate::letter::Way`], whether the message was arriving at the port or leaving by it.
+/// Header of a dead letter: [`crate::letter::PortSide`], whether the message was arriving at the port or leaving by it.
 pub const DEAD_WAY: &str = "Flux-Dead-Way";
 /// Header of a dead letter: the subject that the message came by; absent if it came by no wire over the bus.
 pub const DEAD_FROM: &str = "Flux-Dead-From";
@@ -86,7 +86,7 @@ pub const DEAD_REPLAYS: &str = "Flux-Dead-Replays";
 
 /// The encodings of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Encoding {
+pub enum BatchEncoding {
     /// An Arrow IPC stream.
     Arrow,
     /// A CBOR array of records.
@@ -97,7 +97,7 @@ pub enum Encoding {
     Ndjson,
 }
 
-impl Encoding {
+impl BatchEncoding {
     /// The content type's name.
     #[must_use]
     pub const fn content_type(self) -> &'static str {
@@ -110,7 +110,7 @@ impl Encoding {
     }
 }
 
-impl FromStr for Encoding {
+impl FromStr for BatchEncoding {
     type Err = BadId;
     /// Parameters after `;` are ignored; letter case does not count.
     fn from_str(text: &str) -> Result<Self, BadId> {
@@ -144,7 +144,7 @@ impl fmt::Display for BatchId {
 
 /// Who publishes, for records that do not say it themselves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Publisher {
+pub struct PublisherIdentity {
     /// Its id.
     pub entity_id: EntityId,
     /// Its name.
@@ -173,7 +173,7 @@ pub enum DecodeError {
         /// The table it was sent to.
         table: Table,
         /// The difference.
-        source: Nonconforming,
+        source: SchemaViolation,
     },
     /// Not JSON, or not a record.
     #[error("record {index} is not a record of {table}: {reason}")]
@@ -246,12 +246,14 @@ pub fn decode_arrow(table: Table, body: &Bytes) -> Result<Vec<RecordBatch>, Deco
 /// The most bytes that the rows of a body take once they are decoded: what to make room for before that. Looks only at the heads
 /// of messages. Of JSON and CBOR nearly all bodies take no more than their length: give the rest back once it is known.
 #[must_use]
-pub fn decoded_bytes(encoding: Encoding, body: &[u8]) -> u64 {
+pub fn decoded_bytes(encoding: BatchEncoding, body: &[u8]) -> u64 {
     let length = body.len() as u64;
     match encoding {
         // Rows share the body's bytes unless they are compressed. What cannot be read takes no more.
-        Encoding::Arrow => length + unpacked_bytes(body).unwrap_or(0).min(most_unpacked(length)),
-        Encoding::Cbor | Encoding::Json | Encoding::Ndjson => length.saturating_mul(UNPACKED).saturating_add(SMALL),
+        BatchEncoding::Arrow => length + unpacked_bytes(body).unwrap_or(0).min(most_unpacked(length)),
+        BatchEncoding::Cbor | BatchEncoding::Json | BatchEncoding::Ndjson => {
+            length.saturating_mul(UNPACKED).saturating_add(SMALL)
+        }
     }
 }
 
@@ -331,15 +333,15 @@ fn unpacked_bytes(body: &[u8]) -> Result<u64, ArrowError> {
 /// A [`DecodeError`] that names the record and the reason.
 pub fn decode(
     table: Table,
-    encoding: Encoding,
+    encoding: BatchEncoding,
     body: &Bytes,
-    publisher: &Publisher,
+    publisher: &PublisherIdentity,
 ) -> Result<Vec<RecordBatch>, DecodeError> {
-    if encoding == Encoding::Arrow {
+    if encoding == BatchEncoding::Arrow {
         return decode_arrow(table, body);
     }
     let most = usize::try_from(decoded_bytes(encoding, body)).unwrap_or(usize::MAX);
-    let mut records = Records::new(table, encoding, body.clone(), publisher.clone())?;
+    let mut records = BodyRecordReader::new(table, encoding, body.clone(), publisher.clone())?;
     let rows = records.next_part(most)?;
     if let Some(first) = records.named().first() {
         return Err(DecodeError::Record {
@@ -359,7 +361,7 @@ pub fn decode(
     Ok(vec![rows.batch])
 }
 
-fn body_error(encoding: Encoding, reason: impl fmt::Display) -> DecodeError {
+fn body_error(encoding: BatchEncoding, reason: impl fmt::Display) -> DecodeError {
     DecodeError::Body {
         encoding: encoding.content_type(),
         reason: reason.to_string(),

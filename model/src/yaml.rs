@@ -29,79 +29,79 @@ const SEARCHED: usize = 20_000;
 const MAX_DEPTH: usize = 24;
 
 /// A value of the file, with its place.
-pub(crate) type Node = Spanned<Shape>;
+pub(crate) type YamlNode = Spanned<YamlValue>;
 
 /// What a value is made of.
 #[derive(Debug)]
-pub(crate) enum Shape {
+pub(crate) enum YamlValue {
     Scalar(Value),
-    List(Vec<Node>),
-    Map(Vec<(Spanned<String>, Node)>),
+    List(Vec<YamlNode>),
+    Map(Vec<(Spanned<String>, YamlNode)>),
 }
 
-impl<'de> Deserialize<'de> for Shape {
+impl<'de> Deserialize<'de> for YamlValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(ShapeVisitor)
+        deserializer.deserialize_any(YamlValueVisitor)
     }
 }
 
-struct ShapeVisitor;
+struct YamlValueVisitor;
 
-impl<'de> Visitor<'de> for ShapeVisitor {
-    type Value = Shape;
+impl<'de> Visitor<'de> for YamlValueVisitor {
+    type Value = YamlValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a text, a number, true, false, a list or a mapping")
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Shape, E> {
-        Ok(Shape::Scalar(value.into()))
+    fn visit_bool<E>(self, value: bool) -> Result<YamlValue, E> {
+        Ok(YamlValue::Scalar(value.into()))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Shape, E> {
-        Ok(Shape::Scalar(value.into()))
+    fn visit_i64<E>(self, value: i64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Scalar(value.into()))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Shape, E> {
-        Ok(Shape::Scalar(value.into()))
+    fn visit_u64<E>(self, value: u64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Scalar(value.into()))
     }
 
-    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Shape, E> {
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<YamlValue, E> {
         let number = serde_json::Number::from_f64(value).ok_or_else(|| E::custom("numbers are finite"))?;
-        Ok(Shape::Scalar(number.into()))
+        Ok(YamlValue::Scalar(number.into()))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Shape, E> {
-        Ok(Shape::Scalar(value.into()))
+    fn visit_str<E>(self, value: &str) -> Result<YamlValue, E> {
+        Ok(YamlValue::Scalar(value.into()))
     }
 
-    fn visit_unit<E>(self) -> Result<Shape, E> {
-        Ok(Shape::Scalar(Value::Null))
+    fn visit_unit<E>(self) -> Result<YamlValue, E> {
+        Ok(YamlValue::Scalar(Value::Null))
     }
 
-    fn visit_none<E>(self) -> Result<Shape, E> {
-        Ok(Shape::Scalar(Value::Null))
+    fn visit_none<E>(self) -> Result<YamlValue, E> {
+        Ok(YamlValue::Scalar(Value::Null))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Shape, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<YamlValue, A::Error> {
         let mut list = Vec::new();
         while let Some(node) = seq.next_element()? {
             list.push(node);
         }
-        Ok(Shape::List(list))
+        Ok(YamlValue::List(list))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Shape, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<YamlValue, A::Error> {
         let mut entries = Vec::new();
-        while let Some(entry) = map.next_entry::<Spanned<String>, Node>()? {
+        while let Some(entry) = map.next_entry::<Spanned<String>, YamlNode>()? {
             entries.push(entry);
         }
-        Ok(Shape::Map(entries))
+        Ok(YamlValue::Map(entries))
     }
 }
 
 /// The file as nodes.
-pub(crate) fn nodes(yaml: &str) -> Result<Node, Finding> {
+pub(crate) fn nodes(yaml: &str) -> Result<YamlNode, SourceDiagnostic> {
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! { max_depth: MAX_DEPTH },
     };
@@ -109,7 +109,7 @@ pub(crate) fn nodes(yaml: &str) -> Result<Node, Finding> {
         let error = error.without_snippet();
         let at = error.location();
         let text = UserMessageFormatter.format_message(error);
-        Finding {
+        SourceDiagnostic {
             line: at.map_or(1, |at| at.line().max(1)),
             column: at.map_or(1, |at| at.column().max(1)),
             text: text.lines().collect::<Vec<_>>().join(" "),
@@ -118,8 +118,8 @@ pub(crate) fn nodes(yaml: &str) -> Result<Node, Finding> {
 }
 
 /// A sentence about the place of a node.
-pub(crate) fn at<T>(node: &Spanned<T>, text: impl Into<String>) -> Finding {
-    Finding {
+pub(crate) fn at<T>(node: &Spanned<T>, text: impl Into<String>) -> SourceDiagnostic {
+    SourceDiagnostic {
         line: node.referenced.line().max(1),
         column: node.referenced.column().max(1),
         text: text.into(),
@@ -127,24 +127,24 @@ pub(crate) fn at<T>(node: &Spanned<T>, text: impl Into<String>) -> Finding {
 }
 
 /// The entries of a mapping; none of anything else.
-fn entries(node: &Node) -> &[(Spanned<String>, Node)] {
+fn entries(node: &YamlNode) -> &[(Spanned<String>, YamlNode)] {
     match &node.value {
-        Shape::Map(entries) => entries,
+        YamlValue::Map(entries) => entries,
         _ => &[],
     }
 }
 
-pub(crate) fn get<'n>(node: &'n Node, key: &str) -> Option<&'n Node> {
+pub(crate) fn get<'n>(node: &'n YamlNode, key: &str) -> Option<&'n YamlNode> {
     let mut entries = entries(node).iter();
     entries.find(|(name, _)| name.value == key).map(|(_, value)| value)
 }
 
 /// A node as JSON.
-fn json(node: &Node) -> Value {
+fn json(node: &YamlNode) -> Value {
     match &node.value {
-        Shape::Scalar(value) => value.clone(),
-        Shape::List(list) => list.iter().map(json).collect(),
-        Shape::Map(entries) => entries
+        YamlValue::Scalar(value) => value.clone(),
+        YamlValue::List(list) => list.iter().map(json).collect(),
+        YamlValue::Map(entries) => entries
             .iter()
             .map(|(key, value)| (key.value.clone(), json(value)))
             .collect(),
@@ -152,19 +152,19 @@ fn json(node: &Node) -> Value {
 }
 
 /// A node as JSON in which numbers and the like are the texts that the file has.
-fn texts(node: &Node, yaml: &str) -> Value {
+fn texts(node: &YamlNode, yaml: &str) -> Value {
     match &node.value {
-        Shape::Scalar(Value::Number(_) | Value::Bool(_)) => written(node, yaml).unwrap_or_else(|| json(node)),
-        Shape::Scalar(value) => value.clone(),
-        Shape::List(list) => list.iter().map(|node| texts(node, yaml)).collect(),
-        Shape::Map(entries) => entries
+        YamlValue::Scalar(Value::Number(_) | Value::Bool(_)) => written(node, yaml).unwrap_or_else(|| json(node)),
+        YamlValue::Scalar(value) => value.clone(),
+        YamlValue::List(list) => list.iter().map(|node| texts(node, yaml)).collect(),
+        YamlValue::Map(entries) => entries
             .iter()
             .map(|(key, value)| (key.value.clone(), texts(value, yaml)))
             .collect(),
     }
 }
 
-fn written(node: &Node, yaml: &str) -> Option<Value> {
+fn written(node: &YamlNode, yaml: &str) -> Option<Value> {
     let span = node.defined.span();
     let from = usize::try_from(span.byte_offset()?).ok()?;
     let to = from + usize::try_from(span.byte_len()?).ok()?;
@@ -173,14 +173,14 @@ fn written(node: &Node, yaml: &str) -> Option<Value> {
 
 /// An entry with its place.
 #[derive(Debug)]
-pub(crate) struct Placed<'n, T> {
+pub(crate) struct YamlEntry<'n, T> {
     pub(crate) value: T,
-    node: &'n Node,
+    node: &'n YamlNode,
 }
 
-impl<T> Placed<'_, T> {
+impl<T> YamlEntry<'_, T> {
     /// A sentence about the entry's value of a key.
-    pub(crate) fn at(&self, key: &str, text: impl Into<String>) -> Finding {
+    pub(crate) fn at(&self, key: &str, text: impl Into<String>) -> SourceDiagnostic {
         at(get(self.node, key).unwrap_or(self.node), text)
     }
 
@@ -190,7 +190,7 @@ impl<T> Placed<'_, T> {
         inside: &str,
         map: &Map<String, Value>,
         check: impl Fn(&Map<String, Value>) -> Result<(), String>,
-        faults: &mut Vec<Finding>,
+        faults: &mut Vec<SourceDiagnostic>,
         what: &str,
     ) {
         let node = get(self.node, inside).unwrap_or(self.node);
@@ -200,7 +200,7 @@ impl<T> Placed<'_, T> {
 
 /// Something about one place of a file that somebody wrote.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Finding {
+pub struct SourceDiagnostic {
     /// The line, from 1.
     pub line: u64,
     /// The column, from 1, in characters.
@@ -209,7 +209,7 @@ pub struct Finding {
     pub text: String,
 }
 
-impl std::fmt::Display for Finding {
+impl std::fmt::Display for SourceDiagnostic {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}: {}", self.line, self.column, self.text)
     }
@@ -221,32 +221,32 @@ pub(crate) fn unmarked(yaml: &str) -> &str {
 }
 
 /// Faults in the order of the file, no more than are worth reading.
-pub(crate) fn told(mut faults: Vec<Finding>) -> Vec<Finding> {
+pub(crate) fn told(mut faults: Vec<SourceDiagnostic>) -> Vec<SourceDiagnostic> {
     faults.sort();
     let more = faults.len().saturating_sub(MOST);
     faults.truncate(MOST);
     if let Some(last) = faults.last().filter(|_| more > 0) {
         let text = format!("{more} more faults");
-        faults.push(Finding { text, ..last.clone() });
+        faults.push(SourceDiagnostic { text, ..last.clone() });
     }
     faults
 }
 
 /// Entries of a list, and the names of those that cannot be read.
-pub(crate) type Entries<'n, T> = (Vec<Placed<'n, T>>, BTreeSet<Option<String>>);
+pub(crate) type YamlEntries<'n, T> = (Vec<YamlEntry<'n, T>>, BTreeSet<Option<String>>);
 
 /// The entries of a list, and the names of those that cannot be read.
 pub(crate) fn list<'n, T: DeserializeOwned>(
-    root: &'n Node,
+    root: &'n YamlNode,
     section: &str,
     as_values: &[&str],
     yaml: &str,
-    faults: &mut Vec<Finding>,
-) -> Entries<'n, T> {
+    faults: &mut Vec<SourceDiagnostic>,
+) -> YamlEntries<'n, T> {
     let (mut good, mut unread) = (Vec::new(), BTreeSet::new());
     let nodes = match get(root, section).map(|node| (node, &node.value)) {
         None => return (good, unread),
-        Some((_, Shape::List(nodes))) => nodes,
+        Some((_, YamlValue::List(nodes))) => nodes,
         Some((node, _)) => {
             faults.push(at(node, format!("{section} is not a list")));
             unread.insert(None);
@@ -261,7 +261,7 @@ pub(crate) fn list<'n, T: DeserializeOwned>(
             .as_ref()
             .map_or_else(|| kind.to_owned(), |name| format!("{kind} {name}"));
         match one(node, &what, as_values, yaml, faults) {
-            Some(value) => good.push(Placed { value, node }),
+            Some(value) => good.push(YamlEntry { value, node }),
             None => {
                 unread.insert(name);
             }
@@ -272,17 +272,17 @@ pub(crate) fn list<'n, T: DeserializeOwned>(
 
 /// One entry; `as_values` are the keys whose values are not texts.
 pub(crate) fn one<T: DeserializeOwned>(
-    node: &Node,
+    node: &YamlNode,
     what: &str,
     as_values: &[&str],
     yaml: &str,
-    faults: &mut Vec<Finding>,
+    faults: &mut Vec<SourceDiagnostic>,
 ) -> Option<T> {
-    let Shape::Map(entries) = &node.value else {
+    let YamlValue::Map(entries) = &node.value else {
         faults.push(at(node, format!("{what} is not a mapping")));
         return None;
     };
-    let value = |(key, node): &(Spanned<String>, Node)| {
+    let value = |(key, node): &(Spanned<String>, YamlNode)| {
         let is_value = as_values.contains(&key.value.as_str());
         let value = if is_value { json(node) } else { texts(node, yaml) };
         (key.value.clone(), value)
@@ -302,10 +302,10 @@ pub(crate) fn one<T: DeserializeOwned>(
 /// A sentence for each key of a mapping that a check does not accept. What a check complains about is the key without which it
 /// says something else.
 fn refused(
-    node: &Node,
+    node: &YamlNode,
     mut map: Map<String, Value>,
     check: impl Fn(&Map<String, Value>) -> Result<(), String>,
-    faults: &mut Vec<Finding>,
+    faults: &mut Vec<SourceDiagnostic>,
     what: &str,
 ) {
     let mut found: Vec<String> = Vec::new();

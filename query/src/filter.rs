@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{Expr, ident, lit};
 use model::filter::{
-    ByKey, LetterFilter, LogFilter, MessageFilter, MetricFilter, SeriesFilter, TraceFilter, page_size,
+    KeyedValues, LetterFilter, LogFilter, MessageFilter, MetricFilter, SeriesFilter, TraceFilter, page_size,
 };
-use model::{Direction, EntityId, FluxId, Level, SpanStatus, Table, Timestamp, TraceId};
+use model::{EntityId, FluxId, Level, MessageDirection, SpanStatus, Table, Timestamp, TraceId};
 
 use crate::Error;
 use crate::functions::{contains_fold, json_text};
@@ -54,7 +54,7 @@ fn field(column: &str, key: &str, value: &str) -> Expr {
     json_text(ident(column), lit(key)).eq(lit(value))
 }
 
-fn fields(column: &str, values: &ByKey) -> impl Iterator<Item = Option<Expr>> {
+fn fields(column: &str, values: &KeyedValues) -> impl Iterator<Item = Option<Expr>> {
     values.iter().map(move |(key, value)| Some(field(column, key, value)))
 }
 
@@ -103,7 +103,7 @@ pub(crate) fn series(name: Option<&str>, filter: &SeriesFilter) -> Vec<Expr> {
     points(name, filter.entity.as_deref(), &filter.labels)
 }
 
-fn points(name: Option<&str>, of: Option<&str>, labels: &ByKey) -> Vec<Expr> {
+fn points(name: Option<&str>, of: Option<&str>, labels: &KeyedValues) -> Vec<Expr> {
     [word("name", name), of.map(entity)]
         .into_iter()
         .chain(fields("labels", labels))
@@ -120,7 +120,7 @@ pub(crate) fn messages(filter: &MessageFilter) -> Vec<Expr> {
         word("src_gear_id", filter.src_gear_id.as_deref()),
         word("dst_gear_id", filter.dst_gear_id.as_deref()),
         word("msg_type", filter.msg_type.as_deref()),
-        word("direction", filter.direction.map(Direction::as_str)),
+        word("direction", filter.direction.map(MessageDirection::as_str)),
         word("status", filter.status.map(SpanStatus::as_str)),
     ]
     .into_iter()

@@ -13,7 +13,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use datafusion::logical_expr::Expr;
 use engine::ReadView;
 use model::filter::{
-    DeadLetterFilter, FluxFilter, LetterFilter, LogFilter, MessageFilter, MetricFilter, TraceFilter, When,
+    DeadLetterFilter, FluxFilter, LetterFilter, LogFilter, MessageFilter, MetricFilter, TimePoint, TraceFilter,
 };
 use model::{FluxId, Table};
 use serde::Serialize;
@@ -85,13 +85,13 @@ impl ListQuery {
                 raw: filter.raw.unwrap_or_default(),
                 ..RowQuery::new(
                     (Table::Messages, fingerprint(filter) ^ fingerprint(id)),
-                    (Some(filter.since.unwrap_or(When::EVER)), filter.until),
+                    (Some(filter.since.unwrap_or(TimePoint::EVER)), filter.until),
                     (filter.limit, None, &filter.cursor),
                 )
             },
             Self::Letters(filter) => RowQuery::new(
                 (Table::DeadLetters, fingerprint(filter)),
-                (Some(filter.since.unwrap_or(When::EVER)), filter.until),
+                (Some(filter.since.unwrap_or(TimePoint::EVER)), filter.until),
                 (filter.limit, None, &filter.cursor),
             ),
         }

@@ -33,7 +33,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int64Type};
 use datafusion::functions_aggregate::expr_fn::{count, last_value, max, min, sum};
 use datafusion::logical_expr::{Expr, ident, lit};
-use model::filter::{Aggregate, MetricFilter, Shape};
+use model::filter::{BucketShape, MetricAggregate, MetricFilter};
 use model::{HumanDuration, MetricType, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -59,7 +59,7 @@ pub(crate) struct Summary {
     /// The width of a bucket; without one, the window is one.
     pub(crate) width: Option<i64>,
     by: Option<GroupBy>,
-    pub(crate) agg: Option<Aggregate>,
+    pub(crate) agg: Option<MetricAggregate>,
     fill: bool,
     /// Whether a row is a series.
     lines: bool,
@@ -83,7 +83,7 @@ impl Summary {
                 "there are no buckets to fill: give an interval",
             ));
         }
-        if filter.shape == Some(Shape::Series) && filter.interval.is_none() {
+        if filter.shape == Some(BucketShape::Series) && filter.interval.is_none() {
             return Err(Error::parameter(
                 "shape",
                 "a series is one of buckets: give an interval",
@@ -108,7 +108,7 @@ impl Summary {
             by: by.transpose()?,
             agg: filter.agg,
             fill: filter.fill == Some(true),
-            lines: filter.shape == Some(Shape::Series),
+            lines: filter.shape == Some(BucketShape::Series),
         }))
     }
 
@@ -190,8 +190,8 @@ pub(crate) async fn page(
     };
     let has = |kind: MetricType| groups.series.iter().any(|series| series.kind == kind.as_str());
     let change = match summary.agg {
-        Some(Aggregate::Rate) => Some(Change::Rate),
-        Some(Aggregate::Percentile(_)) => Some(Change::Observed),
+        Some(MetricAggregate::Rate) => Some(Change::Rate),
+        Some(MetricAggregate::Percentile(_)) => Some(Change::Observed),
         None if has(MetricType::Counter) || has(MetricType::Histogram) => Some(Change::Cumulative),
         _ => None,
     };
@@ -225,14 +225,14 @@ pub(crate) fn value(summary: &Summary, kind: &str, totals: &Totals, changes: Opt
     let rate = || changes.and_then(|changes| changes.rate);
     let observed = || changes.map(|changes| &changes.observed);
     match summary.agg {
-        Some(Aggregate::Avg) => any(totals.sum / samples),
-        Some(Aggregate::Sum) => any(totals.sum),
-        Some(Aggregate::Min) => any(totals.min),
-        Some(Aggregate::Max) => any(totals.max),
-        Some(Aggregate::Count) => Some(samples),
-        Some(Aggregate::Last) => totals.last.map(|(_, value)| value),
-        Some(Aggregate::Rate) => rate(),
-        Some(Aggregate::Percentile(share)) => observed()?.percentile(f64::from(share) / 100.0),
+        Some(MetricAggregate::Avg) => any(totals.sum / samples),
+        Some(MetricAggregate::Sum) => any(totals.sum),
+        Some(MetricAggregate::Min) => any(totals.min),
+        Some(MetricAggregate::Max) => any(totals.max),
+        Some(MetricAggregate::Count) => Some(samples),
+        Some(MetricAggregate::Last) => totals.last.map(|(_, value)| value),
+        Some(MetricAggregate::Rate) => rate(),
+        Some(MetricAggregate::Percentile(share)) => observed()?.percentile(f64::from(share) / 100.0),
         None if kind == MetricType::Counter.as_str() => rate(),
         None if kind == MetricType::Histogram.as_str() => {
             let observed = observed().filter(|observed| observed.count > 0.0)?;
@@ -255,7 +255,7 @@ pub(crate) async fn planned(scan: &Scan, summary: &Summary, window: Window) -> R
         min(value()).alias("min"),
         max(value()).alias("max"),
     ];
-    let is_last = matches!(summary.agg, Some(Aggregate::Last));
+    let is_last = matches!(summary.agg, Some(MetricAggregate::Last));
     if is_last {
         // Of one time the greatest value, as a walk has it.
         let order = ["ts", "value"].map(|name| ident(name).sort(true, false)).to_vec();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::Engine;
-use model::filter::{RawForm, SortOrder, When};
+use model::filter::{RawForm, SortOrder, TimePoint};
 use model::{ByteSize, Clock, FluxId, Table, Timestamp, TraceId};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -292,8 +292,8 @@ pub(crate) struct RowQuery {
     /// Other tables whose rows are in the answer.
     pub(crate) also: &'static [Table],
     pub(crate) fingerprint: u64,
-    pub(crate) since: Option<When>,
-    pub(crate) until: Option<When>,
+    pub(crate) since: Option<TimePoint>,
+    pub(crate) until: Option<TimePoint>,
     pub(crate) limit: Option<u32>,
     pub(crate) offset: Option<u32>,
     pub(crate) cursor: Option<String>,
@@ -307,7 +307,7 @@ impl RowQuery {
     /// The rows of a table, by the fingerprint of a filter, its bounds of time, and its limit, offset and cursor.
     pub(crate) fn new(
         (table, fingerprint): (Table, u64),
-        (since, until): (Option<When>, Option<When>),
+        (since, until): (Option<TimePoint>, Option<TimePoint>),
         (limit, offset, cursor): (Option<u32>, Option<u32>, &Option<String>),
     ) -> Self {
         Self {

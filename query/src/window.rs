@@ -12,7 +12,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use model::filter::{DEFAULT_WINDOW, When};
+use model::filter::{DEFAULT_WINDOW, TimePoint};
 use model::{FluxId, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -38,8 +38,8 @@ impl Window {
     };
 
     pub(crate) fn resolve(
-        since: Option<When>,
-        until: Option<When>,
+        since: Option<TimePoint>,
+        until: Option<TimePoint>,
         flux_id: Option<FluxId>,
         now: Timestamp,
     ) -> Result<Self, Error> {
@@ -132,8 +132,8 @@ mod tests {
     const DAY: i64 = 86_400_000_000;
     const NOW: Timestamp = Timestamp::from_micros(100 * DAY);
 
-    fn at(micros: i64) -> When {
-        When::At(Timestamp::from_micros(micros))
+    fn at(micros: i64) -> TimePoint {
+        TimePoint::At(Timestamp::from_micros(micros))
     }
 
     #[test]

@@ -9,12 +9,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chassis::bus::{Bus, BusOptions};
-use chassis::config::Secret;
-use chassis::files::Lock;
-use chassis::logs::LogLevel;
-use chassis::throttle::Throttle;
-use model::control::{Claim, RackState};
+use chassis::bus::{BusConnection, BusOptions};
+use chassis::config::SecretString;
+use chassis::files::LockFile;
+use chassis::logs::LogLevelHandle;
+use chassis::throttle::LogRateLimiter;
+use model::control::{NameClaim, RackState};
 use model::{Clock, EntityId, Entropy, Token, subject};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
@@ -65,11 +65,11 @@ pub struct AgentParts {
     /// Randomness for keys, nonces and ids.
     pub entropy: Entropy,
     /// Limits the log lines of each gear.
-    pub throttle: Arc<Throttle>,
+    pub throttle: Arc<LogRateLimiter>,
     /// The tracing layer that turns the process's own log lines into records.
     pub layer: TelemetryLayer,
     /// The level of the process's log, if the Mixer may change it.
-    pub level: Option<LogLevel>,
+    pub level: Option<LogLevelHandle>,
     /// How long the durable floor may stand still before everything above it is sent again.
     pub floor_stall: Duration,
 }
@@ -81,7 +81,7 @@ impl AgentParts {
         config: RackConfig,
         clock: Clock,
         entropy: Entropy,
-        throttle: Arc<Throttle>,
+        throttle: Arc<LogRateLimiter>,
         layer: TelemetryLayer,
     ) -> Self {
         Self {
@@ -112,7 +112,7 @@ pub struct Status {
 /// A running Rack.
 #[derive(Debug)]
 pub struct Agent {
-    bus: Bus,
+    bus: BusConnection,
     layer: TelemetryLayer,
     recorder: Recorder,
     talk: CancellationToken,
@@ -124,7 +124,7 @@ pub struct Agent {
     spool: SpoolThread,
     outbox: SpoolThread,
     status: Watched,
-    _lock: Lock,
+    _lock: LockFile,
 }
 
 /// Where the parts of the status are published.
@@ -154,7 +154,7 @@ impl Agent {
         let config = &parts.config;
         let claim = claim(config)?;
         chassis::files::create_dir_durable(&config.base.state_dir)?;
-        let lock = Lock::take(config.base.state_dir.join("rack.lock"))?;
+        let lock = LockFile::take(config.base.state_dir.join("rack.lock"))?;
         let state = StateFile::of(&config.base, &parts.entropy)?;
         let (spool, spool_thread, found) = spool::open(
             &config.base.state_dir.join("spool"),
@@ -172,7 +172,7 @@ impl Agent {
         tell_start(config, spool.boot_epoch(), state.passport().is_some());
         tell_found("telemetry", &found);
         tell_found("messages", &left);
-        let bus = Bus::connect_forever(options_of(config, Some(&state))).await?;
+        let bus = BusConnection::connect_forever(options_of(config, Some(&state))).await?;
         let counters = Arc::new(Counters::default());
         let (recorder, intake) = Recorder::new(RecorderParts {
             enabled: config.observability.enabled,
@@ -295,7 +295,7 @@ impl Agent {
 /// The tasks that speak with the Mixer or about the Rack.
 struct Talkers<'a> {
     parts: &'a AgentParts,
-    bus: &'a Bus,
+    bus: &'a BusConnection,
     spool: &'a SpoolHandle,
     outbox: &'a Arc<Outbox>,
     recorder: &'a Recorder,
@@ -309,7 +309,7 @@ impl Talkers<'_> {
     fn start(
         self,
         state: StateFile,
-        claim: Claim,
+        claim: NameClaim,
         orders: mpsc::Sender<stage::Order>,
         channels: Channels,
     ) -> Vec<JoinHandle<()>> {
@@ -450,15 +450,15 @@ impl Watched {
 }
 
 /// How this Rack wants to be called.
-fn claim(config: &RackConfig) -> Result<Claim, Error> {
+fn claim(config: &RackConfig) -> Result<NameClaim, Error> {
     if let Some(name) = &config.base.name {
-        return Ok(Claim::Name(name.clone()));
+        return Ok(NameClaim::Name(name.clone()));
     }
     let prefix = config.rack.name_prefix.parse().map_err(|reason| Error::Name {
         key: "rack.name_prefix",
         reason,
     })?;
-    Ok(Claim::Prefix(prefix))
+    Ok(NameClaim::Prefix(prefix))
 }
 
 fn limits(config: &RackConfig) -> Limits {
@@ -482,7 +482,7 @@ fn options_of(config: &RackConfig, state: Option<&StateFile>) -> BusOptions {
     let name = identity.map_or_else(host::name, |identity| identity.name.as_str().to_owned());
     let key = state.and_then(StateFile::bus_key);
     BusOptions {
-        nkey: key.as_ref().and_then(|key| key.seed().ok()).map(Secret::new),
+        nkey: key.as_ref().and_then(|key| key.seed().ok()).map(SecretString::new),
         inbox_prefix: key.map(|key| subject::inbox(&key.public_key())),
         token: config.snake.token.clone(),
         connect_timeout: config.snake.connect_timeout,

@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use chassis::bus::Bus;
+use chassis::bus::BusConnection;
 use model::ClusterId;
-use model::answer::{Answer, Cluster, NoAnswer};
+use model::answer::{ClusterKey, SignedReply, SignedReplyError};
 use model::subject::HEARTBEAT;
 use parking_lot::Mutex;
 use serde::Serialize;
@@ -49,17 +49,17 @@ impl Asker {
     /// The answer to a question with these bytes, and who vouches for it: this cluster, if one is known.
     pub(crate) async fn ask<T: Serialize + DeserializeOwned>(
         &self,
-        bus: &Bus,
+        bus: &BusConnection,
         (subject, question): (&'static str, Vec<u8>),
-        cluster: Option<&Cluster>,
+        cluster: Option<&ClusterKey>,
         within: Duration,
-    ) -> Result<(T, Cluster), Unanswered> {
+    ) -> Result<(T, ClusterKey), Unanswered> {
         let mut other = None;
         let sent = question.clone();
-        let accept = |body: &[u8]| match Answer::open(body, &sent, cluster) {
+        let accept = |body: &[u8]| match SignedReply::open(body, &sent, cluster) {
             Ok(opened) => Some(opened),
             Err(why) => {
-                if let NoAnswer::Cluster(found) = why {
+                if let SignedReplyError::Cluster(found) = why {
                     other = Some(found);
                 }
                 self.pass_over(subject, &why);
@@ -75,7 +75,7 @@ impl Asker {
         answer.map_err(|error| Unanswered { error, other })
     }
 
-    fn pass_over(&self, subject: &str, why: &NoAnswer) {
+    fn pass_over(&self, subject: &str, why: &SignedReplyError) {
         let passed_over = self.counters.passed_over.fetch_add(1, Relaxed) + 1;
         let (mut said, now) = (self.said.lock(), Instant::now());
         if said.is_none_or(|said| now >= said + SAY_EVERY) {

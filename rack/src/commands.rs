@@ -7,14 +7,17 @@
 
 use async_nats::{Client, Message, Subject};
 use bytes::Bytes;
-use chassis::logs::LogLevel;
+use chassis::logs::LogLevelHandle;
 use ed25519_dalek::VerifyingKey;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
-use model::control::{Applied, DurableFloor, LevelChange, NotTaken, PortCredits, Replay, ReplayAnswer, StateChange};
+use model::control::{
+    DurableFloor, LevelChange, PortCredits, ReplayAnswer, ReplayCommand, ReplayRejection, ScenarioPushAnswer,
+    StateChange,
+};
 use model::subject::{self, RackCommand};
 use model::tap::TapLease;
-use model::{BadSignature, Context, EntityId, Signed, Timestamp, wire};
+use model::{BadSignature, EntityId, SignedPayload, SigningContext, Timestamp, wire};
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -52,13 +55,13 @@ pub(crate) struct Commands {
 /// Where the level of the process's log is changed.
 #[derive(Debug)]
 pub(crate) struct LevelDesk {
-    level: Option<LogLevel>,
+    level: Option<LogLevelHandle>,
     /// When the last change was sent.
     last: Option<Timestamp>,
 }
 
 impl LevelDesk {
-    pub(crate) const fn new(level: Option<LogLevel>) -> Self {
+    pub(crate) const fn new(level: Option<LogLevelHandle>) -> Self {
         Self { level, last: None }
     }
 
@@ -146,42 +149,42 @@ impl Commands {
     fn take(&mut self, address: &Address, command: &Message) -> Result<Option<BoxFuture<'static, Answer>>, String> {
         let text = |error: BadSignature| error.to_string();
         let kind = RackCommand::of_subject(&command.subject).ok_or("it is not known here")?;
-        let signed = Signed::from_bytes(&command.payload).map_err(text)?;
+        let signed = SignedPayload::from_bytes(&command.payload).map_err(text)?;
         let key = &address.cluster_key;
         let to = answer_to(command, &address.entity_id);
         match kind {
             RackCommand::Floor => {
-                let floor: DurableFloor = signed.open(Context::Command, key).map_err(text)?;
+                let floor: DurableFloor = signed.open(SigningContext::Command, key).map_err(text)?;
                 ours(floor.entity_id, address)?;
                 self.spool.settle([floor]);
                 self.outbox.spool().settle([floor]);
                 Ok(None)
             }
             RackCommand::Credits => {
-                let credits: PortCredits = signed.open(Context::Command, key).map_err(text)?;
+                let credits: PortCredits = signed.open(SigningContext::Command, key).map_err(text)?;
                 ours(credits.entity_id, address)?;
                 self.outbox.set_credits(credits);
                 Ok(None)
             }
             RackCommand::State => {
-                let change: StateChange = signed.open(Context::Command, key).map_err(text)?;
+                let change: StateChange = signed.open(SigningContext::Command, key).map_err(text)?;
                 ours(change.entity_id, address)?;
                 Ok(Some(self.state(&change, to)))
             }
             RackCommand::LogLevel => {
-                let change: LevelChange = signed.open(Context::Command, key).map_err(text)?;
+                let change: LevelChange = signed.open(SigningContext::Command, key).map_err(text)?;
                 ours(change.entity_id, address)?;
                 self.level.take(&change)?;
                 Ok(Some(Box::pin(async { (to, Bytes::new()) })))
             }
             RackCommand::Scenario => Ok(Some(self.scenario(signed, to)?)),
             RackCommand::Replay => {
-                let replay: Replay = signed.open(Context::Command, key).map_err(text)?;
+                let replay: ReplayCommand = signed.open(SigningContext::Command, key).map_err(text)?;
                 ours(replay.entity_id, address)?;
                 Ok(Some(self.replay(replay, to)))
             }
             RackCommand::Tap => {
-                let lease: TapLease = signed.open(Context::Command, key).map_err(text)?;
+                let lease: TapLease = signed.open(SigningContext::Command, key).map_err(text)?;
                 ours(lease.entity_id, address)?;
                 let body = model::signed::encode(&self.taps.take(&lease)).map_err(text)?;
                 Ok(Some(Box::pin(async { (to, body.into()) })))
@@ -211,7 +214,7 @@ impl Commands {
         })
     }
 
-    fn scenario(&self, signed: Signed, to: Option<Subject>) -> Result<BoxFuture<'static, Answer>, String> {
+    fn scenario(&self, signed: SignedPayload, to: Option<Subject>) -> Result<BoxFuture<'static, Answer>, String> {
         let identity = self.identity.borrow().clone();
         let identity = identity.ok_or("a scenario came before this Rack was adopted")?;
         let push = Box::new(memory::verify(&signed, &identity)?);
@@ -224,7 +227,7 @@ impl Commands {
             } else {
                 None
             };
-            let applied = applied.unwrap_or_else(|| Applied {
+            let applied = applied.unwrap_or_else(|| ScenarioPushAnswer {
                 running: None,
                 error: Some("the Rack is stopping".to_owned()),
             });
@@ -235,7 +238,7 @@ impl Commands {
 }
 
 impl Commands {
-    fn replay(&self, replay: Replay, to: Option<Subject>) -> BoxFuture<'static, Answer> {
+    fn replay(&self, replay: ReplayCommand, to: Option<Subject>) -> BoxFuture<'static, Answer> {
         let orders = self.orders.clone();
         Box::pin(async move {
             let (under_way, begun) = oneshot::channel();
@@ -249,7 +252,7 @@ impl Commands {
             };
             let answer = answer.unwrap_or_else(|| ReplayAnswer {
                 taken: 0,
-                not_taken: Some(NotTaken::Later("the Rack is stopping".to_owned())),
+                not_taken: Some(ReplayRejection::Later("the Rack is stopping".to_owned())),
             });
             let body = model::signed::encode(&answer).unwrap_or_default();
             (to, body.into())

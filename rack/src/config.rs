@@ -8,179 +8,185 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use chassis::config::{
-    ConfigErrors, Key, Kind, LoggingConfig, Problem, Removed, Schema, Secret, Section, Settings, ThrottleConfig,
-    logging,
+    ConfigErrors, ConfigKey, ConfigProblem, ConfigSchema, ConfigSection, LogThrottleConfig, LoggingConfig, RemovedKey,
+    SecretString, Settings, ValueKind, logging,
 };
 use model::{ByteSize, Token};
 
-static LOGGING: [Key; 7] = logging::keys("\"logs/platform.log\"");
-static THROTTLING: [Key; 3] = logging::throttling_keys();
+static LOGGING: [ConfigKey; 7] = logging::keys("\"logs/platform.log\"");
+static THROTTLING: [ConfigKey; 3] = logging::throttling_keys();
 
-static BASE: [Key; 5] = [
-    Key::new(
+static BASE: [ConfigKey; 5] = [
+    ConfigKey::new(
         "base.name",
-        Kind::Name { empty: true },
+        ValueKind::Name { empty: true },
         "\"node-01\"",
         "Unique name of this Rack; empty takes rack.name_prefix and a part of its identity",
     ),
-    Key::new(
+    ConfigKey::new(
         "base.state_dir",
-        Kind::Path,
+        ValueKind::Path,
         "\"./data\"",
         "Folder of the Rack's state and spool",
     ),
-    Key::new(
+    ConfigKey::new(
         "base.state_file",
-        Kind::Path,
+        ValueKind::Path,
         "\"rack.flux\"",
         "Signed state bundle (CBOR) with identity and secrets, below base.state_dir",
     ),
-    Key::optional(
+    ConfigKey::optional(
         "base.state_key",
-        Kind::Text,
+        ValueKind::Text,
         "base.state_key_file, or else the state file is not encrypted",
         "Key that the state file is encrypted with: 64 hexadecimal digits, as `openssl rand -hex 32` makes them",
     )
     .secret(),
-    Key::optional(
+    ConfigKey::optional(
         "base.state_key_file",
-        Kind::Path,
+        ValueKind::Path,
         "no such file",
         "File that holds this key, for where no secret may be in the environment; its mode is 0600",
     ),
 ];
 
-static RACK: [Key; 6] = [
-    Key::new(
+static RACK: [ConfigKey; 6] = [
+    ConfigKey::new(
         "rack.name_prefix",
-        Kind::Name { empty: false },
+        ValueKind::Name { empty: false },
         "\"node-\"",
         "Prefix of the name when base.name is empty",
     ),
-    Key::new(
+    ConfigKey::new(
         "rack.ip",
-        Kind::Text,
+        ValueKind::Text,
         "\"\"",
         "IP address told to the Mixer; empty takes the primary local one",
     ),
-    Key::new(
+    ConfigKey::new(
         "rack.max_hops",
-        Kind::Int { min: 1, max: 65_535 },
+        ValueKind::Int { min: 1, max: 65_535 },
         "64",
         "Routing hops after which a message is dropped as a loop",
     ),
-    Key::new(
+    ConfigKey::new(
         "rack.max_payload_size",
-        Kind::Int {
+        ValueKind::Int {
             min: 1_024,
             max: 64 << 20,
         },
         "2097152",
         "Greatest message payload in bytes",
     ),
-    Key::new(
+    ConfigKey::new(
         "rack.enrollment_timeout",
-        Kind::span(1),
+        ValueKind::span(1),
         "\"15s\"",
         "Time one enrolment handshake may take",
     )
     .was("\"2s\""),
-    Key::new(
+    ConfigKey::new(
         "rack.heartbeat_interval",
-        Kind::span(10),
+        ValueKind::span(10),
         "\"30s\"",
         "Time between heartbeats to the Registry",
     ),
 ];
 
-static GEARS_EXEC: [Key; 1] = [Key::new(
+static GEARS_EXEC: [ConfigKey; 1] = [ConfigKey::new(
     "gears.exec.allow",
-    Kind::TextList,
+    ValueKind::TextList,
     "[]",
     "Programs that gears of type exec may run, each by its absolute path; the Rack's user must not be able to write it or a folder \
      above it. A scenario chooses the arguments, the working folder and the content of every file that the Rack can write, so allow none that \
      is dangerous with any of them, such as a shell",
 )];
 
-static STORE: [Key; 1] = [Key::new(
+static STORE: [ConfigKey; 1] = [ConfigKey::new(
     "store.dir",
-    Kind::Path,
+    ValueKind::Path,
     "\"./data\"",
     "Root folder of data storage",
 )];
 
-static SNAKE: [Key; 7] = [
-    Key::new(
+static SNAKE: [ConfigKey; 7] = [
+    ConfigKey::new(
         "snake.url",
-        Kind::BusUrl,
+        ValueKind::BusUrl,
         "\"nats://localhost:4222\"",
         "Address of the bus; more than one, comma separated, for a cluster",
     ),
-    Key::new(
+    ConfigKey::new(
         "snake.domain",
-        Kind::Name { empty: false },
+        ValueKind::Name { empty: false },
         "\"flux\"",
         "Domain of the persistent streams; must be the Mixer's snake.domain",
     ),
-    Key::new(
+    ConfigKey::new(
         "snake.stream_name",
-        Kind::Name { empty: false },
+        ValueKind::Name { empty: false },
         "\"flux-msg\"",
         "Primary stream",
     )
     .was("\"flux\""),
-    Key::new(
+    ConfigKey::new(
         "snake.connect_timeout",
-        Kind::span(1),
+        ValueKind::span(1),
         "\"10s\"",
         "Time one attempt to connect may take",
     ),
-    Key::new(
+    ConfigKey::new(
         "snake.reconnect_wait",
-        Kind::span(1),
+        ValueKind::span(1),
         "\"1s\"",
         "Time between attempts to reconnect",
     ),
-    Key::new(
+    ConfigKey::new(
         "snake.convergence_delay",
-        Kind::span(0),
+        ValueKind::span(0),
         "\"100ms\"",
         "Time given to new consumers to converge before gears start",
     ),
-    Key::optional("snake.token", Kind::Text, "no token is sent", "Token sent to the bus").secret(),
+    ConfigKey::optional(
+        "snake.token",
+        ValueKind::Text,
+        "no token is sent",
+        "Token sent to the bus",
+    )
+    .secret(),
 ];
 
-static SPOOL: [Key; 2] = [
-    Key::new(
+static SPOOL: [ConfigKey; 2] = [
+    ConfigKey::new(
         "spool.max_size_mb",
-        Kind::Int { min: 1, max: 1 << 24 },
+        ValueKind::Int { min: 1, max: 1 << 24 },
         "256",
         "Size in MiB that telemetry waiting for the Mixer may take on disk, and as much again messages of lane guaranteed, which are never dropped: their senders wait",
     ),
-    Key::new(
+    ConfigKey::new(
         "spool.policy",
-        Kind::Word(&["drop_oldest", "block"]),
+        ValueKind::Word(&["drop_oldest", "block"]),
         "\"drop_oldest\"",
         "What a full spool does: lose the oldest telemetry (counted) or make the gears wait",
     ),
 ];
 
-static OBSERVABILITY: [Key; 3] = [
-    Key::new(
+static OBSERVABILITY: [ConfigKey; 3] = [
+    ConfigKey::new(
         "observability.enabled",
-        Kind::Bool,
+        ValueKind::Bool,
         "true",
         "Whether logs, metrics and traces of the Rack and its gears are collected",
     ),
-    Key::new(
+    ConfigKey::new(
         "observability.sampling_rate",
-        Kind::Float { min: 0.0, max: 1.0 },
+        ValueKind::Float { min: 0.0, max: 1.0 },
         "1.0",
         "Share of traces that is kept",
     ),
-    Key::new(
+    ConfigKey::new(
         "disable_telemetry",
-        Kind::Bool,
+        ValueKind::Bool,
         "false",
         "Stops all reporting about the process itself, whatever observability.enabled says",
     )
@@ -188,94 +194,94 @@ static OBSERVABILITY: [Key; 3] = [
 ];
 
 /// The whole of `platform.toml`.
-pub static SCHEMA: Schema = Schema {
+pub static SCHEMA: ConfigSchema = ConfigSchema {
     program: "platform",
     file: "platform.toml",
     sections: &[
-        Section {
+        ConfigSection {
             doc: logging::DOC,
             keys: &LOGGING,
         },
-        Section {
+        ConfigSection {
             doc: logging::THROTTLING_DOC,
             keys: &THROTTLING,
         },
-        Section {
+        ConfigSection {
             doc: "Who this Rack is and where it keeps its state.",
             keys: &BASE,
         },
-        Section {
+        ConfigSection {
             doc: "The agent: limits, enrolment, heartbeat.",
             keys: &RACK,
         },
-        Section {
+        ConfigSection {
             doc: "What a scenario may have gears of this Rack do.",
             keys: &GEARS_EXEC,
         },
-        Section {
+        ConfigSection {
             doc: "Data storage of the Rack.",
             keys: &STORE,
         },
-        Section {
+        ConfigSection {
             doc: "The connection to the bus.",
             keys: &SNAKE,
         },
-        Section {
+        ConfigSection {
             doc: "Telemetry that waits on disk until the Mixer has stored it.",
             keys: &SPOOL,
         },
-        Section {
+        ConfigSection {
             doc: "Telemetry of this Rack. Where it is stored is the Mixer's business.",
             keys: &OBSERVABILITY,
         },
     ],
     removed: &[
-        Removed::moved("rack.name", "base.name", "the Rack's name is base.name"),
-        Removed::moved(
+        RemovedKey::moved("rack.name", "base.name", "the Rack's name is base.name"),
+        RemovedKey::moved(
             "rack.state_file",
             "base.state_file",
             "the state bundle is base.state_file, below base.state_dir",
         ),
-        Removed::gone(
+        RemovedKey::gone(
             "rack.machine_id",
             "identities are UUIDs now, given by the Mixer when the Rack enrols; remove the line",
         ),
-        Removed::moved(
+        RemovedKey::moved(
             "rack.bus.url",
             "snake.url",
             "bus settings are in [snake]: use snake.url",
         ),
-        Removed::moved(
+        RemovedKey::moved(
             "rack.bus.domain",
             "snake.domain",
             "bus settings are in [snake]: use snake.domain",
         ),
-        Removed::moved(
+        RemovedKey::moved(
             "rack.bus.stream_name",
             "snake.stream_name",
             "bus settings are in [snake]: use snake.stream_name",
         ),
-        Removed::moved(
+        RemovedKey::moved(
             "rack.bus.connect_timeout",
             "snake.connect_timeout",
             "bus settings are in [snake]: use snake.connect_timeout",
         ),
-        Removed::moved(
+        RemovedKey::moved(
             "rack.bus.reconnect_wait",
             "snake.reconnect_wait",
             "bus settings are in [snake]: use snake.reconnect_wait",
         ),
-        Removed::moved(
+        RemovedKey::moved(
             "rack.bus.convergence_delay",
             "snake.convergence_delay",
             "bus settings are in [snake]: use snake.convergence_delay",
         ),
-        Removed::gone("rack.bus", "the section [rack.bus] is [snake] now"),
-        Removed::gone(
+        RemovedKey::gone("rack.bus", "the section [rack.bus] is [snake] now"),
+        RemovedKey::gone(
             "logging.max_age",
             "log files are kept by number: use logging.max_backups",
         ),
-        Removed::gone("logging.dir", "the folder of the log files is that of logging.filename"),
+        RemovedKey::gone("logging.dir", "the folder of the log files is that of logging.filename"),
     ],
 };
 
@@ -285,7 +291,7 @@ pub struct RackConfig {
     /// `[logging]`.
     pub logging: LoggingConfig,
     /// The protection against gears that log too much.
-    pub throttling: ThrottleConfig,
+    pub throttling: LogThrottleConfig,
     /// `[base]`.
     pub base: BaseConfig,
     /// `[rack]`.
@@ -312,7 +318,7 @@ pub struct BaseConfig {
     /// The state bundle, with its folder.
     pub state_file: PathBuf,
     /// What the state bundle is encrypted with, in hex.
-    pub state_key: Option<Secret>,
+    pub state_key: Option<SecretString>,
     /// The file that holds it, where it is not given itself.
     pub state_key_file: Option<PathBuf>,
 }
@@ -350,7 +356,7 @@ pub struct SnakeConfig {
     /// The time given to new consumers before gears start.
     pub convergence_delay: Duration,
     /// The token sent to the bus.
-    pub token: Option<Secret>,
+    pub token: Option<SecretString>,
 }
 
 /// `[spool]`.
@@ -389,7 +395,7 @@ impl RackConfig {
         let base_dir = settings.path("base.state_dir");
         Ok(Self {
             logging: LoggingConfig::of(settings),
-            throttling: ThrottleConfig::of(settings),
+            throttling: LogThrottleConfig::of(settings),
             base: BaseConfig {
                 name: settings
                     .some_text("base.name")
@@ -439,7 +445,7 @@ fn exec_allow(settings: &Settings) -> Result<Vec<PathBuf>, ConfigErrors> {
     let programs: Vec<PathBuf> = settings.list(key).iter().map(PathBuf::from).collect();
     match programs.iter().find(|program| !program.is_absolute()) {
         None => Ok(programs),
-        Some(program) => Err(Problem::BadValue {
+        Some(program) => Err(ConfigProblem::BadValue {
             place: settings.place(key),
             key,
             value: format!("{program:?}"),
@@ -455,7 +461,7 @@ fn ip(settings: &Settings) -> Result<Option<std::net::IpAddr>, ConfigErrors> {
     };
     match text.parse() {
         Ok(ip) => Ok(Some(ip)),
-        Err(_) => Err(Problem::BadValue {
+        Err(_) => Err(ConfigProblem::BadValue {
             place: settings.place("rack.ip"),
             key: "rack.ip",
             value: format!("{text:?}"),

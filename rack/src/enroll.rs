@@ -12,12 +12,14 @@
 
 use std::time::Duration;
 
-use chassis::bus::Bus;
+use chassis::bus::BusConnection;
 use ed25519_dalek::{SigningKey, VerifyingKey};
-use model::answer::Cluster;
-use model::control::{Challenge, Claim, EnrollReply, Hello, HelloReply, PROTOCOL, Refusal, Transcript};
+use model::answer::ClusterKey;
+use model::control::{
+    EnrollChallenge, EnrollReply, EnrollTranscript, HelloReply, HelloRequest, NameClaim, PROTOCOL, RackRefusal,
+};
 use model::passport::Passport;
-use model::{BadSignature, ClusterId, Context, Entropy, Signed, signed, subject};
+use model::{BadSignature, ClusterId, Entropy, SignedPayload, SigningContext, signed, subject};
 use tokio::time::Instant;
 
 use crate::ask::Asker;
@@ -50,14 +52,14 @@ pub(crate) enum NotEnrolled {
     Passport(String),
     /// No.
     #[error(transparent)]
-    Refused(Refusal),
+    Refused(RackRefusal),
 }
 
 /// What a Rack says of itself.
 pub(crate) struct Applicant<'a> {
     pub(crate) key: &'a SigningKey,
     pub(crate) passport: Option<&'a Passport>,
-    pub(crate) claim: Claim,
+    pub(crate) claim: NameClaim,
     pub(crate) host: String,
     pub(crate) ip: String,
     /// Its public key for the bus.
@@ -74,7 +76,7 @@ pub(crate) struct Enrolled {
 
 /// Enrols once, within this time for both questions.
 pub(crate) async fn enroll(
-    bus: &Bus,
+    bus: &BusConnection,
     asker: &Asker,
     applicant: &Applicant<'_>,
     entropy: &Entropy,
@@ -82,13 +84,13 @@ pub(crate) async fn enroll(
 ) -> Result<Enrolled, NotEnrolled> {
     let began = Instant::now();
     let rack_key = applicant.key.verifying_key().as_bytes().to_vec();
-    let hello = Hello {
+    let hello = HelloRequest {
         protocol: PROTOCOL,
         rack_key: rack_key.clone(),
         nonce: entropy.bytes::<32>().to_vec(),
     };
     let question = (subject::HELLO, signed::encode(&hello)?);
-    let ours = applicant.passport.and_then(Cluster::of);
+    let ours = applicant.passport.and_then(ClusterKey::of);
     let answered = asker.ask(bus, question, ours.as_ref(), within).await;
     let (reply, cluster) = answered.map_err(|unanswered| match (unanswered.other, &ours) {
         (Some(found), Some(ours)) => NotEnrolled::OtherCluster { found, ours: ours.id },
@@ -99,7 +101,7 @@ pub(crate) async fn enroll(
         HelloReply::Challenge(_) => return Err(NotEnrolled::Challenge),
         HelloReply::Refused(refusal) => return Err(NotEnrolled::Refused(refusal)),
     };
-    let transcript = Transcript {
+    let transcript = EnrollTranscript {
         protocol: PROTOCOL,
         challenge,
         rack_key,
@@ -111,7 +113,7 @@ pub(crate) async fn enroll(
         bus_key: applicant.bus_key.clone(),
         boot_epoch: Some(applicant.boot_epoch),
     };
-    let transcript = Signed::new(&transcript, Context::Enroll, applicant.key)?.to_bytes()?;
+    let transcript = SignedPayload::new(&transcript, SigningContext::Enroll, applicant.key)?.to_bytes()?;
     let left = within.saturating_sub(began.elapsed());
     let question = (subject::ENROLL, transcript);
     let answered = asker.ask(bus, question, Some(&cluster), left).await;
@@ -125,7 +127,7 @@ pub(crate) async fn enroll(
 }
 
 /// Whether a challenge is for our hello, and from who vouches for it.
-fn is_for(challenge: &Challenge, nonce: &[u8], cluster: &Cluster) -> bool {
+fn is_for(challenge: &EnrollChallenge, nonce: &[u8], cluster: &ClusterKey) -> bool {
     challenge.rack_nonce == nonce
         && challenge.cluster_key == cluster.key.as_bytes()
         && challenge.cluster_id == cluster.id
@@ -142,13 +144,13 @@ mod tests {
     fn a_challenge_for_another_hello_or_of_another_cluster_than_vouches_for_it_is_not_answered() {
         let id = |number| ClusterId::at(Timestamp::from_micros(number), [0; 10]);
         let (key, other) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
-        let challenge = Challenge {
+        let challenge = EnrollChallenge {
             nonce: vec![1; 32],
             rack_nonce: vec![7; 32],
             cluster_id: id(0),
             cluster_key: key.verifying_key().as_bytes().to_vec(),
         };
-        let cluster = |id, key: &SigningKey| Cluster {
+        let cluster = |id, key: &SigningKey| ClusterKey {
             id,
             key: key.verifying_key(),
         };

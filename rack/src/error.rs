@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use chassis::Exit;
+use chassis::ExitReason;
 use model::passport::BadPassport;
 
 use crate::spool::SpoolError;
@@ -73,21 +73,21 @@ pub enum Error {
 impl Error {
     /// The exit code of a process that ends with this.
     #[must_use]
-    pub fn exit(&self) -> Exit {
+    pub fn exit(&self) -> ExitReason {
         match self {
             Self::State {
                 reason: BadPassport::Signature(model::BadSignature::Form(_)) | BadPassport::Version { .. },
                 ..
-            } => Exit::Data,
+            } => ExitReason::Data,
             Self::Sealed {
                 reason: crate::BadSeal::Version { .. },
                 ..
-            } => Exit::Data,
-            Self::State { .. } | Self::Sealed { .. } => Exit::Denied,
-            Self::StateUnreadable { .. } | Self::StateForm { .. } => Exit::Io,
-            Self::Name { .. } | Self::StateKey { .. } => Exit::Config,
+            } => ExitReason::Data,
+            Self::State { .. } | Self::Sealed { .. } => ExitReason::Denied,
+            Self::StateUnreadable { .. } | Self::StateForm { .. } => ExitReason::Io,
+            Self::Name { .. } | Self::StateKey { .. } => ExitReason::Config,
             Self::Spool(SpoolError::File(error)) | Self::Chassis(error) => error.exit(),
-            Self::Spool(_) => Exit::Io,
+            Self::Spool(_) => ExitReason::Io,
         }
     }
 }

@@ -52,7 +52,7 @@ impl Limits {
     }
 
     /// Obeys the Mixer's as well.
-    pub(crate) fn narrow(&self, mixer: &control::Limits) {
+    pub(crate) fn narrow(&self, mixer: &control::RackLimits) {
         let payload = usize::try_from(mixer.max_payload_size).unwrap_or(usize::MAX);
         self.now.0.store(self.own.0.min(mixer.max_hops), Relaxed);
         self.now.1.store(self.own.1.min(payload), Relaxed);
@@ -97,7 +97,7 @@ mod tests {
         let shared = limits.clone();
         let in_force = || (shared.max_hops(), shared.max_payload_size());
         let told = |max_hops, max_payload_size| {
-            limits.narrow(&control::Limits {
+            limits.narrow(&control::RackLimits {
                 max_hops,
                 max_payload_size,
                 sampling_rate: 1.0,

@@ -10,7 +10,7 @@
 use std::path::{Path, PathBuf};
 
 use model::control::{RackState, ScenarioPush};
-use model::{Context, Signed, Timestamp};
+use model::{SignedPayload, SigningContext, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::Identity;
@@ -24,7 +24,7 @@ struct Stored {
     version: u16,
     state: RackState,
     state_issued: Timestamp,
-    push: Option<Signed>,
+    push: Option<SignedPayload>,
 }
 
 /// The orders that a Rack follows.
@@ -90,7 +90,7 @@ impl Memory {
     }
 
     /// Remembers a scenario that runs.
-    pub(crate) fn set_push(&mut self, signed: Signed, push: ScenarioPush) {
+    pub(crate) fn set_push(&mut self, signed: SignedPayload, push: ScenarioPush) {
         self.stored.push = Some(signed);
         self.push = Some(push);
         self.store();
@@ -150,9 +150,9 @@ fn read(path: &Path, identity: &Identity) -> Result<Option<Remembered>, String> 
 }
 
 /// A push that our cluster signed for us.
-pub(crate) fn verify(signed: &Signed, identity: &Identity) -> Result<ScenarioPush, String> {
+pub(crate) fn verify(signed: &SignedPayload, identity: &Identity) -> Result<ScenarioPush, String> {
     let push: ScenarioPush = signed
-        .open(Context::Command, &identity.cluster_key)
+        .open(SigningContext::Command, &identity.cluster_key)
         .map_err(|error| error.to_string())?;
     if push.entity_id == identity.entity_id {
         Ok(push)
@@ -193,7 +193,10 @@ mod tests {
             credits: Vec::new(),
         };
         let mut memory = Memory::open(&path, &identity);
-        memory.set_push(Signed::new(&push, Context::Command, &cluster).unwrap(), push);
+        memory.set_push(
+            SignedPayload::new(&push, SigningContext::Command, &cluster).unwrap(),
+            push,
+        );
         memory.set_state(RackState::Active, None);
         memory.try_again();
         assert!(memory.is_unwritten());

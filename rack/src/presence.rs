@@ -22,10 +22,10 @@ use std::time::Duration;
 
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
-use chassis::bus::{Bus, BusOptions, BusState};
-use model::answer::Cluster;
-use model::control::{Claim, EnrollReply, Heartbeat, HeartbeatReply, RackState, Refusal, RefusalCode};
-use model::{Clock, Context, EntityId, Entropy, Signed, Token, subject};
+use chassis::bus::{BusConnection, BusOptions, BusState};
+use model::answer::ClusterKey;
+use model::control::{EnrollReply, Heartbeat, HeartbeatReply, NameClaim, RackRefusal, RackState, RefusalCode};
+use model::{Clock, EntityId, Entropy, SignedPayload, SigningContext, Token, subject};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -61,10 +61,10 @@ const SUBSCRIBE_WITHIN: Duration = Duration::from_secs(2);
 
 /// What the presence works with.
 pub(crate) struct Presence {
-    pub(crate) bus: Bus,
+    pub(crate) bus: BusConnection,
     pub(crate) asker: Asker,
     pub(crate) state: StateFile,
-    pub(crate) claim: Claim,
+    pub(crate) claim: NameClaim,
     pub(crate) ip: Option<std::net::IpAddr>,
     pub(crate) bus_host: BusHost,
     pub(crate) machine: host::Machine,
@@ -165,7 +165,7 @@ impl Presence {
     }
 
     /// A connection as a stranger, who may ask for admission only.
-    async fn door(&self) -> Result<Bus, chassis::Error> {
+    async fn door(&self) -> Result<BusConnection, chassis::Error> {
         let ours = self.bus.options();
         let options = BusOptions {
             name: format!("{}, asking for admission", ours.name),
@@ -174,7 +174,7 @@ impl Presence {
             inbox_prefix: Some(subject::inbox(subject::ENROLL_USER)),
             ..ours.clone()
         };
-        Bus::connect(options).await
+        BusConnection::connect(options).await
     }
 
     /// One handshake, over a connection that may carry it.
@@ -299,7 +299,7 @@ impl Presence {
         let _ = self.orders.send(order).await;
     }
 
-    async fn refused(&self, refusal: &Refusal) {
+    async fn refused(&self, refusal: &RackRefusal) {
         // Without an identity there is nothing to stop, and nobody who takes orders.
         if refusal.code == RefusalCode::Removed && self.identity.borrow().is_some() {
             self.order(RackState::Removed).await;
@@ -378,10 +378,10 @@ impl Presence {
             seq: Some(self.beats),
             stopped: report.stopped,
         };
-        let heartbeat = Signed::new(&heartbeat, Context::Heartbeat, self.state.key())?.to_bytes()?;
+        let heartbeat = SignedPayload::new(&heartbeat, SigningContext::Heartbeat, self.state.key())?.to_bytes()?;
         let within = self.heartbeat_interval.clamp(Duration::from_secs(1), HEARTBEAT_WITHIN);
         let question = (subject::HEARTBEAT, heartbeat);
-        let ours = self.state.passport().and_then(Cluster::of);
+        let ours = self.state.passport().and_then(ClusterKey::of);
         let answered = self.asker.ask(&self.bus, question, ours.as_ref(), within).await;
         let (reply, _) = answered.map_err(|unanswered| unanswered.error)?;
         Ok(reply)

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use model::control::{Applied, NotTaken, Replay, ReplayAnswer, ScenarioPush};
+use model::control::{ReplayAnswer, ReplayCommand, ReplayRejection, ScenarioPush, ScenarioPushAnswer};
 use model::{Entropy, Token};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -168,9 +168,9 @@ impl GearRuntime {
 
     /// Makes the pushed scenario the one that runs; a push without gears stops all. If it cannot run, the one before goes on
     /// and the answer says why. While suspended, the scenario is checked and kept for later.
-    pub async fn apply(&mut self, push: &ScenarioPush) -> Applied {
+    pub async fn apply(&mut self, push: &ScenarioPush) -> ScenarioPushAnswer {
         let error = self.change(push).await.err().map(|error| error.to_string());
-        Applied {
+        ScenarioPushAnswer {
             running: self.hash().map(str::to_owned),
             error,
         }
@@ -178,7 +178,7 @@ impl GearRuntime {
 
     /// Resumes with the pushed scenario in place of the one in force. If it cannot run, the one in force does, and the answer says
     /// why.
-    pub(crate) async fn resume_with(&mut self, push: &ScenarioPush) -> Applied {
+    pub(crate) async fn resume_with(&mut self, push: &ScenarioPush) -> ScenarioPushAnswer {
         let was_suspended = std::mem::take(&mut self.suspended);
         let applied = self.apply(push).await;
         if was_suspended
@@ -221,9 +221,9 @@ impl GearRuntime {
     }
 
     /// Gives letters of the dead-letter queue back to a gear. The answer comes when the gear has taken them.
-    pub(crate) fn replay(&self, replay: Replay) -> BoxFuture<'static, ReplayAnswer> {
+    pub(crate) fn replay(&self, replay: ReplayCommand) -> BoxFuture<'static, ReplayAnswer> {
         let Some(lane) = &self.parts.lane else {
-            let not_taken = Some(NotTaken::Later("this Rack has no outbox".to_owned()));
+            let not_taken = Some(ReplayRejection::Later("this Rack has no outbox".to_owned()));
             return Box::pin(async { ReplayAnswer { taken: 0, not_taken } });
         };
         let target = self.target(&replay.gear);
@@ -231,9 +231,9 @@ impl GearRuntime {
     }
 
     /// The gear that letters go back to.
-    fn target(&self, gear: &Token) -> Result<lane::Target, NotTaken> {
+    fn target(&self, gear: &Token) -> Result<lane::Target, ReplayRejection> {
         if self.suspended {
-            return Err(NotTaken::Later("the Rack is suspended".to_owned()));
+            return Err(ReplayRejection::Later("the Rack is suspended".to_owned()));
         }
         match (self.gears.get(gear), self.inboxes.get(gear)) {
             (Some(slot), Some(inbox)) => Ok(lane::Target {
@@ -241,7 +241,7 @@ impl GearRuntime {
                 inputs: slot.spec.kind.inputs(),
                 outputs: slot.spec.kind.outputs(),
             }),
-            _ => Err(NotTaken::Never {
+            _ => Err(ReplayRejection::Never {
                 number: 0,
                 reason: format!("no gear {gear} that takes messages runs on the Rack"),
             }),

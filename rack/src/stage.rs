@@ -16,8 +16,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use model::control::{Applied, RackState, Replay, ReplayAnswer, ScenarioPush};
-use model::{Signed, Timestamp};
+use model::control::{RackState, ReplayAnswer, ReplayCommand, ScenarioPush, ScenarioPushAnswer};
+use model::{SignedPayload, Timestamp};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -36,9 +36,9 @@ pub(crate) const ORDERS: usize = 16;
 pub(crate) enum Order {
     /// Run this scenario.
     Scenario {
-        signed: Signed,
+        signed: SignedPayload,
         push: Box<ScenarioPush>,
-        done: oneshot::Sender<Applied>,
+        done: oneshot::Sender<ScenarioPushAnswer>,
     },
     /// Be in this state. A state from a heartbeat or an enrolment has no time: it is the Mixer's current word.
     State {
@@ -48,7 +48,7 @@ pub(crate) enum Order {
     },
     /// Give letters back to a gear; `under_way` hears what the answer will be.
     Replay {
-        replay: Box<Replay>,
+        replay: Box<ReplayCommand>,
         under_way: oneshot::Sender<BoxFuture<'static, ReplayAnswer>>,
     },
 }
@@ -90,9 +90,9 @@ pub(crate) struct Stage {
 
 /// A scenario that was not tried so far.
 struct Waiting {
-    signed: Signed,
+    signed: SignedPayload,
     push: ScenarioPush,
-    done: oneshot::Sender<Applied>,
+    done: oneshot::Sender<ScenarioPushAnswer>,
 }
 
 /// Runs the stage until cancelled, and stops the gears.
@@ -221,8 +221,8 @@ impl Stage {
         })
     }
 
-    fn not_applied(&self, reason: String) -> Applied {
-        Applied {
+    fn not_applied(&self, reason: String) -> ScenarioPushAnswer {
+        ScenarioPushAnswer {
             running: self.runtime.hash().map(str::to_owned),
             error: Some(reason),
         }
@@ -291,6 +291,6 @@ impl Stage {
 }
 
 /// Whoever asked may be gone; the next heartbeat says what runs.
-fn answer(done: oneshot::Sender<Applied>, applied: Applied) {
+fn answer(done: oneshot::Sender<ScenarioPushAnswer>, applied: ScenarioPushAnswer) {
     let _ = done.send(applied);
 }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use ed25519_dalek::SigningKey;
 use model::passport::{BadPassport, Passport, StateBundle, VERSION};
-use model::{Entropy, Signed};
+use model::{Entropy, SignedPayload};
 use nkeys::{KeyPair, KeyPairType};
 use sha2::{Digest as _, Sha256};
 
@@ -150,7 +150,7 @@ impl StateFile {
     }
 
     /// Checks and stores a passport from the Mixer.
-    pub(crate) fn accept(&mut self, signed: &Signed) -> Result<Identity, NotAccepted> {
+    pub(crate) fn accept(&mut self, signed: &SignedPayload) -> Result<Identity, NotAccepted> {
         let offered = Passport::open(signed)?;
         if offered.rack_key != self.key.verifying_key().as_bytes() {
             return Err(BadPassport::NotOurs.into());
@@ -240,7 +240,7 @@ mod tests {
         Entropy::new(|bytes| bytes.fill(9))
     }
 
-    fn passport(cluster: &SigningKey, rack: &SigningKey, counter: u64) -> Signed {
+    fn passport(cluster: &SigningKey, rack: &SigningKey, counter: u64) -> SignedPayload {
         let passport = Passport {
             version: VERSION,
             cluster_id: ClusterId::at(Timestamp::from_micros(0), [0; 10]),

@@ -27,9 +27,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use model::Token;
 use model::control::{PortCredit, ScenarioPush};
-use model::letter::Way;
+use model::letter::PortSide;
 use model::message::Message;
-use model::scenario::{Endpoint, Lane, Wire};
+use model::scenario::{GearPort, Lane, Wire};
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
@@ -71,7 +71,7 @@ pub(crate) struct Receipt {
     pub(crate) taken: Taken,
     pub(crate) done: Done,
     /// Out for a message that the gear is to send by the port: it was refused there before.
-    pub(crate) way: Way,
+    pub(crate) way: PortSide,
     pub(crate) past: Past,
 }
 
@@ -444,7 +444,7 @@ fn describe(wire: &Wire) -> String {
     format!("{} -> {}", wire.from, wire.to)
 }
 
-fn runs_here(end: &Endpoint, push: &ScenarioPush) -> bool {
+fn runs_here(end: &GearPort, push: &ScenarioPush) -> bool {
     push.gears
         .iter()
         .any(|gear| gear.name == end.gear && end.rack.as_ref().is_none_or(|rack| *rack == gear.deploy))
@@ -452,7 +452,7 @@ fn runs_here(end: &Endpoint, push: &ScenarioPush) -> bool {
 
 fn port(
     wire: &Wire,
-    end: &Endpoint,
+    end: &GearPort,
     direction: &'static str,
     gears: &BTreeMap<Token, Spec>,
 ) -> Result<&'static str, NotApplied> {
@@ -530,7 +530,7 @@ mod tests {
         let mut push = push("h", &gears, &wires.join(", "));
         let (from, to) = (push.wires[0].from.clone(), push.wires[0].to.clone());
         let consumer = "wire-1".to_owned();
-        push.inlets.push(model::control::Inlet { from, to, consumer });
+        push.inlets.push(model::control::ConsumerBinding { from, to, consumer });
         let plan = plan(&push, None).unwrap();
         let names: Vec<_> = plan.consumers.iter().map(Token::as_str).collect();
         assert_eq!(names, ["a", "b", "c"]);

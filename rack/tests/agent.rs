@@ -6,7 +6,7 @@ mod peer;
 
 use std::time::Duration;
 
-use model::control::{Applied, RackState, ScenarioPush, StateChange};
+use model::control::{RackState, ScenarioPush, ScenarioPushAnswer, StateChange};
 use model::subject::RackCommand;
 use model::{Attributes, Level, Timestamp, TraceId};
 use peer::{BusServer, Desk, Peer, agent, close, entity, parts, until};
@@ -62,7 +62,7 @@ fn push(issued: i64, hash: &str) -> ScenarioPush {
     }
 }
 
-fn applied(answer: &[u8]) -> Applied {
+fn applied(answer: &[u8]) -> ScenarioPushAnswer {
     model::signed::decode_strict(answer).unwrap()
 }
 
@@ -382,7 +382,7 @@ async fn a_rack_of_one_cluster_does_not_follow_the_mixer_of_another() {
     let mut hellos = other.client.subscribe(model::subject::HELLO).await.unwrap();
     futures::StreamExt::next(&mut hellos).await.unwrap();
     let forged = push(9, "forged");
-    let body = model::Signed::new(&forged, model::Context::Command, &other.key)
+    let body = model::SignedPayload::new(&forged, model::SigningContext::Command, &other.key)
         .unwrap()
         .to_bytes()
         .unwrap();

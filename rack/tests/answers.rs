@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
 use futures::StreamExt as _;
-use model::control::{EnrollReply, HeartbeatReply, HelloReply, RackState, Refusal, RefusalCode};
-use model::{Context, Signed, signed, subject};
+use model::control::{EnrollReply, HeartbeatReply, HelloReply, RackRefusal, RackState, RefusalCode};
+use model::{SignedPayload, SigningContext, signed, subject};
 use parking_lot::Mutex;
 use peer::{BusServer, Desk, Peer, agent, answered, close, until};
 use rack::Status;
@@ -55,7 +55,7 @@ impl Drop for Forger {
 /// That this Rack was removed, in every form that he can make.
 fn removals(to: &async_nats::Message) -> Vec<Vec<u8>> {
     let key = SigningKey::from_bytes(&[66; 32]);
-    let removed = Refusal {
+    let removed = RackRefusal {
         code: RefusalCode::Removed,
         reason: "forged".to_owned(),
     };
@@ -64,7 +64,7 @@ fn removals(to: &async_nats::Message) -> Vec<Vec<u8>> {
         EnrollReply::Refused(removed.clone()),
     );
     let beat = HeartbeatReply::Refused(removed);
-    let commanded = Signed::new(&beat, Context::Command, &key).unwrap();
+    let commanded = SignedPayload::new(&beat, SigningContext::Command, &key).unwrap();
     vec![
         Vec::new(),
         signed::encode(&hello).unwrap(),

@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use model::control::{Claim, RackState, ScenarioPush, Transcript};
+use model::control::{EnrollTranscript, NameClaim, RackState, ScenarioPush};
 use model::subject::{self, RackCommand};
 use model::{Attributes, Level, Timestamp, TraceId};
 use peer::{BusServer, Desk, Peer, TOKEN, agent, close, entity, until};
@@ -29,7 +29,7 @@ fn is_active(status: &Status) -> bool {
 }
 
 /// What a Rack with these keys says of itself when it enrols.
-async fn transcript(more: &[(&str, &str)]) -> Transcript {
+async fn transcript(more: &[(&str, &str)]) -> EnrollTranscript {
     let (bus, dir) = (BusServer::start().await, tempfile::tempdir().unwrap());
     let peer = Peer::start(&bus, 1, adopting()).await;
     let agent = agent(dir.path(), &bus.url(), more).await;
@@ -41,7 +41,7 @@ async fn transcript(more: &[(&str, &str)]) -> Transcript {
 #[tokio::test]
 async fn base_name_rack_name_prefix_and_rack_ip_are_what_the_rack_says_of_itself() {
     let plain = transcript(&[]).await;
-    assert_eq!(plain.claim, Claim::Name("rack-a".parse().unwrap()));
+    assert_eq!(plain.claim, NameClaim::Name("rack-a".parse().unwrap()));
     assert!(
         plain
             .ip
@@ -51,10 +51,10 @@ async fn base_name_rack_name_prefix_and_rack_ip_are_what_the_rack_says_of_itself
         plain.ip
     );
     let named = transcript(&[("base.name", "other"), ("rack.ip", "192.0.2.7")]).await;
-    assert_eq!(named.claim, Claim::Name("other".parse().unwrap()));
+    assert_eq!(named.claim, NameClaim::Name("other".parse().unwrap()));
     assert_eq!(named.ip, "192.0.2.7");
     let prefixed = transcript(&[("base.name", ""), ("rack.name_prefix", "edge-")]).await;
-    assert_eq!(prefixed.claim, Claim::Prefix("edge-".parse().unwrap()));
+    assert_eq!(prefixed.claim, NameClaim::Prefix("edge-".parse().unwrap()));
 }
 
 #[tokio::test]
@@ -268,7 +268,7 @@ async fn observability_sampling_rate_is_the_share_of_traces() {
 #[tokio::test]
 async fn observability_sampling_rate_of_the_mixer_narrows_that_of_the_rack() {
     let (bus, dir) = (BusServer::start().await, tempfile::tempdir().unwrap());
-    let limits = model::control::Limits {
+    let limits = model::control::RackLimits {
         max_hops: 64,
         max_payload_size: 2 << 20,
         sampling_rate: 0.0,

@@ -7,7 +7,7 @@ mod peer;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use model::Timestamp;
-use model::control::{Applied, RackState, RefusalCode, ScenarioPush, StateChange};
+use model::control::{RackState, RefusalCode, ScenarioPush, ScenarioPushAnswer, StateChange};
 use model::subject::RackCommand;
 use peer::{BusServer, Desk, Peer, agent, close, entity, until};
 use rack::Status;
@@ -55,7 +55,7 @@ async fn opens(at: SocketAddr) {
 
 async fn pushed(peer: &Peer, push: &ScenarioPush) -> (Option<String>, Option<String>) {
     let answer = peer.command(RackCommand::Scenario, push).await;
-    let Applied { running, error } = model::signed::decode_strict(&answer).unwrap();
+    let ScenarioPushAnswer { running, error } = model::signed::decode_strict(&answer).unwrap();
     (running, error)
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use harness::disk::Disk;
 use harness::{Failure, TestMixer, api::Answer, duckdb, eventually};
-use model::wire::{self, Encoding, Publisher};
+use model::wire::{self, BatchEncoding, PublisherIdentity};
 use model::{EntityId, Table, Timestamp};
 use serde_json::{Value, json};
 
@@ -31,24 +31,24 @@ fn lines(rows: &[Value]) -> Vec<u8> {
         .into_bytes()
 }
 
-fn encoded(encoding: Encoding, rows: &[Value]) -> Result<Vec<u8>, Failure> {
+fn encoded(encoding: BatchEncoding, rows: &[Value]) -> Result<Vec<u8>, Failure> {
     let array = Value::from(rows.to_vec());
     Ok(match encoding {
-        Encoding::Ndjson => lines(rows),
-        Encoding::Json => array.to_string().into_bytes(),
-        Encoding::Cbor => {
+        BatchEncoding::Ndjson => lines(rows),
+        BatchEncoding::Json => array.to_string().into_bytes(),
+        BatchEncoding::Cbor => {
             let mut bytes = Vec::new();
             ciborium::into_writer(&array, &mut bytes)?;
             bytes
         }
-        Encoding::Arrow => {
-            let publisher = Publisher {
+        BatchEncoding::Arrow => {
+            let publisher = PublisherIdentity {
                 entity_id: EntityId::for_name("http"),
                 entity_name: "http".to_owned(),
             };
             wire::encode_arrow(&wire::decode(
                 Table::Logs,
-                Encoding::Json,
+                BatchEncoding::Json,
                 &array.to_string().into(),
                 &publisher,
             )?)?
@@ -88,7 +88,12 @@ fn seen(mixer: &TestMixer, word: &str) -> Result<usize, Failure> {
 fn every_encoding_in_every_packing_is_there_when_the_answer_is_and_soon_in_duckdb() -> Result<(), Failure> {
     let mixer = TestMixer::start("")?;
     let mut all = 0;
-    for encoding in [Encoding::Ndjson, Encoding::Json, Encoding::Cbor, Encoding::Arrow] {
+    for encoding in [
+        BatchEncoding::Ndjson,
+        BatchEncoding::Json,
+        BatchEncoding::Cbor,
+        BatchEncoding::Arrow,
+    ] {
         for packing in ["identity", "gzip", "zstd"] {
             let name = format!("sent-{encoding:?}-{packing}");
             let body = packed(packing, &encoded(encoding, &logs(&name, 10))?)?;

@@ -8,7 +8,7 @@ use async_nats::jetstream::Context;
 use async_nats::jetstream::consumer::PullConsumer;
 use harness::disk::Disk;
 use harness::{Failure, TestMixer, eventually};
-use model::{Attributes, EntityId, Level, LogRecord, Record, Timestamp, wire};
+use model::{Attributes, EntityId, Level, LogRecord, TelemetryRecord, Timestamp, wire};
 use serde_json::json;
 
 const SOON: Duration = Duration::from_secs(30);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arrow_array::{ArrayRef, Float64Array, RecordBatch};
 use harness::{Failure, Random, TestMixer, eventually};
-use model::wire::{self, Encoding, Publisher};
+use model::wire::{self, BatchEncoding, PublisherIdentity};
 use model::{EntityId, Table, Timestamp};
 use serde_json::{Value, json};
 
@@ -52,12 +52,12 @@ fn cbor(rows: &[String], column: &str, odd: f64) -> Result<Vec<u8>, Failure> {
 }
 
 fn arrow(rows: &[String], numbers: &[f64]) -> Result<Vec<u8>, Failure> {
-    let publisher = Publisher {
+    let publisher = PublisherIdentity {
         entity_id: EntityId::for_name("http"),
         entity_name: "http".to_owned(),
     };
     let body = format!("[{}]", rows.join(","));
-    let batch = wire::decode(Table::Metrics, Encoding::Json, &body.into(), &publisher)?.remove(0);
+    let batch = wire::decode(Table::Metrics, BatchEncoding::Json, &body.into(), &publisher)?.remove(0);
     let mut columns = batch.columns().to_vec();
     columns[batch.schema().index_of("value")?] = Arc::new(Float64Array::from(numbers.to_vec())) as ArrayRef;
     Ok(wire::encode_arrow(&[RecordBatch::try_new(batch.schema(), columns)?])?)

@@ -13,8 +13,8 @@ use harness::{Failure, Random, TestMixer, duckdb};
 use model::batch::MessageRow;
 use model::wire::encode_arrow;
 use model::{
-    Attributes, Clock, Direction, EntityId, Entropy, FluxId, Level, LogRecord, MetricPoint, MetricType, Record, Span,
-    SpanId, SpanStatus, Table, Timestamp, TraceId, batch,
+    Attributes, Clock, EntityId, Entropy, FluxId, Level, LogRecord, MessageDirection, MetricPoint, MetricType, Span,
+    SpanId, SpanStatus, Table, TelemetryRecord, Timestamp, TraceId, batch,
 };
 use serde_json::{Map, Value, json};
 
@@ -155,7 +155,14 @@ fn message(random: &mut Random, times: &[&str]) -> MessageRow {
         src_gear_id: (*pick(random, &["in", "mill"])).to_owned(),
         dst_gear_id: maybe(random, |random| (*pick(random, &["out", "öfen"])).to_owned()),
         msg_type: (*pick(random, &["order", "part"])).to_owned(),
-        direction: *pick(random, &[Direction::Inbound, Direction::Outbound, Direction::Internal]),
+        direction: *pick(
+            random,
+            &[
+                MessageDirection::Inbound,
+                MessageDirection::Outbound,
+                MessageDirection::Internal,
+            ],
+        ),
         status: *pick(random, SpanStatus::ALL),
         raw_msg: vec![0; usize::try_from(random.below(9)).unwrap()],
         promoted: Attributes::new().with("order", random.below(3)),

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use benches::feed::runtime;
 use benches::{cost, load, setting};
-use chassis::config::{Sources, ThrottleConfig};
-use chassis::throttle::Throttle;
+use chassis::config::{ConfigSources, LogThrottleConfig};
+use chassis::throttle::LogRateLimiter;
 use harness::{Failure, TestMixer, eventually};
 use rack::telemetry::TelemetryLayer;
 use rack::{Agent, AgentParts};
@@ -106,14 +106,14 @@ fn parts(number: usize, folder: &Path, bus: &str) -> Result<AgentParts, Failure>
         ("snake.url", bus.to_owned()),
         ("rack.heartbeat_interval", "10s".to_owned()),
     ];
-    let sources = Sources {
+    let sources = ConfigSources {
         file: None,
         required: false,
         env: Default::default(),
         flags: flags.map(|(key, value)| (key.to_owned(), value)).into_iter().collect(),
     };
     let loaded = chassis::config::load(&rack::config::SCHEMA, &sources)?;
-    let throttle = Throttle::new(ThrottleConfig {
+    let throttle = LogRateLimiter::new(LogThrottleConfig {
         enabled: true,
         rate: 500.0,
         burst: 50,

@@ -23,7 +23,7 @@ use benches::data::Source;
 use benches::{cost, load, setting};
 use bytes::Bytes;
 use harness::Failure;
-use model::wire::{Encoding as Wire, Publisher, decode};
+use model::wire::{BatchEncoding as Wire, PublisherIdentity, decode};
 use model::{EntityId, Table};
 use parquet::arrow::arrow_reader::{ArrowPredicateFn, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowFilter};
 use parquet::arrow::{ArrowWriter, ProjectionMask};
@@ -246,7 +246,7 @@ fn rows(table: Table, file: Option<&str>) -> Result<RecordBatch, Failure> {
                 .collect::<Result<Vec<_>, _>>()?
         }
         Some(path) => {
-            let publisher = Publisher {
+            let publisher = PublisherIdentity {
                 entity_id: EntityId::for_name("bench"),
                 entity_name: "bench".to_owned(),
             };

@@ -20,7 +20,7 @@ use benches::{load, setting};
 use engine::{Batch, Engine, Origin, RotationPolicy, Settings};
 use harness::Failure;
 use model::wire::{BatchId, encode_arrow};
-use model::{Attributes, ByteSize, Clock, EntityId, Entropy, Level, LogRecord, Record, Table, Timestamp};
+use model::{Attributes, ByteSize, Clock, EntityId, Entropy, Level, LogRecord, Table, TelemetryRecord, Timestamp};
 use serde_json::json;
 
 const READERS: [&str; 4] = ["duckdb", "polars", "pyarrow", "chdb"];

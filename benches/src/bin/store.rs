@@ -27,9 +27,9 @@ use benches::data::{START, Source};
 use benches::feed::{BATCH_ROWS, Batches, batch, figure, generate, open, runtime, seal_all, text, this};
 use benches::{cost, load, median, setting};
 use harness::Failure;
-use model::filter::{Aggregate, LogFilter, MetricFilter, When};
+use model::filter::{LogFilter, MetricAggregate, MetricFilter, TimePoint};
 use model::wire::encode_arrow;
-use model::{ByteSize, Clock, Level, LogRecord, Record, Table, Timestamp};
+use model::{ByteSize, Clock, Level, LogRecord, Table, TelemetryRecord, Timestamp};
 use query::{Limits, ListQuery, Querier};
 
 use self::texts::Files;
@@ -295,8 +295,8 @@ fn ask(store: &Path) -> Result<(), Failure> {
     };
     let one = MetricFilter {
         name: Some("system.cpu.time".to_owned()),
-        since: Some(When::At(START.minus(Duration::from_secs(3_600)))),
-        until: Some(When::At(Timestamp::from_micros(last.micros() + 1))),
+        since: Some(TimePoint::At(START.minus(Duration::from_secs(3_600)))),
+        until: Some(TimePoint::At(Timestamp::from_micros(last.micros() + 1))),
         limit: Some(10_000),
         ..MetricFilter::default()
     };
@@ -316,7 +316,7 @@ fn ask(store: &Path) -> Result<(), Failure> {
         },
     )?;
     let average = MetricFilter {
-        agg: Some(Aggregate::Avg),
+        agg: Some(MetricAggregate::Avg),
         interval: Some("1m".parse()?),
         group_by: Some("entity_name".to_owned()),
         ..one
@@ -329,7 +329,7 @@ fn ask(store: &Path) -> Result<(), Failure> {
 fn logs(change: impl FnOnce(&mut LogFilter)) -> LogFilter {
     let mut filter = LogFilter {
         limit: Some(50),
-        since: Some(When::At(START.minus(Duration::from_secs(3_600)))),
+        since: Some(TimePoint::At(START.minus(Duration::from_secs(3_600)))),
         ..LogFilter::default()
     };
     change(&mut filter);

@@ -26,7 +26,7 @@ use bytes::Bytes;
 use futures::StreamExt as _;
 use serde::Deserialize;
 
-use super::Bus;
+use super::BusConnection;
 use crate::Error;
 
 /// Names the subject of which [`NATS_EXPECTED_LAST_SUBJECT_SEQUENCE`] is the last sequence.
@@ -81,7 +81,7 @@ pub enum BatchReply {
 
 /// An open batch. Dropping it abandons it; what is stored of it stays stored.
 pub struct FastBatch {
-    bus: Bus,
+    bus: BusConnection,
     replies: Subscriber,
     inbox: String,
     flow: u16,
@@ -103,7 +103,7 @@ impl FastBatch {
     ///
     /// # Errors
     /// If the connection was closed.
-    pub async fn open(bus: &Bus, flow: u16) -> Result<Self, Error> {
+    pub async fn open(bus: &BusConnection, flow: u16) -> Result<Self, Error> {
         let inbox = bus.client.new_inbox();
         let replies = bus.client.subscribe(format!("{inbox}.>")).await;
         Ok(Self {

@@ -20,19 +20,19 @@ const TOLD: usize = 8;
 
 /// Sees the events of one connection: logs them, tells the watchers of its state.
 #[derive(Debug)]
-pub(super) struct Observer {
+pub(super) struct ConnectionObserver {
     url: String,
     tell: watch::Sender<BusState>,
-    outage: Mutex<Option<Outage>>,
+    outage: Mutex<Option<BusOutage>>,
 }
 
 #[derive(Debug)]
-struct Outage {
+struct BusOutage {
     since: Instant,
     told: Vec<String>,
 }
 
-impl Outage {
+impl BusOutage {
     fn starts() -> Self {
         Self {
             since: Instant::now(),
@@ -50,7 +50,7 @@ impl Outage {
     }
 }
 
-impl Observer {
+impl ConnectionObserver {
     /// For an address without credentials.
     pub(super) fn new(url: String, tell: watch::Sender<BusState>) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl Observer {
             }
             Event::Disconnected => {
                 tracing::warn!(bus, "bus lost; reconnecting");
-                *self.outage() = Some(Outage::starts());
+                *self.outage() = Some(BusOutage::starts());
                 self.tell.send_replace(BusState::Disconnected);
             }
             Event::Closed => {
@@ -86,7 +86,7 @@ impl Observer {
         }
     }
 
-    fn outage(&self) -> std::sync::MutexGuard<'_, Option<Outage>> {
+    fn outage(&self) -> std::sync::MutexGuard<'_, Option<BusOutage>> {
         self.outage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -133,7 +133,7 @@ impl Observer {
         }
         let mut outage = self.outage();
         let first = outage.is_none();
-        let is_new = outage.get_or_insert_with(Outage::starts).is_new(&error.to_string());
+        let is_new = outage.get_or_insert_with(BusOutage::starts).is_new(&error.to_string());
         drop(outage);
         if first {
             tracing::warn!(bus, %error, "the bus is not there so far; trying on");
@@ -194,7 +194,7 @@ mod tests {
             .with_writer(move || to.clone())
             .finish();
         tracing::subscriber::with_default(subscriber, || {
-            let observer = Observer::new("nats://here".to_owned(), watch::channel(BusState::Disconnected).0);
+            let observer = ConnectionObserver::new("nats://here".to_owned(), watch::channel(BusState::Disconnected).0);
             events.iter().for_each(|event| observer.see(event));
         });
         let bytes = heard.0.lock().unwrap().clone();
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn a_server_that_does_not_know_us_is_told_from_one_that_is_away() {
         let (tell, state) = watch::channel(BusState::Disconnected);
-        let observer = Observer::new("nats://here".to_owned(), tell);
+        let observer = ConnectionObserver::new("nats://here".to_owned(), tell);
         for (event, met) in [
             (failed(ConnectErrorKind::AuthorizationViolation), BusState::Refused),
             (failed(ConnectErrorKind::Io), BusState::Disconnected),

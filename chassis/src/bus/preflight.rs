@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use async_nats::jetstream::context::{AccountErrorKind, ContextBuilder};
 
-use super::Bus;
+use super::BusConnection;
 use crate::Error;
 use crate::config::without_credentials;
 
 /// The time one question may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-pub(super) async fn run(bus: &Bus) -> Result<(), Error> {
+pub(super) async fn run(bus: &BusConnection) -> Result<(), Error> {
     let options = bus.options();
     let url = without_credentials(&options.url);
     let fault = |kind: AccountErrorKind| match kind {

@@ -10,7 +10,7 @@ use futures::StreamExt;
 
 use super::batch::{BatchReply, ExpectedSequence, FastBatch, error_code};
 use super::*;
-use crate::config::Secret;
+use crate::config::SecretString;
 
 /// A server of ours, ended with the test.
 struct Server {
@@ -104,7 +104,7 @@ async fn spawn(program: &Path, dir: &Path, config: &str, port: i32) -> (Child, u
 
 const STREAMS: &str = "jetstream { store_dir: \"STORE\", domain: plant }\n";
 
-async fn reaches(bus: &Bus, wanted: BusState) {
+async fn reaches(bus: &BusConnection, wanted: BusState) {
     let mut state = bus.state();
     tokio::time::timeout(Duration::from_secs(10), state.wait_for(|state| *state == wanted))
         .await
@@ -115,13 +115,13 @@ async fn reaches(bus: &Bus, wanted: BusState) {
 #[tokio::test]
 async fn the_preflight_tells_a_wrong_domain_from_missing_streams() {
     let server = Server::start(STREAMS).await;
-    Bus::connect(server.options("plant"))
+    BusConnection::connect(server.options("plant"))
         .await
         .unwrap()
         .preflight()
         .await
         .unwrap();
-    let error = Bus::connect(server.options("flux"))
+    let error = BusConnection::connect(server.options("flux"))
         .await
         .unwrap()
         .preflight()
@@ -134,7 +134,7 @@ async fn the_preflight_tells_a_wrong_domain_from_missing_streams() {
         "{text}"
     );
     let bare = Server::start("").await;
-    let error = Bus::connect(bare.options("flux"))
+    let error = BusConnection::connect(bare.options("flux"))
         .await
         .unwrap()
         .preflight()
@@ -146,18 +146,18 @@ async fn the_preflight_tells_a_wrong_domain_from_missing_streams() {
 #[tokio::test]
 async fn a_missing_token_is_a_denial_and_the_right_one_lets_in() {
     let server = Server::start("authorization { token: hush }\n").await;
-    let error = Bus::connect(server.options("plant")).await.unwrap_err();
+    let error = BusConnection::connect(server.options("plant")).await.unwrap_err();
     assert!(matches!(error, Error::BusDenied { .. }), "{error}");
     assert!(error.to_string().contains("PLATFORM_SNAKE_TOKEN"));
     let mut options = server.options("plant");
-    options.token = Some(Secret::new("hush"));
-    Bus::connect(options).await.unwrap();
+    options.token = Some(SecretString::new("hush"));
+    BusConnection::connect(options).await.unwrap();
 }
 
 #[tokio::test]
 async fn a_killed_server_is_noticed_and_found_again() {
     let mut server = Server::start(STREAMS).await;
-    let bus = Bus::connect(server.options("plant")).await.unwrap();
+    let bus = BusConnection::connect(server.options("plant")).await.unwrap();
     reaches(&bus, BusState::Connected).await;
     server.kill();
     reaches(&bus, BusState::Disconnected).await;
@@ -171,7 +171,7 @@ async fn a_killed_server_is_noticed_and_found_again() {
 async fn a_rack_that_starts_before_the_bus_waits_for_it() {
     let mut server = Server::start(STREAMS).await;
     server.kill();
-    let bus = Bus::connect_forever(server.options("plant")).await.unwrap();
+    let bus = BusConnection::connect_forever(server.options("plant")).await.unwrap();
     assert_eq!(*bus.state().borrow(), BusState::Disconnected);
     server.restart().await;
     tokio::time::timeout(Duration::from_secs(10), bus.connected())
@@ -183,7 +183,7 @@ async fn a_rack_that_starts_before_the_bus_waits_for_it() {
 #[tokio::test]
 async fn the_first_answer_that_is_one_is_taken_and_a_question_without_one_says_what_went_wrong() {
     let server = Server::start("").await;
-    let bus = Bus::connect(server.options("plant")).await.unwrap();
+    let bus = BusConnection::connect(server.options("plant")).await.unwrap();
     let within = Duration::from_secs(5);
     let any = |body: &[u8]| Some(body.to_vec());
     let error = bus.ask("nobody.there", Vec::new(), within, any).await.unwrap_err();
@@ -228,7 +228,7 @@ async fn the_first_answer_that_is_one_is_taken_and_a_question_without_one_says_w
 #[tokio::test]
 async fn a_question_to_a_bus_that_is_away_fails_at_once_and_is_not_heard_later() {
     let mut server = Server::start("").await;
-    let bus = Bus::connect(server.options("plant")).await.unwrap();
+    let bus = BusConnection::connect(server.options("plant")).await.unwrap();
     // Over the same connection it is subscribed to before anything that was kept is sent.
     let mut asked = bus.client.subscribe("desk").await.unwrap();
     let patient = Duration::from_secs(60);
@@ -263,7 +263,7 @@ async fn a_question_to_a_bus_that_is_away_fails_at_once_and_is_not_heard_later()
 #[tokio::test]
 async fn a_question_that_may_come_late_is_heard_when_the_bus_is_back() {
     let mut server = Server::start("").await;
-    let bus = Bus::connect(server.options("plant")).await.unwrap();
+    let bus = BusConnection::connect(server.options("plant")).await.unwrap();
     let mut asked = bus.client.subscribe("desk").await.unwrap();
     bus.client.flush().await.unwrap();
     server.kill();
@@ -284,9 +284,9 @@ async fn a_question_that_may_come_late_is_heard_when_the_bus_is_back() {
 }
 
 /// A server with one stream of subjects `s.>` that accepts batches.
-async fn batching_server() -> (Server, Bus) {
+async fn batching_server() -> (Server, BusConnection) {
     let server = Server::start(STREAMS).await;
-    let bus = Bus::connect(server.options("plant")).await.unwrap();
+    let bus = BusConnection::connect(server.options("plant")).await.unwrap();
     let config = async_nats::jetstream::stream::Config {
         name: "S".to_owned(),
         subjects: vec!["s.>".to_owned()],
@@ -299,7 +299,7 @@ async fn batching_server() -> (Server, Bus) {
 }
 
 /// Publishes bodies of these sizes in one batch; the replies but those of the flow, through the one that closes it.
-async fn publish_batch(bus: &Bus, sizes: &[usize], expected: Option<&ExpectedSequence>) -> Vec<BatchReply> {
+async fn publish_batch(bus: &BusConnection, sizes: &[usize], expected: Option<&ExpectedSequence>) -> Vec<BatchReply> {
     let mut batch = FastBatch::open(bus, 100).await.unwrap();
     for size in sizes {
         let body = vec![b'x'; *size].into();

@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::error::Place;
-use super::key::{Key, Kind, Schema};
-use super::load::{Sources, load_text};
+use super::error::ValueOrigin;
+use super::key::{ConfigKey, ConfigSchema, ValueKind};
+use super::load::{ConfigSources, load_text};
 use super::settings::{Settings, default_value};
 use super::show::{init_text, show_text};
-use super::value::Value;
+use super::value::ConfigValue;
 
 /// A variable that references of samples refer to.
 const VARIABLE: &str = "SCHEMA_SAMPLE";
@@ -17,50 +17,50 @@ const RESOLVED: &str = "resolved";
 
 /// A value of a key that differs from its default, in every form it can be given.
 #[derive(Debug, Clone)]
-pub struct Sample {
+pub struct KeySample {
     /// As a whole file; `None` for a key of the environment only.
     pub file: Option<String>,
     /// As the text of an environment variable or a flag.
     pub text: String,
     /// As the value that must come out of the file and of the text.
-    pub value: Value,
+    pub value: ConfigValue,
 }
 
 /// The sample of a key.
 #[must_use]
-pub fn sample(key: &'static Key) -> Sample {
+pub fn sample(key: &'static ConfigKey) -> KeySample {
     let default = default_value(key).ok().flatten();
     let text = match (key.kind, &default) {
-        (Kind::Bool, Some(Value::Bool(true))) => "false".to_owned(),
-        (Kind::Bool, _) => "true".to_owned(),
-        (Kind::Int { max, .. }, Some(Value::Int(n))) if *n < max => (n + 1).to_string(),
-        (Kind::Int { min, .. }, _) => min.to_string(),
-        (Kind::Float { min, max }, Some(Value::Float(n))) => {
+        (ValueKind::Bool, Some(ConfigValue::Bool(true))) => "false".to_owned(),
+        (ValueKind::Bool, _) => "true".to_owned(),
+        (ValueKind::Int { max, .. }, Some(ConfigValue::Int(n))) if *n < max => (n + 1).to_string(),
+        (ValueKind::Int { min, .. }, _) => min.to_string(),
+        (ValueKind::Float { min, max }, Some(ConfigValue::Float(n))) => {
             (if *n < max { (n + max) / 2.0 } else { (n + min) / 2.0 }).to_string()
         }
-        (Kind::Float { min, .. }, _) => min.to_string(),
-        (Kind::Duration { min_ms, .. }, _) => format!("{}ms", min_ms + 1_234),
-        (Kind::Word(words), default) => {
-            let other = |word: &&&str| Some(&Value::Text((**word).to_string())) != default.as_ref();
+        (ValueKind::Float { min, .. }, _) => min.to_string(),
+        (ValueKind::Duration { min_ms, .. }, _) => format!("{}ms", min_ms + 1_234),
+        (ValueKind::Word(words), default) => {
+            let other = |word: &&&str| Some(&ConfigValue::Text((**word).to_string())) != default.as_ref();
             words.iter().find(other).copied().unwrap_or_default().to_owned()
         }
-        (Kind::Text | Kind::Path, _) => RESOLVED.to_owned(),
-        (Kind::Name { .. }, _) => "sample-1".to_owned(),
-        (Kind::BusUrl, _) => "nats://192.0.2.1:4000,tls://192.0.2.2:4000".to_owned(),
-        (Kind::TextList, _) => "sample.a,sample.b.>".to_owned(),
-        (Kind::TextMap, _) => format!("x-sample={RESOLVED}"),
+        (ValueKind::Text | ValueKind::Path, _) => RESOLVED.to_owned(),
+        (ValueKind::Name { .. }, _) => "sample-1".to_owned(),
+        (ValueKind::BusUrl, _) => "nats://192.0.2.1:4000,tls://192.0.2.2:4000".to_owned(),
+        (ValueKind::TextList, _) => "sample.a,sample.b.>".to_owned(),
+        (ValueKind::TextMap, _) => format!("x-sample={RESOLVED}"),
     };
-    let value = Value::of_text(&key.kind, &text)
+    let value = ConfigValue::of_text(&key.kind, &text)
         .ok()
         .flatten()
-        .unwrap_or(Value::Text(text.clone()));
+        .unwrap_or(ConfigValue::Text(text.clone()));
     let literal = match &value {
-        Value::Map(map) => Value::Map(
+        ConfigValue::Map(map) => ConfigValue::Map(
             map.keys()
                 .map(|name| (name.clone(), format!("${{{VARIABLE}}}")))
                 .collect(),
         ),
-        Value::Text(_) if key.secret => Value::Text(format!("${{{VARIABLE}}}")),
+        ConfigValue::Text(_) if key.secret => ConfigValue::Text(format!("${{{VARIABLE}}}")),
         other => other.clone(),
     };
     let file = format!(
@@ -69,7 +69,7 @@ pub fn sample(key: &'static Key) -> Sample {
         key.leaf(),
         literal.to_toml()
     );
-    Sample {
+    KeySample {
         file: (!key.env_only).then_some(file),
         text,
         value,
@@ -80,13 +80,17 @@ pub fn sample(key: &'static Key) -> Sample {
 ///
 /// # Errors
 /// As [`super::load()`].
-pub fn load_from(schema: &'static Schema, text: &str, env: &[(&str, &str)]) -> Result<Settings, super::ConfigErrors> {
+pub fn load_from(
+    schema: &'static ConfigSchema,
+    text: &str,
+    env: &[(&str, &str)],
+) -> Result<Settings, super::ConfigErrors> {
     let pairs = env.iter().chain(&[(VARIABLE, RESOLVED)]);
-    let sources = Sources {
+    let sources = ConfigSources {
         env: pairs
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect(),
-        ..Sources::default()
+        ..ConfigSources::default()
     };
     load_text(schema, Some((PathBuf::from(schema.file), text.to_owned())), &sources)
 }
@@ -94,7 +98,7 @@ pub fn load_from(schema: &'static Schema, text: &str, env: &[(&str, &str)]) -> R
 /// Everything that is wrong with a schema: defaults that do not load, keys that cannot be given in a file, in the
 /// environment or by a flag, generated texts that do not read back. Empty for a good one.
 #[must_use]
-pub fn complaints(schema: &'static Schema) -> Vec<String> {
+pub fn complaints(schema: &'static ConfigSchema) -> Vec<String> {
     let mut complaints = Vec::new();
     match load_from(schema, "", &[]) {
         Ok(defaults) => generated(schema, &defaults, &mut complaints),
@@ -118,7 +122,7 @@ pub fn complaints(schema: &'static Schema) -> Vec<String> {
     complaints
 }
 
-fn generated(schema: &'static Schema, defaults: &Settings, complaints: &mut Vec<String>) {
+fn generated(schema: &'static ConfigSchema, defaults: &Settings, complaints: &mut Vec<String>) {
     let init = init_text(schema);
     let bare = |line: &str| match line.strip_prefix('#') {
         Some(rest) if rest.starts_with(|c: char| c.is_ascii_lowercase()) => rest.to_owned(),
@@ -133,7 +137,7 @@ fn generated(schema: &'static Schema, defaults: &Settings, complaints: &mut Vec<
         match load_from(schema, &text, &[]) {
             Ok(settings) => {
                 for key in schema.keys() {
-                    let empty = Some(Value::Text(String::new()));
+                    let empty = Some(ConfigValue::Text(String::new()));
                     let found = settings
                         .value(key.path)
                         .cloned()
@@ -153,18 +157,18 @@ fn generated(schema: &'static Schema, defaults: &Settings, complaints: &mut Vec<
     }
 }
 
-fn given(schema: &'static Schema, key: &'static Key, complaints: &mut Vec<String>) {
+fn given(schema: &'static ConfigSchema, key: &'static ConfigKey, complaints: &mut Vec<String>) {
     let sample = sample(key);
     if default_value(key).ok().flatten().as_ref() == Some(&sample.value) {
         complaints.push(format!("{}: the sample is the default", key.path));
     }
-    let mut expect = |what: &str, result: Result<Settings, super::ConfigErrors>, place: &Place| match result {
+    let mut expect = |what: &str, result: Result<Settings, super::ConfigErrors>, place: &ValueOrigin| match result {
         Ok(settings) if settings.value(key.path) == Some(&sample.value) && settings.place(key.path) == *place => {}
         Ok(settings) => complaints.push(format!("{} by {what} gives {:?}", key.path, settings.value(key.path))),
         Err(errors) => complaints.push(format!("{} by {what}: {errors}", key.path)),
     };
     if let Some(file) = &sample.file {
-        let place = Place::File {
+        let place = ValueOrigin::File {
             path: PathBuf::from(schema.file),
             line: 2,
         };
@@ -173,11 +177,11 @@ fn given(schema: &'static Schema, key: &'static Key, complaints: &mut Vec<String
     let derived = key.env_name();
     for name in key.aliases.iter().copied().chain([derived.as_str()]) {
         let env = [(name, sample.text.as_str())];
-        expect(name, load_from(schema, "", &env), &Place::Env(name.to_owned()));
+        expect(name, load_from(schema, "", &env), &ValueOrigin::Env(name.to_owned()));
     }
-    let sources = Sources {
+    let sources = ConfigSources {
         flags: vec![(key.path.to_owned(), sample.text.clone())],
-        ..Sources::default()
+        ..ConfigSources::default()
     };
-    expect("flag", load_text(schema, None, &sources), &Place::Flag);
+    expect("flag", load_text(schema, None, &sources), &ValueOrigin::Flag);
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Where a value stands or came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum ValueOrigin {
     /// A line of a file, counted from 1.
     File {
         /// The file.
@@ -21,7 +21,7 @@ pub enum Place {
     Default,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ValueOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File { path, line } => write!(f, "{}:{line}", path.display()),
@@ -34,7 +34,7 @@ impl fmt::Display for Place {
 
 /// One thing that is wrong.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum Problem {
+pub enum ConfigProblem {
     /// The file cannot be read.
     #[error("cannot read {}: {reason}", path.display())]
     Unreadable {
@@ -47,7 +47,7 @@ pub enum Problem {
     #[error("{place}: not valid TOML: {reason}")]
     Syntax {
         /// Where.
-        place: Place,
+        place: ValueOrigin,
         /// The parser's words.
         reason: String,
     },
@@ -55,7 +55,7 @@ pub enum Problem {
     #[error("{place}: unknown key {key}; the nearest known key is {nearest}")]
     UnknownKey {
         /// Where.
-        place: Place,
+        place: ValueOrigin,
         /// The key as written.
         key: String,
         /// A known key.
@@ -65,7 +65,7 @@ pub enum Problem {
     #[error("{place}: unknown section [{key}]; the nearest known section is [{nearest}]")]
     UnknownSection {
         /// Where.
-        place: Place,
+        place: ValueOrigin,
         /// The section as written.
         key: String,
         /// A known section.
@@ -75,7 +75,7 @@ pub enum Problem {
     #[error("{place}: {key} is no longer a key: {instead}")]
     Removed {
         /// Where.
-        place: Place,
+        place: ValueOrigin,
         /// The key.
         key: String,
         /// What replaced it.
@@ -85,7 +85,7 @@ pub enum Problem {
     #[error("{place}: {key} must be {wanted}, not {found}")]
     WrongType {
         /// Where.
-        place: Place,
+        place: ValueOrigin,
         /// The key.
         key: String,
         /// What is wanted.
@@ -97,7 +97,7 @@ pub enum Problem {
     #[error("{place}: {key} = {value} is not allowed: it must be {wanted}")]
     BadValue {
         /// Where.
-        place: Place,
+        place: ValueOrigin,
         /// The key.
         key: &'static str,
         /// The value.
@@ -109,7 +109,7 @@ pub enum Problem {
     #[error("{place}: {key} is given a second time; section names are case-insensitive")]
     Twice {
         /// Where.
-        place: Place,
+        place: ValueOrigin,
         /// The key.
         key: &'static str,
     },
@@ -117,7 +117,7 @@ pub enum Problem {
     #[error("{place}: {key} is a secret and must not stand in a file: {fix}")]
     PlainSecret {
         /// Where.
-        place: Place,
+        place: ValueOrigin,
         /// The key.
         key: String,
         /// What to do instead, with the name of the variable.
@@ -127,7 +127,7 @@ pub enum Problem {
     #[error("{place}: {key} refers to the environment variable {name}, which is not set")]
     UnsetReference {
         /// Where.
-        place: Place,
+        place: ValueOrigin,
         /// The key.
         key: String,
         /// The variable.
@@ -137,7 +137,7 @@ pub enum Problem {
     #[error("{place}: {key} cannot stand in a file; set the environment variable {env}")]
     EnvOnly {
         /// Where.
-        place: Place,
+        place: ValueOrigin,
         /// The key.
         key: &'static str,
         /// The variable.
@@ -147,7 +147,7 @@ pub enum Problem {
     #[error("{place}: {key}: {sentence}")]
     Conflict {
         /// Where.
-        place: Place,
+        place: ValueOrigin,
         /// The key.
         key: &'static str,
         /// What is wrong and what to do.
@@ -158,7 +158,7 @@ pub enum Problem {
 /// Everything that is wrong with a configuration; never empty.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConfigErrors {
-    problems: Vec<Problem>,
+    problems: Vec<ConfigProblem>,
 }
 
 impl ConfigErrors {
@@ -166,7 +166,7 @@ impl ConfigErrors {
     ///
     /// # Errors
     /// If there are any.
-    pub fn unless_empty(problems: Vec<Problem>) -> Result<(), Self> {
+    pub fn unless_empty(problems: Vec<ConfigProblem>) -> Result<(), Self> {
         if problems.is_empty() {
             Ok(())
         } else {
@@ -176,13 +176,13 @@ impl ConfigErrors {
 
     /// The problems, in the order of the sources.
     #[must_use]
-    pub fn problems(&self) -> &[Problem] {
+    pub fn problems(&self) -> &[ConfigProblem] {
         &self.problems
     }
 }
 
-impl From<Problem> for ConfigErrors {
-    fn from(problem: Problem) -> Self {
+impl From<ConfigProblem> for ConfigErrors {
+    fn from(problem: ConfigProblem) -> Self {
         Self {
             problems: vec![problem],
         }

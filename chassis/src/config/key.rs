@@ -4,7 +4,7 @@
 
 /// What a value must be.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Kind {
+pub enum ValueKind {
     /// `true` or `false`.
     Bool,
     /// A whole number within bounds, both included.
@@ -47,7 +47,7 @@ pub enum Kind {
     TextMap,
 }
 
-impl Kind {
+impl ValueKind {
     /// Any whole number from `min`.
     #[must_use]
     pub const fn at_least(min: i64) -> Self {
@@ -87,7 +87,7 @@ impl Kind {
 
 /// The value of a key that nobody gave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Fallback {
+pub enum DefaultValue {
     /// A TOML literal.
     Is(&'static str),
     /// A path below the path of another key.
@@ -103,13 +103,13 @@ pub enum Fallback {
 
 /// One key of a file.
 #[derive(Debug, Clone, Copy)]
-pub struct Key {
+pub struct ConfigKey {
     /// The dotted path, lower-case: `logging.level`.
     pub path: &'static str,
     /// What a value must be.
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// The value nobody gave.
-    pub default: Fallback,
+    pub default: DefaultValue,
     /// One line: what it does, with units.
     pub doc: &'static str,
     /// Whether a change applies without a restart.
@@ -124,26 +124,26 @@ pub struct Key {
     pub was: Option<&'static str>,
 }
 
-impl Key {
+impl ConfigKey {
     /// A key with a default given as a TOML literal.
     #[must_use]
-    pub const fn new(path: &'static str, kind: Kind, default: &'static str, doc: &'static str) -> Self {
-        Self::with(path, kind, Fallback::Is(default), doc)
+    pub const fn new(path: &'static str, kind: ValueKind, default: &'static str, doc: &'static str) -> Self {
+        Self::with(path, kind, DefaultValue::Is(default), doc)
     }
 
     /// A path that lies below another key's path unless it is given.
     #[must_use]
     pub const fn below(path: &'static str, key: &'static str, join: &'static str, doc: &'static str) -> Self {
-        Self::with(path, Kind::Path, Fallback::Below { key, join }, doc)
+        Self::with(path, ValueKind::Path, DefaultValue::Below { key, join }, doc)
     }
 
     /// A key that has no value unless it is given; `unset` says what happens then.
     #[must_use]
-    pub const fn optional(path: &'static str, kind: Kind, unset: &'static str, doc: &'static str) -> Self {
-        Self::with(path, kind, Fallback::Unset(unset), doc)
+    pub const fn optional(path: &'static str, kind: ValueKind, unset: &'static str, doc: &'static str) -> Self {
+        Self::with(path, kind, DefaultValue::Unset(unset), doc)
     }
 
-    const fn with(path: &'static str, kind: Kind, default: Fallback, doc: &'static str) -> Self {
+    const fn with(path: &'static str, kind: ValueKind, default: DefaultValue, doc: &'static str) -> Self {
         Self {
             path,
             kind,
@@ -223,7 +223,7 @@ pub(crate) fn env_name(path: &str) -> String {
 
 /// A key or section of an earlier version.
 #[derive(Debug, Clone, Copy)]
-pub struct Removed {
+pub struct RemovedKey {
     /// The dotted path, of a key or of a whole section.
     pub path: &'static str,
     /// The key that took over its value, if one did.
@@ -232,7 +232,7 @@ pub struct Removed {
     pub instead: &'static str,
 }
 
-impl Removed {
+impl RemovedKey {
     /// A key whose value moved to another one.
     #[must_use]
     pub const fn moved(path: &'static str, to: &'static str, instead: &'static str) -> Self {
@@ -256,35 +256,35 @@ impl Removed {
 
 /// Keys that stand together in a file.
 #[derive(Debug, Clone, Copy)]
-pub struct Section {
+pub struct ConfigSection {
     /// One line: what the section rules.
     pub doc: &'static str,
     /// Its keys; one section of a file may be split into several of these.
-    pub keys: &'static [Key],
+    pub keys: &'static [ConfigKey],
 }
 
 /// Everything a program's configuration file may hold.
 #[derive(Debug, Clone, Copy)]
-pub struct Schema {
+pub struct ConfigSchema {
     /// The program: `platform`.
     pub program: &'static str,
     /// The file it reads from the working folder unless told otherwise.
     pub file: &'static str,
     /// The sections, in the order of the reference.
-    pub sections: &'static [Section],
+    pub sections: &'static [ConfigSection],
     /// What earlier versions had.
-    pub removed: &'static [Removed],
+    pub removed: &'static [RemovedKey],
 }
 
-impl Schema {
+impl ConfigSchema {
     /// All keys, in order.
-    pub fn keys(&self) -> impl Iterator<Item = &'static Key> + use<> {
+    pub fn keys(&self) -> impl Iterator<Item = &'static ConfigKey> + use<> {
         self.sections.iter().flat_map(|section| section.keys)
     }
 
     /// The key of a path.
     #[must_use]
-    pub fn key(&self, path: &str) -> Option<&'static Key> {
+    pub fn key(&self, path: &str) -> Option<&'static ConfigKey> {
         self.keys().find(|key| key.path == path)
     }
 
@@ -294,15 +294,15 @@ impl Schema {
     }
 
     /// The entry that tells what became of `path`: its own, or that of a section around it.
-    pub(crate) fn removed(&self, path: &str) -> Option<&'static Removed> {
-        let around = |entry: &&Removed| entry.path == path || is_below(path, entry.path);
+    pub(crate) fn removed(&self, path: &str) -> Option<&'static RemovedKey> {
+        let around = |entry: &&RemovedKey| entry.path == path || is_below(path, entry.path);
         self.removed.iter().filter(around).max_by_key(|entry| entry.path.len())
     }
 
     /// The known key that looks most like `path`.
-    pub(crate) fn nearest(&self, path: &str) -> Option<&'static Key> {
+    pub(crate) fn nearest(&self, path: &str) -> Option<&'static ConfigKey> {
         let leaf = path.rsplit_once('.').map_or(path, |(_, leaf)| leaf);
-        let cost = |key: &&Key| {
+        let cost = |key: &&ConfigKey| {
             // The same word in another section is a likelier slip than a wholly different path.
             let whole = distance(path, key.path);
             let moved = distance(leaf, key.leaf()) * 2 + 2;

@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use model::HumanDuration;
 use toml_edit::{Document, Item, TableLike};
 
-use super::error::{ConfigErrors, Place, Problem};
-use super::key::{Key, Kind, Schema, env_name, is_below};
-use super::settings::{Entry, Settings};
-use super::value::{Refused, Value, has_credentials};
+use super::error::{ConfigErrors, ConfigProblem, ValueOrigin};
+use super::key::{ConfigKey, ConfigSchema, ValueKind, env_name, is_below};
+use super::settings::{Settings, SettingsEntry};
+use super::value::{ConfigValue, ConfigValueError, has_credentials};
 
 /// Where values come from.
 #[derive(Clone, Default)]
-pub struct Sources {
+pub struct ConfigSources {
     /// The file; `None` reads none.
     pub file: Option<PathBuf>,
     /// Whether a missing file is an error. It is when the user named it.
@@ -27,21 +27,21 @@ pub struct Sources {
     pub flags: Vec<(String, String)>,
 }
 
-impl fmt::Debug for Sources {
+impl fmt::Debug for ConfigSources {
     /// Without the environment: it holds secrets, of other programs too.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sources")
+        f.debug_struct("ConfigSources")
             .field("file", &self.file)
             .field("required", &self.required)
             .finish_non_exhaustive()
     }
 }
 
-impl Sources {
+impl ConfigSources {
     /// The sources of a running process: its environment, and the named file or else the schema's own file of the
     /// working folder.
     #[must_use]
-    pub fn of_process(schema: &Schema, file: Option<PathBuf>, flags: Vec<(String, String)>) -> Self {
+    pub fn of_process(schema: &ConfigSchema, file: Option<PathBuf>, flags: Vec<(String, String)>) -> Self {
         let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
             Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
         };
@@ -58,7 +58,7 @@ impl Sources {
 ///
 /// # Errors
 /// All problems of all sources at once.
-pub fn load(schema: &'static Schema, sources: &Sources) -> Result<Settings, ConfigErrors> {
+pub fn load(schema: &'static ConfigSchema, sources: &ConfigSources) -> Result<Settings, ConfigErrors> {
     let file = match &sources.file {
         Some(path) => read(path, sources.required)?.map(|text| (path.clone(), text)),
         None => None,
@@ -71,7 +71,7 @@ pub(crate) fn read(path: &Path, required: bool) -> Result<Option<String>, Config
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == io::ErrorKind::NotFound && !required => Ok(None),
-        Err(error) => Err(Problem::Unreadable {
+        Err(error) => Err(ConfigProblem::Unreadable {
             path: path.to_owned(),
             reason: error.to_string(),
         }
@@ -81,11 +81,11 @@ pub(crate) fn read(path: &Path, required: bool) -> Result<Option<String>, Config
 
 /// As [`load`], with the file's path and text already in hand.
 pub(crate) fn load_text(
-    schema: &'static Schema,
+    schema: &'static ConfigSchema,
     file: Option<(PathBuf, String)>,
-    sources: &Sources,
+    sources: &ConfigSources,
 ) -> Result<Settings, ConfigErrors> {
-    let mut loading = Loading {
+    let mut loading = ConfigLoader {
         schema,
         env: &sources.env,
         entries: BTreeMap::new(),
@@ -111,44 +111,44 @@ pub(crate) fn load_text(
     Ok(settings)
 }
 
-struct Loading<'a> {
-    schema: &'static Schema,
+struct ConfigLoader<'a> {
+    schema: &'static ConfigSchema,
     env: &'a BTreeMap<String, String>,
-    entries: BTreeMap<&'static str, Entry>,
-    problems: Vec<Problem>,
+    entries: BTreeMap<&'static str, SettingsEntry>,
+    problems: Vec<ConfigProblem>,
     /// Removed sections already spoken about.
     reported: Vec<&'static str>,
 }
 
 /// A file being read: its text gives line numbers.
-struct Source<'a> {
+struct ConfigFile<'a> {
     path: &'a Path,
     text: &'a str,
 }
 
-impl Source<'_> {
-    fn place(&self, offset: Option<usize>) -> Place {
+impl ConfigFile<'_> {
+    fn place(&self, offset: Option<usize>) -> ValueOrigin {
         let before = &self.text.as_bytes()[..offset.unwrap_or(0).min(self.text.len())];
-        Place::File {
+        ValueOrigin::File {
             path: self.path.to_owned(),
             line: 1 + before.iter().filter(|byte| **byte == b'\n').count(),
         }
     }
 }
 
-impl Loading<'_> {
+impl ConfigLoader<'_> {
     fn file(&mut self, path: &Path, text: &str) {
-        let source = Source { path, text };
+        let source = ConfigFile { path, text };
         match Document::parse(text) {
             Ok(document) => self.table(&source, "", document.as_table()),
-            Err(error) => self.problems.push(Problem::Syntax {
+            Err(error) => self.problems.push(ConfigProblem::Syntax {
                 place: source.place(error.span().map(|span| span.start)),
                 reason: error.message().trim().replace('\n', ", "),
             }),
         }
     }
 
-    fn table(&mut self, source: &Source<'_>, prefix: &str, table: &dyn TableLike) {
+    fn table(&mut self, source: &ConfigFile<'_>, prefix: &str, table: &dyn TableLike) {
         for (name, item) in table.iter() {
             let at = table.key(name).and_then(toml_edit::Key::span).or_else(|| item.span());
             let place = source.place(at.map(|span| span.start));
@@ -172,8 +172,8 @@ impl Loading<'_> {
     }
 
     /// A section the schema does not have: what became of it, key by key where that is known.
-    fn strange_section(&mut self, source: &Source<'_>, place: Place, path: &str, inner: &dyn TableLike) {
-        let below = |entry: &&super::Removed| is_below(entry.path, path);
+    fn strange_section(&mut self, source: &ConfigFile<'_>, place: ValueOrigin, path: &str, inner: &dyn TableLike) {
+        let below = |entry: &&super::RemovedKey| is_below(entry.path, path);
         if self.schema.removed.iter().any(|entry| below(&entry)) || self.schema.removed(path).is_some() {
             self.table(source, path, inner);
             if inner.is_empty() {
@@ -181,22 +181,22 @@ impl Loading<'_> {
             }
             return;
         }
-        let sections = self.schema.keys().map(Key::section);
+        let sections = self.schema.keys().map(ConfigKey::section);
         let nearest = sections
             .filter(|section| !section.is_empty())
             .min_by_key(|section| super::key::distance(section, path))
             .unwrap_or_default();
-        self.problems.push(Problem::UnknownSection {
+        self.problems.push(ConfigProblem::UnknownSection {
             place,
             key: path.to_owned(),
             nearest: nearest.to_owned(),
         });
     }
 
-    fn entry(&mut self, place: Place, path: &str, item: &Item) {
+    fn entry(&mut self, place: ValueOrigin, path: &str, item: &Item) {
         let Some(key) = self.schema.key(path) else {
             if self.schema.is_section(&path.to_ascii_lowercase()) {
-                self.problems.push(Problem::WrongType {
+                self.problems.push(ConfigProblem::WrongType {
                     place,
                     key: path.to_owned(),
                     wanted: format!("a section [{}]", path.to_ascii_lowercase()),
@@ -208,7 +208,7 @@ impl Loading<'_> {
             return;
         };
         if key.env_only {
-            self.problems.push(Problem::EnvOnly {
+            self.problems.push(ConfigProblem::EnvOnly {
                 place,
                 key: key.path,
                 env: key.env_name(),
@@ -216,13 +216,13 @@ impl Loading<'_> {
             return;
         }
         if self.entries.contains_key(key.path) {
-            self.problems.push(Problem::Twice { place, key: key.path });
+            self.problems.push(ConfigProblem::Twice { place, key: key.path });
             return;
         }
-        match Value::of_item(&key.kind, item) {
+        match ConfigValue::of_item(&key.kind, item) {
             Ok(value) => {
                 if let Some(value) = self.without_secrets(&place, key, value) {
-                    self.entries.insert(key.path, Entry { value, place });
+                    self.entries.insert(key.path, SettingsEntry { value, place });
                 }
             }
             Err(refused) => {
@@ -232,20 +232,20 @@ impl Loading<'_> {
         }
     }
 
-    fn unknown_key(&mut self, place: Place, path: &str) {
+    fn unknown_key(&mut self, place: ValueOrigin, path: &str) {
         if let Some(removed) = self.schema.removed(&path.to_ascii_lowercase()) {
             // A whole section that is gone gets one sentence, not one per key.
             let whole = removed.path != path;
             if !(whole && self.reported.contains(&removed.path)) {
                 self.reported.push(removed.path);
-                self.problems.push(Problem::Removed {
+                self.problems.push(ConfigProblem::Removed {
                     place,
                     key: if whole { removed.path } else { path }.to_owned(),
                     instead: removed.instead,
                 });
             }
         } else if let Some(nearest) = self.schema.nearest(path) {
-            self.problems.push(Problem::UnknownKey {
+            self.problems.push(ConfigProblem::UnknownKey {
                 place,
                 key: path.to_owned(),
                 nearest: nearest.path,
@@ -253,17 +253,17 @@ impl Loading<'_> {
         }
     }
 
-    fn refuse(&mut self, place: Place, key: &'static Key, shown: &str, refused: Refused) {
-        let hidden = key.secret || (key.kind == Kind::BusUrl && has_credentials(shown));
+    fn refuse(&mut self, place: ValueOrigin, key: &'static ConfigKey, shown: &str, refused: ConfigValueError) {
+        let hidden = key.secret || (key.kind == ValueKind::BusUrl && has_credentials(shown));
         let wanted = bounds(key);
         self.problems.push(match refused {
-            Refused::Type(found) => Problem::WrongType {
+            ConfigValueError::Type(found) => ConfigProblem::WrongType {
                 place,
                 key: key.path.to_owned(),
                 wanted,
                 found: if hidden { "this".to_owned() } else { found },
             },
-            Refused::Value => Problem::BadValue {
+            ConfigValueError::Value => ConfigProblem::BadValue {
                 place,
                 key: key.path,
                 value: if hidden { "***".to_owned() } else { shown.to_owned() },
@@ -273,22 +273,27 @@ impl Loading<'_> {
     }
 
     /// Resolves the references of a secret from a file; refuses plain ones.
-    fn without_secrets(&mut self, place: &Place, key: &'static Key, value: Value) -> Option<Value> {
+    fn without_secrets(
+        &mut self,
+        place: &ValueOrigin,
+        key: &'static ConfigKey,
+        value: ConfigValue,
+    ) -> Option<ConfigValue> {
         match value {
-            Value::Map(map) if key.secret => {
+            ConfigValue::Map(map) if key.secret => {
                 let mut resolved = BTreeMap::new();
                 for (name, text) in map {
                     let full = format!("{}.{name}", key.path);
                     let text = self.reference(place, key, &full, &text)?;
                     resolved.insert(name, text);
                 }
-                Some(Value::Map(resolved))
+                Some(ConfigValue::Map(resolved))
             }
-            Value::Text(text) if key.secret && !text.is_empty() => {
-                self.reference(place, key, key.path, &text).map(Value::Text)
+            ConfigValue::Text(text) if key.secret && !text.is_empty() => {
+                self.reference(place, key, key.path, &text).map(ConfigValue::Text)
             }
-            Value::Text(text) if key.kind == Kind::BusUrl && has_credentials(&text) => {
-                self.problems.push(Problem::PlainSecret {
+            ConfigValue::Text(text) if key.kind == ValueKind::BusUrl && has_credentials(&text) => {
+                self.problems.push(ConfigProblem::PlainSecret {
                     place: place.clone(),
                     key: key.path.to_owned(),
                     fix: format!(
@@ -303,21 +308,21 @@ impl Loading<'_> {
     }
 
     /// A text with every `${NAME}` replaced; a problem if it has none or one is not set.
-    fn reference(&mut self, place: &Place, key: &Key, full: &str, text: &str) -> Option<String> {
+    fn reference(&mut self, place: &ValueOrigin, key: &ConfigKey, full: &str, text: &str) -> Option<String> {
         match resolve(text, |name| self.env.get(name).cloned()) {
-            Resolved::Text(text) => Some(text),
-            Resolved::Plain => {
+            EnvExpansion::Text(text) => Some(text),
+            EnvExpansion::Plain => {
                 let env = key.env_name();
                 let example = env_name(full).replace('-', "_");
-                self.problems.push(Problem::PlainSecret {
+                self.problems.push(ConfigProblem::PlainSecret {
                     place: place.clone(),
                     key: full.to_owned(),
                     fix: format!("set the environment variable {env}, or write a reference such as \"${{{example}}}\""),
                 });
                 None
             }
-            Resolved::Unset(name) => {
-                self.problems.push(Problem::UnsetReference {
+            EnvExpansion::Unset(name) => {
+                self.problems.push(ConfigProblem::UnsetReference {
                     place: place.clone(),
                     key: full.to_owned(),
                     name,
@@ -333,7 +338,7 @@ impl Loading<'_> {
             let names = key.aliases.iter().copied().chain([derived.as_str()]);
             for name in names {
                 let Some(text) = self.env.get(name) else { continue };
-                if self.text(Place::Env(name.to_owned()), key, text) {
+                if self.text(ValueOrigin::Env(name.to_owned()), key, text) {
                     break;
                 }
             }
@@ -342,8 +347,8 @@ impl Loading<'_> {
             let name = env_name(removed.path);
             let taken = self.schema.keys().any(|key| key.env_name() == name);
             if !taken && self.env.contains_key(&name) {
-                self.problems.push(Problem::Removed {
-                    place: Place::Env(name),
+                self.problems.push(ConfigProblem::Removed {
+                    place: ValueOrigin::Env(name),
                     key: removed.path.to_owned(),
                     instead: removed.instead,
                 });
@@ -354,18 +359,18 @@ impl Loading<'_> {
     fn flag(&mut self, path: &str, text: &str) {
         match self.schema.key(path) {
             Some(key) => {
-                self.text(Place::Flag, key, text);
+                self.text(ValueOrigin::Flag, key, text);
             }
-            None => self.unknown_key(Place::Flag, path),
+            None => self.unknown_key(ValueOrigin::Flag, path),
         }
     }
 
     /// Takes a value written as text; `false` if it counts as not given.
-    fn text(&mut self, place: Place, key: &'static Key, text: &str) -> bool {
-        match Value::of_text(&key.kind, text) {
+    fn text(&mut self, place: ValueOrigin, key: &'static ConfigKey, text: &str) -> bool {
+        match ConfigValue::of_text(&key.kind, text) {
             Ok(None) => return false,
             Ok(Some(value)) => {
-                self.entries.insert(key.path, Entry { value, place });
+                self.entries.insert(key.path, SettingsEntry { value, place });
             }
             Err(refused) => self.refuse(place, key, &format!("{text:?}"), refused),
         }
@@ -396,9 +401,9 @@ impl Loading<'_> {
 }
 
 /// The kind in words, with the bounds of a duration where they are narrow.
-fn bounds(key: &Key) -> String {
+fn bounds(key: &ConfigKey) -> String {
     match key.kind {
-        Kind::Duration { min_ms, .. } if min_ms > 0 => {
+        ValueKind::Duration { min_ms, .. } if min_ms > 0 => {
             format!("{}, at least {}", key.kind.words(), HumanDuration::from_millis(min_ms))
         }
         kind => kind.words(),
@@ -407,7 +412,7 @@ fn bounds(key: &Key) -> String {
 
 /// What a text comes to whose `${NAME}` references were replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Resolved {
+pub enum EnvExpansion {
     /// All of them.
     Text(String),
     /// It has none.
@@ -417,22 +422,22 @@ pub enum Resolved {
 }
 
 /// Replaces every `${NAME}` of a text with what `env` says.
-pub fn resolve(text: &str, mut env: impl FnMut(&str) -> Option<String>) -> Resolved {
+pub fn resolve(text: &str, mut env: impl FnMut(&str) -> Option<String>) -> EnvExpansion {
     let (mut out, mut rest, mut found) = (String::new(), text, false);
     while let Some((before, after)) = rest.split_once("${") {
         let Some((name, tail)) = after.split_once('}') else {
             break;
         };
         let Some(value) = env(name) else {
-            return Resolved::Unset(name.to_owned());
+            return EnvExpansion::Unset(name.to_owned());
         };
         out.push_str(before);
         out.push_str(&value);
         (rest, found) = (tail, true);
     }
     if !found {
-        return Resolved::Plain;
+        return EnvExpansion::Plain;
     }
     out.push_str(rest);
-    Resolved::Text(out)
+    EnvExpansion::Text(out)
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use model::{ByteSize, Level};
 
-use super::key::{Key, Kind};
+use super::key::{ConfigKey, ValueKind};
 use super::settings::Settings;
 
 /// What `[logging]` rules, for the schemas.
@@ -14,52 +14,52 @@ pub const THROTTLING_DOC: &str = "The protection against gears that log too much
 
 /// The keys of `[logging]` without those of throttling, with the default of `filename` as a TOML literal.
 #[must_use]
-pub const fn keys(filename: &'static str) -> [Key; 7] {
+pub const fn keys(filename: &'static str) -> [ConfigKey; 7] {
     [
-        Key::new(
+        ConfigKey::new(
             "logging.level",
-            Kind::Word(&["debug", "info", "warn", "error"]),
+            ValueKind::Word(&["debug", "info", "warn", "error"]),
             "\"info\"",
             "Least level that is logged",
         )
         .live()
         .aliases(&["PLATFORM_LEVEL"]),
-        Key::new(
+        ConfigKey::new(
             "logging.filename",
-            Kind::Path,
+            ValueKind::Path,
             filename,
             "Log file; its folder is made if it is missing",
         ),
-        Key::new(
+        ConfigKey::new(
             "logging.max_size_mb",
-            Kind::Int { min: 1, max: 1 << 20 },
+            ValueKind::Int { min: 1, max: 1 << 20 },
             "100",
             "Size in MiB at which the log file is rotated",
         ),
-        Key::new(
+        ConfigKey::new(
             "logging.max_backups",
-            Kind::Int { min: 0, max: 100_000 },
+            ValueKind::Int { min: 0, max: 100_000 },
             "7",
             "Rotated log files that are kept; 0 keeps none",
         )
         .was("3"),
-        Key::new(
+        ConfigKey::new(
             "logging.compress",
-            Kind::Bool,
+            ValueKind::Bool,
             "true",
             "Whether rotated log files are compressed with gzip",
         ),
-        Key::new(
+        ConfigKey::new(
             "logging.trace",
-            Kind::Bool,
+            ValueKind::Bool,
             "false",
             "Logs everything, libraries included, whatever the level says",
         )
         .live()
         .aliases(&["PLATFORM_TRACE"]),
-        Key::new(
+        ConfigKey::new(
             "logging.debug",
-            Kind::Bool,
+            ValueKind::Bool,
             "false",
             "Logs everything from debug up, libraries included, whatever the level says",
         )
@@ -70,26 +70,26 @@ pub const fn keys(filename: &'static str) -> [Key; 7] {
 
 /// The keys of `[logging.throttling]`.
 #[must_use]
-pub const fn throttling_keys() -> [Key; 3] {
+pub const fn throttling_keys() -> [ConfigKey; 3] {
     [
-        Key::new(
+        ConfigKey::new(
             "logging.throttling.enabled",
-            Kind::Bool,
+            ValueKind::Bool,
             "true",
             "Whether the log lines of a gear are throttled",
         )
         .live(),
-        Key::new(
+        ConfigKey::new(
             "logging.throttling.rate",
-            Kind::Float { min: 0.001, max: 1e9 },
+            ValueKind::Float { min: 0.001, max: 1e9 },
             "500.0",
             "Log lines per second that one gear may write",
         )
         .live()
         .was("100.0"),
-        Key::new(
+        ConfigKey::new(
             "logging.throttling.burst",
-            Kind::Int {
+            ValueKind::Int {
                 min: 1,
                 max: 1_000_000_000,
             },
@@ -122,7 +122,7 @@ pub struct LoggingConfig {
 
 /// The section `[logging.throttling]`.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ThrottleConfig {
+pub struct LogThrottleConfig {
     /// Whether lines are throttled at all.
     pub enabled: bool,
     /// Lines per second and gear.
@@ -131,7 +131,7 @@ pub struct ThrottleConfig {
     pub burst: u32,
 }
 
-impl ThrottleConfig {
+impl LogThrottleConfig {
     /// The section of some settings.
     #[must_use]
     pub fn of(settings: &Settings) -> Self {

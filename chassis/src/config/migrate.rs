@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 
 use toml_edit::{DocumentMut, Item, Key as TomlKey, Table, TableLike};
 
-use super::error::{ConfigErrors, Place, Problem};
-use super::key::Schema;
-use super::load::{Sources, load_text};
+use super::error::{ConfigErrors, ConfigProblem, ValueOrigin};
+use super::key::ConfigSchema;
+use super::load::{ConfigSources, load_text};
 
 /// A migrated file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Migrated {
+pub struct ConfigMigration {
     /// The current form.
     pub text: String,
     /// What was changed, what changed its meaning, and what is left to do by hand.
@@ -22,11 +22,11 @@ pub struct Migrated {
 ///
 /// # Errors
 /// If the text is not TOML.
-pub fn migrate(schema: &'static Schema, file: &Path, text: &str) -> Result<Migrated, ConfigErrors> {
+pub fn migrate(schema: &'static ConfigSchema, file: &Path, text: &str) -> Result<ConfigMigration, ConfigErrors> {
     let mut document: DocumentMut = text.parse().map_err(|error: toml_edit::TomlError| {
         let start = error.span().map_or(0, |span| span.start).min(text.len());
-        ConfigErrors::from(Problem::Syntax {
-            place: Place::File {
+        ConfigErrors::from(ConfigProblem::Syntax {
+            place: ValueOrigin::File {
                 path: file.to_owned(),
                 line: 1 + text.as_bytes()[..start].iter().filter(|byte| **byte == b'\n').count(),
             },
@@ -53,7 +53,7 @@ pub fn migrate(schema: &'static Schema, file: &Path, text: &str) -> Result<Migra
     notes.extend(changed_defaults(schema, document.as_table()));
     let text = document.to_string();
     notes.extend(left_to_do(schema, &text));
-    Ok(Migrated { text, notes })
+    Ok(ConfigMigration { text, notes })
 }
 
 /// Section names in lower case, as the reference writes them.
@@ -140,13 +140,13 @@ fn put(table: &mut Table, path: &str, was: &TomlKey, item: Item) {
     }
 }
 
-fn changed_defaults<'a>(schema: &'static Schema, table: &'a Table) -> impl Iterator<Item = String> + use<'a> {
+fn changed_defaults<'a>(schema: &'static ConfigSchema, table: &'a Table) -> impl Iterator<Item = String> + use<'a> {
     schema.keys().filter_map(move |key| {
         let was = key.was.filter(|_| !has(table, key.path))?;
         let now = match key.default {
-            super::Fallback::Is(literal) => literal.to_owned(),
-            super::Fallback::Below { key, join } => format!("{join} below {key}"),
-            super::Fallback::Unset(unset) => unset.to_owned(),
+            super::DefaultValue::Is(literal) => literal.to_owned(),
+            super::DefaultValue::Below { key, join } => format!("{join} below {key}"),
+            super::DefaultValue::Unset(unset) => unset.to_owned(),
         };
         Some(format!(
             "{} is not given: its default was {was} and is now {now}",
@@ -156,8 +156,8 @@ fn changed_defaults<'a>(schema: &'static Schema, table: &'a Table) -> impl Itera
 }
 
 /// What the current schema still finds wrong.
-fn left_to_do(schema: &'static Schema, text: &str) -> Vec<String> {
-    let sources = Sources {
+fn left_to_do(schema: &'static ConfigSchema, text: &str) -> Vec<String> {
+    let sources = ConfigSources {
         file: Some(PathBuf::from(schema.file)),
         required: true,
         env: BTreeMap::new(),

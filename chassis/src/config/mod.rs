@@ -35,14 +35,14 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-pub use error::{ConfigErrors, Place, Problem};
-pub use key::{Fallback, Key, Kind, Removed, Schema, Section};
-pub use load::{Resolved, Sources, load, resolve};
-pub use logging::{LoggingConfig, ThrottleConfig};
-pub use migrate::{Migrated, migrate};
+pub use error::{ConfigErrors, ConfigProblem, ValueOrigin};
+pub use key::{ConfigKey, ConfigSchema, ConfigSection, DefaultValue, RemovedKey, ValueKind};
+pub use load::{ConfigSources, EnvExpansion, load, resolve};
+pub use logging::{LogThrottleConfig, LoggingConfig};
+pub use migrate::{ConfigMigration, migrate};
 pub use reference::{chapter, reference_markdown, with_chapter};
 pub use settings::Settings;
-pub use show::{Shown, init_text, show_text, shown};
+pub use show::{SettingLine, init_text, show_text, shown};
 pub(crate) use value::bus_urls;
-pub use value::{Secret, Value, without_credentials};
-pub use watch::{Change, Watch, watch};
+pub use value::{ConfigValue, SecretString, without_credentials};
+pub use watch::{ConfigChange, ConfigWatcher, watch};

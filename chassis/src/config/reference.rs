@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::key::{Fallback, Key, Schema};
+use super::key::{ConfigKey, ConfigSchema, DefaultValue};
 
 const INTRODUCTION: &str = "# Configuration
 
@@ -24,7 +24,7 @@ and names every problem with its file, line and key.
 
 /// The reference of some schemas as one Markdown page.
 #[must_use]
-pub fn reference_markdown(schemas: &[&Schema]) -> String {
+pub fn reference_markdown(schemas: &[&ConfigSchema]) -> String {
     let mut page = INTRODUCTION.to_owned();
     for schema in schemas {
         page.push('\n');
@@ -35,7 +35,7 @@ pub fn reference_markdown(schemas: &[&Schema]) -> String {
 
 /// The chapter of one schema, between two marks by which a test finds it in the page.
 #[must_use]
-pub fn chapter(schema: &Schema) -> String {
+pub fn chapter(schema: &ConfigSchema) -> String {
     let mut text = String::new();
     let _ = writeln!(
         text,
@@ -79,7 +79,7 @@ pub fn chapter(schema: &Schema) -> String {
 
 /// The page with the chapter of `schema` as it is now; added at the end if the page has none.
 #[must_use]
-pub fn with_chapter(page: &str, schema: &Schema) -> String {
+pub fn with_chapter(page: &str, schema: &ConfigSchema) -> String {
     let new = chapter(schema);
     let (begin, end) = (
         format!("<!-- begin {} -->\n", schema.file),
@@ -98,15 +98,15 @@ pub fn with_chapter(page: &str, schema: &Schema) -> String {
     }
 }
 
-fn default_words(key: &Key) -> String {
+fn default_words(key: &ConfigKey) -> String {
     match key.default {
-        Fallback::Is(literal) => format!("`{literal}`"),
-        Fallback::Below { key, join } => format!("`<{key}>/{join}`"),
-        Fallback::Unset(unset) => format!("not set: {unset}"),
+        DefaultValue::Is(literal) => format!("`{literal}`"),
+        DefaultValue::Below { key, join } => format!("`<{key}>/{join}`"),
+        DefaultValue::Unset(unset) => format!("not set: {unset}"),
     }
 }
 
-fn marks(key: &Key) -> String {
+fn marks(key: &ConfigKey) -> String {
     let mut marks = String::from(".");
     if key.live {
         marks.push_str(" *Live.*");

@@ -8,15 +8,15 @@ use std::time::Duration;
 use model::Token;
 use toml_edit::Item;
 
-use super::error::{ConfigErrors, Place, Problem};
-use super::key::{Fallback, Key, Kind, Schema};
-use super::value::{Secret, Value};
+use super::error::{ConfigErrors, ConfigProblem, ValueOrigin};
+use super::key::{ConfigKey, ConfigSchema, DefaultValue, ValueKind};
+use super::value::{ConfigValue, SecretString};
 
 /// A value and where it came from.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Entry {
-    pub(super) value: Value,
-    pub(super) place: Place,
+pub(super) struct SettingsEntry {
+    pub(super) value: ConfigValue,
+    pub(super) place: ValueOrigin,
 }
 
 /// The merged configuration: one checked value per key, each with its place.
@@ -25,9 +25,9 @@ pub(super) struct Entry {
 /// debug build, and gives the kind's empty value otherwise.
 #[derive(Clone)]
 pub struct Settings {
-    pub(super) schema: &'static Schema,
+    pub(super) schema: &'static ConfigSchema,
     pub(super) file: Option<PathBuf>,
-    pub(super) entries: BTreeMap<&'static str, Entry>,
+    pub(super) entries: BTreeMap<&'static str, SettingsEntry>,
     pub(super) warnings: Vec<String>,
 }
 
@@ -48,8 +48,8 @@ impl Settings {
                 continue;
             }
             if let Some(value) = default_value(key)? {
-                let place = Place::Default;
-                self.entries.insert(key.path, Entry { value, place });
+                let place = ValueOrigin::Default;
+                self.entries.insert(key.path, SettingsEntry { value, place });
             }
         }
         for key in self.schema.keys() {
@@ -57,11 +57,11 @@ impl Settings {
             let given = self
                 .entries
                 .get(key.path)
-                .is_some_and(|e| e.value != Value::Text(String::new()));
-            if let (Fallback::Below { key: root, join }, false) = (key.default, given) {
-                let value = Value::Text(self.path(root).join(join).to_string_lossy().into_owned());
-                let place = Place::Default;
-                self.entries.insert(key.path, Entry { value, place });
+                .is_some_and(|e| e.value != ConfigValue::Text(String::new()));
+            if let (DefaultValue::Below { key: root, join }, false) = (key.default, given) {
+                let value = ConfigValue::Text(self.path(root).join(join).to_string_lossy().into_owned());
+                let place = ValueOrigin::Default;
+                self.entries.insert(key.path, SettingsEntry { value, place });
             }
         }
         Ok(())
@@ -69,7 +69,7 @@ impl Settings {
 
     /// The schema these settings follow.
     #[must_use]
-    pub fn schema(&self) -> &'static Schema {
+    pub fn schema(&self) -> &'static ConfigSchema {
         self.schema
     }
 
@@ -87,15 +87,15 @@ impl Settings {
 
     /// Where a key's value came from.
     #[must_use]
-    pub fn place(&self, path: &str) -> Place {
+    pub fn place(&self, path: &str) -> ValueOrigin {
         self.entries
             .get(path)
-            .map_or(Place::Default, |entry| entry.place.clone())
+            .map_or(ValueOrigin::Default, |entry| entry.place.clone())
     }
 
     /// The value of a key, if it has one.
     #[must_use]
-    pub fn value(&self, path: &str) -> Option<&Value> {
+    pub fn value(&self, path: &str) -> Option<&ConfigValue> {
         self.entries.get(path).map(|entry| &entry.value)
     }
 
@@ -103,7 +103,7 @@ impl Settings {
     #[must_use]
     pub fn bool(&self, path: &str) -> bool {
         match self.value(path) {
-            Some(Value::Bool(value)) => *value,
+            Some(ConfigValue::Bool(value)) => *value,
             _ => self.mistake(path),
         }
     }
@@ -112,7 +112,7 @@ impl Settings {
     #[must_use]
     pub fn int(&self, path: &str) -> u64 {
         match self.value(path) {
-            Some(Value::Int(value)) => u64::try_from(*value).unwrap_or(0),
+            Some(ConfigValue::Int(value)) => u64::try_from(*value).unwrap_or(0),
             _ => self.mistake(path),
         }
     }
@@ -133,7 +133,7 @@ impl Settings {
     #[must_use]
     pub fn float(&self, path: &str) -> f64 {
         match self.value(path) {
-            Some(Value::Float(value)) => *value,
+            Some(ConfigValue::Float(value)) => *value,
             _ => self.mistake(path),
         }
     }
@@ -142,7 +142,7 @@ impl Settings {
     #[must_use]
     pub fn text(&self, path: &str) -> &str {
         match self.value(path) {
-            Some(Value::Text(value)) => value,
+            Some(ConfigValue::Text(value)) => value,
             _ => self.mistake(path),
         }
     }
@@ -151,7 +151,7 @@ impl Settings {
     #[must_use]
     pub fn some_text(&self, path: &str) -> Option<&str> {
         match self.value(path) {
-            Some(Value::Text(value)) if !value.is_empty() => Some(value),
+            Some(ConfigValue::Text(value)) if !value.is_empty() => Some(value),
             _ => None,
         }
     }
@@ -163,11 +163,11 @@ impl Settings {
     pub fn name(&self, path: &'static str) -> Result<Token, ConfigErrors> {
         let text = self.text(path);
         text.parse().map_err(|_| {
-            Problem::BadValue {
+            ConfigProblem::BadValue {
                 place: self.place(path),
                 key: path,
                 value: format!("{text:?}"),
-                wanted: Kind::Name { empty: false }.words(),
+                wanted: ValueKind::Name { empty: false }.words(),
             }
             .into()
         })
@@ -189,7 +189,7 @@ impl Settings {
     #[must_use]
     pub fn duration(&self, path: &str) -> Duration {
         match self.value(path) {
-            Some(Value::Duration(value)) => value.get(),
+            Some(ConfigValue::Duration(value)) => value.get(),
             _ => self.mistake(path),
         }
     }
@@ -198,7 +198,7 @@ impl Settings {
     #[must_use]
     pub fn list(&self, path: &str) -> &[String] {
         match self.value(path) {
-            Some(Value::List(value)) => value,
+            Some(ConfigValue::List(value)) => value,
             _ => self.mistake(path),
         }
     }
@@ -207,23 +207,23 @@ impl Settings {
     #[must_use]
     pub fn map(&self, path: &str) -> BTreeMap<String, String> {
         match self.value(path) {
-            Some(Value::Map(value)) => value.clone(),
+            Some(ConfigValue::Map(value)) => value.clone(),
             _ => self.mistake(path),
         }
     }
 
     /// A secret text, if one was given.
     #[must_use]
-    pub fn secret(&self, path: &str) -> Option<Secret> {
-        self.some_text(path).map(Secret::new)
+    pub fn secret(&self, path: &str) -> Option<SecretString> {
+        self.some_text(path).map(SecretString::new)
     }
 
     /// Names with secret texts.
     #[must_use]
-    pub fn secrets(&self, path: &str) -> BTreeMap<String, Secret> {
+    pub fn secrets(&self, path: &str) -> BTreeMap<String, SecretString> {
         self.map(path)
             .into_iter()
-            .map(|(name, text)| (name, Secret::new(text)))
+            .map(|(name, text)| (name, SecretString::new(text)))
             .collect()
     }
 
@@ -234,23 +234,23 @@ impl Settings {
 }
 
 /// The value of a key's own default; `None` if it has none or if it follows another key.
-pub(super) fn default_value(key: &'static Key) -> Result<Option<Value>, ConfigErrors> {
+pub(super) fn default_value(key: &'static ConfigKey) -> Result<Option<ConfigValue>, ConfigErrors> {
     match key.default {
-        Fallback::Is(literal) => literal_value(key, literal).map(Some),
-        Fallback::Below { .. } | Fallback::Unset(_) => Ok(None),
+        DefaultValue::Is(literal) => literal_value(key, literal).map(Some),
+        DefaultValue::Below { .. } | DefaultValue::Unset(_) => Ok(None),
     }
 }
 
 /// The value of a TOML literal of our own tables.
-fn literal_value(key: &'static Key, literal: &'static str) -> Result<Value, ConfigErrors> {
+fn literal_value(key: &'static ConfigKey, literal: &'static str) -> Result<ConfigValue, ConfigErrors> {
     let wrong = || {
-        ConfigErrors::from(Problem::BadValue {
-            place: Place::Default,
+        ConfigErrors::from(ConfigProblem::BadValue {
+            place: ValueOrigin::Default,
             key: key.path,
             value: literal.to_owned(),
             wanted: key.kind.words(),
         })
     };
     let item: Item = literal.parse::<toml_edit::Value>().map_err(|_| wrong())?.into();
-    Value::of_item(&key.kind, &item).map_err(|_| wrong())
+    ConfigValue::of_item(&key.kind, &item).map_err(|_| wrong())
 }

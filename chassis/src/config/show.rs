@@ -2,17 +2,17 @@
 
 use std::fmt::Write as _;
 
-use super::error::Place;
-use super::key::{Fallback, Key, Kind, Schema};
+use super::error::ValueOrigin;
+use super::key::{ConfigKey, ConfigSchema, DefaultValue, ValueKind};
 use super::settings::Settings;
-use super::value::{Value, without_credentials};
+use super::value::{ConfigValue, without_credentials};
 
 /// What stands in the place of a secret.
 const REDACTED: &str = "\"***\"";
 
 /// One line of `config show`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Shown {
+pub struct SettingLine {
     /// The key.
     pub key: &'static str,
     /// Its value as a TOML literal, secrets redacted; `None` if it has none.
@@ -23,28 +23,30 @@ pub struct Shown {
 
 /// Every key with its value and origin, in the order of the reference.
 #[must_use]
-pub fn shown(settings: &Settings) -> Vec<Shown> {
-    let line = |key: &'static Key| Shown {
+pub fn shown(settings: &Settings) -> Vec<SettingLine> {
+    let line = |key: &'static ConfigKey| SettingLine {
         key: key.path,
         value: settings.value(key.path).map(|value| redacted(key, value)),
         origin: match (key.default, settings.place(key.path)) {
-            (Fallback::Below { key, join }, Place::Default) => format!("default: {key}/{join}"),
-            (Fallback::Unset(unset), Place::Default) => format!("default: {unset}"),
+            (DefaultValue::Below { key, join }, ValueOrigin::Default) => format!("default: {key}/{join}"),
+            (DefaultValue::Unset(unset), ValueOrigin::Default) => format!("default: {unset}"),
             (_, place) => place.to_string(),
         },
     };
     settings.schema().keys().map(line).collect()
 }
 
-fn redacted(key: &Key, value: &Value) -> String {
+fn redacted(key: &ConfigKey, value: &ConfigValue) -> String {
     match value {
-        Value::Text(text) if text.is_empty() => value.to_toml(),
-        Value::Map(map) if key.secret => {
+        ConfigValue::Text(text) if text.is_empty() => value.to_toml(),
+        ConfigValue::Map(map) if key.secret => {
             let hidden = map.keys().map(|name| (name.clone(), "***".to_owned())).collect();
-            Value::Map(hidden).to_toml()
+            ConfigValue::Map(hidden).to_toml()
         }
         _ if key.secret => REDACTED.to_owned(),
-        Value::Text(urls) if key.kind == Kind::BusUrl => Value::Text(without_credentials(urls)).to_toml(),
+        ConfigValue::Text(urls) if key.kind == ValueKind::BusUrl => {
+            ConfigValue::Text(without_credentials(urls)).to_toml()
+        }
         _ => value.to_toml(),
     }
 }
@@ -78,7 +80,7 @@ pub fn show_text(settings: &Settings, origin: bool) -> String {
 /// The default file: every section, every key commented out with its default. Loads back as the defaults, and does
 /// so too after `#` is taken from every line that starts with `#` and a letter.
 #[must_use]
-pub fn init_text(schema: &Schema) -> String {
+pub fn init_text(schema: &ConfigSchema) -> String {
     let mut text = format!(
         "# {}: the configuration of {}.\n# Every key is shown with its default; remove the # in front of a key to change it.\n\
          # Flags win over environment variables (base.name is PLATFORM_BASE_NAME), those over this file.\n",
@@ -93,16 +95,16 @@ pub fn init_text(schema: &Schema) -> String {
             }
             let _ = writeln!(text, "# {}: {}.", key.doc, key.kind.words());
             match key.default {
-                Fallback::Is(literal) => {
+                DefaultValue::Is(literal) => {
                     let _ = writeln!(text, "#{} = {literal}", key.leaf());
                 }
-                Fallback::Below { key: root, join } => {
+                DefaultValue::Below { key: root, join } => {
                     let _ = writeln!(text, "# Default: {join} below {root}.\n#{} = \"\"", key.leaf());
                 }
-                Fallback::Unset(unset) if key.secret => {
+                DefaultValue::Unset(unset) if key.secret => {
                     let _ = writeln!(text, "# A secret: set {} instead. Not set: {unset}.", key.env_name());
                 }
-                Fallback::Unset(unset) => {
+                DefaultValue::Unset(unset) => {
                     let _ = writeln!(text, "# Not set: {unset}.\n#{} = \"\"", key.leaf());
                 }
             }

@@ -9,51 +9,51 @@ use tokio::sync::mpsc;
 use super::check::{complaints, load_from};
 use super::*;
 
-static LOGGING: [Key; 7] = logging::keys("\"logs/test.log\"");
-static THROTTLING: [Key; 3] = logging::throttling_keys();
-static BASE: [Key; 3] = [
-    Key::new("base.name", Kind::Name { empty: true }, "\"node-01\"", "Name"),
-    Key::new("base.dir", Kind::Path, "\"./data\"", "Folder"),
-    Key::below("base.inner", "base.dir", "inner", "Folder within"),
+static LOGGING: [ConfigKey; 7] = logging::keys("\"logs/test.log\"");
+static THROTTLING: [ConfigKey; 3] = logging::throttling_keys();
+static BASE: [ConfigKey; 3] = [
+    ConfigKey::new("base.name", ValueKind::Name { empty: true }, "\"node-01\"", "Name"),
+    ConfigKey::new("base.dir", ValueKind::Path, "\"./data\"", "Folder"),
+    ConfigKey::below("base.inner", "base.dir", "inner", "Folder within"),
 ];
-static BUS: [Key; 5] = [
-    Key::new("bus.url", Kind::BusUrl, "\"nats://localhost:4222\"", "Address"),
-    Key::new("bus.wait", Kind::span(10), "\"1s\"", "Wait"),
-    Key::new("bus.subjects", Kind::TextList, "[\"a.>\"]", "Subjects"),
-    Key::optional("bus.token", Kind::Text, "none", "Token").secret(),
-    Key::new("bus.headers", Kind::TextMap, "{}", "Headers").secret(),
+static BUS: [ConfigKey; 5] = [
+    ConfigKey::new("bus.url", ValueKind::BusUrl, "\"nats://localhost:4222\"", "Address"),
+    ConfigKey::new("bus.wait", ValueKind::span(10), "\"1s\"", "Wait"),
+    ConfigKey::new("bus.subjects", ValueKind::TextList, "[\"a.>\"]", "Subjects"),
+    ConfigKey::optional("bus.token", ValueKind::Text, "none", "Token").secret(),
+    ConfigKey::new("bus.headers", ValueKind::TextMap, "{}", "Headers").secret(),
 ];
-static SWITCHES: [Key; 1] = [Key::new("quiet", Kind::Bool, "false", "Silence").env_only()];
+static SWITCHES: [ConfigKey; 1] = [ConfigKey::new("quiet", ValueKind::Bool, "false", "Silence").env_only()];
 
-static SCHEMA: Schema = Schema {
+static SCHEMA: ConfigSchema = ConfigSchema {
     program: "tester",
     file: "tester.toml",
     sections: &[
-        Section {
+        ConfigSection {
             doc: logging::DOC,
             keys: &LOGGING,
         },
-        Section {
+        ConfigSection {
             doc: logging::THROTTLING_DOC,
             keys: &THROTTLING,
         },
-        Section {
+        ConfigSection {
             doc: "Who.",
             keys: &BASE,
         },
-        Section {
+        ConfigSection {
             doc: "Where.",
             keys: &BUS,
         },
-        Section {
+        ConfigSection {
             doc: "Switches.",
             keys: &SWITCHES,
         },
     ],
     removed: &[
-        Removed::moved("old.bus.url", "bus.url", "use bus.url"),
-        Removed::gone("old.bus", "the section is [bus] now"),
-        Removed::gone("base.id", "remove the line"),
+        RemovedKey::moved("old.bus.url", "bus.url", "use bus.url"),
+        RemovedKey::gone("old.bus", "the section is [bus] now"),
+        RemovedKey::gone("base.id", "remove the line"),
     ],
 };
 
@@ -72,23 +72,23 @@ fn flags_win_over_the_environment_that_over_the_file_that_over_the_default() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tester.toml");
     fs::write(&path, "[base]\nname = \"of-file\"\n").unwrap();
-    let file = Place::File {
+    let file = ValueOrigin::File {
         path: path.clone(),
         line: 2,
     };
-    let env = Place::Env("PLATFORM_BASE_NAME".to_owned());
+    let env = ValueOrigin::Env("PLATFORM_BASE_NAME".to_owned());
     for (flag, variable, in_file, name, place) in [
-        (false, false, false, "node-01", Place::Default),
+        (false, false, false, "node-01", ValueOrigin::Default),
         (false, false, true, "of-file", file),
         (false, true, false, "of-env", env.clone()),
         (false, true, true, "of-env", env),
-        (true, false, false, "of-flag", Place::Flag),
-        (true, false, true, "of-flag", Place::Flag),
-        (true, true, false, "of-flag", Place::Flag),
-        (true, true, true, "of-flag", Place::Flag),
+        (true, false, false, "of-flag", ValueOrigin::Flag),
+        (true, false, true, "of-flag", ValueOrigin::Flag),
+        (true, true, false, "of-flag", ValueOrigin::Flag),
+        (true, true, true, "of-flag", ValueOrigin::Flag),
     ] {
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let sources = Sources {
+        let sources = ConfigSources {
             file: in_file.then(|| path.clone()),
             required: true,
             env: variable
@@ -236,16 +236,16 @@ fn a_slip_in_an_environment_name_is_a_warning_and_foreign_names_are_none() {
         settings.warnings(),
         ["environment PLATFORM_BASE_NAM is not known; did you mean PLATFORM_BASE_NAME?"]
     );
-    assert_eq!(settings.place("bus.wait"), Place::Default);
+    assert_eq!(settings.place("bus.wait"), ValueOrigin::Default);
 }
 
 #[test]
 fn a_missing_file_is_an_error_only_if_the_user_named_it() {
     let dir = tempfile::tempdir().unwrap();
-    let sources = |required| Sources {
+    let sources = |required| ConfigSources {
         file: Some(dir.path().join("none.toml")),
         required,
-        ..Sources::default()
+        ..ConfigSources::default()
     };
     assert_eq!(load(&SCHEMA, &sources(false)).unwrap().file(), None);
     let error = load(&SCHEMA, &sources(true)).unwrap_err().to_string();
@@ -257,9 +257,9 @@ fn a_missing_file_is_an_error_only_if_the_user_named_it() {
 
 #[test]
 fn a_flag_for_a_key_that_is_none_is_refused() {
-    let sources = Sources {
+    let sources = ConfigSources {
         flags: vec![("base.nam".to_owned(), "x".to_owned())],
-        ..Sources::default()
+        ..ConfigSources::default()
     };
     let error = load(&SCHEMA, &sources).unwrap_err().to_string();
     assert_eq!(error, "flag: unknown key base.nam; the nearest known key is base.name");
@@ -282,8 +282,8 @@ fn no_text_at_all_makes_the_loader_panic() {
 /// A watch on a real file, and what it reports: the level now, and the change.
 struct Watched {
     dir: tempfile::TempDir,
-    watch: Watch,
-    seen: mpsc::Receiver<(String, Change)>,
+    watch: ConfigWatcher,
+    seen: mpsc::Receiver<(String, ConfigChange)>,
 }
 
 impl Watched {
@@ -291,10 +291,10 @@ impl Watched {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tester.toml");
         fs::write(&path, text).unwrap();
-        let sources = Sources {
+        let sources = ConfigSources {
             file: Some(path),
             required: true,
-            ..Sources::default()
+            ..ConfigSources::default()
         };
         let settings = load(&SCHEMA, &sources).unwrap();
         let (tell, seen) = mpsc::channel(16);
@@ -313,7 +313,7 @@ impl Watched {
         self.dir.path().join("tester.toml")
     }
 
-    async fn next(&mut self) -> (String, Change) {
+    async fn next(&mut self) -> (String, ConfigChange) {
         tokio::time::timeout(Duration::from_secs(10), self.seen.recv())
             .await
             .unwrap()

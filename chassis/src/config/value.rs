@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 use model::{HumanDuration, Token};
 use toml_edit::Item;
 
-use super::key::Kind;
+use super::key::ValueKind;
 
 /// The value of a key.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum ConfigValue {
     /// `true` or `false`.
     Bool(bool),
     /// A whole number.
@@ -29,9 +29,9 @@ pub enum Value {
 
 /// A text that is never shown.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct SecretString(String);
 
-impl Secret {
+impl SecretString {
     /// A secret.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
@@ -44,7 +44,7 @@ impl Secret {
     }
 }
 
-impl std::fmt::Debug for Secret {
+impl std::fmt::Debug for SecretString {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("***")
     }
@@ -52,39 +52,44 @@ impl std::fmt::Debug for Secret {
 
 /// Why a value is refused.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Refused {
+pub(crate) enum ConfigValueError {
     /// It has another type; in words, the type it has.
     Type(String),
     /// It has the type but not the form or the range.
     Value,
 }
 
-impl Value {
+impl ConfigValue {
     /// Reads a value written as text; `None` if an empty text means "not given" for this kind.
-    pub(crate) fn of_text(kind: &Kind, text: &str) -> Result<Option<Self>, Refused> {
+    pub(crate) fn of_text(kind: &ValueKind, text: &str) -> Result<Option<Self>, ConfigValueError> {
         let trimmed = text.trim();
         let takes_empty = matches!(
             kind,
-            Kind::Text | Kind::Path | Kind::Name { .. } | Kind::BusUrl | Kind::TextList | Kind::TextMap
+            ValueKind::Text
+                | ValueKind::Path
+                | ValueKind::Name { .. }
+                | ValueKind::BusUrl
+                | ValueKind::TextList
+                | ValueKind::TextMap
         );
         if trimmed.is_empty() && !takes_empty {
             return Ok(None);
         }
-        let word = |words: &str| Refused::Type(format!("{words:?}"));
+        let word = |words: &str| ConfigValueError::Type(format!("{words:?}"));
         let value = match kind {
-            Kind::Bool => match trimmed.to_ascii_lowercase().as_str() {
+            ValueKind::Bool => match trimmed.to_ascii_lowercase().as_str() {
                 "true" | "1" => Self::Bool(true),
                 "false" | "0" => Self::Bool(false),
                 _ => return Err(word(trimmed)),
             },
-            Kind::Int { .. } => Self::Int(trimmed.parse().map_err(|_| word(trimmed))?),
-            Kind::Float { .. } => Self::Float(trimmed.parse().map_err(|_| word(trimmed))?),
-            Kind::Duration { .. } => Self::Duration(trimmed.parse().map_err(|_| word(trimmed))?),
-            Kind::Text | Kind::Path => Self::Text(text.to_owned()),
-            Kind::Name { .. } | Kind::BusUrl => Self::Text(trimmed.to_owned()),
-            Kind::Word(_) => Self::Text(trimmed.to_ascii_lowercase()),
-            Kind::TextList => Self::List(parts(trimmed).map(str::to_owned).collect()),
-            Kind::TextMap => Self::Map(
+            ValueKind::Int { .. } => Self::Int(trimmed.parse().map_err(|_| word(trimmed))?),
+            ValueKind::Float { .. } => Self::Float(trimmed.parse().map_err(|_| word(trimmed))?),
+            ValueKind::Duration { .. } => Self::Duration(trimmed.parse().map_err(|_| word(trimmed))?),
+            ValueKind::Text | ValueKind::Path => Self::Text(text.to_owned()),
+            ValueKind::Name { .. } | ValueKind::BusUrl => Self::Text(trimmed.to_owned()),
+            ValueKind::Word(_) => Self::Text(trimmed.to_ascii_lowercase()),
+            ValueKind::TextList => Self::List(parts(trimmed).map(str::to_owned).collect()),
+            ValueKind::TextMap => Self::Map(
                 parts(trimmed)
                     .map(|pair| pair.split_once('=').ok_or_else(|| word(pair)))
                     .map(|pair| pair.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())))
@@ -96,39 +101,39 @@ impl Value {
     }
 
     /// Reads a value of a TOML file.
-    pub(crate) fn of_item(kind: &Kind, item: &Item) -> Result<Self, Refused> {
-        let other = || Refused::Type(found(item));
+    pub(crate) fn of_item(kind: &ValueKind, item: &Item) -> Result<Self, ConfigValueError> {
+        let other = || ConfigValueError::Type(found(item));
         let text = || item.as_str().map(str::to_owned).ok_or_else(other);
         let value = match kind {
-            Kind::Bool => Self::Bool(item.as_bool().ok_or_else(other)?),
-            Kind::Int { .. } => Self::Int(item.as_integer().ok_or_else(other)?),
+            ValueKind::Bool => Self::Bool(item.as_bool().ok_or_else(other)?),
+            ValueKind::Int { .. } => Self::Int(item.as_integer().ok_or_else(other)?),
             #[allow(
                 clippy::cast_precision_loss,
                 reason = "a whole number written for a number is a small one"
             )]
-            Kind::Float { .. } => Self::Float(
+            ValueKind::Float { .. } => Self::Float(
                 item.as_float()
                     .or_else(|| item.as_integer().map(|n| n as f64))
                     .ok_or_else(other)?,
             ),
-            Kind::Duration { .. } => Self::Duration(text()?.parse().map_err(|_| other())?),
-            Kind::Text | Kind::Path | Kind::Name { .. } | Kind::BusUrl => Self::Text(text()?),
-            Kind::Word(_) => Self::Text(text()?.to_ascii_lowercase()),
-            Kind::TextList => Self::List(
+            ValueKind::Duration { .. } => Self::Duration(text()?.parse().map_err(|_| other())?),
+            ValueKind::Text | ValueKind::Path | ValueKind::Name { .. } | ValueKind::BusUrl => Self::Text(text()?),
+            ValueKind::Word(_) => Self::Text(text()?.to_ascii_lowercase()),
+            ValueKind::TextList => Self::List(
                 item.as_array()
                     .ok_or_else(other)?
                     .iter()
                     .map(|entry| entry.as_str().map(str::to_owned))
                     .collect::<Option<_>>()
-                    .ok_or_else(|| Refused::Type("a list with something else in it".to_owned()))?,
+                    .ok_or_else(|| ConfigValueError::Type("a list with something else in it".to_owned()))?,
             ),
-            Kind::TextMap => Self::Map(
+            ValueKind::TextMap => Self::Map(
                 item.as_table_like()
                     .ok_or_else(other)?
                     .iter()
                     .map(|(name, entry)| Some((name.to_owned(), entry.as_str()?.to_owned())))
                     .collect::<Option<_>>()
-                    .ok_or_else(|| Refused::Type("a table with something else in it".to_owned()))?,
+                    .ok_or_else(|| ConfigValueError::Type("a table with something else in it".to_owned()))?,
             ),
         };
         value.check(kind)?;
@@ -136,27 +141,27 @@ impl Value {
     }
 
     /// Checks form and range.
-    fn check(&self, kind: &Kind) -> Result<(), Refused> {
+    fn check(&self, kind: &ValueKind) -> Result<(), ConfigValueError> {
         let fits = match (kind, self) {
-            (Kind::Int { min, max }, Self::Int(n)) => (min..=max).contains(&n),
-            (Kind::Float { min, max }, Self::Float(n)) => (min..=max).contains(&n),
-            (Kind::Duration { min_ms, max_ms }, Self::Duration(span)) => {
+            (ValueKind::Int { min, max }, Self::Int(n)) => (min..=max).contains(&n),
+            (ValueKind::Float { min, max }, Self::Float(n)) => (min..=max).contains(&n),
+            (ValueKind::Duration { min_ms, max_ms }, Self::Duration(span)) => {
                 (u128::from(*min_ms)..=u128::from(*max_ms)).contains(&span.get().as_millis())
             }
-            (Kind::Word(words), Self::Text(word)) => words.contains(&word.as_str()),
-            (Kind::Name { empty }, Self::Text(name)) => {
+            (ValueKind::Word(words), Self::Text(word)) => words.contains(&word.as_str()),
+            (ValueKind::Name { empty }, Self::Text(name)) => {
                 if name.is_empty() {
                     *empty
                 } else {
                     name.parse::<Token>().is_ok()
                 }
             }
-            (Kind::BusUrl, Self::Text(urls)) => is_bus_url(urls),
-            (Kind::Path, Self::Text(path)) => !path.contains('\0'),
-            (Kind::TextMap, Self::Map(map)) => map.keys().all(|name| !name.is_empty()),
+            (ValueKind::BusUrl, Self::Text(urls)) => is_bus_url(urls),
+            (ValueKind::Path, Self::Text(path)) => !path.contains('\0'),
+            (ValueKind::TextMap, Self::Map(map)) => map.keys().all(|name| !name.is_empty()),
             _ => true,
         };
-        if fits { Ok(()) } else { Err(Refused::Value) }
+        if fits { Ok(()) } else { Err(ConfigValueError::Value) }
     }
 
     /// The value as a TOML literal.
@@ -255,22 +260,35 @@ mod tests {
 
     #[test]
     fn texts_become_values_of_their_kind_or_are_refused() {
-        let bounded = Kind::Int { min: 1, max: 9 };
-        assert_eq!(Value::of_text(&bounded, " 7 ").unwrap(), Some(Value::Int(7)));
-        assert_eq!(Value::of_text(&bounded, "").unwrap(), None);
-        assert_eq!(Value::of_text(&bounded, "10"), Err(Refused::Value));
+        let bounded = ValueKind::Int { min: 1, max: 9 };
         assert_eq!(
-            Value::of_text(&Kind::Float { min: 0.0, max: 1.0 }, "nan"),
-            Err(Refused::Value)
+            ConfigValue::of_text(&bounded, " 7 ").unwrap(),
+            Some(ConfigValue::Int(7))
         );
-        assert!(matches!(Value::of_text(&Kind::Bool, "yes"), Err(Refused::Type(_))));
+        assert_eq!(ConfigValue::of_text(&bounded, "").unwrap(), None);
+        assert_eq!(ConfigValue::of_text(&bounded, "10"), Err(ConfigValueError::Value));
         assert_eq!(
-            Value::of_text(&Kind::TextList, "a.>, b ,").unwrap(),
-            Some(Value::List(vec!["a.>".to_owned(), "b".to_owned()]))
+            ConfigValue::of_text(&ValueKind::Float { min: 0.0, max: 1.0 }, "nan"),
+            Err(ConfigValueError::Value)
+        );
+        assert!(matches!(
+            ConfigValue::of_text(&ValueKind::Bool, "yes"),
+            Err(ConfigValueError::Type(_))
+        ));
+        assert_eq!(
+            ConfigValue::of_text(&ValueKind::TextList, "a.>, b ,").unwrap(),
+            Some(ConfigValue::List(vec!["a.>".to_owned(), "b".to_owned()]))
         );
         for bad in ["", "localhost:4222", "http://x", "nats://", "nats://a:4222,ftp://b"] {
-            assert_eq!(Value::of_text(&Kind::BusUrl, bad), Err(Refused::Value), "{bad}");
+            assert_eq!(
+                ConfigValue::of_text(&ValueKind::BusUrl, bad),
+                Err(ConfigValueError::Value),
+                "{bad}"
+            );
         }
-        assert_eq!(Value::of_text(&Kind::Name { empty: false }, "a b"), Err(Refused::Value));
+        assert_eq!(
+            ConfigValue::of_text(&ValueKind::Name { empty: false }, "a b"),
+            Err(ConfigValueError::Value)
+        );
     }
 }

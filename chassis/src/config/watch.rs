@@ -18,8 +18,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::key::Key;
-use super::load::{Sources, load_text, read};
+use super::key::ConfigKey;
+use super::load::{ConfigSources, load_text, read};
 use super::settings::Settings;
 use crate::Error;
 
@@ -30,20 +30,20 @@ const IMPATIENCE: usize = 10;
 
 /// What a new version of the file changed.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Change {
+pub struct ConfigChange {
     /// Keys that apply at once.
     pub live: Vec<&'static str>,
     /// Keys that need a restart.
     pub restart: Vec<&'static str>,
 }
 
-impl Change {
+impl ConfigChange {
     /// The keys whose values differ.
     #[must_use]
     pub fn between(old: &Settings, new: &Settings) -> Self {
-        let differs = |key: &&'static Key| old.value(key.path) != new.value(key.path);
+        let differs = |key: &&'static ConfigKey| old.value(key.path) != new.value(key.path);
         let (live, restart): (Vec<_>, Vec<_>) = new.schema().keys().filter(differs).partition(|key| key.live);
-        let paths = |keys: Vec<&'static Key>| keys.into_iter().map(|key| key.path).collect();
+        let paths = |keys: Vec<&'static ConfigKey>| keys.into_iter().map(|key| key.path).collect();
         Self {
             live: paths(live),
             restart: paths(restart),
@@ -59,12 +59,12 @@ impl Change {
 
 /// A running watch.
 #[derive(Debug)]
-pub struct Watch {
+pub struct ConfigWatcher {
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
-impl Watch {
+impl ConfigWatcher {
     /// Stops watching.
     ///
     /// # Errors
@@ -76,17 +76,17 @@ impl Watch {
 }
 
 /// Watches the file of `sources`. `changed` is called with every good new version that differs from the one before;
-/// it applies [`Change::live`]. The keys that need a restart are logged here.
+/// it applies [`ConfigChange::live`]. The keys that need a restart are logged here.
 ///
 /// Must be called within a tokio runtime. `None` if the sources have no file.
 ///
 /// # Errors
 /// If the file's folder cannot be watched.
 pub fn watch(
-    sources: Sources,
+    sources: ConfigSources,
     settings: Settings,
-    changed: impl FnMut(&Settings, &Change) + Send + 'static,
-) -> Result<Option<Watch>, Error> {
+    changed: impl FnMut(&Settings, &ConfigChange) + Send + 'static,
+) -> Result<Option<ConfigWatcher>, Error> {
     let Some(path) = sources.file.clone() else {
         return Ok(None);
     };
@@ -115,7 +115,7 @@ pub fn watch(
         changed,
         stop.clone(),
     ));
-    Ok(Some(Watch { stop, task }))
+    Ok(Some(ConfigWatcher { stop, task }))
 }
 
 /// Reading the file is an event too, and must not lead to the next reading.
@@ -127,15 +127,15 @@ async fn run(
     watcher: RecommendedWatcher,
     mut events: mpsc::Receiver<()>,
     path: std::path::PathBuf,
-    sources: Sources,
+    sources: ConfigSources,
     mut settings: Settings,
-    mut changed: impl FnMut(&Settings, &Change) + Send + 'static,
+    mut changed: impl FnMut(&Settings, &ConfigChange) + Send + 'static,
     stop: CancellationToken,
 ) {
     let mut seen = None;
     loop {
         if let Some(new) = look(&path, &sources, &settings, &mut seen) {
-            let change = Change::between(&settings, &new);
+            let change = ConfigChange::between(&settings, &new);
             if !change.is_empty() {
                 report(&path, &change);
                 changed(&new, &change);
@@ -156,7 +156,7 @@ async fn run(
 }
 
 /// The new settings, if the file has other content than the last time and is good.
-fn look(path: &Path, sources: &Sources, old: &Settings, seen: &mut Option<String>) -> Option<Settings> {
+fn look(path: &Path, sources: &ConfigSources, old: &Settings, seen: &mut Option<String>) -> Option<Settings> {
     let text = match read(path, false) {
         Ok(text) => text?,
         Err(errors) => {
@@ -177,7 +177,7 @@ fn look(path: &Path, sources: &Sources, old: &Settings, seen: &mut Option<String
     }
 }
 
-fn report(path: &Path, change: &Change) {
+fn report(path: &Path, change: &ConfigChange) {
     let file = path.display();
     if !change.live.is_empty() {
         tracing::info!(%file, keys = change.live.join(", "), "configuration changed, applied");

@@ -118,12 +118,12 @@ fn rank(level: LevelFilter) -> u8 {
 
 /// A layer's filter: the live level, within a bound of the layer.
 #[derive(Debug, Clone)]
-pub(super) struct Filter {
+pub(super) struct LayerFilter {
     level: Arc<LiveLevel>,
     bound: LevelFilter,
 }
 
-impl Filter {
+impl LayerFilter {
     pub(super) fn all(level: &Arc<LiveLevel>) -> Self {
         Self {
             level: Arc::clone(level),
@@ -143,7 +143,7 @@ impl Filter {
     }
 }
 
-impl<S: Subscriber> layer::Filter<S> for Filter {
+impl<S: Subscriber> layer::Filter<S> for LayerFilter {
     fn enabled(&self, metadata: &Metadata<'_>, _: &Context<'_, S>) -> bool {
         self.lets(metadata)
     }

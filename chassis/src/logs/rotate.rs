@@ -32,14 +32,14 @@ const CHECK_EVERY: u64 = 64 << 10;
 
 /// When a file is rotated and what is kept.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rotation {
+pub(super) struct LogRotationPolicy {
     /// Bytes.
     pub(super) max_size: u64,
     pub(super) max_backups: usize,
     pub(super) compress: bool,
 }
 
-impl Rotation {
+impl LogRotationPolicy {
     pub(super) fn of(config: &LoggingConfig) -> Self {
         Self {
             max_size: config.max_size.get(),
@@ -52,26 +52,26 @@ impl Rotation {
 #[derive(Debug)]
 pub(super) struct RotatingFile {
     path: PathBuf,
-    rotation: Rotation,
+    rotation: LogRotationPolicy,
     /// `None` after a failure to open; the next line tries again.
     file: Option<File>,
     size: u64,
     unchecked: u64,
-    gzip: Option<Gzip>,
-    work: Arc<Work>,
+    gzip: Option<CompressionWorker>,
+    work: Arc<CompressionTrigger>,
 }
 
 /// What the compressing thread is to do: an order that comes while it ends is neither lost nor given to two.
 #[derive(Debug, Default)]
-struct Work(Mutex<Orders>);
+struct CompressionTrigger(Mutex<CompressionFlags>);
 
 #[derive(Debug, Default)]
-struct Orders {
+struct CompressionFlags {
     wanted: bool,
     running: bool,
 }
 
-impl Work {
+impl CompressionTrigger {
     /// Asks for a look at the files. Whether a thread must be started for it.
     fn order(&self) -> bool {
         let mut orders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,13 +88,13 @@ impl Work {
 }
 
 #[derive(Debug)]
-struct Gzip {
+struct CompressionWorker {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
 
 impl RotatingFile {
-    pub(super) fn open(path: &Path, rotation: Rotation) -> io::Result<Self> {
+    pub(super) fn open(path: &Path, rotation: LogRotationPolicy) -> io::Result<Self> {
         fs::create_dir_all(folder(path))?;
         let (file, size) = open(path)?;
         let mut this = Self {
@@ -203,7 +203,7 @@ impl RotatingFile {
             // The order waits for the next rotation.
             self.work.0.lock().unwrap_or_else(PoisonError::into_inner).running = false;
         }
-        self.gzip = thread.ok().map(|thread| Gzip { stop, thread });
+        self.gzip = thread.ok().map(|thread| CompressionWorker { stop, thread });
     }
 }
 
@@ -219,7 +219,7 @@ fn is_regular(path: &Path) -> bool {
 
 /// A rotated file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Backup {
+struct LogBackup {
     number: u64,
     path: PathBuf,
     compressed: bool,
@@ -241,7 +241,7 @@ fn backup_path(path: &Path, number: u64) -> PathBuf {
 }
 
 /// The rotated files, oldest first.
-fn backups(path: &Path) -> Vec<Backup> {
+fn backups(path: &Path) -> Vec<LogBackup> {
     let (stem, extension) = name_parts(path);
     let parse = |name: &str| {
         let rest = name.strip_prefix(&stem)?.strip_prefix('-')?;
@@ -254,10 +254,10 @@ fn backups(path: &Path) -> Vec<Backup> {
         Some((digits.parse().ok().filter(|_| plain)?, compressed))
     };
     let entries = fs::read_dir(folder(path)).into_iter().flatten().flatten();
-    let mut found: Vec<Backup> = entries
+    let mut found: Vec<LogBackup> = entries
         .filter_map(|entry| {
             let (number, compressed) = parse(entry.file_name().to_str()?)?;
-            Some(Backup {
+            Some(LogBackup {
                 number,
                 path: entry.path(),
                 compressed,
@@ -269,7 +269,7 @@ fn backups(path: &Path) -> Vec<Backup> {
 }
 
 /// Until nothing is left to do: removes the oldest files above the limit, compresses the newest uncompressed one.
-fn tidy(path: &Path, rotation: Rotation, stop: &AtomicBool) {
+fn tidy(path: &Path, rotation: LogRotationPolicy, stop: &AtomicBool) {
     for leftover in staged(path) {
         let _ = fs::remove_file(leftover);
     }
@@ -361,7 +361,7 @@ mod tests {
 
     #[test]
     fn an_order_that_comes_while_the_thread_ends_is_taken_by_exactly_one() {
-        let work = Work::default();
+        let work = CompressionTrigger::default();
         assert!(work.order() && !work.order(), "one thread is started");
         assert!(work.take(), "both orders are one look");
         assert!(!work.order(), "the thread is still there …");
@@ -369,8 +369,8 @@ mod tests {
         assert!(work.order(), "the next order starts another");
     }
 
-    fn rotation(max_size: u64, max_backups: usize, compress: bool) -> Rotation {
-        Rotation {
+    fn rotation(max_size: u64, max_backups: usize, compress: bool) -> LogRotationPolicy {
+        LogRotationPolicy {
             max_size,
             max_backups,
             compress,
@@ -378,7 +378,7 @@ mod tests {
     }
 
     /// Writes `lines` numbered lines of 16 bytes and waits for the compression.
-    fn write(path: &Path, rotation: Rotation, lines: std::ops::Range<usize>) {
+    fn write(path: &Path, rotation: LogRotationPolicy, lines: std::ops::Range<usize>) {
         let mut file = RotatingFile::open(path, rotation).unwrap();
         for i in lines {
             assert!(file.append(format!("line {i:010}\n").as_bytes()));

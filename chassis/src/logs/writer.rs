@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::rotate::{RotatingFile, Rotation};
+use super::rotate::{LogRotationPolicy, RotatingFile};
 use crate::Error;
 
 /// Lines that may wait for the disk.
@@ -18,27 +18,27 @@ const QUEUE: usize = 8_192;
 /// The writer looks after the file when it was idle this long.
 const IDLE: Duration = Duration::from_millis(500);
 
-enum Order {
+enum WriterCommand {
     Line(Vec<u8>),
     Close,
 }
 
 /// The thread and the way to it.
 #[derive(Debug)]
-pub(super) struct Writer {
-    sink: Sink,
+pub(super) struct LogWriter {
+    sink: LogLineSender,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// Where layers write: one call of `write` is one line.
 #[derive(Debug, Clone)]
-pub(super) struct Sink {
-    orders: SyncSender<Order>,
+pub(super) struct LogLineSender {
+    orders: SyncSender<WriterCommand>,
     dropped: Arc<AtomicU64>,
 }
 
-impl Writer {
-    pub(super) fn start(path: &Path, rotation: Rotation) -> Result<Self, Error> {
+impl LogWriter {
+    pub(super) fn start(path: &Path, rotation: LogRotationPolicy) -> Result<Self, Error> {
         let file = RotatingFile::open(path, rotation).map_err(|source| Error::LogFile {
             path: path.to_owned(),
             source,
@@ -51,12 +51,12 @@ impl Writer {
             .spawn(move || write_all(file, &queue, &counter))
             .map_err(|source| Error::Thread { name: "log", source })?;
         Ok(Self {
-            sink: Sink { orders, dropped },
+            sink: LogLineSender { orders, dropped },
             thread: Mutex::new(Some(thread)),
         })
     }
 
-    pub(super) fn sink(&self) -> Sink {
+    pub(super) fn sink(&self) -> LogLineSender {
         self.sink.clone()
     }
 
@@ -69,28 +69,28 @@ impl Writer {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             // A full queue empties: the thread is alive until it reads this, or already gone.
-            let _ = self.sink.orders.send(Order::Close);
+            let _ = self.sink.orders.send(WriterCommand::Close);
             let _ = thread.join();
         }
     }
 }
 
-impl Drop for Writer {
+impl Drop for LogWriter {
     fn drop(&mut self) {
         self.close();
     }
 }
 
-impl<'a> MakeWriter<'a> for Sink {
+impl<'a> MakeWriter<'a> for LogLineSender {
     type Writer = Self;
     fn make_writer(&'a self) -> Self {
         self.clone()
     }
 }
 
-impl Write for Sink {
+impl Write for LogLineSender {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        match self.orders.try_send(Order::Line(one_line(line))) {
+        match self.orders.try_send(WriterCommand::Line(one_line(line))) {
             Ok(()) | Err(TrySendError::Disconnected(_)) => {}
             Err(TrySendError::Full(_)) => {
                 self.dropped.fetch_add(1, Ordering::Relaxed);
@@ -121,11 +121,11 @@ fn one_line(event: &[u8]) -> Vec<u8> {
     line
 }
 
-fn write_all(mut file: RotatingFile, queue: &Receiver<Order>, dropped: &AtomicU64) {
+fn write_all(mut file: RotatingFile, queue: &Receiver<WriterCommand>, dropped: &AtomicU64) {
     let mut told = 0;
     loop {
         match queue.recv_timeout(IDLE) {
-            Ok(Order::Line(line)) => {
+            Ok(WriterCommand::Line(line)) => {
                 if !file.append(&line) {
                     dropped.fetch_add(1, Ordering::Relaxed);
                     continue;
@@ -136,11 +136,11 @@ fn write_all(mut file: RotatingFile, queue: &Receiver<Order>, dropped: &AtomicU6
                 tell(&mut file, dropped, &mut told);
                 file.idle();
             }
-            Ok(Order::Close) | Err(RecvTimeoutError::Disconnected) => break,
+            Ok(WriterCommand::Close) | Err(RecvTimeoutError::Disconnected) => break,
         }
     }
     // Lines queued behind the order to close by other threads.
-    while let Ok(Order::Line(line)) = queue.try_recv() {
+    while let Ok(WriterCommand::Line(line)) = queue.try_recv() {
         if !file.append(&line) {
             dropped.fetch_add(1, Ordering::Relaxed);
         }
@@ -164,8 +164,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn rotation() -> Rotation {
-        Rotation {
+    fn rotation() -> LogRotationPolicy {
+        LogRotationPolicy {
             max_size: 1 << 20,
             max_backups: 3,
             compress: false,
@@ -176,7 +176,7 @@ mod tests {
     fn a_closed_log_holds_every_accepted_line_of_every_thread() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("logs/x.log");
-        let writer = Writer::start(&path, rotation()).unwrap();
+        let writer = LogWriter::start(&path, rotation()).unwrap();
         let threads: Vec<_> = (0..4)
             .map(|thread| {
                 let mut sink = writer.sink();
@@ -209,7 +209,7 @@ mod tests {
         if !full.exists() {
             return;
         }
-        let writer = Writer::start(full, rotation()).unwrap();
+        let writer = LogWriter::start(full, rotation()).unwrap();
         let mut sink = writer.sink();
         for _ in 0..10 {
             sink.write_all(b"line\n").unwrap();
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_folder_that_cannot_be_made_is_named_with_the_key_to_change() {
-        let error = Writer::start(Path::new("/proc/none/x.log"), rotation())
+        let error = LogWriter::start(Path::new("/proc/none/x.log"), rotation())
             .unwrap_err()
             .to_string();
         assert!(

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args as ClapArgs, Subcommand, ValueEnum};
-use model::scenario::Endpoint;
+use model::scenario::GearPort;
 use model::{HumanDuration, Level, Token};
 
 use super::shared::{ApiArgs, Format, PageArgs};
@@ -87,7 +87,7 @@ pub(crate) struct OneRack {
 pub(crate) struct TapArgs {
     /// An output: the Rack's name or id, the gear, its port
     #[arg(value_name = "RACK.GEAR.PORT", value_parser = endpoint)]
-    pub(crate) port: Endpoint,
+    pub(crate) port: GearPort,
     /// End after so many messages
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
@@ -101,8 +101,8 @@ pub(crate) struct TapArgs {
     pub(crate) api: ApiArgs,
 }
 
-fn endpoint(text: &str) -> Result<Endpoint, String> {
-    Endpoint::try_from(text.to_owned()).map_err(|error| format!("{error}; an output is RACK.GEAR.PORT"))
+fn endpoint(text: &str) -> Result<GearPort, String> {
+    GearPort::try_from(text.to_owned()).map_err(|error| format!("{error}; an output is RACK.GEAR.PORT"))
 }
 
 #[derive(Debug, ClapArgs)]

@@ -1,7 +1,7 @@
 //! The flags of the dead-letter queue.
 
 use clap::{Args as ClapArgs, Subcommand};
-use model::filter::{LetterFilter, LetterStates};
+use model::filter::{LetterFilter, LetterStateFilter};
 use model::{HumanDuration, LetterId};
 
 use super::shared::{ApiArgs, PageArgs, window};
@@ -47,7 +47,7 @@ pub(crate) struct WhichArgs {
     pub(crate) reason: Option<String>,
     /// Letters in this state: open, waiting, replayed, dropped or all
     #[arg(long, value_parser = state)]
-    pub(crate) state: Option<LetterStates>,
+    pub(crate) state: Option<LetterStateFilter>,
 }
 
 impl WhichArgs {
@@ -64,13 +64,13 @@ impl WhichArgs {
     }
 }
 
-fn state(text: &str) -> Result<LetterStates, String> {
+fn state(text: &str) -> Result<LetterStateFilter, String> {
     match text {
-        "open" => Ok(LetterStates::Open),
-        "waiting" => Ok(LetterStates::Waiting),
-        "replayed" => Ok(LetterStates::Replayed),
-        "dropped" => Ok(LetterStates::Dropped),
-        "all" => Ok(LetterStates::All),
+        "open" => Ok(LetterStateFilter::Open),
+        "waiting" => Ok(LetterStateFilter::Waiting),
+        "replayed" => Ok(LetterStateFilter::Replayed),
+        "dropped" => Ok(LetterStateFilter::Dropped),
+        "all" => Ok(LetterStateFilter::All),
         _ => Err("it is none of open, waiting, replayed, dropped, all".to_owned()),
     }
 }

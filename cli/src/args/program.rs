@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args as ClapArgs;
 use clap_complete::Shell;
 use model::Table;
-use model::dialect::Dialect;
+use model::dialect::SchemaDialect;
 
 use super::shared::ApiArgs;
 
@@ -38,8 +38,8 @@ pub(crate) struct SchemaArgs {
     #[arg(long = "spec", value_name = "FILE")]
     pub(crate) specs: Vec<PathBuf>,
     /// The reader: duckdb, clickhouse, spark, trino or polars
-    #[arg(long, value_name = "READER", default_value = Dialect::Duckdb.name())]
-    pub(crate) dialect: Dialect,
+    #[arg(long, value_name = "READER", default_value = SchemaDialect::Duckdb.name())]
+    pub(crate) dialect: SchemaDialect,
     /// Where the reader finds the Mixer's store: its folder (store.dir), or a URL that the reader knows
     #[arg(long, value_name = "DIR", default_value = "data")]
     pub(crate) store: String,

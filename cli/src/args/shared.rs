@@ -2,7 +2,7 @@
 
 use clap::{Args as ClapArgs, ValueEnum};
 use model::HumanDuration;
-use model::filter::When;
+use model::filter::TimePoint;
 
 use crate::error::Error;
 use crate::times::{TimeArg, Zone};
@@ -80,7 +80,7 @@ pub(crate) struct PageArgs {
 
 impl PageArgs {
     /// `--since` and `--until` as the API takes them.
-    pub(crate) fn window(&self) -> Result<(Option<When>, Option<When>), Error> {
+    pub(crate) fn window(&self) -> Result<(Option<TimePoint>, Option<TimePoint>), Error> {
         window((self.since, self.until), self.api.zone())
     }
 }
@@ -89,7 +89,7 @@ impl PageArgs {
 pub(crate) fn window(
     (since, until): (Option<TimeArg>, Option<TimeArg>),
     zone: Zone,
-) -> Result<(Option<When>, Option<When>), Error> {
+) -> Result<(Option<TimePoint>, Option<TimePoint>), Error> {
     let now = chassis::system_clock().now();
     let read = |flag: &str, time: Option<TimeArg>| {
         time.map(|time| time.when(zone, now))

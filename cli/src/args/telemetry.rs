@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args as ClapArgs;
-use model::filter::{Aggregate, HistogramBy, LogFilter, RawForm};
-use model::{Direction, FluxId, HumanDuration, Level, SpanStatus, TraceId};
+use model::filter::{HistogramGrouping, LogFilter, MetricAggregate, RawForm};
+use model::{FluxId, HumanDuration, Level, MessageDirection, SpanStatus, TraceId};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -74,7 +74,7 @@ pub(crate) struct LogsArgs {
     pub(crate) interval: Option<HumanDuration>,
     /// What a histogram's counts are split by: none, level or entity_name
     #[arg(long, value_name = "COLUMN", requires = "histogram", value_parser = histogram_by)]
-    pub(crate) by: Option<HistogramBy>,
+    pub(crate) by: Option<HistogramGrouping>,
     #[command(flatten)]
     pub(crate) page: PageArgs,
 }
@@ -115,7 +115,7 @@ pub(crate) struct MetricsArgs {
     pub(crate) group_by: Option<String>,
     /// How values of a bucket become one: avg, sum, min, max, count, last, rate, or p50 to p99 of histograms
     #[arg(long)]
-    pub(crate) agg: Option<Aggregate>,
+    pub(crate) agg: Option<MetricAggregate>,
     /// Whether buckets are drawn: a line of blocks for each series, a bar a row where rows compare
     #[arg(long, value_enum, default_value_t = Charting::Auto)]
     pub(crate) chart: Charting,
@@ -171,8 +171,8 @@ pub(crate) struct MessagesArgs {
     #[arg(long, value_name = "TYPE")]
     pub(crate) msg_type: Option<String>,
     /// Its way as its Rack saw it: internal (to gears of the same Rack), outbound (also to another one), or inbound (no Rack sent it)
-    #[arg(long, value_parser = word::<Direction>)]
-    pub(crate) direction: Option<Direction>,
+    #[arg(long, value_parser = word::<MessageDirection>)]
+    pub(crate) direction: Option<MessageDirection>,
     /// Whether it could be read: ok or error
     #[arg(long)]
     pub(crate) status: Option<SpanStatus>,
@@ -219,7 +219,7 @@ fn pair(text: &str) -> Result<(String, String), String> {
     }
 }
 
-fn histogram_by(text: &str) -> Result<HistogramBy, String> {
+fn histogram_by(text: &str) -> Result<HistogramGrouping, String> {
     serde_json::from_value(text.into()).map_err(|_| "not one of none, level, entity_name".to_owned())
 }
 

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use chassis::config::{self, Sources};
+use chassis::config::{self, ConfigSources};
 use rack::config::SCHEMA;
 
 use crate::args::{ConfigArgs, ConfigVerb, Global};
@@ -33,11 +33,11 @@ pub(crate) fn run(global: &Global, args: &ConfigArgs) -> Result<(), Error> {
 }
 
 /// Where the Rack's configuration comes from, given the flags of the command line.
-pub(crate) fn sources(global: &Global) -> Sources {
+pub(crate) fn sources(global: &Global) -> ConfigSources {
     let flags = global
         .level
         .iter()
         .map(|level| ("logging.level".to_owned(), level.clone()))
         .collect();
-    Sources::of_process(&SCHEMA, global.config.clone(), flags)
+    ConfigSources::of_process(&SCHEMA, global.config.clone(), flags)
 }

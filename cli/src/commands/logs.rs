@@ -1,6 +1,6 @@
 //! `platform logs` and `platform dead-letters`.
 
-use model::filter::{HistogramBy, HistogramFilter, LogFilter};
+use model::filter::{HistogramFilter, HistogramGrouping, LogFilter};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -67,9 +67,9 @@ fn histogram(args: &LogsArgs, filter: &LogFilter) -> Result<(), Error> {
     let page = Client::new(&args.page.api).page_within(path, &Counted { filter, shape }, args.page.wait)?;
     let printer = Printer::from(&args.page.api);
     let columns = match args.by {
-        Some(HistogramBy::Level) => vec!["ts", "level", "count"],
-        Some(HistogramBy::EntityName) => vec!["ts", "entity_name", "count"],
-        None | Some(HistogramBy::None) => vec!["ts", "count"],
+        Some(HistogramGrouping::Level) => vec!["ts", "level", "count"],
+        Some(HistogramGrouping::EntityName) => vec!["ts", "entity_name", "count"],
+        None | Some(HistogramGrouping::None) => vec!["ts", "count"],
     };
     match printer.format {
         Format::Table => {

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use model::filter::{MessageFilter, RawForm, When};
+use model::filter::{MessageFilter, RawForm, TimePoint};
 use serde_json::Value;
 
 use super::tail::{self, Followed};
@@ -127,7 +127,7 @@ fn filter(args: &MessagesArgs, raw: RawForm) -> Result<MessageFilter, Error> {
         direction: args.direction,
         status: args.status,
         promoted: super::by_key("promoted", &args.promoted)?,
-        since: since.or(args.flux_id.map(|_| When::EVER)),
+        since: since.or(args.flux_id.map(|_| TimePoint::EVER)),
         until,
         raw: Some(raw),
         limit: Some(args.page.limit),

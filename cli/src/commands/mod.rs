@@ -24,7 +24,7 @@ pub(crate) mod wires;
 use std::collections::BTreeSet;
 use std::io::Write;
 
-use model::filter::ByKey;
+use model::filter::KeyedValues;
 
 use crate::client::Page;
 use crate::error::Error;
@@ -34,7 +34,7 @@ const NO_ROWS: &str = "no rows in this window (--since, --until; without them th
                        shows who reports, --wait 30s waits for the first row";
 
 /// Values by their keys; a key must not come twice, as all values must be met.
-pub(crate) fn by_key(flag: &str, pairs: &[(String, String)]) -> Result<ByKey, Error> {
+pub(crate) fn by_key(flag: &str, pairs: &[(String, String)]) -> Result<KeyedValues, Error> {
     let mut keys = BTreeSet::new();
     match pairs.iter().find(|(key, _)| !keys.insert(key)) {
         Some((key, _)) => Err(Error::Usage(format!("--{flag}: {key} is given twice"))),

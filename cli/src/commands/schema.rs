@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use model::Table;
-use model::dialect::{Dialect, Files, duckdb, specs};
+use model::dialect::{DataFileSet, SchemaDialect, duckdb, specs};
 use model::spec::SpecColumn;
 
 use crate::args::SchemaArgs;
@@ -17,7 +17,7 @@ pub(crate) fn run(args: &SchemaArgs) -> Result<(), Error> {
         &args.tables
     };
     let mut text = args.dialect.schema(tables, &args.store);
-    if args.dialect != Dialect::Duckdb && !args.specs.is_empty() {
+    if args.dialect != SchemaDialect::Duckdb && !args.specs.is_empty() {
         let reason = format!("--spec is for --dialect duckdb, not for {}", args.dialect.name());
         return Err(Error::Usage(reason));
     }
@@ -27,7 +27,7 @@ pub(crate) fn run(args: &SchemaArgs) -> Result<(), Error> {
         let files = format!("{store}/messages/fluxSpec/{}/**/*.parquet", spec.name);
         let columns: Vec<_> = spec.fields.iter().map(SpecColumn::of).collect();
         text.push('\n');
-        text.push_str(&specs::views(&spec.name, &columns, &[Files::Parquet(&files)]));
+        text.push_str(&specs::views(&spec.name, &columns, &[DataFileSet::Parquet(&files)]));
     }
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;

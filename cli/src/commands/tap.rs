@@ -11,7 +11,7 @@ use std::io::{self, BufWriter, Read, Write};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::scenario::Endpoint;
+use model::scenario::GearPort;
 use serde_json::{Value, json};
 use tokio::signal::ctrl_c;
 use tokio::sync::Mutex;
@@ -76,8 +76,8 @@ pub(crate) fn run(args: &TapArgs) -> Result<(), Error> {
 }
 
 /// The path of the Rack's taps, and the port as it is asked for there.
-fn asked(port: &Endpoint) -> Result<(String, String), Error> {
-    let Endpoint { rack, gear, port } = port;
+fn asked(port: &GearPort) -> Result<(String, String), Error> {
+    let GearPort { rack, gear, port } = port;
     let rack = rack.as_ref().ok_or_else(|| {
         let reason =
             format!("{gear}.{port} does not say on which Rack: RACK.GEAR.PORT (platform racks list shows Racks)");
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_port_without_its_rack_is_told_what_it_lacks() {
-        let port = |text: &str| asked(&Endpoint::try_from(text.to_owned()).unwrap());
+        let port = |text: &str| asked(&GearPort::try_from(text.to_owned()).unwrap());
         let (path, asked) = port("rack-a.numbers.out").unwrap();
         assert_eq!((&path[..], &asked[..]), ("/api/v1/racks/rack-a/tap", "numbers.out"));
         let error = port("numbers.out").unwrap_err();

@@ -30,8 +30,8 @@ fn at(text: &str) -> Timestamp {
 fn read(zone: Tz, text: &str) -> Result<Timestamp, BadTime> {
     let now = at("2026-11-21T23:30:00Z");
     match text.parse::<TimeArg>()?.within(&zone, now)? {
-        When::At(at) => Ok(at),
-        When::Ago(age) => panic!("{text} is {age} ago"),
+        TimePoint::At(at) => Ok(at),
+        TimePoint::Ago(age) => panic!("{text} is {age} ago"),
     }
 }
 
@@ -81,7 +81,7 @@ proptest! {
     #[test]
     fn what_is_shown_reads_back_as_the_same_moment((zone, moment) in moment_of_zone()) {
         prop_assert_eq!(at(&shown(&zone, moment)), moment);
-        prop_assert_eq!(shown(&zone, moment).parse::<TimeArg>().unwrap(), TimeArg::Zoned(When::At(moment)));
+        prop_assert_eq!(shown(&zone, moment).parse::<TimeArg>().unwrap(), TimeArg::Zoned(TimePoint::At(moment)));
     }
 
     #[test]
@@ -219,7 +219,7 @@ fn times_with_a_zone_and_ages_need_none() {
     for zone in ZONES {
         assert_eq!(read(zone, "2026-03-29T02:30:00+01:00"), Ok(at("2026-03-29T01:30:00Z")));
     }
-    assert!(matches!("7d".parse(), Ok(TimeArg::Zoned(When::Ago(_)))));
+    assert!(matches!("7d".parse(), Ok(TimeArg::Zoned(TimePoint::Ago(_)))));
 }
 
 #[test]

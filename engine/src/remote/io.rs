@@ -60,7 +60,7 @@ struct Inner {
 
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Calls").field("url", &self.url).finish_non_exhaustive()
+        f.debug_struct("Inner").field("url", &self.url).finish_non_exhaustive()
     }
 }
 

@@ -57,7 +57,7 @@ fn gather_ids(parts: &[&FixedSizeBinaryArray], rows: &[(usize, usize)]) -> Resul
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use arrow_select::interleave::interleave_record_batch;
-    use model::{Attributes, EntityId, FluxId, Level, LogRecord, Record, Timestamp};
+    use model::{Attributes, EntityId, FluxId, Level, LogRecord, TelemetryRecord, Timestamp};
     use proptest::prelude::*;
 
     use super::*;

@@ -19,7 +19,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, SchemaRef};
 use model::spec::columns::{schema, widened};
 use model::spec::{FieldType, SpecColumn};
-use model::{Column, ColumnType, Table};
+use model::{ColumnType, Table, TableColumn};
 use parquet::arrow::parquet_to_arrow_schema;
 use parquet::basic::Encoding;
 use parquet::file::metadata::FileMetaData;
@@ -100,9 +100,9 @@ impl Columns {
     }
 
     /// The columns of which [`super::repeats`] says whether they repeat themselves, by their places.
-    pub(super) fn may_repeat(&self) -> impl Iterator<Item = (usize, Column)> {
+    pub(super) fn may_repeat(&self) -> impl Iterator<Item = (usize, TableColumn)> {
         let own = self.table.columns().iter().copied();
-        let texts = self.promoted().iter().map(|column| Column {
+        let texts = self.promoted().iter().map(|column| TableColumn {
             name: "",
             kind: match column.kind {
                 FieldType::String => ColumnType::Text,

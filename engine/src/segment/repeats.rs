@@ -25,7 +25,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::Float32Type;
 use arrow_array::{Array, RecordBatch};
 use foldhash::fast::FixedState;
-use model::{Column, ColumnType};
+use model::{ColumnType, TableColumn};
 
 use super::promoted::Columns;
 use super::schema::{DICTIONARY_BYTES, is_id};
@@ -124,7 +124,7 @@ impl Count {
 
     /// Whether a dictionary of the whole group is small enough, spares enough of the hashing it costs, and takes less with its
     /// numbers than the values themselves, both compressed.
-    fn pays(&self, column: &Column, part: Part) -> bool {
+    fn pays(&self, column: &TableColumn, part: Part) -> bool {
         let (least, compressed) = match column.kind {
             ColumnType::Float => Self::NUMBER,
             _ if is_id(column) => Self::ID,

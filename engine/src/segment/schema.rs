@@ -29,7 +29,7 @@ use std::sync::Arc;
 use arrow_schema::extension::Json as JsonExtension;
 use arrow_schema::{Field, Schema};
 use model::spec::SpecColumn;
-use model::{Column, ColumnType, Table};
+use model::{ColumnType, Table, TableColumn};
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::arrow_writer::ArrowWriterOptions;
 use parquet::basic::{Compression as Codec, Encoding, LogicalType, ZstdLevel};
@@ -142,7 +142,7 @@ pub(super) fn parquet_schema(columns: &Columns, json: JsonType) -> Result<Schema
 
 /// Which JSON type a file was begun with; a table without JSON columns fits both.
 pub(super) fn json_type_of(table: Table, schema: &SchemaDescriptor) -> JsonType {
-    let is_json = |column: &Column| column.kind == ColumnType::Json;
+    let is_json = |column: &TableColumn| column.kind == ColumnType::Json;
     let first = table.columns().iter().position(is_json);
     let descriptor = first.and_then(|at| schema.columns().get(at));
     match descriptor.and_then(|column| column.logical_type_ref()) {
@@ -238,7 +238,7 @@ fn final_properties(
 fn column_properties(
     builder: WriterPropertiesBuilder,
     table: Table,
-    column: &Column,
+    column: &TableColumn,
     repeats: Option<bool>,
 ) -> WriterPropertiesBuilder {
     let path = ColumnPath::from(column.name);
@@ -255,7 +255,7 @@ fn column_properties(
 }
 
 /// The encoding of values that are in no dictionary.
-fn encoding(column: &Column) -> Encoding {
+fn encoding(column: &TableColumn) -> Encoding {
     match column.kind {
         ColumnType::Time => Encoding::DELTA_BINARY_PACKED,
         ColumnType::Float => Encoding::BYTE_STREAM_SPLIT,
@@ -270,7 +270,7 @@ fn encoding(column: &Column) -> Encoding {
     }
 }
 
-fn has_dictionary(table: Table, column: &Column, repeats: Option<bool>) -> bool {
+fn has_dictionary(table: Table, column: &TableColumn, repeats: Option<bool>) -> bool {
     match column.kind {
         ColumnType::Word => true,
         ColumnType::Uuid => column.name == "entity_id",
@@ -281,12 +281,12 @@ fn has_dictionary(table: Table, column: &Column, repeats: Option<bool>) -> bool 
     }
 }
 
-pub(super) fn is_id(column: &Column) -> bool {
+pub(super) fn is_id(column: &TableColumn) -> bool {
     column.name.ends_with("_id")
 }
 
 /// The least and greatest of a free text prune nothing, and cost space in every footer.
-fn has_statistics(column: &Column) -> bool {
+fn has_statistics(column: &TableColumn) -> bool {
     match column.kind {
         ColumnType::Json | ColumnType::Blob => false,
         ColumnType::Text => is_id(column),

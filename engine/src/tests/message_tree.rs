@@ -1,7 +1,7 @@
 //! Business messages: a tree of their own, with a folder for each spec.
 
 use ::model::batch::{MessageRow, messages as message_batch};
-use ::model::{Direction, FluxId, SpanStatus};
+use ::model::{FluxId, MessageDirection, SpanStatus};
 
 use super::*;
 use crate::{PartitionBy, SpecName, check_store, rebuild_catalogue};
@@ -17,7 +17,7 @@ pub(super) fn row(bench: &Bench, n: u64) -> MessageRow {
         src_gear_id: "parse".to_owned(),
         dst_gear_id: None,
         msg_type: "out".to_owned(),
-        direction: Direction::Outbound,
+        direction: MessageDirection::Outbound,
         status: SpanStatus::Ok,
         raw_msg: vec![0, 159, 146, 150],
         promoted: Attributes::new(),

@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 
 use ::model::batch::row_json;
 use ::model::wire::{BatchId, encode_arrow};
-use ::model::{Attributes, ByteSize, Clock, EntityId, Entropy, Level, LogRecord, Record, Table, Timestamp};
+use ::model::{Attributes, ByteSize, Clock, EntityId, Entropy, Level, LogRecord, Table, TelemetryRecord, Timestamp};
 use arrow_array::RecordBatch;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use serde_json::{Map, Value};

@@ -2,7 +2,7 @@
 
 use axum::Router;
 use axum::routing::get;
-use model::gear::{self, Manifest};
+use model::gear::{self, GearManifest};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -28,8 +28,8 @@ struct GearType {
     schema: Value,
 }
 
-impl From<&'static Manifest> for GearType {
-    fn from(manifest: &'static Manifest) -> Self {
+impl From<&'static GearManifest> for GearType {
+    fn from(manifest: &'static GearManifest) -> Self {
         Self {
             r#type: manifest.kind,
             summary: manifest.summary,

@@ -41,7 +41,7 @@ use axum::routing::post;
 use engine::{Appended, Batch, Engine, ErrorKind, Origin, RequestPart, Trouble};
 use http::{HeaderValue, StatusCode, header};
 use model::Table;
-use model::wire::{self, Records, Rejected};
+use model::wire::{self, BodyRecordReader, RecordRejection};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
@@ -154,7 +154,7 @@ struct Stored {
     /// Good rows; those of a repetition are there already.
     stored: u64,
     /// The first bad rows.
-    rejected: Vec<Rejected>,
+    rejected: Vec<RecordRejection>,
     /// All of them.
     rejected_total: u64,
     /// Whether everything had been stored before.
@@ -217,7 +217,7 @@ impl Door {
         decoding.grow(work.bytes).await?;
         let beginning = self.decoders.run(move || {
             let digest = key.map(|_| Key::digest(encoding, &body));
-            let records = Records::new(table, encoding, body, publisher)?;
+            let records = BodyRecordReader::new(table, encoding, body, publisher)?;
             let reader = BodyReader {
                 records,
                 size: work.size,

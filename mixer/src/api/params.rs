@@ -245,7 +245,7 @@ fn printable(text: &str) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use model::filter::{HistogramBy, HistogramFilter, LogFilter, MetricFilter, SortOrder, When};
+    use model::filter::{HistogramFilter, HistogramGrouping, LogFilter, MetricFilter, SortOrder, TimePoint};
 
     #[test]
     fn parameters_are_decoded_strictly_and_typed() {
@@ -254,7 +254,10 @@ mod tests {
         let filter: LogFilter = params.filter().unwrap();
         assert_eq!(filter.q.as_deref(), Some("a b+c d"));
         assert_eq!((filter.limit, filter.gear_id.as_deref()), (Some(7), Some("é")));
-        assert_eq!(filter.since, Some(When::At("2026-11-21T08:00:00Z".parse().unwrap())));
+        assert_eq!(
+            filter.since,
+            Some(TimePoint::At("2026-11-21T08:00:00Z".parse().unwrap()))
+        );
     }
 
     #[test]
@@ -268,7 +271,7 @@ mod tests {
             let text = format!("{:?}", read(query).unwrap_err());
             assert!(text.contains("2026-11-21 10:00") && text.contains("RFC 3339"), "{text}");
         }
-        let at = Some(When::At("2026-11-21T08:00:00Z".parse().unwrap()));
+        let at = Some(TimePoint::At("2026-11-21T08:00:00Z".parse().unwrap()));
         assert_eq!(read("since=2026-11-21 10:00:00+02:00").unwrap().since, at);
     }
 
@@ -292,7 +295,10 @@ mod tests {
             .map(|(key, value)| (key.as_str(), value.as_str()))
             .collect();
         assert_eq!(attributes, [("a b", "+"), ("http.status", "500")]);
-        assert_eq!((logs.order, shape.by), (Some(SortOrder::Asc), Some(HistogramBy::Level)));
+        assert_eq!(
+            (logs.order, shape.by),
+            (Some(SortOrder::Asc), Some(HistogramGrouping::Level))
+        );
         assert_eq!((shape.fill, shape.interval.is_some()), (Some(true), true));
     }
 

@@ -3,8 +3,8 @@
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Method, StatusCode};
-use model::scenario::{BadScenario, Finding};
-use model::wire::Rejected;
+use model::scenario::{BadScenario, SourceDiagnostic};
+use model::wire::RecordRejection;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -127,7 +127,7 @@ impl Problem {
     }
 
     /// A body without one row that can be stored.
-    pub(crate) fn nothing_stored(rejected: u64, named: &[Rejected]) -> Self {
+    pub(crate) fn nothing_stored(rejected: u64, named: &[RecordRejection]) -> Self {
         let detail = match named.first() {
             Some(first) => format!(
                 "none of {rejected} rows can be stored; row {}: {}",
@@ -309,7 +309,7 @@ impl From<ControlError> for Problem {
     }
 }
 
-fn fault(at: &Finding) -> Value {
+fn fault(at: &SourceDiagnostic) -> Value {
     json!({ "line": at.line, "column": at.column, "detail": at.text })
 }
 

@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use axum::response::Response;
 use axum::{Extension, Router};
-use chassis::stall::{LeastRate, Stalling};
-use chassis::unread::{Lingering, Unread, Watched};
+use chassis::stall::{MinimumRate, WriteTimeoutStream};
+use chassis::unread::{LingeringStream, TrackedBody, UnreadBodyFlag};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -165,12 +165,12 @@ async fn connection(
         return;
     }
     let peer = stream.peer_addr().ok().map(|peer| Peer(peer.ip()));
-    let (unread, rate) = (Unread::default(), LeastRate::default());
-    let stream = Stalling::new(stream, patience.silence).at_least(rate.clone());
-    let stream = Lingering::new(stream, unread.clone());
-    let router = tower::ServiceExt::<http::Request<Watched<Incoming>>>::map_err(router, |never: Infallible| never);
+    let (unread, rate) = (UnreadBodyFlag::default(), MinimumRate::default());
+    let stream = WriteTimeoutStream::new(stream, patience.silence).at_least(rate.clone());
+    let stream = LingeringStream::new(stream, unread.clone());
+    let router = tower::ServiceExt::<http::Request<TrackedBody<Incoming>>>::map_err(router, |never: Infallible| never);
     let router =
-        tower::ServiceExt::<http::Request<Watched<Incoming>>>::map_response(router, move |response: Response| {
+        tower::ServiceExt::<http::Request<TrackedBody<Incoming>>>::map_response(router, move |response: Response| {
             let has_end = !is_events(response.headers());
             rate.set(has_end.then_some(patience.byte_time));
             response

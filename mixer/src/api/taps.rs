@@ -31,7 +31,7 @@ use axum::response::Response;
 use axum::routing::get;
 use bytes::Bytes;
 use model::Token;
-use model::scenario::Endpoint;
+use model::scenario::GearPort;
 use model::tap::TapSample;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ pub(crate) fn routes(control: Arc<Control>, tasks: TaskTracker) -> Router {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Tapped {
-    port: Option<Endpoint>,
+    port: Option<GearPort>,
 }
 
 async fn tap(
@@ -82,8 +82,8 @@ async fn tap(
 /// The gear and the port that are asked for.
 fn output(params: Params) -> Result<(Token, Token), Problem> {
     match params.filter::<Tapped>()?.port {
-        Some(Endpoint { rack: None, gear, port }) => Ok((gear, port)),
-        Some(Endpoint { rack: Some(_), .. }) => {
+        Some(GearPort { rack: None, gear, port }) => Ok((gear, port)),
+        Some(GearPort { rack: Some(_), .. }) => {
             let reason = "the Rack is named in the path: port=gear.port";
             Err(Problem::parameter("port", reason))
         }

@@ -12,7 +12,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
 use http::{HeaderName, HeaderValue, header};
-use model::filter::{MessageFilter, MetricFilter, SortOrder, When};
+use model::filter::{MessageFilter, MetricFilter, SortOrder, TimePoint};
 use model::{FluxId, TraceId};
 use query::{ListQuery, Page, Querier, QueryStats};
 use serde::Serialize;
@@ -185,7 +185,7 @@ async fn messages_of(State(querier): Asked, id: InPath, asked: RowRequest) -> Re
     filter.flux_id = Some(id);
     filter.order = filter.order.or(Some(SortOrder::Asc));
     // An index says where an id is: no clock has to be trusted.
-    filter.since = filter.since.or(Some(When::EVER));
+    filter.since = filter.since.or(Some(TimePoint::EVER));
     asked.list(&querier, ListQuery::Messages(filter)).await
 }
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use arrow_array::RecordBatch;
 use engine::{Batch, Engine, Origin, Settings};
 use model::{
-    Attributes, Clock, EntityId, Entropy, Level, LogRecord, MetricPoint, MetricType, Record, Table, Timestamp,
+    Attributes, Clock, EntityId, Entropy, Level, LogRecord, MetricPoint, MetricType, Table, TelemetryRecord, Timestamp,
 };
 use query::{Limits, Querier};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::task::TaskTracker;
 
-use chassis::config::{Sources, load};
+use chassis::config::{ConfigSources, load};
 
 use super::exposition::Exposition;
 use super::{ApiServer, Patience, guarded, server, sql, telemetry};
@@ -87,7 +87,7 @@ impl Bench {
         }
     }
 
-    async fn append<R: Record>(&self, rows: &[R]) {
+    async fn append<R: TelemetryRecord>(&self, rows: &[R]) {
         self.append_to(R::TABLE, R::to_batch(rows).unwrap()).await;
     }
 
@@ -345,9 +345,9 @@ pub(in crate::api) async fn whole_mixer(folder: &std::path::Path) -> Mixer {
         ("snake.max_store_mb", "256".to_owned()),
         ("api.port", "0".to_owned()),
     ];
-    let sources = Sources {
+    let sources = ConfigSources {
         flags: flags.map(|(key, value)| (key.to_owned(), value)).to_vec(),
-        ..Sources::default()
+        ..ConfigSources::default()
     };
     let config = MixerConfig::of(&load(&SCHEMA, &sources).unwrap()).unwrap();
     Mixer::start(config, chassis::system_clock(), chassis::os_entropy())

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 
-use chassis::Exit;
+use chassis::ExitReason;
 use engine::ErrorKind;
 
 use crate::bucket::BucketError;
@@ -101,59 +101,59 @@ fn postgres_address(host: &IpAddr, port: u16, source: &io::Error) -> String {
 }
 
 /// The exit code of an error of the engine, at a start as in the commands on a store.
-pub(crate) const fn of_engine(kind: ErrorKind) -> Exit {
+pub(crate) const fn of_engine(kind: ErrorKind) -> ExitReason {
     match kind {
-        ErrorKind::Setting => Exit::Config,
-        ErrorKind::Locked | ErrorKind::Unavailable => Exit::Unavailable,
-        ErrorKind::Denied => Exit::Denied,
-        ErrorKind::Damage | ErrorKind::Input => Exit::Data,
-        _ => Exit::Io,
+        ErrorKind::Setting => ExitReason::Config,
+        ErrorKind::Locked | ErrorKind::Unavailable => ExitReason::Unavailable,
+        ErrorKind::Denied => ExitReason::Denied,
+        ErrorKind::Damage | ErrorKind::Input => ExitReason::Data,
+        _ => ExitReason::Io,
     }
 }
 
 impl StartError {
     /// The exit code, after sysexits.
     #[must_use]
-    pub fn exit_code(&self) -> Exit {
+    pub fn exit_code(&self) -> ExitReason {
         match self {
             Self::Unsupported(_) | Self::ApiAddress { .. } | Self::PostgresAddress { .. } | Self::Bucket(_) => {
-                Exit::Config
+                ExitReason::Config
             }
             Self::Engine(error) => of_engine(error.kind()),
             Self::Bus(error) => error.exit(),
             Self::Registry(error) => of_registry(error),
             Self::Cluster(error) => match error {
-                ClusterError::Exposed { .. } => Exit::Denied,
+                ClusterError::Exposed { .. } => ExitReason::Denied,
                 ClusterError::Missing { .. }
                 | ClusterError::NoRegistry { .. }
                 | ClusterError::Founded { .. }
                 | ClusterError::Foreign { .. }
-                | ClusterError::Malformed { .. } => Exit::Config,
+                | ClusterError::Malformed { .. } => ExitReason::Config,
                 ClusterError::Registry(error) => of_registry(error),
-                ClusterError::Unreadable { .. } | ClusterError::Unwritable(_) => Exit::Io,
+                ClusterError::Unreadable { .. } | ClusterError::Unwritable(_) => ExitReason::Io,
             },
             Self::Scenario(error) => match error {
-                ScenarioError::Invalid { .. } => Exit::Data,
+                ScenarioError::Invalid { .. } => ExitReason::Data,
                 ScenarioError::Registry(error) => of_registry(error),
                 ScenarioError::Unreadable { .. } | ScenarioError::TooLarge { .. } | ScenarioError::Unknown { .. } => {
-                    Exit::Config
+                    ExitReason::Config
                 }
             },
-            Self::Desk(_) => Exit::Unavailable,
+            Self::Desk(_) => ExitReason::Unavailable,
             Self::Specs(error) => match error {
-                StandingError::Unreadable { .. } => Exit::Io,
-                StandingError::Damaged { .. } | StandingError::Format { .. } => Exit::Data,
+                StandingError::Unreadable { .. } => ExitReason::Io,
+                StandingError::Damaged { .. } | StandingError::Format { .. } => ExitReason::Data,
             },
-            Self::Query(_) => Exit::Io,
+            Self::Query(_) => ExitReason::Io,
             Self::Chassis(error) => error.exit(),
         }
     }
 }
 
-const fn of_registry(error: &RegistryError) -> Exit {
+const fn of_registry(error: &RegistryError) -> ExitReason {
     match error {
-        RegistryError::InUse { .. } => Exit::Unavailable,
-        RegistryError::Format { .. } | RegistryError::Damaged { .. } => Exit::Data,
-        RegistryError::Database(_) | RegistryError::Interrupted(_) => Exit::Io,
+        RegistryError::InUse { .. } => ExitReason::Unavailable,
+        RegistryError::Format { .. } | RegistryError::Damaged { .. } => ExitReason::Data,
+        RegistryError::Database(_) | RegistryError::Interrupted(_) => ExitReason::Io,
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use engine::Engine;
 use model::control::{DurableFloor, RackState};
-use model::{Clock, Context, Entropy};
+use model::{Clock, Entropy, SigningContext};
 use query::Querier;
 use tokio::sync::Semaphore;
 
@@ -168,7 +168,10 @@ impl Parts {
             clock: clock.clone(),
             floors: Arc::clone(floors),
             sign_floor: Arc::new(move |floor: DurableFloor| {
-                cluster.sign(&floor, Context::Command).map(bytes::Bytes::from).ok()
+                cluster
+                    .sign(&floor, SigningContext::Command)
+                    .map(bytes::Bytes::from)
+                    .ok()
             }),
             vouch: ground.passes.are_kept().then(|| vouch(ground)),
             specs,

@@ -134,8 +134,8 @@ fn advertised(url: &str, port: u16) -> Option<String> {
 }
 
 /// What every Rack is told that it may do.
-pub(super) fn rack_limits(config: &MixerConfig) -> model::control::Limits {
-    model::control::Limits {
+pub(super) fn rack_limits(config: &MixerConfig) -> model::control::RackLimits {
+    model::control::RackLimits {
         max_hops: config.mixer.max_hops.into(),
         max_payload_size: config.mixer.max_payload.get(),
         sampling_rate: config.observability.sampling_rate,

@@ -18,17 +18,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use async_nats::{Client, Subscriber};
-use chassis::Exit;
-use chassis::config::{Sources, load};
+use chassis::ExitReason;
+use chassis::config::{ConfigSources, load};
 use ed25519_dalek::SigningKey;
 use futures::StreamExt;
-use model::answer::Answer;
+use model::answer::SignedReply;
 use model::control::{
-    Applied, Claim, DurableFloor, EnrollReply, Heartbeat, HeartbeatReply, Hello, HelloReply, PROTOCOL, RackState,
-    RefusalCode, ScenarioPush, StateChange, Transcript,
+    DurableFloor, EnrollReply, EnrollTranscript, Heartbeat, HeartbeatReply, HelloReply, HelloRequest, NameClaim,
+    PROTOCOL, RackState, RefusalCode, ScenarioPush, ScenarioPushAnswer, StateChange,
 };
 use model::passport::{Passport, public_key};
-use model::{Attributes, Context, EntityId, Signed, Timestamp, signed, subject};
+use model::{Attributes, EntityId, SignedPayload, SigningContext, Timestamp, signed, subject};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -60,9 +60,9 @@ fn config(folder: &Path, flags: &[(&str, &str)]) -> MixerConfig {
         (text("enrollment.push_delay"), text("10ms")),
     ];
     all.extend(flags.iter().map(|(key, value)| (text(key), text(value))));
-    let sources = Sources {
+    let sources = ConfigSources {
         flags: all,
-        ..Sources::default()
+        ..ConfigSources::default()
     };
     MixerConfig::of(&load(&SCHEMA, &sources).unwrap()).unwrap()
 }
@@ -102,12 +102,12 @@ impl FakeRack {
     async fn ask<R: DeserializeOwned + Serialize>(&self, subject: &'static str, body: Vec<u8>) -> R {
         let reply = self.client.request(subject, body.clone().into()).await.unwrap();
         // Every answer of the Mixer is signed, and for this question.
-        Answer::open(&reply.payload, &body, None).unwrap().0
+        SignedReply::open(&reply.payload, &body, None).unwrap().0
     }
 
     async fn enroll(&mut self, name: &str) -> EnrollReply {
         let rack_key = self.key.verifying_key().as_bytes().to_vec();
-        let hello = Hello {
+        let hello = HelloRequest {
             protocol: PROTOCOL,
             rack_key: rack_key.clone(),
             nonce: vec![1; 32],
@@ -115,11 +115,11 @@ impl FakeRack {
         let HelloReply::Challenge(challenge) = self.ask(subject::HELLO, signed::encode(&hello).unwrap()).await else {
             panic!("no challenge");
         };
-        let transcript = Transcript {
+        let transcript = EnrollTranscript {
             protocol: PROTOCOL,
             challenge,
             rack_key,
-            claim: Claim::Name(name.parse().unwrap()),
+            claim: NameClaim::Name(name.parse().unwrap()),
             counter: self.counter,
             software: "1.0".to_owned(),
             host: "host-of-a".to_owned(),
@@ -127,7 +127,7 @@ impl FakeRack {
             bus_key: self.bus_key.clone(),
             boot_epoch: self.run,
         };
-        let signed = Signed::new(&transcript, Context::Enroll, &self.key).unwrap();
+        let signed = SignedPayload::new(&transcript, SigningContext::Enroll, &self.key).unwrap();
         let reply = self.ask(subject::ENROLL, signed.to_bytes().unwrap()).await;
         if let EnrollReply::Adopted { passport, .. } = &reply {
             self.counter = Passport::open(passport).unwrap().counter;
@@ -170,14 +170,14 @@ impl FakeRack {
     }
 
     async fn heartbeat(&self, beat: &Heartbeat, cluster: &[u8]) -> HeartbeatReply {
-        let signed = Signed::new(beat, Context::Heartbeat, &self.key).unwrap();
+        let signed = SignedPayload::new(beat, SigningContext::Heartbeat, &self.key).unwrap();
         let question = signed.to_bytes().unwrap();
         let reply = self
             .client
             .request(subject::HEARTBEAT, question.clone().into())
             .await
             .unwrap();
-        let (reply, by) = Answer::open(&reply.payload, &question, None).unwrap();
+        let (reply, by) = SignedReply::open(&reply.payload, &question, None).unwrap();
         assert_eq!(by.key.as_bytes(), cluster);
         reply
     }
@@ -208,9 +208,9 @@ async fn next<T: DeserializeOwned + Serialize>(
                 .await
                 .unwrap();
         }
-        return Signed::from_bytes(&message.payload)
+        return SignedPayload::from_bytes(&message.payload)
             .unwrap()
-            .open(Context::Command, &key)
+            .open(SigningContext::Command, &key)
             .unwrap();
     }
 }

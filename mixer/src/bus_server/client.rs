@@ -8,9 +8,9 @@ use async_nats::jetstream;
 use async_nats::{Client, ConnectOptions, HeaderMap, Request};
 use bytes::Bytes;
 use chassis::bus::{BusOptions, BusState};
-use chassis::config::{Secret, without_credentials};
+use chassis::config::{SecretString, without_credentials};
 use model::subject::RackCommand;
-use model::{BadSignature, Context, EntityId, subject, wire};
+use model::{BadSignature, EntityId, SigningContext, subject, wire};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
@@ -76,7 +76,7 @@ pub(super) enum Asks {
 /// The connection; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Bus {
-    connection: chassis::bus::Bus,
+    connection: chassis::bus::BusConnection,
     asks: Asks,
     facts: Arc<Facts>,
 }
@@ -111,12 +111,12 @@ impl Bus {
         let mut options = BusOptions::new(address, domain, "platform-mixer");
         match credentials {
             Credentials::None => {}
-            Credentials::Token(token) => options.token = Some(Secret::new(token)),
-            Credentials::Key(seed) => options.nkey = Some(Secret::new(seed)),
+            Credentials::Token(token) => options.token = Some(SecretString::new(token)),
+            Credentials::Key(seed) => options.nkey = Some(SecretString::new(seed)),
         }
         options.connect_timeout = within;
         options.reconnect_wait = RECONNECT;
-        let connection = chassis::bus::Bus::connect(options).await?;
+        let connection = chassis::bus::BusConnection::connect(options).await?;
         connection.preflight().await?;
         let (major, minor) = REQUIRED;
         if !connection.client.is_server_compatible(major, minor, 0) {
@@ -187,7 +187,7 @@ impl Bus {
         body: &T,
         within: Duration,
     ) -> Result<Bytes, CommandError> {
-        let body = Bytes::from(cluster.sign(body, Context::Command)?);
+        let body = Bytes::from(cluster.sign(body, SigningContext::Command)?);
         let deadline = Instant::now() + within;
         loop {
             let readings = self.process().readings;

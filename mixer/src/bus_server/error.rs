@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use chassis::Exit;
+use chassis::ExitReason;
 
 /// Where the pinned server comes from.
 const INSTALL: &str = "run scripts/install-nats-server.sh (`make tools`), or set snake.server_binary, or use another's \
@@ -154,7 +154,7 @@ fn list(paths: &[PathBuf]) -> String {
 impl BusError {
     /// The exit code of a Mixer that ends with this.
     #[must_use]
-    pub fn exit(&self) -> Exit {
+    pub fn exit(&self) -> ExitReason {
         match self {
             Self::NoBinary { .. }
             | Self::Unusable { .. }
@@ -163,10 +163,12 @@ impl BusError {
             | Self::WrongHash { .. }
             | Self::PortInUse { .. }
             | Self::TwoHomes { .. }
-            | Self::Subject { .. } => Exit::Config,
-            Self::Locked { .. } | Self::Died { .. } | Self::NotReady { .. } | Self::Stream { .. } => Exit::Unavailable,
+            | Self::Subject { .. } => ExitReason::Config,
+            Self::Locked { .. } | Self::Died { .. } | Self::NotReady { .. } | Self::Stream { .. } => {
+                ExitReason::Unavailable
+            }
             Self::Chassis(error) => error.exit(),
-            Self::Io { .. } | Self::Thread(_) => Exit::Io,
+            Self::Io { .. } | Self::Thread(_) => ExitReason::Io,
         }
     }
 }

@@ -15,7 +15,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use chassis::child_keeper::ChildKeeper;
+use chassis::child_keeper::ChildSpawner;
 use model::ByteSize;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -88,7 +88,7 @@ impl Supervisor {
             },
             binary,
             lock,
-            keeper: ChildKeeper::start("bus-keeper", Signal::SIGTERM).map_err(BusError::Thread)?,
+            keeper: ChildSpawner::start("bus-keeper", Signal::SIGTERM).map_err(BusError::Thread)?,
             users: settings.gate.clone().map(|gate| UserList::new(gate, news.clone())),
             news,
         };
@@ -135,7 +135,7 @@ struct Plant {
     config: ServerConfig,
     binary: PathBuf,
     lock: StoreLock,
-    keeper: ChildKeeper,
+    keeper: ChildSpawner,
     /// Where each Rack has a user of its own.
     users: Option<UserList>,
     news: watch::Sender<Process>,

@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_nats::ConnectOptions;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
-use chassis::Exit;
+use chassis::ExitReason;
 use futures::StreamExt as _;
 use model::subject::RackCommand;
 use model::{EntityId, subject, wire};
@@ -178,7 +178,7 @@ async fn a_taken_port_is_named_with_its_key() {
         text.contains("snake.port") && text.contains(&port.to_string()),
         "{text}"
     );
-    assert_eq!(error.exit(), Exit::Config);
+    assert_eq!(error.exit(), ExitReason::Config);
 }
 
 fn script(folder: &Path, version: &str) -> std::path::PathBuf {
@@ -241,7 +241,7 @@ async fn an_external_server_is_used_and_another_domain_is_called_a_mismatch() {
     for part in ["domain", "\"other\"", "\"flux\"", "snake.domain"] {
         assert!(text.contains(part), "{part}: {text}");
     }
-    assert_eq!(error.exit(), Exit::Config);
+    assert_eq!(error.exit(), ExitReason::Config);
     let pid = pid_of(&owner);
     assert!(is_running(pid), "a guest does not stop another's server");
     owner.close().await;

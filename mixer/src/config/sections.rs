@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use chassis::config::{ConfigErrors, LoggingConfig, Problem, Secret, Settings};
+use chassis::config::{ConfigErrors, ConfigProblem, LoggingConfig, SecretString, Settings};
 use engine::{Compression, DurableFloor, Format, JsonType, PartitionBy};
 use model::{ByteSize, Token};
 
@@ -155,7 +155,7 @@ pub struct SnakeConfig {
     /// Whether each Rack is a user of the managed server, with its own key and subjects.
     pub rack_credentials: bool,
     /// The token clients present; a managed server must ask for it.
-    pub token: Option<Secret>,
+    pub token: Option<SecretString>,
 }
 
 /// `[query]`.
@@ -273,7 +273,7 @@ pub struct OtlpConfig {
     /// The collector over HTTP.
     pub endpoint_http: Option<String>,
     /// Headers, references resolved.
-    pub headers: BTreeMap<String, Secret>,
+    pub headers: BTreeMap<String, SecretString>,
     /// Skips the verification of certificates.
     pub insecure: bool,
     /// The time one export may take.
@@ -385,12 +385,12 @@ impl MixerConfig {
 }
 
 /// The address of a host key; a problem if it is none.
-fn host(settings: &Settings, key: &'static str, problems: &mut Vec<Problem>) -> IpAddr {
+fn host(settings: &Settings, key: &'static str, problems: &mut Vec<ConfigProblem>) -> IpAddr {
     let loopback = IpAddr::from([127, 0, 0, 1]);
     match settings.text(key) {
         "localhost" => loopback,
         text => text.parse().unwrap_or_else(|_| {
-            problems.push(Problem::BadValue {
+            problems.push(ConfigProblem::BadValue {
                 place: settings.place(key),
                 key,
                 value: format!("{text:?}"),
@@ -402,7 +402,7 @@ fn host(settings: &Settings, key: &'static str, problems: &mut Vec<Problem>) -> 
 }
 
 /// Addresses that others can reach although nobody is asked who they are.
-fn exposed(settings: &Settings, api: IpAddr, postgres: IpAddr, snake: IpAddr) -> Vec<Problem> {
+fn exposed(settings: &Settings, api: IpAddr, postgres: IpAddr, snake: IpAddr) -> Vec<ConfigProblem> {
     let managed = settings.text("snake.server") == "managed";
     let cases = [
         (
@@ -424,7 +424,7 @@ fn exposed(settings: &Settings, api: IpAddr, postgres: IpAddr, snake: IpAddr) ->
     let mut problems = Vec::new();
     for (key, host, allow, guarded, guard) in cases {
         if !host.is_loopback() && !guarded && !settings.bool(allow) {
-            problems.push(Problem::Conflict {
+            problems.push(ConfigProblem::Conflict {
                 place: settings.place(key),
                 key,
                 sentence: format!(
@@ -438,9 +438,9 @@ fn exposed(settings: &Settings, api: IpAddr, postgres: IpAddr, snake: IpAddr) ->
 }
 
 /// Users of a server that is somebody else's.
-fn credentials_of_another(settings: &Settings) -> Option<Problem> {
+fn credentials_of_another(settings: &Settings) -> Option<ConfigProblem> {
     let another = settings.text("snake.server") == "external" && settings.text("snake.rack_credentials") == "on";
-    another.then(|| Problem::Conflict {
+    another.then(|| ConfigProblem::Conflict {
         place: settings.place("snake.rack_credentials"),
         key: "snake.rack_credentials",
         sentence:
@@ -449,10 +449,10 @@ fn credentials_of_another(settings: &Settings) -> Option<Problem> {
     })
 }
 
-fn bad_hash(settings: &Settings) -> Option<Problem> {
+fn bad_hash(settings: &Settings) -> Option<ConfigProblem> {
     let text = settings.some_text("snake.server_sha256")?;
     let fits = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    (!fits).then(|| Problem::BadValue {
+    (!fits).then(|| ConfigProblem::BadValue {
         place: settings.place("snake.server_sha256"),
         key: "snake.server_sha256",
         value: format!("{text:?}"),

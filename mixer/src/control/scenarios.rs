@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use model::Token;
 use model::control::RackState;
-use model::scenario::{self, Reviewed, Scenario};
+use model::scenario::{self, Scenario, ScenarioReview};
 use serde::Deserialize;
 
 use super::view::{Imported, ScenarioReport, ScenarioView};
@@ -70,7 +70,7 @@ impl Control {
     /// # Errors
     /// [`ControlError::BadScenario`], [`ControlError::ReferenceTaken`] unless `replace`, [`ControlError::Registry`].
     pub async fn import(&self, text: String, replace: bool, by: &Actor) -> Result<Imported, ControlError> {
-        let (Reviewed { scenario, warnings, .. }, text) = review(text, self.max_hops).await?;
+        let (ScenarioReview { scenario, warnings, .. }, text) = review(text, self.max_hops).await?;
         let row = ScenarioRow {
             hash: scenario::content_hash(&text),
             name: scenario.meta.name,
@@ -410,7 +410,7 @@ fn review_former(former: &ActiveScenario, registry: &Registry) -> Result<Scenari
 }
 
 /// Checks a scenario on a thread that may take its time.
-async fn review(text: String, max_hops: u32) -> Result<(Reviewed, String), ControlError> {
+async fn review(text: String, max_hops: u32) -> Result<(ScenarioReview, String), ControlError> {
     let done = tokio::task::spawn_blocking(move || {
         let reviewed = scenario::review_within(&text, rack::manifests(), max_hops);
         reviewed.map(|reviewed| (reviewed, text))

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::control::RackState;
-use model::scenario::{Finding, Version};
+use model::scenario::{ScenarioVersion, SourceDiagnostic};
 use model::{Attributes, EntityId, Timestamp, Token};
 use serde::Serialize;
 
@@ -94,7 +94,7 @@ pub struct ScenarioView {
     /// Its name.
     pub name: Token,
     /// Its version.
-    pub version: Version,
+    pub version: ScenarioVersion,
     /// SHA-256 of the file, hex.
     pub hash: String,
     /// When it was stored last.
@@ -141,7 +141,7 @@ pub struct Imported {
     /// The content that the reference meant before, if it was another one.
     pub replaced: Option<String>,
     /// What its author should know.
-    pub warnings: Vec<Finding>,
+    pub warnings: Vec<SourceDiagnostic>,
 }
 
 /// How Racks stand to a scenario.

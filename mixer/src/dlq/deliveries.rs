@@ -19,7 +19,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use model::control::{NotTaken, RackState, Replay, ReplayAnswer, ReplayLetter};
+use model::control::{RackState, ReplayAnswer, ReplayCommand, ReplayLetter, ReplayRejection};
 use model::letter::LetterState;
 use model::subject::RackCommand;
 use model::{LetterId, signed};
@@ -201,7 +201,7 @@ impl Dlq {
         if letters.is_empty() {
             return Ok(outcome);
         }
-        let replay = Replay {
+        let replay = ReplayCommand {
             entity_id: *rack,
             queue: self.turns,
             gear: name.clone(),
@@ -217,8 +217,8 @@ impl Dlq {
             Ok(answer) => {
                 outcome.taken = answer.taken;
                 match answer.not_taken {
-                    Some(NotTaken::Never { number, reason }) => outcome.never.push((number, reason)),
-                    Some(NotTaken::Later(reason)) => outcome.late = Some(reason),
+                    Some(ReplayRejection::Never { number, reason }) => outcome.never.push((number, reason)),
+                    Some(ReplayRejection::Later(reason)) => outcome.late = Some(reason),
                     None => {}
                 }
             }

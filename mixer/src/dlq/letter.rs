@@ -13,7 +13,7 @@
 use std::str::FromStr;
 
 use model::filter::LetterFilter;
-use model::letter::{LetterState, Way};
+use model::letter::{LetterState, PortSide};
 use model::message::Message;
 use model::{EntityId, FluxId, LetterId, Timestamp, Token, TraceId, subject, wire};
 use serde::Serialize;
@@ -61,7 +61,7 @@ pub(crate) struct Failure {
     pub(crate) entity: Option<EntityId>,
     pub(crate) gear: Token,
     pub(crate) port: Option<Token>,
-    pub(crate) way: Way,
+    pub(crate) way: PortSide,
     pub(crate) from: Option<String>,
     pub(crate) attempts: u32,
     pub(crate) replays: u32,
@@ -256,8 +256,8 @@ fn kind(subject: &str, headers: &Map<String, Value>) -> Kind {
             entity: read(headers, wire::ENTITY_ID),
             port: read(headers, wire::DEAD_PORT),
             way: match said(headers, wire::DEAD_WAY) {
-                Some(way) if way == Way::Out.as_str() => Way::Out,
-                _ => Way::In,
+                Some(way) if way == PortSide::Out.as_str() => PortSide::Out,
+                _ => PortSide::In,
             },
             from: said(headers, wire::DEAD_FROM).map(str::to_owned),
             attempts: read(headers, wire::DEAD_ATTEMPTS).unwrap_or(0),
@@ -316,7 +316,7 @@ pub struct LetterView {
     /// The port.
     pub port: Option<Token>,
     /// Whether it arrived at the port or was to leave by it.
-    pub way: Option<Way>,
+    pub way: Option<PortSide>,
     /// The subject of the wire that it came by.
     pub from: Option<String>,
     /// The letter's own subject.
@@ -425,7 +425,7 @@ mod tests {
             let view = letter.view(None);
             assert_eq!(
                 (view.way, view.attempts, view.replays),
-                (Some(Way::In), Some(0), 0),
+                (Some(PortSide::In), Some(0), 0),
                 "{name}"
             );
             assert_eq!(

@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::Engine;
 use model::batch::row_json;
-use model::filter::{LetterFilter, LetterStates, When, page_size};
+use model::filter::{LetterFilter, LetterStateFilter, TimePoint, page_size};
 use model::letter::LetterState;
 use model::{Clock, EntityId, Entropy, LetterId, Timestamp, Token};
 use query::{List, ListQuery, Querier, QueryStats};
@@ -243,8 +243,8 @@ impl Dlq {
     async fn letter(&self, id: LetterId) -> Result<Option<Letter>, DlqError> {
         let next = Timestamp::from_micros(id.ts().micros().saturating_add(1));
         let mut filter = LetterFilter {
-            since: Some(When::At(id.ts())),
-            until: Some(When::At(next)),
+            since: Some(TimePoint::At(id.ts())),
+            until: Some(TimePoint::At(next)),
             ..LetterFilter::default()
         };
         let mut chunk = CHUNK.0;
@@ -288,7 +288,7 @@ impl Dlq {
                 bytes += letter.payload.len();
                 let mark = registry.mark(&letter.id)?;
                 let state = mark.as_ref().map_or(LetterState::Open, |mark| mark.state);
-                if letter.meets(&wanted) && LetterStates::meets(wanted.state, state) {
+                if letter.meets(&wanted) && LetterStateFilter::meets(wanted.state, state) {
                     found.push((at, letter.light(), mark));
                 }
             }

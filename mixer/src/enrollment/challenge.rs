@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use model::Timestamp;
-use model::control::Challenge;
+use model::control::EnrollChallenge;
 
 /// How long a challenge may be answered.
 const GOOD_FOR: Duration = Duration::from_secs(60);
@@ -20,14 +20,14 @@ pub(super) struct Challenges {
 
 #[derive(Debug)]
 struct Issued {
-    challenge: Challenge,
+    challenge: EnrollChallenge,
     rack_key: Vec<u8>,
     at: Timestamp,
 }
 
 impl Challenges {
     /// Remembers a challenge and for whom it is.
-    pub(super) fn issue(&mut self, challenge: Challenge, rack_key: Vec<u8>, at: Timestamp) {
+    pub(super) fn issue(&mut self, challenge: EnrollChallenge, rack_key: Vec<u8>, at: Timestamp) {
         while self.order.len() >= MOST {
             if let Some(oldest) = self.order.pop_front() {
                 self.out.remove(&oldest);
@@ -46,7 +46,7 @@ impl Challenges {
     }
 
     /// Whether this very challenge is out for this key; it is not afterwards.
-    pub(super) fn redeem(&mut self, challenge: &Challenge, rack_key: &[u8], now: Timestamp) -> bool {
+    pub(super) fn redeem(&mut self, challenge: &EnrollChallenge, rack_key: &[u8], now: Timestamp) -> bool {
         let good = self.out.get(&challenge.nonce).is_some_and(|issued| {
             let age = now.since(issued.at).max(issued.at.since(now));
             issued.challenge == *challenge && issued.rack_key == rack_key && age <= GOOD_FOR

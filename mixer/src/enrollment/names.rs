@@ -6,17 +6,17 @@
 //! - A number of a prefix is given once to Racks that are adopted. Until then it is only held, and nothing of it stays: whoever asks
 //!   for admission under many prefixes leaves none of them behind.
 
-use model::control::{Claim, RefusalCode};
+use model::control::{NameClaim, RefusalCode};
 use model::{EntityId, Token};
 
 use super::{No, no};
 use crate::registry::{Change, RackRow, RegistryError};
 
 /// The claim as it is remembered: a prefix ends in `*`, which no name does.
-pub(super) fn claimed(claim: &Claim) -> String {
+pub(super) fn claimed(claim: &NameClaim) -> String {
     match claim {
-        Claim::Name(name) => name.to_string(),
-        Claim::Prefix(prefix) => format!("{prefix}*"),
+        NameClaim::Name(name) => name.to_string(),
+        NameClaim::Prefix(prefix) => format!("{prefix}*"),
     }
 }
 
@@ -26,14 +26,14 @@ pub(crate) fn is_id(name: &Token) -> bool {
 }
 
 /// The name for a claim, if nobody else has it.
-pub(super) fn free_name(change: &Change<'_>, claim: &Claim, own: Option<&EntityId>) -> Result<Token, No> {
+pub(super) fn free_name(change: &Change<'_>, claim: &NameClaim, own: Option<&EntityId>) -> Result<Token, No> {
     match claim {
-        Claim::Name(name) if is_id(name) => {
+        NameClaim::Name(name) if is_id(name) => {
             let reason =
                 format!("the name {name} is written as an id is, and could mean another Rack: set another base.name");
             Err(no(RefusalCode::Malformed, reason))
         }
-        Claim::Name(name) => match change.holder(name)? {
+        NameClaim::Name(name) => match change.holder(name)? {
             Some(holder) if Some(&holder) != own => {
                 let reason = format!(
                     "the name {name} belongs to Rack {holder}: set another base.name, or remove that Rack with \
@@ -43,7 +43,7 @@ pub(super) fn free_name(change: &Change<'_>, claim: &Claim, own: Option<&EntityI
             }
             _ => Ok(name.clone()),
         },
-        Claim::Prefix(prefix) => {
+        NameClaim::Prefix(prefix) => {
             let mut number = change.last_number(prefix)?;
             loop {
                 number = number.saturating_add(1);

@@ -5,9 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ed25519_dalek::SigningKey;
-use model::control::{Challenge, Claim, EnrollReply, Hello, HelloReply, PROTOCOL, RackState, RefusalCode, Transcript};
+use model::control::{
+    EnrollChallenge, EnrollReply, EnrollTranscript, HelloReply, HelloRequest, NameClaim, PROTOCOL, RackState,
+    RefusalCode,
+};
 use model::passport::Passport;
-use model::{Context, EntityId, Signed, Token, signed};
+use model::{EntityId, SignedPayload, SigningContext, Token, signed};
 
 use super::{Enrolled, Enrollment, keep_number};
 use crate::cluster::Cluster;
@@ -41,13 +44,13 @@ fn rack(seed: u8) -> SigningKey {
     SigningKey::from_bytes(&[seed; 32])
 }
 
-fn name(text: &str) -> Claim {
-    Claim::Name(text.parse().unwrap())
+fn name(text: &str) -> NameClaim {
+    NameClaim::Name(text.parse().unwrap())
 }
 
 impl Bench {
-    fn hello(&self, key: &SigningKey) -> Challenge {
-        let hello = Hello {
+    fn hello(&self, key: &SigningKey) -> EnrollChallenge {
+        let hello = HelloRequest {
             protocol: PROTOCOL,
             rack_key: key.verifying_key().as_bytes().to_vec(),
             nonce: vec![5; 32],
@@ -59,8 +62,8 @@ impl Bench {
         challenge
     }
 
-    fn transcript(&self, key: &SigningKey, claim: Claim, counter: u64) -> Transcript {
-        Transcript {
+    fn transcript(&self, key: &SigningKey, claim: NameClaim, counter: u64) -> EnrollTranscript {
+        EnrollTranscript {
             protocol: PROTOCOL,
             challenge: self.hello(key),
             rack_key: key.verifying_key().as_bytes().to_vec(),
@@ -74,12 +77,12 @@ impl Bench {
         }
     }
 
-    fn enroll(&self, key: &SigningKey, claim: Claim, counter: u64) -> Enrolled {
+    fn enroll(&self, key: &SigningKey, claim: NameClaim, counter: u64) -> Enrolled {
         self.send(&self.transcript(key, claim, counter), key)
     }
 
-    fn send(&self, transcript: &Transcript, key: &SigningKey) -> Enrolled {
-        let signed = Signed::new(transcript, Context::Enroll, key).unwrap();
+    fn send(&self, transcript: &EnrollTranscript, key: &SigningKey) -> Enrolled {
+        let signed = SignedPayload::new(transcript, SigningContext::Enroll, key).unwrap();
         self.desk.enroll(&signed.to_bytes().unwrap())
     }
 
@@ -161,7 +164,7 @@ fn a_transcript_signed_by_another_key_or_changed_in_any_bit_is_refused_and_nothi
     let bench = bench(true);
     let transcript = bench.transcript(&rack(1), name("press"), 0);
     assert_eq!(refused(&bench.send(&transcript, &rack(2))).0, RefusalCode::Signature);
-    let good = Signed::new(&transcript, Context::Enroll, &rack(1))
+    let good = SignedPayload::new(&transcript, SigningContext::Enroll, &rack(1))
         .unwrap()
         .to_bytes()
         .unwrap();
@@ -184,7 +187,7 @@ fn a_transcript_signed_by_another_key_or_changed_in_any_bit_is_refused_and_nothi
 fn a_heartbeat_cannot_pass_as_a_transcript() {
     let bench = bench(true);
     let transcript = bench.transcript(&rack(1), name("press"), 0);
-    let signed = Signed::new(&transcript, Context::Heartbeat, &rack(1)).unwrap();
+    let signed = SignedPayload::new(&transcript, SigningContext::Heartbeat, &rack(1)).unwrap();
     let reply = bench.desk.enroll(&signed.to_bytes().unwrap());
     assert_eq!(refused(&reply).0, RefusalCode::Signature);
 }
@@ -289,7 +292,7 @@ fn a_rack_that_claims_another_name_is_renamed_and_one_named_by_an_operator_stays
 #[test]
 fn prefix_names_are_counted_up_never_reused_and_kept() {
     let bench = bench(true);
-    let prefix = || Claim::Prefix("node-".parse().unwrap());
+    let prefix = || NameClaim::Prefix("node-".parse().unwrap());
     let first = passport(&bench.enroll(&rack(1), prefix(), 0));
     let second = passport(&bench.enroll(&rack(2), prefix(), 0));
     assert_eq!((first.name.as_str(), second.name.as_str()), ("node-1", "node-2"));
@@ -301,7 +304,7 @@ fn prefix_names_are_counted_up_never_reused_and_kept() {
         "node-4",
         "2 was used, 3 is taken"
     );
-    let longest = Claim::Prefix("x".repeat(64).parse().unwrap());
+    let longest = NameClaim::Prefix("x".repeat(64).parse().unwrap());
     assert_eq!(passport(&bench.enroll(&rack(5), longest, 0)).name.as_str().len(), 64);
 }
 
@@ -426,17 +429,17 @@ fn a_name_that_leads_out_of_its_folder_or_its_subject_is_refused_and_nothing_is_
     for bad in [
         "../evil", "..", "a/b", "a\\b", "a.b", "a*", ">", "a b", "a\0", "ä", "", &long,
     ] {
-        for claim in [name("good"), Claim::Prefix("good".parse().unwrap())] {
+        for claim in [name("good"), NameClaim::Prefix("good".parse().unwrap())] {
             let transcript = bench.transcript(&rack(1), claim, 0);
             let value = ciborium::Value::serialized(&transcript).unwrap();
-            let signed = Signed::new(&with_text(value, bad), Context::Enroll, &rack(1)).unwrap();
+            let signed = SignedPayload::new(&with_text(value, bad), SigningContext::Enroll, &rack(1)).unwrap();
             let answer = bench.desk.enroll(&signed.to_bytes().unwrap());
             assert_eq!(refused(&answer).0, RefusalCode::Malformed, "{bad:?}");
         }
     }
     assert!(bench.registry.racks().unwrap().is_empty());
     let value = ciborium::Value::serialized(&bench.transcript(&rack(1), name("good"), 0)).unwrap();
-    let signed = Signed::new(&with_text(value, "fine"), Context::Enroll, &rack(1)).unwrap();
+    let signed = SignedPayload::new(&with_text(value, "fine"), SigningContext::Enroll, &rack(1)).unwrap();
     let answer = bench.desk.enroll(&signed.to_bytes().unwrap());
     assert_eq!(passport(&answer).name.as_str(), "fine", "the way of the test is good");
 }
@@ -479,7 +482,7 @@ fn a_handshake_that_changes_no_key_name_or_admission_leaves_the_list_of_the_buss
 #[test]
 fn a_rack_that_waits_fills_neither_the_audit_log_nor_the_registry_however_often_it_asks_for_another_name() {
     let bench = bench(false);
-    let prefix = |text: &str| Claim::Prefix(text.parse().unwrap());
+    let prefix = |text: &str| NameClaim::Prefix(text.parse().unwrap());
     bench.enroll(&rack(1), name("x"), 0);
     for round in 0..20 {
         for claim in [name("y"), prefix(&format!("p{round}-")), name("x")] {

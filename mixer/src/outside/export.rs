@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use chassis::{Exit, files};
+use chassis::{ExitReason, files};
 use model::dialect::specs::quoted;
 use model::{SpecName, Table};
 
@@ -37,24 +37,24 @@ pub struct Task<'a> {
 ///
 /// # Errors
 /// A sentence and an exit code if the file is there already, there are no views yet, or DuckDB is missing or fails.
-pub fn duckdb(config: &MixerConfig, task: Task<'_>) -> Result<String, (Exit, String)> {
+pub fn duckdb(config: &MixerConfig, task: Task<'_>) -> Result<String, (ExitReason, String)> {
     let target = task.file.unwrap_or(&config.store.database_file);
     if target.exists() && !task.force {
         let sentence = format!("{} is there already; --force replaces it", target.display());
-        return Err((Exit::Usage, sentence));
+        return Err((ExitReason::Usage, sentence));
     }
     let log = PathBuf::from([target.as_os_str(), OsStr::new(".wal")].join(OsStr::new("")));
     if log.exists() {
         // DuckDB would apply it to the new database.
         let (target, log) = (target.display(), log.display());
         let sentence = format!("{log} is there: DuckDB has {target} open, or ended early; open and close it once more");
-        return Err((Exit::Usage, sentence));
+        return Err((ExitReason::Usage, sentence));
     }
     let views = config.store.dir.join(VIEWS_FILE);
     let views = std::fs::read_to_string(&views).map_err(|error| {
         let views = views.display();
         let sentence = format!("cannot read {views}: {error}; a Mixer writes it when it starts with this store.dir");
-        (Exit::Io, sentence)
+        (ExitReason::Io, sentence)
     })?;
     let program = find(task.program)?;
     let staged = staged(target)?;
@@ -62,7 +62,7 @@ pub fn duckdb(config: &MixerConfig, task: Task<'_>) -> Result<String, (Exit, Str
     let made = make(&program, &views, &staged, task.rows.then_some(&specs)).and_then(|()| {
         let synced = std::fs::File::open(&staged).and_then(|file| file.sync_all());
         let named = synced.and_then(|()| std::fs::rename(&staged, target));
-        named.map_err(|error| (Exit::Io, format!("cannot write {}: {error}", target.display())))
+        named.map_err(|error| (ExitReason::Io, format!("cannot write {}: {error}", target.display())))
     });
     if made.is_err() {
         let _ = std::fs::remove_file(&staged);
@@ -78,20 +78,20 @@ pub fn duckdb(config: &MixerConfig, task: Task<'_>) -> Result<String, (Exit, Str
     Ok(format!("{}: {what}\n", target.display()))
 }
 
-fn find(named: Option<&Path>) -> Result<PathBuf, (Exit, String)> {
+fn find(named: Option<&Path>) -> Result<PathBuf, (ExitReason, String)> {
     match named {
         Some(named) => Ok(named.to_owned()),
         None => places(PROGRAM).into_iter().find(|path| path.is_file()).ok_or_else(|| {
             let sentence = "the program duckdb is missing: put it on PATH, or name it with --program; without it, the file \
                             platform.sql of store.dir makes the same views in any DuckDB";
-            (Exit::Unavailable, sentence.to_owned())
+            (ExitReason::Unavailable, sentence.to_owned())
         }),
     }
 }
 
 /// The name beside the target under which the database is made; nothing has it.
-fn staged(target: &Path) -> Result<PathBuf, (Exit, String)> {
-    let unusable = |reason: &str| (Exit::Usage, format!("{} {reason}", target.display()));
+fn staged(target: &Path) -> Result<PathBuf, (ExitReason, String)> {
+    let unusable = |reason: &str| (ExitReason::Usage, format!("{} {reason}", target.display()));
     let name = target.file_name().and_then(|name| name.to_str());
     let name = name.ok_or_else(|| unusable("names no file"))?;
     let staged = target.with_file_name(format!(".{name}.{}.tmp", std::process::id()));
@@ -103,8 +103,13 @@ fn staged(target: &Path) -> Result<PathBuf, (Exit, String)> {
     }
 }
 
-fn make(program: &Path, views: &str, staged: &Path, rows: Option<&[SpecName]>) -> Result<(), (Exit, String)> {
-    let failed = |reason: String| (Exit::Io, format!("{} failed: {}", program.display(), reason.trim()));
+fn make(program: &Path, views: &str, staged: &Path, rows: Option<&[SpecName]>) -> Result<(), (ExitReason, String)> {
+    let failed = |reason: String| {
+        (
+            ExitReason::Io,
+            format!("{} failed: {}", program.display(), reason.trim()),
+        )
+    };
     let mut command = Command::new(program);
     command.args(["-batch", "-bail", "-no-init"]);
     let script = if let Some(specs) = rows {
@@ -118,7 +123,12 @@ fn make(program: &Path, views: &str, staged: &Path, rows: Option<&[SpecName]>) -
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|error| (Exit::Unavailable, format!("cannot run {}: {error}", program.display())))?;
+        .map_err(|error| {
+            (
+                ExitReason::Unavailable,
+                format!("cannot run {}: {error}", program.display()),
+            )
+        })?;
     // What it says is short, so it never waits for us while we wait for it.
     let written = child.stdin.take().map(|mut stdin| stdin.write_all(script.as_bytes()));
     let done = child.wait_with_output().map_err(|error| failed(error.to_string()))?;
@@ -137,10 +147,10 @@ fn specs_in(views: &str) -> Vec<SpecName> {
 }
 
 /// Copies every view into a database, under the same names.
-fn copies(staged: &Path, specs: &[SpecName]) -> Result<String, (Exit, String)> {
+fn copies(staged: &Path, specs: &[SpecName]) -> Result<String, (ExitReason, String)> {
     let path = staged
         .to_str()
-        .ok_or_else(|| (Exit::Usage, format!("{} is not UTF-8", staged.display())))?;
+        .ok_or_else(|| (ExitReason::Usage, format!("{} is not UTF-8", staged.display())))?;
     let mut script = format!("ATTACH '{}' AS exported;\n", path.replace('\'', "''"));
     let specs = specs.iter().map(model::spec::table_name);
     for name in Table::ALL.map(|table| table.name().to_owned()).into_iter().chain(specs) {

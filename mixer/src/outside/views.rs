@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use engine::{Engine, ReadView, Segment};
-use model::dialect::{Files, duckdb, specs};
+use model::dialect::{DataFileSet, duckdb, specs};
 use model::spec::SpecColumn;
 use model::{SpecName, Table};
 use tokio::time::MissedTickBehavior;
@@ -186,7 +186,7 @@ impl Views {
             let folder = std::path::absolute(folder).ok()?;
             let forms = forms(view.files(table).iter(), settings.remote.is_some());
             let patterns = patterns(&forms, folder.to_str()?);
-            let files: Vec<Files<'_>> = patterns.iter().map(Pattern::files).collect();
+            let files: Vec<DataFileSet<'_>> = patterns.iter().map(Pattern::files).collect();
             text.push('\n');
             text.push_str(&duckdb::views(table, &files));
         }
@@ -199,7 +199,7 @@ impl Views {
                 settings.remote.is_some(),
             );
             let patterns = patterns(&forms, folder.to_str()?);
-            let files: Vec<Files<'_>> = patterns.iter().map(Pattern::files).collect();
+            let files: Vec<DataFileSet<'_>> = patterns.iter().map(Pattern::files).collect();
             text.push('\n');
             text.push_str(&specs::views(spec, columns, &files));
         }
@@ -231,11 +231,11 @@ enum Pattern {
 }
 
 impl Pattern {
-    fn files(&self) -> Files<'_> {
+    fn files(&self) -> DataFileSet<'_> {
         match self {
-            Self::Parquet(pattern) => Files::Parquet(pattern),
-            Self::Lines(pattern) => Files::Lines(pattern),
-            Self::Unreadable => Files::Unreadable(SNAPPY),
+            Self::Parquet(pattern) => DataFileSet::Parquet(pattern),
+            Self::Lines(pattern) => DataFileSet::Lines(pattern),
+            Self::Unreadable => DataFileSet::Unreadable(SNAPPY),
         }
     }
 }

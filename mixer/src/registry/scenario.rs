@@ -1,7 +1,7 @@
 //! Scenarios in the registry: files by content hash, their heads, references to them, the active one, and those that were active
 //! before it.
 
-use model::scenario::Version;
+use model::scenario::ScenarioVersion;
 use model::{Timestamp, Token};
 use redb::{ReadableDatabase, ReadableTable};
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ pub struct ScenarioRow {
     /// `meta.name`.
     pub name: Token,
     /// `meta.version`.
-    pub version: Version,
+    pub version: ScenarioVersion,
     /// When it was stored last, and later than every other of its name that was there: `name:latest` is the newest.
     pub stored: Timestamp,
     /// The file as it was given.
@@ -53,7 +53,7 @@ pub struct ScenarioHead {
     /// `meta.name`.
     pub name: Token,
     /// `meta.version`.
-    pub version: Version,
+    pub version: ScenarioVersion,
     /// See [`ScenarioRow::stored`].
     pub stored: Timestamp,
 }
@@ -119,7 +119,7 @@ impl Registry {
     pub fn scenario_named(
         &self,
         name: &Token,
-        version: Option<&Version>,
+        version: Option<&ScenarioVersion>,
     ) -> Result<Option<ScenarioRow>, RegistryError> {
         let Some(version) = version else {
             let all = self.heads(&format!("{name}:"))?;

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use model::scenario::{Endpoint, Overflow};
+use model::scenario::{GearPort, OverflowPolicy};
 use model::{HumanDuration, Token};
 use redb::{ReadableDatabase, ReadableTable, TableDefinition, TableError};
 use serde::{Deserialize, Serialize};
@@ -46,7 +46,7 @@ pub(crate) struct WireRow {
     pub(crate) consumer: Option<String>,
     /// The gear that it ends at; none in what older programs wrote.
     #[serde(default)]
-    pub(crate) to: Option<Endpoint>,
+    pub(crate) to: Option<GearPort>,
     /// What may wait for it.
     #[serde(default)]
     pub(crate) bounds: WireBounds,
@@ -57,7 +57,7 @@ pub(crate) struct WireRow {
 pub(crate) struct WireBounds {
     pub(crate) max_bytes: Option<u64>,
     pub(crate) max_age: Option<HumanDuration>,
-    pub(crate) overflow: Overflow,
+    pub(crate) overflow: OverflowPolicy,
 }
 
 impl WireRow {

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use ingest::Volume;
 use model::Token;
 use model::control::PortCredit;
-use model::scenario::Overflow;
+use model::scenario::OverflowPolicy;
 use serde::Serialize;
 
 /// Of a hundred bytes of the stream so many are divided among wires: the rest is for what is on its way.
@@ -61,7 +61,7 @@ pub struct WireBacklog {
     /// Whether as much waits as may: its senders wait for its receiver.
     pub is_held: bool,
     /// What happens when as much waits as may.
-    pub overflow: Overflow,
+    pub overflow: OverflowPolicy,
     /// What its scenario says may wait.
     #[serde(skip)]
     pub(crate) max_bytes: Option<u64>,
@@ -156,17 +156,23 @@ impl WireBacklog {
     /// Sets its limit, where so much is free for all, and for each; a wire that drops has as much as each had if all took all they may,
     /// whoever else fills the stream.
     fn limit(&mut self, free: Option<(u64, u64, u64)>) {
-        let least = |fair: u64| if self.overflow == Overflow::Block { 0 } else { fair };
+        let least = |fair: u64| {
+            if self.overflow == OverflowPolicy::Block {
+                0
+            } else {
+                fair
+            }
+        };
         let share = free.map(|(free, _, fair)| u64::midpoint(free, self.waiting_bytes).max(least(fair)));
         self.limit_bytes = share.into_iter().chain(self.max_bytes).min();
         let each = free.map_or(u64::MAX, |(_, each, _)| each);
         let limit = self.limit_bytes.unwrap_or(u64::MAX);
         (self.credit, self.is_held) = match self.overflow {
-            Overflow::Block => (
+            OverflowPolicy::Block => (
                 limit.saturating_sub(self.waiting_bytes).min(each),
                 self.waiting_bytes >= limit / 16 * HELD && self.waiting_bytes > 0,
             ),
-            Overflow::DropOldestToDlq => (each, false),
+            OverflowPolicy::DropOldestToDlq => (each, false),
         };
     }
 }
@@ -238,7 +244,7 @@ mod tests {
             limit_bytes: None,
             credit: 0,
             is_held: false,
-            overflow: Overflow::Block,
+            overflow: OverflowPolicy::Block,
             max_bytes: None,
             dropped_messages: 0,
         }
@@ -336,16 +342,16 @@ mod tests {
             };
             (of(Some(stream(0))), of(None))
         };
-        let (bound, unbound) = bounded(4_000, Overflow::Block);
+        let (bound, unbound) = bounded(4_000, OverflowPolicy::Block);
         assert_eq!(
             (bound, unbound),
             ((Some(10_000), 6_000, false), (Some(10_000), 6_000, false))
         );
-        assert_eq!(bounded(10_000, Overflow::Block).0, (Some(10_000), 0, true));
-        let drops = bounded(20_000, Overflow::DropOldestToDlq);
+        assert_eq!(bounded(10_000, OverflowPolicy::Block).0, (Some(10_000), 0, true));
+        let drops = bounded(20_000, OverflowPolicy::DropOldestToDlq);
         assert_eq!(drops.0, (Some(10_000), 35_000, false), "half of what is free");
         let mut dropping = [WireBacklog {
-            overflow: Overflow::DropOldestToDlq,
+            overflow: OverflowPolicy::DropOldestToDlq,
             ..wire("flux.msg.a.gen.out", 5_000)
         }];
         set_limits(dropping.iter_mut(), Some(stream(90_000)));

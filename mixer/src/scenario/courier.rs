@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use model::control::{Applied, Inlet, RackState, ScenarioPush};
+use model::control::{ConsumerBinding, RackState, ScenarioPush, ScenarioPushAnswer};
 use model::scenario::Scenario;
 use model::subject::RackCommand;
 use model::{EntityId, Timestamp, Token, signed};
@@ -194,7 +194,7 @@ impl Outcome {
 #[derive(Debug)]
 enum Delivered {
     /// The Rack answered.
-    Answered(Applied),
+    Answered(ScenarioPushAnswer),
     /// There is nothing to push: not active, or nothing wanted and nothing running.
     Nothing,
 }
@@ -277,13 +277,13 @@ impl Deliveries {
         }
         match result {
             Ok(Delivered::Nothing) => {}
-            Ok(Delivered::Answered(Applied { running, error: None })) => {
+            Ok(Delivered::Answered(ScenarioPushAnswer { running, error: None })) => {
                 tracing::info!(entity_id = %rack, %hash, "rack runs the scenario");
                 self.counters.applied.fetch_add(1, Ordering::Relaxed);
                 self.refused.remove(&rack);
                 self.parts.presence.applied(&rack, &hash, running, None);
             }
-            Ok(Delivered::Answered(Applied {
+            Ok(Delivered::Answered(ScenarioPushAnswer {
                 running,
                 error: Some(error),
             })) => {
@@ -331,7 +331,7 @@ impl CourierParts {
             Ok(None) => (Given::default(), Ok(Delivered::Nothing)),
             Ok(Some((push, flows, given))) => {
                 let result = self.push_with(push, flows).await.map(Delivered::Answered);
-                if let Ok(Delivered::Answered(Applied { error: None, .. })) = &result {
+                if let Ok(Delivered::Answered(ScenarioPushAnswer { error: None, .. })) = &result {
                     self.settle_labels(rack, &given).await;
                 }
                 (given, result)
@@ -346,7 +346,7 @@ impl CourierParts {
         &self,
         mut push: ScenarioPush,
         (flows, is_all): (Vec<Flow>, bool),
-    ) -> Result<Applied, PushError> {
+    ) -> Result<ScenarioPushAnswer, PushError> {
         let ready = self.consumers.ensure(&self.bus, &push.hash, &flows, is_all).await;
         ready.map_err(PushError::Consumers)?;
         if let Some(row) = self.registry.rack(&push.entity_id)? {
@@ -441,7 +441,7 @@ impl CourierParts {
         } else {
             (self.all_flows(&scenario)?, true)
         };
-        let inlet = |flow: Flow| Inlet {
+        let inlet = |flow: Flow| ConsumerBinding {
             from: flow.from,
             to: flow.to,
             consumer: flow.name,
@@ -523,7 +523,7 @@ impl CourierParts {
         Ok(part::flows(scenario, known.map(|row| (&row.name, &row.labels))))
     }
 
-    async fn send(&self, push: &ScenarioPush) -> Result<Applied, PushError> {
+    async fn send(&self, push: &ScenarioPush) -> Result<ScenarioPushAnswer, PushError> {
         let mut waits = LISTENS_SOON.iter();
         loop {
             let command = RackCommand::Scenario;

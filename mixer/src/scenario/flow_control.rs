@@ -21,7 +21,7 @@ use futures::TryStreamExt as _;
 use ingest::{Stats, SyncBus, Volume};
 use model::control::{PortCredit, PortCredits, RackState};
 use model::subject::RackCommand;
-use model::{Context, EntityId, Timestamp, Token, subject};
+use model::{EntityId, SigningContext, Timestamp, Token, subject};
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -472,7 +472,7 @@ impl FlowControl {
             }
             *before = (ports.clone(), came);
             let body = PortCredits { entity_id, at, ports };
-            let body = self.cluster.sign(&body, Context::Command).map_err(text)?;
+            let body = self.cluster.sign(&body, SigningContext::Command).map_err(text)?;
             let to = subject::rack(&entity_id, RackCommand::Credits);
             self.bus.client().publish(to, body.into()).await.map_err(text)?;
             count += 1;

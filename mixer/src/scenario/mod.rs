@@ -29,7 +29,7 @@ mod standing;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use model::scenario::{self, BadScenario, Scenario, Version};
+use model::scenario::{self, BadScenario, Scenario, ScenarioVersion};
 use model::{Clock, Token};
 
 use crate::control::turned;
@@ -145,7 +145,7 @@ pub(crate) fn choose(
 fn looks_like_a_path(word: &str) -> bool {
     let has_version = word
         .split_once(':')
-        .is_some_and(|(name, version)| name.parse::<Token>().is_ok() && version.parse::<Version>().is_ok());
+        .is_some_and(|(name, version)| name.parse::<Token>().is_ok() && version.parse::<ScenarioVersion>().is_ok());
     word.contains('/') || (Path::new(word).extension().is_some() && !has_version)
 }
 
@@ -154,7 +154,7 @@ pub(crate) fn stored(reference: &str, registry: &Registry) -> Result<Option<Scen
     let Some((name, version)) = reference.split_once(':') else {
         return Ok(None);
     };
-    match (name.parse::<Token>(), version.parse::<Version>()) {
+    match (name.parse::<Token>(), version.parse::<ScenarioVersion>()) {
         (Ok(name), Ok(version)) => {
             let exact = registry.scenario_named(&name, Some(&version))?;
             if exact.is_none() && version.as_str() == "latest" {

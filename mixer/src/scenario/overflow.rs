@@ -35,9 +35,9 @@ use async_nats::jetstream::stream::Stream;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use ingest::SyncBus;
-use model::letter::Way;
+use model::letter::PortSide;
 use model::message::MessageSequence;
-use model::scenario::{Endpoint, Overflow};
+use model::scenario::{GearPort, OverflowPolicy};
 use model::{EntityId, HumanDuration, Token, subject, wire};
 use tokio::time::{Instant, timeout};
 
@@ -110,7 +110,7 @@ pub(super) struct OverflowRequest {
     consumer: String,
     filter: String,
     rack: Token,
-    to: Endpoint,
+    to: GearPort,
     /// Of the stream that it was found on.
     life: i64,
     /// Up to here by its age.
@@ -150,7 +150,7 @@ impl OverflowRequest {
         let floor = info.ack_floor.stream_sequence;
         let max_age = row.bounds.max_age;
         let aged = max_age.map_or(0, |age| history.older_than(age.get(), Instant::now()));
-        let drops = row.bounds.overflow == Overflow::DropOldestToDlq;
+        let drops = row.bounds.overflow == OverflowPolicy::DropOldestToDlq;
         let limit = backlog.limit_bytes.filter(|_| drops).unwrap_or(u64::MAX);
         let is_aged = aged > floor && aged >= young;
         let is_due = backlog.waiting_bytes > 0 && (backlog.known_bytes > limit || is_aged);
@@ -332,7 +332,7 @@ impl OverflowRequest {
         let mut headers = HeaderMap::new();
         headers.insert(wire::DEAD_REASON, reason.as_str());
         headers.insert(wire::DEAD_PORT, self.to.port.as_str());
-        headers.insert(wire::DEAD_WAY, Way::In.as_str());
+        headers.insert(wire::DEAD_WAY, PortSide::In.as_str());
         headers.insert(wire::DEAD_ATTEMPTS, "0");
         headers.insert(wire::DEAD_FROM, message.subject.as_str());
         if let Some(entity) = entity {

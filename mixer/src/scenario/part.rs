@@ -9,8 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use model::Token;
-use model::letter::Way;
-use model::scenario::{Endpoint, Gear, Lane, RackEntry, Scenario, Wire};
+use model::letter::PortSide;
+use model::scenario::{Gear, GearPort, Lane, RackEntry, Scenario, Wire};
 use sha2::{Digest as _, Sha256};
 
 use crate::registry::WireBounds;
@@ -29,8 +29,8 @@ pub(super) struct Part {
 /// A wire of lane guaranteed that ends at a Rack.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Flow {
-    pub(super) from: Endpoint,
-    pub(super) to: Endpoint,
+    pub(super) from: GearPort,
+    pub(super) to: GearPort,
     /// What it is called, by what it connects; its consumer too, unless the registry has another one ([`crate::registry::WireRow`]).
     pub(super) name: String,
     /// The subject of its messages.
@@ -226,7 +226,7 @@ pub(super) fn flows<'a>(
 pub(crate) struct Spot<'a> {
     pub(crate) gear: &'a Token,
     pub(crate) port: &'a Token,
-    pub(crate) way: Way,
+    pub(crate) way: PortSide,
     /// The subject that it came by, if it came by a wire over the bus.
     pub(crate) from: Option<&'a str>,
 }
@@ -246,8 +246,8 @@ pub(crate) fn still_there(
     };
     let manifest = model::gear::manifest(rack::manifests(), &gear.kind);
     let ports = manifest.map_or(&[][..], |manifest| match spot.way {
-        Way::In => manifest.inputs,
-        Way::Out => manifest.outputs,
+        PortSide::In => manifest.inputs,
+        PortSide::Out => manifest.outputs,
     });
     if !ports.contains(&spot.port.as_str()) {
         return Err(format!(
@@ -372,30 +372,30 @@ wires:
             still_there(&scenario, &rack, &BTreeMap::new(), spot).err()
         };
         let wire = Some("flux.msg.a.gen.out");
-        assert_eq!(look("b", "far", "in", Way::In, wire), None);
-        assert_eq!(look("b", "far", "in", Way::In, None), None);
-        assert_eq!(look("a", "gen", "out", Way::Out, None), None);
+        assert_eq!(look("b", "far", "in", PortSide::In, wire), None);
+        assert_eq!(look("b", "far", "in", PortSide::In, None), None);
+        assert_eq!(look("a", "gen", "out", PortSide::Out, None), None);
         for (rack, gear, port, way, from, says) in [
             (
                 "b",
                 "near",
                 "in",
-                Way::In,
+                PortSide::In,
                 None,
                 "plant:1 has no gear near on the Rack b",
             ),
-            ("a", "far", "in", Way::In, None, "no gear far on the Rack a"),
-            ("b", "far", "out", Way::Out, None, "has no port out"),
-            ("b", "far", "on", Way::In, None, "has no port on"),
+            ("a", "far", "in", PortSide::In, None, "no gear far on the Rack a"),
+            ("b", "far", "out", PortSide::Out, None, "has no port out"),
+            ("b", "far", "on", PortSide::In, None, "has no port on"),
             (
                 "b",
                 "far",
                 "in",
-                Way::In,
+                PortSide::In,
                 Some("flux.msg.b.gen.out"),
                 "no wire of lane guaranteed",
             ),
-            ("a", "sink", "in", Way::In, wire, "no wire of lane guaranteed"),
+            ("a", "sink", "in", PortSide::In, wire, "no wire of lane guaranteed"),
         ] {
             let said = look(rack, gear, port, way, from).unwrap();
             assert!(said.contains(says), "{said}");

@@ -104,7 +104,7 @@ mod tests {
 
     /// A wire from this gear to that one of this Rack.
     fn flow(from: &str, rack: &str, to: &str) -> Flow {
-        let end = |gear: &str, port: &str| model::scenario::Endpoint {
+        let end = |gear: &str, port: &str| model::scenario::GearPort {
             rack: None,
             gear: gear.parse().unwrap(),
             port: port.parse().unwrap(),

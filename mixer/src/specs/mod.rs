@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use engine::{AllSpecFiles, Engine, SpecFiles};
 use ingest::{SpecCounts, Specs};
-use model::spec::{Finding, Rule, SpecColumn};
+use model::spec::{MatchRule, SourceDiagnostic, SpecColumn};
 use model::{Clock, SpecName, Timestamp};
 use query::{Querier, SpecTable};
 use serde::Serialize;
@@ -54,7 +54,7 @@ pub struct Refused {
     /// The file's name.
     pub file: String,
     /// Everything that is wrong with it.
-    pub faults: Vec<Finding>,
+    pub faults: Vec<SourceDiagnostic>,
 }
 
 /// A spec as the API shows it.
@@ -76,7 +76,7 @@ pub struct SpecView {
     pub priority: i32,
     /// Which messages it takes.
     #[serde(rename = "match")]
-    pub rule: Rule,
+    pub rule: MatchRule,
     /// What names of its data files begin with.
     pub prefix: SpecName,
     /// Its table in SQL.
@@ -132,7 +132,7 @@ struct Looker {
 #[derive(Debug, Default)]
 struct State {
     standing: Arc<Standing>,
-    refused: BTreeMap<String, Vec<Finding>>,
+    refused: BTreeMap<String, Vec<SourceDiagnostic>>,
     changes: u64,
     refusals: u64,
 }
@@ -349,11 +349,11 @@ impl Looker {
 
 impl State {
     /// Keeps which files are not in force, and says each once.
-    fn refuse(&mut self, refused: BTreeMap<String, Vec<Finding>>) {
+    fn refuse(&mut self, refused: BTreeMap<String, Vec<SourceDiagnostic>>) {
         for (file, faults) in &refused {
             if self.refused.get(file) != Some(faults) {
                 self.refusals += 1;
-                let faults: Vec<_> = faults.iter().map(Finding::to_string).collect();
+                let faults: Vec<_> = faults.iter().map(SourceDiagnostic::to_string).collect();
                 let faults = faults.join("; ");
                 tracing::error!(file, faults, "a spec file was refused; what was in force stays");
             }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use model::spec::{Finding, Known, Spec};
+use model::spec::{SourceDiagnostic, Spec, SpecHistory};
 use model::{SpecName, Timestamp};
 
 use super::files::Read;
@@ -13,14 +13,14 @@ pub(super) struct Review {
     /// What stands from now on.
     pub(super) standing: Standing,
     /// Files that are not in force, and why.
-    pub(super) refused: BTreeMap<String, Vec<Finding>>,
+    pub(super) refused: BTreeMap<String, Vec<SourceDiagnostic>>,
     /// What became of which spec.
     pub(super) changed: Vec<(SpecName, String)>,
 }
 
 /// A fault of a file as a whole.
-fn of_file(text: impl Into<String>) -> Finding {
-    Finding {
+fn of_file(text: impl Into<String>) -> SourceDiagnostic {
+    SourceDiagnostic {
         line: 1,
         column: 1,
         text: text.into(),
@@ -97,7 +97,7 @@ impl Review {
     fn take(&mut self, name: SpecName, file: String, text: String, spec: Spec, at: Timestamp) -> bool {
         let before = self.standing.get(&name).cloned();
         let known = match &before {
-            None => Ok(Known::new(spec)),
+            None => Ok(SpecHistory::new(spec)),
             Some(before) => before.known.changed(spec),
         };
         let known = match known {

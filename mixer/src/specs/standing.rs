@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use model::spec::{Known, Past};
+use model::spec::{FieldHistory, SpecHistory};
 use model::{SpecName, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -58,7 +58,7 @@ pub(super) struct Entry {
     pub(super) taken: Timestamp,
     /// Its file is gone.
     pub(super) withdrawn: bool,
-    pub(super) known: Known,
+    pub(super) known: SpecHistory,
 }
 
 /// See the module.
@@ -81,7 +81,7 @@ struct StoredEntry {
     taken: Timestamp,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     withdrawn: bool,
-    past: Past,
+    past: FieldHistory,
     text: String,
 }
 
@@ -115,7 +115,7 @@ impl Standing {
                     file: entry.file,
                     taken: entry.taken,
                     withdrawn: entry.withdrawn,
-                    known: Known {
+                    known: SpecHistory {
                         past: entry.past.with(&spec),
                         spec,
                     },

@@ -15,12 +15,12 @@ use arrow_array::types::{Float32Type, Float64Type};
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow_select::filter::filter;
 
-use crate::known::Known;
-use crate::{Column, ColumnType, Table};
+use crate::known::FlatJsonCache;
+use crate::{ColumnType, Table, TableColumn};
 
 /// Why a batch is not one of a table.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Nonconforming {
+pub enum SchemaViolation {
     /// A column is missing.
     #[error("column {0} is missing")]
     Missing(&'static str),
@@ -62,7 +62,7 @@ pub enum Nonconforming {
 ///
 /// # Errors
 /// The first difference, by column.
-pub fn conform(table: Table, batch: &RecordBatch) -> Result<RecordBatch, Nonconforming> {
+pub fn conform(table: Table, batch: &RecordBatch) -> Result<RecordBatch, SchemaViolation> {
     let columns = arranged(table, batch)?;
     let bad = table.columns().iter().zip(&columns);
     let bad = bad.flat_map(|(column, array)| faults(table, column, array)).next();
@@ -76,7 +76,10 @@ pub fn conform(table: Table, batch: &RecordBatch) -> Result<RecordBatch, Nonconf
 ///
 /// # Errors
 /// If the columns are others.
-pub fn sift(table: Table, batch: &RecordBatch) -> Result<(RecordBatch, Vec<(usize, Nonconforming)>), Nonconforming> {
+pub fn sift(
+    table: Table,
+    batch: &RecordBatch,
+) -> Result<(RecordBatch, Vec<(usize, SchemaViolation)>), SchemaViolation> {
     let columns = arranged(table, batch)?;
     let mut bad = BTreeMap::new();
     for (column, array) in table.columns().iter().zip(&columns) {
@@ -92,16 +95,16 @@ pub fn sift(table: Table, batch: &RecordBatch) -> Result<(RecordBatch, Vec<(usiz
         .iter()
         .map(|column| filter(column, &good))
         .collect::<Result<_, _>>();
-    let kept = kept.map_err(|error| Nonconforming::Unknown(error.to_string()))?;
+    let kept = kept.map_err(|error| SchemaViolation::Unknown(error.to_string()))?;
     Ok((of_table(table, kept)?, bad.into_iter().collect()))
 }
 
-fn of_table(table: Table, columns: Vec<ArrayRef>) -> Result<RecordBatch, Nonconforming> {
-    RecordBatch::try_new(table.schema(), columns).map_err(|error| Nonconforming::Unknown(error.to_string()))
+fn of_table(table: Table, columns: Vec<ArrayRef>) -> Result<RecordBatch, SchemaViolation> {
+    RecordBatch::try_new(table.schema(), columns).map_err(|error| SchemaViolation::Unknown(error.to_string()))
 }
 
 /// The columns in the table's order and of its types, whatever they hold.
-fn arranged(table: Table, batch: &RecordBatch) -> Result<Vec<ArrayRef>, Nonconforming> {
+fn arranged(table: Table, batch: &RecordBatch) -> Result<Vec<ArrayRef>, SchemaViolation> {
     let schema = table.schema();
     if let Some(extra) = batch
         .schema()
@@ -109,15 +112,15 @@ fn arranged(table: Table, batch: &RecordBatch) -> Result<Vec<ArrayRef>, Nonconfo
         .iter()
         .find(|field| schema.index_of(field.name()).is_err())
     {
-        return Err(Nonconforming::Unknown(extra.name().clone()));
+        return Err(SchemaViolation::Unknown(extra.name().clone()));
     }
     let mut columns = Vec::with_capacity(table.columns().len());
     for (column, field) in table.columns().iter().zip(schema.fields()) {
         let found = batch
             .column_by_name(column.name)
-            .ok_or(Nonconforming::Missing(column.name))?;
+            .ok_or(SchemaViolation::Missing(column.name))?;
         if found.data_type() != field.data_type() {
-            return Err(Nonconforming::Type {
+            return Err(SchemaViolation::Type {
                 column: column.name,
                 found: found.data_type().to_string(),
                 wanted: field.data_type().to_string(),
@@ -178,9 +181,9 @@ fn not_finite(array: &ArrayRef, row: usize) -> Option<f64> {
 /// The rows in which a column holds what the table does not allow.
 fn faults<'a>(
     table: Table,
-    column: &'static Column,
+    column: &'static TableColumn,
     array: &'a ArrayRef,
-) -> Box<dyn Iterator<Item = (usize, Nonconforming)> + 'a> {
+) -> Box<dyn Iterator<Item = (usize, SchemaViolation)> + 'a> {
     let lacking = !column.nullable && array.null_count() > 0;
     let words = words(table, column.name);
     let json = column.kind == ColumnType::Json;
@@ -189,23 +192,23 @@ fn faults<'a>(
         return Box::new(std::iter::empty());
     }
     let texts = array.as_string_opt::<i32>();
-    let mut known = json.then(Known::lent);
+    let mut known = json.then(FlatJsonCache::lent);
     let mut is_good = move |text: &str| {
         words.is_none_or(|words| words.contains(&text)) && known.as_mut().is_none_or(|known| known.is_flat(text))
     };
     Box::new((0..array.len()).filter_map(move |row| {
         if array.is_null(row) {
-            return (!column.nullable).then_some((row, Nonconforming::Nulls(column.name)));
+            return (!column.nullable).then_some((row, SchemaViolation::Nulls(column.name)));
         }
         if numbers {
             let (column, value) = (column.name, not_finite(array, row)?.to_string());
-            return Some((row, Nonconforming::NotFinite { column, value }));
+            return Some((row, SchemaViolation::NotFinite { column, value }));
         }
         let text = texts?.value(row);
         (!is_good(text)).then(|| {
             let value = text.chars().take(40).collect();
             let column = column.name;
-            (row, Nonconforming::Value { column, value })
+            (row, SchemaViolation::Value { column, value })
         })
     }))
 }

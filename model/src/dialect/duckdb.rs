@@ -6,8 +6,8 @@
 //! - A view names no file: it outlives publishing, sealing and the end of a partition.
 //! - `TABLE_between(since, until)` opens the partitions that meet `[since, until)` and no others.
 
-use super::Files;
-use crate::{Column, ColumnType, Table};
+use super::DataFileSet;
+use crate::{ColumnType, Table, TableColumn};
 
 /// A line with a blob may have so many bytes, as blobs are hexadecimal digits; DuckDB takes 16 MiB of others. It takes memory by this.
 const LONGEST_LINE: u64 = 64 << 20;
@@ -30,7 +30,7 @@ pub(super) const fn kind(kind: ColumnType) -> &'static str {
 ///
 /// DuckDB refuses a pattern that no file matches: name only forms that the table has.
 #[must_use]
-pub fn views(table: Table, files: &[Files<'_>]) -> String {
+pub fn views(table: Table, files: &[DataFileSet<'_>]) -> String {
     let all = select(table, files, false);
     let some = select(table, files, true);
     let name = table.name();
@@ -57,7 +57,7 @@ pub(super) fn within() -> String {
 }
 
 /// The rows of all these files, and the names of their files if wanted.
-fn select(table: Table, files: &[Files<'_>], named: bool) -> String {
+fn select(table: Table, files: &[DataFileSet<'_>], named: bool) -> String {
     if files.is_empty() {
         let name = if named { ", NULL::VARCHAR AS filename" } else { "" };
         let columns = list(table, |column| {
@@ -69,10 +69,10 @@ fn select(table: Table, files: &[Files<'_>], named: bool) -> String {
     parts.join("\nUNION ALL\n")
 }
 
-fn select_form(table: Table, files: &Files<'_>, named: bool) -> String {
+fn select_form(table: Table, files: &DataFileSet<'_>, named: bool) -> String {
     let name = if named { ", filename" } else { "" };
     let (columns, reader) = match files {
-        Files::Parquet(pattern) => {
+        DataFileSet::Parquet(pattern) => {
             let columns = list(table, |column| match column.kind {
                 // Files may have been written as plain strings.
                 ColumnType::Json => format!("{0}::JSON AS {0}", column.name),
@@ -80,7 +80,7 @@ fn select_form(table: Table, files: &Files<'_>, named: bool) -> String {
             });
             (columns, format!("read_parquet({}", text(pattern)))
         }
-        Files::Lines(pattern) => {
+        DataFileSet::Lines(pattern) => {
             let columns = list(table, |column| match column.kind {
                 ColumnType::Blob => format!("unhex({0}) AS {0}", column.name),
                 _ => column.name.to_owned(),
@@ -88,7 +88,7 @@ fn select_form(table: Table, files: &Files<'_>, named: bool) -> String {
             (columns, lines_reader(table, pattern))
         }
         // Every column is the error, or a filter that no NULL passes would leave the rows out without it.
-        Files::Unreadable(why) => {
+        DataFileSet::Unreadable(why) => {
             let columns = list(table, |column| format!("e::{} AS {}", kind(column.kind), column.name));
             let name = if named { ", e::VARCHAR AS filename" } else { "" };
             return format!("SELECT {columns}{name} FROM (SELECT error({}) AS e) WHERE e", text(why));
@@ -119,7 +119,7 @@ pub(super) fn lines_reader(table: Table, pattern: &str) -> String {
     )
 }
 
-fn list(table: Table, text: impl Fn(&Column) -> String) -> String {
+fn list(table: Table, text: impl Fn(&TableColumn) -> String) -> String {
     table.columns().iter().map(text).collect::<Vec<_>>().join(", ")
 }
 

@@ -22,12 +22,12 @@ pub mod specs;
 use std::fmt::Write as _;
 use std::str::FromStr;
 
-use crate::{Column, ColumnType, Table};
+use crate::{ColumnType, Table, TableColumn};
 
 /// An outside reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "they are names")]
-pub enum Dialect {
+pub enum SchemaDialect {
     Duckdb,
     Clickhouse,
     Spark,
@@ -37,7 +37,7 @@ pub enum Dialect {
 
 /// Data files of one form.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Files<'a> {
+pub enum DataFileSet<'a> {
     /// Parquet files, by their pattern.
     Parquet(&'a str),
     /// Files of lines, by their pattern.
@@ -51,7 +51,7 @@ pub enum Files<'a> {
 #[error("{0:?} is no dialect: duckdb, clickhouse, spark, trino or polars")]
 pub struct BadDialect(String);
 
-impl Dialect {
+impl SchemaDialect {
     /// Every dialect.
     pub const ALL: [Self; 5] = [Self::Duckdb, Self::Clickhouse, Self::Spark, Self::Trino, Self::Polars];
 
@@ -75,7 +75,10 @@ impl Dialect {
         for table in tables {
             out.push('\n');
             out.push_str(&match self {
-                Self::Duckdb => duckdb::views(*table, &[Files::Parquet(&pattern(*table, &duckdb::literal(store)))]),
+                Self::Duckdb => duckdb::views(
+                    *table,
+                    &[DataFileSet::Parquet(&pattern(*table, &duckdb::literal(store)))],
+                ),
                 Self::Clickhouse => clickhouse(*table, store),
                 Self::Spark => spark(*table, store),
                 Self::Trino => trino(*table, store),
@@ -104,7 +107,7 @@ impl Dialect {
     }
 }
 
-impl FromStr for Dialect {
+impl FromStr for SchemaDialect {
     type Err = BadDialect;
 
     fn from_str(name: &str) -> Result<Self, BadDialect> {
@@ -125,7 +128,7 @@ fn pattern(table: Table, store: &str) -> String {
     format!("{}/**/*.parquet", folder(table, store))
 }
 
-fn list(table: Table, separator: &str, text: impl Fn(&Column) -> String) -> String {
+fn list(table: Table, separator: &str, text: impl Fn(&TableColumn) -> String) -> String {
     table.columns().iter().map(text).collect::<Vec<_>>().join(separator)
 }
 
@@ -194,7 +197,7 @@ fn trino(table: Table, store: &str) -> String {
 fn polars(table: Table, store: &str) -> String {
     let name = table.name();
     let files = python(&pattern(table, store));
-    let ids: Vec<&Column> = table
+    let ids: Vec<&TableColumn> = table
         .columns()
         .iter()
         .filter(|column| column.kind == ColumnType::Uuid)
@@ -224,31 +227,31 @@ mod tests {
 
     #[test]
     fn every_dialect_names_every_column_of_every_table() {
-        for dialect in Dialect::ALL {
+        for dialect in SchemaDialect::ALL {
             assert_eq!(dialect.name().parse(), Ok(dialect));
             let text = dialect.schema(&Table::ALL, "data");
             for table in Table::ALL {
                 assert!(text.contains(&folder(table, "data")), "{}: {table:?}", dialect.name());
                 // polars takes names and types from the files.
-                let named = |column: &&Column| dialect != Dialect::Polars || column.kind == ColumnType::Uuid;
+                let named = |column: &&TableColumn| dialect != SchemaDialect::Polars || column.kind == ColumnType::Uuid;
                 for column in table.columns().iter().filter(named) {
                     assert!(text.contains(column.name), "{}: {}", dialect.name(), column.name);
                 }
             }
         }
-        assert!("postgres".parse::<Dialect>().is_err());
+        assert!("postgres".parse::<SchemaDialect>().is_err());
     }
 
     #[test]
     fn a_path_with_letters_of_patterns_and_literals_means_itself() {
-        let text = Dialect::Duckdb.schema(&[Table::Logs], "/srv/it's [old]*");
+        let text = SchemaDialect::Duckdb.schema(&[Table::Logs], "/srv/it's [old]*");
         assert!(
             text.contains("'/srv/it''s [[]old][*]/telemetry/logs/**/*.parquet'"),
             "{text}"
         );
-        let text = Dialect::Clickhouse.schema(&[Table::Logs], r"/srv/it's");
+        let text = SchemaDialect::Clickhouse.schema(&[Table::Logs], r"/srv/it's");
         assert!(text.contains(r"'/srv/it\'s/telemetry"), "{text}");
-        let text = Dialect::Polars.schema(&[Table::Logs], "a\"b\\");
+        let text = SchemaDialect::Polars.schema(&[Table::Logs], "a\"b\\");
         assert!(text.contains(r#""a\"b\\/telemetry"#), "{text}");
     }
 
@@ -259,7 +262,7 @@ mod tests {
             none.contains("NULL::TIMESTAMP WITH TIME ZONE AS ts") && none.contains("WHERE false"),
             "{none}"
         );
-        let unreadable = duckdb::views(Table::Metrics, &[Files::Unreadable("snappy")]);
+        let unreadable = duckdb::views(Table::Metrics, &[DataFileSet::Unreadable("snappy")]);
         assert!(
             unreadable.contains("(SELECT error('snappy') AS e) WHERE e"),
             "{unreadable}"

@@ -5,7 +5,7 @@
 //! - A file that lacks a column, as its spec had it later, gives NULL there; a column of a wider type than a file's has its values.
 //! - Of files of lines, promoted columns are read out of `promoted`.
 
-use super::Files;
+use super::DataFileSet;
 use super::duckdb::{kind, text, within};
 use crate::spec::{FieldType, SpecColumn, table_name};
 use crate::{ColumnType, SpecName, Table};
@@ -32,7 +32,7 @@ pub fn quoted(name: &str) -> String {
 
 /// The view and the macro of a spec's table over these files; empty ones of the right types where there are none.
 #[must_use]
-pub fn views(spec: &SpecName, columns: &[SpecColumn], files: &[Files<'_>]) -> String {
+pub fn views(spec: &SpecName, columns: &[SpecColumn], files: &[DataFileSet<'_>]) -> String {
     let base = Table::Messages.columns().iter();
     let base = base.map(|column| (quoted(column.name), kind(column.kind), false));
     let more = columns.iter();
@@ -55,7 +55,7 @@ fn list(columns: &[Typed], text: impl Fn(&Typed) -> String) -> String {
 }
 
 /// The rows of all these files, and the names of their files if wanted. The first part has no rows, and says the types.
-fn select(columns: &[Typed], files: &[Files<'_>], named: bool) -> String {
+fn select(columns: &[Typed], files: &[DataFileSet<'_>], named: bool) -> String {
     let name = if named { ", filename" } else { "" };
     let typed = list(columns, |(name, kind, _)| format!("NULL::{kind} AS {name}"));
     let null_name = if named { ", NULL::VARCHAR AS filename" } else { "" };
@@ -68,14 +68,14 @@ fn select(columns: &[Typed], files: &[Files<'_>], named: bool) -> String {
     )
 }
 
-fn part(columns: &[Typed], files: &Files<'_>, named: bool) -> String {
+fn part(columns: &[Typed], files: &DataFileSet<'_>, named: bool) -> String {
     let named_too = if named { ", filename = true" } else { "" };
     match files {
-        Files::Parquet(pattern) => format!(
+        DataFileSet::Parquet(pattern) => format!(
             "SELECT * FROM read_parquet({}, union_by_name = true, hive_partitioning = false{named_too})",
             text(pattern)
         ),
-        Files::Lines(pattern) => {
+        DataFileSet::Lines(pattern) => {
             let shown = list(columns, |(name, kind, is_promoted)| {
                 if *is_promoted {
                     let key = text(&format!("$.{name}"));
@@ -92,7 +92,7 @@ fn part(columns: &[Typed], files: &Files<'_>, named: bool) -> String {
                 super::duckdb::lines_reader(Table::Messages, pattern)
             )
         }
-        Files::Unreadable(why) => {
+        DataFileSet::Unreadable(why) => {
             let shown = list(columns, |(name, kind, _)| format!("e::{kind} AS {name}"));
             let name = if named { ", e::VARCHAR AS filename" } else { "" };
             format!("SELECT {shown}{name} FROM (SELECT error({}) AS e) WHERE e", text(why))
@@ -116,7 +116,7 @@ mod tests {
         let text = views(
             &spec,
             &[column],
-            &[Files::Parquet("/x/fluxSpec/order-paid/**/*.parquet")],
+            &[DataFileSet::Parquet("/x/fluxSpec/order-paid/**/*.parquet")],
         );
         for part in [
             "VIEW \"messages_order-paid\"",

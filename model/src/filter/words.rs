@@ -11,14 +11,14 @@ use crate::{BadId, HumanDuration, Timestamp};
 /// A moment, or an age: `2026-11-21T10:00:00Z` or `1h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum When {
+pub enum TimePoint {
     /// A moment.
     At(Timestamp),
     /// That long before now.
     Ago(HumanDuration),
 }
 
-impl When {
+impl TimePoint {
     /// Before everything that is stored.
     pub const EVER: Self = Self::At(Timestamp::MIN);
 
@@ -32,7 +32,7 @@ impl When {
     }
 }
 
-impl FromStr for When {
+impl FromStr for TimePoint {
     type Err = BadId;
     fn from_str(text: &str) -> Result<Self, BadId> {
         if let Ok(at) = text.parse() {
@@ -45,20 +45,20 @@ impl FromStr for When {
     }
 }
 
-impl TryFrom<String> for When {
+impl TryFrom<String> for TimePoint {
     type Error = BadId;
     fn try_from(text: String) -> Result<Self, BadId> {
         text.parse()
     }
 }
 
-impl From<When> for String {
-    fn from(when: When) -> Self {
+impl From<TimePoint> for String {
+    fn from(when: TimePoint) -> Self {
         when.to_string()
     }
 }
 
-impl fmt::Display for When {
+impl fmt::Display for TimePoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::At(at) => at.fmt(f),
@@ -71,7 +71,7 @@ impl fmt::Display for When {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "the names are those of the states")]
-pub enum LetterStates {
+pub enum LetterStateFilter {
     Open,
     Waiting,
     Replayed,
@@ -79,7 +79,7 @@ pub enum LetterStates {
     All,
 }
 
-impl LetterStates {
+impl LetterStateFilter {
     /// Whether a letter in a state is asked for; without a filter, what is not settled is.
     #[must_use]
     pub fn meets(asked: Option<Self>, state: LetterState) -> bool {
@@ -109,7 +109,7 @@ pub enum SortOrder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 #[allow(missing_docs, reason = "the names say it")]
-pub enum Aggregate {
+pub enum MetricAggregate {
     Avg,
     Sum,
     Min,
@@ -121,17 +121,17 @@ pub enum Aggregate {
     Percentile(u8),
 }
 
-const AGGREGATES: [(&str, Aggregate); 7] = [
-    ("avg", Aggregate::Avg),
-    ("sum", Aggregate::Sum),
-    ("min", Aggregate::Min),
-    ("max", Aggregate::Max),
-    ("count", Aggregate::Count),
-    ("last", Aggregate::Last),
-    ("rate", Aggregate::Rate),
+const AGGREGATES: [(&str, MetricAggregate); 7] = [
+    ("avg", MetricAggregate::Avg),
+    ("sum", MetricAggregate::Sum),
+    ("min", MetricAggregate::Min),
+    ("max", MetricAggregate::Max),
+    ("count", MetricAggregate::Count),
+    ("last", MetricAggregate::Last),
+    ("rate", MetricAggregate::Rate),
 ];
 
-impl FromStr for Aggregate {
+impl FromStr for MetricAggregate {
     type Err = BadId;
     fn from_str(text: &str) -> Result<Self, BadId> {
         let named = AGGREGATES.iter().find(|(name, _)| *name == text);
@@ -145,7 +145,7 @@ impl FromStr for Aggregate {
     }
 }
 
-impl fmt::Display for Aggregate {
+impl fmt::Display for MetricAggregate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self, AGGREGATES.iter().find(|(_, known)| known == self)) {
             (Self::Percentile(share), _) => write!(f, "p{share}"),
@@ -155,15 +155,15 @@ impl fmt::Display for Aggregate {
     }
 }
 
-impl TryFrom<String> for Aggregate {
+impl TryFrom<String> for MetricAggregate {
     type Error = BadId;
     fn try_from(text: String) -> Result<Self, BadId> {
         text.parse()
     }
 }
 
-impl From<Aggregate> for String {
-    fn from(aggregate: Aggregate) -> Self {
+impl From<MetricAggregate> for String {
+    fn from(aggregate: MetricAggregate) -> Self {
         aggregate.to_string()
     }
 }
@@ -171,7 +171,7 @@ impl From<Aggregate> for String {
 /// How buckets of metrics are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Shape {
+pub enum BucketShape {
     /// A row for each bucket of each group.
     #[default]
     Rows,
@@ -182,7 +182,7 @@ pub enum Shape {
 /// What the counts of a histogram are split by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum HistogramBy {
+pub enum HistogramGrouping {
     /// Nothing: one count a bucket.
     #[default]
     None,
@@ -216,23 +216,23 @@ mod tests {
     fn a_moment_and_an_age_are_told_apart() {
         let now = Timestamp::from_micros(10_000_000);
         assert_eq!(
-            "4s".parse::<When>().unwrap().resolve(now),
+            "4s".parse::<TimePoint>().unwrap().resolve(now),
             Timestamp::from_micros(6_000_000)
         );
         assert_eq!(
-            "1970-01-01T00:00:01Z".parse::<When>().unwrap().resolve(now),
+            "1970-01-01T00:00:01Z".parse::<TimePoint>().unwrap().resolve(now),
             Timestamp::from_micros(1_000_000)
         );
-        assert!("yesterday".parse::<When>().is_err());
+        assert!("yesterday".parse::<TimePoint>().is_err());
     }
 
     #[test]
     fn aggregates_are_their_names_and_percentiles_from_the_median_on() {
         for text in ["avg", "sum", "min", "max", "count", "last", "rate", "p50", "p95", "p99"] {
-            assert_eq!(text.parse::<Aggregate>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<MetricAggregate>().unwrap().to_string(), text);
         }
         for text in ["", "p", "p49", "p100", "p-50", "median", "AVG", "p099"] {
-            assert!(text.parse::<Aggregate>().is_err(), "{text}");
+            assert!(text.parse::<MetricAggregate>().is_err(), "{text}");
         }
     }
 }

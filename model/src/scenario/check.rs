@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::circles;
-use super::read::Draft;
-use super::{Asked, Endpoint, Finding, Gear, Lane, RackEntry, Wire};
+use super::read::ScenarioDraft;
+use super::{Gear, GearPort, Lane, RackEntry, SourceDiagnostic, ValidationLevel, Wire};
 use crate::Token;
-use crate::gear::{self, Manifest, Manifests};
-use crate::yaml::Placed;
+use crate::gear::{self, GearManifest, GearManifests};
+use crate::yaml::YamlEntry;
 
 /// The least `max_bytes` of a wire: some batches of messages.
 const MIN_WAITING_BYTES: u64 = 64 << 10;
@@ -16,9 +16,14 @@ const MIN_WAITING_BYTES: u64 = 64 << 10;
 const MIN_WAITING_AGE: Duration = Duration::from_secs(1);
 
 /// Adds what does not fit. What could not be read is not complained about a second time.
-pub(super) fn check(draft: &Draft<'_>, types: &Manifests, asked: Asked, faults: &mut Vec<Finding>) {
+pub(super) fn check(
+    draft: &ScenarioDraft<'_>,
+    types: &GearManifests,
+    asked: ValidationLevel,
+    faults: &mut Vec<SourceDiagnostic>,
+) {
     let targets = check_racks(draft, faults);
-    let mut gears: BTreeMap<&Token, (&Gear, Option<&'static Manifest>)> = BTreeMap::new();
+    let mut gears: BTreeMap<&Token, (&Gear, Option<&'static GearManifest>)> = BTreeMap::new();
     for gear in &draft.gears {
         let Gear { name, kind, deploy, .. } = &gear.value;
         if !targets.contains(deploy) && !unread(&draft.unread_racks, deploy) {
@@ -44,7 +49,7 @@ pub(super) fn check(draft: &Draft<'_>, types: &Manifests, asked: Asked, faults: 
     for wire in &draft.wires {
         check_wire(wire, &gears, draft, faults);
     }
-    let Asked::MakesSense { max_hops } = asked else {
+    let ValidationLevel::MakesSense { max_hops } = asked else {
         return;
     };
     let passes_on = |name: &Token| {
@@ -64,7 +69,7 @@ fn unread(unread: &BTreeSet<Option<String>>, name: &Token) -> bool {
     unread.contains(&None) || unread.contains(&Some(name.to_string()))
 }
 
-fn check_racks<'d>(draft: &'d Draft<'_>, faults: &mut Vec<Finding>) -> BTreeSet<&'d Token> {
+fn check_racks<'d>(draft: &'d ScenarioDraft<'_>, faults: &mut Vec<SourceDiagnostic>) -> BTreeSet<&'d Token> {
     let mut targets = BTreeSet::new();
     for entry in &draft.racks {
         match (&entry.value.name, &entry.value.group) {
@@ -81,14 +86,14 @@ fn check_racks<'d>(draft: &'d Draft<'_>, faults: &mut Vec<Finding>) -> BTreeSet<
 }
 
 fn check_wire(
-    wire: &Placed<'_, Wire>,
-    gears: &BTreeMap<&Token, (&Gear, Option<&'static Manifest>)>,
-    draft: &Draft<'_>,
-    faults: &mut Vec<Finding>,
+    wire: &YamlEntry<'_, Wire>,
+    gears: &BTreeMap<&Token, (&Gear, Option<&'static GearManifest>)>,
+    draft: &ScenarioDraft<'_>,
+    faults: &mut Vec<SourceDiagnostic>,
 ) {
     let Wire { from, to, lane, .. } = &wire.value;
     let what = format!("wire {from} -> {to}");
-    let mut end = |key: &str, endpoint: &Endpoint| -> Option<&Token> {
+    let mut end = |key: &str, endpoint: &GearPort| -> Option<&Token> {
         let Some((gear, manifest)) = gears.get(&endpoint.gear) else {
             if !unread(&draft.unread_gears, &endpoint.gear) {
                 faults.push(wire.at(key, format!("{what}: there is no gear {}", endpoint.gear)));
@@ -130,7 +135,7 @@ fn check_wire(
 }
 
 /// What is wrong with the bounds of a wire.
-fn check_bounds(wire: &Placed<'_, Wire>, what: &str, is_hot: bool) -> Option<Finding> {
+fn check_bounds(wire: &YamlEntry<'_, Wire>, what: &str, is_hot: bool) -> Option<SourceDiagnostic> {
     let Wire {
         max_bytes,
         max_age,
@@ -157,7 +162,7 @@ fn check_bounds(wire: &Placed<'_, Wire>, what: &str, is_hot: bool) -> Option<Fin
 }
 
 /// The groups of a scenario without faults that none of its own Racks is in.
-pub(super) fn open_groups(draft: &Draft<'_>) -> Vec<Finding> {
+pub(super) fn open_groups(draft: &ScenarioDraft<'_>) -> Vec<SourceDiagnostic> {
     let mut warnings = Vec::new();
     for group in draft.racks.iter().filter(|entry| may_be_empty(&entry.value, draft)) {
         let RackEntry {
@@ -179,7 +184,7 @@ pub(super) fn open_groups(draft: &Draft<'_>) -> Vec<Finding> {
 }
 
 /// What else may not be meant so.
-pub(super) fn warnings(draft: &Draft<'_>) -> Vec<Finding> {
+pub(super) fn warnings(draft: &ScenarioDraft<'_>) -> Vec<SourceDiagnostic> {
     let mut warnings = Vec::new();
     let mut seen = BTreeSet::new();
     for wire in &draft.wires {
@@ -194,7 +199,7 @@ pub(super) fn warnings(draft: &Draft<'_>) -> Vec<Finding> {
 }
 
 /// Whether an entry is a group with labels that no named Rack has.
-fn may_be_empty(entry: &RackEntry, draft: &Draft<'_>) -> bool {
+fn may_be_empty(entry: &RackEntry, draft: &ScenarioDraft<'_>) -> bool {
     let has_all = |rack: &RackEntry| {
         entry
             .labels

@@ -13,10 +13,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::read::Draft;
-use super::{Finding, Wire};
+use super::read::ScenarioDraft;
+use super::{SourceDiagnostic, Wire};
 use crate::Token;
-use crate::yaml::Placed;
+use crate::yaml::YamlEntry;
 
 /// The input of answers: they leave by a socket, or find the request that waits for them. No message goes round by it.
 const REPLY: &str = "reply";
@@ -24,7 +24,7 @@ const REPLY: &str = "reply";
 const NAMED: usize = 12;
 
 /// Warnings of circles.
-pub(super) fn any<'d>(draft: &'d Draft<'_>) -> impl Iterator<Item = Finding> + 'd {
+pub(super) fn any<'d>(draft: &'d ScenarioDraft<'_>) -> impl Iterator<Item = SourceDiagnostic> + 'd {
     found(&onward(draft)).into_iter().map(|(wire, gears)| {
         let round = round(&gears);
         let text = format!("the wires make a circle: {round}; a message goes round until it has left max_hops gears");
@@ -33,7 +33,7 @@ pub(super) fn any<'d>(draft: &'d Draft<'_>) -> impl Iterator<Item = Finding> + '
 }
 
 /// Faults: circles of gears that pass on every message.
-pub(super) fn closed(draft: &Draft<'_>, passes_on: impl Fn(&Token) -> bool) -> Vec<Finding> {
+pub(super) fn closed(draft: &ScenarioDraft<'_>, passes_on: impl Fn(&Token) -> bool) -> Vec<SourceDiagnostic> {
     let mut wires = onward(draft);
     wires.retain(|wire| passes_on(&wire.value.from.gear) && passes_on(&wire.value.to.gear));
     let faults = found(&wires).into_iter().map(|(wire, gears)| {
@@ -48,7 +48,7 @@ pub(super) fn closed(draft: &Draft<'_>, passes_on: impl Fn(&Token) -> bool) -> V
 }
 
 /// Faults: circles that no message comes round.
-pub(super) fn endless(draft: &Draft<'_>, max_hops: u32) -> Vec<Finding> {
+pub(super) fn endless(draft: &ScenarioDraft<'_>, max_hops: u32) -> Vec<SourceDiagnostic> {
     let wires = onward(draft);
     let most = usize::try_from(max_hops).unwrap_or(usize::MAX);
     let mut faults = Vec::new();
@@ -68,13 +68,13 @@ pub(super) fn endless(draft: &Draft<'_>, max_hops: u32) -> Vec<Finding> {
 }
 
 /// The wires by which messages go on.
-fn onward<'d, 'n>(draft: &'d Draft<'n>) -> Vec<&'d Placed<'n, Wire>> {
+fn onward<'d, 'n>(draft: &'d ScenarioDraft<'n>) -> Vec<&'d YamlEntry<'n, Wire>> {
     let wires = draft.wires.iter();
     wires.filter(|wire| wire.value.to.port.as_str() != REPLY).collect()
 }
 
 /// The circles with the wire that closes each.
-fn found<'d, 'n>(wires: &[&'d Placed<'n, Wire>]) -> Vec<(&'d Placed<'n, Wire>, Vec<&'d Token>)> {
+fn found<'d, 'n>(wires: &[&'d YamlEntry<'n, Wire>]) -> Vec<(&'d YamlEntry<'n, Wire>, Vec<&'d Token>)> {
     let ends = wires.iter().map(|wire| (&wire.value.from.gear, &wire.value.to.gear));
     let circles = circles(&ends.collect::<Vec<_>>()).into_iter();
     circles
@@ -93,7 +93,7 @@ fn round(gears: &[&Token]) -> String {
 }
 
 /// How many gears are on the shortest way round by a wire.
-fn way_back(wires: &[&Placed<'_, Wire>], by: &Wire) -> Option<usize> {
+fn way_back(wires: &[&YamlEntry<'_, Wire>], by: &Wire) -> Option<usize> {
     let mut out: BTreeMap<&Token, Vec<&Token>> = BTreeMap::new();
     for wire in wires {
         out.entry(&wire.value.from.gear).or_default().push(&wire.value.to.gear);

@@ -11,22 +11,22 @@
 
 use std::collections::BTreeSet;
 
-use super::{Asked, Gear, Meta, RackEntry, Scenario, Wire};
-use crate::yaml::{Finding, Node, Placed, Shape, at, get, list, one};
+use super::{Gear, RackEntry, Scenario, ScenarioMeta, ValidationLevel, Wire};
+use crate::yaml::{SourceDiagnostic, YamlEntry, YamlNode, YamlValue, at, get, list, one};
 
 /// What could be read of a file.
 #[derive(Debug, Default)]
-pub(super) struct Draft<'n> {
-    meta: Option<Meta>,
-    pub(super) racks: Vec<Placed<'n, RackEntry>>,
-    pub(super) gears: Vec<Placed<'n, Gear>>,
-    pub(super) wires: Vec<Placed<'n, Wire>>,
+pub(super) struct ScenarioDraft<'n> {
+    meta: Option<ScenarioMeta>,
+    pub(super) racks: Vec<YamlEntry<'n, RackEntry>>,
+    pub(super) gears: Vec<YamlEntry<'n, Gear>>,
+    pub(super) wires: Vec<YamlEntry<'n, Wire>>,
     /// The names of entries that could not be read; `None` where even a name is missing.
     pub(super) unread_racks: BTreeSet<Option<String>>,
     pub(super) unread_gears: BTreeSet<Option<String>>,
 }
 
-impl Draft<'_> {
+impl ScenarioDraft<'_> {
     /// The scenario, if all of it could be read.
     pub(super) fn finish(&self) -> Option<Scenario> {
         Some(Scenario {
@@ -44,9 +44,14 @@ const LATEST: &str = "latest";
 const SECTIONS: [&str; 4] = ["meta", "racks", "gears", "wires"];
 
 /// Reads each entry of the file.
-pub(super) fn draft<'n>(root: &'n Node, yaml: &str, asked: Asked, faults: &mut Vec<Finding>) -> Draft<'n> {
-    let mut draft = Draft::default();
-    let Shape::Map(sections) = &root.value else {
+pub(super) fn draft<'n>(
+    root: &'n YamlNode,
+    yaml: &str,
+    asked: ValidationLevel,
+    faults: &mut Vec<SourceDiagnostic>,
+) -> ScenarioDraft<'n> {
+    let mut draft = ScenarioDraft::default();
+    let YamlValue::Map(sections) = &root.value else {
         faults.push(at(
             root,
             "a scenario is a mapping with the keys meta, racks, gears and wires",
@@ -64,7 +69,7 @@ pub(super) fn draft<'n>(root: &'n Node, yaml: &str, asked: Asked, faults: &mut V
         Some(node) => {
             draft.meta = one(node, "meta", &[], yaml, faults);
             let is_latest = draft.meta.as_ref().is_some_and(|meta| meta.version.as_str() == LATEST);
-            if is_latest && asked != Asked::Runs {
+            if is_latest && asked != ValidationLevel::Runs {
                 let text =
                     format!("meta: version: {LATEST} is the word for the version that was stored last: choose another");
                 faults.push(at(get(node, "version").unwrap_or(node), text));

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::gear::{self, Manifest};
+use crate::gear::{self, GearManifest};
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -24,8 +24,12 @@ impl gear::GearConfig for Numbers {
     }
 }
 
-const fn manifest(kind: &'static str, inputs: &'static [&'static str], outputs: &'static [&'static str]) -> Manifest {
-    Manifest {
+const fn manifest(
+    kind: &'static str,
+    inputs: &'static [&'static str],
+    outputs: &'static [&'static str],
+) -> GearManifest {
+    GearManifest {
         kind,
         summary: "",
         inputs,
@@ -38,12 +42,12 @@ const fn manifest(kind: &'static str, inputs: &'static [&'static str], outputs: 
     }
 }
 
-const TYPES: &Manifests = &[
+const TYPES: &GearManifests = &[
     &manifest("generator", &[], &["out"]),
     &manifest("pass", &["in"], &["out"]),
     &manifest("log_sink", &["in"], &[]),
     &manifest("door", &["reply"], &["out"]),
-    &Manifest {
+    &GearManifest {
         passes_on: gear::always,
         ..manifest("always", &["in"], &["out"])
     },
@@ -61,7 +65,7 @@ wires:
 
 fn faults(yaml: &str) -> Vec<String> {
     let BadScenario(faults) = review(yaml, TYPES).unwrap_err();
-    faults.iter().map(Finding::to_string).collect()
+    faults.iter().map(SourceDiagnostic::to_string).collect()
 }
 
 #[test]
@@ -250,7 +254,7 @@ wires:
         .unwrap()
         .warnings
         .iter()
-        .map(Finding::to_string)
+        .map(SourceDiagnostic::to_string)
         .collect();
     assert_eq!(
         warnings,

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - A [`Version`] is `[A-Za-z0-9._-]{1,64}`. A dot stands between two other characters, so that no version is a folder or ends a
+//! - A [`ScenarioVersion`] is `[A-Za-z0-9._-]{1,64}`. A dot stands between two other characters, so that no version is a folder or ends a
 //!   path, and a version does not end as a scenario file does: `demo:1.yaml` is a file.
 
 use std::fmt;
@@ -15,9 +15,9 @@ use crate::Token;
 /// A version: any word, `1`, `1.10` and `1.2.0-rc1` among them.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Version(String);
+pub struct ScenarioVersion(String);
 
-/// A text that cannot be a [`Version`].
+/// A text that cannot be a [`ScenarioVersion`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not a version: use 1 to 64 letters, digits, '_', '-', and '.' between two of them, with another end than .yaml \
@@ -25,7 +25,7 @@ pub struct Version(String);
 )]
 pub struct BadVersion(pub String);
 
-impl Version {
+impl ScenarioVersion {
     /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -33,7 +33,7 @@ impl Version {
     }
 }
 
-impl FromStr for Version {
+impl FromStr for ScenarioVersion {
     type Err = BadVersion;
     fn from_str(text: &str) -> Result<Self, BadVersion> {
         let is_short = text.len() <= Token::MAX_LEN;
@@ -46,20 +46,20 @@ impl FromStr for Version {
     }
 }
 
-impl TryFrom<String> for Version {
+impl TryFrom<String> for ScenarioVersion {
     type Error = BadVersion;
     fn try_from(text: String) -> Result<Self, BadVersion> {
         text.parse()
     }
 }
 
-impl From<Version> for String {
-    fn from(version: Version) -> Self {
+impl From<ScenarioVersion> for String {
+    fn from(version: ScenarioVersion) -> Self {
         version.0
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for ScenarioVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
     }
@@ -73,7 +73,7 @@ mod tests {
     fn a_version_has_dots_inside_and_is_neither_a_folder_nor_a_file() {
         for good in ["1", "1.10", "1.2.0", "v1.2.0-rc1_x", "latest", &"x".repeat(64)] {
             assert_eq!(
-                good.parse::<Version>().map(|version| version.to_string()),
+                good.parse::<ScenarioVersion>().map(|version| version.to_string()),
                 Ok(good.to_owned())
             );
         }
@@ -95,7 +95,7 @@ mod tests {
             &"1.".repeat(33),
             &"x".repeat(65),
         ] {
-            assert!(bad.parse::<Version>().is_err(), "{bad}");
+            assert!(bad.parse::<ScenarioVersion>().is_err(), "{bad}");
         }
     }
 }

@@ -106,7 +106,7 @@ fn everything_that_is_wrong_is_named_with_its_place() {
         ),
     ] {
         let faults = parse(yaml).unwrap_err();
-        let told: Vec<_> = faults.iter().map(Finding::to_string).collect();
+        let told: Vec<_> = faults.iter().map(SourceDiagnostic::to_string).collect();
         assert!(told.iter().any(|fault| fault.contains(says)), "{yaml}: {told:?}");
     }
 }

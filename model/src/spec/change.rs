@@ -12,22 +12,22 @@ const MOST_EVER: usize = 200;
 
 /// What the files of a spec may have, over all its versions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Past(BTreeMap<String, FieldType>);
+pub struct FieldHistory(BTreeMap<String, FieldType>);
 
 /// A spec as it was taken last, and its past.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct SpecHistory {
     /// As it was taken last.
     pub spec: Spec,
     /// All fields that it ever had.
-    pub past: Past,
+    pub past: FieldHistory,
 }
 
-impl Known {
+impl SpecHistory {
     /// A spec that was not known before.
     #[must_use]
     pub fn new(spec: Spec) -> Self {
-        let past = Past::default().with(&spec);
+        let past = FieldHistory::default().with(&spec);
         Self { spec, past }
     }
 
@@ -85,7 +85,7 @@ impl Known {
     }
 }
 
-impl Past {
+impl FieldHistory {
     /// With the fields of a spec.
     #[must_use]
     pub fn with(mut self, spec: &Spec) -> Self {

@@ -31,7 +31,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::promote::of_type;
-use super::{Field, FieldType};
+use super::{FieldType, SpecField};
 use crate::{Table, Timestamp};
 
 /// The least number of a promoted field in files.
@@ -52,7 +52,7 @@ pub struct SpecColumn {
 impl SpecColumn {
     /// The column of a field.
     #[must_use]
-    pub fn of(field: &Field) -> Self {
+    pub fn of(field: &SpecField) -> Self {
         Self {
             name: field.name.clone(),
             kind: field.kind,
@@ -137,9 +137,9 @@ pub fn values(promoted: &StringArray, columns: &[SpecColumn]) -> Result<Vec<Arra
     if columns.is_empty() {
         return Ok(Vec::new());
     }
-    let mut builders: Vec<Builder> = columns
+    let mut builders: Vec<SpecColumnBuilder> = columns
         .iter()
-        .map(|column| Builder::of(column, promoted.len()))
+        .map(|column| SpecColumnBuilder::of(column, promoted.len()))
         .collect();
     for row in 0..promoted.len() {
         let object = if promoted.is_null(row) {
@@ -152,10 +152,10 @@ pub fn values(promoted: &StringArray, columns: &[SpecColumn]) -> Result<Vec<Arra
             builder.append(value.and_then(|value| of_type(column.kind, value)))?;
         }
     }
-    Ok(builders.into_iter().map(Builder::finish).collect())
+    Ok(builders.into_iter().map(SpecColumnBuilder::finish).collect())
 }
 
-enum Builder {
+enum SpecColumnBuilder {
     String(StringBuilder),
     Int(Int64Builder),
     Float(Float64Builder),
@@ -164,7 +164,7 @@ enum Builder {
     Uuid(FixedSizeBinaryBuilder),
 }
 
-impl Builder {
+impl SpecColumnBuilder {
     fn of(column: &SpecColumn, rows: usize) -> Self {
         match column.kind {
             FieldType::String => Self::String(StringBuilder::with_capacity(rows, rows * 16)),

@@ -32,11 +32,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use change::{Known, Past};
+pub use change::{FieldHistory, SpecHistory};
 pub use columns::SpecColumn;
-pub use promote::{MOST_TEXT, Promoted};
+pub use promote::{MOST_TEXT, PromotionResult};
 
-pub use crate::yaml::Finding;
+pub use crate::yaml::SourceDiagnostic;
 use crate::{Attributes, SpecName, Table};
 
 /// Fields of one spec, at most.
@@ -58,17 +58,17 @@ pub struct Spec {
     pub priority: i32,
     /// Which messages it takes.
     #[serde(rename = "match")]
-    pub rule: Rule,
+    pub rule: MatchRule,
     /// What names of its data files begin with.
     pub prefix: SpecName,
     /// What is promoted, in the order of its columns.
-    pub fields: Vec<Field>,
+    pub fields: Vec<SpecField>,
 }
 
 /// A promoted field.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Field {
+pub struct SpecField {
     /// The column.
     pub name: String,
     /// Where its value is in a message's data: a JSON Pointer, RFC 6901.
@@ -128,30 +128,30 @@ impl FieldType {
 /// Which messages a spec takes: those that meet every condition.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Rule {
+pub struct MatchRule {
     /// The message's type: its fact `msg.type`, else the port that it left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub msg_type: Option<Patterns>,
+    pub msg_type: Option<PatternSet>,
     /// The Rack that sent it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rack: Option<Patterns>,
+    pub rack: Option<PatternSet>,
     /// The gear.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gear: Option<Patterns>,
+    pub gear: Option<PatternSet>,
     /// The gear's port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub port: Option<Patterns>,
+    pub port: Option<PatternSet>,
     /// Facts of the message.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub meta: BTreeMap<String, Patterns>,
+    pub meta: BTreeMap<String, PatternSet>,
 }
 
 /// Texts of which one must be met; `*` at a text's end stands for anything.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "serde_json::Value", into = "serde_json::Value")]
-pub struct Patterns(Vec<String>);
+pub struct PatternSet(Vec<String>);
 
-impl Patterns {
+impl PatternSet {
     fn meet(&self, text: &str) -> bool {
         self.0.iter().any(|pattern| match pattern.strip_suffix('*') {
             Some(start) => text.starts_with(start),
@@ -162,7 +162,7 @@ impl Patterns {
 
 /// What of a message decides about its spec.
 #[derive(Debug, Clone, Copy)]
-pub struct Facts<'a> {
+pub struct MessageFacts<'a> {
     /// Its type.
     pub msg_type: &'a str,
     /// The Rack that sent it.
@@ -175,12 +175,12 @@ pub struct Facts<'a> {
     pub meta: &'a Attributes,
 }
 
-impl Rule {
+impl MatchRule {
     /// Whether a message meets every condition.
     #[must_use]
-    pub fn takes(&self, facts: Facts<'_>) -> bool {
-        let met = |condition: &Option<Patterns>, text: &str| condition.as_ref().is_none_or(|asked| asked.meet(text));
-        let fact = |(key, asked): (&String, &Patterns)| match facts.meta.get(key) {
+    pub fn takes(&self, facts: MessageFacts<'_>) -> bool {
+        let met = |condition: &Option<PatternSet>, text: &str| condition.as_ref().is_none_or(|asked| asked.meet(text));
+        let fact = |(key, asked): (&String, &PatternSet)| match facts.meta.get(key) {
             Some(serde_json::Value::String(text)) => asked.meet(text),
             Some(serde_json::Value::Null) | None => false,
             Some(other) => asked.meet(&other.to_string()),
@@ -195,8 +195,8 @@ impl Rule {
 
 /// Everything that is wrong with a spec file, in the order of the file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}", .0.iter().map(Finding::to_string).collect::<Vec<_>>().join("; "))]
-pub struct BadSpec(pub Vec<Finding>);
+#[error("{}", .0.iter().map(SourceDiagnostic::to_string).collect::<Vec<_>>().join("; "))]
+pub struct BadSpec(pub Vec<SourceDiagnostic>);
 
 /// Reads a spec file and checks it.
 ///

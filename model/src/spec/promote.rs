@@ -13,7 +13,7 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 
 /// What was promoted of one message.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Promoted {
+pub struct PromotionResult {
     /// The values by their fields' names.
     pub values: Attributes,
     /// So many values were there and not of their field's type: they are missing.
@@ -23,8 +23,8 @@ pub struct Promoted {
 impl Spec {
     /// The fields' values in a message's data. What is missing or null is left out.
     #[must_use]
-    pub fn promote(&self, data: &Value) -> Promoted {
-        let mut promoted = Promoted::default();
+    pub fn promote(&self, data: &Value) -> PromotionResult {
+        let mut promoted = PromotionResult::default();
         for field in &self.fields {
             match data.pointer(&field.path) {
                 None | Some(Value::Null) => {}

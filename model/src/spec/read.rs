@@ -7,8 +7,8 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use super::columns::{SpecColumn, field_id};
-use super::{BadSpec, Field, MOST_FIELDS, Patterns, Rule, Spec};
-use crate::yaml::{self, Finding, Placed};
+use super::{BadSpec, MOST_FIELDS, MatchRule, PatternSet, Spec, SpecField};
+use crate::yaml::{self, SourceDiagnostic, YamlEntry};
 use crate::{SpecName, Table};
 
 /// The longest name of a field, in bytes.
@@ -21,7 +21,7 @@ const TAKEN: [&str; 1] = ["filename"];
 /// The keys of a spec that are no list.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Head {
+struct SpecHeader {
     name: SpecName,
     #[serde(deserialize_with = "number")]
     version: u32,
@@ -44,7 +44,7 @@ fn number<'de, D: Deserializer<'de>, T: std::str::FromStr>(from: D) -> Result<T,
     number.map_err(|_| D::Error::custom(format!("{text} is not a whole number, or too large")))
 }
 
-impl TryFrom<Value> for Patterns {
+impl TryFrom<Value> for PatternSet {
     type Error = String;
 
     fn try_from(value: Value) -> Result<Self, String> {
@@ -72,8 +72,8 @@ impl TryFrom<Value> for Patterns {
     }
 }
 
-impl From<Patterns> for Value {
-    fn from(patterns: Patterns) -> Self {
+impl From<PatternSet> for Value {
+    fn from(patterns: PatternSet) -> Self {
         match <[String; 1]>::try_from(patterns.0) {
             Ok([one]) => Self::String(one),
             Err(several) => several.into(),
@@ -85,20 +85,20 @@ pub(super) fn spec(text: &str) -> Result<Spec, BadSpec> {
     let text = yaml::unmarked(text);
     let root = yaml::nodes(text).map_err(|fault| BadSpec(vec![fault]))?;
     let mut faults = Vec::new();
-    let head = yaml::one::<Head>(&root, "the spec", &["match", "fields"], text, &mut faults);
+    let head = yaml::one::<SpecHeader>(&root, "the spec", &["match", "fields"], text, &mut faults);
     let rule = yaml::get(&root, "match").and_then(|node| {
-        let rule = yaml::one::<Rule>(node, "match", &[], text, &mut faults)?;
-        if rule == Rule::default() {
+        let rule = yaml::one::<MatchRule>(node, "match", &[], text, &mut faults)?;
+        if rule == MatchRule::default() {
             let says = "match has no condition: name msg_type, rack, gear, port or meta";
             faults.push(yaml::at(node, says));
         }
         Some(rule)
     });
-    let is_empty = |node: &yaml::Node| matches!(node.value, yaml::Shape::Scalar(Value::Null));
+    let is_empty = |node: &yaml::YamlNode| matches!(node.value, yaml::YamlValue::Scalar(Value::Null));
     let (fields, _) = if yaml::get(&root, "fields").is_some_and(is_empty) {
         (Vec::new(), BTreeSet::new())
     } else {
-        yaml::list::<Field>(&root, "fields", &[], text, &mut faults)
+        yaml::list::<SpecField>(&root, "fields", &[], text, &mut faults)
     };
     if let Some(node) = yaml::get(&root, "version").filter(|_| head.as_ref().is_some_and(|head| head.version == 0)) {
         faults.push(yaml::at(node, "versions count from 1"));
@@ -118,7 +118,7 @@ pub(super) fn spec(text: &str) -> Result<Spec, BadSpec> {
     }
 }
 
-fn check(fields: &[Placed<'_, Field>], faults: &mut Vec<Finding>) {
+fn check(fields: &[YamlEntry<'_, SpecField>], faults: &mut Vec<SourceDiagnostic>) {
     let base = Table::Messages.columns();
     let (mut names, mut ids) = (BTreeSet::new(), BTreeSet::new());
     for (count, field) in fields.iter().enumerate() {

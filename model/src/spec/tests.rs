@@ -15,12 +15,17 @@ use crate::Table;
 const ORDER: &str = include_str!("../../../examples/specs/order.yaml");
 
 fn faults(yaml: &str) -> Vec<String> {
-    parse(yaml).unwrap_err().0.iter().map(Finding::to_string).collect()
+    parse(yaml)
+        .unwrap_err()
+        .0
+        .iter()
+        .map(SourceDiagnostic::to_string)
+        .collect()
 }
 
 fn spec(fields: &[(&str, &str, FieldType)], version: u32) -> Spec {
     let mut spec = parse("name: s\nversion: 1\nmatch: { msg_type: a }\n").unwrap();
-    let field = |(name, path, kind): &(&str, &str, FieldType)| Field {
+    let field = |(name, path, kind): &(&str, &str, FieldType)| SpecField {
         name: (*name).to_owned(),
         path: (*path).to_owned(),
         kind: *kind,
@@ -115,7 +120,7 @@ fn a_message_is_taken_if_it_meets_every_condition() {
         "name: s\nversion: 1\nmatch: { msg_type: [order, 'invoice*'], rack: shop-1, meta: { tenant: acme, n: 5 } }\n";
     let rule = parse(yaml).unwrap().rule;
     let meta = Attributes::new().with("tenant", "acme").with("n", 5);
-    let good = Facts {
+    let good = MessageFacts {
         msg_type: "invoice.paid",
         rack: "shop-1",
         gear: "in",
@@ -123,16 +128,16 @@ fn a_message_is_taken_if_it_meets_every_condition() {
         meta: &meta,
     };
     assert!(rule.takes(good));
-    assert!(rule.takes(Facts {
+    assert!(rule.takes(MessageFacts {
         msg_type: "order",
         ..good
     }));
-    assert!(!rule.takes(Facts {
+    assert!(!rule.takes(MessageFacts {
         msg_type: "orders",
         ..good
     }));
-    assert!(!rule.takes(Facts { rack: "shop-2", ..good }));
-    assert!(!rule.takes(Facts {
+    assert!(!rule.takes(MessageFacts { rack: "shop-2", ..good }));
+    assert!(!rule.takes(MessageFacts {
         meta: &Attributes::new().with("tenant", "acme"),
         ..good
     }));
@@ -182,7 +187,7 @@ fn what_is_promoted_is_of_its_type_or_missing_and_counted() {
         "at": "2026-11-21T10:00:00.000000Z", "id": "01935000-0000-7000-8000-00000000abcd",
     });
     assert_eq!(Value::Object(promoted.values.as_map().clone()), wanted);
-    assert_eq!(spec.promote(&Value::Null), Promoted::default());
+    assert_eq!(spec.promote(&Value::Null), PromotionResult::default());
 }
 
 #[test]
@@ -247,7 +252,7 @@ fn a_columns_number_is_its_names_and_is_read_back_from_a_file() {
 
 #[test]
 fn a_change_has_a_greater_version_and_keeps_types() {
-    let first = Known::new(spec(
+    let first = SpecHistory::new(spec(
         &[("amount", "/amount", FieldType::Int), ("id", "/id", FieldType::Uuid)],
         1,
     ));

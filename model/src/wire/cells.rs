@@ -10,7 +10,7 @@ use crate::ColumnType;
 
 /// One column as it grows.
 #[derive(Debug)]
-pub(super) enum Cells {
+pub(super) enum ColumnBuffer {
     Times(Vec<i64>),
     Uuids(Vec<u8>),
     Texts { bytes: Vec<u8>, ends: Vec<i32> },
@@ -18,7 +18,7 @@ pub(super) enum Cells {
     Doubles(Vec<f64>),
 }
 
-impl Cells {
+impl ColumnBuffer {
     pub(super) fn new(kind: ColumnType) -> Self {
         match kind {
             ColumnType::Time => Self::Times(Vec::new()),

@@ -13,14 +13,14 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::record::{TooNested, largest_flat};
+use crate::record::{FlattenError, largest_flat};
 
 /// Quotes, a colon and a comma.
 const LEAF: usize = 4;
 
 /// One object's leaves; its memory is used again for the next.
 #[derive(Debug, Default)]
-pub(super) struct Flat {
+pub(super) struct JsonFlattener {
     /// Where the present object is: `a.b.`
     path: String,
     keys: String,
@@ -30,7 +30,7 @@ pub(super) struct Flat {
     most: usize,
 }
 
-impl Flat {
+impl JsonFlattener {
     /// Reads an object of a record of so many bytes in the place of the one before.
     pub(super) fn read<'de, A: MapAccess<'de>>(&mut self, map: A, record: usize) -> Result<(), A::Error> {
         self.most = largest_flat(record);
@@ -73,11 +73,11 @@ impl Flat {
 
     fn object<'de, A: MapAccess<'de>>(&mut self, mut map: A) -> Result<(), A::Error> {
         let depth = self.path.len();
-        while map.next_key_seed(Key(&mut self.path))?.is_some() {
-            map.next_value_seed(Leaf(self))?;
+        while map.next_key_seed(KeySeed(&mut self.path))?.is_some() {
+            map.next_value_seed(LeafSeed(self))?;
             self.path.truncate(depth);
             if self.keys.len() + self.values.len() + LEAF * self.leaves.len() > self.most {
-                return Err(A::Error::custom(TooNested { most: self.most }));
+                return Err(A::Error::custom(FlattenError { most: self.most }));
             }
         }
         Ok(())
@@ -101,16 +101,16 @@ fn write_json<T: Serialize + ?Sized>(to: &mut Vec<u8>, value: &T) {
 }
 
 /// Appends a key to the path.
-struct Key<'a>(&'a mut String);
+struct KeySeed<'a>(&'a mut String);
 
-impl<'de> DeserializeSeed<'de> for Key<'_> {
+impl<'de> DeserializeSeed<'de> for KeySeed<'_> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
         from.deserialize_str(self)
     }
 }
 
-impl Visitor<'_> for Key<'_> {
+impl Visitor<'_> for KeySeed<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -124,16 +124,16 @@ impl Visitor<'_> for Key<'_> {
 }
 
 /// A value under the path: a leaf, or an object of more of them.
-struct Leaf<'a>(&'a mut Flat);
+struct LeafSeed<'a>(&'a mut JsonFlattener);
 
-impl<'de> DeserializeSeed<'de> for Leaf<'_> {
+impl<'de> DeserializeSeed<'de> for LeafSeed<'_> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
         from.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Leaf<'_> {
+impl<'de> Visitor<'de> for LeafSeed<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -11,30 +11,30 @@
 
 use std::ops::Range;
 
-use super::cells::Cells;
+use super::cells::ColumnBuffer;
 use crate::batch::words;
-use crate::scan::{Number, Scan, unescape};
-use crate::{Column, ColumnType, Table, Timestamp};
+use crate::scan::{JsonScanner, NumberToken, unescape};
+use crate::{ColumnType, Table, TableColumn, Timestamp};
 
 /// What is used again from record to record.
 #[derive(Debug, Default)]
-pub(super) struct Quick {
+pub(super) struct JsonFastPath {
     /// Keys and values of the present object, with their quotes.
     leaves: Vec<(Range<usize>, Range<usize>)>,
 }
 
 /// Where a record goes.
-pub(super) struct Into<'a> {
+pub(super) struct ColumnTarget<'a> {
     pub(super) table: Table,
-    pub(super) columns: &'static [Column],
-    pub(super) cells: &'a mut [Cells],
+    pub(super) columns: &'static [TableColumn],
+    pub(super) cells: &'a mut [ColumnBuffer],
     pub(super) valid: &'a mut [Vec<bool>],
 }
 
-impl Quick {
+impl JsonFastPath {
     /// Reads a record; a bit for each column that it has. After `None` columns may have a cell too many.
-    pub(super) fn record(&mut self, text: &[u8], mut to: Into<'_>) -> Option<u32> {
-        let mut scan = Scan::new(text);
+    pub(super) fn record(&mut self, text: &[u8], mut to: ColumnTarget<'_>) -> Option<u32> {
+        let mut scan = JsonScanner::new(text);
         if !scan.pass(b'{') {
             return None;
         }
@@ -43,7 +43,7 @@ impl Quick {
             scan.peek()?;
             let key = scan.text()?;
             let name = scan.bytes(key.range);
-            let is_named = |column: &Column| column.name.as_bytes() == name;
+            let is_named = |column: &TableColumn| column.name.as_bytes() == name;
             let at = if to.columns.get(likely).is_some_and(is_named) {
                 likely
             } else {
@@ -65,7 +65,7 @@ impl Quick {
         (is_whole && (!scan.has_high_bytes() || std::str::from_utf8(text).is_ok())).then_some(seen)
     }
 
-    fn value(&mut self, scan: &mut Scan<'_>, to: &mut Into<'_>, at: usize) -> Option<()> {
+    fn value(&mut self, scan: &mut JsonScanner<'_>, to: &mut ColumnTarget<'_>, at: usize) -> Option<()> {
         let column = to.columns.get(at)?;
         let cells = to.cells.get_mut(at)?;
         if column.nullable {
@@ -85,7 +85,7 @@ impl Quick {
         let text = scan.text()?;
         let bytes = scan.bytes(text.range);
         match (column.kind, cells) {
-            (ColumnType::Time, Cells::Times(cells)) => {
+            (ColumnType::Time, ColumnBuffer::Times(cells)) => {
                 cells.push(std::str::from_utf8(bytes).ok()?.parse::<Timestamp>().ok()?.micros());
             }
             (ColumnType::Uuid, cells) => cells.push_uuid(uuid::Uuid::try_parse_ascii(bytes).ok()?.as_bytes()),
@@ -102,7 +102,7 @@ impl Quick {
                 }
                 cells.push_text(bytes);
             }
-            (_, Cells::Texts { bytes: all, ends }) if text.escaped => {
+            (_, ColumnBuffer::Texts { bytes: all, ends }) if text.escaped => {
                 unescape(bytes, all);
                 ends.push(i32::try_from(all.len()).unwrap_or(i32::MAX));
             }
@@ -112,8 +112,8 @@ impl Quick {
     }
 
     /// A flat object whose parts are as they would be stored: copied, its keys in order.
-    fn object(&mut self, scan: &mut Scan<'_>, cells: &mut Cells) -> Option<()> {
-        let Cells::Texts { bytes: to, ends } = cells else {
+    fn object(&mut self, scan: &mut JsonScanner<'_>, cells: &mut ColumnBuffer) -> Option<()> {
+        let ColumnBuffer::Texts { bytes: to, ends } = cells else {
             return None;
         };
         let leaves = &mut self.leaves;
@@ -159,17 +159,17 @@ impl Quick {
     clippy::cast_possible_wrap,
     reason = "as serde casts numbers to floats"
 )]
-fn number(scan: &mut Scan<'_>, cells: &mut Cells) -> Option<()> {
+fn number(scan: &mut JsonScanner<'_>, cells: &mut ColumnBuffer) -> Option<()> {
     let number = scan.number()?;
     let is_zero = number.significand == 0;
     let (wide, narrow) = match number.decimals {
-        None if number.digits <= Number::EXACT && !(number.negative && is_zero) => {
+        None if number.digits <= NumberToken::EXACT && !(number.negative && is_zero) => {
             let sign = if number.negative { -1 } else { 1 };
             let whole = sign * number.significand as i64;
             (whole as f64, whole as f32)
         }
         // Both are exact, so their quotient is the nearest there is.
-        Some(decimals) if number.digits <= Number::FLOAT_DIGITS => {
+        Some(decimals) if number.digits <= NumberToken::FLOAT_DIGITS => {
             let size = number.significand as f64 / 10f64.powi(decimals as i32);
             let wide = if number.negative { -size } else { size };
             (wide, wide as f32)
@@ -181,8 +181,8 @@ fn number(scan: &mut Scan<'_>, cells: &mut Cells) -> Option<()> {
     };
     match cells {
         // The general way says what is wrong with the others.
-        Cells::Floats(cells) if narrow.is_finite() => cells.push(narrow + 0.0),
-        Cells::Doubles(cells) if wide.is_finite() => cells.push(wide + 0.0),
+        ColumnBuffer::Floats(cells) if narrow.is_finite() => cells.push(narrow + 0.0),
+        ColumnBuffer::Doubles(cells) if wide.is_finite() => cells.push(wide + 0.0),
         _ => return None,
     }
     Some(())

@@ -24,8 +24,8 @@ use serde_json::Value;
 
 use super::count::ValueCount;
 use super::elements::{cbor, element, line};
-use super::rows::Rows;
-use super::{DecodeError, Encoding, Publisher, arrow_batches, body_error};
+use super::rows::RecordBatchBuilder;
+use super::{BatchEncoding, DecodeError, PublisherIdentity, arrow_batches, body_error};
 use crate::Table;
 use crate::batch::{sift, slice_bytes};
 
@@ -38,7 +38,7 @@ const REASON_CHARS: usize = 300;
 
 /// A record that is not stored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Rejected {
+pub struct RecordRejection {
     /// Its position in the body, from 0.
     pub row: u64,
     /// Why.
@@ -47,7 +47,7 @@ pub struct Rejected {
 
 /// Some good rows of a body.
 #[derive(Debug, Clone)]
-pub struct Part {
+pub struct RecordChunk {
     /// They.
     pub batch: RecordBatch,
     /// The position of the last of them in the body.
@@ -58,49 +58,49 @@ pub struct Part {
 
 /// A body that is read part by part.
 #[derive(Debug)]
-pub struct Records {
+pub struct BodyRecordReader {
     table: Table,
-    publisher: Publisher,
+    publisher: PublisherIdentity,
     body: Bytes,
-    source: Source,
-    rows: Rows,
+    source: BodyCursor,
+    rows: RecordBatchBuilder,
     /// Found, and not read as it did not fit into the part before.
-    pending: Option<Found>,
+    pending: Option<RawRecord>,
     /// Records read.
     next: u64,
-    named: Vec<Rejected>,
+    named: Vec<RecordRejection>,
     rejected: u64,
 }
 
 /// Where the next record begins.
 #[derive(Debug)]
-enum Source {
+enum BodyCursor {
     Lines(usize),
     One,
     Array(usize),
     /// And the number of elements to come, if it was said.
     Cbor(usize, Option<u64>),
-    Arrow(VecDeque<Good>),
+    Arrow(VecDeque<PositionedBatch>),
     End,
 }
 
 /// Good rows of an Arrow stream and where they were in it.
 #[derive(Debug)]
-struct Good {
+struct PositionedBatch {
     batch: RecordBatch,
     positions: Vec<u64>,
 }
 
 /// What was found where a record should be.
 #[derive(Debug)]
-enum Found {
+enum RawRecord {
     Json(Range<usize>),
     /// And the bytes that it was sent as.
     Cbor(Value, usize),
     Bad(String),
 }
 
-impl Found {
+impl RawRecord {
     /// About the bytes of its columns: a record's text is about as large.
     fn likely_bytes(&self) -> usize {
         match self {
@@ -110,20 +110,25 @@ impl Found {
     }
 }
 
-impl Records {
+impl BodyRecordReader {
     /// Begins to read a body.
     ///
     /// # Errors
     /// If it is not what its content type says from the beginning; of an Arrow stream, anywhere.
-    pub fn new(table: Table, encoding: Encoding, body: Bytes, publisher: Publisher) -> Result<Self, DecodeError> {
+    pub fn new(
+        table: Table,
+        encoding: BatchEncoding,
+        body: Bytes,
+        publisher: PublisherIdentity,
+    ) -> Result<Self, DecodeError> {
         if !table.is_telemetry() {
             return Err(body_error(encoding, format!("nobody sends {table} here")));
         }
         let mut records = Self {
             table,
             publisher,
-            source: Source::End,
-            rows: Rows::new(table),
+            source: BodyCursor::End,
+            rows: RecordBatchBuilder::new(table),
             pending: None,
             next: 0,
             named: Vec::new(),
@@ -131,17 +136,19 @@ impl Records {
             body: Bytes::new(),
         };
         records.source = match encoding {
-            Encoding::Ndjson => Source::Lines(0),
-            Encoding::Json => {
+            BatchEncoding::Ndjson => BodyCursor::Lines(0),
+            BatchEncoding::Json => {
                 let start = body.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
                 match body.get(start) {
                     Some(b'[') => array(&body, start + 1),
-                    Some(b'{') => Source::One,
+                    Some(b'{') => BodyCursor::One,
                     _ => return Err(body_error(encoding, "neither an array of records nor a record")),
                 }
             }
-            Encoding::Cbor => cbor_array(&body).ok_or_else(|| body_error(encoding, "it does not begin an array"))?,
-            Encoding::Arrow => Source::Arrow(records.sifted(&body)?),
+            BatchEncoding::Cbor => {
+                cbor_array(&body).ok_or_else(|| body_error(encoding, "it does not begin an array"))?
+            }
+            BatchEncoding::Arrow => BodyCursor::Arrow(records.sifted(&body)?),
         };
         records.body = body;
         Ok(records)
@@ -151,14 +158,14 @@ impl Records {
     ///
     /// # Errors
     /// Only if columns do not fit the schema, a defect here.
-    pub fn next_part(&mut self, size: usize) -> Result<Option<Part>, ArrowError> {
+    pub fn next_part(&mut self, size: usize) -> Result<Option<RecordChunk>, ArrowError> {
         self.part(size, u64::MAX)
     }
 
     /// Reads past the records before a position, about `size` bytes at a time; how many of them are good. Bad ones are named.
     ///
     /// # Errors
-    /// As of [`Records::next_part`].
+    /// As of [`BodyRecordReader::next_part`].
     pub fn skip_to(&mut self, position: u64, size: usize) -> Result<u64, ArrowError> {
         let mut good = 0;
         while let Some(part) = self.part(size, position)? {
@@ -168,8 +175,8 @@ impl Records {
     }
 
     /// The next good rows of those before a position.
-    fn part(&mut self, size: usize, before: u64) -> Result<Option<Part>, ArrowError> {
-        if let Source::Arrow(parts) = &mut self.source {
+    fn part(&mut self, size: usize, before: u64) -> Result<Option<RecordChunk>, ArrowError> {
+        if let BodyCursor::Arrow(parts) = &mut self.source {
             return Ok(next_slice(parts, size, before));
         }
         let mut last = 0;
@@ -183,8 +190,8 @@ impl Records {
             let row = self.next;
             self.next += 1;
             let read = match &found {
-                Found::Json(range) if range.len() > LARGEST => Err(too_large(range.len())),
-                Found::Json(range) => {
+                RawRecord::Json(range) if range.len() > LARGEST => Err(too_large(range.len())),
+                RawRecord::Json(range) => {
                     let text = self.body.get(range.clone()).unwrap_or_default();
                     let counted = ValueCount::check_json(text);
                     counted.and_then(|()| {
@@ -192,11 +199,11 @@ impl Records {
                         read.map_err(|error| error.to_string())
                     })
                 }
-                Found::Cbor(value, sent) => {
+                RawRecord::Cbor(value, sent) => {
                     let read = self.rows.push_value(value, *sent, &self.publisher);
                     read.map_err(|error| error.to_string())
                 }
-                Found::Bad(reason) => Err(reason.clone()),
+                RawRecord::Bad(reason) => Err(reason.clone()),
             };
             match read {
                 Ok(()) if self.rows.len() > 1 && self.rows.bytes() > size => {
@@ -214,19 +221,19 @@ impl Records {
         }
         let batch = self.rows.take()?;
         let to = self.next;
-        Ok(Some(Part { batch, last, to }))
+        Ok(Some(RecordChunk { batch, last, to }))
     }
 
     /// Whether nothing follows the last part.
     #[must_use]
     pub fn is_read(&self) -> bool {
-        let is_left = matches!(&self.source, Source::Arrow(left) if !left.is_empty());
+        let is_left = matches!(&self.source, BodyCursor::Arrow(left) if !left.is_empty());
         self.pending.is_none() && !is_left
     }
 
     /// The first bad records, by position.
     #[must_use]
-    pub fn named(&self) -> &[Rejected] {
+    pub fn named(&self) -> &[RecordRejection] {
         &self.named
     }
 
@@ -242,7 +249,7 @@ impl Records {
         if self.named.len() < NAMED {
             let reason = reason.chars().take(REASON_CHARS).collect();
             let at = self.named.partition_point(|other| other.row <= last);
-            self.named.insert(at, Rejected { row: last, reason });
+            self.named.insert(at, RecordRejection { row: last, reason });
         }
     }
 
@@ -250,66 +257,66 @@ impl Records {
         self.reject_rows(row, 1, reason);
     }
 
-    fn find(&mut self) -> Option<Found> {
+    fn find(&mut self) -> Option<RawRecord> {
         match self.source {
-            Source::Lines(start) => {
+            BodyCursor::Lines(start) => {
                 let (line, next) = line(&self.body, start)?;
-                self.source = Source::Lines(next);
-                Some(Found::Json(line))
+                self.source = BodyCursor::Lines(next);
+                Some(RawRecord::Json(line))
             }
-            Source::One => {
-                self.source = Source::End;
-                Some(Found::Json(0..self.body.len()))
+            BodyCursor::One => {
+                self.source = BodyCursor::End;
+                Some(RawRecord::Json(0..self.body.len()))
             }
-            Source::Array(start) => {
+            BodyCursor::Array(start) => {
                 let end = element(&self.body, start);
                 let behind = self.body.get(end + 1..).unwrap_or_default();
                 let (found, next) = match self.body.get(end) {
-                    Some(b',') => (Found::Json(start..end), Source::Array(end + 1)),
-                    Some(_) if behind.trim_ascii().is_empty() => (Found::Json(start..end), Source::End),
+                    Some(b',') => (RawRecord::Json(start..end), BodyCursor::Array(end + 1)),
+                    Some(_) if behind.trim_ascii().is_empty() => (RawRecord::Json(start..end), BodyCursor::End),
                     Some(_) => {
                         // The last element, then what should not be there.
                         self.body.truncate(end + 1);
                         let reason = "bytes follow the array".to_owned();
                         self.reject(self.next + 1, &reason);
-                        (Found::Json(start..end), Source::End)
+                        (RawRecord::Json(start..end), BodyCursor::End)
                     }
-                    None => (Found::Bad("the array is not closed".to_owned()), Source::End),
+                    None => (RawRecord::Bad("the array is not closed".to_owned()), BodyCursor::End),
                 };
                 self.source = next;
                 Some(found)
             }
-            Source::Cbor(start, left) => self.cbor_element(start, left),
-            Source::Arrow(_) | Source::End => None,
+            BodyCursor::Cbor(start, left) => self.cbor_element(start, left),
+            BodyCursor::Arrow(_) | BodyCursor::End => None,
         }
     }
 
-    fn cbor_element(&mut self, start: usize, left: Option<u64>) -> Option<Found> {
+    fn cbor_element(&mut self, start: usize, left: Option<u64>) -> Option<RawRecord> {
         const BREAK: u8 = 0xff;
         let rest = self.body.get(start..).unwrap_or_default();
-        self.source = Source::End;
+        self.source = BodyCursor::End;
         if left == Some(0) || (left.is_none() && rest.first() == Some(&BREAK)) {
             let end = start + usize::from(left.is_none());
-            return (end < self.body.len()).then(|| Found::Bad("bytes follow the array".to_owned()));
+            return (end < self.body.len()).then(|| RawRecord::Bad("bytes follow the array".to_owned()));
         }
         let window = rest.get(..LARGEST).unwrap_or(rest);
         match cbor::<ValueCount>(window) {
             Ok((count, sent)) => {
-                self.source = Source::Cbor(start + sent, left.map(|left| left - 1));
+                self.source = BodyCursor::Cbor(start + sent, left.map(|left| left - 1));
                 // Not at once a JSON value: that takes no key of more than 4 KiB from CBOR.
                 let value = count.check().and_then(|()| Ok(cbor::<ciborium::Value>(window)?.0));
                 let value = value.and_then(|value| value.deserialized().map_err(|error| error.to_string()));
-                Some(value.map_or_else(Found::Bad, |value| Found::Cbor(value, sent)))
+                Some(value.map_or_else(RawRecord::Bad, |value| RawRecord::Cbor(value, sent)))
             }
-            Err(_) if window.len() < rest.len() => Some(Found::Bad(format!(
+            Err(_) if window.len() < rest.len() => Some(RawRecord::Bad(format!(
                 "no CBOR within {LARGEST} bytes; nothing behind it was read"
             ))),
-            Err(error) => Some(Found::Bad(format!("not CBOR: {error}; nothing behind it was read"))),
+            Err(error) => Some(RawRecord::Bad(format!("not CBOR: {error}; nothing behind it was read"))),
         }
     }
 
     /// The good rows of an Arrow stream; the bad ones are rejected.
-    fn sifted(&mut self, body: &Bytes) -> Result<VecDeque<Good>, DecodeError> {
+    fn sifted(&mut self, body: &Bytes) -> Result<VecDeque<PositionedBatch>, DecodeError> {
         let table = self.table;
         let mut all = VecDeque::new();
         for batch in arrow_batches(body)? {
@@ -318,7 +325,7 @@ impl Records {
             let positions = (0..batch.num_rows()).filter(is_good);
             let positions = positions.map(|row| self.next + row as u64).collect();
             if good.num_rows() > 0 {
-                all.push_back(Good { batch: good, positions });
+                all.push_back(PositionedBatch { batch: good, positions });
             }
             for (row, reason) in bad {
                 self.reject(self.next + row as u64, &reason.to_string());
@@ -334,17 +341,17 @@ fn too_large(bytes: usize) -> String {
 }
 
 /// An array whose first element begins at `start` if there is one.
-fn array(body: &[u8], start: usize) -> Source {
+fn array(body: &[u8], start: usize) -> BodyCursor {
     let rest = body.get(start..).unwrap_or_default();
     if rest.trim_ascii() == b"]" {
-        Source::End
+        BodyCursor::End
     } else {
-        Source::Array(start)
+        BodyCursor::Array(start)
     }
 }
 
 /// The head of a CBOR array.
-fn cbor_array(body: &[u8]) -> Option<Source> {
+fn cbor_array(body: &[u8]) -> Option<BodyCursor> {
     let (first, rest) = body.split_first()?;
     let number = |bytes: usize| {
         let digits = rest.get(..bytes)?;
@@ -363,20 +370,20 @@ fn cbor_array(body: &[u8]) -> Option<Source> {
         0x9f => (1, None),
         _ => return None,
     };
-    Some(Source::Cbor(head, length))
+    Some(BodyCursor::Cbor(head, length))
 }
 
 /// The first rows of the first batch that lie before a position, of about `size` bytes, at least one.
-fn next_slice(all: &mut VecDeque<Good>, size: usize, before: u64) -> Option<Part> {
-    let inside = |good: &mut Good| good.positions.first().is_some_and(|first| *first < before);
-    let Good { batch, mut positions } = all.pop_front_if(inside)?;
+fn next_slice(all: &mut VecDeque<PositionedBatch>, size: usize, before: u64) -> Option<RecordChunk> {
+    let inside = |good: &mut PositionedBatch| good.positions.first().is_some_and(|first| *first < before);
+    let PositionedBatch { batch, mut positions } = all.pop_front_if(inside)?;
     let mut rows = positions.partition_point(|position| *position < before);
     while rows > 1 && slice_bytes(&batch.slice(0, rows)) > size {
         rows = rows.div_ceil(2);
     }
     let behind = positions.split_off(rows.min(positions.len()));
     if rows < batch.num_rows() {
-        all.push_front(Good {
+        all.push_front(PositionedBatch {
             batch: batch.slice(rows, batch.num_rows() - rows),
             positions: behind,
         });
@@ -384,5 +391,5 @@ fn next_slice(all: &mut VecDeque<Good>, size: usize, before: u64) -> Option<Part
     let last = positions.last().copied().unwrap_or(0);
     let batch = batch.slice(0, rows);
     let to = last + 1;
-    Some(Part { batch, last, to })
+    Some(RecordChunk { batch, last, to })
 }

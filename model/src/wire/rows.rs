@@ -17,42 +17,42 @@ use arrow_schema::ArrowError;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde_json::Value;
 
-use super::Publisher;
-use super::cells::Cells;
-use super::flatten::Flat;
-use super::quick::{self, Quick};
+use super::PublisherIdentity;
+use super::cells::ColumnBuffer;
+use super::flatten::JsonFlattener;
+use super::quick::{self, JsonFastPath};
 use crate::batch::words;
-use crate::{Column, ColumnType, SpanId, Table, Timestamp, TraceId};
+use crate::{ColumnType, SpanId, Table, TableColumn, Timestamp, TraceId};
 
 /// Rows of one table as they grow.
 #[derive(Debug)]
-pub(super) struct Rows {
+pub(super) struct RecordBatchBuilder {
     table: Table,
-    columns: &'static [Column],
-    cells: Vec<Cells>,
+    columns: &'static [TableColumn],
+    cells: Vec<ColumnBuffer>,
     /// Per column, whether a row has a value; kept where a row may lack it.
     valid: Vec<Vec<bool>>,
     rows: usize,
     bytes: usize,
     /// The bytes of the record that is being read.
     record: usize,
-    flat: Flat,
-    quick: Quick,
+    flat: JsonFlattener,
+    quick: JsonFastPath,
 }
 
-impl Rows {
+impl RecordBatchBuilder {
     pub(super) fn new(table: Table) -> Self {
         let columns = table.columns();
         Self {
             table,
             columns,
-            cells: columns.iter().map(|column| Cells::new(column.kind)).collect(),
+            cells: columns.iter().map(|column| ColumnBuffer::new(column.kind)).collect(),
             valid: vec![Vec::new(); columns.len()],
             rows: 0,
             bytes: 0,
             record: 0,
-            flat: Flat::default(),
-            quick: Quick::default(),
+            flat: JsonFlattener::default(),
+            quick: JsonFastPath::default(),
         }
     }
 
@@ -66,8 +66,8 @@ impl Rows {
     }
 
     /// Adds the record that a JSON text holds, with the publisher's identity where it names none.
-    pub(super) fn push_json(&mut self, text: &[u8], publisher: &Publisher) -> Result<(), serde_json::Error> {
-        let to = quick::Into {
+    pub(super) fn push_json(&mut self, text: &[u8], publisher: &PublisherIdentity) -> Result<(), serde_json::Error> {
+        let to = quick::ColumnTarget {
             table: self.table,
             columns: self.columns,
             cells: &mut self.cells,
@@ -89,7 +89,7 @@ impl Rows {
         &mut self,
         value: &Value,
         sent: usize,
-        publisher: &Publisher,
+        publisher: &PublisherIdentity,
     ) -> Result<(), serde_json::Error> {
         self.record = sent;
         let read = RecordSeed(self).deserialize(value);
@@ -97,7 +97,7 @@ impl Rows {
     }
 
     /// Completes a row or takes it back.
-    fn settle<E: Error>(&mut self, read: Result<u32, E>, publisher: &Publisher) -> Result<(), E> {
+    fn settle<E: Error>(&mut self, read: Result<u32, E>, publisher: &PublisherIdentity) -> Result<(), E> {
         let settled = read.and_then(|seen| {
             let lacking = |at: &usize| seen & (1 << at) == 0;
             (0..self.columns.len())
@@ -121,7 +121,7 @@ impl Rows {
     }
 
     fn last_bytes(&self) -> usize {
-        self.cells.iter().map(Cells::last_bytes).sum()
+        self.cells.iter().map(ColumnBuffer::last_bytes).sum()
     }
 
     /// Forgets what a record left before it turned out to be bad.
@@ -131,7 +131,7 @@ impl Rows {
     }
 
     /// What a record did not say.
-    fn complete<E: Error>(&mut self, at: usize, publisher: &Publisher) -> Result<(), E> {
+    fn complete<E: Error>(&mut self, at: usize, publisher: &PublisherIdentity) -> Result<(), E> {
         let (column, cells) = (&self.columns[at], &mut self.cells[at]);
         match column.name {
             "entity_id" => cells.push_uuid(publisher.entity_id.as_bytes()),
@@ -161,7 +161,7 @@ impl Rows {
 }
 
 /// A record; gives a bit for each column that it has.
-struct RecordSeed<'a>(&'a mut Rows);
+struct RecordSeed<'a>(&'a mut RecordBatchBuilder);
 
 impl<'de> DeserializeSeed<'de> for RecordSeed<'_> {
     type Value = u32;
@@ -180,11 +180,11 @@ impl<'de> Visitor<'de> for RecordSeed<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<u32, A::Error> {
         let columns = self.0.columns;
         let (mut seen, mut likely) = (0u32, 0);
-        while let Some(at) = map.next_key_seed(Name { columns, likely })? {
+        while let Some(at) = map.next_key_seed(ColumnNameSeed { columns, likely })? {
             if seen & (1 << at) != 0 {
                 return Err(A::Error::duplicate_field(columns[at].name));
             }
-            map.next_value_seed(Cell { rows: &mut *self.0, at })?;
+            map.next_value_seed(CellSeed { rows: &mut *self.0, at })?;
             seen |= 1 << at;
             likely = at + 1;
         }
@@ -193,19 +193,19 @@ impl<'de> Visitor<'de> for RecordSeed<'_> {
 }
 
 /// A column's position by its name; `likely` is tried first.
-struct Name {
-    columns: &'static [Column],
+struct ColumnNameSeed {
+    columns: &'static [TableColumn],
     likely: usize,
 }
 
-impl<'de> DeserializeSeed<'de> for Name {
+impl<'de> DeserializeSeed<'de> for ColumnNameSeed {
     type Value = usize;
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<usize, D::Error> {
         from.deserialize_str(self)
     }
 }
 
-impl Visitor<'_> for Name {
+impl Visitor<'_> for ColumnNameSeed {
     type Value = usize;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -229,33 +229,33 @@ impl Visitor<'_> for Name {
 }
 
 /// One value on its way into its column.
-struct Cell<'a> {
-    rows: &'a mut Rows,
+struct CellSeed<'a> {
+    rows: &'a mut RecordBatchBuilder,
     at: usize,
 }
 
-impl Cell<'_> {
-    const fn column(&self) -> &'static Column {
+impl CellSeed<'_> {
+    const fn column(&self) -> &'static TableColumn {
         &self.rows.columns[self.at]
     }
 
-    fn cells(&mut self) -> &mut Cells {
+    fn cells(&mut self) -> &mut ColumnBuffer {
         &mut self.rows.cells[self.at]
     }
 
     fn number<E: Error>(mut self, value: f64, narrow: f32, unexpected: Unexpected<'_>) -> Result<(), E> {
         let column = self.column().name;
         let is_finite = match self.cells() {
-            Cells::Floats(cells) if narrow.is_finite() => {
+            ColumnBuffer::Floats(cells) if narrow.is_finite() => {
                 // 0.0 of −0.0, see `crate::batch::conform`.
                 cells.push(narrow + 0.0);
                 true
             }
-            Cells::Doubles(cells) if value.is_finite() => {
+            ColumnBuffer::Doubles(cells) if value.is_finite() => {
                 cells.push(value + 0.0);
                 true
             }
-            Cells::Floats(_) | Cells::Doubles(_) => false,
+            ColumnBuffer::Floats(_) | ColumnBuffer::Doubles(_) => false,
             _ => return Err(E::invalid_type(unexpected, &self)),
         };
         if is_finite {
@@ -278,14 +278,14 @@ impl Cell<'_> {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Cell<'_> {
+impl<'de> DeserializeSeed<'de> for CellSeed<'_> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
         from.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Cell<'_> {
+impl<'de> Visitor<'de> for CellSeed<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -305,7 +305,7 @@ impl<'de> Visitor<'de> for Cell<'_> {
         match column.kind {
             ColumnType::Time => {
                 let at: Timestamp = text.parse().map_err(E::custom)?;
-                if let Cells::Times(cells) = self.cells() {
+                if let ColumnBuffer::Times(cells) = self.cells() {
                     cells.push(at.micros());
                 }
             }
@@ -316,7 +316,7 @@ impl<'de> Visitor<'de> for Cell<'_> {
             }
             ColumnType::Text if column.name.ends_with("_id") => {
                 let (rows, at) = (self.rows, self.at);
-                Cell { rows: &mut *rows, at }.hex_id(text)?;
+                CellSeed { rows: &mut *rows, at }.hex_id(text)?;
                 if column.nullable {
                     rows.valid[at].push(true);
                 }
@@ -369,11 +369,11 @@ impl<'de> Visitor<'de> for Cell<'_> {
         if self.column().kind != ColumnType::Json {
             return Err(A::Error::invalid_type(Unexpected::Map, &self));
         }
-        let Rows {
+        let RecordBatchBuilder {
             flat, cells, record, ..
         } = self.rows;
         flat.read(map, *record)?;
-        if let Some(Cells::Texts { bytes, ends }) = cells.get_mut(self.at) {
+        if let Some(ColumnBuffer::Texts { bytes, ends }) = cells.get_mut(self.at) {
             flat.write(bytes);
             ends.push(i32::try_from(bytes.len()).unwrap_or(i32::MAX));
         }

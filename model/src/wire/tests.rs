@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::batch::conform;
-use crate::{LogRecord, MetricPoint, Record, Span};
+use crate::{LogRecord, MetricPoint, Span, TelemetryRecord};
 
-fn publisher() -> Publisher {
-    Publisher {
+fn publisher() -> PublisherIdentity {
+    PublisherIdentity {
         entity_id: EntityId::for_name("script"),
         entity_name: "script".into(),
     }
@@ -21,21 +21,27 @@ fn publisher() -> Publisher {
 #[test]
 fn json_ndjson_and_cbor_of_the_same_record_make_the_same_batch() {
     let json = &br#"[{"ts":"2026-11-21T10:00:00Z","level":"info","message":"hello","attributes":{"a":{"b":1}}}]"#[..];
-    let a = decode(Table::Logs, Encoding::Json, &Bytes::from_static(json), &publisher()).unwrap();
+    let a = decode(
+        Table::Logs,
+        BatchEncoding::Json,
+        &Bytes::from_static(json),
+        &publisher(),
+    )
+    .unwrap();
     let b = decode(
         Table::Logs,
-        Encoding::Ndjson,
+        BatchEncoding::Ndjson,
         &Bytes::from_static(&json[1..json.len() - 1]),
         &publisher(),
     )
     .unwrap();
     let mut cbor = Vec::new();
     ciborium::into_writer(&serde_json::from_slice::<Value>(json).unwrap(), &mut cbor).unwrap();
-    let c = decode(Table::Logs, Encoding::Cbor, &cbor.into(), &publisher()).unwrap();
+    let c = decode(Table::Logs, BatchEncoding::Cbor, &cbor.into(), &publisher()).unwrap();
     assert!(a == b && b == c);
     let arrow = decode(
         Table::Logs,
-        Encoding::Arrow,
+        BatchEncoding::Arrow,
         &encode_arrow(&a).unwrap().into(),
         &publisher(),
     )
@@ -46,16 +52,16 @@ fn json_ndjson_and_cbor_of_the_same_record_make_the_same_batch() {
 #[test]
 fn bad_bodies_are_refused_with_the_record_and_the_reason() {
     let bad = br#"[{"ts":"2026-11-21T10:00:00Z","level":"info","message":"x"},{"ts":"yesterday","level":"info","message":"x"}]"#;
-    let error = decode(Table::Logs, Encoding::Json, &Bytes::from_static(bad), &publisher())
+    let error = decode(Table::Logs, BatchEncoding::Json, &Bytes::from_static(bad), &publisher())
         .unwrap_err()
         .to_string();
     assert!(error.contains("record 1") && error.contains("yesterday"), "{error}");
     for (encoding, body) in [
-        (Encoding::Arrow, &b"garbage"[..]),
-        (Encoding::Cbor, b"\x81\x80\x00"),
-        (Encoding::Json, b"3"),
-        (Encoding::Ndjson, b"{}\n{"),
-        (Encoding::Json, b"[]"),
+        (BatchEncoding::Arrow, &b"garbage"[..]),
+        (BatchEncoding::Cbor, b"\x81\x80\x00"),
+        (BatchEncoding::Json, b"3"),
+        (BatchEncoding::Ndjson, b"{}\n{"),
+        (BatchEncoding::Json, b"[]"),
     ] {
         assert!(decode(Table::Logs, encoding, &Bytes::from_static(body), &publisher()).is_err());
     }
@@ -66,7 +72,7 @@ fn an_encoded_stream_holds_little_more_than_its_bytes() {
     for (rows, width) in [(1, 2 << 20), (1_000, 200), (1, 10)] {
         let line = json!({ "ts": "2026-11-21T10:00:00Z", "level": "info", "message": "x".repeat(width) });
         let body = format!("{line}\n").repeat(rows);
-        let batches = decode(Table::Logs, Encoding::Ndjson, &body.into(), &publisher()).unwrap();
+        let batches = decode(Table::Logs, BatchEncoding::Ndjson, &body.into(), &publisher()).unwrap();
         // A slice is encoded without what is beside it.
         let half: Vec<_> = batches
             .iter()
@@ -93,7 +99,7 @@ fn lz4(batches: &[RecordBatch]) -> Vec<u8> {
 fn compressed_arrow_bodies_are_read_unless_they_become_many_times_larger() {
     let batch = |message: String| {
         let line = format!(r#"{{"ts":"2026-11-21T10:00:00Z","level":"info","message":"{message}"}}"#);
-        decode(Table::Logs, Encoding::Json, &line.into(), &publisher()).unwrap()
+        decode(Table::Logs, BatchEncoding::Json, &line.into(), &publisher()).unwrap()
     };
     let small = batch("hello".to_owned());
     assert_eq!(decode_arrow(Table::Logs, &lz4(&small).into()).unwrap(), small);
@@ -109,8 +115,8 @@ fn compressed_arrow_bodies_are_read_unless_they_become_many_times_larger() {
 }
 
 /// The good rows, part by part, and the bad ones.
-fn read(table: Table, encoding: Encoding, body: &[u8], size: usize) -> (Vec<RecordBatch>, Records) {
-    let mut records = Records::new(table, encoding, body.to_vec().into(), publisher()).unwrap();
+fn read(table: Table, encoding: BatchEncoding, body: &[u8], size: usize) -> (Vec<RecordBatch>, BodyRecordReader) {
+    let mut records = BodyRecordReader::new(table, encoding, body.to_vec().into(), publisher()).unwrap();
     let mut batches = Vec::new();
     while let Some(part) = records.next_part(size).unwrap() {
         assert!(part.batch.num_rows() > 0);
@@ -149,9 +155,9 @@ fn bad_records_are_named_by_position_and_the_good_ones_are_read_in_every_encodin
     let lines: Vec<String> = all.as_array().unwrap().iter().map(Value::to_string).collect();
     let ndjson = lines.join("\n\n") + "\r\n";
     for (encoding, body) in [
-        (Encoding::Json, all.to_string().into_bytes()),
-        (Encoding::Ndjson, ndjson.into_bytes()),
-        (Encoding::Cbor, cbor(&all)),
+        (BatchEncoding::Json, all.to_string().into_bytes()),
+        (BatchEncoding::Ndjson, ndjson.into_bytes()),
+        (BatchEncoding::Cbor, cbor(&all)),
     ] {
         let (batches, records) = read(Table::Logs, encoding, &body, usize::MAX);
         assert_eq!(messages(&batches), ["a", "b", "c"], "{encoding:?}");
@@ -173,7 +179,7 @@ fn bad_records_are_named_by_position_and_the_good_ones_are_read_in_every_encodin
 fn bad_rows_of_an_arrow_stream_are_named_and_the_good_ones_are_kept() {
     let good = decode(
         Table::Logs,
-        Encoding::Json,
+        BatchEncoding::Json,
         &json!([line("a"), line("b"), line("c")]).to_string().into(),
         &publisher(),
     );
@@ -190,7 +196,7 @@ fn bad_rows_of_an_arrow_stream_are_named_and_the_good_ones_are_kept() {
         "the bus refuses it"
     );
     for size in [1, usize::MAX] {
-        let (batches, records) = read(Table::Logs, Encoding::Arrow, &stream, size);
+        let (batches, records) = read(Table::Logs, BatchEncoding::Arrow, &stream, size);
         assert_eq!(messages(&batches), ["a", "b", "c", "a"]);
         let named: Vec<_> = records
             .named()
@@ -199,7 +205,7 @@ fn bad_rows_of_an_arrow_stream_are_named_and_the_good_ones_are_kept() {
             .collect();
         assert_eq!(named, [(4, true), (5, false)]);
     }
-    assert!(Records::new(Table::Metrics, Encoding::Arrow, stream.into(), publisher()).is_err());
+    assert!(BodyRecordReader::new(Table::Metrics, BatchEncoding::Arrow, stream.into(), publisher()).is_err());
 }
 
 /// A metric or a span with this number, which is a JSON literal.
@@ -213,7 +219,7 @@ fn of_number(table: Table, number: &str) -> String {
 }
 
 /// The stored numbers, and what is said of the records that are not stored.
-fn numbers_read(table: Table, encoding: Encoding, body: &[u8]) -> (Vec<f64>, Vec<String>) {
+fn numbers_read(table: Table, encoding: BatchEncoding, body: &[u8]) -> (Vec<f64>, Vec<String>) {
     let (batches, records) = read(table, encoding, body, usize::MAX);
     let column = if table == Table::Metrics {
         "value"
@@ -244,7 +250,7 @@ fn arrow_cast_f64(column: &arrow_array::ArrayRef) -> Vec<f64> {
 fn a_number_that_is_not_finite_in_its_column_is_refused_by_name_in_every_encoding() {
     // 1e39 is a number of 64 bits and none of 32; blanks lead the second one past the quick reader.
     for number in ["1e39", "-1e39 ", "3.5e38"] {
-        for encoding in [Encoding::Json, Encoding::Ndjson] {
+        for encoding in [BatchEncoding::Json, BatchEncoding::Ndjson] {
             let body = of_number(Table::Traces, number);
             let (stored, reasons) = numbers_read(Table::Traces, encoding, body.as_bytes());
             assert_eq!(stored, [0.0; 0], "{number} in {encoding:?}");
@@ -272,20 +278,26 @@ fn a_number_that_is_not_finite_in_its_column_is_refused_by_name_in_every_encodin
             let mut body = Vec::new();
             let all = vec![ciborium::Value::serialized(&good).unwrap(), bad];
             ciborium::into_writer(&ciborium::Value::Array(all), &mut body).unwrap();
-            let (stored, reasons) = numbers_read(table, Encoding::Cbor, &body);
+            let (stored, reasons) = numbers_read(table, BatchEncoding::Cbor, &body);
             assert_eq!(
                 (stored.len(), reasons.len()),
                 (1 + usize::from(is_stored), usize::from(!is_stored))
             );
             assert_eq!(
-                decode(table, Encoding::Cbor, &body.into(), &publisher()).is_ok(),
+                decode(table, BatchEncoding::Cbor, &body.into(), &publisher()).is_ok(),
                 is_stored,
                 "{number}"
             );
             if number == 1e39 {
                 continue;
             }
-            let good = decode(table, Encoding::Json, &of_number(table, "1.5").into(), &publisher()).unwrap();
+            let good = decode(
+                table,
+                BatchEncoding::Json,
+                &of_number(table, "1.5").into(),
+                &publisher(),
+            )
+            .unwrap();
             let at = good[0].schema().index_of(column).unwrap();
             let mut columns = good[0].columns().to_vec();
             columns[at] = if table == Table::Metrics {
@@ -295,7 +307,7 @@ fn a_number_that_is_not_finite_in_its_column_is_refused_by_name_in_every_encodin
             };
             let odd = RecordBatch::try_new(good[0].schema(), columns).unwrap();
             let body = encode_arrow(&[good[0].clone(), odd]).unwrap();
-            let (stored, reasons) = numbers_read(table, Encoding::Arrow, &body);
+            let (stored, reasons) = numbers_read(table, BatchEncoding::Arrow, &body);
             assert_eq!((stored, reasons.len()), (vec![1.5], 1), "{number}");
             assert!(
                 reasons[0].contains(column) && reasons[0].contains("finite"),
@@ -313,7 +325,7 @@ fn a_negative_zero_is_stored_as_zero_in_every_encoding() {
         for table in [Table::Metrics, Table::Traces] {
             let body = of_number(table, number);
             let value: Value = serde_json::from_str(&body).unwrap();
-            let batch = decode(table, Encoding::Json, &body.clone().into(), &publisher())
+            let batch = decode(table, BatchEncoding::Json, &body.clone().into(), &publisher())
                 .unwrap()
                 .remove(0);
             let (column, mut columns) = (
@@ -327,13 +339,13 @@ fn a_negative_zero_is_stored_as_zero_in_every_encoding() {
             columns[column] = zeros;
             let arrow = encode_arrow(&[RecordBatch::try_new(batch.schema(), columns).unwrap()]).unwrap();
             for (encoding, body) in [
-                (Encoding::Ndjson, body.into_bytes()),
-                (Encoding::Json, format!("[{value}]").into_bytes()),
-                (Encoding::Cbor, cbor(&json!([value]))),
-                (Encoding::Arrow, arrow),
+                (BatchEncoding::Ndjson, body.into_bytes()),
+                (BatchEncoding::Json, format!("[{value}]").into_bytes()),
+                (BatchEncoding::Cbor, cbor(&json!([value]))),
+                (BatchEncoding::Arrow, arrow),
             ] {
                 let (stored, _) = numbers_read(table, encoding, &body);
-                let is_small = number == "-1e-60" && table == Table::Metrics && encoding != Encoding::Arrow;
+                let is_small = number == "-1e-60" && table == Table::Metrics && encoding != BatchEncoding::Arrow;
                 let wanted = if is_small { -1e-60_f64 } else { 0.0 };
                 assert_eq!(
                     stored[0].to_bits(),
@@ -354,15 +366,15 @@ fn a_body_comes_in_parts_of_the_size_asked_for_and_a_large_record_comes_alone() 
     let ndjson: String = all.iter().map(|line| format!("{line}\n")).collect();
     let arrow = decode(
         Table::Logs,
-        Encoding::Json,
+        BatchEncoding::Json,
         &Value::from(all.clone()).to_string().into(),
         &publisher(),
     )
     .unwrap();
     for (encoding, body) in [
-        (Encoding::Ndjson, ndjson.into_bytes()),
-        (Encoding::Json, Value::from(all.clone()).to_string().into_bytes()),
-        (Encoding::Arrow, encode_arrow(&arrow).unwrap()),
+        (BatchEncoding::Ndjson, ndjson.into_bytes()),
+        (BatchEncoding::Json, Value::from(all.clone()).to_string().into_bytes()),
+        (BatchEncoding::Arrow, encode_arrow(&arrow).unwrap()),
     ] {
         let (batches, records) = read(Table::Logs, encoding, &body, 4_000);
         assert_eq!((messages(&batches).len(), records.rejected()), (100, 0));
@@ -378,24 +390,24 @@ fn a_body_comes_in_parts_of_the_size_asked_for_and_a_large_record_comes_alone() 
 fn a_body_is_read_on_from_where_it_was_left_in_parts_of_any_size() {
     let all: Vec<Value> = (0..200).map(|n| line(&format!("line {n}"))).collect();
     let arrow = Value::from(all.clone()).to_string().into();
-    let arrow = decode(Table::Logs, Encoding::Json, &arrow, &publisher()).unwrap();
+    let arrow = decode(Table::Logs, BatchEncoding::Json, &arrow, &publisher()).unwrap();
     let mixed: Vec<Value> = (0..)
         .zip(all)
         .map(|(n, line)| if n % 7 == 3 { json!(n) } else { line })
         .collect();
     let ndjson: String = mixed.iter().map(|line| format!("{line}\n\n")).collect();
     for (encoding, body) in [
-        (Encoding::Ndjson, ndjson.into_bytes()),
-        (Encoding::Json, Value::from(mixed.clone()).to_string().into_bytes()),
-        (Encoding::Cbor, cbor(&Value::from(mixed))),
+        (BatchEncoding::Ndjson, ndjson.into_bytes()),
+        (BatchEncoding::Json, Value::from(mixed.clone()).to_string().into_bytes()),
+        (BatchEncoding::Cbor, cbor(&Value::from(mixed))),
         (
-            Encoding::Arrow,
+            BatchEncoding::Arrow,
             encode_arrow(&[arrow[0].slice(0, 90), arrow[0].slice(90, 110)]).unwrap(),
         ),
     ] {
         let (whole, first) = read(Table::Logs, encoding, &body, usize::MAX);
         for (before, now) in [(500, 6_000), (6_000, 500), (1, usize::MAX), (usize::MAX, 1)] {
-            let mut records = Records::new(Table::Logs, encoding, body.clone().into(), publisher()).unwrap();
+            let mut records = BodyRecordReader::new(Table::Logs, encoding, body.clone().into(), publisher()).unwrap();
             let mut kept = Vec::new();
             for parts in 1..=3 {
                 let Some(part) = records.next_part(before).unwrap() else {
@@ -403,7 +415,7 @@ fn a_body_is_read_on_from_where_it_was_left_in_parts_of_any_size() {
                 };
                 kept.push(part.batch);
                 let rows: usize = kept.iter().map(RecordBatch::num_rows).sum();
-                let mut again = Records::new(Table::Logs, encoding, body.clone().into(), publisher()).unwrap();
+                let mut again = BodyRecordReader::new(Table::Logs, encoding, body.clone().into(), publisher()).unwrap();
                 assert_eq!(
                     again.skip_to(part.to, now).unwrap(),
                     rows as u64,
@@ -424,12 +436,12 @@ fn a_body_is_read_on_from_where_it_was_left_in_parts_of_any_size() {
 fn what_ends_or_goes_on_where_it_should_not_is_one_more_bad_record() {
     let good = line("a").to_string();
     for (encoding, body, says) in [
-        (Encoding::Json, format!("[{good},{good}"), "not closed"),
-        (Encoding::Json, format!("[{good}] []"), "bytes follow"),
-        (Encoding::Json, format!("[{good},]"), "EOF"),
-        (Encoding::Ndjson, format!("{good}\n{}", &good[..20]), "EOF"),
-        (Encoding::Ndjson, format!("{good}\n{good}{good}"), "trailing"),
-        (Encoding::Ndjson, format!("{good}\n\u{0}"), "expected value"),
+        (BatchEncoding::Json, format!("[{good},{good}"), "not closed"),
+        (BatchEncoding::Json, format!("[{good}] []"), "bytes follow"),
+        (BatchEncoding::Json, format!("[{good},]"), "EOF"),
+        (BatchEncoding::Ndjson, format!("{good}\n{}", &good[..20]), "EOF"),
+        (BatchEncoding::Ndjson, format!("{good}\n{good}{good}"), "trailing"),
+        (BatchEncoding::Ndjson, format!("{good}\n\u{0}"), "expected value"),
     ] {
         let (batches, records) = read(Table::Logs, encoding, body.as_bytes(), usize::MAX);
         assert_eq!((messages(&batches).len(), records.rejected()), (1, 1), "{body}");
@@ -438,7 +450,7 @@ fn what_ends_or_goes_on_where_it_should_not_is_one_more_bad_record() {
     }
     let mut cut = cbor(&json!([line("a"), line("b")]));
     cut.truncate(cut.len() - 3);
-    let (batches, records) = read(Table::Logs, Encoding::Cbor, &cut, usize::MAX);
+    let (batches, records) = read(Table::Logs, BatchEncoding::Cbor, &cut, usize::MAX);
     assert_eq!((messages(&batches).len(), records.rejected()), (1, 1));
     assert!(
         records.named()[0].reason.contains("nothing behind it"),
@@ -453,17 +465,22 @@ fn a_long_key_over_many_values_is_refused_and_reasons_are_short() {
     let mut bomb = line("bomb");
     bomb["attributes"] = json!({ "k".repeat(20_000): many });
     let body = format!("{bomb}\n{}\n", line("a"));
-    let (batches, records) = read(Table::Logs, Encoding::Ndjson, body.as_bytes(), usize::MAX);
+    let (batches, records) = read(Table::Logs, BatchEncoding::Ndjson, body.as_bytes(), usize::MAX);
     assert_eq!(messages(&batches), ["a"]);
     assert!(records.named()[0].reason.contains("flattened"), "{:?}", records.named());
     let mut long = line("long");
     long["y".repeat(5_000).as_str()] = 1.into();
-    let (_, records) = read(Table::Logs, Encoding::Json, format!("[{long}]").as_bytes(), usize::MAX);
+    let (_, records) = read(
+        Table::Logs,
+        BatchEncoding::Json,
+        format!("[{long}]").as_bytes(),
+        usize::MAX,
+    );
     assert!(records.named()[0].reason.len() < 400, "{:?}", records.named());
 }
 
 /// What the record structs make of the same text.
-fn by_struct<R: Record>(text: &str) -> Option<RecordBatch> {
+fn by_struct<R: TelemetryRecord>(text: &str) -> Option<RecordBatch> {
     let mut value: serde_json::Map<String, Value> = serde_json::from_str(text).ok()?;
     let publisher = publisher();
     value
@@ -540,13 +557,13 @@ proptest! {
             Table::Traces => by_struct::<Span>(&text),
             _ => by_struct::<MetricPoint>(&text),
         };
-        let made = decode(table, Encoding::Ndjson, &text.clone().into(), &publisher()).ok();
+        let made = decode(table, BatchEncoding::Ndjson, &text.clone().into(), &publisher()).ok();
         prop_assert_eq!(made.map(|mut batches| batches.remove(0)), expected.clone(), "{}", text);
         let other = backwards(&record);
-        let made = decode(table, Encoding::Json, &other.clone().into(), &publisher()).ok();
+        let made = decode(table, BatchEncoding::Json, &other.clone().into(), &publisher()).ok();
         prop_assert_eq!(made.map(|mut batches| batches.remove(0)), expected.clone(), "{}", other);
         let record: Value = serde_json::from_str(&text).unwrap();
-        let made = decode(table, Encoding::Cbor, &cbor(&json!([record])).into(), &publisher()).ok();
+        let made = decode(table, BatchEncoding::Cbor, &cbor(&json!([record])).into(), &publisher()).ok();
         prop_assert_eq!(made.map(|mut batches| batches.remove(0)), expected, "{} in CBOR", text);
     }
 }

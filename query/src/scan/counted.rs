@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use engine::{CountedGroup, Counts, CountsBy, MINUTE, ReadView, Segment};
-use model::filter::HistogramBy;
+use model::filter::HistogramGrouping;
 use model::{Table, Timestamp};
 
 use super::files::Pieces;
@@ -51,11 +51,11 @@ pub(crate) struct Split {
     pub(crate) entity: bool,
 }
 
-impl From<HistogramBy> for Split {
-    fn from(by: HistogramBy) -> Self {
+impl From<HistogramGrouping> for Split {
+    fn from(by: HistogramGrouping) -> Self {
         Self {
-            level: by == HistogramBy::Level,
-            entity: by == HistogramBy::EntityName,
+            level: by == HistogramGrouping::Level,
+            entity: by == HistogramGrouping::EntityName,
         }
     }
 }

@@ -5,7 +5,7 @@
 //! - A question says of every row what the conditions of the same filter say ([`crate::filter::logs`]).
 
 use engine::MINUTE;
-use model::filter::{HistogramBy, LogFilter};
+use model::filter::{HistogramGrouping, LogFilter};
 use model::{EntityId, Level};
 
 use crate::scan::Question;
@@ -16,7 +16,7 @@ use crate::window::Window;
 pub(super) fn question(
     filter: &LogFilter,
     window: Window,
-    (by, width): (HistogramBy, Option<i64>),
+    (by, width): (HistogramGrouping, Option<i64>),
     most: usize,
 ) -> Option<Question> {
     // All fields, so that a new one is not passed over.
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     fn asked(filter: &LogFilter, width: Option<i64>) -> Option<Question> {
-        question(filter, Window::ALL, (HistogramBy::None, width), 10)
+        question(filter, Window::ALL, (HistogramGrouping::None, width), 10)
     }
 
     #[test]

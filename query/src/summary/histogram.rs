@@ -9,7 +9,7 @@ use arrow_array::types::Int64Type;
 use datafusion::dataframe::DataFrame;
 use datafusion::functions_aggregate::expr_fn::count;
 use datafusion::logical_expr::{ident, lit};
-use model::filter::{HistogramBy, HistogramFilter, LogFilter, MAX_LIMIT};
+use model::filter::{HistogramFilter, HistogramGrouping, LogFilter, MAX_LIMIT};
 use model::{HumanDuration, Timestamp};
 use serde_json::{Map, Value};
 
@@ -37,7 +37,7 @@ const WIDTHS: [i64; 16] = [
 #[derive(Debug, Clone)]
 pub(super) struct Plan {
     width: i64,
-    by: HistogramBy,
+    by: HistogramGrouping,
     /// The times whose buckets are all given.
     fill: Option<(i64, i64)>,
     /// The same to counts of segments, if they can answer it.
@@ -67,9 +67,9 @@ impl Plan {
 
     const fn column(&self) -> Option<&'static str> {
         match self.by {
-            HistogramBy::None => None,
-            HistogramBy::Level => Some("level"),
-            HistogramBy::EntityName => Some("entity_name"),
+            HistogramGrouping::None => None,
+            HistogramGrouping::Level => Some("level"),
+            HistogramGrouping::EntityName => Some("entity_name"),
         }
     }
 }
@@ -109,7 +109,7 @@ pub(super) async fn counted(scan: Scan, plan: Plan) -> Result<Histogram, Error> 
         return Err(Error::TooManyGroups(MOST));
     }
     if let Some((start, end)) = plan.fill {
-        if plan.by == HistogramBy::None && start < end {
+        if plan.by == HistogramGrouping::None && start < end {
             let first = Reverse(bucket_start(start, plan.width));
             counts.entry((first, String::new())).or_default();
         }

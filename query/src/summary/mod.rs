@@ -32,7 +32,7 @@ mod top;
 use datafusion::logical_expr::{Expr, ident, lit};
 use model::Table;
 use model::filter::{
-    DEFAULT_LIMIT, HistogramBy, HistogramFilter, LogFilter, MAX_LIMIT, MetricFilter, SeriesFilter, SortOrder,
+    DEFAULT_LIMIT, HistogramFilter, HistogramGrouping, LogFilter, MAX_LIMIT, MetricFilter, SeriesFilter, SortOrder,
     TopFilter, TraceFilter,
 };
 
@@ -68,8 +68,8 @@ impl Querier {
         no_pages(None, filter.offset, filter.cursor.as_deref(), filter.order)?;
         let window = Window::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
         let by = match top.field.as_deref() {
-            Some("level") => Some(HistogramBy::Level),
-            Some("entity_name") => Some(HistogramBy::EntityName),
+            Some("level") => Some(HistogramGrouping::Level),
+            Some("entity_name") => Some(HistogramGrouping::EntityName),
             _ => None,
         };
         let question = by.and_then(|by| counts::question(filter, window, (by, None), top::MOST_VALUES));

@@ -3,7 +3,7 @@
 
 use engine::RotationPolicy;
 use model::filter::{
-    FluxFilter, HistogramBy, HistogramFilter, LogFilter, MetricFilter, SortOrder, TopFilter, TraceFilter,
+    FluxFilter, HistogramFilter, HistogramGrouping, LogFilter, MetricFilter, SortOrder, TopFilter, TraceFilter,
 };
 use model::{EntityId, LogRecord, MetricPoint, Span};
 use serde_json::{Map, Value, json};
@@ -119,7 +119,7 @@ async fn answers(querier: &Querier, flux: model::FluxId) -> Vec<(&'static str, V
     };
     let by_level = HistogramFilter {
         interval: Some("1m".parse().unwrap()),
-        by: Some(HistogramBy::Level),
+        by: Some(HistogramGrouping::Level),
         fill: None,
     };
     let top = TopFilter {

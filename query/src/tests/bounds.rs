@@ -82,8 +82,8 @@ async fn a_query_that_needs_too_much_memory_is_refused_and_a_smaller_one_answere
     assert!(matches!(refused, Err(Error::Memory(_))), "{refused:?}");
     assert_eq!(refused.unwrap_err().kind(), Kind::TooMuch);
     let one = LogFilter {
-        since: Some(model::filter::When::At(rows[0].ts)),
-        until: Some(model::filter::When::At(rows[0].ts.plus(Duration::from_micros(1)))),
+        since: Some(model::filter::TimePoint::At(rows[0].ts)),
+        until: Some(model::filter::TimePoint::At(rows[0].ts.plus(Duration::from_micros(1)))),
         limit: Some(1),
         ..LogFilter::default()
     };

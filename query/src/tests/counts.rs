@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use model::filter::{
-    HistogramBy, HistogramFilter, LogFilter, MetricFilter, SeriesFilter, SortOrder, TopFilter, TraceFilter,
+    HistogramFilter, HistogramGrouping, LogFilter, MetricFilter, SeriesFilter, SortOrder, TopFilter, TraceFilter,
 };
 use model::{Attributes, Clock, LogRecord, MetricPoint, Span, Timestamp};
 use serde_json::{Map, Value, json};
@@ -37,7 +37,11 @@ async fn a_histogram_counts_every_row_that_the_filter_lets_through_in_its_bucket
         let filter = unpaged(&mut random);
         let shape = HistogramFilter {
             interval: Some(random.pick(&["1s", "7m", "1h", "24h"]).parse().unwrap()),
-            by: Some(*random.pick(&[HistogramBy::None, HistogramBy::Level, HistogramBy::EntityName])),
+            by: Some(*random.pick(&[
+                HistogramGrouping::None,
+                HistogramGrouping::Level,
+                HistogramGrouping::EntityName,
+            ])),
             fill: (turn % 2 == 0).then_some(false),
         };
         histogram_agrees(&bench, &all, &filter, &shape).await;
@@ -57,8 +61,8 @@ pub(super) async fn histogram_agrees(
     for log in all.iter().filter(|log| lets_log(filter, log)) {
         let bucket = Timestamp::from_micros(log.ts.micros().div_euclid(width) * width).to_string();
         let group = match shape.by {
-            Some(HistogramBy::Level) => log.level.to_string(),
-            Some(HistogramBy::EntityName) => log.entity_name.clone(),
+            Some(HistogramGrouping::Level) => log.level.to_string(),
+            Some(HistogramGrouping::EntityName) => log.entity_name.clone(),
             _ => String::new(),
         };
         *counts.entry((bucket, group)).or_default() += 1;

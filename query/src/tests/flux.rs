@@ -7,7 +7,7 @@ use arrow_array::RecordBatch;
 use model::batch::{MessageRow, messages, row_json};
 use model::filter::{FluxFilter, RawForm};
 use model::message::Message;
-use model::{Attributes, EntityId, FluxId, LogRecord, MessageId, Record, Span, Table, TraceId};
+use model::{Attributes, EntityId, FluxId, LogRecord, MessageId, Span, Table, TelemetryRecord, TraceId};
 use serde_json::{Map, Value, json};
 
 use super::indexed::{self, Hours};
@@ -144,8 +144,8 @@ async fn a_signal_is_what_a_reading_of_all_rows_says_however_it_is_paged() {
         let (since, until) = (since.min(until), since.max(until));
         let within = world.signal(world::flux(0), |ts| since <= ts && ts < until);
         let filter = FluxFilter {
-            since: Some(model::filter::When::At(since)),
-            until: Some(model::filter::When::At(until)),
+            since: Some(model::filter::TimePoint::At(since)),
+            until: Some(model::filter::TimePoint::At(until)),
             ..FluxFilter::default()
         };
         if within.is_empty() {

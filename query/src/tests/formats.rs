@@ -7,7 +7,7 @@ use arrow_array::{RecordBatch, StringArray};
 use datafusion::arrow::ipc::reader::StreamReader;
 use model::batch::{messages, row_json};
 use model::filter::{DeadLetterFilter, LogFilter, MetricFilter, RawForm};
-use model::{LogRecord, MetricPoint, Record as _, Table};
+use model::{LogRecord, MetricPoint, Table, TelemetryRecord as _};
 use serde_json::{Map, Value, json};
 
 use super::world::{self, Random};

@@ -1,6 +1,6 @@
 //! Whatever is asked, the answer is rows or the requester's fault, never ours.
 
-use model::filter::{DeadLetterFilter, LogFilter, MAX_LIMIT, MetricFilter, TraceFilter, When};
+use model::filter::{DeadLetterFilter, LogFilter, MAX_LIMIT, MetricFilter, TimePoint, TraceFilter};
 use model::{FluxId, HumanDuration, Timestamp, TraceId};
 
 use super::Bench;
@@ -31,11 +31,11 @@ fn fair<T>(answer: Result<T, Error>, asked: &impl std::fmt::Debug) {
     }
 }
 
-fn extremes() -> Vec<When> {
+fn extremes() -> Vec<TimePoint> {
     let moments = [i64::MIN, i64::MAX, 0, Timestamp::MIN.micros(), Timestamp::MAX.micros()];
     let ages = [0, 1, u64::MAX / 1_000_000];
-    let moments = moments.map(|micros| When::At(Timestamp::from_micros(micros)));
-    let ages = ages.map(|millis| When::Ago(HumanDuration::from_millis(millis)));
+    let moments = moments.map(|micros| TimePoint::At(Timestamp::from_micros(micros)));
+    let ages = ages.map(|millis| TimePoint::Ago(HumanDuration::from_millis(millis)));
     moments.into_iter().chain(ages).collect()
 }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use model::batch::{MessageRow, messages};
-use model::filter::{MessageFilter, RawForm, When};
+use model::filter::{MessageFilter, RawForm, TimePoint};
 use model::{ByteSize, Table, Timestamp};
 use serde_json::Value;
 
@@ -112,7 +112,7 @@ async fn messages_are_followed_each_once_with_those_that_were_there_and_their_by
     let mut got = [const { Vec::<String>::new() }; 4];
     let forms = [RawForm::Hex, RawForm::Base64, RawForm::Json, RawForm::None];
     let ask = |raw: RawForm| MessageFilter {
-        since: Some(When::EVER),
+        since: Some(TimePoint::EVER),
         raw: Some(raw),
         ..MessageFilter::default()
     };
@@ -154,7 +154,7 @@ async fn messages_are_followed_each_once_with_those_that_were_there_and_their_by
     drop(tails);
     let one = MessageFilter {
         msg_type: Some(all[0].msg_type.clone()),
-        until: Some(When::EVER),
+        until: Some(TimePoint::EVER),
         ..MessageFilter::default()
     };
     assert!(matches!(
@@ -219,7 +219,7 @@ async fn a_backlog_of_more_than_there_is_memory_for_comes_whole_and_so_do_its_ne
         (RawForm::None, Some(110)),
     ] {
         let filter = MessageFilter {
-            since: Some(When::EVER),
+            since: Some(TimePoint::EVER),
             raw: Some(raw),
             limit,
             ..MessageFilter::default()
@@ -248,7 +248,7 @@ async fn a_tail_ends_with_an_error_where_the_rows_of_one_time_are_more_than_ther
         .collect();
     append_each(&bench, rows).await;
     let filter = MessageFilter {
-        since: Some(When::EVER),
+        since: Some(TimePoint::EVER),
         ..MessageFilter::default()
     };
     let mut tail = bench.querier.tail_messages(&filter, None).unwrap();

@@ -1,7 +1,7 @@
 //! Counts of segments change what is read, never what is answered: histograms and top lists are a reading of all rows, whatever
 //! the window cuts.
 
-use model::filter::{HistogramBy, HistogramFilter, LogFilter, When};
+use model::filter::{HistogramFilter, HistogramGrouping, LogFilter, TimePoint};
 use model::{Level, LogRecord, Table};
 
 use super::counts::{histogram_agrees, top_agrees};
@@ -35,11 +35,11 @@ fn log(random: &mut Random) -> LogRecord {
 fn filter(random: &mut Random) -> LogFilter {
     let mut bounds = [moment(random), moment(random)];
     bounds.sort_unstable();
-    let long_ago = When::At(Timestamp::from_micros(now().micros() - 9 * HOUR));
+    let long_ago = TimePoint::At(Timestamp::from_micros(now().micros() - 9 * HOUR));
     let name = |random: &mut Random| (*random.pick(&["rack-a", "räck c", "nobody"])).to_owned();
     LogFilter {
-        since: Some(random.maybe(2, |_| When::At(bounds[0])).unwrap_or(long_ago)),
-        until: random.maybe(2, |_| When::At(bounds[1])),
+        since: Some(random.maybe(2, |_| TimePoint::At(bounds[0])).unwrap_or(long_ago)),
+        until: random.maybe(2, |_| TimePoint::At(bounds[1])),
         level: random.maybe(4, |random| *random.pick(Level::ALL)),
         min_level: random.maybe(3, |random| *random.pick(Level::ALL)),
         rack_id: random.maybe(6, name),
@@ -53,9 +53,9 @@ fn shape(random: &mut Random) -> HistogramFilter {
     let intervals = ["1m", "1m", "5m", "7m", "1h", "24h", "90s", "61s"];
     HistogramFilter {
         interval: Some(random.pick(&intervals).parse().unwrap()),
-        by: random
-            .maybe(4, |_| HistogramBy::None)
-            .or(Some(*random.pick(&[HistogramBy::Level, HistogramBy::EntityName]))),
+        by: random.maybe(4, |_| HistogramGrouping::None).or(Some(
+            *random.pick(&[HistogramGrouping::Level, HistogramGrouping::EntityName]),
+        )),
         fill: None,
     }
 }
@@ -71,7 +71,7 @@ async fn agree(bench: &Bench, logs: &[LogRecord], random: &mut Random) -> u64 {
     }
     let by_level = HistogramFilter {
         interval: Some("5m".parse().unwrap()),
-        by: Some(HistogramBy::Level),
+        by: Some(HistogramGrouping::Level),
         fill: None,
     };
     histogram_agrees(bench, logs, &over_all(), &by_level).await.files_read
@@ -147,7 +147,7 @@ async fn a_question_that_counts_answer_opens_no_data_file() {
     }
     let by_level = HistogramFilter {
         interval: Some("5m".parse().unwrap()),
-        by: Some(HistogramBy::Level),
+        by: Some(HistogramGrouping::Level),
         fill: None,
     };
     let errors = LogFilter {
@@ -194,8 +194,8 @@ async fn of_minutes_that_the_window_cuts_rows_are_read_and_only_if_there_are_any
     let files = bench.engine.view().files(Table::Logs).len() as u64;
     for at in (0..logs.len()).step_by(37) {
         let cut = |since: i64, until: i64| LogFilter {
-            since: Some(When::At(Timestamp::from_micros(since))),
-            until: Some(When::At(Timestamp::from_micros(until))),
+            since: Some(TimePoint::At(Timestamp::from_micros(since))),
+            until: Some(TimePoint::At(Timestamp::from_micros(until))),
             ..LogFilter::default()
         };
         let moment = moments[at];
@@ -349,7 +349,7 @@ async fn of_open_files_and_of_memory_only_what_came_since_is_looked_at() {
     let bench = Bench::new().await;
     let by_entity = HistogramFilter {
         interval: Some("1m".parse().unwrap()),
-        by: Some(HistogramBy::EntityName),
+        by: Some(HistogramGrouping::EntityName),
         fill: None,
     };
     let some = LogFilter {

@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 
 use engine::{Batch, Compression, Engine, Format, Origin, Settings};
 use model::wire::encode_arrow;
-use model::{Clock, Entropy, Record, Timestamp, TraceId};
+use model::{Clock, Entropy, TelemetryRecord, Timestamp, TraceId};
 
 use crate::{Error, Limits, Page, Querier};
 
@@ -148,7 +148,7 @@ impl Bench {
         }
     }
 
-    async fn append<R: Record>(&self, rows: &[R]) {
+    async fn append<R: TelemetryRecord>(&self, rows: &[R]) {
         append(&self.engine, rows).await;
     }
 
@@ -218,7 +218,7 @@ impl Bench {
     }
 }
 
-async fn append<R: Record>(engine: &Engine, rows: &[R]) {
+async fn append<R: TelemetryRecord>(engine: &Engine, rows: &[R]) {
     if rows.is_empty() {
         return;
     }

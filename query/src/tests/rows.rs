@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use model::batch::row_json;
-use model::filter::{LogFilter, SortOrder, TraceFilter, When};
-use model::{ByteSize, Clock, EntityId, FluxId, LogRecord, Record, Span, Timestamp, TraceId};
+use model::filter::{LogFilter, SortOrder, TimePoint, TraceFilter};
+use model::{ByteSize, Clock, EntityId, FluxId, LogRecord, Span, TelemetryRecord, Timestamp, TraceId};
 use serde_json::{Map, Value};
 
 use super::world::{self, Random};
@@ -16,7 +16,12 @@ use crate::functions::hash_rows;
 use crate::{Error, Limits, ListQuery, Querier};
 
 /// The stretch of time of a query, told without the code under test.
-pub(super) fn in_window(ts: Timestamp, since: Option<When>, until: Option<When>, flux: Option<FluxId>) -> bool {
+pub(super) fn in_window(
+    ts: Timestamp,
+    since: Option<TimePoint>,
+    until: Option<TimePoint>,
+    flux: Option<FluxId>,
+) -> bool {
     let end = until.map_or(now(), |until| until.resolve(now()));
     let day_before = end.micros() - 24 * HOUR;
     let made = flux
@@ -72,8 +77,8 @@ pub(super) fn lets_span(filter: &TraceFilter, span: &Span) -> bool {
 }
 
 /// Rows in the order of answers, as they are shown.
-fn expected<R: Record>(rows: Vec<R>, order: Option<SortOrder>) -> Vec<Map<String, Value>> {
-    let times: Vec<_> = rows.iter().map(Record::ts).collect();
+fn expected<R: TelemetryRecord>(rows: Vec<R>, order: Option<SortOrder>) -> Vec<Map<String, Value>> {
+    let times: Vec<_> = rows.iter().map(TelemetryRecord::ts).collect();
     in_order(&R::to_batch(&rows).unwrap(), &times, order)
 }
 
@@ -99,7 +104,7 @@ pub(super) fn cut(
 }
 
 /// Rows in sealed files that overlap, in open files, and in memory.
-pub(super) async fn scattered<R: Record + Clone>(
+pub(super) async fn scattered<R: TelemetryRecord + Clone>(
     bench: &mut Bench,
     random: &mut Random,
     make: fn(&mut Random) -> R,
@@ -338,7 +343,7 @@ async fn a_file_of_overlapping_runs_answers_in_order_without_a_row_twice_or_miss
     assert_eq!(runs, 2);
     let querier = Querier::new(Arc::clone(&engine), bench.limits.clone(), Clock::new(now)).unwrap();
     let mut filter = LogFilter {
-        since: Some(When::At(Timestamp::from_micros(start + 100_000_000))),
+        since: Some(TimePoint::At(Timestamp::from_micros(start + 100_000_000))),
         ..LogFilter::default()
     };
     filter.limit = Some(10_000);
@@ -366,7 +371,7 @@ async fn an_answer_of_a_store_that_was_made_anew_has_another_tag() {
         let limits = Limits::new(ByteSize::mib(64), Duration::from_secs(60), 4);
         let querier = Querier::new(Arc::clone(&engine), limits, Clock::new(now)).unwrap();
         let until = LogFilter {
-            until: Some(When::At(now())),
+            until: Some(TimePoint::At(now())),
             ..LogFilter::default()
         };
         let tag = querier.tag(&ListQuery::Logs(until)).unwrap();

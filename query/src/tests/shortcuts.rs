@@ -1,7 +1,7 @@
 //! Each shortcut to an answer changes what is read, never what is answered: every question is asked with and without each of them,
 //! over rows that are sealed, late, open and in memory.
 
-use model::filter::{HistogramBy, HistogramFilter, LogFilter, SeriesFilter, TopFilter};
+use model::filter::{HistogramFilter, HistogramGrouping, LogFilter, SeriesFilter, TopFilter};
 use model::{LogRecord, Table};
 use serde_json::{Value, json};
 
@@ -47,7 +47,11 @@ impl Question {
             4 => {
                 let shape = HistogramFilter {
                     interval: Some(random.pick(&["1m", "7m", "1h", "90s"]).parse().unwrap()),
-                    by: Some(*random.pick(&[HistogramBy::None, HistogramBy::Level, HistogramBy::EntityName])),
+                    by: Some(*random.pick(&[
+                        HistogramGrouping::None,
+                        HistogramGrouping::Level,
+                        HistogramGrouping::EntityName,
+                    ])),
                     fill: None,
                 };
                 Self::Histogram(unpaged(logs(random)), shape)

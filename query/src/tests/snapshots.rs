@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use model::filter::{LogFilter, When};
+use model::filter::{LogFilter, TimePoint};
 use model::{ByteSize, LogRecord};
 
 use super::world::{self, Random};
@@ -41,7 +41,7 @@ fn endless() -> Statement {
 
 fn tail(bench: &Bench) -> Tail {
     let filter = LogFilter {
-        since: Some(When::At(now())),
+        since: Some(TimePoint::At(now())),
         ..LogFilter::default()
     };
     bench.querier.tail(&filter, None).unwrap()

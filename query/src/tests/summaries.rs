@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::filter::{Aggregate, MetricFilter};
+use model::filter::{MetricAggregate, MetricFilter};
 use model::{MetricPoint, MetricType, Timestamp};
 use serde_json::{Value, json};
 
@@ -97,15 +97,15 @@ fn value(filter: &MetricFilter, points: &[&MetricPoint], rate: Option<f64>) -> O
         .iter()
         .max_by(|a, b| a.ts.cmp(&b.ts).then(a.value.total_cmp(&b.value)));
     match (filter.agg, points[0].metric_type) {
-        (Some(Aggregate::Avg), _) | (None, MetricType::Gauge) => Some(sum / count),
-        (Some(Aggregate::Sum), _) => Some(sum),
-        (Some(Aggregate::Min), _) => values.iter().copied().reduce(f64::min),
-        (Some(Aggregate::Max), _) => values.iter().copied().reduce(f64::max),
-        (Some(Aggregate::Count), _) => Some(count),
-        (Some(Aggregate::Last), _) => latest.map(|point| point.value),
-        (Some(Aggregate::Rate), _) | (None, MetricType::Counter) => rate,
+        (Some(MetricAggregate::Avg), _) | (None, MetricType::Gauge) => Some(sum / count),
+        (Some(MetricAggregate::Sum), _) => Some(sum),
+        (Some(MetricAggregate::Min), _) => values.iter().copied().reduce(f64::min),
+        (Some(MetricAggregate::Max), _) => values.iter().copied().reduce(f64::max),
+        (Some(MetricAggregate::Count), _) => Some(count),
+        (Some(MetricAggregate::Last), _) => latest.map(|point| point.value),
+        (Some(MetricAggregate::Rate), _) | (None, MetricType::Counter) => rate,
         // Tried against what a filter without an aggregate says.
-        (Some(Aggregate::Percentile(_)), _) => None,
+        (Some(MetricAggregate::Percentile(_)), _) => None,
         // A histogram's observations are tried in a test of their own.
         (None, MetricType::Histogram) => None,
     }
@@ -199,7 +199,7 @@ async fn a_percentile_that_is_asked_for_is_the_one_that_stands_beside_the_mean_a
             .await
             .unwrap()
             .rows;
-        filter.agg = Some(Aggregate::Percentile(share));
+        filter.agg = Some(MetricAggregate::Percentile(share));
         let rows = bench
             .querier
             .page(ListQuery::Metrics(filter.clone()))
@@ -264,7 +264,7 @@ async fn filled_buckets_are_all_of_the_window_and_those_with_points_are_as_they_
             "{buckets} {counts:?} {filter:?}"
         );
         for row in all.iter().filter(|row| row["samples"] == 0) {
-            let nothing = if filter.agg == Some(Aggregate::Count) {
+            let nothing = if filter.agg == Some(MetricAggregate::Count) {
                 json!(0.0)
             } else {
                 Value::Null

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use model::batch::row_json;
-use model::filter::{LogFilter, When};
-use model::{LogRecord, Record};
+use model::filter::{LogFilter, TimePoint};
+use model::{LogRecord, TelemetryRecord};
 use serde_json::Value;
 
 use super::rows::lets_log;
@@ -77,7 +77,7 @@ impl Reader {
     /// Rows become visible.
     fn see(&mut self, rows: &[LogRecord]) {
         let filter = LogFilter {
-            since: Some(When::Ago("240h".parse().unwrap())),
+            since: Some(TimePoint::Ago("240h".parse().unwrap())),
             ..self.filter.clone()
         };
         rows.iter()
@@ -202,7 +202,7 @@ impl Reader {
 }
 
 fn filter(random: &mut Random) -> LogFilter {
-    let since = random.maybe(2, |random| When::At(random.moment()));
+    let since = random.maybe(2, |random| TimePoint::At(random.moment()));
     let filter = random.maybe(2, log_filter).unwrap_or_default();
     LogFilter {
         since,
@@ -380,7 +380,7 @@ async fn a_long_backlog_is_cut_anywhere_and_goes_on_without_a_seam() {
             _ => {}
         }
     }
-    let since = Some(When::Ago("24h".parse().unwrap()));
+    let since = Some(TimePoint::Ago("24h".parse().unwrap()));
     let mut reader = Reader::new(
         &bench,
         LogFilter {
@@ -445,7 +445,7 @@ async fn a_backlog_that_its_reader_does_not_take_in_time_gives_its_memory_back_a
     bench.append(&rows).await;
     bench.publish().await;
     let filter = LogFilter {
-        since: Some(When::Ago("24h".parse().unwrap())),
+        since: Some(TimePoint::Ago("24h".parse().unwrap())),
         ..LogFilter::default()
     };
     let mut tail = bench.querier.tail(&filter, None).unwrap();
@@ -488,7 +488,7 @@ async fn rows_of_one_time_are_held_a_slice_at_a_time_and_come_once() {
     bench.append(&rows).await;
     bench.publish().await;
     let filter = LogFilter {
-        since: Some(When::Ago("24h".parse().unwrap())),
+        since: Some(TimePoint::Ago("24h".parse().unwrap())),
         ..LogFilter::default()
     };
     let mut reader = Reader::new(&bench, filter, &rows);
@@ -528,7 +528,7 @@ async fn the_time_that_a_backlog_waits_for_others_is_not_its_own() {
         bench.querier.gate.wait().await.unwrap(),
     ];
     let filter = LogFilter {
-        since: Some(When::Ago("24h".parse().unwrap())),
+        since: Some(TimePoint::Ago("24h".parse().unwrap())),
         ..LogFilter::default()
     };
     let mut reader = Reader::new(&bench, filter, &rows);
@@ -553,7 +553,7 @@ async fn a_filter_that_lets_nothing_through_gets_on_over_breaks_also_where_a_loo
     }
     bench.publish().await;
     let filter = LogFilter {
-        since: Some(When::Ago("24h".parse().unwrap())),
+        since: Some(TimePoint::Ago("24h".parse().unwrap())),
         attributes: std::iter::once(("nope".to_owned(), "1".to_owned())).collect(),
         ..LogFilter::default()
     };
@@ -589,7 +589,7 @@ async fn a_tail_is_refused_beyond_its_number_and_where_it_makes_no_sense() {
         Err(Error::Parameter { parameter, .. }) => parameter,
         other => panic!("{other:?}"),
     };
-    let when = Some(When::At(now()));
+    let when = Some(TimePoint::At(now()));
     assert_eq!(
         refused(
             LogFilter {

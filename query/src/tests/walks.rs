@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use model::filter::{Aggregate, MetricFilter, Shape};
+use model::filter::{BucketShape, MetricAggregate, MetricFilter};
 use model::{MetricPoint, Timestamp};
 use serde_json::{Map, Value};
 
@@ -96,7 +96,7 @@ async fn a_walk_over_series_comes_to_what_a_plan_comes_to_in_memory_in_open_and_
         name: Some("metric.7".to_owned()),
         group_by: Some("entity_name".to_owned()),
         interval: Some("1m".parse().unwrap()),
-        agg: Some(Aggregate::Avg),
+        agg: Some(MetricAggregate::Avg),
         ..MetricFilter::default()
     };
     let stats = bench.querier.page(ListQuery::Metrics(one.clone())).await.unwrap().stats;
@@ -148,7 +148,7 @@ async fn a_row_of_a_series_has_the_values_of_its_buckets_and_each_series_is_give
         // What else a histogram tells has no place in a list of values.
         let is_more = |key: &str| ["count", "sum", "p50", "p90", "p99"].contains(&key);
         rows.iter_mut().for_each(|row| row.retain(|key, _| !is_more(key)));
-        filter.shape = Some(Shape::Series);
+        filter.shape = Some(BucketShape::Series);
         filter.limit = Some(3);
         let mut given = Vec::new();
         loop {

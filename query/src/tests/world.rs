@@ -1,10 +1,12 @@
 //! Random rows and filters from small sets of values, so that everything meets everything.
 
 use model::batch::MessageRow;
-use model::filter::{Aggregate, ByKey, LogFilter, MessageFilter, MetricFilter, SortOrder, TraceFilter, When};
+use model::filter::{
+    KeyedValues, LogFilter, MessageFilter, MetricAggregate, MetricFilter, SortOrder, TimePoint, TraceFilter,
+};
 use model::{
-    Attributes, Direction, EntityId, FluxId, Level, LogRecord, MetricPoint, MetricType, Span, SpanId, SpanStatus,
-    Timestamp, TraceId,
+    Attributes, EntityId, FluxId, Level, LogRecord, MessageDirection, MetricPoint, MetricType, Span, SpanId,
+    SpanStatus, Timestamp, TraceId,
 };
 use serde_json::{Value, json};
 
@@ -60,8 +62,8 @@ impl Random {
         Timestamp::from_micros(now().micros() - hour * HOUR - step * 7 * SECOND - self.number(2))
     }
 
-    fn when(&mut self) -> When {
-        When::At(self.moment())
+    fn when(&mut self) -> TimePoint {
+        TimePoint::At(self.moment())
     }
 }
 
@@ -78,7 +80,11 @@ pub(super) fn trace(n: u8) -> TraceId {
     TraceId::from_entropy([n + 1; 16])
 }
 
-const DIRECTIONS: [Direction; 3] = [Direction::Inbound, Direction::Outbound, Direction::Internal];
+const DIRECTIONS: [MessageDirection; 3] = [
+    MessageDirection::Inbound,
+    MessageDirection::Outbound,
+    MessageDirection::Internal,
+];
 
 /// Scalars of all kinds, some of the same text, one with a key that needs escapes.
 fn attributes(random: &mut Random) -> Attributes {
@@ -95,7 +101,7 @@ fn attributes(random: &mut Random) -> Attributes {
 }
 
 /// Values of none, one or both of these attributes.
-fn by_key(random: &mut Random) -> ByKey {
+fn by_key(random: &mut Random) -> KeyedValues {
     let status = random.maybe(6, |random| *random.pick(&["500", "200", "500.0", "null", "5"]));
     let flag = random.maybe(6, |random| *random.pick(&["true", "false", "", "Ä\n\""]));
     let given = [("http.status", status), ("ö\"k", flag)];
@@ -213,7 +219,7 @@ fn entity(random: &mut Random) -> String {
 }
 
 /// Bounds in order, each there half of the time.
-fn bounds(random: &mut Random) -> (Option<When>, Option<When>) {
+fn bounds(random: &mut Random) -> (Option<TimePoint>, Option<TimePoint>) {
     let (a, b) = (random.maybe(2, Random::when), random.maybe(2, Random::when));
     match (a, b) {
         (Some(a), Some(b)) if a.resolve(now()) > b.resolve(now()) => (Some(b), Some(a)),
@@ -290,7 +296,7 @@ pub(super) fn message_filter(random: &mut Random) -> MessageFilter {
 }
 
 /// Whether a record's JSON column has all of these values.
-pub(super) fn has_all(attributes: &Attributes, wanted: &ByKey) -> bool {
+pub(super) fn has_all(attributes: &Attributes, wanted: &KeyedValues) -> bool {
     let text = |value: &Value| match value {
         Value::String(text) => Some(text.clone()),
         Value::Null => None,
@@ -306,13 +312,13 @@ pub(super) fn summary_filter(random: &mut Random) -> MetricFilter {
     let groups = ["entity_name", "entity_id", "name", "type", "cpu", "otel.unit", "gone"];
     let intervals = ["1s", "1m", "7s", "1h", "24h", "90m"];
     let aggregates = [
-        Aggregate::Avg,
-        Aggregate::Sum,
-        Aggregate::Min,
-        Aggregate::Max,
-        Aggregate::Count,
-        Aggregate::Last,
-        Aggregate::Rate,
+        MetricAggregate::Avg,
+        MetricAggregate::Sum,
+        MetricAggregate::Min,
+        MetricAggregate::Max,
+        MetricAggregate::Count,
+        MetricAggregate::Last,
+        MetricAggregate::Rate,
     ];
     let mut filter = MetricFilter {
         name: random.maybe(3, |random| {

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::gear::{self, GearConfig, Manifest};
+use model::gear::{self, GearConfig, GearManifest};
 use model::message::Message;
 use model::{HumanDuration, MessageId, Timestamp};
 use schemars::JsonSchema;
@@ -45,7 +45,7 @@ use body::{BatchBody, Format};
 const FACTS: usize = 512;
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "batch",
     summary: "collects messages and sends them as one",
     inputs: &["in"],

@@ -20,7 +20,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ciborium::Value as Item;
 use ciborium::de::Error;
 use futures::FutureExt;
-use model::gear::{self, Manifest};
+use model::gear::{self, GearManifest};
 use model::message::{Message, value_to_cbor};
 use serde_json::{Map, Number, Value};
 
@@ -29,7 +29,7 @@ use super::{Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "codec_cbor",
     summary: "decodes CBOR bodies to values, or encodes values as CBOR",
     inputs: &["in"],

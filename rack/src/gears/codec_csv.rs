@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use csv::{ErrorKind, Reader, ReaderBuilder, StringRecord, WriterBuilder};
 use futures::FutureExt;
-use model::gear::{self, GearConfig, Manifest};
+use model::gear::{self, GearConfig, GearManifest};
 use model::message::Message;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -28,7 +28,7 @@ use crate::wires::Delivery;
 const MOST_MADE: usize = 16 << 20;
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "codec_csv",
     summary: "decodes each record of a CSV body to a message, or encodes values as CSV",
     inputs: &["in"],

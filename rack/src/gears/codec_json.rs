@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use model::gear::{self, Manifest};
+use model::gear::{self, GearManifest};
 use model::message::Message;
 use serde_json::Value;
 
@@ -17,7 +17,7 @@ use super::{Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "codec_json",
     summary: "decodes JSON bodies to values, or encodes values as JSON",
     inputs: &["in"],

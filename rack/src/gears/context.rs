@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use model::letter::Way;
+use model::letter::PortSide;
 use model::message::Message;
 use model::{Attributes, Entropy, FluxId, Level, MessageId, SpanId, SpanStatus, Token, TraceId};
 use parking_lot::Mutex;
@@ -330,7 +330,7 @@ impl Context {
             Refused::NotKept | Refused::Unwired { .. } => false,
         };
         if is_kept {
-            self.bury((port, Way::Out), &message, (why.to_string(), 1)).await;
+            self.bury((port, PortSide::Out), &message, (why.to_string(), 1)).await;
         }
         self.refuse(&message, why)
     }
@@ -415,7 +415,12 @@ impl Context {
     }
 
     /// Keeps a message that goes no further, where somebody can find it: why, and after how many attempts.
-    pub(crate) async fn bury(&self, (port, way): (&str, Way), message: &Message, (reason, attempts): (String, u32)) {
+    pub(crate) async fn bury(
+        &self,
+        (port, way): (&str, PortSide),
+        message: &Message,
+        (reason, attempts): (String, u32),
+    ) {
         let past = self.letters.lock().get(&message.id).cloned();
         let dead = Dead {
             gear: self.name.clone(),

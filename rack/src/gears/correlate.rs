@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::gear::{self, GearConfig, Manifest};
+use model::gear::{self, GearConfig, GearManifest};
 use model::message::Message;
 use model::HumanDuration;
 use schemars::JsonSchema;
@@ -41,7 +41,7 @@ const KEY: &str = "correlate.key";
 const EXPIRED: &str = "correlate.expired";
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "correlate",
     summary: "finds the request of each reply by a key and restores its context",
     inputs: &[REQUEST, "reply"],

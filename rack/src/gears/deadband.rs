@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use model::HumanDuration;
-use model::gear::{self, GearConfig, Manifest};
+use model::gear::{self, GearConfig, GearManifest};
 use model::message::Message;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,7 @@ const MAX_VALUE: usize = 4096;
 const MAX_BYTES: usize = 64 << 20;
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "deadband",
     summary: "lets a value through when it has changed enough since the last one that passed",
     inputs: &["in"],

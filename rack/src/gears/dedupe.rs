@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use model::HumanDuration;
-use model::gear::{self, GearConfig, Manifest};
+use model::gear::{self, GearConfig, GearManifest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -29,7 +29,7 @@ use crate::wires::Delivery;
 const LONG_KEY: usize = 64;
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "dedupe",
     summary: "drops messages whose key was seen before",
     inputs: &["in"],

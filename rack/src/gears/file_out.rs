@@ -25,7 +25,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::FutureExt;
-use model::gear::{self, GearConfig, Manifest};
+use model::gear::{self, GearConfig, GearManifest};
 use model::message::Message;
 use model::{HumanDuration, MessageId};
 use parking_lot::Mutex;
@@ -42,7 +42,7 @@ use file::{File, Rules};
 const BATCH: usize = 256 * 1024;
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "file_out",
     summary: "appends each message to a file as a line, with rotation",
     inputs: &["in"],

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use model::gear::{self, GearConfig, Manifest};
+use model::gear::{self, GearConfig, GearManifest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ use super::{Config, Context, Gear, Passive, Work};
 use crate::wires::Delivery;
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "filter",
     summary: "passes on the messages for which an expression is true",
     inputs: &["in"],

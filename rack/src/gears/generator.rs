@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use model::Attributes;
-use model::gear::{self, GearConfig, Manifest};
+use model::gear::{self, GearConfig, GearManifest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -26,7 +26,7 @@ const AT_ONCE: u64 = 256;
 const CATCH_UP: Duration = Duration::from_secs(1);
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "generator",
     summary: "makes messages at a steady rate from a seed",
     inputs: &[],

@@ -40,14 +40,14 @@ use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, FromRequest, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use chassis::stall::Stalling;
-use chassis::unread::{Lingering, Unread};
+use chassis::stall::WriteTimeoutStream;
+use chassis::unread::{LingeringStream, UnreadBodyFlag};
 use futures::FutureExt;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use model::gear::{self, GearConfig, Manifest};
+use model::gear::{self, GearConfig, GearManifest};
 use model::message::Message;
 use model::{Attributes, HumanDuration, Level};
 use schemars::JsonSchema;
@@ -77,7 +77,7 @@ const MAX_CONTENT_TYPE: usize = 256;
 const MAX_REPLY_WITHIN: Duration = Duration::from_secs(3600);
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "http_in",
     summary: "listens on HTTP; the body of each POST becomes a message, and replies go back",
     inputs: &["reply"],
@@ -161,8 +161,8 @@ async fn serve(stream: TcpStream, entry: Entry, stop: CancellationToken) {
     let router: axum::Router = axum::Router::new()
         .fallback(move |request: Request| entry.clone().answer(request))
         .layer(limit);
-    let unread = Unread::default();
-    let stream = Lingering::new(Stalling::new(stream, WRITE_TIMEOUT), unread.clone());
+    let unread = UnreadBodyFlag::default();
+    let stream = LingeringStream::new(WriteTimeoutStream::new(stream, WRITE_TIMEOUT), unread.clone());
     let watched = move |request: hyper::Request<Incoming>| request.map(|body| unread.watch(body));
     let service = tower::ServiceExt::map_request(router, watched);
     let connection = http1::Builder::new()

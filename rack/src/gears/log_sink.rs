@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::ready;
-use model::gear::{self, GearConfig, Manifest};
+use model::gear::{self, GearConfig, GearManifest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use model::{Attributes, Level};
@@ -25,7 +25,7 @@ pub(crate) const MAX_TEXT: usize = 64 * 1024;
 const MAX_FACTS: usize = 64 * 1024;
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "log_sink",
     summary: "writes each message as a log record",
     inputs: &["in"],

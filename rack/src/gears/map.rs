@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use model::Attributes;
-use model::gear::{self, GearConfig, Manifest};
+use model::gear::{self, GearConfig, GearManifest};
 use model::message::Message;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ use super::{Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "map",
     summary: "makes another value and other facts of each message",
     inputs: &["in"],

@@ -58,7 +58,7 @@ use std::sync::Arc;
 
 use futures::future::{BoxFuture, FutureExt, ready};
 use model::MessageId;
-use model::gear::{Manifest, Manifests};
+use model::gear::{GearManifest, GearManifests};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
@@ -189,7 +189,7 @@ fn listen_hint(reason: &io::Error) -> &'static str {
 /// A row of the table of types.
 #[derive(Debug)]
 pub(crate) struct GearType {
-    manifest: &'static Manifest,
+    manifest: &'static GearManifest,
     build: fn(&Config) -> Result<Gear, String>,
 }
 
@@ -203,7 +203,7 @@ impl PartialEq for GearType {
 macro_rules! types {
     ($($module:ident)*) => {
         $(mod $module;)*
-        static MANIFESTS: &Manifests = &[$(&$module::MANIFEST),*];
+        static MANIFESTS: &GearManifests = &[$(&$module::MANIFEST),*];
         static TYPES: &[GearType] = &[$(GearType { manifest: &$module::MANIFEST, build: $module::build }),*];
     };
 }
@@ -242,7 +242,7 @@ types! {
 
 /// Every type that this program can run.
 #[must_use]
-pub fn manifests() -> &'static Manifests {
+pub fn manifests() -> &'static GearManifests {
     MANIFESTS
 }
 

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use model::gear::{self, GearConfig, Manifest};
+use model::gear::{self, GearConfig, GearManifest};
 use model::message::Message;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use crate::wires::Delivery;
 const ELSE: &str = "else";
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "route",
     summary: "sends each message to the port of the expression that is true for it",
     inputs: &["in"],

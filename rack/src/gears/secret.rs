@@ -5,7 +5,7 @@
 //! - A secret never stands in a scenario: it is a `${NAME}` reference to the environment.
 //! - The Rack's own settings (`PLATFORM_…`) are not given away.
 
-use chassis::config::{Resolved, resolve};
+use chassis::config::{EnvExpansion, resolve};
 
 /// Whether a value may stand in a scenario as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,13 +34,13 @@ pub(super) fn resolved(
         ));
     }
     match found {
-        Resolved::Text(value) => Ok(value),
-        Resolved::Plain if secrecy == Secrecy::Secret => Err(format!(
+        EnvExpansion::Text(value) => Ok(value),
+        EnvExpansion::Plain if secrecy == Secrecy::Secret => Err(format!(
             "{key} is a secret and must not stand in a scenario: write a reference such as \"${{API_TOKEN}}\" \
              and set that variable in the environment of the Rack"
         )),
-        Resolved::Plain => Ok(text.to_owned()),
-        Resolved::Unset(variable) => Err(format!(
+        EnvExpansion::Plain => Ok(text.to_owned()),
+        EnvExpansion::Unset(variable) => Err(format!(
             "{key} refers to ${{{variable}}}, which is not set in the environment of this Rack"
         )),
     }

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::letter::Way;
+use model::letter::PortSide;
 use model::message::Message;
 use model::{Level, MessageId};
 use tokio::sync::MutexGuard;
@@ -308,8 +308,8 @@ impl Consumer<'_> {
         let way = held.way();
         let trying = async {
             match way {
-                Way::In => handle(self.gear, self.cx, Delivery { port, message }, Handled::Again).await,
-                Way::Out => Ok(send_on(self.cx, port, message).await),
+                PortSide::In => handle(self.gear, self.cx, Delivery { port, message }, Handled::Again).await,
+                PortSide::Out => Ok(send_on(self.cx, port, message).await),
             }
         };
         // Cut off here, it was not tried.
@@ -440,8 +440,11 @@ impl Held {
         Some(&self.arrival.receipt.as_ref()?.past)
     }
 
-    fn way(&self) -> Way {
-        self.arrival.receipt.as_ref().map_or(Way::In, |receipt| receipt.way)
+    fn way(&self) -> PortSide {
+        self.arrival
+            .receipt
+            .as_ref()
+            .map_or(PortSide::In, |receipt| receipt.way)
     }
 
     /// A dead letter takes the place of what the message would have made.

@@ -29,8 +29,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::gear::{self, GearConfig, Manifest};
-use model::letter::Way;
+use model::gear::{self, GearConfig, GearManifest};
+use model::letter::PortSide;
 use model::message::Message;
 use model::{Attributes, HumanDuration, Level, MessageId};
 use parking_lot::Mutex;
@@ -60,7 +60,7 @@ const LAST_REPLIES: Duration = Duration::from_millis(300);
 const CONNECTION: &str = "tcp.connection";
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "tcp_in",
     summary: "takes TCP connections; each frame becomes a message, and replies go back",
     inputs: &["reply"],
@@ -304,7 +304,7 @@ impl Passive for Replies {
                 if let Err(why) = heard {
                     let reason = format!("the connection {why}");
                     Signal::of(&message).saying(|| cx.reject(&reason));
-                    let buried = cx.bury((port, Way::In), &message, (reason, 1));
+                    let buried = cx.bury((port, PortSide::In), &message, (reason, 1));
                     cx.later(message.id, buried).await;
                 }
             }

@@ -17,9 +17,9 @@
 use std::io;
 use std::sync::Arc;
 
-use chassis::stall::Stalling;
+use chassis::stall::WriteTimeoutStream;
 use futures::FutureExt;
-use model::gear::{self, GearConfig, Manifest};
+use model::gear::{self, GearConfig, GearManifest};
 use model::{Attributes, HumanDuration, Level};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ use super::{Active, Config, Context, Fault, Gear, Passive, Work};
 use crate::wires::Delivery;
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "tcp_out",
     summary: "writes each message to a TCP connection as a frame; what comes back becomes messages",
     inputs: &["in"],
@@ -65,7 +65,7 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
 type Link = Option<Arc<Open>>;
 
 struct Open {
-    write: Mutex<Stalling<OwnedWriteHalf>>,
+    write: Mutex<WriteTimeoutStream<OwnedWriteHalf>>,
     /// Says that nothing more can be written.
     broken: CancellationToken,
 }
@@ -117,7 +117,7 @@ impl Keeper {
         let (read, write) = stream.into_split();
         let broken = CancellationToken::new();
         self.link.send_replace(Some(Arc::new(Open {
-            write: Stalling::new(write, self.config.write_timeout.get()).into(),
+            write: WriteTimeoutStream::new(write, self.config.write_timeout.get()).into(),
             broken: broken.clone(),
         })));
         let mut frames = Frames::new(self.rule.clone(), self.config.max_frame as usize);

@@ -13,11 +13,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chassis::config::ThrottleConfig;
-use chassis::throttle::Throttle;
+use chassis::config::LogThrottleConfig;
+use chassis::throttle::LogRateLimiter;
 use futures::FutureExt;
 use model::control::ScenarioPush;
-use model::gear::Manifest;
+use model::gear::GearManifest;
 use model::message::Message;
 use model::scenario::{Gear as GearEntry, Wire};
 use model::{Attributes, Clock, EntityId, Entropy, FluxId, MessageId, Table, Timestamp};
@@ -70,8 +70,12 @@ pub(super) static TYPES: &[GearType] = &[
     },
 ];
 
-const fn manifest(kind: &'static str, inputs: &'static [&'static str], outputs: &'static [&'static str]) -> Manifest {
-    Manifest {
+const fn manifest(
+    kind: &'static str,
+    inputs: &'static [&'static str],
+    outputs: &'static [&'static str],
+) -> GearManifest {
+    GearManifest {
         kind,
         summary: "",
         inputs,
@@ -271,7 +275,7 @@ impl Bench {
             enabled,
             sampling_rate: 1.0,
             clock,
-            throttle: Arc::new(Throttle::new(ThrottleConfig {
+            throttle: Arc::new(LogRateLimiter::new(LogThrottleConfig {
                 enabled: false,
                 rate: 1.0,
                 burst: 1,

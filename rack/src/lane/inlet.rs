@@ -34,7 +34,7 @@ use async_nats::jetstream::message::Acker;
 use bytes::Bytes;
 use futures::stream::StreamExt as _;
 use model::Token;
-use model::letter::Way;
+use model::letter::PortSide;
 use model::message::{Message, MessageSequence};
 use model::wire;
 use tokio::sync::mpsc::Permit;
@@ -418,7 +418,7 @@ impl Inlet {
             receipt: Some(Receipt {
                 taken,
                 done,
-                way: Way::In,
+                way: PortSide::In,
                 past,
             }),
         }

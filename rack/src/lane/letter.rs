@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Numbers are little endian. Kind 1 is a batch of messages of one port: the number of the first, how many, and a CBOR sequence of
-//! them. Kind 3 is a dead letter, with how often it was tried as its count. A destination is the text of [`model::Destination`], or
+//! them. Kind 3 is a dead letter, with how often it was tried as its count. A destination is the text of [`model::MessageDestination`], or
 //! empty.
 //!
 //! # Invariants
@@ -19,8 +19,8 @@ use std::borrow::Cow;
 
 use async_nats::HeaderMap;
 use bytes::Bytes;
-use model::letter::Way;
-use model::{Destination, LetterId, Token, subject, wire};
+use model::letter::PortSide;
+use model::{LetterId, MessageDestination, Token, subject, wire};
 
 use super::place::Place;
 use super::{Dead, Leaving, Past};
@@ -40,7 +40,7 @@ enum Kind {
         /// Of the first one.
         number: u64,
         count: u32,
-        destination: Option<Destination>,
+        destination: Option<MessageDestination>,
     },
     Dead(Box<Death>),
 }
@@ -49,7 +49,7 @@ enum Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Death {
     reason: String,
-    way: Way,
+    way: PortSide,
     attempts: u32,
     replays: u32,
     from: String,
@@ -112,7 +112,7 @@ impl MessageBatch {
 }
 
 impl Letter {
-    pub(super) fn messages(batch: MessageBatch, destination: Option<Destination>) -> Self {
+    pub(super) fn messages(batch: MessageBatch, destination: Option<MessageDestination>) -> Self {
         Self {
             kind: Kind::Messages {
                 number: batch.number,
@@ -159,7 +159,7 @@ impl Letter {
             Kind::Dead(death) => death,
             Kind::Messages { .. } => Box::new(Death {
                 reason: "it is too large for the bus".to_owned(),
-                way: Way::Out,
+                way: PortSide::Out,
                 attempts: 1,
                 replays: 0,
                 from: String::new(),
@@ -183,7 +183,7 @@ impl Letter {
                 count,
                 destination,
             } => {
-                let destination = destination.as_ref().map(Destination::to_string);
+                let destination = destination.as_ref().map(MessageDestination::to_string);
                 (1, *number, *count, Cow::Owned(destination.unwrap_or_default()))
             }
             Kind::Dead(death) => (3, 0, death.attempts, Cow::Borrowed(death.reason.as_str())),
@@ -195,7 +195,7 @@ impl Letter {
             put(&mut out, text);
         }
         if let Kind::Dead(death) = &self.kind {
-            out.push(u8::from(death.way == Way::Out));
+            out.push(u8::from(death.way == PortSide::Out));
             out.extend_from_slice(&death.replays.to_le_bytes());
             put(&mut out, &death.from);
             put(&mut out, &death.letter);
@@ -221,8 +221,8 @@ impl Letter {
                 reason: said,
                 attempts: count,
                 way: match *take(&mut rest, 1)?.first()? {
-                    0 => Way::In,
-                    _ => Way::Out,
+                    0 => PortSide::In,
+                    _ => PortSide::Out,
                 },
                 replays: u32::from_le_bytes(take(&mut rest, 4)?.as_ref().try_into().ok()?),
                 from: text(&mut rest)?,
@@ -359,7 +359,7 @@ mod tests {
             body: vec![1, 2, 3],
         };
         let rack: Token = "rack-a".parse().unwrap();
-        let destination = Destination::new(true, Some("sink".parse().unwrap()));
+        let destination = MessageDestination::new(true, Some("sink".parse().unwrap()));
         let message = Letter::messages(MessageBatch::new(leaving, 7), Some(destination));
         let mut headers = HeaderMap::new();
         message.head(None, &mut headers);
@@ -369,7 +369,7 @@ mod tests {
         let dead = Letter::dead(Dead {
             gear: "parse".parse().unwrap(),
             port: "in".to_owned(),
-            way: Way::Out,
+            way: PortSide::Out,
             reason: "line\none".repeat(500),
             attempts: 5,
             past: Past {
@@ -422,7 +422,7 @@ mod tests {
         let dead = Letter::dead(Dead {
             gear: "parse".parse().unwrap(),
             port: "in".to_owned(),
-            way: Way::In,
+            way: PortSide::In,
             reason: "because ".repeat(500),
             attempts: 5,
             past: Past::default(),

@@ -40,10 +40,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_nats::Subject;
-use chassis::bus::Bus;
+use chassis::bus::BusConnection;
 use model::control::{PortCredit, PortCredits};
-use model::letter::Way;
-use model::{Clock, Destination, EntityId, Entropy, LetterId, Table, Token};
+use model::letter::PortSide;
+use model::{Clock, EntityId, Entropy, LetterId, MessageDestination, Table, Token};
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
@@ -65,7 +65,7 @@ pub(crate) use replay::{Target, replay};
 pub(crate) struct Lane {
     pub(crate) outbox: Arc<Outbox>,
     /// Where arriving messages come from.
-    pub(crate) bus: Bus,
+    pub(crate) bus: BusConnection,
     /// The stream of business messages.
     pub(crate) stream: String,
 }
@@ -77,7 +77,7 @@ const LETTER_OVERHEAD: usize = 256;
 const TAKEN: &str = "taken ";
 
 /// Where messages go, by the gear and the port that they leave by.
-pub(crate) type Destinations = BTreeMap<Token, BTreeMap<&'static str, Destination>>;
+pub(crate) type Destinations = BTreeMap<Token, BTreeMap<&'static str, MessageDestination>>;
 
 /// Where messages wait until the Mixer has them.
 pub(crate) struct Outbox {
@@ -125,7 +125,7 @@ pub(crate) struct Taken {
 pub(crate) struct Dead {
     pub(crate) gear: Token,
     pub(crate) port: String,
-    pub(crate) way: Way,
+    pub(crate) way: PortSide,
     pub(crate) reason: String,
     /// How often it was tried this time.
     pub(crate) attempts: u32,
@@ -377,7 +377,7 @@ impl Outbox {
         full
     }
 
-    fn destination(&self, messages: &MessageBatch) -> Option<Destination> {
+    fn destination(&self, messages: &MessageBatch) -> Option<MessageDestination> {
         let destinations = self.destinations.lock();
         destinations.get(messages.gear())?.get(messages.port()).cloned()
     }

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
-use model::control::{NotTaken, Replay, ReplayAnswer, ReplayLetter};
-use model::letter::Way;
+use model::control::{ReplayAnswer, ReplayCommand, ReplayLetter, ReplayRejection};
+use model::letter::PortSide;
 use model::message::Message;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -37,7 +37,11 @@ pub(crate) struct Target {
 }
 
 /// Gives letters to a gear, and answers when it has taken them.
-pub(crate) async fn replay(outbox: Arc<Outbox>, target: Result<Target, NotTaken>, replay: Replay) -> ReplayAnswer {
+pub(crate) async fn replay(
+    outbox: Arc<Outbox>,
+    target: Result<Target, ReplayRejection>,
+    replay: ReplayCommand,
+) -> ReplayAnswer {
     let desk = Desk {
         key: format!("replayed {}", replay.gear).into(),
         queue: replay.queue,
@@ -49,7 +53,7 @@ pub(crate) async fn replay(outbox: Arc<Outbox>, target: Result<Target, NotTaken>
         if letter.number <= desk.taken() {
             continue;
         }
-        match desk.give(target.as_ref().map_err(NotTaken::clone), letter).await {
+        match desk.give(target.as_ref().map_err(ReplayRejection::clone), letter).await {
             Ok(Given::Now(durable)) => with_gear.push(durable),
             Ok(Given::Before) => {}
             Err(reason) => {
@@ -59,7 +63,7 @@ pub(crate) async fn replay(outbox: Arc<Outbox>, target: Result<Target, NotTaken>
         }
     }
     if timeout(WITHIN, join_all(with_gear)).await.is_err() {
-        not_taken = Some(NotTaken::Later("the gear works on it".to_owned()));
+        not_taken = Some(ReplayRejection::Later("the gear works on it".to_owned()));
     }
     ReplayAnswer {
         taken: desk.taken(),
@@ -90,15 +94,19 @@ impl Desk {
             .map_or(0, |taken| taken.number)
     }
 
-    async fn give(&self, target: Result<&Target, NotTaken>, letter: ReplayLetter) -> Result<Given, NotTaken> {
+    async fn give(
+        &self,
+        target: Result<&Target, ReplayRejection>,
+        letter: ReplayLetter,
+    ) -> Result<Given, ReplayRejection> {
         let (target, number) = match target {
             Ok(target) => (target, letter.number),
-            Err(NotTaken::Later(reason)) => return Err(NotTaken::Later(reason)),
-            Err(NotTaken::Never { reason, .. }) => return self.never(letter.number, reason).await,
+            Err(ReplayRejection::Later(reason)) => return Err(ReplayRejection::Later(reason)),
+            Err(ReplayRejection::Never { reason, .. }) => return self.never(letter.number, reason).await,
         };
         let ports = match letter.way {
-            Way::In => target.inputs,
-            Way::Out => target.outputs,
+            PortSide::In => target.inputs,
+            PortSide::Out => target.outputs,
         };
         let Some(port) = ports.iter().copied().find(|port| *port == letter.port.as_str()) else {
             return self
@@ -117,7 +125,7 @@ impl Desk {
             number,
         };
         let Ok(Ok(room)) = timeout(WITHIN, target.inbox.sender().reserve()).await else {
-            return Err(NotTaken::Later("too many messages wait for the gear".to_owned()));
+            return Err(ReplayRejection::Later("too many messages wait for the gear".to_owned()));
         };
         {
             let mut delivered = target.inbox.delivered().0.lock();
@@ -129,7 +137,7 @@ impl Desk {
                 .or(with_one_before)
                 .is_some_and(is_there)
             {
-                return Err(NotTaken::Later("the gear works on it".to_owned()));
+                return Err(ReplayRejection::Later("the gear works on it".to_owned()));
             }
             delivered.insert(Arc::clone(&self.key), place);
         }
@@ -158,7 +166,7 @@ impl Desk {
     }
 
     /// Says that a letter will never be taken, unless it was: a note on its way to the disk is waited for, behind one of ours.
-    async fn never(&self, number: u64, reason: String) -> Result<Given, NotTaken> {
+    async fn never(&self, number: u64, reason: String) -> Result<Given, ReplayRejection> {
         let note = crate::telemetry::Checkpoint {
             key: format!("asked {}", self.key),
             value: number.to_le_bytes().to_vec(),
@@ -175,11 +183,11 @@ impl Desk {
             .is_ok()
             && matches!(durable.await, Ok(Ok(())));
         if !kept {
-            return Err(NotTaken::Later("the Rack is stopping".to_owned()));
+            return Err(ReplayRejection::Later("the Rack is stopping".to_owned()));
         }
         if number <= self.taken() {
             return Ok(Given::Before);
         }
-        Err(NotTaken::Never { number, reason })
+        Err(ReplayRejection::Never { number, reason })
     }
 }

@@ -17,7 +17,7 @@ use std::time::Duration;
 use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{self, PullConsumer};
 use async_nats::jetstream::stream::{self, DiscardPolicy};
-use chassis::bus::{Bus, BusOptions};
+use chassis::bus::{BusConnection, BusOptions};
 use ed25519_dalek::SigningKey;
 use futures::StreamExt as _;
 use model::{Clock, EntityId, Entropy, wire};
@@ -84,17 +84,17 @@ impl BusServer {
         (child, port.await)
     }
 
-    async fn connect(&self) -> Bus {
+    async fn connect(&self) -> BusConnection {
         connect(self.port).await
     }
 }
 
-async fn connect(port: u16) -> Bus {
+async fn connect(port: u16) -> BusConnection {
     let options = BusOptions {
         reconnect_wait: Duration::from_millis(20),
         ..BusOptions::new(format!("nats://127.0.0.1:{port}"), "flux", "a test")
     };
-    let bus = Bus::connect_forever(options).await.unwrap();
+    let bus = BusConnection::connect_forever(options).await.unwrap();
     bus.connected().await;
     bus
 }
@@ -127,7 +127,7 @@ const fn place(number: u64) -> Place {
 }
 
 /// The stream, and a wire's consumer.
-async fn make(bus: &Bus, max_bytes: i64) -> PullConsumer {
+async fn make(bus: &BusConnection, max_bytes: i64) -> PullConsumer {
     let config = stream::Config {
         name: STREAM.to_owned(),
         subjects: vec!["flux.msg.>".to_owned()],
@@ -149,7 +149,7 @@ async fn make(bus: &Bus, max_bytes: i64) -> PullConsumer {
 }
 
 /// Publishes a message, with a number of our outbox or as a foreign one.
-async fn publish(bus: &Bus, number: Option<u64>, body: &'static str) {
+async fn publish(bus: &BusConnection, number: Option<u64>, body: &'static str) {
     let mut headers = HeaderMap::new();
     if let Some(number) = number {
         headers.insert(wire::PLACE, place(number).to_string());
@@ -185,12 +185,12 @@ struct Receiver {
 }
 
 impl Receiver {
-    fn start(dir: &Path, bus: &Bus) -> Self {
+    fn start(dir: &Path, bus: &BusConnection) -> Self {
         Self::of(outbox(dir), bus)
     }
 
     /// One with an outbox.
-    fn of((outbox, thread): (Arc<Outbox>, SpoolThread), bus: &Bus) -> Self {
+    fn of((outbox, thread): (Arc<Outbox>, SpoolThread), bus: &BusConnection) -> Self {
         let (inbox, stop) = (Inbox::new(), CancellationToken::new());
         let lane = Lane {
             outbox: Arc::clone(&outbox),

@@ -28,8 +28,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use chassis::config::ThrottleConfig;
-use chassis::throttle::Throttle;
+use chassis::config::LogThrottleConfig;
+use chassis::throttle::LogRateLimiter;
 use model::control::ScenarioPush;
 use model::message::Message;
 use model::scenario::{Gear, Lane, Scenario, Wire};
@@ -169,7 +169,7 @@ pub async fn run(
         enabled: true,
         sampling_rate: 0.0,
         clock: clock.clone(),
-        throttle: Arc::new(Throttle::new(ThrottleConfig {
+        throttle: Arc::new(LogRateLimiter::new(LogThrottleConfig {
             enabled: true,
             rate: 10.0,
             burst: 20,

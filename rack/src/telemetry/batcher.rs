@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use model::{LogRecord, Record};
+use model::{LogRecord, TelemetryRecord};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -155,7 +155,7 @@ fn owned<T, R>(rows: Vec<T>, owner: &Identity, own: impl Fn(T, &Identity) -> R) 
     rows.into_iter().map(|row| own(row, owner)).collect()
 }
 
-fn encode<R: Record>(rows: &[R], owner: &Identity) -> Result<Batch, String> {
+fn encode<R: TelemetryRecord>(rows: &[R], owner: &Identity) -> Result<Batch, String> {
     let columns = R::to_batch(rows).map_err(|error| error.to_string())?;
     let payload = model::wire::encode_arrow(&[columns]).map_err(|error| error.to_string())?;
     Ok(Batch {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use chassis::throttle::{Admit, Throttle};
+use chassis::throttle::{AdmissionDecision, LogRateLimiter};
 use model::{Attributes, Clock, FluxId, Level, MetricType, Timestamp, Token, TraceId};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -78,7 +78,7 @@ pub(crate) struct RecorderParts {
     pub(crate) enabled: bool,
     pub(crate) sampling_rate: f64,
     pub(crate) clock: Clock,
-    pub(crate) throttle: Arc<Throttle>,
+    pub(crate) throttle: Arc<LogRateLimiter>,
     pub(crate) spool: SpoolHandle,
     pub(crate) counters: Arc<Counters>,
 }
@@ -88,7 +88,7 @@ struct Shared {
     own_below: u64,
     sample_below: AtomicU64,
     clock: Clock,
-    throttle: Arc<Throttle>,
+    throttle: Arc<LogRateLimiter>,
     spool: SpoolHandle,
     counters: Arc<Counters>,
     queue: Mutex<Queue>,
@@ -185,9 +185,9 @@ impl Recorder {
     pub fn log(&self, level: Level, message: impl Into<String>, attributes: Attributes, flux_id: Option<FluxId>) {
         if let Some(gear) = &self.gear {
             match self.shared.throttle.admit(&gear.id, Instant::now()) {
-                Admit::Yes => {}
-                Admit::YesAfter { suppressed } => self.tell_suppressed(&gear.id, suppressed),
-                Admit::No => return,
+                AdmissionDecision::Yes => {}
+                AdmissionDecision::YesAfter { suppressed } => self.tell_suppressed(&gear.id, suppressed),
+                AdmissionDecision::No => return,
             }
         }
         self.write(level, message.into(), attributes, flux_id);
@@ -409,7 +409,7 @@ impl IntakeQueue {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
-    use chassis::config::ThrottleConfig;
+    use chassis::config::LogThrottleConfig;
 
     use super::*;
     use crate::spool::{self, Limits, WhenFull};
@@ -428,7 +428,7 @@ mod tests {
         let limits = Limits::new(1 << 20, WhenFull::Block);
         let (spool, thread, _) = spool::open(dir.path(), limits, clock.clone(), spool::Lane::Telemetry).unwrap();
         let counters = Arc::new(Counters::default());
-        let rules = ThrottleConfig {
+        let rules = LogThrottleConfig {
             enabled: false,
             rate: 1.0,
             burst: 1,
@@ -437,7 +437,7 @@ mod tests {
             enabled: true,
             sampling_rate: 1.0,
             clock,
-            throttle: Arc::new(Throttle::new(rules)),
+            throttle: Arc::new(LogRateLimiter::new(rules)),
             spool,
             counters: Arc::clone(&counters),
         });

@@ -27,7 +27,7 @@ use std::time::Duration;
 use async_nats::Subject;
 use async_nats::jetstream::stream::DirectGetErrorKind;
 use chassis::bus::batch::{BatchRejection, BatchReply, ExpectedSequence, FastBatch, error_code};
-use chassis::bus::{Bus, BusState};
+use chassis::bus::{BusConnection, BusState};
 use model::{Clock, Table, wire};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -70,7 +70,7 @@ const LOOK: Duration = Duration::from_millis(500);
 /// What the sender works with.
 pub(crate) struct SenderParts {
     pub(crate) spool: SpoolHandle,
-    pub(crate) bus: Bus,
+    pub(crate) bus: BusConnection,
     pub(crate) identity: watch::Receiver<Option<Identity>>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) clock: Clock,

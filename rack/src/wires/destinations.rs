@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::control::ScenarioPush;
-use model::scenario::{Endpoint, Lane, Wire};
-use model::{Destination, Token};
+use model::scenario::{GearPort, Lane, Wire};
+use model::{MessageDestination, Token};
 
 use super::Spec;
 use crate::lane::Destinations;
@@ -23,7 +23,7 @@ pub(super) fn of(gears: &BTreeMap<Token, Spec>, push: &ScenarioPush, rack: Optio
         let receivers: BTreeSet<&Token> = wires.iter().map(|wire| &wire.to.gear).collect();
         let only = receivers.first().filter(|_| receivers.len() == 1);
         let is_internal = wires.iter().all(|wire| stays_here(wire, push, rack));
-        (port, Destination::new(is_internal, only.copied().cloned()))
+        (port, MessageDestination::new(is_internal, only.copied().cloned()))
     };
     let of_gear = |spec: &Spec| spec.published.iter().map(|port| of_port(spec, port)).collect();
     gears.values().map(|spec| (spec.name.clone(), of_gear(spec))).collect()
@@ -32,7 +32,7 @@ pub(super) fn of(gears: &BTreeMap<Token, Spec>, push: &ScenarioPush, rack: Optio
 /// Whether a wire that begins here ends here and nowhere else: it does within one deploy target, and at a gear that is deployed to
 /// this very Rack. Another group may have other Racks.
 fn stays_here(wire: &Wire, push: &ScenarioPush, rack: Option<&Token>) -> bool {
-    let deploy = |end: &Endpoint| {
+    let deploy = |end: &GearPort| {
         let gear = push.gears.iter().find(|gear| gear.name == end.gear);
         gear.map(|gear| &gear.deploy)
     };
@@ -76,8 +76,8 @@ mod tests {
         }
     }
 
-    fn inlet(wire: &Wire) -> model::control::Inlet {
-        model::control::Inlet {
+    fn inlet(wire: &Wire) -> model::control::ConsumerBinding {
+        model::control::ConsumerBinding {
             from: wire.from.clone(),
             to: wire.to.clone(),
             consumer: wire.to.to_string(),

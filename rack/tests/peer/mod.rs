@@ -11,16 +11,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::{self, consumer, stream};
-use chassis::config::{Sources, ThrottleConfig, load};
-use chassis::throttle::Throttle;
+use chassis::config::{ConfigSources, LogThrottleConfig, load};
+use chassis::throttle::LogRateLimiter;
 use ed25519_dalek::SigningKey;
 use futures::StreamExt as _;
-use model::answer::Answer;
+use model::answer::SignedReply;
 use model::control::*;
 use model::passport::{self, Passport};
 use model::subject::{self, RackCommand};
-use model::wire::{self, Publisher};
-use model::{ClusterId, Context, EntityId, Entropy, Signed, Table, Timestamp};
+use model::wire::{self, PublisherIdentity};
+use model::{ClusterId, EntityId, Entropy, SignedPayload, SigningContext, Table, Timestamp};
 use parking_lot::Mutex;
 use rack::config::{RackConfig, SCHEMA};
 use rack::telemetry::TelemetryLayer;
@@ -140,9 +140,9 @@ pub(crate) struct Desk {
     /// How far every run is on the Mixer's disk, by heartbeats.
     pub(crate) on_disk: u64,
     /// Limits told in heartbeats.
-    pub(crate) limits: Option<model::control::Limits>,
+    pub(crate) limits: Option<model::control::RackLimits>,
     pub(crate) passports: u64,
-    pub(crate) transcripts: Vec<Transcript>,
+    pub(crate) transcripts: Vec<EnrollTranscript>,
     pub(crate) heartbeats: Vec<Heartbeat>,
 }
 
@@ -216,7 +216,7 @@ impl Peer {
 
     /// Sends a signed command and gives the answer.
     pub(crate) async fn command(&self, command: RackCommand, value: &impl Serialize) -> bytes::Bytes {
-        let body = Signed::new(value, Context::Command, &self.key)
+        let body = SignedPayload::new(value, SigningContext::Command, &self.key)
             .unwrap()
             .to_bytes()
             .unwrap();
@@ -239,7 +239,7 @@ impl Peer {
             seq,
             on_disk: 0,
         };
-        let body = Signed::new(&floor, Context::Command, &self.key)
+        let body = SignedPayload::new(&floor, SigningContext::Command, &self.key)
             .unwrap()
             .to_bytes()
             .unwrap();
@@ -283,7 +283,7 @@ pub(crate) fn answered<T: Serialize + DeserializeOwned>(
     to: &async_nats::Message,
     reply: T,
 ) -> Vec<u8> {
-    Answer::sign(&to.payload, reply, cluster_id(), key).unwrap()
+    SignedReply::sign(&to.payload, reply, cluster_id(), key).unwrap()
 }
 
 fn read<T: Serialize + DeserializeOwned>(bytes: &[u8]) -> T {
@@ -297,8 +297,8 @@ fn cluster_id() -> ClusterId {
 fn answer(key: &SigningKey, desk: &Mutex<Desk>, message: &async_nats::Message) -> Vec<u8> {
     match message.subject.as_str() {
         subject::HELLO => {
-            let hello: Hello = read(&message.payload);
-            let challenge = Challenge {
+            let hello: HelloRequest = read(&message.payload);
+            let challenge = EnrollChallenge {
                 nonce: vec![5; 32],
                 rack_nonce: hello.nonce,
                 cluster_id: cluster_id(),
@@ -308,7 +308,7 @@ fn answer(key: &SigningKey, desk: &Mutex<Desk>, message: &async_nats::Message) -
         }
         subject::ENROLL => answered(key, message, enroll(key, &mut desk.lock(), &read(&message.payload))),
         subject::HEARTBEAT => {
-            let signed: Signed = read(&message.payload);
+            let signed: SignedPayload = read(&message.payload);
             let heartbeat: Heartbeat = signed.peek().unwrap();
             let answer = beat(&mut desk.lock(), heartbeat);
             answered(key, message, answer)
@@ -317,17 +317,17 @@ fn answer(key: &SigningKey, desk: &Mutex<Desk>, message: &async_nats::Message) -
     }
 }
 
-fn refusal(code: RefusalCode) -> Refusal {
-    Refusal {
+fn refusal(code: RefusalCode) -> RackRefusal {
+    RackRefusal {
         code,
         reason: format!("refused for the test: {code:?}"),
     }
 }
 
-fn enroll(key: &SigningKey, desk: &mut Desk, signed: &Signed) -> EnrollReply {
-    let claimed: Transcript = signed.peek().unwrap();
+fn enroll(key: &SigningKey, desk: &mut Desk, signed: &SignedPayload) -> EnrollReply {
+    let claimed: EnrollTranscript = signed.peek().unwrap();
     let rack = passport::public_key(&claimed.rack_key).unwrap();
-    let transcript: Transcript = signed.open(Context::Enroll, &rack).unwrap();
+    let transcript: EnrollTranscript = signed.open(SigningContext::Enroll, &rack).unwrap();
     desk.transcripts.push(transcript.clone());
     if let Some(code) = desk.refuse {
         return EnrollReply::Refused(refusal(code));
@@ -337,8 +337,8 @@ fn enroll(key: &SigningKey, desk: &mut Desk, signed: &Signed) -> EnrollReply {
     }
     desk.passports += 1;
     let name = match &transcript.claim {
-        Claim::Name(name) => name.clone(),
-        Claim::Prefix(prefix) => format!("{prefix}1").parse().unwrap(),
+        NameClaim::Name(name) => name.clone(),
+        NameClaim::Prefix(prefix) => format!("{prefix}1").parse().unwrap(),
     };
     let passport = Passport {
         version: passport::VERSION,
@@ -395,7 +395,7 @@ impl Published {
         let headers = message.headers.as_ref().unwrap();
         let header = |name: &str| headers.get(name).unwrap().to_string();
         let (table, name) = subject::parse_telemetry(&message.subject).unwrap();
-        let publisher = Publisher {
+        let publisher = PublisherIdentity {
             entity_id: header(wire::ENTITY_ID).parse().unwrap(),
             entity_name: header(wire::ENTITY_NAME),
         };
@@ -442,7 +442,7 @@ pub(crate) fn parts(dir: &Path, url: &str, more: &[(&str, &str)]) -> AgentParts 
         .iter()
         .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
         .collect();
-    let sources = Sources {
+    let sources = ConfigSources {
         file: None,
         required: false,
         env,
@@ -452,14 +452,14 @@ pub(crate) fn parts(dir: &Path, url: &str, more: &[(&str, &str)]) -> AgentParts 
             .collect(),
     };
     let config = RackConfig::of(&load(&SCHEMA, &sources).unwrap()).unwrap();
-    let throttle = ThrottleConfig {
+    let throttle = LogThrottleConfig {
         enabled: true,
         rate: 500.0,
         burst: 50,
     };
     let entropy = Entropy::new(|bytes| getrandom::fill(bytes).unwrap());
     let clock = chassis::system_clock();
-    let throttle = Arc::new(Throttle::new(throttle));
+    let throttle = Arc::new(LogRateLimiter::new(throttle));
     AgentParts::new(config, clock, entropy, throttle, TelemetryLayer::default())
 }
 

@@ -2,7 +2,7 @@
 
 use engine::{Batch, Origin};
 use model::wire::{BatchId, encode_arrow};
-use model::{Attributes, EntityId, Level, LogRecord, MetricPoint, MetricType, Record, Table, Timestamp};
+use model::{Attributes, EntityId, Level, LogRecord, MetricPoint, MetricType, Table, TelemetryRecord, Timestamp};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 

@@ -12,7 +12,7 @@ use futures::TryStreamExt;
 use harness::Failure;
 use model::batch::row_json;
 use model::wire::{BatchId, encode_arrow};
-use model::{Attributes, ByteSize, Clock, EntityId, Entropy, Level, LogRecord, Record, Table, Timestamp};
+use model::{Attributes, ByteSize, Clock, EntityId, Entropy, Level, LogRecord, Table, TelemetryRecord, Timestamp};
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore};

@@ -12,7 +12,7 @@ use benches::data::Source;
 use benches::{cost, quantile, resident_mib, setting};
 use harness::{Api, Failure, TestMixer};
 use model::batch::row_json;
-use model::{Attributes, EntityId, Level, LogRecord, Record, Table, Timestamp};
+use model::{Attributes, EntityId, Level, LogRecord, Table, TelemetryRecord, Timestamp};
 
 /// What one row of a minute has.
 const RARE: &str = "kernel panic: not syncing";

@@ -11,7 +11,7 @@ use benches::data::{START, Source};
 use benches::feed::{batch, open, runtime, seal_all};
 use benches::{median, setting};
 use harness::Failure;
-use model::filter::{LogFilter, TraceFilter, When};
+use model::filter::{LogFilter, TimePoint, TraceFilter};
 use model::wire::encode_arrow;
 use model::{Clock, FluxId, Table, Timestamp, TraceId};
 use query::{Limits, ListQuery, Querier, QueryStats};
@@ -80,7 +80,7 @@ pub(crate) fn ask(store: &Path) -> Result<(), Failure> {
     let last = last.ok_or("no logs")?;
     now.store(last.micros(), Ordering::Relaxed);
     let querier = Querier::new(Arc::clone(&engine), Limits::default(), Clock::new(move || last))?;
-    let since = Some(When::At(START.minus(Duration::from_secs(3_600))));
+    let since = Some(TimePoint::At(START.minus(Duration::from_secs(3_600))));
     let logs = |flux_id: FluxId| {
         let filter = LogFilter {
             since,
@@ -97,16 +97,16 @@ pub(crate) fn ask(store: &Path) -> Result<(), Failure> {
     };
     let middle = Timestamp::from_micros(START.micros() + hours()? * HOUR / 2);
     let around = TraceFilter {
-        since: Some(When::At(middle)),
-        until: Some(When::At(middle.plus(Duration::from_secs(600)))),
+        since: Some(TimePoint::At(middle)),
+        until: Some(TimePoint::At(middle.plus(Duration::from_secs(600)))),
         ..TraceFilter::default()
     };
     let found = runtime.block_on(querier.page(ListQuery::Traces(around.clone())))?;
     let text = |name: &str| found.rows.iter().find_map(|row| row[name].as_str());
     let trace_id: TraceId = text("trace_id").ok_or("no trace")?.parse()?;
     let around = LogFilter {
-        since: Some(When::At(middle)),
-        until: Some(When::At(middle.plus(Duration::from_secs(600)))),
+        since: Some(TimePoint::At(middle)),
+        until: Some(TimePoint::At(middle.plus(Duration::from_secs(600)))),
         ..LogFilter::default()
     };
     let found = runtime.block_on(querier.page(ListQuery::Logs(around.clone())))?;

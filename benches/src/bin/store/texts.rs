@@ -10,9 +10,9 @@ use benches::data::{START, Source};
 use benches::feed::{batch, open, runtime, seal_all};
 use benches::{cost, median, setting};
 use harness::Failure;
-use model::filter::{LogFilter, When};
+use model::filter::{LogFilter, TimePoint};
 use model::wire::encode_arrow;
-use model::{Attributes, ByteSize, Clock, EntityId, Level, LogRecord, Record, Table};
+use model::{Attributes, ByteSize, Clock, EntityId, Level, LogRecord, Table, TelemetryRecord};
 use query::{Limits, ListQuery, Querier};
 
 /// What one row has.
@@ -178,7 +178,7 @@ pub(crate) fn ask(store: &Path, files: Files, how: &str) -> Result<(), Failure> 
     let querier = Querier::new(Arc::clone(&engine), Limits::default(), Clock::new(move || last))?;
     let ask = |q: &str| {
         let filter = LogFilter {
-            since: Some(When::At(START.minus(Duration::from_secs(3_600)))),
+            since: Some(TimePoint::At(START.minus(Duration::from_secs(3_600)))),
             q: Some(q.to_owned()),
             ..LogFilter::default()
         };

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use chassis::Exit;
+use chassis::ExitReason;
 use model::ByteSize;
 use nix::errno::Errno;
 use nix::sys::statvfs::statvfs;
@@ -28,17 +28,17 @@ pub(super) fn disk(rack: &RackConfig) -> Check {
         )
     };
     if !there.is_dir() {
-        return fail(Exit::Io, format!("{} is no folder", there.display()));
+        return fail(ExitReason::Io, format!("{} is no folder", there.display()));
     }
     match access(there, AccessFlags::W_OK | AccessFlags::X_OK) {
         Ok(()) => {}
         Err(Errno::EACCES | Errno::EPERM) => {
             return fail(
-                Exit::Denied,
+                ExitReason::Denied,
                 format!("{} cannot be written by this user", there.display()),
             );
         }
-        Err(errno) => return fail(Exit::Io, format!("{}: {}", there.display(), errno.desc())),
+        Err(errno) => return fail(ExitReason::Io, format!("{}: {}", there.display(), errno.desc())),
     }
     match statvfs(there) {
         Ok(facts) => {
@@ -46,14 +46,14 @@ pub(super) fn disk(rack: &RackConfig) -> Check {
             let free = facts.blocks_available().saturating_mul(facts.fragment_size());
             room(folder, ByteSize::bytes(free), rack.spool.max_size)
         }
-        Err(errno) => fail(Exit::Io, format!("{}: {}", there.display(), errno.desc())),
+        Err(errno) => fail(ExitReason::Io, format!("{}: {}", there.display(), errno.desc())),
     }
 }
 
 fn room(folder: &Path, free: ByteSize, spool: ByteSize) -> Check {
     let found = format!("{} has {free} free", folder.display());
     if free < LEAST_FREE {
-        Check::fail("disk", Exit::Io, found, format!("free at least {LEAST_FREE}"))
+        Check::fail("disk", ExitReason::Io, found, format!("free at least {LEAST_FREE}"))
     } else if free < spool {
         let fix = format!("free {spool}, or lower spool.max_size_mb");
         Check::warn("disk", format!("{found}, less than a full spool takes ({spool})"), fix)
@@ -82,19 +82,19 @@ pub(super) fn secrets(rack: &RackConfig) -> Check {
         }
         Err(error) => {
             let fix = "run as the user of the Rack, or mend the permissions of its folder";
-            return Check::fail("secrets", Exit::Denied, format!("{shown}: {error}"), fix);
+            return Check::fail("secrets", ExitReason::Denied, format!("{shown}: {error}"), fix);
         }
     };
     let mode = facts.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         let found = format!("{shown} has mode {mode:04o}: others can read the Rack's keys");
-        return Check::fail("secrets", Exit::Denied, found, format!("chmod 600 {shown}"));
+        return Check::fail("secrets", ExitReason::Denied, found, format!("chmod 600 {shown}"));
     }
     if std::fs::File::open(path).is_err() {
         let fix = "run as the user of the Rack";
         return Check::fail(
             "secrets",
-            Exit::Denied,
+            ExitReason::Denied,
             format!("{shown} cannot be read by this user"),
             fix,
         );
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn a_disk_needs_room_for_the_spool_and_at_least_for_the_state() {
         let state = |free| room(Path::new("data"), ByteSize::mib(free), ByteSize::mib(256)).state;
-        assert_eq!(state(63), State::Fail(Exit::Io));
+        assert_eq!(state(63), State::Fail(ExitReason::Io));
         assert_eq!(state(64), State::Warn);
         assert_eq!(state(256), State::Ok);
     }

@@ -20,7 +20,7 @@ mod remote;
 
 use std::time::Duration;
 
-use chassis::Exit;
+use chassis::ExitReason;
 use chassis::config;
 use rack::config::{RackConfig, SCHEMA};
 use serde_json::json;
@@ -41,7 +41,7 @@ enum State {
     Ok,
     /// It works, but not as it should.
     Warn,
-    Fail(Exit),
+    Fail(ExitReason),
     /// It could not be asked, because of another one that failed.
     Skipped,
 }
@@ -64,12 +64,12 @@ impl Check {
         Self::new(name, State::Warn, found, fix)
     }
 
-    fn fail(name: &'static str, exit: Exit, found: impl Into<String>, fix: impl Into<String>) -> Self {
+    fn fail(name: &'static str, exit: ExitReason, found: impl Into<String>, fix: impl Into<String>) -> Self {
         Self::new(name, State::Fail(exit), found, fix)
     }
 
     /// A message of ours names the trouble, and after the last semicolon what helps.
-    fn failed(name: &'static str, exit: Exit, message: &str) -> Self {
+    fn failed(name: &'static str, exit: ExitReason, message: &str) -> Self {
         let (found, fix) = message.rsplit_once("; ").unwrap_or((message, ""));
         Self::fail(name, exit, found, fix)
     }
@@ -129,7 +129,7 @@ fn configured(global: &Global) -> (Check, Option<RackConfig>) {
         Err(bad) => {
             let fix = "correct it; `platform config init` prints a commented one";
             let lines: Vec<String> = bad.to_string().lines().map(|line| line.trim().to_owned()).collect();
-            (Check::fail("config", Exit::Config, lines.join("; "), fix), None)
+            (Check::fail("config", ExitReason::Config, lines.join("; "), fix), None)
         }
         Ok((settings, rack)) => {
             let found = match settings.file() {
@@ -183,15 +183,19 @@ mod tests {
             0
         );
         assert_eq!(
-            code(&[Check::ok("a", "fine"), fail(Exit::Denied), fail(Exit::Unavailable)]),
+            code(&[
+                Check::ok("a", "fine"),
+                fail(ExitReason::Denied),
+                fail(ExitReason::Unavailable)
+            ]),
             77
         );
-        assert_eq!(code(&[fail(Exit::Config), fail(Exit::Unavailable)]), 78);
+        assert_eq!(code(&[fail(ExitReason::Config), fail(ExitReason::Unavailable)]), 78);
     }
 
     #[test]
     fn a_message_is_what_was_found_and_what_helps() {
-        let check = Check::failed("bus", Exit::Denied, "the bus refuses us; really; set the token");
+        let check = Check::failed("bus", ExitReason::Denied, "the bus refuses us; really; set the token");
         assert_eq!(
             (check.found.as_str(), check.fix.as_str()),
             ("the bus refuses us; really", "set the token")
@@ -202,7 +206,7 @@ mod tests {
     fn the_table_has_a_line_for_each_check_with_what_helps() {
         let checks = [
             Check::ok("config", "platform.toml is valid"),
-            Check::failed("api", Exit::Unavailable, "cannot reach it; is it running?"),
+            Check::failed("api", ExitReason::Unavailable, "cannot reach it; is it running?"),
             Check::skipped("clock", "the API does not answer"),
             Check::warn("disk", "little room", "free some\nmore"),
         ];

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use chassis::Exit;
-use chassis::bus::{Bus, BusOptions};
+use chassis::ExitReason;
+use chassis::bus::{BusConnection, BusOptions};
 use chassis::config::without_credentials;
 use model::{Clock, HumanDuration, Timestamp};
 use rack::config::RackConfig;
@@ -25,7 +25,7 @@ pub(super) fn mixer(client: &Client, clock: &Clock) -> [Check; 3] {
     let (before, start) = (clock.now(), Instant::now());
     match client.look("/readyz") {
         Err(error) => {
-            let api = Check::failed("api", Exit::Unavailable, &error.to_string());
+            let api = Check::failed("api", ExitReason::Unavailable, &error.to_string());
             let skipped = |name| Check::skipped(name, "the API does not answer");
             [api, skipped("clock"), skipped("version")]
         }
@@ -49,7 +49,7 @@ fn ready(heard: Heard, took: Duration) -> Check {
             let found = format!("the Mixer is not ready: {}", troubles(&body));
             Check::fail(
                 "api",
-                Exit::Unavailable,
+                ExitReason::Unavailable,
                 found,
                 "look into the Mixer's log; it may still be starting",
             )
@@ -71,7 +71,7 @@ fn troubles(body: &Value) -> String {
 fn denied(name: &'static str) -> Check {
     Check::fail(
         name,
-        Exit::Denied,
+        ExitReason::Denied,
         "the API refuses us",
         "ask the Mixer's operator for access",
     )
@@ -80,7 +80,7 @@ fn denied(name: &'static str) -> Check {
 fn stranger(name: &'static str, found: String) -> Check {
     Check::fail(
         name,
-        Exit::Unavailable,
+        ExitReason::Unavailable,
         found,
         "set --api-url (PLATFORM_API_URL) to where platform-mixer listens",
     )
@@ -110,7 +110,7 @@ fn clocks(theirs: Option<Timestamp>, before: Timestamp, after: Timestamp) -> Che
     } else if off < WRONG {
         Check::warn("clock", found, fix)
     } else {
-        Check::fail("clock", Exit::Unavailable, found, fix)
+        Check::fail("clock", ExitReason::Unavailable, found, fix)
     }
 }
 
@@ -123,7 +123,7 @@ fn version(client: &Client) -> Check {
             ..
         }) => body,
         Ok(heard) => return stranger("version", format!("/version answers {}", heard.status)),
-        Err(error) => return Check::failed("version", Exit::Unavailable, &error.to_string()),
+        Err(error) => return Check::failed("version", ExitReason::Unavailable, &error.to_string()),
     };
     let part = |key: &str| body.get(key).and_then(Value::as_str).unwrap_or_default();
     compared(part("name"), part("version"), env!("CARGO_PKG_VERSION"))
@@ -152,7 +152,7 @@ pub(super) fn bus(rack: &RackConfig) -> Check {
         .build()
         .map_err(|error| Error::Process {
             reason: format!("no runtime: {error}"),
-            exit: Exit::Unavailable,
+            exit: ExitReason::Unavailable,
         })
         .and_then(|runtime| runtime.block_on(ask(options)));
     let url = without_credentials(&snake.url);
@@ -162,12 +162,12 @@ pub(super) fn bus(rack: &RackConfig) -> Check {
             format!("{url} takes us and has the streams of domain {}", snake.domain),
         ),
         Err(Error::Process { reason, exit }) => Check::failed("bus", exit, &reason),
-        Err(other) => Check::failed("bus", Exit::Unavailable, &other.to_string()),
+        Err(other) => Check::failed("bus", ExitReason::Unavailable, &other.to_string()),
     }
 }
 
 async fn ask(options: BusOptions) -> Result<(), Error> {
-    let bus = Bus::connect(options).await?;
+    let bus = BusConnection::connect(options).await?;
     let asked = bus.preflight().await;
     bus.close(FAREWELL).await;
     Ok(asked?)
@@ -189,8 +189,8 @@ mod tests {
         assert_eq!(state(16), State::Warn);
         assert_eq!(state(5), State::Ok, "4.2 s behind");
         assert_eq!(state(4), State::Warn, "5.2 s behind");
-        assert_eq!(state(10 + 3_601), State::Fail(Exit::Unavailable));
-        assert_eq!(state(10 - 3_602), State::Fail(Exit::Unavailable));
+        assert_eq!(state(10 + 3_601), State::Fail(ExitReason::Unavailable));
+        assert_eq!(state(10 - 3_602), State::Fail(ExitReason::Unavailable));
         let found = clocks(Some(at(70_700)), at(10_200), at(10_700)).found;
         assert_eq!(found, "the Mixer's clock is 1m ahead of this one");
         assert_eq!(clocks(None, at(0), at(0)).state, State::Skipped);
@@ -211,9 +211,9 @@ mod tests {
         assert_eq!(check(200, Ok(json!({ "ready": true }))).state, State::Ok);
         let starting = json!({ "ready": false, "checks": { "bus": { "ok": false, "reason": "no connection" }, "wal": { "ok": true } } });
         let starting = check(503, Ok(starting));
-        assert_eq!(starting.state, State::Fail(Exit::Unavailable));
+        assert_eq!(starting.state, State::Fail(ExitReason::Unavailable));
         assert_eq!(starting.found, "the Mixer is not ready: bus: no connection");
-        assert_eq!(check(403, Ok(Value::Null)).state, State::Fail(Exit::Denied));
+        assert_eq!(check(403, Ok(Value::Null)).state, State::Fail(ExitReason::Denied));
         for (status, body) in [
             (200, Ok(json!({}))),
             (200, Err("html".to_owned())),
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(compared("platform-mixer", "0.2.0", "0.1.0").state, State::Warn);
         assert_eq!(
             compared("nginx", "0.1.0", "0.1.0").state,
-            State::Fail(Exit::Unavailable)
+            State::Fail(ExitReason::Unavailable)
         );
     }
 }

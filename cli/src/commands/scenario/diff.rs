@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use model::scenario::{Endpoint, Scenario};
+use model::scenario::{GearPort, Scenario};
 use serde_json::{Map, Value, json};
 
 use super::Source;
@@ -50,7 +50,7 @@ fn parts(scenario: &Scenario) -> Parts {
         add(format!("gear {}", gear.name), keys);
     }
     // A gear's name is unique: the Rack before it adds nothing.
-    let end = |end: &Endpoint| format!("{}.{}", end.gear, end.port);
+    let end = |end: &GearPort| format!("{}.{}", end.gear, end.port);
     for wire in &scenario.wires {
         add(
             format!("wire {} -> {}", end(&wire.from), end(&wire.to)),

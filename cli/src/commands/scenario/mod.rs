@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use model::HumanDuration;
-use model::scenario::{Finding, Reviewed};
+use model::scenario::{ScenarioReview, SourceDiagnostic};
 use serde_json::{Value, json};
 
 pub(crate) use self::report::word;
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &ScenarioArgs) -> Result<(), Error> {
             Ok(Printer::from(api).rows(&[deleted], &["reference", "hash"])?)
         }
         ScenarioVerb::Graph(graph) => {
-            let Reviewed { scenario, .. } = Source::of(&graph.scenario)?.read(&graph.api())?;
+            let ScenarioReview { scenario, .. } = Source::of(&graph.scenario)?.read(&graph.api())?;
             let picture = match graph.format {
                 Picture::Mermaid => graph::mermaid(&scenario),
                 Picture::Svg => graph::svg(&scenario),
@@ -73,7 +73,7 @@ pub(crate) fn run(args: &ScenarioArgs) -> Result<(), Error> {
 
 fn validate(file: &Path, max_hops: u32, strict: bool) -> Result<(), Error> {
     let source = Source::File(file.to_owned());
-    let Reviewed { scenario, warnings, .. } = source.read_within(max_hops)?;
+    let ScenarioReview { scenario, warnings, .. } = source.read_within(max_hops)?;
     warn(&file.display().to_string(), &warnings);
     if strict && !warnings.is_empty() {
         return Err(Error::Warned {
@@ -95,7 +95,7 @@ fn validate(file: &Path, max_hops: u32, strict: bool) -> Result<(), Error> {
 }
 
 /// Says on standard error what an author should know.
-fn warn(origin: &str, warnings: &[Finding]) {
+fn warn(origin: &str, warnings: &[SourceDiagnostic]) {
     let mut out = std::io::stderr().lock();
     for warning in warnings {
         let _ = writeln!(out, "{}:{}", safe(origin), safe(&format!("{warning} (warning)")));
@@ -107,7 +107,7 @@ fn import(file: &Path, replace: bool, api: &ApiArgs) -> Result<Row, Error> {
     let source = Source::File(file.to_owned());
     let text = source.text(api)?;
     // The Mixer checks it again, with the gear types that it knows.
-    let Reviewed { warnings, .. } = source.review(&text)?;
+    let ScenarioReview { warnings, .. } = source.review(&text)?;
     warn(&file.display().to_string(), &warnings);
     let query = if replace { json!({ "replace": true }) } else { json!({}) };
     let sent = Client::new(api).send("/api/v1/scenarios", &query, "application/yaml", text.as_bytes());

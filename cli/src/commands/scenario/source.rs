@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use model::Token;
-use model::scenario::{BadScenario, Reviewed, Version, review, review_within};
+use model::scenario::{BadScenario, ScenarioReview, ScenarioVersion, review, review_within};
 use serde_json::Value;
 
 use crate::args::ApiArgs;
@@ -30,12 +30,12 @@ impl Source {
     }
 
     /// The scenario.
-    pub(super) fn read(&self, api: &ApiArgs) -> Result<Reviewed, Error> {
+    pub(super) fn read(&self, api: &ApiArgs) -> Result<ScenarioReview, Error> {
         self.review(&self.text(api)?)
     }
 
     /// The same of a file, for a Mixer with this limit.
-    pub(super) fn read_within(&self, max_hops: u32) -> Result<Reviewed, Error> {
+    pub(super) fn read_within(&self, max_hops: u32) -> Result<ScenarioReview, Error> {
         match self {
             Self::File(path) => self.reviewed(review_within(&file(path)?, rack::manifests(), max_hops)),
             Self::Stored(reference) => Err(Error::Usage(format!("{reference} is no file"))),
@@ -54,11 +54,11 @@ impl Source {
         }
     }
 
-    pub(super) fn review(&self, text: &str) -> Result<Reviewed, Error> {
+    pub(super) fn review(&self, text: &str) -> Result<ScenarioReview, Error> {
         self.reviewed(review(text, rack::manifests()))
     }
 
-    fn reviewed(&self, done: Result<Reviewed, BadScenario>) -> Result<Reviewed, Error> {
+    fn reviewed(&self, done: Result<ScenarioReview, BadScenario>) -> Result<ScenarioReview, Error> {
         let origin = match self {
             Self::File(path) => path.display().to_string(),
             Self::Stored(reference) => reference.clone(),
@@ -79,7 +79,7 @@ pub(super) fn path(reference: &str, verb: &str) -> Result<String, Error> {
     let (name, version) = reference
         .split_once(':')
         .map_or((reference, None), |(name, version)| (name, Some(version)));
-    if name.parse::<Token>().is_err() || version.is_some_and(|version| version.parse::<Version>().is_err()) {
+    if name.parse::<Token>().is_err() || version.is_some_and(|version| version.parse::<ScenarioVersion>().is_err()) {
         let reason =
             format!("{reference:?} is neither a file nor a reference: name:version, name:latest, name, or a hash");
         return Err(Error::Usage(reason));

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Weak;
 
-use model::{Attributes, EntityId, Level, LogRecord, Record, Table, Timestamp};
+use model::{Attributes, EntityId, Level, LogRecord, Table, TelemetryRecord, Timestamp};
 use parquet::arrow::ArrowWriter;
 use proptest::prelude::*;
 use uuid::Uuid;

@@ -8,7 +8,7 @@ use arrow_array::builder::{
     BinaryBuilder, FixedSizeBinaryBuilder, Float32Builder, Float64Builder, StringBuilder, TimestampMicrosecondBuilder,
 };
 use arrow_array::{ArrayRef, RecordBatch};
-use model::{Column, ColumnType, Table, Timestamp};
+use model::{ColumnType, Table, TableColumn, Timestamp};
 use uuid::Uuid;
 
 use super::super::encode::{CHUNK_BYTES, CHUNK_ROWS};
@@ -121,7 +121,7 @@ enum Builder {
 }
 
 impl Builder {
-    fn of(column: &Column) -> Self {
+    fn of(column: &TableColumn) -> Self {
         match column.kind {
             ColumnType::Time => Self::Time(TimestampMicrosecondBuilder::new().with_timezone("UTC")),
             ColumnType::Uuid => Self::Uuid(FixedSizeBinaryBuilder::new(16)),

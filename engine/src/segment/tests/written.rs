@@ -1,6 +1,6 @@
 //! Every column of every table, read from the footers of an open and of a sealed file.
 
-use model::{Column, ColumnType};
+use model::{ColumnType, TableColumn};
 use parquet::basic::{Encoding, LogicalType, TimeUnit, Type};
 use parquet::file::metadata::{ColumnChunkMetaData, SortingColumn};
 
@@ -23,7 +23,7 @@ fn cells() -> Vec<Cell> {
 }
 
 /// How the values of [`cells`] are encoded, of which the sealed file has each twice at least.
-fn encoding_of(table: Table, column: &Column, sealed: bool) -> Encoding {
+fn encoding_of(table: Table, column: &TableColumn, sealed: bool) -> Encoding {
     match column.kind {
         ColumnType::Time => Encoding::DELTA_BINARY_PACKED,
         ColumnType::Uuid if column.name == "entity_id" => Encoding::RLE_DICTIONARY,

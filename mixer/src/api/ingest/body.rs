@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use chassis::stall::LeastRate;
+use chassis::stall::MinimumRate;
 use engine::{InboundMemory, InboundRoom};
 use futures::StreamExt;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
@@ -133,7 +133,7 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, room: &mut Room) -> Re
     let mut chunks = body.into_data_stream();
     let mut read = Vec::new();
     let slow = Patience::default();
-    let (least, quick) = (LeastRate::default(), LeastRate::default());
+    let (least, quick) = (MinimumRate::default(), MinimumRate::default());
     least.set(Some(slow.byte_time));
     quick.set(Some(QUICK.byte_time));
     // Of a usual body, as long as its client is quick.

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, StatusCode};
 use model::EntityId;
-use model::wire::{self, Encoding, Publisher};
+use model::wire::{self, BatchEncoding, PublisherIdentity};
 
 use crate::api::problem::Problem;
 
@@ -16,9 +16,15 @@ fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str
         .map_err(|_| Problem::parameter(name, "it is not UTF-8"))
 }
 
-pub(super) fn encoding(headers: &HeaderMap) -> Result<Encoding, Problem> {
+pub(super) fn encoding(headers: &HeaderMap) -> Result<BatchEncoding, Problem> {
     let unknown = |what: &str| {
-        let known = [Encoding::Ndjson, Encoding::Json, Encoding::Cbor, Encoding::Arrow].map(Encoding::content_type);
+        let known = [
+            BatchEncoding::Ndjson,
+            BatchEncoding::Json,
+            BatchEncoding::Cbor,
+            BatchEncoding::Arrow,
+        ]
+        .map(BatchEncoding::content_type);
         let detail = format!("{} {what}: known are {}", wire::CONTENT_TYPE, known.join(", "));
         Problem::body(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail)
     };
@@ -28,7 +34,7 @@ pub(super) fn encoding(headers: &HeaderMap) -> Result<Encoding, Problem> {
 }
 
 /// Who sends, for rows that do not say it themselves.
-pub(super) fn publisher(headers: &HeaderMap) -> Result<Publisher, Problem> {
+pub(super) fn publisher(headers: &HeaderMap) -> Result<PublisherIdentity, Problem> {
     let name = text(headers, wire::ENTITY_NAME)?.unwrap_or(NAMELESS);
     if name.is_empty() || name.len() > wire::MAX_ENTITY_NAME {
         let reason = format!("it has {} bytes, not 1 to {}", name.len(), wire::MAX_ENTITY_NAME);
@@ -36,7 +42,7 @@ pub(super) fn publisher(headers: &HeaderMap) -> Result<Publisher, Problem> {
     }
     let id = text(headers, wire::ENTITY_ID)?.map(str::parse).transpose();
     let id = id.map_err(|error: model::BadId| Problem::parameter(wire::ENTITY_ID, error))?;
-    Ok(Publisher {
+    Ok(PublisherIdentity {
         entity_id: id.unwrap_or_else(|| EntityId::for_name(name)),
         entity_name: name.to_owned(),
     })

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use engine::RequestPart;
 use http::HeaderMap;
 use model::Table;
-use model::wire::{Encoding, Publisher};
+use model::wire::{BatchEncoding, PublisherIdentity};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
@@ -26,7 +26,11 @@ pub(super) struct Key {
 
 impl Key {
     /// What the headers say.
-    pub(super) fn of(headers: &HeaderMap, table: Table, publisher: &Publisher) -> Result<Option<Self>, Problem> {
+    pub(super) fn of(
+        headers: &HeaderMap,
+        table: Table,
+        publisher: &PublisherIdentity,
+    ) -> Result<Option<Self>, Problem> {
         let Some(value) = headers.get(HEADER) else {
             return Ok(None);
         };
@@ -47,7 +51,7 @@ impl Key {
     }
 
     /// Stands for what the request says, however it was packed.
-    pub(super) fn digest(encoding: Encoding, body: &[u8]) -> u64 {
+    pub(super) fn digest(encoding: BatchEncoding, body: &[u8]) -> u64 {
         let mut digest = Sha256::new();
         digest.update(encoding.content_type());
         digest.update([0]);
@@ -110,7 +114,7 @@ mod tests {
     use super::*;
 
     fn key(name: &str, table: Table, text: &str) -> Result<Option<Key>, Problem> {
-        let publisher = Publisher {
+        let publisher = PublisherIdentity {
             entity_id: EntityId::for_name(name),
             entity_name: name.to_owned(),
         };

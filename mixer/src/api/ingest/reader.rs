@@ -7,14 +7,14 @@
 use bytes::Bytes;
 use engine::{Batch, Origin};
 use model::Table;
-use model::wire::{self, Encoding, Records};
+use model::wire::{self, BatchEncoding, BodyRecordReader};
 
 use super::body::Room;
 
 /// A body as it is read part by part, with the room for all of it.
 #[derive(Debug)]
 pub(super) struct BodyReader {
-    pub(super) records: Records,
+    pub(super) records: BodyRecordReader,
     /// The most bytes of a part's rows.
     pub(super) size: usize,
     /// What an Arrow stream has become: its compressed buffers, or its good rows where bad ones were among them.
@@ -77,9 +77,9 @@ pub(super) struct WorkingRoom {
 impl WorkingRoom {
     /// A part as columns while they grow, then as rows and as the log takes it; of a body that is larger than the largest part, one
     /// record may be all of a part that is twice as large.
-    pub(super) fn of(encoding: Encoding, body: &[u8], largest: usize) -> Self {
+    pub(super) fn of(encoding: BatchEncoding, body: &[u8], largest: usize) -> Self {
         let decoded = usize::try_from(wire::decoded_bytes(encoding, body)).unwrap_or(usize::MAX);
-        let unpacked = if encoding == Encoding::Arrow { decoded } else { 0 };
+        let unpacked = if encoding == BatchEncoding::Arrow { decoded } else { 0 };
         let size = decoded.min(largest);
         let part = size.max(body.len().min(2 * largest));
         Self {

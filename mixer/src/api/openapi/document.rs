@@ -1,7 +1,7 @@
 //! The tables as one document.
 
 use model::Table;
-use model::wire::Encoding;
+use model::wire::BatchEncoding;
 use query::RowFormat;
 use serde_json::{Map, Value, json};
 
@@ -105,19 +105,24 @@ fn body(sent: Sent) -> Option<Value> {
 fn records(table: Table) -> Vec<(String, Value)> {
     let name = schemas::record_name(table);
     let some = || json!({ "type": "array", "contains": reference(name), "minItems": 1 });
-    [Encoding::Json, Encoding::Ndjson, Encoding::Cbor, Encoding::Arrow]
-        .map(|encoding| {
-            let schema = match encoding {
-                Encoding::Json => json!({ "anyOf": [reference(name), some()] }),
-                Encoding::Ndjson => {
-                    json!({ "anyOf": [reference(name), some()], "description": "A record of the array is a line." })
-                }
-                Encoding::Cbor => some(),
-                Encoding::Arrow => json!({ "description": "An Arrow IPC stream of the table's columns." }),
-            };
-            typed(encoding.content_type(), schema)
-        })
-        .into()
+    [
+        BatchEncoding::Json,
+        BatchEncoding::Ndjson,
+        BatchEncoding::Cbor,
+        BatchEncoding::Arrow,
+    ]
+    .map(|encoding| {
+        let schema = match encoding {
+            BatchEncoding::Json => json!({ "anyOf": [reference(name), some()] }),
+            BatchEncoding::Ndjson => {
+                json!({ "anyOf": [reference(name), some()], "description": "A record of the array is a line." })
+            }
+            BatchEncoding::Cbor => some(),
+            BatchEncoding::Arrow => json!({ "description": "An Arrow IPC stream of the table's columns." }),
+        };
+        typed(encoding.content_type(), schema)
+    })
+    .into()
 }
 
 fn responses(route: &Route) -> Value {

@@ -1,6 +1,6 @@
 //! What bodies and answers look like. Rows are made of the tables' columns.
 
-use model::{Column, ColumnType, Table};
+use model::{ColumnType, Table, TableColumn};
 use serde_json::{Map, Value, json};
 
 use super::{letters, parameters as p};
@@ -134,7 +134,7 @@ fn words(column: &str) -> Option<&'static [&'static str]> {
     })
 }
 
-fn value(column: &Column) -> Value {
+fn value(column: &TableColumn) -> Value {
     let value = match column.kind {
         ColumnType::Time => time(),
         ColumnType::Uuid => json!({ "type": "string", "format": "uuid" }),
@@ -161,7 +161,7 @@ fn raw() -> Value {
 fn item() -> Value {
     let mut properties = Map::from_iter([("kind".to_owned(), json!({ "enum": ["message", "span", "log"] }))]);
     for table in [Table::Messages, Table::Traces, Table::Logs] {
-        let columns = table.columns().iter().map(|column| Column {
+        let columns = table.columns().iter().map(|column| TableColumn {
             nullable: false,
             ..*column
         });
@@ -320,7 +320,7 @@ fn event(row: &str) -> Value {
 
 /// A record as it is sent: ids as text, fields nested if one likes, whose it is left out if one likes.
 fn record(table: Table) -> Value {
-    let property = |column: &Column| {
+    let property = |column: &TableColumn| {
         let value = match column.name {
             "trace_id" => json!({ "type": "string", "pattern": p::TRACE_ID }),
             "span_id" => json!({ "type": "string", "pattern": p::SPAN_ID }),
@@ -330,7 +330,7 @@ fn record(table: Table) -> Value {
         };
         (column.name.to_owned(), value)
     };
-    let may_lack = |column: &&Column| {
+    let may_lack = |column: &&TableColumn| {
         column.nullable || column.kind == ColumnType::Json || ["entity_id", "entity_name"].contains(&column.name)
     };
     let required = table.columns().iter().filter(|column| !may_lack(column));

@@ -6,7 +6,7 @@ use http::{HeaderMap, Request};
 use http_body_util::BodyExt as _;
 use model::batch::{MessageRow, messages};
 use model::message::Message;
-use model::{Direction, FluxId, MessageId, Span, SpanStatus, TraceId};
+use model::{FluxId, MessageDirection, MessageId, Span, SpanStatus, TraceId};
 use tower::ServiceExt as _;
 
 use super::*;
@@ -54,7 +54,7 @@ impl Stored {
             src_gear_id: "orders".to_owned(),
             dst_gear_id: None,
             msg_type: "order".to_owned(),
-            direction: Direction::Outbound,
+            direction: MessageDirection::Outbound,
             status: SpanStatus::Ok,
             raw_msg: message.to_cbor().unwrap(),
             promoted: Attributes::new().with("order", 7),

@@ -5,7 +5,7 @@ use axum::body::Body;
 use futures::StreamExt as _;
 use http::Request;
 use model::batch::{MessageRow, messages};
-use model::{Direction, FluxId, Span, SpanId, SpanStatus, TraceId};
+use model::{FluxId, MessageDirection, Span, SpanId, SpanStatus, TraceId};
 use tower::ServiceExt as _;
 
 use super::*;
@@ -246,7 +246,7 @@ async fn fill(bench: &Bench) {
         src_gear_id: "parse".to_owned(),
         dst_gear_id: None,
         msg_type: "order".to_owned(),
-        direction: Direction::Inbound,
+        direction: MessageDirection::Inbound,
         status: SpanStatus::Ok,
         raw_msg: vec![0, 255],
         promoted: Attributes::new().with("k", 1),

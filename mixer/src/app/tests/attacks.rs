@@ -143,13 +143,13 @@ async fn pull(guest: &Guest, key: &str, consumer: &str, batch: usize) -> Vec<Str
 /// Every request to which the server or the Mixer answers, with a body that makes it do so.
 async fn requests(a: &Member, consumer: &str) -> Vec<(String, Vec<u8>)> {
     let places = pull(&a.guest, &a.key.public_key(), consumer, 2).await;
-    let hello = Hello {
+    let hello = HelloRequest {
         protocol: PROTOCOL,
         rack_key: a.rack.key.verifying_key().as_bytes().to_vec(),
         nonce: vec![1; 32],
     };
     let beat = FakeRack::beat(a.passport.entity_id, None);
-    let beat = Signed::new(&beat, Context::Heartbeat, &a.rack.key).unwrap();
+    let beat = SignedPayload::new(&beat, SigningContext::Heartbeat, &a.rack.key).unwrap();
     let api = |call: &str| format!("$JS.flux.API.{call}");
     let text = |subject: &str, body: &str| (subject.to_owned(), body.as_bytes().to_vec());
     vec![
@@ -249,11 +249,11 @@ async fn no_answer_to_an_admitted_rack_changes_streams_or_consumers_or_lies_unde
 
 /// Whether it is what the Mixer itself sends a Rack unasked: its part of the scenario, or the credit of its ports.
 fn is_of_the_mixer(to: &Member, message: &async_nats::Message) -> bool {
-    use model::Context::Command;
+    use model::SigningContext::Command;
     use model::control::{PortCredits, ScenarioPush};
 
     let key = model::passport::public_key(&to.passport.cluster_key).unwrap();
-    let signed = model::Signed::from_bytes(&message.payload);
+    let signed = model::SignedPayload::from_bytes(&message.payload);
     signed.is_ok_and(|signed| {
         let push = signed.open::<ScenarioPush>(Command, &key);
         let credits = signed.open::<PortCredits>(Command, &key);

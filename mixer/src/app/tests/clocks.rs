@@ -30,7 +30,7 @@ async fn a_mixer_whose_clock_was_a_day_ahead_and_a_rack_whose_clock_is_a_day_beh
         beat.ts = right.clock().now().minus(DAY);
         let reply = rack.heartbeat(&beat, &passport.cluster_key).await;
         assert!(matches!(reply, HeartbeatReply::Ok { .. }), "{name}: {reply:?}");
-        let applied = Applied {
+        let applied = ScenarioPushAnswer {
             running: None,
             error: None,
         };

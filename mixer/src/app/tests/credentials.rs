@@ -337,7 +337,7 @@ async fn no_answer_of_the_mixer_or_the_server_goes_where_only_others_may_publish
         "_INBOX.of.the.mixer",
         "_INBOX_of_nobody.x",
     ];
-    let hello = Hello {
+    let hello = HelloRequest {
         protocol: PROTOCOL,
         rack_key: SigningKey::from_bytes(&[9; 32]).verifying_key().as_bytes().to_vec(),
         nonce: vec![1; 32],

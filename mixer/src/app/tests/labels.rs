@@ -34,7 +34,7 @@ async fn a_rack_that_did_not_hear_of_its_labels_is_sent_its_part_by_them_until_i
     let passport = rack.adopted("rack-a").await;
     let id = passport.entity_id;
     let mut commands = rack.commands(&id).await;
-    let running = |error: Option<&str>| Applied {
+    let running = |error: Option<&str>| ScenarioPushAnswer {
         running: Some(hash.clone()),
         error: error.map(str::to_owned),
     };
@@ -94,7 +94,7 @@ async fn a_rack_with_another_name_that_did_not_get_its_part_by_it_is_sent_it_unt
     let passport = rack.adopted("rack-a").await;
     let id = passport.entity_id;
     let mut commands = rack.commands(&id).await;
-    let running = |error: Option<&str>| Applied {
+    let running = |error: Option<&str>| ScenarioPushAnswer {
         running: Some(hash.clone()),
         error: error.map(str::to_owned),
     };
@@ -147,7 +147,7 @@ async fn a_rack_that_runs_by_labels_which_it_has_no_more_keeps_what_it_works_by_
     let passport = rack.adopted("rack-a").await;
     let id = passport.entity_id;
     let mut commands = rack.commands(&id).await;
-    let running = Applied {
+    let running = ScenarioPushAnswer {
         running: Some(model::scenario::content_hash(PLANT)),
         error: None,
     };
@@ -166,7 +166,7 @@ async fn a_rack_that_runs_by_labels_which_it_has_no_more_keeps_what_it_works_by_
         &rack.client,
         "scenario",
         &passport,
-        &Applied {
+        &ScenarioPushAnswer {
             error: Some("no".to_owned()),
             ..running.clone()
         },

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_nats::HeaderMap;
-use model::control::{Replay, ReplayAnswer};
+use model::control::{ReplayAnswer, ReplayCommand};
 use model::filter::LetterFilter;
 use model::letter::LetterState;
 use model::message::Message;
@@ -131,7 +131,7 @@ async fn a_rack_gets_letters_in_the_order_of_their_numbers_though_who_asked_firs
         taken: 2,
         not_taken: None,
     };
-    let sent = next::<Replay>(&mut commands, &rack.client, "replay", &passport, &taken).await;
+    let sent = next::<ReplayCommand>(&mut commands, &rack.client, "replay", &passport, &taken).await;
     assert_eq!(early.await.unwrap().changed, 1);
     let numbers: Vec<u64> = sent.letters.iter().map(|letter| letter.number).collect();
     assert_eq!(numbers, [1, 2], "who takes 2 has taken 1");
@@ -188,6 +188,6 @@ async fn letters_wait_for_a_rack_that_works_by_its_old_labels_still() {
         taken: 1,
         not_taken: None,
     };
-    next::<Replay>(&mut commands, &rack.client, "replay", &passport, &taken).await;
+    next::<ReplayCommand>(&mut commands, &rack.client, "replay", &passport, &taken).await;
     mixer.close().await;
 }

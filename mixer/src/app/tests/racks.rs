@@ -54,7 +54,7 @@ async fn a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_r
 
     let told: StateChange = next(&mut commands, &rack.client, "state", &passport, &()).await;
     assert_eq!((told.entity_id, told.state), (entity_id, RackState::Active));
-    let applied = Applied {
+    let applied = ScenarioPushAnswer {
         running: Some(hash.clone()),
         error: None,
     };
@@ -81,7 +81,7 @@ async fn a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_r
         panic!("{reply:?}");
     };
     assert_eq!((state, scenario.as_ref()), (RackState::Active, Some(&hash)));
-    let wanted = model::control::Limits {
+    let wanted = model::control::RackLimits {
         max_hops: 7,
         max_payload_size: 65_536,
         sampling_rate: 0.5,
@@ -202,7 +202,7 @@ async fn a_push_that_comes_before_the_racks_subscription_is_sent_again_without_a
     tokio::time::sleep(Duration::from_millis(40)).await;
     let mut commands = rack.commands(&passport.entity_id).await;
     let hash = model::scenario::content_hash(SCENARIO);
-    let applied = Applied {
+    let applied = ScenarioPushAnswer {
         running: Some(hash.clone()),
         error: None,
     };
@@ -226,7 +226,7 @@ async fn a_rack_that_cannot_apply_a_scenario_says_why_and_is_not_sent_it_again_a
     beat.scenario_error = Some("port 80 is taken".to_owned());
     rack.heartbeat(&beat, &passport.cluster_key).await;
     let mut commands = rack.commands(&passport.entity_id).await;
-    let applied = Applied {
+    let applied = ScenarioPushAnswer {
         running: None,
         error: Some("numbers: port 80 is taken".to_owned()),
     };

@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::ops::Range;
 use std::sync::Arc;
 
-use chassis::config::ThrottleConfig;
-use chassis::throttle::Throttle;
+use chassis::config::LogThrottleConfig;
+use chassis::throttle::LogRateLimiter;
 use model::Clock;
 use rack::config::RackConfig;
 use rack::telemetry::TelemetryLayer;
@@ -44,12 +44,12 @@ pub(super) async fn agent_at(folder: &Path, url: &str, clock: Clock) -> Agent {
         ("snake.convergence_delay", "10ms"),
         ("rack.heartbeat_interval", "100ms"),
     ];
-    let sources = Sources {
+    let sources = ConfigSources {
         flags: flags.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec(),
-        ..Sources::default()
+        ..ConfigSources::default()
     };
     let config = RackConfig::of(&load(&rack::config::SCHEMA, &sources).unwrap()).unwrap();
-    let throttle = Arc::new(Throttle::new(ThrottleConfig {
+    let throttle = Arc::new(LogRateLimiter::new(LogThrottleConfig {
         enabled: true,
         rate: 500.0,
         burst: 50,

@@ -136,7 +136,7 @@ async fn a_mixer_whose_active_scenario_it_refuses_starts_and_another_one_can_be_
     let named = refused(folder.path(), &[("mixer.startup_scenario", "demo:0")]).await;
     assert_eq!(
         named.exit_code(),
-        Exit::Data,
+        ExitReason::Data,
         "what the configuration names must be right"
     );
 }

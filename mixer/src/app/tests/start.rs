@@ -39,13 +39,13 @@ async fn racks_and_the_active_scenario_are_there_after_a_restart() {
     }
     for reference in ["demo:9", "demo:9.1"] {
         let unknown = refused(folder.path(), &[("mixer.startup_scenario", reference)]).await;
-        assert_eq!(unknown.exit_code(), Exit::Config);
+        assert_eq!(unknown.exit_code(), ExitReason::Config);
         assert!(unknown.to_string().contains("demo:1"), "{unknown}");
     }
 
     std::fs::remove_file(folder.path().join("data/cluster.key")).unwrap();
     let keyless = refused(folder.path(), &[]).await;
-    assert_eq!(keyless.exit_code(), Exit::Config);
+    assert_eq!(keyless.exit_code(), ExitReason::Config);
     assert!(keyless.to_string().contains("cluster.key"), "{keyless}");
 }
 
@@ -59,12 +59,12 @@ async fn a_bad_startup_scenario_stops_the_start_with_the_file_and_the_fault_and_
     ] {
         let scenario = write_scenario(folder.path(), &SCENARIO.replace(from, to));
         let error = refused(folder.path(), &[("mixer.startup_scenario", &scenario)]).await;
-        assert_eq!(error.exit_code(), Exit::Data);
+        assert_eq!(error.exit_code(), ExitReason::Data);
         let text = error.to_string();
         assert!(text.contains("demo.yaml") && text.contains(says), "{text}");
     }
     let missing = refused(folder.path(), &[("mixer.startup_scenario", "./nowhere.yaml")]).await;
-    assert_eq!(missing.exit_code(), Exit::Config);
+    assert_eq!(missing.exit_code(), ExitReason::Config);
     assert!(missing.to_string().contains("nowhere.yaml"), "{missing}");
     // Nothing of the refused starts holds the store.
     start(folder.path(), &[]).await.close().await;
@@ -75,13 +75,13 @@ async fn a_second_mixer_on_one_store_and_a_taken_api_port_are_refused_with_the_f
     let folder = tempfile::tempdir().unwrap();
     let mixer = start(folder.path(), &[]).await;
     let second = refused(folder.path(), &[]).await;
-    assert_eq!(second.exit_code(), Exit::Unavailable);
+    assert_eq!(second.exit_code(), ExitReason::Unavailable);
     assert!(second.to_string().contains("data"), "{second}");
 
     let other = tempfile::tempdir().unwrap();
     let port = mixer.api_addr().port().to_string();
     let taken = refused(other.path(), &[("api.port", &port)]).await;
-    assert_eq!(taken.exit_code(), Exit::Config);
+    assert_eq!(taken.exit_code(), ExitReason::Config);
     let text = taken.to_string();
     assert!(text.contains("api.port") && text.contains(&port), "{text}");
     mixer.close().await;
@@ -91,7 +91,7 @@ async fn a_second_mixer_on_one_store_and_a_taken_api_port_are_refused_with_the_f
 async fn what_this_version_does_not_have_is_refused_before_anything_starts() {
     let folder = tempfile::tempdir().unwrap();
     let error = refused(folder.path(), &[("observability.tier", "otlp")]).await;
-    assert_eq!(error.exit_code(), Exit::Config);
+    assert_eq!(error.exit_code(), ExitReason::Config);
     assert!(error.to_string().contains("observability.tier"), "{error}");
     assert!(!folder.path().join("data").exists());
 }

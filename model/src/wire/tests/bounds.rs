@@ -11,13 +11,13 @@ fn nested(length: usize, leaves: usize) -> Value {
     record
 }
 
-fn in_every_encoding(records: &[Value]) -> [(Encoding, Vec<u8>); 3] {
+fn in_every_encoding(records: &[Value]) -> [(BatchEncoding, Vec<u8>); 3] {
     let ndjson: String = records.iter().map(|record| format!("{record}\n")).collect();
     let all = Value::from(records.to_vec());
     [
-        (Encoding::Ndjson, ndjson.into_bytes()),
-        (Encoding::Json, all.to_string().into_bytes()),
-        (Encoding::Cbor, cbor(&all)),
+        (BatchEncoding::Ndjson, ndjson.into_bytes()),
+        (BatchEncoding::Json, all.to_string().into_bytes()),
+        (BatchEncoding::Cbor, cbor(&all)),
     ]
 }
 

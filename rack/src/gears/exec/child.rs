@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use chassis::child_keeper::ChildKeeper;
+use chassis::child_keeper::ChildSpawner;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -72,7 +72,7 @@ pub(super) struct ChildOutputs {
 
 impl ProgramCall {
     /// Starts the program.
-    pub(super) async fn start(&self, keeper: &ChildKeeper) -> io::Result<(ChildProcess, ChildOutputs)> {
+    pub(super) async fn start(&self, keeper: &ChildSpawner) -> io::Result<(ChildProcess, ChildOutputs)> {
         let mut command = Command::new(&self.program);
         command
             .args(&self.arguments)
@@ -213,8 +213,8 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    async fn sleeper() -> (ChildKeeper, ChildProcess) {
-        let keeper = ChildKeeper::start("test-keeper", Signal::SIGKILL).unwrap();
+    async fn sleeper() -> (ChildSpawner, ChildProcess) {
+        let keeper = ChildSpawner::start("test-keeper", Signal::SIGKILL).unwrap();
         let call = ProgramCall {
             program: "/bin/sleep".to_owned(),
             arguments: vec!["infinity".to_owned()],

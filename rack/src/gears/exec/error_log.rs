@@ -8,8 +8,8 @@
 
 use std::time::Instant;
 
-use chassis::config::ThrottleConfig;
-use chassis::throttle::{Admit, Throttle};
+use chassis::config::LogThrottleConfig;
+use chassis::throttle::{AdmissionDecision, LogRateLimiter};
 use model::{Attributes, Level};
 
 use super::super::level::level_of;
@@ -28,27 +28,27 @@ const STREAM: &str = "stderr";
 /// The standard error of all runs.
 pub(super) struct ErrorLog<'a> {
     recorder: &'a Recorder,
-    throttle: Throttle,
+    throttle: LogRateLimiter,
 }
 
 impl<'a> ErrorLog<'a> {
     pub(super) fn new(recorder: &'a Recorder) -> Self {
-        let rules = ThrottleConfig {
+        let rules = LogThrottleConfig {
             enabled: true,
             rate: RATE,
             burst: BURST,
         };
         Self {
             recorder,
-            throttle: Throttle::new(rules),
+            throttle: LogRateLimiter::new(rules),
         }
     }
 
     pub(super) fn write(&self, line: &OutputLine) {
         match self.throttle.admit(STREAM, Instant::now()) {
-            Admit::Yes => {}
-            Admit::YesAfter { suppressed } => self.tell(suppressed),
-            Admit::No => return,
+            AdmissionDecision::Yes => {}
+            AdmissionDecision::YesAfter { suppressed } => self.tell(suppressed),
+            AdmissionDecision::No => return,
         }
         let text = String::from_utf8_lossy(&line.bytes).into_owned();
         let mut attributes = Attributes::new();

@@ -38,9 +38,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use chassis::child_keeper::ChildKeeper;
+use chassis::child_keeper::ChildSpawner;
 use futures::FutureExt;
-use model::gear::{self, Manifest};
+use model::gear::{self, GearManifest};
 use model::{Attributes, HumanDuration, Level};
 use nix::sys::signal::Signal;
 use tokio::process::{ChildStderr, ChildStdout};
@@ -59,7 +59,7 @@ use lines::{LineSplitter, OutputLine};
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "exec",
     summary: "runs a program at an interval, or keeps one running; what it writes becomes messages",
     inputs: &[],
@@ -87,7 +87,7 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
 
 struct ProgramRunner {
     config: Exec,
-    ready: Option<(ProgramCall, ChildKeeper)>,
+    ready: Option<(ProgramCall, ChildSpawner)>,
 }
 
 impl Active for ProgramRunner {
@@ -100,7 +100,7 @@ impl Active for ProgramRunner {
                 .config
                 .call(|name| std::env::var(name).ok())
                 .map_err(Fault::Config)?;
-            let keeper = ChildKeeper::start("exec-keeper", Signal::SIGKILL).map_err(|reason| Fault::Outside {
+            let keeper = ChildSpawner::start("exec-keeper", Signal::SIGKILL).map_err(|reason| Fault::Outside {
                 what: "start the thread that spawns programs".to_owned(),
                 reason,
             })?;
@@ -138,7 +138,7 @@ struct ProgramRuns<'a> {
     cx: &'a Arc<Context>,
     config: &'a Exec,
     call: &'a ProgramCall,
-    keeper: &'a ChildKeeper,
+    keeper: &'a ChildSpawner,
     errors: ErrorLog<'a>,
 }
 

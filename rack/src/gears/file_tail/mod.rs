@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use model::gear::{self, GearConfig, Manifest};
+use model::gear::{self, GearConfig, GearManifest};
 use model::message::Message;
 use model::{Attributes, HumanDuration, Level, Timestamp};
 use regex::Regex;
@@ -53,7 +53,7 @@ const GRACE: Duration = Duration::from_millis(300);
 const MAX_KEY_PATH: usize = 512;
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "file_tail",
     summary: "follows a text file through rotation and truncation; each line becomes a log record and a message",
     inputs: &[],

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::gear::{self, GearConfig, Manifest};
+use model::gear::{self, GearConfig, GearManifest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use model::{Attributes, MetricType, HumanDuration};
@@ -33,7 +33,7 @@ use proc::{CPU_MODES, Memory, Traffic};
 const FIRST: Duration = Duration::from_secs(1);
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "host_metrics",
     summary: "reports CPU, memory, disk, network and load of the machine under OpenTelemetry names",
     inputs: &[],

@@ -30,7 +30,7 @@ use futures::FutureExt;
 use http_body_util::Full;
 use hyper::header::{DATE, ETAG, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, USER_AGENT};
 use hyper::{HeaderMap, Request, StatusCode, Uri};
-use model::gear::{self, GearConfig, Manifest};
+use model::gear::{self, GearConfig, GearManifest};
 use model::{Attributes, HumanDuration, Level};
 use parking_lot::Mutex;
 use schemars::JsonSchema;
@@ -49,7 +49,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(900);
 const VALIDATORS: [(HeaderName, HeaderName); 2] = [(ETAG, IF_NONE_MATCH), (LAST_MODIFIED, IF_MODIFIED_SINCE)];
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "http_get",
     summary: "polls an address over HTTP; each answer that is new becomes a message",
     inputs: &[],

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use model::MessageId;
-use model::letter::Way;
+use model::letter::PortSide;
 use model::message::Message;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
@@ -57,7 +57,7 @@ impl Outcome {
     async fn leave(self, cx: &Context) {
         match self {
             Self::Delivered(reply) => send_reply(cx, reply).await,
-            Self::Dead(message, port, why) => cx.bury((port, Way::In), &message, why).await,
+            Self::Dead(message, port, why) => cx.bury((port, PortSide::In), &message, why).await,
         }
     }
 }

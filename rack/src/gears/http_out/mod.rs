@@ -33,7 +33,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use hyper::StatusCode;
-use model::gear::{self, Manifest};
+use model::gear::{self, GearManifest};
 use model::message::Message;
 use model::{HumanDuration, Level, Timestamp};
 use serde_json::Value;
@@ -51,7 +51,7 @@ use target::{Sent, Target};
 const KEPT_HEADERS: [&str; 4] = ["content-type", "etag", "location", "x-request-id"];
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "http_out",
     summary: "sends each message as an HTTP request; the answer becomes a message",
     inputs: &["in"],

@@ -41,7 +41,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::gear::{self, Manifest};
+use model::gear::{self, GearManifest};
 use model::message::Message;
 use model::{Attributes, Level};
 use serde_json::{Map, Value};
@@ -62,7 +62,7 @@ const MOST_IGNORED: u32 = 5;
 const GRACE: Duration = Duration::from_millis(300);
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "modbus",
     summary: "reads values of a Modbus TCP device at an interval, and writes those that messages name",
     inputs: &["write"],

@@ -11,7 +11,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use chassis::stall::Stalling;
+use chassis::stall::WriteTimeoutStream;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 
 use super::super::connect::connect;
@@ -137,7 +137,7 @@ impl Connection {
 async fn dial(endpoint: &Endpoint) -> io::Result<Box<dyn Stream>> {
     let stream = connect(&endpoint.address, endpoint.connect_timeout).await?;
     // Below TLS, which takes what the broker does not.
-    let stream = Stalling::new(stream, endpoint.write_timeout);
+    let stream = WriteTimeoutStream::new(stream, endpoint.write_timeout);
     Ok(match &endpoint.tls {
         Some((connector, name)) => Box::new(connector.connect(name.clone(), stream).await?),
         None => Box::new(stream),

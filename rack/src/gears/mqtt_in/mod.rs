@@ -32,7 +32,7 @@ mod tests;
 use std::sync::Arc;
 
 use futures::FutureExt;
-use model::gear::{self, Manifest};
+use model::gear::{self, GearManifest};
 
 use super::mqtt::Endpoint;
 use super::{Active, Config, Context, Fault, Gear, Refused, Work};
@@ -41,7 +41,7 @@ use packet_ids::ReceivedPacketIds;
 use session::Session;
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "mqtt_in",
     summary: "subscribes to topics of an MQTT broker; each message of them becomes a message",
     inputs: &[],

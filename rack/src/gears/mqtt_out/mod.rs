@@ -35,8 +35,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use model::MessageId;
-use model::gear::{self, Manifest};
-use model::letter::Way;
+use model::gear::{self, GearManifest};
+use model::letter::PortSide;
 use model::message::Message;
 use serde_json::Value;
 use tokio::sync::{Semaphore, mpsc, oneshot, oneshot::error::TryRecvError};
@@ -62,7 +62,7 @@ const LAST: Duration = Duration::from_millis(300);
 const MAX_BYTES: u32 = 16 << 20;
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "mqtt_out",
     summary: "publishes each message to a topic of an MQTT broker",
     inputs: &["in"],
@@ -174,7 +174,7 @@ impl Passive for Publisher {
                         cx.reject(&reason);
                         cx.error(text);
                     });
-                    let buried = cx.bury((port, Way::In), &message, (reason, attempts));
+                    let buried = cx.bury((port, PortSide::In), &message, (reason, attempts));
                     cx.later(message.id, buried).await;
                 }
             }

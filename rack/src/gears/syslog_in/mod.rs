@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::gear::{self, GearConfig, Manifest};
+use model::gear::{self, GearConfig, GearManifest};
 use model::{Attributes, HumanDuration, Level};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -40,7 +40,7 @@ use stream::{Broken, Lines, trimmed};
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "syslog_in",
     summary: "takes syslog over UDP and TCP; each line becomes a message",
     inputs: &[],

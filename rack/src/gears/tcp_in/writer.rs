@@ -16,7 +16,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chassis::stall::Stalling;
+use chassis::stall::WriteTimeoutStream;
 use parking_lot::Mutex;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
@@ -125,7 +125,7 @@ impl Queue {
 
 async fn write(to: impl AsyncWrite + Send + Unpin, mut queue: mpsc::UnboundedReceiver<(Reply, OwnedSemaphorePermit)>, link: Arc<Link>) {
     let _ended = link.ended.clone().drop_guard();
-    let mut to = Stalling::new(to, WRITE_TIMEOUT);
+    let mut to = WriteTimeoutStream::new(to, WRITE_TIMEOUT);
     while let Some((reply, room)) = queue.recv().await {
         let Err(error) = to.write_all(&reply.bytes).await else {
             link.touch();

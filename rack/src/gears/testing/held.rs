@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ed25519_dalek::SigningKey;
 use model::control::DurableFloor;
-use model::letter::Way;
+use model::letter::PortSide;
 use model::message::Message;
 use model::{Clock, EntityId, Entropy};
 use serde_json::Value;
@@ -117,7 +117,7 @@ pub(crate) fn deliver_what_came(
                 place,
             },
             done,
-            way: Way::In,
+            way: PortSide::In,
             past: Past::default(),
         }),
     };

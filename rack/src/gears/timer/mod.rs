@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use futures::FutureExt;
-use model::gear::{self, GearConfig, Manifest};
+use model::gear::{self, GearConfig, GearManifest};
 use model::{Attributes, HumanDuration, Level, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,7 +35,7 @@ use super::{Active, Config, Context, Gear, Work};
 use cron_clock::{ClockReading, CronClock, TimeZoneChoice};
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "timer",
     summary: "makes a message at an interval or at the times of a cron expression",
     inputs: &[],

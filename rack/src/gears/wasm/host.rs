@@ -9,7 +9,7 @@
 //! - Tables do not grow once an instance has begun: the library loses its place in a call whose fuel ends within `table.grow`.
 
 use model::Level;
-use model::message::Content;
+use model::message::MessageContent;
 use serde_json::Value;
 use wasmi::errors::LinkerError;
 use wasmi::{Caller, Engine, Error, Extern, Linker, StoreLimits, StoreLimitsBuilder, ValType};
@@ -95,7 +95,7 @@ pub(super) struct Made {
     room: usize,
     /// Bytes of the facts that a message has if the guest says none.
     facts: usize,
-    pub(super) emitted: Vec<(&'static str, Content)>,
+    pub(super) emitted: Vec<(&'static str, MessageContent)>,
     pub(super) rejected: Option<String>,
 }
 
@@ -116,11 +116,11 @@ impl Made {
             return Err(format!("it emits more than {MAX_EMITTED} messages of one"));
         }
         let content = match self.form {
-            Form::Body => Content {
+            Form::Body => MessageContent {
                 raw: body.to_vec(),
-                ..Content::default()
+                ..MessageContent::default()
             },
-            Form::Envelope => Content::from_cbor(body)
+            Form::Envelope => MessageContent::from_cbor(body)
                 .map_err(|reason| format!("what it emits is not a CBOR map of raw, data and meta: {reason}"))?,
         };
         let facts = content.meta.as_ref().map(|meta| object(meta.as_map()));

@@ -31,8 +31,8 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use model::Level;
-use model::gear::{self, GearConfig, Manifest};
-use model::message::{Content, Message};
+use model::gear::{self, GearConfig, GearManifest};
+use model::message::{MessageContent, Message};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -50,7 +50,7 @@ const OUTPUTS: &[&str] = &["out", "a", "b", "c", "d"];
 const MAX_CODE: usize = 256 * 1024;
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "wasm",
     summary: "lets a WebAssembly module handle each message, sandboxed, with bounded memory and fuel",
     inputs: &["in"],
@@ -160,7 +160,7 @@ impl Runner {
 }
 
 /// Lets what a module emitted leave, if all of it may.
-async fn leave(cx: &Context, of: Message, emitted: Vec<(&'static str, Content)>) -> Result<(), Fault> {
+async fn leave(cx: &Context, of: Message, emitted: Vec<(&'static str, MessageContent)>) -> Result<(), Fault> {
     if emitted.is_empty() {
         cx.discard();
         return Ok(());

@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::gear::{self, Manifest};
+use model::gear::{self, GearManifest};
 use model::message::Message;
 use model::{Level, MessageId, Timestamp};
 use serde_json::Value;
@@ -59,7 +59,7 @@ use open::{OpenWindow, OpenWindows, PAGES, PageFull, Slot};
 use result::{Closing, WindowResult};
 
 /// What the type is.
-pub(super) const MANIFEST: Manifest = Manifest {
+pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "window",
     summary: "aggregates messages over spans of time, for each key",
     inputs: &["in"],

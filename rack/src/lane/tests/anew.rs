@@ -59,7 +59,7 @@ fn copy_folder(from: &Path, to: &Path) {
 
 impl Receiver {
     /// Its gear is left out of the scenario, and comes back with another inbox.
-    async fn begins_anew(self, bus: &Bus) -> Self {
+    async fn begins_anew(self, bus: &BusConnection) -> Self {
         self.stop.cancel();
         self.task.await.unwrap();
         Self::of((self.outbox, self._thread), bus)

@@ -24,7 +24,7 @@ async fn leave_together(outbox: &Outbox, messages: &[(&'static str, Message)]) {
 }
 
 /// The subject, the first number and the messages of everything on the stream, once there are so many bus messages.
-async fn on_stream(bus: &Bus, count: u64) -> Vec<(String, u64, String, usize)> {
+async fn on_stream(bus: &BusConnection, count: u64) -> Vec<(String, u64, String, usize)> {
     let stream = until("all are on the stream", async || {
         let stream = bus.js.get_stream(STREAM).await.ok()?;
         (stream.cached_info().state.messages == count).then_some(stream)

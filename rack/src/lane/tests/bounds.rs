@@ -3,7 +3,7 @@
 use super::*;
 
 /// Publishes a message with a body of so many bytes and some.
-async fn publish_large(bus: &Bus, number: u64, padding: usize) {
+async fn publish_large(bus: &BusConnection, number: u64, padding: usize) {
     let mut headers = HeaderMap::new();
     headers.insert(wire::PLACE, place(number).to_string());
     let body = format!("{number} {}", "x".repeat(padding));

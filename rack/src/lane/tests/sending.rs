@@ -7,7 +7,11 @@ use crate::limits::Limits;
 use crate::telemetry::{Counters, Sender, SenderParts};
 
 /// A sending Rack.
-pub(super) fn send(dir: &Path, bus: &Bus, cancel: &CancellationToken) -> (Arc<Outbox>, Arc<Counters>, SpoolThread) {
+pub(super) fn send(
+    dir: &Path,
+    bus: &BusConnection,
+    cancel: &CancellationToken,
+) -> (Arc<Outbox>, Arc<Counters>, SpoolThread) {
     let (outbox, thread) = outbox(dir);
     let counters = Arc::new(Counters::default());
     let (_, identity) = watch::channel(outbox.identity.borrow().clone());
@@ -47,7 +51,7 @@ pub(super) async fn leave(outbox: &Outbox, bytes: usize) {
 }
 
 /// The numbers on the stream in its order.
-pub(super) async fn landed(bus: &Bus, count: usize) -> Vec<u64> {
+pub(super) async fn landed(bus: &BusConnection, count: usize) -> Vec<u64> {
     let stream = until("all are on the stream", async || {
         let stream = bus.js.get_stream(STREAM).await.ok()?;
         let state = stream.cached_info().state.clone();
@@ -68,7 +72,7 @@ pub(super) async fn landed(bus: &Bus, count: usize) -> Vec<u64> {
 }
 
 /// The numbers on the stream once the last one is there.
-pub(super) async fn landed_through(bus: &Bus, last: u64) -> Vec<u64> {
+pub(super) async fn landed_through(bus: &BusConnection, last: u64) -> Vec<u64> {
     until("the last one is on the stream", async || {
         let all = landed(bus, 0).await;
         all.contains(&last).then_some(all)

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use async_nats::Subject;
 use async_nats::header::HeaderMap;
 use bytes::Bytes;
-use model::wire::{self, Encoding};
-use model::{Attributes, Clock, Level, LogRecord, Record as _, Table, subject};
+use model::wire::{self, BatchEncoding};
+use model::{Attributes, Clock, Level, LogRecord, Table, TelemetryRecord as _, subject};
 use tokio::sync::watch;
 
 use crate::identity::Identity;
@@ -49,7 +49,7 @@ impl EntryEncoder {
         headers.insert(wire::SEQUENCE, kept.seq.to_string());
         headers.insert(wire::SETTLED, settled.min(kept.seq - 1).to_string());
         if kept.table != Table::Messages {
-            headers.insert(wire::CONTENT_TYPE, Encoding::Arrow.content_type());
+            headers.insert(wire::CONTENT_TYPE, BatchEncoding::Arrow.content_type());
             return Some(BusMessage {
                 subject: subject::telemetry(kept.table, &owner.name)?.into(),
                 place: None,
@@ -59,7 +59,7 @@ impl EntryEncoder {
         }
         let letter = Letter::decode(&kept.payload)?;
         let content_type = match letter.count() {
-            0 | 1 => Encoding::Cbor.content_type(),
+            0 | 1 => BatchEncoding::Cbor.content_type(),
             _ => wire::CBOR_SEQUENCE,
         };
         headers.insert(wire::CONTENT_TYPE, content_type);

@@ -32,7 +32,7 @@ const COLUMNS: &[&str] = &["case", "passed", "ms", "reasons"];
 pub(super) fn run(path: &Path, output: Format) -> Result<(), Error> {
     let origin = path.display().to_string();
     let file = scenario_test::parse(&source::file(path)?).map_err(|faults| {
-        let line = |fault: &scenario_test::Finding| format!("{origin}:{fault}");
+        let line = |fault: &scenario_test::SourceDiagnostic| format!("{origin}:{fault}");
         Error::Files(faults.iter().map(line).collect())
     })?;
     let scenario = scenario(path, &file)?;

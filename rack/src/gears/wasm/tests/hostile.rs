@@ -290,7 +290,7 @@ async fn many_small_messages_of_a_large_one_give_way_to_other_tasks() {
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
     let (cx, _stop) = surroundings(&spec("wasm", &json!({}), &[]), &bench, &outbox);
     let of = message(1, Value::Null, &vec![b'x'; 2_000_000]);
-    let emitted = vec![("b", Content::default()); 10_000];
+    let emitted = vec![("b", MessageContent::default()); 10_000];
     let mut turns = 0;
     {
         let mut leaving = std::pin::pin!(leave(&cx, of, emitted));
