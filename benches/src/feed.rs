@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use arrow_array::RecordBatch;
 use bytes::Bytes;
-use engine::{Batch, Engine, Origin, Settings};
+use engine::{AppendBatch, BatchOrigin, Engine, Settings};
 use harness::Failure;
 use model::wire::{BatchId, decode_arrow, encode_arrow};
 use model::{Clock, EntityId, Entropy, Table, Timestamp};
@@ -148,17 +148,17 @@ impl Batches {
 ///
 /// # Errors
 /// If it is not the table's.
-pub fn batch(table: Table, seq: u64, payload: &Bytes) -> Result<Batch, Failure> {
+pub fn batch(table: Table, seq: u64, payload: &Bytes) -> Result<AppendBatch, Failure> {
     let producer = BatchId {
         entity: EntityId::for_name("bench"),
         boot_epoch: 1,
         seq,
     };
-    Ok(Batch {
+    Ok(AppendBatch {
         table,
-        origin: Origin {
+        origin: BatchOrigin {
             producer: Some(producer),
-            ..Origin::default()
+            ..BatchOrigin::default()
         },
         payload: payload.clone(),
         rows: decode_arrow(table, payload)?,

@@ -8,11 +8,11 @@ use uuid::Uuid;
 
 /// Rows to append, all of one table and one origin: stored whole or not at all.
 #[derive(Debug, Clone)]
-pub struct Batch {
+pub struct AppendBatch {
     /// The table.
     pub table: Table,
     /// Where the batch comes from: what makes it storable exactly once.
-    pub origin: Origin,
+    pub origin: BatchOrigin,
     /// The rows as one Arrow IPC stream in the table's schema; goes to the log as it is.
     pub payload: Bytes,
     /// The same rows, decoded, under exactly the table's schema.
@@ -21,7 +21,7 @@ pub struct Batch {
 
 /// Where a batch comes from.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Origin {
+pub struct BatchOrigin {
     /// The producer's key. With one, a batch is a duplicate exactly if its key was stored, as long as its run is known.
     pub producer: Option<BatchId>,
     /// The producer says that every sequence of its run up to and with this one is settled; 0 says nothing.
@@ -64,7 +64,7 @@ pub const REQUESTS_KNOWN: usize = 1 << 16;
 /// So many of one sender: it must not push out those of others.
 pub const REQUESTS_KNOWN_OF_ONE: usize = 1 << 12;
 
-impl Origin {
+impl BatchOrigin {
     /// The producer's key. Sequences count from 1: 0 is what a publisher without one says.
     pub(crate) fn producer_key(&self) -> Option<BatchId> {
         self.producer.filter(|id| id.seq > 0)
@@ -103,7 +103,7 @@ pub struct StreamTail {
 
 /// What became of a batch. Either way it is durable and visible now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Appended {
+pub enum AppendOutcome {
     /// It was stored.
     Stored {
         /// How many rows it had.

@@ -27,11 +27,11 @@ use model::Table;
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::catalog::{Catalog, FileEntry, Found, known_store_id};
-use crate::layout::Layout;
+use crate::catalog::{FileEntry, LoadedManifest, StoreManifest, known_store_id};
+use crate::layout::StoreLayout;
 use crate::recovery::data_files;
-use crate::remote::elsewhere::Elsewhere;
-use crate::segment::{FileAt, file_crc, footer_crc, inspect};
+use crate::remote::elsewhere::RemoteInspector;
+use crate::segment::{FilePrefix, file_crc, footer_crc, inspect};
 use crate::{Error, Settings, sys};
 
 /// How often a catalogue that changes under the reader is read again, and the time between.
@@ -42,7 +42,7 @@ const ROUNDS: usize = 100;
 
 /// A file that is not what was recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Problem {
+pub struct FileProblem {
     /// The file.
     pub path: PathBuf,
     /// What is wrong with it.
@@ -57,7 +57,7 @@ pub struct Problem {
     pub kept: Option<PathBuf>,
 }
 
-impl Problem {
+impl FileProblem {
     pub(crate) const fn new(path: PathBuf, what: String, rows: u64) -> Self {
         Self {
             path,
@@ -84,7 +84,7 @@ pub struct CheckReport {
     /// Their bytes.
     pub bytes: u64,
     /// Files that are not what was recorded.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<FileProblem>,
     /// Files in the tree that no record names; readers of the tree see them, queries do not.
     pub strangers: Vec<PathBuf>,
     /// Files that were put aside as damaged.
@@ -108,7 +108,7 @@ impl CheckReport {
 /// # Errors
 /// If there is no store, its catalogue is damaged, or the system refuses to read.
 pub fn check_store(settings: &Settings, deep: bool, mut each: impl FnMut(u64, u64)) -> Result<CheckReport, Error> {
-    let store = Store::open(settings)?;
+    let store = StoreInspector::open(settings)?;
     let entries: Vec<FileEntry> = store.read()?.state.files().cloned().collect();
     let mut report = CheckReport::of(&entries, deep);
     for (done, entry) in entries.iter().enumerate() {
@@ -116,27 +116,29 @@ pub fn check_store(settings: &Settings, deep: bool, mut each: impl FnMut(u64, u6
         report.problems.extend(store.check(entry, deep)?);
     }
     each(report.files, report.files);
-    store.look_around(&mut report)?;
+    store.list_extra_files(&mut report)?;
     Ok(report)
 }
 
 /// A store that is looked at, open or not.
-pub(crate) struct Store {
-    pub(crate) layout: Layout,
+pub(crate) struct StoreInspector {
+    pub(crate) layout: StoreLayout,
     pub(crate) id: Uuid,
     /// The object store, if there is one.
-    elsewhere: Option<Elsewhere>,
+    elsewhere: Option<RemoteInspector>,
 }
 
-impl Store {
+impl StoreInspector {
     pub(crate) fn open(settings: &Settings) -> Result<Self, Error> {
-        let layout = Layout::new(settings);
+        let layout = StoreLayout::new(settings);
         let id = known_store_id(&layout.meta).map_err(Error::of_catalogue)?;
         let id = id.ok_or_else(|| Error::no_store(&settings.store_dir))?;
         let remote = settings.remote.as_ref();
-        let elsewhere = remote.map(|remote| Elsewhere::look(remote, &layout, id)).transpose()?;
+        let elsewhere = remote
+            .map(|remote| RemoteInspector::look(remote, &layout, id))
+            .transpose()?;
         let store = Self { layout, id, elsewhere };
-        let has_store = store.elsewhere.as_ref().is_some_and(Elsewhere::has_store);
+        let has_store = store.elsewhere.as_ref().is_some_and(RemoteInspector::has_store);
         if !has_store && store.read()?.state.attached {
             return Err(remote.map_or_else(Error::needs_url, |remote| Error::not_its_bucket(&remote.url)));
         }
@@ -144,13 +146,13 @@ impl Store {
     }
 
     /// Whether the object store should have a file that is not here.
-    pub(crate) const fn is_elsewhere(&self, entry: &FileEntry) -> bool {
+    pub(crate) const fn is_remote(&self, entry: &FileEntry) -> bool {
         self.elsewhere.is_some() && entry.sealed
     }
 
     /// How a file differs from its entry. One that is uploaded need not be here; before a copy of it counts as lost, its
     /// object is read.
-    pub(crate) fn find_damage(&self, entry: &FileEntry, deep: bool) -> Result<Option<Problem>, Error> {
+    pub(crate) fn find_damage(&self, entry: &FileEntry, deep: bool) -> Result<Option<FileProblem>, Error> {
         let path = entry.path(&self.layout);
         let file = sys::open_if_there(&path)?;
         let here = match &file {
@@ -160,7 +162,7 @@ impl Store {
         let Some(what) = here else {
             return Ok(None);
         };
-        let mut problem = Problem::new(path, what, entry.rows);
+        let mut problem = FileProblem::new(path, what, entry.rows);
         if let Some(elsewhere) = self.elsewhere.as_ref().filter(|_| !entry.sealed) {
             problem.object_is_sound = elsewhere.can_restore(entry.id)?;
         } else if let Some(elsewhere) = &self.elsewhere {
@@ -193,8 +195,8 @@ impl Store {
     }
 
     /// The catalogue, read once.
-    pub(crate) fn load(&self) -> Result<Found, Error> {
-        let found = Catalog::read(&self.layout.meta, self.id).map_err(Error::of_catalogue)?;
+    pub(crate) fn load(&self) -> Result<LoadedManifest, Error> {
+        let found = StoreManifest::read(&self.layout.meta, self.id).map_err(Error::of_catalogue)?;
         if found.has_begun() {
             return Ok(found);
         }
@@ -205,7 +207,7 @@ impl Store {
     }
 
     /// The catalogue now. A Mixer may begin a new generation while this one is read.
-    fn read(&self) -> Result<Found, Error> {
+    fn read(&self) -> Result<LoadedManifest, Error> {
         for _ in 1..TRIES {
             if let Ok(found) = self.load() {
                 return Ok(found);
@@ -216,7 +218,7 @@ impl Store {
     }
 
     /// What is wrong with a file, as far as a catalogue that is read anew still says so.
-    fn check(&self, entry: &FileEntry, deep: bool) -> Result<Option<Problem>, Error> {
+    fn check(&self, entry: &FileEntry, deep: bool) -> Result<Option<FileProblem>, Error> {
         let mut entry = entry.clone();
         for _ in 0..TRIES {
             let Some(problem) = self.find_damage(&entry, deep)? else {
@@ -243,7 +245,7 @@ impl Store {
     }
 
     /// Lists what is beside the catalogue's files.
-    pub(crate) fn look_around(&self, report: &mut CheckReport) -> Result<(), Error> {
+    pub(crate) fn list_extra_files(&self, report: &mut CheckReport) -> Result<(), Error> {
         report.strangers = self.strangers()?;
         report.quarantined = data_files(&self.layout.quarantine)?;
         report.quarantined.sort();
@@ -251,20 +253,21 @@ impl Store {
     }
 
     /// Whether a file of ours stands in for one that was removed.
-    fn is_emptied(&self, path: &Path) -> bool {
-        inspect(path).is_ok_and(|about| about.identity.store == self.id && about.is_emptied())
+    fn is_tombstone(&self, path: &Path) -> bool {
+        inspect(path).is_ok_and(|about| about.identity.store == self.id && about.is_tombstone())
     }
 
     /// Files in the tree that no catalogue names, neither the one before the listing nor those after it.
     fn strangers(&self) -> Result<Vec<PathBuf>, Error> {
-        let named =
-            |found: &Found| -> HashSet<PathBuf> { found.state.files().map(|entry| entry.path(&self.layout)).collect() };
+        let named = |found: &LoadedManifest| -> HashSet<PathBuf> {
+            found.state.files().map(|entry| entry.path(&self.layout)).collect()
+        };
         let before = named(&self.read()?);
         let mut strangers = Vec::new();
         for table in Table::ALL {
             strangers.extend(data_files(&self.layout.folder(table))?);
         }
-        strangers.retain(|path| !before.contains(path) && !self.is_emptied(path));
+        strangers.retain(|path| !before.contains(path) && !self.is_tombstone(path));
         // A new file waits for its record, an expired one for its unlinking.
         let is_ours = |path: &PathBuf| inspect(path).is_ok_and(|about| about.identity.store == self.id);
         for round in 0..ROUNDS {
@@ -287,7 +290,7 @@ fn differs(file: &File, path: &Path, entry: &FileEntry, deep: bool) -> Result<Op
         return Ok(Some(format!("it has {length} bytes instead of {}", entry.size)));
     }
     let file = file.try_clone().map_err(Error::io("open", path))?;
-    let version = FileAt::new(file, entry.size);
+    let version = FilePrefix::new(file, entry.size);
     let wrong = |part: &str, found: u32, wanted: u32| {
         Some(format!("{part} has the checksum {found:08x} instead of {wanted:08x}"))
     };

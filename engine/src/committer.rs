@@ -24,15 +24,15 @@ use std::time::{Duration, Instant};
 use model::Table;
 use parking_lot::MutexGuard;
 
-use crate::intake::Append;
-use crate::shared::{Sentinel, Shared};
-use crate::tail::Arrival;
-use crate::wal::{Frame, Wal};
-use crate::watermark::{Verdict, Watermarks};
-use crate::{Appended, Error, Origin};
+use crate::intake::AppendRequest;
+use crate::shared::{EngineCore, PoisonGuard};
+use crate::tail::TailArrival;
+use crate::wal::{WalFrame, WriteAheadLog};
+use crate::watermark::{DedupResult, DedupWatermarks};
+use crate::{AppendOutcome, BatchOrigin, Error};
 
 /// Where an appender waits.
-type Answer = tokio::sync::oneshot::Sender<Result<Appended, Error>>;
+type AppendReply = tokio::sync::oneshot::Sender<Result<AppendOutcome, Error>>;
 
 /// How long a group without room waits before the committer looks again.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -46,9 +46,9 @@ const WITHOUT_COMPANIONS: u32 = 64;
 
 /// The committer's own things.
 #[derive(Debug)]
-pub(crate) struct Committer {
-    shared: Arc<Shared>,
-    wal: Wal,
+pub(crate) struct GroupCommitter {
+    shared: Arc<EngineCore>,
+    wal: WriteAheadLog,
     next_lsn: u64,
     /// Appends in the last group: how many may come back at once.
     last_group: usize,
@@ -66,30 +66,32 @@ pub(crate) struct Committer {
 
 /// A group, judged.
 #[derive(Debug, Default)]
-struct Judged {
-    fresh: Vec<Append>,
-    duplicates: Vec<Append>,
+struct DedupedGroup {
+    fresh: Vec<AppendRequest>,
+    duplicates: Vec<AppendRequest>,
     regressions: u64,
 }
 
 /// What makes two appends of one group the same batch.
 #[derive(Debug, PartialEq, Eq, Hash)]
-enum Key {
+enum DedupKey {
     Request(uuid::Uuid, u64, u64),
     Producer(model::wire::BatchId),
     Bus(String, i64, u64),
 }
 
-fn key(origin: &Origin) -> Option<Key> {
+fn key(origin: &BatchOrigin) -> Option<DedupKey> {
     let bus = origin.bus_key();
-    let request = origin.request.map(|part| Key::Request(part.id, part.digest, part.to));
+    let request = origin
+        .request
+        .map(|part| DedupKey::Request(part.id, part.digest, part.to));
     request
-        .or_else(|| origin.producer_key().map(Key::Producer))
-        .or_else(|| bus.map(|at| Key::Bus(at.stream.clone(), at.incarnation, at.seq)))
+        .or_else(|| origin.producer_key().map(DedupKey::Producer))
+        .or_else(|| bus.map(|at| DedupKey::Bus(at.stream.clone(), at.incarnation, at.seq)))
 }
 
-impl Committer {
-    pub(crate) fn new(shared: Arc<Shared>, wal: Wal, next_lsn: u64) -> Self {
+impl GroupCommitter {
+    pub(crate) fn new(shared: Arc<EngineCore>, wal: WriteAheadLog, next_lsn: u64) -> Self {
         Self {
             shared,
             wal,
@@ -105,7 +107,7 @@ impl Committer {
 
     /// Commits until the intake is closed and empty.
     pub(crate) fn run(mut self) {
-        let _sentinel = Sentinel(Arc::clone(&self.shared));
+        let _sentinel = PoisonGuard(Arc::clone(&self.shared));
         let settings = &self.shared.settings;
         // A group is one write into one segment of the log: it stays small against the log.
         let bytes = settings.group_bytes.get().min(settings.wal_max.get() / 8);
@@ -116,7 +118,7 @@ impl Committer {
                 self.release(low_water);
             }
             if !work.group.is_empty() {
-                self.learn(work.is_complete, linger);
+                self.adapt_linger(work.is_complete, linger);
                 let began = Instant::now();
                 self.last_group = work.group.len();
                 self.commit(work.group);
@@ -138,7 +140,7 @@ impl Committer {
     }
 
     /// Learns from the wait for a group of the size that was expected.
-    fn learn(&mut self, is_complete: bool, linger: Duration) {
+    fn adapt_linger(&mut self, is_complete: bool, linger: Duration) {
         self.alone = if is_complete || linger.is_zero() {
             self.alone.saturating_sub(1)
         } else {
@@ -150,7 +152,7 @@ impl Committer {
         }
     }
 
-    fn commit(&mut self, mut group: Vec<Append>) {
+    fn commit(&mut self, mut group: Vec<AppendRequest>) {
         if self.shared.poisoned().is_some() {
             return refuse(group, &self.shared);
         }
@@ -164,7 +166,7 @@ impl Committer {
         }
         // From here on nobody can withdraw.
         group.retain(|append| append.claim.claim());
-        let mut judged = self.judge(group);
+        let mut judged = self.deduplicate(group);
         for append in &mut judged.fresh {
             append.frame.lsn = self.next_lsn;
             self.next_lsn += 1;
@@ -174,7 +176,7 @@ impl Committer {
                 self.finish(judged);
                 // The next group says the same.
                 if self.shared.intake.len() == 0 {
-                    self.mark();
+                    self.write_sync_mark();
                 }
             }
             Err(error) => {
@@ -187,31 +189,31 @@ impl Committer {
 
     /// Waits until the log and the disk have room for a group, which what is withdrawn leaves; `false` if the store closes
     /// instead.
-    fn wait_for_room(&mut self, group: &mut Vec<Append>) -> Result<bool, Error> {
+    fn wait_for_room(&mut self, group: &mut Vec<AppendRequest>) -> Result<bool, Error> {
         let mut bytes = frame_bytes(group);
         self.unseen += bytes;
         let mut has_waited_for_disk = false;
         let goes_on = loop {
-            if self.disk_is_short() {
+            if self.check_disk_low() {
                 if !std::mem::replace(&mut has_waited_for_disk, true) {
-                    let (free, wanted) = self.shared.space.told();
+                    let (free, wanted) = self.shared.space.last_reading();
                     tracing::warn!(free, wanted, "appends wait for room on the disk");
-                    self.wal.leave_word();
-                    self.mark();
+                    self.wal.persist_durable_lsn();
+                    self.write_sync_mark();
                 }
             } else {
                 match self.wal.reserve(bytes) {
                     Ok(()) => break true,
                     Err(error @ (Error::LogFull { .. } | Error::NoSpace { .. })) => {
                         if let Error::NoSpace { needed, .. } = error {
-                            self.shared.space.need(needed);
+                            self.shared.space.set_needed(needed);
                             self.shared.space.look();
                         }
                         if !self.shared.log_is_full.swap(true, Ordering::Relaxed) {
                             tracing::warn!(%error, "appends wait for room in the log");
-                            self.mark();
+                            self.write_sync_mark();
                         }
-                        self.shared.desk.hurry();
+                        self.shared.desk.request_flush();
                     }
                     Err(error) => return Err(error),
                 }
@@ -230,7 +232,7 @@ impl Committer {
             bytes = frame_bytes(group);
         };
         self.shared.log_is_full.store(false, Ordering::Relaxed);
-        self.shared.space.need(0);
+        self.shared.space.set_needed(0);
         if has_waited_for_disk {
             tracing::info!("appends wait no longer for room on the disk");
         }
@@ -238,36 +240,36 @@ impl Committer {
     }
 
     /// Whether nothing of a group needs room.
-    fn are_duplicates(&self, group: &[Append]) -> bool {
+    fn are_duplicates(&self, group: &[AppendRequest]) -> bool {
         let marks = self.shared.marks.lock();
         let mut appends = group.iter();
-        appends.all(|append| marks.judge(&append.origin) == Verdict::Duplicate)
+        appends.all(|append| marks.check(&append.origin) == DedupResult::Duplicate)
     }
 
-    fn judge(&self, group: Vec<Append>) -> Judged {
+    fn deduplicate(&self, group: Vec<AppendRequest>) -> DedupedGroup {
         let marks = self.shared.marks.lock();
-        let mut judged = Judged::default();
+        let mut judged = DedupedGroup::default();
         let mut here = HashSet::new();
         for append in group {
-            let verdict = marks.judge(&append.origin);
+            let verdict = marks.check(&append.origin);
             let seen_here = key(&append.origin).is_some_and(|key| !here.insert(key));
-            if verdict == Verdict::Duplicate || seen_here {
+            if verdict == DedupResult::Duplicate || seen_here {
                 judged.duplicates.push(append);
                 continue;
             }
-            judged.regressions += u64::from(verdict == Verdict::NewUnderUsedSequence);
+            judged.regressions += u64::from(verdict == DedupResult::NewUnderUsedSequence);
             judged.fresh.push(append);
         }
         judged
     }
 
-    fn store(&mut self, appends: &[Append]) -> Result<(), Error> {
+    fn store(&mut self, appends: &[AppendRequest]) -> Result<(), Error> {
         if appends.is_empty() {
             return Ok(());
         }
         #[cfg(test)]
         self.shared.before_write.now();
-        let frames: Vec<Frame> = appends.iter().map(|append| append.frame.clone()).collect();
+        let frames: Vec<WalFrame> = appends.iter().map(|append| append.frame.clone()).collect();
         self.wal.append(&frames)?;
         self.wal.sync()?;
         self.shared.counters.fsyncs.add(1);
@@ -275,15 +277,15 @@ impl Committer {
     }
 
     /// Marks the last group as synced, when its appenders have their answers.
-    fn mark(&mut self) {
-        if let Err(error) = self.wal.mark() {
+    fn write_sync_mark(&mut self) {
+        if let Err(error) = self.wal.write_sync_mark() {
             self.shared.poison(&error.to_string());
         }
     }
 
     /// Whether too little is free on the disk; asks the system only now and then.
-    fn disk_is_short(&mut self) -> bool {
-        if !self.shared.space.is_short() && self.unseen < LOOK_BYTES && self.looked.elapsed() < LOOK_PAUSE {
+    fn check_disk_low(&mut self) -> bool {
+        if !self.shared.space.check_low() && self.unseen < LOOK_BYTES && self.looked.elapsed() < LOOK_PAUSE {
             return false;
         }
         (self.looked, self.unseen) = (Instant::now(), 0);
@@ -302,14 +304,14 @@ impl Committer {
     }
 
     /// Marks, shows and answers a group that is durable.
-    fn finish(&mut self, judged: Judged) {
+    fn finish(&mut self, judged: DedupedGroup) {
         let (fresh, duplicates) = (judged.fresh, judged.duplicates);
         let mut marks = self.shared.marks.lock();
         for append in &fresh {
-            marks.mark(&append.origin, append.frame.lsn);
+            marks.record(&append.origin, append.frame.lsn);
         }
         for append in &duplicates {
-            marks.mark(&append.origin, self.next_lsn.saturating_sub(1));
+            marks.record(&append.origin, self.next_lsn.saturating_sub(1));
         }
         let counters = &self.shared.counters;
         counters.commits.add(u64::from(!fresh.is_empty()));
@@ -324,11 +326,11 @@ impl Committer {
         let (answers, past) = self.insert(fresh, marks);
         for (answer, rows) in answers {
             // The appender may have gone; the rows stay.
-            let _ = answer.send(Ok(Appended::Stored { rows }));
+            let _ = answer.send(Ok(AppendOutcome::Stored { rows }));
         }
         drop(past);
         for append in duplicates {
-            let _ = append.answer.send(Ok(Appended::Duplicate));
+            let _ = append.answer.send(Ok(AppendOutcome::Duplicate));
         }
         places.sort_unstable();
         places.dedup();
@@ -342,9 +344,9 @@ impl Committer {
     /// after that.
     fn insert(
         &self,
-        fresh: Vec<Append>,
-        marks: MutexGuard<'_, Watermarks>,
-    ) -> (Vec<(Answer, usize)>, Vec<Arc<Arrival>>) {
+        fresh: Vec<AppendRequest>,
+        marks: MutexGuard<'_, DedupWatermarks>,
+    ) -> (Vec<(AppendReply, usize)>, Vec<Arc<TailArrival>>) {
         if fresh.is_empty() {
             return (Vec::new(), Vec::new());
         }
@@ -365,7 +367,7 @@ impl Committer {
             append.room.forget();
             last = append.frame.lsn;
             arrivals.extend(self.shared.tails.arrival(table, last, &append.pieces));
-            Shared::insert(
+            EngineCore::insert(
                 &mut state,
                 table,
                 append.pieces,
@@ -378,25 +380,25 @@ impl Committer {
         }
         tables.sort_unstable();
         tables.dedup();
-        self.shared.show(&mut state, tables.iter().copied());
+        self.shared.publish_snapshot(&mut state, tables.iter().copied());
         let mut past = self.shared.tails.push(arrivals, last);
-        past.extend(self.shared.tails.rest(self.shared.uptime()));
+        past.extend(self.shared.tails.drop_idle(self.shared.uptime()));
         let crowded = state.hot.weight() >= self.shared.settings.hot_max.get() / 2;
         drop(state);
         drop(marks);
-        self.shared.tails.tell(&tables);
+        self.shared.tails.notify_followers(&tables);
         if crowded {
-            self.shared.desk.hurry();
+            self.shared.desk.request_flush();
         }
         (answers, past)
     }
 }
 
-fn frame_bytes(group: &[Append]) -> u64 {
+fn frame_bytes(group: &[AppendRequest]) -> u64 {
     group.iter().map(|append| append.frame.encoded_len()).sum()
 }
 
-fn refuse(appends: impl IntoIterator<Item = Append>, shared: &Shared) {
+fn refuse(appends: impl IntoIterator<Item = AppendRequest>, shared: &EngineCore) {
     for append in appends {
         let _ = append.answer.send(Err(shared.refusal()));
     }

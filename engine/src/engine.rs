@@ -20,18 +20,19 @@ use tokio::sync::{OwnedSemaphorePermit, TryAcquireError, oneshot};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::desk::Stop;
+use crate::desk::ShutdownMode;
 use crate::hot::weight;
-use crate::intake::{Append, AppendClaim, QueuedAppend};
-use crate::recovery::{self, Opened};
-use crate::remote::Link;
-use crate::remote::follower::Follower;
-use crate::remote::uploader::Uploader;
-use crate::shared::{Shared, units};
-use crate::wal::Frame;
+use crate::intake::{AppendClaim, AppendRequest, QueuedAppend};
+use crate::recovery::{self, RecoveredStore};
+use crate::remote::RemoteLink;
+use crate::remote::follower::ReplicaFollower;
+use crate::remote::uploader::CutUploader;
+use crate::shared::{EngineCore, units};
+use crate::wal::WalFrame;
 use crate::{
-    AllSpecFiles, Appended, Batch, DurableFloor, Error, InboundShares, ReadView, RotationHistory, RotationRun,
-    Settings, SpecName, Stats, StoredRequest, StreamTail, index, origin, place, scrubber, sealer, sys,
+    AckDurability, AllSpecFiles, AppendBatch, AppendOutcome, EngineStats, Error, InboundShares, ReadView,
+    RetentionHistory, RetentionRun, Settings, SpecName, StoredRequest, StreamTail, index, origin, place, scrubber,
+    sealer, sys,
 };
 
 /// An append that has waited so long for room has every hot row published.
@@ -40,13 +41,13 @@ const LONG_WAIT: Duration = Duration::from_secs(1);
 /// An open store. One per folder; shared behind its `Arc`.
 #[derive(Debug)]
 pub struct Engine {
-    pub(crate) shared: Arc<Shared>,
-    threads: Mutex<Option<Threads>>,
+    pub(crate) shared: Arc<EngineCore>,
+    threads: Mutex<Option<EngineThreads>>,
     closing: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
-struct Threads {
+struct EngineThreads {
     committer: JoinHandle<()>,
     /// Publisher, sealer, scrubber: told to stop by the desk.
     of_desk: [JoinHandle<()>; 3],
@@ -56,9 +57,9 @@ struct Threads {
     remote: Option<JoinHandle<()>>,
 }
 
-impl Threads {
+impl EngineThreads {
     /// Joins them, the committer first. One that panicked has poisoned the store.
-    fn join(self, shared: &Shared, after_committer: impl FnOnce()) {
+    fn join(self, shared: &EngineCore, after_committer: impl FnOnce()) {
         let _ = self.committer.join();
         after_committer();
         for thread in self.of_desk {
@@ -76,7 +77,7 @@ impl Threads {
 /// Why the engine is not ready to take rows just now.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Trouble {
+pub enum HealthIssue {
     /// The log failed: nothing more is accepted until a restart.
     #[error("the store accepts no more rows until the process has restarted: {0}")]
     Poisoned(Arc<str>),
@@ -118,8 +119,8 @@ impl Engine {
         opening.await.unwrap_or(Err(Error::Closed))
     }
 
-    fn start(opened: Opened) -> Result<Arc<Self>, Error> {
-        let Opened {
+    fn start(opened: RecoveredStore) -> Result<Arc<Self>, Error> {
+        let RecoveredStore {
             shared,
             committer,
             publisher,
@@ -130,9 +131,9 @@ impl Engine {
             let is_awaited = name == "engine-committer";
             let run = move || {
                 if is_awaited {
-                    sys::step_forward();
+                    sys::raise_thread_priority();
                 } else {
-                    sys::step_back(sys::ThreadNiceness::Background);
+                    sys::lower_thread_priority(sys::ThreadNiceness::Background);
                 }
                 run();
             };
@@ -142,15 +143,15 @@ impl Engine {
         let remote = connected.map(|connected| {
             let (shared, link) = (Arc::clone(&shared), connected.link);
             if link.is_reader() {
-                let follower = Follower::new(shared, link, connected.chain);
+                let follower = ReplicaFollower::new(shared, link, connected.chain);
                 spawn("engine-follower", Box::new(move || follower.run()))
             } else {
-                let uploader = Uploader::new(shared, link, connected.chain);
+                let uploader = CutUploader::new(shared, link, connected.chain);
                 spawn("engine-uploader", Box::new(move || uploader.run()))
             }
         });
         let remote = remote.transpose()?;
-        let spawn_on_shared = |name, run: fn(&Arc<Shared>)| {
+        let spawn_on_shared = |name, run: fn(&Arc<EngineCore>)| {
             let shared = Arc::clone(&shared);
             spawn(name, Box::new(move || run(&shared)))
         };
@@ -161,7 +162,7 @@ impl Engine {
         let publisher = spawn("engine-publisher", Box::new(move || publisher.run()))?;
         let committer = spawn("engine-committer", Box::new(move || committer.run()))?;
         Ok(Arc::new(Self {
-            threads: Mutex::new(Some(Threads {
+            threads: Mutex::new(Some(EngineThreads {
                 committer,
                 of_desk: [publisher, sealer, scrubber],
                 indexer,
@@ -179,7 +180,7 @@ impl Engine {
     /// # Errors
     /// [`Error::Closed`], [`Error::Poisoned`], or a batch that can never be stored. Only after [`Error::Poisoned`] may the
     /// batch be stored nevertheless: a restart tells.
-    pub async fn append(&self, batch: Batch) -> Result<Appended, Error> {
+    pub async fn append(&self, batch: AppendBatch) -> Result<AppendOutcome, Error> {
         self.append_to(batch, Vec::new(), None).await
     }
 
@@ -188,7 +189,7 @@ impl Engine {
     ///
     /// # Errors
     /// As there; [`Error::Busy`] if there was no room: the batch is not stored, and will not be.
-    pub async fn append_within(&self, batch: Batch, patience: Duration) -> Result<Appended, Error> {
+    pub async fn append_within(&self, batch: AppendBatch, patience: Duration) -> Result<AppendOutcome, Error> {
         self.append_to(batch, Vec::new(), Some(patience)).await
     }
 
@@ -196,7 +197,11 @@ impl Engine {
     ///
     /// # Errors
     /// As there; also if the batch is not of messages, if specs are not as many as its record batches, or if one of those is empty.
-    pub async fn append_of_specs(&self, batch: Batch, specs: Vec<Option<SpecName>>) -> Result<Appended, Error> {
+    pub async fn append_of_specs(
+        &self,
+        batch: AppendBatch,
+        specs: Vec<Option<SpecName>>,
+    ) -> Result<AppendOutcome, Error> {
         if batch.table != Table::Messages {
             return Err(Error::rows(batch.table, "specs are of messages".to_owned()));
         }
@@ -210,10 +215,10 @@ impl Engine {
 
     async fn append_to(
         &self,
-        batch: Batch,
+        batch: AppendBatch,
         specs: Vec<Option<SpecName>>,
         patience: Option<Duration>,
-    ) -> Result<Appended, Error> {
+    ) -> Result<AppendOutcome, Error> {
         let shared = &self.shared;
         let deadline = patience.and_then(|patience| Instant::now().checked_add(patience));
         if shared.remote.as_ref().is_some_and(|remote| remote.is_reader()) {
@@ -221,8 +226,8 @@ impl Engine {
         }
         let rule = shared.rule();
         let arrived = shared.clock.now();
-        let placed = place::place(batch.table, &batch.rows, arrived, (rule, &specs))?;
-        let frame = Frame {
+        let placed = place::partition_batch(batch.table, &batch.rows, arrived, (rule, &specs))?;
+        let frame = WalFrame {
             lsn: 0,
             table: batch.table.number(),
             arrived,
@@ -247,10 +252,12 @@ impl Engine {
             .collect();
         let wanted: u64 = pieces.iter().map(|(_, _, weight)| u64::from(units(*weight))).sum();
         let busy = || self.busy(patience.unwrap_or_default());
-        let room = until(deadline, self.take_room(wanted)).await.ok_or_else(busy)??;
+        let room = with_deadline(deadline, self.take_room(wanted))
+            .await
+            .ok_or_else(busy)??;
         let (sender, answer) = oneshot::channel();
         let claim = AppendClaim::default();
-        let append = Append {
+        let append = AppendRequest {
             frame,
             origin: batch.origin,
             pieces: pieces
@@ -265,7 +272,7 @@ impl Engine {
         };
         shared.intake.push(append);
         let mut queued = QueuedAppend { claim, answer };
-        let answered = match until(deadline, &mut queued.answer).await {
+        let answered = match with_deadline(deadline, &mut queued.answer).await {
             None if queued.claim.claim() => return Err(busy()),
             None => (&mut queued.answer).await,
             Some(answered) => answered,
@@ -286,7 +293,7 @@ impl Engine {
     }
 
     fn busy(&self, patience: Duration) -> Error {
-        let trouble = self.trouble().map(|trouble| trouble.to_string());
+        let trouble = self.health_issue().map(|trouble| trouble.to_string());
         Error::Busy {
             patience,
             reason: trouble.unwrap_or_else(|| "rows come faster than it takes them".to_owned()),
@@ -295,18 +302,18 @@ impl Engine {
 
     async fn take_room(&self, wanted: u64) -> Result<OwnedSemaphorePermit, Error> {
         let shared = &self.shared;
-        let most = Shared::total_room(&shared.settings);
+        let most = EngineCore::total_room(&shared.settings);
         let wanted = u32::try_from(wanted).unwrap_or(most).min(most);
         let room = match Arc::clone(&shared.room).try_acquire_many_owned(wanted) {
             Err(TryAcquireError::NoPermits) => {
-                shared.desk.hurry();
+                shared.desk.request_flush();
                 let room = Arc::clone(&shared.room).acquire_many_owned(wanted);
                 tokio::pin!(room);
                 loop {
                     // What is published first may not be enough for a large batch: then everything must go.
                     match tokio::time::timeout(LONG_WAIT, &mut room).await {
                         Ok(room) => break room.ok(),
-                        Err(_) => shared.desk.press(),
+                        Err(_) => shared.desk.force_flush(),
                     }
                 }
             }
@@ -334,10 +341,10 @@ impl Engine {
     }
 
     /// The durable floor of a producer's run: every sequence up to and with it is stored or was given up by its producer. With
-    /// [`DurableFloor::Bucket`] only what the object store has counts.
+    /// [`AckDurability::Bucket`] only what the object store has counts.
     #[must_use]
     pub fn floor(&self, entity: EntityId, boot_epoch: u64) -> u64 {
-        let in_bucket = |link: &&Arc<Link>| link.settings.floor == DurableFloor::Bucket;
+        let in_bucket = |link: &&Arc<RemoteLink>| link.settings.floor == AckDurability::Bucket;
         match self.shared.remote.as_ref().filter(in_bucket) {
             Some(link) => link.marks.lock().floor(entity, boot_epoch),
             None => self.floor_on_disk(entity, boot_epoch),
@@ -363,7 +370,7 @@ impl Engine {
         link.wait_for(wanted, patience).await
     }
 
-    /// What was stored of a sender's request, if it is known still ([`crate::Origin::request`]).
+    /// What was stored of a sender's request, if it is known still ([`crate::BatchOrigin::request`]).
     #[must_use]
     pub fn request(&self, sender: u64, id: Uuid) -> Option<StoredRequest> {
         self.shared.marks.lock().request(sender, id)
@@ -406,7 +413,7 @@ impl Engine {
     ///
     /// # Errors
     /// If the removal could not be recorded; nothing went then.
-    pub async fn rotate(&self) -> Result<RotationRun, Error> {
+    pub async fn rotate(&self) -> Result<RetentionRun, Error> {
         let Some(rotated) = self.shared.desk.rotate() else {
             return Err(self.shared.refusal());
         };
@@ -430,7 +437,7 @@ impl Engine {
 
     /// What rotation did since the store was opened.
     #[must_use]
-    pub fn rotation(&self) -> RotationHistory {
+    pub fn rotation(&self) -> RetentionHistory {
         self.shared.rotation.lock().clone()
     }
 
@@ -442,25 +449,25 @@ impl Engine {
 
     /// Counters and gauges.
     #[must_use]
-    pub fn stats(&self) -> Stats {
+    pub fn stats(&self) -> EngineStats {
         self.shared.stats()
     }
 
     /// Why rows are not taken just now, or not published; `None` when all is well.
     #[must_use]
-    pub fn trouble(&self) -> Option<Trouble> {
+    pub fn health_issue(&self) -> Option<HealthIssue> {
         let shared = &self.shared;
         if let Some(reason) = shared.poisoned() {
-            return Some(Trouble::Poisoned(reason));
+            return Some(HealthIssue::Poisoned(reason));
         }
-        if shared.space.is_short() {
-            let (free, wanted) = shared.space.told();
-            return Some(Trouble::DiskFull { free, wanted });
+        if shared.space.check_low() {
+            let (free, wanted) = shared.space.last_reading();
+            return Some(HealthIssue::DiskFull { free, wanted });
         }
         if let Some(reason) = shared.publishing.lock().clone() {
-            return Some(Trouble::Publishing(reason));
+            return Some(HealthIssue::Publishing(reason));
         }
-        shared.log_is_full().then(|| Trouble::WalFull {
+        shared.log_is_full().then(|| HealthIssue::WalFull {
             used: shared.counters.wal_bytes.get(),
             max: shared.settings.wal_max.get(),
         })
@@ -469,7 +476,7 @@ impl Engine {
     /// Why the object store is not served just now, or not followed; `None` when all is well, or there is none. Rows are
     /// taken all the same.
     #[must_use]
-    pub fn object_store_trouble(&self) -> Option<String> {
+    pub fn object_store_issue(&self) -> Option<String> {
         let failing = self.shared.remote.as_ref()?.failing.lock().clone();
         failing.map(|reason| reason.to_string())
     }
@@ -500,7 +507,7 @@ impl Engine {
             shared.intake.close();
             threads.join(&shared, || {
                 runtime.block_on(upload_rest(&shared));
-                shared.desk.stop(Stop::Orderly);
+                shared.desk.stop(ShutdownMode::Orderly);
             });
             shared.locks.lock().clear();
             match (shared.poisoned(), shared.publishing.lock().clone()) {
@@ -514,7 +521,7 @@ impl Engine {
 }
 
 /// The last cut of a store that is closed in order: who takes over from it lacks nothing.
-async fn upload_rest(shared: &Shared) {
+async fn upload_rest(shared: &EngineCore) {
     let Some(link) = shared.remote.as_ref().filter(|link| !link.is_reader()) else {
         return;
     };
@@ -532,7 +539,7 @@ async fn upload_rest(shared: &Shared) {
 }
 
 /// Waits for something until a deadline, if there is one.
-async fn until<T>(deadline: Option<Instant>, awaited: impl Future<Output = T>) -> Option<T> {
+async fn with_deadline<T>(deadline: Option<Instant>, awaited: impl Future<Output = T>) -> Option<T> {
     match deadline {
         Some(deadline) => tokio::time::timeout_at(deadline, awaited).await.ok(),
         None => Some(awaited.await),
@@ -545,7 +552,7 @@ impl Drop for Engine {
             return;
         };
         self.shared.room.close();
-        self.shared.desk.stop(Stop::AtOnce);
+        self.shared.desk.stop(ShutdownMode::AtOnce);
         self.shared.intake.abandon();
         threads.join(&self.shared, || {});
     }

@@ -12,7 +12,7 @@ use arrow_schema::ArrowError;
 use model::Table;
 use uuid::Uuid;
 
-use crate::RemoteTrouble;
+use crate::RemoteErrorKind;
 
 /// Why the engine could not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -211,7 +211,7 @@ pub enum Error {
         /// The object, and which store it is of.
         object: String,
         /// What kind of trouble it is.
-        trouble: RemoteTrouble,
+        trouble: RemoteErrorKind,
         /// What it said, and the fix where one is known.
         reason: String,
     },
@@ -314,9 +314,11 @@ impl Error {
             | Self::NoSpace { .. } => ErrorKind::Io,
             Self::Locked { .. } | Self::Fenced { .. } => ErrorKind::Locked,
             Self::Remote { trouble, .. } => match trouble {
-                RemoteTrouble::Denied => ErrorKind::Denied,
-                RemoteTrouble::Damaged => ErrorKind::Damage,
-                RemoteTrouble::NoBucket | RemoteTrouble::WrongRegion | RemoteTrouble::Unsupported => ErrorKind::Setting,
+                RemoteErrorKind::Denied => ErrorKind::Denied,
+                RemoteErrorKind::Damaged => ErrorKind::Damage,
+                RemoteErrorKind::NoBucket | RemoteErrorKind::WrongRegion | RemoteErrorKind::Unsupported => {
+                    ErrorKind::Setting
+                }
                 _ => ErrorKind::Unavailable,
             },
             Self::Busy { .. } => ErrorKind::Busy,

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 /// An operation that a test may make fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Op {
+pub(crate) enum FsOperation {
     Create,
     SyncFile,
     Link,
@@ -20,43 +20,43 @@ pub(crate) enum Op {
 }
 
 #[derive(Debug)]
-struct Fault {
-    op: Op,
+struct InjectedFault {
+    op: FsOperation,
     part: String,
     times: usize,
     errno: i32,
 }
 
 #[derive(Debug, Default)]
-struct Plan {
+struct FaultPlan {
     root: PathBuf,
-    faults: Vec<Fault>,
-    done: Vec<(Op, PathBuf)>,
+    faults: Vec<InjectedFault>,
+    done: Vec<(FsOperation, PathBuf)>,
 }
 
-static PLANS: Mutex<Vec<Plan>> = Mutex::new(Vec::new());
+static PLANS: Mutex<Vec<FaultPlan>> = Mutex::new(Vec::new());
 
 /// A plan for what lies below a folder, as long as it is held.
 #[derive(Debug)]
-pub(crate) struct Faults(PathBuf);
+pub(crate) struct FaultInjector(PathBuf);
 
-impl Faults {
+impl FaultInjector {
     pub(crate) fn below(root: &Path) -> Self {
-        PLANS.lock().push(Plan {
+        PLANS.lock().push(FaultPlan {
             root: root.to_owned(),
-            ..Plan::default()
+            ..FaultPlan::default()
         });
         Self(root.to_owned())
     }
 
-    fn with<T>(&self, change: impl FnOnce(&mut Plan) -> T) -> T {
+    fn with<T>(&self, change: impl FnOnce(&mut FaultPlan) -> T) -> T {
         change(PLANS.lock().iter_mut().find(|plan| plan.root == self.0).unwrap())
     }
 
     /// The next `times` operations of this kind on paths that contain `part` fail.
-    pub(crate) fn fail(&self, op: Op, part: &str, times: usize, errno: i32) {
+    pub(crate) fn fail(&self, op: FsOperation, part: &str, times: usize, errno: i32) {
         let part = part.to_owned();
-        self.with(|plan| plan.faults.push(Fault { op, part, times, errno }));
+        self.with(|plan| plan.faults.push(InjectedFault { op, part, times, errno }));
     }
 
     /// Failures that are still to come.
@@ -65,7 +65,7 @@ impl Faults {
     }
 
     /// What was done to paths that contain `part`, in order.
-    pub(crate) fn done(&self, part: &str) -> Vec<Op> {
+    pub(crate) fn done(&self, part: &str) -> Vec<FsOperation> {
         self.with(|plan| {
             let of_part = plan
                 .done
@@ -76,19 +76,20 @@ impl Faults {
     }
 }
 
-impl Drop for Faults {
+impl Drop for FaultInjector {
     fn drop(&mut self) {
         PLANS.lock().retain(|plan| plan.root != self.0);
     }
 }
 
 /// Fails if a plan says so; else it counts as done.
-pub(crate) fn before(op: Op, path: &Path) -> io::Result<()> {
+pub(crate) fn before(op: FsOperation, path: &Path) -> io::Result<()> {
     let mut plans = PLANS.lock();
     let Some(plan) = plans.iter_mut().find(|plan| path.starts_with(&plan.root)) else {
         return Ok(());
     };
-    let meant = |fault: &&mut Fault| fault.op == op && fault.times > 0 && path.to_string_lossy().contains(&fault.part);
+    let meant =
+        |fault: &&mut InjectedFault| fault.op == op && fault.times > 0 && path.to_string_lossy().contains(&fault.part);
     if let Some(fault) = plan.faults.iter_mut().find(meant) {
         fault.times -= 1;
         return Err(io::Error::from_raw_os_error(fault.errno));

@@ -30,15 +30,15 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use parquet::file::metadata::RowGroupMetaData;
 use uuid::Uuid;
 
-use crate::catalog::{State, fuzz_log};
-use crate::recovery::contained;
-use crate::segment::{FileAt, Form, Lines, inspect, read_metadata};
+use crate::catalog::{ManifestState, fuzz_log};
+use crate::recovery::catch_panic;
+use crate::segment::{FileFormat, FilePrefix, NdjsonReader, inspect, read_metadata};
 
 /// A target: its name, and what it does with bytes.
-pub type Target = (&'static str, fn(&[u8]));
+pub type FuzzTarget = (&'static str, fn(&[u8]));
 
 /// All of them.
-pub const TARGETS: [Target; 9] = [
+pub const TARGETS: [FuzzTarget; 9] = [
     ("log", log),
     ("catalogue", catalogue),
     ("checkpoint", checkpoint),
@@ -72,8 +72,11 @@ pub fn catalogue(bytes: &[u8]) {
 
 /// The state in a checkpoint; what is read is written and read again.
 pub fn checkpoint(bytes: &[u8]) {
-    if let Ok(again) = State::decode(bytes).and_then(|state| state.encode()) {
-        assert!(State::decode(&again).is_ok(), "a state that was written can be read");
+    if let Ok(again) = ManifestState::decode(bytes).and_then(|state| state.encode()) {
+        assert!(
+            ManifestState::decode(&again).is_ok(),
+            "a state that was written can be read"
+        );
     }
     crate::catalog::fuzz_record(bytes);
 }
@@ -93,7 +96,7 @@ pub fn footer(bytes: &[u8]) {
     };
     let path = path.as_path();
     let about = inspect(path);
-    let metadata = read_metadata(&FileAt::new(file, bytes.len() as u64), path, true);
+    let metadata = read_metadata(&FilePrefix::new(file, bytes.len() as u64), path, true);
     if let (Ok(about), Ok(metadata)) = (about, metadata) {
         assert_eq!(about.size, bytes.len() as u64);
         let counted: i64 = metadata.row_groups().iter().map(RowGroupMetaData::num_rows).sum();
@@ -117,10 +120,13 @@ pub fn lines(bytes: &[u8]) {
     if let Ok(about) = inspect(path) {
         assert_eq!(about.size, bytes.len() as u64);
     }
-    let file = FileAt::new(file, bytes.len() as u64);
-    for form in [Form::Json, Form::JsonZstd, Form::JsonSnappy] {
+    let file = FilePrefix::new(file, bytes.len() as u64);
+    for form in [FileFormat::Json, FileFormat::JsonZstd, FileFormat::JsonSnappy] {
         for table in [Table::Logs, Table::Messages] {
-            let rows = Lines::new(table, path, form, &file, 64).into_iter().flatten().flatten();
+            let rows = NdjsonReader::new(table, path, form, &file, 64)
+                .into_iter()
+                .flatten()
+                .flatten();
             for batch in rows {
                 assert_eq!(batch.schema(), table.schema());
             }
@@ -133,7 +139,7 @@ pub fn lines(bytes: &[u8]) {
 pub fn batch(bytes: &[u8]) {
     let body = Bytes::copy_from_slice(bytes);
     for table in Table::ALL {
-        let decoded = contained(|| decode_arrow(table, &body).map_err(|error| error.to_string()));
+        let decoded = catch_panic(|| decode_arrow(table, &body).map_err(|error| error.to_string()));
         if let Ok(batches) = decoded {
             assert!(batches.iter().all(|batch| batch.schema() == table.schema()));
         }

@@ -27,8 +27,8 @@ use model::Table;
 use model::batch::slice_bytes;
 
 pub(crate) use self::ranges::OriginRanges;
-use crate::layout::Partition;
-use crate::{HotBatch, Origin};
+use crate::layout::TimePartition;
+use crate::{BatchOrigin, HotBatch};
 
 /// So many chunks are joined at once; a chunk's size is its number of digits to this base.
 const FAN: usize = 16;
@@ -38,7 +38,7 @@ const LARGE_ROWS: usize = 1024;
 const LARGE_BYTES: u64 = 256 << 10;
 
 /// A partition of a table.
-pub(crate) type Place = (Table, Partition);
+pub(crate) type PartitionKey = (Table, TimePartition);
 
 /// The bytes that rows take, without what their buffers share or spare.
 pub(crate) fn weight(rows: &RecordBatch) -> u64 {
@@ -48,7 +48,7 @@ pub(crate) fn weight(rows: &RecordBatch) -> u64 {
 
 /// Some rows of one partition.
 #[derive(Debug, Clone)]
-pub(crate) struct Chunk {
+pub(crate) struct MemtableChunk {
     pub(crate) rows: Arc<HotBatch>,
     /// The first LSN in it.
     pub(crate) first: u64,
@@ -56,7 +56,7 @@ pub(crate) struct Chunk {
     pub(crate) weight: u64,
 }
 
-impl Chunk {
+impl MemtableChunk {
     /// Its size among those that are joined; `None` once it is large.
     fn size(&self) -> Option<u32> {
         let rows = self.rows.batch.num_rows();
@@ -86,7 +86,7 @@ impl Chunk {
 
 /// What a publisher took: a partition's oldest rows, and the LSN through which they are complete.
 #[derive(Debug, Clone)]
-pub(crate) struct Frozen {
+pub(crate) struct FrozenRows {
     pub(crate) rows: Vec<RecordBatch>,
     pub(crate) first: u64,
     /// Every row of the partition with this LSN or a lower one is among these or already in a file.
@@ -97,25 +97,25 @@ pub(crate) struct Frozen {
 }
 
 #[derive(Debug, Default)]
-struct Rows {
-    frozen: Vec<Chunk>,
-    fresh: Vec<Chunk>,
+struct PartitionMemtable {
+    frozen: Vec<MemtableChunk>,
+    fresh: Vec<MemtableChunk>,
     /// Of all rows here, frozen or fresh.
     origins: OriginRanges,
     rows: usize,
     weight: u64,
 }
 
-impl Rows {
-    fn chunks(&self) -> impl Iterator<Item = &Chunk> {
+impl PartitionMemtable {
+    fn chunks(&self) -> impl Iterator<Item = &MemtableChunk> {
         self.frozen.iter().chain(&self.fresh)
     }
 
     /// Chunks on either side of `barrier` stay apart.
     fn join_tail(&mut self, barrier: u64) {
-        while let Some(size) = self.fresh.last().and_then(Chunk::size) {
+        while let Some(size) = self.fresh.last().and_then(MemtableChunk::size) {
             let mut rows = 0;
-            let fits = |chunk: &&Chunk| {
+            let fits = |chunk: &&MemtableChunk| {
                 let is_small = chunk.size().is_some_and(|other| other <= size);
                 let fits = chunk.first > barrier && rows < LARGE_ROWS && is_small;
                 rows += chunk.rows.batch.num_rows();
@@ -125,7 +125,7 @@ impl Rows {
             let tail = self.fresh.get(self.fresh.len() - count..).unwrap_or_default();
             let is_due =
                 count == FAN || tail.iter().map(|chunk| chunk.rows.batch.num_rows()).sum::<usize>() >= LARGE_ROWS;
-            let Some(joined) = is_due.then(|| Chunk::join(tail)).flatten() else {
+            let Some(joined) = is_due.then(|| MemtableChunk::join(tail)).flatten() else {
                 return;
             };
             self.fresh.truncate(self.fresh.len() - count);
@@ -136,22 +136,22 @@ impl Rows {
 
 /// What waits in a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Waiting {
-    pub(crate) place: Place,
+pub(crate) struct FlushCandidate {
+    pub(crate) place: PartitionKey,
     pub(crate) weight: u64,
 }
 
 /// All hot rows.
 #[derive(Debug, Default)]
-pub(crate) struct Hot {
-    places: BTreeMap<Place, Rows>,
+pub(crate) struct MemtableSet {
+    places: BTreeMap<PartitionKey, PartitionMemtable>,
     rows: usize,
     weight: u64,
     /// The LSN of the last prefix cut: no chunk has rows of both sides.
     barrier: u64,
 }
 
-impl Hot {
+impl MemtableSet {
     /// Begins a prefix cut: what is here, all of it up to `lsn`, is not joined with what comes from now on.
     pub(crate) const fn set_barrier(&mut self, lsn: u64) {
         self.barrier = lsn;
@@ -160,16 +160,16 @@ impl Hot {
     /// Adds the rows that the batch `lsn` has in a partition. LSNs come in ascending order.
     pub(crate) fn insert(
         &mut self,
-        place: Place,
+        place: PartitionKey,
         rows: impl Into<Arc<HotBatch>>,
         weight: u64,
         lsn: u64,
-        origin: &Origin,
+        origin: &BatchOrigin,
     ) {
         let rows = rows.into();
         let count = rows.batch.num_rows();
         let here = self.places.entry(place).or_default();
-        here.fresh.push(Chunk {
+        here.fresh.push(MemtableChunk {
             rows,
             first: lsn,
             weight,
@@ -182,7 +182,7 @@ impl Hot {
     }
 
     /// Joins what came last to a partition, where it is enough.
-    pub(crate) fn join(&mut self, place: Place) {
+    pub(crate) fn join(&mut self, place: PartitionKey) {
         if let Some(here) = self.places.get_mut(&place) {
             here.join_tail(self.barrier);
         }
@@ -190,8 +190,14 @@ impl Hot {
 
     /// Takes a partition's oldest rows for a publish: whole chunks, at least one, up to about `max_rows` and `max_bytes`.
     /// `committed` is the last LSN that was inserted, or the one that a prefix cut ends with: rows behind it are left. They
-    /// stay visible until [`Hot::forget`].
-    pub(crate) fn freeze(&mut self, place: Place, committed: u64, max_rows: usize, max_bytes: u64) -> Option<Frozen> {
+    /// stay visible until [`MemtableSet::drop_flushed`].
+    pub(crate) fn freeze(
+        &mut self,
+        place: PartitionKey,
+        committed: u64,
+        max_rows: usize,
+        max_bytes: u64,
+    ) -> Option<FrozenRows> {
         let here = self.places.get_mut(&place)?;
         debug_assert!(here.frozen.is_empty(), "one publish at a time");
         let (mut rows, mut weight, mut take) = (0, 0, 0);
@@ -206,7 +212,7 @@ impl Hot {
         let behind = here.fresh.split_off(take);
         here.frozen = std::mem::replace(&mut here.fresh, behind);
         let first = here.frozen.first()?.first;
-        Some(Frozen {
+        Some(FrozenRows {
             rows: here.frozen.iter().map(|chunk| chunk.rows.batch.clone()).collect(),
             first,
             through: here
@@ -219,7 +225,7 @@ impl Hot {
     }
 
     /// The publish failed: the frozen rows wait again, before the fresh ones.
-    pub(crate) fn thaw(&mut self, place: Place) {
+    pub(crate) fn unfreeze(&mut self, place: PartitionKey) {
         if let Some(here) = self.places.get_mut(&place) {
             let fresh = std::mem::take(&mut here.fresh);
             here.fresh = std::mem::take(&mut here.frozen);
@@ -229,7 +235,7 @@ impl Hot {
 
     /// The publish is done: the frozen rows are in a file. Returns the weight they had, and the rows themselves: to free them
     /// takes its time.
-    pub(crate) fn forget(&mut self, place: Place) -> (u64, Vec<Chunk>) {
+    pub(crate) fn drop_flushed(&mut self, place: PartitionKey) -> (u64, Vec<MemtableChunk>) {
         let Some(here) = self.places.get_mut(&place) else {
             return (0, Vec::new());
         };
@@ -248,13 +254,13 @@ impl Hot {
 
     /// The lowest LSN that has rows here which are not frozen.
     pub(crate) fn first_fresh_lsn(&self) -> Option<u64> {
-        let first = |rows: &Rows| rows.fresh.first().map(|chunk| chunk.first);
+        let first = |rows: &PartitionMemtable| rows.fresh.first().map(|chunk| chunk.first);
         self.places.values().filter_map(first).min()
     }
 
     /// Partitions with rows, and their weight.
-    pub(crate) fn waiting(&self) -> Vec<Waiting> {
-        let waiting = |(place, rows): (&Place, &Rows)| Waiting {
+    pub(crate) fn flush_candidates(&self) -> Vec<FlushCandidate> {
+        let waiting = |(place, rows): (&PartitionKey, &PartitionMemtable)| FlushCandidate {
             place: *place,
             weight: rows.weight,
         };
@@ -262,7 +268,7 @@ impl Hot {
     }
 
     /// Whether a partition has rows.
-    pub(crate) fn has(&self, place: Place) -> bool {
+    pub(crate) fn has(&self, place: PartitionKey) -> bool {
         self.places.contains_key(&place)
     }
 
@@ -292,7 +298,7 @@ mod tests {
     use super::*;
     use crate::PartitionBy;
 
-    fn insert(hot: &mut Hot, lsn: u64, rows: usize) {
+    fn insert(hot: &mut MemtableSet, lsn: u64, rows: usize) {
         let rows: Vec<_> = (0..rows)
             .map(|n| LogRecord {
                 ts: Timestamp::from_micros(n as i64),
@@ -317,16 +323,19 @@ mod tests {
             },
             100,
             lsn,
-            &Origin::default(),
+            &BatchOrigin::default(),
         );
         hot.join(place());
     }
 
-    fn place() -> Place {
-        (Table::Logs, Partition::of(Timestamp::from_micros(0), PartitionBy::Hour))
+    fn place() -> PartitionKey {
+        (
+            Table::Logs,
+            TimePartition::of(Timestamp::from_micros(0), PartitionBy::Hour),
+        )
     }
 
-    fn messages(hot: &Hot) -> Vec<String> {
+    fn messages(hot: &MemtableSet) -> Vec<String> {
         let mut all = Vec::new();
         for chunk in hot.list(Table::Logs) {
             for row in 0..chunk.batch.num_rows() {
@@ -338,7 +347,7 @@ mod tests {
 
     #[test]
     fn a_thousand_small_batches_are_few_chunks_in_their_order() {
-        let mut hot = Hot::default();
+        let mut hot = MemtableSet::default();
         (1..=1000).for_each(|lsn| insert(&mut hot, lsn, 3));
         assert!(
             hot.list(Table::Logs).len() <= 3 * FAN,
@@ -354,37 +363,37 @@ mod tests {
 
     #[test]
     fn what_a_publisher_took_stays_what_it_took() {
-        let mut hot = Hot::default();
+        let mut hot = MemtableSet::default();
         insert(&mut hot, 1, 2);
         insert(&mut hot, 2, 2);
         let frozen = hot.freeze(place(), 2, 1000, 1 << 30).unwrap();
         assert_eq!((frozen.first, frozen.through, frozen.more), (1, 2, false));
         insert(&mut hot, 3, 2);
         assert_eq!((hot.rows(), hot.first_fresh_lsn()), (6, Some(3)));
-        hot.thaw(place());
+        hot.unfreeze(place());
         assert_eq!((messages(&hot).len(), hot.first_fresh_lsn()), (6, Some(1)));
         let frozen = hot.freeze(place(), 3, 1000, 1 << 30).unwrap();
         assert_eq!(frozen.rows.iter().map(RecordBatch::num_rows).sum::<usize>(), 6);
         insert(&mut hot, 4, 1);
-        assert_eq!(hot.forget(place()).0, 300);
+        assert_eq!(hot.drop_flushed(place()).0, 300);
         assert_eq!(
             (messages(&hot), hot.first_fresh_lsn()),
             (vec!["4-0".to_owned()], Some(4))
         );
         hot.freeze(place(), 9, 1000, 1 << 30).unwrap();
-        hot.forget(place());
-        assert!(!hot.has(place()) && hot.waiting().is_empty() && hot.weight() == 0);
+        hot.drop_flushed(place());
+        assert!(!hot.has(place()) && hot.flush_candidates().is_empty() && hot.weight() == 0);
     }
 
     #[test]
     fn a_bounded_freeze_is_complete_through_the_lsn_before_the_rest() {
-        let mut hot = Hot::default();
+        let mut hot = MemtableSet::default();
         for (lsn, rows) in [(1, 100), (4, 40), (9, 10)] {
             insert(&mut hot, lsn, rows);
         }
         let frozen = hot.freeze(place(), 12, 110, 1 << 30).unwrap();
         assert_eq!((frozen.first, frozen.through, frozen.more), (1, 3, true));
-        hot.forget(place());
+        hot.drop_flushed(place());
         let frozen = hot.freeze(place(), 12, 1, 1).unwrap();
         assert_eq!((frozen.first, frozen.through, frozen.more), (4, 8, true));
     }

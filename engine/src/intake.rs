@@ -25,29 +25,29 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use crate::hot::Place;
-use crate::wal::Frame;
-use crate::{Appended, Error, HotBatch, Origin};
+use crate::hot::PartitionKey;
+use crate::wal::WalFrame;
+use crate::{AppendOutcome, BatchOrigin, Error, HotBatch};
 
 /// How long after one that came back the next one may be expected.
 const QUIET: Duration = Duration::from_micros(200);
 
 /// An append that waits for its commit.
 #[derive(Debug)]
-pub(crate) struct Append {
+pub(crate) struct AppendRequest {
     /// Everything but the LSN.
-    pub(crate) frame: Frame,
-    pub(crate) origin: Origin,
-    pub(crate) pieces: Vec<(Place, Arc<HotBatch>, u64)>,
+    pub(crate) frame: WalFrame,
+    pub(crate) origin: BatchOrigin,
+    pub(crate) pieces: Vec<(PartitionKey, Arc<HotBatch>, u64)>,
     pub(crate) rows: usize,
     pub(crate) misdated: u64,
     /// Its room, given back when it is dropped.
     pub(crate) room: OwnedSemaphorePermit,
-    pub(crate) answer: oneshot::Sender<Result<Appended, Error>>,
+    pub(crate) answer: oneshot::Sender<Result<AppendOutcome, Error>>,
     pub(crate) claim: AppendClaim,
 }
 
-impl Append {
+impl AppendRequest {
     /// Whether its appender has withdrawn it; only the committer asks, of what it has not taken.
     pub(crate) fn is_withdrawn(&self) -> bool {
         self.claim.0.load(Ordering::Acquire)
@@ -69,7 +69,7 @@ impl AppendClaim {
 #[derive(Debug)]
 pub(crate) struct QueuedAppend {
     pub(crate) claim: AppendClaim,
-    pub(crate) answer: oneshot::Receiver<Result<Appended, Error>>,
+    pub(crate) answer: oneshot::Receiver<Result<AppendOutcome, Error>>,
 }
 
 impl Drop for QueuedAppend {
@@ -80,14 +80,14 @@ impl Drop for QueuedAppend {
 
 /// Where appends and releases wait for the committer.
 #[derive(Debug, Default)]
-pub(crate) struct Intake {
-    inner: Mutex<Inner>,
+pub(crate) struct AppendQueue {
+    inner: Mutex<QueueContents>,
     news: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Inner {
-    queue: VecDeque<Append>,
+struct QueueContents {
+    queue: VecDeque<AppendRequest>,
     bytes: u64,
     closed: bool,
     /// Frames below this LSN may go.
@@ -96,17 +96,17 @@ struct Inner {
 
 /// What the committer has to do next.
 #[derive(Debug, Default)]
-pub(crate) struct Work {
-    pub(crate) group: Vec<Append>,
+pub(crate) struct CommitGroup {
+    pub(crate) group: Vec<AppendRequest>,
     /// Whether all appends that were expected are in it.
     pub(crate) is_complete: bool,
     pub(crate) release: Option<u64>,
     pub(crate) closed: bool,
 }
 
-impl Intake {
+impl AppendQueue {
     /// Queues an append; drops it, which its appender notices, if the intake is closed.
-    pub(crate) fn push(&self, append: Append) {
+    pub(crate) fn push(&self, append: AppendRequest) {
         let mut inner = self.inner.lock();
         if inner.closed {
             return;
@@ -145,13 +145,13 @@ impl Intake {
 
     /// Waits for work and takes it: of the appends those at the front, at least one, up to `bytes`. A group is complete at
     /// `bytes`, at `expected` appends, `linger` after its first append was seen, or when none has come for a moment.
-    pub(crate) fn next(&self, bytes: u64, expected: usize, linger: Duration) -> Work {
+    pub(crate) fn next(&self, bytes: u64, expected: usize, linger: Duration) -> CommitGroup {
         let mut inner = self.inner.lock();
         while inner.queue.is_empty() && inner.release.is_none() && !inner.closed {
             self.news.wait(&mut inner);
         }
         let end = Instant::now() + linger;
-        let gathering = |inner: &Inner| {
+        let gathering = |inner: &QueueContents| {
             !inner.queue.is_empty() && inner.queue.len() < expected && inner.bytes < bytes && !inner.closed
         };
         while gathering(&inner) {
@@ -160,7 +160,7 @@ impl Intake {
                 break;
             }
         }
-        Work {
+        CommitGroup {
             is_complete: !gathering(&inner),
             group: inner.take(bytes),
             release: inner.release.take(),
@@ -185,8 +185,8 @@ impl Intake {
     }
 }
 
-impl Inner {
-    fn take(&mut self, bytes: u64) -> Vec<Append> {
+impl QueueContents {
+    fn take(&mut self, bytes: u64) -> Vec<AppendRequest> {
         let mut group = Vec::new();
         let mut taken = 0;
         while let Some(next) = self.queue.front().map(|append| append.frame.encoded_len()) {

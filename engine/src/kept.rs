@@ -12,14 +12,14 @@ use parking_lot::Mutex;
 
 /// Values and what they weigh, up to a sum of weights; one is kept however heavy it is.
 #[derive(Debug)]
-pub struct Kept<K, V> {
+pub struct WeightedCache<K, V> {
     most: usize,
-    inner: Mutex<Inner<K, V>>,
+    inner: Mutex<CacheContents<K, V>>,
 }
 
 #[derive(Debug)]
-struct Inner<K, V> {
-    values: HashMap<K, Entry<V>>,
+struct CacheContents<K, V> {
+    values: HashMap<K, WeightedEntry<V>>,
     /// In the order of their turns, each with the number of the entry it means: one that was forgotten leaves its turn behind.
     turns: VecDeque<(K, u64)>,
     weight: usize,
@@ -27,20 +27,20 @@ struct Inner<K, V> {
 }
 
 #[derive(Debug)]
-struct Entry<V> {
+struct WeightedEntry<V> {
     value: V,
     weight: usize,
     number: u64,
     used: bool,
 }
 
-impl<K: Copy + Eq + Hash, V: Clone> Kept<K, V> {
+impl<K: Copy + Eq + Hash, V: Clone> WeightedCache<K, V> {
     /// Nothing yet; `most` is the sum of weights that may be kept.
     #[must_use]
     pub fn new(most: usize) -> Self {
         Self {
             most,
-            inner: Mutex::new(Inner {
+            inner: Mutex::new(CacheContents {
                 values: HashMap::new(),
                 turns: VecDeque::new(),
                 weight: 0,
@@ -89,11 +89,11 @@ impl<K: Copy + Eq + Hash, V: Clone> Kept<K, V> {
     }
 }
 
-impl<K: Copy + Eq + Hash, V> Inner<K, V> {
+impl<K: Copy + Eq + Hash, V> CacheContents<K, V> {
     fn put(&mut self, key: K, value: V, weight: usize, most: usize) -> Vec<V> {
         let mut gone: Vec<V> = self.remove(key).into_iter().collect();
         self.entered += 1;
-        let entry = Entry {
+        let entry = WeightedEntry {
             value,
             weight,
             number: self.entered,
@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn what_was_used_stays_and_what_was_not_goes_first() {
-        let kept = Kept::new(3);
+        let kept = WeightedCache::new(3);
         for id in 1..=3 {
             kept.put((id, 1), id, 1);
         }
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_value_is_loaded_when_it_is_not_kept_and_the_least_recently_used_goes_first() {
-        let kept = Kept::new(20);
+        let kept = WeightedCache::new(20);
         let loads = std::cell::Cell::new(0);
         let get = |key| {
             let load = || {
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn versions_are_apart_a_forgotten_one_is_gone_and_one_is_kept_however_heavy() {
-        let kept = Kept::new(2);
+        let kept = WeightedCache::new(2);
         kept.put((1, 1), "a", 1);
         kept.put((1, 2), "b", 1);
         assert_eq!((kept.get((1, 1)), kept.get((1, 2))), (Some("a"), Some("b")));
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn what_is_forgotten_again_and_again_leaves_nothing_behind() {
-        let kept = Kept::new(10);
+        let kept = WeightedCache::new(10);
         kept.put((0, 1), 0, 1);
         for version in 1..10_000 {
             kept.put((1, version), 0, 1);

@@ -30,12 +30,12 @@ use chrono::{DateTime, Datelike, NaiveDate, Timelike, Utc};
 use model::{Table, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::segment::Form;
+use crate::segment::FileFormat;
 use crate::{PartitionBy, Settings, SpecName};
 
 /// An interval of event time whose rows share a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Partition {
+pub(crate) struct TimePartition {
     /// The interval's number since the epoch, in its own length.
     index: i64,
     by: PartitionBy,
@@ -50,7 +50,7 @@ const fn length_micros(by: PartitionBy) -> i64 {
     }
 }
 
-impl Partition {
+impl TimePartition {
     /// The partition that `at` falls into. Moments outside the years 0001 to 9999 count as the nearest one inside.
     pub(crate) fn of(at: Timestamp, by: PartitionBy) -> Self {
         let at = at.clamp(Timestamp::MIN, Timestamp::MAX);
@@ -100,7 +100,7 @@ impl Partition {
 }
 
 /// Its folder below the table's, or the spec's.
-impl fmt::Display for Partition {
+impl fmt::Display for TimePartition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let start: DateTime<Utc> = self.start().to_datetime().unwrap_or_default();
         write!(f, "{:04}/{:02}/{:02}", start.year(), start.month(), start.day())?;
@@ -113,7 +113,7 @@ impl fmt::Display for Partition {
 
 /// The folders and names of one store.
 #[derive(Debug, Clone)]
-pub(crate) struct Layout {
+pub(crate) struct StoreLayout {
     /// The tree of data files.
     pub(crate) data: PathBuf,
     /// The tree of business messages.
@@ -134,7 +134,7 @@ pub(crate) struct Layout {
     pub(crate) index: Arc<Path>,
 }
 
-impl Layout {
+impl StoreLayout {
     /// Messages without a spec.
     pub(crate) const GENERIC: &str = "generic";
     /// Messages of specs, a folder each.
@@ -181,7 +181,7 @@ impl Layout {
     }
 
     /// A data file of a partition.
-    pub(crate) fn file(&self, table: Table, partition: Partition, named: Named) -> PathBuf {
+    pub(crate) fn file(&self, table: Table, partition: TimePartition, named: DataFileName) -> PathBuf {
         let prefix = match &named.prefix {
             Some(prefix) => prefix.as_str(),
             None => prefix(table, partition.spec.as_ref()),
@@ -195,7 +195,7 @@ impl Layout {
     }
 
     /// The partition that a folder of a table is of, if it is one that the layout makes.
-    pub(crate) fn partition_of(&self, table: Table, folder: &Path) -> Option<Partition> {
+    pub(crate) fn partition_of(&self, table: Table, folder: &Path) -> Option<TimePartition> {
         let below = folder.strip_prefix(self.folder(table)).ok()?;
         let names = below.iter().map(OsStr::to_str).collect::<Option<Vec<_>>>()?;
         let (spec, date) = match (table, names.as_slice()) {
@@ -208,7 +208,7 @@ impl Layout {
             .iter()
             .map(|number| number.parse().ok())
             .collect::<Option<Vec<u16>>>()?;
-        let partition = Partition::of_date(&numbers)?;
+        let partition = TimePartition::of_date(&numbers)?;
         (partition.to_string() == date.join("/")).then(|| partition.of_spec(spec))
     }
 
@@ -230,7 +230,7 @@ impl Layout {
     }
 
     /// Where the bytes of segment `id` are written before they are exchanged into the tree.
-    pub(crate) fn twin(&self, table: Table, id: u64) -> PathBuf {
+    pub(crate) fn shadow_file(&self, table: Table, id: u64) -> PathBuf {
         self.staging(table).join(format!("segment_{id:020}.twin"))
     }
 
@@ -265,28 +265,28 @@ impl Layout {
     }
 
     /// Where the open file of segment `id` goes when its sealed form takes its name.
-    pub(crate) fn retired(&self, table: Table, id: u64) -> Retired {
+    pub(crate) fn retired(&self, table: Table, id: u64) -> RetiredPath {
         self.retired_sealed(table, id, 0)
     }
 
     /// Where a version of the sealed file of segment `id` goes when a later one takes its name.
-    pub(crate) fn retired_sealed(&self, table: Table, id: u64, version: u32) -> Retired {
+    pub(crate) fn retired_sealed(&self, table: Table, id: u64, version: u32) -> RetiredPath {
         let [data, messages] = &self.retired;
         let folder = Arc::clone(if table == Table::Messages { messages } else { data });
-        Retired { folder, id, version }
+        RetiredPath { folder, id, version }
     }
 }
 
 /// A name among the retired files. Every segment has one and few need it: it is made when it is asked for.
 #[derive(Debug)]
-pub(crate) struct Retired {
+pub(crate) struct RetiredPath {
     folder: Arc<PathBuf>,
     id: u64,
     /// 0 of the open file, whose versions have one name.
     version: u32,
 }
 
-impl Retired {
+impl RetiredPath {
     pub(crate) fn path(&self) -> PathBuf {
         let Self { folder, id, version } = self;
         folder.join(format!("segment_{id:020}_v{version}.parquet"))
@@ -304,18 +304,18 @@ fn prefix(table: Table, spec: Option<&SpecName>) -> &str {
 
 /// What the name of a data file says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Named {
+pub(crate) struct DataFileName {
     /// The `NNN`, unique in its partition whatever stands before it.
     pub(crate) number: u32,
     /// What it is made of.
-    pub(crate) form: Form,
+    pub(crate) form: FileFormat,
     /// What stands before the number, where that is not what a spec's name or a table's says.
     pub(crate) prefix: Option<SpecName>,
 }
 
 /// What a data file's name says, if it is one that the layout makes.
-pub(crate) fn name_says(table: Table, spec: Option<SpecName>, name: &str) -> Option<Named> {
-    let (stem, form) = Form::split(name)?;
+pub(crate) fn parse_name(table: Table, spec: Option<SpecName>, name: &str) -> Option<DataFileName> {
+    let (stem, form) = FileFormat::split(name)?;
     let (before, digits) = stem.rsplit_once('_')?;
     let plain = digits.len() >= 3 && digits.bytes().all(|b| b.is_ascii_digit());
     let canonical = plain && (digits.len() == 3 || !digits.starts_with('0'));
@@ -324,7 +324,7 @@ pub(crate) fn name_says(table: Table, spec: Option<SpecName>, name: &str) -> Opt
         Some(_) => Some(before.parse().ok()?),
         None => return None,
     };
-    Some(Named {
+    Some(DataFileName {
         number: digits.parse().ok().filter(|_| canonical)?,
         form,
         prefix,
@@ -332,16 +332,21 @@ pub(crate) fn name_says(table: Table, spec: Option<SpecName>, name: &str) -> Opt
 }
 
 /// The place and name that a path of a data file means, if it is one that the layout makes.
-pub(crate) fn parse(layout: &Layout, table: Table, path: &Path, min_ts: Timestamp) -> Option<(Partition, Named)> {
+pub(crate) fn parse_path(
+    layout: &StoreLayout,
+    table: Table,
+    path: &Path,
+    min_ts: Timestamp,
+) -> Option<(TimePartition, DataFileName)> {
     let partition = layout.partition_of(table, path.parent()?)?;
-    let named = name_says(table, partition.spec, path.file_name()?.to_str()?)?;
-    let is_right = partition == Partition::of(min_ts, partition.by).of_spec(partition.spec);
+    let named = parse_name(table, partition.spec, path.file_name()?.to_str()?)?;
+    let is_right = partition == TimePartition::of(min_ts, partition.by).of_spec(partition.spec);
     is_right.then_some((partition, named))
 }
 
 /// The number in a data file's name, if it is one of `table`'s names.
 pub(crate) fn file_number(table: Table, path: &Path) -> Option<u32> {
-    let (stem, _) = Form::split(path.file_name()?.to_str()?)?;
+    let (stem, _) = FileFormat::split(path.file_name()?.to_str()?)?;
     let (before, digits) = stem.rsplit_once('_')?;
     let ours = before == prefix(table, None) || (table == Table::Messages && before.parse::<SpecName>().is_ok());
     let canonical = ours && digits.len() >= 3 && digits.bytes().all(|b| b.is_ascii_digit());

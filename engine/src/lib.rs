@@ -67,29 +67,33 @@ mod watermark;
 mod tests;
 
 pub use append::{
-    Appended, Batch, BusPosition, Origin, REQUESTS_KNOWN, REQUESTS_KNOWN_OF_ONE, RequestPart, StoredRequest, StreamTail,
+    AppendBatch, AppendOutcome, BatchOrigin, BusPosition, REQUESTS_KNOWN, REQUESTS_KNOWN_OF_ONE, RequestPart,
+    StoredRequest, StreamTail,
 };
-pub use catalog::Segment;
-pub use check::{CheckReport, Problem, check_store};
-pub use engine::{Engine, Trouble};
+pub use catalog::DataFileHandle;
+pub use check::{CheckReport, FileProblem, check_store};
+pub use engine::{Engine, HealthIssue};
 pub use error::{Error, ErrorKind};
 pub use inbound::{InboundMemory, InboundRoom, InboundShares};
 pub use index::{
-    BLOCK_ROWS, Blocks, CountedGroup, Counts, CountsBy, Grams, IdColumn, IndexReport, Lookup, MINUTE, SegmentIndex,
-    rebuild_index,
+    BLOCK_ROWS, BlockSelection, IdColumn, IndexLookup, IndexReport, MINUTE, MinuteRollup, NgramQuery, RollupDimension,
+    RollupGroup, SidecarIndex, rebuild_index,
 };
-pub use kept::Kept;
+pub use kept::WeightedCache;
 pub use model::{BadSpecName, SpecName};
 pub use rebuild::{RebuildReport, rebuild_catalogue};
-pub use remote::{CopyReport, DurableFloor, Remote, RemoteMode, RemoteTrouble, copy_from_remote, copy_to_remote};
+pub use remote::{
+    AckDurability, CopyReport, RemoteErrorKind, RemoteMode, RemoteSettings, copy_from_remote, copy_to_remote,
+};
 pub use repair::repair_store;
 pub use rotation::{
-    Removal, Rotation, RotationHistory, RotationPolicy, RotationPreview, RotationReason, RotationRun, preview_rotation,
+    PartitionRemoval, RetentionHistory, RetentionPolicy, RetentionPreview, RetentionReason, RetentionRun,
+    RetentionSettings, preview_rotation,
 };
-pub use segment::{Lines, Run};
-pub use settings::{Compression, Format, JsonType, PartitionBy, Settings};
+pub use segment::{NdjsonReader, SortedRun};
+pub use settings::{CompressionCodec, JsonType, PartitionBy, Settings, StorageFormat};
 pub use spec_files::{AllSpecFiles, SpecFiles};
-pub use stats::{RemoteStats, Stats};
-pub use sys::{ThreadNiceness, step_back};
-pub use tail::{Arrival, Follow, LINGER, Position, Taken};
+pub use stats::{EngineStats, RemoteStats};
+pub use sys::{ThreadNiceness, lower_thread_priority};
+pub use tail::{ArrivalBatch, ArrivalPosition, LINGER, TailArrival, TailFollower};
 pub use view::{HotBatch, ReadView};

@@ -22,7 +22,7 @@ pub(crate) struct LruBounds {
 }
 
 /// What a value takes beside its entry, in whatever unit the bounds are.
-pub(crate) trait Weight {
+pub(crate) trait EntryWeight {
     fn weight(&self) -> usize;
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct GroupedLru<G, K, V> {
 /// Group, key, LSN of the last change, value.
 pub(crate) type LruEntry<G, K, V> = (G, K, u64, V);
 
-impl<G: Ord + Clone, K: Ord + Clone, V: Clone + Default + Weight> GroupedLru<G, K, V> {
+impl<G: Ord + Clone, K: Ord + Clone, V: Clone + Default + EntryWeight> GroupedLru<G, K, V> {
     pub(crate) const fn new(bounds: LruBounds) -> Self {
         Self {
             bounds,
@@ -179,7 +179,7 @@ mod tests {
         weight: usize::MAX,
     };
 
-    impl Weight for u64 {
+    impl EntryWeight for u64 {
         fn weight(&self) -> usize {
             *self as usize
         }

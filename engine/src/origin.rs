@@ -10,12 +10,12 @@ use model::wire::BatchId;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::place::Rule;
-use crate::{BusPosition, Origin, RequestPart, SpecName};
+use crate::place::PartitionRule;
+use crate::{BatchOrigin, BusPosition, RequestPart, SpecName};
 
 #[derive(Serialize, Deserialize)]
-struct Stored {
-    rule: Rule,
+struct FrameOrigin {
+    rule: PartitionRule,
     /// Of each record batch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     specs: Vec<Option<SpecName>>,
@@ -38,8 +38,8 @@ const fn is_zero(number: &u64) -> bool {
 }
 
 /// The bytes for the log. `specs` has the spec of each record batch, or nothing.
-pub(crate) fn encode(origin: &Origin, rule: Rule, specs: Vec<Option<SpecName>>) -> Bytes {
-    let stored = Stored {
+pub(crate) fn encode(origin: &BatchOrigin, rule: PartitionRule, specs: Vec<Option<SpecName>>) -> Bytes {
+    let stored = FrameOrigin {
         rule,
         specs,
         producer: origin.producer.map(|id| (id.entity, id.boot_epoch, id.seq)),
@@ -61,9 +61,9 @@ pub(crate) fn encode(origin: &Origin, rule: Rule, specs: Vec<Option<SpecName>>) 
 }
 
 /// The origin, the rule and the specs from the log, or why they cannot be read.
-pub(crate) fn decode(bytes: &[u8]) -> Result<(Origin, Rule, Vec<Option<SpecName>>), String> {
-    let stored: Stored = ciborium::from_reader(bytes).map_err(|error| error.to_string())?;
-    let origin = Origin {
+pub(crate) fn decode(bytes: &[u8]) -> Result<(BatchOrigin, PartitionRule, Vec<Option<SpecName>>), String> {
+    let stored: FrameOrigin = ciborium::from_reader(bytes).map_err(|error| error.to_string())?;
+    let origin = BatchOrigin {
         producer: stored.producer.map(|(entity, boot_epoch, seq)| BatchId {
             entity,
             boot_epoch,
@@ -95,11 +95,11 @@ mod tests {
 
     #[test]
     fn an_origin_comes_back_from_the_log_as_it_was() {
-        let rule = Rule {
+        let rule = PartitionRule {
             by: PartitionBy::Day,
             max_age: 7,
         };
-        let full = Origin {
+        let full = BatchOrigin {
             producer: Some(BatchId {
                 entity: EntityId::for_name("rack-a"),
                 boot_epoch: u64::MAX,
@@ -120,7 +120,10 @@ mod tests {
                 to: u64::MAX,
             }),
         };
-        for (origin, specs) in [(Origin::default(), vec![]), (full, vec!["orders".parse().ok(), None])] {
+        for (origin, specs) in [
+            (BatchOrigin::default(), vec![]),
+            (full, vec!["orders".parse().ok(), None]),
+        ] {
             let bytes = encode(&origin, rule, specs.clone());
             assert_eq!(decode(&bytes).unwrap(), (origin, rule, specs));
         }

@@ -17,7 +17,7 @@ use nix::errno::Errno;
 
 /// Whether somebody waits for what is encoded and written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Haste {
+pub(crate) enum IoPriority {
     /// Nobody: one core is left to those who append and ask.
     No,
     /// Appends wait for room, or an opening store for its last rows.
@@ -25,7 +25,7 @@ pub(crate) enum Haste {
     Yes,
 }
 
-impl Haste {
+impl IoPriority {
     /// The bytes of a piece: some tenths of a millisecond of a disk; in haste as many as it takes for the most throughput.
     const fn piece(self) -> usize {
         match self {
@@ -36,7 +36,7 @@ impl Haste {
 }
 
 /// Writes bytes at a place.
-pub(crate) fn write_all_at(file: &File, bytes: &[u8], at: u64, haste: Haste) -> io::Result<()> {
+pub(crate) fn write_all_at(file: &File, bytes: &[u8], at: u64, haste: IoPriority) -> io::Result<()> {
     let mut at = at;
     for piece in bytes.chunks(haste.piece()) {
         file.write_all_at(piece, at)?;
@@ -51,16 +51,16 @@ pub(crate) fn write_all_at(file: &File, bytes: &[u8], at: u64, haste: Haste) -> 
 
 /// A file that is written from its beginning to its end.
 #[derive(Debug)]
-pub(crate) struct Paced {
+pub(crate) struct PacedWriter {
     file: File,
-    haste: Haste,
+    haste: IoPriority,
     at: u64,
     waiting: usize,
 }
 
-impl Paced {
+impl PacedWriter {
     /// The file is empty.
-    pub(crate) const fn new(file: File, haste: Haste) -> Self {
+    pub(crate) const fn new(file: File, haste: IoPriority) -> Self {
         Self {
             file,
             haste,
@@ -74,7 +74,7 @@ impl Paced {
     }
 }
 
-impl Write for Paced {
+impl Write for PacedWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let piece = bytes.get(..self.haste.piece()).unwrap_or(bytes);
         let written = self.file.write(piece)?;
@@ -116,12 +116,14 @@ mod tests {
 
     #[test]
     fn every_byte_is_where_it_belongs_however_it_was_cut() {
-        let bytes: Vec<u8> = (0..3 * Haste::No.piece() + 77).map(|at| (at % 251) as u8).collect();
+        let bytes: Vec<u8> = (0..3 * IoPriority::No.piece() + 77)
+            .map(|at| (at % 251) as u8)
+            .collect();
         let dir = tempfile::tempdir().unwrap();
         let (one, other) = (dir.path().join("one"), dir.path().join("other"));
-        write_all_at(&File::create(&one).unwrap(), &bytes, 5, Haste::No).unwrap();
+        write_all_at(&File::create(&one).unwrap(), &bytes, 5, IoPriority::No).unwrap();
         assert_eq!(std::fs::read(one).unwrap().get(5..), Some(&bytes[..]));
-        let mut paced = Paced::new(File::create(&other).unwrap(), Haste::No);
+        let mut paced = PacedWriter::new(File::create(&other).unwrap(), IoPriority::No);
         bytes.chunks(10_000).for_each(|part| paced.write_all(part).unwrap());
         assert_eq!(paced.into_inner().metadata().unwrap().len(), bytes.len() as u64);
         assert_eq!(std::fs::read(other).unwrap(), bytes);

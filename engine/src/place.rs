@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //!
-//! - A pure function of the rows, the arrival time, the [`Rule`] and the specs, all of which are in the log: replay places every
+//! - A pure function of the rows, the arrival time, the [`PartitionRule`] and the specs, all of which are in the log: replay places every
 //!   row where it was placed the first time, whatever the settings are by then.
 //! - No row is lost or doubled; the rows of one batch that share a partition form one piece, in their order.
 
@@ -28,7 +28,7 @@ use model::{Table, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::layout::{MAX_FUTURE, Partition};
+use crate::layout::{MAX_FUTURE, TimePartition};
 use crate::{Error, HotBatch, PartitionBy, SpecName};
 
 /// The note that keeps a misdated row's own time.
@@ -36,22 +36,22 @@ const ORIGINAL: &str = "_ts_original";
 
 /// What of the settings decides about places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Rule {
+pub(crate) struct PartitionRule {
     pub(crate) by: PartitionBy,
     /// Seconds.
     pub(crate) max_age: u64,
 }
 
-impl Rule {
-    fn partition(self, at: Timestamp, spec: Option<SpecName>) -> Partition {
-        Partition::of(at, self.by).of_spec(spec)
+impl PartitionRule {
+    fn partition(self, at: Timestamp, spec: Option<SpecName>) -> TimePartition {
+        TimePartition::of(at, self.by).of_spec(spec)
     }
 }
 
 /// A batch's rows by partition.
 #[derive(Debug, Default)]
-pub(crate) struct Placed {
-    pub(crate) pieces: Vec<(Partition, HotBatch)>,
+pub(crate) struct PartitionedBatch {
+    pub(crate) pieces: Vec<(TimePartition, HotBatch)>,
     pub(crate) rows: usize,
     pub(crate) misdated: u64,
 }
@@ -60,12 +60,12 @@ pub(crate) struct Placed {
 ///
 /// # Errors
 /// If rows are not of the table's schema, or if there are specs, but not one for each record batch, or for an empty one.
-pub(crate) fn place(
+pub(crate) fn partition_batch(
     table: Table,
     rows: &[RecordBatch],
     arrived: Timestamp,
-    (rule, specs): (Rule, &[Option<SpecName>]),
-) -> Result<Placed, Error> {
+    (rule, specs): (PartitionRule, &[Option<SpecName>]),
+) -> Result<PartitionedBatch, Error> {
     let schema = table.schema();
     if let Some(odd) = rows.iter().find(|batch| batch.schema_ref() != &schema) {
         return Err(Error::rows(
@@ -92,7 +92,7 @@ pub(crate) fn place(
     }
     let arrow = Error::arrow("place", table);
     let arrived = arrived.clamp(Timestamp::MIN, Timestamp::MAX);
-    let mut placed = Placed::default();
+    let mut placed = PartitionedBatch::default();
     for (spec, rows) in by_spec {
         // One batch as it came, several joined: the rows of one append that share a partition must form one piece.
         let joined;
@@ -115,12 +115,12 @@ fn split(
     table: Table,
     rows: &RecordBatch,
     arrived: Timestamp,
-    (rule, spec): (Rule, Option<SpecName>),
-) -> Result<Placed, ArrowError> {
+    (rule, spec): (PartitionRule, Option<SpecName>),
+) -> Result<PartitionedBatch, ArrowError> {
     let oldest = arrived.minus(Duration::from_secs(rule.max_age));
     let newest = arrived.plus(MAX_FUTURE);
     let Some((min_ts, max_ts)) = time_range(rows) else {
-        return Ok(Placed::default());
+        return Ok(PartitionedBatch::default());
     };
     let first = rule.partition(min_ts, spec);
     if oldest <= min_ts && max_ts <= newest && max_ts < first.end() {
@@ -131,7 +131,7 @@ fn split(
             spec,
             counts: OnceLock::new(),
         };
-        return Ok(Placed {
+        return Ok(PartitionedBatch {
             pieces: vec![(first, whole)],
             rows: rows.num_rows(),
             misdated: 0,
@@ -144,10 +144,10 @@ fn split(
     let rows = if misdated == 0 {
         rows
     } else {
-        redated = redate(table, rows, arrived, dated)?;
+        redated = clamp_timestamps(table, rows, arrived, dated)?;
         &redated
     };
-    Ok(Placed {
+    Ok(PartitionedBatch {
         pieces: by_partition(rows, rule, spec)?,
         rows: rows.num_rows(),
         misdated,
@@ -155,7 +155,7 @@ fn split(
 }
 
 /// Gives the rows whose time `dated` refuses the arrival time, and a note of their own.
-fn redate(
+fn clamp_timestamps(
     table: Table,
     rows: &RecordBatch,
     arrived: Timestamp,
@@ -195,9 +195,9 @@ fn with_note(notes: &StringArray, row: usize, original: Timestamp) -> String {
 
 fn by_partition(
     rows: &RecordBatch,
-    rule: Rule,
+    rule: PartitionRule,
     spec: Option<SpecName>,
-) -> Result<Vec<(Partition, HotBatch)>, ArrowError> {
+) -> Result<Vec<(TimePartition, HotBatch)>, ArrowError> {
     let mut pieces = Vec::new();
     for (partition, runs) in runs(rows, rule, spec) {
         // Copies long runs at once: most rows of a batch share a partition, few are late.
@@ -217,9 +217,9 @@ fn by_partition(
 }
 
 /// The rows of each partition as ranges that neither touch nor overlap; the earliest partition first.
-fn runs(rows: &RecordBatch, rule: Rule, spec: Option<SpecName>) -> BTreeMap<Partition, Vec<Range<usize>>> {
+fn runs(rows: &RecordBatch, rule: PartitionRule, spec: Option<SpecName>) -> BTreeMap<TimePartition, Vec<Range<usize>>> {
     let times = rows.column(0).as_primitive::<TimestampMicrosecondType>().values();
-    let mut runs: BTreeMap<Partition, Vec<Range<usize>>> = BTreeMap::new();
+    let mut runs: BTreeMap<TimePartition, Vec<Range<usize>>> = BTreeMap::new();
     let mut from = 0;
     while let Some(first) = times.get(from) {
         let partition = rule.partition(Timestamp::from_micros(*first), spec);
@@ -251,7 +251,7 @@ mod tests {
 
     use super::*;
 
-    const RULE: Rule = Rule {
+    const RULE: PartitionRule = PartitionRule {
         by: PartitionBy::Hour,
         max_age: 86_400,
     };
@@ -275,7 +275,7 @@ mod tests {
     #[test]
     fn rows_of_one_hour_are_not_copied() {
         let rows = LogRecord::to_batch(&[log(0, noon().micros()), log(1, noon().micros() + 1)]).unwrap();
-        let placed = place(Table::Logs, std::slice::from_ref(&rows), noon(), (RULE, &[])).unwrap();
+        let placed = partition_batch(Table::Logs, std::slice::from_ref(&rows), noon(), (RULE, &[])).unwrap();
         assert_eq!(placed.pieces.len(), 1);
         assert_eq!(
             placed.pieces[0].1.batch.column(5).to_data().buffers()[1].as_ptr(),
@@ -291,10 +291,10 @@ mod tests {
             .enumerate()
             .map(|(n, ts)| log(n, *ts))
             .collect();
-        let placed = place(Table::Logs, &[LogRecord::to_batch(&rows).unwrap()], noon(), (RULE, &[])).unwrap();
+        let placed = partition_batch(Table::Logs, &[LogRecord::to_batch(&rows).unwrap()], noon(), (RULE, &[])).unwrap();
         assert_eq!((placed.misdated, placed.rows, placed.pieces.len()), (5, 5, 1));
         let (partition, piece) = &placed.pieces[0];
-        assert_eq!(*partition, Partition::of(noon(), PartitionBy::Hour));
+        assert_eq!(*partition, TimePartition::of(noon(), PartitionBy::Hour));
         for (n, row) in rows.iter().enumerate() {
             let json = row_json(&piece.batch, n);
             assert_eq!(json["ts"], noon().to_string());
@@ -307,7 +307,7 @@ mod tests {
     fn rows_of_another_table_are_refused() {
         let rows = LogRecord::to_batch(&[log(0, 0)]).unwrap();
         assert!(matches!(
-            place(Table::Metrics, &[rows], noon(), (RULE, &[])),
+            partition_batch(Table::Metrics, &[rows], noon(), (RULE, &[])),
             Err(Error::Rows { .. })
         ));
     }
@@ -317,7 +317,7 @@ mod tests {
         let (order, bill) = ("order".parse().unwrap(), "bill".parse().unwrap());
         let batches = [0, 1, 2, 3].map(|n| LogRecord::to_batch(&[log(n, noon().micros())]).unwrap());
         let specs = [Some(order), None, Some(bill), Some(order)];
-        let placed = place(Table::Logs, &batches, noon(), (RULE, &specs)).unwrap();
+        let placed = partition_batch(Table::Logs, &batches, noon(), (RULE, &specs)).unwrap();
         assert_eq!((placed.rows, placed.pieces.len()), (4, 3));
         for (partition, piece) in &placed.pieces {
             let rows = (0..piece.batch.num_rows()).map(|row| row_json(&piece.batch, row)["attributes"]["n"].as_u64());
@@ -327,20 +327,20 @@ mod tests {
                 .collect();
             assert_eq!((partition.parts().2, rows.collect::<Vec<_>>()), (piece.spec, wanted));
         }
-        let few = place(Table::Logs, &batches, noon(), (RULE, &specs[..3]));
+        let few = partition_batch(Table::Logs, &batches, noon(), (RULE, &specs[..3]));
         assert!(few.unwrap_err().to_string().contains("3 specs for 4 record batches"));
         let empty = batches[0].slice(0, 0);
-        assert!(place(Table::Logs, &[empty], noon(), (RULE, &specs[..1])).is_err());
+        assert!(partition_batch(Table::Logs, &[empty], noon(), (RULE, &specs[..1])).is_err());
     }
 
     proptest! {
         #[test]
         fn every_row_is_placed_once_inside_its_partition(offsets in prop::collection::vec(prop_oneof![any::<i64>(), -90_000_000_000i64..5_000_000_000], 0..60), day in any::<bool>()) {
-            let rule = Rule { by: if day { PartitionBy::Day } else { PartitionBy::Hour }, ..RULE };
+            let rule = PartitionRule { by: if day { PartitionBy::Day } else { PartitionBy::Hour }, ..RULE };
             let rows: Vec<_> = offsets.iter().enumerate().map(|(n, off)| log(n, noon().micros().saturating_add(*off))).collect();
             let half = rows.len() / 2;
             let batches = [LogRecord::to_batch(&rows[..half]).unwrap(), LogRecord::to_batch(&rows[half..]).unwrap()];
-            let placed = place(Table::Logs, &batches, noon(), (rule, &[])).unwrap();
+            let placed = partition_batch(Table::Logs, &batches, noon(), (rule, &[])).unwrap();
             let mut seen = Vec::new();
             for (partition, piece) in &placed.pieces {
                 prop_assert!(partition.start() <= piece.min_ts && piece.max_ts < partition.end());
@@ -368,8 +368,8 @@ mod tests {
                 LogRecord { flux_id: n.is_multiple_of(3).then(|| FluxId::at(row.ts, [7; 10])), ..row }
             }).collect();
             let batch = LogRecord::to_batch(&rows).unwrap();
-            let placed = place(Table::Logs, std::slice::from_ref(&batch), noon(), (RULE, &[])).unwrap();
-            let mut naive: BTreeMap<Partition, Vec<LogRecord>> = BTreeMap::new();
+            let placed = partition_batch(Table::Logs, std::slice::from_ref(&batch), noon(), (RULE, &[])).unwrap();
+            let mut naive: BTreeMap<TimePartition, Vec<LogRecord>> = BTreeMap::new();
             for row in &rows {
                 naive.entry(RULE.partition(row.ts, None)).or_default().push(row.clone());
             }

@@ -35,14 +35,14 @@ use std::time::{Duration, Instant};
 
 pub(crate) use self::cuts::PrefixCut;
 use crate::Error;
-use crate::catalog::Record;
-use crate::desk::{Stop, Tick};
-use crate::hot::{Frozen, Place, Waiting};
-use crate::pace::Haste;
-use crate::rotation::Janitor;
-use crate::sealer::Job;
-use crate::shared::{Sentinel, Shared};
-use crate::slot::{Done, Slot, append, is_taken, new_slot, seal_in_memory};
+use crate::catalog::ManifestRecord;
+use crate::desk::{FlushRequests, ShutdownMode};
+use crate::hot::{FlushCandidate, FrozenRows, PartitionKey};
+use crate::pace::IoPriority;
+use crate::rotation::RetentionEnforcer;
+use crate::sealer::SealJob;
+use crate::shared::{EngineCore, PoisonGuard};
+use crate::slot::{FlushedGroup, OpenPartition, append, is_taken, new_open_partition, seal_in_memory};
 
 /// A row group takes at most about so many rows, and [`crate::Settings::group_max`] bytes of hot rows.
 const GROUP_ROWS: usize = 256 << 10;
@@ -55,7 +55,7 @@ const PATIENT_TICKS: u32 = 3;
 
 /// What a tick is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Want {
+enum FlushGoal {
     /// Every row in a file.
     Everything,
     /// What waited long enough.
@@ -68,24 +68,24 @@ enum Want {
 
 /// The publisher's own things.
 #[derive(Debug)]
-pub(crate) struct Publisher {
-    shared: Arc<Shared>,
-    open: BTreeMap<Place, Slot>,
+pub(crate) struct MemtableFlusher {
+    shared: Arc<EngineCore>,
+    open: BTreeMap<PartitionKey, OpenPartition>,
     /// Full files that wait for their seal.
-    full: Vec<Job>,
+    full: Vec<SealJob>,
     /// Published into files, not recorded.
-    unrecorded: Vec<Done>,
-    janitor: Janitor,
+    unrecorded: Vec<FlushedGroup>,
+    janitor: RetentionEnforcer,
     /// Ticks that partitions without an open file have waited for one.
-    late: BTreeMap<Place, u32>,
+    late: BTreeMap<PartitionKey, u32>,
     /// While a prefix cut is made: the LSN that it ends with. No row behind it is published.
     cut_at: Option<u64>,
 }
 
-impl Publisher {
+impl MemtableFlusher {
     /// Takes up the open files that recovery found: of each partition the newest takes rows, the others are sealed.
-    pub(crate) fn new(shared: Arc<Shared>, found: Vec<Slot>) -> Self {
-        let mut open: BTreeMap<Place, Slot> = BTreeMap::new();
+    pub(crate) fn new(shared: Arc<EngineCore>, found: Vec<OpenPartition>) -> Self {
+        let mut open: BTreeMap<PartitionKey, OpenPartition> = BTreeMap::new();
         let mut full = Vec::new();
         for slot in found {
             let place = slot.place;
@@ -93,13 +93,13 @@ impl Publisher {
                 .get(&place)
                 .is_some_and(|other| other.named.number > slot.named.number)
             {
-                full.push(Job::new(slot));
+                full.push(SealJob::new(slot));
             } else {
-                full.extend(open.insert(place, slot).map(Job::new));
+                full.extend(open.insert(place, slot).map(SealJob::new));
             }
         }
         Self {
-            janitor: Janitor::new(&shared),
+            janitor: RetentionEnforcer::new(&shared),
             shared,
             open,
             full,
@@ -110,18 +110,18 @@ impl Publisher {
     }
 
     /// Publishes one round of what makes room, before the threads are there.
-    pub(crate) fn relieve(&mut self) -> Result<(), Error> {
+    pub(crate) fn flush_round(&mut self) -> Result<(), Error> {
         let done = self.record().and_then(|()| {
-            let due = self.due(Want::Room, false);
-            self.round(due, Haste::Yes).map(|_| ())
+            let due = self.due(FlushGoal::Room, false);
+            self.round(due, IoPriority::Yes).map(|_| ())
         });
-        self.note(done.as_ref().err().map(|error| Arc::<str>::from(error.to_string())));
+        self.record_outcome(done.as_ref().err().map(|error| Arc::<str>::from(error.to_string())));
         done
     }
 
     /// Publishes on every tick and on demand, until told to stop.
     pub(crate) fn run(mut self) {
-        let _sentinel = Sentinel(Arc::clone(&self.shared));
+        let _sentinel = PoisonGuard(Arc::clone(&self.shared));
         let interval = self.shared.settings.flush_interval;
         let mut next = Instant::now() + interval;
         loop {
@@ -130,7 +130,7 @@ impl Publisher {
             if on_time {
                 next = Instant::now() + interval;
             }
-            if tick.stop == Some(Stop::AtOnce) {
+            if tick.stop == Some(ShutdownMode::AtOnce) {
                 break;
             }
             let stop = tick.stop.is_some();
@@ -139,26 +139,26 @@ impl Publisher {
                 break;
             }
         }
-        self.shared.desk.no_more_seals();
-        self.shared.desk.stopped();
+        self.shared.desk.close_seals();
+        self.shared.desk.mark_stopped();
     }
 
-    fn tick(&mut self, mut tick: Tick, on_time: bool, stop: bool) {
-        self.put_aside(std::mem::take(&mut tick.damaged));
+    fn tick(&mut self, mut tick: FlushRequests, on_time: bool, stop: bool) {
+        self.quarantine_damaged(std::mem::take(&mut tick.damaged));
         let want = if stop || tick.pressed || !tick.flushes.is_empty() || (tick.urgent && self.shared.log_is_full()) {
-            Want::Everything
+            FlushGoal::Everything
         } else if on_time {
-            Want::Due
+            FlushGoal::Due
         } else if tick.urgent {
-            Want::Room
+            FlushGoal::Room
         } else {
-            Want::Nothing
+            FlushGoal::Nothing
         };
         let result = match self.shared.poisoned() {
             Some(reason) => Err(Error::Poisoned { reason }),
-            None => match self.publish(want, on_time) {
+            None => match self.flush(want, on_time) {
                 // What is in doubt stays so.
-                Err(error) if !error.is_in_doubt() && self.shared.space.unload() => self.publish(want, on_time),
+                Err(error) if !error.is_in_doubt() && self.shared.space.release_ballast() => self.flush(want, on_time),
                 published => published,
             },
         };
@@ -166,7 +166,7 @@ impl Publisher {
             self.shared.poison(&error.to_string());
         }
         let failed = result.as_ref().err().map(|error| Arc::<str>::from(error.to_string()));
-        self.note(failed.clone());
+        self.record_outcome(failed.clone());
         for job in tick.returned {
             self.full.push(job);
         }
@@ -175,7 +175,7 @@ impl Publisher {
         let rotated = self.rotate(!tick.rotations.is_empty(), on_time && !stop);
         if failed.is_none() && !stop {
             if on_time {
-                self.shared.space.load();
+                self.shared.space.reserve_ballast();
             }
             self.offer_seals(on_time);
         }
@@ -192,11 +192,11 @@ impl Publisher {
             // Appends that wait for room hurry us again at once; what failed will not heal that fast.
             self.shared
                 .desk
-                .pause(Duration::from_millis(100).min(self.shared.settings.flush_interval));
+                .wait_for_stop(Duration::from_millis(100).min(self.shared.settings.flush_interval));
         }
     }
 
-    fn note(&self, failed: Option<Arc<str>>) {
+    fn record_outcome(&self, failed: Option<Arc<str>>) {
         if failed.is_some() {
             self.shared.counters.publish_failures.add(1);
         }
@@ -212,15 +212,15 @@ impl Publisher {
     }
 
     /// Publishes what is due, in rounds until nothing is left over.
-    fn publish(&mut self, want: Want, on_time: bool) -> Result<(), Error> {
+    fn flush(&mut self, want: FlushGoal, on_time: bool) -> Result<(), Error> {
         self.record()?;
         let mut due = self.due(want, on_time);
         let is_calm =
-            want == Want::Due && self.shared.state.lock().hot.weight() < self.shared.settings.hot_max.get() / 4;
-        let haste = if is_calm { Haste::No } else { Haste::Yes };
+            want == FlushGoal::Due && self.shared.state.lock().hot.weight() < self.shared.settings.hot_max.get() / 4;
+        let haste = if is_calm { IoPriority::No } else { IoPriority::Yes };
         while !due.is_empty() {
             due = self.round(due, haste)?;
-            if want == Want::Room {
+            if want == FlushGoal::Room {
                 due = self.left_over(&due);
             }
         }
@@ -228,11 +228,11 @@ impl Publisher {
     }
 
     /// Publishes each partition's oldest rows and records them all. The partitions that have more.
-    fn round(&mut self, due: Vec<Waiting>, haste: Haste) -> Result<Vec<Waiting>, Error> {
+    fn round(&mut self, due: Vec<FlushCandidate>, haste: IoPriority) -> Result<Vec<FlushCandidate>, Error> {
         let mut more = Vec::new();
         let mut failed = None;
         for waiting in due {
-            match self.publish_place(waiting, haste) {
+            match self.flush_partition(waiting, haste) {
                 Ok(true) => more.push(waiting),
                 Ok(false) => {}
                 // The disk is unknown: nothing more is published, nothing is recorded.
@@ -254,23 +254,23 @@ impl Publisher {
     }
 
     /// What is still large of what was published in part: the rest can wait for its tick.
-    fn left_over(&self, of: &[Waiting]) -> Vec<Waiting> {
-        let waiting = self.shared.state.lock().hot.waiting().into_iter();
+    fn left_over(&self, of: &[FlushCandidate]) -> Vec<FlushCandidate> {
+        let waiting = self.shared.state.lock().hot.flush_candidates().into_iter();
         let large = self.large();
-        let is_large = |now: &Waiting| now.weight >= large && of.iter().any(|then| then.place == now.place);
+        let is_large = |now: &FlushCandidate| now.weight >= large && of.iter().any(|then| then.place == now.place);
         waiting.filter(is_large).collect()
     }
 
-    fn due(&mut self, want: Want, on_time: bool) -> Vec<Waiting> {
-        if want == Want::Nothing {
+    fn due(&mut self, want: FlushGoal, on_time: bool) -> Vec<FlushCandidate> {
+        if want == FlushGoal::Nothing {
             return Vec::new();
         }
-        let mut waiting = self.shared.state.lock().hot.waiting();
+        let mut waiting = self.shared.state.lock().hot.flush_candidates();
         let large = self.large();
-        if want == Want::Room && waiting.iter().any(|waiting| waiting.weight >= large) {
+        if want == FlushGoal::Room && waiting.iter().any(|waiting| waiting.weight >= large) {
             waiting.retain(|waiting| waiting.weight >= large);
         }
-        if want == Want::Due {
+        if want == FlushGoal::Due {
             self.admit(&mut waiting);
         }
         waiting.retain(|waiting| {
@@ -280,7 +280,7 @@ impl Publisher {
             if on_time {
                 slot.waited += 1;
             }
-            want != Want::Due
+            want != FlushGoal::Due
                 || slot.segment.row_groups() <= YOUNG_GROUPS
                 || waiting.weight >= WORTHWHILE
                 || slot.waited >= PATIENT_TICKS
@@ -289,7 +289,7 @@ impl Publisher {
     }
 
     /// Publishes a partition's oldest rows; whether more wait behind them. After an error they wait again.
-    fn publish_place(&mut self, waiting: Waiting, haste: Haste) -> Result<bool, Error> {
+    fn flush_partition(&mut self, waiting: FlushCandidate, haste: IoPriority) -> Result<bool, Error> {
         let place = waiting.place;
         self.set_full_aside(place);
         let in_memory = !self.open.contains_key(&place)
@@ -310,9 +310,9 @@ impl Publisher {
             return Ok(false);
         };
         let done = if in_memory {
-            self.publish_sealed(place, &frozen)
+            self.flush_sealed(place, &frozen)
         } else {
-            self.publish_frozen(place, &frozen, haste)
+            self.flush_frozen(place, &frozen, haste)
         };
         match done {
             Ok(done) => {
@@ -321,14 +321,14 @@ impl Publisher {
                 Ok(frozen.more)
             }
             Err(error) => {
-                self.shared.state.lock().hot.thaw(place);
+                self.shared.state.lock().hot.unfreeze(place);
                 Err(error)
             }
         }
     }
 
     /// Publishes rows without an open file.
-    fn publish_sealed(&self, place: Place, frozen: &Frozen) -> Result<Done, Error> {
+    fn flush_sealed(&self, place: PartitionKey, frozen: &FrozenRows) -> Result<FlushedGroup, Error> {
         match self.merge_into_small(place, frozen)? {
             Some(done) => Ok(done),
             None => seal_in_memory(&self.shared, place, frozen),
@@ -345,10 +345,15 @@ impl Publisher {
         self.shared.settings.segment_size.get().saturating_mul(2)
     }
 
-    fn publish_open(&mut self, place: Place, frozen: &Frozen, haste: Haste) -> Result<Done, Error> {
+    fn flush_open(
+        &mut self,
+        place: PartitionKey,
+        frozen: &FrozenRows,
+        haste: IoPriority,
+    ) -> Result<FlushedGroup, Error> {
         let slot = match self.open.entry(place) {
             Entry::Occupied(slot) => slot.into_mut(),
-            Entry::Vacant(free) => free.insert(new_slot(&self.shared, place, frozen)),
+            Entry::Vacant(free) => free.insert(new_open_partition(&self.shared, place, frozen)),
         };
         let done = append(&self.shared, slot, frozen, haste);
         if let Err(error) = &done {
@@ -361,14 +366,15 @@ impl Publisher {
     }
 
     /// Takes a file that has reached its cap, or is not as its spec's files are now, out of the way of the next rows.
-    fn set_full_aside(&mut self, place: Place) {
+    fn set_full_aside(&mut self, place: PartitionKey) {
         let cap = self.shared.settings.segment_size.get();
         let form = self.shared.file_form(place);
-        let takes_no_more = |slot: &Slot| slot.segment.is_full() || slot.segment.size() >= cap || !slot.is_of(&form);
+        let takes_no_more =
+            |slot: &OpenPartition| slot.segment.is_full() || slot.segment.size() >= cap || !slot.is_of(&form);
         if self.open.get(&place).is_some_and(takes_no_more)
             && let Some(slot) = self.open.remove(&place)
         {
-            self.full.push(Job::new(slot));
+            self.full.push(SealJob::new(slot));
         }
     }
 
@@ -386,14 +392,14 @@ impl Publisher {
             let mut catalog = self.shared.catalog.lock();
             let marks = self.shared.marks.lock();
             let low_water = self.shared.state.lock().low_water();
-            let record = Record {
+            let record = ManifestRecord {
                 put: self.unrecorded.iter().map(|done| done.entry.clone()).collect(),
                 through: self.unrecorded.iter().map(|done| (done.place, done.through)).collect(),
                 low_water,
                 // What the catalogue has of marks it has up to their latest change.
                 marks: marks.since(catalog.state().marks.latest()),
                 relied_on,
-                ..Record::default()
+                ..ManifestRecord::default()
             };
             drop(marks);
             catalog.commit(record.clone())?;
@@ -402,24 +408,24 @@ impl Publisher {
         let done = std::mem::take(&mut self.unrecorded);
         for done in &done {
             if let Some(slot) = self.open.get_mut(&done.place) {
-                slot.segment.finished();
+                slot.segment.mark_recorded();
             }
             let counters = &self.shared.counters;
             counters.publishes.add(1);
             counters.published_rows.add(done.rows);
             counters.file_bytes_written.add(done.bytes);
         }
-        self.make_cold(&done);
+        self.drop_flushed(&done);
         self.shared.intake.release(record.low_water);
         Ok(())
     }
 
-    fn make_cold(&self, done: &[Done]) {
+    fn drop_flushed(&self, done: &[FlushedGroup]) {
         // What is cold is freed without the lock, for which appends wait.
         let mut cold = Vec::with_capacity(done.len());
         let mut state = self.shared.state.lock();
         for done in done {
-            let (weight, rows) = state.hot.forget(done.place);
+            let (weight, rows) = state.hot.drop_flushed(done.place);
             cold.push(rows);
             self.shared
                 .return_room(&mut state, u64::from(crate::shared::units(weight)));
@@ -428,7 +434,7 @@ impl Publisher {
         let mut tables: Vec<_> = done.iter().map(|done| done.place.0).collect();
         tables.sort_unstable();
         tables.dedup();
-        self.shared.show(&mut state, tables);
+        self.shared.publish_snapshot(&mut state, tables);
         drop(state);
         let displaced = done.iter().filter_map(|done| done.displaced.as_ref());
         displaced.for_each(|lineage| lineage.displace());

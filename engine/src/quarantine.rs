@@ -19,12 +19,12 @@ use std::sync::Arc;
 use model::Table;
 
 use crate::Error;
-use crate::catalog::Segment;
-use crate::desk::Damaged;
-use crate::layout::{Layout, Partition};
-use crate::shared::Shared;
-use crate::slot::Slot;
-use crate::sys::{self, Folders};
+use crate::catalog::DataFileHandle;
+use crate::desk::DamagedFile;
+use crate::layout::{StoreLayout, TimePartition};
+use crate::shared::EngineCore;
+use crate::slot::OpenPartition;
+use crate::sys::{self, FolderHandles};
 
 /// Why answers are partial. It is sent with every answer: the first reason and how many more there are, however many files
 /// are damaged.
@@ -62,9 +62,9 @@ impl<'a> FromIterator<&'a String> for PartialReason {
 }
 
 /// Moves a file into quarantine, durably. Where it is now.
-pub(crate) fn keep(layout: &Layout, path: &Path) -> Result<PathBuf, Error> {
+pub(crate) fn move_to_quarantine(layout: &StoreLayout, path: &Path) -> Result<PathBuf, Error> {
     let target = sys::free_name(layout.quarantined(path));
-    let folders = Folders::open([sys::parent_of(path), sys::parent_of(&target)])?;
+    let folders = FolderHandles::open([sys::parent_of(path), sys::parent_of(&target)])?;
     match sys::rename(path, &target) {
         Err(error) if error.kind() == ErrorKind::CrossesDevices => {
             copy(path, &target).map_err(Error::io("copy into quarantine", path))?;
@@ -78,8 +78,8 @@ pub(crate) fn keep(layout: &Layout, path: &Path) -> Result<PathBuf, Error> {
 }
 
 /// Moves a file that no view has any more into quarantine, and says so.
-pub(crate) fn keep_hidden(layout: &Layout, path: &Path, rows: u64, what: &str) {
-    match keep(layout, path) {
+pub(crate) fn quarantine_unlisted(layout: &StoreLayout, path: &Path, rows: u64, what: &str) {
+    match move_to_quarantine(layout, path) {
         Ok(kept) => tracing::error!(rows, "{what}; it was put into {}", kept.display()),
         Err(error) => tracing::error!(rows, %error, "{what}; it stays where it is, no query reads it"),
     }
@@ -95,16 +95,16 @@ fn copy(path: &Path, target: &Path) -> std::io::Result<()> {
 }
 
 /// Takes a damaged file out of the views to come, which say so from then on. Whether they had it.
-pub(crate) fn hide(shared: &Shared, table: Table, key: (Partition, u32), what: &str) -> bool {
+pub(crate) fn remove_from_views(shared: &EngineCore, table: Table, key: (TimePartition, u32), what: &str) -> bool {
     hide_if(shared, table, key, what, |_| true)
 }
 
 fn hide_if(
-    shared: &Shared,
+    shared: &EngineCore,
     table: Table,
-    key: (Partition, u32),
+    key: (TimePartition, u32),
     what: &str,
-    is_it: impl FnOnce(&Segment) -> bool,
+    is_it: impl FnOnce(&DataFileHandle) -> bool,
 ) -> bool {
     let mut state = shared.state.lock();
     if !state.file(table, key).is_some_and(|now| is_it(now)) {
@@ -112,14 +112,14 @@ fn hide_if(
     }
     state.remove_file(table, key);
     state.partial.add(what);
-    shared.show(&mut state, []);
+    shared.publish_snapshot(&mut state, []);
     drop(state);
     shared.counters.quarantined.add(1);
     true
 }
 
 /// Whether views that are taken now have the file that a segment is a version of.
-pub(crate) fn is_in_views(shared: &Shared, segment: &Segment) -> bool {
+pub(crate) fn is_in_views(shared: &EngineCore, segment: &DataFileHandle) -> bool {
     let state = shared.state.lock();
     let now = state.file(segment.table, segment.key());
     now.is_some_and(|now| Arc::ptr_eq(now.lineage(), segment.lineage()))
@@ -127,20 +127,20 @@ pub(crate) fn is_in_views(shared: &Shared, segment: &Segment) -> bool {
 
 /// A query found a file damaged: takes it out of the views to come, and has it put aside. A file that has the name by now,
 /// sealed or begun anew, is another one.
-pub(crate) fn report(shared: &Shared, segment: &Segment, reason: &str) {
+pub(crate) fn report_damage(shared: &EngineCore, segment: &DataFileHandle, reason: &str) {
     let rows = segment.rows;
     let what = format!(
         "{} is damaged: {reason}; the {rows} rows that were in it are in no answer",
         segment.path.display()
     );
     let (partition, number) = segment.key();
-    let is_it = |now: &Segment| Arc::ptr_eq(now.lineage(), segment.lineage());
+    let is_it = |now: &DataFileHandle| Arc::ptr_eq(now.lineage(), segment.lineage());
     if hide_if(shared, segment.table, segment.key(), &what, is_it) {
         if segment.is_uploaded() {
             tracing::error!(rows, "{what}; the object stays where it is");
             return;
         }
-        shared.desk.put_aside(Damaged {
+        shared.desk.report_damaged(DamagedFile {
             place: (segment.table, partition),
             number,
             sealed: segment.sealed,
@@ -157,7 +157,7 @@ pub(crate) fn report(shared: &Shared, segment: &Segment, reason: &str) {
 /// # Errors
 /// [`Error::InDoubt`] and the like, if nobody knows what is on the disk now. What else goes wrong is reported: the entry
 /// stays then, and the next start finds the file damaged or missing.
-pub(crate) fn set_aside(shared: &Shared, slot: &mut Slot, reason: &str) -> Result<(), Error> {
+pub(crate) fn quarantine_open_file(shared: &EngineCore, slot: &mut OpenPartition, reason: &str) -> Result<(), Error> {
     let path = slot.segment.path().to_owned();
     let rows = slot.segment.published().map_or(0, |published| published.rows);
     let what = format!(
@@ -165,10 +165,10 @@ pub(crate) fn set_aside(shared: &Shared, slot: &mut Slot, reason: &str) -> Resul
         path.display()
     );
     let (table, partition) = slot.place;
-    hide(shared, table, (partition, slot.named.number), &what);
+    remove_from_views(shared, table, (partition, slot.named.number), &what);
     // Staging is emptied at every start: a failure costs space until then.
-    let _ = slot.segment.discard_twin();
-    let kept = keep(&shared.layout, &path).and_then(|kept| {
+    let _ = slot.segment.discard_shadow();
+    let kept = move_to_quarantine(&shared.layout, &path).and_then(|kept| {
         shared.catalog.lock().commit_with(|record| {
             record.remove = vec![slot.segment.identity().segment];
             record.keep_objects = true;

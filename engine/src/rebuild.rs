@@ -36,16 +36,16 @@ use model::{Table, Timestamp};
 use serde::Serialize;
 use uuid::Uuid;
 
-use crate::catalog::{self, Catalog, FileEntry, Found, Salvage, State, write_store_id};
-use crate::check::Problem;
-use crate::hot::{OriginRanges, Place};
-use crate::layout::{Layout, file_number, parse};
-use crate::quarantine::keep;
+use crate::catalog::{self, FileEntry, LoadedManifest, ManifestSalvage, ManifestState, StoreManifest, write_store_id};
+use crate::check::FileProblem;
+use crate::hot::{OriginRanges, PartitionKey};
+use crate::layout::{StoreLayout, file_number, parse_path};
+use crate::quarantine::move_to_quarantine;
 use crate::recovery::{data_files, describe, lock};
-use crate::remote::elsewhere::Elsewhere;
-use crate::segment::{FileAt, file_crc, inspect};
+use crate::remote::elsewhere::RemoteInspector;
+use crate::segment::{FilePrefix, file_crc, inspect};
 use crate::{Error, Settings, sys, wal};
-use log::Origins;
+use log::LogOrigins;
 use old::{find_store, keep_old};
 
 /// A file that the old catalogue names and the tree has not: every record that is left says so, and one that is damaged may
@@ -64,7 +64,7 @@ pub struct RebuildReport {
     /// Where the old catalogue is kept, if anything was left of it.
     pub kept: Option<PathBuf>,
     /// Files that are damaged, missing, or older than was recorded.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<FileProblem>,
     /// Files in the tree that are not of this store; they are left alone.
     pub strangers: Vec<PathBuf>,
     /// What could not be known, and what is assumed instead.
@@ -72,23 +72,23 @@ pub struct RebuildReport {
 }
 
 /// A data file that the new catalogue is going to name.
-struct Candidate {
+struct RebuildCandidate {
     entry: FileEntry,
     /// Its partition is in files through this LSN.
     through: u64,
     origins: OriginRanges,
 }
 
-struct Rebuild<'a> {
+struct ManifestRebuild<'a> {
     settings: &'a Settings,
-    layout: Layout,
+    layout: StoreLayout,
     store: Uuid,
-    salvage: Salvage,
+    salvage: ManifestSalvage,
     /// The object store, if there is one.
-    bucket: Option<Elsewhere>,
-    candidates: BTreeMap<u64, Candidate>,
+    bucket: Option<RemoteInspector>,
+    candidates: BTreeMap<u64, RebuildCandidate>,
     /// Files without an entry that the next start unlinks: their place, number, segment and last LSN.
-    removed: Vec<(Place, u32, u64, u64)>,
+    removed: Vec<(PartitionKey, u32, u64, u64)>,
     /// Without a recorded checksum.
     unverified: u64,
     report: RebuildReport,
@@ -103,9 +103,10 @@ pub fn rebuild_catalogue(
     now: Timestamp,
     mut each: impl FnMut(u64, u64),
 ) -> Result<RebuildReport, Error> {
-    let layout = Layout::new(settings);
+    let layout = StoreLayout::new(settings);
     let tree = tree(&layout)?;
-    let has_meta = layout.meta.is_dir() && (catalog::is_there(&layout.meta)? || layout.meta.join("store.id").exists());
+    let has_meta =
+        layout.meta.is_dir() && (catalog::has_manifest(&layout.meta)? || layout.meta.join("store.id").exists());
     if !has_meta && tree.is_empty() && !wal::is_there(&layout.wal)? {
         return Err(Error::no_store(&settings.store_dir));
     }
@@ -115,20 +116,20 @@ pub fn rebuild_catalogue(
     let _locks = lock(&layout, settings)?;
     let (store, known) = find_store(&layout, &tree)?;
     if known
-        && catalog::is_there(&layout.meta)?
-        && Catalog::read(&layout.meta, store).is_ok_and(|found| found.has_begun())
+        && catalog::has_manifest(&layout.meta)?
+        && StoreManifest::read(&layout.meta, store).is_ok_and(|found| found.has_begun())
     {
         return Err(Error::CatalogueWhole { path: layout.meta });
     }
-    let salvage = Salvage::read(&layout.meta, store)?;
+    let salvage = ManifestSalvage::read(&layout.meta, store)?;
     let remote = settings.remote.as_ref();
     let bucket = remote
-        .map(|remote| Elsewhere::look(remote, &layout, store))
+        .map(|remote| RemoteInspector::look(remote, &layout, store))
         .transpose()?;
-    if salvage.state.attached && !bucket.as_ref().is_some_and(Elsewhere::has_store) {
+    if salvage.state.attached && !bucket.as_ref().is_some_and(RemoteInspector::has_store) {
         return Err(remote.map_or_else(Error::needs_url, |remote| Error::not_its_bucket(&remote.url)));
     }
-    let mut rebuild = Rebuild {
+    let mut rebuild = ManifestRebuild {
         settings,
         store,
         salvage,
@@ -154,7 +155,7 @@ pub fn rebuild_catalogue(
 }
 
 /// Every file in the tables' folders.
-fn tree(layout: &Layout) -> Result<Vec<(Table, PathBuf)>, Error> {
+fn tree(layout: &StoreLayout) -> Result<Vec<(Table, PathBuf)>, Error> {
     let mut all = Vec::new();
     for table in Table::ALL {
         let mut files = data_files(&layout.folder(table))?;
@@ -164,7 +165,7 @@ fn tree(layout: &Layout) -> Result<Vec<(Table, PathBuf)>, Error> {
     Ok(all)
 }
 
-impl Rebuild<'_> {
+impl ManifestRebuild<'_> {
     fn look(&mut self, table: Table, path: PathBuf) -> Result<(), Error> {
         let about = match inspect(&path) {
             Ok(about) => about,
@@ -175,22 +176,22 @@ impl Rebuild<'_> {
             Err(error) => return Err(error),
         };
         let ours = about.identity.store == self.store && about.identity.table == table;
-        let named = ours.then(|| parse(&self.layout, table, &path, about.extent.min_ts));
+        let named = ours.then(|| parse_path(&self.layout, table, &path, about.extent.min_ts));
         let Some((partition, named)) = named.flatten() else {
             self.report.strangers.push(path);
             return Ok(());
         };
         let (place, id) = ((table, partition), about.identity.segment);
-        if self.salvage.removed.contains(&id) || about.is_emptied() {
+        if self.salvage.removed.contains(&id) || about.is_tombstone() {
             self.removed.push((place, named.number, id, about.facts.last_lsn));
             return Ok(());
         }
         let (entry, _) = describe(&self.layout, self.settings, path.clone(), &about, (place, named))?;
         if let Some(what) = self.contradicts(&path, &entry)? {
-            self.report.problems.push(Problem::new(path, what, entry.rows));
+            self.report.problems.push(FileProblem::new(path, what, entry.rows));
             return Ok(());
         }
-        let candidate = Candidate {
+        let candidate = RebuildCandidate {
             entry,
             through: about.facts.last_lsn,
             origins: OriginRanges::from_text(&about.facts.origins),
@@ -200,7 +201,7 @@ impl Rebuild<'_> {
     }
 
     /// Of two files of one segment the later version counts; the other is a copy that somebody made.
-    fn offer(&mut self, id: u64, mut candidate: Candidate) {
+    fn offer(&mut self, id: u64, mut candidate: RebuildCandidate) {
         if let Some(other) = self.candidates.remove(&id) {
             let later = candidate.entry.version > other.entry.version;
             let (taken, left) = if later { (candidate, other) } else { (other, candidate) };
@@ -216,8 +217,8 @@ impl Rebuild<'_> {
         let recorded = self.salvage.state.files().find(at).cloned();
         if let Some(entry) = recorded {
             let what = format!("{error}; the next start takes its recorded version or puts it into quarantine");
-            self.report.problems.push(Problem::new(path, what, entry.rows));
-            let candidate = Candidate {
+            self.report.problems.push(FileProblem::new(path, what, entry.rows));
+            let candidate = RebuildCandidate {
                 through: self.salvage.state.through(entry.place()),
                 origins: OriginRanges::default(),
                 entry,
@@ -225,7 +226,7 @@ impl Rebuild<'_> {
             self.offer(candidate.entry.id, candidate);
         } else if file_number(table, &path).is_some() {
             let what = format!("{error}; it is left where it is");
-            self.report.problems.push(Problem::new(path, what, 0));
+            self.report.problems.push(FileProblem::new(path, what, 0));
         } else {
             self.report.strangers.push(path);
         }
@@ -247,7 +248,7 @@ impl Rebuild<'_> {
             return Ok(None);
         } else {
             let file = File::open(path).map_err(Error::io("open", path))?;
-            file_crc(&FileAt::new(file, recorded.size), 0, 0).map_err(Error::io("read", path))?
+            file_crc(&FilePrefix::new(file, recorded.size), 0, 0).map_err(Error::io("read", path))?
         };
         let wanted = recorded.crc;
         Ok((found != wanted).then(|| format!("it has the checksum {found:08x} instead of {wanted:08x}")))
@@ -268,7 +269,7 @@ impl Rebuild<'_> {
             };
             self.report
                 .problems
-                .extend(problem.map(|(what, rows)| Problem::new(path, what, rows)));
+                .extend(problem.map(|(what, rows)| FileProblem::new(path, what, rows)));
         }
     }
 
@@ -277,7 +278,7 @@ impl Rebuild<'_> {
         self.take_uploaded()?;
         self.miss();
         let old = &mut self.salvage.state;
-        let origins = Origins::read(&self.layout.wal, self.store, old.low_water, &mut old.marks)?;
+        let origins = LogOrigins::read(&self.layout.wal, self.store, old.low_water, &mut old.marks)?;
         let (newest, old) = (self.salvage.newest, self.salvage.files.clone());
         let entries: BTreeSet<PathBuf> = self
             .candidates
@@ -289,7 +290,7 @@ impl Rebuild<'_> {
         for problem in &mut self.report.problems {
             let goes = problem.object_is_sound || (problem.rows > 0 && !entries.contains(&problem.path));
             if goes && problem.path.symlink_metadata().is_ok() {
-                problem.kept = Some(keep(&self.layout, &problem.path)?);
+                problem.kept = Some(move_to_quarantine(&self.layout, &problem.path)?);
             }
         }
         for file in state.files() {
@@ -298,29 +299,29 @@ impl Rebuild<'_> {
             self.report.bytes += file.size;
         }
         write_store_id(&self.layout.meta, self.store)?;
-        Found::anew(&self.layout.meta, state, newest).begin()?;
+        LoadedManifest::anew(&self.layout.meta, state, newest).begin()?;
         catalog::remove_before(&self.layout.meta, newest + 1)?;
         Ok(self.report)
     }
 
-    fn state(&mut self, log: &Origins) -> State {
-        let empty = State::new(self.store);
+    fn state(&mut self, log: &LogOrigins) -> ManifestState {
+        let empty = ManifestState::new(self.store);
         let mut state = std::mem::replace(&mut self.salvage.state, empty).without_files();
         let recorded = state.low_water;
-        for Candidate { entry, through, .. } in self.candidates.values() {
+        for RebuildCandidate { entry, through, .. } in self.candidates.values() {
             state.set_through(entry.place(), *through);
             state.put(entry.clone());
         }
         for (place, number, id, through) in &self.removed {
-            state.burn(*place, *number, *id);
+            state.mark_number_used(*place, *number, *id);
             state.set_through(*place, *through);
         }
         if let Some(bucket) = &self.bucket {
-            state.marks.join(&bucket.marks());
+            state.marks.merge_newer(&bucket.marks());
         }
         let behind = log.begins.unwrap_or(state.highest_through().saturating_add(1));
         // Whatever the object store has rows of up to there is among the files, or is named as damaged.
-        let uploaded = self.bucket.as_ref().map_or(0, Elsewhere::lsn);
+        let uploaded = self.bucket.as_ref().map_or(0, RemoteInspector::lsn);
         state.low_water = behind.max(recorded).max(uploaded.saturating_add(1));
         self.assume(&mut state, log);
         if let Some(begins) = log.begins
@@ -347,15 +348,15 @@ impl Rebuild<'_> {
     }
 
     /// Marks what was stored before the log begins, as far as the old catalogue does not know it.
-    fn assume(&mut self, state: &mut State, log: &Origins) {
+    fn assume(&mut self, state: &mut ManifestState, log: &LogOrigins) {
         let (from, to) = (self.salvage.exact_below, state.low_water);
         // The first batch of a store is batch 1.
         if from.max(1) >= to {
             return;
         }
         let (mut runs, mut streams) = (BTreeSet::new(), BTreeSet::new());
-        let in_between = |file: &&Candidate| file.entry.first < to && file.through >= from;
-        for Candidate { origins, .. } in self.candidates.values().filter(in_between) {
+        let in_between = |file: &&RebuildCandidate| file.entry.first < to && file.through >= from;
+        for RebuildCandidate { origins, .. } in self.candidates.values().filter(in_between) {
             for (run, (_, last)) in &origins.producers {
                 state.marks.assume_run(*run, log.before_run(run, *last), to - 1);
                 runs.insert(*run);

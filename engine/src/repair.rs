@@ -17,9 +17,9 @@
 //!
 //! A catalogue that is damaged itself: [`crate::rebuild`].
 
-use crate::catalog::{FileEntry, Record};
-use crate::check::{CheckReport, Problem, Store};
-use crate::quarantine::keep;
+use crate::catalog::{FileEntry, ManifestRecord};
+use crate::check::{CheckReport, FileProblem, StoreInspector};
+use crate::quarantine::move_to_quarantine;
 use crate::recovery::lock;
 use crate::{Error, Settings, sys};
 
@@ -32,15 +32,15 @@ pub fn repair_store(
     settings: &Settings,
     deep: bool,
     mut each: impl FnMut(u64, u64),
-    mut say: impl FnMut(&Problem),
+    mut say: impl FnMut(&FileProblem),
 ) -> Result<CheckReport, Error> {
-    let store = Store::open(settings)?;
+    let store = StoreInspector::open(settings)?;
     sys::create_dirs(&store.layout.quarantine)?;
     let _locks = lock(&store.layout, settings)?;
     let found = store.load()?;
     let entries: Vec<FileEntry> = found.state.files().cloned().collect();
     let mut report = CheckReport::of(&entries, deep);
-    let mut record = Record::default();
+    let mut record = ManifestRecord::default();
     for (done, entry) in entries.iter().enumerate() {
         each(done as u64, report.files);
         if let Some(mut problem) = store.find_damage(entry, deep)?
@@ -71,7 +71,7 @@ pub fn repair_store(
     for problem in &mut report.problems {
         say(problem);
         if problem.path.symlink_metadata().is_ok() {
-            problem.kept = Some(keep(&store.layout, &problem.path)?);
+            problem.kept = Some(move_to_quarantine(&store.layout, &problem.path)?);
         }
     }
     if !record.remove.is_empty() || !record.put.is_empty() {
@@ -79,6 +79,6 @@ pub fn repair_store(
         found.begin()?.commit(record)?;
     }
     report.repaired = true;
-    store.look_around(&mut report)?;
+    store.list_extra_files(&mut report)?;
     Ok(report)
 }

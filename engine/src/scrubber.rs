@@ -13,16 +13,16 @@
 //!
 //! # Not here
 //!
-//! What a query opens for the first time: [`Segment::open`]. Open files: each publish checks what it copies, and the seal checks all of it. Repair.
+//! What a query opens for the first time: [`DataFileHandle::open`]. Open files: each publish checks what it copies, and the seal checks all of it. Repair.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::Error;
-use crate::catalog::{FileEntry, Segment};
-use crate::quarantine::{hide, keep, keep_hidden};
-use crate::segment::{FileAt, file_crc_while};
-use crate::shared::{Sentinel, Shared};
+use crate::catalog::{DataFileHandle, FileEntry};
+use crate::quarantine::{move_to_quarantine, quarantine_unlisted, remove_from_views};
+use crate::segment::{FilePrefix, file_crc_while};
+use crate::shared::{EngineCore, PoisonGuard};
 
 /// The longest wait before the first pass.
 const FIRST: Duration = Duration::from_secs(600);
@@ -30,12 +30,12 @@ const FIRST: Duration = Duration::from_secs(600);
 const RATE: u64 = 32 << 20;
 
 /// Passes over all sealed files, again and again, until the threads are to stop.
-pub(crate) fn run(shared: &Arc<Shared>) {
-    let _sentinel = Sentinel(Arc::clone(shared));
+pub(crate) fn run(shared: &Arc<EngineCore>) {
+    let _sentinel = PoisonGuard(Arc::clone(shared));
     let interval = shared.settings.scrub_interval;
     let mut wait = interval.min(FIRST);
     loop {
-        shared.desk.pause(wait);
+        shared.desk.wait_for_stop(wait);
         if shared.desk.is_stopping() {
             return;
         }
@@ -44,9 +44,9 @@ pub(crate) fn run(shared: &Arc<Shared>) {
     }
 }
 
-fn pass(shared: &Shared) {
+fn pass(shared: &EngineCore) {
     // A pass takes long: it must not hold files that expire meanwhile.
-    let files: Vec<Weak<Segment>> = {
+    let files: Vec<Weak<DataFileHandle>> = {
         let view = shared.view.load();
         let all = view.files.iter().flat_map(|files| files.iter());
         all.filter(|file| file.sealed).map(Arc::downgrade).collect()
@@ -69,7 +69,7 @@ fn pass(shared: &Shared) {
 }
 
 /// What is wrong with a file, if it is still the catalogue's.
-fn look(shared: &Shared, segment: &Segment) -> Result<Option<String>, Error> {
+fn look(shared: &EngineCore, segment: &DataFileHandle) -> Result<Option<String>, Error> {
     let entry = shared.catalog.lock().state().file(segment.id).cloned();
     let Some(entry) = entry.filter(|entry| entry.version == segment.version) else {
         return Ok(None);
@@ -82,16 +82,18 @@ fn look(shared: &Shared, segment: &Segment) -> Result<Option<String>, Error> {
     Ok(again.map(|_| reason))
 }
 
-fn differs(shared: &Shared, segment: &Segment, entry: &FileEntry) -> Result<Option<String>, Error> {
+fn differs(shared: &EngineCore, segment: &DataFileHandle, entry: &FileEntry) -> Result<Option<String>, Error> {
     let file = match segment.find() {
-        Ok(file) => FileAt::new(file, segment.size),
+        Ok(file) => FilePrefix::new(file, segment.size),
         // It is in the object store, which looks after its bytes; whoever fetches it checks them.
         Err(error) if error.is_not_found() && segment.is_uploaded() => return Ok(None),
         Err(Error::Stale { reason, .. }) => return Ok(Some(reason)),
         Err(error) => return Err(error),
     };
     let found = file_crc_while(&file, |bytes| {
-        shared.desk.pause(Duration::from_micros(bytes * 1_000_000 / RATE));
+        shared
+            .desk
+            .wait_for_stop(Duration::from_micros(bytes * 1_000_000 / RATE));
         !shared.desk.is_stopping()
     });
     let found = found.map_err(Error::io("read", &segment.path))?;
@@ -100,10 +102,10 @@ fn differs(shared: &Shared, segment: &Segment, entry: &FileEntry) -> Result<Opti
 }
 
 /// Takes a damaged file out of the view, then out of the tree.
-fn put_aside(shared: &Shared, segment: &Segment, reason: &str) {
+fn put_aside(shared: &EngineCore, segment: &DataFileHandle, reason: &str) {
     let what = format!("{} is damaged: {reason}", segment.path.display());
     if segment.is_uploaded() {
-        match keep(&shared.layout, &segment.path) {
+        match move_to_quarantine(&shared.layout, &segment.path) {
             Ok(kept) => tracing::error!(
                 "{what}; it was put into {}, the object store has it whole",
                 kept.display()
@@ -112,7 +114,7 @@ fn put_aside(shared: &Shared, segment: &Segment, reason: &str) {
         }
         return;
     }
-    if hide(shared, segment.table, segment.key(), &what) {
-        keep_hidden(&shared.layout, &segment.path, segment.rows, &what);
+    if remove_from_views(shared, segment.table, segment.key(), &what) {
+        quarantine_unlisted(&shared.layout, &segment.path, segment.rows, &what);
     }
 }

@@ -15,19 +15,19 @@
 use std::sync::Arc;
 
 use crate::Error;
-use crate::catalog::{FileEntry, Lineage, Segment};
+use crate::catalog::{DataFileHandle, FileEntry, FileLineage};
 use crate::index::index_staged;
-use crate::quarantine::set_aside;
+use crate::quarantine::quarantine_open_file;
 use crate::segment::{WriteOptions, damage_of, seal};
-use crate::shared::{Sentinel, Shared};
-use crate::slot::{Slot, write_options};
+use crate::shared::{EngineCore, PoisonGuard};
+use crate::slot::{OpenPartition, write_options};
 
 /// A file to seal.
 #[derive(Debug)]
-pub(crate) struct Job {
-    pub(crate) slot: Slot,
+pub(crate) struct SealJob {
+    pub(crate) slot: OpenPartition,
     /// Set once the sealed file has the name.
-    installed: Option<Installed>,
+    installed: Option<InstalledFile>,
     failures: u32,
     /// Ticks to let pass before the next attempt.
     pause: u32,
@@ -35,16 +35,16 @@ pub(crate) struct Job {
 
 /// A sealed file that has the name.
 #[derive(Debug)]
-struct Installed {
+struct InstalledFile {
     entry: FileEntry,
-    segment: Arc<Segment>,
+    segment: Arc<DataFileHandle>,
 }
 
 /// Ticks between two attempts, at most.
 const LONGEST_PAUSE: u32 = 256;
 
-impl Job {
-    pub(crate) const fn new(slot: Slot) -> Self {
+impl SealJob {
+    pub(crate) const fn new(slot: OpenPartition) -> Self {
         Self {
             slot,
             installed: None,
@@ -59,7 +59,7 @@ impl Job {
     }
 
     /// Whether it is time for an attempt; ticks are counted.
-    pub(crate) fn is_due(&mut self, is_tick: bool) -> bool {
+    pub(crate) fn tick_backoff(&mut self, is_tick: bool) -> bool {
         let due = self.pause == 0;
         self.pause = self.pause.saturating_sub(u32::from(is_tick));
         due
@@ -67,7 +67,7 @@ impl Job {
 
     /// Counts a failure and doubles the pause. Whether it is to be reported: the first one, and every one after the longest
     /// pause.
-    fn failed(&mut self) -> bool {
+    fn record_failure(&mut self) -> bool {
         self.failures = self.failures.saturating_add(1);
         self.pause = 1u32
             .checked_shl(self.failures)
@@ -77,8 +77,8 @@ impl Job {
 }
 
 /// Seals until there is nothing more to come.
-pub(crate) fn run(shared: &Arc<Shared>) {
-    let _sentinel = Sentinel(Arc::clone(shared));
+pub(crate) fn run(shared: &Arc<EngineCore>) {
+    let _sentinel = PoisonGuard(Arc::clone(shared));
     while let Some(mut job) = shared.desk.next_seal() {
         match seal_one(shared, &mut job) {
             Ok(()) => {
@@ -94,7 +94,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
                 if error.is_in_doubt() {
                     shared.poison(&error.to_string());
                 }
-                if job.failed() {
+                if job.record_failure() {
                     let path = job.slot.segment.path().display();
                     tracing::error!(%error, %path, failures = job.failures, "a data file could not be sealed; it stays readable, and it is tried again");
                 }
@@ -105,29 +105,29 @@ pub(crate) fn run(shared: &Arc<Shared>) {
 }
 
 /// Takes an open file away that reading it anew finds damaged too: it would never be sealed. Whether it did.
-fn set_damaged_aside(shared: &Shared, job: &mut Job) -> bool {
+fn set_damaged_aside(shared: &EngineCore, job: &mut SealJob) -> bool {
     if job.is_installed() {
         return false;
     }
     let Ok(Some(reason)) = damage_of(&job.slot.segment) else {
         return false;
     };
-    if let Err(error) = set_aside(shared, &mut job.slot, &reason) {
+    if let Err(error) = quarantine_open_file(shared, &mut job.slot, &reason) {
         shared.poison(&error.to_string());
     }
     true
 }
 
-fn seal_one(shared: &Shared, job: &mut Job) -> Result<(), Error> {
+fn seal_one(shared: &EngineCore, job: &mut SealJob) -> Result<(), Error> {
     if let Some(reason) = shared.poisoned() {
         return Err(Error::Poisoned { reason });
     }
     let slot = &mut job.slot;
     let (table, id) = (slot.place.0, slot.segment.identity().segment);
-    let Installed { entry, segment } = match &job.installed {
+    let InstalledFile { entry, segment } = match &job.installed {
         Some(installed) => installed,
         None => {
-            slot.segment.discard_twin()?;
+            slot.segment.discard_shadow()?;
             let staged = shared.layout.sealing(table, id);
             let sealed = seal(
                 &slot.segment,
@@ -139,11 +139,11 @@ fn seal_one(shared: &Shared, job: &mut Job) -> Result<(), Error> {
                 },
             )?;
             let entry = slot.entry(&sealed);
-            let segment = shared.segment(&entry, &Lineage::of_sealed(&shared.layout, &entry));
+            let segment = shared.segment(&entry, &FileLineage::of_sealed(&shared.layout, &entry));
             index_staged(shared, &segment, &staged);
             sealed.install(slot.segment.path(), &slot.lineage.retired())?;
             shared.counters.file_bytes_written.add(sealed.size);
-            job.installed.insert(Installed { entry, segment })
+            job.installed.insert(InstalledFile { entry, segment })
         }
     };
     if shared.settings.index && segment.index().is_none() {
@@ -155,10 +155,10 @@ fn seal_one(shared: &Shared, job: &mut Job) -> Result<(), Error> {
         catalog.commit_with(|record| record.put = vec![entry.clone()])?;
         let mut state = shared.state.lock();
         state.put_file(Arc::clone(segment));
-        shared.show(&mut state, []);
+        shared.publish_snapshot(&mut state, []);
     }
     if segment.index().is_some() {
-        shared.indexes.show(segment.cache_key(), table);
+        shared.indexes.report_shown(segment.cache_key(), table);
     }
     slot.lineage.displace();
     Ok(())

@@ -15,8 +15,8 @@ pub(crate) const RANGES: usize = 1 << 12;
 /// - It only grows, up to [`RANGES`].
 /// - Ranges are disjoint, not adjacent, and begin above `floor + 1`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "StoredSeqs", into = "StoredSeqs")]
-pub(crate) struct Seqs {
+#[serde(from = "StoredSequenceSet", into = "StoredSequenceSet")]
+pub(crate) struct SequenceSet {
     floor: u64,
     /// First to last, both in the set.
     above: BTreeMap<u64, u64>,
@@ -25,9 +25,9 @@ pub(crate) struct Seqs {
 /// As it is stored: the floor, then of each range how far it begins behind what is before it, and how long it is beyond one.
 #[derive(Serialize, Deserialize)]
 #[serde(transparent)]
-struct StoredSeqs(Vec<u64>);
+struct StoredSequenceSet(Vec<u64>);
 
-impl Seqs {
+impl SequenceSet {
     /// Every sequence up to and with it is in the set.
     pub(crate) const fn floor(&self) -> u64 {
         self.floor
@@ -116,8 +116,8 @@ impl Seqs {
     }
 }
 
-impl From<StoredSeqs> for Seqs {
-    fn from(StoredSeqs(numbers): StoredSeqs) -> Self {
+impl From<StoredSequenceSet> for SequenceSet {
+    fn from(StoredSequenceSet(numbers): StoredSequenceSet) -> Self {
         let (floor, ranges) = numbers.split_first().unwrap_or((&0, &[][..]));
         let mut seqs = Self::default();
         seqs.raise(*floor);
@@ -131,8 +131,8 @@ impl From<StoredSeqs> for Seqs {
     }
 }
 
-impl From<Seqs> for StoredSeqs {
-    fn from(seqs: Seqs) -> Self {
+impl From<SequenceSet> for StoredSequenceSet {
+    fn from(seqs: SequenceSet) -> Self {
         let mut numbers = vec![seqs.floor];
         let mut end = seqs.floor;
         for (first, last) in seqs.above {
@@ -154,7 +154,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_the_set_of_what_was_put_in(steps in prop::collection::vec((0u64..40, prop::bool::weighted(0.1)), 0..80), split in 0usize..80) {
-            let (mut seqs, mut other, mut model) = (Seqs::default(), Seqs::default(), BTreeSet::from([0]));
+            let (mut seqs, mut other, mut model) = (SequenceSet::default(), SequenceSet::default(), BTreeSet::from([0]));
             for (n, (seq, raise)) in steps.iter().enumerate() {
                 let target = if n < split { &mut seqs } else { &mut other };
                 if *raise {
@@ -175,14 +175,14 @@ mod tests {
             }
             let mut bytes = Vec::new();
             ciborium::into_writer(&seqs, &mut bytes).map_err(|error| TestCaseError::fail(error.to_string()))?;
-            let back: Seqs = ciborium::from_reader(bytes.as_slice()).map_err(|error| TestCaseError::fail(error.to_string()))?;
+            let back: SequenceSet = ciborium::from_reader(bytes.as_slice()).map_err(|error| TestCaseError::fail(error.to_string()))?;
             prop_assert_eq!(back, seqs);
         }
     }
 
     #[test]
     fn of_too_many_ranges_the_lowest_are_forgotten_and_nothing_is_taken_for_stored() {
-        let mut seqs = Seqs::default();
+        let mut seqs = SequenceSet::default();
         let all = RANGES as u64 + 10;
         (1..=all).for_each(|n| assert!(seqs.insert(3 * n)));
         assert_eq!(seqs.above.len(), RANGES);
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn the_largest_number_is_a_number_like_any() {
-        let mut seqs = Seqs::default();
+        let mut seqs = SequenceSet::default();
         assert!(seqs.insert(u64::MAX));
         assert!(!seqs.insert(u64::MAX));
         seqs.raise(u64::MAX - 1);

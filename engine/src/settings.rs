@@ -10,14 +10,14 @@ use std::time::Duration;
 use model::ByteSize;
 use serde::{Deserialize, Serialize};
 
-use crate::{AllSpecFiles, Error, Remote, RemoteMode, Rotation};
+use crate::{AllSpecFiles, Error, RemoteMode, RemoteSettings, RetentionSettings};
 
 const MIB: u64 = 1 << 20;
 
 /// What data files are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Format {
+pub enum StorageFormat {
     /// Parquet: sorted, pruned, small.
     #[default]
     Parquet,
@@ -28,7 +28,7 @@ pub enum Format {
 /// The page compression of data files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Compression {
+pub enum CompressionCodec {
     /// zstd level 1: the smallest files.
     #[default]
     Zstd,
@@ -72,9 +72,9 @@ pub struct Settings {
     /// The tick on which appended rows are published into Parquet.
     pub flush_interval: Duration,
     /// What new data files are made of.
-    pub format: Format,
+    pub format: StorageFormat,
     /// The compression of data files: of pages, or of frames of lines.
-    pub compression: Compression,
+    pub compression: CompressionCodec,
     /// How long a partition is.
     pub partition_by: PartitionBy,
     /// The Parquet type of JSON columns.
@@ -103,7 +103,7 @@ pub struct Settings {
     /// come late to many partitions wait longer and become sealed files at once.
     pub open_max: usize,
     /// When old data goes.
-    pub rotation: Rotation,
+    pub rotation: RetentionSettings,
     /// A commit group is closed at this size.
     pub group_bytes: ByteSize,
     /// A commit group waits at most this long for companions.
@@ -120,10 +120,10 @@ pub struct Settings {
     /// Memory for indexes: half of it for small ones that are kept whole, so that looking an id up in them reads nothing, half for those
     /// of open files.
     pub index_memory: ByteSize,
-    /// Memory for rows that are kept for followers, of each table that has any: see [`crate::Follow`].
+    /// Memory for rows that are kept for followers, of each table that has any: see [`crate::TailFollower`].
     pub tail_max: ByteSize,
     /// The object store that sealed files are uploaded to, or read from.
-    pub remote: Option<Remote>,
+    pub remote: Option<RemoteSettings>,
     /// How files of specs are made, until [`crate::Engine::set_specs`] says something else.
     pub specs: AllSpecFiles,
 }
@@ -138,8 +138,8 @@ impl Settings {
             messages_dir: store_dir.join("messages"),
             store_dir,
             flush_interval: Duration::from_secs(5),
-            format: Format::default(),
-            compression: Compression::default(),
+            format: StorageFormat::default(),
+            compression: CompressionCodec::default(),
             partition_by: PartitionBy::default(),
             json_type: JsonType::default(),
             segment_size: ByteSize::mib(128),
@@ -151,7 +151,7 @@ impl Settings {
             merge_max: ByteSize::mib(64),
             max_age: Duration::from_secs(30 * 86_400),
             open_max: 64,
-            rotation: Rotation::default(),
+            rotation: RetentionSettings::default(),
             group_bytes: ByteSize::mib(1),
             group_linger: Duration::from_millis(2),
             scrub_interval: Duration::from_secs(86_400),
@@ -193,7 +193,7 @@ impl Settings {
 
     /// The same, in a folder of its own for one that only reads: what is there are copies.
     pub(crate) fn of_mode(mut self) -> Self {
-        let reads = |remote: &Remote| remote.mode == RemoteMode::Read;
+        let reads = |remote: &RemoteSettings| remote.mode == RemoteMode::Read;
         if self.remote.as_ref().is_some_and(reads) {
             self.store_dir = self.store_dir.join("replica");
             self.data_dir = self.store_dir.join("telemetry");

@@ -23,47 +23,49 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
-use crate::catalog::{Catalog, FileEntry, Files, Footers, Lineage, Lock, Segment};
-use crate::desk::Desk;
-use crate::hot::{Hot, Place};
+use crate::catalog::{
+    DataFileHandle, FileEntry, FileLineage, FooterCache, OpenFileCache, StoreLockFile, StoreManifest,
+};
+use crate::desk::FlushScheduler;
+use crate::hot::{MemtableSet, PartitionKey};
 use crate::inbound::InboundShares;
-use crate::index::Indexes;
-use crate::intake::Intake;
-use crate::layout::{Layout, Partition};
-use crate::pace::Haste;
-use crate::place::Rule;
+use crate::index::IndexQueue;
+use crate::intake::AppendQueue;
+use crate::layout::{StoreLayout, TimePartition};
+use crate::pace::IoPriority;
+use crate::place::PartitionRule;
 use crate::quarantine::PartialReason;
-use crate::remote::attach::Link;
-use crate::space::Space;
-use crate::spec_files::{FileForm, FileForms};
-use crate::stats::Counters;
-use crate::tail::Tails;
-use crate::view::{Snapshot, slot};
-use crate::watermark::Watermarks;
-use crate::{Error, HotBatch, Origin, RotationHistory, Settings};
+use crate::remote::attach::RemoteLink;
+use crate::space::DiskSpace;
+use crate::spec_files::{FileTemplate, FileTemplates};
+use crate::stats::EngineCounters;
+use crate::tail::TailBuffers;
+use crate::view::{StoreSnapshot, table_index};
+use crate::watermark::DedupWatermarks;
+use crate::{BatchOrigin, Error, HotBatch, RetentionHistory, Settings};
 
 /// Room for hot rows is counted in this unit.
 const ROOM_UNIT: u64 = 1024;
 
 /// Everything that more than one thread needs.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct EngineCore {
     /// Itself, for the segments of views.
     pub(crate) me: Weak<Self>,
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
-    pub(crate) layout: Layout,
+    pub(crate) layout: StoreLayout,
     pub(crate) store: Uuid,
-    pub(crate) footers: Arc<Footers>,
-    pub(crate) files: Arc<Files>,
-    pub(crate) indexes: Indexes,
-    pub(crate) counters: Counters,
-    pub(crate) view: ArcSwap<Snapshot>,
-    pub(crate) marks: Mutex<Watermarks>,
+    pub(crate) footers: Arc<FooterCache>,
+    pub(crate) files: Arc<OpenFileCache>,
+    pub(crate) indexes: IndexQueue,
+    pub(crate) counters: EngineCounters,
+    pub(crate) view: ArcSwap<StoreSnapshot>,
+    pub(crate) marks: Mutex<DedupWatermarks>,
     /// Taken before `state`, never after it. Seals and rotation hold it over the change of both.
-    pub(crate) catalog: Mutex<Catalog>,
-    pub(crate) intake: Intake,
-    pub(crate) desk: Desk,
+    pub(crate) catalog: Mutex<StoreManifest>,
+    pub(crate) intake: AppendQueue,
+    pub(crate) desk: FlushScheduler,
     pub(crate) room: Arc<Semaphore>,
     pub(crate) inbound: InboundShares,
     /// The largest frame that the log can take.
@@ -71,43 +73,43 @@ pub(crate) struct Shared {
     /// Appends wait because the log is at its cap or its disk is full.
     pub(crate) log_is_full: AtomicBool,
     /// The room on the disks.
-    pub(crate) space: Space,
+    pub(crate) space: DiskSpace,
     /// Why publishing or sealing failed last; `None` after a success.
     pub(crate) publishing: Mutex<Option<Arc<str>>>,
     pub(crate) poison: watch::Sender<Option<Arc<str>>>,
     /// Let go when the store is closed.
-    pub(crate) locks: Mutex<Vec<Lock>>,
-    pub(crate) state: Mutex<State>,
+    pub(crate) locks: Mutex<Vec<StoreLockFile>>,
+    pub(crate) state: Mutex<WriteState>,
     /// What the last checks of the rotation rules did.
-    pub(crate) rotation: Mutex<RotationHistory>,
+    pub(crate) rotation: Mutex<RetentionHistory>,
     /// The object store, if there is one.
-    pub(crate) remote: Option<Arc<Link>>,
+    pub(crate) remote: Option<Arc<RemoteLink>>,
     /// Rows for those who follow a table. Its locks are taken after `state`, or alone.
-    pub(crate) tails: Tails,
+    pub(crate) tails: TailBuffers,
     /// How files of specs are begun.
-    pub(crate) specs: ArcSwap<FileForms>,
+    pub(crate) specs: ArcSwap<FileTemplates>,
     pub(crate) opened: Instant,
     /// Added to the time since then, in seconds.
     #[cfg(test)]
     pub(crate) skew: AtomicU64,
     /// Makes every later sync of the log fail.
     #[cfg(test)]
-    pub(crate) fail_log_syncs: Hook,
+    pub(crate) fail_log_syncs: TestHook,
     /// What happens between the taking of a group and its write.
     #[cfg(test)]
-    pub(crate) before_write: Hook,
+    pub(crate) before_write: TestHook,
     /// What happens between the first look at a partition's file and the moment in which its rows are taken.
     #[cfg(test)]
-    pub(crate) before_freeze: Hook,
+    pub(crate) before_freeze: TestHook,
 }
 
 /// Something that a test does at a place of its choice.
 #[cfg(test)]
 #[derive(Default)]
-pub(crate) struct Hook(std::sync::OnceLock<Box<dyn Fn() + Send + Sync>>);
+pub(crate) struct TestHook(std::sync::OnceLock<Box<dyn Fn() + Send + Sync>>);
 
 #[cfg(test)]
-impl Hook {
+impl TestHook {
     pub(crate) fn is(&self, what: impl Fn() + Send + Sync + 'static) {
         let _ = self.0.set(Box::new(what));
     }
@@ -118,7 +120,7 @@ impl Hook {
 }
 
 #[cfg(test)]
-impl std::fmt::Debug for Hook {
+impl std::fmt::Debug for TestHook {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Hook")
     }
@@ -126,9 +128,9 @@ impl std::fmt::Debug for Hook {
 
 /// What the view is made of.
 #[derive(Debug)]
-pub(crate) struct State {
-    pub(crate) hot: Hot,
-    pub(crate) files: [Arc<Vec<Arc<Segment>>>; Table::ALL.len()],
+pub(crate) struct WriteState {
+    pub(crate) hot: MemtableSet,
+    pub(crate) files: [Arc<Vec<Arc<DataFileHandle>>>; Table::ALL.len()],
     /// Every frame with this LSN or a lower one is durable, and its rows are hot or in files.
     pub(crate) committed: u64,
     pub(crate) version: u64,
@@ -139,10 +141,10 @@ pub(crate) struct State {
     is_news: bool,
 }
 
-impl State {
+impl WriteState {
     pub(crate) fn new(committed: u64) -> Self {
         Self {
-            hot: Hot::default(),
+            hot: MemtableSet::default(),
             files: Default::default(),
             committed,
             version: 0,
@@ -153,9 +155,9 @@ impl State {
     }
 
     /// Puts a segment, in the place of its earlier version if there is one.
-    pub(crate) fn put_file(&mut self, segment: Arc<Segment>) {
+    pub(crate) fn put_file(&mut self, segment: Arc<DataFileHandle>) {
         self.is_news = true;
-        let files = Arc::make_mut(&mut self.files[slot(segment.table)]);
+        let files = Arc::make_mut(&mut self.files[table_index(segment.table)]);
         match files.binary_search_by_key(&segment.key(), |other| other.key()) {
             Ok(at) => files[at] = segment,
             Err(at) => files.insert(at, segment),
@@ -163,22 +165,22 @@ impl State {
     }
 
     /// The files of a partition, the youngest last.
-    pub(crate) fn files_of(&self, (table, partition): Place) -> &[Arc<Segment>] {
-        let files = &self.files[slot(table)];
+    pub(crate) fn files_of(&self, (table, partition): PartitionKey) -> &[Arc<DataFileHandle>] {
+        let files = &self.files[table_index(table)];
         let first = files.partition_point(|file| file.key().0 < partition);
         let end = files.partition_point(|file| file.key().0 <= partition);
         files.get(first..end).unwrap_or_default()
     }
 
-    pub(crate) fn file(&self, table: Table, key: (Partition, u32)) -> Option<&Arc<Segment>> {
-        let files = &self.files[slot(table)];
+    pub(crate) fn file(&self, table: Table, key: (TimePartition, u32)) -> Option<&Arc<DataFileHandle>> {
+        let files = &self.files[table_index(table)];
         let at = files.binary_search_by_key(&key, |other| other.key()).ok()?;
         files.get(at)
     }
 
     /// Takes a file out, if it is there.
-    pub(crate) fn remove_file(&mut self, table: Table, key: (Partition, u32)) -> Option<Arc<Segment>> {
-        let files = &mut self.files[slot(table)];
+    pub(crate) fn remove_file(&mut self, table: Table, key: (TimePartition, u32)) -> Option<Arc<DataFileHandle>> {
+        let files = &mut self.files[table_index(table)];
         let at = files.binary_search_by_key(&key, |other| other.key()).ok()?;
         self.is_news = true;
         Some(Arc::make_mut(files).remove(at))
@@ -195,7 +197,7 @@ pub(crate) fn units(weight: u64) -> u32 {
     u32::try_from(weight.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX)
 }
 
-impl Shared {
+impl EngineCore {
     /// The time since the store was opened, by a counter that nobody sets.
     pub(crate) fn uptime(&self) -> Duration {
         let uptime = self.opened.elapsed();
@@ -210,23 +212,23 @@ impl Shared {
     }
 
     /// Whether so much waits to be published that nobody has time.
-    pub(crate) fn haste(&self) -> Haste {
+    pub(crate) fn haste(&self) -> IoPriority {
         if self.state.lock().hot.weight() < self.settings.hot_max.get() / 4 {
-            Haste::No
+            IoPriority::No
         } else {
-            Haste::Yes
+            IoPriority::Yes
         }
     }
 
     /// How a file of a place is begun now.
-    pub(crate) fn file_form(&self, place: Place) -> FileForm {
+    pub(crate) fn file_form(&self, place: PartitionKey) -> FileTemplate {
         let (_, _, spec) = place.1.parts();
-        spec.map_or_else(FileForm::default, |spec| self.specs.load().of(spec))
+        spec.map_or_else(FileTemplate::default, |spec| self.specs.load().of(spec))
     }
 
     /// How batches are placed now.
-    pub(crate) const fn rule(&self) -> Rule {
-        Rule {
+    pub(crate) const fn rule(&self) -> PartitionRule {
+        PartitionRule {
             by: self.settings.partition_by,
             max_age: self.settings.max_age.as_secs(),
         }
@@ -234,11 +236,11 @@ impl Shared {
 
     /// Makes rows of a durable batch hot. The caller swaps the view. `taken` is the room its append took.
     pub(crate) fn insert(
-        state: &mut State,
+        state: &mut WriteState,
         table: Table,
-        pieces: Vec<(Place, Arc<HotBatch>, u64)>,
+        pieces: Vec<(PartitionKey, Arc<HotBatch>, u64)>,
         lsn: u64,
-        origin: &Origin,
+        origin: &BatchOrigin,
         taken: u32,
     ) {
         let mut needed = 0;
@@ -252,7 +254,7 @@ impl Shared {
     }
 
     /// Returns the room of rows that are cold now.
-    pub(crate) fn return_room(&self, state: &mut State, units: u64) {
+    pub(crate) fn return_room(&self, state: &mut WriteState, units: u64) {
         let paid = state.debt.min(units);
         state.debt -= paid;
         let free = usize::try_from(units - paid).unwrap_or(0);
@@ -262,33 +264,33 @@ impl Shared {
     }
 
     /// Takes the room for rows that were there before anybody asked for room.
-    pub(crate) fn settle_debt(&self, state: &mut State) {
+    pub(crate) fn settle_debt(&self, state: &mut WriteState) {
         let wanted = usize::try_from(state.debt).unwrap_or(usize::MAX);
         let taken = self.room.forget_permits(wanted) as u64;
         state.debt -= taken;
     }
 
     /// Shows the present state to queries; `tables` are those whose hot rows changed.
-    pub(crate) fn show(&self, state: &mut State, tables: impl IntoIterator<Item = Table>) {
+    pub(crate) fn publish_snapshot(&self, state: &mut WriteState, tables: impl IntoIterator<Item = Table>) {
         state.version += 1;
         let mut hot = self.view.load().hot.clone();
         for table in tables {
-            hot[slot(table)] = Arc::new(state.hot.list(table));
+            hot[table_index(table)] = Arc::new(state.hot.list(table));
         }
-        self.view.store(Arc::new(Snapshot {
+        self.view.store(Arc::new(StoreSnapshot {
             version: state.version,
             hot,
             files: state.files.clone(),
             partial: state.partial.text(),
         }));
         if std::mem::take(&mut state.is_news) {
-            self.indexes.look();
+            self.indexes.request_pass();
         }
     }
 
     /// The segment that a catalogue entry describes.
-    pub(crate) fn segment(&self, entry: &FileEntry, lineage: &Arc<Lineage>) -> Arc<Segment> {
-        Arc::new(Segment::new(entry, self, Arc::clone(lineage)))
+    pub(crate) fn segment(&self, entry: &FileEntry, lineage: &Arc<FileLineage>) -> Arc<DataFileHandle> {
+        Arc::new(DataFileHandle::new(entry, self, Arc::clone(lineage)))
     }
 
     /// Nothing more is accepted; everything that waits is answered. Only the first reason counts.
@@ -326,14 +328,14 @@ impl Shared {
 
 /// Poisons the store if the thread that holds it ends by a panic: nobody may wait for it for ever.
 #[derive(Debug)]
-pub(crate) struct Sentinel(pub(crate) Arc<Shared>);
+pub(crate) struct PoisonGuard(pub(crate) Arc<EngineCore>);
 
-impl Drop for Sentinel {
+impl Drop for PoisonGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let name = std::thread::current().name().unwrap_or("unnamed").to_owned();
             self.0.poison(&format!("the thread {name} stopped by a panic"));
-            self.0.desk.stopped();
+            self.0.desk.mark_stopped();
         }
     }
 }

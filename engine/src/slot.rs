@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - Whatever is returned as [`Done`] is durable under its name, and counts once it is recorded.
+//! - Whatever is returned as [`FlushedGroup`] is durable under its name, and counts once it is recorded.
 //!
 //! # Not here
 //!
@@ -12,26 +12,26 @@ use std::sync::Arc;
 
 use model::Timestamp;
 
-use crate::catalog::{FileEntry, Lineage};
-use crate::hot::{Frozen, OriginRanges, Place};
-use crate::layout::Named;
-use crate::pace::Haste;
-use crate::segment::{FileVersion, FooterFacts, Form, Identity, OpenSegment, WriteOptions, write_sealed};
-use crate::shared::Shared;
-use crate::spec_files::FileForm;
+use crate::catalog::{FileEntry, FileLineage};
+use crate::hot::{FrozenRows, OriginRanges, PartitionKey};
+use crate::layout::DataFileName;
+use crate::pace::IoPriority;
+use crate::segment::{FileFormat, FileIdentity, FileVersion, FooterFacts, OpenDataFile, WriteOptions, write_sealed};
+use crate::shared::EngineCore;
+use crate::spec_files::FileTemplate;
 use crate::{Error, Settings};
 
 /// The open file of a partition.
 #[derive(Debug)]
-pub(crate) struct Slot {
-    pub(crate) place: Place,
-    pub(crate) segment: OpenSegment,
-    pub(crate) named: Named,
+pub(crate) struct OpenPartition {
+    pub(crate) place: PartitionKey,
+    pub(crate) segment: OpenDataFile,
+    pub(crate) named: DataFileName,
     /// The last version that was published.
     pub(crate) version: u32,
     pub(crate) first: u64,
     pub(crate) origins: OriginRanges,
-    pub(crate) lineage: Arc<Lineage>,
+    pub(crate) lineage: Arc<FileLineage>,
     pub(crate) published: Timestamp,
     /// Ticks since its rows began to wait.
     pub(crate) waited: u32,
@@ -41,9 +41,9 @@ pub(crate) struct Slot {
     pub(crate) idle: u32,
 }
 
-impl Slot {
+impl OpenPartition {
     /// Whether a file that is begun now would be like this one. Files of lines have the table's columns alone.
-    pub(crate) fn is_of(&self, form: &FileForm) -> bool {
+    pub(crate) fn is_of(&self, form: &FileTemplate) -> bool {
         let same_columns = !self.segment.form().is_parquet() || self.segment.promoted() == form.promoted.as_ref();
         self.named.prefix == form.prefix && same_columns
     }
@@ -57,12 +57,12 @@ impl Slot {
 
 /// A publish whose record is not written yet.
 #[derive(Debug)]
-pub(crate) struct Done {
-    pub(crate) place: Place,
+pub(crate) struct FlushedGroup {
+    pub(crate) place: PartitionKey,
     pub(crate) entry: FileEntry,
-    pub(crate) lineage: Arc<Lineage>,
+    pub(crate) lineage: Arc<FileLineage>,
     /// Of the sealed file whose name it took.
-    pub(crate) displaced: Option<Arc<Lineage>>,
+    pub(crate) displaced: Option<Arc<FileLineage>>,
     pub(crate) through: u64,
     pub(crate) rows: u64,
     pub(crate) bytes: u64,
@@ -71,7 +71,7 @@ pub(crate) struct Done {
 /// How this store's files are written.
 pub(crate) fn write_options(settings: &Settings) -> WriteOptions {
     WriteOptions {
-        form: Form::of(settings.format, settings.compression),
+        form: FileFormat::of(settings.format, settings.compression),
         compression: settings.compression,
         json: settings.json_type,
         merge_max: settings.merge_max.get(),
@@ -81,7 +81,12 @@ pub(crate) fn write_options(settings: &Settings) -> WriteOptions {
 }
 
 /// Appends rows to an open file.
-pub(crate) fn append(shared: &Shared, slot: &mut Slot, frozen: &Frozen, haste: Haste) -> Result<Done, Error> {
+pub(crate) fn append(
+    shared: &EngineCore,
+    slot: &mut OpenPartition,
+    frozen: &FrozenRows,
+    haste: IoPriority,
+) -> Result<FlushedGroup, Error> {
     let group = slot.segment.encode(&frozen.rows, haste)?;
     let mut origins = slot.origins.clone();
     origins.join(&frozen.origins);
@@ -98,7 +103,7 @@ pub(crate) fn append(shared: &Shared, slot: &mut Slot, frozen: &Frozen, haste: H
     slot.waited = 0;
     slot.touched = true;
     slot.idle = 0;
-    Ok(Done {
+    Ok(FlushedGroup {
         place: slot.place,
         entry: slot.entry(&published),
         lineage: Arc::clone(&slot.lineage),
@@ -110,33 +115,33 @@ pub(crate) fn append(shared: &Shared, slot: &mut Slot, frozen: &Frozen, haste: H
 }
 
 /// A file that does not exist yet.
-pub(crate) fn new_slot(shared: &Shared, place: Place, frozen: &Frozen) -> Slot {
+pub(crate) fn new_open_partition(shared: &EngineCore, place: PartitionKey, frozen: &FrozenRows) -> OpenPartition {
     let (id, number) = shared.catalog.lock().allocate(place);
-    let identity = Identity {
+    let identity = FileIdentity {
         store: shared.store,
         table: place.0,
         segment: id,
     };
-    let FileForm { prefix, promoted } = shared.file_form(place);
+    let FileTemplate { prefix, promoted } = shared.file_form(place);
     let options = WriteOptions {
         promoted,
         ..write_options(&shared.settings)
     };
-    let named = Named {
+    let named = DataFileName {
         number,
         form: options.form,
         prefix,
     };
     let path = shared.layout.file(place.0, place.1, named);
-    let twin = shared.layout.twin(place.0, id);
-    Slot {
+    let twin = shared.layout.shadow_file(place.0, id);
+    OpenPartition {
         place,
-        segment: OpenSegment::create(path, twin, identity, options),
+        segment: OpenDataFile::create(path, twin, identity, options),
         named,
         version: 0,
         first: frozen.first,
         origins: OriginRanges::default(),
-        lineage: Arc::new(Lineage::new(shared.layout.retired(place.0, id))),
+        lineage: Arc::new(FileLineage::new(shared.layout.retired(place.0, id))),
         published: shared.clock.now(),
         waited: 0,
         touched: true,
@@ -145,8 +150,12 @@ pub(crate) fn new_slot(shared: &Shared, place: Place, frozen: &Frozen) -> Slot {
 }
 
 /// Sorts rows that fill a segment at once into a sealed file, without an open one.
-pub(crate) fn seal_in_memory(shared: &Shared, place: Place, frozen: &Frozen) -> Result<Done, Error> {
-    let mut slot = new_slot(shared, place, frozen);
+pub(crate) fn seal_in_memory(
+    shared: &EngineCore,
+    place: PartitionKey,
+    frozen: &FrozenRows,
+) -> Result<FlushedGroup, Error> {
+    let mut slot = new_open_partition(shared, place, frozen);
     let facts = FooterFacts {
         version: 1,
         first_lsn: frozen.first,
@@ -162,7 +171,7 @@ pub(crate) fn seal_in_memory(shared: &Shared, place: Place, frozen: &Frozen) -> 
     sealed.install_new(slot.segment.path())?;
     slot.published = shared.clock.now();
     shared.counters.seals.add(1);
-    Ok(Done {
+    Ok(FlushedGroup {
         place,
         entry: slot.entry(&sealed),
         lineage: slot.lineage,

@@ -26,7 +26,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::statvfs::statvfs;
 use parking_lot::Mutex;
 
-use crate::layout::Layout;
+use crate::layout::StoreLayout;
 use crate::{Error, sys};
 
 const MIB: u64 = 1 << 20;
@@ -39,7 +39,7 @@ const BALLAST: u64 = 32 * MIB;
 
 /// The disks of a store, and what is kept free on them.
 #[derive(Debug)]
-pub(crate) struct Space {
+pub(crate) struct DiskSpace {
     folders: [PathBuf; 2],
     /// Appends wait when less is free.
     least: u64,
@@ -69,25 +69,25 @@ fn rooms(folders: &[PathBuf]) -> impl Iterator<Item = (u64, u64)> {
     folders.iter().filter_map(|folder| room(folder))
 }
 
-fn ballast_of(layout: &Layout) -> PathBuf {
+fn ballast_of(layout: &StoreLayout) -> PathBuf {
     layout.data_staging.join("ballast")
 }
 
-fn ballast_for_start(layout: &Layout) -> PathBuf {
+fn ballast_for_start(layout: &StoreLayout) -> PathBuf {
     layout.meta.join("ballast")
 }
 
 /// Lets go of the ballast of a store that is about to be opened: its opening needs room.
-pub(crate) fn drop_ballast(layout: &Layout) -> Result<(), Error> {
+pub(crate) fn drop_ballast(layout: &StoreLayout) -> Result<(), Error> {
     for path in [ballast_of(layout), ballast_for_start(layout)] {
         sys::remove_if_there(&path).map_err(Error::io("remove", &path))?;
     }
     Ok(())
 }
 
-impl Space {
+impl DiskSpace {
     /// `least` is what must be free for appends; by default a share of the disk.
-    pub(crate) fn new(layout: &Layout, least: Option<u64>) -> Self {
+    pub(crate) fn new(layout: &StoreLayout, least: Option<u64>) -> Self {
         let folders = [layout.wal.clone(), layout.data.clone()];
         let size = rooms(&folders).map(|(_, size)| size).min();
         let least = least.unwrap_or_else(|| size.map_or(0, |size| (size / SHARE).clamp(LEAST, MOST)));
@@ -102,9 +102,9 @@ impl Space {
             ballast_bytes: (least / 2).min(BALLAST),
             loaded: Mutex::new(false),
         };
-        space.load();
+        space.reserve_ballast();
         if !*space.loaded.lock() {
-            space.load_for_start();
+            space.reserve_start_ballast();
         }
         space.look();
         space
@@ -121,7 +121,7 @@ impl Space {
     }
 
     /// Notes that the log finds no room for so many bytes; 0 once it did.
-    pub(crate) fn need(&self, bytes: u64) {
+    pub(crate) fn set_needed(&self, bytes: u64) {
         self.needed.store(bytes, Ordering::Relaxed);
     }
 
@@ -140,17 +140,17 @@ impl Space {
     }
 
     /// Whether appends must wait. Where they had to it looks again: perhaps none waits any more that would.
-    pub(crate) fn is_short(&self) -> bool {
+    pub(crate) fn check_low(&self) -> bool {
         self.short.load(Ordering::Relaxed) && self.look()
     }
 
     /// What was free then, and what must be.
-    pub(crate) fn told(&self) -> (u64, u64) {
+    pub(crate) fn last_reading(&self) -> (u64, u64) {
         (self.free.load(Ordering::Relaxed), self.wanted())
     }
 
     /// A write found no room: lets go of the ballast. Whether there is more room now.
-    pub(crate) fn unload(&self) -> bool {
+    pub(crate) fn release_ballast(&self) -> bool {
         let mut loaded = self.loaded.lock();
         if !*loaded || !self.look() {
             return false;
@@ -172,7 +172,7 @@ impl Space {
     }
 
     /// Makes the ballast where there is plenty of room.
-    pub(crate) fn load(&self) {
+    pub(crate) fn reserve_ballast(&self) {
         let mut loaded = self.loaded.lock();
         if *loaded || self.ballast_bytes == 0 {
             return;
@@ -182,11 +182,11 @@ impl Space {
             return;
         }
         *loaded = make(&self.ballast, self.ballast_bytes);
-        self.load_for_start();
+        self.reserve_start_ballast();
     }
 
     /// Makes the ballast of the next start, on an almost full disk of half of what is left.
-    fn load_for_start(&self) {
+    fn reserve_start_ballast(&self) {
         let free = room(&self.folders[0]).map_or(0, |(free, _)| free);
         let bytes = self.ballast_bytes.min(free / 2);
         if bytes > 0 {
@@ -216,8 +216,8 @@ mod tests {
     use super::*;
     use crate::Settings;
 
-    fn layout(dir: &Path) -> Layout {
-        let layout = Layout::new(&Settings::new(dir));
+    fn layout(dir: &Path) -> StoreLayout {
+        let layout = StoreLayout::new(&Settings::new(dir));
         for folder in [&layout.wal, &layout.meta, &layout.data, &layout.data_staging] {
             std::fs::create_dir_all(folder).unwrap();
         }
@@ -228,10 +228,10 @@ mod tests {
     fn plenty_of_room_is_not_short_and_a_reserve_is_kept_also_while_the_store_is_closed() {
         let dir = tempfile::tempdir().unwrap();
         let layout = layout(dir.path());
-        let space = Space::new(&layout, Some(64 << 10));
-        assert!(!space.look() && !space.is_short());
+        let space = DiskSpace::new(&layout, Some(64 << 10));
+        assert!(!space.look() && !space.check_low());
         assert_eq!(std::fs::metadata(ballast_of(&layout)).unwrap().len(), 32 << 10);
-        assert!(!space.unload(), "nobody needs it");
+        assert!(!space.release_ballast(), "nobody needs it");
         drop(space);
         let both = || [ballast_of(&layout), ballast_for_start(&layout)];
         assert!(both().iter().all(|ballast| ballast.exists()));
@@ -243,11 +243,11 @@ mod tests {
     fn where_less_is_free_than_must_be_appends_wait_and_no_reserve_is_made() {
         let dir = tempfile::tempdir().unwrap();
         let layout = layout(dir.path());
-        let space = Space::new(&layout, Some(u64::MAX / 4));
-        assert!(space.is_short());
-        let (free, wanted) = space.told();
+        let space = DiskSpace::new(&layout, Some(u64::MAX / 4));
+        assert!(space.check_low());
+        let (free, wanted) = space.last_reading();
         assert!(free < wanted);
-        assert!(!space.unload(), "there is none");
+        assert!(!space.release_ballast(), "there is none");
         assert!(!ballast_of(&layout).exists());
     }
 
@@ -255,10 +255,10 @@ mod tests {
     fn what_the_log_finds_no_room_for_must_be_free_before_appends_go_on() {
         let dir = tempfile::tempdir().unwrap();
         let layout = layout(dir.path());
-        let space = Space::new(&layout, Some(0));
-        space.need(u64::MAX / 4);
-        assert!(space.look() && space.told().1 == u64::MAX / 4);
-        space.need(0);
+        let space = DiskSpace::new(&layout, Some(0));
+        space.set_needed(u64::MAX / 4);
+        assert!(space.look() && space.last_reading().1 == u64::MAX / 4);
+        space.set_needed(0);
         assert!(!space.look());
     }
 
@@ -266,7 +266,7 @@ mod tests {
     fn nothing_need_be_free_where_nothing_is_asked_for() {
         let dir = tempfile::tempdir().unwrap();
         let layout = layout(dir.path());
-        let space = Space::new(&layout, Some(0));
+        let space = DiskSpace::new(&layout, Some(0));
         assert!(!space.look());
         assert!(!ballast_of(&layout).exists());
     }

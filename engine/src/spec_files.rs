@@ -16,7 +16,7 @@ use std::sync::Arc;
 use model::SpecName;
 use model::spec::SpecColumn;
 
-use crate::segment::Promoted;
+use crate::segment::PromotedColumns;
 
 /// How the data files of a spec's messages are made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,22 +32,22 @@ pub type AllSpecFiles = BTreeMap<SpecName, SpecFiles>;
 
 /// The same, as files are begun.
 #[derive(Debug, Default)]
-pub(crate) struct FileForms(BTreeMap<SpecName, FileForm>);
+pub(crate) struct FileTemplates(BTreeMap<SpecName, FileTemplate>);
 
 /// How a file is begun.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct FileForm {
+pub(crate) struct FileTemplate {
     /// Where it is not the spec's name, or the table's.
     pub(crate) prefix: Option<SpecName>,
-    pub(crate) promoted: Option<Arc<Promoted>>,
+    pub(crate) promoted: Option<Arc<PromotedColumns>>,
 }
 
-impl From<&AllSpecFiles> for FileForms {
+impl From<&AllSpecFiles> for FileTemplates {
     fn from(all: &AllSpecFiles) -> Self {
         let form = |(name, files): (&SpecName, &SpecFiles)| {
-            let form = FileForm {
+            let form = FileTemplate {
                 prefix: Some(files.prefix).filter(|prefix| prefix != name),
-                promoted: Promoted::new(&files.columns),
+                promoted: PromotedColumns::new(&files.columns),
             };
             (*name, form)
         };
@@ -55,8 +55,8 @@ impl From<&AllSpecFiles> for FileForms {
     }
 }
 
-impl FileForms {
-    pub(crate) fn of(&self, spec: SpecName) -> FileForm {
+impl FileTemplates {
+    pub(crate) fn of(&self, spec: SpecName) -> FileTemplate {
         self.0.get(&spec).cloned().unwrap_or_default()
     }
 }

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use crate::index::wants_index;
-use crate::shared::Shared;
+use crate::shared::EngineCore;
 
 /// A reading of all counters and gauges. Counters count since the store was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Stats {
+pub struct EngineStats {
     /// Bytes of the log in use (gauge).
     pub wal_bytes: u64,
     /// The log's cap (gauge).
@@ -159,7 +159,7 @@ macro_rules! counters {
         $(#[$about])*
         #[derive(Debug, Default)]
         pub(crate) struct $counters {
-            $(pub(crate) $name: Counter,)*
+            $(pub(crate) $name: AtomicCounter,)*
             $($(#[$of])* pub(crate) $beside: $kind,)*
         }
 
@@ -173,13 +173,13 @@ macro_rules! counters {
 
 counters! {
     /// The counters as they are counted.
-    Counters of Stats:
+    EngineCounters of EngineStats:
     wal_bytes appended_rows appended_batches duplicates misdated_rows bus_regressions commits fsyncs publishes published_rows
     publish_failures seals seal_failures file_bytes_written scrubbed_files scrubbed_bytes checked_bytes rotation_runs
     rotated_partitions rotated_files rotated_rows rotated_bytes replayed_rows torn_bytes quarantined evicted_segments rewritten_files
     late_partitions index_builds index_failures;
     /// Bytes of the frames of stored rows.
-    appended_bytes: Counter,
+    appended_bytes: AtomicCounter,
 }
 
 counters! {
@@ -188,18 +188,18 @@ counters! {
     uploaded_lsn record_bytes uploaded_files uploaded_bytes upload_failures records puts gets deletes retries deleted_files
     evicted_files fetched_files fetched_bytes fetch_failures;
     /// Since when the oldest row waits for its upload, µs; 0 if none does.
-    oldest: Counter,
+    oldest: AtomicCounter,
     /// Rows that were appended before the last cut, less those that the store had when it was opened.
     cut_rows: AtomicI64,
     /// The same of their bytes.
     cut_bytes: AtomicI64,
 }
 
-impl Shared {
+impl EngineCore {
     /// A reading of everything.
-    pub(crate) fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self) -> EngineStats {
         let counters = &self.counters;
-        let mut stats = Stats {
+        let mut stats = EngineStats {
             wal_max_bytes: self.settings.wal_max.get(),
             hot_max_bytes: self.settings.hot_max.get(),
             inbound_bytes: self.inbound.held(),
@@ -264,9 +264,9 @@ fn behind(appended: u64, cut: &AtomicI64) -> u64 {
 
 /// One number, counted by any thread.
 #[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
+pub(crate) struct AtomicCounter(AtomicU64);
 
-impl Counter {
+impl AtomicCounter {
     pub(crate) fn add(&self, by: u64) {
         self.0.fetch_add(by, Ordering::Relaxed);
     }

@@ -6,7 +6,7 @@
 //! # Invariants
 //!
 //! - A sync that failed is never tried again on the same file or folder: it would say that all is well. So everything that
-//!   can fail without harm, such as opening the folders, is done before names change; see [`Folders`].
+//!   can fail without harm, such as opening the folders, is done before names change; see [`FolderHandles`].
 //! - In tests every call first asks the fault plan. Other builds carry no trace of it.
 //!
 //! # Not here
@@ -29,7 +29,7 @@ use crate::Error;
 macro_rules! fault {
     ($op:ident, $path:expr) => {
         #[cfg(test)]
-        crate::faults::before(crate::faults::Op::$op, $path)?;
+        crate::faults::before(crate::faults::FsOperation::$op, $path)?;
     };
 }
 
@@ -44,7 +44,7 @@ pub enum ThreadNiceness {
 
 /// Lets other threads go before this one and those it starts, for good. Where it is refused nothing changes.
 #[allow(unsafe_code, reason = "no safe wrapper has this call")]
-pub fn step_back(by: ThreadNiceness) {
+pub fn lower_thread_priority(by: ThreadNiceness) {
     /// The nicest that a thread can be.
     const NICEST: libc::c_int = 19;
     // SAFETY: it takes numbers; zero stands for the calling thread. Where it fails it says -1, and the thread is one less nice.
@@ -52,19 +52,19 @@ pub fn step_back(by: ThreadNiceness) {
     let nice = own.saturating_add(by as libc::c_int).min(NICEST);
     // SAFETY: it takes three numbers; zero stands for the calling thread. A refusal changes nothing.
     let _ = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
-    slice(Duration::from_millis(100), nice);
+    set_time_slice(Duration::from_millis(100), nice);
 }
 
 /// Lets this thread run as soon as it can: others wait for it, and it soon waits again itself.
-pub(crate) fn step_forward() {
-    slice(Duration::from_micros(100), 0);
+pub(crate) fn raise_thread_priority() {
+    set_time_slice(Duration::from_micros(100), 0);
 }
 
 /// Asks for turns of a length. Who wakes up interrupts a thread of longer turns at once, one of turns like its own only when the
 /// turn is over, which may be two ticks of the clock later, though another core has nothing to do. Kernels before Linux 6.12
 /// take no notice.
 #[allow(unsafe_code, reason = "no safe wrapper has this call")]
-fn slice(turn: Duration, nice: libc::c_int) {
+fn set_time_slice(turn: Duration, nice: libc::c_int) {
     let size = size_of::<libc::sched_attr>();
     // SAFETY: all of it are numbers.
     let mut wanted: libc::sched_attr = unsafe { std::mem::zeroed() };
@@ -78,7 +78,7 @@ fn slice(turn: Duration, nice: libc::c_int) {
 /// Makes writes of whole blocks of so many bytes into a file pass the page cache by, if its file system says that it can. Reads
 /// through this handle would have to be of whole blocks too.
 #[allow(unsafe_code, reason = "no safe wrapper has this call")]
-pub(crate) fn write_directly(file: &File, block: u64) {
+pub(crate) fn enable_direct_io(file: &File, block: u64) {
     // SAFETY: all of it are numbers.
     let mut found: libc::statx = unsafe { std::mem::zeroed() };
     // SAFETY: the descriptor is open, the path an empty string, and the answer's memory is ours.
@@ -150,13 +150,13 @@ pub(crate) fn sync_file(file: &File, path: &Path) -> io::Result<()> {
 /// Writes a file that does not count yet, with its name, durably. What had the name loses it.
 pub(crate) fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     write_synced(path, bytes)?;
-    Folders::open([parent_of(path)])?.sync()
+    FolderHandles::open([parent_of(path)])?.sync()
 }
 
 /// Writes a small file durably: complete under its name, or not there.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+pub(crate) fn write_atomically(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let staged = path.with_extension("tmp");
-    let dir = Folders::open([parent_of(path)])?;
+    let dir = FolderHandles::open([parent_of(path)])?;
     write_synced(&staged, bytes)?;
     rename(&staged, path).map_err(Error::io("rename", &staged))?;
     dir.sync()
@@ -182,7 +182,7 @@ fn rename_with(from: &Path, to: &Path, flags: RenameFlags) -> io::Result<bool> {
 /// disturbs nobody: no reader, no memory map, no hard-linked backup. Answers `false` wherever that cannot be proved.
 ///
 /// It stays so until this handle is closed: whoever opens the file meanwhile waits for that, this process too.
-pub(crate) fn is_ours_alone(file: &File) -> bool {
+pub(crate) fn take_exclusive_lease(file: &File) -> bool {
     take_write_lease(file) && file.metadata().is_ok_and(|meta| meta.nlink() == 1)
 }
 
@@ -202,9 +202,9 @@ fn take_write_lease(file: &File) -> bool {
 
 /// Folders whose names are going to change, opened before they do.
 #[derive(Debug)]
-pub(crate) struct Folders(Vec<(PathBuf, File)>);
+pub(crate) struct FolderHandles(Vec<(PathBuf, File)>);
 
-impl Folders {
+impl FolderHandles {
     /// Opens each folder once. An error harms nothing.
     pub(crate) fn open<'a>(folders: impl IntoIterator<Item = &'a Path>) -> Result<Self, Error> {
         let mut open: Vec<(PathBuf, File)> = Vec::new();
@@ -245,7 +245,7 @@ fn sync_folder(folder: &File, path: &Path) -> io::Result<()> {
 /// # Errors
 /// [`Error::InDoubt`] if they may not be.
 pub(crate) fn sync_dir(dir: &Path) -> Result<(), Error> {
-    Folders::open([dir])?.sync()
+    FolderHandles::open([dir])?.sync()
 }
 
 /// Creates a folder with its missing ancestors, durably: the folder of each new name is synced.
@@ -263,7 +263,7 @@ pub(crate) fn create_dirs(dir: &Path) -> Result<(), Error> {
     }
     sync_dir(parent_of(at))?;
     for dir in missing.iter().rev() {
-        let folder = Folders::open([parent_of(dir)])?;
+        let folder = FolderHandles::open([parent_of(dir)])?;
         match fs::create_dir(dir) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(Error::io("create", dir)(error)),
             _ => folder.sync()?,
@@ -355,11 +355,11 @@ mod tests {
     fn a_file_is_ours_alone_only_without_readers_maps_and_second_names() {
         let dir = tempfile::tempdir().unwrap();
         let path = file(dir.path(), "a", "1");
-        assert!(is_ours_alone(&for_writing(&path)));
+        assert!(take_exclusive_lease(&for_writing(&path)));
         let reader = File::open(&path).unwrap();
-        assert!(!is_ours_alone(&for_writing(&path)));
+        assert!(!take_exclusive_lease(&for_writing(&path)));
         drop(reader);
-        assert!(is_ours_alone(&for_writing(&path)));
+        assert!(take_exclusive_lease(&for_writing(&path)));
         let mapped = for_writing(&path);
         // SAFETY: a new mapping at a place of the kernel's choice, never read, unmapped below.
         let map = unsafe {
@@ -374,11 +374,11 @@ mod tests {
         };
         assert_ne!(map, libc::MAP_FAILED);
         drop(mapped);
-        assert!(!is_ours_alone(&for_writing(&path)));
+        assert!(!take_exclusive_lease(&for_writing(&path)));
         // SAFETY: the mapping made above.
         assert_eq!(unsafe { libc::munmap(map, 1) }, 0);
         fs::hard_link(&path, dir.path().join("backup")).unwrap();
-        assert!(!is_ours_alone(&for_writing(&path)));
+        assert!(!take_exclusive_lease(&for_writing(&path)));
     }
 
     #[test]
@@ -386,7 +386,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = file(dir.path(), "a", "1");
         let mut ours = for_writing(&path);
-        assert!(is_ours_alone(&ours));
+        assert!(take_exclusive_lease(&ours));
         let at_once = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&path);
         assert_eq!(at_once.unwrap_err().kind(), io::ErrorKind::WouldBlock);
         let reader = std::thread::spawn(move || fs::read_to_string(path).unwrap());

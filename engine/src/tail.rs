@@ -7,7 +7,7 @@
 //! ```
 //!
 //! An arrival shares its rows with the hot batches. It keeps them in memory when they are in files and the hot rows are gone: that
-//! is what [`crate::Settings::tail_max`] bounds, and [`crate::Stats::tail_bytes`] tells.
+//! is what [`crate::Settings::tail_max`] bounds, and [`crate::EngineStats::tail_bytes`] tells.
 //!
 //! # What is kept
 //!
@@ -16,7 +16,7 @@
 //!
 //! # Invariants
 //!
-//! - An arrival is pushed under `state`, durable and in its order; a [`Follow`] and its view are taken under `state` too: the
+//! - An arrival is pushed under `state`, durable and in its order; a [`TailFollower`] and its view are taken under `state` too: the
 //!   view has exactly the rows before the position.
 //! - A ring has every arrival of its table from `start` on. What is missing is counted in rows, or known to be unknown.
 //! - The committer waits for nobody here: it pushes, forgets what is too old, and frees that after its lock.
@@ -36,11 +36,11 @@ use model::Table;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use self::ring::Ring;
-pub use self::ring::{Arrival, Position};
-use crate::hot::Place;
-use crate::shared::Shared;
-use crate::view::slot;
+use self::ring::ArrivalRing;
+pub use self::ring::{ArrivalPosition, TailArrival};
+use crate::hot::PartitionKey;
+use crate::shared::EngineCore;
+use crate::view::table_index;
 use crate::{Engine, Error, HotBatch, ReadView};
 
 /// So long rows are kept for followers that may come back.
@@ -50,17 +50,17 @@ const EXPECTED: [Table; 1] = [Table::Logs];
 
 /// What is kept of all tables.
 #[derive(Debug)]
-pub(crate) struct Tails {
+pub(crate) struct TailBuffers {
     most: u64,
-    tables: [Tail; Table::ALL.len()],
+    tables: [TableTail; Table::ALL.len()],
     /// Every batch up to this LSN was pushed, where rows are kept.
     last: AtomicU64,
 }
 
 /// What is kept of one table.
 #[derive(Debug)]
-struct Tail {
-    ring: Mutex<Ring>,
+struct TableTail {
+    ring: Mutex<ArrivalRing>,
     /// Whether rows are kept.
     keeps: AtomicBool,
     followers: AtomicUsize,
@@ -69,9 +69,9 @@ struct Tail {
     news: watch::Sender<()>,
 }
 
-impl Tails {
+impl TailBuffers {
     pub(crate) fn new(most: u64) -> Self {
-        let tail = |table| Tail {
+        let tail = |table| TableTail {
             ring: Mutex::default(),
             keeps: EXPECTED.contains(&table).into(),
             followers: 0.into(),
@@ -87,7 +87,7 @@ impl Tails {
 
     /// Whether a table's rows are kept.
     pub(crate) fn keeps(&self, table: Table) -> bool {
-        self.tables[slot(table)].keeps.load(Ordering::Relaxed)
+        self.tables[table_index(table)].keeps.load(Ordering::Relaxed)
     }
 
     /// A durable batch as an arrival, if its table's rows are kept.
@@ -95,24 +95,27 @@ impl Tails {
         &self,
         table: Table,
         lsn: u64,
-        pieces: &[(Place, Arc<HotBatch>, u64)],
-    ) -> Option<(Table, Arrival)> {
-        let arrival = self.keeps(table).then(|| Arrival::of(lsn, pieces))?;
+        pieces: &[(PartitionKey, Arc<HotBatch>, u64)],
+    ) -> Option<(Table, TailArrival)> {
+        let arrival = self.keeps(table).then(|| TailArrival::of(lsn, pieces))?;
         (arrival.rows > 0).then_some((table, arrival))
     }
 
     /// Puts in what was committed, up to the LSN `last`; under `state`. Returns what is too old, to be freed without that lock.
-    pub(crate) fn push(&self, arrivals: Vec<(Table, Arrival)>, last: u64) -> Vec<Arc<Arrival>> {
+    pub(crate) fn push(&self, arrivals: Vec<(Table, TailArrival)>, last: u64) -> Vec<Arc<TailArrival>> {
         let mut past = Vec::new();
         for (table, arrival) in arrivals {
-            self.tables[slot(table)].ring.lock().push(arrival, self.most, &mut past);
+            self.tables[table_index(table)]
+                .ring
+                .lock()
+                .push(arrival, self.most, &mut past);
         }
         self.last.fetch_max(last, Ordering::Release);
         past
     }
 
     /// The same with a batch of the log that is read again. One that was pushed is not pushed again.
-    pub(crate) fn replay(&self, table: Table, lsn: u64, pieces: &[(Place, Arc<HotBatch>, u64)]) {
+    pub(crate) fn replay(&self, table: Table, lsn: u64, pieces: &[(PartitionKey, Arc<HotBatch>, u64)]) {
         if lsn <= self.last.load(Ordering::Relaxed) {
             return;
         }
@@ -132,8 +135,8 @@ impl Tails {
     }
 
     /// Tells followers that something came; without any lock.
-    pub(crate) fn tell(&self, tables: &[Table]) {
-        for table in tables.iter().map(|table| &self.tables[slot(*table)]) {
+    pub(crate) fn notify_followers(&self, tables: &[Table]) {
+        for table in tables.iter().map(|table| &self.tables[table_index(*table)]) {
             if table.followers.load(Ordering::Relaxed) > 0 {
                 table.news.send_replace(());
             }
@@ -142,7 +145,7 @@ impl Tails {
 
     /// Forgets the rows of tables that nobody has followed for long; under `state`. What it returns is to be freed without that
     /// lock.
-    pub(crate) fn rest(&self, uptime: Duration) -> Vec<Arc<Arrival>> {
+    pub(crate) fn drop_idle(&self, uptime: Duration) -> Vec<Arc<TailArrival>> {
         let mut past = Vec::new();
         for table in &self.tables {
             let is_kept = table.keeps.load(Ordering::Relaxed) && table.followers.load(Ordering::Relaxed) == 0;
@@ -156,7 +159,7 @@ impl Tails {
 
     /// Bytes of the rows that are kept.
     pub(crate) fn bytes(&self) -> u64 {
-        let bytes = |table: &Tail| {
+        let bytes = |table: &TableTail| {
             let ring = table.ring.lock();
             ring.passed.1 - ring.gone().1
         };
@@ -164,26 +167,26 @@ impl Tails {
     }
 
     pub(crate) fn followers(&self) -> usize {
-        let followers = |table: &Tail| table.followers.load(Ordering::Relaxed);
+        let followers = |table: &TableTail| table.followers.load(Ordering::Relaxed);
         self.tables.iter().map(followers).sum()
     }
 }
 
 /// What a follower is given.
 #[derive(Debug, Default)]
-pub struct Taken {
+pub struct ArrivalBatch {
     /// So many rows before these are gone.
     pub lost: u64,
-    /// The next ones, the first of them perhaps from a row in its middle on: see [`Follow::position`].
-    pub arrivals: Vec<Arc<Arrival>>,
+    /// The next ones, the first of them perhaps from a row in its middle on: see [`TailFollower::position`].
+    pub arrivals: Vec<Arc<TailArrival>>,
 }
 
 /// Somebody who follows a table, from a position on.
 #[derive(Debug)]
-pub struct Follow {
-    shared: Arc<Shared>,
+pub struct TailFollower {
+    shared: Arc<EngineCore>,
     at: usize,
-    position: Position,
+    position: ArrivalPosition,
     /// Rows before the position since the ring began.
     passed: u64,
     news: watch::Receiver<()>,
@@ -194,13 +197,13 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::ReadOnly`] of an engine that takes no rows.
-    pub fn follow(&self, table: Table) -> Result<(ReadView, Follow), Error> {
+    pub fn follow(&self, table: Table) -> Result<(ReadView, TailFollower), Error> {
         let shared = &self.shared;
         if shared.remote.as_ref().is_some_and(|remote| remote.is_reader()) {
             return Err(Error::ReadOnly);
         }
         let tails = &shared.tails;
-        let tail = &tails.tables[slot(table)];
+        let tail = &tails.tables[table_index(table)];
         let news = tail.news.subscribe();
         let state = shared.state.lock();
         let next = state.committed + 1;
@@ -211,10 +214,10 @@ impl Engine {
         let view = self.view();
         let passed = tail.ring.lock().passed.0;
         drop(state);
-        let follow = Follow {
+        let follow = TailFollower {
             shared: Arc::clone(shared),
-            at: slot(table),
-            position: Position::before(next),
+            at: table_index(table),
+            position: ArrivalPosition::before(next),
             passed,
             news,
         };
@@ -228,15 +231,15 @@ impl Engine {
     }
 }
 
-impl Follow {
+impl TailFollower {
     /// The next row's place.
     #[must_use]
-    pub const fn position(&self) -> Position {
+    pub const fn position(&self) -> ArrivalPosition {
         self.position
     }
 
     /// Goes to an earlier position. `false`, and nothing happens, if not every row from there on is kept.
-    pub fn seek(&mut self, position: Position) -> bool {
+    pub fn seek(&mut self, position: ArrivalPosition) -> bool {
         let ring = self.shared.tails.tables[self.at].ring.lock();
         if position.lsn < ring.start || position > self.position {
             return false;
@@ -247,27 +250,27 @@ impl Follow {
     }
 
     /// Goes to the oldest row that is kept, or stays. Returns that row's batch.
-    pub fn seek_oldest(&mut self) -> Option<Arc<Arrival>> {
+    pub fn seek_oldest(&mut self) -> Option<Arc<TailArrival>> {
         let ring = self.shared.tails.tables[self.at].ring.lock();
         let oldest = ring.kept.front().filter(|oldest| oldest.lsn < self.position.lsn)?;
-        self.position = Position::before(oldest.lsn);
+        self.position = ArrivalPosition::before(oldest.lsn);
         self.passed = oldest.before.0;
         Some(Arc::clone(oldest))
     }
 
-    /// The next arrivals, at most so many; none if there are none yet. Passes what is gone. Call [`Follow::pass`] for what was
+    /// The next arrivals, at most so many; none if there are none yet. Passes what is gone. Call [`TailFollower::pass`] for what was
     /// looked at.
-    pub fn take(&mut self, most: usize) -> Taken {
+    pub fn take(&mut self, most: usize) -> ArrivalBatch {
         self.take_while(most, |_, _| true)
     }
 
-    /// As [`Follow::take`], of those that are going to be forgotten soon.
-    pub fn take_old(&mut self, most: usize) -> Taken {
+    /// As [`TailFollower::take`], of those that are going to be forgotten soon.
+    pub fn take_expiring(&mut self, most: usize) -> ArrivalBatch {
         let limit = self.shared.tails.most / 4 * 3;
         self.take_while(most, move |arrival, passed| passed - arrival.before.1 > limit)
     }
 
-    fn take_while(&mut self, most: usize, wanted: impl Fn(&Arrival, u64) -> bool) -> Taken {
+    fn take_while(&mut self, most: usize, wanted: impl Fn(&TailArrival, u64) -> bool) -> ArrivalBatch {
         // What was pushed up to here is in the ring when that is looked at.
         let last = self.shared.tails.last.load(Ordering::Acquire);
         let ring = self.shared.tails.tables[self.at].ring.lock();
@@ -275,27 +278,27 @@ impl Follow {
         if self.position.lsn < ring.start {
             lost = ring.gone().0.saturating_sub(self.passed);
             self.passed += lost;
-            self.position = Position::before(ring.start);
+            self.position = ArrivalPosition::before(ring.start);
         }
         let from = ring.find(self.position.lsn);
         if from == ring.kept.len() {
-            self.position = self.position.max(Position::before(last + 1));
+            self.position = self.position.max(ArrivalPosition::before(last + 1));
         }
         let kept = ring.kept.iter().skip(from).take(most);
         let arrivals = kept.take_while(|arrival| wanted(arrival, ring.passed.1)).cloned();
-        Taken {
+        ArrivalBatch {
             lost,
             arrivals: arrivals.collect(),
         }
     }
 
     /// Passes the rows of an arrival up to the number `row`, all of them at its end.
-    pub fn pass(&mut self, arrival: &Arrival, row: usize) {
+    pub fn pass(&mut self, arrival: &TailArrival, row: usize) {
         self.passed = arrival.before.0 + row.min(arrival.rows) as u64;
         self.position = if row < arrival.rows {
-            Position { lsn: arrival.lsn, row }
+            ArrivalPosition { lsn: arrival.lsn, row }
         } else {
-            Position::before(arrival.lsn + 1)
+            ArrivalPosition::before(arrival.lsn + 1)
         };
     }
 
@@ -306,7 +309,7 @@ impl Follow {
     }
 }
 
-impl Drop for Follow {
+impl Drop for TailFollower {
     fn drop(&mut self) {
         let tail = &self.shared.tails.tables[self.at];
         tail.left.store(self.shared.uptime().as_secs(), Ordering::Relaxed);

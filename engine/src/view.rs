@@ -24,9 +24,9 @@ use model::batch::slice_bytes;
 use model::{Table, Timestamp};
 
 use crate::SpecName;
-use crate::catalog::Segment;
+use crate::catalog::DataFileHandle;
 use crate::hot::weight;
-use crate::index::RowCounts;
+use crate::index::LiveRollup;
 
 /// Rows that are durable in the log and in no data file yet.
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ pub struct HotBatch {
     /// The spec that they are of, all of them.
     pub spec: Option<SpecName>,
     /// What was counted of them, once somebody asked.
-    pub(crate) counts: OnceLock<RowCounts>,
+    pub(crate) counts: OnceLock<LiveRollup>,
 }
 
 /// What any batch may keep alive beside its rows.
@@ -84,38 +84,38 @@ fn allocated_bytes(batch: &RecordBatch) -> usize {
 
 /// One state of the store, as queries see it.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Snapshot {
+pub(crate) struct StoreSnapshot {
     pub(crate) version: u64,
     pub(crate) hot: [Arc<Vec<Arc<HotBatch>>>; Table::ALL.len()],
-    pub(crate) files: [Arc<Vec<Arc<Segment>>>; Table::ALL.len()],
+    pub(crate) files: [Arc<Vec<Arc<DataFileHandle>>>; Table::ALL.len()],
     pub(crate) partial: Option<Arc<str>>,
 }
 
 /// A table's place in arrays over all tables.
-pub(crate) const fn slot(table: Table) -> usize {
+pub(crate) const fn table_index(table: Table) -> usize {
     table.number() as usize - 1
 }
 
 /// An immutable snapshot of the store; a clone is the same snapshot. Hold one from a query's start to its end, not longer:
 /// it keeps memory and displaced files alive.
 #[derive(Clone)]
-pub struct ReadView(Arc<Snapshot>);
+pub struct ReadView(Arc<StoreSnapshot>);
 
 impl ReadView {
-    pub(crate) const fn new(snapshot: Arc<Snapshot>) -> Self {
+    pub(crate) const fn new(snapshot: Arc<StoreSnapshot>) -> Self {
         Self(snapshot)
     }
 
     /// The rows of `table` that are in no data file yet, in no order.
     #[must_use]
     pub fn hot(&self, table: Table) -> &[Arc<HotBatch>] {
-        &self.0.hot[slot(table)]
+        &self.0.hot[table_index(table)]
     }
 
     /// The data files of `table`, ordered by partition and number.
     #[must_use]
-    pub fn files(&self, table: Table) -> &[Arc<Segment>] {
-        &self.0.files[slot(table)]
+    pub fn files(&self, table: Table) -> &[Arc<DataFileHandle>] {
+        &self.0.files[table_index(table)]
     }
 
     /// Grows with every change of the store's content.

@@ -8,7 +8,7 @@
 //! | nothing | never |
 //!
 //! No clock takes part. A bus that lost its end gives sequences to new messages: whoever reads it notices, and begins a new
-//! incarnation ([`Watermarks::stream_tail`]). A message id of its publisher's (`Nats-Msg-Id`) is no key here: the bus has a
+//! incarnation ([`DedupWatermarks::stream_tail`]). A message id of its publisher's (`Nats-Msg-Id`) is no key here: the bus has a
 //! window of its own for those, and what comes after that is meant to be stored.
 //!
 //! # Invariants
@@ -22,16 +22,16 @@ use model::EntityId;
 use serde::{Deserialize, Serialize, Serializer};
 use uuid::Uuid;
 
-use crate::lru::{GroupedLru, LruBounds, LruEntry, Weight};
-use crate::seqs::Seqs;
-use crate::{BusPosition, Origin, REQUESTS_KNOWN, RequestPart, StoredRequest, StreamTail};
+use crate::lru::{EntryWeight, GroupedLru, LruBounds, LruEntry};
+use crate::seqs::SequenceSet;
+use crate::{BatchOrigin, BusPosition, REQUESTS_KNOWN, RequestPart, StoredRequest, StreamTail};
 
 /// A producer's run.
-pub(crate) type Run = (EntityId, u64);
+pub(crate) type ProducerRunKey = (EntityId, u64);
 /// A stream and its incarnation.
-pub(crate) type Stream = (String, i64);
+pub(crate) type StreamIncarnation = (String, i64);
 /// A request's sender and its id.
-type Request = (u64, Uuid);
+type RequestKey = (u64, Uuid);
 
 /// Runs of an entity, and of all. A Rack that started often while the bus was away sends batches of many runs at once, and must
 /// hear of each that it is durable. One that is forgotten is long over: its batches count by their bus position, else as new.
@@ -63,7 +63,7 @@ const LOSSES: i64 = 1_000;
 
 /// What the marks say of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum DedupResult {
     /// Not stored yet.
     New,
     /// Not stored yet by its producer's key, under a bus sequence that was used before.
@@ -72,19 +72,19 @@ pub(crate) enum Verdict {
     Duplicate,
 }
 
-impl Weight for Seqs {
+impl EntryWeight for SequenceSet {
     fn weight(&self) -> usize {
         self.ranges()
     }
 }
 
-impl Weight for StreamMark {
+impl EntryWeight for StreamMark {
     fn weight(&self) -> usize {
         self.seqs.ranges()
     }
 }
 
-impl Weight for RequestMark {
+impl EntryWeight for RequestMark {
     fn weight(&self) -> usize {
         0
     }
@@ -93,7 +93,7 @@ impl Weight for RequestMark {
 /// What is stored of a stream's incarnation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct StreamMark {
-    seqs: Seqs,
+    seqs: SequenceSet,
     /// The highest sequence that was stored, and what tells its message from another.
     tail: (u64, i64),
 }
@@ -104,36 +104,36 @@ struct RequestMark(u64, u64);
 
 /// Some marks, as records and checkpoints store them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Marks {
-    runs: Vec<LruEntry<EntityId, u64, Seqs>>,
+pub(crate) struct WatermarkDelta {
+    runs: Vec<LruEntry<EntityId, u64, SequenceSet>>,
     streams: Vec<LruEntry<String, i64, StreamMark>>,
     requests: Vec<LruEntry<u64, Uuid, RequestMark>>,
 }
 
 /// All marks of the store.
 #[derive(Debug, Deserialize)]
-#[serde(from = "Marks")]
-pub(crate) struct Watermarks {
-    runs: GroupedLru<EntityId, u64, Seqs>,
+#[serde(from = "WatermarkDelta")]
+pub(crate) struct DedupWatermarks {
+    runs: GroupedLru<EntityId, u64, SequenceSet>,
     streams: GroupedLru<String, i64, StreamMark>,
     requests: GroupedLru<u64, Uuid, RequestMark>,
 }
 
-impl Serialize for Watermarks {
+impl Serialize for DedupWatermarks {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         self.all().serialize(to)
     }
 }
 
-impl From<Marks> for Watermarks {
-    fn from(marks: Marks) -> Self {
+impl From<WatermarkDelta> for DedupWatermarks {
+    fn from(marks: WatermarkDelta) -> Self {
         let mut all = Self::default();
-        all.join(&marks);
+        all.merge_newer(&marks);
         all
     }
 }
 
-impl Default for Watermarks {
+impl Default for DedupWatermarks {
     fn default() -> Self {
         Self {
             runs: GroupedLru::new(RUNS),
@@ -143,19 +143,19 @@ impl Default for Watermarks {
     }
 }
 
-fn stream_of(position: &BusPosition) -> Stream {
+fn stream_of(position: &BusPosition) -> StreamIncarnation {
     (position.stream.clone(), position.incarnation)
 }
 
-const fn request_of(part: &RequestPart) -> Request {
+const fn request_of(part: &RequestPart) -> RequestKey {
     (part.sender, part.id)
 }
 
-impl Watermarks {
+impl DedupWatermarks {
     /// Whether a batch of this origin was stored. Without any key it never was.
-    pub(crate) fn judge(&self, origin: &Origin) -> Verdict {
+    pub(crate) fn check(&self, origin: &BatchOrigin) -> DedupResult {
         if origin.request.is_some_and(|part| self.has_part(&part)) {
-            return Verdict::Duplicate;
+            return DedupResult::Duplicate;
         }
         let is_used = origin.bus_key().is_some_and(|position| self.has_position(position));
         let is_known = origin.producer_key().and_then(|id| {
@@ -163,9 +163,9 @@ impl Watermarks {
             Some(seqs.contains(id.seq))
         });
         match (is_known, is_used) {
-            (Some(true), _) | (None, true) => Verdict::Duplicate,
-            (Some(false), true) => Verdict::NewUnderUsedSequence,
-            (_, false) => Verdict::New,
+            (Some(true), _) | (None, true) => DedupResult::Duplicate,
+            (Some(false), true) => DedupResult::NewUnderUsedSequence,
+            (_, false) => DedupResult::New,
         }
     }
 
@@ -180,7 +180,7 @@ impl Watermarks {
     }
 
     /// Marks an origin as stored, and what its producer settled, as of an LSN.
-    pub(crate) fn mark(&mut self, origin: &Origin, lsn: u64) {
+    pub(crate) fn record(&mut self, origin: &BatchOrigin, lsn: u64) {
         if let Some(part) = origin.request.filter(|part| !self.has_part(part)) {
             self.requests.update(&request_of(&part), lsn, |known| {
                 let before = if known.0 == part.digest { known.1 } else { 0 };
@@ -191,7 +191,7 @@ impl Watermarks {
             // A batch in hand is not settled, whatever its header says: a wrong header must not hide what is yet to come.
             let settled = origin.settled.min(id.seq.saturating_sub(1));
             let run = (id.entity, id.boot_epoch);
-            let has = |seqs: &Seqs| seqs.contains(id.seq) && settled <= seqs.floor();
+            let has = |seqs: &SequenceSet| seqs.contains(id.seq) && settled <= seqs.floor();
             if !self.runs.get(&run).is_some_and(has) {
                 self.runs.update(&run, lsn, |seqs| {
                     seqs.raise(settled);
@@ -208,18 +208,18 @@ impl Watermarks {
     }
 
     /// Counts every batch of a run up to `last` as stored, where nothing better is known.
-    pub(crate) fn assume_run(&mut self, run: Run, last: u64, lsn: u64) {
+    pub(crate) fn assume_run(&mut self, run: ProducerRunKey, last: u64, lsn: u64) {
         self.runs.update(&run, lsn, |seqs| seqs.raise(last));
     }
 
     /// Counts every message of a stream up to `last` as stored, where nothing better is known.
-    pub(crate) fn assume_stream(&mut self, stream: &Stream, last: u64, lsn: u64) {
+    pub(crate) fn assume_stream(&mut self, stream: &StreamIncarnation, last: u64, lsn: u64) {
         self.streams.update(stream, lsn, |known| known.seqs.raise(last));
     }
 
     /// Counts every message of a stream up to `floor` as done: its reader gets none of them any more. It is recorded with the
     /// next message.
-    pub(crate) fn raise_stream(&mut self, stream: &Stream, floor: u64) {
+    pub(crate) fn raise_stream(&mut self, stream: &StreamIncarnation, floor: u64) {
         self.streams.shrink(stream, |known| known.seqs.raise(floor));
     }
 
@@ -240,14 +240,14 @@ impl Watermarks {
     }
 
     /// The first sequence not below `from` of which no message is known to be stored.
-    pub(crate) fn first_missing(&self, stream: &Stream, from: u64) -> u64 {
+    pub(crate) fn first_missing(&self, stream: &StreamIncarnation, from: u64) -> u64 {
         let known = self.streams.get(stream);
         known.map_or(from, |known| known.seqs.first_missing(from))
     }
 
     /// The contiguous floor of a producer's run; 0 for an unknown one.
     pub(crate) fn floor(&self, entity: EntityId, boot_epoch: u64) -> u64 {
-        self.runs.get(&(entity, boot_epoch)).map_or(0, Seqs::floor)
+        self.runs.get(&(entity, boot_epoch)).map_or(0, SequenceSet::floor)
     }
 
     /// What is known of a sender's request.
@@ -257,7 +257,7 @@ impl Watermarks {
     }
 
     /// Takes over stored marks of this store's own history, where they are newer.
-    pub(crate) fn join(&mut self, marks: &Marks) {
+    pub(crate) fn merge_newer(&mut self, marks: &WatermarkDelta) {
         marks.runs.iter().cloned().for_each(|entry| self.runs.join(entry));
         marks.streams.iter().cloned().for_each(|entry| self.streams.join(entry));
         marks
@@ -268,7 +268,7 @@ impl Watermarks {
     }
 
     /// Adds marks that know other batches than these.
-    pub(crate) fn unite(&mut self, marks: &Marks) {
+    pub(crate) fn merge_other(&mut self, marks: &WatermarkDelta) {
         for (entity, epoch, lsn, seqs) in &marks.runs {
             self.runs.update(&(*entity, *epoch), *lsn, |known| known.join(seqs));
         }
@@ -292,8 +292,8 @@ impl Watermarks {
     }
 
     /// What changed behind an LSN.
-    pub(crate) fn since(&self, lsn: u64) -> Marks {
-        Marks {
+    pub(crate) fn since(&self, lsn: u64) -> WatermarkDelta {
+        WatermarkDelta {
             runs: self.runs.since(lsn),
             streams: self.streams.since(lsn),
             requests: self.requests.since(lsn),
@@ -301,8 +301,8 @@ impl Watermarks {
     }
 
     /// Every mark.
-    pub(crate) fn all(&self) -> Marks {
-        Marks {
+    pub(crate) fn all(&self) -> WatermarkDelta {
+        WatermarkDelta {
             runs: self.runs.all(),
             streams: self.streams.all(),
             requests: self.requests.all(),
@@ -320,19 +320,19 @@ mod tests {
     use super::*;
     use crate::seqs::RANGES;
 
-    fn at(incarnation: i64, seq: u64) -> Origin {
-        Origin {
+    fn at(incarnation: i64, seq: u64) -> BatchOrigin {
+        BatchOrigin {
             bus: Some(BusPosition {
                 stream: "flux-telemetry".to_owned(),
                 incarnation,
                 seq,
                 identity: seq as i64 + 1_000 * incarnation,
             }),
-            ..Origin::default()
+            ..BatchOrigin::default()
         }
     }
 
-    fn bus(seq: u64) -> Origin {
+    fn bus(seq: u64) -> BatchOrigin {
         at(7, seq)
     }
 
@@ -340,24 +340,24 @@ mod tests {
         EntityId::for_name("rack-a")
     }
 
-    fn run(boot_epoch: u64, seq: u64, settled: u64) -> Origin {
-        Origin {
+    fn run(boot_epoch: u64, seq: u64, settled: u64) -> BatchOrigin {
+        BatchOrigin {
             producer: Some(BatchId {
                 entity: rack(),
                 boot_epoch,
                 seq,
             }),
             settled,
-            ..Origin::default()
+            ..BatchOrigin::default()
         }
     }
 
-    fn producer(seq: u64, settled: u64) -> Origin {
+    fn producer(seq: u64, settled: u64) -> BatchOrigin {
         run(3, seq, settled)
     }
 
-    fn part(sender: u64, id: u128, digest: u64, (from, to): (u64, u64)) -> Origin {
-        Origin {
+    fn part(sender: u64, id: u128, digest: u64, (from, to): (u64, u64)) -> BatchOrigin {
+        BatchOrigin {
             request: Some(RequestPart {
                 id: Uuid::from_u128(id),
                 sender,
@@ -365,27 +365,27 @@ mod tests {
                 from,
                 to,
             }),
-            ..Origin::default()
+            ..BatchOrigin::default()
         }
     }
 
     /// Marks origins one after another, from LSN 1 on.
-    fn marked(origins: impl IntoIterator<Item = Origin>) -> Watermarks {
-        let mut marks = Watermarks::default();
-        (1..).zip(origins).for_each(|(lsn, origin)| marks.mark(&origin, lsn));
+    fn marked(origins: impl IntoIterator<Item = BatchOrigin>) -> DedupWatermarks {
+        let mut marks = DedupWatermarks::default();
+        (1..).zip(origins).for_each(|(lsn, origin)| marks.record(&origin, lsn));
         marks
     }
 
-    fn bytes(marks: &Marks) -> usize {
+    fn bytes(marks: &WatermarkDelta) -> usize {
         let mut bytes = Vec::new();
         ciborium::into_writer(marks, &mut bytes).map_or(usize::MAX, |()| bytes.len())
     }
 
     /// What of everything is sent: by a Rack with its key, by others without, by clients in parts.
-    fn sent(number: usize) -> Origin {
+    fn sent(number: usize) -> BatchOrigin {
         let seq = number as u64 / 3 + 1;
         match number % 3 {
-            0 => Origin {
+            0 => BatchOrigin {
                 bus: bus(2 * seq).bus,
                 ..producer(seq, 0)
             },
@@ -399,9 +399,9 @@ mod tests {
         fn each_message_is_stored_once_in_any_order_over_redeliveries_and_restarts_from_records(
             deliveries in prop::collection::vec((0usize..60, 0u8..10), 0..200),
         ) {
-            let (mut marks, mut lsn) = (Watermarks::default(), 0);
+            let (mut marks, mut lsn) = (DedupWatermarks::default(), 0);
             // What records have, and what the log has behind them.
-            let (mut recorded, mut log) = (Watermarks::default(), Vec::new());
+            let (mut recorded, mut log) = (DedupWatermarks::default(), Vec::new());
             let mut stored: BTreeSet<usize> = BTreeSet::new();
             let mut through = [0; 4];
             for (number, event) in deliveries {
@@ -411,7 +411,7 @@ mod tests {
                     Some(part) => part.to <= through[part.id.as_u128() as usize],
                     None => stored.contains(&number),
                 };
-                prop_assert_eq!(marks.judge(&origin) == Verdict::Duplicate, is_stored, "{:?}", &origin);
+                prop_assert_eq!(marks.check(&origin) == DedupResult::Duplicate, is_stored, "{:?}", &origin);
                 if !is_stored {
                     lsn += 1;
                     stored.insert(number);
@@ -420,16 +420,16 @@ mod tests {
                     }
                     log.push((lsn, origin.clone()));
                 }
-                marks.mark(&origin, lsn);
+                marks.record(&origin, lsn);
                 if event == 0 {
-                    recorded.join(&marks.since(recorded.latest()));
+                    recorded.merge_newer(&marks.since(recorded.latest()));
                     log.retain(|(lsn, _)| *lsn + 3 > recorded.latest());
                     prop_assert_eq!(recorded.all(), marks.all());
                 } else if event == 1 {
                     // The next process knows what is recorded and what the log has, some of it twice.
-                    marks = Watermarks::default();
-                    marks.join(&recorded.all());
-                    log.iter().for_each(|(lsn, origin)| marks.mark(origin, *lsn));
+                    marks = DedupWatermarks::default();
+                    marks.merge_newer(&recorded.all());
+                    log.iter().for_each(|(lsn, origin)| marks.record(origin, *lsn));
                 }
             }
         }
@@ -438,11 +438,11 @@ mod tests {
     #[test]
     fn a_redelivery_is_a_duplicate_and_the_same_sequence_of_another_incarnation_is_not() {
         let mut marks = marked((1..=10).map(bus));
-        assert_eq!(marks.judge(&bus(8)), Verdict::Duplicate);
-        assert_eq!(marks.judge(&bus(11)), Verdict::New);
-        assert_eq!(marks.judge(&at(8, 8)), Verdict::New);
-        marks.mark(&at(8, 8), 11);
-        assert_eq!(marks.judge(&at(8, 8)), Verdict::Duplicate);
+        assert_eq!(marks.check(&bus(8)), DedupResult::Duplicate);
+        assert_eq!(marks.check(&bus(11)), DedupResult::New);
+        assert_eq!(marks.check(&at(8, 8)), DedupResult::New);
+        marks.record(&at(8, 8), 11);
+        assert_eq!(marks.check(&at(8, 8)), DedupResult::Duplicate);
     }
 
     #[test]
@@ -466,21 +466,25 @@ mod tests {
 
     #[test]
     fn a_producer_key_decides_alone_and_a_used_bus_position_is_told() {
-        let of = |seq, position| Origin {
+        let of = |seq, position| BatchOrigin {
             bus: bus(position).bus,
             ..producer(seq, 0)
         };
         let marks = marked([of(1, 50)]);
-        assert_eq!(marks.judge(&of(1, 51)), Verdict::Duplicate, "published twice");
-        assert_eq!(marks.judge(&of(2, 50)), Verdict::NewUnderUsedSequence);
-        assert_eq!(marks.judge(&of(2, 51)), Verdict::New);
-        assert_eq!(marks.judge(&Origin::default()), Verdict::New, "no key, no duplicate");
+        assert_eq!(marks.check(&of(1, 51)), DedupResult::Duplicate, "published twice");
+        assert_eq!(marks.check(&of(2, 50)), DedupResult::NewUnderUsedSequence);
+        assert_eq!(marks.check(&of(2, 51)), DedupResult::New);
+        assert_eq!(
+            marks.check(&BatchOrigin::default()),
+            DedupResult::New,
+            "no key, no duplicate"
+        );
     }
 
     #[test]
     fn sequence_zero_is_no_key_and_hides_nothing() {
         for origin in [producer(0, 0), bus(0)] {
-            assert_eq!(marked([origin.clone()]).judge(&origin), Verdict::New);
+            assert_eq!(marked([origin.clone()]).check(&origin), DedupResult::New);
         }
     }
 
@@ -488,22 +492,30 @@ mod tests {
     fn settled_raises_the_floor_but_never_over_the_batch_itself() {
         let mut marks = marked([producer(5, 3)]);
         assert_eq!(marks.floor(rack(), 3), 3);
-        marks.mark(&producer(4, 0), 2);
+        marks.record(&producer(4, 0), 2);
         assert_eq!(marks.floor(rack(), 3), 5);
-        marks.mark(&producer(9, u64::MAX), 3);
+        marks.record(&producer(9, u64::MAX), 3);
         assert_eq!(marks.floor(rack(), 3), 9);
-        assert_eq!(marks.judge(&producer(10, 0)), Verdict::New);
+        assert_eq!(marks.check(&producer(10, 0)), DedupResult::New);
     }
 
     #[test]
     fn a_request_is_known_by_its_records_whatever_its_parts_were() {
         let marks = marked([part(1, 42, 9, (0, 100)), part(1, 42, 9, (100, 250))]);
         for stored in [(0, 100), (0, 7), (90, 250)] {
-            assert_eq!(marks.judge(&part(1, 42, 9, stored)), Verdict::Duplicate, "{stored:?}");
+            assert_eq!(
+                marks.check(&part(1, 42, 9, stored)),
+                DedupResult::Duplicate,
+                "{stored:?}"
+            );
         }
-        assert_eq!(marks.judge(&part(1, 42, 9, (250, 251))), Verdict::New);
-        assert_eq!(marks.judge(&part(1, 42, 8, (0, 100))), Verdict::New, "another body");
-        assert_eq!(marks.judge(&part(2, 42, 9, (0, 100))), Verdict::New, "another sender");
+        assert_eq!(marks.check(&part(1, 42, 9, (250, 251))), DedupResult::New);
+        assert_eq!(marks.check(&part(1, 42, 8, (0, 100))), DedupResult::New, "another body");
+        assert_eq!(
+            marks.check(&part(2, 42, 9, (0, 100))),
+            DedupResult::New,
+            "another sender"
+        );
         let known = StoredRequest {
             digest: 9,
             through: 250,
@@ -516,25 +528,25 @@ mod tests {
         let first = part(1, 0, 9, (0, 1));
         let busy = (0..70_000).map(|id| part(2, id, 9, (0, 1)));
         let marks = marked([first.clone()].into_iter().chain(busy));
-        assert_eq!(marks.judge(&first), Verdict::Duplicate);
-        assert_eq!(marks.judge(&part(2, 69_999, 9, (0, 1))), Verdict::Duplicate);
-        assert_eq!(marks.judge(&part(2, 0, 9, (0, 1))), Verdict::New, "its own go");
+        assert_eq!(marks.check(&first), DedupResult::Duplicate);
+        assert_eq!(marks.check(&part(2, 69_999, 9, (0, 1))), DedupResult::Duplicate);
+        assert_eq!(marks.check(&part(2, 0, 9, (0, 1))), DedupResult::New, "its own go");
     }
 
     #[test]
     fn an_entity_that_starts_again_and_again_takes_bounded_room_and_its_last_runs_are_known() {
         let mut marks = marked((1..10_000).map(|epoch| run(epoch, 1, 0)));
         assert!(bytes(&marks.all()) < 8 << 10, "{}", bytes(&marks.all()));
-        assert_eq!(marks.judge(&run(9_999, 1, 0)), Verdict::Duplicate);
-        assert_eq!(marks.judge(&run(1, 1, 0)), Verdict::New, "forgotten");
-        let by_position = Origin {
+        assert_eq!(marks.check(&run(9_999, 1, 0)), DedupResult::Duplicate);
+        assert_eq!(marks.check(&run(1, 1, 0)), DedupResult::New, "forgotten");
+        let by_position = BatchOrigin {
             bus: bus(1).bus,
             ..run(1, 1, 0)
         };
-        marks.mark(&bus(1), 10_000);
+        marks.record(&bus(1), 10_000);
         assert_eq!(
-            marks.judge(&by_position),
-            Verdict::Duplicate,
+            marks.check(&by_position),
+            DedupResult::Duplicate,
             "the bus position says it"
         );
     }
@@ -543,23 +555,23 @@ mod tests {
     fn a_stream_of_which_every_second_message_is_archived_takes_bounded_room() {
         let mut marks = marked((1..100_000).map(|n| bus(2 * n)));
         assert!(bytes(&marks.all()) < 3 * RANGES, "{}", bytes(&marks.all()));
-        assert_eq!(marks.judge(&bus(199_998)), Verdict::Duplicate);
+        assert_eq!(marks.check(&bus(199_998)), DedupResult::Duplicate);
         assert_eq!(
-            marks.judge(&bus(2)),
-            Verdict::New,
+            marks.check(&bus(2)),
+            DedupResult::New,
             "it may be stored again, and is not called stored for ever"
         );
         marks.raise_stream(&("flux-telemetry".to_owned(), 7), 199_990);
         assert!(bytes(&marks.all()) < 100, "{}", bytes(&marks.all()));
-        assert_eq!(marks.judge(&bus(2)), Verdict::Duplicate);
-        assert_eq!(marks.judge(&bus(199_999)), Verdict::New);
+        assert_eq!(marks.check(&bus(2)), DedupResult::Duplicate);
+        assert_eq!(marks.check(&bus(199_999)), DedupResult::New);
     }
 
     #[test]
     fn a_stream_that_is_made_anew_again_and_again_is_few_incarnations() {
         let marks = marked((1..1_000).map(|incarnation| at(incarnation * 1_000_000, 1)));
         assert_eq!(marks.all().streams.len(), 4);
-        assert_eq!(marks.judge(&at(999_000_000, 1)), Verdict::Duplicate);
+        assert_eq!(marks.check(&at(999_000_000, 1)), DedupResult::Duplicate);
     }
 
     #[test]
@@ -568,9 +580,9 @@ mod tests {
             marked([bus(1), producer(1, 0)]),
             marked([bus(2), bus(2), producer(2, 0)]),
         );
-        one.unite(&other.all());
+        one.merge_other(&other.all());
         for origin in [bus(1), bus(2), producer(1, 0), producer(2, 0)] {
-            assert_eq!(one.judge(&origin), Verdict::Duplicate, "{origin:?}");
+            assert_eq!(one.check(&origin), DedupResult::Duplicate, "{origin:?}");
         }
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use engine::{Batch, Engine, Origin, Settings};
+use engine::{AppendBatch, BatchOrigin, Engine, Settings};
 use model::wire::encode_arrow;
 use model::{Attributes, ByteSize, Clock, EntityId, Entropy, Level, LogRecord, Table, TelemetryRecord, Timestamp};
 
@@ -97,7 +97,7 @@ fn text(seed: u64, bytes: usize, step: u64) -> String {
     }
 }
 
-fn batch(seed: u64, rows: u64, bytes: usize, step: u64) -> Batch {
+fn batch(seed: u64, rows: u64, bytes: usize, step: u64) -> AppendBatch {
     let rows: Vec<_> = (0..rows)
         .map(|row| LogRecord {
             // Rows of different batches overlap in time, so that a seal must merge them.
@@ -111,9 +111,9 @@ fn batch(seed: u64, rows: u64, bytes: usize, step: u64) -> Batch {
         })
         .collect();
     let rows = LogRecord::to_batch(&rows).unwrap();
-    Batch {
+    AppendBatch {
         table: Table::Logs,
-        origin: Origin::default(),
+        origin: BatchOrigin::default(),
         payload: encode_arrow(std::slice::from_ref(&rows)).unwrap().into(),
         rows: vec![rows],
     }

@@ -24,44 +24,46 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use engine::{Batch, SpecName};
+use engine::{AppendBatch, SpecName};
 use model::batch::MessageRow;
 use model::message::{Message, MessageSequence};
 use model::spec::MessageFacts;
 use model::{EntityId, MessageDestination, MessageDirection, SpanStatus, Table, Timestamp, Token, subject, wire};
 
-use crate::decode::{Decoded, Incoming, Keep, caught, dead_letter, entity, header, origin};
-use crate::specs::{InForce, Specs, TakenRows};
+use crate::decode::{
+    DecodedBatch, InboundMessage, PayloadTruncation, catch_panic, dead_letter, entity, header, origin,
+};
+use crate::specs::{ActiveSpec, PendingSpecCounts, SpecMatcher};
 
 /// The batch of the rows that a bus message carries; a dead letter if it carries none.
 ///
 /// # Errors
 /// Only if even the dead letter cannot be encoded, a defect of `model`.
 pub(crate) fn archive(
-    incoming: &Incoming<'_>,
+    incoming: &InboundMessage<'_>,
     now: Timestamp,
     max_payload: usize,
-    specs: &Specs,
-) -> Result<Decoded, String> {
+    specs: &SpecMatcher,
+) -> Result<DecodedBatch, String> {
     let (origin, unclear) = origin(incoming);
     if let Some(reason) = unclear {
-        return dead_letter(incoming, origin, reason, now, Keep::Whole);
+        return dead_letter(incoming, origin, reason, now, PayloadTruncation::Whole);
     }
     if subject::parse_gear(incoming.subject).is_some() {
         let reason = header(incoming.headers, wire::DEAD_REASON).unwrap_or("it does not say why");
-        return dead_letter(incoming, origin, reason.to_owned(), now, Keep::Whole);
+        return dead_letter(incoming, origin, reason.to_owned(), now, PayloadTruncation::Whole);
     }
     // Only Racks number what they send.
     let is_ours = origin.producer.is_some();
-    let groups = match caught(|| groups(incoming, is_ours, max_payload, specs)) {
+    let groups = match catch_panic(|| groups(incoming, is_ours, max_payload, specs)) {
         Ok(groups) => groups,
-        Err(reason) => return dead_letter(incoming, origin, reason, now, Keep::Whole),
+        Err(reason) => return dead_letter(incoming, origin, reason, now, PayloadTruncation::Whole),
     };
     let batches = groups.values().map(|group| model::batch::messages(&group.rows));
     let rows: Vec<_> = batches.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
     let payload = wire::encode_arrow(&rows).map_err(|error| error.to_string())?.into();
-    Ok(Decoded {
-        batch: Batch {
+    Ok(DecodedBatch {
+        batch: AppendBatch {
             table: Table::Messages,
             origin,
             payload,
@@ -74,20 +76,20 @@ pub(crate) fn archive(
 
 /// Rows of one spec, or of none.
 #[derive(Default)]
-struct Group {
+struct SpecRowGroup {
     rows: Vec<MessageRow>,
-    taken: Option<TakenRows>,
+    taken: Option<PendingSpecCounts>,
 }
 
 /// The rows of the messages by their specs: of a Rack's bus message those of a sequence, of anybody else's one.
 fn groups(
-    incoming: &Incoming<'_>,
+    incoming: &InboundMessage<'_>,
     is_ours: bool,
     max_payload: usize,
-    specs: &Specs,
-) -> Result<BTreeMap<Option<SpecName>, Group>, String> {
-    let way = BusWay::of(incoming, is_ours)?;
-    let mut groups = BTreeMap::<_, Group>::new();
+    specs: &SpecMatcher,
+) -> Result<BTreeMap<Option<SpecName>, SpecRowGroup>, String> {
+    let way = BusEnvelope::of(incoming, is_ours)?;
+    let mut groups = BTreeMap::<_, SpecRowGroup>::new();
     let mut add = |raw: &[u8], read: Result<Message, String>| {
         // Of a batch each was allowed when it was sent.
         if raw.len() > max_payload && raw.len() == incoming.payload.len() {
@@ -101,7 +103,7 @@ fn groups(
         let group = groups.entry(spec.as_ref().map(|of| of.spec.name)).or_default();
         group.rows.push(row);
         if let Some(of) = spec {
-            let taken = group.taken.get_or_insert_with(|| TakenRows::new(of));
+            let taken = group.taken.get_or_insert_with(|| PendingSpecCounts::new(of));
             taken.messages += 1;
             taken.failed += failed;
         }
@@ -116,7 +118,7 @@ fn groups(
 }
 
 /// What subject and headers say of all messages of a bus message.
-struct BusWay {
+struct BusEnvelope {
     rack: Token,
     gear: Token,
     port: Token,
@@ -126,8 +128,8 @@ struct BusWay {
     direction: MessageDirection,
 }
 
-impl BusWay {
-    fn of(incoming: &Incoming<'_>, is_ours: bool) -> Result<Self, String> {
+impl BusEnvelope {
+    fn of(incoming: &InboundMessage<'_>, is_ours: bool) -> Result<Self, String> {
         let (rack, gear, port) = subject::parse_message(incoming.subject)
             .ok_or_else(|| "the subject is not flux.msg.<rack>.<gear>.<port>".to_owned())?;
         let said = |name| header(incoming.headers, name);
@@ -150,10 +152,10 @@ impl BusWay {
     }
 
     /// The row of a message, the spec that takes it, and how many of its values were not of their fields' types.
-    fn row(&self, raw: &[u8], message: &Message, specs: &Specs) -> (MessageRow, Option<Arc<InForce>>, u64) {
+    fn row(&self, raw: &[u8], message: &Message, specs: &SpecMatcher) -> (MessageRow, Option<Arc<ActiveSpec>>, u64) {
         let fact = |name: &str| message.meta.get(name).and_then(serde_json::Value::as_str);
         let msg_type = fact("msg.type").unwrap_or(self.port.as_str());
-        let spec = specs.taking(MessageFacts {
+        let spec = specs.match_spec(MessageFacts {
             msg_type,
             rack: self.rack.as_str(),
             gear: self.gear.as_str(),
@@ -218,19 +220,24 @@ mod tests {
         }
     }
 
-    fn archived(subject: &str, payload: Vec<u8>) -> Decoded {
-        archived_with(subject, payload, &Specs::default())
+    fn archived(subject: &str, payload: Vec<u8>) -> DecodedBatch {
+        archived_with(subject, payload, &SpecMatcher::default())
     }
 
-    fn archived_with(subject: &str, payload: Vec<u8>, specs: &Specs) -> Decoded {
+    fn archived_with(subject: &str, payload: Vec<u8>, specs: &SpecMatcher) -> DecodedBatch {
         archived_of(subject, &[], payload, specs)
     }
 
-    fn archived_of(subject: &str, said: &[(&'static str, &str)], payload: Vec<u8>, specs: &Specs) -> Decoded {
+    fn archived_of(
+        subject: &str,
+        said: &[(&'static str, &str)],
+        payload: Vec<u8>,
+        specs: &SpecMatcher,
+    ) -> DecodedBatch {
         let mut headers = HeaderMap::new();
         said.iter().for_each(|(name, value)| headers.insert(*name, *value));
         let payload = Bytes::from(payload);
-        let incoming = Incoming {
+        let incoming = InboundMessage {
             subject,
             headers: &headers,
             payload: &payload,
@@ -319,7 +326,7 @@ mod tests {
             ),
         ] {
             let all = [if is_ours { &rack[..] } else { &[] }, said].concat();
-            let done = archived_of("flux.msg.r.g.out", &all, payload.clone(), &Specs::default());
+            let done = archived_of("flux.msg.r.g.out", &all, payload.clone(), &SpecMatcher::default());
             let row = model::batch::row_json(&done.batch.rows[0], 0);
             assert_eq!(
                 (done.dead, row["direction"].as_str()),
@@ -343,7 +350,7 @@ mod tests {
 
     #[test]
     fn a_message_that_a_spec_takes_is_of_it_with_what_it_promotes() {
-        let specs = Specs::default();
+        let specs = SpecMatcher::default();
         let order = "name: order\nversion: 1\nmatch: { msg_type: order }\nfields:
   - { name: amount, path: /amount, type: float }
   - { name: city, path: /to/city, type: string }
@@ -369,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_sequence_of_a_rack_is_a_row_of_each_message_by_spec_and_one_of_anybody_else_is_no_message() {
-        let specs = Specs::default();
+        let specs = SpecMatcher::default();
         let order = "name: order\nversion: 1\nmatch: { msg_type: order }\nfields: []\n";
         specs.set(vec![model::spec::parse(order).unwrap()]);
         let types = ["order", "bill", "order"];

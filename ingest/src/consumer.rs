@@ -21,8 +21,8 @@ use model::{ByteSize, subject};
 use tracing::{info, warn};
 
 use crate::error::Error;
-use crate::history::{KnownStream, StreamPoint, connections, examine};
-use crate::pipeline::{Messages, Settings};
+use crate::history::{KnownStream, StreamPoint, check_regression, connections};
+use crate::pipeline::{ArchiveSource, IngestSettings};
 
 /// Messages asked for at once.
 const PULL: usize = 256;
@@ -37,14 +37,14 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// What a consumer reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Feed {
+pub(crate) enum IngestSource {
     /// Telemetry batches.
     Telemetry,
     /// Business messages.
-    Messages(Messages),
+    Messages(ArchiveSource),
 }
 
-impl Feed {
+impl IngestSource {
     /// The stream's name.
     pub(crate) fn stream(&self) -> &str {
         match self {
@@ -62,7 +62,7 @@ impl Feed {
     }
 
     /// What it reads, in words.
-    pub(crate) const fn what(&self) -> &'static str {
+    pub(crate) const fn description(&self) -> &'static str {
         match self {
             Self::Telemetry => "telemetry",
             Self::Messages(_) => "business messages",
@@ -78,7 +78,7 @@ impl Feed {
 }
 
 /// The open consumer, and how far it took its stream.
-pub(crate) struct Opened {
+pub(crate) struct StreamConsumer {
     consumer: PullConsumer,
     stream: BusStream,
     /// Which connection the stream was compared on last.
@@ -92,16 +92,16 @@ pub(crate) struct Opened {
 
 /// How messages are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ask {
+pub(crate) enum PullLimit {
     /// So many that have so many bytes together.
     Several { messages: usize, bytes: usize },
     /// One, however large it is.
     One,
 }
 
-impl Ask {
+impl PullLimit {
     /// What has room here, at least one message of the largest size that the bus takes now.
-    pub(crate) fn several(settings: &Settings, inbound: ByteSize, client: &Client) -> Self {
+    pub(crate) fn several(settings: &IngestSettings, inbound: ByteSize, client: &Client) -> Self {
         let share = usize::try_from(inbound.get() / PULL_SHARE).unwrap_or(usize::MAX);
         let most = client.server_info().max_payload.saturating_add(PULL_ROOM);
         Self::Several {
@@ -119,13 +119,15 @@ impl Ask {
     }
 }
 
-impl Opened {
+impl StreamConsumer {
     /// The messages, asked for again and again.
-    pub(crate) async fn messages(&self, ask: Ask) -> Result<pull::Stream, Error> {
+    pub(crate) async fn messages(&self, ask: PullLimit) -> Result<pull::Stream, Error> {
         let stream = self.consumer.stream().heartbeat(HEARTBEAT);
         let stream = match ask {
-            Ask::Several { messages, bytes } => stream.max_messages_per_batch(messages).max_bytes_per_batch(bytes),
-            Ask::One => stream.max_messages_per_batch(1),
+            PullLimit::Several { messages, bytes } => {
+                stream.max_messages_per_batch(messages).max_bytes_per_batch(bytes)
+            }
+            PullLimit::One => stream.max_messages_per_batch(1),
         };
         let name = &self.consumer.cached_info().name;
         stream.messages().await.map_err(bus_error("pull from", name))
@@ -133,10 +135,15 @@ impl Opened {
 
     /// Whether a message is of the history that its stream was compared with. A connection that is new, or a sequence that came
     /// before, has it compared once more.
-    pub(crate) async fn has(&mut self, point: StreamPoint, client: &Client, engine: &Engine) -> Result<bool, Error> {
+    pub(crate) async fn check_history(
+        &mut self,
+        point: StreamPoint,
+        client: &Client,
+        engine: &Engine,
+    ) -> Result<bool, Error> {
         let connection = connections(client);
         if connection != self.connection || (point.is_first && point.seq <= self.delivered) {
-            let known = examine(&self.stream, engine, Some(self.known)).await?;
+            let known = check_regression(&self.stream, engine, Some(self.known)).await?;
             if known.tail.incarnation != self.known.tail.incarnation {
                 return Ok(false);
             }
@@ -145,7 +152,7 @@ impl Opened {
         if point.is_first {
             self.delivered = point.seq;
         }
-        self.known.take(point);
+        self.known.advance(point);
         Ok(true)
     }
 
@@ -163,13 +170,13 @@ impl Opened {
     }
 
     /// Whether the bus has nothing more to read again. Where it does not answer nothing is known.
-    pub(crate) async fn is_read(&self) -> bool {
+    pub(crate) async fn is_reread_complete(&self) -> bool {
         let said = self.consumer.get_info().await;
         said.is_ok_and(|said| said.num_pending == 0)
     }
 
     /// Whether the bus has something for us beside so many messages that are with us. Where it does not answer nothing is known.
-    pub(crate) async fn has_beside(&self, with_us: usize) -> bool {
+    pub(crate) async fn has_withheld_messages(&self, with_us: usize) -> bool {
         let said = self.consumer.get_info().await;
         said.is_ok_and(|said| said.num_pending > 0 || said.num_ack_pending > with_us)
     }
@@ -192,7 +199,7 @@ pub(crate) fn ack_wait(flush_interval: Duration) -> Duration {
 /// The first message up to a sequence that the store does not know and the bus still has.
 async fn first_unstored(
     stream: &BusStream,
-    feed: &Feed,
+    feed: &IngestSource,
     engine: &Engine,
     known: &KnownStream,
     through: u64,
@@ -218,9 +225,9 @@ async fn first_unstored(
 
 /// What a process that begins reads again: from the first message that the bus delivered, that the store lacks and that the bus
 /// still has, through the last one that it delivered. Behind the acknowledgement floor, too, some may be acknowledged.
-async fn delivered_and_unstored(
+async fn find_unstored_range(
     stream: &BusStream,
-    feed: &Feed,
+    feed: &IngestSource,
     engine: &Engine,
     known: &KnownStream,
 ) -> Result<Option<(u64, u64)>, Error> {
@@ -245,24 +252,24 @@ async fn delivered_and_unstored(
 /// delivered, one for that first.
 pub(crate) async fn open(
     js: &Context,
-    feed: &Feed,
-    settings: &Settings,
+    feed: &IngestSource,
+    settings: &IngestSettings,
     engine: &Engine,
     taken: Option<KnownStream>,
     begins: bool,
-) -> Result<Opened, Error> {
+) -> Result<StreamConsumer, Error> {
     let connection = connections(&js.client());
     let stream: BusStream = js
         .get_stream(feed.stream())
         .await
         .map_err(bus_error("find the stream", feed.stream()))?;
-    let known = examine(&stream, engine, taken).await?;
+    let known = check_regression(&stream, engine, taken).await?;
     let again = match begins {
-        true => delivered_and_unstored(&stream, feed, engine, &known).await?,
+        true => find_unstored_range(&stream, feed, engine, &known).await?,
         false => None,
     };
     let mut wanted = pull::Config {
-        description: Some(format!("stores {}", feed.what())),
+        description: Some(format!("stores {}", feed.description())),
         ..Default::default()
     };
     if let Some((start_sequence, through)) = again {
@@ -290,7 +297,7 @@ pub(crate) async fn open(
         .create_consumer(wanted)
         .await
         .map_err(bus_error("open the consumer", feed.name()))?;
-    let opened = Opened {
+    let opened = StreamConsumer {
         consumer,
         stream,
         connection,

@@ -8,19 +8,19 @@
 
 use async_nats::HeaderMap;
 use bytes::Bytes;
-use engine::{Batch, BusPosition, Origin};
+use engine::{AppendBatch, BatchOrigin, BusPosition};
 use model::batch::DeadLetter;
 use model::wire::{self, BatchEncoding, BatchId, PublisherIdentity};
 use model::{Attributes, EntityId, Table, Timestamp, subject};
 
-use crate::specs::TakenRows;
+use crate::specs::PendingSpecCounts;
 
 /// What a dead letter keeps of a content type.
 const CONTENT_TYPE_CHARS: usize = 200;
 
 /// A message as the bus gave it.
 #[derive(Debug)]
-pub(crate) struct Incoming<'a> {
+pub(crate) struct InboundMessage<'a> {
     pub(crate) subject: &'a str,
     pub(crate) headers: &'a HeaderMap,
     pub(crate) payload: &'a Bytes,
@@ -30,7 +30,7 @@ pub(crate) struct Incoming<'a> {
 
 /// How much of a message its dead letter keeps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keep {
+pub(crate) enum PayloadTruncation {
     /// Payload and headers.
     Whole,
     /// The payload's first bytes, without headers.
@@ -39,30 +39,34 @@ pub(crate) enum Keep {
 
 /// A batch to append, and the reason if it is a dead letter.
 #[derive(Debug)]
-pub(crate) struct Decoded {
-    pub(crate) batch: Batch,
+pub(crate) struct DecodedBatch {
+    pub(crate) batch: AppendBatch,
     pub(crate) dead: Option<String>,
     /// What each record batch of business messages is of, if it is of a spec; nothing for other tables.
-    pub(crate) specs: Vec<Option<TakenRows>>,
+    pub(crate) specs: Vec<Option<PendingSpecCounts>>,
 }
 
 /// The batch that a message carries; a dead letter if it carries none.
 ///
 /// # Errors
 /// Only if even the dead letter cannot be encoded, a defect of `model`.
-pub(crate) fn decode(incoming: &Incoming<'_>, now: Timestamp, max_payload: usize) -> Result<Decoded, String> {
+pub(crate) fn decode(
+    incoming: &InboundMessage<'_>,
+    now: Timestamp,
+    max_payload: usize,
+) -> Result<DecodedBatch, String> {
     let (origin, unclear) = origin(incoming);
     if let Some(reason) = unclear {
-        return dead_letter(incoming, origin, reason, now, Keep::Whole);
+        return dead_letter(incoming, origin, reason, now, PayloadTruncation::Whole);
     }
-    match caught(|| rows(incoming, origin.producer, max_payload)) {
+    match catch_panic(|| rows(incoming, origin.producer, max_payload)) {
         Ok((table, encoding, rows)) => {
             let payload = match encoding {
                 BatchEncoding::Arrow => incoming.payload.clone(),
                 _ => wire::encode_arrow(&rows).map_err(|error| error.to_string())?.into(),
             };
-            Ok(Decoded {
-                batch: Batch {
+            Ok(DecodedBatch {
+                batch: AppendBatch {
                     table,
                     origin,
                     payload,
@@ -72,16 +76,16 @@ pub(crate) fn decode(incoming: &Incoming<'_>, now: Timestamp, max_payload: usize
                 specs: Vec::new(),
             })
         }
-        Err(reason) => dead_letter(incoming, origin, reason, now, Keep::Whole),
+        Err(reason) => dead_letter(incoming, origin, reason, now, PayloadTruncation::Whole),
     }
 }
 
 /// Where a message comes from, and why that cannot be said, if it cannot: what has neither a key nor a place would be stored
 /// each time that it comes.
-pub(crate) fn origin(incoming: &Incoming<'_>) -> (Origin, Option<String>) {
-    let mut origin = Origin {
+pub(crate) fn origin(incoming: &InboundMessage<'_>) -> (BatchOrigin, Option<String>) {
+    let mut origin = BatchOrigin {
         bus: incoming.position.clone(),
-        ..Origin::default()
+        ..BatchOrigin::default()
     };
     match producer(incoming.headers) {
         Ok((None, _)) if origin.bus.is_none() => {
@@ -97,7 +101,7 @@ pub(crate) fn origin(incoming: &Incoming<'_>) -> (Origin, Option<String>) {
 }
 
 /// What `decode` says; that it panicked, if it did.
-pub(crate) fn caught<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+pub(crate) fn catch_panic<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -108,9 +112,9 @@ pub(crate) fn caught<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T,
     })
 }
 
-type Rows = (Table, BatchEncoding, Vec<arrow_array::RecordBatch>);
+type DecodedRows = (Table, BatchEncoding, Vec<arrow_array::RecordBatch>);
 
-fn rows(incoming: &Incoming<'_>, producer: Option<BatchId>, max_payload: usize) -> Result<Rows, String> {
+fn rows(incoming: &InboundMessage<'_>, producer: Option<BatchId>, max_payload: usize) -> Result<DecodedRows, String> {
     let (table, rack) = subject::parse_telemetry(incoming.subject)
         .ok_or_else(|| "the subject is not flux.telemetry.<logs|traces|metrics>.<rack>".to_owned())?;
     if incoming.payload.len() > max_payload {
@@ -196,23 +200,23 @@ fn publisher(headers: &HeaderMap, producer: Option<BatchId>, rack: &model::Token
 /// # Errors
 /// Only if it cannot be encoded, a defect of `model`.
 pub(crate) fn dead_letter(
-    incoming: &Incoming<'_>,
-    origin: Origin,
+    incoming: &InboundMessage<'_>,
+    origin: BatchOrigin,
     mut reason: String,
     now: Timestamp,
-    keep: Keep,
-) -> Result<Decoded, String> {
+    keep: PayloadTruncation,
+) -> Result<DecodedBatch, String> {
     let mut headers = Attributes::new();
     let mut payload = &incoming.payload[..];
     match keep {
-        Keep::Whole => {
+        PayloadTruncation::Whole => {
             for (name, values) in incoming.headers.iter() {
                 if let Some(value) = values.first() {
                     headers.set(name.as_ref(), value.as_str());
                 }
             }
         }
-        Keep::Head(bytes) => {
+        PayloadTruncation::Head(bytes) => {
             let all = payload.len();
             payload = payload.get(..bytes).unwrap_or(payload);
             reason = format!("{reason} (kept of it: the first {} of {all} bytes)", payload.len());
@@ -229,8 +233,8 @@ pub(crate) fn dead_letter(
     };
     let rows = vec![model::batch::dead_letters(&[letter]).map_err(|error| error.to_string())?];
     let payload = wire::encode_arrow(&rows).map_err(|error| error.to_string())?.into();
-    Ok(Decoded {
-        batch: Batch {
+    Ok(DecodedBatch {
+        batch: AppendBatch {
             table: Table::DeadLetters,
             origin,
             payload,
@@ -248,7 +252,7 @@ mod tests {
 
     const LINE: &[u8] = br#"[{"ts":"2026-11-21T10:00:00Z","level":"info","message":"hello"}]"#;
 
-    fn decoded(subject: &str, headers: &[(&str, &str)], payload: &'static [u8]) -> Decoded {
+    fn decoded(subject: &str, headers: &[(&str, &str)], payload: &'static [u8]) -> DecodedBatch {
         let mut map = HeaderMap::new();
         headers.iter().for_each(|(name, value)| map.insert(*name, *value));
         let now = Timestamp::from_micros(1);
@@ -258,7 +262,7 @@ mod tests {
             seq: 7,
             identity: 1,
         };
-        let incoming = Incoming {
+        let incoming = InboundMessage {
             subject,
             headers: &map,
             payload: &Bytes::from_static(payload),
@@ -362,7 +366,7 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert("Content-Type", "application/json");
             said.iter().for_each(|(name, value)| headers.insert(*name, *value));
-            let incoming = Incoming {
+            let incoming = InboundMessage {
                 subject: "flux.telemetry.logs.rack-a",
                 headers: &headers,
                 payload: &Bytes::from_static(LINE),
@@ -384,7 +388,7 @@ mod tests {
     #[test]
     fn a_decoder_that_panics_is_a_bad_message() {
         let none: [u8; 0] = [];
-        let died = caught(|| Ok(none[std::hint::black_box(3)])).unwrap_err();
+        let died = catch_panic(|| Ok(none[std::hint::black_box(3)])).unwrap_err();
         assert!(died.contains("panicked") && died.contains("index"), "{died}");
     }
 
@@ -397,14 +401,21 @@ mod tests {
         );
         let origin = bad.batch.origin.clone();
         let map = HeaderMap::new();
-        let incoming = Incoming {
+        let incoming = InboundMessage {
             subject: "flux.telemetry.logs.a",
             headers: &map,
             payload: &Bytes::from_static(b"0123456789"),
             position: origin.bus.clone(),
         };
         let now = Timestamp::from_micros(1);
-        let cut = dead_letter(&incoming, origin.clone(), "too large".into(), now, Keep::Head(4)).unwrap();
+        let cut = dead_letter(
+            &incoming,
+            origin.clone(),
+            "too large".into(),
+            now,
+            PayloadTruncation::Head(4),
+        )
+        .unwrap();
         assert_eq!(cut.batch.origin, origin);
         let reason = cut.dead.unwrap();
         assert!(

@@ -24,7 +24,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::sleep;
 use tracing::{debug, error};
 
-use crate::stats::Stats;
+use crate::stats::IngestStats;
 
 /// Signs a floor for the wire; `None` if it cannot be signed.
 pub type SignFloor = Arc<dyn Fn(DurableFloor) -> Option<Bytes> + Send + Sync>;
@@ -42,10 +42,10 @@ const REMEMBERED: usize = 10_000;
 const MOST_AHEAD: usize = 1 << 16;
 
 /// A producer and its run.
-type Run = (EntityId, u64);
+type RunKey = (EntityId, u64);
 
 /// How far producers are durable.
-pub struct DurableFloors {
+pub struct DurableFloorTracker {
     engine: Arc<Engine>,
     /// None where the bus syncs before it acknowledges, or is not ours, or nothing is archived.
     sync: Option<SyncBus>,
@@ -58,7 +58,7 @@ pub struct DurableFloors {
 #[derive(Debug, Default)]
 struct MessageRuns {
     life: u64,
-    all: HashMap<Run, MessageRun>,
+    all: HashMap<RunKey, MessageRun>,
 }
 
 /// What is known of the messages of a run.
@@ -87,13 +87,13 @@ impl MessageRun {
     }
 }
 
-impl std::fmt::Debug for DurableFloors {
+impl std::fmt::Debug for DurableFloorTracker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DurableFloors").finish_non_exhaustive()
+        f.debug_struct("DurableFloorTracker").finish_non_exhaustive()
     }
 }
 
-impl DurableFloors {
+impl DurableFloorTracker {
     /// Those of an engine; `sync` is asked before the floor of messages rises.
     #[must_use]
     pub fn new(engine: Arc<Engine>, sync: Option<SyncBus>) -> Self {
@@ -106,7 +106,7 @@ impl DurableFloors {
     }
 
     /// A message came from the bus, and is archived; up to `settled` its Rack has nothing any more.
-    pub(crate) fn received(&self, id: BatchId, settled: u64) {
+    pub(crate) fn record_received(&self, id: BatchId, settled: u64) {
         if self.sync.is_some() && is_of_messages(id.boot_epoch) {
             let mut runs = self.runs.lock();
             if runs.all.len() > REMEMBERED {
@@ -120,7 +120,7 @@ impl DurableFloors {
     }
 
     /// The bus may have another stream, which has nothing of what came.
-    pub(crate) fn forget(&self) {
+    pub(crate) fn reset(&self) {
         let mut runs = self.runs.lock();
         runs.life += 1;
         runs.all.clear();
@@ -128,7 +128,7 @@ impl DurableFloors {
 
     /// How far a producer's run is durable, and how far it is on this machine's disk.
     #[must_use]
-    pub fn of(&self, entity_id: EntityId, boot_epoch: u64) -> DurableFloor {
+    pub fn durable_floor(&self, entity_id: EntityId, boot_epoch: u64) -> DurableFloor {
         let seq = self.engine.floor(entity_id, boot_epoch);
         let mut floor = DurableFloor {
             entity_id,
@@ -152,10 +152,10 @@ impl DurableFloors {
     }
 
     /// How far the runs are that wait for a sync, and the life of the stream.
-    fn reached(&self) -> (Vec<(Run, u64)>, u64) {
+    fn take_waiting_runs(&self) -> (Vec<(RunKey, u64)>, u64) {
         let mut runs = self.runs.lock();
         let life = runs.life;
-        let take = |(run, of_run): (&Run, &mut MessageRun)| {
+        let take = |(run, of_run): (&RunKey, &mut MessageRun)| {
             let through = of_run.through.min(self.engine.floor(run.0, run.1));
             std::mem::take(&mut of_run.is_waiting).then_some((*run, through))
         };
@@ -164,7 +164,7 @@ impl DurableFloors {
 
     /// Syncs the bus; the floors that rise by it.
     async fn sync(self: Arc<Self>) -> io::Result<Vec<DurableFloor>> {
-        let (reached, life) = self.reached();
+        let (reached, life) = self.take_waiting_runs();
         let this = Arc::clone(&self);
         let synced = tokio::task::spawn_blocking(move || this.sync.as_ref().map_or(Ok(()), |sync| sync())).await;
         let synced = synced.unwrap_or_else(|error| Err(io::Error::other(error)));
@@ -183,7 +183,10 @@ impl DurableFloors {
         }
         drop(runs);
         synced?;
-        Ok(reached.into_iter().map(|(run, _)| self.of(run.0, run.1)).collect())
+        Ok(reached
+            .into_iter()
+            .map(|(run, _)| self.durable_floor(run.0, run.1))
+            .collect())
     }
 }
 
@@ -192,29 +195,29 @@ const fn is_of_messages(boot_epoch: u64) -> bool {
     boot_epoch % 2 == 1
 }
 
-pub(crate) struct Floors {
-    pub(crate) floors: Arc<DurableFloors>,
+pub(crate) struct DurableFloorSender {
+    pub(crate) floors: Arc<DurableFloorTracker>,
     pub(crate) client: async_nats::Client,
     pub(crate) sign: SignFloor,
-    pub(crate) stats: Arc<Stats>,
+    pub(crate) stats: Arc<IngestStats>,
 }
 
-impl Floors {
+impl DurableFloorSender {
     /// Sends floors for the producers that come over `durable`, until it closes.
     pub(crate) async fn run(self, durable: mpsc::Receiver<BatchId>) {
         tokio::select! {
-            () = self.follow(durable) => {}
+            () = self.send_floors(durable) => {}
             () = self.sync() => {}
         }
     }
 
-    async fn follow(&self, mut durable: mpsc::Receiver<BatchId>) {
-        let mut sent: HashMap<Run, (u64, u64)> = HashMap::new();
+    async fn send_floors(&self, mut durable: mpsc::Receiver<BatchId>) {
+        let mut sent: HashMap<RunKey, (u64, u64)> = HashMap::new();
         let mut ids = Vec::new();
         while durable.recv_many(&mut ids, 4096).await > 0 {
-            let runs: BTreeSet<Run> = ids.drain(..).map(|id| (id.entity, id.boot_epoch)).collect();
+            let runs: BTreeSet<RunKey> = ids.drain(..).map(|id| (id.entity, id.boot_epoch)).collect();
             for run in runs {
-                let floor = self.floors.of(run.0, run.1);
+                let floor = self.floors.durable_floor(run.0, run.1);
                 // That the archive has more is reason not to send it again, though the bus may lose it still.
                 let news = (floor.seq, floor.on_disk);
                 if sent.get(&run) != Some(&news) {
@@ -257,7 +260,7 @@ impl Floors {
         let entity_id = floor.entity_id;
         let subject = subject::rack(&entity_id, subject::RackCommand::Floor);
         match self.client.publish(subject, body).await {
-            Ok(()) => Stats::add(&self.stats.floors_sent, 1),
+            Ok(()) => IngestStats::add(&self.stats.floors_sent, 1),
             Err(error) => debug!(%entity_id, %error, "a durable floor was not sent; the next heartbeat carries it"),
         }
     }

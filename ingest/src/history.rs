@@ -97,7 +97,7 @@ impl KnownStream {
     }
 
     /// Counts a message as taken.
-    pub(crate) fn take(&mut self, point: StreamPoint) {
+    pub(crate) fn advance(&mut self, point: StreamPoint) {
         self.tail.last = self.tail.last.max(point.seq);
         self.tail.newest = self.tail.newest.max(Some((point.seq, point.identity)));
     }
@@ -112,7 +112,7 @@ const fn nothing_of(incarnation: i64) -> StreamTail {
 }
 
 /// Compares a stream with what is known of it; says what is known in the incarnation in which it goes on.
-pub(crate) async fn examine(
+pub(crate) async fn check_regression(
     stream: &BusStream,
     engine: &Engine,
     taken: Option<KnownStream>,
@@ -190,7 +190,7 @@ mod tests {
         let mut taken = known(500, tail(500, 10, Some((10, 77))));
         for seq in [12, 11] {
             let (identity, is_first) = (5, true);
-            taken.take(StreamPoint {
+            taken.advance(StreamPoint {
                 seq,
                 identity,
                 is_first,

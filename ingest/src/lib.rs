@@ -36,9 +36,9 @@ mod volumes;
 mod vouch;
 
 pub use error::Error;
-pub use floors::{DurableFloors, SignFloor, SyncBus};
-pub use pipeline::{Messages, Parts, Pipeline, Settings};
-pub use specs::{SpecCounts, Specs};
-pub use stats::{Snapshot, Stats};
-pub use volumes::{Volume, Volumes};
-pub use vouch::{Former, Is, Vouch, Was};
+pub use floors::{DurableFloorTracker, SignFloor, SyncBus};
+pub use pipeline::{ArchiveSource, IngestPipeline, IngestSettings, PipelineParts};
+pub use specs::{SpecCounts, SpecMatcher};
+pub use stats::{IngestStats, IngestStatsSnapshot};
+pub use volumes::{SubjectTraffic, TrafficVolume};
+pub use vouch::{CurrentIdentityLookup, FormerIdentity, FormerIdentityLookup, RackDirectory};

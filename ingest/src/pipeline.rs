@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::{AckKind, Context, Message};
-use engine::{Appended, Batch, BusPosition, Engine, ErrorKind, Origin, SpecName};
+use engine::{AppendBatch, AppendOutcome, BatchOrigin, BusPosition, Engine, ErrorKind, SpecName};
 use model::wire::{self, BatchId};
 use model::{Clock, Timestamp};
 use tokio::sync::{Semaphore, mpsc};
@@ -15,21 +15,21 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
 use crate::archive::archive;
-use crate::consumer::Feed;
-use crate::decode::{Decoded, Incoming, Keep, dead_letter, decode, origin};
+use crate::consumer::IngestSource;
+use crate::decode::{DecodedBatch, InboundMessage, PayloadTruncation, dead_letter, decode, origin};
 use crate::error::Error;
-use crate::floors::{DurableFloors, Floors, SignFloor};
-use crate::puller::{Puller, Room};
-use crate::specs::{Specs, TakenRows};
-use crate::stats::Stats;
-use crate::vouch::{self, NotOwn, Vouch};
+use crate::floors::{DurableFloorSender, DurableFloorTracker, SignFloor};
+use crate::puller::{InFlightPermit, StreamPuller};
+use crate::specs::{PendingSpecCounts, SpecMatcher};
+use crate::stats::IngestStats;
+use crate::vouch::{self, PublisherMismatch, RackDirectory};
 
 /// What a dead letter keeps of a message that is too large for the store.
 const CUT: usize = 64 << 10;
 
 /// The `[ingest]` section and the limits that the pipeline obeys.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct IngestSettings {
     /// How long a received batch may wait for the engine before the wait is reported as a stall and the bus is told
     /// that it goes on (`ingest.flush_interval`). Batches are appended at once whenever the engine takes them.
     pub flush_interval: Duration,
@@ -38,12 +38,12 @@ pub struct Settings {
     /// The largest batch in bytes (`mixer.max_payload_size`); a larger one becomes a dead letter.
     pub max_payload: usize,
     /// Where business messages come from; without it they are not archived.
-    pub messages: Option<Messages>,
+    pub messages: Option<ArchiveSource>,
 }
 
 /// The stream of business messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Messages {
+pub struct ArchiveSource {
     /// Its name.
     pub stream: String,
     /// What of it is archived.
@@ -51,7 +51,7 @@ pub struct Messages {
 }
 
 /// What the pipeline works with.
-pub struct Parts {
+pub struct PipelineParts {
     /// JetStream of our domain.
     pub js: Context,
     /// The plain connection, for floors.
@@ -61,16 +61,16 @@ pub struct Parts {
     /// The time of dead letters.
     pub clock: Clock,
     /// How far Racks are told.
-    pub floors: Arc<DurableFloors>,
+    pub floors: Arc<DurableFloorTracker>,
     /// Signs floors for Racks.
     pub sign_floor: SignFloor,
     /// Whose subjects are whose, where the bus knows Racks by their keys.
-    pub vouch: Option<Vouch>,
+    pub vouch: Option<RackDirectory>,
     /// What becomes of business messages.
-    pub specs: Arc<Specs>,
+    pub specs: Arc<SpecMatcher>,
 }
 
-impl std::fmt::Debug for Parts {
+impl std::fmt::Debug for PipelineParts {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("ingest::Parts")
     }
@@ -78,22 +78,22 @@ impl std::fmt::Debug for Parts {
 
 /// The running pipeline.
 #[derive(Debug)]
-pub struct Pipeline {
+pub struct IngestPipeline {
     stop: CancellationToken,
     puller: JoinHandle<Result<(), Error>>,
     archive: Option<JoinHandle<Result<(), Error>>>,
     floors: JoinHandle<()>,
-    stats: Arc<Stats>,
+    stats: Arc<IngestStats>,
 }
 
-impl Pipeline {
+impl IngestPipeline {
     /// Starts pulling. A bus that is away or a stream that is missing is waited for.
     #[must_use]
-    pub fn start(settings: Settings, parts: Parts) -> Self {
+    pub fn start(settings: IngestSettings, parts: PipelineParts) -> Self {
         let stop = CancellationToken::new();
-        let stats = Arc::new(Stats::default());
+        let stats = Arc::new(IngestStats::default());
         let (durable, on_durable) = mpsc::channel(4096);
-        let floors = Floors {
+        let floors = DurableFloorSender {
             floors: Arc::clone(&parts.floors),
             client: parts.client.clone(),
             sign: Arc::clone(&parts.sign_floor),
@@ -101,11 +101,11 @@ impl Pipeline {
         };
         let permits = usize::try_from(settings.buffer_size.max(1)).unwrap_or(1);
         let messages = settings.messages.clone();
-        let puller = Puller {
-            feed: Feed::Telemetry,
+        let puller = StreamPuller {
+            feed: IngestSource::Telemetry,
             batches: Arc::new(Semaphore::new(permits)),
             incarnation: Arc::default(),
-            shared: Arc::new(Shared {
+            shared: Arc::new(MessageProcessor {
                 settings,
                 engine: parts.engine,
                 clock: parts.clock,
@@ -118,7 +118,7 @@ impl Pipeline {
             }),
             js: parts.js,
         };
-        let archive = messages.map(|messages| puller.of(Feed::Messages(messages)));
+        let archive = messages.map(|messages| puller.for_source(IngestSource::Messages(messages)));
         Self {
             archive: archive.map(|puller| tokio::spawn(puller.run())),
             puller: tokio::spawn(puller.run()),
@@ -130,7 +130,7 @@ impl Pipeline {
 
     /// The live counters, for a metrics page.
     #[must_use]
-    pub fn live_stats(&self) -> Arc<Stats> {
+    pub fn live_stats(&self) -> Arc<IngestStats> {
         Arc::clone(&self.stats)
     }
 
@@ -156,48 +156,48 @@ impl Pipeline {
 }
 
 /// What the tasks share.
-pub(crate) struct Shared {
-    pub(crate) settings: Settings,
+pub(crate) struct MessageProcessor {
+    pub(crate) settings: IngestSettings,
     pub(crate) engine: Arc<Engine>,
     clock: Clock,
-    specs: Arc<Specs>,
-    pub(crate) stats: Arc<Stats>,
-    pub(crate) floors: Arc<DurableFloors>,
+    specs: Arc<SpecMatcher>,
+    pub(crate) stats: Arc<IngestStats>,
+    pub(crate) floors: Arc<DurableFloorTracker>,
     durable: mpsc::Sender<BatchId>,
-    vouch: Option<Vouch>,
+    vouch: Option<RackDirectory>,
     pub(crate) stop: CancellationToken,
 }
 
 /// Where a message is in its stream.
-pub(crate) struct Placed {
+pub(crate) struct MessagePosition {
     /// Unless the bus does not say it.
     pub(crate) position: Option<BusPosition>,
     /// The stream's incarnation now.
     pub(crate) current: Arc<AtomicI64>,
 }
 
-impl Shared {
+impl MessageProcessor {
     /// Decodes, appends, acknowledges. An error here means that the engine takes no more rows.
     pub(crate) async fn store(
         &self,
-        feed: &Feed,
+        feed: &IngestSource,
         message: Message,
-        placed: Placed,
-        mut room: Room,
+        placed: MessagePosition,
+        mut room: InFlightPermit,
     ) -> Result<(), Error> {
-        Stats::add(&self.stats.received, 1);
-        Stats::add(&self.stats.received_bytes, message.payload.len() as u64);
-        if matches!(feed, Feed::Messages(_)) {
+        IngestStats::add(&self.stats.received, 1);
+        IngestStats::add(&self.stats.received_bytes, message.payload.len() as u64);
+        if matches!(feed, IngestSource::Messages(_)) {
             self.stats.volumes.add(&message.subject, message.length as u64);
         }
         let incarnation = placed.position.as_ref().map(|position| position.incarnation);
         let incoming = incoming(&message, placed.position);
-        Stats::add(&self.stats.in_flight, 1);
-        let settled = self.settle(feed, &incoming, &message, &mut room).await;
+        IngestStats::add(&self.stats.in_flight, 1);
+        let settled = self.make_durable(feed, &incoming, &message, &mut room).await;
         self.stats.in_flight.fetch_sub(1, Ordering::Relaxed);
         let settled = settled?;
         if settled.is_none() {
-            Stats::add(&self.stats.given_up, 1);
+            IngestStats::add(&self.stats.given_up, 1);
         }
         let kind = if settled.is_some() { AckKind::Ack } else { AckKind::Term };
         // In another incarnation its sequence is another message's.
@@ -208,7 +208,7 @@ impl Shared {
         if let Some(id) = settled.flatten() {
             if is_current {
                 // The engine's own floor bounds whatever it says.
-                self.floors.received(id, origin(&incoming).0.settled);
+                self.floors.record_received(id, origin(&incoming).0.settled);
             }
             // A full channel or a closed one only delays the floor until the next heartbeat.
             let _ = self.durable.try_send(id);
@@ -218,16 +218,16 @@ impl Shared {
 
     /// Makes the message's rows durable; where they cannot be stored, a dead letter, cut if it is too large itself. The
     /// producer's key of what is durable; `None` if nothing of the message can ever be.
-    async fn settle(
+    async fn make_durable(
         &self,
-        feed: &Feed,
-        incoming: &Incoming<'_>,
+        feed: &IngestSource,
+        incoming: &InboundMessage<'_>,
         message: &Message,
-        room: &mut Room,
+        room: &mut InFlightPermit,
     ) -> Result<Option<Option<BatchId>>, Error> {
         let now = self.clock.now();
-        let mut next = self.decoded(feed, incoming, now);
-        if let Ok(Decoded { batch, .. }) = &next {
+        let mut next = self.decode_message(feed, incoming, now);
+        if let Ok(DecodedBatch { batch, .. }) = &next {
             let taken = if batch.payload.as_ptr() == incoming.payload.as_ptr() {
                 // An Arrow body is logged as it came, and shared by its rows.
                 wire::decoded_bytes(wire::BatchEncoding::Arrow, incoming.payload)
@@ -237,9 +237,14 @@ impl Shared {
             };
             room.bytes.shrink_to(taken);
         }
-        let mut cuts = [Keep::Whole, Keep::Head(CUT), Keep::Head(0)].into_iter();
+        let mut cuts = [
+            PayloadTruncation::Whole,
+            PayloadTruncation::Head(CUT),
+            PayloadTruncation::Head(0),
+        ]
+        .into_iter();
         loop {
-            let Decoded { batch, dead, specs } = match next {
+            let DecodedBatch { batch, dead, specs } = match next {
                 Ok(decoded) => decoded,
                 Err(reason) => {
                     error!(subject = %incoming.subject, %reason, "neither a batch nor a dead letter; it is given up");
@@ -251,11 +256,14 @@ impl Shared {
                 cuts.next();
             }
             let origin = batch.origin.clone();
-            let names = specs.iter().map(|taken| taken.as_ref().map(TakenRows::name)).collect();
+            let names = specs
+                .iter()
+                .map(|taken| taken.as_ref().map(PendingSpecCounts::name))
+                .collect();
             let error = match self.append(batch, names, message).await {
                 Ok(appended) => {
-                    if matches!(appended, Appended::Stored { .. }) {
-                        specs.iter().flatten().for_each(TakenRows::count);
+                    if matches!(appended, AppendOutcome::Stored { .. }) {
+                        specs.iter().flatten().for_each(PendingSpecCounts::count);
                     }
                     self.count(appended, dead.as_deref(), incoming.subject);
                     return Ok(Some(origin.producer));
@@ -272,18 +280,23 @@ impl Shared {
     }
 
     /// The batch that a message carries; a dead letter if it carries none, or speaks for another than who sent it.
-    fn decoded(&self, feed: &Feed, incoming: &Incoming<'_>, now: Timestamp) -> Result<Decoded, String> {
-        let letter = |reason, origin| dead_letter(incoming, origin, reason, now, Keep::Whole);
+    fn decode_message(
+        &self,
+        feed: &IngestSource,
+        incoming: &InboundMessage<'_>,
+        now: Timestamp,
+    ) -> Result<DecodedBatch, String> {
+        let letter = |reason, origin| dead_letter(incoming, origin, reason, now, PayloadTruncation::Whole);
         // Without the producer's key: it is another's.
-        let foreign = || Origin {
+        let foreign = || BatchOrigin {
             bus: incoming.position.clone(),
-            ..Origin::default()
+            ..BatchOrigin::default()
         };
-        let owner = match vouch::owner(self.vouch.as_ref(), incoming.subject, incoming.headers) {
+        let owner = match vouch::verify_publisher(self.vouch.as_ref(), incoming.subject, incoming.headers) {
             Ok(owner) => owner,
-            Err(NotOwn { reason, is_of_removed }) => {
+            Err(PublisherMismatch { reason, is_of_removed }) => {
                 // Of a removed Rack its number counts, and not what it says of others.
-                let of_removed = || Origin {
+                let of_removed = || BatchOrigin {
                     settled: 0,
                     ..origin(incoming).0
                 };
@@ -291,39 +304,39 @@ impl Shared {
             }
         };
         let mut decoded = match feed {
-            Feed::Telemetry => decode(incoming, now, self.settings.max_payload),
-            Feed::Messages(_) => archive(incoming, now, self.settings.max_payload, &self.specs),
+            IngestSource::Telemetry => decode(incoming, now, self.settings.max_payload),
+            IngestSource::Messages(_) => archive(incoming, now, self.settings.max_payload, &self.specs),
         }?;
         let Some(owner) = owner.filter(|_| decoded.dead.is_none()) else {
             return Ok(decoded);
         };
-        if let Some(reason) = owner.denies_rows(&decoded.batch.rows) {
+        if let Some(reason) = owner.find_foreign_row(&decoded.batch.rows) {
             return letter(reason, foreign());
         }
-        owner.name(&mut decoded)?;
+        owner.set_entity_name(&mut decoded)?;
         Ok(decoded)
     }
 
-    fn count(&self, appended: Appended, dead: Option<&str>, subject: &str) {
+    fn count(&self, appended: AppendOutcome, dead: Option<&str>, subject: &str) {
         match appended {
-            Appended::Stored { rows } => {
-                Stats::add(&self.stats.stored_rows, rows as u64);
+            AppendOutcome::Stored { rows } => {
+                IngestStats::add(&self.stats.stored_rows, rows as u64);
                 if let Some(reason) = dead {
-                    Stats::add(&self.stats.dead_letters, 1);
+                    IngestStats::add(&self.stats.dead_letters, 1);
                     warn!(subject, reason, "telemetry kept as a dead letter");
                 }
             }
-            Appended::Duplicate => Stats::add(&self.stats.duplicates, 1),
+            AppendOutcome::Duplicate => IngestStats::add(&self.stats.duplicates, 1),
         }
     }
 
     /// Appends; while the engine makes us wait, tells the bus every flush interval that work goes on.
     async fn append(
         &self,
-        batch: Batch,
+        batch: AppendBatch,
         specs: Vec<Option<SpecName>>,
         message: &Message,
-    ) -> Result<Appended, engine::Error> {
+    ) -> Result<AppendOutcome, engine::Error> {
         let append = async {
             if specs.iter().any(Option::is_some) {
                 self.engine.append_of_specs(batch, specs).await
@@ -337,7 +350,7 @@ impl Shared {
             tokio::select! {
                 appended = &mut append => return appended,
                 () = tokio::time::sleep(every) => {
-                    Stats::add(&self.stats.stalls, 1);
+                    IngestStats::add(&self.stats.stalls, 1);
                     if let Err(error) = message.ack_with(AckKind::Progress).await {
                         warn!(%error, "the bus was not told that a batch still waits for the engine");
                     }
@@ -347,9 +360,9 @@ impl Shared {
     }
 }
 
-fn incoming(message: &Message, position: Option<BusPosition>) -> Incoming<'_> {
+fn incoming(message: &Message, position: Option<BusPosition>) -> InboundMessage<'_> {
     static NONE: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
-    Incoming {
+    InboundMessage {
         subject: &message.subject,
         headers: message.headers.as_ref().unwrap_or(&NONE),
         payload: &message.payload,

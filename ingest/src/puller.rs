@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - What was sent and is not taken yet is bounded by what is asked for ([`Ask`]).
+//! - What was sent and is not taken yet is bounded by what is asked for ([`PullLimit`]).
 //! - A message that is larger than what is asked for, from when the bus took larger ones, comes all the same, alone.
 
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tracing::{info, warn};
 
-use crate::consumer::{self, Ask, Feed, Opened};
+use crate::consumer::{self, IngestSource, PullLimit, StreamConsumer};
 use crate::error::Error;
 use crate::history::StreamPoint;
-use crate::pipeline::{Placed, Shared};
-use crate::stats::Stats;
+use crate::pipeline::{MessagePosition, MessageProcessor};
+use crate::stats::IngestStats;
 
 /// How long a stop waits for the engine to take what is in flight.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -34,9 +34,9 @@ const QUIET: Duration = Duration::from_secs(3);
 const FLOOR_EVERY: u32 = 1 << 10;
 
 /// See the module.
-pub(crate) struct Puller {
-    pub(crate) feed: Feed,
-    pub(crate) shared: Arc<Shared>,
+pub(crate) struct StreamPuller {
+    pub(crate) feed: IngestSource,
+    pub(crate) shared: Arc<MessageProcessor>,
     pub(crate) js: Context,
     pub(crate) batches: Arc<Semaphore>,
     /// The stream's incarnation.
@@ -44,9 +44,9 @@ pub(crate) struct Puller {
 }
 
 /// Why messages are not asked for any more as they were.
-enum Pulled {
+enum PullOutcome {
     /// Another way is needed.
-    Otherwise(Ask),
+    Otherwise(PullLimit),
     /// The bus broke.
     Broken,
     /// There is nothing more to do.
@@ -54,14 +54,14 @@ enum Pulled {
 }
 
 /// Room for one batch; given back when it is durable and acknowledged.
-pub(crate) struct Room {
+pub(crate) struct InFlightPermit {
     _batch: OwnedSemaphorePermit,
     pub(crate) bytes: InboundRoom,
 }
 
-impl Puller {
+impl StreamPuller {
     /// Another one, in the same room.
-    pub(crate) fn of(&self, feed: Feed) -> Self {
+    pub(crate) fn for_source(&self, feed: IngestSource) -> Self {
         Self {
             feed,
             shared: Arc::clone(&self.shared),
@@ -87,13 +87,13 @@ impl Puller {
                     wait = Duration::from_millis(100);
                     let incarnation = opened.known.tail.incarnation;
                     self.incarnation.store(incarnation, Ordering::Relaxed);
-                    info!(incarnation, of = self.feed.what(), "consumer is open");
+                    info!(incarnation, of = self.feed.description(), "consumer is open");
                     let reads_again = opened.through.is_some();
                     if let Some(end) = self.pull(&mut opened, &mut storing).await {
                         break end;
                     }
-                    if matches!(self.feed, Feed::Messages(_)) {
-                        self.shared.floors.forget();
+                    if matches!(self.feed, IngestSource::Messages(_)) {
+                        self.shared.floors.reset();
                     }
                     // Only then may the acknowledgement floor of the durable consumer count as stored.
                     if reads_again && let Some(end) = self.all_stored(&mut storing).await {
@@ -102,9 +102,9 @@ impl Puller {
                     begins = opened.through.is_some();
                     taken = Some(opened.known);
                 }
-                Err(error) => warn!(%error, of = self.feed.what(), "nothing is read; trying again"),
+                Err(error) => warn!(%error, of = self.feed.description(), "nothing is read; trying again"),
             }
-            Stats::add(&self.shared.stats.resubscribed, 1);
+            IngestStats::add(&self.shared.stats.resubscribed, 1);
             tokio::select! {
                 () = self.shared.stop.cancelled() => break Ok(()),
                 () = tokio::time::sleep(wait) => wait = (wait * 2).min(Duration::from_secs(5)),
@@ -115,13 +115,17 @@ impl Puller {
     }
 
     /// Pulls until the bus breaks (`None`), or until the end (`Some`).
-    async fn pull(&self, opened: &mut Opened, storing: &mut JoinSet<Result<(), Error>>) -> Option<Result<(), Error>> {
-        let mut ask = self.several();
+    async fn pull(
+        &self,
+        opened: &mut StreamConsumer,
+        storing: &mut JoinSet<Result<(), Error>>,
+    ) -> Option<Result<(), Error>> {
+        let mut ask = self.pull_limit();
         let end = loop {
             match self.pull_as(ask, opened, storing).await {
-                Pulled::Otherwise(other) => ask = other,
-                Pulled::Broken => break None,
-                Pulled::Ended(end) => break Some(end),
+                PullOutcome::Otherwise(other) => ask = other,
+                PullOutcome::Broken => break None,
+                PullOutcome::Ended(end) => break Some(end),
             }
         };
         self.set_pulling(false);
@@ -142,18 +146,23 @@ impl Puller {
         }
     }
 
-    fn several(&self) -> Ask {
+    fn pull_limit(&self) -> PullLimit {
         let inbound = self.shared.engine.settings().inbound_max;
-        Ask::several(&self.shared.settings, inbound, &self.js.client())
+        PullLimit::several(&self.shared.settings, inbound, &self.js.client())
     }
 
     /// Pulls in one way.
-    async fn pull_as(&self, ask: Ask, opened: &mut Opened, storing: &mut JoinSet<Result<(), Error>>) -> Pulled {
+    async fn pull_as(
+        &self,
+        ask: PullLimit,
+        opened: &mut StreamConsumer,
+        storing: &mut JoinSet<Result<(), Error>>,
+    ) -> PullOutcome {
         let mut messages = match opened.messages(ask).await {
             Ok(messages) => messages,
             Err(error) => {
-                warn!(%error, of = self.feed.what(), "the consumer cannot be pulled");
-                return Pulled::Broken;
+                warn!(%error, of = self.feed.description(), "the consumer cannot be pulled");
+                return PullOutcome::Broken;
             }
         };
         self.set_pulling(true);
@@ -165,24 +174,24 @@ impl Puller {
         loop {
             let message = tokio::select! {
                 biased;
-                () = stop.cancelled() => return Pulled::Ended(Ok(())),
+                () = stop.cancelled() => return PullOutcome::Ended(Ok(())),
                 Some(done) = storing.join_next() => match flatten(done) {
                     Ok(()) => continue,
-                    Err(error) => return Pulled::Ended(Err(error)),
+                    Err(error) => return PullOutcome::Ended(Err(error)),
                 },
                 message = messages.next() => message,
-                _ = quiet.tick(), if ask != Ask::One => {
-                    if opened.through.is_some() && !came && self.unless_stopped(opened.is_read()).await == Some(true) {
+                _ = quiet.tick(), if ask != PullLimit::One => {
+                    if opened.through.is_some() && !came && self.unless_stopped(opened.is_reread_complete()).await == Some(true) {
                         opened.through = None;
-                        return Pulled::Broken;
+                        return PullOutcome::Broken;
                     }
                     if std::mem::take(&mut since_floor) > 0 {
                         self.unless_stopped(opened.raise_floor(&self.shared.engine)).await;
                     }
                     // What is on its way just now has come by the second time.
-                    let is_held = !std::mem::take(&mut came) && self.unless_stopped(opened.has_beside(storing.len())).await == Some(true);
+                    let is_held = !std::mem::take(&mut came) && self.unless_stopped(opened.has_withheld_messages(storing.len())).await == Some(true);
                     if std::mem::replace(&mut is_suspected, is_held) && is_held {
-                        return Pulled::Otherwise(Ask::One);
+                        return PullOutcome::Otherwise(PullLimit::One);
                     }
                     continue;
                 }
@@ -195,19 +204,19 @@ impl Puller {
                         .through
                         .is_some_and(|last| point.as_ref().is_ok_and(|point| point.seq >= last));
                     if let Ok(point) = &point {
-                        let has = opened.has(*point, &client, &self.shared.engine);
+                        let has = opened.check_history(*point, &client, &self.shared.engine);
                         match self.unless_stopped(has).await {
-                            None => return Pulled::Ended(Ok(())),
+                            None => return PullOutcome::Ended(Ok(())),
                             Some(Ok(true)) => {}
                             // It stays on the bus, if the bus has it.
-                            Some(Ok(false)) => return Pulled::Broken,
+                            Some(Ok(false)) => return PullOutcome::Broken,
                             Some(Err(error)) => {
-                                warn!(%error, of = self.feed.what(), "pulling was interrupted");
-                                return Pulled::Broken;
+                                warn!(%error, of = self.feed.description(), "pulling was interrupted");
+                                return PullOutcome::Broken;
                             }
                         }
                     }
-                    let placed = Placed {
+                    let placed = MessagePosition {
                         position: point.ok().map(|point| BusPosition {
                             stream: self.feed.stream().to_owned(),
                             incarnation: opened.known.tail.incarnation,
@@ -216,28 +225,28 @@ impl Puller {
                         }),
                         current: Arc::clone(&self.incarnation),
                     };
-                    if !self.take(message, placed, storing).await {
-                        return Pulled::Ended(Ok(()));
+                    if !self.spawn_store(message, placed, storing).await {
+                        return PullOutcome::Ended(Ok(()));
                     }
                     if is_last {
                         opened.through = None;
-                        return Pulled::Broken;
+                        return PullOutcome::Broken;
                     }
                     since_floor += 1;
                     if since_floor == FLOOR_EVERY {
                         since_floor = 0;
                         self.unless_stopped(opened.raise_floor(&self.shared.engine)).await;
                     }
-                    if ask == Ask::One && self.several().brings(size) {
-                        return Pulled::Otherwise(self.several());
+                    if ask == PullLimit::One && self.pull_limit().brings(size) {
+                        return PullOutcome::Otherwise(self.pull_limit());
                     }
                     came = true;
                 }
                 Some(Err(error)) => {
-                    warn!(%error, of = self.feed.what(), "pulling was interrupted");
-                    return Pulled::Broken;
+                    warn!(%error, of = self.feed.description(), "pulling was interrupted");
+                    return PullOutcome::Broken;
                 }
-                None => return Pulled::Broken,
+                None => return PullOutcome::Broken,
             }
         }
     }
@@ -251,9 +260,14 @@ impl Puller {
     }
 
     /// Has a message stored once there is room for it; false when stopped meanwhile.
-    async fn take(&self, mut message: Message, placed: Placed, storing: &mut JoinSet<Result<(), Error>>) -> bool {
+    async fn spawn_store(
+        &self,
+        mut message: Message,
+        placed: MessagePosition,
+        storing: &mut JoinSet<Result<(), Error>>,
+    ) -> bool {
         let Some(room) = self
-            .room(weight(&self.feed, message.headers.as_ref(), &message.payload))
+            .acquire_permit(estimate_memory(&self.feed, message.headers.as_ref(), &message.payload))
             .await
         else {
             return false;
@@ -267,45 +281,45 @@ impl Puller {
 
     /// Telemetry tells whether ingest is ready.
     fn set_pulling(&self, pulling: bool) {
-        if self.feed == Feed::Telemetry {
+        if self.feed == IngestSource::Telemetry {
             self.shared.stats.pulling.send_replace(pulling);
         }
     }
 
     /// Waits for room; `None` when stopped meanwhile.
-    async fn room(&self, bytes: u64) -> Option<Room> {
+    async fn acquire_permit(&self, bytes: u64) -> Option<InFlightPermit> {
         tokio::select! {
             () = self.shared.stop.cancelled() => None,
             room = async {
                 let _batch = Arc::clone(&self.batches).acquire_owned().await.ok()?;
                 let mut room = self.shared.engine.inbound().messages.room();
                 room.grow(bytes).await;
-                Some(Room { _batch, bytes: room })
+                Some(InFlightPermit { _batch, bytes: room })
             } => room,
         }
     }
 }
 
 /// The bytes to make room for before a message is decoded, a copy of what was read.
-fn weight(feed: &Feed, headers: Option<&HeaderMap>, payload: &[u8]) -> u64 {
+fn estimate_memory(feed: &IngestSource, headers: Option<&HeaderMap>, payload: &[u8]) -> u64 {
     let length = payload.len() as u64;
     // The message, a row of about its bytes, and the row as it is logged: a business message, or what becomes a dead letter.
     let row = length.saturating_mul(3);
     let said = headers.and_then(|headers| headers.get(wire::CONTENT_TYPE));
     match (feed, said.and_then(|said| said.as_str().parse::<BatchEncoding>().ok())) {
         // Whatever it is called: its values are read, each of them many times its bytes.
-        (Feed::Messages(_), _) => row.saturating_add(wire::value_bytes(payload)),
+        (IngestSource::Messages(_), _) => row.saturating_add(wire::value_bytes(payload)),
         // Rows and what is logged share its bytes, unless it becomes a dead letter or is written anew.
-        (Feed::Telemetry, Some(BatchEncoding::Arrow)) => {
+        (IngestSource::Telemetry, Some(BatchEncoding::Arrow)) => {
             let unpacked = wire::decoded_bytes(BatchEncoding::Arrow, payload).saturating_sub(length);
             row.saturating_add(unpacked)
         }
         // The message, its rows, and they as they are logged.
-        (Feed::Telemetry, Some(encoding)) => {
+        (IngestSource::Telemetry, Some(encoding)) => {
             let decoded = wire::decoded_bytes(encoding, payload).saturating_mul(2);
             length.saturating_add(decoded)
         }
-        (Feed::Telemetry, None) => row,
+        (IngestSource::Telemetry, None) => row,
     }
 }
 
@@ -334,7 +348,7 @@ async fn drain(storing: &mut JoinSet<Result<(), Error>>) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::Messages;
+    use crate::pipeline::ArchiveSource;
 
     fn of_kind(content_type: &str) -> HeaderMap {
         let mut headers = HeaderMap::new();
@@ -344,7 +358,7 @@ mod tests {
 
     #[test]
     fn a_message_has_room_for_its_values_whatever_it_is_called_and_telemetry_for_what_may_become_of_it() {
-        let messages = Feed::Messages(Messages {
+        let messages = IngestSource::Messages(ArchiveSource {
             stream: "flux".to_owned(),
             subjects: Vec::new(),
         });
@@ -352,15 +366,20 @@ mod tests {
         let cbor = of_kind(BatchEncoding::Cbor.content_type());
         let objects = [&[0x99, 0x27, 0x10][..], &[0xa0; 10_000]].concat();
         for headers in [Some(&cbor), None] {
-            let weight = weight(&messages, headers, &objects);
+            let weight = estimate_memory(&messages, headers, &objects);
             assert!(weight >= 3 * 10_003 + wire::value_bytes(&objects), "{weight}");
         }
         let usual = [&[0x79, 0x03, 0xe8][..], &[b'x'; 1_000]].concat();
-        let few = weight(&messages, Some(&cbor), &usual);
+        let few = estimate_memory(&messages, Some(&cbor), &usual);
         assert!(few < 4 * usual.len() as u64, "{few}");
 
-        let as_telemetry =
-            |encoding: BatchEncoding| weight(&Feed::Telemetry, Some(&of_kind(encoding.content_type())), &usual);
+        let as_telemetry = |encoding: BatchEncoding| {
+            estimate_memory(
+                &IngestSource::Telemetry,
+                Some(&of_kind(encoding.content_type())),
+                &usual,
+            )
+        };
         let length = usual.len() as u64;
         assert_eq!(
             as_telemetry(BatchEncoding::Arrow),

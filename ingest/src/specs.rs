@@ -14,12 +14,12 @@ use model::spec::{MessageFacts, Spec, in_order};
 
 /// What one spec took.
 #[derive(Debug, Default)]
-pub(crate) struct Taken {
+pub(crate) struct SpecCounters {
     messages: AtomicU64,
     failed: AtomicU64,
 }
 
-impl Taken {
+impl SpecCounters {
     /// Counts messages that are stored, and how many of their values were not of their fields' types.
     fn add(&self, messages: u64, failed: u64) {
         self.messages.fetch_add(messages, Ordering::Relaxed);
@@ -38,22 +38,22 @@ pub struct SpecCounts {
 
 /// A spec in force.
 #[derive(Debug)]
-pub(crate) struct InForce {
+pub(crate) struct ActiveSpec {
     pub(crate) spec: Spec,
-    pub(crate) taken: Arc<Taken>,
+    pub(crate) taken: Arc<SpecCounters>,
 }
 
 /// What a spec took of one bus message, not counted yet.
 #[derive(Debug)]
-pub(crate) struct TakenRows {
-    of: Arc<InForce>,
+pub(crate) struct PendingSpecCounts {
+    of: Arc<ActiveSpec>,
     pub(crate) messages: u64,
     /// Values that were not of their fields' types.
     pub(crate) failed: u64,
 }
 
-impl TakenRows {
-    pub(crate) const fn new(of: Arc<InForce>) -> Self {
+impl PendingSpecCounts {
+    pub(crate) const fn new(of: Arc<ActiveSpec>) -> Self {
         Self {
             of,
             messages: 0,
@@ -73,19 +73,19 @@ impl TakenRows {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub struct Specs {
-    in_force: RwLock<Arc<[Arc<InForce>]>>,
-    taken: Mutex<BTreeMap<SpecName, Arc<Taken>>>,
+pub struct SpecMatcher {
+    in_force: RwLock<Arc<[Arc<ActiveSpec>]>>,
+    taken: Mutex<BTreeMap<SpecName, Arc<SpecCounters>>>,
 }
 
-impl Specs {
+impl SpecMatcher {
     /// Puts these in force, and no others.
     pub fn set(&self, mut specs: Vec<Spec>) {
         in_order(&mut specs);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let in_force = specs.into_iter().map(|spec| {
             let taken = Arc::clone(taken.entry(spec.name).or_default());
-            Arc::new(InForce { spec, taken })
+            Arc::new(ActiveSpec { spec, taken })
         });
         let in_force = in_force.collect();
         *self.in_force.write().unwrap_or_else(PoisonError::into_inner) = in_force;
@@ -102,7 +102,7 @@ impl Specs {
     }
 
     /// The spec that takes a message.
-    pub(crate) fn taking(&self, facts: MessageFacts<'_>) -> Option<Arc<InForce>> {
+    pub(crate) fn match_spec(&self, facts: MessageFacts<'_>) -> Option<Arc<ActiveSpec>> {
         let in_force = Arc::clone(&self.in_force.read().unwrap_or_else(PoisonError::into_inner));
         in_force.iter().find(|of| of.spec.rule.takes(facts)).cloned()
     }

@@ -4,33 +4,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::watch;
 
-use crate::volumes::Volumes;
+use crate::volumes::SubjectTraffic;
 
 /// Makes the live counters and their values at one moment, under the same names.
 macro_rules! counters {
     ($($(#[$about:meta])* $name:ident,)*) => {
         /// Live counters.
         #[derive(Debug, Default)]
-        pub struct Stats {
+        pub struct IngestStats {
             $(pub(crate) $name: AtomicU64,)*
             pub(crate) pulling: watch::Sender<bool>,
             /// Business messages by their subjects.
-            pub volumes: Volumes,
+            pub volumes: SubjectTraffic,
         }
 
         /// The counters at one moment.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-        pub struct Snapshot {
+        pub struct IngestStatsSnapshot {
             $($(#[$about])* pub $name: u64,)*
             /// Whether the consumer is open now.
             pub pulling: bool,
         }
 
-        impl Stats {
+        impl IngestStats {
             /// The counters now.
             #[must_use]
-            pub fn snapshot(&self) -> Snapshot {
-                Snapshot {
+            pub fn snapshot(&self) -> IngestStatsSnapshot {
+                IngestStatsSnapshot {
                     $($name: self.$name.load(Ordering::Relaxed),)*
                     pulling: *self.pulling.borrow(),
                 }
@@ -62,9 +62,9 @@ counters! {
     floors_sent,
 }
 
-impl Stats {
+impl IngestStats {
     /// Returns as soon as the consumer is open.
-    pub async fn opened(&self) {
+    pub async fn wait_until_open(&self) {
         // The sender is `self`, so this ends by the consumer being open or not at all.
         let _ = self.pulling.subscribe().wait_for(|pulling| *pulling).await;
     }

@@ -23,16 +23,16 @@ use arrow_array::{RecordBatch, StringArray};
 use async_nats::HeaderMap;
 use model::{EntityId, Token, subject, wire};
 
-use crate::decode::{Decoded, entity};
+use crate::decode::{DecodedBatch, entity};
 
 /// The entity that the Rack of this name is; none where anybody may speak for it.
-pub type Is = Arc<dyn Fn(&Token) -> Option<EntityId> + Send + Sync>;
+pub type CurrentIdentityLookup = Arc<dyn Fn(&Token) -> Option<EntityId> + Send + Sync>;
 /// What an entity is to the Rack of a name that is another one.
-pub type Was = Arc<dyn Fn(&Token, EntityId) -> Former + Send + Sync>;
+pub type FormerIdentityLookup = Arc<dyn Fn(&Token, EntityId) -> FormerIdentity + Send + Sync>;
 
 /// What an entity is to a Rack that is another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Former {
+pub enum FormerIdentity {
     /// The Rack before it was removed and began anew under its name.
     Own,
     /// A Rack that was removed, and nobody has its name.
@@ -43,7 +43,7 @@ pub enum Former {
 
 /// Why a message is not its Rack's word.
 #[derive(Debug)]
-pub(crate) struct NotOwn {
+pub(crate) struct PublisherMismatch {
     pub(crate) reason: String,
     /// Whether it is of a Rack that was removed.
     pub(crate) is_of_removed: bool,
@@ -51,22 +51,22 @@ pub(crate) struct NotOwn {
 
 /// Who Racks are, and who they were.
 #[derive(Clone)]
-pub struct Vouch {
+pub struct RackDirectory {
     /// Asked of each message.
-    pub is: Is,
+    pub is: CurrentIdentityLookup,
     /// Asked of a message of another entity.
-    pub was: Was,
+    pub was: FormerIdentityLookup,
 }
 
-impl std::fmt::Debug for Vouch {
+impl std::fmt::Debug for RackDirectory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Vouch").finish_non_exhaustive()
+        f.debug_struct("RackDirectory").finish_non_exhaustive()
     }
 }
 
 /// The Rack that a message's subject belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Owner {
+pub(crate) struct SubjectOwner {
     pub(crate) id: EntityId,
     /// What it was when it made the message.
     pub(crate) was: EntityId,
@@ -74,7 +74,11 @@ pub(crate) struct Owner {
 }
 
 /// Whom a message on this subject must be of, none if it may be of anybody; or why its headers are not the owner's word.
-pub(crate) fn owner(vouch: Option<&Vouch>, on: &str, headers: &HeaderMap) -> Result<Option<Owner>, NotOwn> {
+pub(crate) fn verify_publisher(
+    vouch: Option<&RackDirectory>,
+    on: &str,
+    headers: &HeaderMap,
+) -> Result<Option<SubjectOwner>, PublisherMismatch> {
     let rack = subject::parse_telemetry(on).map(|(_, rack)| rack);
     let rack = rack.or_else(|| subject::parse_message(on).map(|(rack, ..)| rack));
     let name = rack.or_else(|| subject::parse_gear(on).map(|(rack, _)| rack));
@@ -86,22 +90,22 @@ pub(crate) fn owner(vouch: Option<&Vouch>, on: &str, headers: &HeaderMap) -> Res
     };
     let was = entity(headers).ok().flatten().unwrap_or(id);
     let former = if was == id {
-        Former::Own
+        FormerIdentity::Own
     } else {
         (vouch.was)(&name, was)
     };
-    if former != Former::Own {
-        return Err(NotOwn {
+    if former != FormerIdentity::Own {
+        return Err(PublisherMismatch {
             reason: format!("the message says that it is of entity {was}, its subject belongs to {id}"),
-            is_of_removed: former == Former::Removed,
+            is_of_removed: former == FormerIdentity::Removed,
         });
     }
-    Ok(Some(Owner { id, was, name }))
+    Ok(Some(SubjectOwner { id, was, name }))
 }
 
-impl Owner {
+impl SubjectOwner {
     /// Why the rows are not the owner's, if they are not.
-    pub(crate) fn denies_rows(&self, rows: &[RecordBatch]) -> Option<String> {
+    pub(crate) fn find_foreign_row(&self, rows: &[RecordBatch]) -> Option<String> {
         let own = [self.id, self.was];
         let is_foreign = |batch: &RecordBatch| {
             let ids = batch.column_by_name("entity_id")?.as_fixed_size_binary_opt()?;
@@ -120,11 +124,11 @@ impl Owner {
     ///
     /// # Errors
     /// Only if they cannot be encoded, a defect of `model`.
-    pub(crate) fn name(&self, decoded: &mut Decoded) -> Result<(), String> {
+    pub(crate) fn set_entity_name(&self, decoded: &mut DecodedBatch) -> Result<(), String> {
         let batch = &mut decoded.batch;
         let mut changed = false;
         for rows in &mut batch.rows {
-            if let Some(named) = self.named(rows)? {
+            if let Some(named) = self.with_entity_name(rows)? {
                 *rows = named;
                 changed = true;
             }
@@ -138,7 +142,7 @@ impl Owner {
     }
 
     /// The rows under the owner's name; none if they are.
-    fn named(&self, rows: &RecordBatch) -> Result<Option<RecordBatch>, String> {
+    fn with_entity_name(&self, rows: &RecordBatch) -> Result<Option<RecordBatch>, String> {
         let Some((at, _)) = rows.schema_ref().column_with_name("entity_name") else {
             return Ok(None);
         };
@@ -168,11 +172,11 @@ mod tests {
     use model::{Attributes, Level, LogRecord, TelemetryRecord as _, Timestamp};
 
     use super::*;
-    use crate::decode::{Incoming, decode};
+    use crate::decode::{InboundMessage, decode};
 
     const ON: &str = "flux.telemetry.logs.rack-a";
 
-    fn rack_a() -> Owner {
+    fn rack_a() -> SubjectOwner {
         said(None).unwrap().unwrap()
     }
 
@@ -181,20 +185,20 @@ mod tests {
     }
 
     /// Whom a message of this entity must be of, on the subject of rack-a, which began anew.
-    fn said(of: Option<EntityId>) -> Result<Option<Owner>, NotOwn> {
-        let vouch = Vouch {
+    fn said(of: Option<EntityId>) -> Result<Option<SubjectOwner>, PublisherMismatch> {
+        let vouch = RackDirectory {
             is: Arc::new(|name| (name.as_str() == "rack-a").then(|| id("rack-a"))),
             was: Arc::new(|name, former| match former {
-                _ if name.as_str() == "rack-a" && former == id("rack-a before") => Former::Own,
-                _ if former == id("rack-z, removed") => Former::Removed,
-                _ => Former::Other,
+                _ if name.as_str() == "rack-a" && former == id("rack-a before") => FormerIdentity::Own,
+                _ if former == id("rack-z, removed") => FormerIdentity::Removed,
+                _ => FormerIdentity::Other,
             }),
         };
         let mut headers = HeaderMap::new();
         if let Some(of) = of {
             headers.insert(wire::ENTITY_ID, of.to_string());
         }
-        owner(Some(&vouch), ON, &headers)
+        verify_publisher(Some(&vouch), ON, &headers)
     }
 
     /// Rows of an entity.
@@ -216,7 +220,7 @@ mod tests {
         let (own, before, other) = (id("rack-a"), id("rack-a before"), id("rack-b"));
         let is_taken = |header, row| {
             let owner = said(header).ok().flatten();
-            owner.is_some_and(|owner| owner.denies_rows(&[rows(row)]).is_none())
+            owner.is_some_and(|owner| owner.find_foreign_row(&[rows(row)]).is_none())
         };
         assert!(is_taken(Some(own), own) && is_taken(None, own) && is_taken(Some(before), before));
         assert!(!is_taken(Some(other), other) && !is_taken(Some(other), own));
@@ -242,14 +246,14 @@ mod tests {
         wire::encode_arrow(&[LogRecord::to_batch(&[record]).unwrap()]).unwrap()
     }
 
-    fn taken(content_type: &str, header: Option<&str>, body: Vec<u8>) -> Decoded {
+    fn taken(content_type: &str, header: Option<&str>, body: Vec<u8>) -> DecodedBatch {
         let mut headers = HeaderMap::new();
         headers.insert(wire::CONTENT_TYPE, content_type);
         headers.insert(wire::ENTITY_ID, rack_a().id.to_string());
         if let Some(name) = header {
             headers.insert(wire::ENTITY_NAME, name);
         }
-        let incoming = Incoming {
+        let incoming = InboundMessage {
             subject: ON,
             headers: &headers,
             payload: &Bytes::from(body),
@@ -262,8 +266,8 @@ mod tests {
         };
         let mut decoded = decode(&incoming, Timestamp::from_micros(2), 1 << 20).unwrap();
         assert_eq!(decoded.dead, None);
-        assert_eq!(rack_a().denies_rows(&decoded.batch.rows), None);
-        rack_a().name(&mut decoded).unwrap();
+        assert_eq!(rack_a().find_foreign_row(&decoded.batch.rows), None);
+        rack_a().set_entity_name(&mut decoded).unwrap();
         decoded
     }
 

@@ -122,10 +122,10 @@ impl Mixer {
 
     /// Returns when telemetry that is sent is stored: at once where collection is off.
     pub fn ready(&self) -> impl Future<Output = ()> + use<> {
-        let stats = self.parts.ingest.as_ref().map(ingest::Pipeline::live_stats);
+        let stats = self.parts.ingest.as_ref().map(ingest::IngestPipeline::live_stats);
         async move {
             if let Some(stats) = stats {
-                stats.opened().await;
+                stats.wait_until_open().await;
             }
         }
     }
@@ -155,7 +155,7 @@ impl Mixer {
     }
 }
 
-async fn ended(ingest: Option<&ingest::Pipeline>) {
+async fn ended(ingest: Option<&ingest::IngestPipeline>) {
     let Some(ingest) = ingest else {
         return std::future::pending().await;
     };

@@ -20,7 +20,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{DurableFloor, Remote, RemoteMode};
+use engine::{AckDurability, RemoteMode, RemoteSettings};
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, Checksum};
 use object_store::path::Path;
 use object_store::{BackoffConfig, ClientOptions, RetryConfig};
@@ -86,15 +86,15 @@ pub enum BucketError {
 /// If it cannot be one; nothing was asked of it yet.
 pub fn remote(
     config: &EmbeddedConfig,
-    (floor, bus_age): (DurableFloor, Duration),
+    (floor, bus_age): (AckDurability, Duration),
     variables: impl Iterator<Item = (String, String)>,
-) -> Result<Option<Remote>, BucketError> {
-    if floor == DurableFloor::Bucket && (config.url.is_none() || config.upload_interval.is_zero()) {
+) -> Result<Option<RemoteSettings>, BucketError> {
+    if floor == AckDurability::Bucket && (config.url.is_none() || config.upload_interval.is_zero()) {
         return Err(BucketError::NothingToWaitFor);
     }
     let interval = config.upload_interval;
     // An age of zero is none.
-    if floor == DurableFloor::Bucket && !bus_age.is_zero() && bus_age < interval * 2 {
+    if floor == AckDurability::Bucket && !bus_age.is_zero() && bus_age < interval * 2 {
         return Err(BucketError::ShortBus { age: bus_age, interval });
     }
     let Some(url) = &config.url else {
@@ -110,7 +110,7 @@ pub fn remote(
         RemoteMode::Write
     };
     let remote = of_url(url, config.allow_http, variables)?;
-    Ok(Some(Remote {
+    Ok(Some(RemoteSettings {
         mode,
         floor,
         upload_interval: config.upload_interval,
@@ -127,7 +127,7 @@ pub fn of_url(
     url: &str,
     allow_http: bool,
     variables: impl Iterator<Item = (String, String)>,
-) -> Result<Remote, BucketError> {
+) -> Result<RemoteSettings, BucketError> {
     let (bucket, prefix) = parse(url)?;
     let variables: Vec<(AmazonS3ConfigKey, String)> = variables
         .filter(|(name, value)| name.starts_with("AWS_") && !value.is_empty())
@@ -178,10 +178,10 @@ pub fn of_url(
         .build()
         .map_err(|error| BucketError::Client(error.to_string()))?;
     let store = Arc::new(store);
-    Ok(Remote {
+    Ok(RemoteSettings {
         multipart: Some(Arc::clone(&store) as _),
         host: host(),
-        ..Remote::new(url, store, prefix)
+        ..RemoteSettings::new(url, store, prefix)
     })
 }
 
@@ -233,7 +233,7 @@ mod tests {
 
     const KEYS: [(&str, &str); 2] = [("AWS_ACCESS_KEY_ID", "me"), ("AWS_SECRET_ACCESS_KEY", "hush")];
 
-    fn of(url: &str, allow_http: bool, more: &[(&str, &str)]) -> Result<Remote, BucketError> {
+    fn of(url: &str, allow_http: bool, more: &[(&str, &str)]) -> Result<RemoteSettings, BucketError> {
         let all = KEYS.iter().chain(more);
         of_url(
             url,

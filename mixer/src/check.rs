@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 
 use chassis::ExitReason;
-use engine::{CheckReport, IndexReport, Problem, RebuildReport};
+use engine::{CheckReport, FileProblem, IndexReport, RebuildReport};
 use model::{ByteSize, Clock};
 use serde::Serialize;
 
@@ -71,7 +71,7 @@ pub fn check(
     })
 }
 
-const fn exit(problems: &[Problem]) -> ExitReason {
+const fn exit(problems: &[FileProblem]) -> ExitReason {
     if problems.is_empty() {
         ExitReason::Ok
     } else {
@@ -96,8 +96,8 @@ const SOUND: &str =
     "no row is lost: the object in the bucket is sound, the file is fetched again from the bucket when it is read";
 
 /// Says what is about to be taken out of the store.
-fn announce(problem: &Problem) {
-    let Problem { path, what, rows, .. } = problem;
+fn announce(problem: &FileProblem) {
+    let FileProblem { path, what, rows, .. } = problem;
     let outcome = if problem.object_is_sound {
         format!("the copy is put aside; {SOUND}")
     } else {
@@ -117,9 +117,9 @@ fn render<R: Serialize>(report: &R, output: Output, text: fn(&R) -> String) -> S
     }
 }
 
-fn list(text: &mut String, problems: &[Problem]) {
+fn list(text: &mut String, problems: &[FileProblem]) {
     for problem in problems {
-        let Problem { path, what, rows, .. } = problem;
+        let FileProblem { path, what, rows, .. } = problem;
         // Writing to a string does not fail.
         let _ = write!(text, "damaged: {}: {what} ({rows} rows)", path.display());
         if let Some(kept) = &problem.kept {
@@ -184,7 +184,7 @@ fn indexed(report: &IndexReport) -> String {
     let mut text = String::new();
     let IndexReport { files, bytes, .. } = report;
     let _ = writeln!(text, "{files} indexes, {}", ByteSize::bytes(*bytes));
-    for Problem { path, what, rows, .. } in &report.problems {
+    for FileProblem { path, what, rows, .. } in &report.problems {
         let _ = writeln!(text, "not indexed: {}: {what} ({rows} rows)", path.display());
     }
     text

@@ -7,7 +7,7 @@
 use std::io::{IsTerminal, Write};
 
 use chassis::ExitReason;
-use engine::{CopyReport, Remote, Settings};
+use engine::{CopyReport, RemoteSettings, Settings};
 use model::{Clock, Entropy};
 
 use crate::app::{of_engine, settings};
@@ -25,7 +25,7 @@ pub fn copy(
     (from, to): (&str, &str),
     output: Output,
 ) -> Result<String, (ExitReason, String)> {
-    let bucket = |url: &str| -> Result<Remote, (ExitReason, String)> {
+    let bucket = |url: &str| -> Result<RemoteSettings, (ExitReason, String)> {
         let allow_http = config.observability.embedded.allow_http;
         bucket::of_url(url, allow_http, std::env::vars()).map_err(|error| (ExitReason::Config, error.to_string()))
     };

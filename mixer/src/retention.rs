@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 use chassis::ExitReason;
-use engine::{RotationPolicy, RotationPreview, RotationReason};
+use engine::{RetentionPolicy, RetentionPreview, RetentionReason};
 use model::{ByteSize, Clock};
 
 use crate::app::{of_engine, settings};
@@ -43,13 +43,13 @@ fn rule(settings: &engine::Settings) -> String {
     let days = settings.max_age.as_secs() / 86_400;
     let size = settings.rotation.max_size;
     match settings.rotation.policy {
-        RotationPolicy::Time => format!("older than {days} days"),
-        RotationPolicy::Size => format!("oldest while the store has more than {size}"),
-        RotationPolicy::Both => format!("older than {days} days, or oldest while the store has more than {size}"),
+        RetentionPolicy::Time => format!("older than {days} days"),
+        RetentionPolicy::Size => format!("oldest while the store has more than {size}"),
+        RetentionPolicy::Both => format!("older than {days} days, or oldest while the store has more than {size}"),
     }
 }
 
-fn text(preview: &RotationPreview, settings: &engine::Settings) -> String {
+fn text(preview: &RetentionPreview, settings: &engine::Settings) -> String {
     let mut text = String::new();
     let total = ByteSize::bytes(preview.total_bytes);
     // Writing to a string does not fail.
@@ -70,8 +70,8 @@ fn text(preview: &RotationPreview, settings: &engine::Settings) -> String {
     }
     for removal in &preview.removals {
         let why = match removal.reason {
-            RotationReason::Age => "age",
-            RotationReason::Size => "size",
+            RetentionReason::Age => "age",
+            RetentionReason::Size => "size",
         };
         let _ = writeln!(
             text,

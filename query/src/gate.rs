@@ -145,7 +145,7 @@ impl Threads {
             tokio::runtime::Builder::new_multi_thread()
                 .on_thread_start(move || {
                     if let Some(niceness) = niceness {
-                        engine::step_back(niceness);
+                        engine::lower_thread_priority(niceness);
                     }
                 })
                 .worker_threads(count.max(1))

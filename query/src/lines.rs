@@ -17,7 +17,7 @@ use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
-use engine::Segment;
+use engine::DataFileHandle;
 
 use crate::reader::Meter;
 use crate::specs::SpecTable;
@@ -29,7 +29,7 @@ pub(crate) type OfSpec = (Arc<SpecTable>, Option<Vec<usize>>);
 pub(crate) fn plan(
     schema: &SchemaRef,
     spec: Option<&OfSpec>,
-    shares: Vec<Vec<Arc<Segment>>>,
+    shares: Vec<Vec<Arc<DataFileHandle>>>,
     projection: Option<&Vec<usize>>,
     meter: &Arc<Meter>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
@@ -50,7 +50,7 @@ pub(crate) fn plan(
 struct Share {
     schema: SchemaRef,
     spec: Option<OfSpec>,
-    segments: Vec<Arc<Segment>>,
+    segments: Vec<Arc<DataFileHandle>>,
     meter: Arc<Meter>,
 }
 

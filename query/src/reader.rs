@@ -1,4 +1,4 @@
-//! Reads segments for DataFusion: through [`Segment::open`], which finds the version that the view holds, and with the
+//! Reads segments for DataFusion: through [`DataFileHandle::open`], which finds the version that the view holds, and with the
 //! engine's cached footers.
 //!
 //! # Invariants
@@ -25,7 +25,7 @@ use datafusion::datasource::listing::PartitionedFile;
 use datafusion::datasource::physical_plan::ParquetFileReaderFactory;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_plan::metrics::ExecutionPlanMetricsSet;
-use engine::{ReadView, Segment};
+use engine::{DataFileHandle, ReadView};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use model::ByteSize;
@@ -176,7 +176,7 @@ impl Meter {
 }
 
 /// The segment behind a file of a plan.
-pub(crate) struct Source(pub(crate) Arc<Segment>);
+pub(crate) struct Source(pub(crate) Arc<DataFileHandle>);
 
 /// Makes a reader per file of a plan.
 #[derive(Debug)]
@@ -210,7 +210,7 @@ impl ParquetFileReaderFactory for SegmentReaders {
 }
 
 struct SegmentReader {
-    segment: Arc<Segment>,
+    segment: Arc<DataFileHandle>,
     file: Option<Arc<File>>,
     meter: Arc<Meter>,
     memory: MemoryReservation,
@@ -293,7 +293,7 @@ impl SegmentReader {
 }
 
 /// Bytes of the version that the segment is.
-pub(crate) fn read_range(segment: &Segment, file: &File, range: &Range<u64>) -> Result<Bytes, ParquetError> {
+pub(crate) fn read_range(segment: &DataFileHandle, file: &File, range: &Range<u64>) -> Result<Bytes, ParquetError> {
     let beyond = || {
         let text = format!(
             "bytes {range:?} are not in {} ({} bytes)",

@@ -42,7 +42,7 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::empty::EmptyExec;
 use datafusion::physical_plan::filter::FilterExecBuilder;
 use datafusion::physical_plan::union::UnionExec;
-use engine::{HotBatch, ReadView, Segment};
+use engine::{DataFileHandle, HotBatch, ReadView};
 use model::Table;
 
 use self::pieces::{Piece, arrange, contiguous, dealt, newest_first, statistics};
@@ -130,7 +130,7 @@ impl TableProvider for ViewTable {
 
 /// What of a view is left to be read.
 struct Found<'a> {
-    files: Vec<Arc<Segment>>,
+    files: Vec<Arc<DataFileHandle>>,
     hot: Vec<&'a HotBatch>,
 }
 
@@ -151,7 +151,7 @@ impl ViewTable {
         let is_whole = |min, max| self.order() != Order::Any || window.holds(min, max);
         let (files, cut_files) = files
             .into_iter()
-            .partition(|file: &Arc<Segment>| is_whole(file.min_ts, file.max_ts));
+            .partition(|file: &Arc<DataFileHandle>| is_whole(file.min_ts, file.max_ts));
         let (hot, cut_hot) = hot.into_iter().partition(|hot| is_whole(hot.min_ts, hot.max_ts));
         let mut inputs = self.inputs(state, window, Found { files, hot }, rows, projection, limit)?;
         if !cut_files.is_empty() || !cut_hot.is_empty() {
@@ -201,7 +201,7 @@ impl ViewTable {
     }
 
     /// Its files: those of its spec, if it has one.
-    fn files(&self) -> impl Iterator<Item = &Arc<Segment>> {
+    fn files(&self) -> impl Iterator<Item = &Arc<DataFileHandle>> {
         let files = self.view.files(self.table).iter();
         files.filter(|file| self.spec.as_ref().is_none_or(|of| file.spec() == Some(of.spec)))
     }
@@ -233,7 +233,8 @@ impl ViewTable {
 
     /// Counts what catalogue and indexes said of a window, for a scan that has read it without a plan.
     pub(crate) fn count_window(&self, window: Window) {
-        let is_left = |file: &Segment| window.meets(file.min_ts, file.max_ts) && !self.meter.is_ruled_out(file.id);
+        let is_left =
+            |file: &DataFileHandle| window.meets(file.min_ts, file.max_ts) && !self.meter.is_ruled_out(file.id);
         let (all, left) = self
             .files()
             .fold((0, 0), |(all, left), file| (all + 1, left + usize::from(is_left(file))));

@@ -28,7 +28,7 @@
 //!
 //! # Not here
 //!
-//! Sockets and their deadlines (`mixer`), what is kept for followers ([`engine::Follow`]).
+//! Sockets and their deadlines (`mixer`), what is kept for followers ([`engine::TailFollower`]).
 
 mod backlog;
 mod follower;
@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use engine::{Engine, Kept};
+use engine::{Engine, WeightedCache};
 use model::filter::{LogFilter, MessageFilter, RawForm};
 use model::{Clock, Table};
 use tokio::sync::{Semaphore, mpsc};
@@ -101,7 +101,7 @@ impl Tails {
             snapshots: Arc::clone(snapshots),
             places: Arc::new(Semaphore::new(limits.max_followers)),
             most: limits.max_followers,
-            texts: Texts(Kept::new(
+            texts: Texts(WeightedCache::new(
                 usize::try_from(limits.tail_texts.get()).unwrap_or(usize::MAX),
             )),
             timeout: limits.timeout,

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use engine::{Appended, Engine, Error, Settings, Trouble};
+use engine::{AppendOutcome, Engine, Error, HealthIssue, Settings};
 use harness::Failure;
 use harness::store::{Load, NOON, Told, script_settings, settings};
 use model::{ByteSize, Clock, Entropy, Table, Timestamp};
@@ -175,7 +175,7 @@ impl Driver {
 
     async fn append(&self, engine: &Engine, load: Load, seq: u64) -> Goes {
         match engine.append(load.batch(seq)?).await {
-            Ok(Appended::Stored { .. } | Appended::Duplicate) => {
+            Ok(AppendOutcome::Stored { .. } | AppendOutcome::Duplicate) => {
                 self.tell(&Told::Acknowledged(seq))?;
                 Ok(true)
             }
@@ -273,7 +273,7 @@ async fn waits(engine: &Engine) {
     let mut since = Instant::now();
     while since.elapsed() < WAITED {
         tokio::time::sleep(Duration::from_millis(20)).await;
-        if matches!(engine.trouble(), None | Some(Trouble::Poisoned(_))) {
+        if matches!(engine.health_issue(), None | Some(HealthIssue::Poisoned(_))) {
             since = Instant::now();
         }
     }

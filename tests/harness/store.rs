@@ -21,7 +21,7 @@ pub use load::{Load, NOON, Phase};
 use std::path::Path;
 use std::time::Duration;
 
-use engine::{Format, Rotation, RotationPolicy, Settings};
+use engine::{RetentionPolicy, RetentionSettings, Settings, StorageFormat};
 use model::ByteSize;
 
 /// Settings under which little data goes through every step that a store knows: several segments of the log, publishes at
@@ -35,10 +35,10 @@ pub fn settings(store: &Path) -> Settings {
     settings.hot_max = ByteSize::mib(8);
     settings.seal_grace = Duration::ZERO;
     if std::env::var("PLATFORM_TEST_FORMAT").as_deref() == Ok("json") {
-        settings.format = Format::Json;
+        settings.format = StorageFormat::Json;
     }
-    settings.rotation = Rotation {
-        policy: RotationPolicy::Size,
+    settings.rotation = RetentionSettings {
+        policy: RetentionPolicy::Size,
         max_size: ByteSize::mib(1 << 20),
         check_interval: Duration::from_secs(3_600),
     };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use engine::{Batch, Engine, Origin, Settings};
+use engine::{AppendBatch, BatchOrigin, Engine, Settings};
 use harness::{Failure, Random, TestMixer, duckdb};
 use model::batch::MessageRow;
 use model::wire::encode_arrow;
@@ -196,9 +196,9 @@ async fn seed(settings: Settings) -> Result<(), Failure> {
         ];
         for (table, rows) in batches {
             let payload = encode_arrow(std::slice::from_ref(&rows))?;
-            let batch = Batch {
+            let batch = AppendBatch {
                 table,
-                origin: Origin::default(),
+                origin: BatchOrigin::default(),
                 payload: payload.into(),
                 rows: vec![rows],
             };

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use benches::data::{START, Source};
 use benches::{cost, load};
-use engine::{Batch, Engine, Origin, Settings};
+use engine::{AppendBatch, BatchOrigin, Engine, Settings};
 use harness::Failure;
 use model::wire::{BatchId, encode_arrow};
 use model::{Clock, EntityId, Entropy, Table, Timestamp};
@@ -101,15 +101,15 @@ async fn run(
             seq += 1;
             sent += rows;
             now.fetch_max(source.now().micros(), Ordering::Relaxed);
-            let batch = Batch {
+            let batch = AppendBatch {
                 table: Table::Logs,
-                origin: Origin {
+                origin: BatchOrigin {
                     producer: Some(BatchId {
                         entity: EntityId::for_name("bench"),
                         boot_epoch: 1,
                         seq,
                     }),
-                    ..Origin::default()
+                    ..BatchOrigin::default()
                 },
                 payload,
                 rows: rows_of_batch,

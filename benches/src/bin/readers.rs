@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use benches::{load, setting};
-use engine::{Batch, Engine, Origin, RotationPolicy, Settings};
+use engine::{AppendBatch, BatchOrigin, Engine, RetentionPolicy, Settings};
 use harness::Failure;
 use model::wire::{BatchId, encode_arrow};
 use model::{Attributes, ByteSize, Clock, EntityId, Entropy, Level, LogRecord, Table, TelemetryRecord, Timestamp};
@@ -105,7 +105,7 @@ impl Writer {
         settings.flush_interval = Duration::from_millis(50);
         settings.segment_size = ByteSize::bytes(512 << 10);
         settings.wal_max = ByteSize::mib(8);
-        settings.rotation.policy = RotationPolicy::Size;
+        settings.rotation.policy = RetentionPolicy::Size;
         settings.rotation.max_size = ByteSize::mib(6 + 8);
         settings.rotation.check_interval = Duration::from_millis(500);
         std::fs::create_dir_all(&settings.data_dir)?;
@@ -145,18 +145,18 @@ impl Writer {
         let first = self.appended.get(&hour).copied().unwrap_or(0);
         let records: Vec<_> = (first..first + ROWS).map(|number| record(hour, number)).collect();
         let rows = vec![LogRecord::to_batch(&records)?];
-        let origin = Origin {
+        let origin = BatchOrigin {
             producer: Some(BatchId {
                 entity: EntityId::for_name("bench"),
                 boot_epoch: 1,
                 seq: self.batches,
             }),
-            ..Origin::default()
+            ..BatchOrigin::default()
         };
         let payload = encode_arrow(&rows)?.into();
         let table = Table::Logs;
         self.engine
-            .append(Batch {
+            .append(AppendBatch {
                 table,
                 origin,
                 payload,

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 use super::log::{checksum, refuse_newer};
-use super::state::State;
+use super::state::ManifestState;
 use crate::{Error, sys};
 
 const MAGIC: &[u8; 8] = b"FLUXCHK3";
@@ -27,7 +27,7 @@ pub(super) fn path(dir: &Path, number: u64) -> PathBuf {
 }
 
 /// The whole of a checkpoint.
-fn bytes_of(number: u64, state: &State) -> Result<Vec<u8>, String> {
+fn bytes_of(number: u64, state: &ManifestState) -> Result<Vec<u8>, String> {
     let body = state.encode()?;
     let len = body.len() as u64;
     let mut bytes = Vec::with_capacity(HEAD + body.len());
@@ -39,15 +39,15 @@ fn bytes_of(number: u64, state: &State) -> Result<Vec<u8>, String> {
 }
 
 /// Writes the checkpoint of `state` durably. Returns its size.
-pub(super) fn write(dir: &Path, number: u64, state: &State) -> Result<u64, Error> {
+pub(super) fn write(dir: &Path, number: u64, state: &ManifestState) -> Result<u64, Error> {
     let path = path(dir, number);
     let bytes = bytes_of(number, state).map_err(|reason| Error::damaged(&path, reason))?;
-    sys::write_whole(&path, &bytes)?;
+    sys::write_atomically(&path, &bytes)?;
     Ok(bytes.len() as u64)
 }
 
 /// The state in a checkpoint.
-pub(super) fn read(dir: &Path, number: u64, store: Uuid) -> Result<State, Error> {
+pub(super) fn read(dir: &Path, number: u64, store: Uuid) -> Result<ManifestState, Error> {
     let path = path(dir, number);
     let bytes = std::fs::read(&path).map_err(Error::io("read", &path))?;
     let damaged = |reason: &str| Error::damaged(&path, reason);
@@ -64,5 +64,5 @@ pub(super) fn read(dir: &Path, number: u64, store: Uuid) -> Result<State, Error>
     if !whole {
         return Err(damaged("its checksum does not match, or it belongs to another store"));
     }
-    State::decode(body).map_err(|reason| damaged(&reason))
+    ManifestState::decode(body).map_err(|reason| damaged(&reason))
 }

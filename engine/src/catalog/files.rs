@@ -13,8 +13,8 @@ use std::fs::File;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::segment::Key;
-use crate::Kept;
+use super::segment::FileVersionKey;
+use crate::WeightedCache;
 
 /// Handles that are kept, at most.
 const MOST: usize = 1024;
@@ -22,11 +22,11 @@ const MOST: usize = 1024;
 const LEAST: usize = 64;
 
 /// A cache of open files, each of weight 1.
-pub(crate) type Files<K = Key> = Kept<K, Arc<File>>;
+pub(crate) type OpenFileCache<K = FileVersionKey> = WeightedCache<K, Arc<File>>;
 
 /// None yet.
-pub(crate) fn no_files<K: Copy + Eq + Hash>() -> Files<K> {
-    Kept::new(room(&std::fs::read_to_string("/proc/self/limits").unwrap_or_default()))
+pub(crate) fn no_files<K: Copy + Eq + Hash>() -> OpenFileCache<K> {
+    WeightedCache::new(room(&std::fs::read_to_string("/proc/self/limits").unwrap_or_default()))
 }
 
 /// A quarter of what the process may have open.

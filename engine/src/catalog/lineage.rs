@@ -14,12 +14,12 @@ use parking_lot::Mutex;
 
 use super::state::FileEntry;
 use crate::index::LiveIndex;
-use crate::layout::{Layout, Retired};
+use crate::layout::{RetiredPath, StoreLayout};
 
 /// What all versions of a segment share that lie in one file, and what becomes of that file.
 #[derive(Debug)]
-pub(crate) struct Lineage {
-    retired: Retired,
+pub(crate) struct FileLineage {
+    retired: RetiredPath,
     displaced: AtomicBool,
     /// How many of its first bytes are known to be what was written, and their checksum.
     pub(super) checked: Mutex<(u64, u32)>,
@@ -27,8 +27,8 @@ pub(crate) struct Lineage {
     pub(super) live: ArcSwap<LiveIndex>,
 }
 
-impl Lineage {
-    pub(crate) fn new(retired: Retired) -> Self {
+impl FileLineage {
+    pub(crate) fn new(retired: RetiredPath) -> Self {
         Self {
             retired,
             displaced: AtomicBool::new(false),
@@ -38,7 +38,7 @@ impl Lineage {
     }
 
     /// That of a version of a sealed file.
-    pub(crate) fn of_sealed(layout: &Layout, entry: &FileEntry) -> Arc<Self> {
+    pub(crate) fn of_sealed(layout: &StoreLayout, entry: &FileEntry) -> Arc<Self> {
         let retired = layout.retired_sealed(entry.table, entry.id, entry.version);
         Arc::new(Self::new(retired))
     }
@@ -64,7 +64,7 @@ impl Lineage {
     }
 }
 
-impl Drop for Lineage {
+impl Drop for FileLineage {
     fn drop(&mut self) {
         if *self.displaced.get_mut() {
             // Staging is emptied at the next start: a failure costs space until then.

@@ -11,11 +11,11 @@ use crate::Error;
 
 /// A held lock; dropping it lets go.
 #[derive(Debug)]
-pub(crate) struct Lock {
+pub(crate) struct StoreLockFile {
     _file: Flock<File>,
 }
 
-impl Lock {
+impl StoreLockFile {
     /// Locks `meta/LOCK` of the store at `store` and writes our process id into it.
     ///
     /// # Errors
@@ -60,11 +60,11 @@ mod tests {
     #[test]
     fn a_second_taker_is_refused_with_the_folder_and_the_process_until_the_first_lets_go() {
         let dir = tempfile::tempdir().unwrap();
-        let held = Lock::take(dir.path(), dir.path()).unwrap();
-        let refused = Lock::take(dir.path(), dir.path()).unwrap_err().to_string();
+        let held = StoreLockFile::take(dir.path(), dir.path()).unwrap();
+        let refused = StoreLockFile::take(dir.path(), dir.path()).unwrap_err().to_string();
         assert!(refused.contains(&std::process::id().to_string()), "{refused}");
         assert!(refused.contains(&dir.path().display().to_string()), "{refused}");
         drop(held);
-        Lock::take(dir.path(), dir.path()).unwrap();
+        StoreLockFile::take(dir.path(), dir.path()).unwrap();
     }
 }

@@ -36,8 +36,8 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-use super::state::{Record, State};
-use super::{Found, checkpoint};
+use super::state::{ManifestRecord, ManifestState};
+use super::{LoadedManifest, checkpoint};
 use crate::{Error, sys};
 
 const LOG_MAGIC: &[u8; 8] = b"FLUXCAT3";
@@ -53,7 +53,7 @@ const MARK_BYTES: usize = 16;
 
 /// The log being written.
 #[derive(Debug)]
-pub(super) struct Generation {
+pub(super) struct ManifestLog {
     pub(super) number: u64,
     store: Uuid,
     file: File,
@@ -84,9 +84,9 @@ fn mark(store: Uuid, number: u64, start: u64) -> [u8; MARK_BYTES] {
     mark
 }
 
-impl Generation {
+impl ManifestLog {
     /// Creates the log `number` and the checkpoint of `state` that names it. Returns the checkpoint's size too.
-    pub(super) fn begin(dir: &Path, number: u64, state: &State) -> Result<(Self, u64), Error> {
+    pub(super) fn begin(dir: &Path, number: u64, state: &ManifestState) -> Result<(Self, u64), Error> {
         let path = log_path(dir, number);
         sys::write_durably(&path, LOG_MAGIC)?;
         let file = File::options().append(true).open(&path);
@@ -104,7 +104,7 @@ impl Generation {
 
     /// Appends a record, syncs, and marks it as synced. Returns the log's length. After an error the file must not be
     /// written again.
-    pub(super) fn append(&mut self, record: &Record) -> Result<u64, Error> {
+    pub(super) fn append(&mut self, record: &ManifestRecord) -> Result<u64, Error> {
         let mut bytes = vec![0; RECORD_HEAD];
         let unfit = |reason: String| Error::damaged(&self.path, format!("a record cannot be written: {reason}"));
         ciborium::into_writer(record, &mut bytes).map_err(|error| unfit(error.to_string()))?;
@@ -123,7 +123,7 @@ impl Generation {
 }
 
 #[cfg(test)]
-impl Generation {
+impl ManifestLog {
     /// Makes every later write fail.
     pub(super) fn read_only(&mut self) {
         if let Ok(file) = File::open(&self.path) {
@@ -134,12 +134,12 @@ impl Generation {
 
 /// The generations that have a file in `dir`, by kind.
 #[derive(Debug, Default)]
-pub(super) struct Files {
+pub(super) struct ManifestFiles {
     pub(super) logs: Vec<u64>,
     pub(super) checkpoints: Vec<u64>,
 }
 
-impl Files {
+impl ManifestFiles {
     /// The highest generation that any file belongs to.
     pub(super) fn newest(&self) -> u64 {
         self.logs.iter().chain(&self.checkpoints).copied().max().unwrap_or(0)
@@ -152,7 +152,7 @@ impl Files {
     }
 
     /// The newest checkpoint that is whole, with its generation, or why none is.
-    pub(super) fn start(&self, dir: &Path, store: Uuid) -> Result<Result<(u64, State), Option<Error>>, Error> {
+    pub(super) fn start(&self, dir: &Path, store: Uuid) -> Result<Result<(u64, ManifestState), Option<Error>>, Error> {
         let mut unreadable = None;
         for number in self.checkpoints.iter().rev() {
             match checkpoint::read(dir, *number, store) {
@@ -165,8 +165,8 @@ impl Files {
     }
 }
 
-pub(super) fn list(dir: &Path) -> Result<Files, Error> {
-    let mut files = Files::default();
+pub(super) fn list(dir: &Path) -> Result<ManifestFiles, Error> {
+    let mut files = ManifestFiles::default();
     for entry in std::fs::read_dir(dir).map_err(Error::io("list", dir))? {
         let name = entry.map_err(Error::io("list", dir))?.file_name();
         let name = name.to_string_lossy();
@@ -183,7 +183,7 @@ pub(super) fn list(dir: &Path) -> Result<Files, Error> {
 }
 
 /// Whether `dir` holds files of a catalogue, whatever is in them.
-pub(crate) fn is_there(dir: &Path) -> Result<bool, Error> {
+pub(crate) fn has_manifest(dir: &Path) -> Result<bool, Error> {
     let files = list(dir)?;
     Ok(!files.checkpoints.is_empty() || !files.logs.is_empty())
 }
@@ -197,7 +197,7 @@ pub(crate) fn remove_before(dir: &Path, keep: u64) -> Result<(), Error> {
 }
 
 /// The state that the files of `dir` describe.
-pub(super) fn load(dir: &Path, store: Uuid) -> Result<Found, Error> {
+pub(super) fn load(dir: &Path, store: Uuid) -> Result<LoadedManifest, Error> {
     let files = list(dir)?;
     let newest = files.newest();
     let (first, mut state) = match files.start(dir, store)? {
@@ -210,7 +210,7 @@ pub(super) fn load(dir: &Path, store: Uuid) -> Result<Found, Error> {
                 .iter()
                 .all(|number| is_without_records(&log_path(dir, *number))) =>
         {
-            return Ok(Found::anew(dir, State::new(store), newest));
+            return Ok(LoadedManifest::anew(dir, ManifestState::new(store), newest));
         }
         Err(None) => {
             return Err(Error::damaged(dir, "it has catalogue logs but no checkpoint"));
@@ -226,9 +226,9 @@ pub(super) fn load(dir: &Path, store: Uuid) -> Result<Found, Error> {
     for number in files.logs.iter().filter(|number| **number >= first) {
         torn += read_log(dir, *number, store, &mut state)?;
     }
-    Ok(Found {
+    Ok(LoadedManifest {
         torn,
-        ..Found::anew(dir, state, newest)
+        ..LoadedManifest::anew(dir, state, newest)
     })
 }
 
@@ -249,7 +249,7 @@ fn is_without_records(path: &Path) -> bool {
 }
 
 /// The record at the start of `bytes` and the bytes it takes.
-pub(super) fn parse(bytes: &[u8], store: Uuid, number: u64) -> Option<(Record, usize)> {
+pub(super) fn parse(bytes: &[u8], store: Uuid, number: u64) -> Option<(ManifestRecord, usize)> {
     let (len, rest) = bytes.split_first_chunk::<4>()?;
     let (crc, rest) = rest.split_first_chunk::<4>()?;
     let len = u32::from_le_bytes(*len);
@@ -269,7 +269,7 @@ fn parse_mark(bytes: &[u8], store: Uuid, number: u64) -> Option<u64> {
 }
 
 /// Applies a log's records to `state`; returns the bytes of interrupted writes in it.
-fn read_log(dir: &Path, number: u64, store: Uuid, state: &mut State) -> Result<u64, Error> {
+fn read_log(dir: &Path, number: u64, store: Uuid, state: &mut ManifestState) -> Result<u64, Error> {
     let path = log_path(dir, number);
     let bytes = std::fs::read(&path).map_err(Error::io("read", &path))?;
     let damaged = |reason: String| Error::damaged(&path, reason);
@@ -321,7 +321,7 @@ fn read_log(dir: &Path, number: u64, store: Uuid, state: &mut State) -> Result<u
 /// Reads bytes as a log of generation 1 would be read, from every place that could be a record or a mark.
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) fn fuzz_log(bytes: &[u8], store: Uuid) {
-    let mut state = State::new(store);
+    let mut state = ManifestState::new(store);
     let mut at = LOG_MAGIC.len();
     while at < bytes.len() {
         match parse(&bytes[at..], store, 1) {
@@ -338,8 +338,8 @@ pub(crate) fn fuzz_log(bytes: &[u8], store: Uuid) {
 /// Reads the body of a record and applies it.
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) fn fuzz_record(bytes: &[u8]) {
-    if let Ok(record) = ciborium::from_reader::<Record, _>(bytes) {
-        let mut state = State::new(Uuid::nil());
+    if let Ok(record) = ciborium::from_reader::<ManifestRecord, _>(bytes) {
+        let mut state = ManifestState::new(Uuid::nil());
         state.apply(record);
         let _ = state.encode();
     }

@@ -38,43 +38,43 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-pub(crate) use files::{Files, no_files};
-pub(crate) use lineage::Lineage;
-pub(crate) use lock::Lock;
+pub(crate) use files::{OpenFileCache, no_files};
+pub(crate) use lineage::FileLineage;
+pub(crate) use lock::StoreLockFile;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use log::{fuzz_log, fuzz_record};
-pub(crate) use log::{is_there, remove_before};
-pub(crate) use salvage::Salvage;
-pub use segment::Segment;
-pub(crate) use segment::{Footers, Key};
-pub(crate) use state::{FileEntry, Record, State};
+pub(crate) use log::{has_manifest, remove_before};
+pub(crate) use salvage::ManifestSalvage;
+pub use segment::DataFileHandle;
+pub(crate) use segment::{FileVersionKey, FooterCache};
+pub(crate) use state::{FileEntry, ManifestRecord, ManifestState};
 
 use crate::{Error, sys};
-use log::Generation;
+use log::ManifestLog;
 
 /// A log is closed when it is larger than this and than the checkpoint that would replace it.
 const LOG_BYTES: u64 = 1 << 20;
 
 /// The catalogue of an open store.
 #[derive(Debug)]
-pub(crate) struct Catalog {
+pub(crate) struct StoreManifest {
     dir: PathBuf,
-    state: State,
-    log: Generation,
+    state: ManifestState,
+    log: ManifestLog,
     /// Whether the log took a write that failed: nothing may be appended to it any more.
     broken: bool,
     log_bytes: u64,
     written: u64,
 }
 
-impl Catalog {
-    /// Reads what is in `dir`; `store` is the store's id. Nothing is written before [`Found::begin`].
-    pub(crate) fn read(dir: &Path, store: Uuid) -> Result<Found, Error> {
+impl StoreManifest {
+    /// Reads what is in `dir`; `store` is the store's id. Nothing is written before [`LoadedManifest::begin`].
+    pub(crate) fn read(dir: &Path, store: Uuid) -> Result<LoadedManifest, Error> {
         log::load(dir, store)
     }
 
     /// The state as of the last commit.
-    pub(crate) const fn state(&self) -> &State {
+    pub(crate) const fn state(&self) -> &ManifestState {
         &self.state
     }
 
@@ -84,7 +84,7 @@ impl Catalog {
     }
 
     /// A segment number and a file number that were never given out.
-    pub(crate) fn allocate(&mut self, place: crate::hot::Place) -> (u64, u32) {
+    pub(crate) fn allocate(&mut self, place: crate::hot::PartitionKey) -> (u64, u32) {
         self.state.allocate(place)
     }
 
@@ -95,7 +95,7 @@ impl Catalog {
 
     /// Makes a record durable and applies it. After an error nothing of it counts, though it may be on disk: commit a record
     /// that includes it before anything else happens to the files that it names.
-    pub(crate) fn commit(&mut self, mut record: Record) -> Result<(), Error> {
+    pub(crate) fn commit(&mut self, mut record: ManifestRecord) -> Result<(), Error> {
         if self.broken || self.log_bytes > LOG_BYTES.max(self.written) {
             self.begin_generation()?;
         }
@@ -111,25 +111,25 @@ impl Catalog {
         Ok(())
     }
 
-    /// As [`Catalog::commit`], of a record that leaves the low water as it is.
-    pub(crate) fn commit_with(&mut self, say: impl FnOnce(&mut Record)) -> Result<(), Error> {
-        let mut record = Record {
+    /// As [`StoreManifest::commit`], of a record that leaves the low water as it is.
+    pub(crate) fn commit_with(&mut self, say: impl FnOnce(&mut ManifestRecord)) -> Result<(), Error> {
+        let mut record = ManifestRecord {
             low_water: self.state.low_water,
-            ..Record::default()
+            ..ManifestRecord::default()
         };
         say(&mut record);
         self.commit(record)
     }
 
     /// Changes the state without a record: for one that only reads, and begins anew at each start.
-    pub(crate) fn follow(&mut self, change: impl FnOnce(&mut State)) {
+    pub(crate) fn apply_unlogged(&mut self, change: impl FnOnce(&mut ManifestState)) {
         change(&mut self.state);
         self.state.gone.clear();
     }
 
     fn begin_generation(&mut self) -> Result<(), Error> {
         let number = self.log.number + 1;
-        let (log, written) = Generation::begin(&self.dir, number, &self.state)?;
+        let (log, written) = ManifestLog::begin(&self.dir, number, &self.state)?;
         self.log = log;
         self.written = written;
         self.log_bytes = 0;
@@ -140,10 +140,10 @@ impl Catalog {
 
 /// A catalogue that was read, before it is written again.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct LoadedManifest {
     dir: PathBuf,
     /// Recovery corrects it by what it finds in the tree.
-    pub(crate) state: State,
+    pub(crate) state: ManifestState,
     newest: u64,
     /// Bytes of an unfinished record at the end.
     pub(crate) torn: u64,
@@ -151,9 +151,9 @@ pub(crate) struct Found {
     given_up: Vec<FileEntry>,
 }
 
-impl Found {
+impl LoadedManifest {
     /// A state that was made anew, to follow generation `newest`.
-    pub(crate) fn anew(dir: &Path, state: State, newest: u64) -> Self {
+    pub(crate) fn anew(dir: &Path, state: ManifestState, newest: u64) -> Self {
         Self {
             dir: dir.to_owned(),
             state,
@@ -184,10 +184,10 @@ impl Found {
     }
 
     /// Begins a new generation under the next writer epoch.
-    pub(crate) fn begin(mut self) -> Result<Catalog, Error> {
+    pub(crate) fn begin(mut self) -> Result<StoreManifest, Error> {
         self.state.epoch += 1;
-        let (log, written) = Generation::begin(&self.dir, self.newest + 1, &self.state)?;
-        let mut catalog = Catalog {
+        let (log, written) = ManifestLog::begin(&self.dir, self.newest + 1, &self.state)?;
+        let mut catalog = StoreManifest {
             dir: self.dir,
             state: self.state,
             log,
@@ -214,7 +214,7 @@ pub(crate) fn store_id(dir: &Path, fresh: impl FnOnce() -> Uuid) -> Result<Uuid,
         return Ok(id);
     }
     let path = dir.join("store.id");
-    if log::is_there(dir)? {
+    if log::has_manifest(dir)? {
         let reason = "it is missing beside a catalogue".to_owned();
         return Err(Error::Damaged { path, reason });
     }
@@ -249,5 +249,5 @@ pub(crate) fn read_id(path: PathBuf) -> Result<Option<Uuid>, Error> {
 
 /// Writes a file of an id durably.
 pub(crate) fn write_id(path: &Path, id: Uuid) -> Result<(), Error> {
-    sys::write_whole(path, format!("{id}\n").as_bytes())
+    sys::write_atomically(path, format!("{id}\n").as_bytes())
 }

@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
 use super::log::{list, log_path, parse};
-use super::state::{Record, State};
+use super::state::{ManifestRecord, ManifestState};
 use crate::Error;
 
 /// The remains of a catalogue.
 #[derive(Debug)]
-pub(crate) struct Salvage {
+pub(crate) struct ManifestSalvage {
     /// As the last readable record left it.
-    pub(crate) state: State,
+    pub(crate) state: ManifestState,
     /// Segments that a readable record removed.
     pub(crate) removed: HashSet<u64>,
     /// The marks know every batch with a lower LSN.
@@ -33,13 +33,13 @@ pub(crate) struct Salvage {
     pub(crate) files: Vec<PathBuf>,
 }
 
-impl Salvage {
+impl ManifestSalvage {
     /// Reads what can be read in `dir`.
     pub(crate) fn read(dir: &Path, store: Uuid) -> Result<Self, Error> {
         let files = list(dir)?;
         let start = files.start(dir, store)?.ok();
         let any = start.is_some();
-        let (first, state) = start.unwrap_or_else(|| (0, State::new(store)));
+        let (first, state) = start.unwrap_or_else(|| (0, ManifestState::new(store)));
         let mut salvage = Self {
             removed: HashSet::new(),
             exact_below: state.low_water,
@@ -66,7 +66,7 @@ impl Salvage {
     }
 
     /// Applies a record that is newer than the state. Whether every record up to it was there, if that was so before it.
-    fn take(&mut self, record: Record, whole: bool) -> bool {
+    fn take(&mut self, record: ManifestRecord, whole: bool) -> bool {
         if record.version <= self.state.version {
             return whole;
         }
@@ -84,21 +84,21 @@ impl Salvage {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
-    use super::super::{Catalog, checkpoint};
+    use super::super::{StoreManifest, checkpoint};
     use super::*;
 
     const STORE: Uuid = Uuid::from_u128(7);
 
     /// A catalogue of a checkpoint and three records, with low waters 10, 20, 30. Its log and the end of each record.
     fn catalogue(dir: &Path) -> (PathBuf, Vec<u64>) {
-        let mut catalog = Catalog::read(dir, STORE).unwrap().begin().unwrap();
+        let mut catalog = StoreManifest::read(dir, STORE).unwrap().begin().unwrap();
         let log = log_path(dir, 1);
         let mut ends = vec![fs::metadata(&log).unwrap().len()];
         for n in 1..=3 {
-            let record = Record {
+            let record = ManifestRecord {
                 low_water: n * 10,
                 remove: vec![n],
-                ..Record::default()
+                ..ManifestRecord::default()
             };
             catalog.commit(record).unwrap();
             ends.push(fs::metadata(&log).unwrap().len());
@@ -115,7 +115,7 @@ mod tests {
             let mut bytes = whole.clone();
             bytes[usize::try_from(ends[damaged]).unwrap() + 12] ^= 1;
             fs::write(&log, bytes).unwrap();
-            let salvage = Salvage::read(dir.path(), STORE).unwrap();
+            let salvage = ManifestSalvage::read(dir.path(), STORE).unwrap();
             assert_eq!(salvage.exact_below, exact);
             assert_eq!(salvage.removed, removed.into_iter().collect());
             assert_eq!(salvage.state.low_water, if damaged == 2 { 20 } else { 30 });
@@ -126,14 +126,17 @@ mod tests {
     #[test]
     fn without_a_checkpoint_records_count_but_nothing_is_whole_and_without_files_there_is_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(!Salvage::read(dir.path(), STORE).unwrap().any);
+        assert!(!ManifestSalvage::read(dir.path(), STORE).unwrap().any);
         catalogue(dir.path());
         fs::write(checkpoint::path(dir.path(), 1), "no checkpoint").unwrap();
-        let salvage = Salvage::read(dir.path(), STORE).unwrap();
+        let salvage = ManifestSalvage::read(dir.path(), STORE).unwrap();
         assert_eq!(
             (salvage.any, salvage.exact_below, salvage.state.low_water),
             (true, 0, 30)
         );
-        assert!(!Salvage::read(dir.path(), Uuid::nil()).unwrap().any, "another store's");
+        assert!(
+            !ManifestSalvage::read(dir.path(), Uuid::nil()).unwrap().any,
+            "another store's"
+        );
     }
 }

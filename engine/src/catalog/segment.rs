@@ -6,7 +6,7 @@
 //!
 //! # Checked once
 //!
-//! The Parquet reader answers from a flipped bit without a word, so the first [`Segment::open`] of a version compares the
+//! The Parquet reader answers from a flipped bit without a word, so the first [`DataFileHandle::open`] of a version compares the
 //! file with the checksum that the catalogue has. Versions of one file are prefixes of each other: of a later one only what
 //! was added is read. A sealed file is read whole, once in a process.
 //!
@@ -25,37 +25,39 @@ use arc_swap::ArcSwapOption;
 use model::{Table, Timestamp};
 use parquet::file::metadata::ParquetMetaData;
 
-use super::files::Files;
-use super::lineage::Lineage;
+use super::files::OpenFileCache;
+use super::lineage::FileLineage;
 use super::state::FileEntry;
-use crate::index::SegmentIndex;
-use crate::layout::Partition;
-use crate::quarantine::{is_in_views, report};
-use crate::remote::cache::Cache;
-use crate::segment::{FileAt, Form, Lines, Run, compare_crc, file_crc, footer_crc, read_metadata};
-use crate::shared::Shared;
-use crate::{Error, Kept, SpecName};
+use crate::index::SidecarIndex;
+use crate::layout::TimePartition;
+use crate::quarantine::{is_in_views, report_damage};
+use crate::remote::cache::RemoteFileCache;
+use crate::segment::{
+    FileFormat, FilePrefix, NdjsonReader, SortedRun, compare_crc, file_crc, footer_crc, read_metadata,
+};
+use crate::shared::EngineCore;
+use crate::{Error, SpecName, WeightedCache};
 
 /// A segment's number and version: what is kept of a data file is known by them, never by path or size, as a sealed file has
 /// the path of the open one.
-pub(crate) type Key = (u64, u32);
+pub(crate) type FileVersionKey = (u64, u32);
 
 /// Footers of data files, kept by bytes.
-pub(crate) type Footers = Kept<Key, Arc<ParquetMetaData>>;
+pub(crate) type FooterCache = WeightedCache<FileVersionKey, Arc<ParquetMetaData>>;
 
 /// How often a file is fetched at most to be opened once.
 const FETCHES: u32 = 8;
 
 /// One version of a data file. Its rows never change; the name may be given to a later version while this one is held.
 #[derive(Debug)]
-pub struct Segment {
+pub struct DataFileHandle {
     /// The segment's number, unique in the store, kept over all versions.
     pub id: u64,
     /// Grows with every publish into the segment and with its seal. Cache by (`id`, `version`), never by path or size.
     pub version: u32,
     /// The table.
     pub table: Table,
-    /// Its name in the tree. Open it with [`Segment::open`], which knows whether the name still means this version.
+    /// Its name in the tree. Open it with [`DataFileHandle::open`], which knows whether the name still means this version.
     pub path: PathBuf,
     /// This version's length: a file under the same name may be longer, its footer is found at this length.
     pub size: u64,
@@ -68,25 +70,25 @@ pub struct Segment {
     /// Whether it takes no more row groups; then it is sorted by `ts` descending, as a whole or run by run.
     pub sealed: bool,
     /// Its row groups, each sorted by `ts` descending, if it is sealed and not sorted as a whole. Empty otherwise.
-    pub runs: Vec<Run>,
-    key: (Partition, u32),
+    pub runs: Vec<SortedRun>,
+    key: (TimePartition, u32),
     crc: u32,
-    form: Form,
+    form: FileFormat,
     footer_crc: u32,
-    lineage: Arc<Lineage>,
-    footers: Arc<Footers>,
-    files: Arc<Files>,
+    lineage: Arc<FileLineage>,
+    footers: Arc<FooterCache>,
+    files: Arc<OpenFileCache>,
     /// What was made from it, if it is there.
-    index: ArcSwapOption<SegmentIndex>,
+    index: ArcSwapOption<SidecarIndex>,
     /// Who is told of damage.
-    store: Weak<Shared>,
+    store: Weak<EngineCore>,
     /// Where its bytes are too, if there is an object store.
-    cache: Option<Arc<Cache>>,
+    cache: Option<Arc<RemoteFileCache>>,
 }
 
-impl Segment {
+impl DataFileHandle {
     /// What a catalogue entry describes.
-    pub(crate) fn new(entry: &FileEntry, shared: &Shared, lineage: Arc<Lineage>) -> Self {
+    pub(crate) fn new(entry: &FileEntry, shared: &EngineCore, lineage: Arc<FileLineage>) -> Self {
         let mut path = entry.path(&shared.layout);
         // There may be a hundred thousand.
         path.shrink_to_fit();
@@ -114,7 +116,7 @@ impl Segment {
         }
     }
 
-    pub(crate) const fn cache_key(&self) -> Key {
+    pub(crate) const fn cache_key(&self) -> FileVersionKey {
         (self.id, self.version)
     }
 
@@ -125,11 +127,11 @@ impl Segment {
     }
 
     /// Its place among its table's files.
-    pub(crate) const fn key(&self) -> (Partition, u32) {
+    pub(crate) const fn key(&self) -> (TimePartition, u32) {
         self.key
     }
 
-    pub(crate) const fn lineage(&self) -> &Arc<Lineage> {
+    pub(crate) const fn lineage(&self) -> &Arc<FileLineage> {
         &self.lineage
     }
 
@@ -141,18 +143,18 @@ impl Segment {
     /// What is known of its rows without reading them, if there is an index of it: of sealed Parquet files it is made when they are
     /// sealed, or in the background.
     #[must_use]
-    pub fn index(&self) -> Option<Arc<SegmentIndex>> {
+    pub fn index(&self) -> Option<Arc<SidecarIndex>> {
         self.index.load_full()
     }
 
-    pub(crate) fn set_index(&self, index: Option<Arc<SegmentIndex>>) {
+    pub(crate) fn set_index(&self, index: Option<Arc<SidecarIndex>>) {
         if index.is_some() {
             self.lineage.live.store(Arc::default());
         }
         self.index.store(index);
     }
 
-    /// The file with this version's bytes, which are its first [`Segment::size`] bytes. Opened for the first time it is
+    /// The file with this version's bytes, which are its first [`DataFileHandle::size`] bytes. Opened for the first time it is
     /// read, and compared with its checksum. One that is in the object store, and not whole here, is fetched first: this
     /// blocks.
     ///
@@ -166,7 +168,7 @@ impl Segment {
             (opened, _) => opened,
         };
         if let (Err(Error::Damaged { reason, .. }), Some(store)) = (&opened, self.store.upgrade()) {
-            report(&store, self, reason);
+            report_damage(&store, self, reason);
         }
         opened.map_err(|error| self.explain(error))
     }
@@ -179,10 +181,10 @@ impl Segment {
         }
     }
 
-    /// As [`Segment::open`], by a handle that others read from too: read at positions only. One that is kept costs nothing.
+    /// As [`DataFileHandle::open`], by a handle that others read from too: read at positions only. One that is kept costs nothing.
     ///
     /// # Errors
-    /// As [`Segment::open`].
+    /// As [`DataFileHandle::open`].
     pub fn open_shared(&self) -> Result<Arc<File>, Error> {
         if let Some(file) = self.files.get(self.cache_key()) {
             return Ok(file);
@@ -195,7 +197,7 @@ impl Segment {
         Ok(file)
     }
 
-    /// As [`Segment::open`], of what is in the tree alone.
+    /// As [`DataFileHandle::open`], of what is in the tree alone.
     pub(crate) fn open_here(&self) -> Result<File, Error> {
         match self.find() {
             Ok(file) => self.check(&file).map(|()| file),
@@ -206,7 +208,7 @@ impl Segment {
 
     /// Brings the file here. Where the cache is too small it may be evicted before it is opened: it is fetched again then,
     /// [`FETCHES`] times at most.
-    fn fetch(&self, cache: &Cache) -> Result<File, Error> {
+    fn fetch(&self, cache: &RemoteFileCache) -> Result<File, Error> {
         let mut fetches = 1;
         loop {
             match self.fetch_once(cache) {
@@ -217,7 +219,7 @@ impl Segment {
     }
 
     /// What comes is compared with its checksum before it has its name.
-    fn fetch_once(&self, cache: &Cache) -> Result<File, Error> {
+    fn fetch_once(&self, cache: &RemoteFileCache) -> Result<File, Error> {
         match cache.fetch(self) {
             Ok(()) => *self.lineage.checked.lock() = (self.size, self.crc),
             Err(error @ Error::Remote { trouble, .. }) if cache.is_damage(trouble) => {
@@ -235,7 +237,7 @@ impl Segment {
     /// Whether the object store has it.
     #[must_use]
     pub fn is_uploaded(&self) -> bool {
-        let has = |cache: &Arc<Cache>| cache.has(self.id, self.version);
+        let has = |cache: &Arc<RemoteFileCache>| cache.has(self.id, self.version);
         self.cache.as_ref().is_some_and(has)
     }
 
@@ -263,14 +265,14 @@ impl Segment {
     ///
     /// # Errors
     /// [`Error::Damaged`] if they differ.
-    pub(crate) fn compare(&self, file: &FileAt) -> Result<(), Error> {
+    pub(crate) fn compare(&self, file: &FilePrefix) -> Result<(), Error> {
         let found = file_crc(file, 0, 0).map_err(Error::io("read", &self.path))?;
         compare_crc(&self.path, found, self.crc)
     }
 
     fn crc_of(&self, file: &File, from: u64, crc: u32) -> Result<u32, Error> {
         let file = file.try_clone().map_err(Error::io("open", &self.path))?;
-        file_crc(&FileAt::new(file, self.size), from, crc).map_err(Error::io("read", &self.path))
+        file_crc(&FilePrefix::new(file, self.size), from, crc).map_err(Error::io("read", &self.path))
     }
 
     /// The file with this version's bytes by its footer; the rest is not looked at.
@@ -290,7 +292,7 @@ impl Segment {
 
     fn try_open(&self, path: &PathBuf) -> Result<File, Error> {
         let file = File::open(path).map_err(Error::io("open", path))?;
-        let ours = FileAt::new(file.try_clone().map_err(Error::io("open", path))?, self.size);
+        let ours = FilePrefix::new(file.try_clone().map_err(Error::io("open", path))?, self.size);
         let found = footer_crc(&ours).map_err(Error::io("read", path))?;
         if found == Some(self.footer_crc) {
             return Ok(file);
@@ -304,7 +306,7 @@ impl Segment {
         })
     }
 
-    /// Whether it is Parquet. Else it is made of lines: [`Segment::lines`].
+    /// Whether it is Parquet. Else it is made of lines: [`DataFileHandle::lines`].
     #[must_use]
     pub const fn is_parquet(&self) -> bool {
         self.form.is_parquet()
@@ -314,9 +316,9 @@ impl Segment {
     ///
     /// # Errors
     /// If the file cannot be opened. What is damaged in it is an error of the iterator.
-    pub fn lines(&self) -> Result<Lines, Error> {
-        let file = FileAt::new(self.open()?, self.size);
-        Lines::new(self.table, &self.path, self.form, &file, self.rows)
+    pub fn lines(&self) -> Result<NdjsonReader, Error> {
+        let file = FilePrefix::new(self.open()?, self.size);
+        NdjsonReader::new(self.table, &self.path, self.form, &file, self.rows)
     }
 
     /// The footer of a Parquet file, from the cache or the file; with the page index for sealed files.
@@ -331,7 +333,7 @@ impl Segment {
             } else {
                 self.find().map_err(|error| self.explain(error))?
             };
-            let footer = read_metadata(&FileAt::new(file, self.size), &self.path, self.sealed)?;
+            let footer = read_metadata(&FilePrefix::new(file, self.size), &self.path, self.sealed)?;
             let weight = footer.memory_size();
             Ok((Arc::new(footer), weight))
         })
@@ -344,7 +346,7 @@ impl Segment {
     }
 }
 
-impl Drop for Segment {
+impl Drop for DataFileHandle {
     fn drop(&mut self) {
         self.files.forget(self.cache_key());
         self.footers.forget(self.cache_key());

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::SpecName;
-use crate::hot::Place;
-use crate::layout::{Layout, Named, Partition};
-use crate::segment::{FileVersion, Form, Identity, Recorded, Run};
-use crate::watermark::{Marks, Watermarks};
+use crate::hot::PartitionKey;
+use crate::layout::{DataFileName, StoreLayout, TimePartition};
+use crate::segment::{FileFormat, FileIdentity, FileVersion, RecordedVersion, SortedRun};
+use crate::watermark::{DedupWatermarks, WatermarkDelta};
 
 /// One live data file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,10 +24,10 @@ pub(crate) struct FileEntry {
     /// Grows with each publish and with the seal.
     pub(crate) version: u32,
     pub(crate) table: Table,
-    pub(crate) partition: Partition,
+    pub(crate) partition: TimePartition,
     /// The `NNN` in its name.
     pub(crate) number: u32,
-    pub(crate) form: Form,
+    pub(crate) form: FileFormat,
     /// What stands before the number, where a spec says something else than its name.
     pub(crate) prefix: Option<SpecName>,
     pub(crate) size: u64,
@@ -38,7 +38,7 @@ pub(crate) struct FileEntry {
     pub(crate) max_ts: i64,
     pub(crate) sealed: bool,
     /// The row groups of a sealed file that is not sorted as a whole.
-    pub(crate) runs: Vec<Run>,
+    pub(crate) runs: Vec<SortedRun>,
     /// CRC-32C of the whole file.
     pub(crate) crc: u32,
     /// CRC-32C of the footer.
@@ -53,7 +53,13 @@ pub(crate) struct FileEntry {
 
 impl FileEntry {
     /// The entry of a version of the segment `id`, into which rows went last at `published`, µs.
-    pub(crate) fn new(id: u64, (table, partition): Place, named: Named, published: i64, file: &FileVersion) -> Self {
+    pub(crate) fn new(
+        id: u64,
+        (table, partition): PartitionKey,
+        named: DataFileName,
+        published: i64,
+        file: &FileVersion,
+    ) -> Self {
         Self {
             id,
             version: file.facts.version,
@@ -82,8 +88,8 @@ impl FileEntry {
     }
 
     /// Whose file it is, in this store.
-    pub(crate) const fn identity(&self, store: Uuid) -> Identity {
-        Identity {
+    pub(crate) const fn identity(&self, store: Uuid) -> FileIdentity {
+        FileIdentity {
             store,
             table: self.table,
             segment: self.id,
@@ -91,8 +97,8 @@ impl FileEntry {
     }
 
     /// What [`crate::segment::resume()`] compares the file with.
-    pub(crate) const fn recorded(&self) -> Recorded {
-        Recorded {
+    pub(crate) const fn recorded(&self) -> RecordedVersion {
+        RecordedVersion {
             size: self.size,
             crc: self.crc,
             footer_crc: self.footer_crc,
@@ -100,25 +106,25 @@ impl FileEntry {
     }
 
     /// Its name in the tree.
-    pub(crate) fn path(&self, layout: &Layout) -> PathBuf {
+    pub(crate) fn path(&self, layout: &StoreLayout) -> PathBuf {
         layout.file(self.table, self.partition, self.named())
     }
 
     /// What its name says.
-    pub(crate) const fn named(&self) -> Named {
-        Named {
+    pub(crate) const fn named(&self) -> DataFileName {
+        DataFileName {
             number: self.number,
             form: self.form,
             prefix: self.prefix,
         }
     }
 
-    pub(crate) const fn place(&self) -> Place {
+    pub(crate) const fn place(&self) -> PartitionKey {
         (self.table, self.partition)
     }
 
     /// The LSNs of its rows in its partition.
-    pub(crate) const fn range(&self) -> (Place, u64, u64) {
+    pub(crate) const fn range(&self) -> (PartitionKey, u64, u64) {
         (self.place(), self.first, self.last)
     }
 
@@ -133,7 +139,7 @@ impl FileEntry {
 
 /// One change of the catalogue.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct ManifestRecord {
     /// Counts records; set by the commit.
     pub(crate) version: u64,
     /// Files that are new or have a new version.
@@ -141,13 +147,13 @@ pub(crate) struct Record {
     /// Segments that are no more.
     pub(crate) remove: Vec<u64>,
     /// Every row of these partitions up to and with this LSN is in a file.
-    pub(crate) through: Vec<(Place, u64)>,
+    pub(crate) through: Vec<(PartitionKey, u64)>,
     /// Rows that were in damaged files: of a partition, from an LSN through another one. They are in no file from now on, and
     /// replayed as far as the log has them.
-    pub(crate) replay: Vec<(Place, u64, u64)>,
+    pub(crate) replay: Vec<(PartitionKey, u64, u64)>,
     /// Every row with a lower LSN is in a file.
     pub(crate) low_water: u64,
-    pub(crate) marks: Marks,
+    pub(crate) marks: WatermarkDelta,
     /// The time that rotation relied on, µs; 0 if it is not said.
     pub(crate) relied_on: i64,
     /// The object store keeps what it has of the removed segments: they were damaged here, they did not expire.
@@ -158,23 +164,23 @@ pub(crate) struct Record {
 
 /// The whole, as it also stands in a checkpoint.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub(crate) struct State {
+pub(crate) struct ManifestState {
     pub(crate) store: Uuid,
     /// Counts openings of the store.
     pub(crate) epoch: u64,
     pub(crate) version: u64,
     next_segment: u64,
-    files: BTreeMap<(Place, u32), FileEntry>,
+    files: BTreeMap<(PartitionKey, u32), FileEntry>,
     #[serde(skip)]
-    keys: BTreeMap<u64, (Place, u32)>,
+    keys: BTreeMap<u64, (PartitionKey, u32)>,
     /// The highest number given out in each partition.
-    numbers: BTreeMap<Place, u32>,
+    numbers: BTreeMap<PartitionKey, u32>,
     /// Kept until the low water has passed it.
-    through: BTreeMap<Place, u64>,
-    /// What is to be replayed although it is below: see [`Record::replay`].
-    replay: BTreeMap<Place, (u64, u64)>,
+    through: BTreeMap<PartitionKey, u64>,
+    /// What is to be replayed although it is below: see [`ManifestRecord::replay`].
+    replay: BTreeMap<PartitionKey, (u64, u64)>,
     pub(crate) low_water: u64,
-    pub(crate) marks: Watermarks,
+    pub(crate) marks: DedupWatermarks,
     relied_on: i64,
     /// Whether there is an object store.
     pub(crate) attached: bool,
@@ -182,7 +188,7 @@ pub(crate) struct State {
     pub(crate) gone: BTreeSet<u64>,
 }
 
-impl State {
+impl ManifestState {
     pub(crate) fn new(store: Uuid) -> Self {
         Self {
             store,
@@ -208,7 +214,7 @@ impl State {
     }
 
     /// The file `number` of a partition.
-    pub(crate) fn file_at(&self, place: Place, number: u32) -> Option<&FileEntry> {
+    pub(crate) fn file_at(&self, place: PartitionKey, number: u32) -> Option<&FileEntry> {
         self.files.get(&(place, number))
     }
 
@@ -218,12 +224,12 @@ impl State {
     }
 
     /// The LSN through which a partition's rows are in files. Below the low water the log holds nothing to ask for.
-    pub(crate) fn through(&self, place: Place) -> u64 {
+    pub(crate) fn through(&self, place: PartitionKey) -> u64 {
         self.through.get(&place).copied().unwrap_or(0)
     }
 
-    /// As [`State::through`], of all partitions that may have rows in the log.
-    pub(crate) fn all_through(&self) -> BTreeMap<Place, u64> {
+    /// As [`ManifestState::through`], of all partitions that may have rows in the log.
+    pub(crate) fn all_through(&self) -> BTreeMap<PartitionKey, u64> {
         self.through.clone()
     }
 
@@ -234,12 +240,12 @@ impl State {
     }
 
     /// The rows of damaged files that may be in the log and are in no other file.
-    pub(crate) const fn replay(&self) -> &BTreeMap<Place, (u64, u64)> {
+    pub(crate) const fn replay(&self) -> &BTreeMap<PartitionKey, (u64, u64)> {
         &self.replay
     }
 
     /// Whether the rows from `first` through `last`, found in a file that no entry names, are in no other one.
-    pub(crate) fn lacks(&self, place: Place, first: u64, last: u64) -> bool {
+    pub(crate) fn lacks(&self, place: PartitionKey, first: u64, last: u64) -> bool {
         match self.replay.get(&place) {
             Some((from, _)) => first >= *from,
             None => last > self.through(place) && first >= self.low_water,
@@ -269,7 +275,7 @@ impl State {
         id
     }
 
-    pub(crate) fn allocate(&mut self, place: Place) -> (u64, u32) {
+    pub(crate) fn allocate(&mut self, place: PartitionKey) -> (u64, u32) {
         let id = self.allocate_id();
         let number = self.numbers.entry(place).or_insert(0);
         *number += 1;
@@ -277,7 +283,7 @@ impl State {
     }
 
     /// Takes a number out of circulation because a file was found under it.
-    pub(crate) fn burn(&mut self, place: Place, number: u32, id: u64) {
+    pub(crate) fn mark_number_used(&mut self, place: PartitionKey, number: u32, id: u64) {
         let highest = self.numbers.entry(place).or_insert(0);
         *highest = (*highest).max(number);
         self.next_segment = self.next_segment.max(id.saturating_add(1));
@@ -286,7 +292,7 @@ impl State {
     /// Puts a file's new version.
     pub(crate) fn put(&mut self, entry: FileEntry) {
         let key = (entry.place(), entry.number);
-        self.burn(entry.place(), entry.number, entry.id);
+        self.mark_number_used(entry.place(), entry.number, entry.id);
         self.keys.insert(entry.id, key);
         self.files.insert(key, entry);
     }
@@ -298,7 +304,7 @@ impl State {
         }
     }
 
-    pub(crate) fn set_through(&mut self, place: Place, lsn: u64) {
+    pub(crate) fn set_through(&mut self, place: PartitionKey, lsn: u64) {
         let through = self.through.entry(place).or_insert(0);
         *through = lsn.max(*through);
         if let Some((from, end)) = self.replay.get_mut(&place) {
@@ -316,12 +322,12 @@ impl State {
     }
 
     /// Notes a range of LSNs of a partition that is to be replayed as far as the log has it.
-    pub(crate) fn replay_anew(&mut self, (place, from, end): (Place, u64, u64)) {
+    pub(crate) fn replay_anew(&mut self, (place, from, end): (PartitionKey, u64, u64)) {
         let range = self.replay.entry(place).or_insert((from, end));
         *range = (from.min(range.0), end.max(range.1));
     }
 
-    pub(crate) fn apply(&mut self, record: Record) {
+    pub(crate) fn apply(&mut self, record: ManifestRecord) {
         self.version = record.version;
         record.put.into_iter().for_each(|entry| self.put(entry));
         for id in record.remove {
@@ -333,7 +339,7 @@ impl State {
         }
         self.low_water = self.low_water.max(record.low_water);
         self.through.retain(|_, lsn| *lsn >= self.low_water);
-        self.marks.join(&record.marks);
+        self.marks.merge_newer(&record.marks);
         if record.relied_on != 0 {
             self.relied_on = record.relied_on;
         }
@@ -343,7 +349,7 @@ impl State {
     }
 }
 
-impl State {
+impl ManifestState {
     /// A checkpoint's body.
     pub(crate) fn encode(&self) -> Result<Vec<u8>, String> {
         postcard::to_stdvec(self).map_err(|error| error.to_string())

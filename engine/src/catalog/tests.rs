@@ -6,16 +6,16 @@ use model::{Table, Timestamp};
 
 use super::*;
 use crate::PartitionBy;
-use crate::faults::{Faults, Op};
-use crate::layout::Partition;
+use crate::faults::{FaultInjector, FsOperation};
+use crate::layout::TimePartition;
 
 fn entry(id: u64, version: u32) -> FileEntry {
     FileEntry {
         id,
         version,
         table: Table::Logs,
-        partition: Partition::of(Timestamp::from_micros(0), PartitionBy::Hour),
-        form: crate::segment::Form::Parquet,
+        partition: TimePartition::of(Timestamp::from_micros(0), PartitionBy::Hour),
+        form: crate::segment::FileFormat::Parquet,
         number: u32::try_from(id).unwrap(),
         prefix: None,
         size: 100,
@@ -32,18 +32,18 @@ fn entry(id: u64, version: u32) -> FileEntry {
     }
 }
 
-fn put(id: u64, version: u32) -> Record {
-    Record {
+fn put(id: u64, version: u32) -> ManifestRecord {
+    ManifestRecord {
         put: vec![entry(id, version)],
-        ..Record::default()
+        ..ManifestRecord::default()
     }
 }
 
-fn open(dir: &Path) -> Result<Catalog, Error> {
-    Catalog::read(dir, Uuid::nil())?.begin()
+fn open(dir: &Path) -> Result<StoreManifest, Error> {
+    StoreManifest::read(dir, Uuid::nil())?.begin()
 }
 
-fn ids(catalog: &Catalog) -> Vec<(u64, u32)> {
+fn ids(catalog: &StoreManifest) -> Vec<(u64, u32)> {
     catalog.state().files().map(|file| (file.id, file.version)).collect()
 }
 
@@ -61,11 +61,11 @@ fn what_was_committed_is_there_after_any_number_of_openings() {
     catalog.commit(put(2, 1)).unwrap();
     catalog.commit(put(1, 2)).unwrap();
     catalog
-        .commit(Record {
+        .commit(ManifestRecord {
             remove: vec![2],
             low_water: 9,
             through: vec![(entry(1, 1).place(), 8), (entry(1, 1).place(), 12)],
-            ..Record::default()
+            ..ManifestRecord::default()
         })
         .unwrap();
     for _ in 0..3 {
@@ -87,9 +87,9 @@ fn what_was_committed_is_there_after_any_number_of_openings() {
 fn a_long_log_is_replaced_by_a_checkpoint_and_old_generations_go() {
     let dir = tempfile::tempdir().unwrap();
     let mut catalog = open(dir.path()).unwrap();
-    let many = |round: u32| Record {
+    let many = |round: u32| ManifestRecord {
         put: (1..=2000).map(|id| entry(id, round)).collect(),
-        ..Record::default()
+        ..ManifestRecord::default()
     };
     (1..=12).for_each(|round| catalog.commit(many(round)).unwrap());
     let files = std::fs::read_dir(dir.path()).unwrap().count();
@@ -129,7 +129,7 @@ fn a_cut_at_any_byte_of_the_last_record_keeps_the_records_before() {
     let record = whole.len() - 16;
     for cut in kept..whole.len() {
         std::fs::write(&log, &whole[..cut]).unwrap();
-        let found = Catalog::read(dir.path(), Uuid::nil()).unwrap();
+        let found = StoreManifest::read(dir.path(), Uuid::nil()).unwrap();
         let (files, end) = if cut < record { (1, kept) } else { (2, record) };
         assert_eq!(found.state.files().count(), files, "cut at {cut}");
         assert_eq!(found.torn, (cut - end) as u64);
@@ -139,7 +139,7 @@ fn a_cut_at_any_byte_of_the_last_record_keeps_the_records_before() {
         // The record may end with zeros itself.
         let files = if zeros[..record] == whole[..record] { 2 } else { files };
         std::fs::write(&log, zeros).unwrap();
-        let found = Catalog::read(dir.path(), Uuid::nil()).unwrap();
+        let found = StoreManifest::read(dir.path(), Uuid::nil()).unwrap();
         assert_eq!(found.state.files().count(), files, "zeros from {cut}");
     }
 }
@@ -157,7 +157,7 @@ fn a_flipped_bit_is_damage_and_never_a_shorter_catalogue() {
             let mut bytes = whole.clone();
             bytes[at] ^= 1 << bit;
             std::fs::write(&log, bytes).unwrap();
-            match Catalog::read(dir.path(), Uuid::nil()) {
+            match StoreManifest::read(dir.path(), Uuid::nil()) {
                 Err(Error::Damaged { path, .. }) => assert_eq!(path, log),
                 // A mark: every record is there without it.
                 found => {
@@ -182,7 +182,7 @@ fn a_last_record_of_zeros_behind_which_a_mark_stands_is_damage() {
     let end = bytes.len() - 16;
     bytes[start..end].fill(0);
     std::fs::write(&log, bytes).unwrap();
-    let read = Catalog::read(dir.path(), Uuid::nil());
+    let read = StoreManifest::read(dir.path(), Uuid::nil());
     assert!(matches!(read, Err(Error::Damaged { .. })));
 }
 
@@ -210,8 +210,8 @@ fn a_half_written_record_before_a_new_log_that_never_came_to_be_is_cut() {
     let mut bytes = std::fs::read(&log).unwrap();
     bytes.extend_from_slice(&[100, 0, 0, 0, 1, 2, 3]);
     std::fs::write(&log, bytes).unwrap();
-    let faults = Faults::below(dir.path());
-    faults.fail(Op::Create, "checkpoint_", 1, libc::ENOSPC);
+    let faults = FaultInjector::below(dir.path());
+    faults.fail(FsOperation::Create, "checkpoint_", 1, libc::ENOSPC);
     catalog.broken = true;
     assert!(matches!(catalog.commit(put(2, 1)), Err(Error::Io { .. })));
     assert_ne!(newest(dir.path(), "catalogue_"), log);
@@ -222,8 +222,8 @@ fn a_half_written_record_before_a_new_log_that_never_came_to_be_is_cut() {
 fn a_record_counts_only_once_its_sync_has_returned() {
     let dir = tempfile::tempdir().unwrap();
     let mut catalog = open(dir.path()).unwrap();
-    let faults = Faults::below(dir.path());
-    faults.fail(Op::SyncFile, "catalogue_", 1, libc::EIO);
+    let faults = FaultInjector::below(dir.path());
+    faults.fail(FsOperation::SyncFile, "catalogue_", 1, libc::EIO);
     assert!(catalog.commit(put(1, 1)).is_err());
     let log = newest(dir.path(), "catalogue_");
     let bytes = std::fs::read(&log).unwrap();
@@ -245,7 +245,7 @@ fn another_stores_catalogue_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     open(dir.path()).unwrap();
     assert!(matches!(
-        Catalog::read(dir.path(), Uuid::max()),
+        StoreManifest::read(dir.path(), Uuid::max()),
         Err(Error::Damaged { .. })
     ));
 }
@@ -270,7 +270,7 @@ fn a_store_without_its_id_is_not_taken_for_a_new_one() {
     let dir = tempfile::tempdir().unwrap();
     let id = store_id(dir.path(), Uuid::max).unwrap();
     assert_eq!(store_id(dir.path(), Uuid::nil).unwrap(), id);
-    Catalog::read(dir.path(), id).unwrap().begin().unwrap();
+    StoreManifest::read(dir.path(), id).unwrap().begin().unwrap();
     std::fs::remove_file(dir.path().join("store.id")).unwrap();
     assert!(matches!(store_id(dir.path(), Uuid::nil), Err(Error::Damaged { .. })));
 }
@@ -311,14 +311,14 @@ fn files_of_a_later_version_are_refused_by_name_and_version() {
 
 #[test]
 fn a_checkpoints_state_reads_back_and_anything_shorter_or_that_claims_more_is_refused() {
-    let mut state = State::new(Uuid::max());
+    let mut state = ManifestState::new(Uuid::max());
     for id in 1..=3 {
         state.put(FileEntry {
             prefix: (id == 3).then(|| "other-name".parse().unwrap()),
-            form: crate::segment::Form::JsonZstd,
+            form: crate::segment::FileFormat::JsonZstd,
             sealed: id == 2,
             runs: vec![
-                crate::segment::Run {
+                crate::segment::SortedRun {
                     at: 4,
                     rows: u64::MAX,
                     min_ts: Timestamp::from_micros(-1),
@@ -329,20 +329,20 @@ fn a_checkpoints_state_reads_back_and_anything_shorter_or_that_claims_more_is_re
             ..entry(id, u32::MAX)
         });
     }
-    state.burn(entry(1, 1).place(), 9, 4);
+    state.mark_number_used(entry(1, 1).place(), 9, 4);
     let bytes = state.encode().unwrap();
-    let mut again = State::decode(&bytes).unwrap();
+    let mut again = ManifestState::decode(&bytes).unwrap();
     assert!(again.files().eq(state.files()));
     assert_eq!(again.file(3), state.file(3));
     assert_eq!(again.allocate(entry(1, 1).place()), (5, 10));
     for end in 0..bytes.len() {
-        assert!(State::decode(&bytes[..end]).is_err(), "{end} bytes");
+        assert!(ManifestState::decode(&bytes[..end]).is_err(), "{end} bytes");
     }
     // Counts of more than there can be take no memory.
     for at in 0..bytes.len() {
         let mut claim = bytes[..at].to_vec();
         claim.extend([0xff; 9]);
         claim.push(1);
-        let _ = State::decode(&claim);
+        let _ = ManifestState::decode(&claim);
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use model::EntityId;
 
-use crate::Origin;
+use crate::BatchOrigin;
 
 /// The first and last sequence of each producer run and bus stream among some rows, for the footers of data files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub(crate) struct OriginRanges {
 }
 
 impl OriginRanges {
-    pub(crate) fn add(&mut self, origin: &Origin) {
+    pub(crate) fn add(&mut self, origin: &BatchOrigin) {
         if let Some(id) = origin.producer {
             widen(&mut self.producers, (id.entity, id.boot_epoch), (id.seq, id.seq));
         }
@@ -37,7 +37,7 @@ impl OriginRanges {
     }
 }
 
-type Ranges = (Vec<(EntityId, u64, u64, u64)>, Vec<(String, i64, u64, u64)>);
+type RangeLists = (Vec<(EntityId, u64, u64, u64)>, Vec<(String, i64, u64, u64)>);
 
 impl OriginRanges {
     /// As it stands in footers: JSON, `[[entity, boot epoch, first, last], …]` and `[[stream, incarnation, first, last], …]`.
@@ -50,13 +50,13 @@ impl OriginRanges {
             .streams
             .iter()
             .map(|((name, made), (first, last))| (name.clone(), *made, *first, *last));
-        let ranges: Ranges = (producers.collect(), streams.collect());
+        let ranges: RangeLists = (producers.collect(), streams.collect());
         serde_json::to_string(&ranges).unwrap_or_default()
     }
 
     /// From a footer; what cannot be read is left out, nothing depends on it but a rebuild.
     pub(crate) fn from_text(text: &str) -> Self {
-        let (producers, streams): Ranges = serde_json::from_str(text).unwrap_or_default();
+        let (producers, streams): RangeLists = serde_json::from_str(text).unwrap_or_default();
         Self {
             producers: producers
                 .into_iter()

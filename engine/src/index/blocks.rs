@@ -2,14 +2,14 @@
 
 /// Blocks of a segment that can have what was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Blocks {
+pub enum BlockSelection {
     /// Every one.
     All,
     /// These, in order, each once.
     Some(Vec<u32>),
 }
 
-impl Blocks {
+impl BlockSelection {
     /// No block at all.
     pub const NONE: Self = Self::Some(Vec::new());
 
@@ -48,15 +48,15 @@ impl Blocks {
 
 /// What was found in an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lookup {
+pub struct IndexLookup {
     /// Where rows can be.
-    pub blocks: Blocks,
+    pub blocks: BlockSelection,
     /// Bytes that were read from the disk for it; none where what is kept in memory says it.
     pub bytes: u64,
 }
 
-impl Lookup {
-    pub(super) const fn free(blocks: Blocks) -> Self {
+impl IndexLookup {
+    pub(super) const fn free(blocks: BlockSelection) -> Self {
         Self { blocks, bytes: 0 }
     }
 }

@@ -13,22 +13,22 @@ use std::sync::Arc;
 use model::{Table, field_text};
 use parquet::file::metadata::RowGroupMetaData;
 
-use super::counts::build::Counting;
-use super::digest::{Digest, Range};
-use super::format::{Kind, Owner, Part, encode};
-use super::values::{Source, Values};
+use super::counts::build::FileRollupBuilder;
+use super::digest::{IdRange, ZoneMap};
+use super::format::{EncodedSection, IndexedFile, SectionKind, encode};
+use super::values::{ColumnValues, IndexSource};
 use super::{BLOCK_ROWS, IdColumn, ids, texts};
 use crate::Error;
-use crate::segment::{FileAt, compare_crc, file_crc_while, read_metadata};
+use crate::segment::{FilePrefix, compare_crc, file_crc_while, read_metadata};
 
 /// The column whose texts are indexed.
 const MESSAGE: &str = "message";
 
 /// The sidecar of a file; `None` if `go_on`, which is asked again and again, says that it is not wanted any more.
 pub(super) fn build(
-    file: &FileAt,
+    file: &FilePrefix,
     path: &Path,
-    owner: &Owner,
+    owner: &IndexedFile,
     mut go_on: impl FnMut() -> bool,
 ) -> Result<Option<Vec<u8>>, Error> {
     let Some(crc) = file_crc_while(file, |_| go_on()).map_err(Error::io("read", path))? else {
@@ -36,9 +36,9 @@ pub(super) fn build(
     };
     compare_crc(path, crc, owner.crc)?;
     let metadata = &Arc::new(read_metadata(file, path, true)?);
-    let source = Source { file, path, metadata };
-    let mut counting = Counting::of(owner.table, owner.size, metadata);
-    let mut building = Building::new(owner, metadata.row_groups());
+    let source = IndexSource { file, path, metadata };
+    let mut counting = FileRollupBuilder::of(owner.table, owner.size, metadata);
+    let mut building = SidecarBuilder::new(owner, metadata.row_groups());
     for group in 0..metadata.num_row_groups() {
         if !building.take(&source, group, &mut go_on)? {
             return Ok(None);
@@ -55,13 +55,13 @@ pub(super) fn build(
 
 /// The sidecar of one row group, which has ids and texts alone; its blocks are numbered from 0. `owner` says how long the group is.
 pub(super) fn build_group(
-    source: &Source<'_>,
+    source: &IndexSource<'_>,
     group: usize,
-    owner: &Owner,
+    owner: &IndexedFile,
     mut go_on: impl FnMut() -> bool,
 ) -> Result<Option<Vec<u8>>, Error> {
     let groups = source.metadata.row_groups().get(group).map(std::slice::from_ref);
-    let mut building = Building::new(owner, groups.unwrap_or_default());
+    let mut building = SidecarBuilder::new(owner, groups.unwrap_or_default());
     let is_whole = building.take(source, group, &mut go_on)?;
     Ok(is_whole.then(|| building.finish(owner, Vec::new())))
 }
@@ -71,7 +71,7 @@ const fn has_texts(table: Table) -> bool {
     matches!(table, Table::Logs)
 }
 
-fn texts_of(groups: &[RowGroupMetaData], size: u64) -> texts::Builder {
+fn texts_of(groups: &[RowGroupMetaData], size: u64) -> texts::NgramIndexBuilder {
     let (mut blocks, mut bytes) = (0, 0);
     for group in groups {
         let rows = u32::try_from(group.num_rows()).unwrap_or(0);
@@ -80,18 +80,18 @@ fn texts_of(groups: &[RowGroupMetaData], size: u64) -> texts::Builder {
         let messages = columns.find(|column| column.column_descr().path().string() == MESSAGE);
         bytes += messages.map_or(0, |chunk| u64::try_from(chunk.uncompressed_size()).unwrap_or(0));
     }
-    texts::Builder::new(blocks, bytes, size)
+    texts::NgramIndexBuilder::new(blocks, bytes, size)
 }
 
 /// What is indexed of row groups, so far.
-struct Building {
-    columns: Vec<Column>,
-    texts: Option<texts::Builder>,
+struct SidecarBuilder {
+    columns: Vec<IdColumnBuilder>,
+    texts: Option<texts::NgramIndexBuilder>,
 }
 
-impl Building {
+impl SidecarBuilder {
     /// Nothing yet, of these groups.
-    fn new(owner: &Owner, groups: &[RowGroupMetaData]) -> Self {
+    fn new(owner: &IndexedFile, groups: &[RowGroupMetaData]) -> Self {
         Self {
             columns: columns_of(owner.table),
             texts: has_texts(owner.table).then(|| texts_of(groups, owner.size)),
@@ -99,7 +99,12 @@ impl Building {
     }
 
     /// Takes the next group. Whether it was taken whole, as `go_on` says.
-    fn take(&mut self, source: &Source<'_>, group: usize, go_on: &mut impl FnMut() -> bool) -> Result<bool, Error> {
+    fn take(
+        &mut self,
+        source: &IndexSource<'_>,
+        group: usize,
+        go_on: &mut impl FnMut() -> bool,
+    ) -> Result<bool, Error> {
         for column in &mut self.columns {
             let name = column.name;
             if !source.read(group, name, |values| column.take(&values).map(|()| go_on()))? {
@@ -108,7 +113,7 @@ impl Building {
             column.ids.end_group();
         }
         if let Some(texts) = &mut self.texts {
-            let take = |values: Values<'_>| texts.add(values.rows, values.do_repeat).map(|()| go_on());
+            let take = |values: ColumnValues<'_>| texts.add(values.rows, values.do_repeat).map(|()| go_on());
             if !source.read(group, MESSAGE, take)? {
                 return Ok(false);
             }
@@ -117,25 +122,25 @@ impl Building {
         Ok(true)
     }
 
-    fn finish(self, owner: &Owner, counts: Vec<Part>) -> Vec<u8> {
+    fn finish(self, owner: &IndexedFile, counts: Vec<EncodedSection>) -> Vec<u8> {
         let blocks = self.columns.first().map_or(0, |column| column.ids.blocks());
         let ranges: Vec<_> = self.columns.iter().map(|column| (column.kind, column.range)).collect();
-        let mut parts = vec![Part {
-            kind: Kind::Digest,
+        let mut parts = vec![EncodedSection {
+            kind: SectionKind::Digest,
             form: 0,
-            bytes: Digest::new(&ranges).encode(),
+            bytes: ZoneMap::new(&ranges).encode(),
             is_checked: false,
         }];
         for column in self.columns {
-            parts.extend(column.ids.finish().map(|(form, bytes)| Part {
+            parts.extend(column.ids.finish().map(|(form, bytes)| EncodedSection {
                 kind: column.kind,
                 form,
                 bytes,
                 is_checked: true,
             }));
         }
-        for (class, form, bytes) in self.texts.into_iter().flat_map(texts::Builder::finish) {
-            parts.push(Part {
+        for (class, form, bytes) in self.texts.into_iter().flat_map(texts::NgramIndexBuilder::finish) {
+            parts.push(EncodedSection {
                 kind: class.kind(),
                 form,
                 bytes,
@@ -148,11 +153,11 @@ impl Building {
 }
 
 /// A column whose values, or the trace ids in them, are indexed.
-struct Column {
+struct IdColumnBuilder {
     name: &'static str,
-    kind: Kind,
-    ids: ids::Builder,
-    range: Range,
+    kind: SectionKind,
+    ids: ids::IdIndexBuilder,
+    range: IdRange,
 }
 
 /// What is indexed of a table; nothing of most.
@@ -164,25 +169,25 @@ pub(super) fn columns_of_table(table: Table) -> &'static [(&'static str, IdColum
     }
 }
 
-fn columns_of(table: Table) -> Vec<Column> {
+fn columns_of(table: Table) -> Vec<IdColumnBuilder> {
     let columns = columns_of_table(table).iter();
-    let column = |(name, of): &(&'static str, IdColumn)| Column {
+    let column = |(name, of): &(&'static str, IdColumn)| IdColumnBuilder {
         name,
         kind: of.kind(),
-        ids: ids::Builder::default(),
-        range: Range::default(),
+        ids: ids::IdIndexBuilder::default(),
+        range: IdRange::default(),
     };
     columns.map(column).collect()
 }
 
-impl Column {
+impl IdColumnBuilder {
     fn add(&mut self, id: Option<&[u8]>) {
         id.iter().for_each(|id| self.range.add(id));
         self.ids.add(id);
     }
 
     /// The next rows; `None` if they are not what the column has.
-    fn take(&mut self, values: &Values<'_>) -> Option<()> {
+    fn take(&mut self, values: &ColumnValues<'_>) -> Option<()> {
         for value in values.rows {
             if self.name == "attributes" {
                 let object = value.map(std::str::from_utf8).transpose().ok()?;

@@ -11,21 +11,21 @@
 //!
 //! - Every id of the column lies within its range.
 
-use super::format::{Kind, bytes_at};
+use super::format::{SectionKind, bytes_at};
 
 const RANGE: usize = 36;
 
 /// The first bytes of an id.
-type Prefix = [u8; 16];
+type IdPrefix = [u8; 16];
 
 /// Between which ids the ids of a column lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Range {
-    least: Prefix,
-    greatest: Prefix,
+pub(super) struct IdRange {
+    least: IdPrefix,
+    greatest: IdPrefix,
 }
 
-impl Default for Range {
+impl Default for IdRange {
     fn default() -> Self {
         Self {
             least: [0xff; 16],
@@ -34,7 +34,7 @@ impl Default for Range {
     }
 }
 
-impl Range {
+impl IdRange {
     pub(super) fn add(&mut self, id: &[u8]) {
         let prefix = prefix(id);
         self.least = self.least.min(prefix);
@@ -47,23 +47,23 @@ impl Range {
     }
 }
 
-fn prefix(id: &[u8]) -> Prefix {
-    let mut prefix = Prefix::default();
+fn prefix(id: &[u8]) -> IdPrefix {
+    let mut prefix = IdPrefix::default();
     prefix.iter_mut().zip(id).for_each(|(to, from)| *to = *from);
     prefix
 }
 
 /// See the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Digest(Box<[(u16, Range)]>);
+pub(super) struct ZoneMap(Box<[(u16, IdRange)]>);
 
-impl Digest {
-    pub(super) fn new(ranges: &[(Kind, Range)]) -> Self {
+impl ZoneMap {
+    pub(super) fn new(ranges: &[(SectionKind, IdRange)]) -> Self {
         Self(ranges.iter().map(|(kind, range)| (*kind as u16, *range)).collect())
     }
 
     /// Between which ids those of a section lie, if that is known.
-    pub(super) fn range(&self, kind: Kind) -> Option<Range> {
+    pub(super) fn range(&self, kind: SectionKind) -> Option<IdRange> {
         let mut ranges = self.0.iter();
         ranges.find(|(of, _)| *of == kind as u16).map(|(_, range)| *range)
     }
@@ -89,7 +89,7 @@ impl Digest {
         let ranges = ranges.chunks_exact(RANGE).map(|range| {
             let kind = u16::from_le_bytes(bytes_at(range, 0)?);
             let (least, greatest) = (bytes_at(range, 4)?, bytes_at(range, 20)?);
-            Some((kind, Range { least, greatest }))
+            Some((kind, IdRange { least, greatest }))
         });
         ranges.collect::<Option<_>>().map(Self)
     }

@@ -8,7 +8,7 @@
 //! …    sections, each at a multiple of eight
 //! ```
 //!
-//! All numbers little endian. A section of [`Kind::Digest`] is read with the head and compared with its checksum, counts are when
+//! All numbers little endian. A section of [`SectionKind::Digest`] is read with the head and compared with its checksum, counts are when
 //! they are asked for; one of ids has a checksum in each of its buckets, one of texts in each of its pages, and 0 here: a lookup
 //! reads some bytes of megabytes. Kinds that a reader does not know it passes over; what a section's form means is the section's
 //! business.
@@ -22,7 +22,7 @@
 use model::Table;
 use uuid::Uuid;
 
-use super::digest::Digest;
+use super::digest::ZoneMap;
 
 const MAGIC: [u8; 8] = *b"PLATIDX2";
 const FIXED: usize = 80;
@@ -39,7 +39,7 @@ const FIRST_READ: u64 = 1024;
 /// What a section has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u16)]
-pub(super) enum Kind {
+pub(super) enum SectionKind {
     /// What stays in memory.
     Digest = 3,
     /// Which blocks have a `flux_id`.
@@ -56,7 +56,7 @@ pub(super) enum Kind {
     EntityCounts = 10,
 }
 
-impl Kind {
+impl SectionKind {
     /// Those whose sections may stay in memory.
     pub(super) const KEPT: [Self; 6] = [
         Self::FluxIds,
@@ -70,7 +70,7 @@ impl Kind {
 
 /// The version of a data file that a sidecar is of.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Owner {
+pub(crate) struct IndexedFile {
     pub(crate) store: Uuid,
     pub(crate) table: Table,
     pub(crate) segment: u64,
@@ -80,15 +80,15 @@ pub(crate) struct Owner {
     pub(crate) rows: u64,
 }
 
-impl Section {
-    pub(super) const fn is(&self, kind: Kind) -> bool {
+impl SectionEntry {
+    pub(super) const fn is(&self, kind: SectionKind) -> bool {
         self.kind == kind as u16
     }
 }
 
 /// Where a section is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Section {
+pub(super) struct SectionEntry {
     kind: u16,
     pub(super) form: u16,
     pub(super) crc: u32,
@@ -98,17 +98,17 @@ pub(super) struct Section {
 
 /// What a sidecar says of itself.
 #[derive(Debug)]
-pub(super) struct Head {
-    pub(super) owner: Owner,
+pub(super) struct SidecarHeader {
+    pub(super) owner: IndexedFile,
     pub(super) blocks: u32,
     pub(super) crc: u32,
-    sections: Box<[Section]>,
-    pub(super) digest: Digest,
+    sections: Box<[SectionEntry]>,
+    pub(super) digest: ZoneMap,
 }
 
 /// Why bytes are no sidecar.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Bad {
+pub(super) enum SidecarError {
     #[error(transparent)]
     Io(#[from] std::io::Error),
     #[error("it cannot be opened: {0}")]
@@ -118,15 +118,15 @@ pub(super) enum Bad {
 }
 
 /// A section to be written: its kind, its form, its bytes, and whether it has checksums of its own.
-pub(super) struct Part {
-    pub(super) kind: Kind,
+pub(super) struct EncodedSection {
+    pub(super) kind: SectionKind,
     pub(super) form: u16,
     pub(super) bytes: Vec<u8>,
     pub(super) is_checked: bool,
 }
 
 /// A sidecar's bytes.
-pub(super) fn encode(owner: &Owner, block_rows: u32, blocks: u32, parts: &[Part]) -> Vec<u8> {
+pub(super) fn encode(owner: &IndexedFile, block_rows: u32, blocks: u32, parts: &[EncodedSection]) -> Vec<u8> {
     let length = FIXED + SECTION * parts.len();
     let mut out = Vec::with_capacity(length + parts.iter().map(|part| part.bytes.len() + 8).sum::<usize>());
     out.extend_from_slice(&MAGIC);
@@ -181,31 +181,31 @@ pub(super) fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N
     bytes.get(at..)?.first_chunk().copied()
 }
 
-impl Head {
+impl SidecarHeader {
     /// Reads the head and the digest of a sidecar of so many bytes; `read` gives so many from a place on.
-    pub(super) fn read(read: impl Fn(u64, u64) -> std::io::Result<Vec<u8>>, size: u64) -> Result<Self, Bad> {
+    pub(super) fn read(read: impl Fn(u64, u64) -> std::io::Result<Vec<u8>>, size: u64) -> Result<Self, SidecarError> {
         let mut first = read(0, size.min(FIRST_READ))?;
         let length = bytes_at(&first, 8).map(u32::from_le_bytes).unwrap_or_default() as usize;
         if !first.starts_with(&MAGIC) || !(FIXED..=LONGEST).contains(&length) {
-            return Err(Bad::Form("it does not begin as an index"));
+            return Err(SidecarError::Form("it does not begin as an index"));
         }
         if length > first.len() {
             if length as u64 > size {
-                return Err(Bad::Form("its head is cut short"));
+                return Err(SidecarError::Form("its head is cut short"));
             }
             first = read(0, length as u64)?;
         }
         let head = first.get(..length).unwrap_or_default();
-        let mut head = Self::decode(head, size).ok_or(Bad::Form("its head is damaged"))?;
-        if let Some(section) = head.section(Kind::Digest) {
+        let mut head = Self::decode(head, size).ok_or(SidecarError::Form("its head is damaged"))?;
+        if let Some(section) = head.section(SectionKind::Digest) {
             if section.length > LARGEST_DIGEST {
-                return Err(Bad::Form("its digest is too large"));
+                return Err(SidecarError::Form("its digest is too large"));
             }
             let bytes = read(section.offset, section.length)?;
             if crc32c::crc32c(&bytes) != section.crc {
-                return Err(Bad::Form("its digest is damaged"));
+                return Err(SidecarError::Form("its digest is damaged"));
             }
-            head.digest = Digest::decode(&bytes).ok_or(Bad::Form("its digest says nothing"))?;
+            head.digest = ZoneMap::decode(&bytes).ok_or(SidecarError::Form("its digest says nothing"))?;
         }
         Ok(head)
     }
@@ -217,7 +217,7 @@ impl Head {
         }
         let u32_at = |at| bytes_at(head, at).map(u32::from_le_bytes);
         let u64_at = |at| bytes_at(head, at).map(u64::from_le_bytes);
-        let owner = Owner {
+        let owner = IndexedFile {
             store: Uuid::from_bytes(bytes_at(head, 16)?),
             segment: u64_at(32)?,
             version: u32_at(40)?,
@@ -234,7 +234,7 @@ impl Head {
             return None;
         }
         let sections = sections.chunks_exact(SECTION).map(|section| {
-            let section = Section {
+            let section = SectionEntry {
                 kind: bytes_at(section, 0).map(u16::from_le_bytes)?,
                 form: bytes_at(section, 2).map(u16::from_le_bytes)?,
                 crc: bytes_at(section, 4).map(u32::from_le_bytes)?,
@@ -249,11 +249,11 @@ impl Head {
             blocks: u32_at(68)?,
             crc,
             sections: sections.collect::<Option<_>>()?,
-            digest: Digest::default(),
+            digest: ZoneMap::default(),
         })
     }
 
-    pub(super) fn section(&self, kind: Kind) -> Option<Section> {
+    pub(super) fn section(&self, kind: SectionKind) -> Option<SectionEntry> {
         let sections = self.sections.iter();
         sections.copied().find(|section| section.is(kind))
     }

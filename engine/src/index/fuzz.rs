@@ -4,24 +4,24 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
-use super::format::Head;
-use super::memory::Memory;
-use super::{Blocks, CountsBy, Grams, IdColumn, SegmentIndex};
-use crate::segment::FileAt;
+use super::format::SidecarHeader;
+use super::memory::SectionCache;
+use super::{BlockSelection, IdColumn, NgramQuery, RollupDimension, SidecarIndex};
+use crate::segment::FilePrefix;
 
 /// Opens it, looks ids and texts up in it, and counts.
 pub(crate) fn fuzz_sidecar(file: File, size: u64) {
     let file = Arc::new(file);
-    let bytes = FileAt::shared(Arc::clone(&file), size);
-    let Ok(head) = Head::read(|at, length| bytes.read(at, length), size) else {
+    let bytes = FilePrefix::shared(Arc::clone(&file), size);
+    let Ok(head) = SidecarHeader::read(|at, length| bytes.read(at, length), size) else {
         return;
     };
     // Nothing is kept of it but the handle: there is no file by its name.
-    let memory = Arc::new(Memory::new(0));
-    let index = SegmentIndex::of(&head, size, &Path::new("").into(), &memory, &Weak::new());
+    let memory = Arc::new(SectionCache::new(0));
+    let index = SidecarIndex::of(&head, size, &Path::new("").into(), &memory, &Weak::new());
     memory.files.put(index.opening, file, 1);
-    let holds = |blocks: Blocks| {
-        if let Blocks::Some(blocks) = blocks {
+    let holds = |blocks: BlockSelection| {
+        if let BlockSelection::Some(blocks) = blocks {
             assert!(blocks.is_sorted() && blocks.iter().all(|block| *block < head.blocks));
         }
     };
@@ -42,11 +42,11 @@ pub(crate) fn fuzz_sidecar(file: File, size: u64) {
         "\u{e4}rger",
         "connection reset by peer 10.0.0.1",
     ] {
-        if let Some(grams) = Grams::of(text) {
+        if let Some(grams) = NgramQuery::of(text) {
             holds(index.text(&grams).blocks);
         }
     }
-    for (counts, _) in CountsBy::ALL.into_iter().filter_map(|by| index.counts(by)) {
+    for (counts, _) in RollupDimension::ALL.into_iter().filter_map(|by| index.counts(by)) {
         let cells = counts.groups().flat_map(|group| group.minutes());
         assert_eq!(cells.map(|(_, rows)| rows).sum::<u64>(), head.owner.rows);
     }

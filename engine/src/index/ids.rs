@@ -15,9 +15,9 @@
 
 use model::stable_hash;
 
-use super::format::{Bad, bytes_at};
-use super::pages::{self, Page};
-use super::{Blocks, Lookup};
+use super::format::{SidecarError, bytes_at};
+use super::pages::{self, ChecksummedPage};
+use super::{BlockSelection, IndexLookup};
 
 /// Entries of a section, at most: while it is built each takes eight bytes.
 const MOST: usize = 8 << 20;
@@ -27,7 +27,7 @@ const ENTRIES_OF_A_BUCKET: usize = 16;
 
 /// Takes the ids of a column row by row.
 #[derive(Debug, Default)]
-pub(super) struct Builder {
+pub(super) struct IdIndexBuilder {
     /// The upper 48 bits of hashes, and blocks.
     entries: Vec<u64>,
     /// Of the present block.
@@ -37,7 +37,7 @@ pub(super) struct Builder {
     is_too_much: bool,
 }
 
-impl Builder {
+impl IdIndexBuilder {
     /// The next row of a row group, and its id if it has one.
     pub(super) fn add(&mut self, id: Option<&[u8]>) {
         self.hashes.extend(id.map(|id| stable_hash(id) & !0xffff));
@@ -114,14 +114,14 @@ pub(super) fn find(
     (form, length): (u16, u64),
     blocks: u32,
     read: impl Fn(&mut [u8], u64) -> std::io::Result<()>,
-) -> Result<Lookup, Bad> {
+) -> Result<IndexLookup, SidecarError> {
     let bits = u32::from(form);
     if bits > MOST_BITS {
-        return Err(Bad::Form("an index of ids has too many buckets"));
+        return Err(SidecarError::Form("an index of ids has too many buckets"));
     }
     let hash = stable_hash(id) & !0xffff;
     let is_of_entries = |bytes: u64| bytes.is_multiple_of(4);
-    let bucket = Page::read((bucket_of(hash, bits), 1 << bits), length, is_of_entries, read)?;
+    let bucket = ChecksummedPage::read((bucket_of(hash, bits), 1 << bits), length, is_of_entries, read)?;
     let tag = tag_of(hash, bits).to_le_bytes();
     let of_tag = bucket.bytes().chunks_exact(4).filter(|entry| entry.starts_with(&tag));
     let mut found: Vec<u32> = of_tag
@@ -131,10 +131,10 @@ pub(super) fn find(
     found.sort_unstable();
     found.dedup();
     if found.last().is_some_and(|last| *last >= blocks) {
-        return Err(Bad::Form("an index of ids names a block that is not there"));
+        return Err(SidecarError::Form("an index of ids names a block that is not there"));
     }
-    Ok(Lookup {
-        blocks: Blocks::Some(found),
+    Ok(IndexLookup {
+        blocks: BlockSelection::Some(found),
         bytes: bucket.bytes_read(),
     })
 }

@@ -22,48 +22,48 @@ use std::time::{Duration, Instant};
 
 use model::Table;
 
-use super::format::Owner;
-use super::orders::Ended;
-use super::{CountsBy, FINISHED, SegmentIndex, build, wants_index};
-use crate::catalog::{Key, Segment};
-use crate::layout::Layout;
-use crate::pace::Haste;
-use crate::recovery::{contained, data_files};
-use crate::segment::FileAt;
-use crate::shared::{Sentinel, Shared};
+use super::format::IndexedFile;
+use super::orders::IndexerGuard;
+use super::{FINISHED, RollupDimension, SidecarIndex, build, wants_index};
+use crate::catalog::{DataFileHandle, FileVersionKey};
+use crate::layout::StoreLayout;
+use crate::pace::IoPriority;
+use crate::recovery::{catch_panic, data_files};
+use crate::segment::FilePrefix;
+use crate::shared::{EngineCore, PoisonGuard};
 use crate::{Error, sys};
 
 /// How long a file that could not be indexed is left alone.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Keeps sidecars until the threads are to stop.
-pub(crate) fn run(shared: &Arc<Shared>) {
-    let _sentinel = Sentinel(Arc::clone(shared));
+pub(crate) fn run(shared: &Arc<EngineCore>) {
+    let _sentinel = PoisonGuard(Arc::clone(shared));
     let indexes = &shared.indexes;
-    let _ended = Ended(indexes);
-    let mut keeper = Keeper::new(shared);
+    let _ended = IndexerGuard(indexes);
+    let mut keeper = IndexerWorker::new(shared);
     let mut done = 0;
     // What was there before the first order is looked at too.
-    indexes.look();
-    while let Some(asked) = indexes.next(done, keeper.next_try()) {
+    indexes.request_pass();
+    while let Some(asked) = indexes.next_request(done, keeper.next_try()) {
         if keeper.pass(asked) {
-            indexes.settle(asked);
+            indexes.mark_done(asked);
             done = asked;
-            indexes.rest();
+            indexes.back_off();
         }
     }
 }
 
-struct Keeper<'a> {
-    shared: &'a Shared,
+struct IndexerWorker<'a> {
+    shared: &'a EngineCore,
     /// Sidecars on the disk.
-    there: HashMap<Key, Table>,
+    there: HashMap<FileVersionKey, Table>,
     /// What could not be indexed, and when it is tried again.
-    failed: HashMap<Key, Instant>,
+    failed: HashMap<FileVersionKey, Instant>,
 }
 
-impl<'a> Keeper<'a> {
-    fn new(shared: &'a Shared) -> Self {
+impl<'a> IndexerWorker<'a> {
+    fn new(shared: &'a EngineCore) -> Self {
         let mut keeper = Self {
             shared,
             there: HashMap::new(),
@@ -75,8 +75,8 @@ impl<'a> Keeper<'a> {
             Vec::new()
         }) {
             match named(&shared.layout, &path) {
-                Some(Name::Sidecar(table, key)) => drop(keeper.there.insert(key, table)),
-                Some(Name::Unfinished) => remove(&path),
+                Some(SidecarName::Sidecar(table, key)) => drop(keeper.there.insert(key, table)),
+                Some(SidecarName::Unfinished) => remove(&path),
                 None => {}
             }
         }
@@ -91,10 +91,10 @@ impl<'a> Keeper<'a> {
     /// Does what the view asks for. Whether all of it: later orders end it early, what is newest comes first.
     fn pass(&mut self, asked: u64) -> bool {
         let now = Instant::now();
-        let is_left_alone = |key: &Key| self.failed.get(key).is_some_and(|later| *later > now);
+        let is_left_alone = |key: &FileVersionKey| self.failed.get(key).is_some_and(|later| *later > now);
         let mut wanted = HashSet::new();
         // Before the view is looked at: what it has by now may be gone from there.
-        self.there.extend(self.shared.indexes.shown());
+        self.there.extend(self.shared.indexes.take_shown());
         let (mut lacking, mut open) = (Vec::new(), Vec::new());
         {
             let view = self.shared.view.load();
@@ -124,7 +124,7 @@ impl<'a> Keeper<'a> {
         // A row group takes a fraction of a second, a sealed file seconds.
         let is_through = open.iter().all(|(_, segment)| self.index_open(segment, asked));
         // Those that are on the disk first: they only have to be opened.
-        lacking.retain(|(_, segment)| !self.attached(segment));
+        lacking.retain(|(_, segment)| !self.attach_sidecar(segment));
         // One in each pass, however often open files change.
         for (at, (_, segment)) in lacking.into_iter().enumerate() {
             if at > 0 && self.shared.indexes.has_news(asked) {
@@ -138,28 +138,28 @@ impl<'a> Keeper<'a> {
     }
 
     /// Indexes and counts the row groups of an open file that came. Whether it is through; later orders end it early.
-    fn index_open(&mut self, segment: &Weak<Segment>, asked: u64) -> bool {
+    fn index_open(&mut self, segment: &Weak<DataFileHandle>, asked: u64) -> bool {
         let shared = self.shared;
         // It waits before it has the file open: whoever publishes to one that is open copies it.
-        while self.goes_on()
+        while self.wait_while_busy()
             && let Some(segment) = segment.upgrade()
         {
             if shared.indexes.has_news(asked) {
                 return false;
             }
-            let owner = Owner::of(shared.store, &segment);
-            let next = || Ok(segment.index_next_group(&owner, &shared.indexes.memory, || !self.stands_back()));
-            let indexed = contained(next).map_err(|reason| Error::damaged(&segment.path, reason));
+            let owner = IndexedFile::of(shared.store, &segment);
+            let next = || Ok(segment.index_next_group(&owner, &shared.indexes.memory, || !self.should_yield()));
+            let indexed = catch_panic(next).map_err(|reason| Error::damaged(&segment.path, reason));
             match indexed.and_then(|indexed| indexed) {
                 Ok(true) => {}
-                Ok(false) if self.stands_back() => break,
+                Ok(false) if self.should_yield() => break,
                 Ok(false) => {
                     // So that no question has to.
-                    let _ = segment.counts(CountsBy::Level);
+                    let _ = segment.counts(RollupDimension::Level);
                     break;
                 }
                 Err(error) => {
-                    self.failed(of_open(&segment), &segment, &error);
+                    self.record_failure(of_open(&segment), &segment, &error);
                     break;
                 }
             }
@@ -168,7 +168,7 @@ impl<'a> Keeper<'a> {
     }
 
     /// Opens the sidecar that a segment has on the disk, unless it is open and bad. Whether nothing is left to do.
-    fn attached(&mut self, segment: &Weak<Segment>) -> bool {
+    fn attach_sidecar(&mut self, segment: &Weak<DataFileHandle>) -> bool {
         let Some(segment) = segment.upgrade() else {
             return true;
         };
@@ -177,7 +177,7 @@ impl<'a> Keeper<'a> {
             return false;
         }
         if segment.index().is_none() {
-            match open(self.shared, &Owner::of(self.shared.store, &segment)) {
+            match open(self.shared, &IndexedFile::of(self.shared.store, &segment)) {
                 Ok(index) => {
                     segment.set_index(Some(Arc::new(index)));
                     self.failed.remove(&key);
@@ -185,7 +185,7 @@ impl<'a> Keeper<'a> {
                 }
                 Err(error @ Error::Io { .. }) if !error.is_not_found() => {
                     // It may be whole: nothing is thrown away for want of handles.
-                    self.failed(key, &segment, &error);
+                    self.record_failure(key, &segment, &error);
                     return true;
                 }
                 Err(error) => tracing::warn!(%error, "an index cannot be used; it is made anew"),
@@ -197,7 +197,7 @@ impl<'a> Keeper<'a> {
     }
 
     /// Builds the sidecar of a segment that has none.
-    fn make(&mut self, segment: &Arc<Segment>) {
+    fn make(&mut self, segment: &Arc<DataFileHandle>) {
         let key = segment.cache_key();
         if !self.is_in_view(segment) {
             return;
@@ -209,58 +209,58 @@ impl<'a> Keeper<'a> {
                 segment.set_index(Some(Arc::new(index)));
             }
             Ok(None) => drop(self.failed.remove(&key)),
-            Err(error) => self.failed(key, segment, &error),
+            Err(error) => self.record_failure(key, segment, &error),
         }
     }
 
-    fn failed(&mut self, key: Key, segment: &Segment, error: &Error) {
+    fn record_failure(&mut self, key: FileVersionKey, segment: &DataFileHandle, error: &Error) {
         self.shared.counters.index_failures.add(1);
         let path = segment.path.display();
         tracing::warn!(%error, %path, "a data file has no index; queries read it, and it is tried again later");
         self.failed.insert(key, Instant::now() + PATIENCE);
     }
 
-    fn build(&self, segment: &Segment) -> Result<Option<SegmentIndex>, Error> {
+    fn build(&self, segment: &DataFileHandle) -> Result<Option<SidecarIndex>, Error> {
         let file = match segment.find() {
-            Ok(file) => FileAt::new(file, segment.size),
+            Ok(file) => FilePrefix::new(file, segment.size),
             Err(error) if error.is_not_found() => return Ok(None),
             Err(error) => return Err(error),
         };
         // What is kept of an older one is not what is written now.
         segment.set_index(None);
-        let owner = Owner::of(self.shared.store, segment);
-        make_sidecar(self.shared, &file, &segment.path, &owner, || self.goes_on())
+        let owner = IndexedFile::of(self.shared.store, segment);
+        make_sidecar(self.shared, &file, &segment.path, &owner, || self.wait_while_busy())
     }
 
     /// Stands back while others need the machine more. Whether to go on.
-    fn goes_on(&self) -> bool {
+    fn wait_while_busy(&self) -> bool {
         let indexes = &self.shared.indexes;
-        while self.stands_back() && !indexes.is_stopping() {
-            indexes.rest();
+        while self.should_yield() && !indexes.is_stopping() {
+            indexes.back_off();
         }
         !indexes.is_stopping()
     }
 
     /// Whether others need the machine more, or it is to stop.
-    fn stands_back(&self) -> bool {
+    fn should_yield(&self) -> bool {
         let indexes = &self.shared.indexes;
-        indexes.is_stopping() || !indexes.is_urgent() && is_in_the_way(self.shared)
+        indexes.is_stopping() || !indexes.is_urgent() && is_engine_busy(self.shared)
     }
 
-    fn is_in_view(&self, segment: &Arc<Segment>) -> bool {
+    fn is_in_view(&self, segment: &Arc<DataFileHandle>) -> bool {
         let state = self.shared.state.lock();
         let now = state.file(segment.table, segment.key());
         now.is_some_and(|now| Arc::ptr_eq(now, segment))
     }
 
     /// Unlinks what belongs to no file of the view.
-    fn sweep(&mut self, wanted: &HashSet<Key>) {
-        let gone: Vec<Key> = self.there.keys().filter(|key| !wanted.contains(key)).copied().collect();
+    fn sweep(&mut self, wanted: &HashSet<FileVersionKey>) {
+        let gone: Vec<FileVersionKey> = self.there.keys().filter(|key| !wanted.contains(key)).copied().collect();
         gone.into_iter().for_each(|key| self.forget(key));
         self.failed.retain(|key, _| wanted.contains(key));
     }
 
-    fn forget(&mut self, key: Key) {
+    fn forget(&mut self, key: FileVersionKey) {
         if let Some(table) = self.there.remove(&key) {
             remove(&self.shared.layout.sidecar(table, key));
         }
@@ -268,34 +268,34 @@ impl<'a> Keeper<'a> {
 }
 
 /// Whether an index would be in the way of others.
-fn is_in_the_way(shared: &Shared) -> bool {
-    shared.haste() == Haste::Yes || shared.space.is_short()
+fn is_engine_busy(shared: &EngineCore) -> bool {
+    shared.haste() == IoPriority::Yes || shared.space.check_low()
 }
 
 /// Makes the index of a sealed file before it is shown, so that no question meets it without. Where others need the machine more, or
 /// it fails, the keeper makes it later; so it does for what the publisher seals in memory.
-pub(crate) fn index_staged(shared: &Shared, segment: &Segment, staged: &Path) {
-    let goes_on = || !is_in_the_way(shared) && !shared.desk.is_sealer_pressed();
+pub(crate) fn index_staged(shared: &EngineCore, segment: &DataFileHandle, staged: &Path) {
+    let goes_on = || !is_engine_busy(shared) && !shared.desk.is_sealer_pressed();
     if !shared.settings.index || !wants_index(segment) || !goes_on() {
         return;
     }
-    let owner = Owner::of(shared.store, segment);
-    let made = FileAt::open(staged).and_then(|file| make_sidecar(shared, &file, staged, &owner, goes_on));
+    let owner = IndexedFile::of(shared.store, segment);
+    let made = FilePrefix::open(staged).and_then(|file| make_sidecar(shared, &file, staged, &owner, goes_on));
     match made {
         Ok(index) => segment.set_index(index.map(Arc::new)),
         Err(error) => tracing::warn!(%error, "a data file is sealed without an index; it is made later"),
     }
 }
 
-/// Writes the sidecar of a file and opens it; `None` if `goes_on` says that it is not wanted any more.
+/// Writes the sidecar of a file and opens it; `None` if `wait_while_busy` says that it is not wanted any more.
 fn make_sidecar(
-    shared: &Shared,
-    file: &FileAt,
+    shared: &EngineCore,
+    file: &FilePrefix,
     path: &Path,
-    owner: &Owner,
+    owner: &IndexedFile,
     goes_on: impl FnMut() -> bool,
-) -> Result<Option<SegmentIndex>, Error> {
-    let built = contained(|| Ok(build::build(file, path, owner, goes_on)));
+) -> Result<Option<SidecarIndex>, Error> {
+    let built = catch_panic(|| Ok(build::build(file, path, owner, goes_on)));
     let Some(bytes) = built.map_err(|reason| Error::damaged(path, reason))?? else {
         return Ok(None);
     };
@@ -307,17 +307,17 @@ fn make_sidecar(
     open(shared, owner).map(Some)
 }
 
-fn open(shared: &Shared, owner: &Owner) -> Result<SegmentIndex, Error> {
-    SegmentIndex::open(&shared.layout.index, owner, &shared.indexes.memory, &shared.me)
+fn open(shared: &EngineCore, owner: &IndexedFile) -> Result<SidecarIndex, Error> {
+    SidecarIndex::open(&shared.layout.index, owner, &shared.indexes.memory, &shared.me)
 }
 
 /// All versions of an open file as one: the first has the version 1.
-const fn of_open(segment: &Segment) -> Key {
+const fn of_open(segment: &DataFileHandle) -> FileVersionKey {
     (segment.id, 0)
 }
 
-impl Owner {
-    fn of(store: uuid::Uuid, segment: &Segment) -> Self {
+impl IndexedFile {
+    fn of(store: uuid::Uuid, segment: &DataFileHandle) -> Self {
         Self {
             store,
             table: segment.table,
@@ -357,21 +357,21 @@ fn remove(path: &Path) {
 const UNFINISHED: &str = "new";
 
 /// What a name in the folder of indexes means.
-enum Name {
-    Sidecar(Table, Key),
+enum SidecarName {
+    Sidecar(Table, FileVersionKey),
     Unfinished,
 }
 
 /// `None` if it is not ours.
-fn named(layout: &Layout, path: &Path) -> Option<Name> {
+fn named(layout: &StoreLayout, path: &Path) -> Option<SidecarName> {
     let stem = path.file_stem()?.to_str()?.strip_prefix("segment_")?;
     let (id, version) = stem.split_once("_v")?;
     let key = (id.parse().ok()?, version.parse().ok()?);
     let is_it = |table: &Table| layout.sidecar(*table, key) == path.with_extension(FINISHED);
     let table = Table::ALL.into_iter().find(is_it)?;
     match path.extension()?.to_str()? {
-        FINISHED => Some(Name::Sidecar(table, key)),
-        UNFINISHED => Some(Name::Unfinished),
+        FINISHED => Some(SidecarName::Sidecar(table, key)),
+        UNFINISHED => Some(SidecarName::Unfinished),
         _ => None,
     }
 }

@@ -11,7 +11,7 @@
 //! # Invariants
 //!
 //! - Rows of groups that have no index yet are in the answer, for want of time, of memory, or after a restart.
-//! - All of them together take at most as many bytes as [`Memory`] has for open files, what keeping them costs included.
+//! - All of them together take at most as many bytes as [`SectionCache`] has for open files, what keeping them costs included.
 //! - They go with the last version that shares them.
 
 use std::sync::Arc;
@@ -19,19 +19,21 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
-use super::memory::Memory;
-use super::values::Source;
-use super::{BLOCK_ROWS, Blocks, Grams, IdColumn, Lookup, RowCounts, SegmentIndex, build, is_indexed};
+use super::memory::SectionCache;
+use super::values::IndexSource;
+use super::{
+    BLOCK_ROWS, BlockSelection, IdColumn, IndexLookup, LiveRollup, NgramQuery, SidecarIndex, build, is_indexed,
+};
 use crate::Error;
-use crate::catalog::Segment;
-use crate::index::format::Owner;
-use crate::segment::FileAt;
+use crate::catalog::DataFileHandle;
+use crate::index::format::IndexedFile;
+use crate::segment::FilePrefix;
 
 /// What was made of the row groups of an open file, from the first one on.
 #[derive(Debug, Default)]
 pub(crate) struct LiveIndex {
-    groups: RwLock<Vec<SegmentIndex>>,
-    pub(super) counted: Mutex<Vec<RowCounts>>,
+    groups: RwLock<Vec<SidecarIndex>>,
+    pub(super) counted: Mutex<Vec<LiveRollup>>,
     /// What the next group takes, for which there was no room.
     refused: AtomicUsize,
 }
@@ -44,7 +46,7 @@ impl LiveIndex {
     }
 
     /// Keeps the index of the next group. Whether there was room.
-    fn keep(&self, index: Option<SegmentIndex>, bytes: usize) -> bool {
+    fn keep(&self, index: Option<SidecarIndex>, bytes: usize) -> bool {
         let Some(index) = index else {
             self.refused.store(bytes, Ordering::Relaxed);
             return false;
@@ -54,28 +56,28 @@ impl LiveIndex {
     }
 }
 
-impl Segment {
+impl DataFileHandle {
     /// The blocks whose rows can have an id, given by the bytes by which the column stores it. May read from the disk.
     #[must_use]
-    pub fn ids(&self, column: IdColumn, id: &[u8]) -> Lookup {
+    pub fn ids(&self, column: IdColumn, id: &[u8]) -> IndexLookup {
         self.look_up(|index| index.ids(column, id))
     }
 
     /// The blocks with a message that can have a text, letter case aside. May read from the disk.
     #[must_use]
-    pub fn text(&self, grams: &Grams) -> Lookup {
+    pub fn text(&self, grams: &NgramQuery) -> IndexLookup {
         self.look_up(|index| index.text(grams))
     }
 
-    fn look_up(&self, find: impl Fn(&SegmentIndex) -> Lookup) -> Lookup {
+    fn look_up(&self, find: impl Fn(&SidecarIndex) -> IndexLookup) -> IndexLookup {
         match self.index() {
             Some(index) => find(&index),
-            None => Lookup::free(self.look_up_groups(find).unwrap_or(Blocks::All)),
+            None => IndexLookup::free(self.look_up_groups(find).unwrap_or(BlockSelection::All)),
         }
     }
 
     /// What the indexes of its row groups say; `None` if nothing.
-    fn look_up_groups(&self, find: impl Fn(&SegmentIndex) -> Lookup) -> Option<Blocks> {
+    fn look_up_groups(&self, find: impl Fn(&SidecarIndex) -> IndexLookup) -> Option<BlockSelection> {
         let live = self.lineage().live();
         let (mut met, mut blocks, mut rows, mut known) = (Vec::new(), 0, 0, 0);
         for group in live.groups.read().iter() {
@@ -85,13 +87,13 @@ impl Segment {
             }
             let all = blocks..blocks + group.blocks;
             match find(group).blocks {
-                Blocks::All => met.extend(all.clone()),
-                Blocks::Some(some) => met.extend(some.into_iter().map(|block| blocks + block)),
+                BlockSelection::All => met.extend(all.clone()),
+                BlockSelection::Some(some) => met.extend(some.into_iter().map(|block| blocks + block)),
             }
             (blocks, rows, known) = (all.end, rows + group.rows, known + 1);
         }
         if rows == self.rows && met.is_empty() {
-            return Some(Blocks::NONE);
+            return Some(BlockSelection::NONE);
         }
         // A seal has moved the rows: what is of one group is anywhere.
         if known == 0 || self.sealed {
@@ -105,11 +107,11 @@ impl Segment {
             met.extend(blocks..end);
             blocks = end;
         }
-        (met.len() < blocks as usize).then_some(Blocks::Some(met))
+        (met.len() < blocks as usize).then_some(BlockSelection::Some(met))
     }
 
     /// Whether it has row groups that are to be indexed, and there may be room for it.
-    pub(super) fn lacks_live_index(&self, memory: &Memory) -> bool {
+    pub(super) fn lacks_live_index(&self, memory: &SectionCache) -> bool {
         // A piece in a bucket is fetched for questions alone.
         if self.sealed || self.is_uploaded() || !self.is_parquet() || !is_indexed(self.table) {
             return false;
@@ -121,8 +123,8 @@ impl Segment {
     /// Indexes its next row group. Whether that is done and there may be more; not if `go_on` says that it is not wanted any more.
     pub(super) fn index_next_group(
         &self,
-        owner: &Owner,
-        memory: &Arc<Memory>,
+        owner: &IndexedFile,
+        memory: &Arc<SectionCache>,
         go_on: impl FnMut() -> bool,
     ) -> Result<bool, Error> {
         let live = self.lineage().live();
@@ -131,14 +133,14 @@ impl Segment {
         let Some(about) = metadata.row_groups().get(group).filter(|_| rows < self.rows) else {
             return Ok(false);
         };
-        let owner = Owner {
+        let owner = IndexedFile {
             size: u64::try_from(about.compressed_size()).unwrap_or(0),
             rows: u64::try_from(about.num_rows()).unwrap_or(0),
             ..owner.clone()
         };
         // Opened for each group: whoever has a file open makes the publisher copy it.
-        let file = FileAt::new(self.open_here()?, self.size);
-        let source = Source {
+        let file = FilePrefix::new(self.open_here()?, self.size);
+        let source = IndexSource {
             file: &file,
             path: &self.path,
             metadata: &metadata,
@@ -147,7 +149,7 @@ impl Segment {
             return Ok(false);
         };
         let length = bytes.len();
-        let index = SegmentIndex::of_group(bytes, memory).map_err(|bad| Error::damaged(&self.path, bad.to_string()))?;
+        let index = SidecarIndex::of_group(bytes, memory).map_err(|bad| Error::damaged(&self.path, bad.to_string()))?;
         Ok(live.keep(index, length))
     }
 }

@@ -16,9 +16,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::format::Kind;
-use crate::Kept;
-use crate::catalog::{Files, no_files};
+use super::format::SectionKind;
+use crate::WeightedCache;
+use crate::catalog::{OpenFileCache, no_files};
 
 /// A larger section is read in pieces: to read it whole would take longer than many lookups in it.
 const LARGEST: usize = 64 << 10;
@@ -35,24 +35,24 @@ pub(super) struct OpeningId(u64);
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct SectionCache {
     most: usize,
     opened: AtomicU64,
-    sections: Kept<(OpeningId, Kind), Arc<[u8]>>,
+    sections: WeightedCache<(OpeningId, SectionKind), Arc<[u8]>>,
     refused: AtomicUsize,
     /// Bytes of indexes of open files.
     open: AtomicUsize,
     /// Handles of sidecars.
-    pub(super) files: Files<OpeningId>,
+    pub(super) files: OpenFileCache<OpeningId>,
 }
 
-impl Memory {
+impl SectionCache {
     /// Nothing yet; sections may take so many bytes, and indexes of open files as many.
     pub(super) fn new(most: usize) -> Self {
         Self {
             most,
             opened: AtomicU64::new(0),
-            sections: Kept::new(most),
+            sections: WeightedCache::new(most),
             refused: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
             files: no_files(),
@@ -65,7 +65,7 @@ impl Memory {
     }
 
     /// A section, if it is kept.
-    pub(super) fn section(&self, key: OpeningId, kind: Kind) -> Option<Arc<[u8]>> {
+    pub(super) fn section(&self, key: OpeningId, kind: SectionKind) -> Option<Arc<[u8]>> {
         self.sections.get((key, kind))
     }
 
@@ -78,7 +78,7 @@ impl Memory {
         self.sections.has_room(length + EACH) || self.refused.fetch_add(1, Ordering::Relaxed) % ONE_IN == ONE_IN - 1
     }
 
-    pub(super) fn keep(&self, key: OpeningId, kind: Kind, section: Arc<[u8]>) {
+    pub(super) fn keep(&self, key: OpeningId, kind: SectionKind, section: Arc<[u8]>) {
         let weight = section.len() + EACH;
         self.sections.put((key, kind), section, weight);
     }
@@ -108,7 +108,7 @@ impl Memory {
 
     /// Nobody has it open any more.
     pub(super) fn forget(&self, key: OpeningId) {
-        for kind in Kind::KEPT {
+        for kind in SectionKind::KEPT {
             self.sections.forget((key, kind));
         }
         self.files.forget(key);
@@ -119,7 +119,7 @@ impl Memory {
 mod tests {
     use super::*;
 
-    const KIND: Kind = Kind::TraceIds;
+    const KIND: SectionKind = SectionKind::TraceIds;
 
     fn section(bytes: usize) -> Arc<[u8]> {
         vec![0; bytes].into()
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn of_more_sections_than_fit_most_stay_over_walks_through_all() {
         let each = 1_000 + EACH;
-        let memory = Memory::new(50 * each);
+        let memory = SectionCache::new(50 * each);
         let (mut found, mut read) = (0, 0);
         for round in 0..20 {
             for id in (0..60).map(OpeningId) {
@@ -146,9 +146,9 @@ mod tests {
 
     #[test]
     fn what_is_large_or_beyond_the_bound_is_not_kept_and_what_is_forgotten_is_gone() {
-        let memory = Memory::new(LARGEST + EACH);
+        let memory = SectionCache::new(LARGEST + EACH);
         assert!(memory.wants(LARGEST as u64) && !memory.wants(LARGEST as u64 + 1) && !memory.wants(u64::MAX));
-        assert!(!Memory::new(0).wants(0) && !Memory::new(1_000).wants(1_000));
+        assert!(!SectionCache::new(0).wants(0) && !SectionCache::new(1_000).wants(1_000));
         let (gone, other) = (memory.begin(), memory.begin());
         memory.keep(gone, KIND, section(9));
         memory.keep(other, KIND, section(9));

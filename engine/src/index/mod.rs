@@ -46,22 +46,22 @@ use std::path::{Path, PathBuf};
 
 use model::Table;
 
-use crate::catalog::{Key, Segment};
-use crate::layout::Layout;
+use crate::catalog::{DataFileHandle, FileVersionKey};
+use crate::layout::StoreLayout;
 use crate::{Engine, Error};
-use format::Kind;
+use format::SectionKind;
 
-pub use blocks::{Blocks, Lookup};
-pub(crate) use counts::RowCounts;
-pub use counts::{CountedGroup, Counts, CountsBy, MINUTE};
+pub use blocks::{BlockSelection, IndexLookup};
+pub(crate) use counts::LiveRollup;
+pub use counts::{MINUTE, MinuteRollup, RollupDimension, RollupGroup};
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use fuzz::fuzz_sidecar;
 pub(crate) use keeper::{index_staged, run};
 pub(crate) use live::LiveIndex;
-pub(crate) use orders::Indexes;
+pub(crate) use orders::IndexQueue;
 pub use rebuild::{IndexReport, rebuild_index};
-pub use sidecar::SegmentIndex;
-pub use texts::Grams;
+pub use sidecar::SidecarIndex;
+pub use texts::NgramQuery;
 
 /// Rows of a block.
 pub const BLOCK_ROWS: u32 = 2048;
@@ -76,10 +76,10 @@ pub enum IdColumn {
 }
 
 impl IdColumn {
-    const fn kind(self) -> Kind {
+    const fn kind(self) -> SectionKind {
         match self {
-            Self::FluxId => Kind::FluxIds,
-            Self::TraceId => Kind::TraceIds,
+            Self::FluxId => SectionKind::FluxIds,
+            Self::TraceId => SectionKind::TraceIds,
         }
     }
 }
@@ -88,14 +88,14 @@ impl IdColumn {
 const FINISHED: &str = "idx";
 
 /// The name of the sidecar of a version, in the folder of all of them.
-fn path_of(folder: &Path, table: Table, (id, version): Key) -> PathBuf {
+fn path_of(folder: &Path, table: Table, (id, version): FileVersionKey) -> PathBuf {
     let name = format!("{:06}/segment_{id:020}_v{version}.{FINISHED}", id / 4096);
     folder.join(table.name()).join(name)
 }
 
-impl Layout {
+impl StoreLayout {
     /// The sidecar of a version of a segment.
-    pub(crate) fn sidecar(&self, table: Table, key: Key) -> PathBuf {
+    pub(crate) fn sidecar(&self, table: Table, key: FileVersionKey) -> PathBuf {
         path_of(&self.index, table, key)
     }
 }
@@ -119,6 +119,6 @@ pub(crate) fn is_indexed(table: Table) -> bool {
 }
 
 /// Whether a segment should have a sidecar.
-pub(crate) fn wants_index(segment: &Segment) -> bool {
+pub(crate) fn wants_index(segment: &DataFileHandle) -> bool {
     segment.sealed && segment.is_parquet() && is_indexed(segment.table)
 }

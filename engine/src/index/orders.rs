@@ -11,27 +11,27 @@ use model::Table;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
-use super::memory::Memory;
-use crate::catalog::Key;
+use super::memory::SectionCache;
+use crate::catalog::FileVersionKey;
 
 /// How long to stand back before looking again: a look at a hundred thousand files takes some milliseconds.
 const REST: Duration = Duration::from_millis(100);
 
 /// What the keeper is asked for, and how far it is.
 #[derive(Debug)]
-pub(crate) struct Indexes {
+pub(crate) struct IndexQueue {
     /// What is kept of sidecars.
-    pub(crate) memory: Arc<Memory>,
-    orders: Mutex<Orders>,
+    pub(crate) memory: Arc<SectionCache>,
+    orders: Mutex<IndexRequests>,
     news: Condvar,
-    settled: watch::Sender<Settled>,
+    settled: watch::Sender<IndexProgress>,
 }
 
 #[derive(Debug, Default)]
-struct Orders {
+struct IndexRequests {
     asked: u64,
     /// Sidecars of files that were shown with them.
-    shown: Vec<(Key, Table)>,
+    shown: Vec<(FileVersionKey, Table)>,
     /// Somebody waits: no standing back.
     is_urgent: bool,
     stop: bool,
@@ -39,16 +39,16 @@ struct Orders {
 
 /// Orders up to this one are done.
 #[derive(Debug, Clone, Copy, Default)]
-struct Settled {
+struct IndexProgress {
     through: u64,
     stopped: bool,
 }
 
-impl Indexes {
+impl IndexQueue {
     /// Nothing yet; so many bytes may be kept, half of sidecars and half of indexes of open files.
     pub(crate) fn new(memory: usize) -> Self {
         Self {
-            memory: Arc::new(Memory::new(memory / 2)),
+            memory: Arc::new(SectionCache::new(memory / 2)),
             orders: Mutex::default(),
             news: Condvar::new(),
             settled: watch::Sender::default(),
@@ -56,7 +56,7 @@ impl Indexes {
     }
 
     /// Something changed: the keeper looks at the view again.
-    pub(crate) fn look(&self) {
+    pub(crate) fn request_pass(&self) {
         self.orders.lock().asked += 1;
         self.news.notify_all();
     }
@@ -77,12 +77,12 @@ impl Indexes {
     }
 
     /// A file is in the view whose sidecar the keeper has not made.
-    pub(crate) fn show(&self, key: Key, table: Table) {
+    pub(crate) fn report_shown(&self, key: FileVersionKey, table: Table) {
         self.orders.lock().shown.push((key, table));
     }
 
     /// Those that came since.
-    pub(super) fn shown(&self) -> Vec<(Key, Table)> {
+    pub(super) fn take_shown(&self) -> Vec<(FileVersionKey, Table)> {
         std::mem::take(&mut self.orders.lock().shown)
     }
 
@@ -102,7 +102,7 @@ impl Indexes {
     }
 
     /// The number of the last order, when there is one beyond `done` or it is `until`; `None` when there will be no more.
-    pub(super) fn next(&self, done: u64, until: Option<Instant>) -> Option<u64> {
+    pub(super) fn next_request(&self, done: u64, until: Option<Instant>) -> Option<u64> {
         let mut orders = self.orders.lock();
         loop {
             if orders.stop {
@@ -118,7 +118,7 @@ impl Indexes {
         }
     }
 
-    pub(super) fn settle(&self, through: u64) {
+    pub(super) fn mark_done(&self, through: u64) {
         let mut orders = self.orders.lock();
         orders.is_urgent &= orders.asked > through;
         drop(orders);
@@ -126,7 +126,7 @@ impl Indexes {
     }
 
     /// Stands back for a moment, unless somebody waits.
-    pub(super) fn rest(&self) {
+    pub(super) fn back_off(&self) {
         let end = Instant::now() + REST;
         let mut orders = self.orders.lock();
         while !orders.stop && !orders.is_urgent && !self.news.wait_until(&mut orders, end).timed_out() {}
@@ -138,9 +138,9 @@ impl Indexes {
 }
 
 /// However the keeper ends, nobody waits for it.
-pub(super) struct Ended<'a>(pub(super) &'a Indexes);
+pub(super) struct IndexerGuard<'a>(pub(super) &'a IndexQueue);
 
-impl Drop for Ended<'_> {
+impl Drop for IndexerGuard<'_> {
     fn drop(&mut self) {
         self.0.settled.send_modify(|settled| settled.stopped = true);
     }

@@ -10,7 +10,7 @@
 //! - A page is believed only under its checksum, which counts its number in: neither a flipped byte of it nor one of the
 //!   directory makes look absent what it has. An empty page has a checksum too.
 
-use super::format::{Bad, bytes_at};
+use super::format::{SidecarError, bytes_at};
 
 const CRC: usize = 4;
 
@@ -51,31 +51,31 @@ fn checksum(number: u64, rest: &[u8]) -> u32 {
 }
 
 /// A page that is as it was written.
-pub(super) struct Page(Vec<u8>);
+pub(super) struct ChecksummedPage(Vec<u8>);
 
-impl Page {
+impl ChecksummedPage {
     /// Reads the page `number` of `pages` of a section of so many bytes. `fits` says whether it can have so many.
     pub(super) fn read(
         (number, pages): (u64, usize),
         length: u64,
         fits: impl Fn(u64) -> bool,
         read: impl Fn(&mut [u8], u64) -> std::io::Result<()>,
-    ) -> Result<Self, Bad> {
+    ) -> Result<Self, SidecarError> {
         let directory = directory(pages) as u64;
         if directory > length {
-            return Err(Bad::Form("a section is cut short"));
+            return Err(SidecarError::Form("a section is cut short"));
         }
         let mut place = [0; 8];
         read(&mut place, number * 4)?;
         let [start, end] = [0, 4].map(|at| u64::from(bytes_at(&place, at).map_or(0, u32::from_le_bytes)));
         let inner = end.checked_sub(start + CRC as u64).filter(|inner| fits(*inner));
         if start < directory || end > length || inner.is_none() {
-            return Err(Bad::Form("a directory is damaged"));
+            return Err(SidecarError::Form("a directory is damaged"));
         }
         let mut page = Self(vec![0; usize::try_from(end - start).unwrap_or(0)]);
         read(&mut page.0, start)?;
         if bytes_at(&page.0, 0).map(u32::from_le_bytes) != Some(checksum(number, page.bytes())) {
-            return Err(Bad::Form("a page is damaged"));
+            return Err(SidecarError::Form("a page is damaged"));
         }
         Ok(page)
     }

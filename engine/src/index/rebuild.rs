@@ -8,12 +8,12 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::format::Owner;
+use super::format::IndexedFile;
 use super::{build, is_indexed, keeper};
 use crate::catalog::FileEntry;
-use crate::check::{Problem, Store};
+use crate::check::{FileProblem, StoreInspector};
 use crate::recovery::lock;
-use crate::segment::FileAt;
+use crate::segment::FilePrefix;
 use crate::{Error, Settings};
 
 /// What came of it.
@@ -24,7 +24,7 @@ pub struct IndexReport {
     /// Their bytes.
     pub bytes: u64,
     /// Data files that could not be indexed; queries read them.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<FileProblem>,
 }
 
 /// Throws the indexes away and makes them from the data files that are here. `each` is called before each file, with the files
@@ -33,7 +33,7 @@ pub struct IndexReport {
 /// # Errors
 /// If there is no store, a Mixer has it, its catalogue is damaged, or the system refuses.
 pub fn rebuild_index(settings: &Settings, mut each: impl FnMut(u64, u64)) -> Result<IndexReport, Error> {
-    let store = Store::open(settings)?;
+    let store = StoreInspector::open(settings)?;
     let _locks = lock(&store.layout, settings)?;
     let folder = &store.layout.index;
     match std::fs::remove_dir_all(folder) {
@@ -53,7 +53,9 @@ pub fn rebuild_index(settings: &Settings, mut each: impl FnMut(u64, u64)) -> Res
                 report.files += 1;
                 report.bytes += bytes;
             }
-            Err(error) => report.problems.push(Problem::new(path, error.to_string(), entry.rows)),
+            Err(error) => report
+                .problems
+                .push(FileProblem::new(path, error.to_string(), entry.rows)),
         }
     }
     each(entries.len() as u64, entries.len() as u64);
@@ -61,13 +63,13 @@ pub fn rebuild_index(settings: &Settings, mut each: impl FnMut(u64, u64)) -> Res
 }
 
 /// Makes the index of a file, of so many bytes; none if the object store has the file and this machine has not.
-fn make(store: &Store, entry: &FileEntry, path: &PathBuf) -> Result<u64, Error> {
+fn make(store: &StoreInspector, entry: &FileEntry, path: &PathBuf) -> Result<u64, Error> {
     let file = match std::fs::File::open(path) {
-        Ok(file) => FileAt::new(file, entry.size),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound && store.is_elsewhere(entry) => return Ok(0),
+        Ok(file) => FilePrefix::new(file, entry.size),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound && store.is_remote(entry) => return Ok(0),
         Err(error) => return Err(Error::io("open", path)(error)),
     };
-    let owner = Owner {
+    let owner = IndexedFile {
         store: store.id,
         table: entry.table,
         segment: entry.id,

@@ -17,83 +17,89 @@ use std::sync::{Arc, Weak};
 use model::Table;
 use parquet::file::reader::Length;
 
-use super::blocks::{Blocks, Lookup};
-use super::counts::CountsBy;
-use super::digest::Range;
-use super::format::{Bad, HEAD_CRC, Head, Kind, Owner, Section};
-use super::memory::{Memory, OpeningId};
-use super::texts::{self, Class, Grams};
+use super::blocks::{BlockSelection, IndexLookup};
+use super::counts::RollupDimension;
+use super::digest::IdRange;
+use super::format::{HEAD_CRC, IndexedFile, SectionEntry, SectionKind, SidecarError, SidecarHeader};
+use super::memory::{OpeningId, SectionCache};
+use super::texts::{self, NgramClass, NgramQuery};
 use super::{IdColumn, ids, path_of};
 use crate::Error;
-use crate::catalog::Key;
-use crate::segment::FileAt;
-use crate::shared::Shared;
+use crate::catalog::FileVersionKey;
+use crate::segment::FilePrefix;
+use crate::shared::EngineCore;
 
 /// The sidecar of one version of a data file. There may be a hundred thousand.
 #[derive(Debug)]
-pub struct SegmentIndex {
+pub struct SidecarIndex {
     /// The folder of all of them.
     folder: Arc<Path>,
     table: Table,
-    key: Key,
+    key: FileVersionKey,
     /// Of its head.
     crc: u32,
     pub(super) size: u64,
     pub(super) blocks: u32,
     pub(super) rows: u64,
-    ids: Box<[Ids]>,
+    ids: Box<[IdColumnIndex]>,
     /// Sections of grams.
-    texts: Box<[(Class, Section)]>,
-    pub(super) counts: [Option<Section>; 2],
-    pub(super) memory: Arc<Memory>,
+    texts: Box<[(NgramClass, SectionEntry)]>,
+    pub(super) counts: [Option<SectionEntry>; 2],
+    pub(super) memory: Arc<SectionCache>,
     pub(super) opening: OpeningId,
     /// Something in it is not as it was written, or cannot be read.
     is_bad: AtomicBool,
-    store: Weak<Shared>,
+    store: Weak<EngineCore>,
     /// All of it, if it is of a row group: there is no file.
     here: Option<Box<[u8]>>,
 }
 
 /// What is known of a column of ids.
 #[derive(Debug)]
-struct Ids {
+struct IdColumnIndex {
     column: IdColumn,
-    range: Option<Range>,
-    section: Option<Section>,
+    range: Option<IdRange>,
+    section: Option<SectionEntry>,
 }
 
-impl SegmentIndex {
+impl SidecarIndex {
     /// Opens the sidecar of a version.
     pub(super) fn open(
         folder: &Arc<Path>,
-        owner: &Owner,
-        memory: &Arc<Memory>,
-        store: &Weak<Shared>,
+        owner: &IndexedFile,
+        memory: &Arc<SectionCache>,
+        store: &Weak<EngineCore>,
     ) -> Result<Self, Error> {
         let path = path_of(folder, owner.table, (owner.segment, owner.version));
-        let file = FileAt::open(&path)?;
+        let file = FilePrefix::open(&path)?;
         let size = file.len();
         let damaged = |reason: String| Error::damaged(&path, reason);
-        match Head::read(|at, length| file.read(at, length), size) {
+        match SidecarHeader::read(|at, length| file.read(at, length), size) {
             Ok(head) if head.owner == *owner => Ok(Self::of(&head, size, folder, memory, store)),
             Ok(_) => Err(damaged("it is of another data file".to_owned())),
-            Err(Bad::Io(source) | Bad::Shut(source)) => Err(Error::io("read", &path)(source)),
-            Err(Bad::Form(reason)) => Err(damaged(reason.to_owned())),
+            Err(SidecarError::Io(source) | SidecarError::Shut(source)) => Err(Error::io("read", &path)(source)),
+            Err(SidecarError::Form(reason)) => Err(damaged(reason.to_owned())),
         }
     }
 
-    pub(super) fn of(head: &Head, size: u64, folder: &Arc<Path>, memory: &Arc<Memory>, store: &Weak<Shared>) -> Self {
-        let ids = [IdColumn::FluxId, IdColumn::TraceId].map(|column| Ids {
+    pub(super) fn of(
+        head: &SidecarHeader,
+        size: u64,
+        folder: &Arc<Path>,
+        memory: &Arc<SectionCache>,
+        store: &Weak<EngineCore>,
+    ) -> Self {
+        let ids = [IdColumn::FluxId, IdColumn::TraceId].map(|column| IdColumnIndex {
             column,
             range: head.digest.range(column.kind()),
             section: head.section(column.kind()),
         });
-        let texts = Class::ALL
+        let texts = NgramClass::ALL
             .into_iter()
             .filter_map(|class| Some((class, head.section(class.kind())?)));
         let texts: Box<[_]> = texts.collect();
         Self {
-            counts: CountsBy::ALL.map(|by| head.section(by.kind())),
+            counts: RollupDimension::ALL.map(|by| head.section(by.kind())),
             // An empty one says nothing.
             texts: texts.into_iter().filter(|(_, section)| section.length > 0).collect(),
             folder: Arc::clone(folder),
@@ -113,13 +119,13 @@ impl SegmentIndex {
     }
 
     /// That of a row group, which stays in memory; `None` if there is no room for it.
-    pub(super) fn of_group(bytes: Vec<u8>, memory: &Arc<Memory>) -> Result<Option<Self>, Bad> {
+    pub(super) fn of_group(bytes: Vec<u8>, memory: &Arc<SectionCache>) -> Result<Option<Self>, SidecarError> {
         if !memory.take_room_for_open(bytes.len()) {
             return Ok(None);
         }
         let bytes = bytes.into_boxed_slice();
         let read = |at, length| Ok(piece(&bytes, at, length)?.to_vec());
-        let head = Head::read(read, bytes.len() as u64).inspect_err(|_| memory.give_room_back(bytes.len()))?;
+        let head = SidecarHeader::read(read, bytes.len() as u64).inspect_err(|_| memory.give_room_back(bytes.len()))?;
         let mut index = Self::of(&head, bytes.len() as u64, &Path::new("").into(), memory, &Weak::new());
         index.here = Some(bytes);
         Ok(Some(index))
@@ -131,24 +137,24 @@ impl SegmentIndex {
         self.size
     }
 
-    /// As [`crate::Segment::ids`].
-    pub(crate) fn ids(&self, column: IdColumn, id: &[u8]) -> Lookup {
+    /// As [`crate::DataFileHandle::ids`].
+    pub(crate) fn ids(&self, column: IdColumn, id: &[u8]) -> IndexLookup {
         let Some(ids) = self.ids.iter().find(|ids| ids.column == column) else {
-            return Lookup::free(Blocks::All);
+            return IndexLookup::free(BlockSelection::All);
         };
         if ids.range.is_some_and(|range| !range.may_hold(id)) {
-            return Lookup::free(Blocks::NONE);
+            return IndexLookup::free(BlockSelection::NONE);
         }
         let Some(section) = ids.section.filter(|_| !self.is_bad()) else {
-            return Lookup::free(Blocks::All);
+            return IndexLookup::free(BlockSelection::All);
         };
         let place = (section.form, section.length);
         self.look_up(column.kind(), section, |read| ids::find(id, place, self.blocks, read))
     }
 
-    /// As [`crate::Segment::text`].
-    pub(crate) fn text(&self, grams: &Grams) -> Lookup {
-        let mut found = Lookup::free(Blocks::All);
+    /// As [`crate::DataFileHandle::text`].
+    pub(crate) fn text(&self, grams: &NgramQuery) -> IndexLookup {
+        let mut found = IndexLookup::free(BlockSelection::All);
         for (class, section) in &self.texts {
             let grams = grams.of_class(*class);
             if grams.is_empty() || found.blocks.is_none() || self.is_bad() {
@@ -165,36 +171,41 @@ impl SegmentIndex {
     }
 
     /// Looks something up in a section; what is wrong with it does not hide a row.
-    fn look_up(&self, kind: Kind, section: Section, find: impl Fn(&Read<'_>) -> Result<Lookup, Bad>) -> Lookup {
+    fn look_up(
+        &self,
+        kind: SectionKind,
+        section: SectionEntry,
+        find: impl Fn(&SectionReader<'_>) -> Result<IndexLookup, SidecarError>,
+    ) -> IndexLookup {
         self.try_look_up(kind, section, find).unwrap_or_else(|error| {
-            self.give_up_if_bad(&error);
-            Lookup::free(Blocks::All)
+            self.mark_if_bad(&error);
+            IndexLookup::free(BlockSelection::All)
         })
     }
 
     /// Looks something up in what is kept of a section, in all of it if that is to be kept, else in pieces of it.
     fn try_look_up(
         &self,
-        kind: Kind,
-        section: Section,
-        find: impl Fn(&Read<'_>) -> Result<Lookup, Bad>,
-    ) -> Result<Lookup, Bad> {
+        kind: SectionKind,
+        section: SectionEntry,
+        find: impl Fn(&SectionReader<'_>) -> Result<IndexLookup, SidecarError>,
+    ) -> Result<IndexLookup, SidecarError> {
         if let Some(all) = &self.here {
             let section = piece(all, section.offset, section.length)?;
-            return Ok(Lookup::free(find(&within(section))?.blocks));
+            return Ok(IndexLookup::free(find(&within(section))?.blocks));
         }
         if let Some(kept) = self.memory.section(self.opening, kind) {
-            return Ok(Lookup::free(find(&within(&kept))?.blocks));
+            return Ok(IndexLookup::free(find(&within(&kept))?.blocks));
         }
         if !self.memory.wants(section.length) {
-            let file = self.file().map_err(Bad::Shut)?;
+            let file = self.file().map_err(SidecarError::Shut)?;
             return find(&|buffer: &mut [u8], at| file.read_exact_at(buffer, section.offset + at));
         }
-        let file = FileAt::new(self.open_anew().map_err(Bad::Shut)?, self.size);
+        let file = FilePrefix::new(self.open_anew().map_err(SidecarError::Shut)?, self.size);
         let bytes: Arc<[u8]> = file.read(section.offset, section.length)?.into();
         let blocks = find(&within(&bytes))?.blocks;
         self.memory.keep(self.opening, kind, bytes);
-        Ok(Lookup {
+        Ok(IndexLookup {
             blocks,
             bytes: section.length,
         })
@@ -205,7 +216,7 @@ impl SegmentIndex {
     }
 
     /// Its bytes, by a handle that is kept.
-    pub(super) fn file(&self) -> std::io::Result<FileAt> {
+    pub(super) fn file(&self) -> std::io::Result<FilePrefix> {
         let file = match self.memory.files.get(self.opening) {
             Some(file) => file,
             None => {
@@ -214,7 +225,7 @@ impl SegmentIndex {
                 file
             }
         };
-        Ok(FileAt::shared(file, self.size))
+        Ok(FilePrefix::shared(file, self.size))
     }
 
     /// Its file, by name: not found where another one has taken its place.
@@ -233,26 +244,26 @@ impl SegmentIndex {
     }
 
     /// Says nothing more if it is not whole. For want of handles it is not thrown away.
-    pub(super) fn give_up_if_bad(&self, error: &Bad) {
-        let may_be_whole = matches!(error, Bad::Shut(error) if error.kind() != ErrorKind::NotFound);
+    pub(super) fn mark_if_bad(&self, error: &SidecarError) {
+        let may_be_whole = matches!(error, SidecarError::Shut(error) if error.kind() != ErrorKind::NotFound);
         if !may_be_whole {
-            self.give_up(error);
+            self.mark_bad(error);
         }
     }
 
     /// From now on it says nothing; it is made anew, if the segment is still there.
-    fn give_up(&self, error: &Bad) {
+    fn mark_bad(&self, error: &SidecarError) {
         if self.is_bad.swap(true, Ordering::Relaxed) {
             return;
         }
         if let Some(store) = self.store.upgrade() {
-            store.indexes.look();
+            store.indexes.request_pass();
             tracing::warn!(%error, path = %self.path().display(), "an index is not as it was written; it is made anew");
         }
     }
 }
 
-impl Drop for SegmentIndex {
+impl Drop for SidecarIndex {
     fn drop(&mut self) {
         match &self.here {
             Some(bytes) => self.memory.give_room_back(bytes.len()),
@@ -262,7 +273,7 @@ impl Drop for SegmentIndex {
 }
 
 /// Fills a buffer from a place of a section.
-type Read<'a> = dyn Fn(&mut [u8], u64) -> std::io::Result<()> + 'a;
+type SectionReader<'a> = dyn Fn(&mut [u8], u64) -> std::io::Result<()> + 'a;
 
 /// Reads from bytes as from a file.
 fn within(bytes: &[u8]) -> impl Fn(&mut [u8], u64) -> std::io::Result<()> {

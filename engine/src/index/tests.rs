@@ -8,16 +8,16 @@ use std::sync::{Arc, Weak};
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use super::digest::{Digest, Range};
-use super::format::{Owner, Part, encode};
-use super::memory::Memory;
+use super::digest::{IdRange, ZoneMap};
+use super::format::{EncodedSection, IndexedFile, encode};
+use super::memory::SectionCache;
 use super::*;
 
 /// Ids of rows, group by group.
 type Groups = Vec<Vec<Option<Vec<u8>>>>;
 
-pub(super) fn owner() -> Owner {
-    Owner {
+pub(super) fn owner() -> IndexedFile {
+    IndexedFile {
         store: Uuid::from_u128(7),
         table: Table::Traces,
         segment: 12,
@@ -44,7 +44,7 @@ fn expected(groups: &Groups) -> BTreeMap<Vec<u8>, BTreeSet<u32>> {
 }
 
 fn sidecar(groups: &Groups) -> Vec<u8> {
-    let (mut ids, mut range) = (ids::Builder::default(), Range::default());
+    let (mut ids, mut range) = (ids::IdIndexBuilder::default(), IdRange::default());
     for group in groups {
         for id in group {
             id.iter().for_each(|id| range.add(id));
@@ -54,14 +54,14 @@ fn sidecar(groups: &Groups) -> Vec<u8> {
     }
     let blocks = ids.blocks();
     let (form, bytes) = ids.finish().unwrap();
-    let digest = Part {
-        kind: Kind::Digest,
+    let digest = EncodedSection {
+        kind: SectionKind::Digest,
         form: 0,
-        bytes: Digest::new(&[(Kind::TraceIds, range)]).encode(),
+        bytes: ZoneMap::new(&[(SectionKind::TraceIds, range)]).encode(),
         is_checked: false,
     };
-    let ids = Part {
-        kind: Kind::TraceIds,
+    let ids = EncodedSection {
+        kind: SectionKind::TraceIds,
         form,
         bytes,
         is_checked: true,
@@ -70,20 +70,25 @@ fn sidecar(groups: &Groups) -> Vec<u8> {
 }
 
 /// Opens a sidecar of which nothing is kept in memory.
-fn open(folder: &Path, bytes: &[u8]) -> Result<SegmentIndex, Error> {
+fn open(folder: &Path, bytes: &[u8]) -> Result<SidecarIndex, Error> {
     open_with(folder, bytes, 0)
 }
 
 /// Opens a sidecar of which so many bytes may be kept in memory.
-pub(super) fn open_with(folder: &Path, bytes: &[u8], memory: usize) -> Result<SegmentIndex, Error> {
+pub(super) fn open_with(folder: &Path, bytes: &[u8], memory: usize) -> Result<SidecarIndex, Error> {
     let path = path_of(folder, Table::Traces, (12, 3));
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(&path, bytes).unwrap();
     open_again(folder, memory)
 }
 
-pub(super) fn open_again(folder: &Path, memory: usize) -> Result<SegmentIndex, Error> {
-    SegmentIndex::open(&folder.into(), &owner(), &Arc::new(Memory::new(memory)), &Weak::new())
+pub(super) fn open_again(folder: &Path, memory: usize) -> Result<SidecarIndex, Error> {
+    SidecarIndex::open(
+        &folder.into(),
+        &owner(),
+        &Arc::new(SectionCache::new(memory)),
+        &Weak::new(),
+    )
 }
 
 fn numbered(n: u64) -> Vec<u8> {
@@ -106,10 +111,10 @@ fn many(groups: &[usize], distinct: u64) -> Groups {
         .collect()
 }
 
-fn has(blocks: &Blocks, wanted: &BTreeSet<u32>) -> bool {
+fn has(blocks: &BlockSelection, wanted: &BTreeSet<u32>) -> bool {
     match blocks {
-        Blocks::All => true,
-        Blocks::Some(blocks) => wanted.iter().all(|block| blocks.contains(block)),
+        BlockSelection::All => true,
+        BlockSelection::Some(blocks) => wanted.iter().all(|block| blocks.contains(block)),
     }
 }
 
@@ -118,7 +123,7 @@ pub(super) fn without_texts(sidecar: &[u8]) -> Vec<u8> {
     let mut bytes = sidecar.to_vec();
     let length = u32::from_le_bytes(bytes[8..12].try_into().unwrap()) as usize;
     for section in bytes[80..length].chunks_mut(24) {
-        if section[0] == Kind::Words as u8 || section[0] == Kind::Numbers as u8 {
+        if section[0] == SectionKind::Words as u8 || section[0] == SectionKind::Numbers as u8 {
             section[0] += 100;
         }
     }
@@ -138,7 +143,7 @@ fn ids_of_many_blocks_are_found_with_little_read_and_others_mostly_not() {
         let found = index.ids(IdColumn::TraceId, id);
         assert!(has(&found.blocks, blocks), "{found:?}");
         assert!((1..400).contains(&found.bytes), "{found:?}");
-        wrong += usize::from(found.blocks != Blocks::Some(blocks.iter().copied().collect()));
+        wrong += usize::from(found.blocks != BlockSelection::Some(blocks.iter().copied().collect()));
     }
     let absent = (0..20_000).map(|n| numbered(n + 1_000_000));
     let hits = absent
@@ -151,7 +156,7 @@ fn ids_of_many_blocks_are_found_with_little_read_and_others_mostly_not() {
     );
     assert_eq!(
         index.ids(IdColumn::FluxId, &numbered(1)).blocks,
-        Blocks::All,
+        BlockSelection::All,
         "not indexed"
     );
 }
@@ -187,7 +192,7 @@ fn what_is_kept_is_not_asked_of_the_disk_again() {
     std::fs::remove_file(index.path()).unwrap();
     for (id, blocks) in ids {
         let found = index.ids(IdColumn::TraceId, id).blocks;
-        assert!(has(&found, blocks) && found != Blocks::All, "{found:?}");
+        assert!(has(&found, blocks) && found != BlockSelection::All, "{found:?}");
     }
 }
 
@@ -199,16 +204,16 @@ fn a_sidecar_made_anew_hides_nothing_from_whoever_has_the_one_before() {
     assert_eq!(sidecar(&first).len(), sidecar(&second).len());
     for room in [0, 1 << 20] {
         let folder = tempfile::tempdir().unwrap();
-        let memory = Arc::new(Memory::new(room));
+        let memory = Arc::new(SectionCache::new(room));
         let open = |bytes: &[u8]| {
             drop(open_with(folder.path(), bytes, 0).unwrap());
-            SegmentIndex::open(&folder.path().into(), &owner(), &memory, &Weak::new()).unwrap()
+            SidecarIndex::open(&folder.path().into(), &owner(), &memory, &Weak::new()).unwrap()
         };
         let before = open(&sidecar(&first));
         let after = open(&sidecar(&second));
         for (id, blocks) in expected(&second) {
             let found = after.ids(IdColumn::TraceId, &id).blocks;
-            assert!(has(&found, &blocks) && found != Blocks::All, "{found:?}");
+            assert!(has(&found, &blocks) && found != BlockSelection::All, "{found:?}");
         }
         for (id, blocks) in expected(&first) {
             assert!(has(&before.ids(IdColumn::TraceId, &id).blocks, &blocks), "{room}");
@@ -222,10 +227,16 @@ fn ids_beyond_the_least_and_greatest_cost_no_read() {
     let folder = tempfile::tempdir().unwrap();
     let index = open(folder.path(), &sidecar(&between)).unwrap();
     for outside in [vec![4; 16], vec![10; 16], vec![]] {
-        assert_eq!(index.ids(IdColumn::TraceId, &outside), Lookup::free(Blocks::NONE));
+        assert_eq!(
+            index.ids(IdColumn::TraceId, &outside),
+            IndexLookup::free(BlockSelection::NONE)
+        );
     }
     let none = open(folder.path(), &sidecar(&vec![vec![None; 10]])).unwrap();
-    assert_eq!(none.ids(IdColumn::TraceId, &[7; 16]), Lookup::free(Blocks::NONE));
+    assert_eq!(
+        none.ids(IdColumn::TraceId, &[7; 16]),
+        IndexLookup::free(BlockSelection::NONE)
+    );
 }
 
 #[test]
@@ -264,36 +275,36 @@ fn a_sidecar_of_another_version_is_refused() {
     let bytes = sidecar(&many(&[10], 5));
     let all: Arc<Path> = folder.path().into();
     let others = [
-        Owner {
+        IndexedFile {
             store: Uuid::from_u128(8),
             ..owner()
         },
-        Owner {
+        IndexedFile {
             table: Table::Logs,
             ..owner()
         },
-        Owner { segment: 13, ..owner() },
-        Owner { version: 4, ..owner() },
-        Owner { size: 1, ..owner() },
-        Owner { crc: 1, ..owner() },
-        Owner { rows: 8, ..owner() },
+        IndexedFile { segment: 13, ..owner() },
+        IndexedFile { version: 4, ..owner() },
+        IndexedFile { size: 1, ..owner() },
+        IndexedFile { crc: 1, ..owner() },
+        IndexedFile { rows: 8, ..owner() },
     ];
     for other in others {
         let path = path_of(&all, other.table, (other.segment, other.version));
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, &bytes).unwrap();
-        let opened = SegmentIndex::open(&all, &other, &Arc::new(Memory::new(0)), &Weak::new());
+        let opened = SidecarIndex::open(&all, &other, &Arc::new(SectionCache::new(0)), &Weak::new());
         assert!(matches!(opened, Err(Error::Damaged { .. })), "{other:?}");
     }
 }
 
 #[test]
 fn blocks_meet_and_join() {
-    let some = |blocks: &[u32]| Blocks::Some(blocks.to_vec());
+    let some = |blocks: &[u32]| BlockSelection::Some(blocks.to_vec());
     assert_eq!(some(&[1, 3, 5]).and(some(&[3, 4, 5])), some(&[3, 5]));
-    assert_eq!(Blocks::All.and(some(&[3])), some(&[3]));
+    assert_eq!(BlockSelection::All.and(some(&[3])), some(&[3]));
     assert_eq!(some(&[1, 3]).or(some(&[2, 3])), some(&[1, 2, 3]));
-    assert_eq!(Blocks::All.or(Blocks::NONE), Blocks::All);
+    assert_eq!(BlockSelection::All.or(BlockSelection::NONE), BlockSelection::All);
     assert!(some(&[1]).and(some(&[2])).is_none());
 }
 
@@ -314,7 +325,7 @@ proptest! {
         let expected = expected(&groups);
         for (id, blocks) in &expected {
             let found = index.ids(IdColumn::TraceId, id).blocks;
-            prop_assert!(has(&found, blocks) && found != Blocks::All, "{found:?}");
+            prop_assert!(has(&found, blocks) && found != BlockSelection::All, "{found:?}");
         }
         // The same bytes after a way through the disk say the same.
         prop_assert_eq!(sidecar(&groups), std::fs::read(index.path()).unwrap());

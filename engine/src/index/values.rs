@@ -17,34 +17,34 @@ use parquet::file::serialized_reader::SerializedPageReader;
 
 use super::BLOCK_ROWS;
 use crate::Error;
-use crate::segment::{FileAt, unreadable};
+use crate::segment::{FilePrefix, unreadable};
 
 /// Bytes of values read at once, about, where nothing says which rows are of one page.
 const BATCH_BYTES: u64 = 1 << 20;
 
 /// A data file that is read to be indexed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Source<'a> {
-    pub(super) file: &'a FileAt,
+pub(super) struct IndexSource<'a> {
+    pub(super) file: &'a FilePrefix,
     pub(super) path: &'a Path,
     /// With its page index, if there is one.
     pub(super) metadata: &'a ParquetMetaData,
 }
 
 /// Some rows of a column, and whether equal ones may be at one address.
-pub(super) struct Values<'a> {
+pub(super) struct ColumnValues<'a> {
     pub(super) rows: &'a [Option<&'a [u8]>],
     pub(super) do_repeat: bool,
 }
 
-impl Source<'_> {
+impl IndexSource<'_> {
     /// Reads a column of a row group through, unless `take` says that it is enough; `None` from it means that the column is not
     /// what was expected. Whether it was read through.
     pub(super) fn read(
         &self,
         group: usize,
         name: &str,
-        mut take: impl FnMut(Values<'_>) -> Option<bool>,
+        mut take: impl FnMut(ColumnValues<'_>) -> Option<bool>,
     ) -> Result<bool, Error> {
         let read = match self.chunk(group, name) {
             Some(chunk) if chunk.metadata.column_type() == Type::BYTE_ARRAY => chunk.read::<ByteArrayType>(&mut take),
@@ -57,7 +57,7 @@ impl Source<'_> {
             .ok_or_else(|| Error::damaged(self.path, format!("its column {name} is not as expected")))
     }
 
-    fn chunk(&self, group: usize, name: &str) -> Option<Chunk<'_>> {
+    fn chunk(&self, group: usize, name: &str) -> Option<ColumnChunkReader<'_>> {
         let at = self.metadata.row_groups().get(group)?;
         let is_it = |column: &ColumnChunkMetaData| column.column_descr().path().string() == name;
         let column = at.columns().iter().position(is_it)?;
@@ -69,7 +69,7 @@ impl Source<'_> {
         let starts = starts.map(|pages| pages.filter_map(|page| usize::try_from(page.first_row_index).ok()));
         let metadata = at.columns().get(column)?;
         let descr = metadata.column_descr();
-        (descr.max_rep_level() == 0 && descr.max_def_level() <= 1).then(|| Chunk {
+        (descr.max_rep_level() == 0 && descr.max_def_level() <= 1).then(|| ColumnChunkReader {
             file: self.file,
             group: at,
             metadata,
@@ -79,18 +79,18 @@ impl Source<'_> {
 }
 
 /// A column of a row group.
-struct Chunk<'a> {
-    file: &'a FileAt,
+struct ColumnChunkReader<'a> {
+    file: &'a FilePrefix,
     group: &'a RowGroupMetaData,
     metadata: &'a ColumnChunkMetaData,
     /// The first rows of its pages, if they are known.
     starts: Vec<usize>,
 }
 
-impl Chunk<'_> {
+impl ColumnChunkReader<'_> {
     fn read<T: DataType>(
         &self,
-        take: &mut impl FnMut(Values<'_>) -> Option<bool>,
+        take: &mut impl FnMut(ColumnValues<'_>) -> Option<bool>,
     ) -> Result<Option<bool>, ParquetError> {
         let rows = usize::try_from(self.group.num_rows()).unwrap_or(0);
         let pages = SerializedPageReader::new(Arc::new(self.file.clone()), self.metadata, rows, None)?;
@@ -118,7 +118,7 @@ impl Chunk<'_> {
                 }
             };
             let batch: Vec<Option<&[u8]>> = (0..read).map(of_row).collect();
-            let values = Values {
+            let values = ColumnValues {
                 rows: &batch,
                 do_repeat: self.metadata.dictionary_page_offset().is_some(),
             };

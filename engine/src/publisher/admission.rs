@@ -11,35 +11,35 @@
 //! - Files that are not sealed yet, those that wait for it included, are at most `open_max` and a few of present partitions.
 //! - No row waits for ever: rows of a partition that never gets an open file are published after [`LONGEST_WAIT`] ticks.
 
-use super::{Publisher, WORTHWHILE};
-use crate::hot::{Place, Waiting};
-use crate::layout::Partition;
-use crate::sealer::Job;
+use super::{MemtableFlusher, WORTHWHILE};
+use crate::hot::{FlushCandidate, PartitionKey};
+use crate::layout::TimePartition;
+use crate::sealer::SealJob;
 
 /// Ticks that rows wait for an open file of their partition at most.
 const LONGEST_WAIT: u32 = 60;
 /// Present partitions may have so many files more, full ones that wait for their seal included.
 const PRESENT: usize = 16;
 
-impl Publisher {
+impl MemtableFlusher {
     /// Files that are not sealed yet.
     fn unsealed(&self) -> usize {
         self.open.len() + self.full.len() + self.shared.desk.seals()
     }
 
     /// Whether a partition may have an open file that has none.
-    pub(super) fn may_open(&self, place: Place) -> bool {
-        let now = Partition::of(self.shared.clock.now(), self.shared.settings.partition_by);
+    pub(super) fn may_open(&self, place: PartitionKey) -> bool {
+        let now = TimePartition::of(self.shared.clock.now(), self.shared.settings.partition_by);
         let more = if place.1.of_spec(None) == now { PRESENT } else { 0 };
         self.unsealed() < self.shared.settings.open_max.saturating_add(more)
     }
 
     /// Leaves only those that are published on this tick if there is no more than one file for each. Seals early what was
     /// left alone longest, as many as are asked for.
-    pub(super) fn admit(&mut self, waiting: &mut Vec<Waiting>) {
+    pub(super) fn admit(&mut self, waiting: &mut Vec<FlushCandidate>) {
         let mut free = self.shared.settings.open_max.saturating_sub(self.unsealed());
         let mut asked = 0;
-        let present = Partition::of(self.shared.clock.now(), self.shared.settings.partition_by);
+        let present = TimePartition::of(self.shared.clock.now(), self.shared.settings.partition_by);
         // The newest first: most of what comes is new.
         waiting.sort_by_key(|waiting| std::cmp::Reverse(waiting.place.1.start()));
         waiting.retain(|waiting| {
@@ -66,12 +66,12 @@ impl Publisher {
 
     /// Hands up to `wanted` open files of past partitions to the sealer that nothing came for on the last tick, the longest idle
     /// first. The present ones' would only be begun again.
-    fn evict(&mut self, wanted: usize, present: Partition) {
-        let mut idle: Vec<(u32, Place)> = self.open.values().map(|slot| (slot.idle, slot.place)).collect();
+    fn evict(&mut self, wanted: usize, present: TimePartition) {
+        let mut idle: Vec<(u32, PartitionKey)> = self.open.values().map(|slot| (slot.idle, slot.place)).collect();
         idle.retain(|(idle, place)| *idle > 0 && place.1.of_spec(None) != present);
         idle.sort_by_key(|(idle, place)| (std::cmp::Reverse(*idle), *place));
         for (_, place) in idle.into_iter().take(wanted) {
-            self.full.extend(self.open.remove(&place).map(Job::new));
+            self.full.extend(self.open.remove(&place).map(SealJob::new));
             self.shared.counters.evicted_segments.add(1);
         }
     }

@@ -1,21 +1,21 @@
 //! The publisher's turn at damage: an open file that is not what was published takes no more rows.
 
-use super::Publisher;
+use super::MemtableFlusher;
 use crate::Error;
-use crate::desk::Damaged;
-use crate::hot::{Frozen, Place};
-use crate::pace::Haste;
-use crate::quarantine::{keep_hidden, set_aside};
+use crate::desk::DamagedFile;
+use crate::hot::{FrozenRows, PartitionKey};
+use crate::pace::IoPriority;
+use crate::quarantine::{quarantine_open_file, quarantine_unlisted};
 use crate::segment::damage_of;
-use crate::slot::Done;
+use crate::slot::FlushedGroup;
 
-impl Publisher {
+impl MemtableFlusher {
     /// Moves files that queries found damaged out of the tree. One that cannot be moved stays, outside every view; the next
     /// start finds it again.
-    pub(super) fn put_aside(&mut self, damaged: Vec<Damaged>) {
+    pub(super) fn quarantine_damaged(&mut self, damaged: Vec<DamagedFile>) {
         // Of a poisoned store nothing is moved any more.
         let damaged = damaged.into_iter().filter(|_| self.shared.poisoned().is_none());
-        for Damaged {
+        for DamagedFile {
             place,
             number,
             sealed,
@@ -27,7 +27,7 @@ impl Publisher {
             if sealed {
                 // A later version of it has the name by now.
                 if self.shared.state.lock().file(place.0, (place.1, number)).is_none() {
-                    keep_hidden(&self.shared.layout, &path, rows, &what);
+                    quarantine_unlisted(&self.shared.layout, &path, rows, &what);
                 }
                 continue;
             }
@@ -45,27 +45,32 @@ impl Publisher {
 
     /// Publishes frozen rows into the partition's file, into a new one if the present one turns out damaged. Its form is
     /// looked at anew: rows of a spec's next version may have come before they were frozen.
-    pub(super) fn publish_frozen(&mut self, place: Place, frozen: &Frozen, haste: Haste) -> Result<Done, Error> {
+    pub(super) fn flush_frozen(
+        &mut self,
+        place: PartitionKey,
+        frozen: &FrozenRows,
+        haste: IoPriority,
+    ) -> Result<FlushedGroup, Error> {
         self.set_full_aside(place);
         let is_missing = |source: &std::io::Error| source.kind() == std::io::ErrorKind::NotFound;
-        match self.publish_open(place, frozen, haste) {
-            Err(Error::Damaged { .. }) if self.set_damaged_aside(place)? => self.publish_open(place, frozen, haste),
+        match self.flush_open(place, frozen, haste) {
+            Err(Error::Damaged { .. }) if self.set_damaged_aside(place)? => self.flush_open(place, frozen, haste),
             Err(Error::Io { source, .. }) if is_missing(&source) && self.set_damaged_aside(place)? => {
-                self.publish_open(place, frozen, haste)
+                self.flush_open(place, frozen, haste)
             }
             done => done,
         }
     }
 
     /// Takes the partition's open file away if reading it anew finds it damaged too. Whether it did.
-    fn set_damaged_aside(&mut self, place: Place) -> Result<bool, Error> {
+    fn set_damaged_aside(&mut self, place: PartitionKey) -> Result<bool, Error> {
         let Some(slot) = self.open.get_mut(&place) else {
             return Ok(false);
         };
         let Some(reason) = damage_of(&slot.segment)? else {
             return Ok(false);
         };
-        let aside = set_aside(&self.shared, slot, &reason);
+        let aside = quarantine_open_file(&self.shared, slot, &reason);
         self.open.remove(&place);
         aside.map(|()| true)
     }

@@ -16,12 +16,12 @@
 
 use std::sync::Arc;
 
-use super::{Publisher, Want};
+use super::{FlushGoal, MemtableFlusher};
 use crate::Error;
-use crate::catalog::{FileEntry, Segment};
-use crate::desk::CutOrder;
-use crate::pace::Haste;
-use crate::watermark::Marks;
+use crate::catalog::{DataFileHandle, FileEntry};
+use crate::desk::CutRequest;
+use crate::pace::IoPriority;
+use crate::watermark::WatermarkDelta;
 
 /// The store as of one LSN.
 #[derive(Debug)]
@@ -29,19 +29,19 @@ pub(crate) struct PrefixCut {
     /// Every row of every batch up to this LSN is in files.
     pub(crate) lsn: u64,
     /// What changed in the marks since the last cut.
-    pub(crate) marks: Marks,
+    pub(crate) marks: WatermarkDelta,
     /// Files that the object store does not have as they are now, and the bytes of this moment.
-    pub(crate) files: Vec<(FileEntry, Arc<Segment>)>,
+    pub(crate) files: Vec<(FileEntry, Arc<DataFileHandle>)>,
     /// Segments that were removed and may still be in the object store.
     pub(crate) gone: Vec<u64>,
     /// Rows and bytes that were appended before it since the store was opened.
     pub(crate) appended: (u64, u64),
 }
 
-impl Publisher {
+impl MemtableFlusher {
     /// Makes the cuts that were asked for.
-    pub(super) fn answer_cuts(&mut self, orders: Vec<CutOrder>) {
-        for CutOrder { after, answer } in orders {
+    pub(super) fn answer_cuts(&mut self, orders: Vec<CutRequest>) {
+        for CutRequest { after, answer } in orders {
             let cut = self.cut(after);
             self.cut_at = None;
             if let Err(error) = &cut
@@ -69,9 +69,9 @@ impl Publisher {
             (lsn, marks.since(after), appended)
         };
         self.cut_at = Some(lsn);
-        let mut due = self.due(Want::Everything, false);
+        let mut due = self.due(FlushGoal::Everything, false);
         while !due.is_empty() {
-            due = self.round(due, Haste::No)?;
+            due = self.round(due, IoPriority::No)?;
         }
         // Batches without rows make no publish; the folder must know of all that the object store is going to know.
         if self.shared.catalog.lock().state().low_water <= lsn {

@@ -1,13 +1,13 @@
 //! The publisher's turn at rotation: it alone knows which files are open, and lets go of those that expired.
 
-use super::Publisher;
-use crate::desk::Rotated;
-use crate::slot::Slot;
+use super::MemtableFlusher;
+use crate::desk::RetentionResult;
+use crate::slot::OpenPartition;
 
-impl Publisher {
+impl MemtableFlusher {
     /// Checks the rotation rules if it is time or asked for, and clears away what went before. A disk that is too full for
     /// publishing is a reason to do it, not one to leave it.
-    pub(super) fn rotate(&mut self, is_asked: bool, on_time: bool) -> Option<Rotated> {
+    pub(super) fn rotate(&mut self, is_asked: bool, on_time: bool) -> Option<RetentionResult> {
         let due = on_time && self.janitor.is_due(&self.shared);
         let reads = self.shared.remote.as_ref().is_some_and(|remote| remote.is_reader());
         let wanted = !reads && self.shared.poisoned().is_none() && (due || is_asked);
@@ -16,21 +16,21 @@ impl Publisher {
         rotated
     }
 
-    fn check_rotation(&mut self) -> Rotated {
+    fn check_rotation(&mut self) -> RetentionResult {
         let full = self.full.iter().filter(|job| !job.is_installed());
         let slots = self.open.values().chain(full.map(|job| &job.slot));
         let ours = slots.map(|slot| slot.segment.identity().segment).collect();
         let mut checked = self.janitor.check(&self.shared, &ours);
-        if checked.as_ref().is_err_and(|error| !error.is_in_doubt()) && self.shared.space.unload() {
+        if checked.as_ref().is_err_and(|error| !error.is_in_doubt()) && self.shared.space.release_ballast() {
             checked = self.janitor.check(&self.shared, &ours);
         }
         match checked {
             Ok((run, gone)) => {
-                let gone = |slot: &mut Slot| {
+                let gone = |slot: &mut OpenPartition| {
                     let gone = gone.contains(&slot.segment.identity().segment);
                     if gone {
                         // Staging is emptied at every start: a failure costs space until then.
-                        let _ = slot.segment.discard_twin();
+                        let _ = slot.segment.discard_shadow();
                     }
                     gone
                 };

@@ -4,16 +4,16 @@
 //!
 //! The seal itself, and what becomes of one that failed: [`crate::sealer`].
 
-use super::Publisher;
-use crate::hot::Place;
-use crate::sealer::Job;
-use crate::slot::Slot;
+use super::MemtableFlusher;
+use crate::hot::PartitionKey;
+use crate::sealer::SealJob;
+use crate::slot::OpenPartition;
 
-impl Publisher {
+impl MemtableFlusher {
     /// Offers the sealer what is full and what is past.
     pub(super) fn offer_seals(&mut self, on_time: bool) {
-        for place in self.ripe() {
-            self.full.extend(self.open.remove(&place).map(Job::new));
+        for place in self.seal_candidates() {
+            self.full.extend(self.open.remove(&place).map(SealJob::new));
         }
         if on_time {
             for slot in self.open.values_mut() {
@@ -23,7 +23,7 @@ impl Publisher {
         }
         let mut kept = Vec::new();
         for mut job in std::mem::take(&mut self.full) {
-            if job.is_due(on_time) {
+            if job.tick_backoff(on_time) {
                 kept.extend(self.shared.desk.seal(job));
             } else {
                 kept.push(job);
@@ -33,16 +33,16 @@ impl Publisher {
     }
 
     /// The partitions whose open files take no more rows.
-    fn ripe(&self) -> Vec<Place> {
+    fn seal_candidates(&self) -> Vec<PartitionKey> {
         let now = self.shared.clock.now();
         let grace = self.shared.settings.seal_grace;
         let cap = self.shared.settings.segment_size.get();
         let state = self.shared.state.lock();
-        let past = |slot: &Slot| {
+        let past = |slot: &OpenPartition| {
             let over = slot.place.1.end().plus(grace) <= now && slot.published.plus(grace) <= now;
             over && !state.hot.has(slot.place)
         };
-        let ripe = |slot: &&Slot| slot.segment.is_full() || slot.segment.size() >= cap || past(slot);
+        let ripe = |slot: &&OpenPartition| slot.segment.is_full() || slot.segment.size() >= cap || past(slot);
         self.open.values().filter(ripe).map(|slot| slot.place).collect()
     }
 }

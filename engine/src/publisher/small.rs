@@ -17,15 +17,15 @@
 
 use std::sync::Arc;
 
-use super::Publisher;
+use super::MemtableFlusher;
 use crate::Error;
-use crate::catalog::{FileEntry, Lineage, Segment};
-use crate::hot::{Frozen, OriginRanges, Place};
-use crate::layout::Partition;
-use crate::segment::{FileAt, FooterFacts, WriteOptions, read_whole, write_sealed};
-use crate::shared::Shared;
-use crate::slot::{Done, write_options};
-use crate::spec_files::FileForm;
+use crate::catalog::{DataFileHandle, FileEntry, FileLineage};
+use crate::hot::{FrozenRows, OriginRanges, PartitionKey};
+use crate::layout::TimePartition;
+use crate::segment::{FilePrefix, FooterFacts, WriteOptions, read_whole, write_sealed};
+use crate::shared::EngineCore;
+use crate::slot::{FlushedGroup, write_options};
+use crate::spec_files::FileTemplate;
 use crate::sys;
 
 /// Files of a partition that are not full, at most.
@@ -37,17 +37,21 @@ const FULL_ROWS: u64 = 256 << 10;
 /// And so many bytes, decoded: what repeats takes little of a file.
 const MOST_BYTES: usize = 128 << 20;
 
-impl Publisher {
+impl MemtableFlusher {
     /// Whether the partition's next rows go into a file that it has: it is past, has no open file, and small ones enough.
-    pub(super) fn has_many_small(&self, place: Place) -> bool {
-        let now = Partition::of(self.shared.clock.now(), self.shared.settings.partition_by);
+    pub(super) fn has_many_small(&self, place: PartitionKey) -> bool {
+        let now = TimePartition::of(self.shared.clock.now(), self.shared.settings.partition_by);
         !self.open.contains_key(&place)
             && place.1.of_spec(None) != now
             && small_files(&self.shared, place).len() >= MOST
     }
 
     /// Publishes rows into the youngest small file that takes them; `None` if none does.
-    pub(super) fn merge_into_small(&self, place: Place, frozen: &Frozen) -> Result<Option<Done>, Error> {
+    pub(super) fn merge_into_small(
+        &self,
+        place: PartitionKey,
+        frozen: &FrozenRows,
+    ) -> Result<Option<FlushedGroup>, Error> {
         if !self.has_many_small(place) {
             return Ok(None);
         }
@@ -61,22 +65,22 @@ impl Publisher {
 }
 
 /// The files of a partition that are not full, the youngest last.
-fn small_files(shared: &Shared, place: Place) -> Vec<Arc<Segment>> {
+fn small_files(shared: &EngineCore, place: PartitionKey) -> Vec<Arc<DataFileHandle>> {
     let full = shared.settings.segment_size.get() / FULL_PART;
     let state = shared.state.lock();
     let files = state.files_of(place).iter();
-    let is_small = |file: &&Arc<Segment>| file.size < full && file.rows < FULL_ROWS;
+    let is_small = |file: &&Arc<DataFileHandle>| file.size < full && file.rows < FULL_ROWS;
     files.filter(is_small).cloned().collect()
 }
 
 /// Rewrites a sealed file with more rows; `None` if it is damaged, is not here, is large when it is decoded, or has other columns
 /// than a new one would.
-fn merge(shared: &Shared, segment: &Segment, frozen: &Frozen) -> Result<Option<Done>, Error> {
+fn merge(shared: &EngineCore, segment: &DataFileHandle, frozen: &FrozenRows) -> Result<Option<FlushedGroup>, Error> {
     let Some(old) = shared.catalog.lock().state().file(segment.id).cloned() else {
         return Ok(None);
     };
     let place = old.place();
-    let FileForm { prefix, promoted } = shared.file_form(place);
+    let FileTemplate { prefix, promoted } = shared.file_form(place);
     let options = write_options(&shared.settings);
     // Files of lines have the table's columns alone.
     let promoted = promoted.filter(|_| options.form.is_parquet());
@@ -86,7 +90,7 @@ fn merge(shared: &Shared, segment: &Segment, frozen: &Frozen) -> Result<Option<D
     }
     // One that cannot be read is for those to find who read it: rows that come do not wait for that.
     let whole = segment.find().and_then(|file| {
-        let file = FileAt::new(file, old.size);
+        let file = FilePrefix::new(file, old.size);
         segment.compare(&file)?;
         read_whole(old.table, &file, &segment.path, MOST_BYTES)
     });
@@ -129,9 +133,9 @@ fn merge(shared: &Shared, segment: &Segment, frozen: &Frozen) -> Result<Option<D
         published: shared.clock.now().micros(),
         ..old.at(&sealed)
     };
-    Ok(Some(Done {
+    Ok(Some(FlushedGroup {
         place,
-        lineage: Lineage::of_sealed(&shared.layout, &entry),
+        lineage: FileLineage::of_sealed(&shared.layout, &entry),
         entry,
         displaced: Some(Arc::clone(segment.lineage())),
         through: frozen.through,

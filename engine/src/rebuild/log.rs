@@ -5,29 +5,29 @@ use std::path::Path;
 
 use uuid::Uuid;
 
-use crate::watermark::{Run, Stream, Watermarks};
+use crate::watermark::{DedupWatermarks, ProducerRunKey, StreamIncarnation};
 use crate::{Error, origin, wal};
 
 /// What the log says of origins. The next start marks those that it replays.
 #[derive(Debug, Default)]
-pub(super) struct Origins {
+pub(super) struct LogOrigins {
     /// The lowest LSN that the log can hold.
     pub(super) begins: Option<u64>,
-    runs: BTreeMap<Run, u64>,
-    streams: BTreeMap<Stream, u64>,
+    runs: BTreeMap<ProducerRunKey, u64>,
+    streams: BTreeMap<StreamIncarnation, u64>,
 }
 
-impl Origins {
+impl LogOrigins {
     /// Reads it. Batches before `low_water` are not replayed: they are marked here.
-    pub(super) fn read(dir: &Path, store: Uuid, low_water: u64, marks: &mut Watermarks) -> Result<Self, Error> {
+    pub(super) fn read(dir: &Path, store: Uuid, low_water: u64, marks: &mut DedupWatermarks) -> Result<Self, Error> {
         let mut all = Self::default();
-        all.begins = wal::glance(dir, store, |lsn, bytes| {
+        all.begins = wal::inspect_log(dir, store, |lsn, bytes| {
             // A batch whose origin cannot be read goes into quarantine at the next start.
             let Ok((origin, ..)) = origin::decode(bytes) else {
                 return;
             };
             if lsn < low_water {
-                marks.mark(&origin, lsn);
+                marks.record(&origin, lsn);
                 return;
             }
             if let Some(id) = origin.producer_key() {
@@ -41,12 +41,12 @@ impl Origins {
     }
 
     /// How far a run's range goes before the log: what the log has, it has exactly.
-    pub(super) fn before_run(&self, run: &Run, last: u64) -> u64 {
+    pub(super) fn before_run(&self, run: &ProducerRunKey, last: u64) -> u64 {
         self.runs.get(run).map_or(last, |lowest| last.min(lowest - 1))
     }
 
-    /// As [`Origins::before_run`], of a stream.
-    pub(super) fn before_stream(&self, stream: &Stream, last: u64) -> u64 {
+    /// As [`LogOrigins::before_run`], of a stream.
+    pub(super) fn before_stream(&self, stream: &StreamIncarnation, last: u64) -> u64 {
         self.streams.get(stream).map_or(last, |lowest| last.min(lowest - 1))
     }
 }

@@ -8,12 +8,12 @@ use model::{Table, Timestamp};
 use uuid::Uuid;
 
 use crate::catalog::known_store_id;
-use crate::layout::Layout;
+use crate::layout::StoreLayout;
 use crate::segment::inspect;
 use crate::{Error, sys};
 
 /// The store's id, and whether its file has it. Where no data file is of the store that it names, it is damaged.
-pub(super) fn find_store(layout: &Layout, tree: &[(Table, PathBuf)]) -> Result<(Uuid, bool), Error> {
+pub(super) fn find_store(layout: &StoreLayout, tree: &[(Table, PathBuf)]) -> Result<(Uuid, bool), Error> {
     let written = match known_store_id(&layout.meta) {
         Ok(id) => id,
         Err(Error::Damaged { .. }) => None,
@@ -37,7 +37,11 @@ pub(super) fn find_store(layout: &Layout, tree: &[(Table, PathBuf)]) -> Result<(
 }
 
 /// Copies the old catalogue's files under a name that says when.
-pub(super) fn keep_old(layout: &Layout, mut files: Vec<PathBuf>, now: Timestamp) -> Result<Option<PathBuf>, Error> {
+pub(super) fn keep_old(
+    layout: &StoreLayout,
+    mut files: Vec<PathBuf>,
+    now: Timestamp,
+) -> Result<Option<PathBuf>, Error> {
     files.extend(Some(layout.meta.join("store.id")).filter(|path| path.exists() && !files.is_empty()));
     if files.is_empty() {
         return Ok(None);

@@ -7,12 +7,12 @@
 
 use std::collections::HashSet;
 
-use super::{Candidate, Rebuild};
+use super::{ManifestRebuild, RebuildCandidate};
 use crate::Error;
-use crate::check::Problem;
+use crate::check::FileProblem;
 use crate::hot::OriginRanges;
 
-impl Rebuild<'_> {
+impl ManifestRebuild<'_> {
     /// Takes over what the object store has and the tree has not, or only damaged or as an earlier version.
     pub(super) fn take_uploaded(&mut self) -> Result<(), Error> {
         let Some(bucket) = &self.bucket else {
@@ -30,7 +30,7 @@ impl Rebuild<'_> {
                 (None, Some(version)) if version >= entry.version => continue,
                 (None, Some(version)) => {
                     let what = format!("it is version {version}, the object store has {}", entry.version);
-                    Some(Problem::new(path, what, entry.rows))
+                    Some(FileProblem::new(path, what, entry.rows))
                 }
                 (None, None) => None,
             };
@@ -46,7 +46,7 @@ impl Rebuild<'_> {
                     continue;
                 }
             }
-            let candidate = Candidate {
+            let candidate = RebuildCandidate {
                 entry: entry.clone(),
                 through: entry.last,
                 origins: OriginRanges::default(),

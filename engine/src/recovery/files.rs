@@ -20,45 +20,45 @@ use std::path::{Path, PathBuf};
 
 use model::Table;
 
-use super::tree::Tree;
-use crate::catalog::{FileEntry, Found};
-use crate::hot::Place;
-use crate::layout::{Layout, Named, parse};
-use crate::quarantine::keep;
-use crate::remote::attach::Connected;
+use super::tree::TreeScan;
+use crate::catalog::{FileEntry, LoadedManifest};
+use crate::hot::PartitionKey;
+use crate::layout::{DataFileName, StoreLayout, parse_path};
+use crate::quarantine::move_to_quarantine;
+use crate::remote::attach::RemoteConnection;
 use crate::remote::restore::restore_open;
 use crate::rotation::remove_empty_folders;
-use crate::segment::{Described, Form, OpenSegment, Resumed, inspect, resume};
+use crate::segment::{Described, FileFormat, OpenDataFile, RecoveredFile, inspect, resume};
 use crate::slot::write_options;
 use crate::{Error, Settings};
 
 /// What recovery finds on its way.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
-    pub(super) open: Vec<(FileEntry, OpenSegment)>,
+pub(super) struct RecoveryFindings {
+    pub(super) open: Vec<(FileEntry, OpenDataFile)>,
     /// Ids of files that cannot be read.
     pub(super) unreadable: HashSet<u64>,
     /// Open files whose rows are to be found in the log.
-    pub(super) given_up: Vec<GivenUp>,
+    pub(super) given_up: Vec<AbandonedFile>,
     /// Rows found there, by partition.
-    pub(super) replayed: BTreeMap<Place, u64>,
+    pub(super) replayed: BTreeMap<PartitionKey, u64>,
     pub(super) reports: Vec<String>,
     pub(super) quarantined: u64,
 }
 
 /// A damaged open file that is kept aside.
 #[derive(Debug)]
-pub(super) struct GivenUp {
-    place: Place,
+pub(super) struct AbandonedFile {
+    place: PartitionKey,
     rows: u64,
     /// What it is, and where.
     what: String,
 }
 
-impl Findings {
+impl RecoveryFindings {
     /// Says what of the files that were given up was not in the log.
     pub(super) fn report_given_up(&mut self) {
-        for GivenUp { place, rows, what } in std::mem::take(&mut self.given_up) {
+        for AbandonedFile { place, rows, what } in std::mem::take(&mut self.given_up) {
             let found = self.replayed.get(&place).copied().unwrap_or(0);
             match rows.saturating_sub(found) {
                 0 => tracing::warn!(rows, "{what}; all of its rows were in the log, they are stored anew"),
@@ -78,11 +78,11 @@ impl Findings {
 /// Compares every live file with its entry, and takes up the open ones. What is in the object store need not be here; of open
 /// files it may have pieces.
 pub(super) fn check_files(
-    (layout, settings): (&Layout, &Settings),
-    tree: &Tree,
-    found: &mut Found,
-    findings: &mut Findings,
-    bucket: Option<&Connected>,
+    (layout, settings): (&StoreLayout, &Settings),
+    tree: &TreeScan,
+    found: &mut LoadedManifest,
+    findings: &mut RecoveryFindings,
+    bucket: Option<&RemoteConnection>,
 ) -> Result<(), Error> {
     let uploaded = |entry: &FileEntry| Some(bucket?.chain.state().files.get(&entry.id)?.entry.clone());
     let is_uploaded = |entry: &FileEntry| uploaded(entry).is_some_and(|there| there.version == entry.version);
@@ -98,13 +98,13 @@ pub(super) fn check_files(
         } else if entry.sealed {
             check_sealed(&path, &entry).or_else(|error| take_later((layout, settings), found, &entry, error))
         } else {
-            take_up_or_restore((layout, settings), found, findings, &entry, bucket)
+            resume_or_restore((layout, settings), found, findings, &entry, bucket)
         };
         match checked {
             Ok(()) => {}
             Err(error) if error.is_not_found() && is_whole(&entry) && is_uploaded(&entry) => {}
             Err(error @ Error::Damaged { .. }) if is_whole(&entry) && is_uploaded(&entry) => {
-                let kept = keep(layout, &path)?;
+                let kept = move_to_quarantine(layout, &path)?;
                 tracing::warn!(
                     %error, kept = %kept.display(),
                     "the local copy of an uploaded file is damaged; it is fetched again when it is read"
@@ -115,7 +115,7 @@ pub(super) fn check_files(
                     && is_lost(&error)
                     && let Some(there) = uploaded(&entry) =>
             {
-                let (_, what) = put_aside(layout, &path, &error);
+                let (_, what) = quarantine_file(layout, &path, &error);
                 findings.quarantined += 1;
                 findings.report(format!(
                     "{what}; the object store has {} of its {} rows, as of version {}",
@@ -124,7 +124,7 @@ pub(super) fn check_files(
                 found.adopt(there);
             }
             Err(error @ (Error::Damaged { .. } | Error::Parquet { .. })) => {
-                let (is_kept, what) = put_aside(layout, &path, &error);
+                let (is_kept, what) = quarantine_file(layout, &path, &error);
                 findings.quarantined += 1;
                 give_up(found, findings, entry, is_kept, what);
             }
@@ -142,10 +142,10 @@ pub(super) fn check_files(
 
 /// A file that cannot be read. One whose rows may be in the log leaves the catalogue, which remembers to replay them: where that
 /// is cut off, the next start does it.
-fn give_up(found: &mut Found, findings: &mut Findings, entry: FileEntry, is_kept: bool, what: String) {
+fn give_up(found: &mut LoadedManifest, findings: &mut RecoveryFindings, entry: FileEntry, is_kept: bool, what: String) {
     if is_kept && found.state.can_replay(&entry) {
         let (place, rows) = (entry.place(), entry.rows);
-        findings.given_up.push(GivenUp { place, rows, what });
+        findings.given_up.push(AbandonedFile { place, rows, what });
         found.give_up(entry);
     } else {
         findings.unreadable.insert(entry.id);
@@ -170,8 +170,8 @@ fn check_sealed(path: &Path, entry: &FileEntry) -> Result<(), Error> {
 
 /// Takes a later version of a sealed file, into which late rows went and whose record was lost; else `error` stands.
 fn take_later(
-    (layout, settings): (&Layout, &Settings),
-    found: &mut Found,
+    (layout, settings): (&StoreLayout, &Settings),
+    found: &mut LoadedManifest,
     entry: &FileEntry,
     error: Error,
 ) -> Result<(), Error> {
@@ -182,7 +182,7 @@ fn take_later(
     if !matches!(error, Error::Damaged { .. }) || !inspect(&path).as_ref().is_ok_and(is_later) {
         return Err(error);
     }
-    let twin = layout.twin(entry.table, entry.id);
+    let twin = layout.shadow_file(entry.table, entry.id);
     let resumed = resume(path, twin, identity, write_options(settings), None)?;
     if !resumed.file.sealed {
         return Err(error);
@@ -192,14 +192,14 @@ fn take_later(
 }
 
 /// Takes up an open file. One that is missing or damaged is put together from its pieces, if the object store has any.
-fn take_up_or_restore(
-    (layout, settings): (&Layout, &Settings),
-    found: &mut Found,
-    findings: &mut Findings,
+fn resume_or_restore(
+    (layout, settings): (&StoreLayout, &Settings),
+    found: &mut LoadedManifest,
+    findings: &mut RecoveryFindings,
     entry: &FileEntry,
-    bucket: Option<&Connected>,
+    bucket: Option<&RemoteConnection>,
 ) -> Result<(), Error> {
-    let error = match take_up(layout, settings, found, findings, entry) {
+    let error = match resume_open_file(layout, settings, found, findings, entry) {
         Err(error) if is_lost(&error) => error,
         taken => return taken,
     };
@@ -208,7 +208,7 @@ fn take_up_or_restore(
     };
     let path = entry.path(layout);
     if path.symlink_metadata().is_ok() {
-        let (_, what) = put_aside(layout, &path, &error);
+        let (_, what) = quarantine_file(layout, &path, &error);
         tracing::warn!("{what}; it is put together from the object store");
         findings.quarantined += 1;
     }
@@ -221,7 +221,7 @@ fn take_up_or_restore(
         size: 0,
         ..entry.clone()
     };
-    take_up(layout, settings, found, findings, &as_pieces)?;
+    resume_open_file(layout, settings, found, findings, &as_pieces)?;
     let joined = found.state.file(entry.id).map_or(0, |joined| joined.rows);
     if joined < entry.rows {
         let what = format!(
@@ -229,29 +229,29 @@ fn take_up_or_restore(
             path.display()
         );
         let (place, rows) = (entry.place(), entry.rows - joined);
-        findings.given_up.push(GivenUp { place, rows, what });
+        findings.given_up.push(AbandonedFile { place, rows, what });
     }
     Ok(())
 }
 
-fn take_up(
-    layout: &Layout,
+fn resume_open_file(
+    layout: &StoreLayout,
     settings: &Settings,
-    found: &mut Found,
-    findings: &mut Findings,
+    found: &mut LoadedManifest,
+    findings: &mut RecoveryFindings,
     entry: &FileEntry,
 ) -> Result<(), Error> {
     // Of one that is to be put together nothing is known before.
     let recorded = (entry.size > 0).then(|| entry.recorded());
     let identity = entry.identity(found.state.store);
-    let (path, twin) = (entry.path(layout), layout.twin(entry.table, entry.id));
+    let (path, twin) = (entry.path(layout), layout.shadow_file(entry.table, entry.id));
     let resumed = resume(path, twin, identity, write_options(settings), recorded)?;
     take(found, findings, entry.clone(), resumed);
     Ok(())
 }
 
 /// Records what the file's own footer says, where it is not as recorded; an open one takes rows again.
-fn take(found: &mut Found, findings: &mut Findings, mut entry: FileEntry, resumed: Resumed) {
+fn take(found: &mut LoadedManifest, findings: &mut RecoveryFindings, mut entry: FileEntry, resumed: RecoveredFile) {
     if !resumed.is_recorded {
         entry = entry.at(&resumed.file);
         found.adopt(entry.clone());
@@ -261,22 +261,22 @@ fn take(found: &mut Found, findings: &mut Findings, mut entry: FileEntry, resume
 
 /// A data file of ours, and its entry, as its own footer and bytes describe it.
 pub(crate) fn describe(
-    layout: &Layout,
+    layout: &StoreLayout,
     settings: &Settings,
     path: PathBuf,
     about: &Described,
-    (place, named): (Place, Named),
-) -> Result<(FileEntry, Resumed), Error> {
+    (place, named): (PartitionKey, DataFileName),
+) -> Result<(FileEntry, RecoveredFile), Error> {
     let id = about.identity.segment;
-    let twin = layout.twin(place.0, id);
+    let twin = layout.shadow_file(place.0, id);
     let resumed = resume(path, twin, about.identity, write_options(settings), None)?;
     let entry = FileEntry::new(id, place, named, resumed.file.max_ts.micros(), &resumed.file);
     Ok((entry, resumed))
 }
 
 /// Puts a file into quarantine. Whether it is there, and what to say.
-fn put_aside(layout: &Layout, path: &Path, error: &Error) -> (bool, String) {
-    match keep(layout, path) {
+fn quarantine_file(layout: &StoreLayout, path: &Path, error: &Error) -> (bool, String) {
+    match move_to_quarantine(layout, path) {
         Ok(kept) => (true, format!("{error}; it was put into {}", kept.display())),
         Err(kept) => (
             false,
@@ -307,20 +307,20 @@ pub(crate) fn data_files(root: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok(files)
 }
 
-pub(super) fn judge_unknown_files(
-    (layout, settings): (&Layout, &Settings),
-    tree: &Tree,
-    found: &mut Found,
-    findings: &mut Findings,
+pub(super) fn reconcile_unknown_files(
+    (layout, settings): (&StoreLayout, &Settings),
+    tree: &TreeScan,
+    found: &mut LoadedManifest,
+    findings: &mut RecoveryFindings,
 ) -> Result<(), Error> {
     for (table, path) in tree.unknown(&found.state, layout) {
-        judge(layout, settings, found, findings, table, path)?;
+        reconcile_unknown_file(layout, settings, found, findings, table, path)?;
     }
     Ok(())
 }
 
 /// Removes files that no entry names, where all there is are copies of objects.
-pub(super) fn remove_unknown_files(layout: &Layout, tree: &Tree, found: &Found) -> Result<(), Error> {
+pub(super) fn remove_unknown_files(layout: &StoreLayout, tree: &TreeScan, found: &LoadedManifest) -> Result<(), Error> {
     for (_, path) in tree.unknown(&found.state, layout) {
         std::fs::remove_file(&path).map_err(Error::io("remove", &path))?;
         remove_empty_folders(&path, layout.root_of(&path));
@@ -328,11 +328,11 @@ pub(super) fn remove_unknown_files(layout: &Layout, tree: &Tree, found: &Found) 
     Ok(())
 }
 
-fn judge(
-    layout: &Layout,
+fn reconcile_unknown_file(
+    layout: &StoreLayout,
     settings: &Settings,
-    found: &mut Found,
-    findings: &mut Findings,
+    found: &mut LoadedManifest,
+    findings: &mut RecoveryFindings,
     table: Table,
     path: PathBuf,
 ) -> Result<(), Error> {
@@ -341,7 +341,7 @@ fn judge(
         if (about.identity.store, about.identity.table) != (state.store, table) {
             return Err("it belongs to another store or table".to_owned());
         }
-        let place = parse(layout, table, &path, about.extent.min_ts);
+        let place = parse_path(layout, table, &path, about.extent.min_ts);
         let (partition, named) = place.ok_or("its rows belong elsewhere")?;
         Ok((about, partition, named))
     });
@@ -355,23 +355,23 @@ fn judge(
     let place = (table, partition);
     let id = about.identity.segment;
     let known = state.knows(id);
-    let emptied = about.is_emptied();
+    let emptied = about.is_tombstone();
     let unrecorded = !emptied && state.lacks(place, about.facts.first_lsn, about.facts.last_lsn);
     if state.file(id).is_none() && unrecorded {
         tracing::info!(path = %path.display(), rows = about.extent.rows, "adopted a data file whose record was lost");
-        state.burn(place, named.number, id);
+        state.mark_number_used(place, named.number, id);
         let (entry, resumed) = describe(layout, settings, path, &about, (place, named))?;
         take(found, findings, entry, resumed);
         return Ok(());
     }
-    state.burn(place, named.number, 0);
+    state.mark_number_used(place, named.number, 0);
     if emptied || (known && state.file(id).is_none()) {
         tracing::info!(path = %path.display(), "unlinked a data file that had been removed");
         std::fs::remove_file(&path).map_err(Error::io("remove", &path))?;
         remove_empty_folders(&path, layout.root_of(&path));
     } else {
         let error = Error::damaged(&path, "it is ours, but the catalogue never knew it");
-        let (_, what) = put_aside(layout, &path, &error);
+        let (_, what) = quarantine_file(layout, &path, &error);
         findings.quarantined += 1;
         findings.report(what);
     }
@@ -379,7 +379,7 @@ fn judge(
 }
 
 /// Throws away what was on its way: nothing relies on it.
-pub(super) fn empty_staging(layout: &Layout) -> Result<(), Error> {
+pub(super) fn empty_staging(layout: &StoreLayout) -> Result<(), Error> {
     for dir in layout.staging_folders() {
         for entry in std::fs::read_dir(dir).map_err(Error::io("list", dir))? {
             let path = entry.map_err(Error::io("list", dir))?.path();
@@ -395,14 +395,14 @@ pub(super) fn empty_staging(layout: &Layout) -> Result<(), Error> {
 
 fn is_expired(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
-    name.is_some_and(|name| name.starts_with(Layout::EXPIRED)) && path.is_dir()
+    name.is_some_and(|name| name.starts_with(StoreLayout::EXPIRED)) && path.is_dir()
 }
 
 /// Removes the data files of an expired partition, and the folder if there is nothing else in it.
 fn remove_expired(folder: &Path) -> Result<(), Error> {
     for path in data_files(folder)? {
         let name = path.file_name().and_then(|name| name.to_str());
-        if name.and_then(Form::split).is_some() {
+        if name.and_then(FileFormat::split).is_some() {
             std::fs::remove_file(&path).map_err(Error::io("remove", &path))?;
         }
     }

@@ -26,28 +26,31 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
-use crate::catalog::{self, Catalog, FileEntry, Footers, Found, Lineage, Lock, known_store_id, no_files, store_id};
-use crate::committer::Committer;
+use crate::catalog::{
+    self, FileEntry, FileLineage, FooterCache, LoadedManifest, StoreLockFile, StoreManifest, known_store_id, no_files,
+    store_id,
+};
+use crate::committer::GroupCommitter;
 use crate::hot::OriginRanges;
 use crate::inbound::InboundShares;
-use crate::layout::Layout;
-use crate::publisher::Publisher;
-use crate::remote::attach::{self, Connected, Link};
-use crate::segment::{OpenSegment, inspect};
-use crate::shared::{Shared, State};
-use crate::slot::Slot;
-use crate::space::{Space, drop_ballast};
-use crate::spec_files::FileForms;
-use crate::stats::Counters;
-use crate::tail::Tails;
-use crate::view::Snapshot;
-use crate::wal::{self, MAX_FRAME, Wal, WalOptions};
-use crate::watermark::Watermarks;
+use crate::layout::StoreLayout;
+use crate::publisher::MemtableFlusher;
+use crate::remote::attach::{self, RemoteConnection, RemoteLink};
+use crate::segment::{OpenDataFile, inspect};
+use crate::shared::{EngineCore, WriteState};
+use crate::slot::OpenPartition;
+use crate::space::{DiskSpace, drop_ballast};
+use crate::spec_files::FileTemplates;
+use crate::stats::EngineCounters;
+use crate::tail::TailBuffers;
+use crate::view::StoreSnapshot;
+use crate::wal::{self, MAX_FRAME, WalOptions, WriteAheadLog};
+use crate::watermark::DedupWatermarks;
 use crate::{Error, Settings, sys};
-use files::{Findings, check_files, empty_staging, judge_unknown_files, remove_unknown_files};
+use files::{RecoveryFindings, check_files, empty_staging, reconcile_unknown_files, remove_unknown_files};
 pub(crate) use files::{data_files, describe};
-pub(crate) use replay::contained;
-use tree::Tree;
+pub(crate) use replay::catch_panic;
+use tree::TreeScan;
 
 /// Memory for footers of data files.
 const FOOTER_BYTES: usize = 64 << 20;
@@ -56,18 +59,18 @@ const LOG_SEGMENT: u64 = 64 << 20;
 
 /// A store that is ready for its threads.
 #[derive(Debug)]
-pub(crate) struct Opened {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) committer: Committer,
-    pub(crate) publisher: Publisher,
-    pub(crate) connected: Option<Connected>,
+pub(crate) struct RecoveredStore {
+    pub(crate) shared: Arc<EngineCore>,
+    pub(crate) committer: GroupCommitter,
+    pub(crate) publisher: MemtableFlusher,
+    pub(crate) connected: Option<RemoteConnection>,
 }
 
 /// Opens the store.
-pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Result<Opened, Error> {
+pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Result<RecoveredStore, Error> {
     settings.check()?;
     let settings = settings.of_mode();
-    let layout = Layout::new(&settings);
+    let layout = StoreLayout::new(&settings);
     let dirs = [
         &layout.data,
         &layout.messages,
@@ -92,17 +95,17 @@ pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Resul
         .transpose()?;
     let is_reader = connected.as_ref().is_some_and(|connected| connected.link.is_reader());
     let (mut found, tree) = match &mut connected {
-        None => alone(&layout, fresh)?,
+        None => open_local(&layout, fresh)?,
         Some(connected) => {
             let found = if is_reader {
                 attach::become_reader(&layout, connected)?
             } else {
                 attach::become_writer(&layout, connected, now, fresh)?
             };
-            (found, Tree::survey(&layout)?)
+            (found, TreeScan::survey(&layout)?)
         }
     };
-    let mut findings = Findings::default();
+    let mut findings = RecoveryFindings::default();
     let ground = (&layout, &settings);
     // What is on its way there counts for nothing: open files are put together there anew.
     empty_staging(&layout)?;
@@ -110,7 +113,7 @@ pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Resul
     if is_reader {
         remove_unknown_files(&layout, &tree, &found)?;
     } else {
-        judge_unknown_files(ground, &tree, &mut found, &mut findings)?;
+        reconcile_unknown_files(ground, &tree, &mut found, &mut findings)?;
     }
     drop(tree);
     if let Some(connected) = &connected {
@@ -121,7 +124,7 @@ pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Resul
     }
     let catalog = found.begin()?;
     let link = connected.as_ref().map(|connected| Arc::clone(&connected.link));
-    let ground = Ground {
+    let ground = RecoveryInputs {
         settings,
         clock,
         layout,
@@ -134,24 +137,24 @@ pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Resul
 }
 
 /// The catalogue of a store without an object store, and what lies in its trees, looked up meanwhile.
-fn alone(layout: &Layout, fresh: impl FnOnce() -> Uuid) -> Result<(Found, Tree), Error> {
+fn open_local(layout: &StoreLayout, fresh: impl FnOnce() -> Uuid) -> Result<(LoadedManifest, TreeScan), Error> {
     std::thread::scope(|threads| {
         let survey = std::thread::Builder::new().name("engine-survey".to_owned());
         let survey = survey
-            .spawn_scoped(threads, || Tree::survey(layout))
+            .spawn_scoped(threads, || TreeScan::survey(layout))
             .map_err(Error::io("start a thread for", &layout.meta))?;
         let found = read_catalogue(layout, fresh);
-        let tree = joined(survey);
+        let tree = join_thread(survey);
         Ok((found?, tree?))
     })
 }
 
-fn read_catalogue(layout: &Layout, fresh: impl FnOnce() -> Uuid) -> Result<Found, Error> {
-    if !catalog::is_there(&layout.meta)? {
+fn read_catalogue(layout: &StoreLayout, fresh: impl FnOnce() -> Uuid) -> Result<LoadedManifest, Error> {
+    if !catalog::has_manifest(&layout.meta)? {
         check_not_lost(layout)?;
     }
     let store = store_id(&layout.meta, fresh).map_err(Error::of_catalogue)?;
-    let found = Catalog::read(&layout.meta, store).map_err(Error::of_catalogue)?;
+    let found = StoreManifest::read(&layout.meta, store).map_err(Error::of_catalogue)?;
     if !found.has_begun() {
         check_not_lost(layout)?;
     }
@@ -162,36 +165,36 @@ fn read_catalogue(layout: &Layout, fresh: impl FnOnce() -> Uuid) -> Result<Found
 }
 
 /// What a thread returned; its panic goes on here.
-fn joined<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+fn join_thread<T>(thread: ScopedJoinHandle<'_, T>) -> T {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// What a store is opened with.
-struct Ground {
+struct RecoveryInputs {
     settings: Settings,
     clock: Clock,
-    layout: Layout,
-    locks: Vec<Lock>,
-    link: Option<Arc<Link>>,
+    layout: StoreLayout,
+    locks: Vec<StoreLockFile>,
+    link: Option<Arc<RemoteLink>>,
 }
 
 /// Takes the store and its tree for this process. Of the folders that it needs, those in staging are made.
-pub(crate) fn lock(layout: &Layout, settings: &Settings) -> Result<Vec<Lock>, Error> {
+pub(crate) fn lock(layout: &StoreLayout, settings: &Settings) -> Result<Vec<StoreLockFile>, Error> {
     for dir in layout.staging_folders() {
         sys::create_dirs(dir)?;
     }
     let mut locks = vec![
-        Lock::take(&layout.meta, &settings.store_dir)?,
-        Lock::take(&layout.data_staging, &settings.data_dir)?,
+        StoreLockFile::take(&layout.meta, &settings.store_dir)?,
+        StoreLockFile::take(&layout.data_staging, &settings.data_dir)?,
     ];
     if layout.messages_staging != layout.data_staging {
-        locks.push(Lock::take(&layout.messages_staging, &settings.messages_dir)?);
+        locks.push(StoreLockFile::take(&layout.messages_staging, &settings.messages_dir)?);
     }
     Ok(locks)
 }
 
 /// Refuses a store whose catalogue is gone: it must not begin anew beside its data, and forget what it had stored.
-pub(crate) fn check_not_lost(layout: &Layout) -> Result<(), Error> {
+pub(crate) fn check_not_lost(layout: &StoreLayout) -> Result<(), Error> {
     let id = || known_store_id(&layout.meta).map_err(Error::of_catalogue);
     let beside = if wal::is_there(&layout.wal)? {
         "a log"
@@ -206,7 +209,7 @@ pub(crate) fn check_not_lost(layout: &Layout) -> Result<(), Error> {
     })
 }
 
-fn has_data(layout: &Layout, store: Uuid) -> bool {
+fn has_data(layout: &StoreLayout, store: Uuid) -> bool {
     let files = Table::ALL
         .iter()
         .filter_map(|table| data_files(&layout.folder(*table)).ok());
@@ -214,7 +217,7 @@ fn has_data(layout: &Layout, store: Uuid) -> bool {
     files.any(|path| inspect(&path).is_ok_and(|about| about.identity.store == store))
 }
 
-fn check_one_file_system(layout: &Layout) -> Result<(), Error> {
+fn check_one_file_system(layout: &StoreLayout) -> Result<(), Error> {
     let device = |dir: &Path| {
         std::fs::metadata(dir)
             .map(|meta| meta.dev())
@@ -239,8 +242,12 @@ fn check_one_file_system(layout: &Layout) -> Result<(), Error> {
 }
 
 /// The log's frames on their way into a store that has its files.
-fn replay(ground: Ground, catalog: Catalog, mut findings: Findings) -> Result<Opened, Error> {
-    let Ground { settings, layout, .. } = &ground;
+fn replay(
+    ground: RecoveryInputs,
+    catalog: StoreManifest,
+    mut findings: RecoveryFindings,
+) -> Result<RecoveredStore, Error> {
+    let RecoveryInputs { settings, layout, .. } = &ground;
     let options = WalOptions {
         store: catalog.state().store,
         // Replay holds one segment at a time.
@@ -257,10 +264,10 @@ fn replay(ground: Ground, catalog: Catalog, mut findings: Findings) -> Result<Op
     let largest_frame = MAX_FRAME.min(options.max_group_bytes());
     let (shared, mut publisher) = assemble(ground, catalog, &mut findings, largest_frame);
     let (wal, recovered) = replay::run(&shared, &mut publisher, &mut findings, |sink| {
-        Wal::open(&shared.layout.wal, options, sink)
+        WriteAheadLog::open(&shared.layout.wal, options, sink)
     })?;
     findings.report_given_up();
-    forget_lost(&shared);
+    clear_lost_replays(&shared);
     for damage in &recovered.damage {
         findings.quarantined += u64::from(damage.kept.is_some());
         findings.report(match &damage.missing {
@@ -278,8 +285,8 @@ fn replay(ground: Ground, catalog: Catalog, mut findings: Findings) -> Result<Op
     shared.fail_log_syncs.is(wal.failing_syncs());
     let next_lsn = recovered.next_lsn.max(known);
     finish(&shared, next_lsn, &findings);
-    Ok(Opened {
-        committer: Committer::new(Arc::clone(&shared), wal, next_lsn),
+    Ok(RecoveredStore {
+        committer: GroupCommitter::new(Arc::clone(&shared), wal, next_lsn),
         publisher,
         shared,
         connected: None,
@@ -287,7 +294,7 @@ fn replay(ground: Ground, catalog: Catalog, mut findings: Findings) -> Result<Op
 }
 
 /// Rows of damaged files that were not in the log are not asked for at the next start.
-fn forget_lost(shared: &Shared) {
+fn clear_lost_replays(shared: &EngineCore) {
     let mut catalog = shared.catalog.lock();
     let state = shared.state.lock();
     let wanted = catalog.state().replay().iter();
@@ -305,66 +312,71 @@ fn forget_lost(shared: &Shared) {
 }
 
 /// The store is what it was: shows it.
-fn finish(shared: &Shared, next_lsn: u64, findings: &Findings) {
+fn finish(shared: &EngineCore, next_lsn: u64, findings: &RecoveryFindings) {
     shared.counters.quarantined.set(findings.quarantined);
     let mut state = shared.state.lock();
     state.committed = next_lsn.saturating_sub(1);
     state.partial = findings.reports.iter().collect();
     shared.tails.begin(next_lsn);
     shared.settle_debt(&mut state);
-    shared.show(&mut state, Table::ALL);
+    shared.publish_snapshot(&mut state, Table::ALL);
     if state.hot.weight() >= shared.settings.hot_max.get() / 2 {
-        shared.desk.hurry();
+        shared.desk.request_flush();
     }
 }
 
 /// The store with its files and without hot rows.
-fn assemble(ground: Ground, catalog: Catalog, findings: &mut Findings, largest_frame: u64) -> (Arc<Shared>, Publisher) {
-    let Ground {
+fn assemble(
+    ground: RecoveryInputs,
+    catalog: StoreManifest,
+    findings: &mut RecoveryFindings,
+    largest_frame: u64,
+) -> (Arc<EngineCore>, MemtableFlusher) {
+    let RecoveryInputs {
         settings,
         clock,
         layout,
         locks,
         link,
     } = ground;
-    let room = Shared::total_room(&settings);
+    let room = EngineCore::total_room(&settings);
     // Every frame below has its rows in files.
     let committed = catalog.state().replay_from().saturating_sub(1);
-    let marks = Watermarks::from(catalog.state().marks.all());
-    let shared = Arc::new_cyclic(|me| Shared {
+    let marks = DedupWatermarks::from(catalog.state().marks.all());
+    let shared = Arc::new_cyclic(|me| EngineCore {
         me: std::sync::Weak::clone(me),
         store: catalog.state().store,
-        footers: Arc::new(Footers::new(FOOTER_BYTES)),
+        footers: Arc::new(FooterCache::new(FOOTER_BYTES)),
         files: Arc::new(no_files()),
-        indexes: crate::index::Indexes::new(settings.index_memory.get().try_into().unwrap_or(usize::MAX)),
-        counters: Counters::default(),
-        view: ArcSwap::from_pointee(Snapshot::default()),
+        indexes: crate::index::IndexQueue::new(settings.index_memory.get().try_into().unwrap_or(usize::MAX)),
+        counters: EngineCounters::default(),
+        view: ArcSwap::from_pointee(StoreSnapshot::default()),
         marks: Mutex::new(marks),
         catalog: Mutex::new(catalog),
-        intake: crate::intake::Intake::default(),
-        desk: crate::desk::Desk::default(),
+        intake: crate::intake::AppendQueue::default(),
+        desk: crate::desk::FlushScheduler::default(),
         room: Arc::new(Semaphore::new(room as usize)),
         inbound: InboundShares::new(settings.inbound_max.get()),
         largest_frame,
         log_is_full: false.into(),
-        space: Space::new(&layout, settings.min_free.map(model::ByteSize::get)),
+        space: DiskSpace::new(&layout, settings.min_free.map(model::ByteSize::get)),
         publishing: Mutex::default(),
         poison: watch::Sender::new(None),
         locks: Mutex::new(locks),
-        state: Mutex::new(State::new(committed)),
+        state: Mutex::new(WriteState::new(committed)),
         rotation: Mutex::default(),
         remote: link,
-        tails: Tails::new(settings.tail_max.get()),
-        specs: ArcSwap::from_pointee(FileForms::from(&settings.specs)),
+        tails: TailBuffers::new(settings.tail_max.get()),
+        specs: ArcSwap::from_pointee(FileTemplates::from(&settings.specs)),
         opened: std::time::Instant::now(),
         #[cfg(test)]
         skew: 0.into(),
         #[cfg(test)]
-        fail_log_syncs: crate::shared::Hook::default(),
+        fail_log_syncs: crate::shared::TestHook::default(),
         #[cfg(test)]
-        before_write: crate::shared::Hook::default(),
+        before_write: crate::shared::TestHook::default(),
         #[cfg(test)]
-        before_freeze: crate::shared::Hook::default(),
+        before_freeze: crate::shared::TestHook::default(),
         settings,
         clock,
         layout,
@@ -377,16 +389,16 @@ fn assemble(ground: Ground, catalog: Catalog, findings: &mut Findings, largest_f
         for entry in files.filter(|entry| !findings.unreadable.contains(&entry.id)) {
             let slot = slots.iter().find(|slot| slot.segment.identity().segment == entry.id);
             let lineage = slot.map(|slot| Arc::clone(&slot.lineage));
-            let lineage = lineage.unwrap_or_else(|| Lineage::of_sealed(&shared.layout, entry));
+            let lineage = lineage.unwrap_or_else(|| FileLineage::of_sealed(&shared.layout, entry));
             state.put_file(shared.segment(entry, &lineage));
         }
     }
-    let publisher = Publisher::new(Arc::clone(&shared), slots);
+    let publisher = MemtableFlusher::new(Arc::clone(&shared), slots);
     (shared, publisher)
 }
 
-fn slots(shared: &Shared, open: Vec<(FileEntry, OpenSegment)>) -> Vec<Slot> {
-    let slot = |(entry, segment): (FileEntry, OpenSegment)| Slot {
+fn slots(shared: &EngineCore, open: Vec<(FileEntry, OpenDataFile)>) -> Vec<OpenPartition> {
+    let slot = |(entry, segment): (FileEntry, OpenDataFile)| OpenPartition {
         place: entry.place(),
         named: entry.named(),
         version: entry.version,
@@ -394,7 +406,7 @@ fn slots(shared: &Shared, open: Vec<(FileEntry, OpenSegment)>) -> Vec<Slot> {
         origins: segment.published().map_or_else(OriginRanges::default, |published| {
             OriginRanges::from_text(&published.facts.origins)
         }),
-        lineage: Arc::new(Lineage::new(shared.layout.retired(entry.table, entry.id))),
+        lineage: Arc::new(FileLineage::new(shared.layout.retired(entry.table, entry.id))),
         published: Timestamp::from_micros(entry.published),
         waited: 0,
         touched: false,

@@ -22,27 +22,27 @@ use model::Table;
 use model::wire::{DecodeError, decode_arrow};
 use parking_lot::{Condvar, Mutex};
 
-use super::files::Findings;
-use super::joined;
-use crate::hot::{Place, weight};
-use crate::layout::{Layout, Partition};
-use crate::publisher::Publisher;
-use crate::shared::Shared;
-use crate::wal::{Frame, Recovered, Sink, Wal};
-use crate::{Error, HotBatch, Origin, origin, place, sys};
+use super::files::RecoveryFindings;
+use super::join_thread;
+use crate::hot::{PartitionKey, weight};
+use crate::layout::{StoreLayout, TimePartition};
+use crate::publisher::MemtableFlusher;
+use crate::shared::EngineCore;
+use crate::wal::{FrameSink, WalFrame, WalRecovery, WriteAheadLog};
+use crate::{BatchOrigin, Error, HotBatch, origin, place, sys};
 
 /// Makes what `open_log` hands out hot, and publishes beside it. Returns the log when all of it was read.
 pub(super) fn run(
-    shared: &Shared,
-    publisher: &mut Publisher,
-    findings: &mut Findings,
-    open_log: impl FnOnce(Sink<'_>) -> Result<(Wal, Recovered), Error>,
-) -> Result<(Wal, Recovered), Error> {
-    let relief = Relief::new(shared);
+    shared: &EngineCore,
+    publisher: &mut MemtableFlusher,
+    findings: &mut RecoveryFindings,
+    open_log: impl FnOnce(FrameSink<'_>) -> Result<(WriteAheadLog, WalRecovery), Error>,
+) -> Result<(WriteAheadLog, WalRecovery), Error> {
+    let relief = ReplayFlusher::new(shared);
     // Publishing meanwhile takes only what was inserted here.
     let lacking = {
         let catalog = shared.catalog.lock();
-        Lacking {
+        ReplayFilter {
             through: catalog.state().all_through(),
             low_water: catalog.state().low_water,
             damaged: catalog.state().replay().clone(),
@@ -53,35 +53,35 @@ pub(super) fn run(
         let relieving = relieving
             .spawn_scoped(threads, || relief.run(publisher))
             .map_err(Error::io("start a thread for", &shared.settings.store_dir))?;
-        let all_read = Ending(&relief);
+        let all_read = ReplayFlushGuard(&relief);
         let read = open_log(&mut |frames| insert(shared, &lacking, frames, &relief, findings));
         drop(all_read);
-        joined(relieving)?;
+        join_thread(relieving)?;
         read
     })
 }
 
 /// What of the log is in no file.
-struct Lacking {
-    through: BTreeMap<Place, u64>,
+struct ReplayFilter {
+    through: BTreeMap<PartitionKey, u64>,
     low_water: u64,
     /// What was in damaged files.
-    damaged: BTreeMap<Place, (u64, u64)>,
+    damaged: BTreeMap<PartitionKey, (u64, u64)>,
 }
 
-impl Lacking {
-    fn was_damaged(&self, place: Place, lsn: u64) -> bool {
+impl ReplayFilter {
+    fn was_damaged(&self, place: PartitionKey, lsn: u64) -> bool {
         let range = self.damaged.get(&place);
         range.is_some_and(|(from, end)| (*from..=*end).contains(&lsn))
     }
 
     /// Whether rows of a frame can be in no file.
-    fn may_have(&self, frame: &Frame) -> bool {
+    fn may_have(&self, frame: &WalFrame) -> bool {
         let mut damaged = self.damaged.keys().filter(|(table, _)| table.number() == frame.table);
         frame.lsn >= self.low_water || damaged.any(|place| self.was_damaged(*place, frame.lsn))
     }
 
-    fn has(&self, place: Place, lsn: u64) -> bool {
+    fn has(&self, place: PartitionKey, lsn: u64) -> bool {
         let is_beyond = || self.through.get(&place).is_none_or(|through| *through < lsn);
         self.was_damaged(place, lsn) || (lsn >= self.low_water && is_beyond())
     }
@@ -89,15 +89,15 @@ impl Lacking {
 
 /// Makes frames hot, waiting for room.
 fn insert(
-    shared: &Shared,
-    lacking: &Lacking,
-    frames: Vec<Frame>,
-    relief: &Relief<'_>,
-    findings: &mut Findings,
+    shared: &EngineCore,
+    lacking: &ReplayFilter,
+    frames: Vec<WalFrame>,
+    relief: &ReplayFlusher<'_>,
+    findings: &mut RecoveryFindings,
 ) -> Result<(), Error> {
     for frame in frames {
         if !lacking.may_have(&frame) {
-            recall(shared, &frame);
+            replay_to_followers(shared, &frame);
             continue;
         }
         match insert_frame(shared, lacking, &frame, &mut findings.replayed) {
@@ -115,16 +115,16 @@ fn insert(
 }
 
 /// Publishes hot rows while others come.
-struct Relief<'a> {
-    shared: &'a Shared,
-    levels: Mutex<Levels>,
+struct ReplayFlusher<'a> {
+    shared: &'a EngineCore,
+    levels: Mutex<ReplayThresholds>,
     news: Condvar,
     cap: u64,
     start: u64,
 }
 
 /// Weights of hot rows, and whether it is over.
-struct Levels {
+struct ReplayThresholds {
     /// From here on some are published.
     start: u64,
     /// From here on the next ones wait.
@@ -134,22 +134,22 @@ struct Levels {
 }
 
 /// Ends the relief when it goes, in whatever way.
-struct Ending<'a>(&'a Relief<'a>);
+struct ReplayFlushGuard<'a>(&'a ReplayFlusher<'a>);
 
-impl Drop for Ending<'_> {
+impl Drop for ReplayFlushGuard<'_> {
     fn drop(&mut self) {
         self.0.levels.lock().over = true;
         self.0.news.notify_all();
     }
 }
 
-impl<'a> Relief<'a> {
-    fn new(shared: &'a Shared) -> Self {
+impl<'a> ReplayFlusher<'a> {
+    fn new(shared: &'a EngineCore) -> Self {
         let cap = shared.settings.hot_max.get();
         let start = (cap / 2).min(shared.settings.group_max.get());
         Self {
             shared,
-            levels: Mutex::new(Levels {
+            levels: Mutex::new(ReplayThresholds {
                 start,
                 limit: cap,
                 over: false,
@@ -180,8 +180,8 @@ impl<'a> Relief<'a> {
     }
 
     /// Publishes round by round until it is over.
-    fn run(&self, publisher: &mut Publisher) -> Result<(), Error> {
-        let _ending = Ending(self);
+    fn run(&self, publisher: &mut MemtableFlusher) -> Result<(), Error> {
+        let _ending = ReplayFlushGuard(self);
         loop {
             let mut levels = self.levels.lock();
             while !levels.over && self.weight() < levels.start {
@@ -191,7 +191,7 @@ impl<'a> Relief<'a> {
                 return Ok(());
             }
             drop(levels);
-            let relieved = publisher.relieve();
+            let relieved = publisher.flush_round();
             let mut levels = self.levels.lock();
             (levels.start, levels.limit) = match relieved {
                 Ok(()) => (self.start, self.cap),
@@ -208,25 +208,25 @@ impl<'a> Relief<'a> {
 }
 
 /// Rows of one table by partition.
-type Pieces = Vec<(Partition, HotBatch)>;
+type PartitionPieces = Vec<(TimePartition, HotBatch)>;
 
 /// A frame's rows where they belong.
-fn placed(frame: &Frame) -> Result<(Table, Origin, Pieces), String> {
+fn partition_frame(frame: &WalFrame) -> Result<(Table, BatchOrigin, PartitionPieces), String> {
     let table = Table::from_number(frame.table).ok_or_else(|| format!("it names table {}", frame.table))?;
     let (origin, rule, specs) = origin::decode(&frame.origin)?;
-    let placed = contained(|| {
+    let placed = catch_panic(|| {
         // Memory of its own, aligned: rows share it, and must not keep a whole segment of the log.
         let rows = match decode_arrow(table, &Bytes::copy_from_slice(&frame.payload)) {
             Ok(rows) => rows,
             Err(DecodeError::Empty) => Vec::new(),
             Err(error) => return Err(error.to_string()),
         };
-        place::place(table, &rows, frame.arrived, (rule, &specs)).map_err(|error| error.to_string())
+        place::partition_batch(table, &rows, frame.arrived, (rule, &specs)).map_err(|error| error.to_string())
     })?;
     Ok((table, origin, placed.pieces))
 }
 
-fn shared_pieces(table: Table, pieces: Pieces) -> Vec<(Place, Arc<HotBatch>, u64)> {
+fn shared_pieces(table: Table, pieces: PartitionPieces) -> Vec<(PartitionKey, Arc<HotBatch>, u64)> {
     let pieces = pieces.into_iter().map(|(partition, rows)| {
         let weight = weight(&rows.batch);
         ((table, partition), Arc::new(rows.owned()), weight)
@@ -235,26 +235,26 @@ fn shared_pieces(table: Table, pieces: Pieces) -> Vec<(Place, Arc<HotBatch>, u64
 }
 
 /// Shows followers a frame whose rows are all in files. One that cannot be read ends what they can resume at.
-fn recall(shared: &Shared, frame: &Frame) {
+fn replay_to_followers(shared: &EngineCore, frame: &WalFrame) {
     let table = Table::from_number(frame.table);
     if let Some(table) = table.filter(|table| !shared.tails.keeps(*table)) {
         shared.tails.replay(table, frame.lsn, &[]);
-    } else if let Ok((table, _, pieces)) = placed(frame) {
+    } else if let Ok((table, _, pieces)) = partition_frame(frame) {
         shared.tails.replay(table, frame.lsn, &shared_pieces(table, pieces));
     }
 }
 
 /// Makes hot what of a frame is in no file. Returns the rows; after an error nothing was inserted.
 fn insert_frame(
-    shared: &Shared,
-    lacking: &Lacking,
-    frame: &Frame,
-    replayed: &mut BTreeMap<Place, u64>,
+    shared: &EngineCore,
+    lacking: &ReplayFilter,
+    frame: &WalFrame,
+    replayed: &mut BTreeMap<PartitionKey, u64>,
 ) -> Result<u64, String> {
-    let (table, origin, pieces) = placed(frame)?;
+    let (table, origin, pieces) = partition_frame(frame)?;
     // What is below is marked.
     if frame.lsn >= lacking.low_water {
-        shared.marks.lock().mark(&origin, frame.lsn);
+        shared.marks.lock().record(&origin, frame.lsn);
     }
     let mut pieces = shared_pieces(table, pieces);
     shared.tails.replay(table, frame.lsn, &pieces);
@@ -265,15 +265,15 @@ fn insert_frame(
         }
     }
     let rows = pieces.iter().map(|(_, rows, _)| rows.batch.num_rows() as u64).sum();
-    let places: Vec<Place> = pieces.iter().map(|(place, _, _)| *place).collect();
+    let places: Vec<PartitionKey> = pieces.iter().map(|(place, _, _)| *place).collect();
     let mut state = shared.state.lock();
-    Shared::insert(&mut state, table, pieces, frame.lsn, &origin, 0);
+    EngineCore::insert(&mut state, table, pieces, frame.lsn, &origin, 0);
     places.into_iter().for_each(|place| state.hot.join(place));
     Ok(rows)
 }
 
 /// What `decode` says; that it panicked, if it did. A batch that no decoder survives must not keep the store from opening.
-pub(crate) fn contained<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+pub(crate) fn catch_panic<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<String>().map(String::as_str);
         let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
@@ -285,7 +285,12 @@ pub(crate) fn contained<T>(decode: impl FnOnce() -> Result<T, String>) -> Result
 }
 
 /// Keeps a frame that cannot be understood, durably: its rows count as stored, so the log is going to let go of it.
-fn keep_frame(layout: &Layout, frame: &Frame, reason: &str, findings: &mut Findings) -> Result<(), Error> {
+fn keep_frame(
+    layout: &StoreLayout,
+    frame: &WalFrame,
+    reason: &str,
+    findings: &mut RecoveryFindings,
+) -> Result<(), Error> {
     let path = layout.quarantine.join(format!("batch_{:020}", frame.lsn));
     sys::write_durably(&path, &frame.payload)?;
     findings.quarantined += 1;
@@ -306,8 +311,8 @@ mod tests {
     fn a_decoder_that_panics_is_a_batch_that_cannot_be_read() {
         let batch: &[u8] = &[];
         let beyond = batch.len();
-        let died = contained(|| Ok(batch[beyond])).unwrap_err();
+        let died = catch_panic(|| Ok(batch[beyond])).unwrap_err();
         assert!(died.contains("panicked") && died.contains("index"), "{died}");
-        assert_eq!(contained(|| Ok(7)), Ok(7));
+        assert_eq!(catch_panic(|| Ok(7)), Ok(7));
     }
 }

@@ -15,46 +15,46 @@ use std::vec::IntoIter;
 use model::Table;
 use parking_lot::Mutex;
 
-use super::joined;
+use super::join_thread;
 use crate::Error;
-use crate::catalog::{FileEntry, State};
-use crate::hot::Place;
-use crate::layout::{Layout, Named, name_says};
+use crate::catalog::{FileEntry, ManifestState};
+use crate::hot::PartitionKey;
+use crate::layout::{DataFileName, StoreLayout, parse_name};
 
 /// Threads that look, at most.
 const THREADS: usize = 4;
 
 /// A file under a name that the layout makes.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Seen {
-    place: Place,
-    named: Named,
+struct ScannedFile {
+    place: PartitionKey,
+    named: DataFileName,
     size: u64,
 }
 
 /// The files of all trees.
 #[derive(Debug, Default)]
-pub(super) struct Tree {
+pub(super) struct TreeScan {
     /// In order.
-    ours: Vec<Seen>,
+    ours: Vec<ScannedFile>,
     others: Vec<(Table, PathBuf)>,
 }
 
 /// A folder to look into.
 #[derive(Debug)]
-struct Folder {
+struct PendingFolder {
     path: PathBuf,
     table: Table,
     /// How far below the table's folder.
     depth: usize,
 }
 
-impl Tree {
+impl TreeScan {
     /// Looks into every tree.
-    pub(super) fn survey(layout: &Layout) -> Result<Self, Error> {
+    pub(super) fn survey(layout: &StoreLayout) -> Result<Self, Error> {
         let mut tree = Self::default();
         let mut deep = Vec::new();
-        let mut near: Vec<Folder> = Table::ALL.map(|table| Folder::root(layout, table)).into();
+        let mut near: Vec<PendingFolder> = Table::ALL.map(|table| PendingFolder::root(layout, table)).into();
         while let Some(folder) = near.pop() {
             if folder.is_deep() {
                 deep.push(folder);
@@ -67,7 +67,7 @@ impl Tree {
         Ok(tree)
     }
 
-    fn take_all(&mut self, layout: &Layout, folders: Vec<Folder>) -> Result<(), Error> {
+    fn take_all(&mut self, layout: &StoreLayout, folders: Vec<PendingFolder>) -> Result<(), Error> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
         // A thread for a handful of folders costs more than it saves.
         let threads = threads.min(THREADS).min(folders.len() / 4);
@@ -79,7 +79,7 @@ impl Tree {
             };
             let others: Vec<_> = (1..threads).filter_map(start).collect();
             let own = Self::of(layout, &folders);
-            let mut parts: Vec<_> = others.into_iter().map(joined).collect();
+            let mut parts: Vec<_> = others.into_iter().map(join_thread).collect();
             parts.push(own);
             parts
         });
@@ -92,7 +92,7 @@ impl Tree {
     }
 
     /// What is in the folders that are left, and below them.
-    fn of(layout: &Layout, folders: &Mutex<IntoIter<Folder>>) -> Result<Self, Error> {
+    fn of(layout: &StoreLayout, folders: &Mutex<IntoIter<PendingFolder>>) -> Result<Self, Error> {
         let mut tree = Self::default();
         let mut below = Vec::new();
         loop {
@@ -104,7 +104,12 @@ impl Tree {
         }
     }
 
-    fn list(&mut self, layout: &Layout, folder: &Folder, below: &mut Vec<Folder>) -> Result<(), Error> {
+    fn list(
+        &mut self,
+        layout: &StoreLayout,
+        folder: &PendingFolder,
+        below: &mut Vec<PendingFolder>,
+    ) -> Result<(), Error> {
         let path = &folder.path;
         let entries = match std::fs::read_dir(path) {
             Ok(entries) => entries,
@@ -117,7 +122,7 @@ impl Tree {
             let entry = entry.map_err(Error::io("list", path))?;
             let kind = entry.file_type().map_err(Error::io("read", path))?;
             if kind.is_dir() {
-                below.push(Folder {
+                below.push(PendingFolder {
                     path: entry.path(),
                     table,
                     depth: folder.depth + 1,
@@ -126,13 +131,13 @@ impl Tree {
             }
             let name = entry.file_name();
             let ours = partition.filter(|_| kind.is_file()).and_then(|partition| {
-                let named = name_says(table, partition.parts().2, name.to_str()?)?;
+                let named = parse_name(table, partition.parts().2, name.to_str()?)?;
                 Some(((table, partition), named))
             });
             match ours {
                 Some((place, named)) => {
                     let size = entry.metadata().map_err(Error::io("read", path))?.len();
-                    self.ours.push(Seen { place, named, size });
+                    self.ours.push(ScannedFile { place, named, size });
                 }
                 None => self.others.push((table, entry.path())),
             }
@@ -143,14 +148,14 @@ impl Tree {
     /// The size of an entry's file; `None` if it was not found as a file of its own.
     pub(super) fn size_of(&self, entry: &FileEntry) -> Option<u64> {
         let key = (entry.place(), entry.named());
-        let key_of = |seen: &Seen| (seen.place, seen.named);
+        let key_of = |seen: &ScannedFile| (seen.place, seen.named);
         let at = self.ours.binary_search_by_key(&key, key_of).ok()?;
         self.ours.get(at).map(|seen| seen.size)
     }
 
     /// The files that no entry names, by table and path.
-    pub(super) fn unknown(&self, state: &State, layout: &Layout) -> Vec<(Table, PathBuf)> {
-        let named = |seen: &&Seen| {
+    pub(super) fn unknown(&self, state: &ManifestState, layout: &StoreLayout) -> Vec<(Table, PathBuf)> {
+        let named = |seen: &&ScannedFile| {
             let entry = state.file_at(seen.place, seen.named.number);
             entry.is_some_and(|entry| entry.named() == seen.named)
         };
@@ -170,8 +175,8 @@ impl Tree {
     }
 }
 
-impl Folder {
-    fn root(layout: &Layout, table: Table) -> Self {
+impl PendingFolder {
+    fn root(layout: &StoreLayout, table: Table) -> Self {
         Self {
             path: layout.folder(table),
             table,
@@ -191,12 +196,12 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
     use crate::Settings;
-    use crate::layout::{file_number, parse};
+    use crate::layout::{file_number, parse_path};
 
     #[test]
     fn names_that_the_layout_makes_are_known_and_every_other_file_is_somebody_elses() {
         let dir = tempfile::tempdir().unwrap();
-        let layout = Layout::new(&Settings::new(dir.path()));
+        let layout = StoreLayout::new(&Settings::new(dir.path()));
         let ours = [
             "telemetry/logs/2026/03/02/10/logs_001.parquet",
             "telemetry/logs/2026/03/02/10/logs_1000.json",
@@ -228,13 +233,13 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(&path, path.to_str().unwrap()).unwrap();
         }
-        let tree = Tree::survey(&layout).unwrap();
+        let tree = TreeScan::survey(&layout).unwrap();
         let sorted = |paths: &[&str]| {
             let mut paths: Vec<_> = paths.iter().map(|path| dir.path().join(path)).collect();
             paths.sort();
             paths
         };
-        let path_of = |seen: &Seen| layout.file(seen.place.0, seen.place.1, seen.named);
+        let path_of = |seen: &ScannedFile| layout.file(seen.place.0, seen.place.1, seen.named);
         let mut found: Vec<_> = tree.ours.iter().map(path_of).collect();
         found.sort();
         assert_eq!(found, sorted(&ours));
@@ -242,13 +247,16 @@ mod tests {
             assert_eq!(seen.size, path.to_str().unwrap().len() as u64);
             assert_eq!(file_number(seen.place.0, &path), Some(seen.named.number));
             let place = (seen.place.1, seen.named);
-            assert_eq!(parse(&layout, seen.place.0, &path, seen.place.1.start()), Some(place));
+            assert_eq!(
+                parse_path(&layout, seen.place.0, &path, seen.place.1.start()),
+                Some(place)
+            );
         }
         let mut found: Vec<_> = tree.others.iter().map(|(_, path)| path.clone()).collect();
         found.sort();
         assert_eq!(found, sorted(&others));
         assert_eq!(
-            tree.unknown(&State::default(), &layout).len(),
+            tree.unknown(&ManifestState::default(), &layout).len(),
             ours.len() + others.len()
         );
     }
@@ -256,12 +264,12 @@ mod tests {
     #[test]
     fn many_folders_are_all_looked_into() {
         let dir = tempfile::tempdir().unwrap();
-        let layout = Layout::new(&Settings::new(dir.path()));
+        let layout = StoreLayout::new(&Settings::new(dir.path()));
         for (year, month) in (2001..2011).flat_map(|year| (1..=12).map(move |month| (year, month))) {
             let folder = layout.data.join(format!("logs/{year}/{month:02}/01"));
             std::fs::create_dir_all(&folder).unwrap();
             std::fs::write(folder.join("logs_001.parquet"), "").unwrap();
         }
-        assert_eq!(Tree::survey(&layout).unwrap().ours.len(), 120);
+        assert_eq!(TreeScan::survey(&layout).unwrap().ours.len(), 120);
     }
 }

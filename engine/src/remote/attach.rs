@@ -27,19 +27,22 @@ use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
 
-use super::cache::Cache;
-use super::chain::Chain;
-use super::format::Names;
-use super::io::{Created, Io};
+use super::cache::RemoteFileCache;
+use super::chain::CommitLog;
+use super::format::ObjectNames;
+use super::io::{BlockingStore, CreateOutcome};
 use super::state::{RemoteFile, RemoteState};
-use super::trouble::RemoteTrouble;
+use super::trouble::RemoteErrorKind;
 use super::upload::give_up_abandoned;
-use super::{Remote, RemoteMode};
-use crate::catalog::{Catalog, Found, Lineage, State, known_store_id, read_id, store_id, write_id, write_store_id};
-use crate::layout::Layout;
+use super::{RemoteMode, RemoteSettings};
+use crate::catalog::{
+    FileLineage, LoadedManifest, ManifestState, StoreManifest, known_store_id, read_id, store_id, write_id,
+    write_store_id,
+};
+use crate::layout::StoreLayout;
 use crate::recovery::check_not_lost;
 use crate::stats::RemoteCounters;
-use crate::watermark::Watermarks;
+use crate::watermark::DedupWatermarks;
 use crate::{Error, sys};
 
 /// How often it is looked while somebody waits for a cut.
@@ -47,38 +50,38 @@ const HURRIED_POLL: Duration = Duration::from_millis(100);
 
 /// What every thread needs of the object store.
 #[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) settings: Remote,
-    pub(crate) io: Io,
+pub(crate) struct RemoteLink {
+    pub(crate) settings: RemoteSettings,
+    pub(crate) io: BlockingStore,
     pub(crate) counters: Arc<RemoteCounters>,
-    pub(crate) cache: Arc<Cache>,
-    pub(super) names: Names,
-    pub(super) orders: Mutex<Orders>,
+    pub(crate) cache: Arc<RemoteFileCache>,
+    pub(super) names: ObjectNames,
+    pub(super) orders: Mutex<UploadRequests>,
     pub(super) news: Condvar,
     /// Who may still read files that expired.
-    pub(super) holders: Mutex<HashMap<u64, Weak<Lineage>>>,
+    pub(super) holders: Mutex<HashMap<u64, Weak<FileLineage>>>,
     /// Why the last step failed; `None` after a success.
     pub(crate) failing: Mutex<Option<Arc<str>>>,
     /// The marks of what is in the object store.
-    pub(crate) marks: Arc<Mutex<Watermarks>>,
+    pub(crate) marks: Arc<Mutex<DedupWatermarks>>,
     /// The LSN through which all rows are there.
     pub(crate) uploaded: watch::Sender<u64>,
 }
 
 /// An upload's answer: why it failed, if it did.
-pub(crate) type Uploaded = Result<(), Arc<str>>;
+pub(crate) type UploadResult = Result<(), Arc<str>>;
 
 #[derive(Debug, Default)]
-pub(super) struct Orders {
-    pub(super) asked: Vec<oneshot::Sender<Uploaded>>,
+pub(super) struct UploadRequests {
+    pub(super) asked: Vec<oneshot::Sender<UploadResult>>,
     /// Somebody waits for a cut, though not for this very one.
     pub(super) hurried: bool,
     pub(super) stop: bool,
 }
 
-impl Link {
+impl RemoteLink {
     /// Asks for a cut now, or for news; `None` if the thread is to stop.
-    pub(crate) fn ask(&self) -> Option<oneshot::Receiver<Uploaded>> {
+    pub(crate) fn ask(&self) -> Option<oneshot::Receiver<UploadResult>> {
         let mut orders = self.orders.lock();
         if orders.stop {
             return None;
@@ -110,7 +113,7 @@ impl Link {
     }
 
     /// Whether somebody waits for a cut: nobody does for one without rows.
-    pub(super) fn is_hurried(&self, is_behind: impl FnOnce() -> bool) -> bool {
+    pub(super) fn refresh_urgency(&self, is_behind: impl FnOnce() -> bool) -> bool {
         let mut orders = self.orders.lock();
         orders.hurried = orders.hurried && is_behind();
         orders.hurried
@@ -127,7 +130,7 @@ impl Link {
     }
 
     /// A file expired; `lineage` says who still reads it.
-    pub(crate) fn expired(&self, id: u64, lineage: Weak<Lineage>) {
+    pub(crate) fn note_expired(&self, id: u64, lineage: Weak<FileLineage>) {
         self.holders.lock().insert(id, lineage);
     }
 
@@ -137,7 +140,7 @@ impl Link {
     }
 
     /// Waits for an order or `poll`. Who asked; `None` to stop.
-    pub(super) fn next(&self) -> Option<Vec<oneshot::Sender<Uploaded>>> {
+    pub(super) fn wait_for_request(&self) -> Option<Vec<oneshot::Sender<UploadResult>>> {
         let began = Instant::now();
         let mut orders = self.orders.lock();
         loop {
@@ -163,16 +166,20 @@ impl Link {
 
 /// An object store that was read.
 #[derive(Debug)]
-pub(crate) struct Connected {
-    pub(crate) link: Arc<Link>,
-    pub(crate) chain: Chain,
+pub(crate) struct RemoteConnection {
+    pub(crate) link: Arc<RemoteLink>,
+    pub(crate) chain: CommitLog,
 }
 
 /// Reads the object store's catalogue; of a writer it is also found out whether the store does what is needed.
-pub(crate) fn connect(remote: &Remote, layout: &Layout, entropy: &Entropy) -> Result<Connected, Error> {
+pub(crate) fn connect(
+    remote: &RemoteSettings,
+    layout: &StoreLayout,
+    entropy: &Entropy,
+) -> Result<RemoteConnection, Error> {
     let counters = Arc::new(RemoteCounters::default());
-    let io = Io::start(remote, Arc::clone(&counters), entropy)?;
-    let names = Names::new(remote.prefix.clone());
+    let io = BlockingStore::start(remote, Arc::clone(&counters), entropy)?;
+    let names = ObjectNames::new(remote.prefix.clone());
     if remote.mode == RemoteMode::Write {
         probe(&io, &names, &remote.url)?;
         let given_up = give_up_abandoned(&io, &names, &layout.meta)?;
@@ -180,10 +187,10 @@ pub(crate) fn connect(remote: &Remote, layout: &Layout, entropy: &Entropy) -> Re
             tracing::info!(given_up, "gave up uploads that were unfinished");
         }
     }
-    let chain = Chain::read(io.clone(), names.clone(), &remote.url)?;
-    let cache = Cache::new(io.clone(), names.clone(), remote, layout);
-    Ok(Connected {
-        link: Arc::new(Link {
+    let chain = CommitLog::read(io.clone(), names.clone(), &remote.url)?;
+    let cache = RemoteFileCache::new(io.clone(), names.clone(), remote, layout);
+    Ok(RemoteConnection {
+        link: Arc::new(RemoteLink {
             settings: remote.clone(),
             io,
             counters,
@@ -201,18 +208,18 @@ pub(crate) fn connect(remote: &Remote, layout: &Layout, entropy: &Entropy) -> Re
 }
 
 /// Two writers are told apart by create-if-absent; a store that ignores the condition would let both go on.
-fn probe(io: &Io, names: &Names, url: &str) -> Result<(), Error> {
+fn probe(io: &BlockingStore, names: &ObjectNames, url: &str) -> Result<(), Error> {
     let path = names.probe(io.nonce());
     let first = io.create(path.clone(), Bytes::from_static(b"first"))?;
     let second = io.create(path.clone(), Bytes::from_static(b"second"))?;
     io.delete_all(vec![path.clone()])?;
-    if first == Created::New && matches!(second, Created::Taken(_)) {
+    if first == CreateOutcome::New && matches!(second, CreateOutcome::Taken(_)) {
         return Ok(());
     }
     Err(Error::Remote {
         action: "use",
         object: url.to_owned(),
-        trouble: RemoteTrouble::Unsupported,
+        trouble: RemoteErrorKind::Unsupported,
         reason: "it replaced an object that was to be created only if absent (If-None-Match: *), so two writers could not be \
                  told apart: use a store that honours the condition"
             .to_owned(),
@@ -232,11 +239,11 @@ fn instance(meta: &Path, fresh: impl FnOnce() -> Uuid) -> Result<Uuid, Error> {
 
 /// The catalogue to go on with, as the writer.
 pub(crate) fn become_writer(
-    layout: &Layout,
-    connected: &mut Connected,
+    layout: &StoreLayout,
+    connected: &mut RemoteConnection,
     now: Timestamp,
     fresh: impl Fn() -> Uuid,
-) -> Result<Found, Error> {
+) -> Result<LoadedManifest, Error> {
     let meta = &layout.meta;
     let ours = instance(meta, || {
         Uuid::from_u128(fresh().as_u128() ^ u128::from(connected.link.io.nonce()) << 16)
@@ -249,7 +256,7 @@ pub(crate) fn become_writer(
     if !connected.chain.is_new() {
         let store = known.unwrap_or(theirs);
         connected.chain.check_store(store)?;
-        let found = Catalog::read(meta, store).map_err(Error::of_catalogue)?;
+        let found = StoreManifest::read(meta, store).map_err(Error::of_catalogue)?;
         if !found.has_begun() {
             check_not_lost(layout)?;
             take_over(layout, connected, (ours, &host), now, found)?;
@@ -257,7 +264,7 @@ pub(crate) fn become_writer(
         }
     }
     let store = store_id(meta, &fresh).map_err(Error::of_catalogue)?;
-    let mut found = Catalog::read(meta, store).map_err(Error::of_catalogue)?;
+    let mut found = StoreManifest::read(meta, store).map_err(Error::of_catalogue)?;
     if !found.has_begun() {
         check_not_lost(layout)?;
     }
@@ -276,11 +283,11 @@ pub(crate) fn become_writer(
 
 /// Makes the catalogue of a new machine, durably. Data files come when they are read, open ones are put together by recovery.
 fn take_over(
-    layout: &Layout,
-    connected: &mut Connected,
+    layout: &StoreLayout,
+    connected: &mut RemoteConnection,
     (ours, host): (Uuid, &str),
     now: Timestamp,
-    mut unfinished: Found,
+    mut unfinished: LoadedManifest,
 ) -> Result<(), Error> {
     let remote = connected.chain.state();
     tracing::info!(
@@ -302,10 +309,10 @@ fn take_over(
 /// Refuses a folder whose rows the bucket may not have, and the other way round.
 fn check_not_superseded(
     url: &str,
-    layout: &Layout,
+    layout: &StoreLayout,
     remote: &RemoteState,
     ours: Uuid,
-    local: &State,
+    local: &ManifestState,
 ) -> Result<(), Error> {
     let writer = &remote.writer;
     let reason = if writer.instance != ours {
@@ -326,7 +333,7 @@ fn check_not_superseded(
 }
 
 /// Adds to the folder's catalogue what only the bucket's knows: files of a catalogue that was lost or damaged here.
-fn add_uploaded(local: &mut State, remote: &RemoteState) {
+fn add_uploaded(local: &mut ManifestState, remote: &RemoteState) {
     local.attached = true;
     let open = remote.open_files();
     let sealed = remote.files.values().filter(|file| file.piece_of.is_none());
@@ -341,20 +348,20 @@ fn add_uploaded(local: &mut State, remote: &RemoteState) {
         }
     }
     for (place, number) in &remote.numbers {
-        local.burn(*place, *number, remote.next_segment.saturating_sub(1));
+        local.mark_number_used(*place, *number, remote.next_segment.saturating_sub(1));
     }
     // Every row up to there is in these files: nothing of it is replayed, and a later start knows the folder for the newer one.
     local.low_water = local.low_water.max(remote.lsn + 1);
-    local.marks.unite(&remote.marks.lock().all());
+    local.marks.merge_other(&remote.marks.lock().all());
 }
 
 /// The catalogue of one that only reads. What an earlier run of it had here, apart from copies of files, is thrown away.
-pub(crate) fn become_reader(layout: &Layout, connected: &Connected) -> Result<Found, Error> {
+pub(crate) fn become_reader(layout: &StoreLayout, connected: &RemoteConnection) -> Result<LoadedManifest, Error> {
     if connected.chain.is_new() {
         return Err(Error::Remote {
             action: "read",
             object: connected.link.settings.url.clone(),
-            trouble: RemoteTrouble::Missing,
+            trouble: RemoteErrorKind::Missing,
             reason: "there is no store in it yet: start the Mixer that writes it first".to_owned(),
         });
     }
@@ -368,11 +375,11 @@ pub(crate) fn become_reader(layout: &Layout, connected: &Connected) -> Result<Fo
     }
     let state = connected.chain.state();
     write_store_id(&layout.meta, state.store)?;
-    Ok(Found::anew(&layout.meta, state.to_replica(), 0))
+    Ok(LoadedManifest::anew(&layout.meta, state.to_replica(), 0))
 }
 
 /// Tells the cache what is in the object store, and which of it is in the tree too. A writer has no use for pieces.
-pub(crate) fn fill_cache(connected: &Connected, layout: &Layout) {
+pub(crate) fn fill_cache(connected: &RemoteConnection, layout: &StoreLayout) {
     let is_wanted = |file: &&RemoteFile| connected.link.is_reader() || file.piece_of.is_none();
     for file in connected.chain.state().files.values().filter(is_wanted) {
         let entry = &file.entry;

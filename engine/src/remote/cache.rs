@@ -18,13 +18,13 @@ use model::Table;
 use parking_lot::Mutex;
 
 use super::RemoteMode;
-use super::format::Names;
-use super::io::Io;
+use super::format::ObjectNames;
+use super::io::BlockingStore;
 use super::state::RemoteFile;
-use super::trouble::{RemoteTrouble, damaged};
-use crate::catalog::Segment;
-use crate::layout::Layout;
-use crate::shared::Shared;
+use super::trouble::{RemoteErrorKind, damaged};
+use crate::catalog::DataFileHandle;
+use crate::layout::StoreLayout;
+use crate::shared::EngineCore;
 use crate::{Error, sys};
 
 /// So many bytes of copies that queries' plans name stay in any case.
@@ -32,7 +32,7 @@ const MUCH: u64 = 1 << 30;
 
 /// A file that is in the object store.
 #[derive(Debug, Clone)]
-pub(crate) struct Object {
+pub(crate) struct RemoteObject {
     key: String,
     version: u32,
     size: u64,
@@ -41,24 +41,24 @@ pub(crate) struct Object {
 
 /// A local copy.
 #[derive(Debug)]
-struct Copy {
+struct LocalCopy {
     size: u64,
     used: u64,
 }
 
 #[derive(Debug, Default)]
-struct Local {
-    copies: HashMap<u64, Copy>,
+struct LocalCopies {
+    copies: HashMap<u64, LocalCopy>,
     bytes: u64,
     clock: u64,
 }
 
-impl Local {
+impl LocalCopies {
     fn put(&mut self, id: u64, size: u64) {
         self.clock += 1;
         let used = self.clock;
         self.bytes += size;
-        if let Some(old) = self.copies.insert(id, Copy { size, used }) {
+        if let Some(old) = self.copies.insert(id, LocalCopy { size, used }) {
             self.bytes -= old.size;
         }
     }
@@ -71,31 +71,36 @@ impl Local {
 }
 
 /// How a download ended: what the trouble is, and what was said of it.
-type Ended = Result<(), (RemoteTrouble, String)>;
+type DownloadResult = Result<(), (RemoteErrorKind, String)>;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Cache {
-    io: Io,
-    names: Names,
+pub(crate) struct RemoteFileCache {
+    io: BlockingStore,
+    names: ObjectNames,
     url: String,
-    layout: Layout,
+    layout: StoreLayout,
     cap: u64,
     /// Whether objects may go before their record is read: whoever only reads may be behind.
     may_be_behind: bool,
-    known: Mutex<HashMap<u64, Object>>,
+    known: Mutex<HashMap<u64, RemoteObject>>,
     /// Of files that were written anew, the version from which on their objects count.
     least: Mutex<HashMap<u64, u32>>,
-    local: Mutex<Local>,
+    local: Mutex<LocalCopies>,
     /// Downloads that several may wait for.
-    flights: Mutex<HashMap<u64, Arc<OnceLock<Ended>>>>,
+    flights: Mutex<HashMap<u64, Arc<OnceLock<DownloadResult>>>>,
     /// What happens between the moment in which a fetched file has its name and the one in which it is opened.
     #[cfg(test)]
-    pub(crate) after_fetch: crate::shared::Hook,
+    pub(crate) after_fetch: crate::shared::TestHook,
 }
 
-impl Cache {
-    pub(super) fn new(io: Io, names: Names, remote: &super::Remote, layout: &Layout) -> Self {
+impl RemoteFileCache {
+    pub(super) fn new(
+        io: BlockingStore,
+        names: ObjectNames,
+        remote: &super::RemoteSettings,
+        layout: &StoreLayout,
+    ) -> Self {
         Self {
             io,
             names,
@@ -108,14 +113,14 @@ impl Cache {
             local: Mutex::default(),
             flights: Mutex::default(),
             #[cfg(test)]
-            after_fetch: crate::shared::Hook::default(),
+            after_fetch: crate::shared::TestHook::default(),
         }
     }
 
     /// A file's object is recorded. `here`: its local copy is in the tree.
     pub(super) fn put(&self, file: &RemoteFile, here: bool) {
         let (id, size) = (file.entry.id, file.entry.size);
-        let object = Object {
+        let object = RemoteObject {
             key: file.key.clone(),
             version: file.entry.version,
             size,
@@ -145,15 +150,15 @@ impl Cache {
 
     /// A file is about to be written anew: from now on no copy of its version, or of an earlier one, takes its name or is taken
     /// away. What was known of it.
-    pub(crate) fn supersede(&self, id: u64, version: u32) -> Option<Object> {
+    pub(crate) fn supersede(&self, id: u64, version: u32) -> Option<RemoteObject> {
         let mut known = self.known.lock();
         self.least.lock().insert(id, version + 1);
         self.local.lock().remove(id);
         known.remove(&id)
     }
 
-    /// It was not written anew. `object`: what [`Cache::supersede`] took. `here`: its local copy is in the tree.
-    pub(crate) fn restore(&self, id: u64, object: Option<Object>, here: bool) {
+    /// It was not written anew. `object`: what [`RemoteFileCache::supersede`] took. `here`: its local copy is in the tree.
+    pub(crate) fn restore(&self, id: u64, object: Option<RemoteObject>, here: bool) {
         let mut known = self.known.lock();
         self.least.lock().remove(&id);
         let Some(object) = object else {
@@ -166,10 +171,10 @@ impl Cache {
     }
 
     /// Whether a failed fetch says that the file is damaged.
-    pub(crate) fn is_damage(&self, trouble: RemoteTrouble) -> bool {
+    pub(crate) fn is_damage(&self, trouble: RemoteErrorKind) -> bool {
         match trouble {
-            RemoteTrouble::Damaged => true,
-            RemoteTrouble::Missing => !self.may_be_behind,
+            RemoteErrorKind::Damaged => true,
+            RemoteErrorKind::Missing => !self.may_be_behind,
             _ => false,
         }
     }
@@ -200,19 +205,19 @@ impl Cache {
 
     /// Brings a file back into the tree. Blocks until it is there. The first caller fetches it, the others wait for that; if it
     /// panics, the next one does. Who looked for it before it came, and comes here after, finds it.
-    pub(crate) fn fetch(&self, segment: &Segment) -> Result<(), Error> {
+    pub(crate) fn fetch(&self, segment: &DataFileHandle) -> Result<(), Error> {
         let flight = Arc::clone(self.flights.lock().entry(segment.id).or_default());
         let mut first = None;
         let ended = flight.get_or_init(|| {
             let fetched = match segment.open_here() {
                 Ok(_) => Ok(()),
-                Err(_) => self.bring_to(segment.table, segment.id, &segment.path),
+                Err(_) => self.fetch_to(segment.table, segment.id, &segment.path),
             };
             self.flights.lock().remove(&segment.id);
             let told = fetched.as_ref().copied().map_err(|error| {
                 let trouble = match error {
                     Error::Remote { trouble, .. } => *trouble,
-                    _ => RemoteTrouble::Failing,
+                    _ => RemoteErrorKind::Failing,
                 };
                 (trouble, error.to_string())
             });
@@ -231,13 +236,13 @@ impl Cache {
     }
 
     /// Puts a file under its name, checked and synced.
-    pub(super) fn bring_to(&self, table: Table, id: u64, path: &Path) -> Result<(), Error> {
+    pub(super) fn fetch_to(&self, table: Table, id: u64, path: &Path) -> Result<(), Error> {
         let object = self.known.lock().get(&id).cloned();
         let object = object.ok_or_else(|| Error::io("fetch", path)(std::io::ErrorKind::NotFound.into()))?;
         let counters = self.io.counters();
         let staged = self.layout.fetching(table, id);
         let mut fetched = self.download(&object, &staged);
-        let is_lost = |trouble| matches!(trouble, RemoteTrouble::Damaged | RemoteTrouble::Missing);
+        let is_lost = |trouble| matches!(trouble, RemoteErrorKind::Damaged | RemoteErrorKind::Missing);
         if matches!(&fetched, Err(Error::Remote { trouble, .. }) if is_lost(*trouble)) {
             // A network flips bits too, but rarely the same twice.
             fetched = self.download(&object, &staged);
@@ -249,7 +254,7 @@ impl Cache {
         }
         fetched?;
         {
-            // Held over the rename: see [`Cache::supersede`].
+            // Held over the rename: see [`RemoteFileCache::supersede`].
             let known = self.known.lock();
             if known.get(&id).is_none_or(|now| now.version != object.version) {
                 sys::remove_if_there(&staged).map_err(Error::io("remove", &staged))?;
@@ -265,7 +270,7 @@ impl Cache {
         Ok(())
     }
 
-    fn download(&self, object: &Object, staged: &Path) -> Result<(), Error> {
+    fn download(&self, object: &RemoteObject, staged: &Path) -> Result<(), Error> {
         sys::remove_if_there(staged).map_err(Error::io("remove", staged))?;
         let file = sys::create_new(staged).map_err(Error::io("create", staged))?;
         let (path, to) = (self.names.object(&object.key), staged.to_owned());
@@ -291,7 +296,7 @@ impl Cache {
 
     /// Takes local copies away until the others fit, least recently used first: those that no query's plan names, and where
     /// plans name far more than fits, those too. Who has one open keeps its bytes.
-    pub(super) fn make_room(&self, shared: &Shared) {
+    pub(super) fn make_room(&self, shared: &EngineCore) {
         if self.local.lock().bytes <= self.cap {
             return;
         }
@@ -313,11 +318,11 @@ impl Cache {
                 free_or_named.insert(file.id, file.path.clone());
             }
         }
-        self.take_away(&free, self.cap);
-        self.take_away(&named, self.cap.saturating_mul(2).max(MUCH));
+        self.evict(&free, self.cap);
+        self.evict(&named, self.cap.saturating_mul(2).max(MUCH));
     }
 
-    fn take_away(&self, files: &HashMap<u64, PathBuf>, cap: u64) {
+    fn evict(&self, files: &HashMap<u64, PathBuf>, cap: u64) {
         let mut oldest: Vec<(u64, u64)> = {
             let local = self.local.lock();
             let ours = local.copies.iter().filter(|(id, _)| files.contains_key(id));

@@ -19,10 +19,10 @@ use model::Timestamp;
 use object_store::path::Path;
 use uuid::Uuid;
 
-use super::format::{self, Names};
-use super::io::{Created, Io};
-use super::state::{RemoteRecord, RemoteState, Writer};
-use super::trouble::{RemoteTrouble, damaged};
+use super::format::{self, ObjectNames};
+use super::io::{BlockingStore, CreateOutcome};
+use super::state::{RemoteRecord, RemoteState, WriterIdentity};
+use super::trouble::{RemoteErrorKind, damaged};
 use crate::Error;
 
 /// A checkpoint is due after so many records …
@@ -34,9 +34,9 @@ const CLAIMS: u32 = 16;
 
 /// The catalogue in the object store.
 #[derive(Debug)]
-pub(crate) struct Chain {
-    io: Io,
-    names: Names,
+pub(crate) struct CommitLog {
+    io: BlockingStore,
+    names: ObjectNames,
     url: String,
     state: RemoteState,
     /// The last checkpoint and the one before.
@@ -45,9 +45,9 @@ pub(crate) struct Chain {
     bytes_since: u64,
 }
 
-impl Chain {
+impl CommitLog {
     /// Reads what is there; an empty state if nothing is.
-    pub(crate) fn read(io: Io, names: Names, url: &str) -> Result<Self, Error> {
+    pub(crate) fn read(io: BlockingStore, names: ObjectNames, url: &str) -> Result<Self, Error> {
         let mut chain = Self {
             io,
             names,
@@ -200,7 +200,7 @@ impl Chain {
         for _ in 0..CLAIMS {
             let before = &self.state.writer;
             let same = before.instance == instance && before.generation > 0;
-            let writer = Writer {
+            let writer = WriterIdentity {
                 epoch: before.epoch + 1,
                 generation: before.generation + u64::from(!same),
                 instance,
@@ -213,8 +213,8 @@ impl Chain {
                 ..RemoteRecord::default()
             };
             match self.put(record, now)? {
-                Created::New => return Ok(()),
-                Created::Taken(_) => self.read_on()?,
+                CreateOutcome::New => return Ok(()),
+                CreateOutcome::Taken(_) => self.read_on()?,
             }
             self.check_store(store)?;
         }
@@ -225,19 +225,19 @@ impl Chain {
     ///
     /// # Errors
     /// [`Error::Fenced`] if another one claimed since. After any other error it is unknown whether the record counts, or an
-    /// earlier one of ours turned up late: [`Chain::settle`] finds out.
+    /// earlier one of ours turned up late: [`CommitLog::settle`] finds out.
     pub(crate) fn commit(&mut self, mut record: RemoteRecord, now: Timestamp) -> Result<u64, Error> {
         record.store = self.state.store;
         record.writer = self.state.writer.clone();
         let number = self.state.number + 1;
         let before = self.bytes_since;
         match self.put(record, now)? {
-            Created::New => {
+            CreateOutcome::New => {
                 let bytes = self.bytes_since - before;
                 self.checkpoint_if_due();
                 Ok(bytes)
             }
-            Created::Taken(bytes) => {
+            CreateOutcome::Taken(bytes) => {
                 let theirs = self.decode(number, &bytes)?;
                 if theirs.writer == self.state.writer {
                     let path = self.names.log(number);
@@ -263,7 +263,7 @@ impl Chain {
         Ok(())
     }
 
-    fn put(&mut self, mut record: RemoteRecord, now: Timestamp) -> Result<Created, Error> {
+    fn put(&mut self, mut record: RemoteRecord, now: Timestamp) -> Result<CreateOutcome, Error> {
         record.number = self.state.number + 1;
         record.nonce = self.io.nonce();
         record.at = now.micros();
@@ -271,13 +271,13 @@ impl Chain {
         let bytes = format::encode_record(&record).map_err(|reason| damaged(&self.url, path.as_ref(), &reason))?;
         let bytes = Bytes::from(bytes);
         let created = self.io.create(path, bytes.clone())?;
-        if created == Created::New {
+        if created == CreateOutcome::New {
             self.apply(record, &bytes);
         }
         Ok(created)
     }
 
-    fn fenced_by(&self, theirs: &Writer, ours: u64) -> Error {
+    fn fenced_by(&self, theirs: &WriterIdentity, ours: u64) -> Error {
         Error::Fenced {
             url: self.url.clone(),
             host: theirs.host.clone(),
@@ -321,7 +321,7 @@ fn refused_late(url: &str, object: &str) -> Error {
     Error::Remote {
         action: "create",
         object: format!("{object} of {url}"),
-        trouble: RemoteTrouble::Exists,
+        trouble: RemoteErrorKind::Exists,
         reason: "an earlier attempt of this writer, whose answer never came, has made it".to_owned(),
     }
 }

@@ -18,16 +18,16 @@ use model::{Entropy, Timestamp};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::attach::{Connected, connect};
+use super::attach::{RemoteConnection, connect};
 use super::format::data_key;
 use super::restore::restore_open;
 use super::state::{RemoteFile, RemoteRecord};
-use super::upload::Upload;
-use super::{Remote, RemoteMode, RemoteTrouble};
-use crate::catalog::{self, Catalog, FileEntry, Found, State, known_store_id, write_store_id};
-use crate::layout::Layout;
+use super::upload::ObjectUpload;
+use super::{RemoteErrorKind, RemoteMode, RemoteSettings};
+use crate::catalog::{self, FileEntry, LoadedManifest, ManifestState, StoreManifest, known_store_id, write_store_id};
+use crate::layout::StoreLayout;
 use crate::recovery::lock;
-use crate::segment::{FileAt, file_crc, resume, seal};
+use crate::segment::{FilePrefix, file_crc, resume, seal};
 use crate::slot::write_options;
 use crate::{Error, Settings, sys, wal};
 
@@ -60,22 +60,22 @@ impl CopyReport {
 /// If there is no store, a Mixer has it, its log holds rows that are in no file, or the bucket is not empty or refuses.
 pub fn copy_to_remote(
     settings: &Settings,
-    to: &Remote,
+    to: &RemoteSettings,
     now: Timestamp,
     entropy: &Entropy,
     mut each: impl FnMut(u64, u64),
 ) -> Result<CopyReport, Error> {
-    let layout = Layout::new(settings);
+    let layout = StoreLayout::new(settings);
     let store = known_store_id(&layout.meta).map_err(Error::of_catalogue)?;
     let store = store.ok_or_else(|| Error::no_store(&settings.store_dir))?;
     let _locks = lock(&layout, settings)?;
-    let found = Catalog::read(&layout.meta, store).map_err(Error::of_catalogue)?;
+    let found = StoreManifest::read(&layout.meta, store).map_err(Error::of_catalogue)?;
     if found.state.attached {
         return Err(Error::needs_url());
     }
     nothing_waits(&layout, store, &found.state)?;
     let mut connected = connect(to, &layout, entropy)?;
-    let copied = CopyOut {
+    let copied = BucketExport {
         settings,
         layout: &layout,
         connected: &mut connected,
@@ -87,9 +87,9 @@ pub fn copy_to_remote(
 }
 
 /// Refuses a store that was not closed in order.
-fn nothing_waits(layout: &Layout, store: Uuid, state: &State) -> Result<(), Error> {
+fn nothing_waits(layout: &StoreLayout, store: Uuid, state: &ManifestState) -> Result<(), Error> {
     let mut waiting = 0u64;
-    wal::glance(&layout.wal, store, |lsn, _| {
+    wal::inspect_log(&layout.wal, store, |lsn, _| {
         waiting += u64::from(lsn >= state.low_water)
     })?;
     if waiting == 0 {
@@ -104,17 +104,17 @@ fn nothing_waits(layout: &Layout, store: Uuid, state: &State) -> Result<(), Erro
     })
 }
 
-struct CopyOut<'a> {
+struct BucketExport<'a> {
     settings: &'a Settings,
-    layout: &'a Layout,
-    connected: &'a mut Connected,
+    layout: &'a StoreLayout,
+    connected: &'a mut RemoteConnection,
     report: CopyReport,
 }
 
-impl CopyOut<'_> {
+impl BucketExport<'_> {
     fn run(
         mut self,
-        state: &State,
+        state: &ManifestState,
         now: Timestamp,
         entropy: &Entropy,
         each: &mut impl FnMut(u64, u64),
@@ -126,7 +126,7 @@ impl CopyOut<'_> {
             return Err(Error::Remote {
                 action: "copy into",
                 object: self.connected.link.settings.url.clone(),
-                trouble: RemoteTrouble::Exists,
+                trouble: RemoteErrorKind::Exists,
                 reason: "there is a store in it: give another prefix".to_owned(),
             });
         }
@@ -174,14 +174,14 @@ impl CopyOut<'_> {
             self.report.count(&entry);
             return Ok(RemoteFile::sealed(entry, key));
         }
-        let upload = Upload {
+        let upload = ObjectUpload {
             io: &link.io,
             names: &link.names,
             meta: &self.layout.meta,
             path: &path,
             entry: &entry,
         };
-        upload.run(&FileAt::new(file, entry.size), &key)?;
+        upload.run(&FilePrefix::new(file, entry.size), &key)?;
         let (size, crc) = back()?;
         if (size, crc) != wanted {
             let reason = format!("{size} bytes with the checksum {crc:08x} came back");
@@ -197,7 +197,7 @@ impl CopyOut<'_> {
     /// The sealed form of an open file, in staging.
     fn sealed(&self, store: Uuid, path: PathBuf, entry: &FileEntry) -> Result<(PathBuf, FileEntry), Error> {
         let options = write_options(self.settings);
-        let twin = self.layout.twin(entry.table, entry.id);
+        let twin = self.layout.shadow_file(entry.table, entry.id);
         let (identity, recorded) = (entry.identity(store), Some(entry.recorded()));
         let resumed = resume(path.clone(), twin, identity, options.clone(), recorded)?;
         let Some(open) = resumed.open.filter(|_| resumed.is_recorded) else {
@@ -217,24 +217,24 @@ impl CopyOut<'_> {
 /// # Errors
 /// If there is no store in the bucket, there is one in the folder, an object is damaged, or either refuses.
 pub fn copy_from_remote(
-    from: &Remote,
+    from: &RemoteSettings,
     settings: &Settings,
     entropy: &Entropy,
     mut each: impl FnMut(u64, u64),
 ) -> Result<CopyReport, Error> {
-    let layout = Layout::new(settings);
+    let layout = StoreLayout::new(settings);
     for dir in [&layout.data, &layout.messages, &layout.meta, &layout.quarantine] {
         sys::create_dirs(dir)?;
     }
     let _locks = lock(&layout, settings)?;
-    if catalog::is_there(&layout.meta)? || wal::is_there(&layout.wal)? {
+    if catalog::has_manifest(&layout.meta)? || wal::is_there(&layout.wal)? {
         return Err(Error::Setting {
             key: "store.dir",
             value: settings.store_dir.display().to_string(),
             reason: "there is a store in it: give another folder".to_owned(),
         });
     }
-    let remote = Remote {
+    let remote = RemoteSettings {
         mode: RemoteMode::Read,
         ..from.clone()
     };
@@ -244,13 +244,17 @@ pub fn copy_from_remote(
     copied
 }
 
-fn copy_in(connected: &Connected, layout: &Layout, each: &mut impl FnMut(u64, u64)) -> Result<CopyReport, Error> {
+fn copy_in(
+    connected: &RemoteConnection,
+    layout: &StoreLayout,
+    each: &mut impl FnMut(u64, u64),
+) -> Result<CopyReport, Error> {
     let remote = connected.chain.state();
     if connected.chain.is_new() {
         return Err(Error::Remote {
             action: "copy from",
             object: connected.link.settings.url.clone(),
-            trouble: RemoteTrouble::Missing,
+            trouble: RemoteErrorKind::Missing,
             reason: "there is no store in it".to_owned(),
         });
     }
@@ -275,7 +279,7 @@ fn copy_in(connected: &Connected, layout: &Layout, each: &mut impl FnMut(u64, u6
         if is_whole(&path, entry)? {
             report.there_before += 1;
         } else {
-            connected.link.cache.bring_to(entry.table, entry.id, &path)?;
+            connected.link.cache.fetch_to(entry.table, entry.id, &path)?;
         }
         report.count(entry);
     }
@@ -288,7 +292,7 @@ fn copy_in(connected: &Connected, layout: &Layout, each: &mut impl FnMut(u64, u6
         .collect();
     folders.iter().try_for_each(|folder| sys::sync_dir(folder))?;
     write_store_id(&layout.meta, remote.store)?;
-    Found::anew(&layout.meta, state, 0).begin()?;
+    LoadedManifest::anew(&layout.meta, state, 0).begin()?;
     Ok(report)
 }
 
@@ -301,6 +305,6 @@ fn is_whole(path: &Path, entry: &FileEntry) -> Result<bool, Error> {
     if size != entry.size {
         return Ok(false);
     }
-    let crc = file_crc(&FileAt::new(file, size), 0, 0).map_err(Error::io("read", path))?;
+    let crc = file_crc(&FilePrefix::new(file, size), 0, 0).map_err(Error::io("read", path))?;
     Ok(crc == entry.crc)
 }

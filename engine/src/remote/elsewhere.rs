@@ -3,25 +3,25 @@
 use model::Entropy;
 use uuid::Uuid;
 
-use super::attach::{Connected, connect};
+use super::attach::{RemoteConnection, connect};
 use super::state::RemoteFile;
-use super::{Remote, RemoteMode};
+use super::{RemoteMode, RemoteSettings};
 use crate::Error;
 use crate::catalog::FileEntry;
-use crate::layout::Layout;
-use crate::watermark::Marks;
+use crate::layout::StoreLayout;
+use crate::watermark::WatermarkDelta;
 
 /// See the module. Nothing is written there.
 #[derive(Debug)]
-pub(crate) struct Elsewhere(Connected);
+pub(crate) struct RemoteInspector(RemoteConnection);
 
-impl Elsewhere {
+impl RemoteInspector {
     /// Reads the catalogue of the object store of `store`.
     ///
     /// # Errors
     /// If another store is in it, or it refuses.
-    pub(crate) fn look(remote: &Remote, layout: &Layout, store: Uuid) -> Result<Self, Error> {
-        let remote = Remote {
+    pub(crate) fn look(remote: &RemoteSettings, layout: &StoreLayout, store: Uuid) -> Result<Self, Error> {
+        let remote = RemoteSettings {
             mode: RemoteMode::Read,
             ..remote.clone()
         };
@@ -55,7 +55,7 @@ impl Elsewhere {
     }
 
     /// The batches that it counts as stored.
-    pub(crate) fn marks(&self) -> Marks {
+    pub(crate) fn marks(&self) -> WatermarkDelta {
         self.0.chain.state().marks.lock().all()
     }
 
@@ -109,7 +109,7 @@ impl Elsewhere {
                 entry.size, entry.crc
             ))),
             Err(Error::Remote {
-                trouble: super::RemoteTrouble::Missing,
+                trouble: super::RemoteErrorKind::Missing,
                 ..
             }) => Ok(Some(format!("{key} is missing in the object store"))),
             Err(error) => Err(error),
@@ -117,7 +117,7 @@ impl Elsewhere {
     }
 }
 
-impl Drop for Elsewhere {
+impl Drop for RemoteInspector {
     fn drop(&mut self) {
         self.0.link.stop();
     }

@@ -9,14 +9,14 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use super::attach::{Link, Uploaded};
-use super::chain::Chain;
+use super::attach::{RemoteLink, UploadResult};
+use super::chain::CommitLog;
 use super::state::RemoteFile;
 use super::uploader::answer;
 use crate::Error;
-use crate::catalog::{Lineage, Segment};
+use crate::catalog::{DataFileHandle, FileLineage};
 use crate::rotation::remove_empty_folders;
-use crate::shared::{Sentinel, Shared};
+use crate::shared::{EngineCore, PoisonGuard};
 use crate::sys;
 
 /// So many polls without news pass between two looks for a checkpoint that overtook us.
@@ -24,17 +24,17 @@ const LOOK_EVERY: u32 = 15;
 
 /// The follower's own things.
 #[derive(Debug)]
-pub(crate) struct Follower {
-    shared: Arc<Shared>,
-    link: Arc<Link>,
-    chain: Chain,
+pub(crate) struct ReplicaFollower {
+    shared: Arc<EngineCore>,
+    link: Arc<RemoteLink>,
+    chain: CommitLog,
     polls: u32,
     /// Local copies of files that are in no record any more, with those who may still read or fetch them.
-    expired: Vec<(u64, std::path::PathBuf, Weak<Segment>)>,
+    expired: Vec<(u64, std::path::PathBuf, Weak<DataFileHandle>)>,
 }
 
-impl Follower {
-    pub(crate) fn new(shared: Arc<Shared>, link: Arc<Link>, chain: Chain) -> Self {
+impl ReplicaFollower {
+    pub(crate) fn new(shared: Arc<EngineCore>, link: Arc<RemoteLink>, chain: CommitLog) -> Self {
         Self {
             shared,
             link,
@@ -46,9 +46,9 @@ impl Follower {
 
     /// Follows until told to stop.
     pub(crate) fn run(mut self) {
-        let _sentinel = Sentinel(Arc::clone(&self.shared));
-        while let Some(asked) = self.link.next() {
-            let done: Uploaded = self.step().map_err(|error| error.to_string().into());
+        let _sentinel = PoisonGuard(Arc::clone(&self.shared));
+        while let Some(asked) = self.link.wait_for_request() {
+            let done: UploadResult = self.step().map_err(|error| error.to_string().into());
             let mut failing = self.link.failing.lock();
             match &done {
                 Ok(()) if failing.take().is_some() => tracing::info!("the object store is followed again"),
@@ -100,15 +100,15 @@ impl Follower {
             let held = state.remove_file(entry.table, (entry.partition, entry.number));
             let held = held.map_or_else(Weak::new, |segment| Arc::downgrade(&segment));
             self.expired.push((*id, path, held));
-            catalog.follow(|state| state.remove(*id, true));
+            catalog.apply_unlogged(|state| state.remove(*id, true));
         }
         for file in put {
             let entry = file.entry.clone();
             self.link.cache.put(file, false);
-            state.put_file(shared.segment(&entry, &Lineage::of_sealed(&shared.layout, &entry)));
-            catalog.follow(|state| state.put(entry));
+            state.put_file(shared.segment(&entry, &FileLineage::of_sealed(&shared.layout, &entry)));
+            catalog.apply_unlogged(|state| state.put(entry));
         }
-        shared.show(&mut state, []);
+        shared.publish_snapshot(&mut state, []);
     }
 
     /// After the state was read anew.

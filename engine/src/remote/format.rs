@@ -16,10 +16,10 @@ use std::path::Path as FsPath;
 
 use object_store::path::Path;
 
-use super::state::{RemoteRecord, RemoteState, Writer};
+use super::state::{RemoteRecord, RemoteState, WriterIdentity};
 use crate::catalog::FileEntry;
-use crate::layout::Layout;
-use crate::segment::Form;
+use crate::layout::StoreLayout;
+use crate::segment::FileFormat;
 
 /// The tree of telemetry, and that of messages.
 pub(super) const TELEMETRY: &str = "telemetry";
@@ -31,11 +31,11 @@ const CHECKPOINT: &[u8; 8] = b"FLUXRCP1";
 
 /// The names below one prefix.
 #[derive(Debug, Clone)]
-pub(crate) struct Names {
+pub(crate) struct ObjectNames {
     prefix: Path,
 }
 
-impl Names {
+impl ObjectNames {
     pub(crate) const fn new(prefix: Path) -> Self {
         Self { prefix }
     }
@@ -74,7 +74,7 @@ pub(crate) fn number_of(path: &Path) -> Option<u64> {
 }
 
 /// The name of a data file's object: as its path in its tree.
-pub(crate) fn data_key(layout: &Layout, path: &FsPath, writer: &Writer) -> String {
+pub(crate) fn data_key(layout: &StoreLayout, path: &FsPath, writer: &WriterIdentity) -> String {
     let (tree, root) = if layout.root_of(path) == layout.messages {
         (MESSAGES, &layout.messages)
     } else {
@@ -84,13 +84,13 @@ pub(crate) fn data_key(layout: &Layout, path: &FsPath, writer: &Writer) -> Strin
     if writer.generation <= 1 {
         return format!("{tree}/{below}");
     }
-    let (stem, form) = Form::split(&below).unwrap_or((&below, Form::Parquet));
+    let (stem, form) = FileFormat::split(&below).unwrap_or((&below, FileFormat::Parquet));
     format!("{tree}/{stem}_w{}.{}", writer.generation, form.ending())
 }
 
 /// The name of a piece's object, or of a version that is not in the tree yet: never given twice, so that a write that comes
 /// late overwrites nothing.
-pub(crate) fn piece_key(entry: &FileEntry, id: u64, writer: &Writer) -> String {
+pub(crate) fn piece_key(entry: &FileEntry, id: u64, writer: &WriterIdentity) -> String {
     format!(
         "{PIECES}/{}/{id:020}_w{}.{}",
         entry.table,
@@ -174,8 +174,8 @@ mod tests {
 
     #[test]
     fn objects_of_a_second_folder_that_writes_have_names_of_their_own() {
-        let layout = Layout::new(&crate::Settings::new("/store"));
-        let mut writer = Writer::default();
+        let layout = StoreLayout::new(&crate::Settings::new("/store"));
+        let mut writer = WriterIdentity::default();
         for (generation, path, key) in [
             (
                 1,
@@ -205,11 +205,11 @@ mod tests {
 
     #[test]
     fn names_lie_below_the_prefix_and_numbers_sort() {
-        let names = Names::new(Path::from("a/b"));
+        let names = ObjectNames::new(Path::from("a/b"));
         assert_eq!(names.log(7).as_ref(), "a/b/meta/log/00000000000000000007");
         assert_eq!(number_of(&names.log(7)), Some(7));
         assert_eq!(
-            Names::new(Path::default()).object("telemetry/x").as_ref(),
+            ObjectNames::new(Path::default()).object("telemetry/x").as_ref(),
             "telemetry/x"
         );
     }

@@ -32,9 +32,9 @@ use object_store::{
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use super::trouble::{RemoteTrouble, is_transient, refused, trouble_of};
+use super::trouble::{RemoteErrorKind, error_kind, is_transient, refused};
 use crate::Error;
-use crate::stats::{Counter, RemoteCounters};
+use crate::stats::{AtomicCounter, RemoteCounters};
 
 /// How often a call is made at most.
 pub(crate) const ATTEMPTS: u32 = 8;
@@ -47,9 +47,9 @@ const AT_ONCE: usize = 16;
 
 /// The store, for tasks on the runtime.
 #[derive(Debug, Clone)]
-pub(crate) struct Calls(Arc<Inner>);
+pub(crate) struct RetryingStore(Arc<StoreBackend>);
 
-struct Inner {
+struct StoreBackend {
     url: String,
     store: Arc<dyn ObjectStore>,
     multipart: Option<Arc<dyn MultipartStore>>,
@@ -58,15 +58,17 @@ struct Inner {
     random: AtomicU64,
 }
 
-impl std::fmt::Debug for Inner {
+impl std::fmt::Debug for StoreBackend {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Inner").field("url", &self.url).finish_non_exhaustive()
+        f.debug_struct("StoreBackend")
+            .field("url", &self.url)
+            .finish_non_exhaustive()
     }
 }
 
 /// Whether a create-if-absent made the object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Created {
+pub(crate) enum CreateOutcome {
     /// It is ours.
     New,
     /// Another's object has the name, with these bytes.
@@ -75,9 +77,9 @@ pub(crate) enum Created {
 
 /// The runtime that calls are made on.
 #[derive(Debug)]
-struct Threads(Option<Runtime>);
+struct IoRuntime(Option<Runtime>);
 
-impl Drop for Threads {
+impl Drop for IoRuntime {
     fn drop(&mut self) {
         // Waiting for threads is not allowed where this may run; calls that are under way are cancelled.
         if let Some(runtime) = self.0.take() {
@@ -88,14 +90,14 @@ impl Drop for Threads {
 
 /// The store, for threads that may block.
 #[derive(Debug, Clone)]
-pub(crate) struct Io {
-    calls: Calls,
-    threads: Arc<Threads>,
+pub(crate) struct BlockingStore {
+    calls: RetryingStore,
+    threads: Arc<IoRuntime>,
 }
 
-impl Io {
+impl BlockingStore {
     pub(crate) fn start(
-        remote: &super::Remote,
+        remote: &super::RemoteSettings,
         counters: Arc<RemoteCounters>,
         entropy: &Entropy,
     ) -> Result<Self, Error> {
@@ -106,7 +108,7 @@ impl Io {
             .build()
             .map_err(Error::io("start threads for", std::path::Path::new(&remote.url)))?;
         Ok(Self {
-            calls: Calls(Arc::new(Inner {
+            calls: RetryingStore(Arc::new(StoreBackend {
                 url: remote.url.clone(),
                 store: Arc::clone(&remote.store),
                 multipart: remote.multipart.clone(),
@@ -114,7 +116,7 @@ impl Io {
                 stop: CancellationToken::new(),
                 random: AtomicU64::new(u64::from_le_bytes(entropy.bytes())),
             })),
-            threads: Arc::new(Threads(Some(runtime))),
+            threads: Arc::new(IoRuntime(Some(runtime))),
         })
     }
 
@@ -137,7 +139,7 @@ impl Io {
     }
 
     /// Makes a call on the runtime and waits for its end.
-    pub(crate) fn wait<T, F>(&self, call: impl FnOnce(Calls) -> F) -> Result<T, Error>
+    pub(crate) fn wait<T, F>(&self, call: impl FnOnce(RetryingStore) -> F) -> Result<T, Error>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, Error>> + Send + 'static,
@@ -179,7 +181,7 @@ impl Io {
     }
 
     /// Creates an object, unless there is one.
-    pub(crate) fn create(&self, path: Path, bytes: Bytes) -> Result<Created, Error> {
+    pub(crate) fn create(&self, path: Path, bytes: Bytes) -> Result<CreateOutcome, Error> {
         self.wait(|calls| async move { calls.create(&path, bytes).await })
     }
 
@@ -196,7 +198,7 @@ impl Io {
     }
 }
 
-impl Calls {
+impl RetryingStore {
     fn random(&self) -> u64 {
         stable_hash(&self.0.random.fetch_add(1, Ordering::Relaxed).to_le_bytes())
     }
@@ -215,7 +217,7 @@ impl Calls {
     }
 
     /// Makes a call until it is answered. `attempt` is told how many failed before.
-    async fn again<T, F>(
+    async fn retry<T, F>(
         &self,
         action: &'static str,
         path: &Path,
@@ -231,7 +233,7 @@ impl Calls {
                 Ok(Ok(done)) => return Ok(done),
                 Ok(Err(error)) if !is_transient(&error) => return Err(error),
                 Ok(Err(error)) => error,
-                Err(_) => silent("answer within"),
+                Err(_) => timed_out("answer within"),
             };
             failures += 1;
             if failures >= ATTEMPTS {
@@ -246,7 +248,7 @@ impl Calls {
     /// Makes a call until it is answered; each attempt counts.
     async fn call<T, F>(
         &self,
-        count: &Counter,
+        count: &AtomicCounter,
         (action, path): (&'static str, &Path),
         mut attempt: impl FnMut() -> F,
     ) -> Result<T, Error>
@@ -257,13 +259,13 @@ impl Calls {
             count.add(1);
             attempt()
         };
-        let ended = self.again(action, path, counted).await;
+        let ended = self.retry(action, path, counted).await;
         ended.map_err(|error| self.failed(action, path, &error))
     }
 
     pub(crate) async fn get(&self, path: &Path) -> Result<Option<Bytes>, Error> {
         let get = || async { self.0.store.get(path).await?.bytes().await };
-        there(self.call(&self.0.counters.gets, ("read", path), get).await)
+        found_or_none(self.call(&self.0.counters.gets, ("read", path), get).await)
     }
 
     pub(crate) async fn list(&self, below: &Path, offset: &Path) -> Result<Vec<ObjectMeta>, Error> {
@@ -273,8 +275,8 @@ impl Calls {
         Ok(listed)
     }
 
-    pub(crate) async fn create(&self, path: &Path, bytes: Bytes) -> Result<Created, Error> {
-        let created = self.again("create", path, |_| {
+    pub(crate) async fn create(&self, path: &Path, bytes: Bytes) -> Result<CreateOutcome, Error> {
+        let created = self.retry("create", path, |_| {
             let payload = PutPayload::from(bytes.clone());
             async move {
                 self.0.counters.puts.add(1);
@@ -282,24 +284,24 @@ impl Calls {
             }
         });
         let error = match created.await {
-            Ok(_) => return Ok(Created::New),
+            Ok(_) => return Ok(CreateOutcome::New),
             Err(error) => error,
         };
-        let trouble = trouble_of(&error);
-        if trouble != RemoteTrouble::Exists && !is_transient(&error) {
+        let trouble = error_kind(&error);
+        if trouble != RemoteErrorKind::Exists && !is_transient(&error) {
             return Err(self.failed("create", path, &error));
         }
         // An attempt whose answer was lost may have made it.
         match self.get(path).await? {
-            Some(found) if found == bytes => Ok(Created::New),
-            Some(found) => Ok(Created::Taken(found)),
+            Some(found) if found == bytes => Ok(CreateOutcome::New),
+            Some(found) => Ok(CreateOutcome::Taken(found)),
             None => Err(self.failed("create", path, &error)),
         }
     }
 
     /// Writes an object, whatever was there; an unclear answer is resolved by reading it back.
     pub(crate) async fn put(&self, path: &Path, bytes: Bytes) -> Result<(), Error> {
-        let put = self.again("write", path, |failures| {
+        let put = self.retry("write", path, |failures| {
             let payload = PutPayload::from(bytes.clone());
             let (size, crc) = (bytes.len() as u64, crc32c::crc32c(&bytes));
             async move {
@@ -321,7 +323,7 @@ impl Calls {
 
     pub(crate) async fn delete(&self, path: &Path) -> Result<(), Error> {
         let delete = || self.0.store.delete(path);
-        there(self.call(&self.0.counters.deletes, ("delete", path), delete).await).map(|_| ())
+        found_or_none(self.call(&self.0.counters.deletes, ("delete", path), delete).await).map(|_| ())
     }
 
     /// Whether an object is there with these bytes: read whole. `false` also where that cannot be found out.
@@ -342,7 +344,7 @@ impl Calls {
     /// An object's length; `None` if it is not there.
     pub(crate) async fn size(&self, path: &Path) -> Result<Option<u64>, Error> {
         let head = || self.0.store.head(path);
-        let meta = there(self.call(&self.0.counters.gets, ("look at", path), head).await)?;
+        let meta = found_or_none(self.call(&self.0.counters.gets, ("look at", path), head).await)?;
         Ok(meta.map(|meta| meta.size))
     }
 
@@ -394,7 +396,7 @@ impl Calls {
         let got = match tokio::time::timeout(PATIENCE, self.0.store.get_opts(path, options)).await {
             Ok(Ok(got)) => got,
             Ok(Err(error)) => return Ok(Some(error)),
-            Err(_) => return Ok(Some(silent("bytes for"))),
+            Err(_) => return Ok(Some(timed_out("bytes for"))),
         };
         let mut stream = got.into_stream();
         loop {
@@ -405,13 +407,13 @@ impl Calls {
                     *at += bytes.len() as u64;
                 }
                 Ok(Some(Err(error))) => return Ok(Some(error)),
-                Err(_) => return Ok(Some(silent("bytes for"))),
+                Err(_) => return Ok(Some(timed_out("bytes for"))),
             }
         }
     }
 }
 
-fn silent(what: &str) -> StoreError {
+fn timed_out(what: &str) -> StoreError {
     StoreError::Generic {
         store: "engine",
         source: format!("no {what} {} s", PATIENCE.as_secs()).into(),
@@ -419,10 +421,10 @@ fn silent(what: &str) -> StoreError {
 }
 
 /// `None` where what a call is about is not there.
-fn there<T>(ended: Result<T, Error>) -> Result<Option<T>, Error> {
+fn found_or_none<T>(ended: Result<T, Error>) -> Result<Option<T>, Error> {
     match ended {
         Err(Error::Remote {
-            trouble: RemoteTrouble::Missing,
+            trouble: RemoteErrorKind::Missing,
             ..
         }) => Ok(None),
         ended => ended.map(Some),
@@ -430,7 +432,7 @@ fn there<T>(ended: Result<T, Error>) -> Result<Option<T>, Error> {
 }
 
 /// Uploads in parts.
-impl Calls {
+impl RetryingStore {
     fn parts(&self) -> Result<&Arc<dyn MultipartStore>, Error> {
         self.0.multipart.as_ref().ok_or(Error::Closed)
     }
@@ -463,7 +465,7 @@ impl Calls {
         crc: u32,
     ) -> Result<(), Error> {
         let store = self.parts()?;
-        let completed = self.again("complete the upload of", path, |failures| {
+        let completed = self.retry("complete the upload of", path, |failures| {
             let parts = parts.clone();
             async move {
                 if failures > 0 && self.is_there(path, size, crc).await {
@@ -487,6 +489,6 @@ impl Calls {
         let store = self.parts()?;
         let abort = || store.abort_multipart(path, id);
         let about = ("give up the upload of", path);
-        there(self.call(&self.0.counters.deletes, about, abort).await).map(|_| ())
+        found_or_none(self.call(&self.0.counters.deletes, about, abort).await).map(|_| ())
     }
 }

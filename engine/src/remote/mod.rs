@@ -58,9 +58,9 @@ use object_store::ObjectStore;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 
-pub(crate) use attach::Link;
+pub(crate) use attach::RemoteLink;
 pub use copy::{CopyReport, copy_from_remote, copy_to_remote};
-pub use trouble::RemoteTrouble;
+pub use trouble::RemoteErrorKind;
 
 /// What a Mixer does with an object store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,7 +74,7 @@ pub enum RemoteMode {
 
 /// Where rows must be before their producer is told that it may forget them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum DurableFloor {
+pub enum AckDurability {
     /// On this machine's disk.
     #[default]
     Disk,
@@ -84,7 +84,7 @@ pub enum DurableFloor {
 
 /// An object store, and how it is used.
 #[derive(Clone)]
-pub struct Remote {
+pub struct RemoteSettings {
     /// For messages: `s3://bucket/prefix`.
     pub url: String,
     /// The bucket.
@@ -104,14 +104,14 @@ pub struct Remote {
     /// The time between two cuts while rows come: what a lost machine loses at most. Zero: one is made when a file was sealed.
     pub upload_interval: Duration,
     /// How far producers are told that their rows are stored.
-    pub floor: DurableFloor,
+    pub floor: AckDurability,
     /// How long the end of the process waits for the last cut.
     pub close_patience: Duration,
     /// How long an object stays after the record that removes it: longer than any query of a reader takes.
     pub grace: Duration,
 }
 
-impl Remote {
+impl RemoteSettings {
     /// The defaults for a bucket.
     #[must_use]
     pub fn new(url: impl Into<String>, store: Arc<dyn ObjectStore>, prefix: Path) -> Self {
@@ -125,16 +125,16 @@ impl Remote {
             cache_size: ByteSize::mib(10 << 10),
             poll: Duration::from_secs(2),
             upload_interval: Duration::from_secs(60),
-            floor: DurableFloor::default(),
+            floor: AckDurability::default(),
             close_patience: Duration::from_secs(10),
             grace: Duration::from_secs(600),
         }
     }
 }
 
-impl fmt::Debug for Remote {
+impl fmt::Debug for RemoteSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Remote")
+        f.debug_struct("RemoteSettings")
             .field("url", &self.url)
             .field("mode", &self.mode)
             .field("cache_size", &self.cache_size)

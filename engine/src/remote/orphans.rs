@@ -16,12 +16,12 @@ use std::time::{Duration, Instant};
 use model::Table;
 use object_store::path::Path as ObjectPath;
 
-use super::attach::Link;
-use super::chain::Chain;
+use super::attach::RemoteLink;
+use super::chain::CommitLog;
 use super::format::{MESSAGES, PIECES, TELEMETRY};
 use crate::Error;
-use crate::layout::{Layout, file_number};
-use crate::segment::{Form, inspect};
+use crate::layout::{StoreLayout, file_number};
+use crate::segment::{FileFormat, inspect};
 use crate::sys;
 
 /// A data file of ours is smaller.
@@ -43,9 +43,9 @@ impl OrphanSweep {
     /// is about to record.
     pub(super) fn run(
         &mut self,
-        link: &Link,
-        chain: &Chain,
-        layout: &Layout,
+        link: &RemoteLink,
+        chain: &CommitLog,
+        layout: &StoreLayout,
         made: &HashMap<String, (u64, u32)>,
     ) -> Result<(), Error> {
         if self.swept.is_some_and(|at| at.elapsed() < EVERY) {
@@ -95,7 +95,7 @@ impl OrphanSweep {
 /// An object's name without its ending and its writer.
 fn without_writer(path: &ObjectPath) -> (&str, &str) {
     let (folder, name) = path.as_ref().rsplit_once('/').unwrap_or(("", path.as_ref()));
-    let stem = Form::split(name).map_or(name, |(stem, _)| stem);
+    let stem = FileFormat::split(name).map_or(name, |(stem, _)| stem);
     match stem.rsplit_once("_w") {
         Some((stem, digits)) if digits.bytes().all(|byte| byte.is_ascii_digit()) => (folder, stem),
         _ => (folder, stem),
@@ -104,9 +104,9 @@ fn without_writer(path: &ObjectPath) -> (&str, &str) {
 
 /// Whether an object is a data file of this store, of a segment that no record names or under a number that is taken.
 fn is_orphan(
-    link: &Link,
-    chain: &Chain,
-    layout: &Layout,
+    link: &RemoteLink,
+    chain: &CommitLog,
+    layout: &StoreLayout,
     (path, is_older): (&ObjectPath, bool),
 ) -> Result<bool, Error> {
     let Some(bytes) = link.io.get(path.clone())? else {
@@ -125,7 +125,7 @@ fn is_orphan(
 
 /// Which writer a name is of, if it is that of a data file (by generations) or of a piece (by epochs), in this tree.
 fn writer_of(name: &str, tree: &str) -> Option<u64> {
-    let (stem, form) = Form::split(name)?;
+    let (stem, form) = FileFormat::split(name)?;
     let (stem, generation) = match stem.rsplit_once("_w") {
         Some((stem, digits)) if digits.bytes().all(|byte| byte.is_ascii_digit()) => (stem, digits.parse().ok()?),
         _ => (stem, 1),

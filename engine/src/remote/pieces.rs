@@ -10,26 +10,30 @@
 
 use super::format::{data_key, piece_key};
 use super::state::{RemoteFile, RemoteRecord, ReplacedObject};
-use super::upload::Upload;
-use super::uploader::Uploader;
+use super::upload::ObjectUpload;
+use super::uploader::CutUploader;
 use crate::Error;
-use crate::catalog::{FileEntry, Segment};
-use crate::quarantine::{hide, keep_hidden, report};
-use crate::segment::{FileAt, write_piece};
+use crate::catalog::{DataFileHandle, FileEntry};
+use crate::quarantine::{quarantine_unlisted, remove_from_views, report_damage};
+use crate::segment::{FilePrefix, write_piece};
 use crate::sys;
 
 /// So many pieces of a file are as they came.
 const FEW: usize = 32;
 
-impl Uploader {
+impl CutUploader {
     /// Uploads a sealed file; `None` if it is not what was recorded.
-    pub(super) fn upload_sealed(&mut self, entry: &FileEntry, segment: &Segment) -> Result<Option<RemoteFile>, Error> {
+    pub(super) fn upload_sealed(
+        &mut self,
+        entry: &FileEntry,
+        segment: &DataFileHandle,
+    ) -> Result<Option<RemoteFile>, Error> {
         if self.bad.contains(&(entry.id, entry.version)) {
             return Ok(None);
         }
         // Its bytes are compared on their way up.
         let file = match segment.find() {
-            Ok(file) => FileAt::new(file, entry.size),
+            Ok(file) => FilePrefix::new(file, entry.size),
             Err(error) => return self.skip_damaged(entry, segment, error).map(|()| None),
         };
         let state = self.chain.state();
@@ -57,7 +61,7 @@ impl Uploader {
     pub(super) fn upload_piece(
         &mut self,
         entry: &FileEntry,
-        segment: &Segment,
+        segment: &DataFileHandle,
         record: &mut RemoteRecord,
     ) -> Result<(), Error> {
         let mut pieces = self.chain.state().parts_of(entry.id);
@@ -75,7 +79,7 @@ impl Uploader {
         let id = self.shared.catalog.lock().allocate_id();
         let staged = self.shared.layout.piece(entry.table, id);
         let made = segment.open().and_then(|file| {
-            let source = FileAt::new(file, entry.size);
+            let source = FilePrefix::new(file, entry.size);
             // What takes the place of good objects is read again: a flip may have come since it was first opened.
             if !joined.is_empty()
                 && let Err(error) = segment.compare(&source)
@@ -98,7 +102,7 @@ impl Uploader {
         let key = piece_key(entry, id, &self.chain.state().writer);
         let uploaded = std::fs::File::open(&staged)
             .map_err(Error::io("open", &staged))
-            .and_then(|file| self.upload(&FileAt::new(file, piece.size), segment, &piece, &key));
+            .and_then(|file| self.upload(&FilePrefix::new(file, piece.size), segment, &piece, &key));
         sys::remove_if_there(&staged).map_err(Error::io("remove", &staged))?;
         uploaded?;
         record.put.push(RemoteFile::piece(piece, id, key));
@@ -106,12 +110,18 @@ impl Uploader {
         Ok(())
     }
 
-    fn upload(&mut self, file: &FileAt, segment: &Segment, entry: &FileEntry, key: &str) -> Result<(), Error> {
+    fn upload(
+        &mut self,
+        file: &FilePrefix,
+        segment: &DataFileHandle,
+        entry: &FileEntry,
+        key: &str,
+    ) -> Result<(), Error> {
         let wanted = (entry.size, entry.crc);
         if self.made.get(key) == Some(&wanted) {
             return Ok(());
         }
-        let upload = Upload {
+        let upload = ObjectUpload {
             io: &self.link.io,
             names: &self.link.names,
             meta: &self.shared.layout.meta,
@@ -127,7 +137,7 @@ impl Uploader {
 
     /// A local file that is not what was recorded, and is nowhere else: it is put aside once, an open one by the publisher,
     /// which has it open. Other errors are the caller's.
-    fn skip_damaged(&mut self, entry: &FileEntry, segment: &Segment, error: Error) -> Result<(), Error> {
+    fn skip_damaged(&mut self, entry: &FileEntry, segment: &DataFileHandle, error: Error) -> Result<(), Error> {
         let is_it = match &error {
             Error::Damaged { path, .. } => *path == segment.path,
             Error::Io { path, source, .. } => *path == segment.path && source.kind() == std::io::ErrorKind::NotFound,
@@ -138,14 +148,14 @@ impl Uploader {
         }
         let shared = &self.shared;
         if !entry.sealed {
-            report(shared, segment, &error.to_string());
+            report_damage(shared, segment, &error.to_string());
             return Ok(());
         }
         self.bad.insert((entry.id, entry.version));
         let path = entry.path(&shared.layout);
         let what = format!("{} is damaged: {error}", path.display());
-        if hide(shared, entry.table, (entry.partition, entry.number), &what) {
-            keep_hidden(&shared.layout, &path, entry.rows, &what);
+        if remove_from_views(shared, entry.table, (entry.partition, entry.number), &what) {
+            quarantine_unlisted(&shared.layout, &path, entry.rows, &what);
         }
         Ok(())
     }

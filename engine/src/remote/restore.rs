@@ -5,15 +5,15 @@
 //! - A file has its name in the tree only when it is whole and synced; cut short before, it is made again.
 //! - It is an open file like any other: it takes rows, and the next cut uploads what came since its last piece.
 
-use super::attach::Connected;
+use super::attach::RemoteConnection;
 use crate::Error;
 use crate::catalog::FileEntry;
-use crate::layout::Layout;
+use crate::layout::StoreLayout;
 use crate::segment::join_pieces;
 use crate::sys;
 
 /// Makes an open file from its parts in the object store, if there are any.
-pub(crate) fn restore_open(connected: &Connected, layout: &Layout, entry: &FileEntry) -> Result<(), Error> {
+pub(crate) fn restore_open(connected: &RemoteConnection, layout: &StoreLayout, entry: &FileEntry) -> Result<(), Error> {
     let state = connected.chain.state();
     let parts = state.parts_of(entry.id);
     if parts.is_empty() {
@@ -24,7 +24,7 @@ pub(crate) fn restore_open(connected: &Connected, layout: &Layout, entry: &FileE
     for part in &parts {
         let path = layout.piece(entry.table, part.entry.id);
         cache.put(part, false);
-        let fetched = cache.bring_to(entry.table, part.entry.id, &path);
+        let fetched = cache.fetch_to(entry.table, part.entry.id, &path);
         cache.remove(part.entry.id);
         fetched.map_err(|error| match error {
             Error::Remote { trouble, .. } if cache.is_damage(trouble) => Error::Damaged {
@@ -35,7 +35,7 @@ pub(crate) fn restore_open(connected: &Connected, layout: &Layout, entry: &FileE
         })?;
         paths.push(path);
     }
-    let staged = layout.twin(entry.table, entry.id);
+    let staged = layout.shadow_file(entry.table, entry.id);
     let identity = entry.identity(state.store);
     join_pieces(&paths, &entry.path(layout), &staged, &identity, entry.version)?;
     for path in &paths {

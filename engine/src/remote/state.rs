@@ -16,9 +16,9 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::catalog::{FileEntry, State};
-use crate::hot::Place;
-use crate::watermark::{Marks, Watermarks};
+use crate::catalog::{FileEntry, ManifestState};
+use crate::hot::PartitionKey;
+use crate::watermark::{DedupWatermarks, WatermarkDelta};
 
 /// Pieces have file numbers of their own, far behind those of data files.
 const PIECE_NUMBERS: u32 = 1 << 31;
@@ -94,7 +94,7 @@ impl RemoteFile {
 
 /// Who writes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Writer {
+pub(crate) struct WriterIdentity {
     /// Counts claims.
     pub(crate) epoch: u64,
     /// Counts folders that ever wrote: names of objects of later ones tell them apart.
@@ -115,7 +115,7 @@ pub(crate) struct RemoteRecord {
     pub(crate) store: Uuid,
     /// µs.
     pub(crate) at: i64,
-    pub(crate) writer: Writer,
+    pub(crate) writer: WriterIdentity,
     /// Files that are new or have a new version.
     pub(crate) put: Vec<RemoteFile>,
     /// Files that expired, and pieces that a sealed file takes the place of. Their objects stay for a while.
@@ -123,7 +123,7 @@ pub(crate) struct RemoteRecord {
     /// Objects that are deleted.
     pub(crate) deleted: Vec<String>,
     /// What changed in the marks.
-    pub(crate) marks: Marks,
+    pub(crate) marks: WatermarkDelta,
     /// Every row of every batch up to this LSN is in objects; 0 leaves it as it is.
     pub(crate) lsn: u64,
 }
@@ -141,28 +141,28 @@ pub(crate) struct RemoteState {
     /// The last record.
     pub(crate) number: u64,
     pub(crate) store: Uuid,
-    pub(crate) writer: Writer,
+    pub(crate) writer: WriterIdentity,
     pub(crate) files: BTreeMap<u64, RemoteFile>,
     /// Objects that no file names any more, and since when (µs).
     pub(crate) doomed: BTreeMap<String, i64>,
     pub(crate) next_segment: u64,
-    pub(crate) numbers: BTreeMap<Place, u32>,
+    pub(crate) numbers: BTreeMap<PartitionKey, u32>,
     /// Shared with who tells producers how far they are stored.
-    pub(crate) marks: Arc<Mutex<Watermarks>>,
+    pub(crate) marks: Arc<Mutex<DedupWatermarks>>,
     pub(crate) lsn: u64,
 }
 
 /// As it stands in a checkpoint.
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct RemoteCheckpoint {
     number: u64,
     store: Uuid,
-    writer: Writer,
+    writer: WriterIdentity,
     files: Vec<RemoteFile>,
     doomed: Vec<(String, i64)>,
     next_segment: u64,
-    numbers: Vec<(Place, u32)>,
-    marks: Marks,
+    numbers: Vec<(PartitionKey, u32)>,
+    marks: WatermarkDelta,
     lsn: u64,
 }
 
@@ -193,7 +193,7 @@ impl RemoteState {
         for key in record.deleted {
             self.doomed.remove(&key);
         }
-        self.marks.lock().join(&record.marks);
+        self.marks.lock().merge_newer(&record.marks);
     }
 
     fn doom(&mut self, file: RemoteFile, at: i64) {
@@ -202,24 +202,24 @@ impl RemoteState {
     }
 
     /// The catalogue of a machine that knows nothing but this: open files are there as far as their pieces are.
-    pub(crate) fn to_local(&self) -> State {
-        let mut state = State::new(self.store);
+    pub(crate) fn to_local(&self) -> ManifestState {
+        let mut state = ManifestState::new(self.store);
         for file in self.files.values().filter(|file| file.piece_of.is_none()) {
             state.put(file.entry.clone());
         }
         self.open_files().into_values().for_each(|entry| state.put(entry));
         for (place, number) in &self.numbers {
-            state.burn(*place, *number, self.next_segment.saturating_sub(1));
+            state.mark_number_used(*place, *number, self.next_segment.saturating_sub(1));
         }
         state.low_water = self.lsn + 1;
-        state.marks.join(&self.marks.lock().all());
+        state.marks.merge_newer(&self.marks.lock().all());
         state.attached = true;
         state
     }
 
     /// The catalogue of one that only reads: pieces are files to it.
-    pub(crate) fn to_replica(&self) -> State {
-        let mut state = State::new(self.store);
+    pub(crate) fn to_replica(&self) -> ManifestState {
+        let mut state = ManifestState::new(self.store);
         self.files.values().for_each(|file| state.put(file.entry.clone()));
         state.low_water = self.lsn + 1;
         state.attached = true;
@@ -268,7 +268,7 @@ impl RemoteState {
 
     /// Whether it knows any batch: a copy says so last.
     pub(crate) fn marks_known(&self) -> bool {
-        self.marks.lock().all() != Marks::default()
+        self.marks.lock().all() != WatermarkDelta::default()
     }
 
     /// Objects that are doomed since before `than` and are to be deleted.
@@ -278,7 +278,7 @@ impl RemoteState {
     }
 
     pub(crate) fn encode(&self) -> Result<Vec<u8>, String> {
-        let stored = Stored {
+        let stored = RemoteCheckpoint {
             number: self.number,
             store: self.store,
             writer: self.writer.clone(),
@@ -295,7 +295,7 @@ impl RemoteState {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, String> {
-        let stored: Stored = ciborium::from_reader(bytes).map_err(|error| error.to_string())?;
+        let stored: RemoteCheckpoint = ciborium::from_reader(bytes).map_err(|error| error.to_string())?;
         let state = Self {
             number: stored.number,
             store: stored.store,
@@ -307,7 +307,7 @@ impl RemoteState {
             lsn: stored.lsn,
             ..Self::default()
         };
-        state.marks.lock().join(&stored.marks);
+        state.marks.lock().merge_newer(&stored.marks);
         Ok(state)
     }
 }

@@ -9,7 +9,7 @@ use crate::Error;
 /// What is the matter with an object store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum RemoteTrouble {
+pub enum RemoteErrorKind {
     /// An object is not there.
     Missing,
     /// An object is there already.
@@ -47,14 +47,14 @@ fn text(error: &StoreError) -> String {
     all.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-pub(crate) fn trouble_of(error: &StoreError) -> RemoteTrouble {
+pub(crate) fn error_kind(error: &StoreError) -> RemoteErrorKind {
     let said = text(error);
     let says = |codes: &[&str]| codes.iter().any(|code| said.contains(code));
     if says(&["NoSuchBucket"]) {
-        return RemoteTrouble::NoBucket;
+        return RemoteErrorKind::NoBucket;
     }
     if says(&["RequestTimeTooSkewed"]) {
-        return RemoteTrouble::ClockSkew;
+        return RemoteErrorKind::ClockSkew;
     }
     if says(&[
         "AccessDenied",
@@ -63,7 +63,7 @@ pub(crate) fn trouble_of(error: &StoreError) -> RemoteTrouble {
         "ExpiredToken",
         "InvalidToken",
     ]) {
-        return RemoteTrouble::Denied;
+        return RemoteErrorKind::Denied;
     }
     // The last is what the client says of a redirect that does not say where to.
     if says(&[
@@ -72,48 +72,53 @@ pub(crate) fn trouble_of(error: &StoreError) -> RemoteTrouble {
         "IllegalLocationConstraintException",
         "incorrectly configured region",
     ]) {
-        return RemoteTrouble::WrongRegion;
+        return RemoteErrorKind::WrongRegion;
     }
     if says(&["NotImplemented"]) {
-        return RemoteTrouble::Unsupported;
+        return RemoteErrorKind::Unsupported;
     }
     match error {
-        StoreError::NotFound { .. } => RemoteTrouble::Missing,
-        StoreError::AlreadyExists { .. } | StoreError::Precondition { .. } => RemoteTrouble::Exists,
-        StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => RemoteTrouble::Denied,
-        StoreError::NotImplemented { .. } | StoreError::NotSupported { .. } => RemoteTrouble::Unsupported,
+        StoreError::NotFound { .. } => RemoteErrorKind::Missing,
+        StoreError::AlreadyExists { .. } | StoreError::Precondition { .. } => RemoteErrorKind::Exists,
+        StoreError::PermissionDenied { .. } | StoreError::Unauthenticated { .. } => RemoteErrorKind::Denied,
+        StoreError::NotImplemented { .. } | StoreError::NotSupported { .. } => RemoteErrorKind::Unsupported,
         _ if says(&["error sending request", "Connect", "dns error", "connection refused"]) => {
-            RemoteTrouble::Unreachable
+            RemoteErrorKind::Unreachable
         }
-        _ => RemoteTrouble::Failing,
+        _ => RemoteErrorKind::Failing,
     }
 }
 
 /// Whether the same call may be answered the next time.
 pub(crate) fn is_transient(error: &StoreError) -> bool {
-    matches!(trouble_of(error), RemoteTrouble::Failing | RemoteTrouble::Unreachable)
+    matches!(
+        error_kind(error),
+        RemoteErrorKind::Failing | RemoteErrorKind::Unreachable
+    )
 }
 
 /// The error for a call that failed for good.
 pub(crate) fn refused(url: &str, action: &'static str, object: &str, error: &StoreError) -> Error {
-    let trouble = trouble_of(error);
+    let trouble = error_kind(error);
     let said = text(error);
     let reason = match trouble {
-        RemoteTrouble::NoBucket => {
+        RemoteErrorKind::NoBucket => {
             format!("the bucket does not exist: create it, or correct observability.embedded.storage.url ({said})")
         }
-        RemoteTrouble::Denied => format!(
+        RemoteErrorKind::Denied => format!(
             "access was denied: check AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and, for keys of a session, \
              AWS_SESSION_TOKEN, and that they may read, write, list and delete there ({said})"
         ),
-        RemoteTrouble::WrongRegion => format!("the bucket is in another region: set AWS_REGION to its region ({said})"),
-        RemoteTrouble::ClockSkew => {
+        RemoteErrorKind::WrongRegion => {
+            format!("the bucket is in another region: set AWS_REGION to its region ({said})")
+        }
+        RemoteErrorKind::ClockSkew => {
             format!("the clocks of this machine and of the store differ too much: set this machine's clock ({said})")
         }
-        RemoteTrouble::Unreachable => {
+        RemoteErrorKind::Unreachable => {
             format!("nothing answers: check AWS_ENDPOINT_URL, AWS_REGION and the network ({said})")
         }
-        RemoteTrouble::Unsupported => format!(
+        RemoteErrorKind::Unsupported => format!(
             "the store cannot do it: an S3 store is needed that creates objects only if absent (If-None-Match: *) ({said})"
         ),
         _ => said,
@@ -131,7 +136,7 @@ pub(crate) fn damaged(url: &str, object: &str, reason: &str) -> Error {
     Error::Remote {
         action: "read",
         object: format!("{object} of {url}"),
-        trouble: RemoteTrouble::Damaged,
+        trouble: RemoteErrorKind::Damaged,
         reason: format!("it is damaged: {reason}"),
     }
 }
@@ -150,23 +155,27 @@ mod tests {
     #[test]
     fn refusals_are_told_from_failures_that_pass_and_name_the_fix() {
         for (said, trouble, fix) in [
-            ("<Code>NoSuchBucket</Code>", RemoteTrouble::NoBucket, "create it"),
-            ("<Code>RequestTimeTooSkewed</Code>", RemoteTrouble::ClockSkew, "clock"),
-            ("<Code>AccessDenied</Code>", RemoteTrouble::Denied, "AWS_ACCESS_KEY_ID"),
+            ("<Code>NoSuchBucket</Code>", RemoteErrorKind::NoBucket, "create it"),
+            ("<Code>RequestTimeTooSkewed</Code>", RemoteErrorKind::ClockSkew, "clock"),
+            (
+                "<Code>AccessDenied</Code>",
+                RemoteErrorKind::Denied,
+                "AWS_ACCESS_KEY_ID",
+            ),
             (
                 "this normally indicates an incorrectly configured region",
-                RemoteTrouble::WrongRegion,
+                RemoteErrorKind::WrongRegion,
                 "AWS_REGION",
             ),
             (
                 "error sending request for url",
-                RemoteTrouble::Unreachable,
+                RemoteErrorKind::Unreachable,
                 "AWS_ENDPOINT_URL",
             ),
-            ("500 InternalError", RemoteTrouble::Failing, "InternalError"),
+            ("500 InternalError", RemoteErrorKind::Failing, "InternalError"),
         ] {
             let error = generic(said);
-            assert_eq!(trouble_of(&error), trouble, "{said}");
+            assert_eq!(error_kind(&error), trouble, "{said}");
             let told = refused("s3://b/p", "read", "x", &error).to_string();
             assert!(told.contains(fix) && told.contains("s3://b/p"), "{told}");
         }

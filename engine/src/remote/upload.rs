@@ -19,10 +19,10 @@ use std::path::{Path, PathBuf};
 
 use object_store::path::Path as ObjectPath;
 
-use super::format::Names;
-use super::io::Io;
+use super::format::ObjectNames;
+use super::io::BlockingStore;
 use crate::catalog::FileEntry;
-use crate::segment::{FileAt, compare_crc};
+use crate::segment::{FilePrefix, compare_crc};
 use crate::{Error, sys};
 
 /// The size of a part, and of the largest file that is one PUT.
@@ -30,9 +30,9 @@ const PART: usize = 16 << 20;
 
 /// A file that is going to be an object.
 #[derive(Debug)]
-pub(super) struct Upload<'a> {
-    pub(super) io: &'a Io,
-    pub(super) names: &'a Names,
+pub(super) struct ObjectUpload<'a> {
+    pub(super) io: &'a BlockingStore,
+    pub(super) names: &'a ObjectNames,
     pub(super) meta: &'a Path,
     pub(super) path: &'a Path,
     pub(super) entry: &'a FileEntry,
@@ -42,9 +42,9 @@ fn folder(meta: &Path) -> PathBuf {
     meta.join("uploads")
 }
 
-impl Upload<'_> {
+impl ObjectUpload<'_> {
     /// Uploads the file under `key`.
-    pub(super) fn run(&self, file: &FileAt, key: &str) -> Result<(), Error> {
+    pub(super) fn run(&self, file: &FilePrefix, key: &str) -> Result<(), Error> {
         let object = self.names.object(key);
         let part = if self.io.has_multipart() { PART } else { usize::MAX };
         if self.entry.size <= part as u64 {
@@ -60,12 +60,12 @@ impl Upload<'_> {
         Err(Error::Remote {
             action: "upload",
             object: object.to_string(),
-            trouble: super::RemoteTrouble::Failing,
+            trouble: super::RemoteErrorKind::Failing,
             reason: format!("it has {size:?} bytes there instead of {wanted}"),
         })
     }
 
-    fn whole(&self, file: &FileAt, object: &ObjectPath) -> Result<(), Error> {
+    fn whole(&self, file: &FilePrefix, object: &ObjectPath) -> Result<(), Error> {
         let bytes = file.read(0, self.entry.size).map_err(Error::io("read", self.path))?;
         compare_crc(self.path, crc32c::crc32c(&bytes), self.entry.crc)?;
         let object = object.clone();
@@ -73,7 +73,7 @@ impl Upload<'_> {
             .wait(|calls| async move { calls.put(&object, bytes.into()).await })
     }
 
-    fn in_parts(&self, file: &FileAt, object: &ObjectPath, key: &str) -> Result<(), Error> {
+    fn in_parts(&self, file: &FilePrefix, object: &ObjectPath, key: &str) -> Result<(), Error> {
         let path = object.clone();
         let id = self.io.wait(|calls| async move { calls.begin_parts(&path).await })?;
         let note = folder(self.meta).join(self.entry.id.to_string());
@@ -90,7 +90,7 @@ impl Upload<'_> {
         done
     }
 
-    fn send(&self, file: &FileAt, object: &ObjectPath, id: &str) -> Result<(), Error> {
+    fn send(&self, file: &FilePrefix, object: &ObjectPath, id: &str) -> Result<(), Error> {
         let (mut at, mut crc, mut parts) = (0, 0, Vec::new());
         let size = self.entry.size;
         while at < size {
@@ -112,7 +112,7 @@ impl Upload<'_> {
 }
 
 /// Gives up the uploads that an earlier process left unfinished. How many.
-pub(super) fn give_up_abandoned(io: &Io, names: &Names, meta: &Path) -> Result<u64, Error> {
+pub(super) fn give_up_abandoned(io: &BlockingStore, names: &ObjectNames, meta: &Path) -> Result<u64, Error> {
     let folder = folder(meta);
     let notes = match std::fs::read_dir(&folder) {
         Ok(notes) => notes,

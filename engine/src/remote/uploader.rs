@@ -22,16 +22,16 @@ use std::time::{Duration, Instant};
 
 use model::Timestamp;
 
-use super::attach::{Link, Uploaded};
-use super::chain::Chain;
+use super::attach::{RemoteLink, UploadResult};
+use super::chain::CommitLog;
 use super::format::PIECES;
 use super::orphans::OrphanSweep;
 use super::state::{RemoteFile, RemoteRecord, ReplacedObject};
 use super::trouble::damaged;
 use crate::Error;
-use crate::catalog::{Lineage, Record};
+use crate::catalog::{FileLineage, ManifestRecord};
 use crate::publisher::PrefixCut;
-use crate::shared::{Sentinel, Shared};
+use crate::shared::{EngineCore, PoisonGuard};
 
 /// The longest pause after failures, in polls.
 const LONGEST_PAUSE: u32 = 32;
@@ -42,16 +42,16 @@ const DELETES: usize = 1_000;
 
 /// The uploader's own things.
 #[derive(Debug)]
-pub(crate) struct Uploader {
-    pub(super) shared: Arc<Shared>,
-    pub(super) link: Arc<Link>,
-    pub(super) chain: Chain,
+pub(crate) struct CutUploader {
+    pub(super) shared: Arc<EngineCore>,
+    pub(super) link: Arc<RemoteLink>,
+    pub(super) chain: CommitLog,
     /// Damaged here; each is reported once.
     pub(super) bad: HashSet<(u64, u32)>,
     /// Objects that were made and are in no record yet: length and checksum by name.
     pub(super) made: HashMap<String, (u64, u32)>,
     /// Who may still read an object that expired.
-    holders: HashMap<String, Weak<Lineage>>,
+    holders: HashMap<String, Weak<FileLineage>>,
     orphans: OrphanSweep,
     /// When the last cut was made, and the bytes that had been written into files by then; none since a start with rows to
     /// upload.
@@ -63,8 +63,8 @@ pub(crate) struct Uploader {
     began: Timestamp,
 }
 
-impl Uploader {
-    pub(crate) fn new(shared: Arc<Shared>, link: Arc<Link>, chain: Chain) -> Self {
+impl CutUploader {
+    pub(crate) fn new(shared: Arc<EngineCore>, link: Arc<RemoteLink>, chain: CommitLog) -> Self {
         let is_behind = shared.state.lock().committed > chain.state().lsn;
         let began = shared.clock.now();
         Self {
@@ -85,9 +85,9 @@ impl Uploader {
 
     /// Uploads until told to stop.
     pub(crate) fn run(mut self) {
-        let _sentinel = Sentinel(Arc::clone(&self.shared));
+        let _sentinel = PoisonGuard(Arc::clone(&self.shared));
         self.note_backlog();
-        while let Some(asked) = self.link.next() {
+        while let Some(asked) = self.link.wait_for_request() {
             if self.shared.poisoned().is_some() {
                 answer(asked, &Err("the store is closed".into()));
                 continue;
@@ -108,7 +108,7 @@ impl Uploader {
     }
 
     /// Reports the end of a step, and says how long to wait.
-    fn note(&mut self, done: Result<(), Error>) -> Uploaded {
+    fn note(&mut self, done: Result<(), Error>) -> UploadResult {
         let mut failing = self.link.failing.lock();
         let Err(error) = done else {
             if failing.take().is_some() {
@@ -142,10 +142,10 @@ impl Uploader {
         // Another writer, or a commit of ours whose answer never came.
         self.chain.settle()?;
         self.link.cache.make_room(&self.shared);
-        if is_asked || self.is_cut_due() {
+        if is_asked || self.check_cut_due() {
             self.cut()?;
         }
-        self.fold_replaced()?;
+        self.overwrite_replaced()?;
         self.delete_doomed()?;
         let swept = self
             .orphans
@@ -157,10 +157,10 @@ impl Uploader {
     }
 
     /// Whether it is time for a cut, and there is something to upload.
-    fn is_cut_due(&mut self) -> bool {
+    fn check_cut_due(&mut self) -> bool {
         let interval = self.link.settings.upload_interval;
         let stats = &self.shared.counters;
-        let is_hurried = self.link.is_hurried(|| self.is_behind());
+        let is_hurried = self.link.refresh_urgency(|| self.is_behind());
         let is_time = match self.last_cut {
             None => true,
             Some((at, _)) if is_hurried && at.elapsed() >= HURRIED_REST => true,
@@ -171,9 +171,9 @@ impl Uploader {
             }
         };
         if interval.is_zero() && !is_hurried {
-            return self.has_sealed();
+            return self.check_sealed_backlog();
         }
-        is_time && (self.is_behind() || self.has_sealed())
+        is_time && (self.is_behind() || self.check_sealed_backlog())
     }
 
     /// Whether rows are not in the object store.
@@ -182,7 +182,7 @@ impl Uploader {
     }
 
     /// Whether a sealed file is not uploaded as it is now, or a removed one is still recorded there.
-    fn has_sealed(&mut self) -> bool {
+    fn check_sealed_backlog(&mut self) -> bool {
         let catalog = self.shared.catalog.lock();
         let state = catalog.state();
         if self.seen == Some(state.version) {
@@ -322,14 +322,14 @@ impl Uploader {
         for id in &gone {
             self.link.cache.remove(*id);
         }
-        let forget = |record: &mut Record| record.forgotten = gone;
+        let forget = |record: &mut ManifestRecord| record.forgotten = gone;
         self.shared.catalog.lock().commit_with(forget)
     }
 
     /// Overwrites objects in the tree by later versions that lie outside of it, once nobody reads the earlier ones: outside
     /// readers see the one or the other, never both. Not within the grace of a start: a writer that was pushed out may still be
     /// at it.
-    fn fold_replaced(&mut self) -> Result<(), Error> {
+    fn overwrite_replaced(&mut self) -> Result<(), Error> {
         let before = self.shared.clock.now().minus(self.link.settings.grace);
         if before < self.began {
             return Ok(());
@@ -413,7 +413,7 @@ impl Uploader {
     }
 }
 
-pub(super) fn answer(asked: Vec<tokio::sync::oneshot::Sender<Uploaded>>, done: &Uploaded) {
+pub(super) fn answer(asked: Vec<tokio::sync::oneshot::Sender<UploadResult>>, done: &UploadResult) {
     for asked in asked {
         // Whoever asked may have gone.
         let _ = asked.send(done.clone());

@@ -26,11 +26,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Weak;
 use std::time::Duration;
 
-use super::readers::{Readers, Watch};
+use super::readers::{ExternalReaders, InotifyWatch};
 use super::run::remove_empty_folders;
-use crate::catalog::Lineage;
-use crate::layout::Layout;
-use crate::segment::emptied;
+use crate::catalog::FileLineage;
+use crate::layout::StoreLayout;
+use crate::segment::tombstone;
 use crate::sys;
 
 /// Readers that never pause keep empty files for so long at most.
@@ -38,48 +38,54 @@ const LONGEST: Duration = Duration::from_secs(24 * 3_600);
 
 /// A partition to be taken away when nobody holds a version of any of its files.
 #[derive(Debug)]
-pub(super) struct Doomed {
+pub(super) struct PendingDeletion {
     folder: PathBuf,
     /// Its names, and who holds them.
-    files: Vec<(OsString, Weak<Lineage>)>,
+    files: Vec<(OsString, Weak<FileLineage>)>,
     /// Where the folder goes, out of readers' sight.
     aside: PathBuf,
-    step: Step,
+    step: DeletionStep,
     reported: bool,
 }
 
 /// How far it is.
 #[derive(Debug)]
-enum Step {
+enum DeletionStep {
     /// Its rows are in the tree.
     Whole,
     /// Empty files are in the tree; those with rows are aside, unless they are `unlinked`.
     Emptied {
         since: Duration,
-        watch: Option<Watch>,
+        watch: Option<InotifyWatch>,
         unlinked: bool,
     },
     /// Nothing is in the tree.
     Aside,
 }
 
-impl Doomed {
+impl PendingDeletion {
     pub(super) const fn new(folder: PathBuf, aside: PathBuf) -> Self {
         Self {
             folder,
             files: Vec::new(),
             aside,
-            step: Step::Whole,
+            step: DeletionStep::Whole,
             reported: false,
         }
     }
 
-    pub(super) fn add(&mut self, name: OsString, held_by: Weak<Lineage>) {
+    pub(super) fn add(&mut self, name: OsString, held_by: Weak<FileLineage>) {
         self.files.push((name, held_by));
     }
 
     /// Goes as far as it can. Whether it is gone.
-    pub(super) fn advance(&mut self, layout: &Layout, readers: &mut Readers, rest: Duration, now: Duration) -> bool {
+    pub(super) fn advance(
+        &mut self,
+        layout: &StoreLayout,
+        readers: &mut ExternalReaders,
+        rest: Duration,
+        now: Duration,
+    ) -> bool {
         if self.files.iter().any(|(_, held_by)| held_by.strong_count() > 0) {
             return false;
         }
@@ -94,15 +100,15 @@ impl Doomed {
 
     fn try_advance(
         &mut self,
-        layout: &Layout,
-        readers: &mut Readers,
+        layout: &StoreLayout,
+        readers: &mut ExternalReaders,
         rest: Duration,
         now: Duration,
     ) -> io::Result<bool> {
-        if matches!(self.step, Step::Whole) && !rest.is_zero() && self.is_all_there_is() {
-            self.empty(readers, now);
+        if matches!(self.step, DeletionStep::Whole) && !rest.is_zero() && self.is_all_there_is() {
+            self.replace_with_tombstones(readers, now);
         }
-        if let Step::Emptied { since, watch, unlinked } = &mut self.step {
+        if let DeletionStep::Emptied { since, watch, unlinked } = &mut self.step {
             if !*unlinked {
                 unlink(&self.aside, &self.files)?;
                 *unlinked = true;
@@ -113,12 +119,12 @@ impl Doomed {
             }
             watch.take().into_iter().for_each(|watch| readers.forget(watch));
         }
-        self.take_away(layout).map(|()| true)
+        self.remove_partition(layout).map(|()| true)
     }
 
     /// Lets a folder of empty files take the place of the partition's. Where that cannot be done nothing has changed.
-    fn empty(&mut self, readers: &mut Readers, now: Duration) {
-        let watch = match self.stand_in() {
+    fn replace_with_tombstones(&mut self, readers: &mut ExternalReaders, now: Duration) {
+        let watch = match self.write_tombstones() {
             // After the files were written, which are not read by anybody yet, and before they can be found.
             Ok(()) => readers.watch(&self.aside),
             Err(error) => {
@@ -128,7 +134,7 @@ impl Doomed {
             }
         };
         if matches!(sys::exchange(&self.folder, &self.aside), Ok(true)) {
-            self.step = Step::Emptied {
+            self.step = DeletionStep::Emptied {
                 since: now,
                 watch,
                 unlinked: false,
@@ -141,13 +147,13 @@ impl Doomed {
 
     /// Makes the folder of empty files, aside. They are on the disk before they are found: the names may outlive a power cut,
     /// and a file without its bytes would be a torn one.
-    fn stand_in(&self) -> io::Result<()> {
+    fn write_tombstones(&self) -> io::Result<()> {
         if self.aside.symlink_metadata().is_ok() {
             std::fs::remove_dir_all(&self.aside)?;
         }
         std::fs::create_dir(&self.aside)?;
         for (name, _) in &self.files {
-            if let Some(empty) = emptied(&self.folder.join(name)).map_err(io::Error::other)? {
+            if let Some(empty) = tombstone(&self.folder.join(name)).map_err(io::Error::other)? {
                 let path = self.aside.join(name);
                 let mut file = sys::create_new(&path)?;
                 file.write_all(&empty)?;
@@ -159,13 +165,13 @@ impl Doomed {
 
     /// Out of the tree in one step, so that nobody who lists it finds half of the partition; then the files are unlinked.
     /// Where the folder cannot be moved, or has something else in it, they are unlinked where they are.
-    fn take_away(&mut self, layout: &Layout) -> io::Result<()> {
-        let is_aside = matches!(self.step, Step::Aside);
+    fn remove_partition(&mut self, layout: &StoreLayout) -> io::Result<()> {
+        let is_aside = matches!(self.step, DeletionStep::Aside);
         if !is_aside && self.is_all_there_is() && sys::rename(&self.folder, &self.aside).is_ok() {
-            self.step = Step::Aside;
+            self.step = DeletionStep::Aside;
             remove_empty_folders(&self.folder, layout.root_of(&self.folder));
         }
-        if matches!(self.step, Step::Aside) {
+        if matches!(self.step, DeletionStep::Aside) {
             return unlink(&self.aside, &self.files);
         }
         for (name, _) in &self.files {
@@ -187,7 +193,7 @@ impl Doomed {
 }
 
 /// Unlinks the files of a folder that is out of the tree, and the folder.
-fn unlink(folder: &Path, files: &[(OsString, Weak<Lineage>)]) -> io::Result<()> {
+fn unlink(folder: &Path, files: &[(OsString, Weak<FileLineage>)]) -> io::Result<()> {
     for (name, _) in files {
         sys::remove_if_there(&folder.join(name))?;
     }

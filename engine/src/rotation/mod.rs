@@ -33,14 +33,14 @@ use model::{ByteSize, Table, Timestamp};
 use serde::Serialize;
 
 use crate::Settings;
-use crate::hot::Place;
-pub use preview::{RotationPreview, preview_rotation};
-pub(crate) use run::{Janitor, remove_empty_folders};
+use crate::hot::PartitionKey;
+pub use preview::{RetentionPreview, preview_rotation};
+pub(crate) use run::{RetentionEnforcer, remove_empty_folders};
 
 /// What makes old partitions go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum RotationPolicy {
+pub enum RetentionPolicy {
     /// Their age.
     #[default]
     Time,
@@ -52,19 +52,19 @@ pub enum RotationPolicy {
 
 /// When data goes; the age is [`crate::Settings::max_age`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Rotation {
+pub struct RetentionSettings {
     /// What makes it go.
-    pub policy: RotationPolicy,
+    pub policy: RetentionPolicy,
     /// The total size of data files, log and catalogue above which the oldest partitions go.
     pub max_size: ByteSize,
     /// The time between checks. A check happens at a flush tick.
     pub check_interval: Duration,
 }
 
-impl Default for Rotation {
+impl Default for RetentionSettings {
     fn default() -> Self {
         Self {
-            policy: RotationPolicy::default(),
+            policy: RetentionPolicy::default(),
             max_size: ByteSize::mib(10 << 10),
             check_interval: Duration::from_secs(3_600),
         }
@@ -74,7 +74,7 @@ impl Default for Rotation {
 /// Why a partition goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum RotationReason {
+pub enum RetentionReason {
     /// It ended longer than the greatest age ago.
     Age,
     /// The store is larger than allowed, and it is the oldest.
@@ -83,7 +83,7 @@ pub enum RotationReason {
 
 /// A partition that went, or would go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Removal {
+pub struct PartitionRemoval {
     /// Its table.
     pub table: Table,
     /// Its folder below the table's.
@@ -97,16 +97,16 @@ pub struct Removal {
     /// Their bytes.
     pub bytes: u64,
     /// Why.
-    pub reason: RotationReason,
+    pub reason: RetentionReason,
 }
 
 /// What a check did.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct RotationRun {
+pub struct RetentionRun {
     /// When, by the clock.
     pub at: Timestamp,
     /// What went.
-    pub removed: Vec<Removal>,
+    pub removed: Vec<PartitionRemoval>,
     /// More is too old, and waits for the next check.
     pub more: bool,
     /// Why nothing goes by the clock's word just now.
@@ -115,17 +115,17 @@ pub struct RotationRun {
 
 /// What rotation did since the store was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct RotationHistory {
+pub struct RetentionHistory {
     /// The last check.
-    pub last: Option<RotationRun>,
+    pub last: Option<RetentionRun>,
     /// The last check by which something went.
-    pub last_removal: Option<RotationRun>,
+    pub last_removal: Option<RetentionRun>,
 }
 
 /// A partition in the catalogue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Candidate {
-    pub(crate) place: Place,
+pub(crate) struct RetentionCandidate {
+    pub(crate) place: PartitionKey,
     pub(crate) ids: Vec<u64>,
     pub(crate) rows: u64,
     pub(crate) bytes: u64,
@@ -135,13 +135,13 @@ pub(crate) struct Candidate {
     pub(crate) closed: bool,
 }
 
-impl Candidate {
+impl RetentionCandidate {
     const fn all_bytes(&self) -> u64 {
         self.bytes + self.index_bytes
     }
 
-    fn removal(&self, reason: RotationReason) -> Removal {
-        Removal {
+    fn removal(&self, reason: RetentionReason) -> PartitionRemoval {
+        PartitionRemoval {
             table: self.place.0,
             partition: self.place.1.to_string(),
             end: self.place.1.end(),
@@ -156,22 +156,22 @@ impl Candidate {
 /// The partitions that go, oldest first. `now` is a time that can be relied on; `other_bytes` count against the size too and
 /// do not go.
 pub(crate) fn plan(
-    mut all: Vec<Candidate>,
+    mut all: Vec<RetentionCandidate>,
     settings: &Settings,
     now: Timestamp,
     other_bytes: u64,
-) -> Vec<(Candidate, RotationReason)> {
-    let by_age = settings.rotation.policy != RotationPolicy::Size;
-    let by_size = settings.rotation.policy != RotationPolicy::Time;
-    let mut total = other_bytes.saturating_add(all.iter().map(Candidate::all_bytes).sum());
+) -> Vec<(RetentionCandidate, RetentionReason)> {
+    let by_age = settings.rotation.policy != RetentionPolicy::Size;
+    let by_size = settings.rotation.policy != RetentionPolicy::Time;
+    let mut total = other_bytes.saturating_add(all.iter().map(RetentionCandidate::all_bytes).sum());
     all.retain(|candidate| candidate.closed);
     all.sort_by_key(|candidate| (candidate.place.1.end(), candidate.place));
     let mut gone = Vec::new();
     for candidate in all {
         let reason = if by_age && candidate.place.1.end().plus(settings.max_age) <= now {
-            RotationReason::Age
+            RetentionReason::Age
         } else if by_size && total > settings.rotation.max_size.get() {
-            RotationReason::Size
+            RetentionReason::Size
         } else {
             continue;
         };
@@ -182,13 +182,13 @@ pub(crate) fn plan(
 }
 
 /// Keeps of what goes by age only the oldest, at most a quarter of `partitions` and at least one. Whether that was less.
-pub(crate) fn cap(planned: &mut Vec<(Candidate, RotationReason)>, partitions: usize) -> bool {
+pub(crate) fn cap(planned: &mut Vec<(RetentionCandidate, RetentionReason)>, partitions: usize) -> bool {
     let most = partitions.div_ceil(4).max(1);
     let before = planned.len();
     let mut aged = 0;
     planned.retain(|(_, reason)| {
-        aged += usize::from(*reason == RotationReason::Age);
-        *reason == RotationReason::Size || aged <= most
+        aged += usize::from(*reason == RetentionReason::Age);
+        *reason == RetentionReason::Size || aged <= most
     });
     planned.len() < before
 }

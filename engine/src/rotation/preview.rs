@@ -9,9 +9,9 @@ use serde::Serialize;
 
 use super::run::gather;
 use super::trust::SLACK;
-use super::{Removal, plan};
-use crate::catalog::{Catalog, FileEntry, known_store_id};
-use crate::layout::Layout;
+use super::{PartitionRemoval, plan};
+use crate::catalog::{FileEntry, StoreManifest, known_store_id};
+use crate::layout::StoreLayout;
 use crate::{Error, Settings};
 
 /// How often a catalogue that changes under the reader is read again.
@@ -19,11 +19,11 @@ const TRIES: usize = 5;
 
 /// What would go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct RotationPreview {
+pub struct RetentionPreview {
     /// The clock's time.
     pub at: Timestamp,
     /// What is over the rules; by age, a check takes at most a quarter of the partitions, the oldest first.
-    pub removals: Vec<Removal>,
+    pub removals: Vec<PartitionRemoval>,
     /// Data files now.
     pub files: u64,
     /// Bytes of data files, their indexes, log and catalogue.
@@ -36,14 +36,14 @@ pub struct RotationPreview {
 ///
 /// # Errors
 /// If there is no store, or its catalogue cannot be read.
-pub fn preview_rotation(settings: &Settings, clock: &Clock) -> Result<RotationPreview, Error> {
-    let layout = Layout::new(settings);
+pub fn preview_rotation(settings: &Settings, clock: &Clock) -> Result<RetentionPreview, Error> {
+    let layout = StoreLayout::new(settings);
     let store = known_store_id(&layout.meta)?.ok_or_else(|| Error::no_store(&settings.store_dir))?;
     let mut tries = 0;
     let found = loop {
         tries += 1;
         // A Mixer may begin a new generation while this one is read.
-        match Catalog::read(&layout.meta, store) {
+        match StoreManifest::read(&layout.meta, store) {
             Err(_) if tries < TRIES => {}
             read => break read?,
         }
@@ -55,7 +55,7 @@ pub fn preview_rotation(settings: &Settings, clock: &Clock) -> Result<RotationPr
     let candidates = gather(&entries, at, settings.seal_grace, about, |_| false);
     let indexes: u64 = candidates.iter().map(|candidate| candidate.index_bytes).sum();
     let ahead = found.state.relied_on().filter(|last| last.plus(SLACK) < at);
-    Ok(RotationPreview {
+    Ok(RetentionPreview {
         at,
         files: entries.len() as u64,
         total_bytes: other + indexes + entries.iter().map(|entry| entry.size).sum::<u64>(),
@@ -68,7 +68,7 @@ pub fn preview_rotation(settings: &Settings, clock: &Clock) -> Result<RotationPr
 }
 
 /// The bytes of a file's index, if it is there.
-fn index_bytes(layout: &Layout, entry: &FileEntry) -> u64 {
+fn index_bytes(layout: &StoreLayout, entry: &FileEntry) -> u64 {
     let path = layout.sidecar(entry.table, (entry.id, entry.version));
     path.metadata().map_or(0, |meta| meta.len())
 }

@@ -12,21 +12,21 @@ use std::time::Duration;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 
 /// A folder that is watched.
-pub(super) type Watch = WatchDescriptor;
+pub(super) type InotifyWatch = WatchDescriptor;
 
 /// Watches folders.
 #[derive(Debug, Default)]
-pub(super) struct Readers {
+pub(super) struct ExternalReaders {
     inotify: Option<Inotify>,
     /// The counter when something in a folder, or the folder, was last seen to be opened.
-    seen: HashMap<Watch, Duration>,
+    seen: HashMap<InotifyWatch, Duration>,
     /// The counter when it was last not told what was opened: that may have been anything.
     unknown: Option<Duration>,
 }
 
-impl Readers {
+impl ExternalReaders {
     /// From now on it is known who opens the folder or something in it. `None` if that cannot be had.
-    pub(super) fn watch(&mut self, folder: &Path) -> Option<Watch> {
+    pub(super) fn watch(&mut self, folder: &Path) -> Option<InotifyWatch> {
         if self.inotify.is_none() {
             self.inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).ok();
         }
@@ -55,12 +55,12 @@ impl Readers {
     }
 
     /// When something was last opened there, by the counter.
-    pub(super) fn last(&self, watch: Watch) -> Option<Duration> {
+    pub(super) fn last(&self, watch: InotifyWatch) -> Option<Duration> {
         self.seen.get(&watch).copied().max(self.unknown)
     }
 
     /// No longer watches a folder.
-    pub(super) fn forget(&mut self, watch: Watch) {
+    pub(super) fn forget(&mut self, watch: InotifyWatch) {
         self.seen.remove(&watch);
         if let Some(inotify) = &self.inotify {
             // It may have gone with its folder.

@@ -7,23 +7,23 @@ use std::time::Duration;
 
 use model::Timestamp;
 
-use super::doomed::Doomed;
-use super::readers::Readers;
-use super::trust::{Judged, SLACK, Trust};
-use super::{Candidate, RotationRun, cap, plan};
+use super::doomed::PendingDeletion;
+use super::readers::ExternalReaders;
+use super::trust::{ClockGuard, ClockVerdict, SLACK};
+use super::{RetentionCandidate, RetentionRun, cap, plan};
 use crate::catalog::FileEntry;
-use crate::hot::Place;
-use crate::shared::Shared;
+use crate::hot::PartitionKey;
+use crate::shared::EngineCore;
 use crate::{Error, sys};
 
 /// Checks the rules and clears away what went.
 #[derive(Debug)]
-pub(crate) struct Janitor {
-    trust: Trust,
+pub(crate) struct RetentionEnforcer {
+    trust: ClockGuard,
     /// The counter at which the next check is due.
     next: Duration,
-    doomed: Vec<Doomed>,
-    readers: Readers,
+    doomed: Vec<PendingDeletion>,
+    readers: ExternalReaders,
     /// Rows appended, and those given their arrival time, at the last look, and the counter then.
     seen: (u64, u64, Duration),
 }
@@ -36,9 +36,9 @@ const fn is_mass_redating(rows: u64, redated: u64) -> bool {
     redated > 0 && redated >= rows / 2
 }
 
-impl Janitor {
+impl RetentionEnforcer {
     /// The first check is due at the first flush tick.
-    pub(crate) fn new(shared: &Shared) -> Self {
+    pub(crate) fn new(shared: &EngineCore) -> Self {
         let counter = shared.uptime();
         let last = {
             let catalog = shared.catalog.lock();
@@ -50,27 +50,27 @@ impl Janitor {
                 .or_else(|| written().map(Timestamp::from_micros))
         };
         Self {
-            trust: Trust::new(last.unwrap_or_else(|| shared.clock.now()), counter),
+            trust: ClockGuard::new(last.unwrap_or_else(|| shared.clock.now()), counter),
             next: counter,
             doomed: Vec::new(),
-            readers: Readers::default(),
+            readers: ExternalReaders::default(),
             seen: (0, 0, counter),
         }
     }
 
     /// Whether a check is due.
-    pub(crate) fn is_due(&self, shared: &Shared) -> bool {
+    pub(crate) fn is_due(&self, shared: &EngineCore) -> bool {
         shared.uptime() >= self.next
     }
 
     /// The time to rely on, for the catalogue.
-    pub(crate) fn relied_on(&mut self, shared: &Shared) -> Timestamp {
-        self.judge(shared).now
+    pub(crate) fn relied_on(&mut self, shared: &EngineCore) -> Timestamp {
+        self.check_clock(shared).now
     }
 
-    fn judge(&mut self, shared: &Shared) -> Judged {
+    fn check_clock(&mut self, shared: &EngineCore) -> ClockVerdict {
         self.watch_redating(shared);
-        let judged = self.trust.judge(shared.clock.now(), shared.uptime());
+        let judged = self.trust.check(shared.clock.now(), shared.uptime());
         if let (Some((jump, left)), true) = (judged.held, judged.news) {
             tracing::warn!(
                 ahead_seconds = jump.as_secs(),
@@ -88,7 +88,7 @@ impl Janitor {
     }
 
     /// Warns when most rows since the last look were given their arrival time.
-    fn watch_redating(&mut self, shared: &Shared) {
+    fn watch_redating(&mut self, shared: &EngineCore) {
         let (counters, uptime) = (&shared.counters, shared.uptime());
         if uptime < self.seen.2 + LOOK_EVERY {
             return;
@@ -108,9 +108,13 @@ impl Janitor {
 
     /// Checks the rules and makes what is over them go. `ours` are the open files that the caller can let go of; what went
     /// is returned beside the report, by id.
-    pub(crate) fn check(&mut self, shared: &Shared, ours: &HashSet<u64>) -> Result<(RotationRun, HashSet<u64>), Error> {
+    pub(crate) fn check(
+        &mut self,
+        shared: &EngineCore,
+        ours: &HashSet<u64>,
+    ) -> Result<(RetentionRun, HashSet<u64>), Error> {
         self.next = shared.uptime() + shared.settings.rotation.check_interval;
-        let judged = self.judge(shared);
+        let judged = self.check_clock(shared);
         let (candidates, other_bytes) = candidates(shared, ours, judged.now);
         let partitions = candidates.len();
         let mut planned = plan(candidates, &shared.settings, judged.now, other_bytes);
@@ -118,7 +122,7 @@ impl Janitor {
         let ids: Vec<u64> = planned.iter().flat_map(|(gone, _)| gone.ids.clone()).collect();
         let gone: HashSet<u64> = ids.iter().copied().collect();
         self.record(shared, ids, judged.now)?;
-        let run = RotationRun {
+        let run = RetentionRun {
             at: shared.clock.now(),
             removed: planned.iter().map(|(gone, reason)| gone.removal(*reason)).collect(),
             more,
@@ -146,7 +150,7 @@ impl Janitor {
     }
 
     /// Writes the removal and takes the files out of the view. Without a removal only the time is written, once in a while.
-    fn record(&mut self, shared: &Shared, remove: Vec<u64>, now: Timestamp) -> Result<(), Error> {
+    fn record(&mut self, shared: &EngineCore, remove: Vec<u64>, now: Timestamp) -> Result<(), Error> {
         let removed: Vec<FileEntry> = {
             let mut catalog = shared.catalog.lock();
             let last = catalog.state().relied_on();
@@ -159,32 +163,32 @@ impl Janitor {
             removed
         };
         let mut state = shared.state.lock();
-        let mut doomed: BTreeMap<PathBuf, Doomed> = BTreeMap::new();
+        let mut doomed: BTreeMap<PathBuf, PendingDeletion> = BTreeMap::new();
         for entry in &removed {
             let held_by = state
                 .remove_file(entry.table, (entry.partition, entry.number))
                 .map_or_else(Weak::new, |segment| Arc::downgrade(segment.lineage()));
             if let Some(remote) = &shared.remote {
-                remote.expired(entry.id, Weak::clone(&held_by));
+                remote.note_expired(entry.id, Weak::clone(&held_by));
             }
             let path = entry.path(&shared.layout);
             let folder = sys::parent_of(&path).to_owned();
             let aside = || shared.layout.expired(entry.table, entry.id);
             let of_partition = doomed
                 .entry(folder.clone())
-                .or_insert_with(|| Doomed::new(folder, aside()));
+                .or_insert_with(|| PendingDeletion::new(folder, aside()));
             if let Some(name) = path.file_name() {
                 of_partition.add(name.to_owned(), held_by);
             }
         }
         self.doomed.extend(doomed.into_values());
-        shared.show(&mut state, []);
+        shared.publish_snapshot(&mut state, []);
         Ok(())
     }
 
     /// Takes away what went and nobody holds any more, with the folders that are empty then. No file is created in the tree
     /// meanwhile: its only creator is the caller.
-    pub(crate) fn sweep(&mut self, shared: &Shared) {
+    pub(crate) fn sweep(&mut self, shared: &EngineCore) {
         if self.doomed.is_empty() {
             return;
         }
@@ -208,7 +212,7 @@ pub(crate) fn remove_empty_folders(file: &Path, data: &Path) {
 }
 
 /// The partitions of the catalogue, and the bytes of log and catalogue.
-fn candidates(shared: &Shared, ours: &HashSet<u64>, now: Timestamp) -> (Vec<Candidate>, u64) {
+fn candidates(shared: &EngineCore, ours: &HashSet<u64>, now: Timestamp) -> (Vec<RetentionCandidate>, u64) {
     let (entries, catalog_bytes) = {
         let catalog = shared.catalog.lock();
         let entries: Vec<FileEntry> = catalog.state().files().cloned().collect();
@@ -234,12 +238,12 @@ pub(super) fn gather(
     now: Timestamp,
     grace: Duration,
     about: impl Fn(&FileEntry) -> (bool, u64),
-    has_rows: impl Fn(Place) -> bool,
-) -> Vec<Candidate> {
-    let mut places: BTreeMap<Place, Candidate> = BTreeMap::new();
+    has_rows: impl Fn(PartitionKey) -> bool,
+) -> Vec<RetentionCandidate> {
+    let mut places: BTreeMap<PartitionKey, RetentionCandidate> = BTreeMap::new();
     for entry in entries {
         let place = entry.place();
-        let candidate = places.entry(place).or_insert_with(|| Candidate {
+        let candidate = places.entry(place).or_insert_with(|| RetentionCandidate {
             place,
             ids: Vec::new(),
             rows: 0,

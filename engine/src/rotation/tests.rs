@@ -4,13 +4,13 @@ use std::borrow::Borrow;
 
 use super::*;
 use crate::PartitionBy;
-use crate::layout::Partition;
+use crate::layout::TimePartition;
 
 const HOUR: i64 = 3_600_000_000;
 
-fn candidate(table: Table, hour: i64, bytes: u64) -> Candidate {
-    let partition = Partition::of(Timestamp::from_micros(hour * HOUR), PartitionBy::Hour);
-    Candidate {
+fn candidate(table: Table, hour: i64, bytes: u64) -> RetentionCandidate {
+    let partition = TimePartition::of(Timestamp::from_micros(hour * HOUR), PartitionBy::Hour);
+    RetentionCandidate {
         place: (table, partition),
         ids: vec![1],
         rows: 10,
@@ -20,11 +20,11 @@ fn candidate(table: Table, hour: i64, bytes: u64) -> Candidate {
     }
 }
 
-fn limits(policy: RotationPolicy, hours: u64, max_bytes: u64) -> Settings {
-    let rotation = Rotation {
+fn limits(policy: RetentionPolicy, hours: u64, max_bytes: u64) -> Settings {
+    let rotation = RetentionSettings {
         policy,
         max_size: ByteSize::bytes(max_bytes),
-        ..Rotation::default()
+        ..RetentionSettings::default()
     };
     Settings {
         rotation,
@@ -39,9 +39,9 @@ fn gone(
     now: i64,
     other: u64,
     closed: impl Fn(i64) -> bool,
-) -> Vec<(Table, i64, RotationReason)> {
+) -> Vec<(Table, i64, RetentionReason)> {
     let all = (0..10).rev().flat_map(|hour| {
-        [Table::Traces, Table::Logs].map(|table| Candidate {
+        [Table::Traces, Table::Logs].map(|table| RetentionCandidate {
             closed: closed(hour),
             ..candidate(table, hour, 100)
         })
@@ -59,8 +59,8 @@ fn gone(
 
 #[test]
 fn by_age_goes_what_ended_the_age_ago_or_longer_oldest_first() {
-    let rule = limits(RotationPolicy::Time, 7, 0);
-    let age = RotationReason::Age;
+    let rule = limits(RetentionPolicy::Time, 7, 0);
+    let age = RetentionReason::Age;
     let wanted = [
         (Table::Logs, 0, age),
         (Table::Traces, 0, age),
@@ -73,28 +73,28 @@ fn by_age_goes_what_ended_the_age_ago_or_longer_oldest_first() {
 
 #[test]
 fn by_size_the_oldest_go_until_the_rest_fits_log_and_catalogue_counted() {
-    let rule = limits(RotationPolicy::Size, 1, 1_900);
+    let rule = limits(RetentionPolicy::Size, 1, 1_900);
     assert_eq!(
         gone(&rule, 1_000, 0, |_| true),
-        [(Table::Logs, 0, RotationReason::Size)]
+        [(Table::Logs, 0, RetentionReason::Size)]
     );
     assert_eq!(gone(&rule, 1_000, 150, |_| true).len(), 3);
-    assert_eq!(gone(limits(RotationPolicy::Size, 1, 2_000), 1_000, 0, |_| true), []);
-    assert_eq!(gone(limits(RotationPolicy::Size, 1, 0), 1_000, 0, |_| true).len(), 20);
+    assert_eq!(gone(limits(RetentionPolicy::Size, 1, 2_000), 1_000, 0, |_| true), []);
+    assert_eq!(gone(limits(RetentionPolicy::Size, 1, 0), 1_000, 0, |_| true).len(), 20);
 }
 
 #[test]
 fn by_both_age_counts_first_and_what_it_frees_need_not_go_by_size() {
-    let both = gone(limits(RotationPolicy::Both, 8, 1_700), 9, 0, |_| true);
+    let both = gone(limits(RetentionPolicy::Both, 8, 1_700), 9, 0, |_| true);
     let reasons: Vec<_> = both.iter().map(|(_, hour, reason)| (*hour, *reason)).collect();
-    let (age, size) = (RotationReason::Age, RotationReason::Size);
+    let (age, size) = (RetentionReason::Age, RetentionReason::Size);
     assert_eq!(reasons, [(0, age), (0, age), (1, size)]);
-    assert_eq!(gone(limits(RotationPolicy::Both, 8, 1_800), 9, 0, |_| true).len(), 2);
+    assert_eq!(gone(limits(RetentionPolicy::Both, 8, 1_800), 9, 0, |_| true).len(), 2);
 }
 
 #[test]
 fn what_is_not_closed_never_goes_and_is_passed_over() {
-    let rule = limits(RotationPolicy::Both, 1, 0);
+    let rule = limits(RetentionPolicy::Both, 1, 0);
     let hours: Vec<i64> = gone(&rule, 1_000, 0, |hour| hour % 2 == 1)
         .iter()
         .map(|(_, hour, _)| *hour)
@@ -105,7 +105,7 @@ fn what_is_not_closed_never_goes_and_is_passed_over() {
 #[test]
 fn one_check_takes_a_quarter_by_age_and_as_much_as_needed_by_size() {
     let aged = |count: i64| -> Vec<_> {
-        let all = (0..count).map(|hour| (candidate(Table::Logs, hour, 1), RotationReason::Age));
+        let all = (0..count).map(|hour| (candidate(Table::Logs, hour, 1), RetentionReason::Age));
         all.collect()
     };
     for (count, partitions, left, more) in [(10, 10, 3, true), (1, 1, 1, false), (2, 2, 1, true), (3, 100, 3, false)] {
@@ -116,7 +116,7 @@ fn one_check_takes_a_quarter_by_age_and_as_much_as_needed_by_size() {
     }
     let mut by_size: Vec<_> = aged(10)
         .into_iter()
-        .map(|(gone, _)| (gone, RotationReason::Size))
+        .map(|(gone, _)| (gone, RetentionReason::Size))
         .collect();
     assert!(!cap(&mut by_size, 10));
     assert_eq!(by_size.len(), 10);
@@ -124,11 +124,11 @@ fn one_check_takes_a_quarter_by_age_and_as_much_as_needed_by_size() {
 
 #[test]
 fn an_index_counts_for_the_size_and_goes_with_its_partition() {
-    let with_index = |hour| Candidate {
+    let with_index = |hour| RetentionCandidate {
         index_bytes: 50,
         ..candidate(Table::Logs, hour, 100)
     };
     let all = || (0..4).map(with_index).collect();
-    let gone = |most| plan(all(), &limits(RotationPolicy::Size, 1, most), Timestamp::MAX, 0).len();
+    let gone = |most| plan(all(), &limits(RetentionPolicy::Size, 1, most), Timestamp::MAX, 0).len();
     assert_eq!((gone(600), gone(599), gone(450), gone(449)), (0, 1, 1, 2));
 }

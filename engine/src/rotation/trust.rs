@@ -19,14 +19,14 @@ pub(super) const LONGEST_HOLD: Duration = Duration::from_secs(24 * 3_600);
 
 /// The judge of the clock.
 #[derive(Debug)]
-pub(super) struct Trust {
+pub(super) struct ClockGuard {
     /// A time that was relied on, and the counter then.
     anchor: (Timestamp, Duration),
-    hold: Option<Hold>,
+    hold: Option<ClockHold>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Hold {
+struct ClockHold {
     jump: Duration,
     /// The counter when it began.
     since: Duration,
@@ -34,7 +34,7 @@ struct Hold {
 
 /// A judgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Judged {
+pub(super) struct ClockVerdict {
     /// The time to rely on.
     pub(super) now: Timestamp,
     /// How far ahead the clock is and how much longer it is held for that.
@@ -45,7 +45,7 @@ pub(super) struct Judged {
     pub(super) went_back: Option<Duration>,
 }
 
-impl Judged {
+impl ClockVerdict {
     /// The clock is believed.
     const fn even(now: Timestamp, went_back: Option<Duration>) -> Self {
         Self {
@@ -61,7 +61,7 @@ fn ahead(of: Timestamp, by: Timestamp) -> Duration {
     Duration::from_micros(u64::try_from(by.micros().saturating_sub(of.micros())).unwrap_or(0))
 }
 
-impl Trust {
+impl ClockGuard {
     /// Begins with the last time that was relied on, and the counter now.
     pub(super) const fn new(relied_on: Timestamp, counter: Duration) -> Self {
         Self {
@@ -71,7 +71,7 @@ impl Trust {
     }
 
     /// Judges the clock.
-    pub(super) fn judge(&mut self, clock: Timestamp, counter: Duration) -> Judged {
+    pub(super) fn check(&mut self, clock: Timestamp, counter: Duration) -> ClockVerdict {
         let counted = self.anchor.0.plus(counter.saturating_sub(self.anchor.1));
         let jump = ahead(counted, clock);
         if jump <= SLACK {
@@ -79,13 +79,13 @@ impl Trust {
             if clock < counted {
                 self.anchor = (clock, counter);
             }
-            return Judged::even(clock, Some(ahead(clock, counted)).filter(|back| *back > SLACK));
+            return ClockVerdict::even(clock, Some(ahead(clock, counted)).filter(|back| *back > SLACK));
         }
-        let same = |hold: &Hold| hold.jump.abs_diff(jump) <= SLACK;
+        let same = |hold: &ClockHold| hold.jump.abs_diff(jump) <= SLACK;
         let news = !self.hold.as_ref().is_some_and(same);
         let hold = match self.hold.filter(|_| !news) {
             Some(hold) => hold,
-            None => Hold { jump, since: counter },
+            None => ClockHold { jump, since: counter },
         };
         self.hold = Some(hold);
         let left = jump
@@ -94,9 +94,9 @@ impl Trust {
         if left.is_zero() {
             self.anchor = (clock, counter);
             self.hold = None;
-            return Judged::even(clock, None);
+            return ClockVerdict::even(clock, None);
         }
-        Judged {
+        ClockVerdict {
             now: counted,
             held: Some((jump, left)),
             news,
@@ -121,74 +121,74 @@ mod tests {
 
     #[test]
     fn an_even_clock_is_believed_for_ever() {
-        let mut trust = Trust::new(at(0), hours(5));
+        let mut trust = ClockGuard::new(at(0), hours(5));
         for hour in 0..10_000u32 {
-            let judged = trust.judge(at(i64::from(hour)), hours(5 + u64::from(hour)));
+            let judged = trust.check(at(i64::from(hour)), hours(5 + u64::from(hour)));
             assert_eq!((judged.now, judged.held), (at(i64::from(hour)), None));
         }
     }
 
     #[test]
     fn a_clock_that_jumps_forty_days_ahead_is_held_for_a_day_and_dropped_when_it_comes_back() {
-        let mut trust = Trust::new(at(0), hours(0));
-        let jumped = trust.judge(at(1 + 40 * 24), hours(1));
+        let mut trust = ClockGuard::new(at(0), hours(0));
+        let jumped = trust.check(at(1 + 40 * 24), hours(1));
         assert_eq!(jumped.now, at(1), "counted from before the jump");
         assert!(jumped.news && jumped.held.is_some());
-        let later = trust.judge(at(3 + 40 * 24), hours(3));
+        let later = trust.check(at(3 + 40 * 24), hours(3));
         assert_eq!((later.now, later.news), (at(3), false));
-        let back = trust.judge(at(4), hours(4));
+        let back = trust.check(at(4), hours(4));
         assert_eq!((back.now, back.held), (at(4), None));
         assert!(
-            trust.judge(at(5 + 40 * 24), hours(5)).news,
+            trust.check(at(5 + 40 * 24), hours(5)).news,
             "a second jump is held anew"
         );
     }
 
     #[test]
     fn a_clock_that_stays_ahead_is_believed_after_as_long_as_it_jumped_and_a_day_at_most() {
-        let mut trust = Trust::new(at(0), hours(0));
-        assert_eq!(trust.judge(at(3), hours(0)).now, at(0));
-        assert_eq!(trust.judge(at(5), hours(2)).now, at(2));
+        let mut trust = ClockGuard::new(at(0), hours(0));
+        assert_eq!(trust.check(at(3), hours(0)).now, at(0));
+        assert_eq!(trust.check(at(5), hours(2)).now, at(2));
         assert_eq!(
-            trust.judge(at(6), hours(3)).now,
+            trust.check(at(6), hours(3)).now,
             at(6),
             "three hours ahead, three hours held"
         );
-        assert_eq!(trust.judge(at(7), hours(4)).held, None);
-        let mut trust = Trust::new(at(0), hours(0));
+        assert_eq!(trust.check(at(7), hours(4)).held, None);
+        let mut trust = ClockGuard::new(at(0), hours(0));
         let far = |hours: i64| at(365 * 24 + hours);
-        assert!(trust.judge(far(0), hours(0)).held.is_some());
-        assert_eq!(trust.judge(far(23), hours(23)).now, at(23));
-        assert_eq!(trust.judge(far(24), hours(24)).now, far(24));
+        assert!(trust.check(far(0), hours(0)).held.is_some());
+        assert_eq!(trust.check(far(23), hours(23)).now, at(23));
+        assert_eq!(trust.check(far(24), hours(24)).now, far(24));
     }
 
     #[test]
     fn many_small_steps_are_no_way_around() {
-        let mut trust = Trust::new(at(0), hours(0));
+        let mut trust = ClockGuard::new(at(0), hours(0));
         let mut clock = at(0);
         for _ in 0..100 {
             clock = clock.plus(Duration::from_secs(1_800));
-            let judged = trust.judge(clock, hours(0));
+            let judged = trust.check(clock, hours(0));
             assert!(judged.now <= at(1), "{:?}", judged.now);
         }
     }
 
     #[test]
     fn a_clock_that_wanders_while_it_is_held_is_not_believed() {
-        let mut trust = Trust::new(at(0), hours(0));
+        let mut trust = ClockGuard::new(at(0), hours(0));
         for hour in 0..100u32 {
             let clock = at(i64::from(1_000 + hour * 3));
-            assert!(trust.judge(clock, hours(u64::from(hour))).held.is_some(), "{hour}");
+            assert!(trust.check(clock, hours(u64::from(hour))).held.is_some(), "{hour}");
         }
     }
 
     #[test]
     fn a_clock_that_goes_back_is_believed_at_once() {
-        let mut trust = Trust::new(at(1_000), hours(0));
-        let back = trust.judge(at(10), hours(1));
+        let mut trust = ClockGuard::new(at(1_000), hours(0));
+        let back = trust.check(at(10), hours(1));
         assert_eq!((back.now, back.went_back), (at(10), Some(hours(991))));
-        assert_eq!(trust.judge(at(1_000), hours(2)).now, at(11));
-        let later = trust.judge(at(12), hours(3));
+        assert_eq!(trust.check(at(1_000), hours(2)).now, at(11));
+        let later = trust.check(at(12), hours(3));
         assert_eq!((later.now, later.went_back), (at(12), None), "it is said once");
     }
 }

@@ -21,16 +21,16 @@ use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowColumnWriter, ArrowWri
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 
-use super::encode::Sorted;
+use super::encode::SortedBatches;
 use super::gather::gather;
-use crate::pace::Haste;
+use crate::pace::IoPriority;
 
 /// A group of fewer rows is encoded before a second thread has begun.
 const SHARED_ROWS: usize = 16 << 10;
 
 /// Writes rows as a file of row groups of `each` rows, the last of what is left.
 pub(super) fn write_groups(
-    (sorted, haste): (&Sorted, Haste),
+    (sorted, haste): (&SortedBatches, IoPriority),
     each: usize,
     schema: &SchemaRef,
     options: ArrowWriterOptions,
@@ -40,7 +40,7 @@ pub(super) fn write_groups(
     let (mut file, factory) = writer.into_serialized_writer()?;
     for (at, first) in (0..sorted.rows()).step_by(each.max(1)).enumerate() {
         let rows = first..sorted.rows().min(first + each);
-        let work = Work::new((sorted, rows), schema, factory.create_column_writers(at)?);
+        let work = ColumnEncoder::new((sorted, rows), schema, factory.create_column_writers(at)?);
         let mut group = file.next_row_group()?;
         for chunk in work.done(haste)? {
             chunk.append_to_row_group(&mut group)?;
@@ -51,26 +51,30 @@ pub(super) fn write_groups(
 }
 
 /// A column that nobody has taken yet.
-struct Column {
+struct PendingColumn {
     at: usize,
     bytes: usize,
     writer: ArrowColumnWriter,
 }
 
 /// What there is to do.
-struct Work<'a> {
-    sorted: &'a Sorted,
+struct ColumnEncoder<'a> {
+    sorted: &'a SortedBatches,
     schema: &'a SchemaRef,
     pieces: Vec<Range<usize>>,
     /// The widest last.
-    columns: Mutex<Vec<Column>>,
+    columns: Mutex<Vec<PendingColumn>>,
 }
 
-impl<'a> Work<'a> {
-    fn new((sorted, rows): (&'a Sorted, Range<usize>), schema: &'a SchemaRef, writers: Vec<ArrowColumnWriter>) -> Self {
+impl<'a> ColumnEncoder<'a> {
+    fn new(
+        (sorted, rows): (&'a SortedBatches, Range<usize>),
+        schema: &'a SchemaRef,
+        writers: Vec<ArrowColumnWriter>,
+    ) -> Self {
         let columns = writers.into_iter().enumerate();
-        let mut columns: Vec<Column> = columns
-            .map(|(at, writer)| Column {
+        let mut columns: Vec<PendingColumn> = columns
+            .map(|(at, writer)| PendingColumn {
                 at,
                 bytes: sorted.column(at).map(Array::get_array_memory_size).sum(),
                 writer,
@@ -86,9 +90,9 @@ impl<'a> Work<'a> {
     }
 
     /// Every column, encoded, in the order of the schema.
-    fn done(&self, haste: Haste) -> Result<Vec<ArrowColumnChunk>, ParquetError> {
+    fn done(&self, haste: IoPriority) -> Result<Vec<ArrowColumnChunk>, ParquetError> {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let mut chunks = if haste == Haste::Yes && cores > 1 && self.sorted.rows() >= SHARED_ROWS {
+        let mut chunks = if haste == IoPriority::Yes && cores > 1 && self.sorted.rows() >= SHARED_ROWS {
             self.share()?
         } else {
             self.encode()?
@@ -116,7 +120,7 @@ impl<'a> Work<'a> {
         let mut chunks = Vec::new();
         loop {
             let next = self.columns.lock().pop();
-            let Some(Column { at, mut writer, .. }) = next else {
+            let Some(PendingColumn { at, mut writer, .. }) = next else {
                 return Ok(chunks);
             };
             let parts: Vec<&dyn Array> = self.sorted.column(at).collect();

@@ -14,26 +14,28 @@ use std::path::Path;
 
 use parquet::file::metadata::KeyValue;
 
-use super::footer::{Found, MAGIC, file_like, footer_bytes, is_arrow_schema, is_of_groups, read_metadata, unwritable};
-use super::source::FileAt;
+use super::footer::{
+    FileDescription, MAGIC, file_like, footer_bytes, is_arrow_schema, is_of_groups, read_metadata, unwritable,
+};
+use super::source::FilePrefix;
 use crate::{Error, sys};
 
 const ROWS: &str = "platform.rows";
 
-impl Found {
+impl FileDescription {
     /// Whether it stands in for a file that was removed.
-    pub(crate) const fn is_emptied(&self) -> bool {
+    pub(crate) const fn is_tombstone(&self) -> bool {
         self.extent.rows == 0
     }
 }
 
 /// The bytes that stand in for a data file; `None` if it is not there.
-pub(crate) fn emptied(path: &Path) -> Result<Option<Vec<u8>>, Error> {
+pub(crate) fn tombstone(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     let Some(file) = sys::open_if_there(path)? else {
         return Ok(None);
     };
     let size = file.metadata().map_err(Error::io("read", path))?.len();
-    let metadata = read_metadata(&FileAt::new(file, size), path, false)?;
+    let metadata = read_metadata(&FilePrefix::new(file, size), path, false)?;
     let of = metadata.file_metadata();
     let pairs = of.key_value_metadata().cloned().unwrap_or_default();
     let without_rows = |pair: KeyValue| match pair.key == ROWS {

@@ -19,15 +19,15 @@ use model::Table;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
 use super::columns::write_groups;
-use super::footer::{Extent, unwritable};
+use super::footer::{RowBounds, unwritable};
 use super::gather::gather_batch;
 use super::lines;
-use super::order::{Keys, Order, sort};
-use super::promoted::Columns;
-use super::repeats::Repeats;
-use super::schema::{Purpose, SEALED_GROUP_ROWS, WriteOptions, writer_options};
+use super::order::{FileSortOrder, SortKeys, sort};
+use super::promoted::FileColumns;
+use super::repeats::DictionaryChoice;
+use super::schema::{SEALED_GROUP_ROWS, WriteOptions, WritePurpose, writer_options};
 use crate::Error;
-use crate::pace::Haste;
+use crate::pace::IoPriority;
 
 /// Rows handed to a writer at once, at most.
 pub(super) const CHUNK_ROWS: usize = 8192;
@@ -50,10 +50,10 @@ pub(crate) struct RowGroup {
     pub(super) bytes: Vec<u8>,
     /// Of Parquet row groups.
     pub(super) metadata: Option<ParquetMetaData>,
-    pub(super) extent: Extent,
+    pub(super) extent: RowBounds,
     /// No row of it takes more bytes in memory.
     pub(super) widest: u64,
-    pub(super) haste: Haste,
+    pub(super) haste: IoPriority,
 }
 
 impl RowGroup {
@@ -71,22 +71,22 @@ pub(crate) fn encode(
     table: Table,
     batches: &[RecordBatch],
     options: &WriteOptions,
-    haste: Haste,
+    haste: IoPriority,
 ) -> Result<RowGroup, Error> {
     if !options.form.is_parquet() {
         return lines::frame(table, batches, options, haste);
     }
-    let columns = Columns::new(table, options);
-    let sorted = Sorted::new(&columns, options.order, batches)?;
+    let columns = FileColumns::new(table, options);
+    let sorted = SortedBatches::new(&columns, options.order, batches)?;
     let is_run = sorted.extent.rows >= RUN_ROWS || sorted.bytes >= RUN_BYTES;
     let rows = sorted.rows();
     let (purpose, each) = if is_run {
         let groups = ((rows + SEALED_GROUP_ROWS / 2) / SEALED_GROUP_ROWS).max(1);
         let each = rows.div_ceil(groups);
-        let repeats = Repeats::of(&columns, sorted.batches.iter(), each, each);
-        (Purpose::Run(repeats), each)
+        let repeats = DictionaryChoice::of(&columns, sorted.batches.iter(), each, each);
+        (WritePurpose::Run(repeats), each)
     } else {
-        (Purpose::Publish, rows)
+        (WritePurpose::Publish, rows)
     };
     let mut bytes = Vec::new();
     let metadata = writer_options(&columns, options, purpose)
@@ -119,16 +119,16 @@ pub(super) fn byte_range(group: &RowGroupMetaData) -> (u64, u64) {
 }
 
 /// Rows of several batches in stored order.
-pub(super) struct Sorted {
+pub(super) struct SortedBatches {
     batches: Vec<RecordBatch>,
     order: Vec<(usize, usize)>,
     bytes: usize,
     widest: usize,
-    pub(super) extent: Extent,
+    pub(super) extent: RowBounds,
 }
 
-impl Sorted {
-    pub(super) fn new(columns: &Columns, order: Order, batches: &[RecordBatch]) -> Result<Self, Error> {
+impl SortedBatches {
+    pub(super) fn new(columns: &FileColumns, order: FileSortOrder, batches: &[RecordBatch]) -> Result<Self, Error> {
         let table = columns.table;
         let batches = batches
             .iter()
@@ -136,11 +136,11 @@ impl Sorted {
             .collect::<Result<Vec<_>, Error>>()?;
         let keys = batches
             .iter()
-            .map(|batch| Keys::new(table, order, batch))
+            .map(|batch| SortKeys::new(table, order, batch))
             .collect::<Result<Vec<_>, Error>>()?;
-        let extents = keys.iter().filter_map(|keys| Extent::of(keys.times()));
+        let extents = keys.iter().filter_map(|keys| RowBounds::of(keys.times()));
         let extent = extents
-            .reduce(Extent::and)
+            .reduce(RowBounds::and)
             .ok_or_else(|| Error::rows(table, "there are none"))?;
         let order = sort(&keys);
         Ok(Self {
@@ -233,8 +233,8 @@ fn offsets(column: &ArrayRef) -> Option<&[i32]> {
 /// What a value of fixed width takes, at most.
 const FIXED_WIDTH: usize = 16;
 
-/// As [`Columns::of`].
-pub(super) fn conforming(columns: &Columns, batch: &RecordBatch) -> Result<RecordBatch, Error> {
+/// As [`FileColumns::of`].
+pub(super) fn conforming(columns: &FileColumns, batch: &RecordBatch) -> Result<RecordBatch, Error> {
     columns.of(batch).map_err(Error::arrow("write", columns.table))
 }
 

@@ -34,10 +34,10 @@ use parquet::file::metadata::{
 use parquet::file::reader::Length;
 use uuid::Uuid;
 
-use super::lines::{self, Pairs, raw_description};
+use super::lines::{self, FooterPairs, raw_description};
 use super::positions;
-use super::runs::{Run, runs_of};
-use super::source::FileAt;
+use super::runs::{SortedRun, runs_of};
+use super::source::FilePrefix;
 use crate::Error;
 
 /// The format of the keys and columns written here.
@@ -52,7 +52,7 @@ const TRAILER: u64 = 8;
 
 /// Whose file it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct FileIdentity {
     /// The store.
     pub(crate) store: Uuid,
     /// The table.
@@ -76,13 +76,13 @@ pub(crate) struct FooterFacts {
 
 /// The bounds of rows: how many, and their least and greatest `ts`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Extent {
+pub(crate) struct RowBounds {
     pub(crate) rows: u64,
     pub(crate) min_ts: Timestamp,
     pub(crate) max_ts: Timestamp,
 }
 
-impl Extent {
+impl RowBounds {
     /// Of the rows of these times; `None` without any.
     pub(super) fn of(times: &[i64]) -> Option<Self> {
         Some(Self {
@@ -104,26 +104,26 @@ impl Extent {
 
 /// A file as its own footer describes it.
 #[derive(Debug)]
-pub(crate) struct Found {
-    pub(crate) identity: Identity,
+pub(crate) struct FileDescription {
+    pub(crate) identity: FileIdentity,
     pub(crate) facts: FooterFacts,
-    pub(crate) extent: Extent,
+    pub(crate) extent: RowBounds,
     pub(crate) sealed: bool,
     /// The length of the file.
     pub(crate) size: u64,
     /// The CRC-32C of the footer, trailer included.
     pub(crate) footer_crc: u32,
-    pub(crate) shape: Shape,
+    pub(crate) shape: FileBody,
     /// The log position that each row group, or frame, is complete through.
     pub(super) group_lsns: Vec<u64>,
 }
 
-impl Found {
+impl FileDescription {
     /// As the catalogue is told of it, by where it lies and the CRC-32C of its bytes.
     pub(super) fn version(&self, path: &Path, crc: u32) -> FileVersion {
         FileVersion {
             runs: match &self.shape {
-                Shape::Parquet(metadata) if self.sealed => runs_of(metadata.row_groups()),
+                FileBody::Parquet(metadata) if self.sealed => runs_of(metadata.row_groups()),
                 _ => Vec::new(),
             },
             path: path.to_owned(),
@@ -160,19 +160,24 @@ pub(crate) struct FileVersion {
     pub(crate) facts: FooterFacts,
     pub(crate) sealed: bool,
     /// The runs of a sealed file that is not sorted as a whole.
-    pub(crate) runs: Vec<Run>,
+    pub(crate) runs: Vec<SortedRun>,
 }
 
 /// What a file is made of.
 #[derive(Debug)]
-pub(crate) enum Shape {
+pub(crate) enum FileBody {
     Parquet(Box<ParquetMetaData>),
     /// Frames of lines, by where they begin.
     Lines(Vec<u64>),
 }
 
 /// The key-values of a file.
-pub(super) fn key_values(identity: &Identity, facts: &FooterFacts, extent: &Extent, sealed: bool) -> Vec<KeyValue> {
+pub(super) fn key_values(
+    identity: &FileIdentity,
+    facts: &FooterFacts,
+    extent: &RowBounds,
+    sealed: bool,
+) -> Vec<KeyValue> {
     let pair = |key: &str, value: String| KeyValue::new(format!("platform.{key}"), value);
     vec![
         pair("table", identity.table.name().to_owned()),
@@ -200,14 +205,14 @@ pub(super) fn is_of_groups(pair: &KeyValue) -> bool {
 
 /// The key-values of a file of lines whose frames begin there and are complete through these log positions.
 pub(super) fn line_pairs(
-    identity: &Identity,
+    identity: &FileIdentity,
     facts: &FooterFacts,
-    extent: &Extent,
+    extent: &RowBounds,
     (frames, group_lsns): (&[u64], &[u64]),
     sealed: bool,
-) -> Pairs {
+) -> FooterPairs {
     let pairs = key_values(identity, facts, extent, sealed).into_iter();
-    let mut pairs: Pairs = pairs.map(|pair| (pair.key, pair.value.unwrap_or_default())).collect();
+    let mut pairs: FooterPairs = pairs.map(|pair| (pair.key, pair.value.unwrap_or_default())).collect();
     pairs.insert(FRAMES.to_owned(), positions::to_text(frames));
     pairs.insert(GROUP_LSNS.to_owned(), positions::to_text(group_lsns));
     pairs
@@ -241,27 +246,27 @@ pub(super) fn footer_bytes(file: FileMetaData, groups: Vec<RowGroupMetaData>) ->
 }
 
 /// What ends at the file's size and describes it: a Parquet footer, trailer included, or the description of a file of lines.
-enum Raw {
+enum RawFooter {
     Parquet(Vec<u8>),
     Lines(Vec<u8>),
 }
 
-impl Raw {
+impl RawFooter {
     fn bytes(&self) -> &[u8] {
         let (Self::Parquet(bytes) | Self::Lines(bytes)) = self;
         bytes
     }
 }
 
-fn raw(file: &FileAt) -> std::io::Result<Option<Raw>> {
+fn raw(file: &FilePrefix) -> std::io::Result<Option<RawFooter>> {
     if let Some(footer) = raw_footer(file)? {
-        return Ok(Some(Raw::Parquet(footer)));
+        return Ok(Some(RawFooter::Parquet(footer)));
     }
-    Ok(raw_description(file)?.map(Raw::Lines))
+    Ok(raw_description(file)?.map(RawFooter::Lines))
 }
 
 /// The footer that ends at the file's size, trailer included; `None` where no footer ends.
-fn raw_footer(file: &FileAt) -> std::io::Result<Option<Vec<u8>>> {
+fn raw_footer(file: &FilePrefix) -> std::io::Result<Option<Vec<u8>>> {
     let size = file.len();
     if size < TRAILER + MAGIC.len() as u64 {
         return Ok(None);
@@ -278,7 +283,7 @@ fn raw_footer(file: &FileAt) -> std::io::Result<Option<Vec<u8>>> {
 
 /// The CRC-32C of the footer, trailer included, that ends at `size`; `None` where no footer ends or the file is shorter.
 /// It tells whether the file holds the version with that length.
-pub(crate) fn footer_crc(file: &FileAt) -> std::io::Result<Option<u32>> {
+pub(crate) fn footer_crc(file: &FilePrefix) -> std::io::Result<Option<u32>> {
     match raw(file) {
         Ok(footer) => Ok(footer.map(|footer| crc32c::crc32c(footer.bytes()))),
         Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => Ok(None),
@@ -294,7 +299,7 @@ fn decode(footer: &[u8]) -> Result<ParquetMetaData, ParquetError> {
 }
 
 /// The Parquet metadata of a version of a file, with the page index if the file has one and `page_index` asks for it.
-pub(crate) fn read_metadata(file: &FileAt, path: &Path, page_index: bool) -> Result<ParquetMetaData, Error> {
+pub(crate) fn read_metadata(file: &FilePrefix, path: &Path, page_index: bool) -> Result<ParquetMetaData, Error> {
     let footer = raw_footer(file).map_err(Error::io("read", path))?;
     let footer = footer.ok_or_else(|| Error::damaged(path, "no Parquet footer at its end"))?;
     let metadata = decode(&footer).map_err(unreadable(path))?;
@@ -311,16 +316,16 @@ pub(crate) fn read_metadata(file: &FileAt, path: &Path, page_index: bool) -> Res
 ///
 /// # Errors
 /// If it cannot be read, or its end is not a footer of ours.
-pub(crate) fn inspect(path: &Path) -> Result<Found, Error> {
-    inspect_at(&FileAt::open(path)?, path)
+pub(crate) fn inspect(path: &Path) -> Result<FileDescription, Error> {
+    inspect_at(&FilePrefix::open(path)?, path)
 }
 
 /// As [`inspect`], of the version that ends at the source's size.
-pub(super) fn inspect_at(file: &FileAt, path: &Path) -> Result<Found, Error> {
+pub(super) fn inspect_at(file: &FilePrefix, path: &Path) -> Result<FileDescription, Error> {
     let footer = raw(file).map_err(Error::io("read", path))?;
     let footer = footer.ok_or_else(|| Error::damaged(path, "nothing at its end describes it"))?;
     let (pairs, metadata) = match &footer {
-        Raw::Parquet(footer) => {
+        RawFooter::Parquet(footer) => {
             let metadata = decode(footer).map_err(unreadable(path))?;
             // The first value of a key counts.
             let pairs = metadata
@@ -332,7 +337,7 @@ pub(super) fn inspect_at(file: &FileAt, path: &Path) -> Result<Found, Error> {
             let pairs = pairs.filter_map(|pair| Some((pair.key.clone(), pair.value.clone()?)));
             (pairs.collect(), Some(metadata))
         }
-        Raw::Lines(description) => {
+        RawFooter::Lines(description) => {
             let pairs = lines::pairs_of(description).map_err(|reason| Error::damaged(path, reason))?;
             (pairs, None)
         }
@@ -346,7 +351,7 @@ pub(super) fn inspect_at(file: &FileAt, path: &Path) -> Result<Found, Error> {
         }
         Some(metadata) => {
             let groups = metadata.num_row_groups();
-            (Shape::Parquet(Box::new(metadata)), groups)
+            (FileBody::Parquet(Box::new(metadata)), groups)
         }
         None => {
             let frames = pairs.get(FRAMES).and_then(|frames| positions::from_text(frames));
@@ -354,7 +359,7 @@ pub(super) fn inspect_at(file: &FileAt, path: &Path) -> Result<Found, Error> {
             let frames =
                 frames.ok_or_else(|| Error::damaged(path, format!("its description has no right {FRAMES}")))?;
             let groups = frames.len();
-            (Shape::Lines(frames), groups)
+            (FileBody::Lines(frames), groups)
         }
     };
     let group_lsns = match pairs.get(GROUP_LSNS) {
@@ -363,7 +368,7 @@ pub(super) fn inspect_at(file: &FileAt, path: &Path) -> Result<Found, Error> {
             .filter(|lsns| lsns.len() == groups)
             .ok_or_else(|| Error::damaged(path, format!("{GROUP_LSNS} in its footer is {text:?}")))?,
     };
-    Ok(Found {
+    Ok(FileDescription {
         identity,
         facts,
         extent,
@@ -383,7 +388,7 @@ fn refuse_newer(version: Option<&String>, path: &Path) -> Result<(), Error> {
     }
 }
 
-type Parsed = (Identity, FooterFacts, Extent, bool);
+type ParsedFooter = (FileIdentity, FooterFacts, RowBounds, bool);
 
 /// The rows of all row groups.
 fn rows_of(metadata: &ParquetMetaData) -> Option<u64> {
@@ -393,7 +398,7 @@ fn rows_of(metadata: &ParquetMetaData) -> Option<u64> {
     })
 }
 
-fn parse(pairs: &Pairs) -> Result<Parsed, String> {
+fn parse(pairs: &FooterPairs) -> Result<ParsedFooter, String> {
     let get = |key: &'static str| -> Result<&String, String> {
         let pair = pairs.get(&format!("platform.{key}"));
         pair.ok_or_else(|| format!("its footer has no platform.{key}"))
@@ -402,7 +407,7 @@ fn parse(pairs: &Pairs) -> Result<Parsed, String> {
     if version != SCHEMA_VERSION {
         return Err(format!("its schema version is {version:?}, known is {SCHEMA_VERSION}"));
     }
-    let identity = Identity {
+    let identity = FileIdentity {
         store: number("store_id", get("store_id")?)?,
         table: number("table", get("table")?)?,
         segment: number("segment", get("segment")?)?,
@@ -415,7 +420,7 @@ fn parse(pairs: &Pairs) -> Result<Parsed, String> {
         last_lsn,
         origins: get("origins")?.to_owned(),
     };
-    let extent = Extent {
+    let extent = RowBounds {
         rows: number("rows", get("rows")?)?,
         min_ts: Timestamp::from_micros(min_ts),
         max_ts: Timestamp::from_micros(max_ts),

@@ -6,12 +6,12 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Compression, Format};
+use crate::{CompressionCodec, StorageFormat};
 
 /// The form of a data file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Form {
+pub(crate) enum FileFormat {
     /// Parquet, whatever its page compression.
     #[default]
     Parquet,
@@ -23,16 +23,16 @@ pub(crate) enum Form {
     JsonSnappy,
 }
 
-impl Form {
+impl FileFormat {
     const ALL: [Self; 4] = [Self::Parquet, Self::Json, Self::JsonZstd, Self::JsonSnappy];
 
     /// The form of new files.
-    pub(crate) const fn of(format: Format, compression: Compression) -> Self {
+    pub(crate) const fn of(format: StorageFormat, compression: CompressionCodec) -> Self {
         match (format, compression) {
-            (Format::Parquet, _) => Self::Parquet,
-            (Format::Json, Compression::None) => Self::Json,
-            (Format::Json, Compression::Zstd) => Self::JsonZstd,
-            (Format::Json, Compression::Snappy) => Self::JsonSnappy,
+            (StorageFormat::Parquet, _) => Self::Parquet,
+            (StorageFormat::Json, CompressionCodec::None) => Self::Json,
+            (StorageFormat::Json, CompressionCodec::Zstd) => Self::JsonZstd,
+            (StorageFormat::Json, CompressionCodec::Snappy) => Self::JsonSnappy,
         }
     }
 
@@ -72,11 +72,11 @@ mod tests {
 
     #[test]
     fn a_name_tells_its_form() {
-        for form in Form::ALL {
+        for form in FileFormat::ALL {
             let name = format!("logs_001.{}", form.ending());
-            assert_eq!(Form::split(&name), Some(("logs_001", form)));
+            assert_eq!(FileFormat::split(&name), Some(("logs_001", form)));
         }
-        assert_eq!(Form::split("logs_001.twin"), None);
-        assert_eq!(Form::split("parquet"), None);
+        assert_eq!(FileFormat::split("logs_001.twin"), None);
+        assert_eq!(FileFormat::split("parquet"), None);
     }
 }

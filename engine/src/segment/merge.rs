@@ -3,7 +3,7 @@
 //! Each group is read by a cursor that holds one page per column and one small batch of decoded rows. With `n` groups the
 //! batches share [`DECODED_BYTES`]; pages were bounded when the groups were written ([`super::schema`]). So the memory of a
 //! merge depends on the number of groups and the width of their rows, and not on the size of the file. Both are capped
-//! together: [`super::OpenSegment::is_full`].
+//! together: [`super::OpenDataFile::is_full`].
 //!
 //! # Invariants
 //!
@@ -25,10 +25,10 @@ use std::sync::Arc;
 use super::encode::{CHUNK_BYTES, CHUNK_ROWS, conforming};
 use super::footer::unreadable;
 use super::gather::gather_batch;
-use super::order::{Head, Keys, Order};
-use super::promoted::Columns;
-use super::source::FileAt;
-use super::width::{Widths, average};
+use super::order::{FileSortOrder, MergeHead, SortKeys};
+use super::promoted::FileColumns;
+use super::source::FilePrefix;
+use super::width::{RowWidths, average};
 use crate::Error;
 
 /// Decoded rows that all cursors hold together, roughly, in bytes.
@@ -50,19 +50,19 @@ pub(super) fn batch_rows(group: &RowGroupMetaData, widest: Option<u64>, groups: 
 }
 
 /// The merge of a file's row groups.
-pub(super) struct Merge {
-    cursors: Vec<Cursor>,
-    heads: BinaryHeap<Head>,
+pub(super) struct RowGroupMerge {
+    cursors: Vec<RowGroupCursor>,
+    heads: BinaryHeap<MergeHead>,
 }
 
-impl Merge {
+impl RowGroupMerge {
     pub(super) fn new(
-        columns: &Columns,
+        columns: &FileColumns,
         path: &Path,
-        source: &FileAt,
+        source: &FilePrefix,
         metadata: Arc<ParquetMetaData>,
-        widths: &Widths,
-        order: Order,
+        widths: &RowWidths,
+        order: FileSortOrder,
     ) -> Result<Self, Error> {
         let groups = metadata.num_row_groups();
         let mut merge = Self {
@@ -78,7 +78,7 @@ impl Merge {
                     .with_batch_size(rows)
                     .build()
             };
-            let mut cursor = Cursor {
+            let mut cursor = RowGroupCursor {
                 columns: columns.clone(),
                 order,
                 path: path.to_owned(),
@@ -87,7 +87,7 @@ impl Merge {
                 batch: RecordBatch::new_empty(columns.schema()),
                 row_bytes: 1,
                 at: 0,
-                head: Head::first(merge.cursors.len()),
+                head: MergeHead::first(merge.cursors.len()),
                 slot: None,
             };
             if cursor.load()? {
@@ -101,10 +101,10 @@ impl Merge {
 
     /// The next rows in order, bounded in number and bytes; `None` after the last.
     pub(super) fn next_chunk(&mut self) -> Result<Option<RecordBatch>, Error> {
-        let mut chunk = Chunk::default();
+        let mut chunk = MergeChunk::default();
         self.cursors.iter_mut().for_each(|cursor| cursor.slot = None);
         while !chunk.is_full() {
-            let Some(Head { group, .. }) = self.heads.pop() else {
+            let Some(MergeHead { group, .. }) = self.heads.pop() else {
                 break;
             };
             let cursor = &mut self.cursors[group];
@@ -123,22 +123,22 @@ impl Merge {
 
 /// Rows picked for one output batch.
 #[derive(Default)]
-struct Chunk {
+struct MergeChunk {
     held: Vec<RecordBatch>,
     rows: Vec<(usize, usize)>,
     bytes: usize,
 }
 
-impl Chunk {
+impl MergeChunk {
     fn is_full(&self) -> bool {
         self.rows.len() >= CHUNK_ROWS || self.bytes >= CHUNK_BYTES
     }
 }
 
 /// A place in one row group.
-struct Cursor {
-    columns: Columns,
-    order: Order,
+struct RowGroupCursor {
+    columns: FileColumns,
+    order: FileSortOrder,
     path: PathBuf,
     group: usize,
     reader: ParquetRecordBatchReader,
@@ -146,12 +146,12 @@ struct Cursor {
     row_bytes: usize,
     at: usize,
     /// The present row.
-    head: Head,
+    head: MergeHead,
     /// Where the present batch lies in the chunk being picked.
     slot: Option<usize>,
 }
 
-impl Cursor {
+impl RowGroupCursor {
     /// Moves to the next batch; `false` at the end of the group.
     fn load(&mut self) -> Result<bool, Error> {
         for batch in self.reader.by_ref() {
@@ -168,7 +168,7 @@ impl Cursor {
 
     /// Takes notice of the present row, which does not come before the one before.
     fn step(&mut self) -> Result<(), Error> {
-        let keys = Keys::new(self.columns.table, self.order, &self.batch)?;
+        let keys = SortKeys::new(self.columns.table, self.order, &self.batch)?;
         let ts = keys.ts(self.at);
         match ts.filter(|ts| self.head.advance(keys.series(self.at), *ts)) {
             Some(_) => Ok(()),
@@ -180,7 +180,7 @@ impl Cursor {
     }
 
     /// Picks rows as long as this cursor comes before `next`; `false` at its end.
-    fn take_run(&mut self, next: Option<&Head>, chunk: &mut Chunk) -> Result<bool, Error> {
+    fn take_run(&mut self, next: Option<&MergeHead>, chunk: &mut MergeChunk) -> Result<bool, Error> {
         loop {
             let slot = *self.slot.get_or_insert_with(|| {
                 chunk.held.push(self.batch.clone());

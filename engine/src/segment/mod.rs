@@ -11,7 +11,7 @@
 //!
 //! The bytes of a publish are written to a hidden second inode, the *twin*, which is synced and then exchanged with the
 //! name in the tree: both then differ by one publish. The displaced inode becomes the next twin and needs only that
-//! difference, unless somebody still has it: then a fresh one is copied whole. See [`OpenSegment`].
+//! difference, unless somebody still has it: then a fresh one is copied whole. See [`OpenDataFile`].
 //!
 //! A seal gives the same name to a sorted file, re-encoded or, where the groups were large from the start, put together
 //! from them ([`runs`]), as long as its rows need: most often much shorter, as it has one footer. A reader that looked the
@@ -57,18 +57,19 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use emptied::emptied;
+pub(crate) use emptied::tombstone;
 pub(crate) use footer::{
-    FileVersion, FooterFacts, Found as Described, Identity, footer_crc, inspect, read_metadata, unreadable,
+    FileDescription as Described, FileIdentity, FileVersion, FooterFacts, footer_crc, inspect, read_metadata,
+    unreadable,
 };
-pub(crate) use form::Form;
-pub use lines::Lines;
-pub(crate) use open::OpenSegment;
+pub(crate) use form::FileFormat;
+pub use lines::NdjsonReader;
+pub(crate) use open::OpenDataFile;
 pub(crate) use piece::{join_pieces, write_piece};
-pub(crate) use promoted::Promoted;
+pub(crate) use promoted::PromotedColumns;
 pub(crate) use read::read_whole;
-pub(crate) use resume::{Recorded, Resumed, resume};
-pub use runs::Run;
+pub(crate) use resume::{RecordedVersion, RecoveredFile, resume};
+pub use runs::SortedRun;
 pub(crate) use schema::WriteOptions;
 pub(crate) use seal::{damage_of, seal, write_sealed};
-pub(crate) use source::{FileAt, compare_crc, file_crc, file_crc_while};
+pub(crate) use source::{FilePrefix, compare_crc, file_crc, file_crc_while};

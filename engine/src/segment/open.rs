@@ -7,7 +7,7 @@
 //! sync    both folders                                                                durable
 //! ```
 //!
-//! The engine then records the publish in its catalogue and calls [`OpenSegment::finished`].
+//! The engine then records the publish in its catalogue and calls [`OpenDataFile::mark_recorded`].
 //!
 //! # Invariants
 //!
@@ -29,18 +29,18 @@ use parquet::file::metadata::{FileMetaData, KeyValue, ParquetMetaData, RowGroupM
 
 use super::encode::{RowGroup, encode};
 use super::footer::{
-    Extent, FileVersion, FooterFacts, Identity, MAGIC, file_like, footer_bytes, group_lsns_pair, key_values,
+    FileIdentity, FileVersion, FooterFacts, MAGIC, RowBounds, file_like, footer_bytes, group_lsns_pair, key_values,
     line_pairs, unwritable,
 };
-use super::form::Form;
+use super::form::FileFormat;
 use super::lines;
-use super::order::Order;
-use super::promoted::Promoted;
+use super::order::FileSortOrder;
+use super::promoted::PromotedColumns;
 use super::runs::{PageIndex, moved};
 use super::schema::{WriteOptions, same_schema};
-use super::twin::{self, Prefix, Replace, Twin};
-use super::width::Widths;
-use crate::pace::Haste;
+use super::twin::{self, PrefixChecksum, ReplaceMethod, ShadowFile};
+use super::width::RowWidths;
+use crate::pace::IoPriority;
 use crate::{Error, pace, sys};
 
 /// Row groups of an open file, at most: kept footers grow with their square.
@@ -48,43 +48,43 @@ pub(crate) const MAX_ROW_GROUPS: usize = 128;
 
 /// The open file of one (table, partition).
 #[derive(Debug)]
-pub(crate) struct OpenSegment {
+pub(crate) struct OpenDataFile {
     path: PathBuf,
     twin_path: PathBuf,
-    identity: Identity,
+    identity: FileIdentity,
     options: WriteOptions,
     /// What the name in the tree holds; nothing before the first publish.
-    present: Option<Version>,
-    twin: Twin,
-    pub(super) replace: Replace,
+    present: Option<OpenFileVersion>,
+    twin: ShadowFile,
+    pub(super) replace: ReplaceMethod,
     /// Why the disk may not be as believed.
     doubt: Option<Arc<str>>,
 }
 
 /// A version of the file, as published.
 #[derive(Debug, Clone)]
-pub(super) struct Version {
-    pub(super) body: Body,
-    pub(super) widths: Widths,
+pub(super) struct OpenFileVersion {
+    pub(super) body: VersionBody,
+    pub(super) widths: RowWidths,
     /// The log position that each row group, or frame, is complete through.
     pub(super) group_lsns: Vec<u64>,
-    pub(super) bytes: Prefix,
+    pub(super) bytes: PrefixChecksum,
     pub(super) footer_crc: u32,
-    pub(super) extent: Extent,
+    pub(super) extent: RowBounds,
     pub(super) facts: FooterFacts,
 }
 
 /// What a version is made of.
 #[derive(Debug, Clone)]
-pub(super) enum Body {
-    Parquet(Pages),
+pub(super) enum VersionBody {
+    Parquet(ParquetFooter),
     /// Frames of lines, by where they begin.
     Lines(Vec<u64>),
 }
 
 /// The Parquet metadata of a version.
 #[derive(Debug, Clone)]
-pub(super) struct Pages {
+pub(super) struct ParquetFooter {
     pub(super) file: FileMetaData,
     pub(super) groups: Vec<RowGroupMetaData>,
     /// The page indexes of the groups that are in their final form, by their place in `groups`. A restart forgets them: a
@@ -94,17 +94,17 @@ pub(super) struct Pages {
 
 /// A version on the disk under the twin's name, synced, in nobody's sight.
 #[derive(Debug)]
-pub(super) struct Staged {
-    version: Version,
+pub(super) struct StagedVersion {
+    version: OpenFileVersion,
     bytes_written: u64,
 }
 
-impl OpenSegment {
+impl OpenDataFile {
     /// A segment without a file yet. `path` is its name in the tree, `twin_path` the name for its twin on the same file
     /// system; the folders of both are created when first needed.
-    pub(crate) fn create(path: PathBuf, twin_path: PathBuf, identity: Identity, options: WriteOptions) -> Self {
+    pub(crate) fn create(path: PathBuf, twin_path: PathBuf, identity: FileIdentity, options: WriteOptions) -> Self {
         let options = WriteOptions {
-            order: Order::of(identity.table),
+            order: FileSortOrder::of(identity.table),
             ..options
         };
         Self {
@@ -113,15 +113,15 @@ impl OpenSegment {
             identity,
             options,
             present: None,
-            twin: Twin::Absent,
-            replace: Replace::Exchange,
+            twin: ShadowFile::Absent,
+            replace: ReplaceMethod::Exchange,
             doubt: None,
         }
     }
 
-    pub(super) fn with_version(mut self, version: Version) -> Self {
+    pub(super) fn with_version(mut self, version: OpenFileVersion) -> Self {
         if let Some(pages) = version.pages() {
-            self.options.order = Order::of_groups(self.identity.table, &pages.groups);
+            self.options.order = FileSortOrder::of_groups(self.identity.table, &pages.groups);
         }
         self.present = Some(version);
         self
@@ -131,7 +131,7 @@ impl OpenSegment {
     ///
     /// # Errors
     /// If there are no rows, or they are not the table's.
-    pub(crate) fn encode(&self, batches: &[RecordBatch], haste: Haste) -> Result<RowGroup, Error> {
+    pub(crate) fn encode(&self, batches: &[RecordBatch], haste: IoPriority) -> Result<RowGroup, Error> {
         encode(self.identity.table, batches, &self.options, haste)
     }
 
@@ -167,16 +167,16 @@ impl OpenSegment {
     }
 
     /// The catalogue has the last publish: the inode it displaced may be used again.
-    pub(crate) fn finished(&mut self) {
-        if let Twin::Displaced(prefix) = self.twin {
-            self.twin = Twin::Ready(prefix);
+    pub(crate) fn mark_recorded(&mut self) {
+        if let ShadowFile::Displaced(prefix) = self.twin {
+            self.twin = ShadowFile::Ready(prefix);
         }
     }
 
     /// Writes the next version to the twin and syncs it.
-    pub(super) fn stage(&mut self, group: &RowGroup, facts: FooterFacts) -> Result<Staged, Error> {
+    pub(super) fn stage(&mut self, group: &RowGroup, facts: FooterFacts) -> Result<StagedVersion, Error> {
         self.check(group)?;
-        let staged = self.write_twin(group, facts);
+        let staged = self.write_shadow(group, facts);
         if staged.is_err() {
             // It holds part of a version: the next attempt begins with a fresh one. A failure to remove it changes nothing.
             let _ = sys::remove_if_there(&self.twin_path);
@@ -186,7 +186,7 @@ impl OpenSegment {
 
     /// Refuses what would break an invariant of the file.
     fn check(&self, group: &RowGroup) -> Result<(), Error> {
-        if self.doubt.is_some() || matches!(self.twin, Twin::Displaced(_)) {
+        if self.doubt.is_some() || matches!(self.twin, ShadowFile::Displaced(_)) {
             return Err(self.poisoned());
         }
         let refused = |reason: String| Err(Error::rows(self.identity.table, reason));
@@ -208,8 +208,8 @@ impl OpenSegment {
         }
     }
 
-    fn write_twin(&mut self, group: &RowGroup, facts: FooterFacts) -> Result<Staged, Error> {
-        let twin = std::mem::replace(&mut self.twin, Twin::Absent);
+    fn write_shadow(&mut self, group: &RowGroup, facts: FooterFacts) -> Result<StagedVersion, Error> {
+        let twin = std::mem::replace(&mut self.twin, ShadowFile::Absent);
         let (file, copied, old) = match &self.present {
             Some(present) => {
                 let (file, copied) = twin::prepare(&self.twin_path, twin, &self.path, present.bytes, group.haste)?;
@@ -217,7 +217,7 @@ impl OpenSegment {
             }
             None => {
                 sys::create_dirs(sys::parent_of(&self.path))?;
-                (twin::create(&self.twin_path)?, 0, Prefix { size: 0, crc: 0 })
+                (twin::create(&self.twin_path)?, 0, PrefixChecksum { size: 0, crc: 0 })
             }
         };
         let pages = if old.size == 0 || group.metadata.is_none() {
@@ -236,11 +236,11 @@ impl OpenSegment {
         };
         write().map_err(Error::io("write", &self.twin_path))?;
         let added = (pages.len() + footer.len()) as u64;
-        version.bytes = Prefix {
+        version.bytes = PrefixChecksum {
             size: old.size + added,
             crc: crc32c::crc32c_append(crc32c::crc32c_append(old.crc, pages), &footer),
         };
-        Ok(Staged {
+        Ok(StagedVersion {
             version,
             bytes_written: copied + added,
         })
@@ -248,10 +248,15 @@ impl OpenSegment {
 
     /// The present version with one more group at `old.size`, and its footer; its length and checksums are still the old
     /// ones.
-    fn next_version(&self, group: &RowGroup, facts: FooterFacts, old: Prefix) -> Result<(Version, Vec<u8>), Error> {
+    fn next_version(
+        &self,
+        group: &RowGroup,
+        facts: FooterFacts,
+        old: PrefixChecksum,
+    ) -> Result<(OpenFileVersion, Vec<u8>), Error> {
         let present = self.present.as_ref();
         let extent = present.map_or(group.extent, |present| present.extent.and(group.extent));
-        let mut widths = present.map_or_else(Widths::default, |present| present.widths.clone());
+        let mut widths = present.map_or_else(RowWidths::default, |present| present.widths.clone());
         let added = group.metadata.as_ref().map_or(1, ParquetMetaData::num_row_groups);
         (0..added).for_each(|_| widths.push(group.widest));
         let mut group_lsns = present.map_or_else(Vec::new, |present| present.group_lsns.clone());
@@ -264,20 +269,23 @@ impl OpenSegment {
                     .next_pages(metadata, pairs, extent, old)
                     .map_err(unwritable(&self.twin_path))?;
                 let footer = footer_bytes(pages.file.clone(), pages.groups.clone());
-                (Body::Parquet(pages), footer.map_err(unwritable(&self.twin_path))?)
+                (
+                    VersionBody::Parquet(pages),
+                    footer.map_err(unwritable(&self.twin_path))?,
+                )
             }
             None => {
-                let mut frames = present.map_or_else(Vec::new, Version::frames);
+                let mut frames = present.map_or_else(Vec::new, OpenFileVersion::frames);
                 frames.push(old.size);
                 let pairs = line_pairs(&self.identity, &facts, &extent, (&frames, &group_lsns), false);
                 let footer = lines::description(self.options.form, &pairs);
                 (
-                    Body::Lines(frames),
+                    VersionBody::Lines(frames),
                     footer.map_err(Error::io("write", &self.twin_path))?,
                 )
             }
         };
-        let version = Version {
+        let version = OpenFileVersion {
             body,
             widths,
             group_lsns,
@@ -293,10 +301,10 @@ impl OpenSegment {
         &self,
         added: &ParquetMetaData,
         pairs: Vec<KeyValue>,
-        extent: Extent,
-        old: Prefix,
-    ) -> Result<Pages, ParquetError> {
-        let present = self.present.as_ref().and_then(Version::pages);
+        extent: RowBounds,
+        old: PrefixChecksum,
+    ) -> Result<ParquetFooter, ParquetError> {
+        let present = self.present.as_ref().and_then(OpenFileVersion::pages);
         let mut groups = present.map_or_else(Vec::new, |present| present.groups.clone());
         let mut runs = present.map_or_else(BTreeMap::new, |present| present.runs.clone());
         for (at, group) in added.row_groups().iter().enumerate() {
@@ -307,22 +315,22 @@ impl OpenSegment {
         }
         let like = present.map_or(added.file_metadata(), |present| &present.file);
         let file = file_like(like, extent.rows, pairs)?;
-        Ok(Pages { file, groups, runs })
+        Ok(ParquetFooter { file, groups, runs })
     }
 
     /// Gives the staged version the name in the tree. The names are not durable yet.
-    pub(super) fn swap(&mut self, staged: Staged) -> Result<FileVersion, Error> {
+    pub(super) fn swap(&mut self, staged: StagedVersion) -> Result<FileVersion, Error> {
         self.twin = match &self.present {
             Some(present) => {
                 self.replace = twin::swap_in(&self.twin_path, &self.path, self.replace)?;
                 match self.replace {
-                    Replace::Exchange => Twin::Displaced(present.bytes),
-                    Replace::Rename => Twin::Absent,
+                    ReplaceMethod::Exchange => ShadowFile::Displaced(present.bytes),
+                    ReplaceMethod::Rename => ShadowFile::Absent,
                 }
             }
             None => {
                 sys::rename_to_free(&self.twin_path, &self.path).map_err(Error::io("create", &self.path))?;
-                Twin::Absent
+                ShadowFile::Absent
             }
         };
         Ok(self.present.insert(staged.version).published(&self.path))
@@ -337,15 +345,15 @@ impl OpenSegment {
     /// Its row groups so far.
     pub(crate) fn row_groups(&self) -> usize {
         self.present.as_ref().map_or(0, |present| match &present.body {
-            Body::Parquet(pages) => pages.groups.len(),
-            Body::Lines(frames) => frames.len(),
+            VersionBody::Parquet(pages) => pages.groups.len(),
+            VersionBody::Lines(frames) => frames.len(),
         })
     }
 
     /// Whether it takes no more row groups: at most [`MAX_ROW_GROUPS`], fewer where rows are so wide that the merge of more
     /// would not keep its bound.
     pub(crate) fn is_full(&self) -> bool {
-        let costs = |present: &Version| present.widths.merge_bytes() >= self.options.merge_max;
+        let costs = |present: &OpenFileVersion| present.widths.merge_bytes() >= self.options.merge_max;
         self.row_groups() >= MAX_ROW_GROUPS || self.present.as_ref().is_some_and(costs)
     }
 
@@ -360,17 +368,17 @@ impl OpenSegment {
     }
 
     /// Whose it is.
-    pub(crate) fn identity(&self) -> &Identity {
+    pub(crate) fn identity(&self) -> &FileIdentity {
         &self.identity
     }
 
     /// What it is made of.
-    pub(crate) const fn form(&self) -> Form {
+    pub(crate) const fn form(&self) -> FileFormat {
         self.options.form
     }
 
     /// Its columns behind the table's.
-    pub(crate) const fn promoted(&self) -> Option<&Arc<Promoted>> {
+    pub(crate) const fn promoted(&self) -> Option<&Arc<PromotedColumns>> {
         self.options.promoted.as_ref()
     }
 
@@ -379,11 +387,11 @@ impl OpenSegment {
     }
 
     /// The order of its rows.
-    pub(super) const fn order(&self) -> Order {
+    pub(super) const fn order(&self) -> FileSortOrder {
         self.options.order
     }
 
-    pub(super) fn present(&self) -> Option<&Version> {
+    pub(super) fn present(&self) -> Option<&OpenFileVersion> {
         self.present.as_ref()
     }
 
@@ -391,13 +399,13 @@ impl OpenSegment {
     ///
     /// # Errors
     /// If the file cannot be removed; what is left is thrown away at the next start.
-    pub(crate) fn discard_twin(&mut self) -> Result<(), Error> {
-        self.twin = Twin::Absent;
+    pub(crate) fn discard_shadow(&mut self) -> Result<(), Error> {
+        self.twin = ShadowFile::Absent;
         sys::remove_if_there(&self.twin_path).map_err(Error::io("remove", &self.twin_path))
     }
 }
 
-impl Version {
+impl OpenFileVersion {
     fn published(&self, path: &Path) -> FileVersion {
         FileVersion {
             path: path.to_owned(),
@@ -413,29 +421,29 @@ impl Version {
         }
     }
 
-    pub(super) const fn pages(&self) -> Option<&Pages> {
+    pub(super) const fn pages(&self) -> Option<&ParquetFooter> {
         match &self.body {
-            Body::Parquet(pages) => Some(pages),
-            Body::Lines(_) => None,
+            VersionBody::Parquet(pages) => Some(pages),
+            VersionBody::Lines(_) => None,
         }
     }
 
     fn frames(&self) -> Vec<u64> {
         match &self.body {
-            Body::Parquet(_) => Vec::new(),
-            Body::Lines(frames) => frames.clone(),
+            VersionBody::Parquet(_) => Vec::new(),
+            VersionBody::Lines(frames) => frames.clone(),
         }
     }
 }
 
 /// Whether the group is of the file's form and has its columns.
-fn accepts(present: &Version, group: &RowGroup) -> bool {
+fn accepts(present: &OpenFileVersion, group: &RowGroup) -> bool {
     match (&present.body, &group.metadata) {
-        (Body::Parquet(pages), Some(added)) => {
+        (VersionBody::Parquet(pages), Some(added)) => {
             let added = added.file_metadata().schema_descr_ptr();
             same_schema(&pages.file.schema_descr_ptr(), &added)
         }
-        (Body::Lines(_), None) => true,
+        (VersionBody::Lines(_), None) => true,
         _ => false,
     }
 }

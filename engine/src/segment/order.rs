@@ -29,7 +29,7 @@ const ENTITY: i32 = 2;
 
 /// How rows lie in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Order {
+pub(crate) enum FileSortOrder {
     /// Later times first.
     #[default]
     Newest,
@@ -37,7 +37,7 @@ pub(crate) enum Order {
     Series,
 }
 
-impl Order {
+impl FileSortOrder {
     /// That of new files of a table.
     pub(super) const fn of(table: Table) -> Self {
         match table {
@@ -69,17 +69,17 @@ impl Order {
 
 /// What of a batch decides about its rows' places.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Keys<'a> {
+pub(super) struct SortKeys<'a> {
     times: &'a [i64],
     series: Option<(&'a StringArray, &'a FixedSizeBinaryArray)>,
 }
 
-impl<'a> Keys<'a> {
-    pub(super) fn new(table: Table, order: Order, batch: &'a RecordBatch) -> Result<Self, Error> {
+impl<'a> SortKeys<'a> {
+    pub(super) fn new(table: Table, order: FileSortOrder, batch: &'a RecordBatch) -> Result<Self, Error> {
         let column = |at: i32| batch.columns().get(usize::try_from(at).unwrap_or(usize::MAX));
         let series = match order {
-            Order::Newest => None,
-            Order::Series => {
+            FileSortOrder::Newest => None,
+            FileSortOrder::Series => {
                 let name = column(NAME).and_then(|column| column.as_string_opt());
                 let entity = column(ENTITY).and_then(|column| column.as_fixed_size_binary_opt());
                 let odd = || Error::rows(table, "they have no series");
@@ -109,7 +109,7 @@ impl<'a> Keys<'a> {
 }
 
 /// The rows of several batches in order, each as its batch and its place there.
-pub(super) fn sort(batches: &[Keys<'_>]) -> Vec<(usize, usize)> {
+pub(super) fn sort(batches: &[SortKeys<'_>]) -> Vec<(usize, usize)> {
     let rows = batches.iter().map(|keys| keys.times.len()).sum();
     let ranks = ranks(batches, rows);
     // Where each series begins; where series do not matter, there is one.
@@ -148,7 +148,7 @@ const fn newest_first(ts: i64) -> u64 {
 }
 
 /// For each row the place of its series among all series here; nothing where series do not matter.
-fn ranks(batches: &[Keys<'_>], rows: usize) -> Vec<u32> {
+fn ranks(batches: &[SortKeys<'_>], rows: usize) -> Vec<u32> {
     if batches.iter().all(|keys| keys.series.is_none()) {
         return Vec::new();
     }
@@ -187,14 +187,14 @@ fn ranks(batches: &[Keys<'_>], rows: usize) -> Vec<u32> {
 
 /// A row's place in the order of a file, and the group that it is in: the greatest comes first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct MergeHead {
     pub(super) name: Vec<u8>,
     pub(super) entity: Vec<u8>,
     pub(super) ts: i64,
     pub(super) group: usize,
 }
 
-impl Head {
+impl MergeHead {
     /// Before every row.
     pub(super) const fn first(group: usize) -> Self {
         Self {
@@ -221,14 +221,14 @@ impl Head {
     }
 }
 
-impl Ord for Head {
+impl Ord for MergeHead {
     fn cmp(&self, other: &Self) -> Ordering {
         let series = (&other.name, &other.entity).cmp(&(&self.name, &self.entity));
         series.then(self.ts.cmp(&other.ts)).then(other.group.cmp(&self.group))
     }
 }
 
-impl PartialOrd for Head {
+impl PartialOrd for MergeHead {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }

@@ -28,17 +28,17 @@ use parquet::file::metadata::{FileMetaData, ParquetMetaData, RowGroupMetaData};
 
 use super::encode::byte_range;
 use super::footer::{
-    Extent, FileVersion, FooterFacts, Found, Identity, MAGIC, Shape, file_like, footer_bytes, group_lsns_pair,
-    inspect_at, key_values, unwritable,
+    FileBody, FileDescription, FileIdentity, FileVersion, FooterFacts, MAGIC, RowBounds, file_like, footer_bytes,
+    group_lsns_pair, inspect_at, key_values, unwritable,
 };
-use super::form::Form;
+use super::form::FileFormat;
 use super::lines::{self, FrameCopy};
 use super::runs::{moved, run_of};
 use super::schema::same_schema;
 use super::seal::{clean_on_error, complete, described};
-use super::source::{CHUNK, FileAt};
+use super::source::{CHUNK, FilePrefix};
 use super::twin;
-use super::width::Widths;
+use super::width::RowWidths;
 use crate::Error;
 
 /// Writes what a version of the open file at `path` has behind the log position `after_lsn` as a file at `staged`; `None` if
@@ -47,7 +47,7 @@ use crate::Error;
 /// # Errors
 /// If the source is not a data file, or the disk refuses.
 pub(crate) fn write_piece(
-    source: &FileAt,
+    source: &FilePrefix,
     path: &Path,
     after_lsn: u64,
     staged: &Path,
@@ -61,7 +61,7 @@ pub(crate) fn write_piece(
         first_lsn: found.facts.first_lsn.max(after_lsn.saturating_add(1)),
         ..found.facts.clone()
     };
-    let part = Part {
+    let part = PieceSource {
         source: source.clone(),
         path: path.to_owned(),
         found,
@@ -69,7 +69,7 @@ pub(crate) fn write_piece(
     };
     clean_on_error(staged, || {
         let identity = part.found.identity;
-        join(&[part], Form::of_path(path), &identity, &facts, staged)?;
+        join(&[part], FileFormat::of_path(path), &identity, &facts, staged)?;
         described(staged).map(Some)
     })
 }
@@ -84,10 +84,10 @@ pub(crate) fn join_pieces(
     pieces: &[PathBuf],
     path: &Path,
     staged: &Path,
-    identity: &Identity,
+    identity: &FileIdentity,
     version: u32,
 ) -> Result<FileVersion, Error> {
-    let parts = pieces.iter().map(|piece| Part::whole(piece, identity));
+    let parts = pieces.iter().map(|piece| PieceSource::whole(piece, identity));
     let parts = parts.collect::<Result<Vec<_>, Error>>()?;
     let (Some(first), Some(last)) = (parts.first(), parts.last()) else {
         return Err(Error::rows(identity.table, "there are none"));
@@ -98,23 +98,23 @@ pub(crate) fn join_pieces(
         ..last.found.facts.clone()
     };
     let joined = clean_on_error(staged, || {
-        let file = join(&parts, Form::of_path(path), identity, &facts, staged)?;
+        let file = join(&parts, FileFormat::of_path(path), identity, &facts, staged)?;
         complete(&file, staged)
     })?;
     joined.install_new(path).map(|()| joined)
 }
 
 /// What is taken of a file: its groups, or frames, without the first `skipped`.
-struct Part {
-    source: FileAt,
+struct PieceSource {
+    source: FilePrefix,
     path: PathBuf,
-    found: Found,
+    found: FileDescription,
     skipped: usize,
 }
 
-impl Part {
-    fn whole(path: &Path, identity: &Identity) -> Result<Self, Error> {
-        let source = FileAt::open(path)?;
+impl PieceSource {
+    fn whole(path: &Path, identity: &FileIdentity) -> Result<Self, Error> {
+        let source = FilePrefix::open(path)?;
         let found = inspect_at(&source, path)?;
         if (found.identity.store, found.identity.table) != (identity.store, identity.table) {
             let reason = format!("it is {:?}, wanted is a piece of {identity:?}", found.identity);
@@ -134,23 +134,29 @@ impl Part {
 
     fn pages(&self) -> Result<&ParquetMetaData, Error> {
         match &self.found.shape {
-            Shape::Parquet(metadata) => Ok(metadata),
-            Shape::Lines(_) => Err(Error::damaged(&self.path, "it is made of lines")),
+            FileBody::Parquet(metadata) => Ok(metadata),
+            FileBody::Lines(_) => Err(Error::damaged(&self.path, "it is made of lines")),
         }
     }
 
-    fn frames(&self, form: Form) -> Result<Vec<FrameCopy<'_>>, Error> {
+    fn frames(&self, form: FileFormat) -> Result<Vec<FrameCopy<'_>>, Error> {
         match &self.found.shape {
-            Shape::Lines(starts) => lines::frames(&self.source, (starts, form), &self.path)
+            FileBody::Lines(starts) => lines::frames(&self.source, (starts, form), &self.path)
                 .map(|frames| frames.into_iter().skip(self.skipped).collect()),
-            Shape::Parquet(_) => Err(Error::damaged(&self.path, "it is not made of lines")),
+            FileBody::Parquet(_) => Err(Error::damaged(&self.path, "it is not made of lines")),
         }
     }
 }
 
 /// Writes the parts as one file at `staged`. It is not synced.
-fn join(parts: &[Part], form: Form, identity: &Identity, facts: &FooterFacts, staged: &Path) -> Result<File, Error> {
-    let lsns: Vec<u64> = parts.iter().flat_map(Part::lsns).copied().collect();
+fn join(
+    parts: &[PieceSource],
+    form: FileFormat,
+    identity: &FileIdentity,
+    facts: &FooterFacts,
+    staged: &Path,
+) -> Result<File, Error> {
+    let lsns: Vec<u64> = parts.iter().flat_map(PieceSource::lsns).copied().collect();
     let mut file = BufWriter::with_capacity(CHUNK, twin::create(staged)?);
     if !form.is_parquet() {
         let mut frames = Vec::new();
@@ -169,13 +175,13 @@ fn join(parts: &[Part], form: Form, identity: &Identity, facts: &FooterFacts, st
 }
 
 fn join_groups(
-    parts: &[Part],
+    parts: &[PieceSource],
     lsns: &[u64],
-    (identity, facts): (&Identity, &FooterFacts),
+    (identity, facts): (&FileIdentity, &FooterFacts),
     to: &mut impl Write,
     staged: &Path,
 ) -> Result<(), Error> {
-    let mut copied = Copied::default();
+    let mut copied = CopiedGroups::default();
     to.write_all(MAGIC).map_err(Error::io("write", staged))?;
     let mut like: Option<&FileMetaData> = None;
     for part in parts {
@@ -185,7 +191,7 @@ fn join_groups(
         if !same_schema(&like.schema_descr_ptr(), &file.schema_descr_ptr()) {
             return Err(Error::damaged(&part.path, "it has other columns than the piece before"));
         }
-        let widths = Widths::of(metadata);
+        let widths = RowWidths::of(metadata);
         for (at, group) in metadata.row_groups().iter().enumerate().skip(part.skipped) {
             copied.widths.push(widths.at(at).unwrap_or(0));
             copied.copy(group, part, to, staged)?;
@@ -202,27 +208,33 @@ fn join_groups(
 }
 
 /// The row groups written so far.
-struct Copied {
+struct CopiedGroups {
     groups: Vec<RowGroupMetaData>,
-    widths: Widths,
-    extent: Option<Extent>,
+    widths: RowWidths,
+    extent: Option<RowBounds>,
     /// Where the next one begins.
     end: u64,
 }
 
-impl Default for Copied {
+impl Default for CopiedGroups {
     fn default() -> Self {
         Self {
             groups: Vec::new(),
-            widths: Widths::default(),
+            widths: RowWidths::default(),
             extent: None,
             end: MAGIC.len() as u64,
         }
     }
 }
 
-impl Copied {
-    fn copy(&mut self, group: &RowGroupMetaData, part: &Part, to: &mut impl Write, staged: &Path) -> Result<(), Error> {
+impl CopiedGroups {
+    fn copy(
+        &mut self,
+        group: &RowGroupMetaData,
+        part: &PieceSource,
+        to: &mut impl Write,
+        staged: &Path,
+    ) -> Result<(), Error> {
         let unknown = || Error::damaged(&part.path, "a row group does not say where or when its rows are");
         let (start, end) = byte_range(group);
         let run = run_of(group).ok_or_else(unknown)?;
@@ -232,7 +244,7 @@ impl Copied {
         bytes
             .for_each_chunk(start, |_, bytes| to.write_all(bytes))
             .map_err(Error::io("copy to", staged))?;
-        let added = Extent {
+        let added = RowBounds {
             rows: run.rows,
             min_ts: run.min_ts,
             max_ts: run.max_ts,

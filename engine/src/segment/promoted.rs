@@ -28,12 +28,12 @@ use super::schema::WriteOptions;
 
 /// What a spec adds to the columns of `messages`.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Promoted {
+pub(crate) struct PromotedColumns {
     columns: Vec<SpecColumn>,
     schema: SchemaRef,
 }
 
-impl Promoted {
+impl PromotedColumns {
     /// `None` if a spec adds none.
     pub(crate) fn new(columns: &[SpecColumn]) -> Option<Arc<Self>> {
         (!columns.is_empty()).then(|| {
@@ -68,18 +68,18 @@ impl Promoted {
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Columns {
+pub(super) struct FileColumns {
     pub(super) table: Table,
-    promoted: Option<Arc<Promoted>>,
+    promoted: Option<Arc<PromotedColumns>>,
 }
 
-impl From<Table> for Columns {
+impl From<Table> for FileColumns {
     fn from(table: Table) -> Self {
         Self { table, promoted: None }
     }
 }
 
-impl Columns {
+impl FileColumns {
     pub(super) fn new(table: Table, options: &WriteOptions) -> Self {
         Self {
             table,

@@ -11,11 +11,11 @@ use arrow_array::RecordBatch;
 use model::Table;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 
-use super::footer::{FooterFacts, Shape, inspect_at, unreadable};
-use super::form::Form;
-use super::lines::Lines;
-use super::promoted::Promoted;
-use super::source::FileAt;
+use super::footer::{FileBody, FooterFacts, inspect_at, unreadable};
+use super::form::FileFormat;
+use super::lines::NdjsonReader;
+use super::promoted::PromotedColumns;
+use super::source::FilePrefix;
 use crate::Error;
 
 /// A file as it is read.
@@ -23,7 +23,7 @@ use crate::Error;
 pub(crate) struct WholeFile {
     pub(crate) facts: FooterFacts,
     /// Its columns behind the table's.
-    pub(crate) promoted: Option<Arc<Promoted>>,
+    pub(crate) promoted: Option<Arc<PromotedColumns>>,
     /// Its rows, with these columns.
     pub(crate) rows: Vec<RecordBatch>,
 }
@@ -32,12 +32,17 @@ pub(crate) struct WholeFile {
 ///
 /// # Errors
 /// If it is damaged or cannot be read.
-pub(crate) fn read_whole(table: Table, file: &FileAt, path: &Path, most: usize) -> Result<Option<WholeFile>, Error> {
+pub(crate) fn read_whole(
+    table: Table,
+    file: &FilePrefix,
+    path: &Path,
+    most: usize,
+) -> Result<Option<WholeFile>, Error> {
     let found = inspect_at(file, path)?;
     let arrow = Error::arrow("read", table);
     let (promoted, rows) = match found.shape {
-        Shape::Parquet(metadata) => {
-            let promoted = Promoted::of_file(table, metadata.file_metadata());
+        FileBody::Parquet(metadata) => {
+            let promoted = PromotedColumns::of_file(table, metadata.file_metadata());
             let promoted = promoted.map_err(|reason| Error::damaged(path, reason))?;
             let metadata = ArrowReaderMetadata::try_new(Arc::new(*metadata), ArrowReaderOptions::new());
             let metadata = metadata.map_err(unreadable(path))?;
@@ -45,8 +50,8 @@ pub(crate) fn read_whole(table: Table, file: &FileAt, path: &Path, most: usize) 
             let rows = within(most, reader.map_err(unreadable(path))?);
             (promoted, rows.map_err(arrow)?)
         }
-        Shape::Lines(_) => {
-            let lines = Lines::new(table, path, Form::of_path(path), file, found.extent.rows)?;
+        FileBody::Lines(_) => {
+            let lines = NdjsonReader::new(table, path, FileFormat::of_path(path), file, found.extent.rows)?;
             (None, within(most, lines)?)
         }
     };

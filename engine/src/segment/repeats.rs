@@ -27,7 +27,7 @@ use arrow_array::{Array, RecordBatch};
 use foldhash::fast::FixedState;
 use model::{ColumnType, TableColumn};
 
-use super::promoted::Columns;
+use super::promoted::FileColumns;
 use super::schema::{DICTIONARY_BYTES, is_id};
 
 /// Of so many different values one is looked at, where there are enough.
@@ -41,17 +41,17 @@ const LENGTH: u64 = 4;
 
 /// Columns that repeat themselves, a bit for each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Repeats(u64);
+pub(super) struct DictionaryChoice(u64);
 
-impl Repeats {
+impl DictionaryChoice {
     /// Of a row group of `group` rows, by the first `rows` of it.
     pub(super) fn of<'a>(
-        columns: &Columns,
+        columns: &FileColumns,
         batches: impl Iterator<Item = &'a RecordBatch> + Clone,
         rows: usize,
         group: usize,
     ) -> Self {
-        let part = Part { rows, group };
+        let part = RowGroupSample { rows, group };
         let repeated = columns.may_repeat().filter(|(at, column)| match column.kind {
             ColumnType::Text | ColumnType::Json => counted(texts, &batches, *at, rows).pays(column, part),
             ColumnType::Float => counted(floats, &batches, *at, rows).pays(column, part),
@@ -76,12 +76,12 @@ fn bit(column: usize) -> u64 {
 
 /// A part of a row group that stands for all of it.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct RowGroupSample {
     rows: usize,
     group: usize,
 }
 
-impl Part {
+impl RowGroupSample {
     fn times(self) -> f64 {
         self.group.max(self.rows) as f64 / self.rows.max(1) as f64
     }
@@ -100,7 +100,7 @@ impl Part {
 
 /// What the values of a column take.
 #[derive(Debug, Default)]
-struct Count {
+struct DistinctEstimator {
     values: u64,
     bytes: u64,
     /// Of so many different values one is looked at.
@@ -112,7 +112,7 @@ struct Count {
     half: (u64, u64),
 }
 
-impl Count {
+impl DistinctEstimator {
     /// A value of so many bytes.
     fn add(&mut self, hash: u64, bytes: u64) {
         self.values += 1;
@@ -124,7 +124,7 @@ impl Count {
 
     /// Whether a dictionary of the whole group is small enough, spares enough of the hashing it costs, and takes less with its
     /// numbers than the values themselves, both compressed.
-    fn pays(&self, column: &TableColumn, part: Part) -> bool {
+    fn pays(&self, column: &TableColumn, part: RowGroupSample) -> bool {
         let (least, compressed) = match column.kind {
             ColumnType::Float => Self::NUMBER,
             _ if is_id(column) => Self::ID,
@@ -164,11 +164,16 @@ fn pieces<'a, A: Array + 'a>(
 }
 
 /// Counts some of the values; all of fewer rows where those are few, or where there are few different ones.
-fn counted<I: Clone>(count: impl Fn(&mut Count, I, usize, Range<usize>), batches: &I, at: usize, rows: usize) -> Count {
+fn counted<I: Clone>(
+    count: impl Fn(&mut DistinctEstimator, I, usize, Range<usize>),
+    batches: &I,
+    at: usize,
+    rows: usize,
+) -> DistinctEstimator {
     for (one_in, rows) in [(ONE_IN, rows), (1, rows.min(FEW))] {
-        let mut counted = Count {
+        let mut counted = DistinctEstimator {
             one_in,
-            ..Count::default()
+            ..DistinctEstimator::default()
         };
         count(&mut counted, batches.clone(), at, 0..rows / 2);
         counted.half = (counted.seen.len() as u64, counted.seen_bytes);
@@ -177,10 +182,15 @@ fn counted<I: Clone>(count: impl Fn(&mut Count, I, usize, Range<usize>), batches
             return counted;
         }
     }
-    Count::default()
+    DistinctEstimator::default()
 }
 
-fn texts<'a>(count: &mut Count, batches: impl Iterator<Item = &'a RecordBatch>, at: usize, rows: Range<usize>) {
+fn texts<'a>(
+    count: &mut DistinctEstimator,
+    batches: impl Iterator<Item = &'a RecordBatch>,
+    at: usize,
+    rows: Range<usize>,
+) {
     let hasher = FixedState::default();
     let column = |batch: &'a RecordBatch| batch.columns().get(at)?.as_string_opt::<i32>();
     for (values, piece) in pieces(batches, rows, column) {
@@ -198,7 +208,12 @@ fn texts<'a>(count: &mut Count, batches: impl Iterator<Item = &'a RecordBatch>, 
     }
 }
 
-fn floats<'a>(count: &mut Count, batches: impl Iterator<Item = &'a RecordBatch>, at: usize, rows: Range<usize>) {
+fn floats<'a>(
+    count: &mut DistinctEstimator,
+    batches: impl Iterator<Item = &'a RecordBatch>,
+    at: usize,
+    rows: Range<usize>,
+) {
     const WIDTH: u64 = 4;
     let hasher = FixedState::default();
     let column = |batch: &'a RecordBatch| batch.columns().get(at)?.as_primitive_opt::<Float32Type>();

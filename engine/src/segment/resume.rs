@@ -21,20 +21,20 @@ use std::path::PathBuf;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::reader::Length;
 
-use super::footer::{FileVersion, Found, Identity, Shape, footer_crc, inspect_at};
-use super::form::Form;
-use super::open::{Body, OpenSegment, Pages, Version};
-use super::promoted::Promoted;
+use super::footer::{FileBody, FileDescription, FileIdentity, FileVersion, footer_crc, inspect_at};
+use super::form::FileFormat;
+use super::open::{OpenDataFile, OpenFileVersion, ParquetFooter, VersionBody};
+use super::promoted::PromotedColumns;
 use super::schema::{WriteOptions, json_type_of};
-use super::source::{FileAt, file_crc};
-use super::twin::{self, Prefix, Replace, Twin};
-use super::width::Widths;
-use crate::pace::Haste;
+use super::source::{FilePrefix, file_crc};
+use super::twin::{self, PrefixChecksum, ReplaceMethod, ShadowFile};
+use super::width::RowWidths;
+use crate::pace::IoPriority;
 use crate::{Error, sys};
 
 /// What the catalogue recorded about an open file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Recorded {
+pub(crate) struct RecordedVersion {
     /// Its length.
     pub(crate) size: u64,
     /// Its CRC-32C.
@@ -45,12 +45,12 @@ pub(crate) struct Recorded {
 
 /// What was found, and is now durable under its name.
 #[derive(Debug)]
-pub(crate) struct Resumed {
+pub(crate) struct RecoveredFile {
     pub(crate) file: FileVersion,
     /// Whether it is the version that was recorded. Any other is to be recorded.
     pub(crate) is_recorded: bool,
     /// The file where it is open, to go on with; `None` where it is sealed.
-    pub(crate) open: Option<OpenSegment>,
+    pub(crate) open: Option<OpenDataFile>,
 }
 
 /// Takes up the file at `path` after a restart.
@@ -63,13 +63,13 @@ pub(crate) struct Resumed {
 pub(crate) fn resume(
     path: PathBuf,
     twin_path: PathBuf,
-    identity: Identity,
+    identity: FileIdentity,
     options: WriteOptions,
-    recorded: Option<Recorded>,
-) -> Result<Resumed, Error> {
+    recorded: Option<RecordedVersion>,
+) -> Result<RecoveredFile, Error> {
     sys::remove_if_there(&twin_path).map_err(Error::io("remove", &twin_path))?;
-    let whole = FileAt::open(&path)?;
-    let at = Place {
+    let whole = FilePrefix::open(&path)?;
+    let at = FileRecovery {
         path,
         twin_path,
         options,
@@ -82,16 +82,16 @@ pub(crate) fn resume(
     Ok(resumed)
 }
 
-struct Place {
+struct FileRecovery {
     path: PathBuf,
     twin_path: PathBuf,
     options: WriteOptions,
 }
 
-impl Place {
-    fn adopt_unknown(&self, whole: &FileAt, identity: Identity) -> Result<Resumed, Error> {
+impl FileRecovery {
+    fn adopt_unknown(&self, whole: &FilePrefix, identity: FileIdentity) -> Result<RecoveredFile, Error> {
         let found = inspect_at(whole, &self.path)?;
-        let identity = Identity {
+        let identity = FileIdentity {
             segment: found.identity.segment,
             ..identity
         };
@@ -100,7 +100,12 @@ impl Place {
         self.resumed(found, identity, crc, false)
     }
 
-    fn compare(&self, whole: &FileAt, identity: Identity, recorded: Recorded) -> Result<Resumed, Error> {
+    fn compare(
+        &self,
+        whole: &FilePrefix,
+        identity: FileIdentity,
+        recorded: RecordedVersion,
+    ) -> Result<RecoveredFile, Error> {
         let prefix = whole.prefix(recorded.size);
         let prefix_footer = match &prefix {
             Some(prefix) => footer_crc(prefix).map_err(Error::io("read", &self.path))?,
@@ -119,11 +124,11 @@ impl Place {
     /// The recorded version is there: is there more?
     fn compare_end(
         &self,
-        whole: &FileAt,
-        identity: Identity,
-        recorded: Recorded,
-        old: Found,
-    ) -> Result<Resumed, Error> {
+        whole: &FilePrefix,
+        identity: FileIdentity,
+        recorded: RecordedVersion,
+        old: FileDescription,
+    ) -> Result<RecoveredFile, Error> {
         if whole.len() == recorded.size {
             return self.resumed(old, identity, recorded.crc, true);
         }
@@ -139,7 +144,12 @@ impl Place {
         }
     }
 
-    fn sealed_or_damaged(&self, whole: &FileAt, identity: Identity, recorded: Recorded) -> Result<Resumed, Error> {
+    fn sealed_or_damaged(
+        &self,
+        whole: &FilePrefix,
+        identity: FileIdentity,
+        recorded: RecordedVersion,
+    ) -> Result<RecoveredFile, Error> {
         let found = match inspect_at(whole, &self.path) {
             // What was recorded is not there: a version that one flipped bit can make says nothing.
             Err(Error::Newer { found, .. }) => {
@@ -151,7 +161,7 @@ impl Place {
             let crc = file_crc(whole, 0, 0).map_err(Error::io("read", &self.path))?;
             return self.resumed(found, identity, crc, false);
         }
-        let Recorded { size, footer_crc, .. } = recorded;
+        let RecordedVersion { size, footer_crc, .. } = recorded;
         let reason = format!(
             "it has {} bytes and not the recorded footer {footer_crc:08x} at {size}",
             whole.len()
@@ -159,7 +169,7 @@ impl Place {
         Err(Error::damaged(&self.path, reason))
     }
 
-    fn check_owner(&self, found: &Found, wanted: &Identity) -> Result<(), Error> {
+    fn check_owner(&self, found: &FileDescription, wanted: &FileIdentity) -> Result<(), Error> {
         if found.identity == *wanted {
             return Ok(());
         }
@@ -168,68 +178,74 @@ impl Place {
     }
 
     /// Replaces the file by its first recorded bytes, in a fresh inode.
-    fn roll_back(&self, recorded: Recorded) -> Result<(), Error> {
-        let want = Prefix {
+    fn roll_back(&self, recorded: RecordedVersion) -> Result<(), Error> {
+        let want = PrefixChecksum {
             size: recorded.size,
             crc: recorded.crc,
         };
-        let (fresh, _) = twin::prepare(&self.twin_path, Twin::Absent, &self.path, want, Haste::Yes)?;
+        let (fresh, _) = twin::prepare(&self.twin_path, ShadowFile::Absent, &self.path, want, IoPriority::Yes)?;
         fresh.sync_all().map_err(Error::io("write", &self.twin_path))?;
-        if twin::swap_in(&self.twin_path, &self.path, Replace::Exchange)? == Replace::Exchange {
+        if twin::swap_in(&self.twin_path, &self.path, ReplaceMethod::Exchange)? == ReplaceMethod::Exchange {
             sys::remove_if_there(&self.twin_path).map_err(Error::io("remove", &self.twin_path))?;
         }
         twin::folders_of(&self.twin_path, &self.path)?.sync()
     }
 
-    fn resumed(&self, found: Found, identity: Identity, crc: u32, is_recorded: bool) -> Result<Resumed, Error> {
+    fn resumed(
+        &self,
+        found: FileDescription,
+        identity: FileIdentity,
+        crc: u32,
+        is_recorded: bool,
+    ) -> Result<RecoveredFile, Error> {
         let file = found.version(&self.path, crc);
         let open = (!found.sealed).then(|| self.open(found, identity, crc));
-        Ok(Resumed {
+        Ok(RecoveredFile {
             file,
             is_recorded,
             open: open.transpose()?,
         })
     }
 
-    fn open(&self, found: Found, identity: Identity, crc: u32) -> Result<OpenSegment, Error> {
+    fn open(&self, found: FileDescription, identity: FileIdentity, crc: u32) -> Result<OpenDataFile, Error> {
         let mut options = WriteOptions {
-            form: Form::of_path(&self.path),
+            form: FileFormat::of_path(&self.path),
             ..self.options.clone()
         };
-        let mut widths = Widths::default();
+        let mut widths = RowWidths::default();
         let body = match found.shape {
-            Shape::Parquet(metadata) => {
+            FileBody::Parquet(metadata) => {
                 options.json = json_type_of(identity.table, metadata.file_metadata().schema_descr());
-                let promoted = Promoted::of_file(identity.table, metadata.file_metadata());
+                let promoted = PromotedColumns::of_file(identity.table, metadata.file_metadata());
                 options.promoted = promoted.map_err(|reason| Error::damaged(&self.path, reason))?;
-                widths = Widths::of(&metadata);
-                Body::Parquet(Pages {
+                widths = RowWidths::of(&metadata);
+                VersionBody::Parquet(ParquetFooter {
                     file: metadata.file_metadata().clone(),
                     groups: metadata.row_groups().to_vec(),
                     runs: BTreeMap::new(),
                 })
             }
-            Shape::Lines(frames) => Body::Lines(frames),
+            FileBody::Lines(frames) => VersionBody::Lines(frames),
         };
-        let version = Version {
+        let version = OpenFileVersion {
             body,
             widths,
             group_lsns: found.group_lsns,
-            bytes: Prefix { size: found.size, crc },
+            bytes: PrefixChecksum { size: found.size, crc },
             footer_crc: found.footer_crc,
             extent: found.extent,
             facts: found.facts,
         };
-        let open = OpenSegment::create(self.path.clone(), self.twin_path.clone(), identity, options);
+        let open = OpenDataFile::create(self.path.clone(), self.twin_path.clone(), identity, options);
         Ok(open.with_version(version))
     }
 }
 
 /// Whether `newer` is `old` with more row groups, or frames.
-fn continues(newer: &Found, old: &Found) -> bool {
+fn continues(newer: &FileDescription, old: &FileDescription) -> bool {
     let place = |group: &RowGroupMetaData| (group.num_rows(), group.file_offset(), group.compressed_size());
     let grown = match (&newer.shape, &old.shape) {
-        (Shape::Parquet(newer), Shape::Parquet(old)) => {
+        (FileBody::Parquet(newer), FileBody::Parquet(old)) => {
             let (new_groups, old_groups) = (newer.row_groups(), old.row_groups());
             new_groups.len() > old_groups.len()
                 && old_groups
@@ -237,7 +253,7 @@ fn continues(newer: &Found, old: &Found) -> bool {
                     .zip(new_groups)
                     .all(|(old, new)| place(old) == place(new))
         }
-        (Shape::Lines(newer), Shape::Lines(old)) => newer.len() > old.len() && newer.starts_with(old),
+        (FileBody::Lines(newer), FileBody::Lines(old)) => newer.len() > old.len() && newer.starts_with(old),
         _ => false,
     };
     grown && !newer.sealed && newer.facts.version > old.facts.version && newer.facts.last_lsn >= old.facts.last_lsn

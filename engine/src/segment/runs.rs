@@ -32,21 +32,21 @@ use serde::{Deserialize, Serialize};
 
 use super::encode::byte_range;
 use super::footer::{FooterFacts, MAGIC, file_like, key_values, unwritable};
-use super::merge::Merge;
-use super::open::{OpenSegment, Pages, Version};
-use super::order::Order;
-use super::promoted::Columns;
+use super::merge::RowGroupMerge;
+use super::open::{OpenDataFile, OpenFileVersion, ParquetFooter};
+use super::order::FileSortOrder;
+use super::promoted::FileColumns;
 use super::schema::WriteOptions;
-use super::source::FileAt;
+use super::source::FilePrefix;
 use super::twin;
-use super::width::Widths;
+use super::width::RowWidths;
 use super::writer::GroupWriter;
 use crate::Error;
-use crate::pace::{Haste, Paced};
+use crate::pace::{IoPriority, PacedWriter};
 
 /// A row group of a sealed file, sorted by `ts` descending, that overlaps others in time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Run {
+pub struct SortedRun {
     /// Where the group's first page begins in the file, which tells it from the others.
     pub at: u64,
     /// Its rows.
@@ -59,9 +59,9 @@ pub struct Run {
 
 /// The runs of a file; none if its groups, in their order, are sorted as a whole, are sorted by series, or do not say when
 /// their rows are.
-pub(super) fn runs_of(groups: &[RowGroupMetaData]) -> Vec<Run> {
-    let by_time = |group: &RowGroupMetaData| group.sorting_columns() == Some(&Order::Newest.columns());
-    let runs: Option<Vec<Run>> = groups
+pub(super) fn runs_of(groups: &[RowGroupMetaData]) -> Vec<SortedRun> {
+    let by_time = |group: &RowGroupMetaData| group.sorting_columns() == Some(&FileSortOrder::Newest.columns());
+    let runs: Option<Vec<SortedRun>> = groups
         .iter()
         .map(|group| run_of(group).filter(|_| by_time(group)))
         .collect();
@@ -72,12 +72,12 @@ pub(super) fn runs_of(groups: &[RowGroupMetaData]) -> Vec<Run> {
     runs
 }
 
-pub(super) fn run_of(group: &RowGroupMetaData) -> Option<Run> {
+pub(super) fn run_of(group: &RowGroupMetaData) -> Option<SortedRun> {
     let ts = group.columns().first()?;
     let Statistics::Int64(times) = ts.statistics()? else {
         return None;
     };
-    Some(Run {
+    Some(SortedRun {
         at: u64::try_from(first_page(ts)).ok()?,
         rows: u64::try_from(group.num_rows()).ok()?,
         min_ts: Timestamp::from_micros(*times.min_opt()?),
@@ -160,29 +160,29 @@ pub(super) fn moved(group: &RowGroupMetaData, ordinal: usize, by: i64) -> Result
 }
 
 /// A group to copy: its bytes, its metadata there, its page index.
-struct Piece<'a> {
-    bytes: Bytes<'a>,
+struct RowGroupCopy<'a> {
+    bytes: ByteSource<'a>,
     group: RowGroupMetaData,
     index: Arc<PageIndex>,
-    run: Run,
+    run: SortedRun,
 }
 
 #[derive(Clone, Copy)]
-enum Bytes<'a> {
-    File(&'a FileAt),
+enum ByteSource<'a> {
+    File(&'a FilePrefix),
     Memory(&'a [u8]),
 }
 
-impl Piece<'_> {
+impl RowGroupCopy<'_> {
     fn copy_to(&self, to: &mut impl Write) -> std::io::Result<()> {
         let (start, end) = byte_range(&self.group);
         match self.bytes {
-            Bytes::Memory(bytes) => {
+            ByteSource::Memory(bytes) => {
                 let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
                 let bytes = range.and_then(|(start, end)| bytes.get(start..end));
                 to.write_all(bytes.ok_or(std::io::ErrorKind::UnexpectedEof)?)
             }
-            Bytes::File(file) => {
+            ByteSource::File(file) => {
                 let file = file.prefix(end).ok_or(std::io::ErrorKind::UnexpectedEof)?;
                 file.for_each_chunk(start, |_, bytes| to.write_all(bytes))
             }
@@ -191,7 +191,7 @@ impl Piece<'_> {
 }
 
 /// Whether the greatest part of the file is in its final form.
-pub(super) fn pays(present: &Pages) -> bool {
+pub(super) fn pays(present: &ParquetFooter) -> bool {
     let size = |(at, group): (usize, &RowGroupMetaData)| (present.runs.contains_key(&at), group.compressed_size());
     let (mut ready, mut all) = (0, 0);
     for (is_run, bytes) in present.groups.iter().enumerate().map(size) {
@@ -203,9 +203,9 @@ pub(super) fn pays(present: &Pages) -> bool {
 
 /// Puts the sealed form of `present` together at `staged`. The file is not synced yet.
 pub(super) fn assemble(
-    open: &OpenSegment,
-    (present, pages): (&Version, &Pages),
-    source: &FileAt,
+    open: &OpenDataFile,
+    (present, pages): (&OpenFileVersion, &ParquetFooter),
+    source: &FilePrefix,
     staged: &Path,
     facts: &FooterFacts,
     options: &WriteOptions,
@@ -216,8 +216,8 @@ pub(super) fn assemble(
     let mut pieces = Vec::new();
     for (at, index) in &pages.runs {
         let group = pages.groups.get(*at).cloned().ok_or_else(unknown)?;
-        pieces.push(Piece {
-            bytes: Bytes::File(source),
+        pieces.push(RowGroupCopy {
+            bytes: ByteSource::File(source),
             run: run_of(&group).ok_or_else(unknown)?,
             index: Arc::clone(index),
             group,
@@ -228,8 +228,8 @@ pub(super) fn assemble(
         .flat_map(|metadata| metadata.row_groups().iter().enumerate())
     {
         let index = small_metadata.as_ref().and_then(|metadata| PageIndex::of(metadata, at));
-        pieces.push(Piece {
-            bytes: Bytes::Memory(&small),
+        pieces.push(RowGroupCopy {
+            bytes: ByteSource::Memory(&small),
             run: run_of(group).ok_or_else(unknown)?,
             index: Arc::new(index.ok_or_else(unknown)?),
             group: group.clone(),
@@ -245,11 +245,11 @@ pub(super) fn assemble(
 fn merge_small(
     table: Table,
     path: &Path,
-    (present, all_widths): (&Pages, &Widths),
-    source: &FileAt,
+    (present, all_widths): (&ParquetFooter, &RowWidths),
+    source: &FilePrefix,
     options: &WriteOptions,
 ) -> Result<(Vec<u8>, Option<ParquetMetaData>), Error> {
-    let (mut small, mut widths) = (Vec::new(), Widths::default());
+    let (mut small, mut widths) = (Vec::new(), RowWidths::default());
     let groups = present.groups.iter().enumerate();
     for (at, group) in groups.filter(|(at, _)| !present.runs.contains_key(at)) {
         small.push(group.clone());
@@ -264,8 +264,8 @@ fn merge_small(
         .map(|group| u64::try_from(group.num_rows()).unwrap_or(0))
         .sum();
     let metadata = Arc::new(ParquetMetaData::new(present.file.clone(), small));
-    let columns = Columns::new(table, options);
-    let mut merge = Merge::new(&columns, path, source, metadata, &widths, options.order)?;
+    let columns = FileColumns::new(table, options);
+    let mut merge = RowGroupMerge::new(&columns, path, source, metadata, &widths, options.order)?;
     let mut writer = GroupWriter::new(columns, options.clone(), rows, &mut bytes);
     while let Some(rows) = merge.next_chunk()? {
         writer.write(rows).map_err(unwritable(path))?;
@@ -274,9 +274,9 @@ fn merge_small(
     Ok((bytes, Some(metadata)))
 }
 
-fn write(pieces: &[Piece<'_>], file: FileMetaData, staged: &Path, haste: Haste) -> Result<File, Error> {
-    let mut target = Target {
-        file: Paced::new(twin::create(staged)?, haste),
+fn write(pieces: &[RowGroupCopy<'_>], file: FileMetaData, staged: &Path, haste: IoPriority) -> Result<File, Error> {
+    let mut target = FooterSplitWriter {
+        file: PacedWriter::new(twin::create(staged)?, haste),
         tail: None,
     };
     let mut out = TrackedWrite::new(&mut target);
@@ -303,19 +303,19 @@ fn write(pieces: &[Piece<'_>], file: FileMetaData, staged: &Path, haste: Haste) 
     out.inner_mut().tail = Some(Vec::new());
     let footer = ParquetMetaDataWriter::new_with_tracked(out, &metadata);
     footer.finish().map_err(unwritable(staged))?;
-    let Target { mut file, tail } = target;
+    let FooterSplitWriter { mut file, tail } = target;
     file.write_all(&tail.unwrap_or_default())
         .map_err(Error::io("write", staged))?;
     Ok(file.into_inner())
 }
 
 /// Where bytes go: to the file, and what the footer's writer writes, which swallows the errors of its last flush, to memory.
-struct Target {
-    file: Paced,
+struct FooterSplitWriter {
+    file: PacedWriter,
     tail: Option<Vec<u8>>,
 }
 
-impl Write for Target {
+impl Write for FooterSplitWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         match &mut self.tail {
             Some(tail) => tail.write(bytes),

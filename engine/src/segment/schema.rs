@@ -37,12 +37,12 @@ use parquet::errors::ParquetError;
 use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPropertiesBuilder, WriterVersion};
 use parquet::schema::types::{ColumnPath, SchemaDescriptor};
 
-use super::form::Form;
-use super::order::Order;
-use super::promoted::{self, Columns, Promoted};
-use super::repeats::Repeats;
-use crate::pace::Haste;
-use crate::{Compression, JsonType};
+use super::form::FileFormat;
+use super::order::FileSortOrder;
+use super::promoted::{self, FileColumns, PromotedColumns};
+use super::repeats::DictionaryChoice;
+use crate::pace::IoPriority;
+use crate::{CompressionCodec, JsonType};
 
 /// Rows of a sealed row group, at most.
 pub(super) const SEALED_GROUP_ROWS: usize = 128 << 10;
@@ -65,36 +65,36 @@ const BLOOM_DISTINCT: u64 = 256 << 10;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct WriteOptions {
     /// What files are made of.
-    pub(crate) form: Form,
+    pub(crate) form: FileFormat,
     /// The page compression.
-    pub(crate) compression: Compression,
+    pub(crate) compression: CompressionCodec,
     /// The level of zstd, 1 to 22, at least; other codecs have none.
     pub(crate) zstd_level: i32,
     /// The Parquet type of JSON columns.
     pub(crate) json: JsonType,
     /// The order of the rows; of an open file, its own.
-    pub(crate) order: Order,
+    pub(crate) order: FileSortOrder,
     /// What the row groups of an open file may cost a merge.
     pub(crate) merge_max: u64,
     /// Bytes of a row group, at most, encoded or not: the memory of its writer, and of whoever reads it whole.
     pub(crate) group_max: usize,
     /// Whether somebody waits for a sealed file.
-    pub(crate) haste: Haste,
+    pub(crate) haste: IoPriority,
     /// The columns behind the table's; of an open file, its own.
-    pub(crate) promoted: Option<Arc<Promoted>>,
+    pub(crate) promoted: Option<Arc<PromotedColumns>>,
 }
 
 impl Default for WriteOptions {
     fn default() -> Self {
         Self {
-            form: Form::default(),
-            compression: Compression::default(),
+            form: FileFormat::default(),
+            compression: CompressionCodec::default(),
             zstd_level: 1,
             json: JsonType::default(),
-            order: Order::default(),
+            order: FileSortOrder::default(),
             merge_max: 64 << 20,
             group_max: 64 << 20,
-            haste: Haste::default(),
+            haste: IoPriority::default(),
             promoted: None,
         }
     }
@@ -102,18 +102,18 @@ impl Default for WriteOptions {
 
 /// What a group of rows is written for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum WritePurpose {
     /// One row group of an open file: cheap, small pages, no page index, no filters.
     Publish,
     /// Row groups of an open file in their final form, which a seal copies.
-    Run(Repeats),
+    Run(DictionaryChoice),
     /// A sealed file.
-    Seal(Repeats),
+    Seal(DictionaryChoice),
 }
 
-impl Purpose {
+impl WritePurpose {
     /// Which columns get a large dictionary; `None` where all are small.
-    fn repeats(self) -> Option<Repeats> {
+    fn repeats(self) -> Option<DictionaryChoice> {
         match self {
             Self::Publish => None,
             Self::Run(repeats) | Self::Seal(repeats) => Some(repeats),
@@ -122,7 +122,7 @@ impl Purpose {
 }
 
 /// The Parquet schema of a file.
-pub(super) fn parquet_schema(columns: &Columns, json: JsonType) -> Result<SchemaDescriptor, ParquetError> {
+pub(super) fn parquet_schema(columns: &FileColumns, json: JsonType) -> Result<SchemaDescriptor, ParquetError> {
     let (table, schema) = (columns.table, columns.schema());
     let fields = schema.fields().iter().enumerate().map(|(at, field)| {
         let field = Field::clone(field);
@@ -153,16 +153,20 @@ pub(super) fn json_type_of(table: Table, schema: &SchemaDescriptor) -> JsonType 
 
 /// Everything the Arrow writer needs.
 pub(super) fn writer_options(
-    columns: &Columns,
+    columns: &FileColumns,
     options: &WriteOptions,
-    purpose: Purpose,
+    purpose: WritePurpose,
 ) -> Result<ArrowWriterOptions, ParquetError> {
     Ok(ArrowWriterOptions::new()
         .with_properties(properties(columns, options, purpose)?)
         .with_parquet_schema(parquet_schema(columns, options.json)?))
 }
 
-fn properties(columns: &Columns, options: &WriteOptions, purpose: Purpose) -> Result<WriterProperties, ParquetError> {
+fn properties(
+    columns: &FileColumns,
+    options: &WriteOptions,
+    purpose: WritePurpose,
+) -> Result<WriterProperties, ParquetError> {
     let table = columns.table;
     let mut builder = WriterProperties::builder()
         .set_created_by(concat!("platform version ", env!("CARGO_PKG_VERSION")).to_owned())
@@ -171,17 +175,17 @@ fn properties(columns: &Columns, options: &WriteOptions, purpose: Purpose) -> Re
         .set_dictionary_enabled(false)
         .set_sorting_columns(Some(options.order.columns()));
     builder = match purpose {
-        Purpose::Publish => builder
+        WritePurpose::Publish => builder
             .set_max_row_group_row_count(None)
             .set_data_page_size_limit(OPEN_PAGE_BYTES)
             .set_dictionary_page_size_limit(OPEN_PAGE_BYTES)
             .set_write_batch_size(OPEN_WRITE_BATCH)
             .set_statistics_enabled(EnabledStatistics::Chunk)
             .set_offset_index_disabled(true),
-        Purpose::Run(_) => builder
+        WritePurpose::Run(_) => builder
             .set_max_row_group_row_count(None)
             .set_statistics_enabled(EnabledStatistics::Page),
-        Purpose::Seal(_) => builder
+        WritePurpose::Seal(_) => builder
             .set_max_row_group_row_count(Some(SEALED_GROUP_ROWS))
             .set_max_row_group_bytes(Some(options.group_max))
             .set_statistics_enabled(EnabledStatistics::Page),
@@ -296,9 +300,9 @@ fn has_statistics(column: &TableColumn) -> bool {
 
 fn codec(options: &WriteOptions, level: i32) -> Result<Codec, ParquetError> {
     Ok(match options.compression {
-        Compression::Zstd => Codec::ZSTD(ZstdLevel::try_new(level)?),
-        Compression::Snappy => Codec::SNAPPY,
-        Compression::None => Codec::UNCOMPRESSED,
+        CompressionCodec::Zstd => Codec::ZSTD(ZstdLevel::try_new(level)?),
+        CompressionCodec::Snappy => Codec::SNAPPY,
+        CompressionCodec::None => Codec::UNCOMPRESSED,
     })
 }
 

@@ -26,20 +26,20 @@ use arrow_array::RecordBatch;
 use model::Table;
 use parquet::file::metadata::ParquetMetaData;
 
-use super::encode::{Sorted, times};
-use super::footer::{Extent, FileVersion, FooterFacts, Identity, inspect_at, key_values, unwritable};
+use super::encode::{SortedBatches, times};
+use super::footer::{FileIdentity, FileVersion, FooterFacts, RowBounds, inspect_at, key_values, unwritable};
 use super::lines;
-use super::merge::Merge;
-use super::open::{OpenSegment, Version};
-use super::order::Order;
-use super::promoted::Columns;
+use super::merge::RowGroupMerge;
+use super::open::{OpenDataFile, OpenFileVersion};
+use super::order::FileSortOrder;
+use super::promoted::FileColumns;
 use super::runs;
 use super::schema::WriteOptions;
-use super::source::{CHUNK, FileAt, compare_crc, file_crc};
-use super::twin::{self, Replace};
+use super::source::{CHUNK, FilePrefix, compare_crc, file_crc};
+use super::twin::{self, ReplaceMethod};
 use super::writer::GroupWriter;
-use crate::pace::Paced;
-use crate::sys::Folders;
+use crate::pace::PacedWriter;
+use crate::sys::FolderHandles;
 use crate::{Error, sys};
 
 /// Merges or copies the row groups of an open file into a sealed one at `staged`, with `version` in its footer.
@@ -47,7 +47,7 @@ use crate::{Error, sys};
 /// # Errors
 /// If the disk refuses, or the open file is not what was published. The open file stays as it is.
 pub(crate) fn seal(
-    open: &OpenSegment,
+    open: &OpenDataFile,
     staged: &Path,
     version: u32,
     options: &WriteOptions,
@@ -78,15 +78,15 @@ pub(crate) fn seal(
         }
         let metadata = Arc::new(ParquetMetaData::new(pages.file.clone(), pages.groups.clone()));
         let table = open.identity().table;
-        let mut merge = Merge::new(
-            &Columns::new(table, options),
+        let mut merge = RowGroupMerge::new(
+            &FileColumns::new(table, options),
             open.path(),
             &source,
             metadata,
             &present.widths,
             options.order,
         )?;
-        let mut output = Output::create(table, present.extent.rows, staged, options)?;
+        let mut output = SealedFileWriter::create(table, present.extent.rows, staged, options)?;
         while let Some(rows) = merge.next_chunk()? {
             output.write(rows)?;
         }
@@ -105,7 +105,7 @@ pub(crate) fn seal(
 /// # Errors
 /// If there are no rows, they are not the table's, or the disk refuses.
 pub(crate) fn write_sealed(
-    identity: &Identity,
+    identity: &FileIdentity,
     batches: &[RecordBatch],
     facts: FooterFacts,
     staged: &Path,
@@ -118,12 +118,12 @@ pub(crate) fn write_sealed(
     }
     let table = identity.table;
     let options = &WriteOptions {
-        order: Order::of(table),
+        order: FileSortOrder::of(table),
         ..options.clone()
     };
-    let sorted = Sorted::new(&Columns::new(table, options), options.order, batches)?;
+    let sorted = SortedBatches::new(&FileColumns::new(table, options), options.order, batches)?;
     clean_on_error(staged, || {
-        let mut output = Output::create(table, sorted.extent.rows, staged, options)?;
+        let mut output = SealedFileWriter::create(table, sorted.extent.rows, staged, options)?;
         for rows in sorted.chunks() {
             let rows = rows.map_err(Error::arrow("sort", table))?;
             output.write(rows)?;
@@ -133,8 +133,8 @@ pub(crate) fn write_sealed(
 }
 
 /// The open file, after its bytes were found to be the published ones: what is re-encoded cannot be checked later.
-fn verified(path: &Path, present: &Version) -> Result<FileAt, Error> {
-    let Some(source) = FileAt::open(path)?.prefix(present.bytes.size) else {
+fn verified(path: &Path, present: &OpenFileVersion) -> Result<FilePrefix, Error> {
+    let Some(source) = FilePrefix::open(path)?.prefix(present.bytes.size) else {
         let reason = format!("it is shorter than the {} bytes that were written", present.bytes.size);
         return Err(Error::damaged(path, reason));
     };
@@ -147,7 +147,7 @@ fn verified(path: &Path, present: &Version) -> Result<FileAt, Error> {
 ///
 /// # Errors
 /// If it cannot be read: that is no damage.
-pub(crate) fn damage_of(open: &OpenSegment) -> Result<Option<String>, Error> {
+pub(crate) fn damage_of(open: &OpenDataFile) -> Result<Option<String>, Error> {
     let Some(present) = open.present() else {
         return Ok(None);
     };
@@ -171,33 +171,33 @@ pub(super) fn clean_on_error<T>(staged: &Path, make: impl FnOnce() -> Result<T, 
 }
 
 /// A sealed file being written.
-struct Output {
+struct SealedFileWriter {
     table: Table,
     path: PathBuf,
-    writer: GroupWriter<BufWriter<Paced>>,
-    extent: Option<Extent>,
+    writer: GroupWriter<BufWriter<PacedWriter>>,
+    extent: Option<RowBounds>,
 }
 
-impl Output {
+impl SealedFileWriter {
     fn create(table: Table, rows: u64, path: &Path, options: &WriteOptions) -> Result<Self, Error> {
-        let file = BufWriter::with_capacity(CHUNK, Paced::new(twin::create(path)?, options.haste));
+        let file = BufWriter::with_capacity(CHUNK, PacedWriter::new(twin::create(path)?, options.haste));
         Ok(Self {
             table,
             path: path.to_owned(),
-            writer: GroupWriter::new(Columns::new(table, options), options.clone(), rows, file),
+            writer: GroupWriter::new(FileColumns::new(table, options), options.clone(), rows, file),
             extent: None,
         })
     }
 
     /// Appends rows that are sorted and come after those before.
     fn write(&mut self, rows: RecordBatch) -> Result<(), Error> {
-        let added = Extent::of(times(self.table, &rows)?);
-        self.extent = [self.extent, added].into_iter().flatten().reduce(Extent::and);
+        let added = RowBounds::of(times(self.table, &rows)?);
+        self.extent = [self.extent, added].into_iter().flatten().reduce(RowBounds::and);
         self.writer.write(rows).map_err(unwritable(&self.path))
     }
 
     /// Ends the file and syncs it.
-    fn finish(self, identity: &Identity, facts: &FooterFacts) -> Result<FileVersion, Error> {
+    fn finish(self, identity: &FileIdentity, facts: &FooterFacts) -> Result<FileVersion, Error> {
         let Some(extent) = self.extent else {
             return Err(Error::rows(self.table, "there are none"));
         };
@@ -220,7 +220,7 @@ pub(super) fn complete(file: &File, path: &Path) -> Result<FileVersion, Error> {
 
 /// What a file is that has everything.
 pub(super) fn described(path: &Path) -> Result<FileVersion, Error> {
-    let file = FileAt::open(path)?;
+    let file = FilePrefix::open(path)?;
     let crc = file_crc(&file, 0, 0).map_err(Error::io("read", path))?;
     Ok(inspect_at(&file, path)?.version(path, crc))
 }
@@ -236,16 +236,16 @@ impl FileVersion {
         if !folder.is_dir() {
             sys::create_dirs(folder)?;
         }
-        let folders = Folders::open([sys::parent_of(path), sys::parent_of(&self.path), folder])?;
+        let folders = FolderHandles::open([sys::parent_of(path), sys::parent_of(&self.path), folder])?;
         sys::remove_if_there(retired).map_err(Error::io("remove", retired))?;
         let linked = sys::link(path, retired).is_ok();
-        if twin::swap_in(&self.path, path, Replace::Exchange)? == Replace::Exchange {
+        if twin::swap_in(&self.path, path, ReplaceMethod::Exchange)? == ReplaceMethod::Exchange {
             if linked {
                 // A name too many in staging, which is emptied at every start.
                 let _ = sys::remove_if_there(&self.path);
             } else if let Err(error) = sys::rename(&self.path, retired) {
                 // Holders of the open file would not find it: the names go back.
-                twin::swap_in(&self.path, path, Replace::Exchange).map_err(|_| Error::InDoubt {
+                twin::swap_in(&self.path, path, ReplaceMethod::Exchange).map_err(|_| Error::InDoubt {
                     path: path.to_owned(),
                     source: std::io::Error::from(error.kind()),
                 })?;

@@ -24,12 +24,12 @@ const READ_AHEAD: usize = 64 << 10;
 
 /// The first `size` bytes of an open file.
 #[derive(Debug, Clone)]
-pub(crate) struct FileAt {
+pub(crate) struct FilePrefix {
     file: Arc<File>,
     size: u64,
 }
 
-impl FileAt {
+impl FilePrefix {
     pub(crate) fn new(file: File, size: u64) -> Self {
         Self {
             file: Arc::new(file),
@@ -44,7 +44,7 @@ impl FileAt {
         Ok(Self::new(file, size))
     }
 
-    /// As [`FileAt::new`], of a handle that others have too.
+    /// As [`FilePrefix::new`], of a handle that others have too.
     pub(crate) const fn shared(file: Arc<File>, size: u64) -> Self {
         Self { file, size }
     }
@@ -98,7 +98,7 @@ impl FileAt {
 }
 
 /// The CRC-32C of a version's bytes from `from` on, continuing `crc`.
-pub(crate) fn file_crc(file: &FileAt, from: u64, crc: u32) -> io::Result<u32> {
+pub(crate) fn file_crc(file: &FilePrefix, from: u64, crc: u32) -> io::Result<u32> {
     let mut crc = crc;
     file.for_each_chunk(from, |_, bytes| {
         crc = crc32c::crc32c_append(crc, bytes);
@@ -117,7 +117,7 @@ pub(crate) fn compare_crc(path: &Path, found: u32, written: u32) -> Result<(), E
 }
 
 /// The CRC-32C of a version's bytes; `None` if `go_on`, which is asked after each chunk of so many bytes, ends the reading.
-pub(crate) fn file_crc_while(file: &FileAt, mut go_on: impl FnMut(u64) -> bool) -> io::Result<Option<u32>> {
+pub(crate) fn file_crc_while(file: &FilePrefix, mut go_on: impl FnMut(u64) -> bool) -> io::Result<Option<u32>> {
     let (mut crc, mut is_wanted) = (0, true);
     let read = file.for_each_chunk(0, |_, bytes| {
         crc = crc32c::crc32c_append(crc, bytes);
@@ -128,17 +128,17 @@ pub(crate) fn file_crc_while(file: &FileAt, mut go_on: impl FnMut(u64) -> bool) 
     if is_wanted { read.map(|()| Some(crc)) } else { Ok(None) }
 }
 
-impl Length for FileAt {
+impl Length for FilePrefix {
     fn len(&self) -> u64 {
         self.size
     }
 }
 
-impl ChunkReader for FileAt {
-    type T = BufReader<Onward>;
+impl ChunkReader for FilePrefix {
+    type T = BufReader<PrefixReader>;
 
     fn get_read(&self, start: u64) -> Result<Self::T, ParquetError> {
-        let from = Onward {
+        let from = PrefixReader {
             source: self.clone(),
             at: start,
         };
@@ -158,12 +158,12 @@ impl ChunkReader for FileAt {
 
 /// Reads onwards from a position of its own.
 #[derive(Debug)]
-pub(crate) struct Onward {
-    source: FileAt,
+pub(crate) struct PrefixReader {
+    source: FilePrefix,
     at: u64,
 }
 
-impl Read for Onward {
+impl Read for PrefixReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = usize::try_from(self.source.size.saturating_sub(self.at)).unwrap_or(usize::MAX);
         let take = buffer.len().min(left);

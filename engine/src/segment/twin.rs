@@ -18,44 +18,44 @@ use std::path::Path;
 
 use parquet::file::reader::Length;
 
-use super::source::{FileAt, compare_crc};
-use crate::pace::Haste;
+use super::source::{FilePrefix, compare_crc};
+use crate::pace::IoPriority;
 use crate::{Error, pace, sys};
 
 /// A version's bytes, known by length and CRC-32C.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Prefix {
+pub(super) struct PrefixChecksum {
     pub(super) size: u64,
     pub(super) crc: u32,
 }
 
 /// What the twin's name holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Twin {
+pub(super) enum ShadowFile {
     /// Nothing, or something that does not count.
     Absent,
     /// An earlier version; its displacement is not recorded yet.
-    Displaced(Prefix),
+    Displaced(PrefixChecksum),
     /// An earlier version that may be extended.
-    Ready(Prefix),
+    Ready(PrefixChecksum),
 }
 
 /// Brings the twin to the version `want` of the file at `path`: by what it lacks if it may be extended, else anew. Returns it,
 /// and the bytes that were copied.
 pub(super) fn prepare(
     twin_path: &Path,
-    twin: Twin,
+    twin: ShadowFile,
     path: &Path,
-    want: Prefix,
-    haste: Haste,
+    want: PrefixChecksum,
+    haste: IoPriority,
 ) -> Result<(File, u64), Error> {
     let kept = match twin {
-        Twin::Ready(have) => reopen(twin_path, have).map(|file| (file, have)),
+        ShadowFile::Ready(have) => reopen(twin_path, have).map(|file| (file, have)),
         _ => None,
     };
     let (file, have) = match kept {
         Some(kept) => kept,
-        None => (create(twin_path)?, Prefix { size: 0, crc: 0 }),
+        None => (create(twin_path)?, PrefixChecksum { size: 0, crc: 0 }),
     };
     let bytes = copy(path, (have, want), (&file, haste), twin_path)?;
     Ok((file, bytes))
@@ -72,23 +72,23 @@ pub(super) fn create(twin_path: &Path) -> Result<File, Error> {
 }
 
 /// The displaced inode, if it is as it was left and nobody else has it.
-fn reopen(twin_path: &Path, have: Prefix) -> Option<File> {
+fn reopen(twin_path: &Path, have: PrefixChecksum) -> Option<File> {
     let file = File::options().read(true).write(true).open(twin_path).ok()?;
     let as_left = file.metadata().is_ok_and(|meta| meta.len() == have.size);
-    (as_left && sys::is_ours_alone(&file)).then_some(file)
+    (as_left && sys::take_exclusive_lease(&file)).then_some(file)
 }
 
 /// Copies what `have` lacks of `want` from the file at `path`.
 fn copy(
     path: &Path,
-    (have, want): (Prefix, Prefix),
-    (to, haste): (&File, Haste),
+    (have, want): (PrefixChecksum, PrefixChecksum),
+    (to, haste): (&File, IoPriority),
     twin_path: &Path,
 ) -> Result<u64, Error> {
     if want.size == have.size {
         return Ok(0);
     }
-    let from = FileAt::open(path)?;
+    let from = FilePrefix::open(path)?;
     let Some(wanted) = from.prefix(want.size) else {
         let reason = format!("it has {} bytes, {} were written", from.len(), want.size);
         return Err(Error::damaged(path, reason));
@@ -105,7 +105,7 @@ fn copy(
 
 /// How a file takes the name of another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Replace {
+pub(super) enum ReplaceMethod {
     /// The two trade names.
     Exchange,
     /// The other loses its name: for file systems that cannot exchange.
@@ -116,14 +116,14 @@ pub(super) enum Replace {
 ///
 /// # Errors
 /// If the file system refuses; nothing has changed then, except after [`Error::InDoubt`].
-pub(super) fn swap_in(twin_path: &Path, path: &Path, by: Replace) -> Result<Replace, Error> {
+pub(super) fn swap_in(twin_path: &Path, path: &Path, by: ReplaceMethod) -> Result<ReplaceMethod, Error> {
     let twin = inode(twin_path);
-    let swap = || -> std::io::Result<Replace> {
-        if by == Replace::Exchange && sys::exchange(twin_path, path)? {
-            return Ok(Replace::Exchange);
+    let swap = || -> std::io::Result<ReplaceMethod> {
+        if by == ReplaceMethod::Exchange && sys::exchange(twin_path, path)? {
+            return Ok(ReplaceMethod::Exchange);
         }
         sys::rename(twin_path, path)?;
-        Ok(Replace::Rename)
+        Ok(ReplaceMethod::Rename)
     };
     swap().map_err(|source| {
         let unchanged = twin.is_some() && inode(twin_path) == twin && inode(path).is_some_and(|now| Some(now) != twin);
@@ -140,6 +140,6 @@ fn inode(path: &Path) -> Option<(u64, u64)> {
 }
 
 /// The folders of both names, to be synced when they have changed.
-pub(super) fn folders_of(twin_path: &Path, path: &Path) -> Result<sys::Folders, Error> {
-    sys::Folders::open([sys::parent_of(path), sys::parent_of(twin_path)])
+pub(super) fn folders_of(twin_path: &Path, path: &Path) -> Result<sys::FolderHandles, Error> {
+    sys::FolderHandles::open([sys::parent_of(path), sys::parent_of(twin_path)])
 }

@@ -17,9 +17,9 @@ const COPIES: u64 = 4;
 
 /// The widths of an open file's row groups, in their order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Widths(String);
+pub(super) struct RowWidths(String);
 
-impl Widths {
+impl RowWidths {
     /// Adds a row group of which no row has more than `bytes`.
     pub(super) fn push(&mut self, bytes: u64) {
         let power = bytes.max(1).checked_next_power_of_two().map_or(63, u64::trailing_zeros);
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn a_width_is_never_less_than_what_was_given() {
-        let mut widths = Widths::default();
+        let mut widths = RowWidths::default();
         let given = [0, 1, 2, 3, 200, 65_537, 2 << 20, (2 << 20) + 1];
         given.iter().for_each(|bytes| widths.push(*bytes));
         for (at, bytes) in given.iter().enumerate() {

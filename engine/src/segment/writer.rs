@@ -19,9 +19,9 @@ use parquet::arrow::ArrowWriter;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{KeyValue, ParquetMetaData};
 
-use super::promoted::Columns;
-use super::repeats::Repeats;
-use super::schema::{Purpose, SEALED_GROUP_ROWS, WriteOptions, writer_options};
+use super::promoted::FileColumns;
+use super::repeats::DictionaryChoice;
+use super::schema::{SEALED_GROUP_ROWS, WriteOptions, WritePurpose, writer_options};
 
 /// So many rows tell which columns repeat themselves.
 const TELLING_ROWS: usize = SEALED_GROUP_ROWS / 2;
@@ -30,7 +30,7 @@ const TELLING_PART: usize = 4;
 
 /// A writer of row groups.
 pub(super) struct GroupWriter<W: Write + Send> {
-    columns: Columns,
+    columns: FileColumns,
     options: WriteOptions,
     /// All rows that will come.
     rows: usize,
@@ -45,7 +45,7 @@ pub(super) struct GroupWriter<W: Write + Send> {
 
 impl<W: Write + Send> GroupWriter<W> {
     /// `rows`: how many will be written.
-    pub(super) fn new(columns: Columns, options: WriteOptions, rows: u64, target: W) -> Self {
+    pub(super) fn new(columns: FileColumns, options: WriteOptions, rows: u64, target: W) -> Self {
         Self {
             columns,
             options,
@@ -76,8 +76,8 @@ impl<W: Write + Send> GroupWriter<W> {
         let waiting: usize = self.waiting.iter().map(RecordBatch::num_rows).sum();
         let fit = self.options.group_max / (self.waiting_bytes / waiting.max(1)).max(1);
         let group = self.rows.min(SEALED_GROUP_ROWS).min(fit);
-        let repeats = Repeats::of(&self.columns, self.waiting.iter(), waiting.min(group), group);
-        let options = writer_options(&self.columns, &self.options, Purpose::Seal(repeats))?;
+        let repeats = DictionaryChoice::of(&self.columns, self.waiting.iter(), waiting.min(group), group);
+        let options = writer_options(&self.columns, &self.options, WritePurpose::Seal(repeats))?;
         if let Some(target) = self.target.take() {
             let writer = ArrowWriter::try_new_with_options(target, self.columns.schema(), options)?;
             self.writer = Some(writer);

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::HotBatch;
-use crate::hot::Place;
+use crate::hot::PartitionKey;
 
 /// A place in the order in which rows became visible: before the row number `row` of the batch `lsn`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Position {
+pub struct ArrivalPosition {
     /// The batch's place in the log.
     pub lsn: u64,
     /// So many of its rows are before the position.
@@ -17,7 +17,7 @@ pub struct Position {
 
 /// The rows of one batch, as they became visible.
 #[derive(Debug)]
-pub struct Arrival {
+pub struct TailArrival {
     /// The batch's place in the log.
     pub lsn: u64,
     /// Its rows, by partition.
@@ -30,8 +30,8 @@ pub struct Arrival {
     pub(super) before: (u64, u64),
 }
 
-impl Arrival {
-    pub(super) fn of(lsn: u64, pieces: &[(Place, Arc<HotBatch>, u64)]) -> Self {
+impl TailArrival {
+    pub(super) fn of(lsn: u64, pieces: &[(PartitionKey, Arc<HotBatch>, u64)]) -> Self {
         Self {
             lsn,
             rows: pieces.iter().map(|(_, rows, _)| rows.batch.num_rows()).sum(),
@@ -48,7 +48,7 @@ impl Arrival {
     }
 }
 
-impl Position {
+impl ArrivalPosition {
     /// Before the first row of a batch.
     pub(super) const fn before(lsn: u64) -> Self {
         Self { lsn, row: 0 }
@@ -56,21 +56,21 @@ impl Position {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Ring {
-    pub(super) kept: VecDeque<Arc<Arrival>>,
+pub(super) struct ArrivalRing {
+    pub(super) kept: VecDeque<Arc<TailArrival>>,
     /// Every arrival from this LSN on is kept.
     pub(super) start: u64,
     /// Rows and weight that came, those that are gone included.
     pub(super) passed: (u64, u64),
 }
 
-impl Ring {
+impl ArrivalRing {
     /// Rows and weight before the oldest that is kept.
     pub(super) fn gone(&self) -> (u64, u64) {
         self.kept.front().map_or(self.passed, |oldest| oldest.before)
     }
 
-    pub(super) fn push(&mut self, mut arrival: Arrival, most: u64, past: &mut Vec<Arc<Arrival>>) {
+    pub(super) fn push(&mut self, mut arrival: TailArrival, most: u64, past: &mut Vec<Arc<TailArrival>>) {
         arrival.before = self.passed;
         self.passed.0 += arrival.rows as u64;
         self.passed.1 += arrival.weight;
@@ -84,7 +84,7 @@ impl Ring {
         }
     }
 
-    pub(super) fn forget(&mut self, start: u64) -> VecDeque<Arc<Arrival>> {
+    pub(super) fn forget(&mut self, start: u64) -> VecDeque<Arc<TailArrival>> {
         self.start = start;
         std::mem::take(&mut self.kept)
     }
@@ -95,7 +95,7 @@ impl Ring {
     }
 
     /// Rows before a position that is here.
-    pub(super) fn rows_before(&self, position: Position) -> u64 {
+    pub(super) fn rows_before(&self, position: ArrivalPosition) -> u64 {
         match self.kept.get(self.find(position.lsn)) {
             Some(arrival) if arrival.lsn == position.lsn => arrival.before.0 + position.row.min(arrival.rows) as u64,
             Some(arrival) => arrival.before.0,

@@ -62,7 +62,7 @@ async fn hot_rows_keep_nothing_alive_of_the_body_that_they_came_in_and_no_rows_b
     for (seq, rows) in (1..).zip([few, all.slice(100, 2_000), own.clone(), whole.clone()]) {
         let payload = encode_arrow(std::slice::from_ref(&rows)).unwrap().into();
         let rows = vec![rows];
-        let batch = Batch {
+        let batch = AppendBatch {
             payload,
             rows,
             ..batch("a", &[], from_producer(seq))

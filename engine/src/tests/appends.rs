@@ -8,7 +8,7 @@ async fn an_appended_batch_is_visible_and_in_the_log_when_append_returns() {
     let bench = Bench::new();
     let engine = bench.open().await;
     let answer = engine
-        .append(batch("a", &[bench.now(), bench.now() - 5], Origin::default()))
+        .append(batch("a", &[bench.now(), bench.now() - 5], BatchOrigin::default()))
         .await
         .unwrap();
     assert_eq!(answer, stored(2));
@@ -33,10 +33,10 @@ async fn a_batch_is_stored_once_however_often_and_wherever_it_comes() {
     let stored_times = [a, b, c].iter().filter(|answer| **answer == stored(1)).count();
     assert_eq!(stored_times, 1, "of concurrent ones");
     engine.flush().await.unwrap();
-    assert_eq!(send(&engine).await, Appended::Duplicate, "after its publish");
+    assert_eq!(send(&engine).await, AppendOutcome::Duplicate, "after its publish");
     drop(engine);
     let engine = bench.open().await;
-    assert_eq!(send(&engine).await, Appended::Duplicate, "after a restart");
+    assert_eq!(send(&engine).await, AppendOutcome::Duplicate, "after a restart");
     assert_eq!(messages(&engine.view()), ["a/0"]);
 }
 
@@ -50,9 +50,9 @@ async fn a_message_is_known_by_stream_incarnation_and_sequence_and_the_tail_says
             identity,
             ..position
         });
-        let origin = Origin {
+        let origin = BatchOrigin {
             bus,
-            ..Origin::default()
+            ..BatchOrigin::default()
         };
         engine.append(batch(name, &[bench.now()], origin)).await.unwrap()
     };
@@ -74,7 +74,7 @@ async fn a_message_is_known_by_stream_incarnation_and_sequence_and_the_tail_says
         for (incarnation, seq) in [(500, 9), (500, 10), (501, 10), (501, 8)] {
             // Only the tail is looked at for its identity.
             let again = send(&engine, "again", incarnation, seq, 7).await;
-            assert_eq!(again, Appended::Duplicate, "{incarnation} {seq}");
+            assert_eq!(again, AppendOutcome::Duplicate, "{incarnation} {seq}");
         }
         let tail = crate::StreamTail {
             incarnation: 501,
@@ -110,7 +110,7 @@ async fn what_records_hold_of_a_stream_with_gaps_is_small_once_its_floor_is_rais
     assert!(small_again < small + 64, "{small_again} bytes, {small} before");
     for seq in [2, 1_001, 2_004] {
         let again = engine.append(batch("b", &[bench.now()], from_bus(seq))).await;
-        assert_eq!(again.unwrap(), Appended::Duplicate, "{seq}");
+        assert_eq!(again.unwrap(), AppendOutcome::Duplicate, "{seq}");
     }
 }
 
@@ -126,7 +126,7 @@ async fn the_floor_follows_what_is_stored_or_settled_and_survives_everything() {
     }
     assert_eq!(floor(&engine), 2);
     engine.flush().await.unwrap();
-    let origin = Origin {
+    let origin = BatchOrigin {
         settled: 6,
         ..from_producer(8)
     };
@@ -146,7 +146,7 @@ async fn absurd_times_are_kept_in_the_hour_of_their_arrival_with_the_original_no
     let bench = Bench::new();
     let engine = bench.open().await;
     let times = [i64::MIN, 0, bench.now() - HOUR, bench.now() + 2 * HOUR, i64::MAX];
-    engine.append(batch("a", &times, Origin::default())).await.unwrap();
+    engine.append(batch("a", &times, BatchOrigin::default())).await.unwrap();
     assert_eq!(stats(&engine).misdated_rows, 4);
     engine.flush().await.unwrap();
     let names: Vec<_> = bench
@@ -179,10 +179,10 @@ async fn a_batch_that_can_never_fit_is_refused_with_its_size_and_rows_of_another
     let mut bench = Bench::new();
     bench.settings.wal_max = ByteSize::mib(1);
     let engine = bench.open().await;
-    let mut large = batch("a", &[bench.now()], Origin::default());
+    let mut large = batch("a", &[bench.now()], BatchOrigin::default());
     large.payload = vec![0; 2 << 20].into();
     assert!(matches!(engine.append(large).await, Err(Error::TooLarge { .. })));
-    let mut other = batch("a", &[bench.now()], Origin::default());
+    let mut other = batch("a", &[bench.now()], BatchOrigin::default());
     other.table = Table::Metrics;
     assert!(matches!(engine.append(other).await, Err(Error::Rows { .. })));
     assert!(messages(&engine.view()).is_empty());
@@ -259,7 +259,7 @@ async fn closing_refuses_what_waits_and_what_comes_later() {
         }
     }
     assert!(matches!(
-        engine.append(batch("z", &[bench.now()], Origin::default())).await,
+        engine.append(batch("z", &[bench.now()], BatchOrigin::default())).await,
         Err(Error::Closed)
     ));
     assert!(matches!(engine.flush().await, Err(Error::Closed)));
@@ -274,7 +274,7 @@ async fn closing_refuses_what_waits_and_what_comes_later() {
 async fn a_part_of_a_request_is_stored_once_also_after_sudden_and_orderly_ends() {
     let bench = Bench::new();
     let id = uuid::Uuid::from_u128(42);
-    let part = |from| Origin {
+    let part = |from| BatchOrigin {
         request: Some(crate::RequestPart {
             id,
             sender: 3,
@@ -282,13 +282,13 @@ async fn a_part_of_a_request_is_stored_once_also_after_sudden_and_orderly_ends()
             from,
             to: from + 10,
         }),
-        ..Origin::default()
+        ..BatchOrigin::default()
     };
     let engine = bench.open().await;
     assert_eq!(engine.request(3, id), None);
     let send = || engine.append(batch("a", &[bench.now()], part(0)));
     let (first, second) = tokio::join!(send(), send());
-    assert_eq!([first.unwrap(), second.unwrap()], [stored(1), Appended::Duplicate]);
+    assert_eq!([first.unwrap(), second.unwrap()], [stored(1), AppendOutcome::Duplicate]);
     drop(engine);
     for round in 0..2 {
         let engine = bench.open().await;
@@ -299,7 +299,7 @@ async fn a_part_of_a_request_is_stored_once_also_after_sudden_and_orderly_ends()
         assert_eq!(engine.request(3, id), Some(known), "round {round}");
         for origin in [part(0), part(10 * round)] {
             let again = engine.append(batch("a", &[bench.now()], origin)).await.unwrap();
-            assert_eq!(again, Appended::Duplicate, "round {round}");
+            assert_eq!(again, AppendOutcome::Duplicate, "round {round}");
         }
         let next = engine
             .append(batch("b", &[bench.now()], part(10 * (round + 1))))

@@ -5,9 +5,9 @@ use object_store::path::Path as ObjectPath;
 use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
 
 use super::*;
-use crate::faults::{Faults, Op};
-use crate::quarantine::keep;
-use crate::{CheckReport, RebuildReport, Remote, check_store, rebuild_catalogue, repair_store};
+use crate::faults::{FaultInjector, FsOperation};
+use crate::quarantine::move_to_quarantine;
+use crate::{CheckReport, RebuildReport, RemoteSettings, check_store, rebuild_catalogue, repair_store};
 
 /// A closed store of one sealed file of 300 rows, uploaded and still in the tree, and of one open file.
 struct Uploaded {
@@ -21,8 +21,8 @@ impl Uploaded {
         bench.ticks_every(Duration::from_millis(5));
         bench.settings.seal_grace = Duration::ZERO;
         let objects = Arc::new(InMemory::new());
-        let remote = Remote::new("s3://test/p", Arc::clone(&objects) as _, ObjectPath::from("p"));
-        bench.settings.remote = Some(Remote {
+        let remote = RemoteSettings::new("s3://test/p", Arc::clone(&objects) as _, ObjectPath::from("p"));
+        bench.settings.remote = Some(RemoteSettings {
             host: "one".to_owned(),
             poll: Duration::from_millis(10),
             grace: Duration::ZERO,
@@ -104,7 +104,7 @@ impl Uploaded {
         let engine = self.bench.open().await;
         assert_eq!(engine.view().partial(), None);
         let again = batch("old", &[self.bench.now()], from_producer(1));
-        assert_eq!(engine.append(again).await.unwrap(), Appended::Duplicate);
+        assert_eq!(engine.append(again).await.unwrap(), AppendOutcome::Duplicate);
         for _ in 0..3 {
             self.bench.advance(Duration::from_secs(60));
             engine.sync_remote().await.unwrap();
@@ -431,7 +431,7 @@ async fn a_flip_in_an_open_file_with_many_pieces_stops_neither_publishing_nor_cu
 async fn a_rebuild_prefers_the_sealed_object_to_an_older_copy() {
     let store = Uploaded::new().await;
     let copy = store.copy();
-    keep(&crate::layout::Layout::new(&store.settings()), &copy).unwrap();
+    move_to_quarantine(&crate::layout::StoreLayout::new(&store.settings()), &copy).unwrap();
     // Cut so that nothing in it says what it is.
     std::fs::write(&copy, b"PAR1").unwrap();
     let report = store.rebuild().await;
@@ -470,9 +470,9 @@ async fn a_fetched_copy_that_is_evicted_before_it_is_opened_is_fetched_again() {
 /// A machine of its own behind the same bucket, and what it stores.
 fn machine(objects: &Arc<InMemory>, host: &str) -> Bench {
     let mut bench = Bench::new();
-    let remote = Remote::new("s3://test/p", Arc::clone(objects) as _, ObjectPath::from("p"));
+    let remote = RemoteSettings::new("s3://test/p", Arc::clone(objects) as _, ObjectPath::from("p"));
     bench.settings.seal_grace = Duration::ZERO;
-    bench.settings.remote = Some(Remote {
+    bench.settings.remote = Some(RemoteSettings {
         host: host.to_owned(),
         poll: Duration::from_millis(10),
         upload_interval: Duration::from_secs(3_600),
@@ -485,9 +485,9 @@ fn machine(objects: &Arc<InMemory>, host: &str) -> Bench {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cut_on_a_full_disk_is_made_again_and_has_every_row() {
     for (op, part) in [
-        (Op::Create, "piece_"),
-        (Op::SyncFile, ".twin"),
-        (Op::SyncFile, "catalogue_"),
+        (FsOperation::Create, "piece_"),
+        (FsOperation::SyncFile, ".twin"),
+        (FsOperation::SyncFile, "catalogue_"),
     ] {
         let objects = Arc::new(InMemory::new());
         let first = machine(&objects, "one");
@@ -503,7 +503,7 @@ async fn a_cut_on_a_full_disk_is_made_again_and_has_every_row() {
             .append(batch("c", &[first.now()], from_producer(3)))
             .await
             .unwrap();
-        let faults = Faults::below(first.dir.path());
+        let faults = FaultInjector::below(first.dir.path());
         faults.fail(op, part, 1, libc::ENOSPC);
         let refused = engine.sync_remote().await;
         assert!(refused.is_err() || faults.left() == 0, "{op:?} {part}");
@@ -523,20 +523,20 @@ async fn a_cut_on_a_full_disk_is_made_again_and_has_every_row() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_take_over_that_fails_at_a_local_step_is_finished_by_the_next_start() {
     let steps = [
-        (Op::Create, "checkpoint_"),
-        (Op::SyncFile, "checkpoint_"),
-        (Op::Rename, "checkpoint_"),
-        (Op::Create, "catalogue_"),
-        (Op::SyncFile, "catalogue_"),
-        (Op::Create, ".fetching"),
-        (Op::SyncFile, ".fetching"),
-        (Op::Rename, ".fetching"),
-        (Op::Create, ".twin"),
-        (Op::SyncFile, ".twin"),
-        (Op::Rename, ".twin"),
-        (Op::SyncFolder, "meta"),
-        (Op::SyncFolder, "logs"),
-        (Op::Remove, "piece_"),
+        (FsOperation::Create, "checkpoint_"),
+        (FsOperation::SyncFile, "checkpoint_"),
+        (FsOperation::Rename, "checkpoint_"),
+        (FsOperation::Create, "catalogue_"),
+        (FsOperation::SyncFile, "catalogue_"),
+        (FsOperation::Create, ".fetching"),
+        (FsOperation::SyncFile, ".fetching"),
+        (FsOperation::Rename, ".fetching"),
+        (FsOperation::Create, ".twin"),
+        (FsOperation::SyncFile, ".twin"),
+        (FsOperation::Rename, ".twin"),
+        (FsOperation::SyncFolder, "meta"),
+        (FsOperation::SyncFolder, "logs"),
+        (FsOperation::Remove, "piece_"),
     ];
     for (op, part) in steps {
         let objects = Arc::new(InMemory::new());
@@ -549,7 +549,7 @@ async fn a_take_over_that_fails_at_a_local_step_is_finished_by_the_next_start() 
         }
         drop(engine);
         let second = machine(&objects, "two");
-        let faults = Faults::below(second.dir.path());
+        let faults = FaultInjector::below(second.dir.path());
         faults.fail(op, part, 1, libc::ENOSPC);
         let opened = second.try_open().await;
         let was_refused = opened.is_err();
@@ -567,7 +567,7 @@ async fn a_take_over_that_fails_at_a_local_step_is_finished_by_the_next_start() 
                 &[second.now(), second.now() - 3 * HOUR],
                 from_producer(seq),
             ));
-            assert_eq!(again.await.unwrap(), Appended::Duplicate, "{op:?} {part}");
+            assert_eq!(again.await.unwrap(), AppendOutcome::Duplicate, "{op:?} {part}");
         }
     }
 }

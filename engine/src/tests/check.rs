@@ -124,7 +124,7 @@ async fn beside_a_writer_that_publishes_seals_and_rotates_nothing_is_reported() 
     let mut bench = Bench::new();
     bench.ticks_every(Duration::from_millis(2));
     bench.settings.seal_grace = Duration::ZERO;
-    bench.settings.rotation.policy = crate::RotationPolicy::Size;
+    bench.settings.rotation.policy = crate::RetentionPolicy::Size;
     bench.settings.rotation.max_size = ByteSize::bytes(3 << 20);
     bench.settings.rotation.check_interval = Duration::from_millis(20);
     let engine = bench.open().await;

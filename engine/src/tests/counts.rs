@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use super::index::{finds_everything, sealed, segments, sidecars};
 use super::*;
-use crate::{CountsBy, MINUTE};
+use crate::{MINUTE, RollupDimension};
 
 type Cells = BTreeMap<(String, Option<String>, i64), u64>;
 
 /// What is counted of a segment, and what its rows are; `None` if nothing is.
-fn counted(segment: &Segment, by: CountsBy) -> Option<(Cells, Cells)> {
+fn counted(segment: &DataFileHandle, by: RollupDimension) -> Option<(Cells, Cells)> {
     let (counts, _) = segment.index().unwrap().counts(by)?;
     let (mut said, mut there) = (Cells::new(), Cells::new());
     for group in counts.groups() {
@@ -22,7 +22,7 @@ fn counted(segment: &Segment, by: CountsBy) -> Option<(Cells, Cells)> {
         for row in (0..batch.num_rows()).map(|row| row_json(&batch, row)) {
             let ts: Timestamp = row["ts"].as_str().unwrap().parse().unwrap();
             let text = |name: &str| row[name].as_str().unwrap().to_owned();
-            let entity = (by == CountsBy::LevelAndEntity).then(|| text("entity_name"));
+            let entity = (by == RollupDimension::LevelAndEntity).then(|| text("entity_name"));
             *there
                 .entry((text("level"), entity, ts.micros().div_euclid(MINUTE)))
                 .or_default() += 1;
@@ -34,7 +34,7 @@ fn counted(segment: &Segment, by: CountsBy) -> Option<(Cells, Cells)> {
 /// Of logs all rows are counted, of other tables none.
 fn counts_everything(engine: &Engine) {
     for segment in segments(engine) {
-        for by in [CountsBy::Level, CountsBy::LevelAndEntity] {
+        for by in [RollupDimension::Level, RollupDimension::LevelAndEntity] {
             let counted = counted(&segment, by);
             assert_eq!(counted.is_some(), segment.table == Table::Logs);
             counted.into_iter().for_each(|(said, there)| assert_eq!(said, there));
@@ -60,9 +60,9 @@ async fn append_some(bench: &Bench, engine: &Engine, seed: i64) {
         })
         .collect();
     let rows = LogRecord::to_batch(&rows).unwrap();
-    let batch = Batch {
+    let batch = AppendBatch {
         table: Table::Logs,
-        origin: Origin::default(),
+        origin: BatchOrigin::default(),
         payload: encode_arrow(std::slice::from_ref(&rows)).unwrap().into(),
         rows: vec![rows],
     };

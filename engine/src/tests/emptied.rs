@@ -7,14 +7,14 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use super::rotation::{DAY, by, pass};
 use super::*;
-use crate::{Format, RotationPolicy, check_store, rebuild_catalogue};
+use crate::{RetentionPolicy, StorageFormat, check_store, rebuild_catalogue};
 
 const REST: u64 = 60;
 
 /// A store that lets readers pass on, with two hours that are sealed, and too large for its rules.
 async fn two_hours() -> (Bench, Arc<Engine>) {
     let mut bench = Bench::new();
-    bench.settings.rotation = by(RotationPolicy::Size, ByteSize::bytes(1));
+    bench.settings.rotation = by(RetentionPolicy::Size, ByteSize::bytes(1));
     bench.settings.reader_rest = Duration::from_secs(REST);
     let engine = bench.open().await;
     for (seq, name) in [(1, "old"), (2, "new")] {
@@ -145,8 +145,8 @@ async fn a_partition_that_takes_rows_again_keeps_them() {
 #[tokio::test(flavor = "multi_thread")]
 async fn files_of_lines_and_folders_with_files_of_others_go_at_once() {
     let mut bench = Bench::new();
-    bench.settings.format = Format::Json;
-    bench.settings.rotation = by(RotationPolicy::Size, ByteSize::bytes(1));
+    bench.settings.format = StorageFormat::Json;
+    bench.settings.rotation = by(RetentionPolicy::Size, ByteSize::bytes(1));
     bench.settings.reader_rest = Duration::from_secs(REST);
     let engine = bench.open().await;
     let times = [bench.now() - 3 * HOUR];

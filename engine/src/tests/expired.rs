@@ -2,12 +2,12 @@
 
 use super::rotation::{DAY, by, pass};
 use super::*;
-use crate::RotationPolicy;
-use crate::faults::{Faults, Op};
+use crate::RetentionPolicy;
+use crate::faults::{FaultInjector, FsOperation};
 
 /// A store with an hour of two files that is too old, and has not been checked since.
 async fn an_hour_of_two_files(bench: &mut Bench) -> (Arc<Engine>, PathBuf) {
-    bench.settings.rotation = by(RotationPolicy::Time, ByteSize::bytes(1));
+    bench.settings.rotation = by(RetentionPolicy::Time, ByteSize::bytes(1));
     let engine = bench.open().await;
     for seq in 1..=2 {
         let rows = batch(&seq.to_string(), &[bench.now() - 2 * HOUR], from_producer(seq));
@@ -28,8 +28,8 @@ async fn a_partition_leaves_the_tree_in_one_step_when_nobody_holds_a_file_of_it(
     bench.ticks_every(Duration::from_millis(5));
     let (engine, hour) = an_hour_of_two_files(&mut bench).await;
     let one = Arc::clone(&engine.view().files(Table::Logs)[1]);
-    let faults = Faults::below(&bench.settings.store_dir);
-    faults.fail(Op::Remove, "logs_00", usize::MAX, libc::EIO);
+    let faults = FaultInjector::below(&bench.settings.store_dir);
+    faults.fail(FsOperation::Remove, "logs_00", usize::MAX, libc::EIO);
     assert_eq!(engine.rotate().await.unwrap().removed.len(), 1);
     assert_eq!(files_below(&hour).len(), 2, "one is held: both stay");
     assert_eq!(read(&one).len(), 1);
@@ -70,8 +70,8 @@ async fn files_are_unlinked_one_by_one_where_their_folder_cannot_be_moved() {
     let mut bench = Bench::new();
     bench.ticks_every(Duration::from_millis(5));
     let (engine, hour) = an_hour_of_two_files(&mut bench).await;
-    let faults = Faults::below(&bench.settings.data_dir);
-    faults.fail(Op::Rename, hour.to_str().unwrap(), 1, libc::EXDEV);
+    let faults = FaultInjector::below(&bench.settings.data_dir);
+    faults.fail(FsOperation::Rename, hour.to_str().unwrap(), 1, libc::EXDEV);
     assert_eq!(engine.rotate().await.unwrap().removed.len(), 1);
     // Whoever looks at a file of it just now keeps it there for as long.
     until("its files have left", || !hour.exists()).await;

@@ -11,19 +11,19 @@ async fn rows_that_cannot_be_published_stay_visible_and_are_published_when_they_
     let table_dir = bench.settings.data_dir.join("logs");
     std::fs::write(&table_dir, "").unwrap();
     engine
-        .append(batch("a", &[bench.now()], Origin::default()))
+        .append(batch("a", &[bench.now()], BatchOrigin::default()))
         .await
         .unwrap();
     assert!(matches!(engine.flush().await, Err(Error::Publishing { .. })));
-    assert!(matches!(engine.trouble(), Some(crate::Trouble::Publishing(_))));
+    assert!(matches!(engine.health_issue(), Some(crate::HealthIssue::Publishing(_))));
     engine
-        .append(batch("b", &[bench.now()], Origin::default()))
+        .append(batch("b", &[bench.now()], BatchOrigin::default()))
         .await
         .unwrap();
     assert_eq!(messages(&engine.view()), ["a/0", "b/0"]);
     std::fs::remove_file(&table_dir).unwrap();
     until("everything is published", || stats(&engine).hot_rows == 0).await;
-    until("all is well", || engine.trouble().is_none()).await;
+    until("all is well", || engine.health_issue().is_none()).await;
     assert_eq!(messages(&engine.view()), ["a/0", "b/0"]);
     drop(engine);
     assert_eq!(messages(&bench.open().await.view()), ["a/0", "b/0"]);
@@ -37,7 +37,7 @@ async fn a_name_that_somebody_took_costs_a_number_and_nothing_else() {
     std::fs::create_dir_all(&folder).unwrap();
     std::fs::write(folder.join("logs_001.parquet"), "somebody else's").unwrap();
     engine
-        .append(batch("a", &[bench.now()], Origin::default()))
+        .append(batch("a", &[bench.now()], BatchOrigin::default()))
         .await
         .unwrap();
     assert!(matches!(engine.flush().await, Err(Error::Publishing { .. })));
@@ -61,7 +61,7 @@ async fn after_a_failed_sync_nothing_is_acknowledged_and_what_was_stays_visible(
     assert!(matches!(later, Err(Error::Poisoned { .. })), "{later:?}");
     assert_eq!(messages(&engine.view()), ["a/0"]);
     assert!(engine.poisoned().await.contains("sync"));
-    assert!(matches!(engine.trouble(), Some(crate::Trouble::Poisoned(_))));
+    assert!(matches!(engine.health_issue(), Some(crate::HealthIssue::Poisoned(_))));
     assert!(matches!(engine.flush().await, Err(Error::Publishing { .. })));
     assert!(matches!(engine.close().await, Err(Error::Poisoned { .. })));
     drop(engine);
@@ -73,7 +73,7 @@ async fn after_a_failed_sync_nothing_is_acknowledged_and_what_was_stays_visible(
         .await
         .unwrap();
     assert_eq!(
-        again == Appended::Duplicate,
+        again == AppendOutcome::Duplicate,
         seen.len() == 2,
         "redelivered, it is stored once"
     );

@@ -127,9 +127,13 @@ async fn an_open_file_that_a_query_finds_damaged_takes_no_more_rows() {
     engine.append(more).await.unwrap();
     engine.flush().await.unwrap();
     assert_eq!(messages(&engine.view()).len(), 51);
-    assert_eq!(engine.trouble(), None);
+    assert_eq!(engine.health_issue(), None);
     let again = engine.append(batch("new", &[bench.now()], from_producer(2))).await;
-    assert_eq!(again.unwrap(), Appended::Duplicate, "what is gone is not stored again");
+    assert_eq!(
+        again.unwrap(),
+        AppendOutcome::Duplicate,
+        "what is gone is not stored again"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

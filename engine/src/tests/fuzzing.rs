@@ -117,12 +117,12 @@ async fn the_corpus_is_made_of_real_files() {
         keep("index", &format!("sidecar_{n}"), bytes);
     }
     for (name, compression) in [
-        ("plain", crate::Compression::None),
-        ("zstd", crate::Compression::Zstd),
-        ("snappy", crate::Compression::Snappy),
+        ("plain", crate::CompressionCodec::None),
+        ("zstd", crate::CompressionCodec::Zstd),
+        ("snappy", crate::CompressionCodec::Snappy),
     ] {
         let mut bench = Bench::new();
-        bench.settings.format = crate::Format::Json;
+        bench.settings.format = crate::StorageFormat::Json;
         bench.settings.compression = compression;
         let engine = bench.open().await;
         for seq in 1..=2 {

@@ -43,7 +43,7 @@ impl HeldCommitter {
 }
 
 /// Appends of one row each, each in a task of its own.
-fn send(bench: &Bench, engine: &Arc<Engine>, seq: u64) -> tokio::task::JoinHandle<Result<Appended, Error>> {
+fn send(bench: &Bench, engine: &Arc<Engine>, seq: u64) -> tokio::task::JoinHandle<Result<AppendOutcome, Error>> {
     let (engine, one) = (Arc::clone(engine), batch("a", &[bench.now()], from_producer(seq)));
     tokio::spawn(async move { engine.append(one).await })
 }

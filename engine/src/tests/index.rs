@@ -5,7 +5,7 @@ use model::{FluxId, Span, SpanId, SpanStatus, TraceId};
 use super::counts::make_old;
 use super::rotation::{DAY, by, pass};
 use super::*;
-use crate::{Blocks, Grams, IdColumn, RotationPolicy, preview_rotation, rebuild_index};
+use crate::{BlockSelection, IdColumn, NgramQuery, RetentionPolicy, preview_rotation, rebuild_index};
 
 /// What messages of an hour have, and no others.
 const NAMES: [&str; 3] = ["matin", "midday", "Söir"];
@@ -47,9 +47,9 @@ async fn fill(bench: &Bench, engine: &Engine, hours: i64) {
             (Table::Logs, LogRecord::to_batch(&logs).unwrap()),
             (Table::Traces, Span::to_batch(&spans).unwrap()),
         ] {
-            let batch = Batch {
+            let batch = AppendBatch {
                 table,
-                origin: Origin::default(),
+                origin: BatchOrigin::default(),
                 payload: encode_arrow(std::slice::from_ref(&rows)).unwrap().into(),
                 rows: vec![rows],
             };
@@ -73,7 +73,7 @@ pub(super) async fn sealed(bench: &mut Bench, hours: i64) -> Arc<Engine> {
     engine
 }
 
-pub(super) fn segments(engine: &Engine) -> Vec<Arc<Segment>> {
+pub(super) fn segments(engine: &Engine) -> Vec<Arc<DataFileHandle>> {
     let view = engine.view();
     let all = [Table::Logs, Table::Traces].map(|table| view.files(table).to_vec());
     all.concat()
@@ -114,7 +114,7 @@ pub(super) fn finds_everything(engine: &Engine) {
                 let found = other.index().unwrap().ids(column, &id).blocks;
                 let is_there = other.id == segment.id || (other.min_ts, other.table) == (segment.min_ts, segment.table);
                 if is_there {
-                    assert_eq!(found, Blocks::Some(vec![0]));
+                    assert_eq!(found, BlockSelection::Some(vec![0]));
                 } else if other.table == segment.table {
                     assert!(found.is_none(), "{found:?}");
                 }
@@ -127,7 +127,8 @@ pub(super) fn finds_everything(engine: &Engine) {
 fn finds_texts(engine: &Engine) {
     let segments = segments(engine);
     let logs = || segments.iter().filter(|segment| segment.table == Table::Logs);
-    let found = |segment: &Segment, text: &str| segment.index().unwrap().text(&Grams::of(text).unwrap()).blocks;
+    let found =
+        |segment: &DataFileHandle, text: &str| segment.index().unwrap().text(&NgramQuery::of(text).unwrap()).blocks;
     for segment in logs() {
         for batch in read(segment) {
             for row in 0..batch.num_rows() {
@@ -136,7 +137,7 @@ fn finds_texts(engine: &Engine) {
                 let name = message.split(' ').nth(1).unwrap();
                 let others = logs().filter(|other| other.id != segment.id);
                 assert!(!found(segment, &name.to_uppercase()).is_none());
-                others.for_each(|other| assert_eq!(found(other, name), Blocks::NONE, "{name}"));
+                others.for_each(|other| assert_eq!(found(other, name), BlockSelection::NONE, "{name}"));
             }
         }
         assert!(found(segment, "nowhere").is_none());
@@ -252,7 +253,7 @@ async fn an_index_that_is_damaged_while_it_is_used_hides_nothing_and_is_made_ane
             })
             .collect();
         for (column, id) in rows.iter().flat_map(ids_of) {
-            assert_eq!(index.ids(column, &id).blocks, Blocks::All);
+            assert_eq!(index.ids(column, &id).blocks, BlockSelection::All);
         }
     }
     engine.index_all().await.unwrap();
@@ -263,7 +264,7 @@ async fn an_index_that_is_damaged_while_it_is_used_hides_nothing_and_is_made_ane
 #[tokio::test(flavor = "multi_thread")]
 async fn an_index_goes_with_its_file_whoever_takes_that_away() {
     let mut bench = Bench::new();
-    bench.settings.rotation = by(RotationPolicy::Time, ByteSize::mib(1));
+    bench.settings.rotation = by(RetentionPolicy::Time, ByteSize::mib(1));
     let engine = sealed(&mut bench, 3).await;
     engine.index_all().await.unwrap();
     let damaged = Arc::clone(&engine.view().files(Table::Logs)[0]);
@@ -287,7 +288,7 @@ async fn an_index_goes_with_its_file_whoever_takes_that_away() {
 #[tokio::test(flavor = "multi_thread")]
 async fn indexes_count_for_the_size_of_the_store() {
     let mut bench = Bench::new();
-    bench.settings.rotation = by(RotationPolicy::Time, ByteSize::mib(1));
+    bench.settings.rotation = by(RetentionPolicy::Time, ByteSize::mib(1));
     let engine = sealed(&mut bench, 3).await;
     engine.index_all().await.unwrap();
     engine.close().await.unwrap();
@@ -300,7 +301,7 @@ async fn indexes_count_for_the_size_of_the_store() {
     let indexes: u64 = sidecars(&bench).iter().map(|path| path.metadata().unwrap().len()).sum();
     let at_most = |bytes| {
         let mut settings = bench.settings.clone();
-        settings.rotation = by(RotationPolicy::Size, ByteSize::bytes(bytes));
+        settings.rotation = by(RetentionPolicy::Size, ByteSize::bytes(bytes));
         preview_rotation(&settings, &clock).unwrap().removals.len()
     };
     let files: u64 = bench.tree().iter().map(|path| path.metadata().unwrap().len()).sum();

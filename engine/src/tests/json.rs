@@ -3,17 +3,17 @@
 use std::io::Read;
 
 use super::*;
-use crate::{Compression, Format, check_store, rebuild_catalogue};
+use crate::{CompressionCodec, StorageFormat, check_store, rebuild_catalogue};
 
-const ALL: [(Compression, &str); 3] = [
-    (Compression::None, "json"),
-    (Compression::Zstd, "json.zst"),
-    (Compression::Snappy, "json.sz"),
+const ALL: [(CompressionCodec, &str); 3] = [
+    (CompressionCodec::None, "json"),
+    (CompressionCodec::Zstd, "json.zst"),
+    (CompressionCodec::Snappy, "json.sz"),
 ];
 
-fn bench(compression: Compression) -> Bench {
+fn bench(compression: CompressionCodec) -> Bench {
     let mut bench = Bench::new();
-    bench.settings.format = Format::Json;
+    bench.settings.format = StorageFormat::Json;
     bench.settings.compression = compression;
     bench
 }
@@ -101,7 +101,7 @@ async fn a_sealed_file_has_the_lines_of_the_open_one_and_stays() {
                 .append(batch(
                     &format!("{round:02}"),
                     &[bench.now(), bench.now() - round],
-                    Origin::default(),
+                    BatchOrigin::default(),
                 ))
                 .await
                 .unwrap();
@@ -196,7 +196,7 @@ async fn a_lost_catalogue_is_made_anew_from_the_files() {
         let engine = bench.open().await;
         assert_eq!(messages(&engine.view()).len(), 8);
         let again = batch("again", &[bench.now()], from_producer(4));
-        assert_eq!(engine.append(again).await.unwrap(), Appended::Duplicate);
+        assert_eq!(engine.append(again).await.unwrap(), AppendOutcome::Duplicate);
     }
 }
 
@@ -206,7 +206,7 @@ async fn a_flipped_bit_in_a_file_of_lines_is_found() {
         let bench = bench(compression);
         let engine = bench.open().await;
         engine
-            .append(batch("a", &[bench.now(); 50], Origin::default()))
+            .append(batch("a", &[bench.now(); 50], BatchOrigin::default()))
             .await
             .unwrap();
         engine.close().await.unwrap();
@@ -226,11 +226,11 @@ async fn a_flipped_bit_in_a_file_of_lines_is_found() {
 async fn files_of_all_forms_live_side_by_side_and_each_keeps_its_own() {
     let mut bench = Bench::new();
     let forms = [
-        (Format::Parquet, Compression::Zstd),
-        (Format::Json, Compression::None),
-        (Format::Json, Compression::Zstd),
-        (Format::Json, Compression::Snappy),
-        (Format::Parquet, Compression::None),
+        (StorageFormat::Parquet, CompressionCodec::Zstd),
+        (StorageFormat::Json, CompressionCodec::None),
+        (StorageFormat::Json, CompressionCodec::Zstd),
+        (StorageFormat::Json, CompressionCodec::Snappy),
+        (StorageFormat::Parquet, CompressionCodec::None),
     ];
     for (round, (format, compression)) in (0..).zip(forms) {
         bench.settings.format = format;
@@ -239,7 +239,7 @@ async fn files_of_all_forms_live_side_by_side_and_each_keeps_its_own() {
         // One row for an hour of its own, and one for the hour whose file was begun as Parquet.
         let times = [bench.now() - (round + 1) * HOUR, bench.now()];
         engine
-            .append(batch(&round.to_string(), &times, Origin::default()))
+            .append(batch(&round.to_string(), &times, BatchOrigin::default()))
             .await
             .unwrap();
         engine.close().await.unwrap();
@@ -257,11 +257,11 @@ async fn files_of_all_forms_live_side_by_side_and_each_keeps_its_own() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_beyond_the_open_files_become_sealed_files_of_lines() {
-    let mut bench = bench(Compression::Zstd);
+    let mut bench = bench(CompressionCodec::Zstd);
     bench.settings.open_max = 1;
     let engine = bench.open().await;
     let times: Vec<i64> = (0..5).map(|hour| bench.now() - hour * HOUR).collect();
-    engine.append(batch("a", &times, Origin::default())).await.unwrap();
+    engine.append(batch("a", &times, BatchOrigin::default())).await.unwrap();
     engine.flush().await.unwrap();
     assert_eq!(outside(&bench).len(), 5);
     assert!(

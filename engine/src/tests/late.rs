@@ -1,14 +1,14 @@
 //! Rows of many hours at once, and clocks that jump.
 
 use super::*;
-use crate::faults::{Faults, Op};
+use crate::faults::{FaultInjector, FsOperation};
 
 const DAY: i64 = 24 * HOUR;
 
 /// Rows for each of `hours` hours back from now.
-fn scattered(bench: &Bench, name: &str, hours: i64) -> Batch {
+fn scattered(bench: &Bench, name: &str, hours: i64) -> AppendBatch {
     let times: Vec<i64> = (0..hours).map(|hour| bench.now() - hour * HOUR).collect();
-    batch(name, &times, Origin::default())
+    batch(name, &times, BatchOrigin::default())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -45,7 +45,7 @@ async fn a_file_left_alone_makes_room_for_another_partition() {
     bench.settings.open_max = 2;
     let engine = bench.open().await;
     for hour in 1..6 {
-        let row = batch(&hour.to_string(), &[bench.now() - hour * HOUR], Origin::default());
+        let row = batch(&hour.to_string(), &[bench.now() - hour * HOUR], BatchOrigin::default());
         engine.append(row).await.unwrap();
         until("the row is in a file", || stats(&engine).hot_rows == 0).await;
     }
@@ -61,7 +61,7 @@ async fn late_rows_do_not_take_the_present_hours_file() {
     bench.settings.open_max = 2;
     let engine = bench.open().await;
     for hour in [0, 1, 2, 3, 0, 4, 5, 6, 0] {
-        let row = batch(&hour.to_string(), &[bench.now() - hour * HOUR], Origin::default());
+        let row = batch(&hour.to_string(), &[bench.now() - hour * HOUR], BatchOrigin::default());
         engine.append(row).await.unwrap();
         until("the row is in a file", || stats(&engine).hot_rows == 0).await;
     }
@@ -99,7 +99,7 @@ async fn a_clock_that_jumps_forty_days_either_way_loses_doubles_and_removes_noth
         let times = [right, right + jump, right - HOUR, i64::MIN / 2, i64::MAX / 2];
         let rows = batch(&round.to_string(), &times, from_producer(round as u64 + 1));
         assert_eq!(engine.append(rows.clone()).await.unwrap(), stored(5));
-        assert_eq!(engine.append(rows).await.unwrap(), Appended::Duplicate);
+        assert_eq!(engine.append(rows).await.unwrap(), AppendOutcome::Duplicate);
         wanted += 5;
         until("the rows are in files", || stats(&engine).hot_rows == 0).await;
         engine.rotate().await.unwrap();
@@ -169,11 +169,11 @@ async fn crowded(bench: &mut Bench) -> Arc<Engine> {
     bench.settings.open_max = 1;
     let engine = bench.open().await;
     // The open file that there may be.
-    let row = batch("0", &[bench.now()], Origin::default());
+    let row = batch("0", &[bench.now()], BatchOrigin::default());
     engine.append(row).await.unwrap();
     engine.flush().await.unwrap();
     for name in ["a", "b", "c", "d", "e"] {
-        let row = batch(name, &[bench.now() - HOUR], Origin::default());
+        let row = batch(name, &[bench.now() - HOUR], BatchOrigin::default());
         engine.append(row).await.unwrap();
         if name != "e" {
             engine.flush().await.unwrap();
@@ -185,16 +185,16 @@ async fn crowded(bench: &mut Bench) -> Arc<Engine> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_small_file_that_is_written_anew_survives_every_fault() {
     for (op, part, errno) in [
-        (Op::Create, ".sealing", libc::ENOSPC),
-        (Op::SyncFile, ".sealing", libc::EIO),
-        (Op::Rename, ".sealing", libc::EIO),
-        (Op::Remove, "retired", libc::EIO),
-        (Op::SyncFile, "catalogue_", libc::ENOSPC),
+        (FsOperation::Create, ".sealing", libc::ENOSPC),
+        (FsOperation::SyncFile, ".sealing", libc::EIO),
+        (FsOperation::Rename, ".sealing", libc::EIO),
+        (FsOperation::Remove, "retired", libc::EIO),
+        (FsOperation::SyncFile, "catalogue_", libc::ENOSPC),
     ] {
         let mut bench = Bench::new();
         let engine = crowded(&mut bench).await;
         let before = engine.view();
-        let faults = Faults::below(bench.dir.path());
+        let faults = FaultInjector::below(bench.dir.path());
         faults.fail(op, part, 2, errno);
         let failed = engine.flush().await;
         assert!(failed.is_err(), "{op:?} {part}");
@@ -219,7 +219,7 @@ async fn a_view_of_then_reads_every_version_of_a_small_file() {
     for round in 0..5 {
         engine.flush().await.unwrap();
         views.push(engine.view());
-        let row = batch(&format!("f{round}"), &[bench.now() - HOUR], Origin::default());
+        let row = batch(&format!("f{round}"), &[bench.now() - HOUR], BatchOrigin::default());
         engine.append(row).await.unwrap();
     }
     for (at, view) in views.iter().enumerate() {

@@ -2,26 +2,29 @@
 
 use super::index::segments;
 use super::*;
-use crate::{Blocks, CountsBy, Grams, Lookup};
+use crate::{BlockSelection, IndexLookup, NgramQuery, RollupDimension};
 
 const NAMES: [&str; 4] = ["matin", "midday", "söir", "nightfall"];
 
 /// Rows of the present hour, in a row group of their own, which is indexed if there is room.
 async fn publish(bench: &Bench, engine: &Engine, name: &str) {
     let times: Vec<i64> = (0..100).map(|n| bench.now() + n).collect();
-    engine.append(batch(name, &times, Origin::default())).await.unwrap();
+    engine
+        .append(batch(name, &times, BatchOrigin::default()))
+        .await
+        .unwrap();
     engine.flush().await.unwrap();
     engine.index_all().await.unwrap();
 }
 
-fn only(engine: &Engine) -> Arc<Segment> {
+fn only(engine: &Engine) -> Arc<DataFileHandle> {
     let segments = segments(engine);
     assert_eq!(segments.len(), 1);
     Arc::clone(&segments[0])
 }
 
-fn found(segment: &Segment, text: &str) -> Blocks {
-    let Lookup { blocks, bytes } = segment.text(&Grams::of(text).unwrap());
+fn found(segment: &DataFileHandle, text: &str) -> BlockSelection {
+    let IndexLookup { blocks, bytes } = segment.text(&NgramQuery::of(text).unwrap());
     assert_eq!(bytes, 0, "it is in memory");
     blocks
 }
@@ -44,13 +47,13 @@ async fn each_row_group_of_an_open_file_is_indexed_once_published_and_after_a_re
         assert!(!version.sealed);
         for (group, name) in (0u32..).zip(NAMES) {
             let wanted = match group as usize <= last {
-                true if last == 0 => Blocks::All,
-                true => Blocks::Some(vec![group]),
-                false => Blocks::NONE,
+                true if last == 0 => BlockSelection::All,
+                true => BlockSelection::Some(vec![group]),
+                false => BlockSelection::NONE,
             };
             assert_eq!(found(version, name), wanted, "{name} in version {last}");
         }
-        assert_eq!(found(version, "nowhere"), Blocks::NONE);
+        assert_eq!(found(version, "nowhere"), BlockSelection::NONE);
     }
     drop(versions);
     engine.close().await.unwrap();
@@ -58,8 +61,8 @@ async fn each_row_group_of_an_open_file_is_indexed_once_published_and_after_a_re
     let engine = bench.open().await;
     engine.index_all().await.unwrap();
     let segment = only(&engine);
-    assert_eq!(found(&segment, "MIDDAY"), Blocks::Some(vec![1]));
-    assert_eq!(found(&segment, "nowhere"), Blocks::NONE);
+    assert_eq!(found(&segment, "MIDDAY"), BlockSelection::Some(vec![1]));
+    assert_eq!(found(&segment, "nowhere"), BlockSelection::NONE);
     assert_eq!(stats(&engine).index_failures, 0);
 }
 
@@ -84,10 +87,10 @@ async fn indexes_of_open_files_take_no_more_memory_than_they_may_and_give_it_bac
         assert!((each..=most).contains(&open_bytes(&engine)));
     }
     let segment = only(&engine);
-    assert_eq!(found(&segment, NAMES[0]), Blocks::Some(vec![0, 2, 3]));
+    assert_eq!(found(&segment, NAMES[0]), BlockSelection::Some(vec![0, 2, 3]));
     assert_eq!(
         found(&segment, "nowhere"),
-        Blocks::Some(vec![2, 3]),
+        BlockSelection::Some(vec![2, 3]),
         "what has no index is read"
     );
     drop(segment);
@@ -95,7 +98,10 @@ async fn indexes_of_open_files_take_no_more_memory_than_they_may_and_give_it_bac
     until("the file is sealed", || only(&engine).sealed).await;
     engine.index_all().await.unwrap();
     until("nobody holds what was open", || open_bytes(&engine) == 0).await;
-    assert_eq!(only(&engine).text(&Grams::of("nowhere").unwrap()).blocks, Blocks::NONE);
+    assert_eq!(
+        only(&engine).text(&NgramQuery::of("nowhere").unwrap()).blocks,
+        BlockSelection::NONE
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -117,9 +123,9 @@ async fn a_sealed_file_that_has_no_sidecar_yet_has_what_was_made_of_the_open_one
     engine.index_all().await.unwrap();
     let segment = only(&engine);
     assert!(segment.index().is_none() && stats(&engine).index_waiting == 1);
-    assert_eq!(found(&segment, "nowhere"), Blocks::NONE);
-    assert_eq!(found(&segment, NAMES[2]), Blocks::All, "a seal moves rows");
-    let (counts, bytes) = segment.counts(CountsBy::LevelAndEntity).unwrap();
+    assert_eq!(found(&segment, "nowhere"), BlockSelection::NONE);
+    assert_eq!(found(&segment, NAMES[2]), BlockSelection::All, "a seal moves rows");
+    let (counts, bytes) = segment.counts(RollupDimension::LevelAndEntity).unwrap();
     let rows: u64 = counts
         .iter()
         .flat_map(|counts| counts.groups().map(|group| group.rows))
@@ -143,7 +149,7 @@ async fn a_damaged_row_group_of_an_open_file_is_never_indexed() {
     engine.index_all().await.unwrap();
     assert_eq!(open_bytes(&engine), 0);
     for segment in segments(&engine) {
-        assert_eq!(found(&segment, "nowhere"), Blocks::All);
+        assert_eq!(found(&segment, "nowhere"), BlockSelection::All);
         assert!(
             matches!(segment.open(), Err(Error::Damaged { .. })),
             "whoever opens it is told"

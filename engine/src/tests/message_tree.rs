@@ -24,9 +24,9 @@ pub(super) fn row(bench: &Bench, n: u64) -> MessageRow {
     }
 }
 
-fn of(bench: &Bench, n: u64) -> Batch {
+fn of(bench: &Bench, n: u64) -> AppendBatch {
     let rows = message_batch(&[row(bench, n)]).unwrap();
-    Batch {
+    AppendBatch {
         table: Table::Messages,
         origin: from_bus(n),
         payload: encode_arrow(std::slice::from_ref(&rows)).unwrap().into(),
@@ -50,7 +50,7 @@ async fn messages_lie_in_their_own_tree_each_spec_in_its_folder_and_survive_any_
         engine.append(of(&bench, 1)).await.unwrap();
         engine.append_of_specs(of(&bench, 2), vec![Some(spec)]).await.unwrap();
         let again = engine.append_of_specs(of(&bench, 2), vec![Some(spec)]).await.unwrap();
-        assert_eq!(again, Appended::Duplicate);
+        assert_eq!(again, AppendOutcome::Duplicate);
         drop(engine);
         let engine = bench.open().await;
         assert_eq!((stats(&engine).replayed_rows, count(&engine.view())), (2, 2));
@@ -91,7 +91,7 @@ async fn only_messages_have_a_spec() {
     let engine = bench.open().await;
     let spec = "a".parse().unwrap();
     let refused = engine
-        .append_of_specs(batch("a", &[bench.now()], Origin::default()), vec![Some(spec)])
+        .append_of_specs(batch("a", &[bench.now()], BatchOrigin::default()), vec![Some(spec)])
         .await;
     assert!(matches!(refused, Err(Error::Rows { .. })), "{refused:?}");
 }

@@ -45,7 +45,10 @@ use arrow_array::RecordBatch;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use serde_json::{Map, Value};
 
-use crate::{Appended, Batch, BusPosition, Engine, Error, Origin, ReadView, Segment, Settings, Stats};
+use crate::{
+    AppendBatch, AppendOutcome, BatchOrigin, BusPosition, DataFileHandle, Engine, EngineStats, Error, ReadView,
+    Settings,
+};
 
 const HOUR: i64 = 3_600_000_000;
 
@@ -142,9 +145,9 @@ fn rows(name: &str, times: &[i64]) -> RecordBatch {
     LogRecord::to_batch(&rows).unwrap()
 }
 
-fn batch(name: &str, times: &[i64], origin: Origin) -> Batch {
+fn batch(name: &str, times: &[i64], origin: BatchOrigin) -> AppendBatch {
     let rows = rows(name, times);
-    Batch {
+    AppendBatch {
         table: Table::Logs,
         origin,
         payload: encode_arrow(std::slice::from_ref(&rows)).unwrap().into(),
@@ -152,26 +155,26 @@ fn batch(name: &str, times: &[i64], origin: Origin) -> Batch {
     }
 }
 
-fn from_producer(seq: u64) -> Origin {
-    Origin {
+fn from_producer(seq: u64) -> BatchOrigin {
+    BatchOrigin {
         producer: Some(BatchId {
             entity: EntityId::for_name("rack-a"),
             boot_epoch: 1,
             seq,
         }),
-        ..Origin::default()
+        ..BatchOrigin::default()
     }
 }
 
-fn from_bus(seq: u64) -> Origin {
-    Origin {
+fn from_bus(seq: u64) -> BatchOrigin {
+    BatchOrigin {
         bus: Some(BusPosition {
             stream: "flux-telemetry".to_owned(),
             incarnation: 1,
             seq,
             identity: seq as i64,
         }),
-        ..Origin::default()
+        ..BatchOrigin::default()
     }
 }
 
@@ -180,7 +183,7 @@ fn floor(engine: &Engine) -> u64 {
 }
 
 /// A file's rows, read as a query would.
-fn read(segment: &Segment) -> Vec<RecordBatch> {
+fn read(segment: &DataFileHandle) -> Vec<RecordBatch> {
     if !segment.is_parquet() {
         return segment.lines().unwrap().map(Result::unwrap).collect();
     }
@@ -221,10 +224,10 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn stored(rows: usize) -> Appended {
-    Appended::Stored { rows }
+fn stored(rows: usize) -> AppendOutcome {
+    AppendOutcome::Stored { rows }
 }
 
-fn stats(engine: &Engine) -> Stats {
+fn stats(engine: &Engine) -> EngineStats {
     engine.stats()
 }

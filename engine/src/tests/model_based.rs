@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Compression, Format};
+use crate::{CompressionCodec, StorageFormat};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -37,7 +37,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct History {
     bench: Bench,
     engine: Option<Arc<Engine>>,
-    sent: Vec<Batch>,
+    sent: Vec<AppendBatch>,
     wanted: BTreeSet<String>,
 }
 
@@ -63,7 +63,7 @@ impl History {
             }
             Step::Again(which) => {
                 if let Some(batch) = self.sent.get(*which) {
-                    assert_eq!(engine.append(batch.clone()).await.unwrap(), Appended::Duplicate);
+                    assert_eq!(engine.append(batch.clone()).await.unwrap(), AppendOutcome::Duplicate);
                 }
             }
             Step::Flush => engine.flush().await.unwrap(),
@@ -92,8 +92,9 @@ impl History {
     fn change(&mut self, settings: u8) {
         self.engine = None;
         let now = &mut self.bench.settings;
-        now.format = [Format::Parquet, Format::Json][usize::from(settings & 1)];
-        now.compression = [Compression::Zstd, Compression::Snappy, Compression::None][usize::from(settings >> 1) % 3];
+        now.format = [StorageFormat::Parquet, StorageFormat::Json][usize::from(settings & 1)];
+        now.compression =
+            [CompressionCodec::Zstd, CompressionCodec::Snappy, CompressionCodec::None][usize::from(settings >> 1) % 3];
         now.open_max = [1, 64][usize::from(settings >> 7)];
     }
 

@@ -1,7 +1,7 @@
 //! An open file that is damaged while the store runs costs what was in it, and nothing after it.
 
 use super::*;
-use crate::faults::{Faults, Op};
+use crate::faults::{FaultInjector, FsOperation};
 
 /// A store whose open file of this hour has two rows of two publishes.
 async fn two_published(bench: &Bench) -> Arc<Engine> {
@@ -60,7 +60,7 @@ async fn a_bit_that_flips_in_an_open_file_costs_its_rows_and_publishing_goes_on_
     assert_eq!(quarantine(&bench).len(), 1);
     let seen = stats(&engine);
     assert_eq!((seen.quarantined, seen.hot_rows, seen.publish_failures), (1, 0, 0));
-    assert_eq!(engine.trouble(), None);
+    assert_eq!(engine.health_issue(), None);
     drop(engine);
     let engine = bench.open().await;
     assert_eq!(messages(&engine.view()), ["c/0", "d/0"]);
@@ -68,7 +68,7 @@ async fn a_bit_that_flips_in_an_open_file_costs_its_rows_and_publishing_goes_on_
     assert_eq!((floor(&engine), names(&bench.tree())), (4, vec!["logs_002.parquet"]));
     for (seq, name) in [(2, "b"), (4, "d")] {
         let again = engine.append(batch(name, &[bench.now()], from_producer(seq))).await;
-        assert_eq!(again.unwrap(), Appended::Duplicate);
+        assert_eq!(again.unwrap(), AppendOutcome::Duplicate);
     }
 }
 
@@ -154,8 +154,8 @@ async fn where_quarantine_refuses_rows_go_on_all_the_same_and_the_next_start_say
     let victim = bench.tree()[0].clone();
     let end = std::fs::metadata(&victim).unwrap().len() as usize;
     flip(&victim, end - 20);
-    let faults = Faults::below(bench.dir.path());
-    faults.fail(Op::Rename, "logs_001.parquet", 1, libc::EIO);
+    let faults = FaultInjector::below(bench.dir.path());
+    faults.fail(FsOperation::Rename, "logs_001.parquet", 1, libc::EIO);
     engine
         .append(batch("c", &[bench.now()], from_producer(3)))
         .await
@@ -226,7 +226,7 @@ async fn rows_of_a_damaged_open_file_that_the_log_has_are_stored_anew_whatever_e
     assert_eq!(quarantine(&bench).len(), 1);
     let engine = bench.open().await;
     let again = engine.append(batch("b", &[bench.now()], from_producer(2))).await;
-    assert_eq!(again.unwrap(), Appended::Duplicate);
+    assert_eq!(again.unwrap(), AppendOutcome::Duplicate);
     engine
         .append(batch("c", &[bench.now()], from_producer(3)))
         .await

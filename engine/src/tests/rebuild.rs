@@ -6,7 +6,7 @@ use super::check::store;
 use super::restarts::catalogue_log;
 use super::rotation::{DAY, pass};
 use super::*;
-use crate::faults::{Faults, Op};
+use crate::faults::{FaultInjector, FsOperation};
 use crate::rebuild::MISSING;
 use crate::{RebuildReport, rebuild_catalogue};
 
@@ -76,7 +76,7 @@ async fn a_lost_catalogue_refuses_the_start_and_a_new_one_has_every_row_and_ever
         assert_eq!(floor(&engine), 5);
         for seq in 1..=5 {
             let again = engine.append(batch("again", &[bench.now()], from_producer(seq))).await;
-            assert_eq!(again.unwrap(), Appended::Duplicate, "{seq}");
+            assert_eq!(again.unwrap(), AppendOutcome::Duplicate, "{seq}");
         }
         let rows = batch("6", &[bench.now()], from_producer(6));
         assert_eq!(engine.append(rows).await.unwrap(), stored(1));
@@ -127,7 +127,7 @@ async fn a_batch_that_was_overtaken_in_the_log_is_not_taken_for_stored() {
         engine.append(rows).await.unwrap();
         engine.flush().await.unwrap();
     }
-    let request = Origin {
+    let request = BatchOrigin {
         request: Some(crate::RequestPart {
             id: uuid::Uuid::from_u128(1),
             sender: 1,
@@ -135,7 +135,7 @@ async fn a_batch_that_was_overtaken_in_the_log_is_not_taken_for_stored() {
             from: 0,
             to: 1,
         }),
-        ..Origin::default()
+        ..BatchOrigin::default()
     };
     let part = batch("request", &[bench.now()], request);
     assert_eq!(engine.append(part.clone()).await.unwrap(), stored(1));
@@ -149,12 +149,12 @@ async fn a_batch_that_was_overtaken_in_the_log_is_not_taken_for_stored() {
         report.unknown
     );
     let engine = bench.open().await;
-    assert_eq!(engine.append(part).await.unwrap(), Appended::Duplicate);
-    let origins: [&dyn Fn(u64) -> Origin; 2] = [&from_producer, &from_bus];
+    assert_eq!(engine.append(part).await.unwrap(), AppendOutcome::Duplicate);
+    let origins: [&dyn Fn(u64) -> BatchOrigin; 2] = [&from_producer, &from_bus];
     for origin in origins {
         for seq in [1, 2, 4] {
             let again = engine.append(batch("again", &[bench.now()], origin(seq))).await;
-            assert_eq!(again.unwrap(), Appended::Duplicate, "{seq}");
+            assert_eq!(again.unwrap(), AppendOutcome::Duplicate, "{seq}");
         }
         let late = engine.append(batch("late", &[bench.now()], origin(3))).await;
         assert_eq!(late.unwrap(), stored(1));
@@ -174,7 +174,7 @@ async fn how_far_a_stream_is_stored_is_known_after_the_rebuild() {
     rebuild(&bench);
     let engine = bench.open().await;
     let again = engine.append(batch("a", &[bench.now()], from_bus(9))).await;
-    assert_eq!(again.unwrap(), Appended::Duplicate);
+    assert_eq!(again.unwrap(), AppendOutcome::Duplicate);
     let tail = engine.stream_tail("flux-telemetry", 1).unwrap();
     assert_eq!((tail.incarnation, tail.last, tail.newest), (1, 9, None));
 }
@@ -322,17 +322,17 @@ async fn a_rebuild_that_was_interrupted_is_done_again_or_was_done() {
     let (bench, wanted) = busy().await;
     damage_catalogue(&bench);
     for (op, part) in [
-        (Op::Create, "quarantine"),
-        (Op::SyncFile, "quarantine"),
-        (Op::Rename, "store.tmp"),
-        (Op::Create, "meta/catalogue_"),
-        (Op::SyncFile, "meta/catalogue_"),
-        (Op::Rename, "meta/checkpoint_"),
-        (Op::SyncFolder, "meta"),
-        (Op::Remove, "meta/checkpoint_"),
+        (FsOperation::Create, "quarantine"),
+        (FsOperation::SyncFile, "quarantine"),
+        (FsOperation::Rename, "store.tmp"),
+        (FsOperation::Create, "meta/catalogue_"),
+        (FsOperation::SyncFile, "meta/catalogue_"),
+        (FsOperation::Rename, "meta/checkpoint_"),
+        (FsOperation::SyncFolder, "meta"),
+        (FsOperation::Remove, "meta/checkpoint_"),
     ] {
         let copy = copy_of(&bench);
-        let faults = Faults::below(copy.dir.path());
+        let faults = FaultInjector::below(copy.dir.path());
         faults.fail(op, part, 1, libc::EIO);
         let failed = try_rebuild(&copy).unwrap_err();
         assert_eq!(faults.left(), 0, "{op:?} {part}");

@@ -2,7 +2,7 @@
 
 use super::check::store;
 use super::*;
-use crate::{CheckReport, Problem, repair_store};
+use crate::{CheckReport, FileProblem, repair_store};
 
 fn repair(bench: &Bench, deep: bool) -> CheckReport {
     repair_store(&bench.settings, deep, |_, _| {}, |_| {}).unwrap()
@@ -17,7 +17,7 @@ async fn damaged_and_missing_files_leave_the_store_after_it_was_said_and_what_th
     std::fs::write(&tree[0], bytes).unwrap();
     std::fs::remove_file(&tree[2]).unwrap();
     let mut said: Vec<(PathBuf, bool)> = Vec::new();
-    let say = |problem: &Problem| said.push((problem.path.clone(), problem.path.exists()));
+    let say = |problem: &FileProblem| said.push((problem.path.clone(), problem.path.exists()));
     let report = repair_store(&bench.settings, true, |_, _| {}, say).unwrap();
     assert_eq!(said, [(tree[0].clone(), true), (tree[2].clone(), false)]);
     assert!(report.repaired && report.deep);
@@ -32,7 +32,7 @@ async fn damaged_and_missing_files_leave_the_store_after_it_was_said_and_what_th
     assert_eq!(messages(&engine.view()), ["2/0", "3/0", "4/0"]);
     assert_eq!(floor(&engine), 4);
     let again = engine.append(batch("2", &[bench.now()], from_producer(2))).await;
-    assert_eq!(again.unwrap(), Appended::Duplicate);
+    assert_eq!(again.unwrap(), AppendOutcome::Duplicate);
     let rows = batch("5", &[bench.now()], from_producer(5));
     engine.append(rows).await.unwrap();
     engine.close().await.unwrap();

@@ -1,7 +1,7 @@
 //! A log that is longer than memory is for: published while it is read, each row once, whatever refuses on the way.
 
 use super::*;
-use crate::faults::{Faults, Op};
+use crate::faults::{FaultInjector, FsOperation};
 
 const BATCHES: u64 = 120;
 const ROWS: i64 = 400;
@@ -63,8 +63,8 @@ async fn a_log_longer_than_memory_is_published_while_it_is_read_and_memory_keeps
 #[tokio::test(flavor = "multi_thread")]
 async fn a_store_opens_with_all_rows_in_memory_where_none_can_be_published() {
     let bench = with_a_long_log().await;
-    let faults = Faults::below(&bench.settings.store_dir);
-    faults.fail(Op::Create, ".twin", usize::MAX, libc::ENOSPC);
+    let faults = FaultInjector::below(&bench.settings.store_dir);
+    faults.fail(FsOperation::Create, ".twin", usize::MAX, libc::ENOSPC);
     let engine = bench.open().await;
     let opened = stats(&engine);
     assert!(opened.publish_failures > 0 && opened.publishes == 0, "{opened:?}");
@@ -78,8 +78,8 @@ async fn a_store_opens_with_all_rows_in_memory_where_none_can_be_published() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_that_cannot_tell_what_is_on_the_disk_fails_and_the_next_one_has_every_row() {
     let bench = with_a_long_log().await;
-    let faults = Faults::below(&bench.settings.store_dir);
-    faults.fail(Op::SyncFolder, "telemetry", 1, libc::EIO);
+    let faults = FaultInjector::below(&bench.settings.store_dir);
+    faults.fail(FsOperation::SyncFolder, "telemetry", 1, libc::EIO);
     let refused = bench.try_open().await.map(|_| ()).unwrap_err();
     assert!(refused.is_in_doubt(), "{refused}");
     assert_eq!(faults.left(), 0);

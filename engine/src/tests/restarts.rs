@@ -1,7 +1,7 @@
 //! What is there again after any end.
 
 use super::*;
-use crate::faults::{Faults, Op};
+use crate::faults::{FaultInjector, FsOperation};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_opening_is_refused_with_the_folder_and_the_process() {
@@ -45,17 +45,17 @@ async fn changed_settings_move_and_double_nothing() {
     let engine = bench.open().await;
     let old = bench.now() - 20 * 24 * HOUR;
     engine
-        .append(batch("a", &[old, bench.now()], Origin::default()))
+        .append(batch("a", &[old, bench.now()], BatchOrigin::default()))
         .await
         .unwrap();
     drop(engine);
     bench.settings.max_age = Duration::from_secs(86_400);
     bench.settings.partition_by = crate::PartitionBy::Day;
     bench.settings.json_type = crate::JsonType::String;
-    bench.settings.compression = crate::Compression::None;
+    bench.settings.compression = crate::CompressionCodec::None;
     let engine = bench.open().await;
     engine
-        .append(batch("b", &[old, bench.now()], Origin::default()))
+        .append(batch("b", &[old, bench.now()], BatchOrigin::default()))
         .await
         .unwrap();
     engine.close().await.unwrap();
@@ -74,7 +74,7 @@ async fn a_json_type_that_changed_begins_no_unreadable_file() {
         bench.settings.json_type = *json_type;
         let engine = bench.open().await;
         engine
-            .append(batch(&round.to_string(), &[bench.now()], Origin::default()))
+            .append(batch(&round.to_string(), &[bench.now()], BatchOrigin::default()))
             .await
             .unwrap();
         engine.close().await.unwrap();
@@ -210,7 +210,7 @@ async fn damage_inside_the_catalogue_stops_the_start_and_names_the_file_and_the_
     let engine = bench.open().await;
     for name in ["a", "b", "c"] {
         engine
-            .append(batch(name, &[bench.now()], Origin::default()))
+            .append(batch(name, &[bench.now()], BatchOrigin::default()))
             .await
             .unwrap();
         engine.flush().await.unwrap();
@@ -231,7 +231,7 @@ async fn a_missing_or_damaged_data_file_makes_views_partial_and_is_kept_aside() 
     let engine = bench.open().await;
     for (n, name) in ["a", "b", "c"].iter().enumerate() {
         engine
-            .append(batch(name, &[bench.now() - n as i64 * HOUR], Origin::default()))
+            .append(batch(name, &[bench.now() - n as i64 * HOUR], BatchOrigin::default()))
             .await
             .unwrap();
     }
@@ -249,7 +249,7 @@ async fn a_missing_or_damaged_data_file_makes_views_partial_and_is_kept_aside() 
     assert_eq!(stats(&engine).quarantined, 1);
     assert_eq!(files_below(&bench.settings.store_dir.join("quarantine")).len(), 1);
     engine
-        .append(batch("d", &[bench.now() - HOUR], Origin::default()))
+        .append(batch("d", &[bench.now() - HOUR], BatchOrigin::default()))
         .await
         .unwrap();
     engine.flush().await.unwrap();
@@ -266,7 +266,7 @@ async fn a_file_of_somebody_else_among_the_data_is_left_alone() {
     let bench = Bench::new();
     let engine = bench.open().await;
     engine
-        .append(batch("a", &[bench.now()], Origin::default()))
+        .append(batch("a", &[bench.now()], BatchOrigin::default()))
         .await
         .unwrap();
     engine.close().await.unwrap();
@@ -299,7 +299,7 @@ async fn marks_survive_checkpoints_of_the_catalogue() {
             .append(batch("a", &[bench.now()], from_producer(seq)))
             .await
             .unwrap();
-        assert_eq!(answer, Appended::Duplicate);
+        assert_eq!(answer, AppendOutcome::Duplicate);
     }
     assert_eq!(messages(&engine.view()).len(), 20);
 }
@@ -319,8 +319,8 @@ async fn with_an_unreadable_batch() -> Bench {
 async fn a_batch_of_the_log_that_cannot_be_read_is_durable_elsewhere_before_the_log_lets_go_of_it() {
     let bench = with_an_unreadable_batch().await;
     let quarantine = bench.settings.store_dir.join("quarantine");
-    let faults = Faults::below(&quarantine);
-    for op in [Op::Create, Op::SyncFile, Op::SyncFolder] {
+    let faults = FaultInjector::below(&quarantine);
+    for op in [FsOperation::Create, FsOperation::SyncFile, FsOperation::SyncFolder] {
         faults.fail(op, "quarantine", 1, libc::EIO);
         assert!(bench.try_open().await.is_err(), "{op:?}");
         assert_eq!(faults.left(), 0);
@@ -333,8 +333,8 @@ async fn a_batch_of_the_log_that_cannot_be_read_is_durable_elsewhere_before_the_
         view.partial()
     );
     let done = faults.done("quarantine");
-    let synced = done.iter().rposition(|op| *op == Op::SyncFile).unwrap();
-    assert!(done[synced..].contains(&Op::SyncFolder), "{done:?}");
+    let synced = done.iter().rposition(|op| *op == FsOperation::SyncFile).unwrap();
+    assert!(done[synced..].contains(&FsOperation::SyncFolder), "{done:?}");
     engine
         .append(batch("b", &[bench.now()], from_producer(2)))
         .await

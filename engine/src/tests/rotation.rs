@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::faults::{Faults, Op};
-use crate::{Rotation, RotationPolicy, RotationReason, RotationRun};
+use crate::faults::{FaultInjector, FsOperation};
+use crate::{RetentionPolicy, RetentionReason, RetentionRun, RetentionSettings};
 
 pub(super) const DAY: u64 = 86_400;
 
@@ -16,8 +16,8 @@ pub(super) fn pass(bench: &Bench, engine: &Engine, seconds: u64) {
     engine.shared.skew.fetch_add(seconds, Ordering::Relaxed);
 }
 
-pub(super) fn by(policy: RotationPolicy, max_size: ByteSize) -> Rotation {
-    Rotation {
+pub(super) fn by(policy: RetentionPolicy, max_size: ByteSize) -> RetentionSettings {
+    RetentionSettings {
         policy,
         max_size,
         check_interval: Duration::from_secs(DAY * 365 * 100),
@@ -38,7 +38,7 @@ async fn three_hours(bench: &Bench) -> Arc<Engine> {
     engine
 }
 
-fn partitions(run: &RotationRun) -> Vec<&str> {
+fn partitions(run: &RetentionRun) -> Vec<&str> {
     run.removed.iter().map(|removal| removal.partition.as_str()).collect()
 }
 
@@ -53,7 +53,7 @@ async fn what_is_too_old_goes_with_its_folders_and_its_marks_and_names_stay() {
     assert_eq!(partitions(&run), ["2026/11/21/10"]);
     let removal = &run.removed[0];
     assert_eq!((removal.table, removal.files, removal.rows), (Table::Logs, 1, 1));
-    assert_eq!(removal.reason, RotationReason::Age);
+    assert_eq!(removal.reason, RetentionReason::Age);
     assert_eq!(messages(&engine.view()), ["b/0", "c/0"]);
     assert!(!bench.settings.data_dir.join("logs/2026/11/21/10").exists());
     assert!(bench.settings.data_dir.join("logs/2026/11/21/11").exists());
@@ -76,13 +76,17 @@ async fn what_is_too_old_goes_with_its_folders_and_its_marks_and_names_stay() {
     let engine = bench.open().await;
     assert_eq!((floor(&engine), stats(&engine).files), (3, 0));
     let again = engine.append(batch("a", &[bench.now()], from_producer(3))).await;
-    assert_eq!(again.unwrap(), Appended::Duplicate, "what is gone is not stored again");
+    assert_eq!(
+        again.unwrap(),
+        AppendOutcome::Duplicate,
+        "what is gone is not stored again"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_number_that_went_is_not_used_again() {
     let mut bench = Bench::new();
-    bench.settings.rotation = by(RotationPolicy::Size, ByteSize::bytes(1));
+    bench.settings.rotation = by(RetentionPolicy::Size, ByteSize::bytes(1));
     let engine = three_hours(&bench).await;
     assert_eq!(
         partitions(&engine.rotate().await.unwrap()),
@@ -103,7 +107,7 @@ async fn a_number_that_went_is_not_used_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_partition_with_rows_that_wait_and_the_present_one_never_go() {
     let mut bench = Bench::new();
-    bench.settings.rotation = by(RotationPolicy::Both, ByteSize::bytes(1));
+    bench.settings.rotation = by(RetentionPolicy::Both, ByteSize::bytes(1));
     let engine = bench.open().await;
     let old = bench.now() - HOUR;
     engine.append(batch("a", &[old], from_producer(1))).await.unwrap();
@@ -136,11 +140,15 @@ async fn by_size_the_oldest_go_until_data_and_log_fit() {
     let engine = bench.open().await;
     let log = stats(&engine).wal_bytes;
     drop(engine);
-    bench.settings.rotation = by(RotationPolicy::Size, ByteSize::bytes(data + log + 2_000));
+    bench.settings.rotation = by(RetentionPolicy::Size, ByteSize::bytes(data + log + 2_000));
     let engine = bench.open().await;
     let run = engine.rotate().await.unwrap();
     assert_eq!(partitions(&run), ["2026/11/21/06", "2026/11/21/07", "2026/11/21/08"]);
-    assert!(run.removed.iter().all(|removal| removal.reason == RotationReason::Size));
+    assert!(
+        run.removed
+            .iter()
+            .all(|removal| removal.reason == RetentionReason::Size)
+    );
     assert!(!run.more);
     assert_eq!(messages(&engine.view()).len(), 1_200);
     assert_eq!(engine.rotate().await.unwrap().removed, [], "it fits now");
@@ -211,7 +219,7 @@ async fn a_view_that_is_held_reads_all_its_files_and_the_last_holder_lets_them_g
 #[tokio::test(flavor = "multi_thread")]
 async fn an_open_file_that_expires_under_a_view_is_read_to_the_end() {
     let mut bench = Bench::new();
-    bench.settings.rotation = by(RotationPolicy::Size, ByteSize::bytes(1));
+    bench.settings.rotation = by(RetentionPolicy::Size, ByteSize::bytes(1));
     let engine = three_hours(&bench).await;
     let view = engine.view();
     engine
@@ -235,11 +243,11 @@ async fn an_open_file_that_expires_under_a_view_is_read_to_the_end() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_end_at_any_step_leaves_all_or_nothing_of_what_goes() {
     let mut bench = Bench::new();
-    bench.settings.rotation = by(RotationPolicy::Size, ByteSize::bytes(1));
+    bench.settings.rotation = by(RetentionPolicy::Size, ByteSize::bytes(1));
     // Before the record.
     let engine = three_hours(&bench).await;
-    let faults = Faults::below(&bench.settings.store_dir.join("meta"));
-    faults.fail(Op::SyncFile, "catalogue_", 1, libc::ENOSPC);
+    let faults = FaultInjector::below(&bench.settings.store_dir.join("meta"));
+    faults.fail(FsOperation::SyncFile, "catalogue_", 1, libc::ENOSPC);
     assert!(matches!(engine.rotate().await, Err(Error::Rotation { .. })));
     assert_eq!(messages(&engine.view()), ["a/0", "b/0", "c/0"]);
     assert_eq!(bench.tree().len(), 3);
@@ -261,8 +269,8 @@ async fn an_end_at_any_step_leaves_all_or_nothing_of_what_goes() {
         .await
         .unwrap();
     engine.flush().await.unwrap();
-    let faults = Faults::below(&bench.settings.store_dir);
-    faults.fail(Op::Remove, "logs_002", 2, libc::EIO);
+    let faults = FaultInjector::below(&bench.settings.store_dir);
+    faults.fail(FsOperation::Remove, "logs_002", 2, libc::EIO);
     let aside = || files_below(&bench.settings.store_dir.join(".staging")).len();
     let before = aside();
     assert_eq!(engine.rotate().await.unwrap().removed.len(), 1);
@@ -279,7 +287,7 @@ async fn an_end_at_any_step_leaves_all_or_nothing_of_what_goes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_preview_says_what_a_check_then_does_and_changes_nothing() {
     let mut bench = Bench::new();
-    bench.settings.rotation = by(RotationPolicy::Size, ByteSize::bytes(1));
+    bench.settings.rotation = by(RetentionPolicy::Size, ByteSize::bytes(1));
     let now = Arc::clone(&bench.now);
     let clock = Clock::new(move || Timestamp::from_micros(now.load(Ordering::Relaxed)));
     let none = crate::preview_rotation(&bench.settings, &clock).unwrap_err();
@@ -326,7 +334,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 #[derive(Default)]
 struct Model {
     rows: BTreeMap<String, i64>,
-    sent: Vec<Batch>,
+    sent: Vec<AppendBatch>,
 }
 
 impl Model {
@@ -356,7 +364,7 @@ impl Model {
             run = engine.rotate().await.unwrap();
         }
         let oldest = bench.now() - 2 * 24 * HOUR;
-        let too_old = |file: &Segment| (file.max_ts.micros().div_euclid(HOUR) + 1) * HOUR <= oldest;
+        let too_old = |file: &DataFileHandle| (file.max_ts.micros().div_euclid(HOUR) + 1) * HOUR <= oldest;
         let end = Instant::now() + Duration::from_secs(20);
         while engine.view().files(Table::Logs).iter().any(|file| too_old(file)) {
             assert!(Instant::now() < end, "what is too old does not go: {run:?}");
@@ -378,7 +386,7 @@ proptest! {
             bench.ticks_every(Duration::from_millis(10));
             bench.settings.seal_grace = Duration::ZERO;
             bench.settings.max_age = Duration::from_secs(2 * DAY);
-            bench.settings.rotation = by(RotationPolicy::Time, ByteSize::mib(1));
+            bench.settings.rotation = by(RetentionPolicy::Time, ByteSize::mib(1));
             let mut engine = bench.open().await;
             // The first tick's own check.
             until("it was made", || engine.rotation().last.is_some()).await;
@@ -387,7 +395,7 @@ proptest! {
                 match step {
                     Step::Append(rows, hours) => model.append(&bench, &engine, *rows, *hours).await,
                     Step::Again(which) => if let Some(batch) = model.sent.get(*which) {
-                        assert_eq!(engine.append(batch.clone()).await.unwrap(), Appended::Duplicate);
+                        assert_eq!(engine.append(batch.clone()).await.unwrap(), AppendOutcome::Duplicate);
                     },
                     Step::Flush => engine.flush().await.unwrap(),
                     Step::Pass(hours) => pass(&bench, &engine, hours * 3_600),

@@ -1,7 +1,7 @@
 //! What the sealer does when the disk does not do what it is told.
 
 use super::*;
-use crate::faults::{Faults, Op};
+use crate::faults::{FaultInjector, FsOperation};
 
 /// A store with one file that is due for its seal.
 async fn due(bench: &mut Bench) -> Arc<Engine> {
@@ -22,21 +22,21 @@ fn is_sealed(engine: &Engine) -> bool {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_error_that_changed_nothing_is_tried_again_and_nobody_notices() {
     for (op, part, errno) in [
-        (Op::Create, ".sealing", libc::ENOSPC),
-        (Op::SyncFile, ".sealing", libc::EIO),
-        (Op::Rename, ".sealing", libc::EIO),
-        (Op::Remove, "retired", libc::EIO),
-        (Op::OpenFolder, "retired", libc::EMFILE),
-        (Op::SyncFile, "catalogue_", libc::ENOSPC),
+        (FsOperation::Create, ".sealing", libc::ENOSPC),
+        (FsOperation::SyncFile, ".sealing", libc::EIO),
+        (FsOperation::Rename, ".sealing", libc::EIO),
+        (FsOperation::Remove, "retired", libc::EIO),
+        (FsOperation::OpenFolder, "retired", libc::EMFILE),
+        (FsOperation::SyncFile, "catalogue_", libc::ENOSPC),
     ] {
         let mut bench = Bench::new();
         let engine = due(&mut bench).await;
-        let faults = Faults::below(bench.dir.path());
+        let faults = FaultInjector::below(bench.dir.path());
         faults.fail(op, part, 3, errno);
         let before = engine.view();
         bench.advance(Duration::from_secs(7_200));
         until("three attempts failed", || faults.left() == 0).await;
-        assert_eq!(engine.trouble(), None, "{op:?}");
+        assert_eq!(engine.health_issue(), None, "{op:?}");
         let rows = batch("c", &[bench.now()], from_producer(3));
         assert_eq!(engine.append(rows).await.unwrap(), stored(1), "{op:?}");
         assert_eq!(messages(&engine.view()), ["a/0", "b/0", "c/0"], "{op:?}");
@@ -56,8 +56,8 @@ async fn an_error_that_changed_nothing_is_tried_again_and_nobody_notices() {
 async fn where_a_second_name_is_refused_the_open_file_goes_back_or_is_kept_for_its_readers() {
     let mut bench = Bench::new();
     let engine = due(&mut bench).await;
-    let faults = Faults::below(bench.dir.path());
-    faults.fail(Op::Link, "retired", 100, libc::EPERM);
+    let faults = FaultInjector::below(bench.dir.path());
+    faults.fail(FsOperation::Link, "retired", 100, libc::EPERM);
     let before = engine.view();
     bench.advance(Duration::from_secs(7_200));
     until("the file is sealed", || is_sealed(&engine)).await;
@@ -69,8 +69,8 @@ async fn where_a_second_name_is_refused_the_open_file_goes_back_or_is_kept_for_i
 async fn a_failed_sync_of_names_poisons_because_nobody_knows_what_is_on_the_disk() {
     let mut bench = Bench::new();
     let engine = due(&mut bench).await;
-    let faults = Faults::below(&bench.settings.store_dir.join(".staging"));
-    faults.fail(Op::SyncFolder, "retired", 1, libc::EIO);
+    let faults = FaultInjector::below(&bench.settings.store_dir.join(".staging"));
+    faults.fail(FsOperation::SyncFolder, "retired", 1, libc::EIO);
     bench.advance(Duration::from_secs(7_200));
     until("the store is poisoned", || stats(&engine).poisoned).await;
     let refused = engine.append(batch("c", &[bench.now()], from_producer(3))).await;
@@ -88,19 +88,19 @@ async fn a_failed_sync_of_names_poisons_because_nobody_knows_what_is_on_the_disk
 async fn a_publish_is_tried_again_after_what_changed_nothing_and_poisons_after_a_failed_sync_of_names() {
     let bench = Bench::new();
     let engine = bench.open().await;
-    let faults = Faults::below(bench.dir.path());
+    let faults = FaultInjector::below(bench.dir.path());
     for (n, (op, part)) in [
-        (Op::Create, ".twin"),
-        (Op::SyncFile, ".twin"),
-        (Op::OpenFolder, ".staging"),
-        (Op::Rename, ".twin"),
+        (FsOperation::Create, ".twin"),
+        (FsOperation::SyncFile, ".twin"),
+        (FsOperation::OpenFolder, ".staging"),
+        (FsOperation::Rename, ".twin"),
     ]
     .into_iter()
     .enumerate()
     {
         for again in 0..2 {
             let name = format!("{n}{again}");
-            let rows = batch(&name, &[bench.now()], Origin::default());
+            let rows = batch(&name, &[bench.now()], BatchOrigin::default());
             engine.append(rows).await.unwrap();
             faults.fail(op, part, 1, libc::EIO);
             assert!(engine.flush().await.is_err(), "{op:?}");
@@ -110,10 +110,10 @@ async fn a_publish_is_tried_again_after_what_changed_nothing_and_poisons_after_a
     }
     assert_eq!((messages(&engine.view()).len(), stats(&engine).files), (8, 1));
     engine
-        .append(batch("x", &[bench.now()], Origin::default()))
+        .append(batch("x", &[bench.now()], BatchOrigin::default()))
         .await
         .unwrap();
-    faults.fail(Op::SyncFolder, "logs/2026", 1, libc::EIO);
+    faults.fail(FsOperation::SyncFolder, "logs/2026", 1, libc::EIO);
     assert!(engine.flush().await.is_err());
     assert!(stats(&engine).poisoned);
     assert_eq!(messages(&engine.view()).len(), 9);

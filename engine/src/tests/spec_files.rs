@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::message_tree::{count, row};
 use super::*;
-use crate::{AllSpecFiles, Format, SpecFiles, SpecName, check_store, rebuild_catalogue};
+use crate::{AllSpecFiles, SpecFiles, SpecName, StorageFormat, check_store, rebuild_catalogue};
 
 fn order() -> SpecName {
     "order".parse().unwrap()
@@ -34,18 +34,18 @@ fn amount_and_city() -> Vec<SpecColumn> {
 }
 
 /// An order of which `n` says all.
-fn of(bench: &Bench, n: u64) -> Batch {
+fn of(bench: &Bench, n: u64) -> AppendBatch {
     of_time(bench, n, bench.now())
 }
 
-fn of_time(bench: &Bench, n: u64, ts: i64) -> Batch {
+fn of_time(bench: &Bench, n: u64, ts: i64) -> AppendBatch {
     let mut row = row(bench, n);
     row.ts = Timestamp::from_micros(ts);
     row.promoted = Attributes::new()
         .with("amount", n)
         .with("city", format!("city-{}", n % 3));
     let rows = ::model::batch::messages(&[row]).unwrap();
-    Batch {
+    AppendBatch {
         table: Table::Messages,
         origin: from_bus(n),
         payload: encode_arrow(std::slice::from_ref(&rows)).unwrap().into(),
@@ -283,7 +283,7 @@ async fn many_orders_at_once_become_a_sealed_file_with_their_columns() {
         })
         .collect();
     let rows = ::model::batch::messages(&rows).unwrap();
-    let batch = Batch {
+    let batch = AppendBatch {
         table: Table::Messages,
         origin: from_bus(1),
         payload: encode_arrow(std::slice::from_ref(&rows)).unwrap().into(),
@@ -300,7 +300,7 @@ async fn many_orders_at_once_become_a_sealed_file_with_their_columns() {
 async fn files_of_lines_have_what_is_promoted_in_promoted_alone() {
     let mut bench = Bench::new();
     bench.settings.specs = files("ord", &amount_and_city());
-    bench.settings.format = Format::Json;
+    bench.settings.format = StorageFormat::Json;
     let engine = bench.open().await;
     append(&engine, &bench, 1..3).await;
     engine.flush().await.unwrap();
@@ -323,7 +323,7 @@ async fn files_of_lines_have_what_is_promoted_in_promoted_alone() {
 async fn late_rows_of_a_spec_leave_few_files_of_lines() {
     let mut bench = Bench::new();
     bench.settings.specs = files("ord", &amount_and_city());
-    bench.settings.format = Format::Json;
+    bench.settings.format = StorageFormat::Json;
     bench.settings.open_max = 1;
     let engine = bench.open().await;
     append(&engine, &bench, 1..2).await;

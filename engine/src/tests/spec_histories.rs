@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::message_tree::row;
 use super::*;
-use crate::{AllSpecFiles, Format, SpecFiles, SpecName};
+use crate::{AllSpecFiles, SpecFiles, SpecName, StorageFormat};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -64,7 +64,7 @@ fn specs(which: u8) -> AllSpecFiles {
 struct History {
     bench: Bench,
     engine: Option<Arc<Engine>>,
-    sent: Vec<Batch>,
+    sent: Vec<AppendBatch>,
     orders: u64,
 }
 
@@ -76,7 +76,7 @@ impl History {
         Arc::clone(self.engine.as_ref().unwrap())
     }
 
-    fn orders(&mut self, count: u8, hours: i64) -> Batch {
+    fn orders(&mut self, count: u8, hours: i64) -> AppendBatch {
         let rows: Vec<_> = (0..count)
             .map(|_| {
                 let n = self.orders;
@@ -91,7 +91,7 @@ impl History {
             })
             .collect();
         let rows = message_batch(&rows).unwrap();
-        Batch {
+        AppendBatch {
             table: Table::Messages,
             origin: from_bus(self.sent.len() as u64 + 1),
             payload: encode_arrow(std::slice::from_ref(&rows)).unwrap().into(),
@@ -111,7 +111,7 @@ impl History {
             Step::Again(which) => {
                 if let Some(batch) = self.sent.get(*which) {
                     let appended = engine.append_of_specs(batch.clone(), vec![Some(spec())]).await.unwrap();
-                    assert_eq!(appended, Appended::Duplicate);
+                    assert_eq!(appended, AppendOutcome::Duplicate);
                 }
             }
             Step::Flush => engine.flush().await.unwrap(),
@@ -130,7 +130,8 @@ impl History {
             Step::Crash(which) => {
                 self.engine = None;
                 self.bench.settings.specs = specs(*which);
-                self.bench.settings.format = [Format::Parquet, Format::Json][usize::from(which & 0x60 == 0x60)];
+                self.bench.settings.format =
+                    [StorageFormat::Parquet, StorageFormat::Json][usize::from(which & 0x60 == 0x60)];
             }
         }
     }

@@ -1,16 +1,19 @@
 //! Who follows a table gets each row once, in the order of arrival, over restarts; what is gone is counted.
 
 use super::*;
-use crate::{Follow, LINGER, Position};
+use crate::{ArrivalPosition, LINGER, TailFollower};
 
 async fn append(bench: &Bench, engine: &Engine, name: &str, rows: usize) {
     // Two hours: a batch of two pieces.
     let times: Vec<i64> = (0..rows).map(|row| bench.now() - HOUR * (row as i64 % 2)).collect();
-    engine.append(batch(name, &times, Origin::default())).await.unwrap();
+    engine
+        .append(batch(name, &times, BatchOrigin::default()))
+        .await
+        .unwrap();
 }
 
 /// Everything that is there, by name; and what is lost before it.
-fn drain(follow: &mut Follow) -> (u64, Vec<String>) {
+fn drain(follow: &mut TailFollower) -> (u64, Vec<String>) {
     let (mut lost, mut names) = (0, Vec::new());
     loop {
         let taken = follow.take(3);
@@ -110,7 +113,7 @@ async fn a_ring_keeps_its_bound_and_says_how_many_rows_are_gone() {
     assert_eq!(lost + rows.len() as u64, 300);
     assert!(rows.last().unwrap().starts_with("099/"));
     assert!(!follow.seek(start), "not everything from there on is kept");
-    let ahead = Position {
+    let ahead = ArrivalPosition {
         lsn: follow.position().lsn + 1,
         row: 0,
     };
@@ -118,7 +121,7 @@ async fn a_ring_keeps_its_bound_and_says_how_many_rows_are_gone() {
     let oldest = follow.seek_oldest().unwrap();
     assert_eq!(
         follow.position(),
-        Position {
+        ArrivalPosition {
             lsn: oldest.lsn,
             row: 0
         }
@@ -144,7 +147,7 @@ async fn nothing_is_kept_when_nobody_has_followed_for_long_and_the_end_is_still_
     let (_, mut follow) = engine.follow(Table::Logs).unwrap();
     let end = follow.position();
     assert!(follow.seek(end));
-    assert!(!follow.seek(Position {
+    assert!(!follow.seek(ArrivalPosition {
         lsn: end.lsn - 1,
         row: 0
     }));

@@ -4,7 +4,7 @@ use super::*;
 
 async fn append(bench: &Bench, engine: &Engine, name: &str) {
     engine
-        .append(batch(name, &[bench.now(), bench.now() - 1], Origin::default()))
+        .append(batch(name, &[bench.now(), bench.now() - 1], BatchOrigin::default()))
         .await
         .unwrap();
 }
@@ -60,7 +60,10 @@ async fn rows_after_a_seal_go_into_the_next_number() {
         stats(&engine).seals == 1 && stats(&engine).open_segments == 0
     })
     .await;
-    engine.append(batch("late", &[late], Origin::default())).await.unwrap();
+    engine
+        .append(batch("late", &[late], BatchOrigin::default()))
+        .await
+        .unwrap();
     engine.flush().await.unwrap();
     let names: Vec<_> = engine
         .view()
@@ -84,7 +87,10 @@ async fn a_file_at_its_size_is_sealed_and_a_flood_is_sealed_from_memory() {
         let text: String = (0..40)
             .map(|part| EntityId::for_name(&format!("{n}/{part}")).to_string())
             .collect();
-        engine.append(batch(&text, &times, Origin::default())).await.unwrap();
+        engine
+            .append(batch(&text, &times, BatchOrigin::default()))
+            .await
+            .unwrap();
     }
     engine.flush().await.unwrap();
     until("the full files are sealed", || {

@@ -24,9 +24,12 @@ impl FullLog {
         for rows in [100, 1] {
             loop {
                 let free = engine.shared.room.available_permits();
-                if give_up(&engine, batch("filler", &vec![bench.now(); rows], Origin::default()))
-                    .await
-                    .is_none()
+                if give_up(
+                    &engine,
+                    batch("filler", &vec![bench.now(); rows], BatchOrigin::default()),
+                )
+                .await
+                .is_none()
                 {
                     let given_back = || engine.shared.room.available_permits() == free;
                     until("the memory of what was given up is given back", given_back).await;
@@ -41,12 +44,16 @@ impl FullLog {
         full
     }
 
-    fn row(&self, name: &str, origin: Origin) -> Batch {
+    fn row(&self, name: &str, origin: BatchOrigin) -> AppendBatch {
         batch(name, &[self.bench.now()], origin)
     }
 
     /// Begins to append a row, which waits.
-    async fn wait_in_queue(&self, name: &str, origin: Origin) -> tokio::task::JoinHandle<Result<Appended, Error>> {
+    async fn wait_in_queue(
+        &self,
+        name: &str,
+        origin: BatchOrigin,
+    ) -> tokio::task::JoinHandle<Result<AppendOutcome, Error>> {
         let (engine, one) = (Arc::clone(&self.engine), self.row(name, origin));
         let before = engine.shared.room.available_permits();
         let waiting = tokio::spawn(async move { engine.append(one).await });
@@ -61,7 +68,7 @@ impl FullLog {
     /// Makes room, and stores a row in it.
     async fn make_room(&self) {
         self.allow_publishing();
-        let marker = self.row("marker", Origin::default());
+        let marker = self.row("marker", BatchOrigin::default());
         assert_eq!(self.engine.append(marker).await.unwrap(), stored(1));
     }
 
@@ -78,18 +85,18 @@ impl FullLog {
 }
 
 /// Appends a batch, and drops the append if it is not done soon.
-async fn give_up(engine: &Engine, batch: Batch) -> Option<Result<Appended, Error>> {
+async fn give_up(engine: &Engine, batch: AppendBatch) -> Option<Result<AppendOutcome, Error>> {
     tokio::time::timeout(PATIENCE, engine.append(batch)).await.ok()
 }
 
-fn is_busy(answer: &Result<Appended, Error>) -> bool {
+fn is_busy(answer: &Result<AppendOutcome, Error>) -> bool {
     matches!(answer, Err(error @ Error::Busy { .. }) if error.kind() == crate::ErrorKind::Busy)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_append_given_up_in_a_full_log_is_not_stored_later_and_a_retry_stores_it_once() {
     let full = FullLog::new().await;
-    let late = || full.row("late", Origin::default());
+    let late = || full.row("late", BatchOrigin::default());
     assert!(give_up(&full.engine, late()).await.is_none());
     full.make_room().await;
     assert_eq!(full.others(), [""; 0]);
@@ -151,7 +158,7 @@ async fn patience_is_measured_over_the_wait_for_memory_too() {
     std::fs::write(bench.settings.data_dir.join("logs"), "").unwrap();
     let mut count = 0;
     loop {
-        let filler = batch("filler", &vec![bench.now(); 100], Origin::default());
+        let filler = batch("filler", &vec![bench.now(); 100], BatchOrigin::default());
         let answer = engine.append_within(filler, PATIENCE).await;
         if is_busy(&answer) {
             break;
@@ -163,7 +170,7 @@ async fn patience_is_measured_over_the_wait_for_memory_too() {
     std::fs::remove_file(bench.settings.data_dir.join("logs")).unwrap();
     engine.flush().await.unwrap();
     engine
-        .append(batch("marker", &[bench.now()], Origin::default()))
+        .append(batch("marker", &[bench.now()], BatchOrigin::default()))
         .await
         .unwrap();
     assert_eq!(messages(&engine.view()).len(), count + 1);
@@ -179,7 +186,7 @@ async fn an_append_that_is_being_written_when_patience_ends_gets_its_true_answer
         // Where the machine is slow its patience ends before the committer has taken it: then it is sent once more.
         tokio::spawn(async move {
             loop {
-                let one = batch("a", &[now], Origin::default());
+                let one = batch("a", &[now], BatchOrigin::default());
                 let answer = engine.append_within(one, Duration::from_millis(20)).await;
                 if !is_busy(&answer) {
                     return answer;
@@ -189,14 +196,14 @@ async fn an_append_that_is_being_written_when_patience_ends_gets_its_true_answer
     };
     committer.wait_until_taken();
     let queued = engine
-        .append_within(batch("b", &[bench.now()], Origin::default()), PATIENCE)
+        .append_within(batch("b", &[bench.now()], BatchOrigin::default()), PATIENCE)
         .await;
     assert!(is_busy(&queued), "{queued:?}");
     assert!(!appending.is_finished(), "its patience has long ended");
     committer.release();
     assert_eq!(appending.await.unwrap().unwrap(), stored(1));
     engine
-        .append(batch("c", &[bench.now()], Origin::default()))
+        .append(batch("c", &[bench.now()], BatchOrigin::default()))
         .await
         .unwrap();
     assert_eq!(messages(&engine.view()), ["a/0", "c/0"]);

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::disk::Disk;
+use super::disk::WalDirectory;
 use crate::pace::write_back;
 use crate::{Error, sys};
 
@@ -37,12 +37,12 @@ const STOPPED: u8 = 3;
 
 /// How a file is filled: piece by piece with syncs and pauses, at once, no further, or not at all.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct FillPace {
     how: AtomicU8,
     filled: AtomicU64,
 }
 
-impl Pace {
+impl FillPace {
     /// Without pauses.
     pub(super) const fn at_once() -> Self {
         Self::new(HURRIED)
@@ -87,23 +87,23 @@ impl Pace {
 
 /// A file being made.
 #[derive(Debug)]
-pub(super) struct Ahead {
+pub(super) struct SegmentPreallocation {
     pub(super) name: String,
     pub(super) capacity: u64,
     /// Where the log was in its segment when this was begun.
     since: u64,
-    pace: Arc<Pace>,
+    pace: Arc<FillPace>,
     making: Option<JoinHandle<Result<File, Error>>>,
-    disk: Disk,
+    disk: WalDirectory,
 }
 
-impl Ahead {
+impl SegmentPreallocation {
     /// Begins to make a file; the log's segment has so many bytes in use.
-    pub(super) fn begin(disk: &Disk, name: String, capacity: u64, used: u64) -> Option<Self> {
-        let pace = Arc::new(Pace::new(GENTLE));
+    pub(super) fn begin(disk: &WalDirectory, name: String, capacity: u64, used: u64) -> Option<Self> {
+        let pace = Arc::new(FillPace::new(GENTLE));
         let (its_disk, its_pace, its_name) = (disk.share().ok()?, Arc::clone(&pace), name.clone());
         let make = move || {
-            sys::step_back(sys::ThreadNiceness::Background);
+            sys::lower_thread_priority(sys::ThreadNiceness::Background);
             its_disk.create(&its_name, capacity, &its_pace)
         };
         let making = std::thread::Builder::new().name("engine-log".to_owned()).spawn(make);
@@ -138,7 +138,7 @@ impl Ahead {
     }
 }
 
-impl Drop for Ahead {
+impl Drop for SegmentPreallocation {
     fn drop(&mut self) {
         if self.end(STOPPED).is_some() {
             // What is left is cleared away at the next start.

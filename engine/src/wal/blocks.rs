@@ -1,5 +1,5 @@
 //! Bytes on their way into a segment, written as whole blocks from whole blocks of memory: so they can pass the page cache by
-//! ([`crate::sys::write_directly`]), and no write ever has to read what surrounds it.
+//! ([`crate::sys::enable_direct_io`]), and no write ever has to read what surrounds it.
 //!
 //! # Invariants
 //!
@@ -8,7 +8,7 @@
 //!
 //! # Not here
 //!
-//! Which bytes, and when they are durable: [`super::Wal`].
+//! Which bytes, and when they are durable: [`super::WriteAheadLog`].
 
 use super::HEADER_BLOCK;
 use crate::Error;
@@ -20,7 +20,7 @@ const KEPT: usize = 4 << 20;
 
 /// What is to be written from one place on.
 #[derive(Debug)]
-pub(super) struct Blocks {
+pub(super) struct BlockBuffer {
     bytes: Vec<u8>,
     /// Bytes before the first one that counts, so that that is at the beginning of a block of memory.
     skip: usize,
@@ -28,7 +28,7 @@ pub(super) struct Blocks {
     at: u64,
 }
 
-impl Blocks {
+impl BlockBuffer {
     /// Nothing yet, to be written from `at` on, a multiple of [`BLOCK`].
     pub(super) const fn new(at: u64) -> Self {
         Self {
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn every_write_is_of_whole_blocks_of_memory_and_file_and_all_of_them_are_what_was_added() {
-        let mut blocks = Blocks::new(BLOCK as u64);
+        let mut blocks = BlockBuffer::new(BLOCK as u64);
         let (mut file, mut all) = (vec![0xee; 64 * BLOCK], Vec::new());
         for (round, more) in [8, 4080, 4096, 16, 3 * BLOCK + 24, 0, 4064, 8, KEPT, 40]
             .into_iter()

@@ -8,28 +8,28 @@
 //! - A frame is handed out when the copy that it is in is synced and named, and after the old segments it made superfluous
 //!   have gone.
 //! - A full disk stops no recovery. A copy takes a whole segment where there is room for one, else what the frames left in the
-//!   old segment take; where there is no room for that either, the old segment is rewritten in place ([`Copier::rewrite`]).
+//!   old segment take; where there is no room for that either, the old segment is rewritten in place ([`SegmentRewriter::rewrite`]).
 //!
 //! # Not here
 //!
 //! Which frames count: [`super::recover`].
 
-use super::blocks::Blocks;
-use super::frame::Frame;
-use super::recover::{Damage, Old};
-use super::segment::{Header, Identity, Role, file_name};
-use super::supply::Blank;
-use super::{Active, BLOCK, Closed, Sink, Wal};
+use super::blocks::BlockBuffer;
+use super::frame::WalFrame;
+use super::recover::{OldSegment, WalDamage};
+use super::segment::{SegmentHeader, SegmentIdentity, WalFileRole, file_name};
+use super::supply::BlankSegment;
+use super::{ActiveSegment, BLOCK, ClosedSegment, FrameSink, WriteAheadLog};
 use crate::Error;
 
 /// Writes what counts into new segments.
-pub(super) struct Copier<'a> {
-    pub(super) wal: &'a mut Wal,
-    target: Option<Target>,
+pub(super) struct SegmentRewriter<'a> {
+    pub(super) wal: &'a mut WriteAheadLog,
+    target: Option<RewriteTarget>,
     /// Who gets the frames.
-    pub(super) sink: Sink<'a>,
+    pub(super) sink: FrameSink<'a>,
     /// Frames of the copy being written.
-    frames: Vec<Frame>,
+    frames: Vec<WalFrame>,
     /// The highest LSN read.
     pub(super) last: u64,
     /// The highest LSN reported as lost.
@@ -37,30 +37,30 @@ pub(super) struct Copier<'a> {
     /// LSN of the last frame copied; 0 before the first.
     copied: u64,
     /// Old segments whose frames are not all in named copies yet.
-    pending: Vec<Old>,
-    damage: Vec<Damage>,
+    pending: Vec<OldSegment>,
+    damage: Vec<WalDamage>,
 }
 
 /// What copying came to.
-pub(super) struct Done {
+pub(super) struct RewriteOutcome {
     pub(super) highest: u64,
-    pub(super) damage: Vec<Damage>,
+    pub(super) damage: Vec<WalDamage>,
 }
 
 /// The copy being written.
-struct Target {
-    blank: Blank,
-    identity: Identity,
+struct RewriteTarget {
+    blank: BlankSegment,
+    identity: SegmentIdentity,
     first: u64,
     before: u64,
-    out: Blocks,
+    out: BlockBuffer,
 }
 
 /// Copied frames are written in pieces of about this size.
 const PIECE: usize = 1 << 20;
 
-impl<'a> Copier<'a> {
-    pub(super) fn new(wal: &'a mut Wal, damage: Vec<Damage>, sink: Sink<'a>) -> Self {
+impl<'a> SegmentRewriter<'a> {
+    pub(super) fn new(wal: &'a mut WriteAheadLog, damage: Vec<WalDamage>, sink: FrameSink<'a>) -> Self {
         let last = wal.options.replay_from.saturating_sub(1);
         Self {
             wal,
@@ -77,8 +77,8 @@ impl<'a> Copier<'a> {
 
     /// Copies the frames of an old segment that no copy has. Finding no room leaves those that are not copied to
     /// [`Self::rewrite`].
-    pub(super) fn take_all(&mut self, frames: &[Frame]) -> Result<(), Error> {
-        let mut left = frames.iter().map(Frame::encoded_len).sum();
+    pub(super) fn take_all(&mut self, frames: &[WalFrame]) -> Result<(), Error> {
+        let mut left = frames.iter().map(WalFrame::encoded_len).sum();
         for frame in frames {
             self.take(frame.clone(), left)?;
             left -= frame.encoded_len();
@@ -87,9 +87,9 @@ impl<'a> Copier<'a> {
     }
 
     /// Copies a frame; it and those behind it in its segment take `left` bytes.
-    fn take(&mut self, frame: Frame, left: u64) -> Result<(), Error> {
+    fn take(&mut self, frame: WalFrame, left: u64) -> Result<(), Error> {
         let (lsn, bytes) = (frame.lsn, frame.encoded_len());
-        let is_full = |target: &Target| target.out.end() + bytes > target.blank.capacity;
+        let is_full = |target: &RewriteTarget| target.out.end() + bytes > target.blank.capacity;
         if self.target.as_ref().is_some_and(is_full) {
             self.finish_target()?;
         }
@@ -112,22 +112,22 @@ impl<'a> Copier<'a> {
     }
 
     /// Begins a copy. Its number is burned in the synced folder before a frame is written under it.
-    fn start(&mut self, first: u64, bytes: u64, left: u64) -> Result<Target, Error> {
+    fn start(&mut self, first: u64, bytes: u64, left: u64) -> Result<RewriteTarget, Error> {
         let mut blank = match self.wal.blank(self.wal.segment_for(bytes)) {
             Err(Error::NoSpace { .. }) => self.wal.blank(left.next_multiple_of(BLOCK) + BLOCK)?,
             blank => blank?,
         };
         let number = self.wal.take_number()?;
-        let name = file_name(Role::New, number);
+        let name = file_name(WalFileRole::New, number);
         self.wal.disk.rename(&blank.name, &name)?;
         self.wal.disk.sync_dir()?;
         blank.name = name;
-        Ok(Target {
+        Ok(RewriteTarget {
             blank,
-            identity: Identity::new(self.wal.options.store, number),
+            identity: SegmentIdentity::new(self.wal.options.store, number),
             first,
             before: self.copied,
-            out: Blocks::new(BLOCK),
+            out: BlockBuffer::new(BLOCK),
         })
     }
 
@@ -147,7 +147,7 @@ impl<'a> Copier<'a> {
         let Some(target) = self.target.take() else {
             return Ok(());
         };
-        let header = Header {
+        let header = SegmentHeader {
             store: self.wal.options.store,
             number: target.identity.number,
             first: target.first,
@@ -156,7 +156,7 @@ impl<'a> Copier<'a> {
         };
         let path = self.wal.install(&target.blank, &header)?;
         self.close_copy();
-        self.wal.active = Some(Active {
+        self.wal.active = Some(ActiveSegment {
             identity: target.identity,
             file: target.blank.file,
             path,
@@ -182,10 +182,16 @@ impl<'a> Copier<'a> {
     ///
     /// Every byte stays what it was, so a crash in the middle leaves what was there before. Nothing of it is in a copy that
     /// is not finished: what finds no room is a copy's beginning.
-    pub(super) fn rewrite(&mut self, old: &Old, bytes: &[u8], end: usize, mut frames: Vec<Frame>) -> Result<(), Error> {
+    pub(super) fn rewrite(
+        &mut self,
+        old: &OldSegment,
+        bytes: &[u8],
+        end: usize,
+        mut frames: Vec<WalFrame>,
+    ) -> Result<(), Error> {
         let disk = &self.wal.disk;
         let (file, path) = (disk.open_to_write(&old.name)?, disk.path(&old.name));
-        let mut out = Blocks::new(0);
+        let mut out = BlockBuffer::new(0);
         for piece in bytes.get(..end).unwrap_or(bytes).chunks(PIECE) {
             out.room(piece.len()).extend_from_slice(piece);
             out.write(|bytes, at| disk.write_at(&file, &path, bytes, at))?;
@@ -196,7 +202,7 @@ impl<'a> Copier<'a> {
         self.last = frames.last().map_or(self.last, |frame| frame.lsn);
         self.copied = self.last;
         self.close_copy();
-        self.wal.closed.push_back(Closed {
+        self.wal.closed.push_back(ClosedSegment {
             number: old.name_number,
             capacity: old.capacity,
             last: self.last,
@@ -206,7 +212,7 @@ impl<'a> Copier<'a> {
     }
 
     /// Adds to the damage list; the answer is the entry's place.
-    pub(super) fn report(&mut self, damage: Damage) -> usize {
+    pub(super) fn report(&mut self, damage: WalDamage) -> usize {
         if let Some(missing) = &damage.missing {
             self.reported = self.reported.max(*missing.end());
         }
@@ -217,13 +223,13 @@ impl<'a> Copier<'a> {
     /// An old segment has been read to its end, and must not be kept in memory while the next one is read. So a copy that is
     /// half full by then is finished, and the frames of another one get memory of their own. There are not more copies than
     /// there were old segments.
-    pub(super) fn done_with(&mut self, old: Old) -> Result<(), Error> {
+    pub(super) fn done_with(&mut self, old: OldSegment) -> Result<(), Error> {
         self.pending.push(old);
         match &self.target {
             None => self.retire_pending(),
             Some(target) if target.out.end() > target.blank.capacity / 2 => self.finish_target(),
             Some(_) => {
-                self.frames.iter_mut().for_each(Frame::detach);
+                self.frames.iter_mut().for_each(WalFrame::detach);
                 Ok(())
             }
         }
@@ -243,10 +249,10 @@ impl<'a> Copier<'a> {
     }
 
     /// Finishes the last copy and clears the old segments away.
-    pub(super) fn finish(mut self) -> Result<Done, Error> {
+    pub(super) fn finish(mut self) -> Result<RewriteOutcome, Error> {
         self.finish_target()?;
         self.retire_pending()?;
-        Ok(Done {
+        Ok(RewriteOutcome {
             highest: self.last.max(self.reported),
             damage: self.damage,
         })

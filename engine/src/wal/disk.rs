@@ -18,23 +18,23 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{FallocateFlags, PosixFadviseAdvice, fallocate, posix_fadvise};
 
 use super::BLOCK;
-use super::ahead::{self, Pace};
-use super::blocks::Blocks;
+use super::ahead::{self, FillPace};
+use super::blocks::BlockBuffer;
 use crate::{Error, sys};
 
 /// The log's folder.
 #[derive(Debug)]
-pub(super) struct Disk {
+pub(super) struct WalDirectory {
     dir: PathBuf,
     handle: File,
     #[cfg(test)]
-    pub(super) faults: super::faults::Faults,
+    pub(super) faults: super::faults::DiskFaultInjector,
 }
 
 /// A call that a test may make fail.
 #[cfg(test)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Op {
+pub(super) enum DiskOperation {
     Create,
     Allocate,
     Write,
@@ -48,11 +48,14 @@ pub(super) enum Op {
 macro_rules! fault {
     ($disk:ident, $op:ident, $action:literal, $path:expr) => {
         #[cfg(test)]
-        $disk.faults.before(Op::$op).map_err(Error::io($action, $path))?;
+        $disk
+            .faults
+            .before(DiskOperation::$op)
+            .map_err(Error::io($action, $path))?;
     };
     ($disk:ident, $op:ident, $action:literal, $path:expr, $file:expr) => {
         #[cfg(test)]
-        if let Err(source) = $disk.faults.before(Op::$op) {
+        if let Err(source) = $disk.faults.before(DiskOperation::$op) {
             $disk.faults.sync_failed($file);
             return Err(Error::io($action, $path)(source));
         }
@@ -67,7 +70,7 @@ macro_rules! done {
     };
 }
 
-impl Disk {
+impl WalDirectory {
     /// Opens the folder, which exists.
     pub(super) fn open(dir: &Path) -> Result<Self, Error> {
         let handle = File::open(dir).map_err(Error::io("open", dir))?;
@@ -75,7 +78,7 @@ impl Disk {
             dir: dir.to_owned(),
             handle,
             #[cfg(test)]
-            faults: super::faults::Faults::default(),
+            faults: super::faults::DiskFaultInjector::default(),
         })
     }
 
@@ -112,7 +115,7 @@ impl Disk {
     /// Creates a file of `len` bytes of zeros, synced: later writes into it allocate nothing. As far as `pace` lets it they are written.
     ///
     /// On failure nothing of it is left.
-    pub(super) fn create(&self, name: &str, len: u64, pace: &Pace) -> Result<File, Error> {
+    pub(super) fn create(&self, name: &str, len: u64, pace: &FillPace) -> Result<File, Error> {
         let path = self.path(name);
         fault!(self, Create, "create", &path);
         let file = OpenOptions::new()
@@ -123,7 +126,7 @@ impl Disk {
             .open(&path)
             .map_err(Error::io("create", &path))?;
         done!(self, created(name, &path));
-        sys::write_directly(&file, BLOCK);
+        sys::enable_direct_io(&file, BLOCK);
         let filled = self.fill(&file, &path, len, pace);
         if filled.is_err() {
             // The first error is the one to report; a leftover is cleared at the next start.
@@ -133,7 +136,7 @@ impl Disk {
     }
 
     /// Reserves and writes the zeros. Unwritten extents cost a journal commit at every later sync.
-    fn fill(&self, file: &File, path: &Path, len: u64, pace: &Pace) -> Result<(), Error> {
+    fn fill(&self, file: &File, path: &Path, len: u64, pace: &FillPace) -> Result<(), Error> {
         fault!(self, Allocate, "allocate", path);
         let is_reserved = match fallocate(file, FallocateFlags::empty(), 0, i64::try_from(len).unwrap_or(i64::MAX)) {
             Ok(()) => true,
@@ -141,7 +144,7 @@ impl Disk {
             Err(nix::errno::Errno::EOPNOTSUPP) => false,
             Err(errno) => return Err(Error::io("allocate", path)(errno.into())),
         };
-        let zeros = Blocks::of(&vec![0; usize::try_from(len.min(ahead::PIECE)).unwrap_or(0)], 0);
+        let zeros = BlockBuffer::of(&vec![0; usize::try_from(len.min(ahead::PIECE)).unwrap_or(0)], 0);
         let mut at = 0;
         while at < len {
             let piece = match pace.piece() {
@@ -175,7 +178,7 @@ impl Disk {
     /// Opens an existing file for writes of whole blocks.
     pub(super) fn open_to_write(&self, name: &str) -> Result<File, Error> {
         let file = self.open_file(name)?;
-        sys::write_directly(&file, BLOCK);
+        sys::enable_direct_io(&file, BLOCK);
         Ok(file)
     }
 
@@ -226,7 +229,7 @@ impl Disk {
     /// Writes whole blocks at a multiple of a block.
     pub(super) fn write_at(&self, file: &File, path: &Path, bytes: &[u8], at: u64) -> Result<(), Error> {
         #[cfg(test)]
-        if let Err(source) = self.faults.before(Op::Write) {
+        if let Err(source) = self.faults.before(DiskOperation::Write) {
             // A failed write may have written a part.
             let _ = file.write_all_at(bytes.get(..bytes.len() / 1024 * 512).unwrap_or_default(), at);
             return Err(Error::io("write", path)(source));

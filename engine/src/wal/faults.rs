@@ -14,29 +14,29 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::disk::Op;
+use super::disk::DiskOperation;
 
 /// What is written or lost as one: less than any disk's sector, so that a header can be torn too.
 const SECTOR: usize = 32;
 
 /// The plan and the model, shared by the log and the test.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Faults(Arc<Mutex<State>>);
+pub(super) struct DiskFaultInjector(Arc<Mutex<DiskFaultState>>);
 
 #[derive(Debug, Default)]
-struct State {
+struct DiskFaultState {
     calls: usize,
-    failed: Option<Op>,
-    plan: Option<Plan>,
-    model: Option<Model>,
+    failed: Option<DiskOperation>,
+    plan: Option<DiskFaultPlan>,
+    model: Option<PowerCutModel>,
 }
 
 /// Which calls fail.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Plan {
+pub(super) struct DiskFaultPlan {
     /// The call that fails, counted from 0; of one kind if `op` says so.
     pub(super) at: usize,
-    pub(super) op: Option<Op>,
+    pub(super) op: Option<DiskOperation>,
     /// All calls from there on: the process is as good as dead.
     pub(super) on: bool,
     /// The error number.
@@ -44,19 +44,19 @@ pub(super) struct Plan {
 }
 
 #[derive(Debug, Default)]
-struct Model {
-    nodes: Vec<Node>,
+struct PowerCutModel {
+    nodes: Vec<ModelFile>,
     /// The folder as the log sees it.
     names: BTreeMap<String, usize>,
     /// The folder at its last sync.
     synced_names: BTreeMap<String, usize>,
     /// What was done to the folder since.
-    changes: Vec<Change>,
+    changes: Vec<DirectoryChange>,
 }
 
 /// A file; held open, so that its inode number stays its own.
 #[derive(Debug)]
-struct Node {
+struct ModelFile {
     file: File,
     /// Its content at the last sync.
     synced: Vec<u8>,
@@ -65,7 +65,7 @@ struct Node {
 }
 
 #[derive(Debug)]
-enum Change {
+enum DirectoryChange {
     Add(String, usize),
     Rename(String, String, usize),
     Remove(String),
@@ -83,7 +83,7 @@ fn sector(bytes: &[u8], number: usize) -> &[u8] {
     &bytes[start..(start + SECTOR).min(bytes.len())]
 }
 
-impl Node {
+impl ModelFile {
     /// The sectors that differ from what is on the disk and are still going to be written.
     fn dirty(&self, now: &[u8]) -> Vec<usize> {
         (0..now.len().div_ceil(SECTOR))
@@ -102,8 +102,8 @@ impl Node {
     }
 }
 
-impl Model {
-    fn node_of(&mut self, file: &File) -> &mut Node {
+impl PowerCutModel {
+    fn node_of(&mut self, file: &File) -> &mut ModelFile {
         let inode = file.metadata().unwrap().ino();
         self.nodes
             .iter_mut()
@@ -112,10 +112,10 @@ impl Model {
     }
 }
 
-impl Faults {
+impl DiskFaultInjector {
     /// Starts to model the folder; what is in it counts as synced.
     pub(super) fn model(dir: &Path) -> Self {
-        let mut model = Model::default();
+        let mut model = PowerCutModel::default();
         for entry in std::fs::read_dir(dir).unwrap() {
             let entry = entry.unwrap();
             let file = File::open(entry.path()).unwrap();
@@ -123,7 +123,7 @@ impl Faults {
             model
                 .names
                 .insert(entry.file_name().into_string().unwrap(), model.nodes.len());
-            model.nodes.push(Node {
+            model.nodes.push(ModelFile {
                 file,
                 synced,
                 lost: BTreeMap::new(),
@@ -136,13 +136,13 @@ impl Faults {
     }
 
     /// From now on, calls fail by this plan; counting starts anew.
-    pub(super) fn plan(&self, plan: Option<Plan>) {
+    pub(super) fn plan(&self, plan: Option<DiskFaultPlan>) {
         let mut state = self.0.lock();
         (state.calls, state.failed, state.plan) = (0, None, plan);
     }
 
     /// The kind of the last call that was made to fail.
-    pub(super) fn failed(&self) -> Option<Op> {
+    pub(super) fn failed(&self) -> Option<DiskOperation> {
         self.0.lock().failed
     }
 
@@ -160,16 +160,16 @@ impl Faults {
             };
             match change {
                 _ if !happens => {}
-                Change::Add(name, node) => {
+                DirectoryChange::Add(name, node) => {
                     names.insert(name.clone(), *node);
                 }
-                Change::Rename(from, to, node) => {
+                DirectoryChange::Rename(from, to, node) => {
                     if names.get(from) == Some(node) {
                         names.remove(from);
                     }
                     names.insert(to.clone(), *node);
                 }
-                Change::Remove(name) => {
+                DirectoryChange::Remove(name) => {
                     names.remove(name);
                 }
             }
@@ -197,7 +197,7 @@ impl Faults {
         }
     }
 
-    pub(super) fn before(&self, op: Op) -> io::Result<()> {
+    pub(super) fn before(&self, op: DiskOperation) -> io::Result<()> {
         let mut state = self.0.lock();
         let Some(plan) = state.plan.filter(|plan| plan.op.is_none_or(|only| only == op)) else {
             return Ok(());
@@ -211,7 +211,7 @@ impl Faults {
         Ok(())
     }
 
-    fn with_model(&self, change: impl FnOnce(&mut Model)) {
+    fn with_model(&self, change: impl FnOnce(&mut PowerCutModel)) {
         if let Some(model) = &mut self.0.lock().model {
             change(model);
         }
@@ -221,13 +221,13 @@ impl Faults {
     pub(super) fn created(&self, name: &str, path: &Path) {
         self.with_model(|model| {
             let node = model.nodes.len();
-            model.nodes.push(Node {
+            model.nodes.push(ModelFile {
                 file: File::open(path).unwrap(),
                 synced: Vec::new(),
                 lost: BTreeMap::new(),
             });
             model.names.insert(name.to_owned(), node);
-            model.changes.push(Change::Add(name.to_owned(), node));
+            model.changes.push(DirectoryChange::Add(name.to_owned(), node));
         });
     }
 
@@ -264,7 +264,9 @@ impl Faults {
         self.with_model(|model| {
             if let Some(node) = model.names.remove(from) {
                 model.names.insert(to.to_owned(), node);
-                model.changes.push(Change::Rename(from.to_owned(), to.to_owned(), node));
+                model
+                    .changes
+                    .push(DirectoryChange::Rename(from.to_owned(), to.to_owned(), node));
             }
         });
     }
@@ -272,7 +274,7 @@ impl Faults {
     pub(super) fn unlinked(&self, name: &str) {
         self.with_model(|model| {
             model.names.remove(name);
-            model.changes.push(Change::Remove(name.to_owned()));
+            model.changes.push(DirectoryChange::Remove(name.to_owned()));
         });
     }
 

@@ -37,7 +37,7 @@ use std::ops::Range;
 use bytes::Bytes;
 use model::Timestamp;
 
-use super::segment::Identity;
+use super::segment::SegmentIdentity;
 
 /// Bytes before the origin.
 pub(super) const FRAME_HEADER: usize = 40;
@@ -46,7 +46,7 @@ const ALIGN: usize = 8;
 
 /// One batch as the log keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Frame {
+pub(crate) struct WalFrame {
     /// Its place in the log; grows from frame to frame.
     pub(crate) lsn: u64,
     /// Which table, by the committer's numbering.
@@ -59,7 +59,7 @@ pub(crate) struct Frame {
     pub(crate) payload: Bytes,
 }
 
-impl Frame {
+impl WalFrame {
     /// The bytes the frame takes in the log, padding included.
     pub(crate) fn encoded_len(&self) -> u64 {
         let len = (FRAME_HEADER as u64) + self.origin.len() as u64 + self.payload.len() as u64;
@@ -76,7 +76,7 @@ impl Frame {
     /// Appends the frame's bytes. `durable` is the LSN up to which the log is synced.
     ///
     /// The caller has checked that the length fits 32 bits ([`MAX_FRAME`]).
-    pub(super) fn encode(&self, identity: &Identity, durable: u64, out: &mut Vec<u8>) {
+    pub(super) fn encode(&self, identity: &SegmentIdentity, durable: u64, out: &mut Vec<u8>) {
         let start = out.len();
         let len = FRAME_HEADER + self.origin.len() + self.payload.len();
         out.reserve(len.next_multiple_of(ALIGN));
@@ -101,7 +101,7 @@ const MARK: u32 = u32::MAX;
 pub(super) const MARK_BYTES: usize = 16;
 
 /// The mark that says that everything up to `durable` is synced.
-pub(super) fn mark(identity: &Identity, durable: u64) -> [u8; MARK_BYTES] {
+pub(super) fn mark(identity: &SegmentIdentity, durable: u64) -> [u8; MARK_BYTES] {
     let mut mark = [0; MARK_BYTES];
     mark[..4].copy_from_slice(&MARK.to_le_bytes());
     mark[8..].copy_from_slice(&durable.to_le_bytes());
@@ -111,7 +111,7 @@ pub(super) fn mark(identity: &Identity, durable: u64) -> [u8; MARK_BYTES] {
 }
 
 /// What the mark at `at` says, if there is one.
-fn parse_mark(identity: &Identity, bytes: &[u8], at: usize) -> Option<u64> {
+fn parse_mark(identity: &SegmentIdentity, bytes: &[u8], at: usize) -> Option<u64> {
     let found: [u8; MARK_BYTES] = array(bytes, at)?;
     if found[..4] != MARK.to_le_bytes() {
         return None;
@@ -124,14 +124,14 @@ fn parse_mark(identity: &Identity, bytes: &[u8], at: usize) -> Option<u64> {
 pub(crate) const MAX_FRAME: u64 = u32::MAX as u64 & !(ALIGN as u64 - 1);
 
 /// The checksum of a whole frame, its own field left out.
-fn checksum(identity: &Identity, frame: &[u8]) -> u32 {
+fn checksum(identity: &SegmentIdentity, frame: &[u8]) -> u32 {
     let crc = crc32c::crc32c_append(identity.seed(), &frame[..4]);
     crc32c::crc32c_append(crc, &frame[8..])
 }
 
 /// A frame found in a segment's bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct ParsedFrame {
     pub(super) lsn: u64,
     pub(super) durable: u64,
     table: u8,
@@ -142,10 +142,10 @@ pub(super) struct Found {
     pub(super) end: usize,
 }
 
-impl Found {
+impl ParsedFrame {
     /// The frame, sharing the segment's bytes.
-    pub(super) fn frame(&self, segment: &Bytes) -> Frame {
-        Frame {
+    pub(super) fn frame(&self, segment: &Bytes) -> WalFrame {
+        WalFrame {
             lsn: self.lsn,
             table: self.table,
             arrived: self.arrived,
@@ -160,13 +160,13 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 }
 
 /// The header fields of a frame that may start at `at`, before any checksum.
-struct Claim {
+struct FrameCandidate {
     len: usize,
     lsn: u64,
 }
 
 /// What the bytes at `at` claim, if a frame with an LSN above `after` could start there.
-fn claim(bytes: &[u8], at: usize, after: u64) -> Option<Claim> {
+fn claim(bytes: &[u8], at: usize, after: u64) -> Option<FrameCandidate> {
     let lsn = u64::from_le_bytes(array(bytes, at.checked_add(8)?)?);
     if lsn <= after {
         return None;
@@ -174,19 +174,19 @@ fn claim(bytes: &[u8], at: usize, after: u64) -> Option<Claim> {
     let len = u32::from_le_bytes(array(bytes, at)?) as usize;
     let zero: [u8; 3] = array(bytes, at + 37)?;
     let fits = len >= FRAME_HEADER && at.checked_add(len)? <= bytes.len();
-    (fits && zero == [0; 3]).then_some(Claim { len, lsn })
+    (fits && zero == [0; 3]).then_some(FrameCandidate { len, lsn })
 }
 
 /// The frame at `at`, if a whole one of this segment with an LSN above `after` is there.
-fn parse(identity: &Identity, bytes: &[u8], at: usize, after: u64) -> Option<Found> {
-    let Claim { len, lsn } = claim(bytes, at, after)?;
+fn parse(identity: &SegmentIdentity, bytes: &[u8], at: usize, after: u64) -> Option<ParsedFrame> {
+    let FrameCandidate { len, lsn } = claim(bytes, at, after)?;
     let frame = bytes.get(at..at + len)?;
     if checksum(identity, frame) != u32::from_le_bytes(array(frame, 4)?) {
         return None;
     }
     let origin_len = u32::from_le_bytes(array(frame, 32)?) as usize;
     let origin_end = FRAME_HEADER.checked_add(origin_len).filter(|end| *end <= len)?;
-    Some(Found {
+    Some(ParsedFrame {
         lsn,
         durable: u64::from_le_bytes(array(frame, 16)?),
         table: frame[36],
@@ -199,20 +199,20 @@ fn parse(identity: &Identity, bytes: &[u8], at: usize, after: u64) -> Option<Fou
 
 /// What a segment's bytes hold.
 #[derive(Debug, Default)]
-pub(super) struct Scan {
+pub(super) struct SegmentScan {
     /// The frames from the start up to the first bad spot.
-    pub(super) prefix: Vec<Found>,
+    pub(super) prefix: Vec<ParsedFrame>,
     /// Good frames behind the bad spot.
-    pub(super) beyond: Vec<Found>,
+    pub(super) beyond: Vec<ParsedFrame>,
     /// Everything up to this LSN had been synced, says a mark behind the frames; 0 where there is none.
     pub(super) marked: u64,
     /// Bytes of bad spots that were written as frames, as far as that can be told from an earlier life's content.
     pub(super) broken_bytes: u64,
 }
 
-impl Scan {
+impl SegmentScan {
     /// Every good frame, in order.
-    pub(super) fn found(&self) -> impl Iterator<Item = &Found> {
+    pub(super) fn found(&self) -> impl Iterator<Item = &ParsedFrame> {
         self.prefix.iter().chain(&self.beyond)
     }
 
@@ -220,7 +220,7 @@ impl Scan {
     ///
     /// The search behind a bad spot checks at most four times the segment's bytes: content made to look like frames cannot
     /// make it quadratic. Real content needs a few checks at most, because old frames carry old LSNs.
-    pub(super) fn run(identity: &Identity, bytes: &[u8], start: usize) -> Self {
+    pub(super) fn run(identity: &SegmentIdentity, bytes: &[u8], start: usize) -> Self {
         let mut scan = Self::default();
         let (mut at, mut last) = (start, 0);
         while let Some(found) = parse(identity, bytes, at, last) {

@@ -6,11 +6,11 @@ use uuid::Uuid;
 
 use super::*;
 
-fn identity(number: u64) -> Identity {
-    Identity::new(Uuid::from_u128(0xfeed), number)
+fn identity(number: u64) -> SegmentIdentity {
+    SegmentIdentity::new(Uuid::from_u128(0xfeed), number)
 }
 
-fn frames() -> impl Strategy<Value = Vec<Frame>> {
+fn frames() -> impl Strategy<Value = Vec<WalFrame>> {
     let one = (
         1u64..5,
         any::<u8>(),
@@ -24,7 +24,7 @@ fn frames() -> impl Strategy<Value = Vec<Frame>> {
             .into_iter()
             .map(|(step, table, arrived, origin, payload)| {
                 lsn += step;
-                Frame {
+                WalFrame {
                     lsn,
                     table,
                     arrived: Timestamp::from_micros(arrived),
@@ -36,7 +36,7 @@ fn frames() -> impl Strategy<Value = Vec<Frame>> {
     })
 }
 
-fn encode(frames: &[Frame], identity: &Identity, durable: u64) -> Vec<u8> {
+fn encode(frames: &[WalFrame], identity: &SegmentIdentity, durable: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     for frame in frames {
         let start = bytes.len();
@@ -46,7 +46,7 @@ fn encode(frames: &[Frame], identity: &Identity, durable: u64) -> Vec<u8> {
     bytes
 }
 
-fn read(found: &[Found], bytes: &[u8]) -> Vec<Frame> {
+fn read(found: &[ParsedFrame], bytes: &[u8]) -> Vec<WalFrame> {
     let bytes = Bytes::copy_from_slice(bytes);
     found.iter().map(|found| found.frame(&bytes)).collect()
 }
@@ -56,7 +56,7 @@ proptest! {
     fn frames_read_back_as_written_whatever_follows_them(frames in frames(), noise in proptest::collection::vec(any::<u8>(), 0..300)) {
         let mut bytes = encode(&frames, &identity(9), 0);
         bytes.extend_from_slice(&noise);
-        let scan = Scan::run(&identity(9), &bytes, 0);
+        let scan = SegmentScan::run(&identity(9), &bytes, 0);
         prop_assert_eq!(read(&scan.prefix, &bytes), frames);
         prop_assert!(scan.beyond.is_empty());
     }
@@ -65,15 +65,15 @@ proptest! {
     fn frames_of_another_segment_or_store_are_foreign(frames in frames(), other in any::<u64>(), store in any::<u128>()) {
         prop_assume!(other != 9 && store != 0xfeed);
         let bytes = encode(&frames, &identity(9), 0);
-        for foreign in [identity(other), Identity::new(Uuid::from_u128(store), 9)] {
-            let scan = Scan::run(&foreign, &bytes, 0);
+        for foreign in [identity(other), SegmentIdentity::new(Uuid::from_u128(store), 9)] {
+            let scan = SegmentScan::run(&foreign, &bytes, 0);
             prop_assert!(scan.prefix.is_empty() && scan.beyond.is_empty());
         }
     }
 
     #[test]
     fn any_bytes_are_read_without_a_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2000), start in 0usize..64) {
-        let scan = Scan::run(&identity(9), &bytes, start.min(bytes.len()));
+        let scan = SegmentScan::run(&identity(9), &bytes, start.min(bytes.len()));
         prop_assert!(scan.prefix.is_empty() && scan.beyond.is_empty());
     }
 
@@ -83,7 +83,7 @@ proptest! {
         let mut bytes = encode(&frames, &identity(9), 0);
         let bit = at.index(bytes.len() * 8);
         bytes[bit / 8] ^= 1 << (bit % 8);
-        let scan = Scan::run(&identity(9), &bytes, 0);
+        let scan = SegmentScan::run(&identity(9), &bytes, 0);
         let mut found = scan.prefix;
         found.extend(scan.beyond);
         let found = read(&found, &bytes);
@@ -101,6 +101,6 @@ fn content_made_to_look_like_frames_does_not_make_the_search_slow() {
         let claim = u32::try_from(len - at).unwrap();
         bytes[at..at + 4].copy_from_slice(&claim.to_le_bytes());
     }
-    let scan = Scan::run(&identity(9), &bytes, 0);
+    let scan = SegmentScan::run(&identity(9), &bytes, 0);
     assert!(scan.prefix.is_empty() && scan.beyond.is_empty());
 }

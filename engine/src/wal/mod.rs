@@ -1,4 +1,4 @@
-//! The write-ahead log: appended frames are durable after [`Wal::sync`] and come back, in order, after any crash.
+//! The write-ahead log: appended frames are durable after [`WriteAheadLog::sync`] and come back, in order, after any crash.
 //!
 //! ```text
 //! append ─> active segment ─ sync ─> closed segments ─ release ─> spares ─┐
@@ -54,19 +54,19 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-pub(crate) use frame::{Frame, MAX_FRAME};
-pub(crate) use glance::{glance, is_there};
-pub(crate) use recover::Recovered;
+pub(crate) use frame::{MAX_FRAME, WalFrame};
+pub(crate) use glance::{inspect_log, is_there};
+pub(crate) use recover::WalRecovery;
 
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use recover::fuzz_segment;
 
 use crate::{Error, sys};
-use ahead::Ahead;
-use blocks::Blocks;
-use disk::Disk;
-use segment::{HEADER_BLOCK, Identity, Role, file_name};
-use word::Word;
+use ahead::SegmentPreallocation;
+use blocks::BlockBuffer;
+use disk::WalDirectory;
+use segment::{HEADER_BLOCK, SegmentIdentity, WalFileRole, file_name};
+use word::DurableLsn;
 
 /// Segment sizes are multiples of this.
 const BLOCK: u64 = HEADER_BLOCK as u64;
@@ -119,7 +119,7 @@ impl WalOptions {
 
 /// A segment that holds frames and takes no more.
 #[derive(Debug)]
-struct Closed {
+struct ClosedSegment {
     number: u64,
     capacity: u64,
     /// LSN of its last frame.
@@ -128,13 +128,13 @@ struct Closed {
 
 /// The segment being written.
 #[derive(Debug)]
-struct Active {
-    identity: Identity,
+struct ActiveSegment {
+    identity: SegmentIdentity,
     file: File,
     path: PathBuf,
     capacity: u64,
     /// What is written next, and where.
-    out: Blocks,
+    out: BlockBuffer,
     /// LSN of its last frame; of the last frame before it while it has none.
     last: u64,
     /// Written to since the last sync.
@@ -143,29 +143,29 @@ struct Active {
     marked: bool,
 }
 
-impl Active {
+impl ActiveSegment {
     fn room(&self) -> u64 {
         self.capacity - self.out.end()
     }
 }
 
 /// Who takes the frames that recovery finds, some at a time.
-pub(crate) type Sink<'a> = &'a mut dyn FnMut(Vec<Frame>) -> Result<(), Error>;
+pub(crate) type FrameSink<'a> = &'a mut dyn FnMut(Vec<WalFrame>) -> Result<(), Error>;
 
 /// The log. One thread owns it.
 #[derive(Debug)]
-pub(crate) struct Wal {
-    disk: Disk,
+pub(crate) struct WriteAheadLog {
+    disk: WalDirectory,
     options: WalOptions,
     /// In LSN order.
-    closed: VecDeque<Closed>,
-    active: Option<Active>,
+    closed: VecDeque<ClosedSegment>,
+    active: Option<ActiveSegment>,
     /// Numbers of the spare files, each of `segment_bytes`.
     spares: Vec<u64>,
     /// How many segments were in use at once, less one for every segment that was begun since then without so many.
     needed: usize,
     /// The next segment's file, if one is being made and no spare is there.
-    ahead: Option<Ahead>,
+    ahead: Option<SegmentPreallocation>,
     /// The segment for which that was tried last.
     tried_ahead: u64,
     /// Names changed since the folder was last synced.
@@ -178,23 +178,23 @@ pub(crate) struct Wal {
     /// Frames up to this LSN are synced.
     durable: u64,
     low_water: u64,
-    word: Word,
+    word: DurableLsn,
     poisoned: Option<Arc<str>>,
 }
 
-impl Wal {
+impl WriteAheadLog {
     /// Opens the log in `dir`, creating it if need be, and recovers what it holds: the frames that are to be replayed, in LSN
     /// order, go to `sink` as soon as they are durable anew; before them those that are to be recalled. An error of it ends the recovery; a later one begins again.
-    pub(crate) fn open(dir: &Path, options: WalOptions, sink: Sink<'_>) -> Result<(Self, Recovered), Error> {
+    pub(crate) fn open(dir: &Path, options: WalOptions, sink: FrameSink<'_>) -> Result<(Self, WalRecovery), Error> {
         sys::create_dirs(dir)?;
-        Self::open_on(Disk::open(dir)?, options, sink)
+        Self::open_on(WalDirectory::open(dir)?, options, sink)
     }
 
-    fn open_on(disk: Disk, options: WalOptions, sink: Sink<'_>) -> Result<(Self, Recovered), Error> {
+    fn open_on(disk: WalDirectory, options: WalOptions, sink: FrameSink<'_>) -> Result<(Self, WalRecovery), Error> {
         let options = options.checked()?;
         let below = options.low_water.saturating_sub(1);
         let mut wal = Self {
-            word: Word::open(&disk, options.store),
+            word: DurableLsn::open(&disk, options.store),
             disk,
             closed: VecDeque::new(),
             active: None,
@@ -252,14 +252,14 @@ impl Wal {
         self.used_bytes() + self.spares.len() as u64 * self.options.segment_bytes + ahead
     }
 
-    /// Whether an append of `bytes` (the sum of [`Frame::encoded_len`]) finds room without anything being released first.
+    /// Whether an append of `bytes` (the sum of [`WalFrame::encoded_len`]) finds room without anything being released first.
     #[cfg(test)]
     pub(crate) fn would_fit(&self, bytes: u64) -> bool {
         self.active.as_ref().is_some_and(|active| bytes <= active.room())
             || self.kept_bytes() + self.segment_for(bytes) <= self.options.max_bytes
     }
 
-    /// Makes sure that the active segment has room for a group of `bytes` (the sum of [`Frame::encoded_len`]).
+    /// Makes sure that the active segment has room for a group of `bytes` (the sum of [`WalFrame::encoded_len`]).
     ///
     /// [`Error::LogFull`] and [`Error::NoSpace`] leave the log as it was: free something and try again.
     pub(crate) fn reserve(&mut self, bytes: u64) -> Result<(), Error> {
@@ -269,14 +269,14 @@ impl Wal {
         }
         let switched = self.switch_to(self.segment_for(bytes));
         if matches!(switched, Err(Error::NoSpace { .. })) {
-            self.leave_word();
+            self.persist_durable_lsn();
         }
         switched
     }
 
     /// Writes a group of frames with growing LSNs, in one write, without a sync. Reserves their room if nobody did, and fails
-    /// as [`Wal::reserve`] then; any failure after bytes may have been written poisons.
-    pub(crate) fn append(&mut self, frames: &[Frame]) -> Result<(), Error> {
+    /// as [`WriteAheadLog::reserve`] then; any failure after bytes may have been written poisons.
+    pub(crate) fn append(&mut self, frames: &[WalFrame]) -> Result<(), Error> {
         self.check_poison()?;
         let Some(last) = frames.last().map(|frame| frame.lsn) else {
             return Ok(());
@@ -317,12 +317,12 @@ impl Wal {
     }
 
     /// Leaves word of how far the log is, for the disk is in trouble: see [`word`].
-    pub(crate) fn leave_word(&mut self) {
-        self.word.say(&self.disk, self.durable);
+    pub(crate) fn persist_durable_lsn(&mut self) {
+        self.word.persist(&self.disk, self.durable);
     }
 
     /// Marks the last frame as synced, where the next one will stand. Needs no sync: see [`frame`].
-    pub(crate) fn mark(&mut self) -> Result<(), Error> {
+    pub(crate) fn write_sync_mark(&mut self) -> Result<(), Error> {
         self.check_poison()?;
         let Some(active) = self.active.as_mut().filter(|active| !active.dirty && !active.marked) else {
             return Ok(());
@@ -344,14 +344,14 @@ impl Wal {
         self.low_water = self.low_water.max(low_water);
         while let Some(oldest) = self.closed.front().filter(|oldest| oldest.last < self.low_water) {
             let (number, capacity) = (oldest.number, oldest.capacity);
-            self.retire(&file_name(Role::Log, number), number, capacity)?;
+            self.retire(&file_name(WalFileRole::Log, number), number, capacity)?;
             self.closed.pop_front();
         }
         Ok(())
     }
 
     /// Checks a group and adds up its bytes.
-    fn check(&self, frames: &[Frame]) -> Result<u64, Error> {
+    fn check(&self, frames: &[WalFrame]) -> Result<u64, Error> {
         let (mut next, mut bytes) = (self.next_lsn, 0);
         let most = self.options.max_group_bytes();
         for frame in frames {
@@ -392,21 +392,21 @@ impl Wal {
 
     /// Marks the log as unusable, leaves word of how far it was, and hands the error back.
     fn poison(&mut self, error: Error) -> Error {
-        self.leave_word();
+        self.persist_durable_lsn();
         self.poisoned = Some(error.to_string().into());
         error
     }
 }
 
 #[cfg(test)]
-impl Wal {
+impl WriteAheadLog {
     /// A switch that makes every later sync of a file fail.
     pub(crate) fn failing_syncs(&self) -> impl Fn() + Send + Sync + 'static {
         let faults = self.disk.faults.clone();
         move || {
-            faults.plan(Some(faults::Plan {
+            faults.plan(Some(faults::DiskFaultPlan {
                 at: 0,
-                op: Some(disk::Op::SyncFile),
+                op: Some(disk::DiskOperation::SyncFile),
                 on: true,
                 errno: libc::EIO,
             }));

@@ -11,9 +11,9 @@ use parking_lot::Mutex;
 
 /// Buffers that nobody holds.
 #[derive(Debug, Default)]
-pub(super) struct Pool(Arc<Mutex<Vec<Vec<u8>>>>);
+pub(super) struct BufferPool(Arc<Mutex<Vec<Vec<u8>>>>);
 
-impl Pool {
+impl BufferPool {
     /// At least `len` bytes, whatever is in them.
     pub(super) fn take(&self, len: usize) -> Vec<u8> {
         let used = self.0.lock().pop().filter(|used| used.len() >= len);
@@ -28,23 +28,23 @@ impl Pool {
     /// The first `len` bytes of a buffer, to be held by many; the buffer comes back when none does.
     pub(super) fn lend(&self, buffer: Vec<u8>, len: usize) -> Bytes {
         let home = Arc::downgrade(&self.0);
-        Bytes::from_owner(Lent { buffer, len, home })
+        Bytes::from_owner(PooledBuffer { buffer, len, home })
     }
 }
 
-struct Lent {
+struct PooledBuffer {
     buffer: Vec<u8>,
     len: usize,
     home: Weak<Mutex<Vec<Vec<u8>>>>,
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for PooledBuffer {
     fn as_ref(&self) -> &[u8] {
         self.buffer.get(..self.len).unwrap_or_default()
     }
 }
 
-impl Drop for Lent {
+impl Drop for PooledBuffer {
     fn drop(&mut self) {
         if let Some(home) = self.home.upgrade() {
             home.lock().push(std::mem::take(&mut self.buffer));
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_buffer_comes_back_with_the_last_of_its_holders() {
-        let pool = Pool::default();
+        let pool = BufferPool::default();
         let buffer = pool.take(100);
         let at = buffer.as_ptr();
         let whole = pool.lend(buffer, 60);

@@ -28,35 +28,35 @@
 //!
 //! # Not here
 //!
-//! Logging what was found, and deciding whether to start: the caller has [`Recovered::damage`].
+//! Logging what was found, and deciding whether to start: the caller has [`WalRecovery::damage`].
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use bytes::Bytes;
 
-use super::copy::Copier;
-use super::frame::{Frame, Scan};
-use super::pool::Pool;
-use super::segment::{BadHeader, FORMAT, HEADER_BLOCK, Header, Identity, Role, parse_name};
-use super::{Sink, Wal};
+use super::copy::SegmentRewriter;
+use super::frame::{SegmentScan, WalFrame};
+use super::pool::BufferPool;
+use super::segment::{BadHeader, FORMAT, HEADER_BLOCK, SegmentHeader, SegmentIdentity, WalFileRole, parse_name};
+use super::{FrameSink, WriteAheadLog};
 use crate::Error;
 
 /// What a log held when it was opened.
 #[derive(Debug)]
-pub(crate) struct Recovered {
+pub(crate) struct WalRecovery {
     /// The smallest LSN that the next frame may have.
     pub(crate) next_lsn: u64,
     /// Bytes of interrupted writes that were cut; never acknowledged.
     pub(crate) torn_bytes: u64,
     /// What was damaged; empty in a healthy store, after any crash.
-    pub(crate) damage: Vec<Damage>,
+    pub(crate) damage: Vec<WalDamage>,
 }
 
 /// A part of the log that is not what was written.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("segment {segment} of the log is damaged: {reason}")]
-pub(crate) struct Damage {
+pub(crate) struct WalDamage {
     /// The segment.
     pub(crate) segment: u64,
     /// What was found.
@@ -68,18 +68,18 @@ pub(crate) struct Damage {
 }
 
 /// A segment file found at start.
-pub(super) struct Old {
+pub(super) struct OldSegment {
     pub(super) name: String,
     pub(super) name_number: u64,
     pub(super) capacity: u64,
-    header: Result<Header, BadHeader>,
+    header: Result<SegmentHeader, BadHeader>,
     /// Its place in the order.
     first: u64,
     /// Which entry of the damage list keeps its path.
     pub(super) damage: Option<usize>,
 }
 
-impl Old {
+impl OldSegment {
     fn number(&self) -> u64 {
         self.header.as_ref().map_or(self.name_number, |header| header.number)
     }
@@ -88,30 +88,30 @@ impl Old {
         self.header.as_ref().map_or(0, |header| header.before)
     }
 
-    fn identity(&self, wal: &Wal) -> Identity {
-        Identity::new(wal.options.store, self.number())
+    fn identity(&self, wal: &WriteAheadLog) -> SegmentIdentity {
+        SegmentIdentity::new(wal.options.store, self.number())
     }
 }
 
 /// Recovers the log: afterwards `wal` holds only segments that were written and synced here, and `sink` has had their frames.
-pub(super) fn run(wal: &mut Wal, sink: Sink<'_>) -> Result<Recovered, Error> {
+pub(super) fn run(wal: &mut WriteAheadLog, sink: FrameSink<'_>) -> Result<WalRecovery, Error> {
     let mut damage = Vec::new();
     let olds = survey(wal, &mut damage)?;
-    let befores: Vec<u64> = olds.iter().skip(1).map(Old::before).chain([0]).collect();
+    let befores: Vec<u64> = olds.iter().skip(1).map(OldSegment::before).chain([0]).collect();
     let mut torn_bytes = 0;
-    let mut copier = Copier::new(wal, damage, sink);
-    let pool = Pool::default();
+    let mut copier = SegmentRewriter::new(wal, damage, sink);
+    let pool = BufferPool::default();
     let stored = copier.wal.tail;
     if let Some(oldest) = olds.first().filter(|oldest| oldest.before() > stored) {
         let missing = stored + 1..=oldest.before();
-        copier.report(Damage {
+        copier.report(WalDamage {
             segment: oldest.number(),
             reason: "the segments before it are gone".to_owned(),
             missing: Some(missing),
             kept: None,
         });
     }
-    let newest = olds.last().map_or(0, Old::number);
+    let newest = olds.last().map_or(0, OldSegment::number);
     let mut olds = olds.into_iter().zip(befores).peekable();
     while let Some((mut old, next_before)) = olds.next() {
         if let Some((next, _)) = olds.peek() {
@@ -122,14 +122,14 @@ pub(super) fn run(wal: &mut Wal, sink: Sink<'_>) -> Result<Recovered, Error> {
         } else {
             read_last(copier.wal, &old, &pool)?
         };
-        let scan = Scan::run(&old.identity(copier.wal), &bytes, HEADER_BLOCK.min(bytes.len()));
+        let scan = SegmentScan::run(&old.identity(copier.wal), &bytes, HEADER_BLOCK.min(bytes.len()));
         let recalled = recalled(&copier, &scan, &bytes);
         if !recalled.is_empty() {
             (copier.sink)(recalled)?;
         }
         let verdict = judge(&old, &scan, copier.last.max(copier.reported).max(stored), next_before);
         let found = scan.found();
-        let frames: Vec<Frame> = found
+        let frames: Vec<WalFrame> = found
             .filter(|found| found.lsn > copier.last)
             .map(|found| found.frame(&bytes))
             .collect();
@@ -148,9 +148,12 @@ pub(super) fn run(wal: &mut Wal, sink: Sink<'_>) -> Result<Recovered, Error> {
         }
         copier.done_with(old)?;
     }
-    let (end, said) = (copier.last.max(copier.reported).max(stored), copier.wal.word.said());
+    let (end, said) = (
+        copier.last.max(copier.reported).max(stored),
+        copier.wal.word.persisted(),
+    );
     if said > end {
-        copier.report(Damage {
+        copier.report(WalDamage {
             segment: newest,
             reason: format!("it ends with frame {end}; frames up to {said} were synced when the log gave up"),
             missing: Some(end + 1..=said),
@@ -162,7 +165,7 @@ pub(super) fn run(wal: &mut Wal, sink: Sink<'_>) -> Result<Recovered, Error> {
     wal.trim_spares(0)?;
     // What went stays gone: a later start does not read and copy it again.
     wal.sync_dir()?;
-    Ok(Recovered {
+    Ok(WalRecovery {
         next_lsn: wal.next_lsn,
         torn_bytes,
         damage: done.damage,
@@ -170,12 +173,12 @@ pub(super) fn run(wal: &mut Wal, sink: Sink<'_>) -> Result<Recovered, Error> {
 }
 
 /// The last frames of a segment that are not replayed, as many as are to be recalled.
-fn recalled(copier: &Copier<'_>, scan: &Scan, bytes: &Bytes) -> Vec<Frame> {
+fn recalled(copier: &SegmentRewriter<'_>, scan: &SegmentScan, bytes: &Bytes) -> Vec<WalFrame> {
     let (mut left, below) = (copier.wal.options.recall, copier.wal.options.replay_from);
     let found = scan.found();
     let released = found.take_while(|found| found.lsn < below).collect::<Vec<_>>();
     let frames = released.into_iter().rev().map(|found| found.frame(bytes));
-    let mut frames: Vec<Frame> = frames
+    let mut frames: Vec<WalFrame> = frames
         .take_while(|frame| {
             let fits = frame.encoded_len() <= left;
             left = left.saturating_sub(frame.encoded_len());
@@ -187,7 +190,7 @@ fn recalled(copier: &Copier<'_>, scan: &Scan, bytes: &Bytes) -> Vec<Frame> {
 }
 
 /// The whole of a segment.
-fn read(wal: &Wal, old: &Old, pool: &Pool) -> Result<Bytes, Error> {
+fn read(wal: &WriteAheadLog, old: &OldSegment, pool: &BufferPool) -> Result<Bytes, Error> {
     let len = usize::try_from(old.capacity).unwrap_or(usize::MAX);
     let mut buffer = pool.take(len);
     wal.disk
@@ -196,7 +199,7 @@ fn read(wal: &Wal, old: &Old, pool: &Pool) -> Result<Bytes, Error> {
 }
 
 /// The whole of the last segment. Most of it may be the zeros that it was made of: they take no memory.
-fn read_last(wal: &Wal, old: &Old, pool: &Pool) -> Result<Bytes, Error> {
+fn read_last(wal: &WriteAheadLog, old: &OldSegment, pool: &BufferPool) -> Result<Bytes, Error> {
     pool.clear();
     let len = usize::try_from(old.capacity).unwrap_or(usize::MAX);
     let mut bytes = vec![0; len];
@@ -205,8 +208,8 @@ fn read_last(wal: &Wal, old: &Old, pool: &Pool) -> Result<Bytes, Error> {
 }
 
 /// Finds the segments in LSN order, and turns everything else of ours into spares.
-fn survey(wal: &mut Wal, damage: &mut Vec<Damage>) -> Result<Vec<Old>, Error> {
-    let mut names: Vec<(Role, u64, String)> = wal
+fn survey(wal: &mut WriteAheadLog, damage: &mut Vec<WalDamage>) -> Result<Vec<OldSegment>, Error> {
+    let mut names: Vec<(WalFileRole, u64, String)> = wal
         .disk
         .list()?
         .into_iter()
@@ -220,13 +223,13 @@ fn survey(wal: &mut Wal, damage: &mut Vec<Damage>) -> Result<Vec<Old>, Error> {
         let path = wal.disk.path(&name);
         let capacity = path.symlink_metadata().map_err(Error::io("read", &path))?.len();
         match role {
-            Role::Log => {}
-            Role::Spare => {
+            WalFileRole::Log => {}
+            WalFileRole::Spare => {
                 wal.retire(&name, number, capacity)?;
                 continue;
             }
             // Its last sync may have failed: such a file is not used again.
-            Role::New => {
+            WalFileRole::New => {
                 wal.disk.unlink(&name)?;
                 continue;
             }
@@ -244,13 +247,19 @@ fn survey(wal: &mut Wal, damage: &mut Vec<Damage>) -> Result<Vec<Old>, Error> {
 }
 
 /// Reads a segment's header; `None` if the file is another store's and went to quarantine.
-fn look(wal: &Wal, name: String, number: u64, capacity: u64, damage: &mut Vec<Damage>) -> Result<Option<Old>, Error> {
+fn look(
+    wal: &WriteAheadLog,
+    name: String,
+    number: u64,
+    capacity: u64,
+    damage: &mut Vec<WalDamage>,
+) -> Result<Option<OldSegment>, Error> {
     let block = wal.disk.read_start(&name, HEADER_BLOCK)?;
-    let header = Header::decode(&block);
+    let header = SegmentHeader::decode(&block);
     let first = match &header {
         Err(BadHeader::Newer(found)) => return Err(Error::newer(&wal.disk.path(&name), *found, FORMAT)),
         Ok(header) if header.store != wal.options.store => {
-            damage.push(Damage {
+            damage.push(WalDamage {
                 segment: header.number,
                 reason: format!(
                     "it belongs to store {}, this is store {}",
@@ -264,12 +273,12 @@ fn look(wal: &Wal, name: String, number: u64, capacity: u64, damage: &mut Vec<Da
         Ok(header) => header.first,
         Err(BadHeader::Damaged) => {
             let bytes = wal.disk.read_start(&name, usize::MAX)?;
-            let identity = Identity::new(wal.options.store, number);
-            let scan = Scan::run(&identity, &bytes, HEADER_BLOCK.min(bytes.len()));
+            let identity = SegmentIdentity::new(wal.options.store, number);
+            let scan = SegmentScan::run(&identity, &bytes, HEADER_BLOCK.min(bytes.len()));
             scan.found().map(|found| found.lsn).next().unwrap_or(u64::MAX)
         }
     };
-    Ok(Some(Old {
+    Ok(Some(OldSegment {
         name,
         name_number: number,
         capacity,
@@ -281,7 +290,7 @@ fn look(wal: &Wal, name: String, number: u64, capacity: u64, damage: &mut Vec<Da
 
 /// Tells an interrupted write from damage. `last` is the last LSN read before this segment, `next_before` what the next
 /// segment's header says came before it.
-fn judge(old: &Old, scan: &Scan, last: u64, next_before: u64) -> Option<Damage> {
+fn judge(old: &OldSegment, scan: &SegmentScan, last: u64, next_before: u64) -> Option<WalDamage> {
     let good = scan.prefix.last().map_or(last, |found| found.lsn.max(last));
     let copied = old.header.as_ref().map_or(0, |header| header.copied);
     let claimed = scan.beyond.iter().map(|found| found.durable).max().unwrap_or(0);
@@ -294,7 +303,7 @@ fn judge(old: &Old, scan: &Scan, last: u64, next_before: u64) -> Option<Damage> 
                 end -= 1;
             }
         }
-        return Some(Damage {
+        return Some(WalDamage {
             segment: old.number(),
             reason: format!("frames up to {proven} were acknowledged; after {good} only {salvaged} good ones follow"),
             missing: (end > good).then_some(good + 1..=end),
@@ -302,7 +311,7 @@ fn judge(old: &Old, scan: &Scan, last: u64, next_before: u64) -> Option<Damage> 
         });
     }
     if old.header.is_err() {
-        return Some(Damage {
+        return Some(WalDamage {
             segment: old.number(),
             reason: "its header is not what was written".to_owned(),
             missing: None,
@@ -315,9 +324,13 @@ fn judge(old: &Old, scan: &Scan, last: u64, next_before: u64) -> Option<Damage> 
 /// What a segment's bytes hold, by the header they have or as segment 1: the LSN and the origin of each good frame.
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) fn fuzz_segment(store: uuid::Uuid, bytes: &[u8]) -> Vec<(u64, Bytes)> {
-    let number = Header::decode(bytes).map_or(1, |header| header.number);
+    let number = SegmentHeader::decode(bytes).map_or(1, |header| header.number);
     let bytes = Bytes::copy_from_slice(bytes);
-    let scan = Scan::run(&Identity::new(store, number), &bytes, HEADER_BLOCK.min(bytes.len()));
+    let scan = SegmentScan::run(
+        &SegmentIdentity::new(store, number),
+        &bytes,
+        HEADER_BLOCK.min(bytes.len()),
+    );
     let found = scan.found();
     found.map(|found| (found.lsn, found.frame(&bytes).origin)).collect()
 }

@@ -40,12 +40,12 @@ pub(super) const FORMAT: u32 = 1;
 
 /// Which segment of which store: part of every checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(super) struct SegmentIdentity {
     pub(super) number: u64,
     seed: u32,
 }
 
-impl Identity {
+impl SegmentIdentity {
     pub(super) fn new(store: Uuid, number: u64) -> Self {
         let seed = crc32c::crc32c_append(crc32c::crc32c(store.as_bytes()), &number.to_le_bytes());
         Self { number, seed }
@@ -59,7 +59,7 @@ impl Identity {
 
 /// The header of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Header {
+pub(super) struct SegmentHeader {
     pub(super) store: Uuid,
     pub(super) number: u64,
     pub(super) first: u64,
@@ -76,7 +76,7 @@ pub(super) enum BadHeader {
     Damaged,
 }
 
-impl Header {
+impl SegmentHeader {
     /// The whole header block.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut block = Vec::with_capacity(HEADER_BLOCK);
@@ -124,29 +124,29 @@ fn header_checksum(header: &[u8]) -> u32 {
 
 /// What a file in the log's folder is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum WalFileRole {
     Log,
     New,
     Spare,
 }
 
 /// The file name for a role and a number.
-pub(super) fn file_name(role: Role, number: u64) -> String {
+pub(super) fn file_name(role: WalFileRole, number: u64) -> String {
     let ending = match role {
-        Role::Log => "log",
-        Role::New => "new",
-        Role::Spare => "spare",
+        WalFileRole::Log => "log",
+        WalFileRole::New => "new",
+        WalFileRole::Spare => "spare",
     };
     format!("wal_{number:020}.{ending}")
 }
 
 /// The role and number that a file name says; `None` for a foreign file.
-pub(super) fn parse_name(name: &str) -> Option<(Role, u64)> {
+pub(super) fn parse_name(name: &str) -> Option<(WalFileRole, u64)> {
     let (digits, ending) = name.strip_prefix("wal_")?.split_once('.')?;
     let role = match ending {
-        "log" => Role::Log,
-        "new" => Role::New,
-        "spare" => Role::Spare,
+        "log" => WalFileRole::Log,
+        "new" => WalFileRole::New,
+        "spare" => WalFileRole::Spare,
         _ => return None,
     };
     if digits.len() != 20 || !digits.bytes().all(|b| b.is_ascii_digit()) {
@@ -160,8 +160,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn header() -> Header {
-        Header {
+    fn header() -> SegmentHeader {
+        SegmentHeader {
             store: Uuid::from_u128(7),
             number: 3,
             first: 11,
@@ -174,13 +174,13 @@ mod tests {
     fn a_header_reads_back_and_any_flipped_bit_is_noticed() {
         let block = header().encode();
         assert_eq!(block.len(), HEADER_BLOCK);
-        assert_eq!(Header::decode(&block), Ok(header()));
+        assert_eq!(SegmentHeader::decode(&block), Ok(header()));
         for bit in 0..HEADER * 8 {
             let mut block = block.clone();
             block[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Header::decode(&block), Err(BadHeader::Damaged), "bit {bit}");
+            assert_eq!(SegmentHeader::decode(&block), Err(BadHeader::Damaged), "bit {bit}");
         }
-        assert_eq!(Header::decode(&block[..HEADER - 1]), Err(BadHeader::Damaged));
+        assert_eq!(SegmentHeader::decode(&block[..HEADER - 1]), Err(BadHeader::Damaged));
     }
 
     #[test]
@@ -189,12 +189,12 @@ mod tests {
         block[8] = 2;
         let crc = header_checksum(&block);
         block[12..16].copy_from_slice(&crc.to_le_bytes());
-        assert_eq!(Header::decode(&block), Err(BadHeader::Newer(2)));
+        assert_eq!(SegmentHeader::decode(&block), Err(BadHeader::Newer(2)));
     }
 
     #[test]
     fn names_read_back_and_foreign_names_are_left_alone() {
-        for role in [Role::Log, Role::New, Role::Spare] {
+        for role in [WalFileRole::Log, WalFileRole::New, WalFileRole::Spare] {
             for number in [0, 1, u64::MAX] {
                 assert_eq!(parse_name(&file_name(role, number)), Some((role, number)));
             }

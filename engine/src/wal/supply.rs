@@ -14,21 +14,21 @@
 use std::fs::File;
 use std::path::PathBuf;
 
-use super::ahead::{Ahead, Pace};
-use super::blocks::Blocks;
-use super::segment::{Header, Identity, Role, file_name};
-use super::{Active, BLOCK, Closed, MADE_AHEAD, SPARES, Wal, disk};
+use super::ahead::{FillPace, SegmentPreallocation};
+use super::blocks::BlockBuffer;
+use super::segment::{SegmentHeader, SegmentIdentity, WalFileRole, file_name};
+use super::{ActiveSegment, BLOCK, ClosedSegment, MADE_AHEAD, SPARES, WriteAheadLog, disk};
 use crate::Error;
 
 /// A file to become a segment, under its present name.
 #[derive(Debug)]
-pub(super) struct Blank {
+pub(super) struct BlankSegment {
     pub(super) name: String,
     pub(super) file: File,
     pub(super) capacity: u64,
 }
 
-impl Wal {
+impl WriteAheadLog {
     /// The size of a segment that takes a group of `bytes`.
     pub(super) fn segment_for(&self, bytes: u64) -> u64 {
         self.options
@@ -69,7 +69,7 @@ impl Wal {
             .map_err(|error| self.out_of_space(error, size))?;
         let blank = self.blank(size)?;
         self.close_active()?;
-        let header = Header {
+        let header = SegmentHeader {
             store: self.options.store,
             number: self.take_number()?,
             first: self.next_lsn,
@@ -77,12 +77,12 @@ impl Wal {
             copied: 0,
         };
         let path = self.install(&blank, &header)?;
-        self.active = Some(Active {
-            identity: Identity::new(header.store, header.number),
+        self.active = Some(ActiveSegment {
+            identity: SegmentIdentity::new(header.store, header.number),
             file: blank.file,
             path,
             capacity: blank.capacity,
-            out: Blocks::new(BLOCK),
+            out: BlockBuffer::new(BLOCK),
             last: self.tail,
             dirty: false,
             marked: false,
@@ -96,7 +96,7 @@ impl Wal {
         self.needed = self.needed.saturating_sub(1).max(self.closed.len());
         if self.spares.len() > self.needed.max(SPARES)
             && let Some(number) = self.spares.pop()
-            && self.disk.unlink(&file_name(Role::Spare, number)).is_err()
+            && self.disk.unlink(&file_name(WalFileRole::Spare, number)).is_err()
         {
             // It only takes space, and another switch tries again.
             self.spares.push(number);
@@ -113,7 +113,7 @@ impl Wal {
     /// Takes the active segment, which is synced, out of use.
     pub(super) fn shut_active(&mut self) {
         if let Some(active) = self.active.take() {
-            self.closed.push_back(Closed {
+            self.closed.push_back(ClosedSegment {
                 number: active.identity.number,
                 capacity: active.capacity,
                 last: active.last,
@@ -122,11 +122,11 @@ impl Wal {
     }
 
     /// Writes a segment's header and gives the file its name, both durably.
-    pub(super) fn install(&mut self, blank: &Blank, header: &Header) -> Result<PathBuf, Error> {
+    pub(super) fn install(&mut self, blank: &BlankSegment, header: &SegmentHeader) -> Result<PathBuf, Error> {
         let from = self.disk.path(&blank.name);
-        let name = file_name(Role::Log, header.number);
+        let name = file_name(WalFileRole::Log, header.number);
         let installed = (|| {
-            let header = Blocks::of(&header.encode(), 0);
+            let header = BlockBuffer::of(&header.encode(), 0);
             self.disk.write_at(&blank.file, &from, header.waiting(), 0)?;
             self.disk.sync(&blank.file, &from)?;
             self.disk.rename(&blank.name, &name)?;
@@ -139,7 +139,7 @@ impl Wal {
     }
 
     /// A file of `size` bytes to become a segment: a spare, or a new one within the cap.
-    pub(super) fn blank(&mut self, size: u64) -> Result<Blank, Error> {
+    pub(super) fn blank(&mut self, size: u64) -> Result<BlankSegment, Error> {
         if size == self.options.segment_bytes
             && let Some(number) = self.spares.pop()
         {
@@ -147,9 +147,9 @@ impl Wal {
             if self.names_dirty {
                 self.sync_dir()?;
             }
-            let name = file_name(Role::Spare, number);
+            let name = file_name(WalFileRole::Spare, number);
             let file = self.disk.open_to_write(&name)?;
-            return Ok(Blank {
+            return Ok(BlankSegment {
                 name,
                 file,
                 capacity: size,
@@ -159,14 +159,14 @@ impl Wal {
             let name = ahead.name.clone();
             if let Some(file) = ahead.take(self.active.as_ref().map_or(0, |active| active.out.end())) {
                 let capacity = size;
-                return Ok(Blank { name, file, capacity });
+                return Ok(BlankSegment { name, file, capacity });
             }
         }
         let made = self.trim_spares(size).and_then(|()| {
-            let name = file_name(Role::New, self.take_number()?);
-            let file = self.disk.create(&name, size, &Pace::at_once())?;
+            let name = file_name(WalFileRole::New, self.take_number()?);
+            let file = self.disk.create(&name, size, &FillPace::at_once())?;
             let capacity = size;
-            Ok(Blank { name, file, capacity })
+            Ok(BlankSegment { name, file, capacity })
         });
         made.map_err(|error| self.out_of_space(error, size))
     }
@@ -186,7 +186,7 @@ impl Wal {
         while self.disk_bytes() + size > self.options.max_bytes
             && let Some(number) = self.spares.pop()
         {
-            self.disk.unlink(&file_name(Role::Spare, number))?;
+            self.disk.unlink(&file_name(WalFileRole::Spare, number))?;
         }
         if self.disk_bytes() + size > self.options.max_bytes {
             self.ahead = None;
@@ -198,7 +198,7 @@ impl Wal {
     /// allows it.
     pub(super) fn look_ahead(&mut self) {
         let size = self.options.segment_bytes;
-        let is_near = |active: &&Active| active.capacity < size || active.room() < active.capacity / 2;
+        let is_near = |active: &&ActiveSegment| active.capacity < size || active.room() < active.capacity / 2;
         let near = self.active.as_ref().filter(is_near);
         let Some((number, used)) = near.map(|active| (active.identity.number, active.out.end())) else {
             return;
@@ -206,8 +206,10 @@ impl Wal {
         let wanted = size >= MADE_AHEAD && self.spares.is_empty() && self.ahead.is_none() && self.tried_ahead != number;
         if wanted && self.disk_bytes() + size <= self.options.max_bytes {
             self.tried_ahead = number;
-            let name = self.take_number().map(|number| file_name(Role::New, number));
-            self.ahead = name.ok().and_then(|name| Ahead::begin(&self.disk, name, size, used));
+            let name = self.take_number().map(|number| file_name(WalFileRole::New, number));
+            self.ahead = name
+                .ok()
+                .and_then(|name| SegmentPreallocation::begin(&self.disk, name, size, used));
         }
     }
 
@@ -227,7 +229,7 @@ impl Wal {
             && !self.spares.contains(&number)
             && self.disk_bytes() <= self.options.max_bytes;
         if capacity == size && fits {
-            self.disk.rename(name, &file_name(Role::Spare, number))?;
+            self.disk.rename(name, &file_name(WalFileRole::Spare, number))?;
             self.spares.push(number);
             Ok(())
         } else {

@@ -10,18 +10,18 @@ mod full;
 use bytes::Bytes;
 use model::Timestamp;
 
-use super::disk::Disk;
-use super::faults::Faults;
+use super::disk::WalDirectory;
+use super::faults::DiskFaultInjector;
 use super::segment::parse_name;
 use super::*;
 
 /// What recovery found, with all that it handed out.
 #[derive(Debug)]
 struct Recovered {
-    frames: std::vec::IntoIter<Frame>,
+    frames: std::vec::IntoIter<WalFrame>,
     next_lsn: u64,
     torn_bytes: u64,
-    damage: Vec<super::recover::Damage>,
+    damage: Vec<super::recover::WalDamage>,
 }
 
 /// A folder with a log in it. In memory where the system has such a folder: syncs are modelled, not timed.
@@ -62,28 +62,28 @@ impl Place {
         }
     }
 
-    fn open(&self) -> (Wal, Recovered) {
-        self.open_with(self.options(), &Faults::default()).unwrap()
+    fn open(&self) -> (WriteAheadLog, Recovered) {
+        self.open_with(self.options(), &DiskFaultInjector::default()).unwrap()
     }
 
-    fn open_above(&self, low_water: u64) -> (Wal, Recovered) {
+    fn open_above(&self, low_water: u64) -> (WriteAheadLog, Recovered) {
         let options = WalOptions {
             low_water,
             replay_from: low_water,
             ..self.options()
         };
-        self.open_with(options, &Faults::default()).unwrap()
+        self.open_with(options, &DiskFaultInjector::default()).unwrap()
     }
 
-    fn open_with(&self, options: WalOptions, faults: &Faults) -> Result<(Wal, Recovered), Error> {
-        let mut disk = Disk::open(&self.log())?;
+    fn open_with(&self, options: WalOptions, faults: &DiskFaultInjector) -> Result<(WriteAheadLog, Recovered), Error> {
+        let mut disk = WalDirectory::open(&self.log())?;
         disk.faults = faults.clone();
         let mut frames = Vec::new();
         let mut take = |some| {
             frames.extend(some);
             Ok(())
         };
-        let (wal, recovered) = Wal::open_on(disk, options, &mut take)?;
+        let (wal, recovered) = WriteAheadLog::open_on(disk, options, &mut take)?;
         Ok((
             wal,
             Recovered {
@@ -135,17 +135,17 @@ impl Place {
     }
 }
 
-fn frame(lsn: u64, len: usize) -> Frame {
+fn frame(lsn: u64, len: usize) -> WalFrame {
     frame_of(lsn, len, 0)
 }
 
 /// A frame whose bytes tell it from every other `life` of the same LSN.
-fn frame_of(lsn: u64, len: usize, life: u64) -> Frame {
+fn frame_of(lsn: u64, len: usize, life: u64) -> WalFrame {
     let seed = lsn.wrapping_mul(31).wrapping_add(life.wrapping_mul(0x9e37_79b9));
     let payload: Vec<u8> = (0..len as u64)
         .map(|at| (seed.wrapping_add(at).wrapping_mul(0x5851_f42d_4c95_7f2d) >> 56) as u8)
         .collect();
-    Frame {
+    WalFrame {
         lsn,
         table: (lsn % 3) as u8,
         arrived: Timestamp::from_micros(i64::try_from(lsn).unwrap()),
@@ -154,7 +154,7 @@ fn frame_of(lsn: u64, len: usize, life: u64) -> Frame {
     }
 }
 
-fn frames(recovered: Recovered) -> Vec<Frame> {
+fn frames(recovered: Recovered) -> Vec<WalFrame> {
     recovered.frames.collect()
 }
 
@@ -163,7 +163,7 @@ fn lsns(recovered: Recovered) -> Vec<u64> {
 }
 
 /// Appends and syncs frames one group at a time.
-fn fill(wal: &mut Wal, groups: &[&[Frame]]) {
+fn fill(wal: &mut WriteAheadLog, groups: &[&[WalFrame]]) {
     for group in groups {
         wal.append(group).unwrap();
         wal.sync().unwrap();

@@ -27,9 +27,9 @@ use std::path::PathBuf;
 use uuid::Uuid;
 
 use super::BLOCK;
-use super::ahead::Pace;
-use super::blocks::Blocks;
-use super::disk::Disk;
+use super::ahead::FillPace;
+use super::blocks::BlockBuffer;
+use super::disk::WalDirectory;
 
 const NAME: &str = "last_word";
 const MAGIC: &[u8; 8] = b"PLATFEND";
@@ -38,23 +38,23 @@ const WORD: usize = 40;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Word {
+pub(super) struct DurableLsn {
     store: Uuid,
     /// None where it could not be made.
     file: Option<(File, PathBuf)>,
     said: u64,
 }
 
-impl Word {
+impl DurableLsn {
     /// Reads what was said, and makes ready to say more.
-    pub(super) fn open(disk: &Disk, store: Uuid) -> Self {
+    pub(super) fn open(disk: &WalDirectory, store: Uuid) -> Self {
         let found = disk.read_start(NAME, BLOCK as usize).unwrap_or_default();
         let file = if found.len() as u64 == BLOCK {
             disk.open_to_write(NAME)
         } else {
             // What is there instead is of no use: it is made anew.
             let _ = disk.unlink(NAME);
-            disk.create(NAME, BLOCK, &Pace::at_once())
+            disk.create(NAME, BLOCK, &FillPace::at_once())
         };
         Self {
             store,
@@ -64,17 +64,17 @@ impl Word {
     }
 
     /// Frames up to this LSN had been synced when a log gave up here; 0 if none ever did.
-    pub(super) const fn said(&self) -> u64 {
+    pub(super) const fn persisted(&self) -> u64 {
         self.said
     }
 
     /// Says that frames up to `durable` are synced.
-    pub(super) fn say(&mut self, disk: &Disk, durable: u64) {
+    pub(super) fn persist(&mut self, disk: &WalDirectory, durable: u64) {
         if durable <= self.said {
             return;
         }
         let Some((file, path)) = &self.file else { return };
-        let block = Blocks::of(&encode(self.store, durable), 0);
+        let block = BlockBuffer::of(&encode(self.store, durable), 0);
         let written = disk.write_at(file, path, block.waiting(), 0);
         if written.and_then(|()| disk.sync(file, path)).is_ok() {
             self.said = durable;
@@ -132,13 +132,17 @@ mod tests {
     #[test]
     fn what_was_said_is_there_at_the_next_start_and_never_becomes_less() {
         let dir = tempfile::tempdir().unwrap();
-        let disk = Disk::open(dir.path()).unwrap();
+        let disk = WalDirectory::open(dir.path()).unwrap();
         let store = Uuid::from_u128(7);
-        let mut word = Word::open(&disk, store);
-        assert_eq!(word.said(), 0);
-        word.say(&disk, 5);
-        word.say(&disk, 3);
-        assert_eq!(Word::open(&disk, store).said(), 5);
-        assert_eq!(Word::open(&disk, Uuid::from_u128(8)).said(), 0, "another store's");
+        let mut word = DurableLsn::open(&disk, store);
+        assert_eq!(word.persisted(), 0);
+        word.persist(&disk, 5);
+        word.persist(&disk, 3);
+        assert_eq!(DurableLsn::open(&disk, store).persisted(), 5);
+        assert_eq!(
+            DurableLsn::open(&disk, Uuid::from_u128(8)).persisted(),
+            0,
+            "another store's"
+        );
     }
 }

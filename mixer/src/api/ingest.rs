@@ -38,7 +38,7 @@ use axum::extract::{Request, State};
 use axum::middleware::map_response;
 use axum::response::Response;
 use axum::routing::post;
-use engine::{Appended, Batch, Engine, ErrorKind, Origin, RequestPart, Trouble};
+use engine::{AppendBatch, AppendOutcome, BatchOrigin, Engine, ErrorKind, HealthIssue, RequestPart};
 use http::{HeaderValue, StatusCode, header};
 use model::Table;
 use model::wire::{self, BodyRecordReader, RecordRejection};
@@ -273,8 +273,8 @@ impl Door {
         if !self.open {
             return Err(Problem::not_collected());
         }
-        match self.engine.trouble() {
-            Some(trouble @ Trouble::Poisoned(_)) => Err(Problem::busy(trouble)),
+        match self.engine.health_issue() {
+            Some(trouble @ HealthIssue::Poisoned(_)) => Err(Problem::busy(trouble)),
             _ => Ok(()),
         }
     }
@@ -306,14 +306,14 @@ impl Door {
             let Some(PreparedPart { batch, last, to, rows }) = next else {
                 break;
             };
-            let origin = Origin {
+            let origin = BatchOrigin {
                 request: request.map(|part| RequestPart { from, to, ..part }),
-                ..Origin::default()
+                ..BatchOrigin::default()
             };
-            match self.append(Batch { origin, ..batch }, stored.stored).await? {
+            match self.append(AppendBatch { origin, ..batch }, stored.stored).await? {
                 Ok(appended) => {
                     stored.stored += rows;
-                    stored.duplicate &= appended == Appended::Duplicate;
+                    stored.duplicate &= appended == AppendOutcome::Duplicate;
                     from = to;
                 }
                 Err(reason) => body.records.reject_rows(last, rows, &reason),
@@ -329,7 +329,7 @@ impl Door {
     }
 
     /// Appends a part; the inner error says why its rows can never be stored.
-    async fn append(&self, batch: Batch, before: u64) -> Result<Result<Appended, String>, Problem> {
+    async fn append(&self, batch: AppendBatch, before: u64) -> Result<Result<AppendOutcome, String>, Problem> {
         let so_far = match (before, batch.origin.request) {
             (0, _) => "nothing of the request is stored".to_owned(),
             (_, Some(_)) => format!("{before} rows before are stored, the same request again completes them"),

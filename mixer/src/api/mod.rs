@@ -101,7 +101,7 @@ pub struct ApiParts {
     /// The store's state.
     pub engine: Arc<engine::Engine>,
     /// The ingest pipeline's counters; none where collection is switched off.
-    pub ingest: Option<Arc<::ingest::Stats>>,
+    pub ingest: Option<Arc<::ingest::IngestStats>>,
     /// The counters of the file of views for outside readers.
     pub views: Arc<ViewsStats>,
     /// The specs of business messages.

@@ -61,8 +61,8 @@ fn checks(parts: &ApiParts) -> Map<String, Value> {
         None => json!({ "ok": true }),
         Some(reason) => json!({ "ok": false, "reason": reason }),
     };
-    let (wal, engine) = match parts.engine.trouble() {
-        Some(trouble @ engine::Trouble::Publishing(_)) => (None, Some(trouble.to_string())),
+    let (wal, engine) = match parts.engine.health_issue() {
+        Some(trouble @ engine::HealthIssue::Publishing(_)) => (None, Some(trouble.to_string())),
         Some(trouble) => (Some(trouble.to_string()), None),
         None => (None, None),
     };
@@ -116,7 +116,7 @@ async fn storage(State(parts): State<ApiParts>, _: NoParams) -> One<Value> {
         "quarantined_files": stats.quarantined,
         "object_store": object_store(&parts, stats.remote.as_ref()),
         "rotation": super::rotation::facts(&parts.engine),
-        "trouble": parts.engine.trouble().map(|trouble| trouble.to_string()),
+        "trouble": parts.engine.health_issue().map(|trouble| trouble.to_string()),
         "partial": view.partial(),
     });
     One { data }
@@ -145,7 +145,7 @@ fn object_store(parts: &ApiParts, stats: Option<&engine::RemoteStats>) -> Value 
         "writes": stats.puts,
         "reads": stats.gets,
         "retries": stats.retries,
-        "trouble": parts.engine.object_store_trouble(),
+        "trouble": parts.engine.object_store_issue(),
     })
 }
 

@@ -1,6 +1,6 @@
 //! What `GET /api/v1/storage` says about rotation: the rules, the totals, the last check and what went last.
 
-use engine::{Engine, RotationRun};
+use engine::{Engine, RetentionRun};
 use serde_json::{Value, json};
 
 /// The removed partitions that are listed; totals count all.
@@ -23,7 +23,7 @@ pub(crate) fn facts(engine: &Engine) -> Value {
     })
 }
 
-fn check(run: &RotationRun) -> Value {
+fn check(run: &RetentionRun) -> Value {
     json!({
         "at": run.at,
         "removed": run.removed.iter().take(LISTED).collect::<Vec<_>>(),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_array::RecordBatch;
-use engine::{Batch, Engine, Origin, Settings};
+use engine::{AppendBatch, BatchOrigin, Engine, Settings};
 use model::{
     Attributes, Clock, EntityId, Entropy, Level, LogRecord, MetricPoint, MetricType, Table, TelemetryRecord, Timestamp,
 };
@@ -92,9 +92,9 @@ impl Bench {
     }
 
     async fn append_to(&self, table: Table, rows: RecordBatch) {
-        let batch = Batch {
+        let batch = AppendBatch {
             table,
-            origin: Origin::default(),
+            origin: BatchOrigin::default(),
             payload: model::wire::encode_arrow(std::slice::from_ref(&rows)).unwrap().into(),
             rows: vec![rows],
         };

@@ -42,7 +42,7 @@ pub(super) struct Parts {
     api: Option<ApiServer>,
     desk: Option<Desk>,
     tasks: Vec<Task>,
-    pub(super) ingest: Option<ingest::Pipeline>,
+    pub(super) ingest: Option<ingest::IngestPipeline>,
     pub(super) dlq: Option<Arc<Dlq>>,
     pub(super) querier: Option<Arc<Querier>>,
     pub(super) engine: Option<Arc<Engine>>,
@@ -88,7 +88,7 @@ impl Parts {
         let collects = config.observability.enabled && !config.observability.embedded.read_only;
         let sync = self.bus.as_ref().and_then(BusServer::sync_messages);
         let synced_floors = sync.clone().filter(|_| collects);
-        let floors = Arc::new(ingest::DurableFloors::new(Arc::clone(&engine), synced_floors));
+        let floors = Arc::new(ingest::DurableFloorTracker::new(Arc::clone(&engine), synced_floors));
         let collected = self.collect(&config, (&engine, &floors), &bus, (&ground, specs.specs()), &clock);
         let control = self
             .control_plane(
@@ -147,11 +147,11 @@ impl Parts {
     fn collect(
         &mut self,
         config: &MixerConfig,
-        (engine, floors): (&Arc<Engine>, &Arc<ingest::DurableFloors>),
+        (engine, floors): (&Arc<Engine>, &Arc<ingest::DurableFloorTracker>),
         bus: &Bus,
-        (ground, specs): (&Ground, Arc<ingest::Specs>),
+        (ground, specs): (&Ground, Arc<ingest::SpecMatcher>),
         clock: &Clock,
-    ) -> Option<Arc<ingest::Stats>> {
+    ) -> Option<Arc<ingest::IngestStats>> {
         if !config.observability.enabled {
             tracing::warn!("observability.enabled is false: telemetry is not stored");
             return None;
@@ -161,7 +161,7 @@ impl Parts {
             return None;
         }
         let cluster = Arc::clone(&ground.cluster);
-        let parts = ingest::Parts {
+        let parts = ingest::PipelineParts {
             js: bus.jetstream().clone(),
             client: bus.client().clone(),
             engine: Arc::clone(engine),
@@ -176,7 +176,7 @@ impl Parts {
             vouch: ground.passes.are_kept().then(|| vouch(ground)),
             specs,
         };
-        let pipeline = ingest::Pipeline::start(settings::ingest(config), parts);
+        let pipeline = ingest::IngestPipeline::start(settings::ingest(config), parts);
         let stats = pipeline.live_stats();
         self.ingest = Some(pipeline);
         Some(stats)
@@ -220,8 +220,8 @@ impl Parts {
         ground: &Ground,
         bus: &Bus,
         (floors, collected, sync): (
-            Arc<ingest::DurableFloors>,
-            Option<&Arc<ingest::Stats>>,
+            Arc<ingest::DurableFloorTracker>,
+            Option<&Arc<ingest::IngestStats>>,
             Option<ingest::SyncBus>,
         ),
         ambient: (Clock, Entropy),
@@ -292,7 +292,7 @@ impl Parts {
                 registry: Arc::clone(registry),
                 presence: Arc::clone(presence),
                 courier: courier.clone(),
-                floor: Arc::new(move |entity, boot_epoch| floors.of(entity, boot_epoch)),
+                floor: Arc::new(move |entity, boot_epoch| floors.durable_floor(entity, boot_epoch)),
                 flow_control: Arc::clone(&flow_control),
                 limits: settings::rack_limits(config),
                 clock: clock.clone(),
@@ -395,17 +395,17 @@ impl Parts {
 }
 
 /// The Rack that a name belongs to now, and who had it before: a name that nobody has any more may be that of older messages.
-fn vouch(ground: &Ground) -> ingest::Vouch {
+fn vouch(ground: &Ground) -> ingest::RackDirectory {
     let (passes, registry) = (ground.passes.clone(), Arc::clone(&ground.registry));
     let owners = passes.clone();
-    ingest::Vouch {
+    ingest::RackDirectory {
         is: Arc::new(move |name| passes.owner(name)),
         was: Arc::new(move |name, former| {
             let row = registry.rack(&former).ok().flatten();
             match row.filter(|row| row.state == RackState::Removed) {
-                Some(row) if row.name == *name => ingest::Former::Own,
-                Some(row) if owners.owner(&row.name).is_none() => ingest::Former::Removed,
-                Some(_) | None => ingest::Former::Other,
+                Some(row) if row.name == *name => ingest::FormerIdentity::Own,
+                Some(row) if owners.owner(&row.name).is_none() => ingest::FormerIdentity::Removed,
+                Some(_) | None => ingest::FormerIdentity::Other,
             }
         }),
     }

@@ -53,12 +53,12 @@ pub(crate) fn engine_and_bucket(config: &MixerConfig) -> Result<engine::Settings
     })
 }
 
-fn rotation(config: RotationConfig) -> engine::Rotation {
-    engine::Rotation {
+fn rotation(config: RotationConfig) -> engine::RetentionSettings {
+    engine::RetentionSettings {
         policy: match config.policy {
-            RotationPolicy::Time => engine::RotationPolicy::Time,
-            RotationPolicy::Size => engine::RotationPolicy::Size,
-            RotationPolicy::Both => engine::RotationPolicy::Both,
+            RotationPolicy::Time => engine::RetentionPolicy::Time,
+            RotationPolicy::Size => engine::RetentionPolicy::Size,
+            RotationPolicy::Both => engine::RetentionPolicy::Both,
         },
         max_size: config.max_size,
         check_interval: config.check_interval,
@@ -142,12 +142,12 @@ pub(super) fn rack_limits(config: &MixerConfig) -> model::control::RackLimits {
     }
 }
 
-pub(super) fn ingest(config: &MixerConfig) -> ingest::Settings {
-    ingest::Settings {
+pub(super) fn ingest(config: &MixerConfig) -> ingest::IngestSettings {
+    ingest::IngestSettings {
         flush_interval: config.ingest.flush_interval,
         buffer_size: u32::try_from(config.ingest.buffer_size).unwrap_or(u32::MAX),
         max_payload: usize::try_from(config.mixer.max_payload.get()).unwrap_or(usize::MAX),
-        messages: Some(ingest::Messages {
+        messages: Some(ingest::ArchiveSource {
             stream: config.snake.stream_name.to_string(),
             subjects: [MESSAGES_ALL, GEARS_ALL].map(str::to_owned).into(),
         }),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use chassis::config::{ConfigErrors, ConfigProblem, LoggingConfig, SecretString, Settings};
-use engine::{Compression, DurableFloor, Format, JsonType, PartitionBy};
+use engine::{AckDurability, CompressionCodec, JsonType, PartitionBy, StorageFormat};
 use model::{ByteSize, Token};
 
 /// `platform-mixer.toml`, resolved.
@@ -68,7 +68,7 @@ pub struct IngestConfig {
     /// Batches in memory between the bus and the store.
     pub buffer_size: usize,
     /// Where rows must be before Racks forget them.
-    pub floor: DurableFloor,
+    pub floor: AckDurability,
 }
 
 /// `[api]`.
@@ -216,11 +216,11 @@ pub struct EmbeddedConfig {
     /// The tick on which rows are published into data files.
     pub flush_interval: Duration,
     /// The format of data files.
-    pub format: Format,
+    pub format: StorageFormat,
     /// The length of a partition.
     pub partition_by: PartitionBy,
     /// The compression of data files.
-    pub compression: Compression,
+    pub compression: CompressionCodec,
     /// The Parquet type of JSON columns.
     pub json_type: JsonType,
     /// The size at which a data file is sealed.
@@ -322,8 +322,8 @@ impl MixerConfig {
                 flush_interval: settings.duration("ingest.flush_interval"),
                 buffer_size: settings.count("ingest.buffer_size"),
                 floor: match settings.text("ingest.floor") {
-                    "bucket" => DurableFloor::Bucket,
-                    _ => DurableFloor::Disk,
+                    "bucket" => AckDurability::Bucket,
+                    _ => AckDurability::Disk,
                 },
             },
             api: ApiConfig {
@@ -530,17 +530,17 @@ fn embedded(settings: &Settings) -> EmbeddedConfig {
         data_dir: settings.path("observability.embedded.data_dir"),
         flush_interval: settings.duration("observability.embedded.flush_interval"),
         format: match settings.text("observability.embedded.storage.format") {
-            "json" => Format::Json,
-            _ => Format::Parquet,
+            "json" => StorageFormat::Json,
+            _ => StorageFormat::Parquet,
         },
         partition_by: match settings.text("observability.embedded.storage.partition_by") {
             "day" => PartitionBy::Day,
             _ => PartitionBy::Hour,
         },
         compression: match settings.text("observability.embedded.storage.compression") {
-            "snappy" => Compression::Snappy,
-            "none" => Compression::None,
-            _ => Compression::Zstd,
+            "snappy" => CompressionCodec::Snappy,
+            "none" => CompressionCodec::None,
+            _ => CompressionCodec::Zstd,
         },
         json_type: match settings.text("observability.embedded.storage.json_type") {
             "string" => JsonType::String,

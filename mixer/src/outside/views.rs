@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use engine::{Engine, ReadView, Segment};
+use engine::{DataFileHandle, Engine, ReadView};
 use model::dialect::{DataFileSet, duckdb, specs};
 use model::spec::SpecColumn;
 use model::{SpecName, Table};
@@ -208,7 +208,7 @@ impl Views {
 }
 
 /// The forms of a table's files. Beside an object store a file may be there only, and DuckDB refuses a pattern without files.
-fn forms<'a>(files: impl DoubleEndedIterator<Item = &'a Arc<Segment>>, may_be_away: bool) -> BTreeSet<Form> {
+fn forms<'a>(files: impl DoubleEndedIterator<Item = &'a Arc<DataFileHandle>>, may_be_away: bool) -> BTreeSet<Form> {
     let mut forms = BTreeSet::new();
     for file in files.rev() {
         let form = match file.path.extension() {

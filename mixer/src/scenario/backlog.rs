@@ -21,7 +21,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use ingest::Volume;
+use ingest::TrafficVolume;
 use model::Token;
 use model::control::PortCredit;
 use model::scenario::OverflowPolicy;
@@ -78,12 +78,12 @@ impl WireBacklog {
 
 /// The volumes of wires at earlier moments.
 #[derive(Debug, Default)]
-pub(super) struct Marks(BTreeMap<String, VecDeque<Volume>>);
+pub(super) struct Marks(BTreeMap<String, VecDeque<TrafficVolume>>);
 
 impl Marks {
     /// The bytes of the last messages of a wire, of which so much came so far: of those that came to this process, and about those of the
     /// others.
-    pub(super) fn bytes(&mut self, wire: &str, waiting: u64, now: Volume, mean: u64) -> (u64, u64) {
+    pub(super) fn bytes(&mut self, wire: &str, waiting: u64, now: TrafficVolume, mean: u64) -> (u64, u64) {
         let marks = self.0.entry(wire.to_owned()).or_default();
         if marks.back().is_none_or(|last| last.messages < now.messages) {
             marks.push_back(now);
@@ -99,7 +99,7 @@ impl Marks {
         let first = now.messages.saturating_sub(waiting);
         // Of what came between two moments each message is taken for as large as any other.
         let at = marks.partition_point(|mark| mark.messages <= first);
-        let before = at.checked_sub(1).map_or(Volume::default(), |at| marks[at]);
+        let before = at.checked_sub(1).map_or(TrafficVolume::default(), |at| marks[at]);
         let after = marks.get(at).copied().unwrap_or(now);
         let of_first = share(
             after.bytes - before.bytes,
@@ -250,15 +250,15 @@ mod tests {
         }
     }
 
-    fn volume(messages: u64, bytes: u64) -> Volume {
-        Volume { messages, bytes }
+    fn volume(messages: u64, bytes: u64) -> TrafficVolume {
+        TrafficVolume { messages, bytes }
     }
 
     #[test]
     fn the_bytes_that_wait_are_those_of_the_last_messages() {
         let mut marks = Marks::default();
         assert_eq!(
-            marks.bytes("w", 5, Volume::default(), 7),
+            marks.bytes("w", 5, TrafficVolume::default(), 7),
             (0, 35),
             "of before this process"
         );

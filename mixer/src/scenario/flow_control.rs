@@ -18,7 +18,7 @@ use async_nats::jetstream::consumer::Info;
 use async_nats::jetstream::stream::Stream;
 use chassis::bus::BusState;
 use futures::TryStreamExt as _;
-use ingest::{Stats, SyncBus, Volume};
+use ingest::{IngestStats, SyncBus, TrafficVolume};
 use model::control::{PortCredit, PortCredits, RackState};
 use model::subject::RackCommand;
 use model::{EntityId, SigningContext, Timestamp, Token, subject};
@@ -59,7 +59,7 @@ pub(crate) struct FlowControl {
     issuer: Arc<Issuer>,
     cluster: Arc<Cluster>,
     /// What was archived; none where nothing is.
-    archived: Option<Arc<Stats>>,
+    archived: Option<Arc<IngestStats>>,
     /// None where the bus syncs before it acknowledges, or is not ours.
     sync: Option<SyncBus>,
     seen: Mutex<Seen>,
@@ -136,7 +136,7 @@ impl FlowControl {
         (bus, stream): (Bus, String),
         (registry, issuer): (Arc<Registry>, Arc<Issuer>),
         cluster: Arc<Cluster>,
-        (archived, sync): (Option<Arc<Stats>>, Option<SyncBus>),
+        (archived, sync): (Option<Arc<IngestStats>>, Option<SyncBus>),
     ) -> Self {
         Self {
             bus,
@@ -305,7 +305,8 @@ impl FlowControl {
         let mean = info.state.bytes.checked_div(info.state.messages).unwrap_or(0);
         let infos: HashMap<&str, &Info> = consumers.iter().map(|info| (info.name.as_str(), info)).collect();
         let filters: BTreeSet<&str> = rows.values().map(|row| row.filter.as_str()).collect();
-        let volumes: HashMap<&str, Volume> = filters.iter().map(|filter| (*filter, self.volume(filter))).collect();
+        let volumes: HashMap<&str, TrafficVolume> =
+            filters.iter().map(|filter| (*filter, self.volume(filter))).collect();
         let before: BTreeMap<String, u64> = {
             let seen = self.seen();
             let bytes = |(name, wire): (&String, &WireBacklog)| (name.clone(), wire.waiting_bytes);
@@ -411,9 +412,9 @@ impl FlowControl {
     }
 
     /// What came by the subjects of a wire.
-    fn volume(&self, filter: &str) -> Volume {
+    fn volume(&self, filter: &str) -> TrafficVolume {
         let Some(archived) = &self.archived else {
-            return Volume::default();
+            return TrafficVolume::default();
         };
         if filter.contains('*') {
             archived.volumes.sum(|subject| spent::matches(filter, subject))

@@ -31,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use engine::{AllSpecFiles, Engine, SpecFiles};
-use ingest::{SpecCounts, Specs};
+use ingest::{SpecCounts, SpecMatcher};
 use model::spec::{MatchRule, SourceDiagnostic, SpecColumn};
 use model::{Clock, SpecName, Timestamp};
 use query::{Querier, SpecTable};
@@ -143,7 +143,7 @@ pub struct SpecBook {
     folder: PathBuf,
     file: PathBuf,
     clock: Clock,
-    specs: Arc<Specs>,
+    specs: Arc<SpecMatcher>,
     rooms: OnceLock<Rooms>,
     looker: Mutex<Looker>,
     state: Mutex<State>,
@@ -181,7 +181,7 @@ impl SpecBook {
 
     /// The specs that ingest asks.
     #[must_use]
-    pub fn specs(&self) -> Arc<Specs> {
+    pub fn specs(&self) -> Arc<SpecMatcher> {
         Arc::clone(&self.specs)
     }
 

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use engine::{Kept, Segment};
+use engine::{DataFileHandle, WeightedCache};
 use model::ByteSize;
 use parquet::column::page::Page;
 use parquet::file::page_index::offset_index::PageLocation;
@@ -26,7 +26,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    pub(super) fn new(segment: &Segment, at: u64) -> Self {
+    pub(super) fn new(segment: &DataFileHandle, at: u64) -> Self {
         Self {
             segment: segment.id,
             form: if segment.sealed { segment.version } else { 0 },
@@ -66,7 +66,7 @@ enum What {
 pub(super) struct PageCache {
     /// Half of the room for one page would drive all others out.
     heaviest: usize,
-    kept: Kept<(What, Key), Value>,
+    kept: WeightedCache<(What, Key), Value>,
 }
 
 impl PageCache {
@@ -74,7 +74,7 @@ impl PageCache {
         let most = usize::try_from(most.get()).unwrap_or(usize::MAX);
         Self {
             heaviest: most / 2,
-            kept: Kept::new(most),
+            kept: WeightedCache::new(most),
         }
     }
 

@@ -15,7 +15,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use engine::{CountedGroup, Counts, CountsBy, MINUTE, ReadView, Segment};
+use engine::{DataFileHandle, MINUTE, MinuteRollup, ReadView, RollupDimension, RollupGroup};
 use model::filter::HistogramGrouping;
 use model::{Table, Timestamp};
 
@@ -159,16 +159,16 @@ impl Question {
         are_apart.then_some(Whole { from, before })
     }
 
-    const fn counts_by(&self) -> CountsBy {
+    const fn counts_by(&self) -> RollupDimension {
         if self.split.entity || !self.entities.is_empty() {
-            CountsBy::LevelAndEntity
+            RollupDimension::LevelAndEntity
         } else {
-            CountsBy::Level
+            RollupDimension::Level
         }
     }
 
     /// `None` if its counts do not say.
-    fn count_segment(&self, segment: &Segment, meter: &Meter, counted: &mut Counted) -> Option<Cut> {
+    fn count_segment(&self, segment: &DataFileHandle, meter: &Meter, counted: &mut Counted) -> Option<Cut> {
         let whole = self.whole(segment.min_ts, segment.max_ts)?;
         let (all, bytes) = segment.counts(self.counts_by())?;
         meter.index(bytes);
@@ -192,7 +192,7 @@ impl Question {
         // Where the window cuts any of them it cuts all: what it cuts is read of all.
         let whole = self.whole(min_ts, max_ts)?;
         let counts = hot.iter().map(|hot| hot.counts(self.counts_by()));
-        let all: Vec<Counts> = counts.collect::<Option<_>>()?;
+        let all: Vec<MinuteRollup> = counts.collect::<Option<_>>()?;
         let mut cut = Cut::default();
         for counts in all {
             self.count_groups(&counts, whole, &mut cut, counted);
@@ -200,7 +200,7 @@ impl Question {
         Some(cut)
     }
 
-    fn count_groups(&self, counts: &Counts, whole: Whole, cut: &mut Cut, counted: &mut Counted) {
+    fn count_groups(&self, counts: &MinuteRollup, whole: Whole, cut: &mut Cut, counted: &mut Counted) {
         for group in counts.groups().filter(|group| self.is_met(group)) {
             let level = if self.split.level { group.level } else { "" };
             let entity = group.entity.filter(|_| self.split.entity).unwrap_or_default();
@@ -210,12 +210,12 @@ impl Question {
         }
     }
 
-    fn is_met(&self, group: &CountedGroup<'_>) -> bool {
+    fn is_met(&self, group: &RollupGroup<'_>) -> bool {
         let has_name = |name: &String| group.entity == Some(name.as_str());
         self.levels.as_ref().is_none_or(|levels| levels.contains(&group.level)) && self.entities.iter().all(has_name)
     }
 
-    fn count_group(&self, group: &CountedGroup<'_>, whole: Whole, cut: &mut Cut, mut add: impl FnMut(i64, u64)) {
+    fn count_group(&self, group: &RollupGroup<'_>, whole: Whole, cut: &mut Cut, mut add: impl FnMut(i64, u64)) {
         let is_within =
             whole.from.is_none_or(|from| group.first >= from) && whole.before.is_none_or(|before| group.last < before);
         let (start, end) = (self.start(group.first), self.start(group.last));

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use datafusion::datasource::physical_plan::parquet::{ParquetAccessPlan, RowGroupAccess};
 use datafusion::logical_expr::Expr;
-use engine::{Blocks, ReadView, Segment};
+use engine::{BlockSelection, DataFileHandle, ReadView};
 use model::Table;
 
 use super::Scanner;
@@ -33,7 +33,7 @@ pub(crate) enum Pieces {
 }
 
 impl Pieces {
-    pub(crate) fn have(&self, segment: &Segment) -> bool {
+    pub(crate) fn have(&self, segment: &DataFileHandle) -> bool {
         match self {
             Self::All => true,
             Self::But(those, _) => !those.contains(&segment.id),
@@ -58,7 +58,7 @@ impl Pieces {
 /// What indexes leave of the files of a table.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
-    pub(crate) files: Vec<Arc<Segment>>,
+    pub(crate) files: Vec<Arc<DataFileHandle>>,
     /// Of some of them, by the segment's number, which rows.
     pub(crate) rows: HashMap<u64, ParquetAccessPlan>,
 }
@@ -69,7 +69,7 @@ impl Scanner {
         &self,
         table: Table,
         conditions: &[Expr],
-        files: Vec<Arc<Segment>>,
+        files: Vec<Arc<DataFileHandle>>,
         meter: &Arc<Meter>,
     ) -> Result<Left, Error> {
         let needs = self.needs(table, conditions);
@@ -84,7 +84,7 @@ impl Scanner {
     }
 }
 
-fn look(files: Vec<Arc<Segment>>, needs: &Needs, meter: &Meter, turns: &mut Turns) -> Result<Left, Error> {
+fn look(files: Vec<Arc<DataFileHandle>>, needs: &Needs, meter: &Meter, turns: &mut Turns) -> Result<Left, Error> {
     let mut left = Left::default();
     for segment in files {
         turns.check()?;
@@ -92,7 +92,7 @@ fn look(files: Vec<Arc<Segment>>, needs: &Needs, meter: &Meter, turns: &mut Turn
         if blocks.is_none() {
             continue;
         }
-        if let Blocks::Some(blocks) = &blocks
+        if let BlockSelection::Some(blocks) = &blocks
             && let Some(rows) = rows(&segment, blocks, meter)
         {
             left.rows.insert(segment.id, rows);
@@ -103,7 +103,7 @@ fn look(files: Vec<Arc<Segment>>, needs: &Needs, meter: &Meter, turns: &mut Turn
 }
 
 /// The rows of some blocks. A file that may have to be fetched for that is not: the plan may never come to it.
-fn rows(segment: &Segment, blocks: &[u32], meter: &Meter) -> Option<ParquetAccessPlan> {
+fn rows(segment: &DataFileHandle, blocks: &[u32], meter: &Meter) -> Option<ParquetAccessPlan> {
     if segment.is_uploaded() {
         return None;
     }

@@ -25,7 +25,7 @@ use datafusion::arrow::compute::take_record_batch;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
-use engine::Segment;
+use engine::DataFileHandle;
 use model::Table;
 use model::filter::SortOrder;
 use parking_lot::Mutex;
@@ -90,7 +90,7 @@ struct State {
     /// Forget what is below the cut at so many.
     tidy_at: usize,
     places: Vec<Option<Place>>,
-    away: Vec<Arc<Segment>>,
+    away: Vec<Arc<DataFileHandle>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -183,7 +183,7 @@ impl Task for Search {
         Arc::strong_count(&state.taken) == 1 && state.away.is_empty() && state.is_done()
     }
 
-    fn away(&self) -> Vec<Arc<Segment>> {
+    fn away(&self) -> Vec<Arc<DataFileHandle>> {
         std::mem::take(&mut self.state.lock().away)
     }
 

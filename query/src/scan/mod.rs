@@ -42,7 +42,7 @@ use arrow_array::RecordBatch;
 use datafusion::execution::SessionState;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::logical_expr::Expr;
-use engine::{ReadView, Segment};
+use engine::{DataFileHandle, ReadView};
 use model::filter::SortOrder;
 use model::{ByteSize, Table};
 use tokio::runtime::Handle;
@@ -83,7 +83,7 @@ trait Task: Send + Sync + 'static {
     fn work(&self, until: Instant) -> Result<(), Halt>;
     fn is_done(&self) -> bool;
     /// What must be opened before it goes on, by somebody who may wait for a network.
-    fn away(&self) -> Vec<Arc<Segment>>;
+    fn away(&self) -> Vec<Arc<DataFileHandle>>;
     /// What was found, once; it is gone from the task.
     fn gather(&self) -> Result<Self::Found, Halt>;
 }
@@ -267,7 +267,7 @@ impl Scanner {
     }
 
     /// Has a segment here, by a thread that is none of those that read.
-    async fn fetched(&self, segment: Arc<Segment>) -> Result<(), Halt> {
+    async fn fetched(&self, segment: Arc<DataFileHandle>) -> Result<(), Halt> {
         joined(
             self.workers
                 .run(move || segment.open().map(drop).map_err(Halt::from))

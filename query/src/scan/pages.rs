@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType, Field, Fields};
 use bytes::Bytes;
-use engine::Segment;
+use engine::DataFileHandle;
 use model::Table;
 use parking_lot::Mutex;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowGroups, RowSelection};
@@ -41,7 +41,7 @@ const HEADER_BYTES: usize = 4 << 10;
 #[derive(Debug, Clone)]
 pub(super) struct SegmentBytes {
     file: Arc<File>,
-    segment: Arc<Segment>,
+    segment: Arc<DataFileHandle>,
     meter: Arc<Meter>,
 }
 
@@ -100,7 +100,7 @@ pub(super) struct Group {
 impl Group {
     /// The row groups of a Parquet segment. Blocks: opens the file, and reads its footer unless it is at hand.
     pub(super) fn all_of(
-        segment: &Arc<Segment>,
+        segment: &Arc<DataFileHandle>,
         cache: &Arc<PageCache>,
         meter: &Arc<Meter>,
     ) -> std::result::Result<Vec<Self>, engine::Error> {

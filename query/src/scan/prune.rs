@@ -19,7 +19,7 @@ use std::ops::Range;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
-use engine::{BLOCK_ROWS, Blocks, IdColumn, Segment};
+use engine::{BLOCK_ROWS, BlockSelection, DataFileHandle, IdColumn};
 use model::Table;
 use parquet::arrow::arrow_reader::RowSelection;
 use parquet::bloom_filter::Sbbf;
@@ -138,10 +138,10 @@ fn id_column(table: Table, of: &Expr) -> Option<IdColumn> {
 }
 
 /// The blocks of a segment that its index leaves; all of one without an index. What is read counts.
-pub(super) fn blocks(segment: &Segment, needs: &Needs, meter: &Meter) -> Blocks {
-    let mut left = Blocks::All;
+pub(super) fn blocks(segment: &DataFileHandle, needs: &Needs, meter: &Meter) -> BlockSelection {
+    let mut left = BlockSelection::All;
     for ids in &needs.ids {
-        let mut met = Blocks::NONE;
+        let mut met = BlockSelection::NONE;
         for id in &ids.any_of {
             let found = segment.ids(ids.column, id);
             meter.index(found.bytes);
@@ -194,10 +194,10 @@ fn bytes(value: &Expr) -> Option<Vec<u8>> {
 }
 
 /// The rows of a group that can be in the window, lie in the blocks, and meet the needs.
-pub(super) fn candidates(group: &Group, window: Window, blocks: &Blocks, needs: &Needs) -> Result<Ranges> {
+pub(super) fn candidates(group: &Group, window: Window, blocks: &BlockSelection, needs: &Needs) -> Result<Ranges> {
     let mut ranges = match blocks {
-        Blocks::All => joined(std::iter::once(0..group.rows())),
-        Blocks::Some(blocks) => of_blocks(group.file(), group.index(), blocks),
+        BlockSelection::All => joined(std::iter::once(0..group.rows())),
+        BlockSelection::Some(blocks) => of_blocks(group.file(), group.index(), blocks),
     };
     if ranges.is_empty() {
         return Ok(ranges);
@@ -205,7 +205,7 @@ pub(super) fn candidates(group: &Group, window: Window, blocks: &Blocks, needs: 
     for need in &needs.columns {
         let chunk = group.metadata().column(need.column);
         // An index says more than a filter.
-        let has_filter = *blocks == Blocks::All;
+        let has_filter = *blocks == BlockSelection::All;
         if !may_hold(chunk, need) || (has_filter && !filter_may_hold(group, chunk, need)?) {
             return Ok(Ranges::new());
         }

@@ -19,7 +19,7 @@ use arrow_array::types::TimestampMicrosecondType;
 use arrow_array::{BooleanArray, RecordBatch};
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::MemoryReservation;
-use engine::Blocks;
+use engine::BlockSelection;
 use model::Table;
 use model::filter::SortOrder;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection};
@@ -62,7 +62,7 @@ pub(super) struct Read {
 
 impl Reading {
     /// `None` if no row of the group can be wanted.
-    pub(super) fn begin(group: Arc<Group>, blocks: &Blocks, search: &Search) -> Result<Option<Self>, Halt> {
+    pub(super) fn begin(group: Arc<Group>, blocks: &BlockSelection, search: &Search) -> Result<Option<Self>, Halt> {
         if !group.is_of(search.table) || !is_newest_first(&group) {
             return Err(Halt::NotHere);
         }

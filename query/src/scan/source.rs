@@ -19,7 +19,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use datafusion::arrow::compute::filter_record_batch;
 use datafusion::execution::memory_pool::MemoryReservation;
-use engine::{Blocks, Lines, Segment};
+use engine::{BlockSelection, DataFileHandle, NdjsonReader};
 use model::Timestamp;
 use model::filter::SortOrder;
 use parquet::errors::ParquetError;
@@ -42,12 +42,12 @@ pub(super) struct Source {
 enum Kind {
     Hot(RecordBatch),
     /// Nothing is known but its times.
-    Unseen(Arc<Segment>),
-    Parquet(Arc<Segment>, Blocks),
-    Group(Arc<Group>, Blocks),
+    Unseen(Arc<DataFileHandle>),
+    Parquet(Arc<DataFileHandle>, BlockSelection),
+    Group(Arc<Group>, BlockSelection),
     Reading(Box<Reading>),
-    Lines(Arc<Segment>),
-    ReadingLines(Arc<Segment>, Box<Lines>),
+    Lines(Arc<DataFileHandle>),
+    ReadingLines(Arc<DataFileHandle>, Box<NdjsonReader>),
 }
 
 /// Where rows are that were found.
@@ -70,7 +70,7 @@ pub(super) struct Step {
     /// What goes on in the stead of the source.
     pub(super) next: Vec<Source>,
     /// What is to be opened once, by somebody who may wait, before anything else is read.
-    pub(super) away: Option<Arc<Segment>>,
+    pub(super) away: Option<Arc<DataFileHandle>>,
 }
 
 impl Source {
@@ -195,8 +195,8 @@ impl At {
     /// Each batch is a place of its own: only its wanted rows are kept.
     fn read_lines(
         self,
-        segment: Arc<Segment>,
-        mut lines: Box<Lines>,
+        segment: Arc<DataFileHandle>,
+        mut lines: Box<NdjsonReader>,
         search: &Search,
         cut: Option<i64>,
     ) -> Result<Step, Halt> {
@@ -230,7 +230,7 @@ impl At {
 }
 
 /// How a segment that is on this machine is read.
-fn here(segment: Arc<Segment>, blocks: Blocks) -> Kind {
+fn here(segment: Arc<DataFileHandle>, blocks: BlockSelection) -> Kind {
     if segment.is_parquet() {
         Kind::Parquet(segment, blocks)
     } else {
@@ -239,7 +239,7 @@ fn here(segment: Arc<Segment>, blocks: Blocks) -> Kind {
 }
 
 /// The row groups of a segment that can have rows in the window.
-fn groups(segment: &Arc<Segment>, blocks: &Blocks, search: &Search) -> Result<Vec<Source>, Halt> {
+fn groups(segment: &Arc<DataFileHandle>, blocks: &BlockSelection, search: &Search) -> Result<Vec<Source>, Halt> {
     let groups = Group::all_of(segment, &search.cache, &search.meter)?;
     let sources = groups.into_iter().filter_map(|group| {
         let (min, max) = times_of_group(&group).unwrap_or((segment.min_ts.micros(), segment.max_ts.micros()));

@@ -16,7 +16,7 @@ use arrow_schema::{DataType, Schema};
 use datafusion::arrow::compute::filter_record_batch;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::Expr;
-use engine::{Blocks, ReadView, Segment};
+use engine::{BlockSelection, DataFileHandle, ReadView};
 use model::{ColumnType, Table};
 use parking_lot::Mutex;
 
@@ -120,13 +120,13 @@ fn coded(table: Table) -> Schema {
 
 enum Piece {
     Hot(RecordBatch),
-    Segment(Arc<Segment>),
+    Segment(Arc<DataFileHandle>),
     Group(Arc<Group>),
 }
 
 struct State<S> {
     left: Vec<Piece>,
-    away: Vec<Arc<Segment>>,
+    away: Vec<Arc<DataFileHandle>>,
     /// Held once more for each piece that is being read, however that ends.
     taken: Arc<()>,
     sinks: Vec<S>,
@@ -220,7 +220,7 @@ impl<S: Sink> Sweep<S> {
         if !group.is_of(self.table) {
             return Err(Halt::NotHere);
         }
-        let ranges = candidates(group, self.window, &Blocks::All, &self.needs)?;
+        let ranges = candidates(group, self.window, &BlockSelection::All, &self.needs)?;
         if ranges.is_empty() {
             return Ok(());
         }
@@ -264,7 +264,7 @@ impl<S: Sink> Task for Sweep<S> {
         Arc::strong_count(&state.taken) == 1 && state.left.is_empty() && state.away.is_empty()
     }
 
-    fn away(&self) -> Vec<Arc<Segment>> {
+    fn away(&self) -> Vec<Arc<DataFileHandle>> {
         std::mem::take(&mut self.state.lock().away)
     }
 

@@ -20,7 +20,7 @@ mod patterns;
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::expr::{Like, ScalarFunction};
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, Operator, TryCast};
-use engine::{Blocks, Grams};
+use engine::{BlockSelection, NgramQuery};
 use model::Table;
 
 use crate::functions::CONTAINS_FOLD;
@@ -33,7 +33,7 @@ const MOST_TEXTS: usize = 100;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Texts {
     /// This text.
-    One(Grams),
+    One(NgramQuery),
     /// Each of these.
     All(Vec<Self>),
     /// One of these.
@@ -51,18 +51,18 @@ pub(super) fn texts(table: Table, conditions: &[Expr]) -> Option<Texts> {
 
 impl Texts {
     /// The blocks that can have it, if `ask` says which can have a text.
-    pub(super) fn blocks(&self, ask: &mut impl FnMut(&Grams) -> Blocks) -> Blocks {
+    pub(super) fn blocks(&self, ask: &mut impl FnMut(&NgramQuery) -> BlockSelection) -> BlockSelection {
         match self {
             Self::One(grams) => ask(grams),
-            Self::All(texts) => texts.iter().fold(Blocks::All, |left, text| {
+            Self::All(texts) => texts.iter().fold(BlockSelection::All, |left, text| {
                 if left.is_none() {
                     left
                 } else {
                     left.and(text.blocks(ask))
                 }
             }),
-            Self::Any(texts) => texts.iter().fold(Blocks::NONE, |met, text| {
-                if met == Blocks::All {
+            Self::Any(texts) => texts.iter().fold(BlockSelection::NONE, |met, text| {
+                if met == BlockSelection::All {
                     met
                 } else {
                     met.or(text.blocks(ask))
@@ -124,7 +124,7 @@ fn asked(condition: &Expr) -> Option<Texts> {
 }
 
 fn one(text: &str) -> Option<Texts> {
-    Grams::of(text).map(Texts::One)
+    NgramQuery::of(text).map(Texts::One)
 }
 
 /// A text that is found at a place, so that it is there.
@@ -205,7 +205,7 @@ mod tests {
     use crate::functions::contains_fold;
 
     fn of(text: &str) -> Texts {
-        Texts::One(Grams::of(text).unwrap())
+        Texts::One(NgramQuery::of(text).unwrap())
     }
 
     fn found(condition: Expr) -> Option<Texts> {
@@ -266,12 +266,12 @@ mod tests {
     fn blocks_are_those_of_all_or_of_any() {
         let blocks = |texts: &Texts| {
             texts.blocks(&mut |grams| {
-                let first = u32::from(*grams == Grams::of("lost").unwrap());
-                Blocks::Some(vec![first, 2])
+                let first = u32::from(*grams == NgramQuery::of("lost").unwrap());
+                BlockSelection::Some(vec![first, 2])
             })
         };
         let both = vec![of("full"), of("lost")];
-        assert_eq!(blocks(&Texts::All(both.clone())), Blocks::Some(vec![2]));
-        assert_eq!(blocks(&Texts::Any(both)), Blocks::Some(vec![0, 1, 2]));
+        assert_eq!(blocks(&Texts::All(both.clone())), BlockSelection::Some(vec![2]));
+        assert_eq!(blocks(&Texts::Any(both)), BlockSelection::Some(vec![0, 1, 2]));
     }
 }

@@ -11,7 +11,7 @@ use datafusion::common::stats::Precision;
 use datafusion::common::{ColumnStatistics, ScalarValue, Statistics};
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
-use engine::{Run, Segment};
+use engine::{DataFileHandle, SortedRun};
 use model::Timestamp;
 
 use super::Order;
@@ -23,12 +23,12 @@ const MAX_CHAINS: usize = 8;
 /// A segment, or one of its runs.
 #[derive(Debug, Clone)]
 pub(super) struct Piece {
-    pub(super) segment: Arc<Segment>,
-    pub(super) run: Option<Run>,
+    pub(super) segment: Arc<DataFileHandle>,
+    pub(super) run: Option<SortedRun>,
 }
 
 impl Piece {
-    fn whole(segment: &Arc<Segment>) -> Self {
+    fn whole(segment: &Arc<DataFileHandle>) -> Self {
         Self {
             segment: Arc::clone(segment),
             run: None,
@@ -36,8 +36,8 @@ impl Piece {
     }
 
     /// The sorted pieces of a sealed segment.
-    fn sorted(segment: &Arc<Segment>) -> Vec<Self> {
-        let run = |run: &Run| Self {
+    fn sorted(segment: &Arc<DataFileHandle>) -> Vec<Self> {
+        let run = |run: &SortedRun| Self {
             segment: Arc::clone(segment),
             run: Some(*run),
         };
@@ -90,7 +90,7 @@ pub(super) fn newest_first() -> Option<LexOrdering> {
 
 /// The chains of sorted pieces that are worth their order, and the other segments.
 pub(super) fn arrange<'a>(
-    files: impl Iterator<Item = &'a Arc<Segment>>,
+    files: impl Iterator<Item = &'a Arc<DataFileHandle>>,
     window: Window,
     order: Order,
 ) -> (Vec<Vec<Piece>>, Vec<Piece>) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow_array::BooleanArray;
 use bytes::{Bytes, BytesMut};
 use datafusion::logical_expr::Expr;
-use engine::{Arrival, Follow, Position, ReadView};
+use engine::{ArrivalPosition, ReadView, TailArrival, TailFollower};
 use model::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -57,7 +57,7 @@ const fn start(window: Window) -> cursor::Position {
 pub(crate) struct Follower {
     pub(super) shown: Shown,
     pub(super) tails: Arc<Tails>,
-    pub(super) follow: Follow,
+    pub(super) follow: TailFollower,
     pub(super) view: Option<ReadView>,
     /// As long as the view is held.
     pub(super) pinned: Option<PinnedSnapshot>,
@@ -150,7 +150,12 @@ impl Follower {
 
     /// Goes on with a backlog from which rows have been given, without what came since it began: that is live. Only what came
     /// up to `end` is in the view: a row that came later must not be left out in place of one like it.
-    async fn resume_backlog(&mut self, token: Token, after: cursor::Position, end: Position) -> Result<(), Ended> {
+    async fn resume_backlog(
+        &mut self,
+        token: Token,
+        after: cursor::Position,
+        end: ArrivalPosition,
+    ) -> Result<(), Ended> {
         let window = Window {
             since: after.moment(),
             ..Window::ALL
@@ -263,7 +268,7 @@ impl Follower {
         }
     }
 
-    async fn gap(&mut self, from: Option<Token>, oldest: Option<&Arrival>, reason: &str) -> Result<(), Ended> {
+    async fn gap(&mut self, from: Option<Token>, oldest: Option<&TailArrival>, reason: &str) -> Result<(), Ended> {
         self.let_go();
         let times = oldest.into_iter().flat_map(|arrival| &arrival.pieces);
         let since: Option<Timestamp> = times.map(|piece| piece.min_ts).min();
@@ -305,7 +310,7 @@ impl Follower {
     }
 
     /// The text of the next rows, as much as is sent at once; `None` if the filter lets none through.
-    fn text_of(&mut self, arrivals: &[Arc<Arrival>]) -> Result<Option<Bytes>, Error> {
+    fn text_of(&mut self, arrivals: &[Arc<TailArrival>]) -> Result<Option<Bytes>, Error> {
         let mut text = BytesMut::new();
         for arrival in arrivals {
             for block in blocks(arrival, self.follow.position()) {
@@ -342,7 +347,7 @@ impl Follower {
     /// Looks at rows that are going to be forgotten before the reader takes them, and passes them.
     fn give_up_old(&mut self) -> Result<(), Error> {
         loop {
-            let taken = self.follow.take_old(AT_ONCE);
+            let taken = self.follow.take_expiring(AT_ONCE);
             self.lose(taken.lost);
             if taken.arrivals.is_empty() {
                 return Ok(());

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use arrow_array::{BooleanArray, RecordBatch};
 use bytes::{BufMut, Bytes, BytesMut};
-use engine::{Arrival, Kept, Position};
+use engine::{ArrivalPosition, TailArrival, WeightedCache};
 use model::Timestamp;
 use serde_json::{Map, Value, json};
 
@@ -46,7 +46,7 @@ impl Block {
 }
 
 /// The blocks of an arrival from a position on.
-pub(super) fn blocks(arrival: &Arrival, from: Position) -> impl Iterator<Item = Block> {
+pub(super) fn blocks(arrival: &TailArrival, from: ArrivalPosition) -> impl Iterator<Item = Block> {
     let from = if from.lsn == arrival.lsn { from.row } else { 0 };
     let most = BYTES.saturating_mul(arrival.rows as u64) / arrival.weight().max(1);
     let most = usize::try_from(most).unwrap_or(ROWS).clamp(1, ROWS);
@@ -80,19 +80,19 @@ pub(super) struct Text {
 }
 
 impl Text {
-    fn new(store: u32, shown: Shown, arrival: &Arrival, block: &Block) -> Self {
+    fn new(store: u32, shown: Shown, arrival: &TailArrival, block: &Block) -> Self {
         let mut text = BytesMut::new();
         // Rows that cannot be shown so, never in practice, are shown as they are.
         let rows = messages::shown(&block.rows, shown.raw, None).unwrap_or_else(|_| block.rows.clone());
         let ends = (0..block.rows.num_rows()).map(|row| {
             let behind = block.first + row + 1;
             let position = if behind < arrival.rows {
-                Position {
+                ArrivalPosition {
                     lsn: arrival.lsn,
                     row: behind,
                 }
             } else {
-                Position {
+                ArrivalPosition {
                     lsn: arrival.lsn + 1,
                     row: 0,
                 }
@@ -128,11 +128,11 @@ impl Text {
 
 /// The last texts, for whoever needs them next.
 #[derive(Debug)]
-pub(super) struct Texts(pub(super) Kept<BlockKey, Arc<OnceLock<Arc<Text>>>>);
+pub(super) struct Texts(pub(super) WeightedCache<BlockKey, Arc<OnceLock<Arc<Text>>>>);
 
 impl Texts {
     /// The text of a block. Who needs it while another makes it waits for that.
-    pub(super) fn of(&self, store: u32, shown: Shown, arrival: &Arrival, block: &Block) -> Arc<Text> {
+    pub(super) fn of(&self, store: u32, shown: Shown, arrival: &TailArrival, block: &Block) -> Arc<Text> {
         let key = (shown, arrival.lsn, block.first);
         let place = self.0.get(key).unwrap_or_else(|| {
             let place = Arc::new(OnceLock::new());

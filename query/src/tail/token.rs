@@ -11,7 +11,7 @@
 
 use std::fmt;
 
-use engine::Position;
+use engine::ArrivalPosition;
 use model::stable_hash;
 use uuid::Uuid;
 
@@ -33,7 +33,7 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    pub(crate) fn live(store: u32, position: Position) -> Self {
+    pub(crate) fn live(store: u32, position: ArrivalPosition) -> Self {
         Self {
             store,
             lsn: position.lsn,
@@ -42,8 +42,8 @@ impl Token {
         }
     }
 
-    pub(crate) fn position(self) -> Position {
-        Position {
+    pub(crate) fn position(self) -> ArrivalPosition {
+        ArrivalPosition {
             lsn: self.lsn,
             row: usize::try_from(self.row).unwrap_or(usize::MAX),
         }
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_token_comes_back_whole_and_other_texts_are_refused() {
-        let live = Token::live(0xc0ffee, Position { lsn: u64::MAX, row: 7 });
+        let live = Token::live(0xc0ffee, ArrivalPosition { lsn: u64::MAX, row: 7 });
         let after = cursor::Position {
             ts: -5,
             hash: u64::MAX,

@@ -1,7 +1,7 @@
 //! Questions beside changes: while rows come, files are published, sealed, rotated away and quarantined, what a question is
 //! about does not change, so neither does its answer.
 
-use engine::RotationPolicy;
+use engine::RetentionPolicy;
 use model::filter::{
     FluxFilter, HistogramFilter, HistogramGrouping, LogFilter, MetricFilter, SortOrder, TopFilter, TraceFilter,
 };
@@ -22,7 +22,7 @@ async fn restless(dir: &tempfile::TempDir) -> Arc<Engine> {
     let mut settings = Settings::new(dir.path().join("store"));
     settings.flush_interval = Duration::from_millis(10);
     settings.seal_grace = Duration::ZERO;
-    settings.rotation.policy = RotationPolicy::Size;
+    settings.rotation.policy = RetentionPolicy::Size;
     settings.rotation.max_size = model::ByteSize::bytes(256 << 10);
     settings.rotation.check_interval = Duration::from_secs(1 << 40);
     Engine::open(settings, Clock::new(now), Entropy::new(|bytes| bytes.fill(7)))

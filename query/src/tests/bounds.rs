@@ -6,7 +6,7 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit};
 use model::filter::{LogFilter, MetricFilter};
 use model::{ByteSize, LogRecord};
 
-use engine::{Compression, Format};
+use engine::{CompressionCodec, StorageFormat};
 use serde_json::json;
 
 use super::sql::asked;
@@ -264,8 +264,8 @@ async fn the_spans_and_logs_of_a_trace_count_as_memory_of_queries_until_they_are
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_reads_no_more_of_files_than_it_may_and_pages_that_are_kept_do_not_count() {
     for forms in [
-        [(Format::Parquet, Compression::Zstd)],
-        [(Format::Json, Compression::Zstd)],
+        [(StorageFormat::Parquet, CompressionCodec::Zstd)],
+        [(StorageFormat::Json, CompressionCodec::Zstd)],
     ] {
         let limits = Limits {
             max_scan: ByteSize::bytes(1_000),

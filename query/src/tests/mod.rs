@@ -38,7 +38,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::{Batch, Compression, Engine, Format, Origin, Settings};
+use engine::{AppendBatch, BatchOrigin, CompressionCodec, Engine, Settings, StorageFormat};
 use model::wire::encode_arrow;
 use model::{Clock, Entropy, TelemetryRecord, Timestamp, TraceId};
 
@@ -59,7 +59,7 @@ struct Bench {
     limits: Limits,
     dir: tempfile::TempDir,
     /// Each opening of the store takes the next of them for new files.
-    forms: &'static [(Format, Compression)],
+    forms: &'static [(StorageFormat, CompressionCodec)],
     openings: usize,
     indexing: Indexing,
 }
@@ -76,14 +76,21 @@ enum Indexing {
 
 /// The store with ticks as often as `tick`; past files are sealed at a tick.
 async fn open_at(dir: &tempfile::TempDir, tick: Duration, clock: Clock) -> Arc<Engine> {
-    open_as(dir, tick, clock, (Format::Parquet, Compression::Zstd), Indexing::OnDisk).await
+    open_as(
+        dir,
+        tick,
+        clock,
+        (StorageFormat::Parquet, CompressionCodec::Zstd),
+        Indexing::OnDisk,
+    )
+    .await
 }
 
 async fn open_as(
     dir: &tempfile::TempDir,
     tick: Duration,
     clock: Clock,
-    (format, compression): (Format, Compression),
+    (format, compression): (StorageFormat, CompressionCodec),
     indexing: Indexing,
 ) -> Arc<Engine> {
     let mut settings = Settings::new(dir.path().join("store"));
@@ -107,20 +114,20 @@ impl Bench {
     /// A store whose files are of all forms.
     async fn of_lines() -> Self {
         let forms = &[
-            (Format::Json, Compression::Zstd),
-            (Format::Json, Compression::None),
-            (Format::Parquet, Compression::Zstd),
-            (Format::Json, Compression::Snappy),
+            (StorageFormat::Json, CompressionCodec::Zstd),
+            (StorageFormat::Json, CompressionCodec::None),
+            (StorageFormat::Parquet, CompressionCodec::Zstd),
+            (StorageFormat::Json, CompressionCodec::Snappy),
         ];
         let limits = Limits::new(model::ByteSize::mib(256), Duration::from_secs(60), 4);
         Self::made_of(limits, forms).await
     }
 
     async fn with(limits: Limits) -> Self {
-        Self::made_of(limits, &[(Format::Parquet, Compression::Zstd)]).await
+        Self::made_of(limits, &[(StorageFormat::Parquet, CompressionCodec::Zstd)]).await
     }
 
-    async fn made_of(limits: Limits, forms: &'static [(Format, Compression)]) -> Self {
+    async fn made_of(limits: Limits, forms: &'static [(StorageFormat, CompressionCodec)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         // As the Mixer has it: how many batches a plan holds at once depends on how its threads take turns.
         let spill = limits.spill_dir.unwrap_or_else(|| dir.path().join("spill"));
@@ -155,7 +162,7 @@ impl Bench {
     /// Publishes everything and seals what lies in past hours, by ticks of the store while nobody else has it.
     async fn seal(&mut self) {
         self.engine.close().await.unwrap();
-        let parquet = (Format::Parquet, Compression::Zstd);
+        let parquet = (StorageFormat::Parquet, CompressionCodec::Zstd);
         let ticking = open_as(
             &self.dir,
             Duration::from_millis(20),
@@ -192,7 +199,7 @@ impl Bench {
         self.open_again(self.forms[0]).await;
     }
 
-    async fn open_again(&mut self, form: (Format, Compression)) {
+    async fn open_again(&mut self, form: (StorageFormat, CompressionCodec)) {
         self.engine = open_as(
             &self.dir,
             Duration::from_secs(3_600),
@@ -227,9 +234,9 @@ async fn append<R: TelemetryRecord>(engine: &Engine, rows: &[R]) {
 
 async fn append_batch(engine: &Engine, table: model::Table, batch: arrow_array::RecordBatch) {
     let payload = encode_arrow(std::slice::from_ref(&batch)).unwrap();
-    let batch = Batch {
+    let batch = AppendBatch {
         table,
-        origin: Origin::default(),
+        origin: BatchOrigin::default(),
         payload: payload.into(),
         rows: vec![batch],
     };

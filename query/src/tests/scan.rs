@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::object_store::memory::InMemory;
-use engine::{Engine, Remote, Settings};
+use engine::{Engine, RemoteSettings, Settings};
 use model::filter::{LogFilter, RawForm, SortOrder};
 use model::{ByteSize, Clock, Entropy, LogRecord, Table, Timestamp};
 
@@ -242,7 +242,7 @@ async fn files_that_only_the_object_store_has_are_fetched_and_answer() {
     let mut random = Random::new();
     let dir = tempfile::tempdir().unwrap();
     let mut settings = Settings::new(dir.path().join("store"));
-    let mut remote = Remote::new("mem://bucket", Arc::new(InMemory::new()), "store".into());
+    let mut remote = RemoteSettings::new("mem://bucket", Arc::new(InMemory::new()), "store".into());
     remote.cache_size = ByteSize::bytes(0);
     remote.poll = Duration::from_millis(20);
     remote.upload_interval = Duration::from_millis(20);

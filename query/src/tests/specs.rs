@@ -57,9 +57,9 @@ async fn append(bench: &Bench, hours: i64, orders: Vec<Attributes>) {
         })
         .collect();
     let batch = messages(&rows).unwrap();
-    let batch = engine::Batch {
+    let batch = engine::AppendBatch {
         table: Table::Messages,
-        origin: engine::Origin::default(),
+        origin: engine::BatchOrigin::default(),
         payload: model::wire::encode_arrow(std::slice::from_ref(&batch)).unwrap().into(),
         rows: vec![batch],
     };

@@ -16,7 +16,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float32Type, Float64Type, TimestampMicrosecondType};
 use arrow_array::{Array, RecordBatch};
 use arrow_schema::DataType;
-use engine::{Engine, ReadView, Segment};
+use engine::{DataFileHandle, Engine, ReadView};
 use model::{Clock, Entropy, Table, Timestamp};
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 
@@ -307,7 +307,7 @@ pub fn view_rows(view: &ReadView) -> Result<Vec<(Table, RecordBatch)>, Failure> 
 }
 
 /// A segment's rows as a query reads them.
-fn segment_rows(segment: &Segment) -> Result<Vec<RecordBatch>, Failure> {
+fn segment_rows(segment: &DataFileHandle) -> Result<Vec<RecordBatch>, Failure> {
     if !segment.is_parquet() {
         return Ok(segment.lines()?.collect::<Result<Vec<_>, _>>()?);
     }

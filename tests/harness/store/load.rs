@@ -1,6 +1,6 @@
 //! The batches of a load.
 
-use engine::{Batch, Origin};
+use engine::{AppendBatch, BatchOrigin};
 use model::wire::{BatchId, encode_arrow};
 use model::{Attributes, EntityId, Level, LogRecord, MetricPoint, MetricType, Table, TelemetryRecord, Timestamp};
 use rand::rngs::StdRng;
@@ -78,7 +78,7 @@ impl Load {
     ///
     /// # Errors
     /// If the rows fit no batch, which would be a defect here.
-    pub fn batch(&self, seq: u64) -> Result<Batch, Failure> {
+    pub fn batch(&self, seq: u64) -> Result<AppendBatch, Failure> {
         let mut rng = StdRng::seed_from_u64(self.seed ^ seq.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let rows = rng.random_range(1..=self.rows.max(1));
         let table = if seq % 5 == 4 { Table::Metrics } else { Table::Logs };
@@ -103,11 +103,11 @@ impl Load {
             boot_epoch: 1,
             seq,
         };
-        Ok(Batch {
+        Ok(AppendBatch {
             table,
-            origin: Origin {
+            origin: BatchOrigin {
                 producer: Some(producer),
-                ..Origin::default()
+                ..BatchOrigin::default()
             },
             payload: encode_arrow(std::slice::from_ref(&batch))?.into(),
             rows: vec![batch],

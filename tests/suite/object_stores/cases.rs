@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use engine::{Appended, RemoteMode, Rotation, RotationPolicy};
+use engine::{AppendOutcome, RemoteMode, RetentionPolicy, RetentionSettings};
 use harness::Failure;
 use model::{ByteSize, Table};
 use object_store::{ObjectStoreExt, PutPayload};
@@ -74,7 +74,7 @@ pub(super) async fn the_same_folder_goes_on_where_it_was(bucket: &Bucket) -> Res
         let engine = machine.open().await?;
         assert_eq!(messages(&engine.view())?, wanted);
         for seq in 1..=round {
-            assert_eq!(engine.append(batch(seq, &[past])).await?, Appended::Duplicate);
+            assert_eq!(engine.append(batch(seq, &[past])).await?, AppendOutcome::Duplicate);
         }
         assert_eq!(
             engine.append(batch(round + 1, &[past, machine.now()])).await?,
@@ -95,10 +95,10 @@ pub(super) async fn the_same_folder_goes_on_where_it_was(bucket: &Bucket) -> Res
 
 pub(super) async fn an_expired_object_is_deleted_after_its_record_and_a_grace(bucket: &Bucket) -> Result<(), Failure> {
     let mut machine = Machine::new(bucket, "one")?;
-    machine.settings.rotation = Rotation {
-        policy: RotationPolicy::Size,
+    machine.settings.rotation = RetentionSettings {
+        policy: RetentionPolicy::Size,
         max_size: ByteSize::mib(1 << 20),
-        ..Rotation::default()
+        ..RetentionSettings::default()
     };
     let engine = machine.open().await?;
     engine.append(batch(1, &[machine.now() - 2 * HOUR])).await?;
@@ -129,7 +129,10 @@ pub(super) async fn an_expired_object_is_deleted_after_its_record_and_a_grace(bu
     drop(engine);
     let other = Machine::new(bucket, "two")?;
     let engine = other.open().await?;
-    assert_eq!(engine.append(batch(1, &[machine.now()])).await?, Appended::Duplicate);
+    assert_eq!(
+        engine.append(batch(1, &[machine.now()])).await?,
+        AppendOutcome::Duplicate
+    );
     engine.close().await?;
     Ok(())
 }

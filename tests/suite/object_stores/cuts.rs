@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use engine::{Appended, DurableFloor, PartitionBy, RemoteMode};
+use engine::{AckDurability, AppendOutcome, PartitionBy, RemoteMode};
 use futures::stream::BoxStream;
 use harness::Failure;
 use model::{ByteSize, EntityId, Table};
@@ -48,7 +48,7 @@ pub(super) async fn rows_of_open_files_outlive_the_machine_and_go_on_in_the_same
     for seq in 1..=6 {
         assert_eq!(
             engine.append(batch(seq, &[now, now + 1])).await?,
-            Appended::Duplicate,
+            AppendOutcome::Duplicate,
             "{seq}"
         );
     }
@@ -130,7 +130,7 @@ pub(super) async fn a_take_over_cut_short_before_its_checkpoint_forgets_nothing(
         for seq in [1, 30, 60] {
             assert_eq!(
                 engine.append(batch(seq, &[now])).await?,
-                Appended::Duplicate,
+                AppendOutcome::Duplicate,
                 "{seq} in round {round}"
             );
         }
@@ -154,7 +154,10 @@ pub(super) async fn rows_that_were_dated_anew_and_other_partitions_are_known_aft
     second.settings.partition_by = engine::PartitionBy::Day;
     second.advance(HOUR);
     let engine = second.open().await?;
-    assert_eq!(engine.append(batch(1, &[past, misdated])).await?, Appended::Duplicate);
+    assert_eq!(
+        engine.append(batch(1, &[past, misdated])).await?,
+        AppendOutcome::Duplicate
+    );
     assert_eq!(messages(&engine.view())?, ["1/0", "1/1"]);
     engine.close().await?;
     Ok(())
@@ -184,7 +187,11 @@ pub(super) async fn a_catalogue_made_anew_beside_its_bucket_has_every_row_once(
     let engine = machine.open().await?;
     assert_eq!(messages(&engine.view())?, ["1/0", "1/1", "2/0"]);
     for (seq, times) in [(1, &[past, past + 1][..]), (2, &[now])] {
-        assert_eq!(engine.append(batch(seq, times)).await?, Appended::Duplicate, "{seq}");
+        assert_eq!(
+            engine.append(batch(seq, times)).await?,
+            AppendOutcome::Duplicate,
+            "{seq}"
+        );
     }
     uploaded(&engine, 1).await?;
     kill(engine);
@@ -199,7 +206,7 @@ pub(super) async fn producers_are_told_what_the_bucket_has_where_that_is_the_flo
     bucket: &Bucket,
 ) -> std::result::Result<(), Failure> {
     let mut machine = Machine::new(bucket, "one")?;
-    machine.remote().floor = DurableFloor::Bucket;
+    machine.remote().floor = AckDurability::Bucket;
     let engine = machine.open().await?;
     let floor = |engine: &engine::Engine| engine.floor(EntityId::for_name("rack-a"), 1);
     engine.append(batch(1, &[machine.now()])).await?;
@@ -212,7 +219,7 @@ pub(super) async fn producers_are_told_what_the_bucket_has_where_that_is_the_flo
     assert_eq!(floor(&engine), 2);
     kill(engine);
     let mut other = Machine::new(bucket, "two")?;
-    other.remote().floor = DurableFloor::Bucket;
+    other.remote().floor = AckDurability::Bucket;
     let engine = other.open().await?;
     assert_eq!(floor(&engine), 2);
     assert_eq!(engine.append(batch(3, &[machine.now()])).await?, stored(1));
@@ -318,7 +325,11 @@ pub(super) async fn late_rows_of_a_past_hour_come_into_a_small_object_that_is_th
         (wanted.clone(), None)
     );
     for seq in [2, 5, 8] {
-        assert_eq!(writer.append(batch(seq, &[past])).await?, Appended::Duplicate, "{seq}");
+        assert_eq!(
+            writer.append(batch(seq, &[past])).await?,
+            AppendOutcome::Duplicate,
+            "{seq}"
+        );
     }
     other.advance(HOUR / 3);
     for _ in 0..4 {
@@ -358,7 +369,7 @@ pub(super) async fn settings_that_change_between_a_kill_and_a_start_lose_and_dou
         for seq in 1..=sent {
             assert_eq!(
                 engine.append(batch(seq, &rows(&machine))).await?,
-                Appended::Duplicate,
+                AppendOutcome::Duplicate,
                 "{seq} in round {round}"
             );
         }
@@ -384,7 +395,7 @@ pub(super) async fn settings_that_change_between_a_kill_and_a_start_lose_and_dou
     let there = messages(&engine.view())?.len() / 3;
     for seq in 1..=sent {
         let wanted = if seq <= there as u64 {
-            Appended::Duplicate
+            AppendOutcome::Duplicate
         } else {
             stored(3)
         };
@@ -623,7 +634,7 @@ pub(super) async fn a_take_over_that_ends_at_any_call_is_finished_by_the_next_st
         for seq in 1..=seq {
             assert_eq!(
                 engine.append(batch(seq, &[now])).await?,
-                Appended::Duplicate,
+                AppendOutcome::Duplicate,
                 "{seq} after {calls} calls"
             );
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use engine::{Appended, Engine, RemoteStats};
+use engine::{AppendOutcome, Engine, RemoteStats};
 use harness::faulty::Faulty;
 use harness::s3::{BUCKET, KEY, SECRET};
 use harness::{Failure, Random, TestS3};
@@ -44,7 +44,7 @@ impl Load {
         seq
     }
 
-    fn batch(&self, seq: u64) -> engine::Batch {
+    fn batch(&self, seq: u64) -> engine::AppendBatch {
         let times = usize::try_from(seq - 1).ok().and_then(|at| self.sent.get(at));
         batch(seq, times.map_or(&[], Vec::as_slice))
     }
@@ -110,12 +110,16 @@ async fn with_three_faults_in_ten_calls_no_row_is_lost_and_none_is_doubled() -> 
             let rows = load.batch(seq);
             assert_eq!(
                 engine.append(rows.clone()).await?,
-                Appended::Stored {
+                AppendOutcome::Stored {
                     rows: rows.rows[0].num_rows()
                 }
             );
             let again = 1 + load.random.below(seq);
-            assert_eq!(engine.append(load.batch(again)).await?, Appended::Duplicate, "{again}");
+            assert_eq!(
+                engine.append(load.batch(again)).await?,
+                AppendOutcome::Duplicate,
+                "{again}"
+            );
         }
         tokio::time::sleep(Duration::from_millis(load.random.below(300))).await;
         match load.random.below(20) {

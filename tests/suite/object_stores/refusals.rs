@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use engine::{Error, RemoteTrouble};
+use engine::{Error, RemoteErrorKind};
 use harness::s3::{BUCKET, KEY, SECRET, client};
 use harness::{Failure, binary, process};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -75,7 +75,7 @@ fn xml(code: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_refusal_of_a_store_is_an_error_at_once_that_names_the_fix() -> Result<(), Failure> {
-    use RemoteTrouble::{ClockSkew, Denied, NoBucket, Unsupported, WrongRegion};
+    use RemoteErrorKind::{ClockSkew, Denied, NoBucket, Unsupported, WrongRegion};
     for (status, code, trouble, fix) in [
         (
             "403 Forbidden",
@@ -142,7 +142,7 @@ async fn a_bucket_that_ignores_the_condition_of_a_put_is_refused() -> Result<(),
         matches!(
             &refused,
             Error::Remote {
-                trouble: RemoteTrouble::Unsupported,
+                trouble: RemoteErrorKind::Unsupported,
                 ..
             }
         ),

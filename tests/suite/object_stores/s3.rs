@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use engine::{Error, Origin, RemoteTrouble};
+use engine::{BatchOrigin, Error, RemoteErrorKind};
 use harness::s3::{BUCKET, KEY, SECRET};
 use harness::{Failure, Random, TestS3};
 use model::ByteSize;
@@ -21,7 +21,7 @@ fn bucket(store: Arc<AmazonS3>, prefix: &str) -> Bucket {
 }
 
 /// A batch whose rows do not compress: `rows` of 64 KiB.
-fn incompressible(seq: u64, at: i64, rows: usize, random: &mut Random) -> engine::Batch {
+fn incompressible(seq: u64, at: i64, rows: usize, random: &mut Random) -> engine::AppendBatch {
     let texts: Vec<String> = (0..rows)
         .map(|_| {
             (0..4 << 10)
@@ -31,7 +31,7 @@ fn incompressible(seq: u64, at: i64, rows: usize, random: &mut Random) -> engine
         .collect();
     let times = vec![at; rows];
     let mut batch = of_rows(seq, &times, |n| texts[n].clone());
-    batch.origin = Origin::default();
+    batch.origin = BatchOrigin::default();
     batch
 }
 
@@ -83,9 +83,9 @@ async fn a_large_file_goes_in_parts_and_comes_back_whole() -> Result<(), Failure
 async fn what_is_wrong_with_a_bucket_is_said_at_the_start() -> Result<(), Failure> {
     let server = TestS3::start().await?;
     for (name, key, secret, wanted) in [
-        ("no-such-bucket", KEY, SECRET, RemoteTrouble::NoBucket),
-        (BUCKET, KEY, "wrong", RemoteTrouble::Denied),
-        (BUCKET, "nobody", SECRET, RemoteTrouble::Denied),
+        ("no-such-bucket", KEY, SECRET, RemoteErrorKind::NoBucket),
+        (BUCKET, KEY, "wrong", RemoteErrorKind::Denied),
+        (BUCKET, "nobody", SECRET, RemoteErrorKind::Denied),
     ] {
         let machine = Machine::new(&bucket(server.client(name, key, secret)?, "wrong"), "one")?;
         match machine.open().await {
@@ -97,7 +97,7 @@ async fn what_is_wrong_with_a_bucket_is_said_at_the_start() -> Result<(), Failur
     drop(server);
     let machine = Machine::new(&bucket(gone, "wrong"), "one")?;
     match machine.open().await {
-        Err(error @ Error::Remote { trouble, .. }) => assert_eq!(trouble, RemoteTrouble::Unreachable, "{error}"),
+        Err(error @ Error::Remote { trouble, .. }) => assert_eq!(trouble, RemoteErrorKind::Unreachable, "{error}"),
         other => panic!("{other:?}"),
     }
     Ok(())

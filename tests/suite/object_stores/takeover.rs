@@ -1,6 +1,6 @@
 //! Two machines, one bucket, one after the other or at once.
 
-use engine::{Appended, Error};
+use engine::{AppendOutcome::Duplicate, Error};
 use harness::Failure;
 use model::{ByteSize, Timestamp};
 use object_store::{ObjectStoreExt, PutPayload};
@@ -65,16 +65,13 @@ pub(super) async fn a_new_machine_serves_what_was_uploaded_and_stores_the_rest_o
     for (seq, times) in &sent {
         answers.push(engine.append(batch(*seq, times)).await?);
     }
-    assert_eq!(
-        answers,
-        [Appended::Duplicate, Appended::Duplicate, Appended::Duplicate, stored(2)]
-    );
+    assert_eq!(answers, [Duplicate, Duplicate, Duplicate, stored(2)]);
     assert_eq!(messages(&engine.view())?, all);
     drop(engine);
     let engine = second.open().await?;
     assert_eq!(messages(&engine.view())?, all, "after a replay of the log");
     for (seq, times) in &sent {
-        assert_eq!(engine.append(batch(*seq, times)).await?, Appended::Duplicate, "{seq}");
+        assert_eq!(engine.append(batch(*seq, times)).await?, Duplicate, "{seq}");
     }
     // Names of the two machines' files do not meet.
     assert_eq!(engine.append(batch(5, &[past])).await?, stored(1));
@@ -90,7 +87,7 @@ pub(super) async fn a_new_machine_serves_what_was_uploaded_and_stores_the_rest_o
     let third = Machine::new(bucket, "machine-c")?;
     let engine = third.open().await?;
     for (seq, times) in &sent {
-        assert_eq!(engine.append(batch(*seq, times)).await?, Appended::Duplicate, "{seq}");
+        assert_eq!(engine.append(batch(*seq, times)).await?, Duplicate, "{seq}");
     }
     assert_eq!(messages(&engine.view())?.len(), all.len() + 1);
     engine.close().await?;
@@ -146,7 +143,7 @@ pub(super) async fn a_store_that_was_local_knows_its_batches_once_they_are_uploa
     let engine = second.open().await?;
     assert_eq!(messages(&engine.view())?, all);
     for seq in 1..=4 {
-        assert_eq!(engine.append(batch(seq, &[past])).await?, Appended::Duplicate, "{seq}");
+        assert_eq!(engine.append(batch(seq, &[past])).await?, Duplicate, "{seq}");
     }
     engine.close().await?;
     Ok(())
@@ -177,7 +174,7 @@ pub(super) async fn a_copy_serves_the_same_rows_and_knows_the_same_batches(bucke
     let all = messages(&engine.view())?;
     let (now, entropy) = (Timestamp::from_micros(first.now()), entropy());
     let to = Machine::new(bucket, "copy")?.settings.remote.ok_or("no bucket")?;
-    let copy_out = |dir: engine::Settings, to: engine::Remote| {
+    let copy_out = |dir: engine::Settings, to: engine::RemoteSettings| {
         let entropy = entropy.clone();
         tokio::task::spawn_blocking(move || engine::copy_to_remote(&dir, &to, now, &entropy, |_, _| {}))
     };
@@ -206,7 +203,7 @@ pub(super) async fn a_copy_serves_the_same_rows_and_knows_the_same_batches(bucke
             (all.clone(), None)
         );
         for seq in 1..=2 {
-            assert_eq!(engine.append(batch(seq, &[past])).await?, Appended::Duplicate, "{seq}");
+            assert_eq!(engine.append(batch(seq, &[past])).await?, Duplicate, "{seq}");
         }
         assert_eq!(engine.append(batch(3, &[machine.now()])).await?, stored(1));
         engine.close().await?;

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use arrow_array::RecordBatch;
-use engine::{Appended, Batch, Engine, Origin, ReadView, Remote, RemoteStats, Segment, Settings};
+use engine::{
+    AppendBatch, AppendOutcome, BatchOrigin, DataFileHandle, Engine, ReadView, RemoteSettings, RemoteStats, Settings,
+};
 use futures::TryStreamExt;
 use harness::Failure;
 use model::batch::row_json;
@@ -86,8 +88,8 @@ impl Machine {
 
     pub(super) fn attach(&mut self, bucket: &Bucket, host: &str) {
         let url = format!("s3://test/{}", bucket.prefix);
-        let remote = Remote::new(url, Arc::clone(&bucket.store), bucket.prefix.clone());
-        self.settings.remote = Some(Remote {
+        let remote = RemoteSettings::new(url, Arc::clone(&bucket.store), bucket.prefix.clone());
+        self.settings.remote = Some(RemoteSettings {
             multipart: bucket.multipart.clone(),
             host: host.to_owned(),
             poll: Duration::from_millis(20),
@@ -98,7 +100,7 @@ impl Machine {
         });
     }
 
-    pub(super) fn remote(&mut self) -> &mut Remote {
+    pub(super) fn remote(&mut self) -> &mut RemoteSettings {
         self.settings.remote.as_mut().expect("it has a bucket")
     }
 
@@ -145,11 +147,11 @@ pub(super) fn entropy() -> Entropy {
 }
 
 /// A batch of a producer; its rows are named `seq/n`.
-pub(super) fn batch(seq: u64, times: &[i64]) -> Batch {
+pub(super) fn batch(seq: u64, times: &[i64]) -> AppendBatch {
     of_rows(seq, times, |n| format!("{seq}/{n}"))
 }
 
-pub(super) fn of_rows(seq: u64, times: &[i64], message: impl Fn(usize) -> String) -> Batch {
+pub(super) fn of_rows(seq: u64, times: &[i64], message: impl Fn(usize) -> String) -> AppendBatch {
     let rows = times.iter().enumerate().map(|(n, ts)| LogRecord {
         ts: Timestamp::from_micros(*ts),
         entity_id: EntityId::for_name("rack-a"),
@@ -160,15 +162,15 @@ pub(super) fn of_rows(seq: u64, times: &[i64], message: impl Fn(usize) -> String
         attributes: Attributes::new(),
     });
     let rows = LogRecord::to_batch(&rows.collect::<Vec<_>>()).expect("rows fit their columns");
-    Batch {
+    AppendBatch {
         table: Table::Logs,
-        origin: Origin {
+        origin: BatchOrigin {
             producer: Some(BatchId {
                 entity: EntityId::for_name("rack-a"),
                 boot_epoch: 1,
                 seq,
             }),
-            ..Origin::default()
+            ..BatchOrigin::default()
         },
         payload: encode_arrow(std::slice::from_ref(&rows))
             .expect("rows fit the wire")
@@ -177,8 +179,8 @@ pub(super) fn of_rows(seq: u64, times: &[i64], message: impl Fn(usize) -> String
     }
 }
 
-pub(super) fn stored(rows: usize) -> Appended {
-    Appended::Stored { rows }
+pub(super) fn stored(rows: usize) -> AppendOutcome {
+    AppendOutcome::Stored { rows }
 }
 
 pub(super) fn remote(engine: &Engine) -> RemoteStats {
@@ -186,7 +188,7 @@ pub(super) fn remote(engine: &Engine) -> RemoteStats {
 }
 
 /// A file's rows, read as a query would.
-pub(super) fn read(segment: &Segment) -> Result<Vec<RecordBatch>, Failure> {
+pub(super) fn read(segment: &DataFileHandle) -> Result<Vec<RecordBatch>, Failure> {
     let metadata = ArrowReaderMetadata::try_new(segment.metadata()?, ArrowReaderOptions::new())?;
     let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(segment.open()?, metadata);
     Ok(reader.build()?.collect::<Result<_, _>>()?)

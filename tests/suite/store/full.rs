@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use engine::{Appended, Engine, Trouble};
+use engine::{AppendOutcome, Engine, HealthIssue};
 use harness::disk::Disk;
 use harness::store::{Heard, Judge, Load, open, settings};
 use harness::{Failure, Random, eventually};
@@ -35,7 +35,7 @@ impl Appenders {
                     let seq = next.fetch_add(1, Ordering::Relaxed);
                     let batch = load.batch(seq).map_err(|error| error.to_string())?;
                     match engine.append(batch).await {
-                        Ok(Appended::Stored { .. }) => {
+                        Ok(AppendOutcome::Stored { .. }) => {
                             let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
                             heard.acknowledged.insert(seq);
                         }
@@ -77,7 +77,7 @@ impl Appenders {
 }
 
 fn is_full(engine: &Engine) -> bool {
-    matches!(engine.trouble(), Some(Trouble::DiskFull { .. }))
+    matches!(engine.health_issue(), Some(HealthIssue::DiskFull { .. }))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -108,7 +108,7 @@ async fn on_a_full_disk_appends_wait_the_rest_goes_on_and_it_resumes_by_itself()
             tokio::task::block_in_place(|| eventually(what, SOON, || holds().then_some(()))).map_err(|error| {
                 format!(
                     "episode {episode}: {error}; {:?} {:?}",
-                    engine.trouble(),
+                    engine.health_issue(),
                     engine.stats()
                 )
             })
@@ -142,7 +142,7 @@ async fn on_a_full_disk_appends_wait_the_rest_goes_on_and_it_resumes_by_itself()
             .of_view(&engine)?
             .check(&format!("episode {episode}, published"))?;
         disk.make_room()?;
-        wait("the end of the trouble", &mut || engine.trouble().is_none())?;
+        wait("the end of the trouble", &mut || engine.health_issue().is_none())?;
         wait("acknowledged rows again", &mut || {
             appenders.acknowledged() > heard.acknowledged.len() + 20
         })?;
@@ -190,7 +190,7 @@ async fn rotation_frees_a_full_disk_and_a_store_opens_on_one() -> Result<(), Fai
     kept.rotation.max_size = model::ByteSize::bytes(1);
     let engine = open(kept).await?;
     let run = engine.rotate().await?;
-    let removed = |run: &engine::RotationRun| !run.removed.is_empty();
+    let removed = |run: &engine::RetentionRun| !run.removed.is_empty();
     let history = engine.rotation();
     assert!(
         removed(&run) || history.last_removal.as_ref().is_some_and(removed),
@@ -252,13 +252,13 @@ async fn a_store_that_is_killed_on_a_full_disk_starts_and_answers_and_appends_go
             disk.fill()?;
             let waiting = tokio::time::timeout(Duration::from_secs(1), append(&engine, next)).await;
             assert!(waiting.is_err(), "start {start}: {waiting:?}");
-            assert!(is_full(&engine), "start {start}: {:?}", engine.trouble());
+            assert!(is_full(&engine), "start {start}: {:?}", engine.health_issue());
             // A client that went may have stored it.
             if start == 2 {
                 disk.make_room()?;
                 append(&engine, next).await?;
                 heard.acknowledged.insert(next);
-                assert_eq!(engine.trouble(), None);
+                assert_eq!(engine.health_issue(), None);
             }
         }
         let judge = Judge {

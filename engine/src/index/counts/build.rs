@@ -18,10 +18,10 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
-use super::super::format::Part;
-use super::words::{Numbered, Words, coded, words};
-use super::{CountsBy, MINUTE, put};
-use crate::segment::FileAt;
+use super::super::format::EncodedSection;
+use super::words::{DictionaryColumn, WordDictionary, coded, words};
+use super::{MINUTE, RollupDimension, put};
+use crate::segment::FilePrefix;
 
 /// Bytes of a section, at most, of however small a file.
 const SMALL: u64 = 64 << 10;
@@ -34,12 +34,12 @@ const MOST_OF_WORDS: i64 = 1 << 20;
 
 /// Counts what is counted of a file.
 #[derive(Debug)]
-pub(in super::super) struct Counting {
-    counted: RowsCounted,
+pub(in super::super) struct FileRollupBuilder {
+    counted: RollupBuilder,
     metadata: ArrowReaderMetadata,
 }
 
-impl Counting {
+impl FileRollupBuilder {
     /// Of so many bytes of a file; `None` if nothing of it is counted.
     pub(in super::super) fn of(table: Table, bytes: u64, file: &Arc<ParquetMetaData>) -> Option<Self> {
         if table != Table::Logs {
@@ -53,15 +53,15 @@ impl Counting {
         });
         let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(fields.collect::<Vec<_>>())));
         Some(Self {
-            counted: RowsCounted::new(SMALL, (bytes / 100).clamp(SMALL, LARGE)),
+            counted: RollupBuilder::new(SMALL, (bytes / 100).clamp(SMALL, LARGE)),
             metadata: ArrowReaderMetadata::try_new(Arc::clone(file), options).ok()?,
         })
     }
 
     /// Counts the next row group. Whether to go on, as `go_on` says.
-    pub(in super::super) fn take(&mut self, file: &FileAt, group: usize, go_on: &mut impl FnMut() -> bool) -> bool {
+    pub(in super::super) fn take(&mut self, file: &FilePrefix, group: usize, go_on: &mut impl FnMut() -> bool) -> bool {
         let about = self.metadata.metadata().row_group(group);
-        let RowsCounted { levels, entities } = &mut self.counted;
+        let RollupBuilder { levels, entities } = &mut self.counted;
         if !is_of_words(about, "entity_name") {
             *entities = None;
         }
@@ -100,26 +100,26 @@ impl Counting {
     }
 
     /// The sections.
-    pub(in super::super) fn finish(self, rows: u64) -> Vec<Part> {
-        let section = |(by, bytes): (CountsBy, Option<Vec<u8>>)| {
-            Some(Part {
+    pub(in super::super) fn finish(self, rows: u64) -> Vec<EncodedSection> {
+        let section = |(by, bytes): (RollupDimension, Option<Vec<u8>>)| {
+            Some(EncodedSection {
                 kind: by.kind(),
                 form: 0,
                 bytes: bytes?,
                 is_checked: false,
             })
         };
-        let sections = CountsBy::ALL.into_iter().zip(self.counted.finish(rows));
+        let sections = RollupDimension::ALL.into_iter().zip(self.counted.finish(rows));
         sections.filter_map(section).collect()
     }
 
     /// What is counted of a row group alone.
     pub(super) fn of_group(
-        counted: RowsCounted,
-        file: &FileAt,
+        counted: RollupBuilder,
+        file: &FilePrefix,
         metadata: &Arc<ParquetMetaData>,
         group: usize,
-    ) -> Option<RowsCounted> {
+    ) -> Option<RollupBuilder> {
         let all = Self::of(Table::Logs, 0, metadata)?;
         let mut counting = Self { counted, ..all };
         counting.take(file, group, &mut || true);
@@ -129,17 +129,17 @@ impl Counting {
 
 /// Rows, counted in both ways; one that became too large is none.
 #[derive(Debug)]
-pub(super) struct RowsCounted {
-    levels: Option<Builder>,
-    entities: Option<Builder>,
+pub(super) struct RollupBuilder {
+    levels: Option<RollupSectionBuilder>,
+    entities: Option<RollupSectionBuilder>,
 }
 
-impl RowsCounted {
+impl RollupBuilder {
     /// For sections of so many bytes at most.
     pub(super) fn new(levels: u64, entities: u64) -> Self {
         Self {
-            levels: Some(Builder::new(levels)),
-            entities: Some(Builder::new(entities)),
+            levels: Some(RollupSectionBuilder::new(levels)),
+            entities: Some(RollupSectionBuilder::new(entities)),
         }
     }
 
@@ -176,7 +176,7 @@ impl RowsCounted {
         Some(())
     }
 
-    /// The sections, as [`CountsBy::ALL`] has them.
+    /// The sections, as [`RollupDimension::ALL`] has them.
     pub(super) fn finish(self, rows: u64) -> [Option<Vec<u8>>; 2] {
         [self.levels, self.entities].map(|builder| builder?.finish(rows))
     }
@@ -189,27 +189,27 @@ fn is_of_words(group: &RowGroupMetaData, name: &str) -> bool {
 }
 
 /// Minutes and their rows; one may be there more than once until they are tidied.
-type Cells = Vec<(i64, u64)>;
+type MinuteCells = Vec<(i64, u64)>;
 
 /// Makes one section.
 #[derive(Debug)]
-pub(super) struct Builder {
+pub(super) struct RollupSectionBuilder {
     most: usize,
-    levels: Numbered,
-    entities: Numbered,
-    groups: HashMap<(u32, u32), Cells>,
+    levels: WordDictionary,
+    entities: WordDictionary,
+    groups: HashMap<(u32, u32), MinuteCells>,
     cells: usize,
     tidied: usize,
 }
 
-impl Builder {
+impl RollupSectionBuilder {
     /// A section of at most so many bytes.
     pub(super) fn new(most: u64) -> Self {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         Self {
             most,
-            levels: Numbered::new(most),
-            entities: Numbered::new(most),
+            levels: WordDictionary::new(most),
+            entities: WordDictionary::new(most),
             groups: HashMap::new(),
             cells: 0,
             tidied: 0,
@@ -217,7 +217,12 @@ impl Builder {
     }
 
     /// Counts rows; `None` if there is too much for a section.
-    fn add(&mut self, minutes: impl Iterator<Item = i64>, levels: &Words, entities: Option<&Words>) -> Option<()> {
+    fn add(
+        &mut self,
+        minutes: impl Iterator<Item = i64>,
+        levels: &DictionaryColumn,
+        entities: Option<&DictionaryColumn>,
+    ) -> Option<()> {
         let levels = levels.numbers(&mut self.levels)?;
         let entities = match entities {
             Some(entities) => entities.numbers(&mut self.entities)?,
@@ -226,7 +231,7 @@ impl Builder {
         for (minute, group) in minutes.zip(levels.into_iter().zip(entities)) {
             self.count(minute, group);
         }
-        self.is_within_bounds().then_some(())
+        self.compact_to_bounds().then_some(())
     }
 
     /// Counts one row.
@@ -235,7 +240,7 @@ impl Builder {
         let entity = entity.map_or(Some(0), |entity| self.entities.number(entity))?;
         let group = (self.levels.number(level)?, entity);
         self.count(minute, group);
-        self.is_within_bounds().then_some(())
+        self.compact_to_bounds().then_some(())
     }
 
     fn count(&mut self, minute: i64, group: (u32, u32)) {
@@ -250,7 +255,7 @@ impl Builder {
     }
 
     /// A cell takes two bytes at least, a group eight with its first cell.
-    fn is_within_bounds(&mut self) -> bool {
+    fn compact_to_bounds(&mut self) -> bool {
         if self.cells > 2 * self.tidied + 1024 {
             self.groups.values_mut().for_each(tidy);
             self.cells = self.groups.values().map(Vec::len).sum();
@@ -265,7 +270,7 @@ impl Builder {
         let (entities, entity_places) = self.entities.sorted();
         let place = |places: &[usize], number: u32| places.get(number as usize).copied().unwrap_or(0);
         let groups = self.groups.into_iter();
-        let mut groups: Vec<((usize, usize), Cells)> = groups
+        let mut groups: Vec<((usize, usize), MinuteCells)> = groups
             .map(|((level, entity), mut cells)| {
                 tidy(&mut cells);
                 ((place(&level_places, level), place(&entity_places, entity)), cells)
@@ -291,7 +296,7 @@ impl Builder {
     }
 }
 
-fn tidy(cells: &mut Cells) {
+fn tidy(cells: &mut MinuteCells) {
     cells.sort_unstable();
     cells.dedup_by(|next, kept| {
         let is_same = next.0 == kept.0;
@@ -301,7 +306,7 @@ fn tidy(cells: &mut Cells) {
 }
 
 /// How many rows it has.
-fn put_group(out: &mut Vec<u8>, start: i64, (level, entity): (usize, usize), cells: &Cells) -> Option<u64> {
+fn put_group(out: &mut Vec<u8>, start: i64, (level, entity): (usize, usize), cells: &MinuteCells) -> Option<u64> {
     let (first, last) = (cells.first()?.0, cells.last()?.0);
     let mut encoded = Vec::new();
     let (mut minute, mut rows) = (first, 0);

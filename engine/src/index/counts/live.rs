@@ -10,29 +10,29 @@
 use arrow_array::RecordBatch;
 use model::Table;
 
-use super::build::{Counting, RowsCounted};
-use super::{Counts, CountsBy};
+use super::build::{FileRollupBuilder, RollupBuilder};
+use super::{MinuteRollup, RollupDimension};
 use crate::HotBatch;
-use crate::catalog::Segment;
-use crate::segment::FileAt;
+use crate::catalog::DataFileHandle;
+use crate::segment::FilePrefix;
 
 /// A larger section is none: an open file has [`MAX_ROW_GROUPS`](crate::segment) of them in memory.
 const MOST: u64 = 16 << 10;
 
-fn none() -> RowsCounted {
-    RowsCounted::new(MOST, MOST)
+fn none() -> RollupBuilder {
+    RollupBuilder::new(MOST, MOST)
 }
 
 /// Some rows, counted in every way that is not too large.
 #[derive(Debug, Clone)]
-pub(crate) struct RowCounts {
+pub(crate) struct LiveRollup {
     rows: u64,
-    counts: [Option<Counts>; CountsBy::ALL.len()],
+    counts: [Option<MinuteRollup>; RollupDimension::ALL.len()],
 }
 
-impl RowCounts {
-    fn of(counted: RowsCounted, rows: u64) -> Self {
-        let believed = |section: Option<Vec<u8>>| Counts::new(section?.into(), rows);
+impl LiveRollup {
+    fn of(counted: RollupBuilder, rows: u64) -> Self {
+        let believed = |section: Option<Vec<u8>>| MinuteRollup::new(section?.into(), rows);
         let counts = counted.finish(rows).map(believed);
         Self { rows, counts }
     }
@@ -43,8 +43,8 @@ impl RowCounts {
         Self::of(counted, batch.num_rows() as u64)
     }
 
-    fn get(&self, by: CountsBy) -> Option<Counts> {
-        let mut all = CountsBy::ALL.into_iter().zip(&self.counts);
+    fn get(&self, by: RollupDimension) -> Option<MinuteRollup> {
+        let mut all = RollupDimension::ALL.into_iter().zip(&self.counts);
         all.find(|(of, _)| *of == by)?.1.clone()
     }
 }
@@ -52,17 +52,17 @@ impl RowCounts {
 impl HotBatch {
     /// How many of its rows, of log records, there are in each minute; `None` if that is too much to say.
     #[must_use]
-    pub fn counts(&self, by: CountsBy) -> Option<Counts> {
-        self.counts.get_or_init(|| RowCounts::of_batch(&self.batch)).get(by)
+    pub fn counts(&self, by: RollupDimension) -> Option<MinuteRollup> {
+        self.counts.get_or_init(|| LiveRollup::of_batch(&self.batch)).get(by)
     }
 }
 
-impl Segment {
+impl DataFileHandle {
     /// How many rows it has in each minute, piece by piece, and how many bytes were read for that; `None` if that is not known. Of an
     /// open file that is here, rows that were not counted yet are; a sealed one that has no sidecar yet has the rows of the open one.
     /// May read from the disk.
     #[must_use]
-    pub fn counts(&self, by: CountsBy) -> Option<(Vec<Counts>, u64)> {
+    pub fn counts(&self, by: RollupDimension) -> Option<(Vec<MinuteRollup>, u64)> {
         if let Some(index) = self.index() {
             let (counts, bytes) = index.counts(by)?;
             return Some((vec![counts], bytes));
@@ -72,15 +72,15 @@ impl Segment {
         }
         let live = self.lineage().live();
         let mut counted = live.counted.lock();
-        let so_far = |counted: &[RowCounts]| counted.iter().map(|group| group.rows).sum::<u64>();
+        let so_far = |counted: &[LiveRollup]| counted.iter().map(|group| group.rows).sum::<u64>();
         let (mut rows, mut bytes) = (so_far(&counted), 0);
         if rows < self.rows && !self.sealed && !self.is_uploaded() {
             let footer = self.metadata().ok()?;
-            let file = FileAt::new(self.open().ok()?, self.size);
+            let file = FilePrefix::new(self.open().ok()?, self.size);
             for group in counted.len()..footer.num_row_groups() {
                 let about = footer.row_group(group);
-                let counting = Counting::of_group(none(), &file, &footer, group)?;
-                counted.push(RowCounts::of(counting, u64::try_from(about.num_rows()).ok()?));
+                let counting = FileRollupBuilder::of_group(none(), &file, &footer, group)?;
+                counted.push(LiveRollup::of(counting, u64::try_from(about.num_rows()).ok()?));
                 bytes += u64::try_from(about.compressed_size()).unwrap_or(0);
             }
             rows = so_far(&counted);

@@ -28,10 +28,10 @@ mod words;
 
 use std::sync::Arc;
 
-pub(crate) use self::live::RowCounts;
-use super::SegmentIndex;
-use super::format::{Bad, Kind, Section, bytes_at};
-use crate::segment::FileAt;
+pub(crate) use self::live::LiveRollup;
+use super::SidecarIndex;
+use super::format::{SectionEntry, SectionKind, SidecarError, bytes_at};
+use crate::segment::FilePrefix;
 
 /// Microseconds of a minute.
 pub const MINUTE: i64 = 60_000_000;
@@ -41,31 +41,31 @@ const LARGEST: u64 = 1 << 20;
 
 /// What rows are told apart by, beside their minutes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CountsBy {
+pub enum RollupDimension {
     /// `level`.
     Level,
     /// `level` and `entity_name`.
     LevelAndEntity,
 }
 
-impl CountsBy {
+impl RollupDimension {
     pub(super) const ALL: [Self; 2] = [Self::Level, Self::LevelAndEntity];
 
-    pub(super) const fn kind(self) -> Kind {
+    pub(super) const fn kind(self) -> SectionKind {
         match self {
-            Self::Level => Kind::LevelCounts,
-            Self::LevelAndEntity => Kind::EntityCounts,
+            Self::Level => SectionKind::LevelCounts,
+            Self::LevelAndEntity => SectionKind::EntityCounts,
         }
     }
 }
 
 /// How many rows of a segment there are of each level, or of each level and entity, minute by minute.
 #[derive(Debug, Clone)]
-pub struct Counts(Arc<[u8]>);
+pub struct MinuteRollup(Arc<[u8]>);
 
 /// The rows of one level, or of one level and entity.
 #[derive(Debug, Clone, Copy)]
-pub struct CountedGroup<'a> {
+pub struct RollupGroup<'a> {
     /// Their `level`.
     pub level: &'a str,
     /// Their `entity_name`, where rows are told apart by it.
@@ -79,10 +79,10 @@ pub struct CountedGroup<'a> {
     cells: &'a [u8],
 }
 
-impl Counts {
+impl MinuteRollup {
     /// Believes a section that is as it should be, and of a file of so many rows.
     fn new(bytes: Arc<[u8]>, rows: u64) -> Option<Self> {
-        let (mut of, mut counted, mut last) = (Groups::new(&bytes)?, 0u64, None);
+        let (mut of, mut counted, mut last) = (RollupReader::new(&bytes)?, 0u64, None);
         while of.left > 0 {
             let (key, group) = of.read()?;
             if last.is_some_and(|last| last >= key) {
@@ -97,16 +97,16 @@ impl Counts {
     }
 
     /// All groups, each once, by their levels.
-    pub fn groups(&self) -> impl Iterator<Item = CountedGroup<'_>> {
-        let mut groups = Groups::new(&self.0);
+    pub fn groups(&self) -> impl Iterator<Item = RollupGroup<'_>> {
+        let mut groups = RollupReader::new(&self.0);
         std::iter::from_fn(move || groups.as_mut()?.read().map(|(_, group)| group))
     }
 }
 
-impl<'a> CountedGroup<'a> {
+impl<'a> RollupGroup<'a> {
     /// The minutes that have rows, in order, each with how many.
     pub fn minutes(&self) -> impl Iterator<Item = (i64, u64)> + use<'a> {
-        let (mut from, mut minute) = (Numbers(self.cells), self.first);
+        let (mut from, mut minute) = (VarintReader(self.cells), self.first);
         std::iter::from_fn(move || {
             minute = minute.checked_add_unsigned(from.number()?)?;
             Some((minute, from.number()?.checked_add(1)?))
@@ -115,7 +115,7 @@ impl<'a> CountedGroup<'a> {
 
     /// Whether its cells are as it says.
     fn check(&self) -> Option<()> {
-        let (mut from, mut minute, mut rows) = (Numbers(self.cells), self.first, 0u64);
+        let (mut from, mut minute, mut rows) = (VarintReader(self.cells), self.first, 0u64);
         let mut is_first = true;
         while !from.0.is_empty() {
             let step = from.number()?;
@@ -131,18 +131,18 @@ impl<'a> CountedGroup<'a> {
 }
 
 /// Reads a section group by group.
-struct Groups<'a> {
-    from: Numbers<'a>,
+struct RollupReader<'a> {
+    from: VarintReader<'a>,
     start: i64,
     levels: Vec<&'a str>,
     entities: Vec<&'a str>,
     left: u64,
 }
 
-impl<'a> Groups<'a> {
+impl<'a> RollupReader<'a> {
     fn new(bytes: &'a [u8]) -> Option<Self> {
         let start = i64::from_le_bytes(bytes_at(bytes, 0)?);
-        let mut from = Numbers(bytes.get(8..)?);
+        let mut from = VarintReader(bytes.get(8..)?);
         let levels = from.texts()?;
         let entities = from.texts()?;
         Some(Self {
@@ -155,14 +155,14 @@ impl<'a> Groups<'a> {
     }
 
     /// The next one, and what it is ordered by.
-    fn read(&mut self) -> Option<((usize, usize), CountedGroup<'a>)> {
+    fn read(&mut self) -> Option<((usize, usize), RollupGroup<'a>)> {
         self.left = self.left.checked_sub(1)?;
         let (level, entity) = (self.from.length()?, self.from.length()?);
         let rows = self.from.number()?;
         let first = self.start.checked_add_unsigned(self.from.number()?)?;
         let last = first.checked_add_unsigned(self.from.number()?)?;
         let length = self.from.length()?;
-        let group = CountedGroup {
+        let group = RollupGroup {
             level: self.levels.get(level)?,
             entity: match self.entities.is_empty() {
                 true if entity > 0 => return None,
@@ -179,9 +179,9 @@ impl<'a> Groups<'a> {
 }
 
 /// Numbers of seven bits a byte, and what they count.
-struct Numbers<'a>(&'a [u8]);
+struct VarintReader<'a>(&'a [u8]);
 
-impl<'a> Numbers<'a> {
+impl<'a> VarintReader<'a> {
     fn number(&mut self) -> Option<u64> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
@@ -231,37 +231,38 @@ fn put(out: &mut Vec<u8>, mut number: u64) {
     out.push(number.to_le_bytes()[0]);
 }
 
-impl SegmentIndex {
+impl SidecarIndex {
     /// How many rows the segment has in each minute, and how many bytes were read for that; `None` where the index does not say.
     /// May read from the disk.
     #[must_use]
-    pub fn counts(&self, by: CountsBy) -> Option<(Counts, u64)> {
+    pub fn counts(&self, by: RollupDimension) -> Option<(MinuteRollup, u64)> {
         let kind = by.kind();
         let mut sections = self.counts.iter().flatten();
         let section = sections.find(|section| section.is(kind)).filter(|_| !self.is_bad())?;
         self.read_counts(kind, *section)
-            .inspect_err(|error| self.give_up_if_bad(error))
+            .inspect_err(|error| self.mark_if_bad(error))
             .ok()
     }
 
-    fn read_counts(&self, kind: Kind, section: Section) -> Result<(Counts, u64), Bad> {
+    fn read_counts(&self, kind: SectionKind, section: SectionEntry) -> Result<(MinuteRollup, u64), SidecarError> {
         if let Some(kept) = self.memory.section(self.opening, kind) {
-            return Ok((Counts(kept), 0));
+            return Ok((MinuteRollup(kept), 0));
         }
         if section.form != 0 || section.length > LARGEST {
-            return Err(Bad::Form("its counts are of another form"));
+            return Err(SidecarError::Form("its counts are of another form"));
         }
         let is_kept = self.memory.wants(section.length);
         let file = if is_kept {
-            FileAt::new(self.open_anew().map_err(Bad::Shut)?, self.size)
+            FilePrefix::new(self.open_anew().map_err(SidecarError::Shut)?, self.size)
         } else {
-            self.file().map_err(Bad::Shut)?
+            self.file().map_err(SidecarError::Shut)?
         };
         let bytes: Arc<[u8]> = file.read(section.offset, section.length)?.into();
         if crc32c::crc32c(&bytes) != section.crc {
-            return Err(Bad::Form("its counts are damaged"));
+            return Err(SidecarError::Form("its counts are damaged"));
         }
-        let counts = Counts::new(Arc::clone(&bytes), self.rows).ok_or(Bad::Form("its counts do not add up"))?;
+        let counts =
+            MinuteRollup::new(Arc::clone(&bytes), self.rows).ok_or(SidecarError::Form("its counts do not add up"))?;
         if is_kept {
             self.memory.keep(self.opening, kind, bytes);
         }

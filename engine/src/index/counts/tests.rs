@@ -11,13 +11,13 @@ use parquet::arrow::ArrowWriter;
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use super::super::format::{Owner, Part, encode};
-use super::super::memory::Memory;
+use super::super::format::{EncodedSection, IndexedFile, encode};
+use super::super::memory::SectionCache;
 use super::super::path_of;
-use super::build::{Builder, Counting};
+use super::build::{FileRollupBuilder, RollupSectionBuilder};
 use super::*;
 use crate::Error;
-use crate::segment::{FileAt, read_metadata};
+use crate::segment::{FilePrefix, read_metadata};
 
 /// Minutes, levels and entities of rows.
 type Rows = Vec<(i64, u8, u8)>;
@@ -33,26 +33,26 @@ fn entity(n: u8) -> String {
     "ö".repeat(usize::from(n))
 }
 
-fn section(rows: &Rows, by: CountsBy) -> Option<Vec<u8>> {
-    let mut builder = Builder::new(64 << 10);
+fn section(rows: &Rows, by: RollupDimension) -> Option<Vec<u8>> {
+    let mut builder = RollupSectionBuilder::new(64 << 10);
     for (minute, of, from) in rows {
         let entity = entity(*from);
-        let entity = (by == CountsBy::LevelAndEntity).then_some(entity.as_str());
+        let entity = (by == RollupDimension::LevelAndEntity).then_some(entity.as_str());
         builder.add_row(*minute, &level(*of), entity)?;
     }
     builder.finish(rows.len() as u64)
 }
 
-fn expected(rows: &Rows, by: CountsBy) -> Cells {
+fn expected(rows: &Rows, by: RollupDimension) -> Cells {
     let mut cells = Cells::new();
     for (minute, of, from) in rows {
-        let entity = (by == CountsBy::LevelAndEntity).then(|| entity(*from));
+        let entity = (by == RollupDimension::LevelAndEntity).then(|| entity(*from));
         *cells.entry((level(*of), entity, *minute)).or_default() += 1;
     }
     cells
 }
 
-fn cells(counts: &Counts) -> Cells {
+fn cells(counts: &MinuteRollup) -> Cells {
     let mut cells = Cells::new();
     for group in counts.groups() {
         let minutes: Vec<_> = group.minutes().collect();
@@ -66,8 +66,8 @@ fn cells(counts: &Counts) -> Cells {
     cells
 }
 
-fn owner(rows: usize) -> Owner {
-    Owner {
+fn owner(rows: usize) -> IndexedFile {
+    IndexedFile {
         store: Uuid::from_u128(7),
         table: Table::Logs,
         segment: 12,
@@ -79,23 +79,23 @@ fn owner(rows: usize) -> Owner {
 }
 
 fn sidecar(rows: &Rows) -> Vec<u8> {
-    let part = |by: CountsBy| Part {
+    let part = |by: RollupDimension| EncodedSection {
         kind: by.kind(),
         form: 0,
         bytes: section(rows, by).unwrap(),
         is_checked: false,
     };
-    encode(&owner(rows.len()), 2048, 1, &CountsBy::ALL.map(part))
+    encode(&owner(rows.len()), 2048, 1, &RollupDimension::ALL.map(part))
 }
 
-fn open(folder: &Path, rows: usize, bytes: &[u8], memory: usize) -> Result<SegmentIndex, Error> {
+fn open(folder: &Path, rows: usize, bytes: &[u8], memory: usize) -> Result<SidecarIndex, Error> {
     let path = path_of(folder, Table::Logs, (12, 3));
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(&path, bytes).unwrap();
-    SegmentIndex::open(
+    SidecarIndex::open(
         &folder.into(),
         &owner(rows),
-        &Arc::new(Memory::new(memory)),
+        &Arc::new(SectionCache::new(memory)),
         &Weak::new(),
     )
 }
@@ -113,7 +113,7 @@ fn a_small_section_is_read_once() {
     let (rows, folder) = (some(), tempfile::tempdir().unwrap());
     for (memory, again) in [(1 << 20, false), (0, true)] {
         let index = open(folder.path(), rows.len(), &sidecar(&rows), memory).unwrap();
-        for by in CountsBy::ALL {
+        for by in RollupDimension::ALL {
             let (counts, bytes) = index.counts(by).unwrap();
             assert_eq!(bytes, section(&rows, by).unwrap().len() as u64);
             assert_eq!(cells(&counts), expected(&rows, by));
@@ -127,12 +127,12 @@ fn a_small_section_is_read_once() {
 fn no_flipped_byte_and_no_cut_changes_a_count() {
     let (rows, folder) = (some(), tempfile::tempdir().unwrap());
     let whole = sidecar(&rows);
-    let expected = CountsBy::ALL.map(|by| expected(&rows, by));
+    let expected = RollupDimension::ALL.map(|by| expected(&rows, by));
     let holds = |bytes: &[u8], what: &str| {
         let Ok(index) = open(folder.path(), rows.len(), bytes, 0) else {
             return 0;
         };
-        let said = CountsBy::ALL.iter().zip(&expected).filter(|(by, expected)| {
+        let said = RollupDimension::ALL.iter().zip(&expected).filter(|(by, expected)| {
             let counts = index.counts(**by);
             assert!(
                 counts.as_ref().is_none_or(|(counts, _)| cells(counts) == **expected),
@@ -158,9 +158,9 @@ fn no_flipped_byte_and_no_cut_changes_a_count() {
 #[test]
 fn a_section_that_does_not_add_up_is_not_believed_whatever_its_checksum() {
     let rows = some();
-    for by in CountsBy::ALL {
+    for by in RollupDimension::ALL {
         let whole = section(&rows, by).unwrap();
-        let believed = |bytes: &[u8], rows: usize| Counts::new(bytes.into(), rows as u64).is_some();
+        let believed = |bytes: &[u8], rows: usize| MinuteRollup::new(bytes.into(), rows as u64).is_some();
         assert!(believed(&whole, rows.len()) && !believed(&whole, rows.len() + 1));
         assert!((0..whole.len()).all(|length| !believed(&whole[..length], rows.len())));
         assert!(!believed(&[&whole[..], &[0]].concat(), rows.len()));
@@ -168,7 +168,7 @@ fn a_section_that_does_not_add_up_is_not_believed_whatever_its_checksum() {
     // No cell, a cell of a minute twice, an entity where none is.
     let start = [0; 8];
     let one = |group: &[u8]| [&start[..], &[1, 1, b'x', 0, 1], group].concat();
-    let believed = |group: &[u8]| Counts::new(one(group).into(), 2).is_some();
+    let believed = |group: &[u8]| MinuteRollup::new(one(group).into(), 2).is_some();
     assert!(believed(&[0, 0, 2, 0, 0, 2, 0, 1]) && believed(&[0, 0, 2, 0, 1, 4, 0, 0, 1, 0]));
     assert!(!believed(&[0, 0, 2, 0, 0, 0]) && !believed(&[0, 0, 2, 0, 0, 4, 0, 0, 0, 0]));
     assert!(!believed(&[0, 1, 2, 0, 0, 2, 0, 1]) && !believed(&[1, 0, 2, 0, 0, 2, 0, 1]));
@@ -180,7 +180,7 @@ fn a_section_that_does_not_add_up_is_not_believed_whatever_its_checksum() {
 #[test]
 fn what_is_too_much_for_a_section_has_none() {
     let count = |rows: i64, entities: i64| {
-        let mut builder = Builder::new(4 << 10);
+        let mut builder = RollupSectionBuilder::new(4 << 10);
         let add = |at: i64| builder.add_row(at / entities, "info", Some(&format!("{:08}", at % entities)));
         (0..rows)
             .try_for_each(add)
@@ -188,7 +188,7 @@ fn what_is_too_much_for_a_section_has_none() {
     };
     assert!(count(1_500, 1).is_some() && count(60_000, 100).is_none() && count(5_000, 5_000).is_none());
     assert!(count(60_000, 1).is_none(), "a minute for each row");
-    let mut builder = Builder::new(4 << 10);
+    let mut builder = RollupSectionBuilder::new(4 << 10);
     builder.add_row(1, "info", None).unwrap();
     assert!(builder.finish(2).is_none(), "a row was missed");
 }
@@ -202,8 +202,8 @@ proptest! {
         at in prop::sample::select(vec![0i64, 29_000_000, i64::MAX / MINUTE - 30, i64::MIN / MINUTE + 31]),
     ) {
         let rows: Rows = rows.into_iter().map(|(minute, level, entity)| (at + minute, level, entity)).collect();
-        for by in CountsBy::ALL {
-            let counts = Counts::new(section(&rows, by).unwrap().into(), rows.len() as u64).unwrap();
+        for by in RollupDimension::ALL {
+            let counts = MinuteRollup::new(section(&rows, by).unwrap().into(), rows.len() as u64).unwrap();
             prop_assert_eq!(cells(&counts), expected(&rows, by));
         }
     }
@@ -213,7 +213,7 @@ proptest! {
         bytes in prop::collection::vec(any::<u8>(), 0..200),
         rows in 0u64..10,
     ) {
-        if let Some(counts) = Counts::new(bytes.into(), rows) {
+        if let Some(counts) = MinuteRollup::new(bytes.into(), rows) {
             prop_assert_eq!(cells(&counts).into_values().sum::<u64>(), rows);
         }
     }
@@ -237,10 +237,10 @@ fn a_file_that_cannot_be_read_any_more_is_not_counted() {
     let mut writer = ArrowWriter::try_new(file.reopen().unwrap(), rows.schema(), None).unwrap();
     writer.write(&rows).unwrap();
     writer.close().unwrap();
-    let source = FileAt::open(file.path()).unwrap();
+    let source = FilePrefix::open(file.path()).unwrap();
     let footer = Arc::new(read_metadata(&source, file.path(), false).unwrap());
     let count = || {
-        let mut counting = Counting::of(Table::Logs, 0, &footer).unwrap();
+        let mut counting = FileRollupBuilder::of(Table::Logs, 0, &footer).unwrap();
         let mut left = 100;
         let mut go_on = || {
             left -= 1;
@@ -249,7 +249,7 @@ fn a_file_that_cannot_be_read_any_more_is_not_counted() {
         assert!(counting.take(&source, 0, &mut go_on), "it goes on for ever");
         counting.finish(3_000).len()
     };
-    assert_eq!(count(), CountsBy::ALL.len());
+    assert_eq!(count(), RollupDimension::ALL.len());
     file.as_file().set_len(4).unwrap();
     assert_eq!(count(), 0);
 }

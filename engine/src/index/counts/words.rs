@@ -14,22 +14,22 @@ pub(super) fn coded() -> DataType {
 }
 
 /// A column of words, of which no row lacks one.
-pub(super) fn words(batch: &RecordBatch, name: &str) -> Option<Words> {
+pub(super) fn words(batch: &RecordBatch, name: &str) -> Option<DictionaryColumn> {
     let column = cast(batch.column_by_name(name)?, &coded()).ok()?;
     let column = column.as_dictionary_opt::<Int32Type>()?.clone();
     let values = column.values().as_string_opt::<i32>()?.clone();
-    (column.null_count() == 0 && values.null_count() == 0).then_some(Words { column, values })
+    (column.null_count() == 0 && values.null_count() == 0).then_some(DictionaryColumn { column, values })
 }
 
 /// See [`words`].
-pub(super) struct Words {
+pub(super) struct DictionaryColumn {
     column: DictionaryArray<Int32Type>,
     values: StringArray,
 }
 
-impl Words {
+impl DictionaryColumn {
     /// The number of each row's word.
-    pub(super) fn numbers(&self, known: &mut Numbered) -> Option<Vec<u32>> {
+    pub(super) fn numbers(&self, known: &mut WordDictionary) -> Option<Vec<u32>> {
         let mut of_codes = vec![None; self.values.len()];
         let number = |code: &i32| {
             let code = usize::try_from(*code).ok()?;
@@ -45,13 +45,13 @@ impl Words {
 
 /// Words in the order in which they came, up to so many bytes.
 #[derive(Debug)]
-pub(super) struct Numbered {
+pub(super) struct WordDictionary {
     numbers: HashMap<String, u32>,
     bytes: usize,
     most: usize,
 }
 
-impl Numbered {
+impl WordDictionary {
     pub(super) fn new(most: usize) -> Self {
         Self {
             numbers: HashMap::new(),

@@ -8,9 +8,9 @@ use std::collections::HashSet;
 
 use model::fold_into;
 
-use super::matrix::Matrix;
+use super::matrix::NgramMatrix;
 use super::{
-    Class, LEAST_BYTES, MOST_BITS, MOST_BLOCKS, MOST_BYTES, MOST_MATRIX, MOST_SPANS, PAGE_BITS, PART_OF_FILE,
+    LEAST_BYTES, MOST_BITS, MOST_BLOCKS, MOST_BYTES, MOST_MATRIX, MOST_SPANS, NgramClass, PAGE_BITS, PART_OF_FILE,
     for_each_gram,
 };
 use crate::index::BLOCK_ROWS;
@@ -20,10 +20,10 @@ const LONG: usize = 1 << 20;
 
 /// See the module.
 #[derive(Debug)]
-pub(in crate::index) struct Builder {
+pub(in crate::index) struct NgramIndexBuilder {
     /// The slots that the present span of a class has.
     present: [Vec<u64>; 2],
-    matrices: [Matrix; 2],
+    matrices: [NgramMatrix; 2],
     bits: [u32; 2],
     blocks: u32,
     block: u32,
@@ -33,7 +33,7 @@ pub(in crate::index) struct Builder {
     folded: String,
 }
 
-impl Builder {
+impl NgramIndexBuilder {
     /// For a file of `size` bytes and so many blocks, with about so many bytes of different messages.
     pub(in crate::index) fn new(blocks: u32, bytes: u64, size: u64) -> Self {
         let most = (size / PART_OF_FILE + LEAST_BYTES).min(MOST_BYTES);
@@ -45,7 +45,7 @@ impl Builder {
             .trailing_zeros();
         let bits = MOST_BITS.map(|most| wanted.clamp(PAGE_BITS, most));
         let [word_bits, number_bits] = bits;
-        let matrix = |bits, most_spans, most| Matrix::new(bits, blocks, most_spans, most);
+        let matrix = |bits, most_spans, most| NgramMatrix::new(bits, blocks, most_spans, most);
         Self {
             present: bits.map(|bits| vec![0; words_of(bits)]),
             matrices: [
@@ -83,8 +83,8 @@ impl Builder {
         let [words, numbers] = &mut self.present;
         for_each_gram(self.folded.as_bytes(), |class, hash| {
             let (present, bits) = match class {
-                Class::Words => (words.as_mut_slice(), word_bits),
-                Class::Numbers => (numbers.as_mut_slice(), number_bits),
+                NgramClass::Words => (words.as_mut_slice(), word_bits),
+                NgramClass::Numbers => (numbers.as_mut_slice(), number_bits),
             };
             let slot = hash >> (32 - bits);
             if let Some(word) = present.get_mut(slot as usize / 64) {
@@ -114,7 +114,7 @@ impl Builder {
     }
 
     /// The form and the bytes of each class's section; empty ones say nothing.
-    pub(in crate::index) fn finish(mut self) -> [(Class, u16, Vec<u8>); 2] {
+    pub(in crate::index) fn finish(mut self) -> [(NgramClass, u16, Vec<u8>); 2] {
         let is_whole = self.block == self.blocks && self.blocks <= MOST_BLOCKS;
         for (present, matrix) in self.present.iter_mut().zip(&mut self.matrices) {
             end_span(present, matrix, self.block.saturating_sub(1));
@@ -124,12 +124,15 @@ impl Builder {
         let [words, numbers] = self.matrices;
         let (word_form, words) = words.encode(most / 2).unwrap_or_default();
         let (number_form, numbers) = numbers.encode(most.saturating_sub(words.len())).unwrap_or_default();
-        [(Class::Words, word_form, words), (Class::Numbers, number_form, numbers)]
+        [
+            (NgramClass::Words, word_form, words),
+            (NgramClass::Numbers, number_form, numbers),
+        ]
     }
 }
 
 /// Notes the slots of the span that a block is in, if there are any.
-fn end_span(present: &mut [u64], matrix: &mut Matrix, block: u32) {
+fn end_span(present: &mut [u64], matrix: &mut NgramMatrix, block: u32) {
     for (at, word) in present.iter_mut().enumerate() {
         let mut left = std::mem::take(word);
         while left != 0 {

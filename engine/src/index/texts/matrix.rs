@@ -4,7 +4,7 @@
 //!
 //! - Its rows never take more bytes than it was made for: spans become longer while it grows.
 
-use super::section::{PAGE_SLOTS, PRESENT, Row};
+use super::section::{PAGE_SLOTS, PRESENT, PostingList};
 use super::{spans, width_of};
 use crate::index::pages;
 
@@ -15,7 +15,7 @@ const NONE: u32 = u32::MAX;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Matrix {
+pub(super) struct NgramMatrix {
     /// Of each slot the number of its row; there are as many as a power of two.
     slots: Vec<u32>,
     /// Rows of `width` words each: bit `n` is of span `n`.
@@ -28,7 +28,7 @@ pub(super) struct Matrix {
     most: usize,
 }
 
-impl Matrix {
+impl NgramMatrix {
     /// Of `2^bits` slots and so many blocks, with no more spans and bytes than that.
     pub(super) fn new(bits: u32, blocks: u32, most_spans: u32, most: usize) -> Self {
         let mut shift = 0;
@@ -84,12 +84,12 @@ impl Matrix {
     }
 
     /// The rows of some slots, those of none left out.
-    fn rows<'a>(&'a self, slots: &'a [u32]) -> impl Iterator<Item = Row<'a>> {
+    fn rows<'a>(&'a self, slots: &'a [u32]) -> impl Iterator<Item = PostingList<'a>> {
         let rows = slots.iter().filter(|row| **row != NONE);
         rows.map(|row| {
             let first = *row as usize * self.width;
             let words = self.words.get(first..first + self.width).unwrap_or_default();
-            Row::of(words, self.spans())
+            PostingList::of(words, self.spans())
         })
     }
 

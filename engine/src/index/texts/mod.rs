@@ -26,10 +26,10 @@ mod tests;
 
 use model::fold_into;
 
-pub(super) use builder::Builder;
+pub(super) use builder::NgramIndexBuilder;
 pub(super) use section::find;
 
-use super::format::Kind;
+use super::format::SectionKind;
 
 /// Bytes of a gram.
 const GRAM: usize = 4;
@@ -53,20 +53,20 @@ const LEAST_BYTES: u64 = 4096;
 
 /// What a gram is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum NgramClass {
     /// It has no digit.
     Words = 0,
     /// It has one.
     Numbers = 1,
 }
 
-impl Class {
+impl NgramClass {
     pub(super) const ALL: [Self; 2] = [Self::Words, Self::Numbers];
 
-    pub(super) const fn kind(self) -> Kind {
+    pub(super) const fn kind(self) -> SectionKind {
         match self {
-            Self::Words => Kind::Words,
-            Self::Numbers => Kind::Numbers,
+            Self::Words => SectionKind::Words,
+            Self::Numbers => SectionKind::Numbers,
         }
     }
 }
@@ -82,7 +82,7 @@ const fn mix(mut x: u32) -> u32 {
 
 /// Calls with the class and the hash of each gram of a folded text.
 #[inline]
-fn for_each_gram(folded: &[u8], mut each: impl FnMut(Class, u32)) {
+fn for_each_gram(folded: &[u8], mut each: impl FnMut(NgramClass, u32)) {
     // The last four bytes, and of each whether it is a digit.
     let (mut gram, mut digits) = (0u32, 0u8);
     for (at, byte) in folded.iter().enumerate() {
@@ -90,9 +90,9 @@ fn for_each_gram(folded: &[u8], mut each: impl FnMut(Class, u32)) {
         digits = digits << 1 | u8::from(byte.is_ascii_digit());
         if at + 1 >= GRAM {
             let class = if digits & 0xf == 0 {
-                Class::Words
+                NgramClass::Words
             } else {
-                Class::Numbers
+                NgramClass::Numbers
             };
             each(class, mix(gram));
         }
@@ -101,9 +101,9 @@ fn for_each_gram(folded: &[u8], mut each: impl FnMut(Class, u32)) {
 
 /// A text that is looked for in messages, as indexes are asked for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Grams([Vec<u32>; 2]);
+pub struct NgramQuery([Vec<u32>; 2]);
 
-impl Grams {
+impl NgramQuery {
     /// Those of a text; `None` if it is so short that it has none.
     #[must_use]
     pub fn of(text: &str) -> Option<Self> {
@@ -121,8 +121,8 @@ impl Grams {
             };
             let [words, numbers] = &mut grams;
             let of_class = match class {
-                Class::Words => words,
-                Class::Numbers => numbers,
+                NgramClass::Words => words,
+                NgramClass::Numbers => numbers,
             };
             if !of_class.contains(hash) {
                 of_class.push(*hash);
@@ -131,11 +131,11 @@ impl Grams {
         Some(Self(grams))
     }
 
-    pub(super) fn of_class(&self, class: Class) -> &[u32] {
+    pub(super) fn of_class(&self, class: NgramClass) -> &[u32] {
         let [words, numbers] = &self.0;
         match class {
-            Class::Words => words,
-            Class::Numbers => numbers,
+            NgramClass::Words => words,
+            NgramClass::Numbers => numbers,
         }
     }
 }

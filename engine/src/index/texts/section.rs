@@ -14,9 +14,9 @@
 //!
 //! - Whatever the bytes are, reading them ends with an answer or an error.
 
-use crate::index::format::Bad;
-use crate::index::pages::Page;
-use crate::index::{Blocks, Lookup};
+use crate::index::format::SidecarError;
+use crate::index::pages::ChecksummedPage;
+use crate::index::{BlockSelection, IndexLookup};
 
 use super::{MOST_BITS, MOST_BLOCKS, MOST_SPANS, PAGE_BITS, spans, width_of};
 
@@ -30,7 +30,7 @@ const BITS: u8 = u8::MAX;
 
 /// A row as it is written; a bit of its words is of a span.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Row<'a> {
+pub(super) enum PostingList<'a> {
     Everywhere,
     /// So many spans, which are listed.
     List(u32, &'a [u64]),
@@ -63,7 +63,7 @@ fn listed(words: &[u64]) -> impl Iterator<Item = u32> {
     })
 }
 
-impl<'a> Row<'a> {
+impl<'a> PostingList<'a> {
     pub(super) fn of(words: &'a [u64], spans: u32) -> Self {
         let count = words.iter().map(|word| word.count_ones()).sum::<u32>();
         let bytes = count as usize * number_bytes(spans);
@@ -158,11 +158,11 @@ pub(in crate::index) fn find(
     (form, length): (u16, u64),
     blocks: u32,
     read: impl Fn(&mut [u8], u64) -> std::io::Result<()>,
-) -> Result<Lookup, Bad> {
+) -> Result<IndexLookup, SidecarError> {
     let [bits, shift] = form.to_le_bytes().map(u32::from);
     let is_form = (PAGE_BITS..=MOST_BITS[0]).contains(&bits) && shift < 32;
     if !is_form || blocks > MOST_BLOCKS || spans(blocks, shift) > MOST_SPANS[0] {
-        return Err(Bad::Form("an index of texts has a form that is not known"));
+        return Err(SidecarError::Form("an index of texts has a form that is not known"));
     }
     let spans = spans(blocks, shift);
     let (mut met, mut bytes) = (every(spans), 0);
@@ -170,22 +170,22 @@ pub(in crate::index) fn find(
         let slot = gram >> (32 - bits);
         let number = u64::from(slot >> PAGE_BITS);
         let is_whole = |bytes: u64| (PRESENT as u64..=LONGEST).contains(&bytes);
-        let page = Page::read((number, 1 << (bits - PAGE_BITS)), length, is_whole, &read)?;
+        let page = ChecksummedPage::read((number, 1 << (bits - PAGE_BITS)), length, is_whole, &read)?;
         bytes += page.bytes_read();
         let row = row_of(slot as usize % PAGE_SLOTS, page.bytes(), spans);
-        let row = row.ok_or(Bad::Form("a page of texts says nothing"))?;
+        let row = row.ok_or(SidecarError::Form("a page of texts says nothing"))?;
         met.iter_mut().zip(row).for_each(|(met, row)| *met &= row);
         if met.iter().all(|word| *word == 0) {
             break;
         }
     }
     let blocks = if spans > 0 && met == every(spans) {
-        Blocks::All
+        BlockSelection::All
     } else {
         let blocks = listed(&met).flat_map(|span| (span << shift..blocks).take(1 << shift));
-        Blocks::Some(blocks.collect())
+        BlockSelection::Some(blocks.collect())
     };
-    Ok(Lookup { blocks, bytes })
+    Ok(IndexLookup { blocks, bytes })
 }
 
 /// The spans that have a gram of a slot of a page.
@@ -198,7 +198,7 @@ fn row_of(slot: usize, page: &[u8], spans: u32) -> Option<Vec<u64>> {
     let before = present.iter().take(slot / 8).map(|byte| byte.count_ones()).sum::<u32>();
     let in_byte = byte & ((1 << (slot % 8)) - 1);
     for _ in 0..before + in_byte.count_ones() {
-        rows = rows.get(Row::length_of_first(rows, spans)?..)?;
+        rows = rows.get(PostingList::length_of_first(rows, spans)?..)?;
     }
-    Row::read(rows, spans)
+    PostingList::read(rows, spans)
 }

@@ -7,11 +7,11 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
-use super::matrix::Matrix;
+use super::matrix::NgramMatrix;
 use super::*;
-use crate::index::format::{Part, encode};
+use crate::index::format::{EncodedSection, encode};
 use crate::index::tests::{open_again, open_with, owner, without_texts};
-use crate::index::{BLOCK_ROWS, Blocks, SegmentIndex};
+use crate::index::{BLOCK_ROWS, BlockSelection, SidecarIndex};
 
 /// Messages of rows, group by group.
 type Groups = Vec<Vec<String>>;
@@ -39,9 +39,9 @@ fn blocks_of(groups: &Groups) -> u32 {
         .sum()
 }
 
-fn built(groups: &Groups, size: u64) -> Builder {
+fn built(groups: &Groups, size: u64) -> NgramIndexBuilder {
     let bytes = groups.iter().flatten().map(String::len).sum::<usize>();
-    let mut builder = Builder::new(blocks_of(groups), bytes as u64, size);
+    let mut builder = NgramIndexBuilder::new(blocks_of(groups), bytes as u64, size);
     for group in groups {
         for block in group.chunks(BLOCK_ROWS as usize) {
             // In two pieces, as pages end anywhere.
@@ -61,8 +61,8 @@ fn sidecar(groups: &Groups, size: u64) -> Vec<u8> {
     encoded(built(groups, size), blocks_of(groups))
 }
 
-fn encoded(builder: Builder, blocks: u32) -> Vec<u8> {
-    let parts = builder.finish().map(|(class, form, bytes)| Part {
+fn encoded(builder: NgramIndexBuilder, blocks: u32) -> Vec<u8> {
+    let parts = builder.finish().map(|(class, form, bytes)| EncodedSection {
         kind: class.kind(),
         form,
         bytes,
@@ -87,14 +87,14 @@ fn expected(groups: &Groups, text: &str) -> BTreeSet<u32> {
         .collect()
 }
 
-fn found(index: &SegmentIndex, text: &str) -> Blocks {
-    Grams::of(text).map_or(Blocks::All, |grams| index.text(&grams).blocks)
+fn found(index: &SidecarIndex, text: &str) -> BlockSelection {
+    NgramQuery::of(text).map_or(BlockSelection::All, |grams| index.text(&grams).blocks)
 }
 
-fn has(blocks: &Blocks, wanted: &BTreeSet<u32>) -> bool {
+fn has(blocks: &BlockSelection, wanted: &BTreeSet<u32>) -> bool {
     match blocks {
-        Blocks::All => true,
-        Blocks::Some(blocks) => wanted.iter().all(|block| blocks.binary_search(block).is_ok()),
+        BlockSelection::All => true,
+        BlockSelection::Some(blocks) => wanted.iter().all(|block| blocks.binary_search(block).is_ok()),
     }
 }
 
@@ -131,7 +131,7 @@ fn messages(groups: &[usize], random: &mut Random) -> Groups {
     groups.iter().map(group).collect()
 }
 
-fn open(folder: &Path, groups: &Groups, size: u64) -> SegmentIndex {
+fn open(folder: &Path, groups: &Groups, size: u64) -> SidecarIndex {
     open_with(folder, &sidecar(groups, size), 0).unwrap()
 }
 
@@ -159,22 +159,22 @@ fn a_text_that_is_there_is_found_in_its_block_and_one_that_is_not_in_none() {
     for text in ["kernel panic", "KERNEL PAN", "out of memory", "Memory"] {
         assert_eq!(
             found(&index, text),
-            Blocks::Some(expected(&groups, text).into_iter().collect())
+            BlockSelection::Some(expected(&groups, text).into_iter().collect())
         );
     }
     for absent in ["segmentation fault", "disk quota exceeded", "zürich", "οδος"] {
-        let lookup = index.text(&Grams::of(absent).unwrap());
+        let lookup = index.text(&NgramQuery::of(absent).unwrap());
         assert!(
             lookup.blocks.is_none() && (1..100_000).contains(&lookup.bytes),
             "{absent}: {lookup:?}"
         );
     }
     for common in ["accepted", "CONNECTION", "ärger", "οδοσ"] {
-        assert_eq!(found(&index, common), Blocks::All, "{common}");
+        assert_eq!(found(&index, common), BlockSelection::All, "{common}");
     }
     let (mut blocks, mut read) = (0, 0);
     for _ in 0..500 {
-        if let Blocks::Some(found) = found(&index, &format!("{:012x}", random.below(1 << 48))) {
+        if let BlockSelection::Some(found) = found(&index, &format!("{:012x}", random.below(1 << 48))) {
             (blocks, read) = (blocks + 1, read + found.len());
         }
     }
@@ -187,7 +187,7 @@ fn a_text_that_is_there_is_found_in_its_block_and_one_that_is_not_in_none() {
 #[test]
 fn a_rare_word_of_a_large_file_is_found_in_its_block_alone() {
     const BLOCKS: u32 = 700;
-    let mut builder = Builder::new(BLOCKS, 1 << 30, LARGE);
+    let mut builder = NgramIndexBuilder::new(BLOCKS, 1 << 30, LARGE);
     for block in 0..BLOCKS {
         let rare = format!("{} of {block}", if block == 333 { "kernel panic" } else { "request" });
         let mut rows = vec![Some("connection accepted".as_bytes()); BLOCK_ROWS as usize];
@@ -196,16 +196,16 @@ fn a_rare_word_of_a_large_file_is_found_in_its_block_alone() {
     }
     let folder = tempfile::tempdir().unwrap();
     let index = open_with(folder.path(), &encoded(builder, BLOCKS), 0).unwrap();
-    assert_eq!(found(&index, "kernel panic"), Blocks::Some(vec![333]));
-    assert_eq!(found(&index, "segmentation fault"), Blocks::NONE);
-    assert_eq!(found(&index, "accepted"), Blocks::All);
-    assert_eq!(found(&index, "request of"), Blocks::All);
+    assert_eq!(found(&index, "kernel panic"), BlockSelection::Some(vec![333]));
+    assert_eq!(found(&index, "segmentation fault"), BlockSelection::NONE);
+    assert_eq!(found(&index, "accepted"), BlockSelection::All);
+    assert_eq!(found(&index, "request of"), BlockSelection::All);
 }
 
 #[test]
 fn a_matrix_stays_within_its_bytes_and_hides_nothing() {
     let mut random = Random(16);
-    let mut matrix = Matrix::new(12, 5_000, 4096, 64 << 10);
+    let mut matrix = NgramMatrix::new(12, 5_000, 4096, 64 << 10);
     let mut noted = Vec::new();
     for block in 0..5_000 {
         for _ in 0..3 {
@@ -264,14 +264,14 @@ fn of_messages_that_are_noise_nothing_is_said() {
     let folder = tempfile::tempdir().unwrap();
     assert_eq!(
         found(&open(folder.path(), &groups, LARGE), "nothing of it"),
-        Blocks::All
+        BlockSelection::All
     );
 }
 
 #[test]
 fn values_at_one_address_are_read_once_and_lie_in_all_their_blocks() {
     let texts = ["the first one", "another thing", "a third, 12345"];
-    let mut builder = Builder::new(3, 1_000, LARGE);
+    let mut builder = NgramIndexBuilder::new(3, 1_000, LARGE);
     for block in 0..3 {
         let rows: Vec<_> = (0..BLOCK_ROWS as usize)
             .map(|row| Some(texts[(row % 2) * block].as_bytes()))
@@ -280,9 +280,9 @@ fn values_at_one_address_are_read_once_and_lie_in_all_their_blocks() {
     }
     let folder = tempfile::tempdir().unwrap();
     let index = open_with(folder.path(), &encoded(builder, 3), 0).unwrap();
-    assert_eq!(found(&index, "first one"), Blocks::All);
-    assert_eq!(found(&index, "another"), Blocks::Some(vec![1]));
-    assert_eq!(found(&index, "12345"), Blocks::Some(vec![2]));
+    assert_eq!(found(&index, "first one"), BlockSelection::All);
+    assert_eq!(found(&index, "another"), BlockSelection::Some(vec![1]));
+    assert_eq!(found(&index, "12345"), BlockSelection::Some(vec![2]));
 }
 
 #[test]
@@ -332,15 +332,15 @@ fn a_sidecar_without_texts_says_every_block() {
     let bytes = sidecar(&groups, LARGE);
     assert!(found(&open_with(folder.path(), &bytes, 0).unwrap(), "nowhere").is_none());
     let old = open_with(folder.path(), &without_texts(&bytes), 0).unwrap();
-    assert_eq!(found(&old, "nowhere"), Blocks::All);
+    assert_eq!(found(&old, "nowhere"), BlockSelection::All);
 }
 
 #[test]
 fn a_text_of_less_than_four_bytes_is_not_asked_for_and_of_a_long_one_some_grams_are() {
-    assert!(Grams::of("").is_none() && Grams::of("abc").is_none() && Grams::of("ä\0").is_none());
-    let Grams([words, numbers]) = Grams::of("Ärg").unwrap();
+    assert!(NgramQuery::of("").is_none() && NgramQuery::of("abc").is_none() && NgramQuery::of("ä\0").is_none());
+    let NgramQuery([words, numbers]) = NgramQuery::of("Ärg").unwrap();
     assert_eq!((words.len(), numbers.len()), (1, 0), "four bytes are a gram");
-    let Grams([words, numbers]) = Grams::of(&"connection 10.0.0.1 refused ".repeat(100)).unwrap();
+    let NgramQuery([words, numbers]) = NgramQuery::of(&"connection 10.0.0.1 refused ".repeat(100)).unwrap();
     assert!((8..=MOST_GRAMS).contains(&(words.len() + numbers.len())));
 }
 

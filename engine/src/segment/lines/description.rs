@@ -17,11 +17,11 @@ use std::io;
 
 use parquet::file::reader::Length;
 
-use super::super::form::Form;
-use super::super::source::FileAt;
+use super::super::form::FileFormat;
+use super::super::source::FilePrefix;
 
 /// Keys and values.
-pub(in super::super) type Pairs = BTreeMap<String, String>;
+pub(in super::super) type FooterPairs = BTreeMap<String, String>;
 
 const MAGIC: &[u8; 4] = b"PLJ1";
 /// CRC, length, magic.
@@ -38,23 +38,23 @@ const SNAPPY_CHUNK: usize = 60_000;
 const MOST: usize = 64 << 20;
 
 /// The description as it stands in a file.
-pub(in super::super) fn description(form: Form, pairs: &Pairs) -> io::Result<Vec<u8>> {
+pub(in super::super) fn description(form: FileFormat, pairs: &FooterPairs) -> io::Result<Vec<u8>> {
     let mut content = zstd::bulk::compress(&serde_json::to_vec(pairs)?, 3)?;
     content.extend_from_slice(&crc32c::crc32c(&content).to_le_bytes());
     let length = match form {
-        Form::JsonZstd => ZSTD_HEAD + content.len() + 8,
-        Form::JsonSnappy => content.len() + 8 + SNAPPY_HEAD * (content.len() + 8).div_ceil(SNAPPY_CHUNK),
-        Form::Json | Form::Parquet => (content.len() + 8) * 8 + 1,
+        FileFormat::JsonZstd => ZSTD_HEAD + content.len() + 8,
+        FileFormat::JsonSnappy => content.len() + 8 + SNAPPY_HEAD * (content.len() + 8).div_ceil(SNAPPY_CHUNK),
+        FileFormat::Json | FileFormat::Parquet => (content.len() + 8) * 8 + 1,
     };
     let too_long = |_| io::Error::other("a description of 4 GiB");
     content.extend_from_slice(&u32::try_from(length).map_err(too_long)?.to_le_bytes());
     content.extend_from_slice(MAGIC);
     Ok(match form {
-        Form::JsonZstd => {
+        FileFormat::JsonZstd => {
             let inner = u32::try_from(content.len()).map_err(too_long)?;
             [&ZSTD_SKIPPABLE.to_le_bytes()[..], &inner.to_le_bytes(), &content].concat()
         }
-        Form::JsonSnappy => {
+        FileFormat::JsonSnappy => {
             let mut chunks = Vec::with_capacity(length);
             for chunk in content.chunks(SNAPPY_CHUNK) {
                 let inner = u32::try_from(chunk.len()).map_err(too_long)?.to_le_bytes();
@@ -64,7 +64,7 @@ pub(in super::super) fn description(form: Form, pairs: &Pairs) -> io::Result<Vec
             }
             chunks
         }
-        Form::Json | Form::Parquet => {
+        FileFormat::Json | FileFormat::Parquet => {
             let mut blanks = Vec::with_capacity(length);
             for byte in content {
                 blanks.extend((0..8).rev().map(|bit| if byte >> bit & 1 == 1 { b'\t' } else { b' ' }));
@@ -76,7 +76,7 @@ pub(in super::super) fn description(form: Form, pairs: &Pairs) -> io::Result<Vec
 }
 
 /// The bytes of the description at the end of `file`, if one is there.
-pub(in super::super) fn raw_description(file: &FileAt) -> io::Result<Option<Vec<u8>>> {
+pub(in super::super) fn raw_description(file: &FilePrefix) -> io::Result<Option<Vec<u8>>> {
     let length = file.len().min(65);
     let end = file.read(file.len() - length, length)?;
     let tail = if let [blanks @ .., b'\n'] = end.as_slice() {
@@ -133,7 +133,7 @@ fn content(raw: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// The key-values of a description's bytes, or what is wrong with them.
-pub(in super::super) fn pairs_of(raw: &[u8]) -> Result<Pairs, String> {
+pub(in super::super) fn pairs_of(raw: &[u8]) -> Result<FooterPairs, String> {
     let content = content(raw).ok_or("its description has no right form")?;
     let Some((packed, trailer)) = content.split_last_chunk::<TRAILER>() else {
         return Err("its description is too short".to_owned());

@@ -37,7 +37,7 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub(super) use description::{Pairs, description, pairs_of, raw_description};
+pub(super) use description::{FooterPairs, description, pairs_of, raw_description};
 pub(super) use piece::{FrameCopy, frames, join};
-pub use read::Lines;
+pub use read::NdjsonReader;
 pub(super) use seal::{frame, seal, write_sealed};

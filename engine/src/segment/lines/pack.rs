@@ -4,26 +4,26 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 
 use parquet::file::reader::ChunkReader;
 
-use super::super::form::Form;
-use super::super::source::FileAt;
+use super::super::form::FileFormat;
+use super::super::source::FilePrefix;
 
 /// Takes lines, writes a frame.
-pub(super) enum Packer<W: Write> {
+pub(super) enum FrameCompressor<W: Write> {
     Plain(W),
     Zstd(zstd::Encoder<'static, W>),
     Snappy(Box<snap::write::FrameEncoder<W>>),
 }
 
-impl<W: Write> Packer<W> {
-    pub(super) fn new(form: Form, level: i32, to: W) -> io::Result<Self> {
+impl<W: Write> FrameCompressor<W> {
+    pub(super) fn new(form: FileFormat, level: i32, to: W) -> io::Result<Self> {
         Ok(match form {
-            Form::JsonZstd => {
+            FileFormat::JsonZstd => {
                 let mut encoder = zstd::Encoder::new(to, level)?;
                 encoder.include_checksum(true)?;
                 Self::Zstd(encoder)
             }
-            Form::JsonSnappy => Self::Snappy(Box::new(snap::write::FrameEncoder::new(to))),
-            Form::Json | Form::Parquet => Self::Plain(to),
+            FileFormat::JsonSnappy => Self::Snappy(Box::new(snap::write::FrameEncoder::new(to))),
+            FileFormat::Json | FileFormat::Parquet => Self::Plain(to),
         })
     }
 
@@ -37,7 +37,7 @@ impl<W: Write> Packer<W> {
     }
 }
 
-impl<W: Write> Write for Packer<W> {
+impl<W: Write> Write for FrameCompressor<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(to) => to.write(bytes),
@@ -56,12 +56,12 @@ impl<W: Write> Write for Packer<W> {
 }
 
 /// The lines of a version of a file from a frame's beginning on, descriptions as blanks or not at all.
-pub(super) fn unpack(form: Form, file: &FileAt, from: u64) -> io::Result<Box<dyn BufRead + Send>> {
+pub(super) fn unpack(form: FileFormat, file: &FilePrefix, from: u64) -> io::Result<Box<dyn BufRead + Send>> {
     let packed = file.get_read(from).map_err(io::Error::other)?;
     let unpacked: Box<dyn Read + Send> = match form {
-        Form::JsonZstd => Box::new(zstd::Decoder::with_buffer(packed)?),
-        Form::JsonSnappy => Box::new(snap::read::FrameDecoder::new(packed)),
-        Form::Json | Form::Parquet => return Ok(Box::new(packed)),
+        FileFormat::JsonZstd => Box::new(zstd::Decoder::with_buffer(packed)?),
+        FileFormat::JsonSnappy => Box::new(snap::read::FrameDecoder::new(packed)),
+        FileFormat::Json | FileFormat::Parquet => return Ok(Box::new(packed)),
     };
     Ok(Box::new(BufReader::with_capacity(1 << 16, unpacked)))
 }

@@ -7,9 +7,9 @@ use std::path::Path;
 use model::{Table, Timestamp};
 use parquet::file::reader::Length;
 
-use super::super::footer::{Extent, FooterFacts, Identity, line_pairs};
-use super::super::form::Form;
-use super::super::source::FileAt;
+use super::super::footer::{FileIdentity, FooterFacts, RowBounds, line_pairs};
+use super::super::form::FileFormat;
+use super::super::source::FilePrefix;
 use super::description::{description, raw_description};
 use super::pack::unpack;
 use super::scan::members;
@@ -17,14 +17,14 @@ use crate::Error;
 
 /// A frame to copy, without what is behind it: its description, or in a joined file of plain lines the newline.
 pub(in super::super) struct FrameCopy<'a> {
-    source: &'a FileAt,
+    source: &'a FilePrefix,
     range: Range<u64>,
 }
 
 /// The frames of a version of an open file, which begin at `starts`. Only the last one surely has a description.
 pub(in super::super) fn frames<'a>(
-    source: &'a FileAt,
-    (starts, form): (&[u64], Form),
+    source: &'a FilePrefix,
+    (starts, form): (&[u64], FileFormat),
     path: &Path,
 ) -> Result<Vec<FrameCopy<'a>>, Error> {
     let ends = starts.iter().skip(1).copied().chain([source.len()]);
@@ -32,7 +32,7 @@ pub(in super::super) fn frames<'a>(
         let no_end = || Error::damaged(path, format!("no frame ends at {end}"));
         let version = source.prefix(end).ok_or_else(no_end)?;
         let description = raw_description(&version).map_err(Error::io("read", path))?;
-        let behind = description.map_or(u64::from(form == Form::Json), |bytes| bytes.len() as u64);
+        let behind = description.map_or(u64::from(form == FileFormat::Json), |bytes| bytes.len() as u64);
         Ok(FrameCopy {
             source,
             range: *start..end.saturating_sub(behind),
@@ -43,7 +43,7 @@ pub(in super::super) fn frames<'a>(
 
 impl FrameCopy<'_> {
     /// The bounds of its rows, by reading them.
-    fn extent(&self, table: Table, form: Form) -> io::Result<Option<Extent>> {
+    fn extent(&self, table: Table, form: FileFormat) -> io::Result<Option<RowBounds>> {
         let wrong = || io::Error::other("a line has no time");
         let mut lines = unpack(form, &self.version()?, self.range.start)?;
         let (mut times, mut line) = (Vec::new(), Vec::new());
@@ -59,7 +59,7 @@ impl FrameCopy<'_> {
             times.push(time.ok_or_else(wrong)?.micros());
             line.clear();
         }
-        Ok(Extent::of(&times))
+        Ok(RowBounds::of(&times))
     }
 
     fn copy_to(&self, to: &mut impl Write) -> io::Result<()> {
@@ -68,7 +68,7 @@ impl FrameCopy<'_> {
     }
 
     /// The source up to the frame's end.
-    fn version(&self) -> io::Result<FileAt> {
+    fn version(&self) -> io::Result<FilePrefix> {
         self.source
             .prefix(self.range.end)
             .ok_or(io::ErrorKind::UnexpectedEof.into())
@@ -79,17 +79,17 @@ impl FrameCopy<'_> {
 pub(in super::super) fn join(
     frames: &[FrameCopy<'_>],
     lsns: &[u64],
-    form: Form,
-    (identity, facts): (&Identity, &FooterFacts),
+    form: FileFormat,
+    (identity, facts): (&FileIdentity, &FooterFacts),
     to: &mut impl Write,
 ) -> io::Result<bool> {
     let (mut starts, mut end) = (Vec::with_capacity(frames.len()), 0);
-    let mut extent: Option<Extent> = None;
+    let mut extent: Option<RowBounds> = None;
     for frame in frames {
         let added = frame.extent(identity.table, form)?;
-        extent = [extent, added].into_iter().flatten().reduce(Extent::and);
+        extent = [extent, added].into_iter().flatten().reduce(RowBounds::and);
         // A plain frame lacks its last newline: a description would come before it.
-        if form == Form::Json && end > 0 {
+        if form == FileFormat::Json && end > 0 {
             to.write_all(b"\n")?;
             end += 1;
         }

@@ -12,14 +12,14 @@ use model::{ColumnType, Table, TableColumn, Timestamp};
 use uuid::Uuid;
 
 use super::super::encode::{CHUNK_BYTES, CHUNK_ROWS};
-use super::super::form::Form;
-use super::super::source::FileAt;
+use super::super::form::FileFormat;
+use super::super::source::FilePrefix;
 use super::pack::unpack;
 use super::scan::members;
 use crate::Error;
 
 /// The rows of a version of a file of lines, in batches of bounded size and in the table's schema.
-pub struct Lines {
+pub struct NdjsonReader {
     table: Table,
     path: PathBuf,
     reader: Box<dyn BufRead + Send>,
@@ -28,17 +28,23 @@ pub struct Lines {
     failed: bool,
 }
 
-impl std::fmt::Debug for Lines {
+impl std::fmt::Debug for NdjsonReader {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Lines")
+        f.debug_struct("NdjsonReader")
             .field("path", &self.path)
             .field("left", &self.left)
             .finish_non_exhaustive()
     }
 }
 
-impl Lines {
-    pub(crate) fn new(table: Table, path: &Path, form: Form, file: &FileAt, rows: u64) -> Result<Self, Error> {
+impl NdjsonReader {
+    pub(crate) fn new(
+        table: Table,
+        path: &Path,
+        form: FileFormat,
+        file: &FilePrefix,
+        rows: u64,
+    ) -> Result<Self, Error> {
         Ok(Self {
             table,
             path: path.to_owned(),
@@ -49,7 +55,7 @@ impl Lines {
     }
 
     fn batch(&mut self) -> Result<Option<RecordBatch>, Error> {
-        let mut columns: Vec<Builder> = self.table.columns().iter().map(Builder::of).collect();
+        let mut columns: Vec<NdjsonColumnBuilder> = self.table.columns().iter().map(NdjsonColumnBuilder::of).collect();
         let (mut rows, mut bytes) = (0, 0);
         let mut line = Vec::new();
         while rows < CHUNK_ROWS && bytes < CHUNK_BYTES && self.left > 0 {
@@ -69,13 +75,13 @@ impl Lines {
         if rows == 0 {
             return Ok(None);
         }
-        let columns = columns.into_iter().map(Builder::finish).collect();
+        let columns = columns.into_iter().map(NdjsonColumnBuilder::finish).collect();
         let batch = RecordBatch::try_new(self.table.schema(), columns).map_err(Error::arrow("read", self.table))?;
         Ok(Some(batch))
     }
 }
 
-impl Iterator for Lines {
+impl Iterator for NdjsonReader {
     type Item = Result<RecordBatch, Error>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -89,7 +95,7 @@ impl Iterator for Lines {
 }
 
 /// Adds a line's values to the columns.
-fn add(table: Table, line: &[u8], columns: &mut [Builder]) -> Result<(), String> {
+fn add(table: Table, line: &[u8], columns: &mut [NdjsonColumnBuilder]) -> Result<(), String> {
     let mut values: Vec<Option<&[u8]>> = vec![None; columns.len()];
     let found = members(line, |key, value| {
         let at = table.columns().iter().position(|column| column.name.as_bytes() == key);
@@ -110,7 +116,7 @@ fn add(table: Table, line: &[u8], columns: &mut [Builder]) -> Result<(), String>
     Ok(())
 }
 
-enum Builder {
+enum NdjsonColumnBuilder {
     Time(TimestampMicrosecondBuilder),
     Uuid(FixedSizeBinaryBuilder),
     Text(StringBuilder),
@@ -120,7 +126,7 @@ enum Builder {
     Blob(BinaryBuilder),
 }
 
-impl Builder {
+impl NdjsonColumnBuilder {
     fn of(column: &TableColumn) -> Self {
         match column.kind {
             ColumnType::Time => Self::Time(TimestampMicrosecondBuilder::new().with_timezone("UTC")),

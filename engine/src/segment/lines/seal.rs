@@ -10,30 +10,34 @@ use std::path::Path;
 use arrow_array::RecordBatch;
 use model::Table;
 
-use super::super::encode::{RowGroup, Sorted};
-use super::super::footer::{Extent, FileVersion, FooterFacts, Identity, line_pairs};
-use super::super::form::Form;
-use super::super::open::{OpenSegment, Version};
-use super::super::order::Order;
+use super::super::encode::{RowGroup, SortedBatches};
+use super::super::footer::{FileIdentity, FileVersion, FooterFacts, RowBounds, line_pairs};
+use super::super::form::FileFormat;
+use super::super::open::{OpenDataFile, OpenFileVersion};
+use super::super::order::FileSortOrder;
 use super::super::schema::WriteOptions;
 use super::super::seal::complete;
-use super::super::source::{CHUNK, FileAt};
+use super::super::source::{CHUNK, FilePrefix};
 use super::super::twin;
 use super::description::description;
-use super::pack::{Packer, unpack};
-use super::write::Rows;
+use super::pack::{FrameCompressor, unpack};
+use super::write::NdjsonRowWriter;
 use crate::Error;
-use crate::pace::Haste;
+use crate::pace::IoPriority;
 
 /// Lines in one frame of a sealed file, in bytes.
 const FRAME: usize = 8 << 20;
 
 /// Hands each row to `take` as a line without its newline.
-fn each_line(table: Table, sorted: &Sorted, mut take: impl FnMut(&[u8]) -> Result<(), Error>) -> Result<(), Error> {
+fn each_line(
+    table: Table,
+    sorted: &SortedBatches,
+    mut take: impl FnMut(&[u8]) -> Result<(), Error>,
+) -> Result<(), Error> {
     let mut line = Vec::new();
     for chunk in sorted.chunks() {
         let chunk = chunk.map_err(Error::arrow("sort", table))?;
-        let rows = Rows::new(table, &chunk)?;
+        let rows = NdjsonRowWriter::new(table, &chunk)?;
         for row in 0..chunk.num_rows() {
             line.clear();
             rows.write(row, &mut line);
@@ -44,12 +48,12 @@ fn each_line(table: Table, sorted: &Sorted, mut take: impl FnMut(&[u8]) -> Resul
 }
 
 /// Writes a line. A plain file or frame lacks its last newline: the description comes before it.
-fn put_line(to: &mut impl Write, form: Form, is_first: bool, line: &[u8]) -> std::io::Result<()> {
-    if form == Form::Json && !is_first {
+fn put_line(to: &mut impl Write, form: FileFormat, is_first: bool, line: &[u8]) -> std::io::Result<()> {
+    if form == FileFormat::Json && !is_first {
         to.write_all(b"\n")?;
     }
     to.write_all(line)?;
-    if form != Form::Json {
+    if form != FileFormat::Json {
         to.write_all(b"\n")?;
     }
     Ok(())
@@ -60,11 +64,11 @@ pub(in super::super) fn frame(
     table: Table,
     batches: &[RecordBatch],
     options: &WriteOptions,
-    haste: Haste,
+    haste: IoPriority,
 ) -> Result<RowGroup, Error> {
-    let sorted = Sorted::new(&table.into(), Order::Newest, batches)?;
+    let sorted = SortedBatches::new(&table.into(), FileSortOrder::Newest, batches)?;
     let failed = |error| Error::io("pack rows of", Path::new(table.name()))(error);
-    let mut packer = Packer::new(options.form, options.zstd_level, Vec::new()).map_err(failed)?;
+    let mut packer = FrameCompressor::new(options.form, options.zstd_level, Vec::new()).map_err(failed)?;
     let mut is_first = true;
     each_line(table, &sorted, |line| {
         put_line(&mut packer, options.form, std::mem::take(&mut is_first), line).map_err(failed)
@@ -82,15 +86,15 @@ pub(in super::super) fn frame(
 
 /// Packs the lines of an open file into a sealed one at `staged`.
 pub(in super::super) fn seal(
-    open: &OpenSegment,
-    present: &Version,
-    source: &FileAt,
+    open: &OpenDataFile,
+    present: &OpenFileVersion,
+    source: &FilePrefix,
     staged: &Path,
     facts: &FooterFacts,
 ) -> Result<FileVersion, Error> {
     let form = open.options().form;
     let mut lines = unpack(form, source, 0).map_err(Error::io("read", open.path()))?;
-    let mut output = Output::create(staged, form, open.options().zstd_level)?;
+    let mut output = SealedNdjsonWriter::create(staged, form, open.options().zstd_level)?;
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -109,34 +113,34 @@ pub(in super::super) fn seal(
 
 /// Sorts rows in memory into a sealed file at `staged`.
 pub(in super::super) fn write_sealed(
-    identity: &Identity,
+    identity: &FileIdentity,
     batches: &[RecordBatch],
     facts: &FooterFacts,
     staged: &Path,
     options: &WriteOptions,
 ) -> Result<FileVersion, Error> {
     let table = identity.table;
-    let sorted = Sorted::new(&table.into(), Order::Newest, batches)?;
-    let mut output = Output::create(staged, options.form, options.zstd_level)?;
+    let sorted = SortedBatches::new(&table.into(), FileSortOrder::Newest, batches)?;
+    let mut output = SealedNdjsonWriter::create(staged, options.form, options.zstd_level)?;
     each_line(table, &sorted, |line| output.line(line))?;
     output.finish(identity, facts, sorted.extent)
 }
 
 /// A sealed file being written.
-struct Output<'a> {
+struct SealedNdjsonWriter<'a> {
     path: &'a Path,
-    form: Form,
+    form: FileFormat,
     level: i32,
     /// Always there but while a frame ends.
-    packer: Option<Packer<BufWriter<File>>>,
+    packer: Option<FrameCompressor<BufWriter<File>>>,
     frame_bytes: usize,
     lines: u64,
 }
 
-impl<'a> Output<'a> {
-    fn create(path: &'a Path, form: Form, level: i32) -> Result<Self, Error> {
+impl<'a> SealedNdjsonWriter<'a> {
+    fn create(path: &'a Path, form: FileFormat, level: i32) -> Result<Self, Error> {
         let file = BufWriter::with_capacity(CHUNK, twin::create(path)?);
-        let packer = Packer::new(form, level, file).map_err(Error::io("write", path))?;
+        let packer = FrameCompressor::new(form, level, file).map_err(Error::io("write", path))?;
         Ok(Self {
             path,
             form,
@@ -153,9 +157,9 @@ impl<'a> Output<'a> {
     }
 
     fn try_line(&mut self, line: &[u8]) -> std::io::Result<()> {
-        if self.frame_bytes >= FRAME && self.form != Form::Json {
+        if self.frame_bytes >= FRAME && self.form != FileFormat::Json {
             let file = self.end()?;
-            self.packer = Some(Packer::new(self.form, self.level, file)?);
+            self.packer = Some(FrameCompressor::new(self.form, self.level, file)?);
             self.frame_bytes = 0;
         }
         let packer = self.packer.as_mut().ok_or(std::io::ErrorKind::BrokenPipe)?;
@@ -170,7 +174,7 @@ impl<'a> Output<'a> {
         packer.finish()
     }
 
-    fn finish(mut self, identity: &Identity, facts: &FooterFacts, extent: Extent) -> Result<FileVersion, Error> {
+    fn finish(mut self, identity: &FileIdentity, facts: &FooterFacts, extent: RowBounds) -> Result<FileVersion, Error> {
         let write = || -> std::io::Result<File> {
             let mut file = self.end()?;
             file.write_all(&description(

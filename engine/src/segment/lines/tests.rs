@@ -10,11 +10,11 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::*;
-use crate::segment::form::Form;
+use crate::segment::form::FileFormat;
 use crate::segment::tests::sample::{Cell, batch};
-use crate::segment::{FileAt, FooterFacts, Identity, WriteOptions, inspect};
+use crate::segment::{FileIdentity, FilePrefix, FooterFacts, WriteOptions, inspect};
 
-const FORMS: [Form; 3] = [Form::Json, Form::JsonZstd, Form::JsonSnappy];
+const FORMS: [FileFormat; 3] = [FileFormat::Json, FileFormat::JsonZstd, FileFormat::JsonSnappy];
 
 fn cell() -> impl Strategy<Value = Cell> {
     let json = prop_oneof![
@@ -47,15 +47,15 @@ fn cell() -> impl Strategy<Value = Cell> {
         })
 }
 
-fn identity(table: Table) -> Identity {
-    Identity {
+fn identity(table: Table) -> FileIdentity {
+    FileIdentity {
         store: Uuid::from_u128(7),
         table,
         segment: 3,
     }
 }
 
-fn options(form: Form) -> WriteOptions {
+fn options(form: FileFormat) -> WriteOptions {
     WriteOptions {
         form,
         ..WriteOptions::default()
@@ -77,8 +77,8 @@ proptest! {
             let rows = batch(table, &cells);
             let staged = dir.path().join(format!("{table}.{}", form.ending()));
             let sealed = write_sealed(&identity(table), std::slice::from_ref(&rows), &FooterFacts::default(), &staged, &options(form)).unwrap();
-            let file = FileAt::new(fs::File::open(&staged).unwrap(), sealed.size);
-            let read: Vec<RecordBatch> = Lines::new(table, &staged, form, &file, sealed.rows).unwrap().map(Result::unwrap).collect();
+            let file = FilePrefix::new(fs::File::open(&staged).unwrap(), sealed.size);
+            let read: Vec<RecordBatch> = NdjsonReader::new(table, &staged, form, &file, sealed.rows).unwrap().map(Result::unwrap).collect();
             prop_assert_eq!(read.iter().map(shown).collect::<Vec<_>>(), vec![shown(&rows)]);
         }
     }
@@ -86,13 +86,13 @@ proptest! {
     #[test]
     fn a_description_is_found_at_the_end_whatever_is_before_it(before in any::<Vec<u8>>(), values in prop::collection::vec(any::<String>(), 0..6)) {
         let dir = tempfile::tempdir().unwrap();
-        let pairs: Pairs = values.into_iter().enumerate().map(|(n, value)| (format!("k{n}"), value)).collect();
+        let pairs: FooterPairs = values.into_iter().enumerate().map(|(n, value)| (format!("k{n}"), value)).collect();
         for form in FORMS {
             let path = dir.path().join("file");
             let described = description(form, &pairs).unwrap();
             fs::write(&path, [before.clone(), described.clone()].concat()).unwrap();
             let length = (before.len() + described.len()) as u64;
-            let file = FileAt::new(fs::File::open(&path).unwrap(), length);
+            let file = FilePrefix::new(fs::File::open(&path).unwrap(), length);
             let raw = raw_description(&file).unwrap().unwrap();
             prop_assert_eq!(&raw, &described);
             prop_assert_eq!(pairs_of(&raw).unwrap(), pairs.clone());
@@ -121,8 +121,8 @@ proptest! {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("logs.json");
         fs::write(&path, [line, format!("{{\"ts\":{tail}").into_bytes()].concat()).unwrap();
-        let file = FileAt::new(fs::File::open(&path).unwrap(), fs::metadata(&path).unwrap().len());
-        let mut lines = Lines::new(Table::Logs, &path, Form::Json, &file, 1).unwrap();
+        let file = FilePrefix::new(fs::File::open(&path).unwrap(), fs::metadata(&path).unwrap().len());
+        let mut lines = NdjsonReader::new(Table::Logs, &path, FileFormat::Json, &file, 1).unwrap();
         prop_assert!(lines.next().unwrap().is_err());
         prop_assert!(lines.next().is_none());
     }
@@ -159,8 +159,8 @@ fn a_long_description_fits_the_room_that_readers_of_snappy_frames_have() {
         let file = fs::File::open(&path).unwrap();
         let mut text = String::new();
         match form {
-            Form::JsonZstd => zstd::Decoder::new(file).unwrap().read_to_string(&mut text).unwrap(),
-            Form::JsonSnappy => snap::read::FrameDecoder::new(file).read_to_string(&mut text).unwrap(),
+            FileFormat::JsonZstd => zstd::Decoder::new(file).unwrap().read_to_string(&mut text).unwrap(),
+            FileFormat::JsonSnappy => snap::read::FrameDecoder::new(file).read_to_string(&mut text).unwrap(),
             _ => std::io::BufReader::new(file).read_to_string(&mut text).unwrap(),
         };
         let values: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

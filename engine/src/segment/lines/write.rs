@@ -15,7 +15,7 @@ use super::scan::is_object;
 use crate::Error;
 
 /// A column, ready to be written.
-enum Values<'a> {
+enum NdjsonColumn<'a> {
     Time(&'a TimestampMicrosecondArray),
     Uuid(&'a FixedSizeBinaryArray),
     Text(&'a StringArray),
@@ -26,23 +26,25 @@ enum Values<'a> {
 }
 
 /// Writes rows of one batch.
-pub(super) struct Rows<'a> {
+pub(super) struct NdjsonRowWriter<'a> {
     /// What stands before each value: `{"ts":`, `,"level":`, …
-    columns: Vec<(String, Values<'a>)>,
+    columns: Vec<(String, NdjsonColumn<'a>)>,
 }
 
-impl<'a> Rows<'a> {
+impl<'a> NdjsonRowWriter<'a> {
     pub(super) fn new(table: Table, batch: &'a RecordBatch) -> Result<Self, Error> {
         let mut columns = Vec::with_capacity(batch.num_columns());
         for (column, array) in table.columns().iter().zip(batch.columns()) {
             let values = match column.kind {
-                ColumnType::Time => array.as_primitive_opt::<TimestampMicrosecondType>().map(Values::Time),
-                ColumnType::Uuid => array.as_fixed_size_binary_opt().map(Values::Uuid),
-                ColumnType::Text | ColumnType::Word => array.as_string_opt::<i32>().map(Values::Text),
-                ColumnType::Json => array.as_string_opt::<i32>().map(Values::Json),
-                ColumnType::Float => array.as_primitive_opt::<Float32Type>().map(Values::Float),
-                ColumnType::Double => array.as_primitive_opt::<Float64Type>().map(Values::Double),
-                ColumnType::Blob => array.as_binary_opt::<i32>().map(Values::Blob),
+                ColumnType::Time => array
+                    .as_primitive_opt::<TimestampMicrosecondType>()
+                    .map(NdjsonColumn::Time),
+                ColumnType::Uuid => array.as_fixed_size_binary_opt().map(NdjsonColumn::Uuid),
+                ColumnType::Text | ColumnType::Word => array.as_string_opt::<i32>().map(NdjsonColumn::Text),
+                ColumnType::Json => array.as_string_opt::<i32>().map(NdjsonColumn::Json),
+                ColumnType::Float => array.as_primitive_opt::<Float32Type>().map(NdjsonColumn::Float),
+                ColumnType::Double => array.as_primitive_opt::<Float64Type>().map(NdjsonColumn::Double),
+                ColumnType::Blob => array.as_binary_opt::<i32>().map(NdjsonColumn::Blob),
             };
             let values = values
                 .ok_or_else(|| Error::rows(table, format!("the column {} is of {}", column.name, array.data_type())))?;
@@ -62,7 +64,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-impl Values<'_> {
+impl NdjsonColumn<'_> {
     fn write(&self, row: usize, to: &mut Vec<u8>) {
         let array: &dyn Array = match self {
             Self::Time(array) => *array,

@@ -2,21 +2,21 @@
 
 use super::*;
 
-pub(super) fn as_recorded(resumed: Resumed) -> OpenSegment {
+pub(super) fn as_recorded(resumed: RecoveredFile) -> OpenDataFile {
     assert!(resumed.is_recorded, "not as recorded: {resumed:?}");
     let open = resumed.open.unwrap();
     assert_eq!(open.published().unwrap(), resumed.file);
     open
 }
 
-fn newer(resumed: Resumed) -> OpenSegment {
+fn newer(resumed: RecoveredFile) -> OpenDataFile {
     assert!(!resumed.is_recorded, "not newer: {resumed:?}");
     let open = resumed.open.unwrap();
     assert_eq!(open.published().unwrap(), resumed.file);
     open
 }
 
-fn damage(resumed: Result<Resumed, Error>) -> String {
+fn damage(resumed: Result<RecoveredFile, Error>) -> String {
     match resumed {
         Err(Error::Damaged { reason, .. }) => reason,
         other => panic!("not damaged: {other:?}"),
@@ -28,12 +28,12 @@ fn room_with_twenty() -> (Room, RowGroup) {
     let mut room = Room::new();
     room.publish(0..10);
     room.publish(10..20);
-    let group = room.open.encode(&[logs(20..30)], Haste::Yes).unwrap();
+    let group = room.open.encode(&[logs(20..30)], IoPriority::Yes).unwrap();
     (room, group)
 }
 
 /// The resumed segment goes on as if nothing had happened.
-fn goes_on(mut room: Room, open: OpenSegment, next: u64) {
+fn goes_on(mut room: Room, open: OpenDataFile, next: u64) {
     assert_eq!(room.files(".staging"), [""; 0], "the twin is thrown away");
     room.open = open;
     for n in 0..4 {
@@ -157,11 +157,11 @@ fn a_file_of_another_store_or_table_is_refused() {
     let mut room = Room::new();
     room.publish(0..10);
     for identity in [
-        Identity {
+        FileIdentity {
             store: Uuid::from_u128(1),
             ..IDENTITY
         },
-        Identity {
+        FileIdentity {
             table: Table::Traces,
             ..IDENTITY
         },

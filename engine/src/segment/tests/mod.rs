@@ -33,12 +33,12 @@ use super::encode::{RowGroup, encode};
 use super::source::file_crc;
 use super::*;
 use crate::Error;
-use crate::pace::Haste;
+use crate::pace::IoPriority;
 
 /// 2026-11-21T10:00:00Z
 const TEN: i64 = 1_795_255_200_000_000;
 
-const IDENTITY: Identity = Identity {
+const IDENTITY: FileIdentity = FileIdentity {
     store: Uuid::from_u128(0x018f_0000_0000_7000_8000_0000_0000_0001),
     table: Table::Logs,
     segment: 7,
@@ -127,7 +127,7 @@ struct Room {
     twin: PathBuf,
     retired: PathBuf,
     staged: PathBuf,
-    open: OpenSegment,
+    open: OpenDataFile,
     versions: u32,
 }
 
@@ -141,7 +141,7 @@ impl Room {
         let path = dir.path().join("telemetry/logs/2026/11/21/10/logs_001.parquet");
         let twin = dir.path().join(".staging/segment_7.twin");
         Self {
-            open: OpenSegment::create(path.clone(), twin.clone(), IDENTITY, options),
+            open: OpenDataFile::create(path.clone(), twin.clone(), IDENTITY, options),
             retired: dir.path().join(".staging/retired/segment_7.parquet"),
             staged: dir.path().join(".staging/segment_7.sealed"),
             path,
@@ -163,7 +163,7 @@ impl Room {
 
     /// Publishes without telling that it was recorded.
     fn try_publish(&mut self, rows: Range<u64>) -> Result<Published, Error> {
-        let group = self.open.encode(&[logs(rows.clone())], Haste::Yes)?;
+        let group = self.open.encode(&[logs(rows.clone())], IoPriority::Yes)?;
         let facts = self.facts(&rows);
         let is_first = self.open.size() == 0;
         let (file, bytes_written) = self.open.publish(&group, facts)?;
@@ -177,7 +177,7 @@ impl Room {
     /// Publishes and records.
     fn publish(&mut self, rows: Range<u64>) -> Published {
         let published = self.try_publish(rows).unwrap();
-        self.open.finished();
+        self.open.mark_recorded();
         published
     }
 
@@ -186,8 +186,8 @@ impl Room {
         seal(&self.open, &self.staged, self.versions, &WriteOptions::default()).unwrap()
     }
 
-    fn recorded(&self) -> Option<Recorded> {
-        self.open.published().map(|published| Recorded {
+    fn recorded(&self) -> Option<RecordedVersion> {
+        self.open.published().map(|published| RecordedVersion {
             size: published.size,
             crc: published.crc,
             footer_crc: published.footer_crc,
@@ -195,7 +195,7 @@ impl Room {
     }
 
     /// A restart that knows `recorded` of the catalogue.
-    fn resume(&self, recorded: Option<Recorded>) -> Result<Resumed, Error> {
+    fn resume(&self, recorded: Option<RecordedVersion>) -> Result<RecoveredFile, Error> {
         let (path, twin) = (self.path.clone(), self.twin.clone());
         resume(path, twin, IDENTITY, WriteOptions::default(), recorded)
     }
@@ -226,7 +226,7 @@ impl Room {
 
 fn metadata_at(path: &Path) -> ParquetMetaData {
     let size = fs::metadata(path).unwrap().len();
-    read_metadata(&FileAt::new(File::open(path).unwrap(), size), path, true).unwrap()
+    read_metadata(&FilePrefix::new(File::open(path).unwrap(), size), path, true).unwrap()
 }
 
 fn prefix_of(bytes: &[u8], length: u64) -> Bytes {

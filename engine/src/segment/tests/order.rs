@@ -2,10 +2,10 @@
 
 use model::{MetricPoint, MetricType};
 
-use super::super::order::Order;
+use super::super::order::FileSortOrder;
 use super::*;
 
-const METRICS: Identity = Identity {
+const METRICS: FileIdentity = FileIdentity {
     table: Table::Metrics,
     ..IDENTITY
 };
@@ -27,18 +27,18 @@ fn points(rows: Range<u64>) -> RecordBatch {
     model::batch::metrics(&rows.map(point).collect::<Vec<_>>()).unwrap()
 }
 
-fn segment(dir: &Path) -> OpenSegment {
+fn segment(dir: &Path) -> OpenDataFile {
     let options = WriteOptions::default();
-    OpenSegment::create(dir.join("metrics_001.parquet"), dir.join("twin"), METRICS, options)
+    OpenDataFile::create(dir.join("metrics_001.parquet"), dir.join("twin"), METRICS, options)
 }
 
-fn publish(open: &mut OpenSegment, group: &RowGroup, version: u32) {
+fn publish(open: &mut OpenDataFile, group: &RowGroup, version: u32) {
     let facts = FooterFacts {
         version,
         ..FooterFacts::default()
     };
     open.publish(group, facts).unwrap();
-    open.finished();
+    open.mark_recorded();
 }
 
 /// The numbers of a file's points, in stored order, by row group.
@@ -79,7 +79,7 @@ fn a_series_is_in_one_place_of_each_group_and_of_the_sealed_file_newest_first() 
         let group = open
             .encode(
                 &[points(rows.start..rows.start + 100), points(rows.start + 100..rows.end)],
-                Haste::Yes,
+                IoPriority::Yes,
             )
             .unwrap();
         publish(&mut open, &group, version);
@@ -96,7 +96,10 @@ fn a_series_is_in_one_place_of_each_group_and_of_the_sealed_file_newest_first() 
         (open.published().unwrap().min_ts, open.published().unwrap().max_ts)
     );
     let metadata = metadata_at(&sealed.path);
-    assert_eq!(metadata.row_group(0).sorting_columns(), Some(&Order::Series.columns()));
+    assert_eq!(
+        metadata.row_group(0).sorting_columns(),
+        Some(&FileSortOrder::Series.columns())
+    );
 }
 
 #[test]
@@ -104,7 +107,7 @@ fn large_groups_are_copied_and_the_file_names_no_runs() {
     let dir = tempfile::tempdir().unwrap();
     let mut open = segment(dir.path());
     for (version, rows) in (1..).zip([0..140_000, 140_000..280_000]) {
-        let group = open.encode(&[points(rows)], Haste::Yes).unwrap();
+        let group = open.encode(&[points(rows)], IoPriority::Yes).unwrap();
         publish(&mut open, &group, version);
     }
     let sealed = seal(&open, &dir.path().join("sealed"), 3, &WriteOptions::default()).unwrap();
@@ -118,9 +121,15 @@ fn large_groups_are_copied_and_the_file_names_no_runs() {
 fn an_open_file_that_was_begun_newest_first_goes_on_and_is_sealed_so() {
     let dir = tempfile::tempdir().unwrap();
     let mut open = segment(dir.path());
-    let earlier = encode(Table::Metrics, &[points(0..500)], &WriteOptions::default(), Haste::Yes).unwrap();
+    let earlier = encode(
+        Table::Metrics,
+        &[points(0..500)],
+        &WriteOptions::default(),
+        IoPriority::Yes,
+    )
+    .unwrap();
     publish(&mut open, &earlier, 1);
-    let recorded = open.published().map(|published| Recorded {
+    let recorded = open.published().map(|published| RecordedVersion {
         size: published.size,
         crc: published.crc,
         footer_crc: published.footer_crc,
@@ -128,7 +137,7 @@ fn an_open_file_that_was_begun_newest_first_goes_on_and_is_sealed_so() {
     let (path, twin) = (open.path().to_owned(), dir.path().join("twin"));
     let resumed = resume(path, twin, METRICS, WriteOptions::default(), recorded).unwrap();
     let mut open = super::crash::as_recorded(resumed);
-    let group = open.encode(&[points(500..1000)], Haste::Yes).unwrap();
+    let group = open.encode(&[points(500..1000)], IoPriority::Yes).unwrap();
     publish(&mut open, &group, 2);
     let sealed = seal(&open, &dir.path().join("sealed"), 3, &WriteOptions::default()).unwrap();
     let mut wanted: Vec<u64> = (0..1000).collect();

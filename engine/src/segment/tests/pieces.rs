@@ -2,15 +2,20 @@
 
 use parquet::file::metadata::SortingColumn;
 
-use super::super::form::Form;
+use super::super::form::FileFormat;
 use super::crash::as_recorded;
 use super::*;
-use crate::faults::{Faults, Op};
+use crate::faults::{FaultInjector, FsOperation};
 
-const FORMS: [Form; 4] = [Form::Parquet, Form::Json, Form::JsonZstd, Form::JsonSnappy];
+const FORMS: [FileFormat; 4] = [
+    FileFormat::Parquet,
+    FileFormat::Json,
+    FileFormat::JsonZstd,
+    FileFormat::JsonSnappy,
+];
 
 /// A room whose file is of a form.
-fn room_of(form: Form) -> Room {
+fn room_of(form: FileFormat) -> Room {
     let mut room = Room::with(WriteOptions {
         form,
         ..WriteOptions::default()
@@ -20,18 +25,18 @@ fn room_of(form: Form) -> Room {
         form,
         ..WriteOptions::default()
     };
-    room.open = OpenSegment::create(room.path.clone(), room.twin.clone(), IDENTITY, options);
+    room.open = OpenDataFile::create(room.path.clone(), room.twin.clone(), IDENTITY, options);
     room
 }
 
 /// The numbers of the rows of a data file of any form.
 fn numbers_at(path: &Path) -> Vec<u64> {
     let found = inspect(path).unwrap();
-    if Form::of_path(path) == Form::Parquet {
+    if FileFormat::of_path(path) == FileFormat::Parquet {
         return numbers(rows_at(path));
     }
-    let file = FileAt::new(File::open(path).unwrap(), found.size);
-    let lines = Lines::new(Table::Logs, path, Form::of_path(path), &file, found.extent.rows).unwrap();
+    let file = FilePrefix::new(File::open(path).unwrap(), found.size);
+    let lines = NdjsonReader::new(Table::Logs, path, FileFormat::of_path(path), &file, found.extent.rows).unwrap();
     let mut numbers = Vec::new();
     for batch in lines.map(Result::unwrap) {
         let messages = batch.column_by_name("message").unwrap().as_string::<i32>();
@@ -44,9 +49,9 @@ fn numbers_at(path: &Path) -> Vec<u64> {
 
 /// The piece behind a log position of what the room's file is now.
 fn piece(room: &Room, after: u64, name: &str) -> Option<(PathBuf, FileVersion)> {
-    let source = FileAt::new(File::open(&room.path).unwrap(), room.open.size());
+    let source = FilePrefix::new(File::open(&room.path).unwrap(), room.open.size());
     let staged = room.dir.path().join(".staging").join(name);
-    let staged = staged.with_extension(Form::of_path(&room.path).ending());
+    let staged = staged.with_extension(FileFormat::of_path(&room.path).ending());
     let piece = write_piece(&source, &room.path, after, &staged).unwrap()?;
     Some((staged, piece))
 }
@@ -82,7 +87,7 @@ fn a_piece_has_exactly_the_rows_behind_its_log_position() {
             assert_eq!((piece.min_ts, piece.max_ts), (found.extent.min_ts, found.extent.max_ts));
             let bytes = fs::read(&path).unwrap();
             assert_eq!((piece.size, piece.crc), (bytes.len() as u64, crc32c::crc32c(&bytes)));
-            let whole = FileAt::new(File::open(&path).unwrap(), piece.size);
+            let whole = FilePrefix::new(File::open(&path).unwrap(), piece.size);
             assert_eq!(footer_crc(&whole).unwrap(), Some(piece.footer_crc));
         }
         assert!(piece(&room, 50, "none").is_none(), "{form:?}");
@@ -149,7 +154,7 @@ fn pieces_of_successive_positions_join_to_an_open_file_that_goes_on() {
         assert_eq!((joined.facts.first_lsn, joined.facts.last_lsn), (1, 60));
         assert_eq!(numbers_at(&room.path), all(0..60), "{form:?}");
         assert_eq!(inspect(&room.path).unwrap().group_lsns, [10, 20, 30, 40, 50, 60]);
-        let recorded = Recorded {
+        let recorded = RecordedVersion {
             size: joined.size,
             crc: joined.crc,
             footer_crc: joined.footer_crc,
@@ -173,8 +178,8 @@ fn a_join_that_failed_left_nothing_and_may_be_tried_again() {
     room.publish(0..10);
     let (path, _) = piece(&room, 0, "piece").unwrap();
     let joined = room.path.with_file_name("logs_002.parquet");
-    for (op, part) in [(Op::SyncFile, ".sealed"), (Op::Rename, ".sealed")] {
-        let faults = Faults::below(room.dir.path());
+    for (op, part) in [(FsOperation::SyncFile, ".sealed"), (FsOperation::Rename, ".sealed")] {
+        let faults = FaultInjector::below(room.dir.path());
         faults.fail(op, part, 1, libc::EIO);
         assert!(join_pieces(std::slice::from_ref(&path), &joined, &room.staged, &IDENTITY, 2).is_err());
         assert_eq!(faults.left(), 0, "{op:?}");
@@ -198,10 +203,10 @@ fn pieces_of_others_or_with_other_columns_and_no_pieces_are_refused() {
     other.publish(0..10);
     let (second, _) = piece(&other, 0, "second").unwrap();
     let to = room.path.with_file_name("logs_002.parquet");
-    let join = |pieces: &[PathBuf], identity: &Identity| join_pieces(pieces, &to, &room.staged, identity, 2);
+    let join = |pieces: &[PathBuf], identity: &FileIdentity| join_pieces(pieces, &to, &room.staged, identity, 2);
     let refused = join(&[first.clone(), second], &IDENTITY).unwrap_err();
     assert!(refused.to_string().contains("other columns"), "{refused}");
-    let stranger = Identity {
+    let stranger = FileIdentity {
         store: Uuid::from_u128(1),
         ..IDENTITY
     };

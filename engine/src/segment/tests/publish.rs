@@ -31,7 +31,7 @@ fn a_footer_is_known_by_its_checksum_at_the_length_of_its_version() {
     let mut room = Room::new();
     let old = room.publish(0..10);
     let new = room.publish(10..20);
-    let crc_at = |size| footer_crc(&FileAt::new(File::open(&room.path).unwrap(), size)).unwrap();
+    let crc_at = |size| footer_crc(&FilePrefix::new(File::open(&room.path).unwrap(), size)).unwrap();
     assert_eq!(crc_at(old.size), Some(old.footer_crc));
     assert_eq!(crc_at(new.size), Some(new.footer_crc));
     assert_eq!(crc_at(old.size - 1), None);
@@ -89,7 +89,7 @@ fn the_tree_holds_finished_data_files_and_nothing_else() {
             ["telemetry/logs/2026/11/21/10/logs_001.parquet"]
         );
     }
-    room.open.discard_twin().unwrap();
+    room.open.discard_shadow().unwrap();
     assert_eq!(room.files(".staging"), [""; 0]);
 }
 
@@ -104,7 +104,7 @@ fn a_reader_of_the_displaced_inode_keeps_it_and_the_next_publish_copies() {
     assert!(room.publish(30..40).copied, "the held inode must not be extended");
     assert!(!room.publish(40..50).copied);
     let size = held.metadata().unwrap().len();
-    let seen = FileAt::new(held, size);
+    let seen = FilePrefix::new(held, size);
     assert_eq!(size, before.len() as u64);
     assert_eq!(file_crc(&seen, 0, 0).unwrap(), crc32c::crc32c(&before));
     assert_eq!(numbers(rows_at(&room.path)), all(0..50));
@@ -139,7 +139,7 @@ fn a_publish_that_was_not_recorded_stops_the_next_one() {
         displaced,
         "the displaced inode was touched"
     );
-    room.open.finished();
+    room.open.mark_recorded();
     room.publish(20..30);
     assert_eq!(numbers(rows_at(&room.path)), all(0..30));
 }
@@ -179,7 +179,7 @@ fn a_file_that_could_not_take_its_name_may_be_tried_again() {
 #[test]
 fn where_names_cannot_be_exchanged_the_file_is_copied_and_renamed() {
     let mut room = Room::new();
-    room.open.replace = super::super::twin::Replace::Rename;
+    room.open.replace = super::super::twin::ReplaceMethod::Rename;
     room.publish(0..10);
     let mut old = room.bytes();
     for n in 1..6 {
@@ -236,14 +236,14 @@ fn rows_of_another_table_or_schema_and_no_rows_are_refused() {
     let mut room = Room::new();
     room.publish(0..10);
     let facts = room.facts(&(0..0));
-    let none = room.open.encode(&[], Haste::Yes).unwrap_err();
+    let none = room.open.encode(&[], IoPriority::Yes).unwrap_err();
     assert!(none.to_string().contains("there are none"), "{none}");
-    assert!(encode(Table::Metrics, &[logs(0..1)], &WriteOptions::default(), Haste::Yes).is_err());
+    assert!(encode(Table::Metrics, &[logs(0..1)], &WriteOptions::default(), IoPriority::Yes).is_err());
     let text = WriteOptions {
         json: crate::JsonType::String,
         ..WriteOptions::default()
     };
-    let group = encode(Table::Logs, &[logs(10..20)], &text, Haste::Yes).unwrap();
+    let group = encode(Table::Logs, &[logs(10..20)], &text, IoPriority::Yes).unwrap();
     let refused = room.open.publish(&group, facts).unwrap_err();
     assert!(refused.to_string().contains("another Parquet schema"), "{refused}");
     assert_eq!(numbers(rows_at(&room.path)), all(0..10));
@@ -253,7 +253,7 @@ fn rows_of_another_table_or_schema_and_no_rows_are_refused() {
 fn a_group_is_sorted_newest_first_over_all_its_batches() {
     let mut room = Room::new();
     let batches: Vec<RecordBatch> = (0..40).map(|n| logs(n * 500..(n + 1) * 500)).collect();
-    let group = room.open.encode(&batches, Haste::Yes).unwrap();
+    let group = room.open.encode(&batches, IoPriority::Yes).unwrap();
     assert_eq!(group.rows(), 20_000);
     let facts = room.facts(&(0..20_000));
     room.open.publish(&group, facts).unwrap();

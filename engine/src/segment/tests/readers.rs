@@ -43,7 +43,7 @@ fn look_with_stale_lengths(folder: &Path, stop: &AtomicBool, errors: &AtomicU64)
             .map(|path| (fs::metadata(&path).unwrap().len(), path));
         for (size, path) in sized.collect::<Vec<_>>() {
             let file = File::open(&path).unwrap();
-            match rows_of(FileAt::new(file, size)) {
+            match rows_of(FilePrefix::new(file, size)) {
                 Ok(rows) => {
                     let numbers = numbers(rows);
                     let first = numbers.first().copied().unwrap_or(0);
@@ -67,17 +67,17 @@ fn readers_see_every_row_once_during_200_publishes_and_two_seals() {
         let stale = scope.spawn(|| look_with_stale_lengths(&folder, &stop, &errors));
         for segment in 0..2u64 {
             room.path = folder.join(format!("logs_{:03}.parquet", segment + 1));
-            let identity = Identity {
+            let identity = FileIdentity {
                 segment: segment + 1,
                 ..IDENTITY
             };
             let (path, twin) = (room.path.clone(), room.twin.clone());
-            room.open = OpenSegment::create(path, twin, identity, WriteOptions::default());
+            room.open = OpenDataFile::create(path, twin, identity, WriteOptions::default());
             for n in segment * PUBLISHES..(segment + 1) * PUBLISHES {
                 room.publish(n * ROWS..(n + 1) * ROWS);
                 published.store((n + 1) * ROWS, Ordering::Release);
             }
-            room.open.discard_twin().unwrap();
+            room.open.discard_shadow().unwrap();
             room.seal().install(&room.path, &room.retired).unwrap();
         }
         stop.store(true, Ordering::Release);
@@ -97,7 +97,7 @@ fn a_held_version_is_read_at_its_length_after_later_publishes() {
     for n in 1..6 {
         room.publish(n * 10..(n + 1) * 10);
         let file = File::open(&room.path).unwrap();
-        let rows = rows_of(FileAt::new(file, held.size)).unwrap();
+        let rows = rows_of(FilePrefix::new(file, held.size)).unwrap();
         assert_eq!(numbers(rows), all(0..10));
     }
 }

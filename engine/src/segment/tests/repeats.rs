@@ -3,7 +3,7 @@
 use parquet::basic::Encoding;
 use parquet::file::metadata::ColumnChunkMetaData;
 
-use super::super::repeats::Repeats;
+use super::super::repeats::DictionaryChoice;
 use super::sample::{Cell, batch};
 use super::*;
 
@@ -29,7 +29,7 @@ fn rows(table: Table, count: u64, text: impl Fn(u64) -> String) -> RecordBatch {
 fn repeats(table: Table, column: &str, batches: &[RecordBatch]) -> bool {
     let rows = batches.iter().map(RecordBatch::num_rows).sum();
     let at = table.columns().iter().position(|known| known.name == column).unwrap();
-    Repeats::of(&table.into(), batches.iter(), rows, rows).has(at)
+    DictionaryChoice::of(&table.into(), batches.iter(), rows, rows).has(at)
 }
 
 /// A text that is like others but not the same.
@@ -64,7 +64,7 @@ fn texts_repeat_themselves_when_a_third_of_their_bytes_is_there_twice() {
 fn what_is_counted_does_not_depend_on_how_rows_are_cut_into_batches() {
     let whole = rows(Table::Logs, 30_000, |n| unique(n % 17_000));
     let pieces: Vec<RecordBatch> = (0..30).map(|at| whole.slice(at * 1000, 1000)).collect();
-    let of = |batches: &[RecordBatch]| Repeats::of(&Table::Logs.into(), batches.iter(), 30_000, 60_000);
+    let of = |batches: &[RecordBatch]| DictionaryChoice::of(&Table::Logs.into(), batches.iter(), 30_000, 60_000);
     assert_eq!(of(&[whole]), of(&pieces));
 }
 
@@ -74,8 +74,8 @@ fn only_the_first_rows_are_counted() {
         rows(Table::Logs, 10_000, |n| unique(n % 10)),
         rows(Table::Logs, 60_000, unique),
     ];
-    let first = Repeats::of(&Table::Logs.into(), batches.iter(), 10_000, 10_000);
-    let all = Repeats::of(&Table::Logs.into(), batches.iter(), 70_000, 70_000);
+    let first = DictionaryChoice::of(&Table::Logs.into(), batches.iter(), 10_000, 10_000);
+    let all = DictionaryChoice::of(&Table::Logs.into(), batches.iter(), 70_000, 70_000);
     assert!(first.has(5) && !all.has(5));
 }
 
@@ -136,7 +136,7 @@ fn durations_repeat(different: u64, looked_at: usize) -> bool {
         .iter()
         .position(|known| known.name == "duration_ms");
     let batches = [batch(Table::Traces, &cells)];
-    Repeats::of(&Table::Traces.into(), batches.iter(), looked_at, 131_072).has(at.unwrap())
+    DictionaryChoice::of(&Table::Traces.into(), batches.iter(), looked_at, 131_072).has(at.unwrap())
 }
 
 #[test]
@@ -165,7 +165,7 @@ fn a_dictionary_that_would_outgrow_its_bounds_in_the_whole_row_group_is_not_begu
     // Each text twice, in one place: 4 MiB of them in this part, 8 in the whole.
     let wide = |n: u64| format!("{}{}", unique(n / 2), "-".repeat(150));
     let batches = [rows(Table::Logs, 40_000, wide)];
-    let of = |group| Repeats::of(&Table::Logs.into(), batches.iter(), 40_000, group);
+    let of = |group| DictionaryChoice::of(&Table::Logs.into(), batches.iter(), 40_000, group);
     assert!(of(40_000).has(5) && !of(80_000).has(5));
 }
 
@@ -174,8 +174,8 @@ fn rows_without_texts_repeat_nothing() {
     let none = [rows(Table::Traces, 0, unique)];
     assert!(!repeats(Table::Traces, "span_id", &none));
     assert_eq!(
-        Repeats::of(&Table::Logs.into(), std::iter::empty(), 0, 0),
-        Repeats::default()
+        DictionaryChoice::of(&Table::Logs.into(), std::iter::empty(), 0, 0),
+        DictionaryChoice::default()
     );
 }
 
@@ -209,19 +209,22 @@ fn a_large_group_is_split_into_row_groups_of_the_size_of_sealed_ones_and_sealed_
     const ROWS: u64 = 250_000;
     let mut room = Room::new();
     let written = rows(Table::Logs, ROWS, |n| unique(n % 20_000));
-    let group = room.open.encode(std::slice::from_ref(&written), Haste::Yes).unwrap();
+    let group = room
+        .open
+        .encode(std::slice::from_ref(&written), IoPriority::Yes)
+        .unwrap();
     let facts = room.facts(&(0..ROWS));
     room.open.publish(&group, facts).unwrap();
-    room.open.finished();
+    room.open.mark_recorded();
     let metadata = metadata_at(&room.path);
     let sizes: Vec<i64> = metadata.row_groups().iter().map(|group| group.num_rows()).collect();
     assert_eq!(sizes, [125_000, 125_000]);
     assert!(messages(&metadata).iter().all(has_dictionary));
     let small = rows(Table::Logs, 100, unique);
-    let group = room.open.encode(std::slice::from_ref(&small), Haste::Yes).unwrap();
+    let group = room.open.encode(std::slice::from_ref(&small), IoPriority::Yes).unwrap();
     let facts = room.facts(&(ROWS..ROWS + 100));
     room.open.publish(&group, facts).unwrap();
-    room.open.finished();
+    room.open.mark_recorded();
     let wanted = texts_at(&room.path);
     assert_eq!(wanted.len() as u64, ROWS + 100);
     let sealed = room.seal();
@@ -234,10 +237,13 @@ fn a_file_of_split_groups_is_merged_after_a_restart() {
     const ROWS: u64 = 200_000;
     let mut room = Room::new();
     let written = rows(Table::Logs, ROWS, |n| unique(n % 20_000));
-    let group = room.open.encode(std::slice::from_ref(&written), Haste::Yes).unwrap();
+    let group = room
+        .open
+        .encode(std::slice::from_ref(&written), IoPriority::Yes)
+        .unwrap();
     let facts = room.facts(&(0..ROWS));
     room.open.publish(&group, facts).unwrap();
-    room.open.finished();
+    room.open.mark_recorded();
     let wanted = texts_at(&room.path);
     room.open = super::crash::as_recorded(room.resume(room.recorded()).unwrap());
     let sealed = room.seal();

@@ -18,11 +18,11 @@ fn row(n: u64, late: u64) -> LogRecord {
 fn publish(room: &mut Room, rows: &[LogRecord]) {
     let group = room
         .open
-        .encode(&[model::batch::logs(rows).unwrap()], Haste::Yes)
+        .encode(&[model::batch::logs(rows).unwrap()], IoPriority::Yes)
         .unwrap();
     let facts = room.facts(&(0..rows.len() as u64));
     room.open.publish(&group, facts).unwrap();
-    room.open.finished();
+    room.open.mark_recorded();
 }
 
 fn in_order(rows: Range<u64>) -> Vec<LogRecord> {

@@ -6,7 +6,7 @@ use parquet::schema::printer::print_schema;
 
 use super::super::schema::parquet_schema;
 use super::*;
-use crate::{Compression, JsonType};
+use crate::{CompressionCodec, JsonType};
 
 fn printed(table: Table, json: JsonType) -> String {
     let mut text = Vec::new();
@@ -160,7 +160,7 @@ fn durations_are_split_by_byte_and_trace_ids_have_a_filter_when_sealed() {
         })
         .collect();
     let dir = tempfile::tempdir().unwrap();
-    let identity = Identity {
+    let identity = FileIdentity {
         table: Table::Traces,
         ..IDENTITY
     };
@@ -193,11 +193,11 @@ fn durations_are_split_by_byte_and_trace_ids_have_a_filter_when_sealed() {
 fn each_compression_is_the_one_in_the_file_and_reads_back() {
     for (compression, is) in [
         (
-            Compression::Zstd,
+            CompressionCodec::Zstd,
             (|codec| matches!(codec, Codec::ZSTD(_))) as fn(Codec) -> bool,
         ),
-        (Compression::Snappy, |codec| codec == Codec::SNAPPY),
-        (Compression::None, |codec| codec == Codec::UNCOMPRESSED),
+        (CompressionCodec::Snappy, |codec| codec == Codec::SNAPPY),
+        (CompressionCodec::None, |codec| codec == Codec::UNCOMPRESSED),
     ] {
         let options = WriteOptions {
             compression,
@@ -219,7 +219,10 @@ fn each_compression_is_the_one_in_the_file_and_reads_back() {
 fn rows_read_back_are_the_rows_that_were_written() {
     let mut room = Room::new();
     let written = logs(0..500);
-    let group = room.open.encode(std::slice::from_ref(&written), Haste::Yes).unwrap();
+    let group = room
+        .open
+        .encode(std::slice::from_ref(&written), IoPriority::Yes)
+        .unwrap();
     let facts = room.facts(&(0..500));
     room.open.publish(&group, facts).unwrap();
     let file = File::open(&room.path).unwrap();

@@ -2,9 +2,9 @@
 
 use parquet::file::metadata::SortingColumn;
 
-use super::super::merge::{Merge, batch_rows};
-use super::super::order::Order;
-use super::super::width::Widths;
+use super::super::merge::{RowGroupMerge, batch_rows};
+use super::super::order::FileSortOrder;
+use super::super::width::RowWidths;
 use super::*;
 
 fn filled(groups: u64, rows: u64) -> Room {
@@ -110,7 +110,7 @@ fn a_row_group_of_a_sealed_file_has_at_most_128k_rows() {
         })
         .collect();
     let dir = tempfile::tempdir().unwrap();
-    let identity = Identity {
+    let identity = FileIdentity {
         table: Table::Metrics,
         ..IDENTITY
     };
@@ -157,11 +157,11 @@ fn the_displaced_open_file_is_found_among_the_retired() {
     let sealed = room.seal();
     sealed.install(&room.path, &room.retired).unwrap();
     assert_eq!(fs::read(&room.retired).unwrap(), before);
-    let retired = FileAt::new(File::open(&room.retired).unwrap(), open.size);
+    let retired = FilePrefix::new(File::open(&room.retired).unwrap(), open.size);
     assert_eq!(footer_crc(&retired).unwrap(), Some(open.footer_crc));
-    let present = FileAt::new(File::open(&room.path).unwrap(), open.size);
+    let present = FilePrefix::new(File::open(&room.path).unwrap(), open.size);
     assert_ne!(footer_crc(&present).unwrap(), Some(open.footer_crc));
-    room.open.discard_twin().unwrap();
+    room.open.discard_shadow().unwrap();
     assert_eq!(room.files(".staging"), [".staging/retired/segment_7.parquet"]);
     assert_eq!(room.files("telemetry").len(), 1);
 }
@@ -174,7 +174,7 @@ fn a_damaged_open_file_is_not_sealed() {
     fs::write(&room.path, &bytes).unwrap();
     let refused = seal(&room.open, &room.staged, 9, &WriteOptions::default()).unwrap_err();
     assert!(matches!(refused, Error::Damaged { .. }), "{refused}");
-    room.open.discard_twin().unwrap();
+    room.open.discard_shadow().unwrap();
     assert_eq!(room.files(".staging"), [""; 0]);
     assert_eq!(room.bytes(), bytes);
 }
@@ -204,7 +204,7 @@ fn a_merge_holds_a_bounded_part_of_the_rows_whatever_their_size() {
             })
             .collect();
         let batch = model::batch::logs(&rows).unwrap();
-        let group = encode(Table::Logs, &[batch], &WriteOptions::default(), Haste::Yes).unwrap();
+        let group = encode(Table::Logs, &[batch], &WriteOptions::default(), IoPriority::Yes).unwrap();
         let metadata = group.metadata.as_ref().unwrap().row_group(0);
         let held = groups * batch_rows(metadata, None, groups) * message;
         assert!(
@@ -227,21 +227,21 @@ fn a_merge_hands_out_chunks_of_bounded_rows_and_bytes() {
             .collect();
         let group = room
             .open
-            .encode(&[model::batch::logs(&rows).unwrap()], Haste::Yes)
+            .encode(&[model::batch::logs(&rows).unwrap()], IoPriority::Yes)
             .unwrap();
         let facts = room.facts(&(0..60));
         room.open.publish(&group, facts).unwrap();
-        room.open.finished();
+        room.open.mark_recorded();
     }
-    let source = FileAt::new(File::open(&room.path).unwrap(), room.open.size());
+    let source = FilePrefix::new(File::open(&room.path).unwrap(), room.open.size());
     let metadata = std::sync::Arc::new(metadata_at(&room.path));
-    let mut merge = Merge::new(
+    let mut merge = RowGroupMerge::new(
         &Table::Logs.into(),
         &room.path,
         &source,
         metadata,
-        &Widths::default(),
-        Order::Newest,
+        &RowWidths::default(),
+        FileSortOrder::Newest,
     )
     .unwrap();
     let (mut rows, mut chunks) = (0, 0);
@@ -265,15 +265,15 @@ fn a_group_that_is_not_sorted_is_damage_and_not_merged_wrong() {
     writer.close().unwrap();
     let path = room.dir.path().join("unsorted.parquet");
     fs::write(&path, &bytes).unwrap();
-    let source = FileAt::new(File::open(&path).unwrap(), bytes.len() as u64);
+    let source = FilePrefix::new(File::open(&path).unwrap(), bytes.len() as u64);
     let metadata = std::sync::Arc::new(metadata_at(&path));
-    let mut merge = Merge::new(
+    let mut merge = RowGroupMerge::new(
         &Table::Logs.into(),
         &path,
         &source,
         metadata,
-        &Widths::default(),
-        Order::Newest,
+        &RowWidths::default(),
+        FileSortOrder::Newest,
     )
     .unwrap();
     let refused = merge.next_chunk().unwrap_err();

@@ -94,15 +94,15 @@ fn every_column_of_every_table_is_written_as_promised_open_and_sealed() {
         .flat_map(|table| [(table, JsonType::Json), (table, JsonType::String)])
     {
         let dir = tempfile::tempdir().unwrap();
-        let identity = Identity { table, ..IDENTITY };
+        let identity = FileIdentity { table, ..IDENTITY };
         let options = WriteOptions {
             json,
             ..WriteOptions::default()
         };
         let (path, twin) = (dir.path().join("tree/file.parquet"), dir.path().join("twin"));
-        let mut open = OpenSegment::create(path.clone(), twin, identity, options.clone());
+        let mut open = OpenDataFile::create(path.clone(), twin, identity, options.clone());
         for version in 1..=2 {
-            let group = open.encode(&[batch(table, &cells())], Haste::Yes).unwrap();
+            let group = open.encode(&[batch(table, &cells())], IoPriority::Yes).unwrap();
             let facts = FooterFacts {
                 version,
                 first_lsn: 3,
@@ -110,7 +110,7 @@ fn every_column_of_every_table_is_written_as_promised_open_and_sealed() {
                 origins: "[]".to_owned(),
             };
             open.publish(&group, facts).unwrap();
-            open.finished();
+            open.mark_recorded();
         }
         let staged = dir.path().join("sealed");
         seal(&open, &staged, 3, &options).unwrap();
@@ -184,7 +184,7 @@ fn a_row_group_takes_few_bytes_also_of_rows_that_compress_well() {
     )
     .unwrap();
     let mut room = Room::with(options.clone());
-    let group = room.open.encode(&[rows], Haste::Yes).unwrap();
+    let group = room.open.encode(&[rows], IoPriority::Yes).unwrap();
     let facts = room.facts(&(0..40));
     room.open.publish(&group, facts).unwrap();
     seal(&room.open, &room.staged, 2, &options).unwrap();
@@ -211,11 +211,11 @@ fn a_file_of_wide_rows_takes_few_row_groups_also_after_a_restart() {
         };
         let group = room
             .open
-            .encode(&[model::batch::logs(&[wide]).unwrap()], Haste::Yes)
+            .encode(&[model::batch::logs(&[wide]).unwrap()], IoPriority::Yes)
             .unwrap();
         let facts = room.facts(&(n..n + 1));
         room.open.publish(&group, facts).unwrap();
-        room.open.finished();
+        room.open.mark_recorded();
         if n == 1 {
             let (path, twin) = (room.path.clone(), room.twin.clone());
             let resumed = resume(path, twin, IDENTITY, options.clone(), room.recorded()).unwrap();

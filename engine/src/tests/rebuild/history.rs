@@ -36,7 +36,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 struct History {
     bench: Bench,
     engine: Option<Arc<Engine>>,
-    sent: Vec<(Batch, usize)>,
+    sent: Vec<(AppendBatch, usize)>,
     /// Every row ever stored, and its time.
     rows: BTreeMap<String, i64>,
 }
@@ -141,7 +141,7 @@ impl History {
             let (batch, rows) = self.sent[at].clone();
             if (0..rows).any(|row| self.is_young(&format!("{}/{row}", at + 1))) {
                 let again = engine.append(batch).await.unwrap();
-                assert_eq!(again, Appended::Duplicate, "batch {}", at + 1);
+                assert_eq!(again, AppendOutcome::Duplicate, "batch {}", at + 1);
             }
         }
     }

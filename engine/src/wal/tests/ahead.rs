@@ -2,9 +2,9 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use super::super::ahead::Pace;
-use super::super::disk::Op;
-use super::super::faults::Plan;
+use super::super::ahead::FillPace;
+use super::super::disk::DiskOperation;
+use super::super::faults::DiskFaultPlan;
 use super::*;
 
 const SEGMENT: u64 = 1 << 20;
@@ -20,15 +20,15 @@ fn options(place: &Place, segments: u64) -> WalOptions {
 }
 
 /// Files that are being prepared, once that has ended.
-fn prepared(place: &Place, wal: &Wal) -> usize {
-    wal.ahead.iter().for_each(Ahead::wait);
+fn prepared(place: &Place, wal: &WriteAheadLog) -> usize {
+    wal.ahead.iter().for_each(SegmentPreallocation::wait);
     place.files().iter().filter(|(name, _)| name.ends_with(".new")).count()
 }
 
 #[test]
 fn the_next_segments_file_is_there_before_it_is_wanted_and_goes_when_the_log_closes() {
     let place = Place::new();
-    let faults = Faults::default();
+    let faults = DiskFaultInjector::default();
     let (mut wal, _) = place.open_with(options(&place, 8), &faults).unwrap();
     fill(&mut wal, &[&[frame(1, THIRD)]]);
     assert_eq!(prepared(&place, &wal), 0);
@@ -36,9 +36,9 @@ fn the_next_segments_file_is_there_before_it_is_wanted_and_goes_when_the_log_clo
     assert_eq!(prepared(&place, &wal), 1);
     assert_eq!(wal.disk_bytes(), place.disk_bytes());
     // From here on no file could be made.
-    faults.plan(Some(Plan {
+    faults.plan(Some(DiskFaultPlan {
         at: 0,
-        op: Some(Op::Create),
+        op: Some(DiskOperation::Create),
         on: true,
         errno: libc::EIO,
     }));
@@ -59,9 +59,11 @@ fn the_next_segments_file_is_there_before_it_is_wanted_and_goes_when_the_log_clo
 #[test]
 fn a_file_that_is_only_reserved_has_its_blocks_and_takes_frames_like_one_of_zeros() {
     let place = Place::new();
-    let (mut wal, _) = place.open_with(options(&place, 8), &Faults::default()).unwrap();
-    let name = file_name(Role::Spare, wal.take_number().unwrap());
-    let file = wal.disk.create(&name, SEGMENT, &Pace::reserved()).unwrap();
+    let (mut wal, _) = place
+        .open_with(options(&place, 8), &DiskFaultInjector::default())
+        .unwrap();
+    let name = file_name(WalFileRole::Spare, wal.take_number().unwrap());
+    let file = wal.disk.create(&name, SEGMENT, &FillPace::reserved()).unwrap();
     let found = file.metadata().unwrap();
     assert_eq!(found.len(), SEGMENT);
     assert!(found.blocks() * 512 >= SEGMENT, "{} blocks", found.blocks());
@@ -82,16 +84,21 @@ fn a_file_that_is_only_reserved_has_its_blocks_and_takes_frames_like_one_of_zero
 
 #[test]
 fn whatever_call_fails_on_the_way_ahead_every_append_is_stored() {
-    for op in [Op::Create, Op::Allocate, Op::Write, Op::SyncFile] {
+    for op in [
+        DiskOperation::Create,
+        DiskOperation::Allocate,
+        DiskOperation::Write,
+        DiskOperation::SyncFile,
+    ] {
         let place = Place::new();
-        let faults = Faults::default();
+        let faults = DiskFaultInjector::default();
         let (mut wal, _) = place.open_with(options(&place, 8), &faults).unwrap();
         fill(&mut wal, &[&[frame(1, THIRD)]]);
         wal.append(&[frame(2, THIRD)]).unwrap();
         wal.sync().unwrap();
         wal.ahead = None;
         wal.tried_ahead = 0;
-        faults.plan(Some(Plan {
+        faults.plan(Some(DiskFaultPlan {
             at: 0,
             op: Some(op),
             on: false,
@@ -110,9 +117,11 @@ fn whatever_call_fails_on_the_way_ahead_every_append_is_stored() {
 #[test]
 fn what_is_made_ahead_never_takes_the_log_over_its_cap_nor_room_from_an_append() {
     let place = Place::new();
-    let (mut wal, _) = place.open_with(options(&place, 4), &Faults::default()).unwrap();
+    let (mut wal, _) = place
+        .open_with(options(&place, 4), &DiskFaultInjector::default())
+        .unwrap();
     let mut lsn = 0;
-    let mut append = |wal: &mut Wal| {
+    let mut append = |wal: &mut WriteAheadLog| {
         lsn += 1;
         wal.append(&[frame(lsn, THIRD)])
     };
@@ -122,7 +131,7 @@ fn what_is_made_ahead_never_takes_the_log_over_its_cap_nor_room_from_an_append()
             Err(Error::LogFull { .. }) => break,
             Err(other) => panic!("{other}"),
         }
-        wal.ahead.iter().for_each(Ahead::wait);
+        wal.ahead.iter().for_each(SegmentPreallocation::wait);
         assert!(place.disk_bytes() <= 4 * SEGMENT);
     }
     assert_eq!(lsn, 13, "four segments of three");
@@ -130,7 +139,7 @@ fn what_is_made_ahead_never_takes_the_log_over_its_cap_nor_room_from_an_append()
     wal.release(7).unwrap();
     wal.append(&[frame(14, THIRD), frame(15, THIRD)]).unwrap();
     wal.sync().unwrap();
-    wal.ahead.iter().for_each(Ahead::wait);
+    wal.ahead.iter().for_each(SegmentPreallocation::wait);
     assert!(place.disk_bytes() <= 4 * SEGMENT);
     wal.release(16).unwrap();
     let group: Vec<_> = (16..26).map(|lsn| frame(lsn, THIRD)).collect();

@@ -1,8 +1,8 @@
 //! Order, caps, recycling, big groups, full disks: the log with nothing broken.
 
 use super::*;
-use crate::wal::disk::Op;
-use crate::wal::faults::Plan;
+use crate::wal::disk::DiskOperation;
+use crate::wal::faults::DiskFaultPlan;
 
 #[test]
 fn what_was_synced_comes_back_in_order() {
@@ -10,7 +10,7 @@ fn what_was_synced_comes_back_in_order() {
     let (mut wal, recovered) = place.open();
     assert_eq!(recovered.next_lsn, 1);
     assert_eq!(frames(recovered), []);
-    let written: Vec<Frame> = (1..=40).map(|lsn| frame(lsn, 1000)).collect();
+    let written: Vec<WalFrame> = (1..=40).map(|lsn| frame(lsn, 1000)).collect();
     for group in written.chunks(3) {
         fill(&mut wal, &[group]);
     }
@@ -76,7 +76,7 @@ fn released_segments_are_used_again_and_their_old_frames_never_come_back() {
             let (_, recovered) = twin.open_above(low_water);
             assert_eq!(recovered.damage, [], "after {lsn}");
             assert_eq!(recovered.torn_bytes, 0, "after {lsn}");
-            let written: Vec<Frame> = (low_water..=lsn).map(|lsn| frame(lsn, 900)).collect();
+            let written: Vec<WalFrame> = (low_water..=lsn).map(|lsn| frame(lsn, 900)).collect();
             assert_eq!(frames(recovered), written);
         }
     }
@@ -201,15 +201,15 @@ fn an_lsn_that_does_not_grow_is_refused_and_changes_nothing() {
 
 #[test]
 fn a_full_disk_is_back_pressure_and_appends_go_on_when_there_is_room() {
-    let enospc = |at, op| Plan {
+    let enospc = |at, op| DiskFaultPlan {
         at,
         op: Some(op),
         on: true,
         errno: libc::ENOSPC,
     };
-    for op in [Op::Create, Op::Allocate, Op::SyncFile] {
+    for op in [DiskOperation::Create, DiskOperation::Allocate, DiskOperation::SyncFile] {
         let place = Place::new();
-        let faults = Faults::default();
+        let faults = DiskFaultInjector::default();
         let (mut wal, _) = place.open_with(place.options(), &faults).unwrap();
         fill(&mut wal, &[&[frame(1, 10_000)]]);
         let before = place.files();
@@ -231,10 +231,10 @@ fn a_full_disk_is_back_pressure_and_appends_go_on_when_there_is_room() {
 #[test]
 fn a_disk_that_is_full_at_the_start_keeps_nobody_from_reading() {
     let place = Place::new();
-    let faults = Faults::default();
-    faults.plan(Some(Plan {
+    let faults = DiskFaultInjector::default();
+    faults.plan(Some(DiskFaultPlan {
         at: 0,
-        op: Some(Op::Allocate),
+        op: Some(DiskOperation::Allocate),
         on: true,
         errno: libc::ENOSPC,
     }));
@@ -250,15 +250,15 @@ fn a_disk_that_is_full_at_the_start_keeps_nobody_from_reading() {
 #[test]
 fn a_failed_write_or_sync_poisons_for_ever_and_a_restart_has_what_was_synced() {
     for (op, errno) in [
-        (Op::Write, libc::EIO),
-        (Op::SyncFile, libc::EIO),
-        (Op::SyncFile, libc::ENOSPC),
+        (DiskOperation::Write, libc::EIO),
+        (DiskOperation::SyncFile, libc::EIO),
+        (DiskOperation::SyncFile, libc::ENOSPC),
     ] {
         let place = Place::new();
-        let faults = Faults::default();
+        let faults = DiskFaultInjector::default();
         let (mut wal, _) = place.open_with(place.options(), &faults).unwrap();
         fill(&mut wal, &[&[frame(1, 100)], &[frame(2, 100)]]);
-        faults.plan(Some(Plan {
+        faults.plan(Some(DiskFaultPlan {
             at: 0,
             op: Some(op),
             on: false,
@@ -289,14 +289,14 @@ fn a_cap_that_cannot_work_is_refused_and_a_large_segment_size_is_cut_to_the_cap(
         ..place.options()
     };
     assert!(matches!(
-        place.open_with(tiny, &Faults::default()),
+        place.open_with(tiny, &DiskFaultInjector::default()),
         Err(Error::Setting { .. })
     ));
     let wide = WalOptions {
         segment_bytes: u64::MAX,
         ..place.options()
     };
-    let (wal, _) = place.open_with(wide, &Faults::default()).unwrap();
+    let (wal, _) = place.open_with(wide, &DiskFaultInjector::default()).unwrap();
     assert_eq!(wal.used_bytes(), 16 * BLOCK);
 }
 
@@ -312,7 +312,7 @@ fn a_smaller_cap_at_the_next_start_holds_appends_back_until_rows_are_released() 
         max_bytes: 16 * BLOCK,
         ..place.options()
     };
-    let (mut wal, recovered) = place.open_with(smaller, &Faults::default()).unwrap();
+    let (mut wal, recovered) = place.open_with(smaller, &DiskFaultInjector::default()).unwrap();
     assert_eq!(lsns(recovered), (1..=40).collect::<Vec<u64>>());
     let filler = frame(41, 16_000);
     assert!(!wal.would_fit(filler.encoded_len()));

@@ -6,13 +6,13 @@ use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
 use super::*;
-use crate::wal::disk::Op;
-use crate::wal::faults::Plan;
+use crate::wal::disk::DiskOperation;
+use crate::wal::faults::DiskFaultPlan;
 
 /// What the log's user knows: what it wrote, what was promised, what is stored elsewhere.
 #[derive(Default)]
 struct Book {
-    written: BTreeMap<u64, Frame>,
+    written: BTreeMap<u64, WalFrame>,
     promised: u64,
     low_water: u64,
     life: u64,
@@ -37,24 +37,24 @@ enum Step {
 #[derive(Debug, Clone)]
 struct Life {
     steps: Vec<Step>,
-    fault: Option<Plan>,
+    fault: Option<DiskFaultPlan>,
     /// The fault strikes while recovering, too.
     early: bool,
     end: End,
 }
 
-fn plan() -> impl Strategy<Value = Plan> {
+fn plan() -> impl Strategy<Value = DiskFaultPlan> {
     let op = prop_oneof![
         4 => Just(None),
-        1 => Just(Some(Op::SyncFile)),
-        1 => Just(Some(Op::SyncDir)),
-        1 => Just(Some(Op::Write)),
-        1 => Just(Some(Op::Rename)),
-        1 => Just(Some(Op::Create)),
-        1 => Just(Some(Op::Unlink)),
+        1 => Just(Some(DiskOperation::SyncFile)),
+        1 => Just(Some(DiskOperation::SyncDir)),
+        1 => Just(Some(DiskOperation::Write)),
+        1 => Just(Some(DiskOperation::Rename)),
+        1 => Just(Some(DiskOperation::Create)),
+        1 => Just(Some(DiskOperation::Unlink)),
     ];
     let errno = prop_oneof![Just(libc::EIO), Just(libc::ENOSPC)];
-    (0usize..60, op, any::<bool>(), errno).prop_map(|(at, op, on, errno)| Plan {
+    (0usize..60, op, any::<bool>(), errno).prop_map(|(at, op, on, errno)| DiskFaultPlan {
         at: if op.is_some() { at / 4 } else { at },
         op,
         on,
@@ -84,7 +84,7 @@ impl Book {
     fn check(&mut self, recovered: Recovered) {
         assert_eq!(recovered.damage, [], "a crash is no damage");
         let next = recovered.next_lsn;
-        let found: BTreeMap<u64, Frame> = frames(recovered).into_iter().map(|frame| (frame.lsn, frame)).collect();
+        let found: BTreeMap<u64, WalFrame> = frames(recovered).into_iter().map(|frame| (frame.lsn, frame)).collect();
         for (lsn, frame) in &found {
             assert!(
                 self.written.get(lsn) == Some(frame),
@@ -106,17 +106,17 @@ impl Book {
     }
 
     /// Does the steps until they end or the log is poisoned.
-    fn live(&mut self, wal: &mut Wal, steps: &[Step]) {
+    fn live(&mut self, wal: &mut WriteAheadLog, steps: &[Step]) {
         for step in steps {
             let done = match step {
                 Step::Append(sizes) => {
                     let first = wal.next_lsn();
                     self.life += 1;
-                    let group: Vec<Frame> = (first..)
+                    let group: Vec<WalFrame> = (first..)
                         .zip(sizes)
                         .map(|(lsn, len)| frame_of(lsn, *len, self.life))
                         .collect();
-                    let bytes = group.iter().map(Frame::encoded_len).sum();
+                    let bytes = group.iter().map(WalFrame::encoded_len).sum();
                     let fits = wal.would_fit(bytes);
                     let done = wal.append(&group);
                     assert!(fits || done.is_err());
@@ -149,7 +149,7 @@ fn run(lives: &[Life], seed: [u8; 32]) {
     let mut pick = |choices: usize| random.random_range(0..choices);
     let mut book = Book::default();
     let mut place = Place::new();
-    let mut faults = Faults::model(&place.log());
+    let mut faults = DiskFaultInjector::model(&place.log());
     for life in lives.iter().chain([&Life {
         steps: Vec::new(),
         fault: None,
@@ -176,7 +176,7 @@ fn run(lives: &[Life], seed: [u8; 32]) {
             let next = Place::new();
             faults.power_cut(&next.log(), &mut pick);
             place = next;
-            faults = Faults::model(&place.log());
+            faults = DiskFaultInjector::model(&place.log());
         }
     }
 }
@@ -205,7 +205,7 @@ fn a_crash_at_any_call_of_a_recovery_is_recovered_from() {
     };
     let mut struck = 0;
     for at in 0.. {
-        let fault = |on| Plan {
+        let fault = |on| DiskFaultPlan {
             at,
             op: None,
             on,
@@ -232,12 +232,12 @@ fn a_crash_at_any_call_of_a_recovery_is_recovered_from() {
 }
 
 /// Whether the fault strikes while the log written by `write` is recovered.
-fn strikes(write: &Life, fault: Plan) -> bool {
+fn strikes(write: &Life, fault: DiskFaultPlan) -> bool {
     let place = Place::new();
     let (mut wal, _) = place.open();
     Book::default().live(&mut wal, &write.steps);
     drop(wal);
-    let faults = Faults::default();
+    let faults = DiskFaultInjector::default();
     faults.plan(Some(fault));
     let _ = place.open_with(place.options(), &faults);
     faults.failed().is_some()
@@ -248,14 +248,14 @@ fn strikes(write: &Life, fault: Plan) -> bool {
 fn what_a_start_hands_out_after_a_failed_sync_survives_a_power_cut() {
     for fault in 0..4 {
         let place = Place::new();
-        let faults = Faults::model(&place.log());
+        let faults = DiskFaultInjector::model(&place.log());
         let (mut wal, _) = place.open_with(place.options(), &faults).unwrap();
         for lsn in 1..=fault {
             fill(&mut wal, &[&[frame(lsn, 700)]]);
         }
-        faults.plan(Some(Plan {
+        faults.plan(Some(DiskFaultPlan {
             at: 0,
-            op: Some(Op::SyncFile),
+            op: Some(DiskOperation::SyncFile),
             on: false,
             errno: libc::EIO,
         }));
@@ -290,13 +290,13 @@ fn frames_of_an_unfinished_copy_never_come_back_under_its_number() {
         let (mut wal, _) = place.open_above(3);
         fill(&mut wal, &[&[frame(3, 900)]]);
         drop(wal);
-        let faults = Faults::model(&place.log());
+        let faults = DiskFaultInjector::model(&place.log());
         let (mut wal, _) = place.open_with(above(&place), &faults).unwrap();
         wal.append(&[frame(4, 900), frame(5, 900)]).unwrap();
         drop(wal);
-        faults.plan(Some(Plan {
+        faults.plan(Some(DiskFaultPlan {
             at: 1,
-            op: Some(Op::Write),
+            op: Some(DiskOperation::Write),
             on: true,
             errno: libc::EIO,
         }));
@@ -320,14 +320,14 @@ fn a_power_cut_while_a_released_segment_is_made_new_is_no_damage() {
     for seed in 0..=255 {
         let mut random = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]);
         let place = Place::new();
-        let faults = Faults::model(&place.log());
+        let faults = DiskFaultInjector::model(&place.log());
         let (mut wal, _) = place.open_with(place.options(), &faults).unwrap();
         let written = [frame(1, 10_000), frame(2, 10_000)];
         fill(&mut wal, &[&written[..1], &written[1..]]);
         wal.release(2).unwrap();
-        faults.plan(Some(Plan {
+        faults.plan(Some(DiskFaultPlan {
             at: 0,
-            op: Some(Op::Write),
+            op: Some(DiskOperation::Write),
             on: true,
             errno: libc::EIO,
         }));

@@ -6,15 +6,15 @@ use std::fs;
 use proptest::prelude::*;
 
 use super::*;
-use crate::wal::disk::Op;
-use crate::wal::faults::Plan;
-use crate::wal::segment::Header;
+use crate::wal::disk::DiskOperation;
+use crate::wal::faults::DiskFaultPlan;
+use crate::wal::segment::SegmentHeader;
 
 /// A log of `count` frames, synced one by one, over several segments.
-fn log_of(count: u64, len: usize) -> (Place, Vec<Frame>) {
+fn log_of(count: u64, len: usize) -> (Place, Vec<WalFrame>) {
     let place = Place::new();
     let (mut wal, _) = place.open();
-    let written: Vec<Frame> = (1..=count).map(|lsn| frame(lsn, len)).collect();
+    let written: Vec<WalFrame> = (1..=count).map(|lsn| frame(lsn, len)).collect();
     for group in written.chunks(1) {
         fill(&mut wal, &[group]);
     }
@@ -24,9 +24,9 @@ fn log_of(count: u64, len: usize) -> (Place, Vec<Frame>) {
 /// Where the last frame of a segment file ends, and where each of its frames starts.
 fn spans(path: &Path) -> (Vec<usize>, usize) {
     let bytes = fs::read(path).unwrap();
-    let header = Header::decode(&bytes).unwrap();
-    let identity = Identity::new(header.store, header.number);
-    let scan = frame::Scan::run(&identity, &bytes, HEADER_BLOCK);
+    let header = SegmentHeader::decode(&bytes).unwrap();
+    let identity = SegmentIdentity::new(header.store, header.number);
+    let scan = frame::SegmentScan::run(&identity, &bytes, HEADER_BLOCK);
     let mut starts = vec![HEADER_BLOCK];
     starts.extend(scan.prefix.iter().map(|found| found.end));
     let end = starts.pop().unwrap();
@@ -73,14 +73,14 @@ fn a_log_cut_at_any_byte_of_its_last_three_frames_keeps_every_frame_before_the_c
 #[test]
 fn what_is_missing_at_the_end_of_a_log_that_gave_up_is_told_until_something_newer_is_in_it() {
     let place = Place::new();
-    let faults = Faults::default();
+    let faults = DiskFaultInjector::default();
     let (mut wal, _) = place.open_with(place.options(), &faults).unwrap();
     for lsn in 1..=6 {
         fill(&mut wal, &[&[frame(lsn, 150)]]);
     }
-    faults.plan(Some(Plan {
+    faults.plan(Some(DiskFaultPlan {
         at: 0,
-        op: Some(Op::Write),
+        op: Some(DiskOperation::Write),
         on: false,
         errno: libc::ENOSPC,
     }));
@@ -174,7 +174,7 @@ fn damage_in_an_older_segment_is_reported_kept_and_not_reported_again() {
         bytes[from..to].fill(0);
         fs::write(&damaged, &bytes).unwrap();
         let (mut wal, recovered) = twin.open();
-        let first = usize::try_from(Header::decode(&fs::read(&logs[1]).unwrap()).unwrap().first).unwrap();
+        let first = usize::try_from(SegmentHeader::decode(&fs::read(&logs[1]).unwrap()).unwrap().first).unwrap();
         let lost: BTreeSet<u64> = starts
             .iter()
             .enumerate()
@@ -197,7 +197,7 @@ fn damage_in_an_older_segment_is_reported_kept_and_not_reported_again() {
         } else {
             assert!(kept.is_some(), "{what}");
         }
-        let survivors: Vec<Frame> = written
+        let survivors: Vec<WalFrame> = written
             .iter()
             .filter(|frame| !lost.contains(&frame.lsn))
             .cloned()
@@ -230,8 +230,10 @@ fn a_segment_that_is_gone_is_missed() {
     let (place, written) = log_of(40, 1000);
     let logs = place.logs();
     for (gone, path) in logs.iter().enumerate().take(logs.len() - 1) {
-        let first = Header::decode(&fs::read(path).unwrap()).unwrap().first;
-        let next = Header::decode(&fs::read(&logs[gone + 1]).unwrap()).unwrap().first;
+        let first = SegmentHeader::decode(&fs::read(path).unwrap()).unwrap().first;
+        let next = SegmentHeader::decode(&fs::read(&logs[gone + 1]).unwrap())
+            .unwrap()
+            .first;
         let twin = place.twin();
         fs::remove_file(twin.log().join(path.file_name().unwrap())).unwrap();
         let (_, recovered) = twin.open();
@@ -269,7 +271,7 @@ fn a_segment_of_another_store_is_kept_aside_and_not_read() {
         store: Uuid::from_u128(99),
         ..other.options()
     };
-    let (mut wal, _) = other.open_with(foreign, &Faults::default()).unwrap();
+    let (mut wal, _) = other.open_with(foreign, &DiskFaultInjector::default()).unwrap();
     fill(&mut wal, &[&[frame(4, 10)]]);
     drop(wal);
     fs::copy(&other.logs()[0], place.log().join("wal_00000000000000000077.log")).unwrap();
@@ -288,7 +290,9 @@ fn a_segment_of_a_later_version_stops_the_start_and_stays() {
     let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..64]);
     bytes[12..16].copy_from_slice(&crc.to_le_bytes());
     fs::write(path, &bytes).unwrap();
-    let refused = place.open_with(place.options(), &Faults::default()).unwrap_err();
+    let refused = place
+        .open_with(place.options(), &DiskFaultInjector::default())
+        .unwrap_err();
     assert!(matches!(refused, Error::Newer { found: 7, known: 1, .. }), "{refused}");
     assert_eq!(fs::read(path).unwrap(), bytes);
 }
@@ -326,7 +330,7 @@ proptest! {
             let content = fs::read(path).unwrap();
             fs::write(path, &content[..at.index(content.len())]).unwrap();
         }
-        match place.open_with(place.options(), &Faults::default()) {
+        match place.open_with(place.options(), &DiskFaultInjector::default()) {
             Ok((_, recovered)) => {
                 let damage = recovered.damage.len();
                 let recovered = frames(recovered);
@@ -346,8 +350,8 @@ fn a_flipped_bit_in_the_last_frame_is_damage_once_its_sync_was_marked() {
     let (place, written) = log_of(3, 40);
     let newest = place.logs().pop().unwrap();
     let (starts, end) = spans(&newest);
-    let header = Header::decode(&fs::read(&newest).unwrap()).unwrap();
-    let identity = Identity::new(header.store, header.number);
+    let header = SegmentHeader::decode(&fs::read(&newest).unwrap()).unwrap();
+    let identity = SegmentIdentity::new(header.store, header.number);
     let mut whole = fs::read(&newest).unwrap();
     whole[end..end + frame::MARK_BYTES].copy_from_slice(&frame::mark(&identity, 3));
     let last = *starts.last().unwrap();
@@ -376,14 +380,14 @@ fn a_flipped_bit_in_the_last_frame_is_damage_once_its_sync_was_marked() {
 fn a_mark_is_replaced_by_the_next_frame_and_says_nothing_of_an_unsynced_one() {
     let place = Place::new();
     let (mut wal, _) = place.open();
-    let written: Vec<Frame> = (1..=3).map(|lsn| frame(lsn, 40)).collect();
+    let written: Vec<WalFrame> = (1..=3).map(|lsn| frame(lsn, 40)).collect();
     for group in written[..2].chunks(1) {
         fill(&mut wal, &[group]);
-        wal.mark().unwrap();
-        wal.mark().unwrap();
+        wal.write_sync_mark().unwrap();
+        wal.write_sync_mark().unwrap();
     }
     wal.append(&written[2..]).unwrap();
-    wal.mark().unwrap();
+    wal.write_sync_mark().unwrap();
     drop(wal);
     let newest = place.logs().pop().unwrap();
     let (starts, _) = spans(&newest);

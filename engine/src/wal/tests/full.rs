@@ -1,27 +1,27 @@
 //! A disk that others filled: a recovery needs no room of its own, and a switch that finds none waits.
 
 use super::*;
-use crate::wal::disk::Op;
-use crate::wal::faults::Plan;
+use crate::wal::disk::DiskOperation;
+use crate::wal::faults::DiskFaultPlan;
 
-fn no_room(at: usize, op: Op, on: bool) -> Option<Plan> {
+fn no_room(at: usize, op: DiskOperation, on: bool) -> Option<DiskFaultPlan> {
     let errno = libc::ENOSPC;
     let op = Some(op);
-    Some(Plan { at, op, on, errno })
+    Some(DiskFaultPlan { at, op, on, errno })
 }
 
 #[test]
 fn a_recovery_on_a_full_disk_hands_out_every_frame_and_a_power_cut_takes_none_back() {
-    for op in [Op::Create, Op::Allocate] {
+    for op in [DiskOperation::Create, DiskOperation::Allocate] {
         let place = Place::new();
-        let faults = Faults::model(&place.log());
+        let faults = DiskFaultInjector::model(&place.log());
         let (mut wal, _) = place.open_with(place.options(), &faults).unwrap();
-        let mut written: Vec<Frame> = (1..=12).map(|lsn| frame(lsn, 3000)).collect();
+        let mut written: Vec<WalFrame> = (1..=12).map(|lsn| frame(lsn, 3000)).collect();
         fill(&mut wal, &written.chunks(1).collect::<Vec<_>>()[..11]);
         // The last one reached the cache and not the disk: the next sync would not bring it there.
-        faults.plan(Some(Plan {
+        faults.plan(Some(DiskFaultPlan {
             at: 0,
-            op: Some(Op::SyncFile),
+            op: Some(DiskOperation::SyncFile),
             on: false,
             errno: libc::EIO,
         }));
@@ -55,19 +55,19 @@ fn a_recovery_on_a_full_disk_hands_out_every_frame_and_a_power_cut_takes_none_ba
 #[test]
 fn appends_go_on_behind_a_log_that_found_no_room_for_its_copy() {
     let place = Place::new();
-    let faults = Faults::default();
+    let faults = DiskFaultInjector::default();
     let (mut wal, _) = place.open_with(place.options(), &faults).unwrap();
     fill(&mut wal, &[&[frame(1, 3000)], &[frame(2, 3000)]]);
     // A write that was interrupted: it is cut in place, and its number is used again.
-    faults.plan(Some(Plan {
+    faults.plan(Some(DiskFaultPlan {
         at: 0,
-        op: Some(Op::Write),
+        op: Some(DiskOperation::Write),
         on: false,
         errno: libc::EIO,
     }));
     wal.append(&[frame(3, 5000)]).unwrap_err();
     drop(wal);
-    faults.plan(no_room(0, Op::Create, true));
+    faults.plan(no_room(0, DiskOperation::Create, true));
     let (mut wal, recovered) = place.open_with(place.options(), &faults).unwrap();
     assert!(recovered.torn_bytes > 0);
     assert_eq!((recovered.next_lsn, lsns(recovered)), (3, vec![1, 2]));
@@ -95,16 +95,16 @@ fn appends_go_on_behind_a_log_that_found_no_room_for_its_copy() {
 #[test]
 fn where_a_whole_segment_finds_no_room_a_copy_takes_what_its_frames_take() {
     let place = Place::new();
-    let faults = Faults::default();
+    let faults = DiskFaultInjector::default();
     let (mut wal, _) = place.open_with(place.options(), &faults).unwrap();
     fill(&mut wal, &[&[frame(1, 700)], &[frame(2, 700)]]);
     drop(wal);
-    faults.plan(no_room(0, Op::Create, false));
+    faults.plan(no_room(0, DiskOperation::Create, false));
     let (mut wal, recovered) = place.open_with(place.options(), &faults).unwrap();
     assert_eq!(lsns(recovered), [1, 2]);
     assert_eq!(wal.used_bytes(), 2 * BLOCK, "the header and one block");
     // The old segment is the next one.
-    faults.plan(no_room(0, Op::Create, true));
+    faults.plan(no_room(0, DiskOperation::Create, true));
     fill(&mut wal, &[&[frame(3, 3000)]]);
     drop(wal);
     assert_eq!(lsns(place.open().1), [1, 2, 3]);
@@ -113,11 +113,11 @@ fn where_a_whole_segment_finds_no_room_a_copy_takes_what_its_frames_take() {
 #[test]
 fn a_segment_that_a_full_disk_does_not_let_go_of_is_waited_for() {
     let place = Place::new();
-    let faults = Faults::default();
+    let faults = DiskFaultInjector::default();
     let (mut wal, _) = place.open_with(place.options(), &faults).unwrap();
     fill(&mut wal, &[&[frame(1, 10_000)]]);
     wal.release(2).unwrap();
-    faults.plan(no_room(0, Op::Rename, true));
+    faults.plan(no_room(0, DiskOperation::Rename, true));
     for _ in 0..3 {
         let refused = wal.append(&[frame(2, 10_000)]).unwrap_err();
         assert!(matches!(refused, Error::NoSpace { .. }), "{refused}");

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use engine::{Engine, RemoteStats, Stats};
+use engine::{Engine, EngineStats, RemoteStats};
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::rooms::{counter, gauge};
@@ -19,7 +19,7 @@ pub(super) fn encode(engine: &Engine, to: &mut DescriptorEncoder) -> Result<(), 
 }
 
 /// The log and rows in memory.
-fn rows(stats: &Stats, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
+fn rows(stats: &EngineStats, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
     for (name, help, value) in [
         ("engine_appended_rows", "Rows stored", stats.appended_rows),
         ("engine_appended_batches", "Batches stored", stats.appended_batches),
@@ -109,7 +109,7 @@ fn rows(stats: &Stats, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
 }
 
 /// Data files and their indexes.
-fn files(stats: &Stats, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
+fn files(stats: &EngineStats, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
     for (name, help, value) in [
         ("engine_files", "Data files", stats.files),
         ("engine_file_bytes", "Bytes of data files", stats.file_bytes),
@@ -139,7 +139,7 @@ fn files(stats: &Stats, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
 }
 
 /// What is done to data files when they are there.
-fn upkeep(stats: &Stats, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
+fn upkeep(stats: &EngineStats, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
     for (name, help, value) in [
         (
             "engine_scrubbed_files",

@@ -26,7 +26,7 @@ impl Decoders {
         let runtime = Builder::new_current_thread()
             .max_blocking_threads(processors)
             .thread_name("decoder")
-            .on_thread_start(|| engine::step_back(engine::ThreadNiceness::Background))
+            .on_thread_start(|| engine::lower_thread_priority(engine::ThreadNiceness::Background))
             .build()?;
         Ok(Self(Arc::new(Threads(Some(runtime)))))
     }

@@ -5,7 +5,7 @@
 //! - The room for a body and for what is decoded of it is where they are, and given back after them.
 
 use bytes::Bytes;
-use engine::{Batch, Origin};
+use engine::{AppendBatch, BatchOrigin};
 use model::Table;
 use model::wire::{self, BatchEncoding, BodyRecordReader};
 
@@ -25,7 +25,7 @@ pub(super) struct BodyReader {
 
 /// A part of a body, ready to be appended.
 pub(super) struct PreparedPart {
-    pub(super) batch: Batch,
+    pub(super) batch: AppendBatch,
     /// Where its last row was.
     pub(super) last: u64,
     /// The position behind it.
@@ -47,9 +47,9 @@ impl BodyReader {
             self.decoding.shrink_to(self.unpacked + payload.len() + taken);
         }
         let count = rows.iter().map(|batch| batch.num_rows() as u64).sum();
-        let batch = Batch {
+        let batch = AppendBatch {
             table,
-            origin: Origin::default(),
+            origin: BatchOrigin::default(),
             payload,
             rows,
         };

@@ -76,12 +76,15 @@ fn any(texts: &[String], ask: &impl Fn(&str) -> Option<Texts>) -> Option<Texts> 
 
 #[cfg(test)]
 mod tests {
-    use engine::Grams;
+    use engine::NgramQuery;
 
     use super::*;
 
     fn of(texts: &[&str]) -> Option<Texts> {
-        let mut texts: Vec<_> = texts.iter().map(|text| Texts::One(Grams::of(text).unwrap())).collect();
+        let mut texts: Vec<_> = texts
+            .iter()
+            .map(|text| Texts::One(NgramQuery::of(text).unwrap()))
+            .collect();
         if texts.len() == 1 {
             texts.pop()
         } else {
