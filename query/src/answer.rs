@@ -12,14 +12,14 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::Error;
-use crate::exec::Scan;
-use crate::memory::Session;
+use crate::exec::QueryScan;
+use crate::memory::QuerySession;
 use crate::sql::{SqlColumn, columns_of};
 use crate::write::{RowFormat, RowWriter};
 
 /// Rows as columns, in the order that was asked for. They count as memory of queries until it and its clones are dropped.
 #[derive(Debug, Clone)]
-pub struct List {
+pub struct ListAnswer {
     columns: Vec<SqlColumn>,
     rows: RecordBatch,
     /// Columns that objects leave out where they have no value.
@@ -37,7 +37,7 @@ pub struct List {
     _memory: Option<Arc<MemoryReservation>>,
 }
 
-impl List {
+impl ListAnswer {
     /// The rows of a batch.
     pub(crate) fn new(rows: &RecordBatch, next_cursor: Option<String>, stats: QueryStats) -> Result<Self, Error> {
         let (columns, schema) = columns_of(rows.schema_ref());
@@ -55,9 +55,9 @@ impl List {
     }
 
     /// With its rows counted as memory of queries for as long as it is held.
-    pub(crate) fn counted(self, session: &Session) -> Result<Self, Error> {
+    pub(crate) fn reserve_memory(self, session: &QuerySession) -> Result<Self, Error> {
         let parts = std::iter::once(&self).chain(self.beside.as_ref().map(|(_, rows)| rows.as_ref()));
-        let memory = session.hold(parts.map(|list| list.rows.get_array_memory_size()).sum())?;
+        let memory = session.reserve_answer(parts.map(|list| list.rows.get_array_memory_size()).sum())?;
         Ok(Self {
             _memory: Some(Arc::new(memory)),
             ..self
@@ -129,8 +129,8 @@ impl List {
     }
 }
 
-impl From<List> for Page {
-    fn from(list: List) -> Self {
+impl From<ListAnswer> for JsonPage {
+    fn from(list: ListAnswer) -> Self {
         let object = |row| {
             let mut object = row_json(&list.rows, row);
             object.retain(|name, value| !value.is_null() || !list.sparse.contains(&name.as_str()));
@@ -146,7 +146,7 @@ impl From<List> for Page {
 
 /// Rows as objects, in the order that was asked for.
 #[derive(Debug, Clone, Default)]
-pub struct Page {
+pub struct JsonPage {
     /// One object per row, under the specification's column names.
     pub rows: Vec<Map<String, Value>>,
     /// Where the next page begins; `None` after the last row.
@@ -155,9 +155,9 @@ pub struct Page {
     pub stats: QueryStats,
 }
 
-impl Page {
+impl JsonPage {
     /// Rows of which there are no more.
-    pub(crate) fn whole(scan: &Scan, rows: Vec<Map<String, Value>>) -> Self {
+    pub(crate) fn all_rows(scan: &QueryScan, rows: Vec<Map<String, Value>>) -> Self {
         Self {
             stats: scan.stats(rows.len()),
             rows,
@@ -166,11 +166,11 @@ impl Page {
     }
 
     /// The first rows only, which says so if there are more.
-    pub(crate) fn cut(mut self, most: usize) -> Self {
+    pub(crate) fn truncate_to(mut self, most: usize) -> Self {
         if self.rows.len() > most {
             self.rows.truncate(most);
             self.stats.rows = most as u64;
-            self.stats.lack(&format!(
+            self.stats.add_partial_reason(&format!(
                 "there are more than these {most}, as many as limit lets through"
             ));
         }
@@ -212,7 +212,7 @@ pub struct QueryStats {
 
 impl QueryStats {
     /// What two looks at one view cost that were made one after the other; `self` from the beginning to the end.
-    pub(crate) fn and(self, part: Self) -> Self {
+    pub(crate) fn add_cost(self, part: Self) -> Self {
         Self {
             files_considered: self.files_considered + part.files_considered,
             files_pruned: self.files_pruned + part.files_pruned,
@@ -227,7 +227,7 @@ impl QueryStats {
     }
 
     /// Adds a reason why rows are missing.
-    pub(crate) fn lack(&mut self, reason: &str) {
+    pub(crate) fn add_partial_reason(&mut self, reason: &str) {
         self.partial = Some(match self.partial.take() {
             Some(others) => format!("{others}; {reason}"),
             None => reason.to_owned(),
@@ -247,14 +247,14 @@ pub struct MetricPage {
     /// The keys of its labels, sorted.
     pub label_keys: Vec<String>,
     /// The points or buckets.
-    pub list: List,
+    pub list: ListAnswer,
 }
 
 /// How many rows there were over time.
 #[derive(Debug, Clone)]
-pub struct Histogram {
+pub struct LogHistogram {
     /// The width of a bucket.
     pub interval: HumanDuration,
     /// One row per bucket and group.
-    pub page: Page,
+    pub page: JsonPage,
 }

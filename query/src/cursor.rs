@@ -8,7 +8,7 @@
 //!
 //! # What a cursor says
 //!
-//! [`Position`]: "after `seen` of the rows of `ts` whose hash is `hash` or more, in order". The next page is the rest of that
+//! [`KeysetPosition`]: "after `seen` of the rows of `ts` whose hash is `hash` or more, in order". The next page is the rest of that
 //! `ts`, then the rows beyond it. A row appended behind the position since is given by a later page, once; one appended
 //! before it is not given, like any row newer than the first page of the newest. A row that was there throughout is given
 //! exactly once.
@@ -22,11 +22,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::window::Window;
+use crate::window::TimeRange;
 
 /// A place between two rows; the module says what it means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Position {
+pub(crate) struct KeysetPosition {
     #[serde(rename = "t")]
     pub(crate) ts: i64,
     #[serde(rename = "h")]
@@ -35,25 +35,25 @@ pub(crate) struct Position {
     pub(crate) seen: u64,
 }
 
-impl Position {
+impl KeysetPosition {
     pub(crate) const fn moment(self) -> Timestamp {
         Timestamp::from_micros(self.ts)
     }
 }
 
-/// A token's content: `P` is [`Position`] for rows, the last key for groups.
+/// A token's content: `P` is [`KeysetPosition`] for rows, the last key for groups.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Cursor<P> {
+pub(crate) struct PageCursor<P> {
     #[serde(rename = "f")]
     fingerprint: u64,
     #[serde(rename = "w")]
-    pub(crate) window: Window,
+    pub(crate) window: TimeRange,
     #[serde(rename = "p")]
     pub(crate) position: P,
 }
 
-impl<P: Serialize + DeserializeOwned> Cursor<P> {
-    pub(crate) fn new(fingerprint: u64, window: Window, position: P) -> Self {
+impl<P: Serialize + DeserializeOwned> PageCursor<P> {
+    pub(crate) fn new(fingerprint: u64, window: TimeRange, position: P) -> Self {
         Self {
             fingerprint,
             window,
@@ -113,26 +113,26 @@ mod tests {
             limit: Some(7),
             ..LogFilter::default()
         };
-        let position = Position {
+        let position = KeysetPosition {
             ts: -5,
             hash: u64::MAX,
             seen: 3,
         };
-        let cursor = Cursor::new(fingerprint(&filter), Window::ALL, position);
+        let cursor = PageCursor::new(fingerprint(&filter), TimeRange::ALL, position);
         let more = LogFilter {
             limit: Some(9),
             cursor: Some(cursor.token()),
             ..filter.clone()
         };
-        assert_eq!(Cursor::parse(&cursor.token(), fingerprint(&more)).unwrap(), cursor);
+        assert_eq!(PageCursor::parse(&cursor.token(), fingerprint(&more)).unwrap(), cursor);
         let other = fingerprint(&LogFilter::default());
-        assert!(Cursor::<Position>::parse(&cursor.token(), other).is_err());
+        assert!(PageCursor::<KeysetPosition>::parse(&cursor.token(), other).is_err());
     }
 
     #[test]
     fn texts_that_are_no_cursors_are_refused() {
         for bad in ["", "0", "zz", "é0", "00", "7b7d", "é", "5b5d"] {
-            assert!(Cursor::<Position>::parse(bad, 0).is_err(), "{bad}");
+            assert!(PageCursor::<KeysetPosition>::parse(bad, 0).is_err(), "{bad}");
         }
     }
 }

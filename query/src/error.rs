@@ -3,9 +3,9 @@
 use datafusion::error::DataFusionError;
 use model::{ByteSize, HumanDuration};
 
-use crate::Limits;
-use crate::memory::is_crowded;
-use crate::reader::ReadEnough;
+use crate::QueryLimits;
+use crate::memory::is_contention;
+use crate::reader::ByteLimitError;
 
 /// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]
@@ -107,7 +107,7 @@ pub enum Error {
 
 /// The few kinds a caller decides by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum QueryErrorKind {
     /// The request is at fault.
     Parameter,
     /// The statement is at fault.
@@ -131,34 +131,34 @@ pub enum Kind {
 }
 
 /// An error, and what is behind it.
-pub(crate) fn causes<'a>(
+pub(crate) fn error_chain<'a>(
     error: &'a (dyn std::error::Error + 'static),
 ) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
     std::iter::successors(Some(error), |error| error.source())
 }
 
 /// Whether an error of a type is what is behind one.
-pub(crate) fn is_behind<T: std::error::Error + 'static>(error: &(dyn std::error::Error + 'static)) -> bool {
-    causes(error).any(|error| error.is::<T>())
+pub(crate) fn is_caused_by<T: std::error::Error + 'static>(error: &(dyn std::error::Error + 'static)) -> bool {
+    error_chain(error).any(|error| error.is::<T>())
 }
 
 impl Error {
     /// The kind that decides an answer.
     #[must_use]
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> QueryErrorKind {
         match self {
-            Self::Parameter { .. } => Kind::Parameter,
-            Self::Statement { .. } => Kind::Statement,
-            Self::ReadOnly { .. } | Self::NothingToFollow => Kind::ReadOnly,
-            Self::NotFound { .. } => Kind::NotFound,
-            Self::Memory(_) | Self::Bytes(_) | Self::TooManyGroups(_) => Kind::TooMuch,
+            Self::Parameter { .. } => QueryErrorKind::Parameter,
+            Self::Statement { .. } => QueryErrorKind::Statement,
+            Self::ReadOnly { .. } | Self::NothingToFollow => QueryErrorKind::ReadOnly,
+            Self::NotFound { .. } => QueryErrorKind::NotFound,
+            Self::Memory(_) | Self::Bytes(_) | Self::TooManyGroups(_) => QueryErrorKind::TooMuch,
             Self::Busy { .. } | Self::BusyWithStatements { .. } | Self::Crowded(_) | Self::SnapshotTooOld(_) => {
-                Kind::Busy
+                QueryErrorKind::Busy
             }
-            Self::TooManyFollowers(_) => Kind::TooMany,
-            Self::Timeout(_) => Kind::Timeout,
-            Self::Closed => Kind::Closed,
-            Self::Execution(_) | Self::Aborted(_) | Self::Setup(_) => Kind::Internal,
+            Self::TooManyFollowers(_) => QueryErrorKind::TooMany,
+            Self::Timeout(_) => QueryErrorKind::Timeout,
+            Self::Closed => QueryErrorKind::Closed,
+            Self::Execution(_) | Self::Aborted(_) | Self::Setup(_) => QueryErrorKind::Internal,
         }
     }
 
@@ -173,16 +173,16 @@ impl Error {
     }
 
     /// Whether a data file was not what had been written.
-    pub(crate) fn met_damage(&self) -> bool {
-        causes(self).any(|error| matches!(error.downcast_ref(), Some(engine::Error::Damaged { .. })))
+    pub(crate) fn is_caused_by_damage(&self) -> bool {
+        error_chain(self).any(|error| matches!(error.downcast_ref(), Some(engine::Error::Damaged { .. })))
     }
 
     /// Tells a query that met its limits from one that failed.
-    pub(crate) fn explained(self, limits: &Limits) -> Self {
+    pub(crate) fn classify_limits(self, limits: &QueryLimits) -> Self {
         let memory = limits.running();
         match self {
-            Self::Execution(inner) if ReadEnough::is_behind(inner.as_ref()) => Self::Bytes(limits.max_scan),
-            Self::Execution(inner) => match memory_refusal(&inner).map(is_crowded) {
+            Self::Execution(inner) if ByteLimitError::is_cause_of(inner.as_ref()) => Self::Bytes(limits.max_scan),
+            Self::Execution(inner) => match memory_refusal(&inner).map(is_contention) {
                 Some(crowded) => {
                     tracing::debug!(error = %inner, "a query met its memory limit");
                     if crowded {
@@ -214,7 +214,7 @@ impl Error {
 
 /// What the memory of queries said that refused a query.
 fn memory_refusal(error: &DataFusionError) -> Option<&str> {
-    causes(error).find_map(|error| match error.downcast_ref() {
+    error_chain(error).find_map(|error| match error.downcast_ref() {
         Some(DataFusionError::ResourcesExhausted(refusal)) => Some(refusal.as_str()),
         _ => None,
     })

@@ -20,20 +20,22 @@ use model::{ByteSize, Table};
 use tokio::runtime::Handle;
 
 use crate::answer::QueryStats;
-use crate::filter::within;
+use crate::filter::in_range;
 use crate::filter_pushdown;
-use crate::memory::Session;
-use crate::reader::Meter;
-use crate::scan::{Counted, Found, Pieces, Question, Request, Scanner, Sink, Wanted};
-use crate::table::{Order, ViewTable};
-use crate::window::Window;
-use crate::{Error, Limits};
+use crate::memory::QuerySession;
+use crate::reader::ScanMeter;
+use crate::scan::{
+    FullScanRequest, RollupCounts, RollupQuery, RowSink, ScanExecutor, SegmentSelection, TopKRequest, TopKRows,
+};
+use crate::table::{RowOrder, ViewTable};
+use crate::window::TimeRange;
+use crate::{Error, QueryLimits};
 
 /// How many of the greatest users of memory an error names.
 const NAMED_CONSUMERS: NonZeroUsize = NonZeroUsize::MIN;
 
 /// The session: settings, the memory pool, where sorts and aggregates spill, the threads of scans.
-pub(crate) fn session(limits: &Limits, scans: Handle) -> Result<SessionState, Error> {
+pub(crate) fn new_session_state(limits: &QueryLimits, scans: Handle) -> Result<SessionState, Error> {
     let memory = usize::try_from(limits.running().get()).unwrap_or(usize::MAX);
     let pool = TrackConsumersPool::new(FairSpillPool::new(memory), NAMED_CONSUMERS);
     let spill = match &limits.spill_dir {
@@ -47,7 +49,7 @@ pub(crate) fn session(limits: &Limits, scans: Handle) -> Result<SessionState, Er
     let config = SessionConfig::from(options(limits.running()))
         .with_target_partitions(limits.threads.max(1))
         .with_collect_statistics(false)
-        .with_extension(Arc::new(Scanner::new(limits, scans)));
+        .with_extension(Arc::new(ScanExecutor::new(limits, scans)));
     Ok(SessionStateBuilder::new()
         .with_config(config)
         .with_runtime_env(runtime)
@@ -68,35 +70,35 @@ fn options(memory: ByteSize) -> ConfigOptions {
 }
 
 /// The scanner that the queries of a session share.
-pub(crate) fn scanner(state: &SessionState) -> Option<Arc<Scanner>> {
+pub(crate) fn scanner(state: &SessionState) -> Option<Arc<ScanExecutor>> {
     state.config().get_extension()
 }
 
 /// Counts what one query of a session reads.
-pub(crate) fn meter(state: &SessionState) -> Arc<Meter> {
-    let unbound = || Arc::new(Meter::new(ByteSize::bytes(u64::MAX)));
+pub(crate) fn meter(state: &SessionState) -> Arc<ScanMeter> {
+    let unbound = || Arc::new(ScanMeter::new(ByteSize::bytes(u64::MAX)));
     scanner(state).map_or_else(unbound, |scanner| scanner.meter())
 }
 
 /// What one query looks at. Holds the view from the query's start to its end.
-pub(crate) struct Scan {
-    state: Arc<Session>,
+pub(crate) struct QueryScan {
+    state: Arc<QuerySession>,
     view: ReadView,
     table: Table,
-    pub(crate) window: Window,
+    pub(crate) window: TimeRange,
     /// Which rows of a list come first.
     pub(crate) order: SortOrder,
     conditions: Vec<Expr>,
-    meter: Arc<Meter>,
+    meter: Arc<ScanMeter>,
     started: Instant,
 }
 
-impl Scan {
+impl QueryScan {
     pub(crate) fn new(
-        state: Arc<Session>,
+        state: Arc<QuerySession>,
         view: ReadView,
         table: Table,
-        window: Window,
+        window: TimeRange,
         conditions: Vec<Expr>,
     ) -> Self {
         Self {
@@ -112,25 +114,25 @@ impl Scan {
     }
 
     /// Another look at the same view.
-    pub(crate) fn beside(&self, table: Table, window: Window, conditions: Vec<Expr>) -> Self {
+    pub(crate) fn scan_table(&self, table: Table, window: TimeRange, conditions: Vec<Expr>) -> Self {
         Self::new(Arc::clone(&self.state), self.view.clone(), table, window, conditions)
     }
 
     /// Another look at the same table for other rows, as a part of the same query.
-    pub(crate) fn again(&self, conditions: Vec<Expr>) -> Self {
+    pub(crate) fn scan_with(&self, conditions: Vec<Expr>) -> Self {
         Self {
             meter: Arc::clone(&self.meter),
             started: self.started,
-            ..self.beside(self.table, self.window, conditions)
+            ..self.scan_table(self.table, self.window, conditions)
         }
     }
 
     /// The rows within a part of the window that meet the conditions.
-    pub(crate) fn frame(&self, window: Window, order: Order) -> Result<DataFrame, Error> {
-        self.frame_of(Pieces::All, window, order)
+    pub(crate) fn frame(&self, window: TimeRange, order: RowOrder) -> Result<DataFrame, Error> {
+        self.frame_of(SegmentSelection::All, window, order)
     }
 
-    fn frame_of(&self, pieces: Pieces, window: Window, order: Order) -> Result<DataFrame, Error> {
+    fn frame_of(&self, pieces: SegmentSelection, window: TimeRange, order: RowOrder) -> Result<DataFrame, Error> {
         let table = ViewTable {
             view: self.view.clone(),
             table: self.table,
@@ -141,24 +143,24 @@ impl Scan {
             meter: Arc::clone(&self.meter),
         };
         let all = LogicalPlanBuilder::scan(self.table.name(), provider_as_source(Arc::new(table)), None)?.build()?;
-        let condition = self.conditions.iter().cloned().fold(within(window), Expr::and);
+        let condition = self.conditions.iter().cloned().fold(in_range(window), Expr::and);
         Ok(DataFrame::new(SessionState::clone(&self.state), all).filter(condition)?)
     }
 
-    /// The first rows, in its order, within a part of the window that meet the conditions, see [`Request`]; `None` if a plan
+    /// The first rows, in its order, within a part of the window that meet the conditions, see [`TopKRequest`]; `None` if a plan
     /// must find them.
-    pub(crate) async fn first(
+    pub(crate) async fn top_k(
         &self,
-        window: Window,
+        window: TimeRange,
         uncounted: Option<i64>,
         skip: usize,
         wanted: usize,
-    ) -> Result<Option<Found>, Error> {
+    ) -> Result<Option<TopKRows>, Error> {
         let Some(scanner) = scanner(&self.state) else {
             return Ok(None);
         };
         let columns: Vec<usize> = (0..self.table.columns().len()).collect();
-        let request = Request {
+        let request = TopKRequest {
             view: &self.view,
             table: self.table,
             window,
@@ -171,21 +173,21 @@ impl Scan {
             meter: &self.meter,
             started: self.started,
         };
-        scanner.first(&self.state, request).await
+        scanner.top_k(&self.state, request).await
     }
 
     /// All rows within a part of the window that meet the conditions, given to sinks by their columns; `None` if a plan must
     /// find them.
-    pub(crate) async fn sweep<S: Sink>(
+    pub(crate) async fn full_scan<S: RowSink>(
         &self,
-        window: Window,
+        window: TimeRange,
         columns: &[usize],
         make: impl Fn() -> S + Send + Sync + 'static,
     ) -> Result<Option<Vec<S>>, Error> {
         let Some(scanner) = scanner(&self.state) else {
             return Ok(None);
         };
-        let wanted = Wanted {
+        let wanted = FullScanRequest {
             view: &self.view,
             table: self.table,
             window,
@@ -194,21 +196,24 @@ impl Scan {
             meter: &self.meter,
             started: self.started,
         };
-        scanner.sweep(&self.state, wanted, make).await
+        scanner.full_scan(&self.state, wanted, make).await
     }
 
     /// What counts of segments answer of a question, and the rows within its window that they leave, if there are any. Its
     /// conditions are those of the scan. `None` if more comes out than may.
-    pub(crate) async fn counted(&self, question: &Question) -> Result<Option<(Counted, Option<DataFrame>)>, Error> {
+    pub(crate) async fn count_from_rollup(
+        &self,
+        question: &RollupQuery,
+    ) -> Result<Option<(RollupCounts, Option<DataFrame>)>, Error> {
         let Some(scanner) = scanner(&self.state) else {
             return Ok(None);
         };
-        let Some(counted) = scanner.counted(question, &self.view, &self.meter).await? else {
+        let Some(counted) = scanner.count_from_rollup(question, &self.view, &self.meter).await? else {
             return Ok(None);
         };
         let mut rows: Option<DataFrame> = None;
         for (window, pieces) in &counted.left {
-            let more = self.frame_of(pieces.clone(), *window, Order::Any)?;
+            let more = self.frame_of(pieces.clone(), *window, RowOrder::Any)?;
             rows = Some(match rows {
                 Some(rows) => rows.union(more)?,
                 None => more,
@@ -223,7 +228,7 @@ impl Scan {
     }
 
     /// The session of its query.
-    pub(crate) fn session(&self) -> Arc<Session> {
+    pub(crate) fn session(&self) -> Arc<QuerySession> {
         Arc::clone(&self.state)
     }
 
@@ -248,9 +253,11 @@ impl Scan {
     /// What the query cost so far.
     pub(crate) fn stats(&self, rows: usize) -> QueryStats {
         let files = self.view.files(self.table);
-        let met = files.iter().filter(|file| self.window.meets(file.min_ts, file.max_ts));
+        let met = files
+            .iter()
+            .filter(|file| self.window.overlaps(file.min_ts, file.max_ts));
         let hot = self.view.hot(self.table).iter();
-        let hot = hot.filter(|hot| self.window.meets(hot.min_ts, hot.max_ts));
+        let hot = hot.filter(|hot| self.window.overlaps(hot.min_ts, hot.max_ts));
         QueryStats {
             files_considered: files.len() as u64,
             files_pruned: (files.len() - met.count()) as u64 + self.meter.pruned(),

@@ -11,16 +11,18 @@ use model::{EntityId, FluxId, Level, MessageDirection, SpanStatus, Table, Timest
 
 use crate::Error;
 use crate::functions::{contains_fold, json_text};
-use crate::window::Window;
+use crate::window::TimeRange;
 
 /// A moment as a literal of the `ts` column's type.
-pub(crate) fn moment(ts: Timestamp) -> Expr {
+pub(crate) fn timestamp_literal(ts: Timestamp) -> Expr {
     lit(ScalarValue::TimestampMicrosecond(Some(ts.micros()), Some("UTC".into())))
 }
 
-pub(crate) fn within(window: Window) -> Expr {
+pub(crate) fn in_range(window: TimeRange) -> Expr {
     let ts = ident("ts");
-    ts.clone().gt_eq(moment(window.since)).and(ts.lt(moment(window.until)))
+    ts.clone()
+        .gt_eq(timestamp_literal(window.since))
+        .and(ts.lt(timestamp_literal(window.until)))
 }
 
 pub(crate) fn uuid(bytes: &[u8; 16]) -> Expr {
@@ -160,7 +162,7 @@ pub(crate) fn trace_of(table: Table) -> Expr {
 }
 
 /// Rows of these traces that name no signal.
-pub(crate) fn of_traces_alone(table: Table, traces: &BTreeSet<TraceId>) -> Vec<Expr> {
+pub(crate) fn of_traces_without_flux(table: Table, traces: &BTreeSet<TraceId>) -> Vec<Expr> {
     let traces = traces.iter().map(|id| lit(id.to_string()));
     vec![
         ident("flux_id").is_null(),
@@ -181,12 +183,12 @@ fn least_f32(ms: u32) -> f32 {
 
 /// How much of the answer is wanted.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Paging {
+pub(crate) struct PageBounds {
     pub(crate) limit: usize,
     pub(crate) offset: usize,
 }
 
-impl Paging {
+impl PageBounds {
     pub(crate) fn check(limit: Option<u32>, offset: Option<u32>, cursor: Option<&str>) -> Result<Self, Error> {
         let limit = page_size(limit).map_err(|bad| Error::parameter("limit", bad.to_string()))?;
         let offset = offset.unwrap_or(0);
@@ -219,14 +221,14 @@ mod tests {
 
     #[test]
     fn a_limit_outside_its_bounds_or_an_offset_beside_a_cursor_is_refused_by_name() {
-        assert!(Paging::check(None, None, None).is_ok_and(|paging| paging.limit == 100));
-        assert!(Paging::check(Some(MAX_LIMIT), Some(u32::MAX), None).is_ok());
+        assert!(PageBounds::check(None, None, None).is_ok_and(|paging| paging.limit == 100));
+        assert!(PageBounds::check(Some(MAX_LIMIT), Some(u32::MAX), None).is_ok());
         for (limit, offset, cursor, name) in [
             (Some(0), None, None, "limit"),
             (Some(MAX_LIMIT + 1), None, None, "limit"),
             (None, Some(1), Some("00"), "offset"),
         ] {
-            let refused = Paging::check(limit, offset, cursor);
+            let refused = PageBounds::check(limit, offset, cursor);
             assert!(matches!(refused, Err(Error::Parameter { parameter, .. }) if parameter == name));
         }
     }

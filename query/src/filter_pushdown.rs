@@ -22,14 +22,14 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
-use crate::plan_properties::ForgetFalseProperties;
+use crate::plan_properties::UnknownOrderRule;
 use crate::scan_order::ScanOrder;
 
-type Rule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
+type PhysicalRule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 
-/// [`ForgetFalseProperties`], DataFusion's rules in their order, and [`ScanOrder`].
-pub(crate) fn optimizer_rules() -> Vec<Rule> {
-    let guarded = |rule: Rule| -> Rule {
+/// [`UnknownOrderRule`], DataFusion's rules in their order, and [`ScanOrder`].
+pub(crate) fn optimizer_rules() -> Vec<PhysicalRule> {
+    let guarded = |rule: PhysicalRule| -> PhysicalRule {
         if rule.name().starts_with("FilterPushdown") {
             Arc::new(UnambiguousFilterPushdown(rule))
         } else {
@@ -37,17 +37,17 @@ pub(crate) fn optimizer_rules() -> Vec<Rule> {
         }
     };
     let rules = PhysicalOptimizer::new().rules.into_iter().map(guarded);
-    let first = [Arc::new(ForgetFalseProperties) as Rule];
+    let first = [Arc::new(UnknownOrderRule) as PhysicalRule];
     first
         .into_iter()
         .chain(rules)
-        .chain([Arc::new(ScanOrder) as Rule])
+        .chain([Arc::new(ScanOrder) as PhysicalRule])
         .collect()
 }
 
 /// See the module.
 #[derive(Debug)]
-struct UnambiguousFilterPushdown(Rule);
+struct UnambiguousFilterPushdown(PhysicalRule);
 
 impl PhysicalOptimizerRule for UnambiguousFilterPushdown {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {

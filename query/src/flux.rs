@@ -42,13 +42,13 @@ use model::{FluxId, Table, TraceId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::answer::{List, QueryStats};
-use crate::cursor::{Cursor, Position};
-use crate::exec::Scan;
+use crate::answer::{ListAnswer, QueryStats};
+use crate::cursor::{KeysetPosition, PageCursor};
+use crate::exec::QueryScan;
 use crate::functions::{field_text, texts};
-use crate::rows::{self, Ordered};
-use crate::table::Order;
-use crate::window::Window;
+use crate::rows::{self, PositionedRows};
+use crate::table::RowOrder;
+use crate::window::TimeRange;
 use crate::{Error, filter, messages};
 
 /// Of a signal in more traces than this, rows without the id are looked for in so many of them: an index is asked for no more.
@@ -83,7 +83,7 @@ const COMMON: [&str; 3] = ["ts", "entity_id", "entity_name"];
 /// A part of the answer, in their order at one `ts`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Part {
+enum FluxPart {
     Messages,
     Spans,
     SpansOfTraces,
@@ -91,7 +91,7 @@ enum Part {
     LogsOfTraces,
 }
 
-impl Part {
+impl FluxPart {
     /// Those that carry the id.
     const OF_FLUX: [Self; 3] = [Self::Messages, Self::Spans, Self::Logs];
     /// Those that carry only a trace.
@@ -116,40 +116,40 @@ impl Part {
 
 /// Where a page ends: in which part, and where in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct FluxPosition {
     #[serde(rename = "k")]
-    part: Part,
+    part: FluxPart,
     #[serde(rename = "r")]
-    position: Position,
+    position: KeysetPosition,
 }
 
 /// What is asked.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct FluxRequest {
     pub(crate) id: FluxId,
     pub(crate) limit: usize,
-    pub(crate) after: Option<Place>,
+    pub(crate) after: Option<FluxPosition>,
     pub(crate) fingerprint: u64,
     pub(crate) raw: RawForm,
 }
 
 /// The rows of a part.
-struct Found {
-    part: Part,
-    rows: Ordered,
+struct FluxPartRows {
+    part: FluxPart,
+    rows: PositionedRows,
 }
 
 /// One look at a signal: at each of its tables in one view.
-pub(crate) struct Signal {
-    asked: Asked,
-    messages: Scan,
-    spans: Scan,
-    logs: Scan,
+pub(crate) struct FluxScan {
+    asked: FluxRequest,
+    messages: QueryScan,
+    spans: QueryScan,
+    logs: QueryScan,
 }
 
-impl Signal {
-    pub(crate) fn new(messages: Scan, asked: Asked) -> Self {
-        let beside = |table| messages.beside(table, messages.window, Vec::new());
+impl FluxScan {
+    pub(crate) fn new(messages: QueryScan, asked: FluxRequest) -> Self {
+        let beside = |table| messages.scan_table(table, messages.window, Vec::new());
         Self {
             asked,
             spans: beside(Table::Traces),
@@ -158,7 +158,7 @@ impl Signal {
         }
     }
 
-    const fn table(&self, part: Part) -> &Scan {
+    const fn table(&self, part: FluxPart) -> &QueryScan {
         match part.table() {
             Table::Traces => &self.spans,
             Table::Logs => &self.logs,
@@ -167,9 +167,9 @@ impl Signal {
     }
 
     /// The page, the oldest rows first.
-    pub(crate) async fn page(self) -> Result<List, Error> {
+    pub(crate) async fn page(self) -> Result<ListAnswer, Error> {
         let mut found = Vec::new();
-        for part in Part::OF_FLUX {
+        for part in FluxPart::OF_FLUX {
             let of_flux = vec![filter::flux(self.asked.id)];
             found.push(self.first(part, of_flux).await?);
         }
@@ -177,17 +177,17 @@ impl Signal {
         let cut = traces.len() > MOST_TRACES;
         traces = traces.into_iter().take(MOST_TRACES).collect();
         if !traces.is_empty() {
-            for part in Part::OF_TRACES {
-                let of_traces = filter::of_traces_alone(part.table(), &traces);
+            for part in FluxPart::OF_TRACES {
+                let of_traces = filter::of_traces_without_flux(part.table(), &traces);
                 found.push(self.first(part, of_traces).await?);
             }
         }
         let about = json!({ "flux_id": self.asked.id, "trace_ids": traces, "trace_ids_truncated": cut });
         let sparse = COLUMNS.iter().map(|(name, _)| *name);
         let sparse = sparse.filter(|name| !COMMON.contains(name)).collect();
-        let mut list = self.shown(&found)?;
+        let mut list = self.merge_page(&found)?;
         if cut {
-            list.stats.lack(&format!(
+            list.stats.add_partial_reason(&format!(
                 "the signal is in more than {MOST_TRACES} traces: rows without its id are looked for in so many of them"
             ));
         }
@@ -195,32 +195,32 @@ impl Signal {
     }
 
     /// The first rows of a part that the page can have.
-    async fn first(&self, part: Part, conditions: Vec<Expr>) -> Result<Found, Error> {
-        let mut scan = self.table(part).again(conditions);
+    async fn first(&self, part: FluxPart, conditions: Vec<Expr>) -> Result<FluxPartRows, Error> {
+        let mut scan = self.table(part).scan_with(conditions);
         scan.order = SortOrder::Asc;
         let mut from = None;
-        if let Some(Place { part: last, position }) = self.asked.after {
+        if let Some(FluxPosition { part: last, position }) = self.asked.after {
             let moment = position.moment();
             match part.cmp(&last) {
-                std::cmp::Ordering::Less => scan.window = scan.window.from(Window::at(moment).until),
+                std::cmp::Ordering::Less => scan.window = scan.window.from(TimeRange::at(moment).until),
                 std::cmp::Ordering::Equal => from = Some(position),
                 std::cmp::Ordering::Greater => scan.window = scan.window.from(moment),
             }
         }
-        let rows = rows::ordered(&scan, self.asked.limit, from).await?;
-        Ok(Found { part, rows })
+        let rows = rows::positioned_rows(&scan, self.asked.limit, from).await?;
+        Ok(FluxPartRows { part, rows })
     }
 
     /// The traces of the rows with the id: one more than count, at most.
-    async fn traces(&self, found: &[Found]) -> Result<BTreeSet<TraceId>, Error> {
+    async fn traces(&self, found: &[FluxPartRows]) -> Result<BTreeSet<TraceId>, Error> {
         let mut traces = BTreeSet::new();
         if self.asked.after.is_none() && found.iter().all(|found| !found.rows.more) {
             found.iter().try_for_each(|found| add_traces(found, &mut traces))?;
             return Ok(traces);
         }
-        for part in Part::OF_FLUX {
-            let scan = self.table(part).again(vec![filter::flux(self.asked.id)]);
-            let frame = scan.frame(scan.window, Order::Any)?;
+        for part in FluxPart::OF_FLUX {
+            let scan = self.table(part).scan_with(vec![filter::flux(self.asked.id)]);
+            let frame = scan.frame(scan.window, RowOrder::Any)?;
             let frame = frame.select(vec![filter::trace_of(part.table()).alias("trace")])?;
             let frame = frame.filter(ident("trace").is_not_null())?.distinct()?;
             let frame = frame.sort(vec![ident("trace").sort(true, false)])?;
@@ -232,10 +232,10 @@ impl Signal {
     }
 
     /// The page: what comes first of all parts.
-    fn shown(&self, found: &[Found]) -> Result<List, Error> {
+    fn merge_page(&self, found: &[FluxPartRows]) -> Result<ListAnswer, Error> {
         let limit = self.asked.limit;
-        let mut places: Vec<(i64, Part, u64, usize, usize)> = Vec::new();
-        for (number, Found { part, rows }) in found.iter().enumerate() {
+        let mut places: Vec<(i64, FluxPart, u64, usize, usize)> = Vec::new();
+        for (number, FluxPartRows { part, rows }) in found.iter().enumerate() {
             let of_part = rows.places.iter().enumerate();
             places.extend(of_part.map(|(row, (ts, hash))| (*ts, *part, *hash, number, row)));
         }
@@ -247,7 +247,7 @@ impl Signal {
         let Some((ts, part, hash, ..)) = places.last().copied() else {
             return match self.asked.after {
                 None => Err(self.not_found()),
-                Some(_) => List::new(&together(found, &[], self.asked.raw, &held)?, None, stats),
+                Some(_) => ListAnswer::new(&merge_parts(found, &[], self.asked.raw, &held)?, None, stats),
             };
         };
         let next = more.then(|| {
@@ -262,19 +262,24 @@ impl Signal {
             let seen = before
                 .map_or(0, |before| before.position.seen)
                 .saturating_add(equal.count() as u64);
-            let position = Position { ts, hash, seen };
-            Cursor::new(self.asked.fingerprint, self.messages.window, Place { part, position }).token()
+            let position = KeysetPosition { ts, hash, seen };
+            PageCursor::new(
+                self.asked.fingerprint,
+                self.messages.window,
+                FluxPosition { part, position },
+            )
+            .token()
         });
         let order: Vec<_> = places.iter().map(|(.., number, row)| (*number, *row)).collect();
         held.try_grow(found.iter().map(|found| found.rows.rows.get_array_memory_size()).sum())?;
-        List::new(&together(found, &order, self.asked.raw, &held)?, next, stats)
+        ListAnswer::new(&merge_parts(found, &order, self.asked.raw, &held)?, next, stats)
     }
 
     fn stats(&self, rows: usize) -> QueryStats {
         self.messages
             .stats(rows)
-            .and(self.spans.stats(0))
-            .and(self.logs.stats(0))
+            .add_cost(self.spans.stats(0))
+            .add_cost(self.logs.stats(0))
     }
 
     fn not_found(&self) -> Error {
@@ -289,7 +294,7 @@ fn trace(text: &str) -> Option<TraceId> {
     text.parse().ok()
 }
 
-fn add_traces(found: &Found, traces: &mut BTreeSet<TraceId>) -> Result<(), Error> {
+fn add_traces(found: &FluxPartRows, traces: &mut BTreeSet<TraceId>) -> Result<(), Error> {
     let rows = &found.rows.rows;
     let column = |name: &str| rows.column_by_name(name).map(texts).transpose();
     if found.part.table() == Table::Logs {
@@ -302,14 +307,14 @@ fn add_traces(found: &Found, traces: &mut BTreeSet<TraceId>) -> Result<(), Error
 }
 
 /// Rows of all parts, by the number of the part and of the row in it, as one table.
-fn together(
-    found: &[Found],
+fn merge_parts(
+    found: &[FluxPartRows],
     order: &[(usize, usize)],
     raw: RawForm,
     memory: &MemoryReservation,
 ) -> Result<RecordBatch, Error> {
     let shown = found.iter().map(|found| match found.part {
-        Part::Messages => messages::shown(&found.rows.rows, raw, Some(memory)),
+        FluxPart::Messages => messages::render_messages(&found.rows.rows, raw, Some(memory)),
         _ => Ok(found.rows.rows.clone()),
     });
     let shown = shown.collect::<Result<Vec<_>, _>>()?;

@@ -82,7 +82,7 @@ pub(crate) enum FunctionKind {
 impl FunctionKind {
     /// The function of arguments.
     pub(crate) fn call(self, args: Vec<Expr>) -> Expr {
-        Function::of(self).call(args)
+        BuiltinFunction::of(self).call(args)
     }
 }
 
@@ -104,13 +104,13 @@ const NUMBER: DataType = DataType::Decimal128(38, 0);
 const WIDTH: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Function {
+struct BuiltinFunction {
     kind: FunctionKind,
     signature: Signature,
     aliases: Vec<String>,
 }
 
-impl Function {
+impl BuiltinFunction {
     fn of(kind: FunctionKind) -> Arc<ScalarUDF> {
         let aliases: &[&str] = match kind {
             FunctionKind::JsonText => &["attr"],
@@ -125,7 +125,7 @@ impl Function {
 }
 
 pub(crate) fn offered() -> impl Iterator<Item = Arc<ScalarUDF>> {
-    OFFERED.into_iter().map(Function::of)
+    OFFERED.into_iter().map(BuiltinFunction::of)
 }
 
 pub(crate) fn json_text(object: Expr, key: Expr) -> Expr {
@@ -162,7 +162,7 @@ const fn form(kind: FunctionKind) -> &'static str {
     }
 }
 
-impl ScalarUDFImpl for Function {
+impl ScalarUDFImpl for BuiltinFunction {
     fn name(&self) -> &str {
         form(self.kind).split('(').next().unwrap_or_default()
     }
@@ -261,7 +261,7 @@ impl ScalarUDFImpl for Function {
                     _ => None,
                 };
                 let part = part.zip(first.as_string_opt::<i32>());
-                match part.and_then(|(part, texts)| Needle::new(part).is_in_each(texts)) {
+                match part.and_then(|(part, texts)| CaseFoldFinder::new(part).find_in_each(texts)) {
                     Some(found) => Arc::new(found),
                     None => Arc::new(contained(texts(&first)?, seconds(&args.args)?)),
                 }
@@ -328,7 +328,7 @@ fn numbers(column: &ArrayRef) -> Result<Decimal128Array> {
 }
 
 /// The texts of the second argument; one that is the same for all rows is not written out.
-fn seconds(args: &[ColumnarValue]) -> Result<Texts<'_>> {
+fn seconds(args: &[ColumnarValue]) -> Result<TextIterator<'_>> {
     match args.get(1) {
         Some(ColumnarValue::Array(column)) => texts(column),
         Some(ColumnarValue::Scalar(ScalarValue::Utf8(text))) => Ok(Box::new(std::iter::repeat(text.as_deref()))),
@@ -336,20 +336,20 @@ fn seconds(args: &[ColumnarValue]) -> Result<Texts<'_>> {
     }
 }
 
-fn fields(objects: Texts<'_>, keys: Texts<'_>, field: fn(&str, &str) -> Option<String>) -> ArrayRef {
+fn fields(objects: TextIterator<'_>, keys: TextIterator<'_>, field: fn(&str, &str) -> Option<String>) -> ArrayRef {
     let found = objects.zip(keys).map(|(object, key)| field(object?, key?));
     Arc::new(found.collect::<StringArray>())
 }
 
-fn contained(texts: Texts<'_>, parts: Texts<'_>) -> BooleanArray {
+fn contained(texts: TextIterator<'_>, parts: TextIterator<'_>) -> BooleanArray {
     let mut scratch = String::new();
-    let mut needle: Option<(&str, Needle)> = None;
+    let mut needle: Option<(&str, CaseFoldFinder)> = None;
     let found = texts.zip(parts).map(|(text, part)| {
         let (text, part) = (text?, part?);
         if needle.as_ref().is_none_or(|(known, _)| *known != part) {
-            needle = Some((part, Needle::new(part)));
+            needle = Some((part, CaseFoldFinder::new(part)));
         }
-        needle.as_ref().map(|(_, needle)| needle.is_in(text, &mut scratch))
+        needle.as_ref().map(|(_, needle)| needle.found_in(text, &mut scratch))
     });
     found.collect()
 }
@@ -386,10 +386,10 @@ fn buckets<T: ArrowTimestampType>(widths: &ArrayRef, times: &ArrayRef, nanos: i6
 }
 
 /// The texts of rows.
-type Texts<'a> = Box<dyn Iterator<Item = Option<&'a str>> + 'a>;
+type TextIterator<'a> = Box<dyn Iterator<Item = Option<&'a str>> + 'a>;
 
 /// The texts of a column in any of the forms in which a plan may hold it.
-pub(crate) fn texts(column: &ArrayRef) -> Result<Texts<'_>> {
+pub(crate) fn texts(column: &ArrayRef) -> Result<TextIterator<'_>> {
     Ok(match column.data_type() {
         DataType::Utf8 => Box::new(column.as_string::<i32>().iter()),
         DataType::LargeUtf8 => Box::new(column.as_string::<i64>().iter()),
@@ -405,23 +405,23 @@ pub(crate) fn bucket_start(ts: i64, width: i64) -> i64 {
 }
 
 /// A text to look for, letter case aside.
-pub(crate) struct Needle(Finder<'static>);
+pub(crate) struct CaseFoldFinder(Finder<'static>);
 
-impl Needle {
+impl CaseFoldFinder {
     pub(crate) fn new(text: &str) -> Self {
         let mut folded = String::new();
         fold_into(text, &mut folded);
         Self(Finder::new(&folded).into_owned())
     }
 
-    pub(crate) fn is_in(&self, text: &str, scratch: &mut String) -> bool {
+    pub(crate) fn found_in(&self, text: &str, scratch: &mut String) -> bool {
         scratch.clear();
         fold_into(text, scratch);
         self.0.find(scratch.as_bytes()).is_some()
     }
 
     /// Which texts it is in, searched as the one text that they are in memory; `None` where letters are not ASCII's alone.
-    fn is_in_each(&self, texts: &StringArray) -> Option<BooleanArray> {
+    fn find_in_each(&self, texts: &StringArray) -> Option<BooleanArray> {
         let (offsets, width) = (texts.value_offsets(), self.0.needle().len());
         let (first, last) = (*offsets.first()?, *offsets.last()?);
         let bytes = texts
@@ -475,26 +475,26 @@ pub(crate) fn hash_rows(columns: &[ArrayRef], rows: usize) -> Result<Vec<u64>> {
         match column.data_type() {
             DataType::Timestamp(_, _) => {
                 let column = column.as_primitive::<TimestampMicrosecondType>();
-                add(&mut hashes, column.iter().map(|value| value.map(i64::to_le_bytes)));
+                hash_values(&mut hashes, column.iter().map(|value| value.map(i64::to_le_bytes)));
             }
             DataType::Float32 => {
                 let column = column.as_primitive::<Float32Type>();
-                add(&mut hashes, column.iter().map(|value| value.map(f32::to_le_bytes)));
+                hash_values(&mut hashes, column.iter().map(|value| value.map(f32::to_le_bytes)));
             }
             DataType::Float64 => {
                 let column = column.as_primitive::<Float64Type>();
-                add(&mut hashes, column.iter().map(|value| value.map(f64::to_le_bytes)));
+                hash_values(&mut hashes, column.iter().map(|value| value.map(f64::to_le_bytes)));
             }
-            DataType::FixedSizeBinary(_) => add(&mut hashes, column.as_fixed_size_binary().iter()),
-            DataType::Binary => add(&mut hashes, column.as_binary::<i32>().iter()),
-            DataType::BinaryView => add(&mut hashes, column.as_binary_view().iter()),
-            _ => add(&mut hashes, texts(column)?),
+            DataType::FixedSizeBinary(_) => hash_values(&mut hashes, column.as_fixed_size_binary().iter()),
+            DataType::Binary => hash_values(&mut hashes, column.as_binary::<i32>().iter()),
+            DataType::BinaryView => hash_values(&mut hashes, column.as_binary_view().iter()),
+            _ => hash_values(&mut hashes, texts(column)?),
         }
     }
     Ok(hashes)
 }
 
-fn add<T: AsRef<[u8]>>(hashes: &mut [u64], values: impl Iterator<Item = Option<T>>) {
+fn hash_values<T: AsRef<[u8]>>(hashes: &mut [u64], values: impl Iterator<Item = Option<T>>) {
     for (hash, value) in hashes.iter_mut().zip(values) {
         *hash = extend_stable_hash(*hash, value.as_ref().map(T::as_ref));
     }
@@ -506,7 +506,7 @@ mod tests {
     use super::*;
 
     fn found(text: &str, needle: &str) -> bool {
-        Needle::new(needle).is_in(text, &mut String::new())
+        CaseFoldFinder::new(needle).found_in(text, &mut String::new())
     }
 
     #[test]
@@ -523,14 +523,19 @@ mod tests {
             Some("bAaB"),
         ]);
         for part in ["a", "ab", "aab", "b", "ba", "bb", "abab", "x", " "] {
-            let needle = Needle::new(part);
+            let needle = CaseFoldFinder::new(part);
             for texts in [texts.clone(), texts.slice(2, 6)] {
-                let each = texts.iter().map(|text| Some(needle.is_in(text?, &mut String::new())));
-                assert_eq!(needle.is_in_each(&texts), Some(each.collect()), "{part}");
+                let each = texts
+                    .iter()
+                    .map(|text| Some(needle.found_in(text?, &mut String::new())));
+                assert_eq!(needle.find_in_each(&texts), Some(each.collect()), "{part}");
             }
         }
-        assert_eq!(Needle::new("").is_in_each(&texts), None);
-        assert_eq!(Needle::new("a").is_in_each(&StringArray::from(vec!["a", "Ä"])), None);
+        assert_eq!(CaseFoldFinder::new("").find_in_each(&texts), None);
+        assert_eq!(
+            CaseFoldFinder::new("a").find_in_each(&StringArray::from(vec!["a", "Ä"])),
+            None
+        );
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(crate) const STACK: usize = 16 << 20;
 
 /// What a query is, for the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Class {
+pub(crate) enum QueryClass {
     /// Lists, charts, traces.
     Typed,
     /// SQL, carried out or only planned.
@@ -36,7 +36,7 @@ pub(crate) enum Class {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Gate {
+pub(crate) struct AdmissionGate {
     all: Arc<Semaphore>,
     statements: Arc<Semaphore>,
     tails: Semaphore,
@@ -47,15 +47,15 @@ pub(crate) struct Gate {
 
 /// The right to run.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct QueryPermit {
     _one_of_all: OwnedSemaphorePermit,
     _of_statements: Option<OwnedSemaphorePermit>,
 }
 
-impl Gate {
+impl AdmissionGate {
     /// A gate with so many places, for which nobody waits longer than the timeout of a query.
     pub(crate) fn new(places: usize, timeout: Duration) -> Self {
-        let of_statements = for_statements(places);
+        let of_statements = statement_share(places);
         Self {
             all: Arc::new(Semaphore::new(places)),
             statements: Arc::new(Semaphore::new(of_statements)),
@@ -66,33 +66,33 @@ impl Gate {
     }
 
     /// A place, if one becomes free in time.
-    pub(crate) async fn enter(&self, class: Class) -> Result<Place, Error> {
+    pub(crate) async fn enter(&self, class: QueryClass) -> Result<QueryPermit, Error> {
         let (all, of_statements) = self.places;
         let running = match class {
-            Class::Typed => all,
-            Class::Statement => of_statements,
+            QueryClass::Typed => all,
+            QueryClass::Statement => of_statements,
         };
         match tokio::time::timeout(self.patience, self.place(class)).await {
             Ok(place) => place,
-            Err(_) if class == Class::Typed => Err(Error::Busy { running }),
+            Err(_) if class == QueryClass::Typed => Err(Error::Busy { running }),
             Err(_) => Err(Error::BusyWithStatements { running }),
         }
     }
 
-    async fn place(&self, class: Class) -> Result<Place, Error> {
+    async fn place(&self, class: QueryClass) -> Result<QueryPermit, Error> {
         // Whoever waits here holds none of the places of all.
         let of_statements = match class {
-            Class::Typed => None,
-            Class::Statement => Some(owned(&self.statements).await?),
+            QueryClass::Typed => None,
+            QueryClass::Statement => Some(owned(&self.statements).await?),
         };
-        Ok(Place {
+        Ok(QueryPermit {
             _one_of_all: owned(&self.all).await?,
             _of_statements: of_statements,
         })
     }
 
     /// A place for what a tail begins with, however long it takes.
-    pub(crate) async fn wait(&self) -> Result<[SemaphorePermit<'_>; 2], Error> {
+    pub(crate) async fn enter_tail(&self) -> Result<[SemaphorePermit<'_>; 2], Error> {
         let turn = self.tails.acquire().await.map_err(|_| Error::Closed)?;
         let place = self.all.acquire().await.map_err(|_| Error::Closed)?;
         Ok([turn, place])
@@ -121,7 +121,7 @@ pub(crate) async fn close(places: &Semaphore, all: usize) {
 }
 
 /// Three quarters of the places, but one at least; and never all of more than one.
-const fn for_statements(places: usize) -> usize {
+const fn statement_share(places: usize) -> usize {
     let kept = places.div_ceil(4);
     if places > 1 { places - kept } else { places }
 }
@@ -134,12 +134,12 @@ async fn owned(places: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Error> {
 /// The threads of queries: as many for typed queries as for statements. These stand back where the processors are busy, so that what
 /// comes in is stored beside the longest statement. Scans of both run on those of typed queries.
 #[derive(Debug)]
-pub(crate) struct Threads {
+pub(crate) struct QueryRuntimes {
     typed: Option<Runtime>,
     statements: Option<Runtime>,
 }
 
-impl Threads {
+impl QueryRuntimes {
     pub(crate) fn new(count: usize) -> Result<Self, Error> {
         let runtime = |name, niceness: Option<engine::ThreadNiceness>| {
             tokio::runtime::Builder::new_multi_thread()
@@ -169,19 +169,19 @@ impl Threads {
     /// Starts work on the threads of a class, which ends with who waits for it.
     pub(crate) fn spawn<T: Send + 'static>(
         &self,
-        class: Class,
+        class: QueryClass,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<AbortOnDropHandle<T>, Error> {
         let runtime = match class {
-            Class::Typed => &self.typed,
-            Class::Statement => &self.statements,
+            QueryClass::Typed => &self.typed,
+            QueryClass::Statement => &self.statements,
         };
         let runtime = runtime.as_ref().ok_or(Error::Closed)?;
         Ok(AbortOnDropHandle::new(runtime.spawn(work)))
     }
 }
 
-impl Drop for Threads {
+impl Drop for QueryRuntimes {
     fn drop(&mut self) {
         // Waiting for threads is not allowed where this may run; who closes has waited for the queries.
         for runtime in [self.typed.take(), self.statements.take()].into_iter().flatten() {
@@ -197,31 +197,31 @@ mod tests {
 
     #[test]
     fn statements_never_have_all_places_but_where_there_is_one() {
-        let shares: Vec<usize> = [1, 2, 3, 4, 5, 8, 100].map(for_statements).to_vec();
+        let shares: Vec<usize> = [1, 2, 3, 4, 5, 8, 100].map(statement_share).to_vec();
         assert_eq!(shares, [1, 1, 2, 3, 3, 6, 75]);
     }
 
     #[tokio::test]
     async fn a_statement_waits_for_other_statements_and_typed_queries_do_not() {
-        let gate = Gate::new(4, Duration::from_millis(10));
+        let gate = AdmissionGate::new(4, Duration::from_millis(10));
         let mut running = Vec::new();
         for _ in 0..3 {
-            running.push(gate.enter(Class::Statement).await.unwrap());
+            running.push(gate.enter(QueryClass::Statement).await.unwrap());
         }
-        let refused = gate.enter(Class::Statement).await;
+        let refused = gate.enter(QueryClass::Statement).await;
         assert!(
             matches!(refused, Err(Error::BusyWithStatements { running: 3 })),
             "{refused:?}"
         );
-        let typed = gate.enter(Class::Typed).await.unwrap();
-        let refused = gate.enter(Class::Typed).await;
+        let typed = gate.enter(QueryClass::Typed).await.unwrap();
+        let refused = gate.enter(QueryClass::Typed).await;
         assert!(matches!(refused, Err(Error::Busy { running: 4 })), "{refused:?}");
         // Who waited and was refused left nothing behind.
         drop((typed, running));
         assert_eq!((gate.free(), gate.statements.available_permits()), (4, 3));
         gate.close().await;
-        assert!(matches!(gate.enter(Class::Typed).await, Err(Error::Closed)));
-        assert!(matches!(gate.enter(Class::Statement).await, Err(Error::Closed)));
+        assert!(matches!(gate.enter(QueryClass::Typed).await, Err(Error::Closed)));
+        assert!(matches!(gate.enter(QueryClass::Statement).await, Err(Error::Closed)));
     }
 
     /// How nice the thread is that this runs on.
@@ -233,23 +233,23 @@ mod tests {
 
     #[tokio::test]
     async fn the_threads_of_statements_stand_back_and_those_of_typed_queries_do_not() {
-        let threads = Threads::new(1).unwrap();
+        let threads = QueryRuntimes::new(1).unwrap();
         let own = niceness().await;
-        let typed = threads.spawn(Class::Typed, niceness()).unwrap().await.unwrap();
-        let statement = threads.spawn(Class::Statement, niceness()).unwrap().await.unwrap();
+        let typed = threads.spawn(QueryClass::Typed, niceness()).unwrap().await.unwrap();
+        let statement = threads.spawn(QueryClass::Statement, niceness()).unwrap().await.unwrap();
         assert_eq!((typed, statement), (own, (own + 12).min(19)));
     }
 
     #[tokio::test]
     async fn tails_queue_behind_each_other_and_not_before_a_typed_query() {
-        let gate = Gate::new(2, Duration::from_secs(60));
-        let running = (gate.enter(Class::Typed).await, gate.enter(Class::Typed).await);
-        let mut tails: Vec<_> = (0..10).map(|_| Box::pin(gate.wait())).collect();
+        let gate = AdmissionGate::new(2, Duration::from_secs(60));
+        let running = (gate.enter(QueryClass::Typed).await, gate.enter(QueryClass::Typed).await);
+        let mut tails: Vec<_> = (0..10).map(|_| Box::pin(gate.enter_tail())).collect();
         for tail in &mut tails {
             assert!(futures::poll!(tail.as_mut()).is_pending());
         }
         drop(running);
-        let typed = gate.enter(Class::Typed).await;
+        let typed = gate.enter(QueryClass::Typed).await;
         assert!(typed.is_ok(), "{typed:?}");
         // Each tail has its turn.
         for tail in tails {

@@ -57,14 +57,14 @@ mod trace;
 mod window;
 mod write;
 
-pub use answer::{Histogram, List, MetricPage, Page, QueryStats};
-pub use error::{Error, Kind};
+pub use answer::{JsonPage, ListAnswer, LogHistogram, MetricPage, QueryStats};
+pub use error::{Error, QueryErrorKind};
 pub use list::ListQuery;
-pub use querier::{Limits, Querier};
+pub use querier::{QueryEngine, QueryLimits};
 pub use specs::SpecTable;
 pub use sql::{
-    Described, Dialect, POSTGRES_VERSION, POSTGRES_VERSION_NUMBER, Parameters, SqlAnswer, SqlColumn, SqlStats,
-    Statement, statements, text_of_double, text_of_interval, text_of_real,
+    POSTGRES_VERSION, POSTGRES_VERSION_NUMBER, SqlAnswer, SqlColumn, SqlDialect, SqlParameters, SqlStatement, SqlStats,
+    StatementDescription, split_statements, text_of_double, text_of_interval, text_of_real,
 };
-pub use tail::{HEARTBEAT, Tail};
+pub use tail::{HEARTBEAT, LiveTail};
 pub use write::{RowFormat, RowWriter, json_of};

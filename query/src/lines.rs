@@ -19,22 +19,22 @@ use datafusion::physical_plan::stream::RecordBatchReceiverStream;
 use datafusion::physical_plan::streaming::{PartitionStream, StreamingTableExec};
 use engine::DataFileHandle;
 
-use crate::reader::Meter;
+use crate::reader::ScanMeter;
 use crate::specs::SpecTable;
 
 /// The columns of a spec's table that its rows are made with.
-pub(crate) type OfSpec = (Arc<SpecTable>, Option<Vec<usize>>);
+pub(crate) type SpecProjection = (Arc<SpecTable>, Option<Vec<usize>>);
 
 /// A plan that reads the segments, those of one share after each other; with the schema of a spec's rows if they are made so.
 pub(crate) fn plan(
     schema: &SchemaRef,
-    spec: Option<&OfSpec>,
+    spec: Option<&SpecProjection>,
     shares: Vec<Vec<Arc<DataFileHandle>>>,
     projection: Option<&Vec<usize>>,
-    meter: &Arc<Meter>,
+    meter: &Arc<ScanMeter>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let share = |segments| -> Arc<dyn PartitionStream> {
-        Arc::new(Share {
+        Arc::new(NdjsonPartition {
             schema: Arc::clone(schema),
             spec: spec.cloned(),
             segments,
@@ -47,14 +47,14 @@ pub(crate) fn plan(
 }
 
 #[derive(Debug)]
-struct Share {
+struct NdjsonPartition {
     schema: SchemaRef,
-    spec: Option<OfSpec>,
+    spec: Option<SpecProjection>,
     segments: Vec<Arc<DataFileHandle>>,
-    meter: Arc<Meter>,
+    meter: Arc<ScanMeter>,
 }
 
-impl PartitionStream for Share {
+impl PartitionStream for NdjsonPartition {
     fn schema(&self) -> &SchemaRef {
         &self.schema
     }
@@ -66,7 +66,7 @@ impl PartitionStream for Share {
         stream.spawn_blocking(move || {
             let failed = |error| DataFusionError::External(Box::new(error));
             for segment in segments {
-                let may = meter.read(segment.id, segment.size);
+                let may = meter.charge_read(segment.id, segment.size);
                 may.map_err(|enough| DataFusionError::External(Box::new(enough)))?;
                 for batch in segment.lines().map_err(failed)? {
                     let mut batch = batch.map_err(failed)?;

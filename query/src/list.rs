@@ -20,14 +20,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::answer::{List, Page};
-use crate::cursor::{Cursor, fingerprint};
-use crate::exec::Scan;
-use crate::flux::{self, Signal};
-use crate::metrics::{self, Summary};
+use crate::answer::{JsonPage, ListAnswer};
+use crate::cursor::{PageCursor, fingerprint};
+use crate::exec::QueryScan;
+use crate::flux::{self, FluxScan};
+use crate::metrics::{self, MetricAggregation};
 use crate::querier::RowQuery;
-use crate::window::Window;
-use crate::{Error, Querier, filter, rows};
+use crate::window::TimeRange;
+use crate::{Error, QueryEngine, filter, rows};
 
 /// Which rows are asked for.
 #[derive(Debug, Clone)]
@@ -109,53 +109,53 @@ impl ListQuery {
     }
 }
 
-impl Querier {
+impl QueryEngine {
     /// A list of rows, newest first unless it is asked for otherwise.
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn list(&self, query: &ListQuery) -> Result<List, Error> {
+    pub async fn list(&self, query: &ListQuery) -> Result<ListAnswer, Error> {
         let asked = query.row_query();
         let (paging, fingerprint, raw) = (asked.paging()?, asked.fingerprint, asked.raw);
         if let ListQuery::Metrics(filter) = query
-            && let Some(summary) = Summary::of(filter)?
+            && let Some(summary) = MetricAggregation::of(filter)?
         {
             let summed_up = |scan, after| {
                 let (summary, now) = (summary.clone(), self.now());
-                async move { metrics::page(&scan, &summary, paging, after, fingerprint, now).await }
+                async move { metrics::aggregate_page(&scan, &summary, paging, after, fingerprint, now).await }
             };
-            return self.answered(&asked, query, summed_up).await;
+            return self.run_list(&asked, query, summed_up).await;
         }
         if let ListQuery::Flux(id, _) = query {
             let limit = paging.limit;
             let signal = |messages, after| {
-                let asked = flux::Asked {
+                let asked = flux::FluxRequest {
                     id: *id,
                     limit,
                     after,
                     fingerprint,
                     raw,
                 };
-                Signal::new(messages, asked).page()
+                FluxScan::new(messages, asked).page()
             };
-            return self.answered(&asked, query, signal).await;
+            return self.run_list(&asked, query, signal).await;
         }
         let rows = |scan, from| async move { rows::list(&scan, paging, from, fingerprint, raw).await };
-        self.answered(&asked, query, rows).await
+        self.run_list(&asked, query, rows).await
     }
 
     /// What a scan of the window gives, from a position on if one is given, with its tag.
-    async fn answered<P, W>(
+    async fn run_list<P, W>(
         &self,
         asked: &RowQuery,
         query: &ListQuery,
-        answer: impl Fn(Scan, Option<P>) -> W,
-    ) -> Result<List, Error>
+        answer: impl Fn(QueryScan, Option<P>) -> W,
+    ) -> Result<ListAnswer, Error>
     where
         P: Clone + Serialize + DeserializeOwned,
-        W: Future<Output = Result<List, Error>> + Send + 'static,
+        W: Future<Output = Result<ListAnswer, Error>> + Send + 'static,
     {
-        let (window, from) = self.begin::<P>(asked)?;
+        let (window, from) = self.resolve_start::<P>(asked)?;
         let conditions = query.conditions();
         self.run(|| {
             let mut scan = self.scan(asked.table, window, conditions.clone());
@@ -165,21 +165,24 @@ impl Querier {
             async move {
                 let mut list = list.await?;
                 list.tag = tag;
-                list.counted(&session)
+                list.reserve_memory(&session)
             }
         })
         .await
     }
 
     /// The window, and the position to go on from, of a first or a later page.
-    fn begin<P: Serialize + DeserializeOwned>(&self, asked: &RowQuery) -> Result<(Window, Option<P>), Error> {
+    fn resolve_start<P: Serialize + DeserializeOwned>(
+        &self,
+        asked: &RowQuery,
+    ) -> Result<(TimeRange, Option<P>), Error> {
         match asked.cursor.as_deref() {
             Some(token) => {
-                let cursor = Cursor::parse(token, asked.fingerprint)?;
+                let cursor = PageCursor::parse(token, asked.fingerprint)?;
                 Ok((cursor.window, Some(cursor.position)))
             }
             None => {
-                let window = Window::resolve(asked.since, asked.until, asked.flux_id, self.now())?;
+                let window = TimeRange::resolve(asked.since, asked.until, asked.flux_id, self.now())?;
                 Ok((window, None))
             }
         }
@@ -189,16 +192,16 @@ impl Querier {
     #[must_use]
     pub fn tag(&self, query: &ListQuery) -> Option<u64> {
         let asked = query.row_query();
-        let (window, _) = self.begin::<Value>(&asked).ok()?;
+        let (window, _) = self.resolve_start::<Value>(&asked).ok()?;
         self.tag_of(&asked, window, &self.engine.view())
     }
 
     /// The tag of the answer from a view.
-    fn tag_of(&self, asked: &RowQuery, window: Window, view: &ReadView) -> Option<u64> {
+    fn tag_of(&self, asked: &RowQuery, window: TimeRange, view: &ReadView) -> Option<u64> {
         let is_past = asked.until.is_some() && window.until <= self.now();
         let tables = || std::iter::once(&asked.table).chain(asked.also);
         let mut hot = tables().flat_map(|table| view.hot(*table));
-        if !is_past || hot.any(|hot| window.meets(hot.min_ts, hot.max_ts)) {
+        if !is_past || hot.any(|hot| window.overlaps(hot.min_ts, hot.max_ts)) {
             return None;
         }
         let paging = asked.paging().ok()?;
@@ -207,17 +210,17 @@ impl Querier {
         (asked.table, asked.fingerprint, paging.limit, paging.offset).hash(&mut hasher);
         (&asked.cursor, window.since, window.until, view.partial()).hash(&mut hasher);
         let files = tables().flat_map(|table| view.files(*table));
-        for file in files.filter(|file| window.meets(file.min_ts, file.max_ts)) {
+        for file in files.filter(|file| window.overlaps(file.min_ts, file.max_ts)) {
             (file.id, file.version, file.rows, file.size, file.min_ts, file.max_ts).hash(&mut hasher);
         }
         Some(hasher.finish())
     }
 
-    /// As [`Querier::list`], as objects.
+    /// As [`QueryEngine::list`], as objects.
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn page(&self, query: ListQuery) -> Result<Page, Error> {
+    pub async fn page(&self, query: ListQuery) -> Result<JsonPage, Error> {
         Ok(self.list(&query).await?.into())
     }
 }

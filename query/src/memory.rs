@@ -32,13 +32,13 @@ const SMALL: usize = 64 << 10;
 const CROWDED: &str = "other queries have the memory: ";
 
 /// Whether others are why a query did not get what it needs.
-pub(crate) fn is_crowded(refusal: &str) -> bool {
+pub(crate) fn is_contention(refusal: &str) -> bool {
     refusal.starts_with(CROWDED)
 }
 
 /// Sessions of queries that run at the same time, all like one, each with a pool that knows what its query has taken. They are used again.
 #[derive(Debug)]
-pub(crate) struct Sessions {
+pub(crate) struct SessionPool {
     like: SessionState,
     /// The pool of answers that are being sent.
     answers: Arc<dyn MemoryPool>,
@@ -46,7 +46,7 @@ pub(crate) struct Sessions {
     free: Mutex<Vec<Arc<SessionState>>>,
 }
 
-impl Sessions {
+impl SessionPool {
     /// Keeps at most so many that nobody uses.
     pub(crate) fn new(like: SessionState, most: usize) -> Arc<Self> {
         let shared = Arc::clone(&like.runtime_env().memory_pool);
@@ -68,14 +68,14 @@ impl Sessions {
     }
 
     /// What all of them are like.
-    pub(crate) const fn like(&self) -> &SessionState {
+    pub(crate) const fn template(&self) -> &SessionState {
         &self.like
     }
 
     /// One for a query.
-    pub(crate) fn one(self: &Arc<Self>) -> Arc<Session> {
+    pub(crate) fn acquire_session(self: &Arc<Self>) -> Arc<QuerySession> {
         let free = self.free.lock().pop();
-        Arc::new(Session {
+        Arc::new(QuerySession {
             state: free.unwrap_or_else(|| Arc::new(with_own_pool(&self.like))),
             home: Arc::clone(self),
         })
@@ -84,12 +84,12 @@ impl Sessions {
 
 /// The session of a query, given back when it is dropped.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct QuerySession {
     state: Arc<SessionState>,
-    home: Arc<Sessions>,
+    home: Arc<SessionPool>,
 }
 
-impl Deref for Session {
+impl Deref for QuerySession {
     type Target = SessionState;
 
     fn deref(&self) -> &SessionState {
@@ -97,9 +97,9 @@ impl Deref for Session {
     }
 }
 
-impl Session {
+impl QuerySession {
     /// Counts so many bytes as memory of queries, for an answer that holds them beyond its query.
-    pub(crate) fn hold(&self, bytes: usize) -> Result<MemoryReservation> {
+    pub(crate) fn reserve_answer(&self, bytes: usize) -> Result<MemoryReservation> {
         let held = MemoryConsumer::new("answer").register(&self.home.answers);
         if bytes <= SMALL {
             held.grow(bytes);
@@ -107,17 +107,17 @@ impl Session {
         }
         held.try_grow(bytes)
             .map_err(|error| match self.home.answers.memory_limit() {
-                MemoryLimit::Finite(most) if bytes <= most => crowded(error),
+                MemoryLimit::Finite(most) if bytes <= most => contention_error(error),
                 _ => error,
             })?;
         Ok(held)
     }
 }
 
-impl Session {
+impl QuerySession {
     /// Counts so many bytes that are on their way to who reads an answer, and refuses nothing: there are few of them, and whoever asks
     /// for memory meanwhile finds them taken.
-    pub(crate) fn count(&self, bytes: usize) -> MemoryReservation {
+    pub(crate) fn reserve_in_flight(&self, bytes: usize) -> MemoryReservation {
         let pool = &self.home.like.runtime_env().memory_pool;
         let counted = MemoryConsumer::new("rows of an answer").register(pool);
         counted.grow(bytes);
@@ -125,7 +125,7 @@ impl Session {
     }
 }
 
-impl Drop for Session {
+impl Drop for QuerySession {
     fn drop(&mut self) {
         // Who still has a reservation, or what makes one, as the thread of a query that was ended, may take memory a moment later.
         let env = self.state.runtime_env();
@@ -151,9 +151,9 @@ fn with_own_pool(like: &SessionState) -> SessionState {
 }
 
 /// The refusal of what would be had if others did not have it.
-fn crowded(refusal: DataFusionError) -> DataFusionError {
+fn contention_error(refusal: DataFusionError) -> DataFusionError {
     match refusal {
-        DataFusionError::ResourcesExhausted(text) if !is_crowded(&text) => {
+        DataFusionError::ResourcesExhausted(text) if !is_contention(&text) => {
             DataFusionError::ResourcesExhausted(format!("{CROWDED}{text}"))
         }
         other => other,
@@ -217,7 +217,7 @@ impl MemoryPool for QueryPool {
         self.alone.try_grow(reservation, additional)?;
         self.shared.try_grow(reservation, additional).map_err(|error| {
             self.alone.shrink(reservation, additional);
-            crowded(error)
+            contention_error(error)
         })
     }
 
@@ -235,40 +235,40 @@ impl MemoryPool for QueryPool {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use crate::Limits;
+    use crate::QueryLimits;
 
-    fn sessions() -> Arc<Sessions> {
-        let threads = crate::gate::Threads::new(1).unwrap();
-        let session = crate::exec::session(&Limits::default(), threads.of_typed().unwrap());
-        Sessions::new(session.unwrap(), 2)
+    fn sessions() -> Arc<SessionPool> {
+        let threads = crate::gate::QueryRuntimes::new(1).unwrap();
+        let session = crate::exec::new_session_state(&QueryLimits::default(), threads.of_typed().unwrap());
+        SessionPool::new(session.unwrap(), 2)
     }
 
     #[test]
     fn a_session_is_not_used_again_while_something_can_take_memory_of_it() {
         let sessions = sessions();
-        let one = sessions.one();
+        let one = sessions.acquire_session();
         let thread = MemoryConsumer::new("a thread").register(&one.runtime_env().memory_pool);
         drop(one);
         thread.try_grow(1 << 20).unwrap();
-        assert_eq!(sessions.one().runtime_env().memory_pool.reserved(), 0);
+        assert_eq!(sessions.acquire_session().runtime_env().memory_pool.reserved(), 0);
 
-        let one = sessions.one();
+        let one = sessions.acquire_session();
         let env = Arc::clone(one.runtime_env());
         drop(one);
         let task = MemoryConsumer::new("a task").register(&env.memory_pool);
         task.try_grow(1 << 20).unwrap();
-        assert_eq!(sessions.one().runtime_env().memory_pool.reserved(), 0);
+        assert_eq!(sessions.acquire_session().runtime_env().memory_pool.reserved(), 0);
     }
 
     #[test]
     fn what_an_answer_holds_stays_counted_and_its_session_is_used_again() {
         let sessions = sessions();
-        let one = sessions.one();
-        let held = one.hold(1 << 20).unwrap();
+        let one = sessions.acquire_session();
+        let held = one.reserve_answer(1 << 20).unwrap();
         drop(one);
         assert_eq!(sessions.free.lock().len(), 1);
-        assert_eq!(sessions.one().runtime_env().memory_pool.reserved(), 0);
-        let shared = &sessions.like().runtime_env().memory_pool;
+        assert_eq!(sessions.acquire_session().runtime_env().memory_pool.reserved(), 0);
+        let shared = &sessions.template().runtime_env().memory_pool;
         assert_eq!(shared.reserved(), 1 << 20);
         drop(held);
         assert_eq!(shared.reserved(), 0);

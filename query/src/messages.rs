@@ -40,7 +40,7 @@ const DEEPEST: usize = 100;
 const MOST_OF_A_COLUMN: usize = i32::MAX as usize;
 
 /// One of such messages as a JSON object.
-pub(crate) fn shown_json(messages: &RecordBatch, row: usize, form: RawForm) -> Map<String, Value> {
+pub(crate) fn render_json(messages: &RecordBatch, row: usize, form: RawForm) -> Map<String, Value> {
     let mut object = row_json(messages, row);
     if let (RawForm::Json, Some(said)) = (form, object.get_mut(RAW))
         && let Some(value) = said.as_str().and_then(|text| serde_json::from_str(text).ok())
@@ -52,7 +52,7 @@ pub(crate) fn shown_json(messages: &RecordBatch, row: usize, form: RawForm) -> M
 
 /// Messages with their bytes in a form: as they are (texts have them as hex), as a text in base64, as JSON, or not at all. The texts
 /// are counted in `memory` before they are kept.
-pub(crate) fn shown(
+pub(crate) fn render_messages(
     messages: &RecordBatch,
     form: RawForm,
     memory: Option<&MemoryReservation>,

@@ -4,9 +4,9 @@
 //!
 //! A group is a bucket (aligned to the epoch; without `interval` the whole window), a metric's name and type, and the value
 //! of `group_by`. Metrics of different names are never mixed. A row has the group's columns (`labels` holds the label it was
-//! grouped by), `value`, and `samples`, the number of points.
+//! grouped by), `aggregate_value`, and `samples`, the number of points.
 //!
-//! | `agg` | `value` |
+//! | `agg` | `aggregate_value` |
 //! |---|---|
 //! | none, gauge | the average |
 //! | none, counter | the per-second rate |
@@ -17,7 +17,7 @@
 //! | `p50` to `p99` | of what histograms observed; nothing for other types |
 //!
 //! With `fill=true` each group has a row for every bucket of the window, up to now where that is open: those without points have
-//! 0 `samples`, and no `value` (a `count` of 0).
+//! 0 `samples`, and no `aggregate_value` (a `count` of 0).
 //!
 //! With `shape=series` a row is a group with a list of values, see [`crate::summary::shape`]; those come by name, type and group.
 //!
@@ -38,24 +38,24 @@ use model::{HumanDuration, MetricType, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::answer::List;
-use crate::cursor::Cursor;
-use crate::exec::Scan;
-use crate::filter::Paging;
+use crate::answer::ListAnswer;
+use crate::cursor::PageCursor;
+use crate::exec::QueryScan;
+use crate::filter::PageBounds;
 use crate::functions::{bucket, bucket_start, json_text, texts};
-use crate::series::{self, Change};
+use crate::series::{self, SeriesFunction};
 use crate::summary::series as walk;
-use crate::summary::shape::{OBSERVED, cells, filled, lines};
-use crate::summary::tally::{Groups, Series, Tally, Totals};
-use crate::table::Order;
-use crate::window::Window;
+use crate::summary::shape::{OBSERVED, fill_groups, group_rows, series_rows};
+use crate::summary::tally::{BucketAggregator, MetricGroups, PointTotals, SeriesIdentity};
+use crate::table::RowOrder;
+use crate::window::TimeRange;
 
 /// More groups than this in one answer, paged or not, are refused.
 pub(crate) const MAX_GROUPS: usize = 100_000;
 
 /// How points are brought together.
 #[derive(Debug, Clone)]
-pub(crate) struct Summary {
+pub(crate) struct MetricAggregation {
     /// The width of a bucket; without one, the window is one.
     pub(crate) width: Option<i64>,
     by: Option<GroupBy>,
@@ -74,7 +74,7 @@ enum GroupBy {
     Label(String),
 }
 
-impl Summary {
+impl MetricAggregation {
     /// What a filter asks for; `None` for the points themselves.
     pub(crate) fn of(filter: &MetricFilter) -> Result<Option<Self>, Error> {
         if filter.fill == Some(true) && filter.interval.is_none() {
@@ -113,7 +113,7 @@ impl Summary {
     }
 
     /// The group of a row as columns `bucket` and `grp`, beside `name` and `type`.
-    pub(crate) fn key_columns(&self, window: Window) -> Vec<Expr> {
+    pub(crate) fn key_columns(&self, window: TimeRange) -> Vec<Expr> {
         let start = match self.width {
             Some(width) => bucket(ident("ts"), width),
             None => lit(window.since.micros()),
@@ -148,11 +148,11 @@ impl Summary {
 
 /// One group.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Key {
+pub(crate) struct GroupKey {
     #[serde(rename = "b")]
     pub(crate) bucket: i64,
     #[serde(flatten)]
-    pub(crate) series: Series,
+    pub(crate) series: SeriesIdentity,
 }
 
 /// The width of a bucket in microseconds.
@@ -168,14 +168,14 @@ pub(crate) fn width_of(interval: HumanDuration) -> Result<i64, Error> {
 }
 
 /// A page of groups, after the group `after` if given.
-pub(crate) async fn page(
-    scan: &Scan,
-    summary: &Summary,
-    paging: Paging,
-    after: Option<Key>,
+pub(crate) async fn aggregate_page(
+    scan: &QueryScan,
+    summary: &MetricAggregation,
+    paging: PageBounds,
+    after: Option<GroupKey>,
     fingerprint: u64,
     now: Timestamp,
-) -> Result<List, Error> {
+) -> Result<ListAnswer, Error> {
     let window = match (&after, summary.width) {
         // Every page has the groups of the whole window where they are filled, and the whole of its series.
         (Some(key), Some(width)) if !summary.fill && !summary.lines => {
@@ -186,13 +186,13 @@ pub(crate) async fn page(
     };
     let mut groups = match walk::groups(scan, summary, window).await? {
         Some(groups) => groups,
-        None => planned(scan, summary, window).await?,
+        None => aggregate_by_plan(scan, summary, window).await?,
     };
     let has = |kind: MetricType| groups.series.iter().any(|series| series.kind == kind.as_str());
     let change = match summary.agg {
-        Some(MetricAggregate::Rate) => Some(Change::Rate),
-        Some(MetricAggregate::Percentile(_)) => Some(Change::Observed),
-        None if has(MetricType::Counter) || has(MetricType::Histogram) => Some(Change::Cumulative),
+        Some(MetricAggregate::Rate) => Some(SeriesFunction::Rate),
+        Some(MetricAggregate::Percentile(_)) => Some(SeriesFunction::Observed),
+        None if has(MetricType::Counter) || has(MetricType::Histogram) => Some(SeriesFunction::Cumulative),
         _ => None,
     };
     let changes = match change {
@@ -200,25 +200,30 @@ pub(crate) async fn page(
         None => BTreeMap::new(),
     };
     if let Some(width) = summary.width.filter(|_| summary.fill) {
-        filled(&mut groups, scan.window.known(now), width)?;
+        fill_groups(&mut groups, scan.window.known(now), width)?;
     }
-    let cursor = |key: Option<Key>| key.map(|key| Cursor::new(fingerprint, scan.window, key).token());
+    let cursor = |key: Option<GroupKey>| key.map(|key| PageCursor::new(fingerprint, scan.window, key).token());
     if let Some(width) = summary.width.filter(|_| summary.lines) {
-        let (rows, next) = lines(summary, &mut groups, &changes, width, paging, after.as_ref())?;
-        return List::new(&rows, cursor(next), scan.stats(rows.num_rows()));
+        let (rows, next) = series_rows(summary, &mut groups, &changes, width, paging, after.as_ref())?;
+        return ListAnswer::new(&rows, cursor(next), scan.stats(rows.num_rows()));
     }
     if let Some(after) = &after {
-        groups.begin_after(after);
+        groups.skip_through(after);
     }
-    let more = groups.first(paging.offset.saturating_add(paging.limit));
+    let more = groups.keep_first(paging.offset.saturating_add(paging.limit));
     let shown = groups.cells.get(paging.offset..).unwrap_or_default();
     let next = shown.last().filter(|_| more).map(|cell| groups.key(cell));
-    let rows = cells(summary, &groups, shown, &changes)?;
-    Ok(List::new(&rows, cursor(next), scan.stats(rows.num_rows()))?.with_sparse(OBSERVED.to_vec()))
+    let rows = group_rows(summary, &groups, shown, &changes)?;
+    Ok(ListAnswer::new(&rows, cursor(next), scan.stats(rows.num_rows()))?.with_sparse(OBSERVED.to_vec()))
 }
 
 /// What the points of a group come to.
-pub(crate) fn value(summary: &Summary, kind: &str, totals: &Totals, changes: Option<&series::Changes>) -> Option<f64> {
+pub(crate) fn aggregate_value(
+    summary: &MetricAggregation,
+    kind: &str,
+    totals: &PointTotals,
+    changes: Option<&series::GroupRates>,
+) -> Option<f64> {
     #[allow(clippy::cast_precision_loss, reason = "counts of points are far below 2^53")]
     let samples = totals.samples as f64;
     let any = |value: f64| (totals.samples > 0).then_some(value);
@@ -243,11 +248,15 @@ pub(crate) fn value(summary: &Summary, kind: &str, totals: &Totals, changes: Opt
 }
 
 /// What a plan sums up.
-pub(crate) async fn planned(scan: &Scan, summary: &Summary, window: Window) -> Result<Groups, Error> {
+pub(crate) async fn aggregate_by_plan(
+    scan: &QueryScan,
+    summary: &MetricAggregation,
+    window: TimeRange,
+) -> Result<MetricGroups, Error> {
     let mut columns = summary.key_columns(scan.window);
     columns.extend(["ts", "value"].map(ident));
     let value = || ident("value");
-    let frame = scan.frame(window, Order::Any)?.select(columns)?;
+    let frame = scan.frame(window, RowOrder::Any)?.select(columns)?;
     let keys = ["bucket", "name", "type", "grp"].map(ident).to_vec();
     let mut sums = vec![
         count(value()).alias("samples"),
@@ -262,23 +271,23 @@ pub(crate) async fn planned(scan: &Scan, summary: &Summary, window: Window) -> R
         sums.push(last_value(value(), order).alias("last"));
     }
     let frame = frame.aggregate(keys, sums)?.limit(0, Some(MAX_GROUPS + 1))?;
-    let mut tally = Tally::new(MAX_GROUPS);
+    let mut tally = BucketAggregator::new(MAX_GROUPS);
     for batch in frame.collect().await? {
-        let keys = Keys::of(&batch)?;
+        let keys = GroupKeyColumns::of(&batch)?;
         let float = |name| Ok::<_, Error>(column(&batch, name)?.as_primitive::<Float64Type>());
         let samples = column(&batch, "samples")?.as_primitive::<Int64Type>();
         let (sums, mins, maxs) = (float("sum")?, float("min")?, float("max")?);
         let lasts = is_last.then(|| float("last")).transpose()?;
         for row in 0..batch.num_rows() {
             let key = keys.get(row);
-            let totals = Totals {
+            let totals = PointTotals {
                 samples: samples.value(row),
                 sum: sums.value(row),
                 min: mins.value(row),
                 max: maxs.value(row),
                 last: lasts.map(|lasts| (key.bucket, lasts.value(row))),
             };
-            let Series { name, kind, group } = &key.series;
+            let SeriesIdentity { name, kind, group } = &key.series;
             let series = tally.series(name, kind, group.as_deref());
             tally.put(series, key.bucket, totals)?;
         }
@@ -292,14 +301,14 @@ pub(crate) fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a arrow
 }
 
 /// The groups of a batch's rows.
-pub(crate) struct Keys<'a> {
+pub(crate) struct GroupKeyColumns<'a> {
     buckets: &'a [i64],
     names: Vec<Option<&'a str>>,
     kinds: Vec<Option<&'a str>>,
     groups: Vec<Option<String>>,
 }
 
-impl<'a> Keys<'a> {
+impl<'a> GroupKeyColumns<'a> {
     pub(crate) fn of(batch: &'a RecordBatch) -> Result<Self, Error> {
         let words = |name| Ok::<_, Error>(texts(column(batch, name)?)?.collect::<Vec<_>>());
         let groups = column(batch, "grp")?;
@@ -318,10 +327,10 @@ impl<'a> Keys<'a> {
         })
     }
 
-    pub(crate) fn get(&self, row: usize) -> Key {
-        Key {
+    pub(crate) fn get(&self, row: usize) -> GroupKey {
+        GroupKey {
             bucket: self.buckets[row],
-            series: Series {
+            series: SeriesIdentity {
                 name: self.names[row].unwrap_or_default().to_owned(),
                 kind: self.kinds[row].unwrap_or_default().to_owned(),
                 group: self.groups[row].clone(),

@@ -11,8 +11,8 @@
 //! # Invariants
 //!
 //! - A row matches if the pattern alone says so; the needle is in every match.
-//! - What is asked of indexes ([`crate::scan`]) is asked of [`Matches::pattern`].
-//! - A pattern that becomes known only while a plan is made or run ([`MatchesEach`]) means the same.
+//! - What is asked of indexes ([`crate::scan`]) is asked of [`RegexMatcher::pattern`].
+//! - A pattern that becomes known only while a plan is made or run ([`RowRegexMatcher`]) means the same.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -71,7 +71,7 @@ fn compiled(pattern: &str, letter_case: LetterCase, most: usize) -> Result<Regex
 
 /// A text column matched with one pattern.
 #[derive(Debug)]
-pub(crate) struct Matches {
+pub(crate) struct RegexMatcher {
     pattern: String,
     letter_case: LetterCase,
     regex: Regex,
@@ -79,7 +79,7 @@ pub(crate) struct Matches {
     signature: Signature,
 }
 
-impl Matches {
+impl RegexMatcher {
     /// The call; the compiled pattern may need so many bytes.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl Matches {
 
     fn matched(&self, texts: &StringArray) -> BooleanArray {
         let bits = match &self.needle {
-            Some(needle) => self.searched(needle, texts),
+            Some(needle) => self.match_by_needle(needle, texts),
             None => (0..texts.len())
                 .map(|row| self.regex.is_match(texts.value(row)))
                 .collect(),
@@ -124,7 +124,7 @@ impl Matches {
     }
 
     /// The rows that match, by a walk from needle to needle.
-    fn searched(&self, needle: &Finder<'_>, texts: &StringArray) -> arrow_buffer::BooleanBuffer {
+    fn match_by_needle(&self, needle: &Finder<'_>, texts: &StringArray) -> arrow_buffer::BooleanBuffer {
         let mut bits = BooleanBufferBuilder::new(texts.len());
         bits.append_n(texts.len(), false);
         let ends = texts.value_offsets().get(1..).unwrap_or_default();
@@ -154,21 +154,21 @@ impl Matches {
     }
 }
 
-impl PartialEq for Matches {
+impl PartialEq for RegexMatcher {
     fn eq(&self, other: &Self) -> bool {
         (&self.pattern, self.letter_case) == (&other.pattern, other.letter_case)
     }
 }
 
-impl Eq for Matches {}
+impl Eq for RegexMatcher {}
 
-impl std::hash::Hash for Matches {
+impl std::hash::Hash for RegexMatcher {
     fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
         (&self.pattern, self.letter_case).hash(state);
     }
 }
 
-impl ScalarUDFImpl for Matches {
+impl ScalarUDFImpl for RegexMatcher {
     fn name(&self) -> &str {
         "matches"
     }
@@ -199,16 +199,16 @@ impl ScalarUDFImpl for Matches {
     }
 }
 
-/// A text column matched with a pattern of each row; it becomes [`Matches`] if planning finds that all rows have one.
+/// A text column matched with a pattern of each row; it becomes [`RegexMatcher`] if planning finds that all rows have one.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(crate) struct MatchesEach {
+pub(crate) struct RowRegexMatcher {
     letter_case: LetterCase,
     /// What a compiled pattern may need.
     most: usize,
     signature: Signature,
 }
 
-impl MatchesEach {
+impl RowRegexMatcher {
     /// The call; a compiled pattern may need so many bytes.
     pub(crate) fn call(text: Expr, pattern: Expr, letter_case: LetterCase, most: usize) -> Expr {
         let matches = Self {
@@ -241,7 +241,7 @@ impl MatchesEach {
     }
 }
 
-impl ScalarUDFImpl for MatchesEach {
+impl ScalarUDFImpl for RowRegexMatcher {
     fn name(&self) -> &str {
         "matches_each"
     }
@@ -267,7 +267,7 @@ impl ScalarUDFImpl for MatchesEach {
         if let [text, Expr::Literal(pattern, _)] = args.as_slice()
             && let Some(Some(pattern)) = pattern.try_as_str()
         {
-            let call = Matches::call(text.clone(), pattern, self.letter_case, self.most)?;
+            let call = RegexMatcher::call(text.clone(), pattern, self.letter_case, self.most)?;
             return Ok(ExprSimplifyResult::Simplified(call));
         }
         Ok(ExprSimplifyResult::Original(args))
@@ -328,7 +328,7 @@ pub(crate) fn texts(hir: &Hir) -> Option<Vec<String>> {
             let none = vec![String::new()];
             parts
                 .iter()
-                .try_fold(none, |so_far, part| joined(&so_far, &texts(part)?))
+                .try_fold(none, |so_far, part| cross_concat(&so_far, &texts(part)?))
         }
         HirKind::Alternation(parts) => {
             let of_parts: Option<Vec<_>> = parts.iter().map(texts).collect();
@@ -340,7 +340,7 @@ pub(crate) fn texts(hir: &Hir) -> Option<Vec<String>> {
 }
 
 /// Each text of the first with each of the second after it, if they are few enough.
-pub(crate) fn joined(first: &[String], second: &[String]) -> Option<Vec<String>> {
+pub(crate) fn cross_concat(first: &[String], second: &[String]) -> Option<Vec<String>> {
     let joined = first.iter().flat_map(|a| second.iter().map(move |b| format!("{a}{b}")));
     (first.len() * second.len() <= MOST_TEXTS).then(|| joined.collect())
 }
@@ -388,13 +388,13 @@ mod tests {
             "ab", "ab$", "^ab", "cab", "bc", "abx?$", "a.*b", "(ab|ca)", "", "b^c", "[ab]+c",
         ] {
             let regex = Regex::new(pattern).unwrap();
-            let matches = Matches::of(pattern, LetterCase::Kept, 10 << 20).unwrap();
+            let matches = RegexMatcher::of(pattern, LetterCase::Kept, 10 << 20).unwrap();
             for (from, count) in [(0, 9), (1, 7), (4, 1), (9, 0), (2, 2)] {
                 let part = all.slice(from, count);
                 let wanted: BooleanArray = part.iter().map(|row| row.map(|row| regex.is_match(row))).collect();
                 assert_eq!(matches.matched(&part), wanted, "{pattern} in {from}, {count}");
             }
         }
-        assert!(Matches::of("(", LetterCase::Kept, 10 << 20).is_err());
+        assert!(RegexMatcher::of("(", LetterCase::Kept, 10 << 20).is_err());
     }
 }

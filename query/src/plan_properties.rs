@@ -31,9 +31,9 @@ use datafusion::physical_plan::{
 
 /// The rule, to run before all that look at properties.
 #[derive(Debug)]
-pub(crate) struct ForgetFalseProperties;
+pub(crate) struct UnknownOrderRule;
 
-impl PhysicalOptimizerRule for ForgetFalseProperties {
+impl PhysicalOptimizerRule for UnknownOrderRule {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|node| {
             Ok(if says_too_much(&node) {

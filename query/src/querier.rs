@@ -20,15 +20,15 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::answer::List;
-use crate::exec::{Scan, scanner, session};
-use crate::filter::{self, Paging};
-use crate::gate::{Class, Gate, Place, Threads};
-use crate::memory::Sessions;
-use crate::snapshots::Snapshots;
+use crate::answer::ListAnswer;
+use crate::exec::{QueryScan, new_session_state, scanner};
+use crate::filter::{self, PageBounds};
+use crate::gate::{AdmissionGate, QueryClass, QueryPermit, QueryRuntimes};
+use crate::memory::SessionPool;
+use crate::snapshots::SnapshotRegistry;
 use crate::specs::{SpecTable, SpecTables};
-use crate::tail::Tails;
-use crate::window::Window;
+use crate::tail::TailService;
+use crate::window::TimeRange;
 use crate::{Error, sql, trace};
 
 /// So many damaged files a query leaves behind before it gives up.
@@ -39,7 +39,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The bounds of queries.
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub struct QueryLimits {
     /// Memory that all queries share, with the pages, and what the engine keeps of indexes, for later ones.
     pub memory: ByteSize,
     /// Wall time of one query.
@@ -61,10 +61,10 @@ pub struct Limits {
     /// Where sorts and aggregates put what exceeds their memory; without it they fail instead.
     pub spill_dir: Option<PathBuf>,
     #[cfg(test)]
-    pub(crate) without: &'static [crate::scan::Shortcut],
+    pub(crate) without: &'static [crate::scan::ScanShortcut],
 }
 
-impl Limits {
+impl QueryLimits {
     /// Limits with a thread per processor and no spilling.
     #[must_use]
     pub fn new(memory: ByteSize, timeout: Duration, max_concurrent: usize) -> Self {
@@ -101,60 +101,60 @@ impl Limits {
     }
 }
 
-impl Default for Limits {
+impl Default for QueryLimits {
     fn default() -> Self {
         Self::new(ByteSize::mib(512), Duration::from_secs(30), 8)
     }
 }
 
 /// Answers typed queries and SQL over an engine.
-pub struct Querier {
+pub struct QueryEngine {
     pub(crate) engine: Arc<Engine>,
     pub(crate) clock: Clock,
-    pub(crate) limits: Limits,
+    pub(crate) limits: QueryLimits,
     /// The sessions of typed queries.
-    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) sessions: Arc<SessionPool>,
     /// What the sessions of SQL statements begin as.
-    pub(crate) sql: Arc<Sessions>,
+    pub(crate) sql: Arc<SessionPool>,
     /// What statements of PostgreSQL's clients have beside it, once one came, and the tables of specs that it knows.
-    pub(crate) postgres: Mutex<Option<(SpecTables, Option<Arc<sql::Postgres>>)>>,
+    pub(crate) postgres: Mutex<Option<(SpecTables, Option<Arc<sql::PostgresCompatibility>>)>>,
     /// The tables of specs.
     specs: Mutex<SpecTables>,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) gate: Arc<AdmissionGate>,
     pub(crate) stop: CancellationToken,
-    pub(crate) threads: Threads,
-    pub(crate) tails: Arc<Tails>,
-    pub(crate) snapshots: Arc<Snapshots>,
+    pub(crate) threads: QueryRuntimes,
+    pub(crate) tails: Arc<TailService>,
+    pub(crate) snapshots: Arc<SnapshotRegistry>,
     _watch: AbortOnDropHandle<()>,
 }
 
-impl std::fmt::Debug for Querier {
+impl std::fmt::Debug for QueryEngine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Querier")
+        f.debug_struct("QueryEngine")
             .field("limits", &self.limits)
             .finish_non_exhaustive()
     }
 }
 
-impl Querier {
+impl QueryEngine {
     /// Starts the threads.
     ///
     /// # Errors
     /// If threads or the folder for spilling cannot be made.
-    pub fn new(engine: Arc<Engine>, limits: Limits, clock: Clock) -> Result<Self, Error> {
+    pub fn new(engine: Arc<Engine>, limits: QueryLimits, clock: Clock) -> Result<Self, Error> {
         if let Some(dir) = &limits.spill_dir {
             std::fs::create_dir_all(dir)?;
         }
-        let gate = Arc::new(Gate::new(limits.max_concurrent, limits.timeout));
-        let threads = Threads::new(limits.threads)?;
-        let state = session(&limits, threads.of_typed()?)?;
+        let gate = Arc::new(AdmissionGate::new(limits.max_concurrent, limits.timeout));
+        let threads = QueryRuntimes::new(limits.threads)?;
+        let state = new_session_state(&limits, threads.of_typed()?)?;
         let (most, sql) = (limits.max_concurrent, sql::base(&state));
-        let sessions = Sessions::new(state, most);
-        let pool = Arc::clone(&sessions.like().runtime_env().memory_pool);
-        let snapshots = Snapshots::new(&engine, ByteSize::bytes(limits.running().get() / 2));
+        let sessions = SessionPool::new(state, most);
+        let pool = Arc::clone(&sessions.template().runtime_env().memory_pool);
+        let snapshots = SnapshotRegistry::new(&engine, ByteSize::bytes(limits.running().get() / 2));
         Ok(Self {
-            tails: Arc::new(Tails::new(&engine, &limits, &clock, &sessions, &gate, &snapshots)),
-            _watch: threads.spawn(Class::Typed, Arc::clone(&snapshots).watch(pool))?,
+            tails: Arc::new(TailService::new(&engine, &limits, &clock, &sessions, &gate, &snapshots)),
+            _watch: threads.spawn(QueryClass::Typed, Arc::clone(&snapshots).watch(pool))?,
             snapshots,
             sql: sessions.beside(sql),
             postgres: Mutex::default(),
@@ -181,12 +181,12 @@ impl Querier {
 
     /// One trace: its spans in tree order, each directly before its children, with its `depth` (0 for a root and for a span whose parent
     /// is not in the store); beside them what was logged under its id from an hour before its first span to an hour after its
-    /// last one, the earliest first. What [`List::about`] says is whether there are more spans, and more logs, whose newest are here.
+    /// last one, the earliest first. What [`ListAnswer::about`] says is whether there are more spans, and more logs, whose newest are here.
     ///
     /// # Errors
     /// [`Error::NotFound`] if the store has no span of it; see [`Error`].
-    pub async fn trace(&self, id: TraceId) -> Result<List, Error> {
-        let of_trace = || self.scan(Table::Traces, Window::ALL, vec![filter::of_trace(id)]);
+    pub async fn trace(&self, id: TraceId) -> Result<ListAnswer, Error> {
+        let of_trace = || self.scan(Table::Traces, TimeRange::ALL, vec![filter::of_trace(id)]);
         self.run(|| trace::tree(of_trace(), id)).await
     }
 
@@ -200,7 +200,7 @@ impl Querier {
             tracing::error!("a query that was ended still keeps its thread: its end is not waited for");
         }
         // The threads of a scan that nobody waits for end a moment after it.
-        if let Some(scanner) = scanner(self.sessions.like()) {
+        if let Some(scanner) = scanner(self.sessions.template()) {
             scanner.close().await;
         }
     }
@@ -209,8 +209,19 @@ impl Querier {
         self.clock.now()
     }
 
-    pub(crate) fn scan(&self, table: Table, window: Window, conditions: Vec<datafusion::logical_expr::Expr>) -> Scan {
-        Scan::new(self.sessions.one(), self.engine.view(), table, window, conditions)
+    pub(crate) fn scan(
+        &self,
+        table: Table,
+        window: TimeRange,
+        conditions: Vec<datafusion::logical_expr::Expr>,
+    ) -> QueryScan {
+        QueryScan::new(
+            self.sessions.acquire_session(),
+            self.engine.view(),
+            table,
+            window,
+            conditions,
+        )
     }
 
     /// Runs a typed query, again if it met a damaged file: that one has left the view, and the answer says so.
@@ -219,11 +230,11 @@ impl Querier {
         T: Send + 'static,
         W: Future<Output = Result<T, Error>> + Send + 'static,
     {
-        self.run_as(Class::Typed, query).await
+        self.run_as(QueryClass::Typed, query).await
     }
 
-    /// As [`Querier::run`], in the places and on the threads of a class.
-    pub(crate) async fn run_as<T, W>(&self, class: Class, query: impl Fn() -> W) -> Result<T, Error>
+    /// As [`QueryEngine::run`], in the places and on the threads of a class.
+    pub(crate) async fn run_as<T, W>(&self, class: QueryClass, query: impl Fn() -> W) -> Result<T, Error>
     where
         T: Send + 'static,
         W: Future<Output = Result<T, Error>> + Send + 'static,
@@ -233,7 +244,7 @@ impl Querier {
             let place = self.enter(class).await?;
             let left = self.time_left(*started.get_or_insert_with(Instant::now));
             match self.run_once((class, place), left, query()).await {
-                Err(error) if error.met_damage() && damaged < DAMAGED_FILES => {
+                Err(error) if error.is_caused_by_damage() && damaged < DAMAGED_FILES => {
                     damaged += 1;
                     tracing::warn!(%error, "a query begins anew without a damaged file");
                 }
@@ -250,7 +261,7 @@ impl Querier {
     /// Runs a query's work on the threads of its class, within the limits.
     async fn run_once<T: Send + 'static>(
         &self,
-        (class, place): (Class, Place),
+        (class, place): (QueryClass, QueryPermit),
         left: Duration,
         work: impl Future<Output = Result<T, Error>> + Send + 'static,
     ) -> Result<T, Error> {
@@ -263,7 +274,7 @@ impl Querier {
             biased;
             () = self.stop.cancelled() => Err(Error::Closed),
             ended = tokio::time::timeout(left, task) => match ended {
-                Ok(Ok(answer)) => answer.map_err(|error| error.explained(&self.limits)),
+                Ok(Ok(answer)) => answer.map_err(|error| error.classify_limits(&self.limits)),
                 Ok(Err(stopped)) => Err(Error::Aborted(stopped.to_string())),
                 Err(_) => Err(Error::Timeout(self.limits.timeout.into())),
             }
@@ -271,7 +282,7 @@ impl Querier {
     }
 
     /// A place behind the gate.
-    pub(crate) async fn enter(&self, class: Class) -> Result<Place, Error> {
+    pub(crate) async fn enter(&self, class: QueryClass) -> Result<QueryPermit, Error> {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(Error::Closed),
@@ -280,7 +291,7 @@ impl Querier {
     }
 }
 
-impl Drop for Querier {
+impl Drop for QueryEngine {
     fn drop(&mut self) {
         self.stop.cancel();
     }
@@ -325,7 +336,7 @@ impl RowQuery {
         }
     }
 
-    pub(crate) fn paging(&self) -> Result<Paging, Error> {
-        Paging::check(self.limit, self.offset, self.cursor.as_deref())
+    pub(crate) fn paging(&self) -> Result<PageBounds, Error> {
+        PageBounds::check(self.limit, self.offset, self.cursor.as_deref())
     }
 }

@@ -36,11 +36,11 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 
 use crate::answer::QueryStats;
-use crate::error::causes;
+use crate::error::error_chain;
 
 /// What one query reads, and how much it may.
 #[derive(Debug, Default)]
-pub(crate) struct Meter {
+pub(crate) struct ScanMeter {
     most: u64,
     bytes: AtomicU64,
     rows: AtomicU64,
@@ -58,15 +58,15 @@ pub(crate) struct Meter {
 /// A query has read as many bytes as one may.
 #[derive(Debug, thiserror::Error)]
 #[error("{0} bytes were read, and {SAYS}")]
-pub(crate) struct ReadEnough(u64);
+pub(crate) struct ByteLimitError(u64);
 
 /// How its text ends: readers of Parquet make texts of errors.
 const SAYS: &str = "the query may not read as many as it would";
 
-impl ReadEnough {
+impl ByteLimitError {
     /// Whether it is what ended a query.
-    pub(crate) fn is_behind(error: &(dyn std::error::Error + 'static)) -> bool {
-        causes(error).any(|error| {
+    pub(crate) fn is_cause_of(error: &(dyn std::error::Error + 'static)) -> bool {
+        error_chain(error).any(|error| {
             // What is within an error of I/O is not its source.
             let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
             let text = match error.downcast_ref() {
@@ -78,13 +78,13 @@ impl ReadEnough {
     }
 }
 
-impl From<ReadEnough> for ParquetError {
-    fn from(error: ReadEnough) -> Self {
+impl From<ByteLimitError> for ParquetError {
+    fn from(error: ByteLimitError) -> Self {
         Self::External(Box::new(error))
     }
 }
 
-impl Meter {
+impl ScanMeter {
     /// For a query that may read so many bytes.
     pub(crate) fn new(most: ByteSize) -> Self {
         Self {
@@ -94,7 +94,7 @@ impl Meter {
     }
 
     /// Counts a segment that is opened.
-    pub(crate) fn opened(&self, segment: u64) {
+    pub(crate) fn count_opened(&self, segment: u64) {
         self.files.lock().insert(segment);
     }
 
@@ -102,38 +102,38 @@ impl Meter {
     ///
     /// # Errors
     /// If that is more than the query may read; it is not to be read then.
-    pub(crate) fn read(&self, segment: u64, bytes: u64) -> Result<(), ReadEnough> {
+    pub(crate) fn charge_read(&self, segment: u64, bytes: u64) -> Result<(), ByteLimitError> {
         let before = self.bytes.load(Ordering::Relaxed);
         if before.saturating_add(bytes) > self.most {
-            return Err(ReadEnough(before));
+            return Err(ByteLimitError(before));
         }
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.opened(segment);
+        self.count_opened(segment);
         Ok(())
     }
 
     /// Counts bytes that were read of an index.
-    pub(crate) fn index(&self, bytes: u64) {
+    pub(crate) fn count_index_bytes(&self, bytes: u64) {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Counts a segment that its index left out.
-    pub(crate) fn ruled_out(&self, segment: u64) {
+    pub(crate) fn count_ruled_out(&self, segment: u64) {
         self.ruled_out.lock().insert(segment);
     }
 
     /// Counts rows that were looked at.
-    pub(crate) fn rows(&self, rows: usize) {
+    pub(crate) fn count_rows(&self, rows: usize) {
         self.rows.fetch_add(rows as u64, Ordering::Relaxed);
     }
 
     /// Counts a page that did not have to be read.
-    pub(crate) fn hit(&self) {
+    pub(crate) fn count_cache_hit(&self) {
         self.hits.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counts what the catalogue alone said about one scan of a table.
-    pub(crate) fn planned(&self, considered: usize, pruned: usize, hot_rows: usize) {
+    pub(crate) fn count_planned(&self, considered: usize, pruned: usize, hot_rows: usize) {
         self.considered.fetch_add(considered as u64, Ordering::Relaxed);
         self.pruned.fetch_add(pruned as u64, Ordering::Relaxed);
         self.hot.fetch_add(hot_rows as u64, Ordering::Relaxed);
@@ -145,7 +145,7 @@ impl Meter {
         self.has_planned.load(Ordering::Relaxed)
     }
 
-    /// What a query over a view cost that began then; of files and rows in memory what [`Self::planned`] counted.
+    /// What a query over a view cost that began then; of files and rows in memory what [`Self::count_planned`] counted.
     pub(crate) fn stats(&self, view: &ReadView, started: Instant, rows: u64) -> QueryStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         QueryStats {
@@ -176,19 +176,19 @@ impl Meter {
 }
 
 /// The segment behind a file of a plan.
-pub(crate) struct Source(pub(crate) Arc<DataFileHandle>);
+pub(crate) struct SegmentExtension(pub(crate) Arc<DataFileHandle>);
 
 /// Makes a reader per file of a plan.
 #[derive(Debug)]
-pub(crate) struct SegmentReaders {
-    pub(crate) meter: Arc<Meter>,
+pub(crate) struct SegmentReaderFactory {
+    pub(crate) meter: Arc<ScanMeter>,
     /// What the plan keeps of its files, as long as somebody has it; what is read counts beside it.
     pub(crate) planned: MemoryReservation,
     /// So many bytes are always had for what is read.
     pub(crate) always: usize,
 }
 
-impl ParquetFileReaderFactory for SegmentReaders {
+impl ParquetFileReaderFactory for SegmentReaderFactory {
     fn create_reader(
         &self,
         _partition_index: usize,
@@ -197,7 +197,7 @@ impl ParquetFileReaderFactory for SegmentReaders {
         _metrics: &ExecutionPlanMetricsSet,
     ) -> datafusion::error::Result<Box<dyn AsyncFileReader + Send>> {
         let source = file
-            .extension::<Source>()
+            .extension::<SegmentExtension>()
             .ok_or_else(|| internal_datafusion_err!("{} is no segment of the view", file.path()))?;
         Ok(Box::new(SegmentReader {
             segment: Arc::clone(&source.0),
@@ -212,7 +212,7 @@ impl ParquetFileReaderFactory for SegmentReaders {
 struct SegmentReader {
     segment: Arc<DataFileHandle>,
     file: Option<Arc<File>>,
-    meter: Arc<Meter>,
+    meter: Arc<ScanMeter>,
     memory: MemoryReservation,
     always: usize,
 }
@@ -225,12 +225,17 @@ const DECODED: usize = 2 << 20;
 #[derive(Debug)]
 struct HeldMemory {
     memory: MemoryReservation,
-    meter: Arc<Meter>,
+    meter: Arc<ScanMeter>,
 }
 
 impl HeldMemory {
     /// Takes so much for a query that may always have `always` bytes.
-    fn take(memory: MemoryReservation, meter: Arc<Meter>, bytes: usize, always: usize) -> Result<Self, ParquetError> {
+    fn take(
+        memory: MemoryReservation,
+        meter: Arc<ScanMeter>,
+        bytes: usize,
+        always: usize,
+    ) -> Result<Self, ParquetError> {
         let before = meter.held.load(Ordering::Relaxed);
         if before.saturating_add(bytes) <= always {
             memory.grow(bytes);
@@ -266,7 +271,7 @@ impl SegmentReader {
     async fn read(&mut self, ranges: Vec<Range<u64>>) -> Result<Vec<Bytes>, ParquetError> {
         let (segment, file) = (Arc::clone(&self.segment), self.file.clone());
         let wanted = ranges.iter().map(|range| range.end.saturating_sub(range.start)).sum();
-        self.meter.read(segment.id, wanted)?;
+        self.meter.charge_read(segment.id, wanted)?;
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
         let wanted = wanted.saturating_add(wanted.min(DECODED));
         let memory = HeldMemory::take(self.memory.new_empty(), Arc::clone(&self.meter), wanted, self.always)?;

@@ -22,14 +22,14 @@ use datafusion::logical_expr::{SortExpr, ident, lit};
 use model::Timestamp;
 use model::filter::{RawForm, SortOrder};
 
-use crate::answer::List;
-use crate::cursor::{Cursor, Position};
-use crate::exec::Scan;
-use crate::filter::Paging;
+use crate::answer::ListAnswer;
+use crate::cursor::{KeysetPosition, PageCursor};
+use crate::exec::QueryScan;
+use crate::filter::PageBounds;
 use crate::functions::{FunctionKind, hash_rows};
 use crate::scan::{rank, times_of};
-use crate::table::Order;
-use crate::window::Window;
+use crate::table::RowOrder;
+use crate::window::TimeRange;
 use crate::{Error, messages};
 
 /// The name of the hash beside the table's own columns.
@@ -42,17 +42,17 @@ const MOST_SKIPPED: usize = 100_000;
 
 /// A page of the scan's rows, after `from` if given, with the bytes of messages in a form.
 pub(crate) async fn list(
-    scan: &Scan,
-    paging: Paging,
-    from: Option<Position>,
+    scan: &QueryScan,
+    paging: PageBounds,
+    from: Option<KeysetPosition>,
     fingerprint: u64,
     raw: RawForm,
-) -> Result<List, Error> {
-    shown(scan, given(scan, paging, from).await?, fingerprint, raw)
+) -> Result<ListAnswer, Error> {
+    render_page(scan, read_page(scan, paging, from).await?, fingerprint, raw)
 }
 
 /// Rows in order with their places in it.
-pub(crate) struct Ordered {
+pub(crate) struct PositionedRows {
     pub(crate) rows: RecordBatch,
     /// The `ts` and the hash of each.
     pub(crate) places: Vec<(i64, u64)>,
@@ -62,39 +62,43 @@ pub(crate) struct Ordered {
 }
 
 /// The first rows after `from` if given, at most so many.
-pub(crate) async fn ordered(scan: &Scan, limit: usize, from: Option<Position>) -> Result<Ordered, Error> {
-    let given = given(scan, Paging { limit, offset: 0 }, from).await?;
+pub(crate) async fn positioned_rows(
+    scan: &QueryScan,
+    limit: usize,
+    from: Option<KeysetPosition>,
+) -> Result<PositionedRows, Error> {
+    let given = read_page(scan, PageBounds { limit, offset: 0 }, from).await?;
     let in_order = given.rows.in_order.iter().skip(given.skip);
-    Ok(Ordered {
+    Ok(PositionedRows {
         places: in_order.map(|row| (row.ts, row.hash)).collect(),
-        rows: given.rows.together(given.skip, &scan.table().schema())?,
+        rows: given.rows.concat_rows(given.skip, &scan.table().schema())?,
         more: given.more,
         _memory: given.memory,
     })
 }
 
-async fn given(scan: &Scan, paging: Paging, from: Option<Position>) -> Result<Given, Error> {
-    match scanned(scan, paging, from).await? {
+async fn read_page(scan: &QueryScan, paging: PageBounds, from: Option<KeysetPosition>) -> Result<KeysetPage, Error> {
+    match page_by_scan(scan, paging, from).await? {
         Some(given) => Ok(given),
-        None => planned(scan, paging, from).await,
+        None => page_by_plan(scan, paging, from).await,
     }
 }
 
-fn shown(scan: &Scan, given: Given, fingerprint: u64, raw: RawForm) -> Result<List, Error> {
+fn render_page(scan: &QueryScan, given: KeysetPage, fingerprint: u64, raw: RawForm) -> Result<ListAnswer, Error> {
     let next = match given.rows.in_order.last() {
         Some(last) if given.more => {
             let position = given.rows.position_after(last, given.from);
-            Some(Cursor::new(fingerprint, scan.window, position).token())
+            Some(PageCursor::new(fingerprint, scan.window, position).token())
         }
         _ => None,
     };
     // For a moment they are there twice.
     let copy = scan.memory("page");
     copy.try_grow(given.rows.batches.iter().map(RecordBatch::get_array_memory_size).sum())?;
-    let rows = given.rows.together(given.skip, &scan.table().schema())?;
+    let rows = given.rows.concat_rows(given.skip, &scan.table().schema())?;
     drop(given);
-    List::new(
-        &messages::shown(&rows, raw, Some(&copy))?,
+    ListAnswer::new(
+        &messages::render_messages(&rows, raw, Some(&copy))?,
         next,
         scan.stats(rows.num_rows()),
     )
@@ -102,12 +106,12 @@ fn shown(scan: &Scan, given: Given, fingerprint: u64, raw: RawForm) -> Result<Li
 
 /// The rows of a page in order.
 #[derive(Default)]
-struct Given {
+struct KeysetPage {
     /// Those to skip included, as far as they matter to the position after the page.
-    rows: Rows,
+    rows: SortedRows,
     skip: usize,
     /// Where they begin.
-    from: Option<Position>,
+    from: Option<KeysetPosition>,
     /// Whether there are more after them.
     more: bool,
     /// What the rows take, counted for as long as they are held.
@@ -115,27 +119,31 @@ struct Given {
 }
 
 /// By a scan; `None` if a plan must find them.
-async fn scanned(scan: &Scan, paging: Paging, from: Option<Position>) -> Result<Option<Given>, Error> {
-    let Paging { limit, offset } = paging;
+async fn page_by_scan(
+    scan: &QueryScan,
+    paging: PageBounds,
+    from: Option<KeysetPosition>,
+) -> Result<Option<KeysetPage>, Error> {
+    let PageBounds { limit, offset } = paging;
     if offset > MOST_SKIPPED {
         return Ok(None);
     }
     let window = match from {
-        Some(from) => rest(scan, from.moment()),
+        Some(from) => range_from(scan, from.moment()),
         None => scan.window,
     };
     let wanted = offset + limit + 1;
-    let Some(found) = scan.first(window, from.map(|from| from.ts), offset, wanted).await? else {
+    let Some(found) = scan.top_k(window, from.map(|from| from.ts), offset, wanted).await? else {
         return Ok(None);
     };
-    let mut rows = Rows::of(found.batches, scan.order)?;
+    let mut rows = SortedRows::of(found.batches, scan.order)?;
     if let Some(from) = from {
         rows.begin_after(from);
     }
     let skip = offset - found.skipped;
     let more = rows.in_order.len() > skip + limit;
     rows.in_order.truncate(skip + limit);
-    Ok(Some(Given {
+    Ok(Some(KeysetPage {
         rows,
         skip,
         from,
@@ -145,16 +153,16 @@ async fn scanned(scan: &Scan, paging: Paging, from: Option<Position>) -> Result<
 }
 
 /// By plans.
-async fn planned(scan: &Scan, paging: Paging, from: Option<Position>) -> Result<Given, Error> {
+async fn page_by_plan(scan: &QueryScan, paging: PageBounds, from: Option<KeysetPosition>) -> Result<KeysetPage, Error> {
     let from = match paging.offset {
         0 => from,
         offset => match locate(scan, offset).await? {
             Some(position) => Some(position),
-            None => return Ok(Given::default()),
+            None => return Ok(KeysetPage::default()),
         },
     };
     let (rows, more) = gather(scan, paging.limit, from).await?;
-    Ok(Given {
+    Ok(KeysetPage {
         rows,
         skip: 0,
         from,
@@ -164,17 +172,17 @@ async fn planned(scan: &Scan, paging: Paging, from: Option<Position>) -> Result<
 }
 
 /// The rows of a page in order, and whether there are more after them.
-async fn gather(scan: &Scan, limit: usize, from: Option<Position>) -> Result<(Rows, bool), Error> {
-    let mut rows = Rows::default();
+async fn gather(scan: &QueryScan, limit: usize, from: Option<KeysetPosition>) -> Result<(SortedRows, bool), Error> {
+    let mut rows = SortedRows::default();
     let mut window = scan.window;
     if let Some(from) = from {
         rows.extend(ties(scan, from, limit + 1).await?)?;
-        window = beyond(scan, from.moment());
+        window = range_after(scan, from.moment());
     }
     let mut more = rows.in_order.len() > limit;
     if !more {
         let wanted = limit + 1 - rows.in_order.len();
-        let mut first = Rows::of(first_rows(scan, window, wanted).await?, scan.order)?;
+        let mut first = SortedRows::of(first_rows(scan, window, wanted).await?, scan.order)?;
         if first.in_order.len() >= wanted {
             more = true;
             first.complete_last_ties(scan, limit - rows.in_order.len()).await?;
@@ -186,23 +194,23 @@ async fn gather(scan: &Scan, limit: usize, from: Option<Position>) -> Result<(Ro
 }
 
 /// The part of the window that the order comes to at `ts` and after it.
-fn rest(scan: &Scan, ts: Timestamp) -> Window {
+fn range_from(scan: &QueryScan, ts: Timestamp) -> TimeRange {
     match scan.order {
-        SortOrder::Desc => scan.window.before(Window::at(ts).until),
+        SortOrder::Desc => scan.window.before(TimeRange::at(ts).until),
         SortOrder::Asc => scan.window.from(ts),
     }
 }
 
 /// The part of the window that the order comes to after `ts`.
-fn beyond(scan: &Scan, ts: Timestamp) -> Window {
+fn range_after(scan: &QueryScan, ts: Timestamp) -> TimeRange {
     match scan.order {
         SortOrder::Desc => scan.window.before(ts),
-        SortOrder::Asc => scan.window.from(Window::at(ts).until),
+        SortOrder::Asc => scan.window.from(TimeRange::at(ts).until),
     }
 }
 
 /// The first `count` rows of the window; of the last `ts` among them, any.
-async fn first_rows(scan: &Scan, window: Window, count: usize) -> Result<Vec<RecordBatch>, Error> {
+async fn first_rows(scan: &QueryScan, window: TimeRange, count: usize) -> Result<Vec<RecordBatch>, Error> {
     let frame = scan.frame(window, layout(scan.order))?;
     Ok(frame
         .sort(by_time(scan.order))?
@@ -212,21 +220,21 @@ async fn first_rows(scan: &Scan, window: Window, count: usize) -> Result<Vec<Rec
 }
 
 /// What the order wants of a plan: files are of no help to the oldest first.
-const fn layout(order: SortOrder) -> Order {
+const fn layout(order: SortOrder) -> RowOrder {
     match order {
-        SortOrder::Desc => Order::NewestFirst,
-        SortOrder::Asc => Order::Any,
+        SortOrder::Desc => RowOrder::NewestFirst,
+        SortOrder::Asc => RowOrder::Any,
     }
 }
 
 /// The rows of the position's `ts` after it, in order; at most `count`.
-async fn ties(scan: &Scan, from: Position, count: usize) -> Result<Vec<RecordBatch>, Error> {
+async fn ties(scan: &QueryScan, from: KeysetPosition, count: usize) -> Result<Vec<RecordBatch>, Error> {
     let columns = scan.table().columns().iter().map(|column| ident(column.name));
     let own: Vec<_> = columns.collect();
-    let frame = scan.frame(rest(scan, from.moment()), Order::Any)?;
+    let frame = scan.frame(range_from(scan, from.moment()), RowOrder::Any)?;
     let skip = usize::try_from(from.seen.min(MAX_SKIP)).unwrap_or(usize::MAX);
     let frame = frame
-        .filter(ident("ts").eq(crate::filter::moment(from.moment())))?
+        .filter(ident("ts").eq(crate::filter::timestamp_literal(from.moment())))?
         .with_column(HASH, FunctionKind::RowHash.call(own.clone()))?
         .filter(ident(HASH).gt_eq(lit(from.hash)))?
         .sort(vec![ident(HASH).sort(true, false)])?
@@ -236,8 +244,8 @@ async fn ties(scan: &Scan, from: Position, count: usize) -> Result<Vec<RecordBat
 }
 
 /// The position before the row number `offset`; `None` if there are not so many.
-async fn locate(scan: &Scan, offset: usize) -> Result<Option<Position>, Error> {
-    let total = scan.frame(scan.window, Order::Any)?.count().await?;
+async fn locate(scan: &QueryScan, offset: usize) -> Result<Option<KeysetPosition>, Error> {
+    let total = scan.frame(scan.window, RowOrder::Any)?.count().await?;
     if offset >= total {
         return Ok(None);
     }
@@ -250,14 +258,14 @@ async fn locate(scan: &Scan, offset: usize) -> Result<Option<Position>, Error> {
     let Some(ts) = found.iter().find_map(|batch| times_of(batch).first().copied()) else {
         return Ok(None);
     };
-    let moment = crate::filter::moment(Timestamp::from_micros(ts));
+    let moment = crate::filter::timestamp_literal(Timestamp::from_micros(ts));
     let is_before = match scan.order {
         SortOrder::Desc => ident("ts").gt(moment),
         SortOrder::Asc => ident("ts").lt(moment),
     };
-    let before = scan.frame(scan.window, Order::Any)?.filter(is_before)?;
+    let before = scan.frame(scan.window, RowOrder::Any)?.filter(is_before)?;
     let seen = offset.saturating_sub(before.count().await?);
-    Ok(Some(Position {
+    Ok(Some(KeysetPosition {
         ts,
         hash: 0,
         seen: seen as u64,
@@ -265,7 +273,7 @@ async fn locate(scan: &Scan, offset: usize) -> Result<Option<Position>, Error> {
 }
 
 /// A batch of a table with exactly its columns' types, which plans vary.
-fn of_types(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Error> {
+fn cast_columns(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Error> {
     let columns = batch.columns().iter().zip(schema.fields());
     let columns = columns.map(|(column, field)| cast(column, field.data_type()));
     Ok(RecordBatch::try_new(
@@ -279,7 +287,7 @@ pub(crate) fn by_time(order: SortOrder) -> Vec<SortExpr> {
 }
 
 /// One row of a batch with its place in the order.
-pub(crate) struct Row {
+pub(crate) struct RowRef {
     /// Which batch.
     pub(crate) batch: usize,
     pub(crate) index: usize,
@@ -288,12 +296,12 @@ pub(crate) struct Row {
 }
 
 #[derive(Default)]
-pub(crate) struct Rows {
+pub(crate) struct SortedRows {
     pub(crate) batches: Vec<RecordBatch>,
-    pub(crate) in_order: Vec<Row>,
+    pub(crate) in_order: Vec<RowRef>,
 }
 
-impl Rows {
+impl SortedRows {
     /// All rows of batches.
     pub(crate) fn of(batches: Vec<RecordBatch>, order: SortOrder) -> Result<Self, Error> {
         let mut rows = Self::default();
@@ -308,7 +316,7 @@ impl Rows {
             let hashes = hash_rows(batch.columns(), batch.num_rows())?;
             let number = self.batches.len();
             let places = times_of(&batch).iter().zip(hashes).enumerate();
-            self.in_order.extend(places.map(|(index, (ts, hash))| Row {
+            self.in_order.extend(places.map(|(index, (ts, hash))| RowRef {
                 batch: number,
                 index,
                 ts: *ts,
@@ -323,26 +331,26 @@ impl Rows {
     fn append(&mut self, more: Self) {
         let first = self.batches.len();
         self.batches.extend(more.batches);
-        self.in_order.extend(more.in_order.into_iter().map(|row| Row {
+        self.in_order.extend(more.in_order.into_iter().map(|row| RowRef {
             batch: row.batch + first,
             ..row
         }));
     }
 
     /// The rows in order, but for the first `skip`, as one batch with the columns of a table.
-    pub(crate) fn together(&self, skip: usize, schema: &SchemaRef) -> Result<RecordBatch, Error> {
+    pub(crate) fn concat_rows(&self, skip: usize, schema: &SchemaRef) -> Result<RecordBatch, Error> {
         let shown = self.in_order.get(skip..).unwrap_or_default();
         if shown.is_empty() {
             return Ok(RecordBatch::new_empty(Arc::clone(schema)));
         }
-        let batches = self.batches.iter().map(|batch| of_types(batch, schema));
+        let batches = self.batches.iter().map(|batch| cast_columns(batch, schema));
         let batches = batches.collect::<Result<Vec<_>, _>>()?;
         let places: Vec<_> = shown.iter().map(|row| (row.batch, row.index)).collect();
         Ok(interleave_record_batch(&batches.iter().collect::<Vec<_>>(), &places)?)
     }
 
     /// Leaves out what comes before the position, among the rows of its `ts`.
-    fn begin_after(&mut self, from: Position) {
+    fn begin_after(&mut self, from: KeysetPosition) {
         self.in_order.retain(|row| row.ts != from.ts || row.hash >= from.hash);
         let ties = self.in_order.iter().take_while(|row| row.ts == from.ts).count();
         let seen = usize::try_from(from.seen.min(MAX_SKIP)).unwrap_or(usize::MAX);
@@ -351,21 +359,21 @@ impl Rows {
 
     /// Replaces the rows of the last `ts`, of which some may be missing, by the first of all rows of that `ts`, so that
     /// there are `wanted` in all.
-    async fn complete_last_ties(&mut self, scan: &Scan, wanted: usize) -> Result<(), Error> {
+    async fn complete_last_ties(&mut self, scan: &QueryScan, wanted: usize) -> Result<(), Error> {
         let Some(ts) = self.in_order.last().map(|row| row.ts) else {
             return Ok(());
         };
         self.in_order.retain(|row| row.ts != ts);
         let missing = wanted.saturating_sub(self.in_order.len());
         if missing > 0 {
-            let start = Position { ts, hash: 0, seen: 0 };
+            let start = KeysetPosition { ts, hash: 0, seen: 0 };
             self.extend(ties(scan, start, missing).await?)?;
         }
         Ok(())
     }
 
     /// The position after `last`, which is the last row: counts the equal rows before it, those of earlier pages included.
-    fn position_after(&self, last: &Row, from: Option<Position>) -> Position {
+    fn position_after(&self, last: &RowRef, from: Option<KeysetPosition>) -> KeysetPosition {
         let equal = self.in_order.iter().rev();
         let equal = equal
             .take_while(|row| (row.ts, row.hash) == (last.ts, last.hash))
@@ -376,13 +384,13 @@ impl Rows {
                 if from.ts == last.ts
                     && (from.hash == last.hash || self.in_order.len() as u64 == equal && from.hash == 0) =>
             {
-                Position {
+                KeysetPosition {
                     ts: last.ts,
                     hash: from.hash,
                     seen: from.seen + self.in_order.len() as u64,
                 }
             }
-            _ => Position {
+            _ => KeysetPosition {
                 ts: last.ts,
                 hash: last.hash,
                 seen: equal,

@@ -22,15 +22,15 @@ use model::MetricType;
 use serde_json::Value;
 
 use crate::Error;
-use crate::exec::Scan;
+use crate::exec::QueryScan;
 use crate::functions::{field_text, series_key, texts};
-use crate::metrics::{Key, Keys, MAX_GROUPS, Summary, column};
-use crate::table::Order;
-use crate::window::Window;
+use crate::metrics::{GroupKey, GroupKeyColumns, MAX_GROUPS, MetricAggregation, column};
+use crate::table::RowOrder;
+use crate::window::TimeRange;
 
 /// What is asked of the series.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum SeriesFunction {
     /// The rate, of points of any type.
     Rate,
     /// The rate of counters and what histograms observed.
@@ -41,14 +41,14 @@ pub(crate) enum Change {
 
 /// What the series of a group come to.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Changes {
+pub(crate) struct GroupRates {
     pub(crate) rate: Option<f64>,
-    pub(crate) observed: Observed,
+    pub(crate) observed: BucketHistogram,
 }
 
 /// What histograms observed.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Observed {
+pub(crate) struct BucketHistogram {
     pub(crate) count: f64,
     pub(crate) sum: f64,
     bounds: Vec<f64>,
@@ -57,16 +57,16 @@ pub(crate) struct Observed {
 }
 
 pub(crate) async fn changes(
-    scan: &Scan,
-    summary: &Summary,
-    window: Window,
-    change: Change,
-) -> Result<BTreeMap<Key, Changes>, Error> {
-    let mut frame = scan.frame(window, Order::Any)?;
+    scan: &QueryScan,
+    summary: &MetricAggregation,
+    window: TimeRange,
+    change: SeriesFunction,
+) -> Result<BTreeMap<GroupKey, GroupRates>, Error> {
+    let mut frame = scan.frame(window, RowOrder::Any)?;
     let kinds: &[MetricType] = match change {
-        Change::Cumulative => &[MetricType::Counter, MetricType::Histogram],
-        Change::Observed => &[MetricType::Histogram],
-        Change::Rate => MetricType::ALL,
+        SeriesFunction::Cumulative => &[MetricType::Counter, MetricType::Histogram],
+        SeriesFunction::Observed => &[MetricType::Histogram],
+        SeriesFunction::Rate => MetricType::ALL,
     };
     if kinds != MetricType::ALL {
         let kinds = kinds.iter().map(|kind| lit(kind.as_str()));
@@ -79,7 +79,7 @@ pub(crate) async fn changes(
     let order = ["name", "type", "entity_id", "series", "ts", "value", "labels"];
     let order = order.map(|name| ident(name).sort(true, false)).to_vec();
     let frame = frame.select(columns)?.sort(order)?;
-    let mut walk = Walk::default();
+    let mut walk = RateAggregator::default();
     let mut rows = frame.execute_stream().await?;
     while let Some(batch) = rows.next().await {
         walk.batch(&batch?)?;
@@ -90,40 +90,40 @@ pub(crate) async fn changes(
 
 /// A point of a series.
 #[derive(Debug, Clone)]
-struct Point {
+struct SeriesPoint {
     ts: i64,
     value: f64,
-    histogram: Observed,
+    histogram: BucketHistogram,
 }
 
 /// The series that is being walked, and its shares of the bucket that is being filled.
-struct Series {
+struct SeriesAccumulator {
     entity: Vec<u8>,
     labels: String,
-    before: Point,
-    key: Key,
+    before: SeriesPoint,
+    key: GroupKey,
     /// Its share of the group that its last point is of.
-    share: Share,
+    share: SeriesIncrease,
     /// Its shares of other groups of the bucket: an entity may have two names in turn.
-    others: BTreeMap<Key, Share>,
+    others: BTreeMap<GroupKey, SeriesIncrease>,
 }
 
 /// What a series has grown by, and in which time.
 #[derive(Default)]
-struct Share {
+struct SeriesIncrease {
     increase: f64,
     seconds: f64,
 }
 
 #[derive(Default)]
-struct Walk {
-    groups: BTreeMap<Key, Changes>,
-    series: Option<Series>,
+struct RateAggregator {
+    groups: BTreeMap<GroupKey, GroupRates>,
+    series: Option<SeriesAccumulator>,
 }
 
-impl Walk {
+impl RateAggregator {
     fn batch(&mut self, batch: &RecordBatch) -> Result<(), Error> {
-        let keys = Keys::of(batch)?;
+        let keys = GroupKeyColumns::of(batch)?;
         let times = column(batch, "ts")?.as_primitive::<TimestampMicrosecondType>();
         let values = column(batch, "value")?.as_primitive::<Float64Type>();
         let entities = column(batch, "entity_id")?.as_fixed_size_binary();
@@ -133,11 +133,11 @@ impl Walk {
             let (ts, value, key) = (times.value(row), values.value(row), keys.get(row));
             let labels = all_labels[row].unwrap_or_default();
             let histogram = if key.series.kind == MetricType::Histogram.as_str() {
-                Observed::of(value, labels)
+                BucketHistogram::of(value, labels)
             } else {
-                Observed::default()
+                BucketHistogram::default()
             };
-            let point = Point { ts, value, histogram };
+            let point = SeriesPoint { ts, value, histogram };
             let delta = field_text(labels, "otel.temporality").as_deref() == Some("delta");
             self.point(key, entities.value(row), names[row].unwrap_or_default(), point, delta);
             let others = self.series.as_ref().map_or(0, |series| series.others.len());
@@ -148,19 +148,19 @@ impl Walk {
         Ok(())
     }
 
-    fn point(&mut self, key: Key, entity: &[u8], labels: &str, point: Point, delta: bool) {
-        let same = |series: &Series| {
+    fn point(&mut self, key: GroupKey, entity: &[u8], labels: &str, point: SeriesPoint, delta: bool) {
+        let same = |series: &SeriesAccumulator| {
             let (before, now) = (&series.key.series, &key.series);
             series.labels == labels && series.entity == entity && before.name == now.name && before.kind == now.kind
         };
         if !self.series.as_ref().is_some_and(same) {
             self.end_of_series();
-            self.series = Some(Series {
+            self.series = Some(SeriesAccumulator {
                 entity: entity.to_vec(),
                 labels: labels.to_owned(),
                 before: point,
                 key,
-                share: Share::default(),
+                share: SeriesIncrease::default(),
                 others: BTreeMap::new(),
             });
             return;
@@ -183,7 +183,7 @@ impl Walk {
             let grown = if delta {
                 point.histogram.clone()
             } else {
-                point.histogram.less(&series.before.histogram)
+                point.histogram.increase_since(&series.before.histogram)
             };
             self.groups.entry(series.key.clone()).or_default().observed.add(&grown);
         }
@@ -199,7 +199,7 @@ impl Walk {
 }
 
 /// Adds a series' shares of a bucket to its groups.
-fn flush(groups: &mut BTreeMap<Key, Changes>, shares: BTreeMap<Key, Share>) {
+fn flush(groups: &mut BTreeMap<GroupKey, GroupRates>, shares: BTreeMap<GroupKey, SeriesIncrease>) {
     for (key, share) in shares.into_iter().filter(|(_, share)| share.seconds > 0.0) {
         let rate = &mut groups.entry(key).or_default().rate;
         *rate = Some(rate.unwrap_or(0.0) + share.increase / share.seconds);
@@ -215,7 +215,7 @@ fn increase(kind: &str, before: f64, value: f64, delta: bool) -> f64 {
     }
 }
 
-impl Observed {
+impl BucketHistogram {
     /// A histogram's point: its sum and its labels.
     fn of(sum: f64, labels: &str) -> Self {
         let field = |key| field_text(labels, key).and_then(|text| serde_json::from_str::<Value>(&text).ok());
@@ -233,7 +233,7 @@ impl Observed {
     }
 
     /// What came since `before`; after a restart, all of it.
-    fn less(&self, before: &Self) -> Self {
+    fn increase_since(&self, before: &Self) -> Self {
         if self.count < before.count || self.bounds != before.bounds || self.buckets.len() != before.buckets.len() {
             return self.clone();
         }
@@ -302,17 +302,17 @@ mod tests {
     #[test]
     fn percentiles_lie_between_the_bounds_of_their_bucket() {
         let labels = r#"{"otel.count":10,"otel.bounds":[10,20],"otel.buckets":[5,4,1]}"#;
-        let observed = Observed::of(100.0, labels);
+        let observed = BucketHistogram::of(100.0, labels);
         assert_eq!(observed.count, 10.0);
         assert_eq!(observed.percentile(0.5), Some(10.0));
         assert_eq!(observed.percentile(0.7), Some(15.0));
         assert_eq!(observed.percentile(0.99), Some(20.0));
-        assert_eq!(Observed::default().percentile(0.5), None);
+        assert_eq!(BucketHistogram::default().percentile(0.5), None);
     }
 
     #[test]
     fn what_a_histogram_observed_is_the_difference_of_its_points_or_all_after_a_restart() {
-        let point = |count: f64, sum: f64, buckets: &[f64]| Observed {
+        let point = |count: f64, sum: f64, buckets: &[f64]| BucketHistogram {
             count,
             sum,
             bounds: vec![1.0],
@@ -320,7 +320,7 @@ mod tests {
             mixed: false,
         };
         let (early, late) = (point(3.0, 4.0, &[2.0, 1.0]), point(5.0, 9.0, &[3.0, 2.0]));
-        assert_eq!(late.less(&early), point(2.0, 5.0, &[1.0, 1.0]));
-        assert_eq!(early.less(&late), early);
+        assert_eq!(late.increase_since(&early), point(2.0, 5.0, &[1.0, 1.0]));
+        assert_eq!(early.increase_since(&late), early);
     }
 }

@@ -42,17 +42,17 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The snapshots of running queries.
 #[derive(Debug)]
-pub(crate) struct Snapshots {
+pub(crate) struct SnapshotRegistry {
     engine: Arc<Engine>,
     /// What retained rows may take.
     most: ByteSize,
-    readers: Mutex<Readers>,
+    readers: Mutex<SnapshotReaders>,
     /// The first reader came, or one is gone that had to end.
     news: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Readers {
+struct SnapshotReaders {
     next: u64,
     /// In the order in which they began.
     running: BTreeMap<u64, (ReadView, CancellationToken)>,
@@ -63,10 +63,10 @@ struct Readers {
 pub(crate) struct PinnedSnapshot {
     number: u64,
     too_old: CancellationToken,
-    all: Arc<Snapshots>,
+    all: Arc<SnapshotRegistry>,
 }
 
-impl Snapshots {
+impl SnapshotRegistry {
     /// None so far; retained rows may take so much.
     pub(crate) fn new(engine: &Arc<Engine>, most: ByteSize) -> Arc<Self> {
         Arc::new(Self {
@@ -101,14 +101,14 @@ impl Snapshots {
         let counted = MemoryConsumer::new("rows of earlier snapshots").register(&pool);
         loop {
             self.news.notified().await;
-            while self.sample(&counted) {
+            while self.enforce_limit(&counted) {
                 let _ = tokio::time::timeout(SAMPLE_INTERVAL, self.news.notified()).await;
             }
         }
     }
 
     /// Whether anybody reads.
-    fn sample(&self, counted: &MemoryReservation) -> bool {
+    fn enforce_limit(&self, counted: &MemoryReservation) -> bool {
         let mut running: Vec<_> = self.readers.lock().running.values().cloned().collect();
         let is_read = !running.is_empty();
         // Taken after those: what it has the store counts.

@@ -2,7 +2,7 @@
 //!
 //! # Not here
 //!
-//! Which specs there are: the owner of the [`crate::Querier`] says it. How their files are read: [`crate::table`].
+//! Which specs there are: the owner of the [`crate::QueryEngine`] says it. How their files are read: [`crate::table`].
 
 use std::sync::Arc;
 

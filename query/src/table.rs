@@ -3,7 +3,7 @@
 //! ```text
 //!                      ┌─ sorted pieces that do not overlap, newest first, declared sorted by ts DESC
 //! UnionExec ───────────┼─ other segments: open ones, and all where order is of no use
-//!                      ├─ segments of lines, see [`crate::lines`]
+//!                      ├─ segments of lines, see [`crate::series_rows`]
 //!                      └─ hot batches
 //! ```
 //!
@@ -45,19 +45,19 @@ use datafusion::physical_plan::union::UnionExec;
 use engine::{DataFileHandle, HotBatch, ReadView};
 use model::Table;
 
-use self::pieces::{Piece, arrange, contiguous, dealt, newest_first, statistics};
+use self::pieces::{SegmentSlice, arrange, contiguous, newest_first, round_robin, statistics};
 use self::spec::SpecAdapterFactory;
-use crate::filter::within;
+use crate::filter::in_range;
 use crate::lines;
-use crate::reader::{Meter, SegmentReaders, Source};
-use crate::scan::{Left, Pieces, Scanner};
+use crate::reader::{ScanMeter, SegmentExtension, SegmentReaderFactory};
+use crate::scan::{CandidateFiles, ScanExecutor, SegmentSelection};
 use crate::specs::SpecTable;
-use crate::times::{is_a_window, narrowed};
-use crate::window::Window;
+use crate::times::{is_time_range, narrow_range};
+use crate::window::TimeRange;
 
 /// What the plan wants of the rows' order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum RowOrder {
     /// The newest rows first.
     NewestFirst,
     /// Any.
@@ -76,10 +76,10 @@ pub(crate) struct ViewTable {
     pub(crate) table: Table,
     /// Only the rows of this spec, with its columns.
     pub(crate) spec: Option<Arc<SpecTable>>,
-    pub(crate) window: Window,
-    pub(crate) pieces: Pieces,
-    pub(crate) order: Order,
-    pub(crate) meter: Arc<Meter>,
+    pub(crate) window: TimeRange,
+    pub(crate) pieces: SegmentSelection,
+    pub(crate) order: RowOrder,
+    pub(crate) meter: Arc<ScanMeter>,
 }
 
 #[async_trait]
@@ -97,7 +97,7 @@ impl TableProvider for ViewTable {
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
         let support = |filter: &&Expr| match self.order() {
-            Order::Any if is_a_window(filter) => TableProviderFilterPushDown::Exact,
+            RowOrder::Any if is_time_range(filter) => TableProviderFilterPushDown::Exact,
             _ => TableProviderFilterPushDown::Inexact,
         };
         Ok(filters.iter().map(support).collect())
@@ -110,13 +110,13 @@ impl TableProvider for ViewTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
-        let window = narrowed(self.window, filters);
+        let window = narrow_range(self.window, filters);
         let all = self.files().count();
-        let Left { files, rows } = self.left(state, window, filters).await?;
+        let CandidateFiles { files, rows } = self.candidate_files(state, window, filters).await?;
         let hot = self.hot(window);
         let hot_rows = hot.iter().map(|hot| hot.batch.num_rows()).sum();
-        self.meter.planned(all, all - files.len(), hot_rows);
-        let inputs = self.planned(state, window, Found { files, hot }, &rows, projection, limit)?;
+        self.meter.count_planned(all, all - files.len(), hot_rows);
+        let inputs = self.plan_inputs(state, window, ScanInputs { files, hot }, &rows, projection, limit)?;
         if inputs.is_empty() {
             let schema = match projection {
                 Some(columns) => Arc::new(self.schema().project(columns)?),
@@ -129,34 +129,34 @@ impl TableProvider for ViewTable {
 }
 
 /// What of a view is left to be read.
-struct Found<'a> {
+struct ScanInputs<'a> {
     files: Vec<Arc<DataFileHandle>>,
     hot: Vec<&'a HotBatch>,
 }
 
 /// Of some files which rows are left to be read.
-type Rows = HashMap<u64, ParquetAccessPlan>;
+type FileRowSelections = HashMap<u64, ParquetAccessPlan>;
 
 impl ViewTable {
     /// Plans for what was found, rows within a window cut out of it where that is asked for.
-    fn planned(
+    fn plan_inputs(
         &self,
         state: &dyn Session,
-        window: Window,
-        Found { files, hot }: Found<'_>,
-        rows: &Rows,
+        window: TimeRange,
+        ScanInputs { files, hot }: ScanInputs<'_>,
+        rows: &FileRowSelections,
         projection: Option<&Vec<usize>>,
         limit: Option<usize>,
     ) -> Result<Vec<Arc<dyn ExecutionPlan>>> {
-        let is_whole = |min, max| self.order() != Order::Any || window.holds(min, max);
+        let is_whole = |min, max| self.order() != RowOrder::Any || window.contains_span(min, max);
         let (files, cut_files) = files
             .into_iter()
             .partition(|file: &Arc<DataFileHandle>| is_whole(file.min_ts, file.max_ts));
         let (hot, cut_hot) = hot.into_iter().partition(|hot| is_whole(hot.min_ts, hot.max_ts));
-        let mut inputs = self.inputs(state, window, Found { files, hot }, rows, projection, limit)?;
+        let mut inputs = self.inputs(state, window, ScanInputs { files, hot }, rows, projection, limit)?;
         if !cut_files.is_empty() || !cut_hot.is_empty() {
             let columns = with_ts(projection);
-            let cut = Found {
+            let cut = ScanInputs {
                 files: cut_files,
                 hot: cut_hot,
             };
@@ -179,12 +179,12 @@ fn with_ts(columns: Option<&Vec<usize>>) -> Option<Vec<usize>> {
 /// The rows within a window of a plan that gives columns and `ts`, and of these rows the columns.
 fn rows_within(
     state: &dyn Session,
-    window: Window,
+    window: TimeRange,
     plan: Arc<dyn ExecutionPlan>,
     columns: Option<&Vec<usize>>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let schema = DFSchema::try_from(plan.schema())?;
-    let condition = state.create_physical_expr(within(window), &schema)?;
+    let condition = state.create_physical_expr(in_range(window), &schema)?;
     let columns = columns.map(|columns| (0..columns.len()).collect());
     let filter = FilterExecBuilder::new(condition, plan).apply_projection(columns)?;
     Ok(Arc::new(filter.build()?))
@@ -192,9 +192,9 @@ fn rows_within(
 
 impl ViewTable {
     /// What the order of rows is good for: files of metrics lie by series, whatever is asked.
-    fn order(&self) -> Order {
+    fn order(&self) -> RowOrder {
         if self.table == Table::Metrics {
-            Order::Any
+            RowOrder::Any
         } else {
             self.order
         }
@@ -207,49 +207,54 @@ impl ViewTable {
     }
 
     /// The files in a window that can have what the filters ask for.
-    async fn left(&self, state: &dyn Session, window: Window, filters: &[Expr]) -> Result<Left> {
+    async fn candidate_files(
+        &self,
+        state: &dyn Session,
+        window: TimeRange,
+        filters: &[Expr],
+    ) -> Result<CandidateFiles> {
         let files = self
             .files()
-            .filter(|file| window.meets(file.min_ts, file.max_ts) && self.pieces.have(file))
+            .filter(|file| window.overlaps(file.min_ts, file.max_ts) && self.pieces.includes_segment(file))
             .cloned()
             .collect();
-        let Some(scanner) = state.config().get_extension::<Scanner>() else {
-            return Ok(Left {
+        let Some(scanner) = state.config().get_extension::<ScanExecutor>() else {
+            return Ok(CandidateFiles {
                 files,
-                ..Left::default()
+                ..CandidateFiles::default()
             });
         };
-        let left = scanner.left(self.table, filters, files, &self.meter).await;
+        let left = scanner.prune_files(self.table, filters, files, &self.meter).await;
         left.map_err(|error| DataFusionError::External(Box::new(error)))
     }
 
     /// The hot batches that can have rows within a window.
-    pub(crate) fn hot(&self, window: Window) -> Vec<&HotBatch> {
+    pub(crate) fn hot(&self, window: TimeRange) -> Vec<&HotBatch> {
         let hot = self.view.hot(self.table).iter().map(AsRef::as_ref);
         let hot = hot.filter(|hot: &&HotBatch| self.spec.as_ref().is_none_or(|of| hot.spec == Some(of.spec)));
-        hot.filter(|hot| self.pieces.have_memory() && window.meets(hot.min_ts, hot.max_ts))
+        hot.filter(|hot| self.pieces.includes_memory() && window.overlaps(hot.min_ts, hot.max_ts))
             .collect()
     }
 
     /// Counts what catalogue and indexes said of a window, for a scan that has read it without a plan.
-    pub(crate) fn count_window(&self, window: Window) {
+    pub(crate) fn count_window(&self, window: TimeRange) {
         let is_left =
-            |file: &DataFileHandle| window.meets(file.min_ts, file.max_ts) && !self.meter.is_ruled_out(file.id);
+            |file: &DataFileHandle| window.overlaps(file.min_ts, file.max_ts) && !self.meter.is_ruled_out(file.id);
         let (all, left) = self
             .files()
             .fold((0, 0), |(all, left), file| (all + 1, left + usize::from(is_left(file))));
         let hot = self.hot(window).into_iter();
         let hot_rows = hot.map(|hot| hot.batch.num_rows()).sum();
-        self.meter.planned(all, all - left, hot_rows);
+        self.meter.count_planned(all, all - left, hot_rows);
     }
 
     /// A plan for each kind of piece.
     fn inputs(
         &self,
         state: &dyn Session,
-        window: Window,
-        Found { files, hot }: Found<'_>,
-        rows: &Rows,
+        window: TimeRange,
+        ScanInputs { files, hot }: ScanInputs<'_>,
+        rows: &FileRowSelections,
         projection: Option<&Vec<usize>>,
         limit: Option<usize>,
     ) -> Result<Vec<Arc<dyn ExecutionPlan>>> {
@@ -263,7 +268,7 @@ impl ViewTable {
             inputs.push(self.pieces(state, groups.collect(), rows, true, projection, limit)?);
         }
         if !rest.is_empty() {
-            inputs.push(self.pieces(state, dealt(rest, parallel), rows, false, projection, limit)?);
+            inputs.push(self.pieces(state, round_robin(rest, parallel), rows, false, projection, limit)?);
         }
         // Rows of a spec that lie without its columns are made with those that are asked for.
         let (schema, projection) = match (&self.spec, projection) {
@@ -271,7 +276,7 @@ impl ViewTable {
             _ => (self.schema(), projection),
         };
         if !lines.is_empty() {
-            let shares = dealt(lines, parallel);
+            let shares = round_robin(lines, parallel);
             inputs.push(lines::plan(&schema, spec.as_ref(), shares, projection, &self.meter)?);
         }
         let hot = hot.into_iter().map(|hot| match &spec {
@@ -280,7 +285,7 @@ impl ViewTable {
         });
         let hot = hot.collect::<Result<Vec<_>, ArrowError>>()?;
         if !hot.is_empty() {
-            let hot = dealt(hot, parallel);
+            let hot = round_robin(hot, parallel);
             inputs.push(MemorySourceConfig::try_new_exec(&hot, schema, projection.cloned())?);
         }
         Ok(inputs)
@@ -289,8 +294,8 @@ impl ViewTable {
     fn pieces(
         &self,
         state: &dyn Session,
-        groups: Vec<Vec<Piece>>,
-        rows: &Rows,
+        groups: Vec<Vec<SegmentSlice>>,
+        rows: &FileRowSelections,
         sorted: bool,
         projection: Option<&Vec<usize>>,
         limit: Option<usize>,
@@ -314,7 +319,7 @@ impl ViewTable {
             Arc::new(SpecAdapterFactory(spec))
         });
         let source = ParquetSource::new(schema)
-            .with_parquet_file_reader_factory(Arc::new(SegmentReaders {
+            .with_parquet_file_reader_factory(Arc::new(SegmentReaderFactory {
                 meter: Arc::clone(&self.meter),
                 planned,
                 always,
@@ -330,9 +335,9 @@ impl ViewTable {
         Ok(DataSourceExec::from_data_source(config))
     }
 
-    /// The name is for plans and errors only: files are read through their [`Source`].
-    fn file(&self, piece: Piece, rows: &Rows, ordering: Option<LexOrdering>) -> PartitionedFile {
-        let Piece { segment, run } = &piece;
+    /// The name is for plans and errors only: files are read through their [`SegmentExtension`].
+    fn file(&self, piece: SegmentSlice, rows: &FileRowSelections, ordering: Option<LexOrdering>) -> PartitionedFile {
+        let SegmentSlice { segment, run } = &piece;
         let name = format!("{}/segment_{}_v{}.parquet", self.table, segment.id, segment.version);
         let file = PartitionedFile::new(name, segment.size);
         let file = match run {
@@ -353,6 +358,6 @@ impl ViewTable {
         };
         file.with_statistics(Arc::new(statistics))
             .with_ordering(ordering)
-            .with_extension(Source(piece.segment))
+            .with_extension(SegmentExtension(piece.segment))
     }
 }

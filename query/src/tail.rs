@@ -24,7 +24,7 @@
 //!   `unseen`. Without a filter `unseen` is 0.
 //! - Backlog and live rows join without a seam: the view has exactly what came before the position.
 //! - A follower holds one text of about [`TEXT`] bytes at a time, and the engine's rows only while it looks at them. A backlog holds its view
-//!   and a slice of rows, no longer than [`Limits::backlog`] however slow its reader is.
+//!   and a slice of rows, no longer than [`QueryLimits::backlog`] however slow its reader is.
 //!
 //! # Not here
 //!
@@ -46,16 +46,16 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::follower::{Begin, Follower};
-use self::text::Texts;
-use self::token::Token;
-use crate::gate::{Gate, close};
-use crate::memory::Sessions;
-use crate::querier::Querier;
-use crate::scan::Conditions;
-use crate::snapshots::Snapshots;
-use crate::window::Window;
-use crate::{Error, Limits, ListQuery, filter};
+use self::follower::{StartPosition, TailTask};
+use self::text::EventTextCache;
+use self::token::ResumeToken;
+use crate::gate::{AdmissionGate, close};
+use crate::memory::SessionPool;
+use crate::querier::QueryEngine;
+use crate::scan::ScanFilter;
+use crate::snapshots::SnapshotRegistry;
+use crate::window::TimeRange;
+use crate::{Error, ListQuery, QueryLimits, filter};
 
 /// How long nothing is said, at most.
 pub const HEARTBEAT: Duration = Duration::from_secs(15);
@@ -69,29 +69,29 @@ const PACE: Duration = Duration::from_millis(20);
 const AT_ONCE: usize = 64;
 
 /// What all tails share.
-pub(crate) struct Tails {
+pub(crate) struct TailService {
     engine: Arc<Engine>,
     clock: Clock,
-    sessions: Arc<Sessions>,
-    gate: Arc<Gate>,
-    snapshots: Arc<Snapshots>,
+    sessions: Arc<SessionPool>,
+    gate: Arc<AdmissionGate>,
+    snapshots: Arc<SnapshotRegistry>,
     places: Arc<Semaphore>,
     most: usize,
-    texts: Texts,
+    texts: EventTextCache,
     /// How long one look at the store may take.
     timeout: Duration,
     /// How long a backlog may take.
     patience: Duration,
 }
 
-impl Tails {
+impl TailService {
     pub(crate) fn new(
         engine: &Arc<Engine>,
-        limits: &Limits,
+        limits: &QueryLimits,
         clock: &Clock,
-        sessions: &Arc<Sessions>,
-        gate: &Arc<Gate>,
-        snapshots: &Arc<Snapshots>,
+        sessions: &Arc<SessionPool>,
+        gate: &Arc<AdmissionGate>,
+        snapshots: &Arc<SnapshotRegistry>,
     ) -> Self {
         Self {
             engine: Arc::clone(engine),
@@ -101,7 +101,7 @@ impl Tails {
             snapshots: Arc::clone(snapshots),
             places: Arc::new(Semaphore::new(limits.max_followers)),
             most: limits.max_followers,
-            texts: Texts(WeightedCache::new(
+            texts: EventTextCache(WeightedCache::new(
                 usize::try_from(limits.tail_texts.get()).unwrap_or(usize::MAX),
             )),
             timeout: limits.timeout,
@@ -110,7 +110,7 @@ impl Tails {
     }
 
     /// What a look at the store finds that takes no longer than a query may.
-    async fn in_time<T>(&self, look: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    async fn with_timeout<T>(&self, look: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         let found = tokio::time::timeout(self.timeout, look).await;
         found.unwrap_or_else(|_| Err(Error::Timeout(self.timeout.into())))
     }
@@ -129,7 +129,7 @@ impl Tails {
         self: &Arc<Self>,
         query: &ListQuery,
         resume: Option<(&'static str, &str)>,
-    ) -> Result<Follower, Error> {
+    ) -> Result<TailTask, Error> {
         let (asked, conditions) = (query.row_query(), query.conditions());
         for (name, is_given, reason) in [
             ("until", asked.until.is_some(), "a tail has no end: leave it out"),
@@ -148,29 +148,29 @@ impl Tails {
                 return Err(Error::parameter(name, reason));
             }
         }
-        let paging = filter::Paging::check(asked.limit, None, None)?;
+        let paging = filter::PageBounds::check(asked.limit, None, None)?;
         let resume = match (resume, asked.cursor.as_deref()) {
             (None, Some(cursor)) => Some(("cursor", cursor)),
             (resume, _) => resume,
         };
-        let resume = resume.map(|(name, text)| Token::parse(text).ok_or_else(|| token::refused(name)));
+        let resume = resume.map(|(name, text)| ResumeToken::parse(text).ok_or_else(|| token::refused(name)));
         let resume = resume.transpose()?;
-        let window = Window::resolve(asked.since, None, asked.flux_id, self.clock.now())?;
+        let window = TimeRange::resolve(asked.since, None, asked.flux_id, self.clock.now())?;
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else {
             return Err(Error::TooManyFollowers(self.most));
         };
-        let compiled = Conditions::new(self.sessions.like(), asked.table, &conditions)?;
+        let compiled = ScanFilter::new(self.sessions.template(), asked.table, &conditions)?;
         let (view, follow) = self.engine.follow(asked.table).map_err(|_| Error::NothingToFollow)?;
         let pinned = self.snapshots.pin(view.clone());
         let begin = match resume {
-            Some(token) => Begin::Resume(token),
-            None if asked.limit.is_some() => Begin::Newest(window, paging.limit),
-            None if asked.since.is_some() => Begin::Since(window),
-            None => Begin::Now,
+            Some(token) => StartPosition::Resume(token),
+            None if asked.limit.is_some() => StartPosition::Newest(window, paging.limit),
+            None if asked.since.is_some() => StartPosition::Since(window),
+            None => StartPosition::Now,
         };
         let (out, texts) = mpsc::channel(1);
-        Ok(Follower {
-            shown: Shown {
+        Ok(TailTask {
+            shown: TailRendering {
                 table: asked.table,
                 raw: asked.raw,
             },
@@ -194,18 +194,18 @@ impl Tails {
 
 /// Rows of a table, and how they are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Shown {
+pub(crate) struct TailRendering {
     table: Table,
     raw: RawForm,
 }
 
-impl Querier {
+impl QueryEngine {
     /// Follows the logs: rows that a filter lets through, as they become visible. With `since` or `limit` earlier rows come first, oldest first.
     /// `resume` is the `id` of the last event that the reader had, with the name of the parameter that said so; `cursor` says the same.
     ///
     /// # Errors
     /// [`Error::Parameter`], [`Error::TooManyFollowers`], [`Error::NothingToFollow`], [`Error::Closed`].
-    pub fn tail(&self, filter: &LogFilter, resume: Option<(&'static str, &str)>) -> Result<Tail, Error> {
+    pub fn tail(&self, filter: &LogFilter, resume: Option<(&'static str, &str)>) -> Result<LiveTail, Error> {
         self.follow(&ListQuery::Logs(filter.clone()), resume)
     }
 
@@ -213,11 +213,15 @@ impl Querier {
     ///
     /// # Errors
     /// Those of [`tail`](Self::tail).
-    pub fn tail_messages(&self, filter: &MessageFilter, resume: Option<(&'static str, &str)>) -> Result<Tail, Error> {
+    pub fn tail_messages(
+        &self,
+        filter: &MessageFilter,
+        resume: Option<(&'static str, &str)>,
+    ) -> Result<LiveTail, Error> {
         self.follow(&ListQuery::Messages(filter.clone()), resume)
     }
 
-    fn follow(&self, query: &ListQuery, resume: Option<(&'static str, &str)>) -> Result<Tail, Error> {
+    fn follow(&self, query: &ListQuery, resume: Option<(&'static str, &str)>) -> Result<LiveTail, Error> {
         if self.stop.is_cancelled() {
             return Err(Error::Closed);
         }
@@ -228,12 +232,12 @@ impl Querier {
 
 /// A running tail. Dropped, its task ends.
 #[derive(Debug)]
-pub struct Tail {
+pub struct LiveTail {
     texts: mpsc::Receiver<Bytes>,
     _task: AbortOnDropHandle<()>,
 }
 
-impl Tail {
+impl LiveTail {
     /// The next piece of the stream, whole events; `None` when the tail has ended.
     pub async fn next(&mut self) -> Option<Bytes> {
         self.texts.recv().await

@@ -9,23 +9,23 @@ use datafusion::common::ScalarValue;
 use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
 use model::Timestamp;
 
-use crate::window::Window;
+use crate::window::TimeRange;
 
 /// The part of a window in which rows can be that meet all the conditions.
-pub(crate) fn narrowed(window: Window, conditions: &[Expr]) -> Window {
+pub(crate) fn narrow_range(window: TimeRange, conditions: &[Expr]) -> TimeRange {
     let stretches = conditions.iter().map(|condition| of(condition).0);
     stretches.fold(window, both)
 }
 
-/// Whether a condition says that `ts` is within what it is [`narrowed`] to, and nothing else.
-pub(crate) fn is_a_window(condition: &Expr) -> bool {
+/// Whether a condition says that `ts` is within what it is [`narrow_range`] to, and nothing else.
+pub(crate) fn is_time_range(condition: &Expr) -> bool {
     of(condition).1
 }
 
 /// The stretch outside which no row meets a condition, and whether every row within it does.
-fn of(condition: &Expr) -> (Window, bool) {
-    const NOTHING: (Window, bool) = (Window::ALL, false);
-    let all = |(a, is_a): (Window, bool), (b, is_b): (Window, bool)| (both(a, b), is_a && is_b);
+fn of(condition: &Expr) -> (TimeRange, bool) {
+    const NOTHING: (TimeRange, bool) = (TimeRange::ALL, false);
+    let all = |(a, is_a): (TimeRange, bool), (b, is_b): (TimeRange, bool)| (both(a, b), is_a && is_b);
     match condition {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => match op {
             Operator::And => all(of(left), of(right)),
@@ -49,12 +49,12 @@ pub(crate) fn is_ts(expr: &Expr) -> bool {
 
 /// The microseconds at or before, and at or after, a moment.
 #[derive(Debug, Clone, Copy)]
-struct Bound {
+struct MicrosBound {
     floor: i64,
     ceiling: i64,
 }
 
-fn bound(expr: &Expr) -> Option<Bound> {
+fn bound(expr: &Expr) -> Option<MicrosBound> {
     let Expr::Literal(value, _) = expr else {
         return None;
     };
@@ -64,20 +64,20 @@ fn bound(expr: &Expr) -> Option<Bound> {
         ScalarValue::TimestampMillisecond(Some(at), _) => at.checked_mul(1_000)?,
         ScalarValue::TimestampMicrosecond(Some(at), _) => *at,
         ScalarValue::TimestampNanosecond(Some(at), _) => {
-            return Some(Bound {
+            return Some(MicrosBound {
                 floor: at.div_euclid(1_000),
                 ceiling: at.div_euclid(1_000) + i64::from(at.rem_euclid(1_000) != 0),
             });
         }
         _ => return None,
     };
-    Some(Bound { floor: at, ceiling: at })
+    Some(MicrosBound { floor: at, ceiling: at })
 }
 
 /// The stretch of the rows whose `ts` compares so with a moment, and whether it has no others.
-fn compared(op: Option<Operator>, moment: &Expr) -> (Window, bool) {
-    let all = Window::ALL;
-    let (Some(op), Some(Bound { floor, ceiling })) = (op, bound(moment)) else {
+fn compared(op: Option<Operator>, moment: &Expr) -> (TimeRange, bool) {
+    let all = TimeRange::ALL;
+    let (Some(op), Some(MicrosBound { floor, ceiling })) = (op, bound(moment)) else {
         return (all, false);
     };
     let [at, from, after] = [floor, ceiling, floor.saturating_add(1)].map(Timestamp::from_micros);
@@ -92,18 +92,18 @@ fn compared(op: Option<Operator>, moment: &Expr) -> (Window, bool) {
         Operator::LtEq => (all.since, after, has_next),
         _ => (all.since, all.until, false),
     };
-    (Window { since, until }, is_told)
+    (TimeRange { since, until }, is_told)
 }
 
-fn both(a: Window, b: Window) -> Window {
-    Window {
+fn both(a: TimeRange, b: TimeRange) -> TimeRange {
+    TimeRange {
         since: a.since.max(b.since),
         until: a.until.min(b.until),
     }
 }
 
-fn either(a: Window, b: Window) -> Window {
-    Window {
+fn either(a: TimeRange, b: TimeRange) -> TimeRange {
+    TimeRange {
         since: a.since.min(b.since),
         until: a.until.max(b.until),
     }
@@ -114,14 +114,14 @@ mod tests {
     use datafusion::logical_expr::{ident, lit};
 
     use super::*;
-    use crate::filter::moment;
+    use crate::filter::timestamp_literal;
 
     fn at(micros: i64) -> Expr {
-        moment(Timestamp::from_micros(micros))
+        timestamp_literal(Timestamp::from_micros(micros))
     }
 
     fn found(condition: Expr) -> (i64, i64) {
-        let window = narrowed(Window::ALL, &[condition]);
+        let window = narrow_range(TimeRange::ALL, &[condition]);
         (window.since.micros(), window.until.micros())
     }
 
@@ -150,7 +150,7 @@ mod tests {
             ts().eq(at(5)),
             ts().gt(nanos(1_500)),
         ] {
-            assert!(is_a_window(&window), "{window}");
+            assert!(is_time_range(&window), "{window}");
         }
         for other in [
             ts().not_eq(at(5)),
@@ -164,7 +164,7 @@ mod tests {
             at(4).lt(at(5)),
             ts().gt(lit(ScalarValue::TimestampMicrosecond(None, None))),
         ] {
-            assert!(!is_a_window(&other), "{other}");
+            assert!(!is_time_range(&other), "{other}");
         }
     }
 

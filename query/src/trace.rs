@@ -17,12 +17,12 @@ use model::filter::{LogFilter, MAX_LIMIT, RawForm, SortOrder};
 use model::{Table, Timestamp, TraceId};
 
 use crate::Error;
-use crate::answer::List;
-use crate::exec::Scan;
-use crate::filter::{self, Paging};
+use crate::answer::ListAnswer;
+use crate::exec::QueryScan;
+use crate::filter::{self, PageBounds};
 use crate::rows;
 use crate::scan::times_of;
-use crate::window::Window;
+use crate::window::TimeRange;
 
 /// Log records of a trace in one answer, at most.
 const MOST_LOGS: usize = 1_000;
@@ -30,10 +30,10 @@ const MOST_LOGS: usize = 1_000;
 const SKEW: Duration = Duration::from_secs(3_600);
 
 /// The spans that `scan` finds in tree order, each with its depth, and beside them the logs of their trace.
-pub(crate) async fn tree(mut scan: Scan, id: TraceId) -> Result<List, Error> {
+pub(crate) async fn tree(mut scan: QueryScan, id: TraceId) -> Result<ListAnswer, Error> {
     let most = MAX_LIMIT as usize;
     scan.order = SortOrder::Asc;
-    let paging = Paging { limit: most, offset: 0 };
+    let paging = PageBounds { limit: most, offset: 0 };
     let spans = rows::list(&scan, paging, None, 0, RawForm::Hex).await?;
     // Until they are there in their order.
     let memory = scan.memory("spans");
@@ -50,7 +50,7 @@ pub(crate) async fn tree(mut scan: Scan, id: TraceId) -> Result<List, Error> {
         "trace_id": id, "spans": order.len(), "truncated": spans.next_cursor.is_some(),
         "logs": logs.rows().num_rows(), "logs_truncated": logs.next_cursor.is_some(),
     });
-    let stats = scan.stats(order.len()).and(logs.stats.clone());
+    let stats = scan.stats(order.len()).add_cost(logs.stats.clone());
     let latest_last = UInt64Array::from_iter_values((0..logs.rows().num_rows() as u64).rev());
     let spans = spans.take(&UInt64Array::from(order))?;
     let spans = spans.with_column("depth", Arc::new(Int64Array::from(depths)))?;
@@ -58,25 +58,25 @@ pub(crate) async fn tree(mut scan: Scan, id: TraceId) -> Result<List, Error> {
         .about("trace", about)
         .with_beside("logs", logs.take(&latest_last)?);
     (spans.next_cursor, spans.stats) = (None, stats);
-    spans.counted(&scan.session())
+    spans.reserve_memory(&scan.session())
 }
 
 /// The time from the first to the last span and a little on both sides.
-fn around(first: i64, last: i64) -> Window {
-    Window {
+fn around(first: i64, last: i64) -> TimeRange {
+    TimeRange {
         since: Timestamp::from_micros(first).minus(SKEW),
         until: Timestamp::from_micros(last).plus(SKEW),
     }
 }
 
 /// The newest logs of the trace.
-async fn logs(scan: &Scan, id: TraceId, window: Window) -> Result<List, Error> {
+async fn logs(scan: &QueryScan, id: TraceId, window: TimeRange) -> Result<ListAnswer, Error> {
     let filter = LogFilter {
         trace_id: Some(id),
         ..LogFilter::default()
     };
-    let logs = scan.beside(Table::Logs, window, filter::logs(&filter));
-    let paging = Paging {
+    let logs = scan.scan_table(Table::Logs, window, filter::logs(&filter));
+    let paging = PageBounds {
         limit: MOST_LOGS,
         offset: 0,
     };
@@ -84,10 +84,10 @@ async fn logs(scan: &Scan, id: TraceId, window: Window) -> Result<List, Error> {
 }
 
 /// A span's place among others: its time, its id and its parent's.
-type Link<'a> = (i64, Option<&'a str>, Option<&'a str>);
+type SpanParent<'a> = (i64, Option<&'a str>, Option<&'a str>);
 
 /// The places of spans.
-fn links(spans: &RecordBatch) -> Result<Vec<Link<'_>>, Error> {
+fn links(spans: &RecordBatch) -> Result<Vec<SpanParent<'_>>, Error> {
     let (ids, parents) = (texts(spans, "span_id")?, texts(spans, "parent_span_id")?);
     let ids = ids.iter().zip(parents);
     Ok(times_of(spans)
@@ -103,7 +103,7 @@ fn texts<'a>(rows: &'a RecordBatch, name: &str) -> Result<&'a StringArray, Error
 }
 
 /// The numbers of spans, a span directly before its children, siblings by their times and ids; with their depths.
-fn in_tree_order(spans: &[Link<'_>]) -> Vec<(u64, i64)> {
+fn in_tree_order(spans: &[SpanParent<'_>]) -> Vec<(u64, i64)> {
     let mut by_time: Vec<usize> = (0..spans.len()).collect();
     by_time.sort_by_key(|index| spans.get(*index).map(|(ts, id, _)| (*ts, *id)));
     let known: HashSet<&str> = spans.iter().filter_map(|(_, id, _)| *id).collect();

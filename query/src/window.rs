@@ -23,14 +23,14 @@ const SKEW: Duration = Duration::from_secs(3600);
 
 /// A stretch of time: from `since` on, before `until`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Window {
+pub(crate) struct TimeRange {
     #[serde(rename = "s", with = "micros")]
     pub(crate) since: Timestamp,
     #[serde(rename = "u", with = "micros")]
     pub(crate) until: Timestamp,
 }
 
-impl Window {
+impl TimeRange {
     /// All of time; [`Timestamp::MAX`] itself is in no answer.
     pub(crate) const ALL: Self = Self {
         since: Timestamp::from_micros(i64::MIN),
@@ -59,12 +59,12 @@ impl Window {
     }
 
     /// Whether rows from `min` to `max` can be in it.
-    pub(crate) fn meets(self, min: Timestamp, max: Timestamp) -> bool {
+    pub(crate) fn overlaps(self, min: Timestamp, max: Timestamp) -> bool {
         max >= self.since && min < self.until
     }
 
     /// Whether all rows from `min` to `max` are in it.
-    pub(crate) fn holds(self, min: Timestamp, max: Timestamp) -> bool {
+    pub(crate) fn contains_span(self, min: Timestamp, max: Timestamp) -> bool {
         self == Self::ALL || (min >= self.since && max < self.until)
     }
 
@@ -138,30 +138,30 @@ mod tests {
 
     #[test]
     fn nothing_given_is_the_last_day_and_rows_of_a_clock_that_runs_ahead() {
-        let window = Window::resolve(None, None, None, NOW).unwrap();
+        let window = TimeRange::resolve(None, None, None, NOW).unwrap();
         assert_eq!(window.since.micros(), 99 * DAY);
-        assert!(window.meets(NOW.plus(SKEW), NOW.plus(SKEW)));
-        let window = Window::resolve(None, Some(at(50 * DAY)), None, NOW).unwrap();
+        assert!(window.overlaps(NOW.plus(SKEW), NOW.plus(SKEW)));
+        let window = TimeRange::resolve(None, Some(at(50 * DAY)), None, NOW).unwrap();
         assert_eq!((window.since.micros(), window.until.micros()), (49 * DAY, 50 * DAY));
     }
 
     #[test]
     fn since_is_inclusive_until_exclusive_and_swapped_ones_are_refused() {
-        let window = Window::resolve(Some(at(10)), Some(at(20)), None, NOW).unwrap();
-        let moment = |at| window.meets(Timestamp::from_micros(at), Timestamp::from_micros(at));
+        let window = TimeRange::resolve(Some(at(10)), Some(at(20)), None, NOW).unwrap();
+        let moment = |at| window.overlaps(Timestamp::from_micros(at), Timestamp::from_micros(at));
         assert!(moment(10) && moment(19) && !moment(9) && !moment(20));
-        assert!(Window::resolve(Some(at(20)), Some(at(20)), None, NOW).is_ok());
-        assert!(Window::resolve(Some(at(21)), Some(at(20)), None, NOW).is_err());
+        assert!(TimeRange::resolve(Some(at(20)), Some(at(20)), None, NOW).is_ok());
+        assert!(TimeRange::resolve(Some(at(21)), Some(at(20)), None, NOW).is_err());
     }
 
     #[test]
     fn a_flux_id_only_ever_reaches_further_back() {
         let old = FluxId::at(Timestamp::from_micros(10 * DAY), [1; 10]);
         let future = FluxId::at(Timestamp::from_micros(1_000 * DAY), [1; 10]);
-        let since = |flux| Window::resolve(None, None, Some(flux), NOW).unwrap().since;
+        let since = |flux| TimeRange::resolve(None, None, Some(flux), NOW).unwrap().since;
         assert_eq!(since(old), Timestamp::from_micros(10 * DAY).minus(SKEW));
         assert_eq!(since(future).micros(), 99 * DAY);
-        let given = Window::resolve(Some(at(50 * DAY)), None, Some(old), NOW).unwrap();
+        let given = TimeRange::resolve(Some(at(50 * DAY)), None, Some(old), NOW).unwrap();
         assert_eq!(given.since.micros(), 50 * DAY);
     }
 }

@@ -28,7 +28,7 @@ use model::Timestamp;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use self::readable::Readable;
+use self::readable::JsonValidator;
 use crate::Error;
 use crate::sql::SqlColumn;
 
@@ -347,7 +347,7 @@ fn object(out: &mut Vec<u8>, fields: &[FieldRef], columns: &[ArrayRef], row: usi
 /// A text as JSON, or the JSON that it is, in one line and such that readers can read it.
 fn text(out: &mut Vec<u8>, text: &str, is_json: bool) {
     // Writing into memory does not fail.
-    if !is_json || serde_json::from_str::<Readable>(text).is_err() {
+    if !is_json || serde_json::from_str::<JsonValidator>(text).is_err() {
         let _ = serde_json::to_writer(out, text);
     } else if text.contains(['\n', '\r']) {
         let value: serde_json::Value = serde_json::from_str(text).unwrap_or_default();

@@ -30,7 +30,7 @@ use harness::Failure;
 use model::filter::{LogFilter, MetricAggregate, MetricFilter, TimePoint};
 use model::wire::encode_arrow;
 use model::{ByteSize, Clock, Level, LogRecord, Table, TelemetryRecord, Timestamp};
-use query::{Limits, ListQuery, Querier};
+use query::{ListQuery, QueryEngine, QueryLimits};
 
 use self::texts::Files;
 
@@ -254,7 +254,7 @@ fn ask(store: &Path) -> Result<(), Failure> {
         .max()
         .ok_or("no logs")?;
     now.store(last.micros(), Ordering::Relaxed);
-    let querier = Querier::new(Arc::clone(&engine), Limits::default(), Clock::new(move || last))?;
+    let querier = QueryEngine::new(Arc::clone(&engine), QueryLimits::default(), Clock::new(move || last))?;
     let runtime = runtime()?;
     let newest = runtime.block_on(querier.page(ListQuery::Logs(logs(|_| {}))))?;
     let flux = newest

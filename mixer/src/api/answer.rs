@@ -25,7 +25,7 @@ use futures::StreamExt as _;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, IF_NONE_MATCH, VARY};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode, Version};
-use query::{List, ListQuery, Querier, QueryStats, RowFormat, RowWriter, SqlAnswer, SqlStats};
+use query::{ListAnswer, ListQuery, QueryEngine, QueryStats, RowFormat, RowWriter, SqlAnswer, SqlStats};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -81,7 +81,7 @@ impl RowRequest {
     }
 
     /// Answers with a list.
-    pub(crate) async fn list(self, querier: &Querier, query: ListQuery) -> Result<Response, Problem> {
+    pub(crate) async fn list(self, querier: &QueryEngine, query: ListQuery) -> Result<Response, Problem> {
         if let Some(unchanged) = self.unchanged(querier, &query) {
             return Ok(unchanged);
         }
@@ -89,7 +89,7 @@ impl RowRequest {
     }
 
     /// That the client has the answer already, if it has.
-    pub(crate) fn unchanged(&self, querier: &Querier, query: &ListQuery) -> Option<Response> {
+    pub(crate) fn unchanged(&self, querier: &QueryEngine, query: &ListQuery) -> Option<Response> {
         if self.known.is_empty() {
             return None;
         }
@@ -108,7 +108,7 @@ impl RowRequest {
     }
 
     /// Answers with rows.
-    pub(crate) async fn listed(self, list: List) -> Result<Response, Problem> {
+    pub(crate) async fn listed(self, list: ListAnswer) -> Result<Response, Problem> {
         let mut headers = caching(list.tag.map(|tag| self.tag(tag)).as_deref());
         add_partial(&mut headers, list.stats.partial.as_deref());
         if self.format != RowFormat::Json {
@@ -212,7 +212,7 @@ fn ascii(text: &str) -> String {
 enum Rows {
     Sql(Box<SqlAnswer>),
     /// A list, and what is to be sent of it next.
-    List(Box<List>, Part),
+    List(Box<ListAnswer>, Part),
 }
 
 enum Part {

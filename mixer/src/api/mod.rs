@@ -2,13 +2,13 @@
 //!
 //! | path | answers from |
 //! |---|---|
-//! | `GET /api/v1/telemetry/{logs,traces,traces/{id},metrics,metrics/{name},messages,messages/{flux_id},dead_letters}` | [`query::Querier`] |
+//! | `GET /api/v1/telemetry/{logs,traces,traces/{id},metrics,metrics/{name},messages,messages/{flux_id},dead_letters}` | [`query::QueryEngine`] |
 //! | `GET /api/v1/{messages,messages/{flux_id},flux/{flux_id}}` | the same |
 //! | `GET /api/v1/telemetry/{logs/histogram,logs/top,traces/top,metrics/names,metrics/{name}/labels,metrics/{name}/labels/{key}}` | the same |
 //! | `GET /api/v1/telemetry/logs/tail` | the same, as events while they come |
 //! | `GET /api/v1/messages/tail` | business messages, as events while they come |
 //! | `GET /api/v1/{logs,traces,traces/{id},metrics,metrics/{name}}` | the same, with a `Deprecation` header (v0.4.4) |
-//! | `POST /api/v1/sql` | [`query::Querier::sql`], streamed |
+//! | `POST /api/v1/sql` | [`query::QueryEngine::sql`], streamed |
 //! | `POST /api/v1/ingest/{logs,metrics,traces}` | [`engine::Engine`], when it is durable |
 //! | `GET /api/v1/racks`, `GET /api/v1/racks/{id}`, `POST /api/v1/racks/{id}/{approve,suspend,resume,remove,log-level}` | [`crate::control::Control`] |
 //! | `PUT`, `PATCH /api/v1/racks/{id}/labels` | the same |
@@ -93,7 +93,7 @@ const MAX_TIME: Duration = Duration::from_secs(120);
 #[derive(Debug, Clone)]
 pub struct ApiParts {
     /// Telemetry.
-    pub querier: Arc<query::Querier>,
+    pub querier: Arc<query::QueryEngine>,
     /// Racks and scenarios.
     pub control: Arc<Control>,
     /// The dead-letter queue.

@@ -243,25 +243,27 @@ impl Problem {
 
 impl From<query::Error> for Problem {
     fn from(error: query::Error) -> Self {
-        use query::Kind;
+        use query::QueryErrorKind;
         if let query::Error::Parameter { parameter, reason } = &error {
             return Self::parameter(parameter, reason);
         }
         let (status, code) = match (error.kind(), &error) {
-            (Kind::Parameter, _) => (StatusCode::BAD_REQUEST, "bad_parameter"),
-            (Kind::Statement, _) => (StatusCode::BAD_REQUEST, "sql_error"),
-            (Kind::ReadOnly, _) => (StatusCode::FORBIDDEN, "read_only"),
-            (Kind::NotFound, query::Error::NotFound { what: "trace", .. }) => {
+            (QueryErrorKind::Parameter, _) => (StatusCode::BAD_REQUEST, "bad_parameter"),
+            (QueryErrorKind::Statement, _) => (StatusCode::BAD_REQUEST, "sql_error"),
+            (QueryErrorKind::ReadOnly, _) => (StatusCode::FORBIDDEN, "read_only"),
+            (QueryErrorKind::NotFound, query::Error::NotFound { what: "trace", .. }) => {
                 (StatusCode::NOT_FOUND, "trace_not_found")
             }
-            (Kind::NotFound, query::Error::NotFound { what: "flux", .. }) => (StatusCode::NOT_FOUND, "flux_not_found"),
-            (Kind::NotFound, _) => (StatusCode::NOT_FOUND, "metric_not_found"),
-            (Kind::TooMuch, _) => (StatusCode::UNPROCESSABLE_ENTITY, "query_too_large"),
-            (Kind::TooMany, _) => (StatusCode::TOO_MANY_REQUESTS, "too_many"),
-            (Kind::Busy, _) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
-            (Kind::Timeout, _) => (StatusCode::GATEWAY_TIMEOUT, "query_timeout"),
-            (Kind::Closed, _) => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
-            (Kind::Internal, _) => (StatusCode::INTERNAL_SERVER_ERROR, "query_failed"),
+            (QueryErrorKind::NotFound, query::Error::NotFound { what: "flux", .. }) => {
+                (StatusCode::NOT_FOUND, "flux_not_found")
+            }
+            (QueryErrorKind::NotFound, _) => (StatusCode::NOT_FOUND, "metric_not_found"),
+            (QueryErrorKind::TooMuch, _) => (StatusCode::UNPROCESSABLE_ENTITY, "query_too_large"),
+            (QueryErrorKind::TooMany, _) => (StatusCode::TOO_MANY_REQUESTS, "too_many"),
+            (QueryErrorKind::Busy, _) => (StatusCode::SERVICE_UNAVAILABLE, "busy"),
+            (QueryErrorKind::Timeout, _) => (StatusCode::GATEWAY_TIMEOUT, "query_timeout"),
+            (QueryErrorKind::Closed, _) => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
+            (QueryErrorKind::Internal, _) => (StatusCode::INTERNAL_SERVER_ERROR, "query_failed"),
         };
         let position = match error {
             query::Error::Statement { at, .. } => at.map(|(line, column)| Position { line, column }),

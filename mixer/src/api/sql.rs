@@ -13,7 +13,7 @@ use axum::routing::post;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
-use query::{Querier, Statement};
+use query::{QueryEngine, SqlStatement};
 
 use super::answer::RowRequest;
 use super::problem::Problem;
@@ -21,7 +21,7 @@ use super::problem::Problem;
 /// The largest body: a text with all of it escaped, and parameters.
 const MAX_BODY: usize = 512 << 10;
 
-pub(crate) fn routes(querier: Arc<Querier>) -> Router {
+pub(crate) fn routes(querier: Arc<QueryEngine>) -> Router {
     Router::new()
         .route("/api/v1/sql", post(sql))
         .layer(DefaultBodyLimit::max(MAX_BODY))
@@ -29,7 +29,7 @@ pub(crate) fn routes(querier: Arc<Querier>) -> Router {
 }
 
 async fn sql(
-    State(querier): State<Arc<Querier>>,
+    State(querier): State<Arc<QueryEngine>>,
     asked: RowRequest,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
@@ -39,7 +39,7 @@ async fn sql(
     asked.selected(answer).await
 }
 
-fn statement(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<Statement, Problem> {
+fn statement(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<SqlStatement, Problem> {
     let body = body.map_err(|error| Problem::body(error.status(), error.body_text()))?;
     let bad = |reason: String| Problem::body(StatusCode::BAD_REQUEST, reason);
     let kind = headers.get(CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or_default());
@@ -51,9 +51,9 @@ fn statement(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result
             ))
         }),
         Some("application/sql" | "text/plain") => match String::from_utf8(body.into()) {
-            Ok(query) => Ok(Statement {
+            Ok(query) => Ok(SqlStatement {
                 query,
-                ..Statement::default()
+                ..SqlStatement::default()
             }),
             Err(error) => Err(bad(format!("the body: {error}"))),
         },

@@ -9,7 +9,7 @@
 //!
 //! # Not here
 //!
-//! What events there are and what they promise: [`query::Tail`].
+//! What events there are and what they promise: [`query::LiveTail`].
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use axum::routing::get;
 use axum::{Router, http::HeaderMap};
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header};
-use query::{Querier, Tail};
+use query::{LiveTail, QueryEngine};
 
 use super::params::Params;
 use super::problem::Problem;
@@ -29,7 +29,7 @@ use super::server::Stopping;
 
 const LAST_EVENT_ID: &str = "Last-Event-ID";
 
-pub(crate) fn routes(querier: Arc<Querier>) -> Router {
+pub(crate) fn routes(querier: Arc<QueryEngine>) -> Router {
     let routes = Router::new()
         .route("/api/v1/telemetry/logs/tail", get(logs))
         .route("/api/v1/messages/tail", get(messages));
@@ -37,7 +37,7 @@ pub(crate) fn routes(querier: Arc<Querier>) -> Router {
 }
 
 async fn logs(
-    State(querier): State<Arc<Querier>>,
+    State(querier): State<Arc<QueryEngine>>,
     stopping: Extension<Stopping>,
     headers: HeaderMap,
     params: Params,
@@ -47,7 +47,7 @@ async fn logs(
 }
 
 async fn messages(
-    State(querier): State<Arc<Querier>>,
+    State(querier): State<Arc<QueryEngine>>,
     stopping: Extension<Stopping>,
     headers: HeaderMap,
     params: Params,
@@ -68,8 +68,8 @@ pub(super) fn is_events(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.starts_with(b"text/event-stream"))
 }
 
-fn events(tail: Tail, Extension(Stopping(stop)): Extension<Stopping>) -> Response {
-    let pieces = futures::stream::unfold(tail, |mut tail: Tail| async move {
+fn events(tail: LiveTail, Extension(Stopping(stop)): Extension<Stopping>) -> Response {
+    let pieces = futures::stream::unfold(tail, |mut tail: LiveTail| async move {
         let piece = tail.next().await?;
         Some((Ok::<Bytes, Infallible>(piece), tail))
     });

@@ -14,7 +14,7 @@ use axum::{Json, Router};
 use http::{HeaderName, HeaderValue, header};
 use model::filter::{MessageFilter, MetricFilter, SortOrder, TimePoint};
 use model::{FluxId, TraceId};
-use query::{ListQuery, Page, Querier, QueryStats};
+use query::{JsonPage, ListQuery, QueryEngine, QueryStats};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -25,7 +25,7 @@ use super::problem::Problem;
 /// When the v0.4.4 paths were deprecated, as RFC 9745 writes it.
 const DEPRECATED: &str = "@1763683200";
 
-pub(crate) fn routes(querier: Arc<Querier>) -> Router {
+pub(crate) fn routes(querier: Arc<QueryEngine>) -> Router {
     let current = Router::new()
         .route("/api/v1/telemetry/logs", get(logs))
         .route("/api/v1/telemetry/logs/histogram", get(logs_histogram))
@@ -87,8 +87,8 @@ struct Answer {
     histogram: Option<Value>,
 }
 
-impl From<Page> for Answer {
-    fn from(page: Page) -> Self {
+impl From<JsonPage> for Answer {
+    fn from(page: JsonPage) -> Self {
         Self {
             data: page.rows,
             next_cursor: page.next_cursor,
@@ -105,7 +105,7 @@ impl IntoResponse for Answer {
     }
 }
 
-type Asked = State<Arc<Querier>>;
+type Asked = State<Arc<QueryEngine>>;
 
 async fn logs(State(querier): Asked, asked: RowRequest) -> Result<Response, Problem> {
     let (filter, asked) = asked.filter()?;

@@ -15,7 +15,7 @@ use engine::{AppendBatch, BatchOrigin, Engine, Settings};
 use model::{
     Attributes, Clock, EntityId, Entropy, Level, LogRecord, MetricPoint, MetricType, Table, TelemetryRecord, Timestamp,
 };
-use query::{Limits, Querier};
+use query::{QueryEngine, QueryLimits};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -35,7 +35,7 @@ fn now() -> Timestamp {
 
 struct Bench {
     engine: Arc<Engine>,
-    querier: Arc<Querier>,
+    querier: Arc<QueryEngine>,
     exposition: Arc<Exposition>,
     api: ApiServer,
     _dir: tempfile::TempDir,
@@ -72,7 +72,7 @@ impl Bench {
         let engine = Engine::open(settings, clock.clone(), Entropy::new(|bytes| bytes.fill(7)))
             .await
             .unwrap();
-        let querier = Arc::new(Querier::new(Arc::clone(&engine), Limits::default(), clock).unwrap());
+        let querier = Arc::new(QueryEngine::new(Arc::clone(&engine), QueryLimits::default(), clock).unwrap());
         let exposition = Arc::new(Exposition::of_requests());
         let routes = telemetry::routes(Arc::clone(&querier)).merge(sql::routes(Arc::clone(&querier)));
         let router = guarded(routes, Arc::clone(&exposition));

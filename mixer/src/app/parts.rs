@@ -5,7 +5,7 @@ use std::sync::Arc;
 use engine::Engine;
 use model::control::{DurableFloor, RackState};
 use model::{Clock, Entropy, SigningContext};
-use query::Querier;
+use query::QueryEngine;
 use tokio::sync::Semaphore;
 
 use super::addresses::{Addresses, api_address, listen, postgres_address, reserve, reserve_postgres};
@@ -44,7 +44,7 @@ pub(super) struct Parts {
     tasks: Vec<Task>,
     pub(super) ingest: Option<ingest::IngestPipeline>,
     pub(super) dlq: Option<Arc<Dlq>>,
-    pub(super) querier: Option<Arc<Querier>>,
+    pub(super) querier: Option<Arc<QueryEngine>>,
     pub(super) engine: Option<Arc<Engine>>,
     pub(super) views: Option<Arc<Views>>,
     pub(super) specs: Option<Arc<SpecBook>>,
@@ -104,7 +104,7 @@ impl Parts {
             self.activate(&config, chosen, &ground, &clock, fatal).await?;
         }
 
-        let querier = Arc::new(Querier::new(
+        let querier = Arc::new(QueryEngine::new(
             Arc::clone(&engine),
             settings::limits(&config),
             clock.clone(),
@@ -187,7 +187,7 @@ impl Parts {
         &mut self,
         ground: &Ground,
         bus: &Bus,
-        (querier, engine): (&Arc<Querier>, &Arc<Engine>),
+        (querier, engine): (&Arc<QueryEngine>, &Arc<Engine>),
         (clock, entropy): (Clock, &Entropy),
         fatal: &Fatal,
     ) -> Result<Arc<Dlq>, StartError> {

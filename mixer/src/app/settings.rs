@@ -36,7 +36,7 @@ pub(crate) fn engine(config: &MixerConfig) -> engine::Settings {
         max_age: embedded.rotation.max_age,
         rotation: rotation(embedded.rotation),
         tail_max: share(config.tail.buffer, 3),
-        index_memory: query::Limits::indexes_of(config.query.memory_limit),
+        index_memory: query::QueryLimits::indexes_of(config.query.memory_limit),
         ..engine::Settings::new(&config.store.dir).with_memory(embedded.memory_limit)
     }
 }
@@ -159,15 +159,15 @@ fn share(buffer: ByteSize, quarters: u64) -> ByteSize {
     ByteSize::bytes(buffer.get() / 4 * quarters)
 }
 
-pub(super) fn limits(config: &MixerConfig) -> query::Limits {
+pub(super) fn limits(config: &MixerConfig) -> query::QueryLimits {
     let query = &config.query;
-    query::Limits {
+    query::QueryLimits {
         spill_dir: Some(config.store.dir.join("spill")),
         max_followers: config.tail.max_followers,
         tail_texts: share(config.tail.buffer, 1),
         max_rows: query.max_rows,
         max_scan: query.max_scan,
-        ..query::Limits::new(query.memory_limit, query.timeout, query.max_concurrent)
+        ..query::QueryLimits::new(query.memory_limit, query.timeout, query.max_concurrent)
     }
 }
 

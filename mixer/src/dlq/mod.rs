@@ -33,7 +33,7 @@ use model::batch::row_json;
 use model::filter::{LetterFilter, LetterStateFilter, TimePoint, page_size};
 use model::letter::LetterState;
 use model::{Clock, EntityId, Entropy, LetterId, Timestamp, Token};
-use query::{List, ListQuery, Querier, QueryStats};
+use query::{ListAnswer, ListQuery, QueryEngine, QueryStats};
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
@@ -111,7 +111,7 @@ pub struct Letters {
 /// What the queue works with.
 #[derive(Debug)]
 pub(crate) struct DlqParts {
-    pub(crate) querier: Arc<Querier>,
+    pub(crate) querier: Arc<QueryEngine>,
     pub(crate) engine: Arc<Engine>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) cluster: Arc<Cluster>,
@@ -261,7 +261,7 @@ impl Dlq {
     }
 
     /// The next rows that a filter meets, `chunk` of them; fewer, as `chunk` says then, if there is not the memory for so many.
-    async fn read(&self, mut filter: LetterFilter, chunk: &mut u32) -> Result<List, DlqError> {
+    async fn read(&self, mut filter: LetterFilter, chunk: &mut u32) -> Result<ListAnswer, DlqError> {
         loop {
             filter.limit = Some(*chunk);
             match self.parts.querier.list(&ListQuery::Letters(filter.clone())).await {
@@ -336,7 +336,7 @@ impl Dlq {
 }
 
 /// The letters of rows, made one after the other: each is large.
-fn letters(list: &List) -> impl Iterator<Item = Option<Letter>> + '_ {
+fn letters(list: &ListAnswer) -> impl Iterator<Item = Option<Letter>> + '_ {
     (0..list.rows().num_rows()).map(|row| Letter::of(row_json(list.rows(), row)))
 }
 

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use bytes::BufMut;
-use query::{Dialect, Parameters, Statement};
+use query::{SqlDialect, SqlParameters, SqlStatement};
 use serde_json::Value;
 
 use super::fault::Fault;
@@ -117,7 +117,7 @@ impl Session {
     }
 
     async fn prepare(&self, text: String, declared: &[u32]) -> Result<Prepared, Stop> {
-        let mut statements = query::statements(&text).into_iter();
+        let mut statements = query::split_statements(&text).into_iter();
         let plain = |plan| (plan, Vec::new());
         let (plan, found) = match (statements.next(), statements.next()) {
             (None, _) => plain(Plan::Empty),
@@ -129,10 +129,10 @@ impl Session {
                 Some(utility) => plain(Plan::Utility(utility)),
                 None => {
                     self.check_transaction()?;
-                    let asked = Statement {
+                    let asked = SqlStatement {
                         query: text.clone(),
-                        dialect: Dialect::Postgres,
-                        ..Statement::default()
+                        dialect: SqlDialect::Postgres,
+                        ..SqlStatement::default()
                     };
                     let described = self.interrupt().or(self.querier.describe(&asked)).await?;
                     let described = described.map_err(|error| Fault::of(&error, &text, 0))?;
@@ -270,11 +270,11 @@ impl Session {
             State::Bound => {
                 self.check_running()?;
                 let text = &portal.prepared.text;
-                let asked = Statement {
+                let asked = SqlStatement {
                     query: text.clone(),
-                    parameters: Parameters::Listed(std::mem::take(&mut portal.values)),
+                    parameters: SqlParameters::Listed(std::mem::take(&mut portal.values)),
                     limit: None,
-                    dialect: Dialect::Postgres,
+                    dialect: SqlDialect::Postgres,
                 };
                 let answer = interrupt.or(self.querier.sql(&asked)).await?;
                 let answer = answer.map_err(|error| Fault::of(&error, text, 0))?;

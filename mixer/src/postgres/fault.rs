@@ -1,7 +1,7 @@
 //! What went wrong, as PostgreSQL's clients want to be told: a class (SQLSTATE), a text, a place.
 
 use bytes::{BufMut, BytesMut};
-use query::{Error, Kind};
+use query::{Error, QueryErrorKind};
 
 use super::wire::put_text;
 
@@ -50,7 +50,7 @@ impl Fault {
 
     /// What is wrong with a statement that begins at a byte of a text.
     pub(super) fn of(error: &Error, text: &str, begin: usize) -> Self {
-        if error.kind() == Kind::Internal {
+        if error.kind() == QueryErrorKind::Internal {
             tracing::error!(%error, "a statement of a PostgreSQL client failed");
         }
         let (message, position) = match error {
@@ -88,17 +88,17 @@ pub(super) fn put_fields(out: &mut BytesMut, severity: &str, code: &str, message
 /// The class of an error.
 fn code(error: &Error) -> &'static str {
     match (error.kind(), error) {
-        (Kind::Statement, Error::Statement { reason, .. }) => of_statement(reason),
-        (Kind::Statement | Kind::Parameter, _) => "42000",
-        (Kind::ReadOnly, _) => "25006",
-        (Kind::NotFound, _) => "02000",
-        (Kind::TooMuch, Error::Memory(_)) => "53200",
-        (Kind::TooMuch, _) => "54000",
-        (Kind::Busy, Error::SnapshotTooOld(_)) => "72000",
-        (Kind::Busy | Kind::TooMany, _) => "53000",
-        (Kind::Timeout, _) => "57014",
-        (Kind::Closed, _) => "57P01",
-        (Kind::Internal, _) => "XX000",
+        (QueryErrorKind::Statement, Error::Statement { reason, .. }) => of_statement(reason),
+        (QueryErrorKind::Statement | QueryErrorKind::Parameter, _) => "42000",
+        (QueryErrorKind::ReadOnly, _) => "25006",
+        (QueryErrorKind::NotFound, _) => "02000",
+        (QueryErrorKind::TooMuch, Error::Memory(_)) => "53200",
+        (QueryErrorKind::TooMuch, _) => "54000",
+        (QueryErrorKind::Busy, Error::SnapshotTooOld(_)) => "72000",
+        (QueryErrorKind::Busy | QueryErrorKind::TooMany, _) => "53000",
+        (QueryErrorKind::Timeout, _) => "57014",
+        (QueryErrorKind::Closed, _) => "57P01",
+        (QueryErrorKind::Internal, _) => "XX000",
     }
 }
 

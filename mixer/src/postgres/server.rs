@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use model::Entropy;
-use query::Querier;
+use query::QueryEngine;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
@@ -73,7 +73,7 @@ impl PostgresServer {
 ///
 /// # Errors
 /// If the listener has no address.
-pub fn serve(querier: Arc<Querier>, listener: TcpListener, entropy: Entropy) -> io::Result<PostgresServer> {
+pub fn serve(querier: Arc<QueryEngine>, listener: TcpListener, entropy: Entropy) -> io::Result<PostgresServer> {
     let addr = listener.local_addr()?;
     let (stop, connections) = (CancellationToken::new(), TaskTracker::new());
     let host = Arc::new(Host {
@@ -95,7 +95,7 @@ pub fn serve(querier: Arc<Querier>, listener: TcpListener, entropy: Entropy) -> 
 
 /// What all connections share.
 struct Host {
-    querier: Arc<Querier>,
+    querier: Arc<QueryEngine>,
     entropy: Entropy,
     places: Arc<Semaphore>,
     numbers: AtomicI32,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::BufMut;
-use query::{Dialect, Querier, Statement};
+use query::{QueryEngine, SqlDialect, SqlStatement};
 use tokio_util::sync::CancellationToken;
 
 use super::extended::{Portal, Prepared};
@@ -48,7 +48,7 @@ pub(super) enum Next {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Session {
-    pub(super) querier: Arc<Querier>,
+    pub(super) querier: Arc<QueryEngine>,
     slot: Arc<Slot>,
     pub(super) settings: Settings,
     pub(super) transaction: Transaction,
@@ -59,7 +59,7 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(querier: Arc<Querier>, slot: Arc<Slot>, settings: Settings) -> Self {
+    pub(super) fn new(querier: Arc<QueryEngine>, slot: Arc<Slot>, settings: Settings) -> Self {
         Self {
             querier,
             slot,
@@ -152,7 +152,7 @@ impl Session {
 
     async fn statements(&mut self, text: &str, out: &mut Outgoing) -> Result<(), Stop> {
         let cancelled = self.slot.begin();
-        let statements = query::statements(text);
+        let statements = query::split_statements(text);
         if statements.is_empty() {
             out.message(b'I', |_| ());
         }
@@ -171,10 +171,10 @@ impl Session {
             }
             self.check_transaction()?;
             let interrupt = self.interrupt_by(cancelled.clone());
-            let asked = Statement {
+            let asked = SqlStatement {
                 query: statement.to_owned(),
-                dialect: Dialect::Postgres,
-                ..Statement::default()
+                dialect: SqlDialect::Postgres,
+                ..SqlStatement::default()
             };
             let answer = interrupt.or(self.querier.sql(&asked)).await?;
             let answer = answer.map_err(|error| Fault::of(&error, text, begin))?;

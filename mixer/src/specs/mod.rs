@@ -34,7 +34,7 @@ use engine::{AllSpecFiles, Engine, SpecFiles};
 use ingest::{SpecCounts, SpecMatcher};
 use model::spec::{MatchRule, SourceDiagnostic, SpecColumn};
 use model::{Clock, SpecName, Timestamp};
-use query::{Querier, SpecTable};
+use query::{QueryEngine, SpecTable};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
@@ -114,7 +114,7 @@ pub(crate) struct SpecFigures {
 #[derive(Debug)]
 struct Rooms {
     engine: Arc<Engine>,
-    querier: Arc<Querier>,
+    querier: Arc<QueryEngine>,
 }
 
 /// What one look leaves for the next. Its lock is held while the folder is read, which may take for ever.
@@ -186,7 +186,7 @@ impl SpecBook {
     }
 
     /// Tells these rooms of every change from now on, and of what is now.
-    pub fn serve(&self, engine: Arc<Engine>, querier: Arc<Querier>) {
+    pub fn serve(&self, engine: Arc<Engine>, querier: Arc<QueryEngine>) {
         // No look tells them of a change in between.
         let _looker = self.looker();
         let _ = self.rooms.set(Rooms { engine, querier });

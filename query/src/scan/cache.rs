@@ -18,14 +18,14 @@ const OVERHEAD: usize = 256;
 
 /// Where something begins in a data file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct PageKey {
     segment: u64,
     /// The version of a sealed file; 0 of an open one.
     form: u32,
     at: u64,
 }
 
-impl Key {
+impl PageKey {
     pub(super) fn new(segment: &DataFileHandle, at: u64) -> Self {
         Self {
             segment: segment.id,
@@ -37,13 +37,13 @@ impl Key {
 
 /// What is kept.
 #[derive(Debug, Clone)]
-enum Value {
+enum PageEntry {
     Page(Page),
     /// Where the pages of a column chunk are, of a file that does not say it itself.
     Places(Arc<[PageLocation]>),
 }
 
-impl Value {
+impl PageEntry {
     fn weight(&self) -> usize {
         OVERHEAD
             + match self {
@@ -56,7 +56,7 @@ impl Value {
 
 /// Which of the two things that may begin at a place is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum What {
+enum PageEntryKind {
     Page,
     Places,
 }
@@ -66,7 +66,7 @@ enum What {
 pub(super) struct PageCache {
     /// Half of the room for one page would drive all others out.
     heaviest: usize,
-    kept: WeightedCache<(What, Key), Value>,
+    kept: WeightedCache<(PageEntryKind, PageKey), PageEntry>,
 }
 
 impl PageCache {
@@ -78,29 +78,29 @@ impl PageCache {
         }
     }
 
-    pub(super) fn page(&self, key: Key) -> Option<Page> {
-        match self.kept.get((What::Page, key))? {
-            Value::Page(page) => Some(page),
-            Value::Places(_) => None,
+    pub(super) fn page(&self, key: PageKey) -> Option<Page> {
+        match self.kept.get((PageEntryKind::Page, key))? {
+            PageEntry::Page(page) => Some(page),
+            PageEntry::Places(_) => None,
         }
     }
 
-    pub(super) fn keep_page(&self, key: Key, page: &Page) {
-        self.put((What::Page, key), Value::Page(page.clone()));
+    pub(super) fn keep_page(&self, key: PageKey, page: &Page) {
+        self.put((PageEntryKind::Page, key), PageEntry::Page(page.clone()));
     }
 
-    pub(super) fn places(&self, key: Key) -> Option<Arc<[PageLocation]>> {
-        match self.kept.get((What::Places, key))? {
-            Value::Places(places) => Some(places),
-            Value::Page(_) => None,
+    pub(super) fn places(&self, key: PageKey) -> Option<Arc<[PageLocation]>> {
+        match self.kept.get((PageEntryKind::Places, key))? {
+            PageEntry::Places(places) => Some(places),
+            PageEntry::Page(_) => None,
         }
     }
 
-    pub(super) fn keep_places(&self, key: Key, places: &Arc<[PageLocation]>) {
-        self.put((What::Places, key), Value::Places(Arc::clone(places)));
+    pub(super) fn keep_places(&self, key: PageKey, places: &Arc<[PageLocation]>) {
+        self.put((PageEntryKind::Places, key), PageEntry::Places(Arc::clone(places)));
     }
 
-    fn put(&self, key: (What, Key), value: Value) {
+    fn put(&self, key: (PageEntryKind, PageKey), value: PageEntry) {
         let weight = value.weight();
         if weight <= self.heaviest {
             self.kept.put(key, value, weight);
@@ -113,8 +113,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn key(at: u64) -> Key {
-        Key {
+    fn key(at: u64) -> PageKey {
+        PageKey {
             segment: 1,
             form: 0,
             at,

@@ -22,7 +22,7 @@ use model::{ColumnType, Table};
 
 /// Some conditions, and the columns they look at.
 #[derive(Debug)]
-pub(super) struct Stage {
+pub(super) struct FilterStage {
     /// In the table's order.
     columns: Vec<usize>,
     conditions: Vec<Arc<dyn PhysicalExpr>>,
@@ -30,14 +30,14 @@ pub(super) struct Stage {
 
 /// The conditions of a scan.
 #[derive(Debug)]
-pub(crate) struct Conditions {
+pub(crate) struct ScanFilter {
     /// Looks at `ts`, whatever is asked.
-    pub(super) first: Stage,
+    pub(super) first: FilterStage,
     /// Looks at what is costly to read.
-    pub(super) second: Option<Stage>,
+    pub(super) second: Option<FilterStage>,
 }
 
-impl Conditions {
+impl ScanFilter {
     pub(crate) fn new(state: &SessionState, table: Table, all: &[Expr]) -> Result<Self> {
         let is_costly = |condition: &&Expr| columns_of(table, condition).iter().any(|column| costs(table, *column));
         let (costly, cheap): (Vec<_>, Vec<_>) = all.iter().partition(is_costly);
@@ -46,7 +46,8 @@ impl Conditions {
         } else {
             (cheap, costly)
         };
-        let stage = |conditions: &[&Expr], with_time| Stage::new(state, table, &table.schema(), conditions, with_time);
+        let stage =
+            |conditions: &[&Expr], with_time| FilterStage::new(state, table, &table.schema(), conditions, with_time);
         Ok(Self {
             first: stage(&first, true)?,
             second: (!second.is_empty()).then(|| stage(&second, false)).transpose()?,
@@ -67,7 +68,7 @@ impl Conditions {
     }
 }
 
-impl Stage {
+impl FilterStage {
     /// `schema` says as what the table's columns come.
     pub(super) fn new(
         state: &SessionState,

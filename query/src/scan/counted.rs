@@ -19,23 +19,23 @@ use engine::{DataFileHandle, MINUTE, MinuteRollup, ReadView, RollupDimension, Ro
 use model::filter::HistogramGrouping;
 use model::{Table, Timestamp};
 
-use super::files::Pieces;
-use super::workers::Turns;
-use super::{Scanner, Shortcut};
+use super::files::SegmentSelection;
+use super::workers::TimeSlicedPermit;
+use super::{ScanExecutor, ScanShortcut};
 use crate::Error;
-use crate::reader::Meter;
-use crate::window::Window;
+use crate::reader::ScanMeter;
+use crate::window::TimeRange;
 
 /// Bytes of the texts that may come out.
 const MOST_BYTES: usize = 16 << 20;
 
 /// A question that counts can answer.
 #[derive(Debug, Clone)]
-pub(crate) struct Question {
-    pub(crate) window: Window,
+pub(crate) struct RollupQuery {
+    pub(crate) window: TimeRange,
     /// Whole minutes of a bucket; without, all of the window is one.
     pub(crate) bucket: Option<i64>,
-    pub(crate) split: Split,
+    pub(crate) split: RollupGrouping,
     /// One of these levels, if they are asked for.
     pub(crate) levels: Option<Vec<&'static str>>,
     /// Names that the entity must all have.
@@ -46,12 +46,12 @@ pub(crate) struct Question {
 
 /// What rows are told apart by, beside their bucket.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Split {
+pub(crate) struct RollupGrouping {
     pub(crate) level: bool,
     pub(crate) entity: bool,
 }
 
-impl From<HistogramGrouping> for Split {
+impl From<HistogramGrouping> for RollupGrouping {
     fn from(by: HistogramGrouping) -> Self {
         Self {
             level: by == HistogramGrouping::Level,
@@ -62,32 +62,33 @@ impl From<HistogramGrouping> for Split {
 
 /// What counts say.
 #[derive(Debug, Default)]
-pub(crate) struct Counted {
+pub(crate) struct RollupCounts {
     /// Rows by level, by entity, and by the start of their bucket; by an empty text where they are not told apart.
     rows: HashMap<String, HashMap<String, HashMap<i64, i64>>>,
     /// What is left to be read: stretches of time that have rows, and where.
-    pub(crate) left: Vec<(Window, Pieces)>,
+    pub(crate) left: Vec<(TimeRange, SegmentSelection)>,
     /// Whether no counts were there.
     pub(crate) is_nothing: bool,
     entries: usize,
     bytes: usize,
 }
 
-impl Scanner {
+impl ScanExecutor {
     /// What the counts of a view's files say of a question; `None` if it is more than may come out.
-    pub(crate) async fn counted(
+    pub(crate) async fn count_from_rollup(
         &self,
-        question: &Question,
+        question: &RollupQuery,
         view: &ReadView,
-        meter: &Arc<Meter>,
-    ) -> Result<Option<Counted>, Error> {
-        if !self.takes(Shortcut::Counts) {
+        meter: &Arc<ScanMeter>,
+    ) -> Result<Option<RollupCounts>, Error> {
+        if !self.is_enabled(ScanShortcut::Counts) {
             return Ok(None);
         }
         let (asked, seen, costs) = (question.clone(), view.clone(), Arc::clone(meter));
-        let mut counted = self.look(move |turns| asked.count(&seen, &costs, turns)).await?;
+        let mut counted = self.run_lookup(move |turns| asked.count(&seen, &costs, turns)).await?;
         if let Some(counted) = &mut counted {
-            let has_rows = |(window, pieces): &(Window, Pieces)| !pieces.are_empty(view, Table::Logs, *window);
+            let has_rows =
+                |(window, pieces): &(TimeRange, SegmentSelection)| !pieces.is_empty_in(view, Table::Logs, *window);
             counted.left.retain(has_rows);
         }
         Ok(counted)
@@ -96,49 +97,54 @@ impl Scanner {
 
 /// The whole minutes of a segment that a window has: from the first on, before the second, where it cuts something off.
 #[derive(Debug, Clone, Copy)]
-struct Whole {
+struct MinuteRange {
     from: Option<i64>,
     before: Option<i64>,
 }
 
 /// Whether minutes have rows that the window's beginning and its end cut.
 #[derive(Debug, Clone, Copy, Default)]
-struct Cut {
+struct PartialMinutes {
     begin: bool,
     end: bool,
 }
 
-impl Question {
-    fn count(&self, view: &ReadView, meter: &Meter, turns: &mut Turns) -> Result<Option<Counted>, Error> {
-        let mut counted = Counted::default();
+impl RollupQuery {
+    fn count(
+        &self,
+        view: &ReadView,
+        meter: &ScanMeter,
+        turns: &mut TimeSlicedPermit,
+    ) -> Result<Option<RollupCounts>, Error> {
+        let mut counted = RollupCounts::default();
         let (mut done, mut begun, mut ended) = (HashSet::new(), HashSet::new(), HashSet::new());
         let window = self.window;
         let files = view.files(Table::Logs).iter();
-        for segment in files.filter(|file| window.meets(file.min_ts, file.max_ts)) {
-            turns.check()?;
+        for segment in files.filter(|file| window.overlaps(file.min_ts, file.max_ts)) {
+            turns.yield_if_due()?;
             let Some(cut) = self.count_segment(segment, meter, &mut counted) else {
                 continue;
             };
-            if counted.is_too_much(self.most) {
+            if counted.is_over_limit(self.most) {
                 return Ok(None);
             }
-            meter.ruled_out(segment.id);
+            meter.count_ruled_out(segment.id);
             done.insert(segment.id);
             begun.extend(cut.begin.then_some(segment.id));
             ended.extend(cut.end.then_some(segment.id));
         }
-        turns.check()?;
+        turns.yield_if_due()?;
         let memory = self.count_memory(view, &mut counted);
-        if counted.is_too_much(self.most) {
+        if counted.is_over_limit(self.most) {
             return Ok(None);
         }
         counted.is_nothing = done.is_empty() && memory.is_none();
         let (first, last) = self.cut_minutes();
         let (is_left, cut) = (memory.is_none(), memory.unwrap_or_default());
         counted.left = vec![
-            (window, Pieces::But(Arc::new(done), is_left)),
-            (window.before(first), Pieces::Only(Arc::new(begun), cut.begin)),
-            (window.from(last), Pieces::Only(Arc::new(ended), cut.end)),
+            (window, SegmentSelection::But(Arc::new(done), is_left)),
+            (window.before(first), SegmentSelection::Only(Arc::new(begun), cut.begin)),
+            (window.from(last), SegmentSelection::Only(Arc::new(ended), cut.end)),
         ];
         Ok(Some(counted))
     }
@@ -151,12 +157,12 @@ impl Question {
     }
 
     /// `None` if the window has no whole minute and cuts rows from the first time to the last on both sides.
-    fn whole(&self, min_ts: Timestamp, max_ts: Timestamp) -> Option<Whole> {
-        let Window { since, until } = self.window;
+    fn whole(&self, min_ts: Timestamp, max_ts: Timestamp) -> Option<MinuteRange> {
+        let TimeRange { since, until } = self.window;
         let from = (min_ts < since).then(|| first_whole(since.micros()));
         let before = (max_ts >= until).then(|| until.micros().div_euclid(MINUTE));
         let are_apart = from.zip(before).is_none_or(|(from, before)| from <= before);
-        are_apart.then_some(Whole { from, before })
+        are_apart.then_some(MinuteRange { from, before })
     }
 
     const fn counts_by(&self) -> RollupDimension {
@@ -168,11 +174,16 @@ impl Question {
     }
 
     /// `None` if its counts do not say.
-    fn count_segment(&self, segment: &DataFileHandle, meter: &Meter, counted: &mut Counted) -> Option<Cut> {
+    fn count_segment(
+        &self,
+        segment: &DataFileHandle,
+        meter: &ScanMeter,
+        counted: &mut RollupCounts,
+    ) -> Option<PartialMinutes> {
         let whole = self.whole(segment.min_ts, segment.max_ts)?;
         let (all, bytes) = segment.counts(self.counts_by())?;
-        meter.index(bytes);
-        let mut cut = Cut::default();
+        meter.count_index_bytes(bytes);
+        let mut cut = PartialMinutes::default();
         for counts in all {
             self.count_groups(&counts, whole, &mut cut, counted);
         }
@@ -180,27 +191,33 @@ impl Question {
     }
 
     /// Counts all rows in memory; `None` if the counts of some do not say.
-    fn count_memory(&self, view: &ReadView, counted: &mut Counted) -> Option<Cut> {
+    fn count_memory(&self, view: &ReadView, counted: &mut RollupCounts) -> Option<PartialMinutes> {
         let hot = view.hot(Table::Logs).iter();
-        let hot: Vec<_> = hot.filter(|hot| self.window.meets(hot.min_ts, hot.max_ts)).collect();
+        let hot: Vec<_> = hot.filter(|hot| self.window.overlaps(hot.min_ts, hot.max_ts)).collect();
         let (Some(min_ts), Some(max_ts)) = (
             hot.iter().map(|hot| hot.min_ts).min(),
             hot.iter().map(|hot| hot.max_ts).max(),
         ) else {
-            return Some(Cut::default());
+            return Some(PartialMinutes::default());
         };
         // Where the window cuts any of them it cuts all: what it cuts is read of all.
         let whole = self.whole(min_ts, max_ts)?;
         let counts = hot.iter().map(|hot| hot.counts(self.counts_by()));
         let all: Vec<MinuteRollup> = counts.collect::<Option<_>>()?;
-        let mut cut = Cut::default();
+        let mut cut = PartialMinutes::default();
         for counts in all {
             self.count_groups(&counts, whole, &mut cut, counted);
         }
         Some(cut)
     }
 
-    fn count_groups(&self, counts: &MinuteRollup, whole: Whole, cut: &mut Cut, counted: &mut Counted) {
+    fn count_groups(
+        &self,
+        counts: &MinuteRollup,
+        whole: MinuteRange,
+        cut: &mut PartialMinutes,
+        counted: &mut RollupCounts,
+    ) {
         for group in counts.groups().filter(|group| self.is_met(group)) {
             let level = if self.split.level { group.level } else { "" };
             let entity = group.entity.filter(|_| self.split.entity).unwrap_or_default();
@@ -215,7 +232,13 @@ impl Question {
         self.levels.as_ref().is_none_or(|levels| levels.contains(&group.level)) && self.entities.iter().all(has_name)
     }
 
-    fn count_group(&self, group: &RollupGroup<'_>, whole: Whole, cut: &mut Cut, mut add: impl FnMut(i64, u64)) {
+    fn count_group(
+        &self,
+        group: &RollupGroup<'_>,
+        whole: MinuteRange,
+        cut: &mut PartialMinutes,
+        mut add: impl FnMut(i64, u64),
+    ) {
         let is_within =
             whole.from.is_none_or(|from| group.first >= from) && whole.before.is_none_or(|before| group.last < before);
         let (start, end) = (self.start(group.first), self.start(group.last));
@@ -265,8 +288,8 @@ fn first_whole(ts: i64) -> i64 {
     ts.div_euclid(MINUTE) + i64::from(ts.rem_euclid(MINUTE) > 0)
 }
 
-impl Counted {
-    const fn is_too_much(&self, most: usize) -> bool {
+impl RollupCounts {
+    const fn is_over_limit(&self, most: usize) -> bool {
         self.entries > most || self.bytes > MOST_BYTES
     }
 

@@ -13,16 +13,16 @@ use datafusion::logical_expr::Expr;
 use engine::{BlockSelection, DataFileHandle, ReadView};
 use model::Table;
 
-use super::Scanner;
-use super::prune::{Needs, blocks, of_blocks, rows_of, selection};
-use super::workers::Turns;
+use super::ScanExecutor;
+use super::prune::{PruningConditions, blocks, of_blocks, rows_of, selection};
+use super::workers::TimeSlicedPermit;
 use crate::Error;
-use crate::reader::Meter;
-use crate::window::Window;
+use crate::reader::ScanMeter;
+use crate::window::TimeRange;
 
 /// Where in a view to look.
 #[derive(Debug, Clone, Default)]
-pub(crate) enum Pieces {
+pub(crate) enum SegmentSelection {
     /// In all segments and in memory.
     #[default]
     All,
@@ -32,8 +32,8 @@ pub(crate) enum Pieces {
     Only(Arc<HashSet<u64>>, bool),
 }
 
-impl Pieces {
-    pub(crate) fn have(&self, segment: &DataFileHandle) -> bool {
+impl SegmentSelection {
+    pub(crate) fn includes_segment(&self, segment: &DataFileHandle) -> bool {
         match self {
             Self::All => true,
             Self::But(those, _) => !those.contains(&segment.id),
@@ -42,52 +42,58 @@ impl Pieces {
     }
 
     /// Whether rows in memory are looked at.
-    pub(crate) const fn have_memory(&self) -> bool {
+    pub(crate) const fn includes_memory(&self) -> bool {
         matches!(self, Self::All | Self::But(_, true) | Self::Only(_, true))
     }
 
     /// Whether there is nothing of a table within a window.
-    pub(crate) fn are_empty(&self, view: &ReadView, table: Table, window: Window) -> bool {
+    pub(crate) fn is_empty_in(&self, view: &ReadView, table: Table, window: TimeRange) -> bool {
         let mut files = view.files(table).iter();
         let mut hot = view.hot(table).iter();
-        !files.any(|file| window.meets(file.min_ts, file.max_ts) && self.have(file))
-            && (!self.have_memory() || !hot.any(|hot| window.meets(hot.min_ts, hot.max_ts)))
+        !files.any(|file| window.overlaps(file.min_ts, file.max_ts) && self.includes_segment(file))
+            && (!self.includes_memory() || !hot.any(|hot| window.overlaps(hot.min_ts, hot.max_ts)))
     }
 }
 
 /// What indexes leave of the files of a table.
 #[derive(Debug, Default)]
-pub(crate) struct Left {
+pub(crate) struct CandidateFiles {
     pub(crate) files: Vec<Arc<DataFileHandle>>,
     /// Of some of them, by the segment's number, which rows.
     pub(crate) rows: HashMap<u64, ParquetAccessPlan>,
 }
 
-impl Scanner {
+impl ScanExecutor {
     /// The files that can have rows which meet the conditions; what is read for that counts.
-    pub(crate) async fn left(
+    pub(crate) async fn prune_files(
         &self,
         table: Table,
         conditions: &[Expr],
         files: Vec<Arc<DataFileHandle>>,
-        meter: &Arc<Meter>,
-    ) -> Result<Left, Error> {
+        meter: &Arc<ScanMeter>,
+    ) -> Result<CandidateFiles, Error> {
         let needs = self.needs(table, conditions);
         if !needs.ask_indexes() || files.is_empty() {
-            return Ok(Left {
+            return Ok(CandidateFiles {
                 files,
-                ..Left::default()
+                ..CandidateFiles::default()
             });
         }
         let meter = Arc::clone(meter);
-        self.look(move |turns| look(files, &needs, &meter, turns)).await
+        self.run_lookup(move |turns| prune_each(files, &needs, &meter, turns))
+            .await
     }
 }
 
-fn look(files: Vec<Arc<DataFileHandle>>, needs: &Needs, meter: &Meter, turns: &mut Turns) -> Result<Left, Error> {
-    let mut left = Left::default();
+fn prune_each(
+    files: Vec<Arc<DataFileHandle>>,
+    needs: &PruningConditions,
+    meter: &ScanMeter,
+    turns: &mut TimeSlicedPermit,
+) -> Result<CandidateFiles, Error> {
+    let mut left = CandidateFiles::default();
     for segment in files {
-        turns.check()?;
+        turns.yield_if_due()?;
         let blocks = blocks(&segment, needs, meter);
         if blocks.is_none() {
             continue;
@@ -103,12 +109,12 @@ fn look(files: Vec<Arc<DataFileHandle>>, needs: &Needs, meter: &Meter, turns: &m
 }
 
 /// The rows of some blocks. A file that may have to be fetched for that is not: the plan may never come to it.
-fn rows(segment: &DataFileHandle, blocks: &[u32], meter: &Meter) -> Option<ParquetAccessPlan> {
+fn rows(segment: &DataFileHandle, blocks: &[u32], meter: &ScanMeter) -> Option<ParquetAccessPlan> {
     if segment.is_uploaded() {
         return None;
     }
     let footer = segment.metadata().ok()?;
-    meter.opened(segment.id);
+    meter.count_opened(segment.id);
     let groups = footer.row_groups().iter().enumerate().map(|(number, group)| {
         let ranges = of_blocks(&footer, number, blocks);
         match selection(&ranges, rows_of(group)) {

@@ -31,54 +31,54 @@ use model::filter::SortOrder;
 use parking_lot::Mutex;
 
 use super::cache::PageCache;
-use super::conditions::Conditions;
-use super::prune::Needs;
+use super::conditions::ScanFilter;
+use super::prune::PruningConditions;
 use super::read::read_rows;
-use super::source::{Place, Source, Step};
-use super::workers::Patience;
-use super::{Found, Request, Task, rank};
+use super::source::{RowLocation, RowSource, SourceStep};
+use super::workers::ScanDeadline;
+use super::{ScanTask, TopKRequest, TopKRows, rank};
 use crate::Error;
-use crate::reader::Meter;
-use crate::window::Window;
+use crate::reader::ScanMeter;
+use crate::window::TimeRange;
 
 /// More rows than this beyond the wanted ones are not kept: a plan that spills sorts them.
 pub(super) const MOST_TIES: usize = 1 << 16;
 
 /// Why a scan ends early.
-pub(super) enum Halt {
+pub(super) enum ScanError {
     Failed(Error),
     /// The scan is not made for this: a plan answers.
     NotHere,
 }
 
-impl<E: Into<Error>> From<E> for Halt {
+impl<E: Into<Error>> From<E> for ScanError {
     fn from(error: E) -> Self {
         Self::Failed(error.into())
     }
 }
 
 /// One scan.
-pub(super) struct Search {
+pub(super) struct TopKScan {
     pub(super) table: Table,
-    pub(super) window: Window,
+    pub(super) window: TimeRange,
     pub(super) order: SortOrder,
-    pub(super) conditions: Conditions,
+    pub(super) conditions: ScanFilter,
     /// What is given of the rows.
     columns: Vec<usize>,
     schema: SchemaRef,
-    pub(super) needs: Needs,
+    pub(super) needs: PruningConditions,
     pub(super) cache: Arc<PageCache>,
-    pub(super) meter: Arc<Meter>,
+    pub(super) meter: Arc<ScanMeter>,
     /// What the scan holds counts against the memory of queries.
     pub(super) memory: MemoryReservation,
-    patience: Patience,
+    patience: ScanDeadline,
     skip: usize,
-    state: Mutex<State>,
+    state: Mutex<TopKHeap>,
 }
 
 #[derive(Default)]
-struct State {
-    sources: BinaryHeap<Source>,
+struct TopKHeap {
+    sources: BinaryHeap<RowSource>,
     /// Held once more for each source that is being read, however that ends.
     taken: Arc<()>,
     wanted: usize,
@@ -86,41 +86,41 @@ struct State {
     uncounted: Option<i64>,
     /// The ranks of the first `wanted` rows that count, the last on top.
     first: BinaryHeap<Reverse<i64>>,
-    kept: Vec<Kept>,
+    kept: Vec<RankedRow>,
     /// Forget what is below the cut at so many.
     tidy_at: usize,
-    places: Vec<Option<Place>>,
+    places: Vec<Option<RowLocation>>,
     away: Vec<Arc<DataFileHandle>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Kept {
+struct RankedRow {
     rank: i64,
     place: u32,
     row: u32,
 }
 
-impl Search {
+impl TopKScan {
     pub(super) fn new(
         session: &SessionState,
-        request: &Request<'_>,
-        needs: Needs,
+        request: &TopKRequest<'_>,
+        needs: PruningConditions,
         cache: &Arc<PageCache>,
-        patience: Patience,
+        patience: ScanDeadline,
     ) -> Result<Self, Error> {
         let wanted = request.wanted.max(1);
-        let state = State {
-            sources: Source::all(request).into(),
+        let state = TopKHeap {
+            sources: RowSource::all(request).into(),
             wanted,
             uncounted: request.uncounted.map(|ts| rank(request.order, ts)),
             tidy_at: tidy_at(wanted, 0),
-            ..State::default()
+            ..TopKHeap::default()
         };
         Ok(Self {
             table: request.table,
             window: request.window,
             order: request.order,
-            conditions: Conditions::new(session, request.table, request.conditions)?,
+            conditions: ScanFilter::new(session, request.table, request.conditions)?,
             columns: request.columns.to_vec(),
             schema: Arc::new(request.table.schema().project(request.columns)?),
             needs,
@@ -134,7 +134,7 @@ impl Search {
     }
 
     /// Ends the scan if nobody waits for it, or not any more.
-    pub(super) fn check(&self) -> Result<(), Halt> {
+    pub(super) fn check(&self) -> Result<(), ScanError> {
         Ok(self.patience.check()?)
     }
 
@@ -149,7 +149,7 @@ impl Search {
     }
 
     /// A batch of what is given, counted.
-    fn hold(&self, batch: &RecordBatch, memory: &MemoryReservation) -> Result<RecordBatch, Halt> {
+    fn hold(&self, batch: &RecordBatch, memory: &MemoryReservation) -> Result<RecordBatch, ScanError> {
         self.check()?;
         memory.try_grow(batch.get_array_memory_size())?;
         Ok(RecordBatch::try_new(
@@ -159,10 +159,10 @@ impl Search {
     }
 }
 
-impl Task for Search {
-    type Found = Found;
+impl ScanTask for TopKScan {
+    type Found = TopKRows;
 
-    fn work(&self, until: Instant) -> Result<(), Halt> {
+    fn work(&self, until: Instant) -> Result<(), ScanError> {
         loop {
             self.check()?;
             let Some((source, cut, taken)) = self.state.lock().take() else {
@@ -183,14 +183,14 @@ impl Task for Search {
         Arc::strong_count(&state.taken) == 1 && state.away.is_empty() && state.is_done()
     }
 
-    fn away(&self) -> Vec<Arc<DataFileHandle>> {
+    fn take_remote(&self) -> Vec<Arc<DataFileHandle>> {
         std::mem::take(&mut self.state.lock().away)
     }
 
-    fn gather(&self) -> Result<Found, Halt> {
+    fn take_result(&self) -> Result<TopKRows, ScanError> {
         let (mut kept, places) = {
             let mut state = self.state.lock();
-            state.tidy()?;
+            state.drop_below_cut()?;
             (std::mem::take(&mut state.kept), std::mem::take(&mut state.places))
         };
         kept.sort_unstable_by_key(|row| (Reverse(row.rank), row.place, row.row));
@@ -207,11 +207,11 @@ impl Task for Search {
             let place = of_place.first().and_then(|row| places.get(row.place as usize));
             let numbers: Vec<u32> = of_place.iter().map(|row| row.row).collect();
             match place {
-                Some(Some(Place::Memory { rows, .. })) => {
+                Some(Some(RowLocation::Memory { rows, .. })) => {
                     let taken = take_record_batch(&rows.project(&self.columns)?, &UInt32Array::from(numbers))?;
                     batches.push(self.hold(&taken, &memory)?);
                 }
-                Some(Some(Place::Group(group))) => {
+                Some(Some(RowLocation::Group(group))) => {
                     for batch in read_rows(group, self.table, &self.columns, &numbers)? {
                         batches.push(self.hold(&batch?, &memory)?);
                     }
@@ -219,7 +219,7 @@ impl Task for Search {
                 _ => return Err(DataFusionError::Internal("a found row is nowhere".to_owned()).into()),
             }
         }
-        Ok(Found {
+        Ok(TopKRows {
             batches,
             skipped,
             memory,
@@ -227,7 +227,7 @@ impl Task for Search {
     }
 }
 
-impl State {
+impl TopKHeap {
     /// The rank below which no row is wanted.
     fn cut(&self) -> Option<i64> {
         let full = self.first.len() >= self.wanted;
@@ -242,14 +242,14 @@ impl State {
         }
     }
 
-    fn take(&mut self) -> Option<(Source, Option<i64>, Arc<()>)> {
+    fn take(&mut self) -> Option<(RowSource, Option<i64>, Arc<()>)> {
         if self.is_done() || !self.away.is_empty() {
             return None;
         }
         Some((self.sources.pop()?, self.cut(), Arc::clone(&self.taken)))
     }
 
-    fn put(&mut self, order: SortOrder, place: Option<u32>, step: Step) -> Result<(), Halt> {
+    fn put(&mut self, order: SortOrder, place: Option<u32>, step: SourceStep) -> Result<(), ScanError> {
         let mut place = place;
         self.away.extend(step.away);
         if place.is_none() && !step.hits.is_empty() {
@@ -259,7 +259,7 @@ impl State {
         if let Some(place) = place {
             for (ts, row) in step.hits {
                 let rank = rank(order, ts);
-                self.note(Kept { rank, place, row });
+                self.push_row(RankedRow { rank, place, row });
             }
         }
         self.sources.extend(step.next.into_iter().map(|mut source| {
@@ -268,12 +268,12 @@ impl State {
             source
         }));
         if self.kept.len() >= self.tidy_at {
-            self.tidy()?;
+            self.drop_below_cut()?;
         }
         Ok(())
     }
 
-    fn note(&mut self, row: Kept) {
+    fn push_row(&mut self, row: RankedRow) {
         if self.uncounted != Some(row.rank) {
             match self.cut() {
                 Some(cut) if row.rank < cut => return,
@@ -289,12 +289,12 @@ impl State {
     }
 
     /// Forgets what is below the cut.
-    fn tidy(&mut self) -> Result<(), Halt> {
+    fn drop_below_cut(&mut self) -> Result<(), ScanError> {
         if let Some(cut) = self.cut() {
             self.kept.retain(|row| row.rank >= cut);
         }
         if self.kept.len() > self.wanted + MOST_TIES {
-            return Err(Halt::NotHere);
+            return Err(ScanError::NotHere);
         }
         self.tidy_at = tidy_at(self.wanted, self.kept.len());
         let mut used = vec![false; self.places.len()];
@@ -304,7 +304,7 @@ impl State {
             }
         }
         for (place, used) in self.places.iter_mut().zip(used) {
-            if !used && matches!(place, Some(Place::Memory { .. })) {
+            if !used && matches!(place, Some(RowLocation::Memory { .. })) {
                 *place = None;
             }
         }

@@ -15,8 +15,8 @@
 //! - What the scan is not made for it says, and a plan answers: another layout than newest first, columns of another version, tens
 //!   of thousands of rows with one `ts`.
 //!
-//! [`Scanner::sweep`] reads the same pieces in no order, for sums of metric points. [`Scanner::left`] tells plans which files they
-//! need not open, [`Scanner::counted`] what need not be read to be counted.
+//! [`ScanExecutor::full_scan`] reads the same pieces in no order, for sums of metric points. [`ScanExecutor::prune_files`] tells plans which files they
+//! need not open, [`ScanExecutor::count_from_rollup`] what need not be read to be counted.
 //!
 //! # Not here
 //!
@@ -48,19 +48,19 @@ use model::{ByteSize, Table};
 use tokio::runtime::Handle;
 
 use self::cache::PageCache;
-pub(crate) use self::conditions::Conditions;
-pub(crate) use self::counted::{Counted, Question, Split};
-pub(crate) use self::files::{Left, Pieces};
-use self::first::{Halt, Search};
+pub(crate) use self::conditions::ScanFilter;
+pub(crate) use self::counted::{RollupCounts, RollupGrouping, RollupQuery};
+pub(crate) use self::files::{CandidateFiles, SegmentSelection};
+use self::first::{ScanError, TopKScan};
 pub(crate) use self::prune::asks_for_ids;
-use self::prune::{Needs, needs};
+use self::prune::{PruningConditions, needs};
 pub(crate) use self::read::times_of;
-use self::sweep::Sweep;
-pub(crate) use self::sweep::{Sink, Wanted};
-use self::workers::{Patience, Turns, Workers};
-use crate::reader::Meter;
-use crate::window::Window;
-use crate::{Error, Limits};
+use self::sweep::FullScan;
+pub(crate) use self::sweep::{FullScanRequest, RowSink};
+use self::workers::{ScanDeadline, ScanWorkers, TimeSlicedPermit};
+use crate::reader::ScanMeter;
+use crate::window::TimeRange;
+use crate::{Error, QueryLimits};
 
 /// How long a scan reads on one thread before it is given others that are free.
 const ALONE: Duration = Duration::from_millis(2);
@@ -76,24 +76,24 @@ pub(crate) const fn rank(order: SortOrder, ts: i64) -> i64 {
 }
 
 /// Reading that several threads do together, a slice of time after another.
-trait Task: Send + Sync + 'static {
+trait ScanTask: Send + Sync + 'static {
     /// What comes out.
     type Found: Send + 'static;
     /// Reads until it is done, nothing is left to take, or it is time.
-    fn work(&self, until: Instant) -> Result<(), Halt>;
+    fn work(&self, until: Instant) -> Result<(), ScanError>;
     fn is_done(&self) -> bool;
     /// What must be opened before it goes on, by somebody who may wait for a network.
-    fn away(&self) -> Vec<Arc<DataFileHandle>>;
+    fn take_remote(&self) -> Vec<Arc<DataFileHandle>>;
     /// What was found, once; it is gone from the task.
-    fn gather(&self) -> Result<Self::Found, Halt>;
+    fn take_result(&self) -> Result<Self::Found, ScanError>;
 }
 
 /// What to look for.
 #[derive(Debug)]
-pub(crate) struct Request<'a> {
+pub(crate) struct TopKRequest<'a> {
     pub(crate) view: &'a ReadView,
     pub(crate) table: Table,
-    pub(crate) window: Window,
+    pub(crate) window: TimeRange,
     pub(crate) order: SortOrder,
     pub(crate) conditions: &'a [Expr],
     /// Those to give, in the table's order.
@@ -104,14 +104,14 @@ pub(crate) struct Request<'a> {
     pub(crate) skip: usize,
     /// How many rows to find, those to skip included.
     pub(crate) wanted: usize,
-    pub(crate) meter: &'a Arc<Meter>,
+    pub(crate) meter: &'a Arc<ScanMeter>,
     /// When the query began.
     pub(crate) started: Instant,
 }
 
 /// What was found.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct TopKRows {
     /// The rows, in no order; of the last `ts` all that there are.
     pub(crate) batches: Vec<RecordBatch>,
     /// So many rows before them were not given.
@@ -122,7 +122,7 @@ pub(crate) struct Found {
 
 /// Ways to an answer that read less than all: tests take each away and compare answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shortcut {
+pub(crate) enum ScanShortcut {
     /// Lists and sums of points without a plan.
     OwnScan,
     /// Rows that are counted already.
@@ -133,19 +133,19 @@ pub(crate) enum Shortcut {
 
 /// What all scans share.
 #[derive(Debug)]
-pub(crate) struct Scanner {
+pub(crate) struct ScanExecutor {
     cache: Arc<PageCache>,
-    workers: Workers,
+    workers: ScanWorkers,
     timeout: Duration,
     most_bytes: ByteSize,
-    without: &'static [Shortcut],
+    without: &'static [ScanShortcut],
 }
 
-impl Scanner {
-    pub(crate) fn new(limits: &Limits, threads: Handle) -> Self {
+impl ScanExecutor {
+    pub(crate) fn new(limits: &QueryLimits, threads: Handle) -> Self {
         Self {
             cache: Arc::new(PageCache::new(limits.page_cache())),
-            workers: Workers::new(limits.threads, threads),
+            workers: ScanWorkers::new(limits.threads, threads),
             timeout: limits.timeout,
             most_bytes: limits.max_scan,
             #[cfg(test)]
@@ -156,19 +156,19 @@ impl Scanner {
     }
 
     /// Whether a shortcut is taken: always, but in tests.
-    fn takes(&self, shortcut: Shortcut) -> bool {
+    fn is_enabled(&self, shortcut: ScanShortcut) -> bool {
         !self.without.contains(&shortcut)
     }
 
     /// What footers and indexes can be asked.
-    fn needs(&self, table: Table, conditions: &[Expr]) -> Needs {
-        let asked = self.takes(Shortcut::Pruning);
+    fn needs(&self, table: Table, conditions: &[Expr]) -> PruningConditions {
+        let asked = self.is_enabled(ScanShortcut::Pruning);
         needs(table, if asked { conditions } else { &[] })
     }
 
     /// Counts what one query reads, as much as one may.
-    pub(crate) fn meter(&self) -> Arc<Meter> {
-        Arc::new(Meter::new(self.most_bytes))
+    pub(crate) fn meter(&self) -> Arc<ScanMeter> {
+        Arc::new(ScanMeter::new(self.most_bytes))
     }
 
     /// Waits until no scan reads any more.
@@ -177,58 +177,62 @@ impl Scanner {
     }
 
     /// The first rows; `None` if a plan must answer.
-    pub(crate) async fn first(&self, state: &SessionState, request: Request<'_>) -> Result<Option<Found>, Error> {
+    pub(crate) async fn top_k(
+        &self,
+        state: &SessionState,
+        request: TopKRequest<'_>,
+    ) -> Result<Option<TopKRows>, Error> {
         // Files of metrics lie by series: a plan finds their first points. So it does in any file that lies otherwise.
-        if request.table == Table::Metrics || !self.takes(Shortcut::OwnScan) {
+        if request.table == Table::Metrics || !self.is_enabled(ScanShortcut::OwnScan) {
             return Ok(None);
         }
-        let (patience, _waiting) = Patience::new(request.started, self.timeout);
+        let (patience, _waiting) = ScanDeadline::new(request.started, self.timeout);
         let needs = self.needs(request.table, request.conditions);
-        let search = Search::new(state, &request, needs, &self.cache, patience)?;
+        let search = TopKScan::new(state, &request, needs, &self.cache, patience)?;
         self.run(search).await
     }
 
     /// All rows that meet conditions, in no order, given to sinks that `make` makes, one for each thread that reads; `None`
     /// if a plan must answer.
-    pub(crate) async fn sweep<S: Sink>(
+    pub(crate) async fn full_scan<S: RowSink>(
         &self,
         state: &SessionState,
-        wanted: Wanted<'_>,
+        wanted: FullScanRequest<'_>,
         make: impl Fn() -> S + Send + Sync + 'static,
     ) -> Result<Option<Vec<S>>, Error> {
-        if !self.takes(Shortcut::OwnScan) {
+        if !self.is_enabled(ScanShortcut::OwnScan) {
             return Ok(None);
         }
-        let (patience, _waiting) = Patience::new(wanted.started, self.timeout);
+        let (patience, _waiting) = ScanDeadline::new(wanted.started, self.timeout);
         let needs = self.needs(wanted.table, wanted.conditions);
-        match Sweep::new(state, &wanted, needs, &self.cache, patience, Box::new(make))? {
+        match FullScan::new(state, &wanted, needs, &self.cache, patience, Box::new(make))? {
             Some(sweep) => self.run(sweep).await,
             None => Ok(None),
         }
     }
 
     /// What a look at files finds, on a thread that scans read on; between two files others may have it.
-    async fn look<T: Send + 'static>(
+    async fn run_lookup<T: Send + 'static>(
         &self,
-        look: impl FnOnce(&mut Turns) -> Result<T, Error> + Send + 'static,
+        look: impl FnOnce(&mut TimeSlicedPermit) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
-        let (patience, _waiting) = Patience::new(Instant::now(), self.timeout);
-        let mut turns = self.workers.turns(patience).await?;
+        let (patience, _waiting) = ScanDeadline::new(Instant::now(), self.timeout);
+        let mut turns = self.workers.time_sliced_permit(patience).await?;
         let looking = self.workers.run(move || look(&mut turns));
         looking
             .await
             .unwrap_or_else(|stopped| Err(Error::Aborted(stopped.to_string())))
     }
 
-    async fn run<T: Task>(&self, task: T) -> Result<Option<T::Found>, Error> {
+    async fn run<T: ScanTask>(&self, task: T) -> Result<Option<T::Found>, Error> {
         match self.read(&Arc::new(task)).await {
             Ok(found) => Ok(Some(found)),
-            Err(Halt::NotHere) => Ok(None),
-            Err(Halt::Failed(error)) => Err(error),
+            Err(ScanError::NotHere) => Ok(None),
+            Err(ScanError::Failed(error)) => Err(error),
         }
     }
 
-    async fn read<T: Task>(&self, task: &Arc<T>) -> Result<T::Found, Halt> {
+    async fn read<T: ScanTask>(&self, task: &Arc<T>) -> Result<T::Found, ScanError> {
         let mut slice = ALONE;
         let mut helpers = Vec::new();
         loop {
@@ -238,11 +242,11 @@ impl Scanner {
                 self.workers.run(move || {
                     let _place = place;
                     task.work(Instant::now() + slice)?;
-                    task.is_done().then(|| task.gather()).transpose()
+                    task.is_done().then(|| task.take_result()).transpose()
                 })
             };
             if slice == SLICE {
-                helpers.extend(self.workers.spare().into_iter().map(|place| {
+                helpers.extend(self.workers.take_spare().into_iter().map(|place| {
                     let task = Arc::clone(task);
                     self.workers.run(move || {
                         let _place = place;
@@ -259,24 +263,24 @@ impl Scanner {
             if let Some(found) = found? {
                 return Ok(found);
             }
-            for segment in task.away() {
-                self.fetched(segment).await?;
+            for segment in task.take_remote() {
+                self.fetch_segment(segment).await?;
             }
             slice = SLICE;
         }
     }
 
     /// Has a segment here, by a thread that is none of those that read.
-    async fn fetched(&self, segment: Arc<DataFileHandle>) -> Result<(), Halt> {
+    async fn fetch_segment(&self, segment: Arc<DataFileHandle>) -> Result<(), ScanError> {
         joined(
             self.workers
-                .run(move || segment.open().map(drop).map_err(Halt::from))
+                .run(move || segment.open().map(drop).map_err(ScanError::from))
                 .await,
         )
     }
 }
 
-fn joined<T>(ended: Result<Result<T, Halt>, tokio::task::JoinError>) -> Result<T, Halt> {
+fn joined<T>(ended: Result<Result<T, ScanError>, tokio::task::JoinError>) -> Result<T, ScanError> {
     ended.unwrap_or_else(|stopped| Err(Error::Aborted(stopped.to_string()).into()))
 }
 
@@ -287,14 +291,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_long_look_at_files_gives_its_thread_to_others_in_between() {
-        let limits = Limits {
+        let limits = QueryLimits {
             threads: 1,
-            ..Limits::default()
+            ..QueryLimits::default()
         };
-        let scanner = Scanner::new(&limits, Handle::current());
-        let endless = scanner.look(|turns| -> Result<(), Error> {
+        let scanner = ScanExecutor::new(&limits, Handle::current());
+        let endless = scanner.run_lookup(|turns| -> Result<(), Error> {
             loop {
-                turns.check()?;
+                turns.yield_if_due()?;
             }
         });
         let other = tokio::time::timeout(Duration::from_secs(20), scanner.workers.enter());

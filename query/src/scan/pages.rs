@@ -31,8 +31,8 @@ use parquet::file::page_index::offset_index::PageLocation;
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 
-use super::cache::{Key, PageCache};
-use crate::reader::{Meter, read_range};
+use super::cache::{PageCache, PageKey};
+use crate::reader::{ScanMeter, read_range};
 
 /// Bytes read at once where only a page's header is wanted.
 const HEADER_BYTES: usize = 4 << 10;
@@ -42,7 +42,7 @@ const HEADER_BYTES: usize = 4 << 10;
 pub(super) struct SegmentBytes {
     file: Arc<File>,
     segment: Arc<DataFileHandle>,
-    meter: Arc<Meter>,
+    meter: Arc<ScanMeter>,
 }
 
 impl Length for SegmentBytes {
@@ -52,10 +52,10 @@ impl Length for SegmentBytes {
 }
 
 impl ChunkReader for SegmentBytes {
-    type T = BufReader<Onward>;
+    type T = BufReader<SequentialReader>;
 
     fn get_read(&self, start: u64) -> Result<Self::T> {
-        let onward = Onward {
+        let onward = SequentialReader {
             bytes: self.clone(),
             at: start,
         };
@@ -63,24 +63,24 @@ impl ChunkReader for SegmentBytes {
     }
 
     fn get_bytes(&self, start: u64, length: usize) -> Result<Bytes> {
-        self.meter.read(self.segment.id, length as u64)?;
+        self.meter.charge_read(self.segment.id, length as u64)?;
         read_range(&self.segment, &self.file, &(start..start.saturating_add(length as u64)))
     }
 }
 
 /// Reads onwards from a position of its own.
 #[derive(Debug)]
-pub(super) struct Onward {
+pub(super) struct SequentialReader {
     bytes: SegmentBytes,
     at: u64,
 }
 
-impl Read for Onward {
+impl Read for SequentialReader {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let segment = &self.bytes.segment;
         let left = usize::try_from(segment.size.saturating_sub(self.at)).unwrap_or(usize::MAX);
         let take = buffer.len().min(left);
-        let may = self.bytes.meter.read(segment.id, take as u64);
+        let may = self.bytes.meter.charge_read(segment.id, take as u64);
         may.map_err(std::io::Error::other)?;
         let read = self.bytes.file.read_at(&mut buffer[..take], self.at)?;
         self.at += read as u64;
@@ -90,24 +90,24 @@ impl Read for Onward {
 
 /// One row group of a segment.
 #[derive(Debug, Clone)]
-pub(super) struct Group {
+pub(super) struct SegmentRowGroup {
     bytes: SegmentBytes,
     metadata: Arc<ParquetMetaData>,
     index: usize,
     cache: Arc<PageCache>,
 }
 
-impl Group {
+impl SegmentRowGroup {
     /// The row groups of a Parquet segment. Blocks: opens the file, and reads its footer unless it is at hand.
     pub(super) fn all_of(
         segment: &Arc<DataFileHandle>,
         cache: &Arc<PageCache>,
-        meter: &Arc<Meter>,
+        meter: &Arc<ScanMeter>,
     ) -> std::result::Result<Vec<Self>, engine::Error> {
         // First the file, whose checksum tells damage of the footer too.
         let file = segment.open_shared()?;
         let metadata = segment.metadata()?;
-        meter.opened(segment.id);
+        meter.count_opened(segment.id);
         let bytes = SegmentBytes {
             file,
             segment: Arc::clone(segment),
@@ -142,7 +142,7 @@ impl Group {
         usize::try_from(self.metadata().num_rows()).unwrap_or(0)
     }
 
-    pub(super) fn meter(&self) -> &Meter {
+    pub(super) fn meter(&self) -> &ScanMeter {
         &self.bytes.meter
     }
 
@@ -185,11 +185,11 @@ impl Group {
             return Ok(pages.page_locations.as_slice().into());
         }
         let chunk = self.metadata().column(column);
-        let key = Key::new(&self.bytes.segment, chunk.byte_range().0);
+        let key = PageKey::new(&self.bytes.segment, chunk.byte_range().0);
         if let Some(places) = self.cache.places(key) {
             return Ok(places);
         }
-        let places = walk(self.bytes.clone(), chunk, self.rows())?.into();
+        let places = locate_pages(self.bytes.clone(), chunk, self.rows())?.into();
         self.cache.keep_places(key, &places);
         Ok(places)
     }
@@ -218,13 +218,13 @@ impl Group {
     }
 }
 
-impl RowGroups for Group {
+impl RowGroups for SegmentRowGroup {
     fn num_rows(&self) -> usize {
         self.rows()
     }
 
     fn column_chunks(&self, column: usize) -> Result<Box<dyn PageIterator>> {
-        Ok(Box::new(OneChunk(Some(self.pages(column)))))
+        Ok(Box::new(ColumnChunkIterator(Some(self.pages(column)))))
     }
 
     fn row_groups(&self) -> Box<dyn Iterator<Item = &RowGroupMetaData> + '_> {
@@ -237,9 +237,9 @@ impl RowGroups for Group {
 }
 
 /// The one column chunk of a row group.
-struct OneChunk(Option<Result<CachedPages>>);
+struct ColumnChunkIterator(Option<Result<CachedPages>>);
 
-impl Iterator for OneChunk {
+impl Iterator for ColumnChunkIterator {
     type Item = Result<Box<dyn PageReader>>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -248,7 +248,7 @@ impl Iterator for OneChunk {
     }
 }
 
-impl PageIterator for OneChunk {}
+impl PageIterator for ColumnChunkIterator {}
 
 /// The pages of a column chunk in order: its dictionary, if it has one, and its data pages.
 struct CachedPages {
@@ -262,7 +262,7 @@ struct CachedPages {
     dictionary: Option<u64>,
     places: Arc<[PageLocation]>,
     rows: usize,
-    group: Group,
+    group: SegmentRowGroup,
 }
 
 impl CachedPages {
@@ -285,9 +285,9 @@ impl PageReader for CachedPages {
         let Some(begins) = self.next_begins() else {
             return Ok(None);
         };
-        let key = Key::new(&self.group.bytes.segment, begins);
+        let key = PageKey::new(&self.group.bytes.segment, begins);
         if let Some(page) = self.group.cache.page(key) {
-            self.group.bytes.meter.hit();
+            self.group.bytes.meter.count_cache_hit();
             self.at += 1;
             return Ok(Some(page));
         }
@@ -344,19 +344,19 @@ impl Iterator for CachedPages {
 }
 
 /// Remembers where page headers were read.
-struct Walked {
+struct PageHeaderRecorder {
     bytes: SegmentBytes,
     headers: Mutex<Vec<u64>>,
 }
 
-impl Length for Walked {
+impl Length for PageHeaderRecorder {
     fn len(&self) -> u64 {
         self.bytes.len()
     }
 }
 
-impl ChunkReader for Walked {
-    type T = BufReader<Onward>;
+impl ChunkReader for PageHeaderRecorder {
+    type T = BufReader<SequentialReader>;
 
     fn get_read(&self, start: u64) -> Result<Self::T> {
         self.headers.lock().push(start);
@@ -369,9 +369,9 @@ impl ChunkReader for Walked {
 }
 
 /// Finds the data pages of a column chunk by their headers.
-fn walk(bytes: SegmentBytes, chunk: &ColumnChunkMetaData, rows: usize) -> Result<Vec<PageLocation>> {
+fn locate_pages(bytes: SegmentBytes, chunk: &ColumnChunkMetaData, rows: usize) -> Result<Vec<PageLocation>> {
     let (start, length) = chunk.byte_range();
-    let walked = Arc::new(Walked {
+    let walked = Arc::new(PageHeaderRecorder {
         bytes,
         headers: Mutex::default(),
     });

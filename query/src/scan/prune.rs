@@ -27,34 +27,34 @@ use parquet::errors::Result;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 
-use super::pages::Group;
-use super::texts::{Texts, texts};
+use super::pages::SegmentRowGroup;
+use super::texts::{NgramPredicate, texts};
 use crate::functions::JSON_TEXT;
-use crate::reader::Meter;
-use crate::window::Window;
+use crate::reader::ScanMeter;
+use crate::window::TimeRange;
 
 /// Rows of a row group, as ranges that do not touch, in order.
-pub(super) type Ranges = Vec<Range<usize>>;
+pub(super) type RowRanges = Vec<Range<usize>>;
 
 /// A column whose value must be one of these: by its number in the table, or one of ids that are indexed.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Need<C = usize> {
+pub(super) struct EqualityPredicate<C = usize> {
     column: C,
     any_of: Vec<Vec<u8>>,
 }
 
 /// What the conditions ask.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Needs {
-    columns: Vec<Need>,
-    ids: Vec<Need<IdColumn>>,
-    texts: Option<Texts>,
+pub(super) struct PruningConditions {
+    columns: Vec<EqualityPredicate>,
+    ids: Vec<EqualityPredicate<IdColumn>>,
+    texts: Option<NgramPredicate>,
 }
 
 /// Of more ids than this each index would be asked longer than reading takes.
 const MOST_IDS: usize = 100;
 
-impl Needs {
+impl PruningConditions {
     /// Whether indexes can rule anything out.
     pub(super) const fn ask_indexes(&self) -> bool {
         !self.ids.is_empty() || self.texts.is_some()
@@ -62,23 +62,23 @@ impl Needs {
 }
 
 /// What the conditions ask of single columns and of what is indexed.
-pub(super) fn needs(table: Table, conditions: &[Expr]) -> Needs {
-    let asked: Vec<_> = conditions.iter().filter_map(asked).collect();
+pub(super) fn needs(table: Table, conditions: &[Expr]) -> PruningConditions {
+    let asked: Vec<_> = conditions.iter().filter_map(equality_of).collect();
     let column = |(of, any_of): &(&Expr, Vec<Vec<u8>>)| {
         let name = column_name(of)?;
-        Some(Need {
+        Some(EqualityPredicate {
             column: table.columns().iter().position(|known| known.name == name)?,
             any_of: any_of.clone(),
         })
     };
     let ids = |(of, any_of): &(&Expr, Vec<Vec<u8>>)| {
         let column = id_column(table, of).filter(|_| any_of.len() <= MOST_IDS)?;
-        Some(Need {
+        Some(EqualityPredicate {
             column,
             any_of: any_of.clone(),
         })
     };
-    Needs {
+    PruningConditions {
         columns: asked.iter().filter_map(column).collect(),
         ids: asked.iter().filter_map(ids).collect(),
         texts: texts(table, conditions),
@@ -91,7 +91,7 @@ pub(crate) fn asks_for_ids(table: Table, conditions: &[Expr]) -> bool {
 }
 
 /// What must have one of some values, and these.
-fn asked(condition: &Expr) -> Option<(&Expr, Vec<Vec<u8>>)> {
+fn equality_of(condition: &Expr) -> Option<(&Expr, Vec<Vec<u8>>)> {
     let (of, values) = match condition {
         // A short list of a statement comes so.
         Expr::BinaryExpr(BinaryExpr {
@@ -99,7 +99,7 @@ fn asked(condition: &Expr) -> Option<(&Expr, Vec<Vec<u8>>)> {
             op: Operator::Or,
             right,
         }) => {
-            let ((of, mut any_of), (other, more)) = (asked(left)?, asked(right)?);
+            let ((of, mut any_of), (other, more)) = (equality_of(left)?, equality_of(right)?);
             any_of.extend(more);
             return (of == other).then_some((of, any_of));
         }
@@ -138,13 +138,13 @@ fn id_column(table: Table, of: &Expr) -> Option<IdColumn> {
 }
 
 /// The blocks of a segment that its index leaves; all of one without an index. What is read counts.
-pub(super) fn blocks(segment: &DataFileHandle, needs: &Needs, meter: &Meter) -> BlockSelection {
+pub(super) fn blocks(segment: &DataFileHandle, needs: &PruningConditions, meter: &ScanMeter) -> BlockSelection {
     let mut left = BlockSelection::All;
     for ids in &needs.ids {
         let mut met = BlockSelection::NONE;
         for id in &ids.any_of {
             let found = segment.ids(ids.column, id);
-            meter.index(found.bytes);
+            meter.count_index_bytes(found.bytes);
             met = met.or(found.blocks);
         }
         left = left.and(met);
@@ -155,18 +155,18 @@ pub(super) fn blocks(segment: &DataFileHandle, needs: &Needs, meter: &Meter) -> 
     if let Some(texts) = needs.texts.as_ref().filter(|_| !left.is_none()) {
         left = left.and(texts.blocks(&mut |grams| {
             let found = segment.text(grams);
-            meter.index(found.bytes);
+            meter.count_index_bytes(found.bytes);
             found.blocks
         }));
     }
     if left.is_none() {
-        meter.ruled_out(segment.id);
+        meter.count_ruled_out(segment.id);
     }
     left
 }
 
 /// The rows of some blocks that are in a group; of all groups of a file the blocks are numbered through.
-pub(super) fn of_blocks(file: &ParquetMetaData, group: usize, blocks: &[u32]) -> Ranges {
+pub(super) fn of_blocks(file: &ParquetMetaData, group: usize, blocks: &[u32]) -> RowRanges {
     let block_rows = BLOCK_ROWS as usize;
     let first: usize = file
         .row_groups()
@@ -177,7 +177,7 @@ pub(super) fn of_blocks(file: &ParquetMetaData, group: usize, blocks: &[u32]) ->
     let rows = file.row_groups().get(group).map_or(0, rows_of);
     let here = blocks.iter().filter_map(|block| (*block as usize).checked_sub(first));
     let ranges = here.map(|block| block * block_rows..((block + 1) * block_rows).min(rows));
-    joined(ranges)
+    coalesce_ranges(ranges)
 }
 
 pub(super) fn rows_of(group: &RowGroupMetaData) -> usize {
@@ -194,9 +194,14 @@ fn bytes(value: &Expr) -> Option<Vec<u8>> {
 }
 
 /// The rows of a group that can be in the window, lie in the blocks, and meet the needs.
-pub(super) fn candidates(group: &Group, window: Window, blocks: &BlockSelection, needs: &Needs) -> Result<Ranges> {
+pub(super) fn candidates(
+    group: &SegmentRowGroup,
+    window: TimeRange,
+    blocks: &BlockSelection,
+    needs: &PruningConditions,
+) -> Result<RowRanges> {
     let mut ranges = match blocks {
-        BlockSelection::All => joined(std::iter::once(0..group.rows())),
+        BlockSelection::All => coalesce_ranges(std::iter::once(0..group.rows())),
         BlockSelection::Some(blocks) => of_blocks(group.file(), group.index(), blocks),
     };
     if ranges.is_empty() {
@@ -207,7 +212,7 @@ pub(super) fn candidates(group: &Group, window: Window, blocks: &BlockSelection,
         // An index says more than a filter.
         let has_filter = *blocks == BlockSelection::All;
         if !may_hold(chunk, need) || (has_filter && !filter_may_hold(group, chunk, need)?) {
-            return Ok(Ranges::new());
+            return Ok(RowRanges::new());
         }
     }
     if let Some(met) = pages(group, 0, |index, page| in_window(index, page, window))? {
@@ -221,13 +226,13 @@ pub(super) fn candidates(group: &Group, window: Window, blocks: &BlockSelection,
     Ok(ranges)
 }
 
-fn may_hold(chunk: &ColumnChunkMetaData, need: &Need) -> bool {
+fn may_hold(chunk: &ColumnChunkMetaData, need: &EqualityPredicate) -> bool {
     let bounds = chunk.statistics();
     let bounds = bounds.and_then(|bounds| Some((bounds.min_bytes_opt()?, bounds.max_bytes_opt()?)));
     bounds.is_none_or(|(min, max)| need.is_within(min, max))
 }
 
-fn filter_may_hold(group: &Group, chunk: &ColumnChunkMetaData, need: &Need) -> Result<bool> {
+fn filter_may_hold(group: &SegmentRowGroup, chunk: &ColumnChunkMetaData, need: &EqualityPredicate) -> Result<bool> {
     // A filter is read whole: for more than one value the column is as cheap.
     let [value] = need.any_of.as_slice() else {
         return Ok(true);
@@ -236,7 +241,7 @@ fn filter_may_hold(group: &Group, chunk: &ColumnChunkMetaData, need: &Need) -> R
     Ok(filter.is_none_or(|filter| filter.num_blocks() == 0 || filter.check(value.as_slice())))
 }
 
-impl Need {
+impl EqualityPredicate {
     fn is_within(&self, min: &[u8], max: &[u8]) -> bool {
         self.any_of
             .iter()
@@ -244,7 +249,7 @@ impl Need {
     }
 }
 
-fn in_window(index: &ColumnIndexMetaData, page: usize, window: Window) -> bool {
+fn in_window(index: &ColumnIndexMetaData, page: usize, window: TimeRange) -> bool {
     let ColumnIndexMetaData::INT64(times) = index else {
         return true;
     };
@@ -254,7 +259,7 @@ fn in_window(index: &ColumnIndexMetaData, page: usize, window: Window) -> bool {
     }
 }
 
-fn page_may_hold(index: &ColumnIndexMetaData, page: usize, need: &Need) -> bool {
+fn page_may_hold(index: &ColumnIndexMetaData, page: usize, need: &EqualityPredicate) -> bool {
     let (ColumnIndexMetaData::BYTE_ARRAY(values) | ColumnIndexMetaData::FIXED_LEN_BYTE_ARRAY(values)) = index else {
         return true;
     };
@@ -265,7 +270,11 @@ fn page_may_hold(index: &ColumnIndexMetaData, page: usize, need: &Need) -> bool 
 }
 
 /// The rows of those pages of a column that are met; `None` if the file says nothing about its pages.
-fn pages(group: &Group, column: usize, is_met: impl Fn(&ColumnIndexMetaData, usize) -> bool) -> Result<Option<Ranges>> {
+fn pages(
+    group: &SegmentRowGroup,
+    column: usize,
+    is_met: impl Fn(&ColumnIndexMetaData, usize) -> bool,
+) -> Result<Option<RowRanges>> {
     let index = group.file().column_index().and_then(|index| index.get(group.index()));
     let Some(index) = index.and_then(|columns| columns.get(column)) else {
         return Ok(None);
@@ -279,12 +288,12 @@ fn pages(group: &Group, column: usize, is_met: impl Fn(&ColumnIndexMetaData, usi
     let ends = places.iter().skip(1).map(|place| row(place.first_row_index));
     let pages = starts.zip(ends.chain([group.rows()])).enumerate();
     let met = pages.filter(|(page, _)| is_met(index, *page));
-    Ok(Some(joined(met.map(|(_, (start, end))| start..end))))
+    Ok(Some(coalesce_ranges(met.map(|(_, (start, end))| start..end))))
 }
 
 /// Ranges in order, those that touch as one.
-fn joined(ranges: impl Iterator<Item = Range<usize>>) -> Ranges {
-    let mut all = Ranges::new();
+fn coalesce_ranges(ranges: impl Iterator<Item = Range<usize>>) -> RowRanges {
+    let mut all = RowRanges::new();
     for range in ranges.filter(|range| !range.is_empty()) {
         match all.last_mut() {
             Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
@@ -295,9 +304,9 @@ fn joined(ranges: impl Iterator<Item = Range<usize>>) -> Ranges {
 }
 
 /// What is in both.
-pub(super) fn intersect(a: &[Range<usize>], b: &[Range<usize>]) -> Ranges {
+pub(super) fn intersect(a: &[Range<usize>], b: &[Range<usize>]) -> RowRanges {
     let (mut a, mut b) = (a.iter().peekable(), b.iter().peekable());
-    let mut both = Ranges::new();
+    let mut both = RowRanges::new();
     while let (Some(left), Some(right)) = (a.peek(), b.peek()) {
         let range = left.start.max(right.start)..left.end.min(right.end);
         if left.end <= right.end {
@@ -331,8 +340,8 @@ mod tests {
         let a = [0..10, 20..30, 40..50];
         let b = [5..25, 28..29, 49..60];
         assert_eq!(intersect(&a, &b), [5..10, 20..25, 28..29, 49..50]);
-        assert_eq!(intersect(&a, &[]), Ranges::new());
-        assert_eq!(joined([0..5, 5..7, 7..7, 9..10].into_iter()), [0..7, 9..10]);
+        assert_eq!(intersect(&a, &[]), RowRanges::new());
+        assert_eq!(coalesce_ranges([0..5, 5..7, 7..7, 9..10].into_iter()), [0..7, 9..10]);
     }
 
     #[test]
@@ -341,7 +350,7 @@ mod tests {
             model::FluxId::at(model::Timestamp::MIN, [7; 10]),
             model::TraceId::from_entropy([7; 16]),
         );
-        let ids = |column, id: &[u8]| Need {
+        let ids = |column, id: &[u8]| EqualityPredicate {
             column,
             any_of: vec![id.to_vec()],
         };
@@ -392,7 +401,7 @@ mod tests {
                 ident("nothing").eq(lit("error")),
             ],
         );
-        let need = |values: &[&str]| Need {
+        let need = |values: &[&str]| EqualityPredicate {
             column: 4,
             any_of: values.iter().map(|value| value.as_bytes().to_vec()).collect(),
         };

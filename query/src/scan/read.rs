@@ -24,9 +24,9 @@ use model::Table;
 use model::filter::SortOrder;
 use parquet::arrow::arrow_reader::{ParquetRecordBatchReader, RowSelection};
 
-use super::conditions::Stage;
-use super::first::{Halt, Search};
-use super::pages::Group;
+use super::conditions::FilterStage;
+use super::first::{ScanError, TopKScan};
+use super::pages::SegmentRowGroup;
 use super::prune::{candidates, selection};
 use super::rank;
 
@@ -38,13 +38,13 @@ const BLOCK_BYTES: usize = 4 << 20;
 const MOST_BLOCKS: usize = 16;
 
 /// A row that meets the conditions: its `ts`, and where it is among the rows of its place.
-pub(super) type Hit = (i64, u32);
+pub(super) type RowHit = (i64, u32);
 
 /// A row group that is being read.
-pub(super) struct Reading {
-    group: Arc<Group>,
+pub(super) struct RowGroupScan {
+    group: Arc<SegmentRowGroup>,
     /// The rows that are left.
-    rows: Rows,
+    rows: RowNumbers,
     /// Reads them; for the oldest first, every step makes one of its own.
     reader: Option<ParquetRecordBatchReader>,
     /// Rows of a block.
@@ -54,17 +54,21 @@ pub(super) struct Reading {
 
 /// What a step of reading found.
 #[derive(Default)]
-pub(super) struct Read {
-    pub(super) hits: Vec<Hit>,
+pub(super) struct ReadStep {
+    pub(super) hits: Vec<RowHit>,
     /// No row that was not read has a greater rank; `None` if none that counts is left.
     pub(super) frontier: Option<i64>,
 }
 
-impl Reading {
+impl RowGroupScan {
     /// `None` if no row of the group can be wanted.
-    pub(super) fn begin(group: Arc<Group>, blocks: &BlockSelection, search: &Search) -> Result<Option<Self>, Halt> {
+    pub(super) fn begin(
+        group: Arc<SegmentRowGroup>,
+        blocks: &BlockSelection,
+        search: &TopKScan,
+    ) -> Result<Option<Self>, ScanError> {
         if !group.is_of(search.table) || !is_newest_first(&group) {
-            return Err(Halt::NotHere);
+            return Err(ScanError::NotHere);
         }
         let ranges = candidates(&group, search.window, blocks, &search.needs)?;
         if ranges.is_empty() {
@@ -81,40 +85,45 @@ impl Reading {
         };
         Ok(Some(Self {
             reader,
-            rows: Rows::of(ranges),
+            rows: RowNumbers::of(ranges),
             batch,
             blocks: 1,
             group,
         }))
     }
 
-    pub(super) const fn group(&self) -> &Arc<Group> {
+    pub(super) const fn group(&self) -> &Arc<SegmentRowGroup> {
         &self.group
     }
 
     /// Reads on, down to `cut` at most.
-    pub(super) fn step(&mut self, search: &Search, cut: Option<i64>, memory: &MemoryReservation) -> Result<Read, Halt> {
+    pub(super) fn step(
+        &mut self,
+        search: &TopKScan,
+        cut: Option<i64>,
+        memory: &MemoryReservation,
+    ) -> Result<ReadStep, ScanError> {
         let blocks = self.blocks;
         self.blocks = (blocks * 2).min(MOST_BLOCKS);
         let mut read = match self.reader {
-            Some(_) => self.down(search, cut, blocks, memory)?,
-            None => self.up(search, cut, blocks, memory)?,
+            Some(_) => self.read_newest(search, cut, blocks, memory)?,
+            None => self.read_oldest(search, cut, blocks, memory)?,
         };
         if let Some(stage) = search.conditions.second.as_ref().filter(|_| !read.hits.is_empty()) {
-            read.hits = self.second(search, stage, &read.hits, memory)?;
+            read.hits = self.apply_second_stage(search, stage, &read.hits, memory)?;
         }
         Ok(read)
     }
 
     /// Reads so many blocks from the newest row that is left.
-    fn down(
+    fn read_newest(
         &mut self,
-        search: &Search,
+        search: &TopKScan,
         cut: Option<i64>,
         blocks: usize,
         memory: &MemoryReservation,
-    ) -> Result<Read, Halt> {
-        let mut read = Read::default();
+    ) -> Result<ReadStep, ScanError> {
+        let mut read = ReadStep::default();
         for _ in 0..blocks {
             search.check()?;
             let Some(batch) = self.reader.as_mut().and_then(Iterator::next).transpose()? else {
@@ -122,7 +131,7 @@ impl Reading {
                 break;
             };
             memory.try_resize(batch.get_array_memory_size())?;
-            self.group.meter().rows(batch.num_rows());
+            self.group.meter().count_rows(batch.num_rows());
             let rows = self.rows.take(batch.num_rows());
             let within = add_hits(search, cut, &batch, &rows, &mut read.hits)?;
             let goes_on = within.end == batch.num_rows();
@@ -135,15 +144,15 @@ impl Reading {
     }
 
     /// Reads so many blocks that end with the oldest row that is left.
-    fn up(
+    fn read_oldest(
         &mut self,
-        search: &Search,
+        search: &TopKScan,
         cut: Option<i64>,
         blocks: usize,
         memory: &MemoryReservation,
-    ) -> Result<Read, Halt> {
+    ) -> Result<ReadStep, ScanError> {
         let taken = self.rows.take_last(blocks * self.batch);
-        let mut read = Read::default();
+        let mut read = ReadStep::default();
         let mut left = taken.as_slice();
         let mut newest = None;
         if taken.is_empty() {
@@ -153,7 +162,7 @@ impl Reading {
             search.check()?;
             let batch = batch?;
             memory.try_resize(batch.get_array_memory_size())?;
-            self.group.meter().rows(batch.num_rows());
+            self.group.meter().count_rows(batch.num_rows());
             let (rows, others) = left.split_at(batch.num_rows().min(left.len()));
             left = others;
             let within = add_hits(search, cut, &batch, rows, &mut read.hits)?;
@@ -165,13 +174,13 @@ impl Reading {
     }
 
     /// The hits that meet the second stage too.
-    fn second(
+    fn apply_second_stage(
         &self,
-        search: &Search,
-        stage: &Stage,
-        hits: &[Hit],
+        search: &TopKScan,
+        stage: &FilterStage,
+        hits: &[RowHit],
         memory: &MemoryReservation,
-    ) -> Result<Vec<Hit>, Halt> {
+    ) -> Result<Vec<RowHit>, ScanError> {
         let rows: Vec<u32> = hits.iter().map(|(_, row)| *row).collect();
         let mut kept = Vec::new();
         let mut left = hits;
@@ -190,12 +199,12 @@ impl Reading {
 
 /// Adds the hits of one block, which is sorted. Which of its rows are within the times that are wanted.
 fn add_hits(
-    search: &Search,
+    search: &TopKScan,
     cut: Option<i64>,
     batch: &RecordBatch,
     rows: &[u32],
-    hits: &mut Vec<Hit>,
-) -> Result<Range<usize>, Halt> {
+    hits: &mut Vec<RowHit>,
+) -> Result<Range<usize>, ScanError> {
     let times = times_of(batch);
     let wanted = search.wanted(cut);
     let from = times.partition_point(|ts| *ts >= wanted.end);
@@ -212,7 +221,7 @@ fn add_hits(
 
 /// Reads columns of some rows of a group, given in order.
 pub(super) fn read_rows(
-    group: &Group,
+    group: &SegmentRowGroup,
     table: Table,
     columns: &[usize],
     rows: &[u32],
@@ -231,7 +240,7 @@ pub(super) fn read_rows(
 }
 
 /// How many rows of these columns to read at once, at most so many.
-pub(super) fn batch_rows(group: &Group, columns: &[usize], most: usize) -> usize {
+pub(super) fn batch_rows(group: &SegmentRowGroup, columns: &[usize], most: usize) -> usize {
     let chunks = columns.iter().map(|column| group.metadata().column(*column));
     let bytes = chunks.map(|chunk| {
         // A dictionary has a text once that many rows may have.
@@ -243,7 +252,7 @@ pub(super) fn batch_rows(group: &Group, columns: &[usize], most: usize) -> usize
 }
 
 /// Whether the rows of a group are said to lie by `ts` descending.
-fn is_newest_first(group: &Group) -> bool {
+fn is_newest_first(group: &SegmentRowGroup) -> bool {
     let columns = group.metadata().sorting_columns();
     columns
         .and_then(|columns| columns.first())
@@ -266,9 +275,9 @@ pub(super) fn for_each_kept(mask: Option<&BooleanArray>, rows: usize, mut each: 
 }
 
 /// The rows that a reader gives, by their numbers in the group.
-struct Rows(Flatten<IntoIter<Range<usize>>>);
+struct RowNumbers(Flatten<IntoIter<Range<usize>>>);
 
-impl Rows {
+impl RowNumbers {
     fn of(ranges: Vec<Range<usize>>) -> Self {
         Self(ranges.into_iter().flatten())
     }
@@ -300,7 +309,7 @@ mod tests {
 
     #[test]
     fn rows_of_a_reader_are_numbered_as_in_the_group() {
-        let mut rows = Rows::of([2..5, 9..10, 20..24].into());
+        let mut rows = RowNumbers::of([2..5, 9..10, 20..24].into());
         assert_eq!(rows.take(2), [2, 3]);
         assert_eq!(rows.take(3), [4, 9, 20]);
         assert_eq!(rows.take(9), [21, 22, 23]);
@@ -308,7 +317,7 @@ mod tests {
 
     #[test]
     fn rows_from_the_end_come_in_order_and_each_once() {
-        let mut rows = Rows::of([2..5, 9..10, 20..24].into());
+        let mut rows = RowNumbers::of([2..5, 9..10, 20..24].into());
         assert_eq!(rows.take_last(3), [21, 22, 23]);
         assert_eq!(rows.take_last(3), [4, 9, 20]);
         assert_eq!(rows.take_last(9), [2, 3]);

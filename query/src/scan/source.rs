@@ -25,70 +25,71 @@ use model::filter::SortOrder;
 use parquet::errors::ParquetError;
 use parquet::file::statistics::Statistics;
 
-use super::first::{Halt, Search};
-use super::pages::Group;
+use super::first::{ScanError, TopKScan};
+use super::pages::SegmentRowGroup;
 use super::prune::blocks;
-use super::read::{Hit, Reading, for_each_kept, times_of};
-use super::{Request, rank};
+use super::read::{RowGroupScan, RowHit, for_each_kept, times_of};
+use super::{TopKRequest, rank};
 
 /// See the module.
-pub(super) struct Source {
+pub(super) struct RowSource {
     pub(super) frontier: i64,
     /// Where its rows are, once some were found; the number is the scan's.
     pub(super) place: Option<u32>,
-    kind: Kind,
+    kind: RowSourceKind,
 }
 
-enum Kind {
+enum RowSourceKind {
     Hot(RecordBatch),
     /// Nothing is known but its times.
     Unseen(Arc<DataFileHandle>),
     Parquet(Arc<DataFileHandle>, BlockSelection),
-    Group(Arc<Group>, BlockSelection),
-    Reading(Box<Reading>),
+    Group(Arc<SegmentRowGroup>, BlockSelection),
+    Reading(Box<RowGroupScan>),
     Lines(Arc<DataFileHandle>),
     ReadingLines(Arc<DataFileHandle>, Box<NdjsonReader>),
 }
 
 /// Where rows are that were found.
-pub(super) enum Place {
+pub(super) enum RowLocation {
     /// In memory; those of lines count as the scan's.
     Memory {
         rows: RecordBatch,
         _memory: Option<MemoryReservation>,
     },
     /// In a row group, to be read again.
-    Group(Arc<Group>),
+    Group(Arc<SegmentRowGroup>),
 }
 
 /// What a step found, and what is left of the source.
 #[derive(Default)]
-pub(super) struct Step {
-    pub(super) hits: Vec<Hit>,
+pub(super) struct SourceStep {
+    pub(super) hits: Vec<RowHit>,
     /// Where the hits are.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<RowLocation>,
     /// What goes on in the stead of the source.
-    pub(super) next: Vec<Source>,
+    pub(super) next: Vec<RowSource>,
     /// What is to be opened once, by somebody who may wait, before anything else is read.
     pub(super) away: Option<Arc<DataFileHandle>>,
 }
 
-impl Source {
+impl RowSource {
     /// All sources of a view that can have rows in the window.
-    pub(super) fn all(request: &Request<'_>) -> Vec<Self> {
+    pub(super) fn all(request: &TopKRequest<'_>) -> Vec<Self> {
         let (view, table, window) = (request.view, request.table, request.window);
         let begin = |min: Timestamp, max: Timestamp| frontier(request.order, (min.micros(), max.micros()));
         let hot = view.hot(table).iter();
         let hot = hot
-            .filter(|hot| window.meets(hot.min_ts, hot.max_ts))
-            .map(|hot| Self::new(begin(hot.min_ts, hot.max_ts), Kind::Hot(hot.batch.clone())));
+            .filter(|hot| window.overlaps(hot.min_ts, hot.max_ts))
+            .map(|hot| Self::new(begin(hot.min_ts, hot.max_ts), RowSourceKind::Hot(hot.batch.clone())));
         let files = view.files(table).iter();
-        let files = files.filter(|file| window.meets(file.min_ts, file.max_ts));
-        let files = files.map(|file| Self::new(begin(file.min_ts, file.max_ts), Kind::Unseen(Arc::clone(file))));
+        let files = files.filter(|file| window.overlaps(file.min_ts, file.max_ts));
+        let files =
+            files.map(|file| Self::new(begin(file.min_ts, file.max_ts), RowSourceKind::Unseen(Arc::clone(file))));
         hot.chain(files).collect()
     }
 
-    const fn new(frontier: i64, kind: Kind) -> Self {
+    const fn new(frontier: i64, kind: RowSourceKind) -> Self {
         Self {
             frontier,
             place: None,
@@ -98,93 +99,98 @@ impl Source {
 
     /// Whether what it gives next is where its last rows are.
     pub(super) const fn keeps_place(&self) -> bool {
-        matches!(self.kind, Kind::Reading(_))
+        matches!(self.kind, RowSourceKind::Reading(_))
     }
 
     /// Reads a little. Rows of a rank below `cut` are not wanted.
-    pub(super) fn step(self, search: &Search, cut: Option<i64>) -> Result<Step, Halt> {
+    pub(super) fn step(self, search: &TopKScan, cut: Option<i64>) -> Result<SourceStep, ScanError> {
         let Self { frontier, place, kind } = self;
-        let at = At { frontier, place };
+        let at = SourceProgress { frontier, place };
         match kind {
-            Kind::Hot(batch) => {
-                search.meter.rows(batch.num_rows());
+            RowSourceKind::Hot(batch) => {
+                search.meter.count_rows(batch.num_rows());
                 let mask = search.conditions.keep(&batch)?;
                 let mut hits = Vec::new();
                 search.collect(&batch, mask.as_ref(), cut, &mut hits);
-                Ok(Step {
+                Ok(SourceStep {
                     hits,
-                    place: Some(Place::Memory {
+                    place: Some(RowLocation::Memory {
                         rows: batch,
                         _memory: None,
                     }),
-                    ..Step::default()
+                    ..SourceStep::default()
                 })
             }
-            Kind::Unseen(segment) => {
+            RowSourceKind::Unseen(segment) => {
                 let blocks = blocks(&segment, &search.needs, &search.meter);
                 if blocks.is_none() {
-                    return Ok(Step::default());
+                    return Ok(SourceStep::default());
                 }
                 if segment.is_uploaded() {
-                    return Ok(Step {
+                    return Ok(SourceStep {
                         away: Some(Arc::clone(&segment)),
-                        next: vec![at.goes_on(here(segment, blocks))],
-                        ..Step::default()
+                        next: vec![at.continue_as(local_kind(segment, blocks))],
+                        ..SourceStep::default()
                     });
                 }
-                at.goes_on(here(segment, blocks)).step(search, cut)
+                at.continue_as(local_kind(segment, blocks)).step(search, cut)
             }
-            Kind::Parquet(segment, blocks) => Ok(Step {
+            RowSourceKind::Parquet(segment, blocks) => Ok(SourceStep {
                 next: groups(&segment, &blocks, search)?,
-                ..Step::default()
+                ..SourceStep::default()
             }),
-            Kind::Group(group, blocks) => match Reading::begin(group, &blocks, search)? {
+            RowSourceKind::Group(group, blocks) => match RowGroupScan::begin(group, &blocks, search)? {
                 Some(reading) => at.read(Box::new(reading), search, cut),
-                None => Ok(Step::default()),
+                None => Ok(SourceStep::default()),
             },
-            Kind::Reading(reading) => at.read(reading, search, cut),
-            Kind::Lines(segment) => {
-                let may = search.meter.read(segment.id, segment.size);
+            RowSourceKind::Reading(reading) => at.read(reading, search, cut),
+            RowSourceKind::Lines(segment) => {
+                let may = search.meter.charge_read(segment.id, segment.size);
                 may.map_err(ParquetError::from)?;
                 let lines = Box::new(segment.lines()?);
-                Ok(Step {
-                    next: vec![at.goes_on(Kind::ReadingLines(segment, lines))],
-                    ..Step::default()
+                Ok(SourceStep {
+                    next: vec![at.continue_as(RowSourceKind::ReadingLines(segment, lines))],
+                    ..SourceStep::default()
                 })
             }
-            Kind::ReadingLines(segment, lines) => at.read_lines(segment, lines, search, cut),
+            RowSourceKind::ReadingLines(segment, lines) => at.read_lines(segment, lines, search, cut),
         }
     }
 }
 
 /// How far a source is that is being read.
 #[derive(Clone, Copy)]
-struct At {
+struct SourceProgress {
     frontier: i64,
     place: Option<u32>,
 }
 
-impl At {
-    fn goes_on(self, kind: Kind) -> Source {
-        Source {
+impl SourceProgress {
+    fn continue_as(self, kind: RowSourceKind) -> RowSource {
+        RowSource {
             frontier: self.frontier,
             place: self.place,
             kind,
         }
     }
 
-    fn read(mut self, mut reading: Box<Reading>, search: &Search, cut: Option<i64>) -> Result<Step, Halt> {
+    fn read(
+        mut self,
+        mut reading: Box<RowGroupScan>,
+        search: &TopKScan,
+        cut: Option<i64>,
+    ) -> Result<SourceStep, ScanError> {
         let memory = search.memory.new_empty();
         let read = reading.step(search, cut, &memory)?;
-        let place = Some(Place::Group(Arc::clone(reading.group())));
+        let place = Some(RowLocation::Group(Arc::clone(reading.group())));
         let next = match read.frontier {
             Some(frontier) => {
                 self.frontier = self.frontier.min(frontier);
-                vec![self.goes_on(Kind::Reading(reading))]
+                vec![self.continue_as(RowSourceKind::Reading(reading))]
             }
             None => Vec::new(),
         };
-        Ok(Step {
+        Ok(SourceStep {
             hits: read.hits,
             place,
             next,
@@ -197,13 +203,13 @@ impl At {
         self,
         segment: Arc<DataFileHandle>,
         mut lines: Box<NdjsonReader>,
-        search: &Search,
+        search: &TopKScan,
         cut: Option<i64>,
-    ) -> Result<Step, Halt> {
+    ) -> Result<SourceStep, ScanError> {
         let Some(batch) = lines.next().transpose()? else {
-            return Ok(Step::default());
+            return Ok(SourceStep::default());
         };
-        search.meter.rows(batch.num_rows());
+        search.meter.count_rows(batch.num_rows());
         let kept = match search.conditions.keep(&batch)? {
             Some(mask) => filter_record_batch(&batch, &mask)?,
             None => batch,
@@ -215,39 +221,43 @@ impl At {
         } else {
             let memory = search.memory.new_empty();
             memory.try_grow(kept.get_array_memory_size())?;
-            Some(Place::Memory {
+            Some(RowLocation::Memory {
                 rows: kept,
                 _memory: Some(memory),
             })
         };
-        Ok(Step {
+        Ok(SourceStep {
             hits,
             place,
-            next: vec![self.goes_on(Kind::ReadingLines(segment, lines))],
+            next: vec![self.continue_as(RowSourceKind::ReadingLines(segment, lines))],
             away: None,
         })
     }
 }
 
 /// How a segment that is on this machine is read.
-fn here(segment: Arc<DataFileHandle>, blocks: BlockSelection) -> Kind {
+fn local_kind(segment: Arc<DataFileHandle>, blocks: BlockSelection) -> RowSourceKind {
     if segment.is_parquet() {
-        Kind::Parquet(segment, blocks)
+        RowSourceKind::Parquet(segment, blocks)
     } else {
-        Kind::Lines(segment)
+        RowSourceKind::Lines(segment)
     }
 }
 
 /// The row groups of a segment that can have rows in the window.
-fn groups(segment: &Arc<DataFileHandle>, blocks: &BlockSelection, search: &Search) -> Result<Vec<Source>, Halt> {
-    let groups = Group::all_of(segment, &search.cache, &search.meter)?;
+fn groups(
+    segment: &Arc<DataFileHandle>,
+    blocks: &BlockSelection,
+    search: &TopKScan,
+) -> Result<Vec<RowSource>, ScanError> {
+    let groups = SegmentRowGroup::all_of(segment, &search.cache, &search.meter)?;
     let sources = groups.into_iter().filter_map(|group| {
         let (min, max) = times_of_group(&group).unwrap_or((segment.min_ts.micros(), segment.max_ts.micros()));
         let meets = max >= search.window.since.micros() && min < search.window.until.micros();
         meets.then(|| {
-            Source::new(
+            RowSource::new(
                 frontier(search.order, (min, max)),
-                Kind::Group(Arc::new(group), blocks.clone()),
+                RowSourceKind::Group(Arc::new(group), blocks.clone()),
             )
         })
     });
@@ -262,21 +272,21 @@ const fn frontier(order: SortOrder, (min, max): (i64, i64)) -> i64 {
     }
 }
 
-fn times_of_group(group: &Group) -> Option<(i64, i64)> {
+fn times_of_group(group: &SegmentRowGroup) -> Option<(i64, i64)> {
     match group.metadata().columns().first()?.statistics()? {
         Statistics::Int64(times) => Some((*times.min_opt()?, *times.max_opt()?)),
         _ => None,
     }
 }
 
-impl Search {
+impl TopKScan {
     /// The rows of a batch in memory that a mask keeps and that are wanted.
     fn collect(
         &self,
         batch: &RecordBatch,
         mask: Option<&arrow_array::BooleanArray>,
         cut: Option<i64>,
-        hits: &mut Vec<Hit>,
+        hits: &mut Vec<RowHit>,
     ) {
         let times = times_of(batch);
         let wanted = self.wanted(cut);
@@ -290,21 +300,21 @@ impl Search {
     }
 }
 
-impl PartialEq for Source {
+impl PartialEq for RowSource {
     fn eq(&self, other: &Self) -> bool {
         self.frontier == other.frontier
     }
 }
 
-impl Eq for Source {}
+impl Eq for RowSource {}
 
-impl PartialOrd for Source {
+impl PartialOrd for RowSource {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Source {
+impl Ord for RowSource {
     fn cmp(&self, other: &Self) -> Ordering {
         self.frontier.cmp(&other.frontier)
     }

@@ -20,46 +20,46 @@ use engine::{BlockSelection, DataFileHandle, ReadView};
 use model::{ColumnType, Table};
 use parking_lot::Mutex;
 
-use super::Task;
+use super::ScanTask;
 use super::cache::PageCache;
-use super::conditions::Stage;
-use super::first::Halt;
-use super::pages::Group;
-use super::prune::{Needs, candidates, selection};
+use super::conditions::FilterStage;
+use super::first::ScanError;
+use super::pages::SegmentRowGroup;
+use super::prune::{PruningConditions, candidates, selection};
 use super::read::batch_rows;
-use super::workers::Patience;
+use super::workers::ScanDeadline;
 use crate::Error;
-use crate::filter::within;
-use crate::reader::Meter;
-use crate::window::Window;
+use crate::filter::in_range;
+use crate::reader::ScanMeter;
+use crate::window::TimeRange;
 
 /// Rows read at once, at most.
 const BATCH_ROWS: usize = 8_192;
 
 /// What rows are given to.
-pub(crate) trait Sink: Send + 'static {
+pub(crate) trait RowSink: Send + 'static {
     /// Rows of the columns that were asked for, words as texts or as codes of a dictionary.
     fn add(&mut self, rows: &RecordBatch) -> Result<(), Error>;
 }
 
 /// What to read.
 #[derive(Debug)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct FullScanRequest<'a> {
     pub(crate) view: &'a ReadView,
     pub(crate) table: Table,
-    pub(crate) window: Window,
+    pub(crate) window: TimeRange,
     pub(crate) conditions: &'a [Expr],
     /// In the table's order.
     pub(crate) columns: &'a [usize],
-    pub(crate) meter: &'a Arc<Meter>,
+    pub(crate) meter: &'a Arc<ScanMeter>,
     /// When the query began.
     pub(crate) started: Instant,
 }
 
 /// Conditions and columns, for batches in which columns come in one way.
-struct Lens {
+struct FilterProjection {
     schema: Schema,
-    conditions: Stage,
+    conditions: FilterStage,
     /// What is read: the columns of the conditions and those that are given, in the table's order.
     read: Vec<usize>,
     /// Of these, the places of the conditions' columns and of those that are given.
@@ -67,11 +67,11 @@ struct Lens {
     given: Vec<usize>,
 }
 
-impl Lens {
-    fn new(state: &SessionState, wanted: &Wanted<'_>, schema: Schema) -> Result<Self, Error> {
-        let inside = within(wanted.window);
+impl FilterProjection {
+    fn new(state: &SessionState, wanted: &FullScanRequest<'_>, schema: Schema) -> Result<Self, Error> {
+        let inside = in_range(wanted.window);
         let all: Vec<&Expr> = wanted.conditions.iter().chain([&inside]).collect();
-        let conditions = Stage::new(state, wanted.table, &schema, &all, true)?;
+        let conditions = FilterStage::new(state, wanted.table, &schema, &all, true)?;
         let mut read = [conditions.columns(), wanted.columns].concat();
         read.sort_unstable();
         read.dedup();
@@ -91,7 +91,7 @@ impl Lens {
     }
 
     /// Of a batch of what is read, the rows that meet the conditions, with the columns that are given.
-    fn kept(&self, batch: &RecordBatch) -> Result<RecordBatch, Halt> {
+    fn filter_and_project(&self, batch: &RecordBatch) -> Result<RecordBatch, ScanError> {
         let mask = self.conditions.keep(&batch.project(&self.asked)?)?;
         let given = batch.project(&self.given)?;
         let all = |mask: &BooleanArray| mask.true_count() == mask.len();
@@ -103,7 +103,7 @@ impl Lens {
 }
 
 /// A table's columns, words as codes of a dictionary.
-fn coded(table: Table) -> Schema {
+fn dictionary_schema(table: Table) -> Schema {
     let schema = table.schema();
     let fields = schema.fields().iter().zip(table.columns()).map(|(field, column)| {
         let field = field.as_ref().clone();
@@ -118,14 +118,14 @@ fn coded(table: Table) -> Schema {
     Schema::new(fields.collect::<Vec<_>>())
 }
 
-enum Piece {
+enum ScanUnit {
     Hot(RecordBatch),
     Segment(Arc<DataFileHandle>),
-    Group(Arc<Group>),
+    Group(Arc<SegmentRowGroup>),
 }
 
-struct State<S> {
-    left: Vec<Piece>,
+struct FullScanQueue<S> {
+    left: Vec<ScanUnit>,
     away: Vec<Arc<DataFileHandle>>,
     /// Held once more for each piece that is being read, however that ends.
     taken: Arc<()>,
@@ -133,56 +133,56 @@ struct State<S> {
 }
 
 /// One sweep.
-pub(super) struct Sweep<S> {
+pub(super) struct FullScan<S> {
     table: Table,
-    window: Window,
-    memory: Lens,
-    files: Lens,
-    needs: Needs,
+    window: TimeRange,
+    memory: FilterProjection,
+    files: FilterProjection,
+    needs: PruningConditions,
     cache: Arc<PageCache>,
-    meter: Arc<Meter>,
-    patience: Patience,
+    meter: Arc<ScanMeter>,
+    patience: ScanDeadline,
     make: Box<dyn Fn() -> S + Send + Sync>,
-    state: Mutex<State<S>>,
+    state: Mutex<FullScanQueue<S>>,
 }
 
-impl<S: Sink> Sweep<S> {
+impl<S: RowSink> FullScan<S> {
     /// `None` if not all of the view can be swept.
     pub(super) fn new(
         state: &SessionState,
-        wanted: &Wanted<'_>,
-        needs: Needs,
+        wanted: &FullScanRequest<'_>,
+        needs: PruningConditions,
         cache: &Arc<PageCache>,
-        patience: Patience,
+        patience: ScanDeadline,
         make: Box<dyn Fn() -> S + Send + Sync>,
     ) -> Result<Option<Self>, Error> {
         let (table, window) = (wanted.table, wanted.window);
         let files = wanted.view.files(table).iter();
-        let files: Vec<_> = files.filter(|file| window.meets(file.min_ts, file.max_ts)).collect();
+        let files: Vec<_> = files.filter(|file| window.overlaps(file.min_ts, file.max_ts)).collect();
         if files.iter().any(|file| !file.is_parquet()) {
             return Ok(None);
         }
         let hot = wanted.view.hot(table).iter();
-        let hot = hot.filter(|hot| window.meets(hot.min_ts, hot.max_ts));
-        let hot = hot.map(|hot| Piece::Hot(hot.batch.clone()));
+        let hot = hot.filter(|hot| window.overlaps(hot.min_ts, hot.max_ts));
+        let hot = hot.map(|hot| ScanUnit::Hot(hot.batch.clone()));
         let away = files
             .iter()
             .copied()
             .filter(|file| file.is_uploaded())
             .cloned()
             .collect();
-        let files = files.into_iter().map(|file| Piece::Segment(Arc::clone(file)));
+        let files = files.into_iter().map(|file| ScanUnit::Segment(Arc::clone(file)));
         Ok(Some(Self {
             table,
             window,
-            memory: Lens::new(state, wanted, table.schema().as_ref().clone())?,
-            files: Lens::new(state, wanted, coded(table))?,
+            memory: FilterProjection::new(state, wanted, table.schema().as_ref().clone())?,
+            files: FilterProjection::new(state, wanted, dictionary_schema(table))?,
             needs,
             cache: Arc::clone(cache),
             meter: Arc::clone(wanted.meter),
             patience,
             make,
-            state: Mutex::new(State {
+            state: Mutex::new(FullScanQueue {
                 left: hot.chain(files).collect(),
                 away,
                 taken: Arc::default(),
@@ -191,7 +191,7 @@ impl<S: Sink> Sweep<S> {
         }))
     }
 
-    fn take(&self) -> Option<(Piece, S, Arc<()>)> {
+    fn take(&self) -> Option<(ScanUnit, S, Arc<()>)> {
         let mut state = self.state.lock();
         if !state.away.is_empty() {
             return None;
@@ -201,24 +201,24 @@ impl<S: Sink> Sweep<S> {
         Some((piece, sink.unwrap_or_else(|| (self.make)()), taken))
     }
 
-    fn read(&self, piece: Piece, sink: &mut S) -> Result<Vec<Piece>, Halt> {
+    fn read(&self, piece: ScanUnit, sink: &mut S) -> Result<Vec<ScanUnit>, ScanError> {
         match piece {
-            Piece::Hot(batch) => {
-                self.meter.rows(batch.num_rows());
-                sink.add(&self.memory.kept(&batch.project(&self.memory.read)?)?)?;
+            ScanUnit::Hot(batch) => {
+                self.meter.count_rows(batch.num_rows());
+                sink.add(&self.memory.filter_and_project(&batch.project(&self.memory.read)?)?)?;
             }
-            Piece::Segment(segment) => {
-                let groups = Group::all_of(&segment, &self.cache, &self.meter)?.into_iter();
-                return Ok(groups.map(|group| Piece::Group(Arc::new(group))).collect());
+            ScanUnit::Segment(segment) => {
+                let groups = SegmentRowGroup::all_of(&segment, &self.cache, &self.meter)?.into_iter();
+                return Ok(groups.map(|group| ScanUnit::Group(Arc::new(group))).collect());
             }
-            Piece::Group(group) => self.read_group(&group, sink)?,
+            ScanUnit::Group(group) => self.read_group(&group, sink)?,
         }
         Ok(Vec::new())
     }
 
-    fn read_group(&self, group: &Group, sink: &mut S) -> Result<(), Halt> {
+    fn read_group(&self, group: &SegmentRowGroup, sink: &mut S) -> Result<(), ScanError> {
         if !group.is_of(self.table) {
-            return Err(Halt::NotHere);
+            return Err(ScanError::NotHere);
         }
         let ranges = candidates(group, self.window, &BlockSelection::All, &self.needs)?;
         if ranges.is_empty() {
@@ -230,17 +230,17 @@ impl<S: Sink> Sweep<S> {
         for batch in group.read(&lens.schema.fields, &lens.read, selection, batch)? {
             self.patience.check()?;
             let batch = batch?;
-            self.meter.rows(batch.num_rows());
-            sink.add(&lens.kept(&batch)?)?;
+            self.meter.count_rows(batch.num_rows());
+            sink.add(&lens.filter_and_project(&batch)?)?;
         }
         Ok(())
     }
 }
 
-impl<S: Sink> Task for Sweep<S> {
+impl<S: RowSink> ScanTask for FullScan<S> {
     type Found = Vec<S>;
 
-    fn work(&self, until: Instant) -> Result<(), Halt> {
+    fn work(&self, until: Instant) -> Result<(), ScanError> {
         loop {
             self.patience.check()?;
             let Some((piece, mut sink, taken)) = self.take() else {
@@ -264,11 +264,11 @@ impl<S: Sink> Task for Sweep<S> {
         Arc::strong_count(&state.taken) == 1 && state.left.is_empty() && state.away.is_empty()
     }
 
-    fn away(&self) -> Vec<Arc<DataFileHandle>> {
+    fn take_remote(&self) -> Vec<Arc<DataFileHandle>> {
         std::mem::take(&mut self.state.lock().away)
     }
 
-    fn gather(&self) -> Result<Vec<S>, Halt> {
+    fn take_result(&self) -> Result<Vec<S>, ScanError> {
         Ok(std::mem::take(&mut self.state.lock().sinks))
     }
 }

@@ -24,14 +24,14 @@ use engine::{BlockSelection, NgramQuery};
 use model::Table;
 
 use crate::functions::CONTAINS_FOLD;
-use crate::patterns::{LetterCase, Matches};
+use crate::patterns::{LetterCase, RegexMatcher};
 
 /// Of more texts than this each index would be asked longer than reading takes.
 const MOST_TEXTS: usize = 100;
 
 /// What a message must have.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Texts {
+pub(super) enum NgramPredicate {
     /// This text.
     One(NgramQuery),
     /// Each of these.
@@ -41,15 +41,15 @@ pub(super) enum Texts {
 }
 
 /// What the conditions ask of messages, all together; `None` if nothing that an index knows.
-pub(super) fn texts(table: Table, conditions: &[Expr]) -> Option<Texts> {
+pub(super) fn texts(table: Table, conditions: &[Expr]) -> Option<NgramPredicate> {
     if table != Table::Logs {
         return None;
     }
-    let texts = all(conditions.iter().filter_map(asked))?;
+    let texts = all(conditions.iter().filter_map(text_predicate))?;
     (texts.count() <= MOST_TEXTS).then_some(texts)
 }
 
-impl Texts {
+impl NgramPredicate {
     /// The blocks that can have it, if `ask` says which can have a text.
     pub(super) fn blocks(&self, ask: &mut impl FnMut(&NgramQuery) -> BlockSelection) -> BlockSelection {
         match self {
@@ -80,19 +80,19 @@ impl Texts {
 }
 
 /// What is asked by all of some that must hold together.
-fn all(texts: impl Iterator<Item = Texts>) -> Option<Texts> {
+fn all(texts: impl Iterator<Item = NgramPredicate>) -> Option<NgramPredicate> {
     let mut texts: Vec<_> = texts.collect();
     match texts.len() {
         0 | 1 => texts.pop(),
-        _ => Some(Texts::All(texts)),
+        _ => Some(NgramPredicate::All(texts)),
     }
 }
 
-fn asked(condition: &Expr) -> Option<Texts> {
+fn text_predicate(condition: &Expr) -> Option<NgramPredicate> {
     match condition {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) => match op {
-            Operator::And => all([left, right].into_iter().filter_map(|side| asked(side))),
-            Operator::Or => Some(Texts::Any(vec![asked(left)?, asked(right)?])),
+            Operator::And => all([left, right].into_iter().filter_map(|side| text_predicate(side))),
+            Operator::Or => Some(NgramPredicate::Any(vec![text_predicate(left)?, text_predicate(right)?])),
             Operator::Eq if is_message(left) => one(text(right)?),
             Operator::Eq if is_message(right) => one(text(left)?),
             Operator::RegexMatch if is_message(left) => patterns::asked(text(right)?, one),
@@ -101,11 +101,11 @@ fn asked(condition: &Expr) -> Option<Texts> {
         },
         Expr::InList(list) if !list.negated && is_message(&list.expr) => {
             let texts = list.list.iter().map(|item| one(text(item)?));
-            Some(Texts::Any(texts.collect::<Option<_>>()?))
+            Some(NgramPredicate::Any(texts.collect::<Option<_>>()?))
         }
         Expr::Like(like) if !like.negated && is_message(&like.expr) => pieces(like),
         Expr::ScalarFunction(ScalarFunction { func, args })
-            if let (Some(matches), [of]) = (func.inner().downcast_ref::<Matches>(), args.as_slice()) =>
+            if let (Some(matches), [of]) = (func.inner().downcast_ref::<RegexMatcher>(), args.as_slice()) =>
         {
             is_message(of).then(|| match matches.letter_case() {
                 LetterCase::Kept => patterns::asked(matches.pattern(), one),
@@ -118,17 +118,17 @@ fn asked(condition: &Expr) -> Option<Texts> {
             }
             _ => None,
         },
-        Expr::IsTrue(condition) => asked(condition),
+        Expr::IsTrue(condition) => text_predicate(condition),
         _ => None,
     }
 }
 
-fn one(text: &str) -> Option<Texts> {
-    NgramQuery::of(text).map(Texts::One)
+fn one(text: &str) -> Option<NgramPredicate> {
+    NgramQuery::of(text).map(NgramPredicate::One)
 }
 
 /// A text that is found at a place, so that it is there.
-fn found_at(place: &Expr, op: Operator, at: &Expr) -> Option<Texts> {
+fn found_at(place: &Expr, op: Operator, at: &Expr) -> Option<NgramPredicate> {
     let Expr::ScalarFunction(ScalarFunction { func, args }) = inner(place) else {
         return None;
     };
@@ -176,7 +176,7 @@ fn text(value: &Expr) -> Option<&str> {
 }
 
 /// The pieces of a pattern, each of which must be there.
-fn pieces(like: &Like) -> Option<Texts> {
+fn pieces(like: &Like) -> Option<NgramPredicate> {
     if like.escape_char.is_some_and(|escape| escape != '\\') {
         return None;
     }
@@ -204,11 +204,11 @@ mod tests {
     use super::*;
     use crate::functions::contains_fold;
 
-    fn of(text: &str) -> Texts {
-        Texts::One(NgramQuery::of(text).unwrap())
+    fn of(text: &str) -> NgramPredicate {
+        NgramPredicate::One(NgramQuery::of(text).unwrap())
     }
 
-    fn found(condition: Expr) -> Option<Texts> {
+    fn found(condition: Expr) -> Option<NgramPredicate> {
         texts(Table::Logs, &[condition])
     }
 
@@ -221,14 +221,17 @@ mod tests {
         assert_eq!(found(lit("whole").eq(message())), Some(of("whole")));
         assert_eq!(
             like("%block%lost_then%"),
-            Some(Texts::All(vec![of("block"), of("lost"), of("then")]))
+            Some(NgramPredicate::All(vec![of("block"), of("lost"), of("then")]))
         );
         assert_eq!(like(r"100\%\_of\\all%"), Some(of(r"100%_of\all")));
-        assert_eq!(like(r"part\nother"), Some(Texts::All(vec![of("part"), of("other")])));
+        assert_eq!(
+            like(r"part\nother"),
+            Some(NgramPredicate::All(vec![of("part"), of("other")]))
+        );
         assert_eq!(found(message().ilike(lit("%Disk full%"))), Some(of("k full")));
         assert_eq!(found(message().ilike(lit("%wäre da%"))), Some(of("re da")));
         assert_eq!(found(message().ilike(lit("%größe%"))), None);
-        let any = Texts::Any(vec![of("full"), of("lost")]);
+        let any = NgramPredicate::Any(vec![of("full"), of("lost")]);
         let listed = vec![lit("full"), lit("lost")];
         assert_eq!(found(message().in_list(listed.clone(), false)), Some(any.clone()));
         assert_eq!(
@@ -264,14 +267,17 @@ mod tests {
 
     #[test]
     fn blocks_are_those_of_all_or_of_any() {
-        let blocks = |texts: &Texts| {
+        let blocks = |texts: &NgramPredicate| {
             texts.blocks(&mut |grams| {
                 let first = u32::from(*grams == NgramQuery::of("lost").unwrap());
                 BlockSelection::Some(vec![first, 2])
             })
         };
         let both = vec![of("full"), of("lost")];
-        assert_eq!(blocks(&Texts::All(both.clone())), BlockSelection::Some(vec![2]));
-        assert_eq!(blocks(&Texts::Any(both)), BlockSelection::Some(vec![0, 1, 2]));
+        assert_eq!(
+            blocks(&NgramPredicate::All(both.clone())),
+            BlockSelection::Some(vec![2])
+        );
+        assert_eq!(blocks(&NgramPredicate::Any(both)), BlockSelection::Some(vec![0, 1, 2]));
     }
 }

@@ -20,7 +20,7 @@ use crate::gate::close;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Workers {
+pub(super) struct ScanWorkers {
     places: Arc<Semaphore>,
     count: usize,
     /// Whose threads these are: whoever asks, all wait for each other's places, so all threads go as fast.
@@ -28,9 +28,9 @@ pub(super) struct Workers {
 }
 
 /// The right to a thread.
-pub(super) type Place = OwnedSemaphorePermit;
+pub(super) type WorkerPermit = OwnedSemaphorePermit;
 
-impl Workers {
+impl ScanWorkers {
     pub(super) fn new(count: usize, threads: Handle) -> Self {
         let count = count.max(1);
         Self {
@@ -41,20 +41,20 @@ impl Workers {
     }
 
     /// Waits for a place.
-    pub(super) async fn enter(&self) -> Result<Place, Error> {
+    pub(super) async fn enter(&self) -> Result<WorkerPermit, Error> {
         let place = Arc::clone(&self.places).acquire_owned().await;
         place.map_err(|_| Error::Closed)
     }
 
     /// The places that nobody uses or waits for.
-    pub(super) fn spare(&self) -> Vec<Place> {
+    pub(super) fn take_spare(&self) -> Vec<WorkerPermit> {
         let spare = || Arc::clone(&self.places).try_acquire_owned().ok();
         std::iter::from_fn(spare).take(self.count).collect()
     }
 
     /// A place for work of many steps.
-    pub(super) async fn turns(&self, patience: Patience) -> Result<Turns, Error> {
-        Ok(Turns {
+    pub(super) async fn time_sliced_permit(&self, patience: ScanDeadline) -> Result<TimeSlicedPermit, Error> {
+        Ok(TimeSlicedPermit {
             patience,
             place: Some(self.enter().await?),
             places: Arc::clone(&self.places),
@@ -75,16 +75,16 @@ impl Workers {
 
 /// Work of many steps, whose place others have in between: after each slice of time it is given to who waits for one.
 #[derive(Debug)]
-pub(super) struct Turns {
-    patience: Patience,
-    place: Option<Place>,
+pub(super) struct TimeSlicedPermit {
+    patience: ScanDeadline,
+    place: Option<WorkerPermit>,
     places: Arc<Semaphore>,
     until: Instant,
 }
 
-impl Turns {
+impl TimeSlicedPermit {
     /// Called between two steps, on a thread that may block: waits for the next turn, and ends work that nobody waits for.
-    pub(super) fn check(&mut self) -> Result<(), Error> {
+    pub(super) fn yield_if_due(&mut self) -> Result<(), Error> {
         if Instant::now() >= self.until {
             self.place = None;
             let next = Arc::clone(&self.places).acquire_owned();
@@ -97,13 +97,13 @@ impl Turns {
 
 /// How long a scan is waited for.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(super) struct ScanDeadline {
     left: CancellationToken,
     deadline: Instant,
     timeout: Duration,
 }
 
-impl Patience {
+impl ScanDeadline {
     /// With what is held by who waits.
     pub(super) fn new(started: Instant, timeout: Duration) -> (Self, DropGuard) {
         let left = CancellationToken::new();
@@ -138,22 +138,22 @@ mod tests {
 
     #[test]
     fn a_scan_ends_when_nobody_waits_for_it_or_its_time_is_up() {
-        let (patience, waiting) = Patience::new(Instant::now(), Duration::from_secs(3600));
+        let (patience, waiting) = ScanDeadline::new(Instant::now(), Duration::from_secs(3600));
         assert!(patience.check().is_ok());
         drop(waiting);
         assert!(matches!(patience.check(), Err(Error::Aborted(_))));
-        let (patience, _waiting) = Patience::new(Instant::now(), Duration::ZERO);
+        let (patience, _waiting) = ScanDeadline::new(Instant::now(), Duration::ZERO);
         assert!(matches!(patience.check(), Err(Error::Timeout(_))));
-        let (patience, _waiting) = Patience::new(Instant::now(), Duration::MAX);
+        let (patience, _waiting) = ScanDeadline::new(Instant::now(), Duration::MAX);
         assert!(patience.check().is_ok());
     }
 
     #[tokio::test]
     async fn as_many_read_as_there_are_places_and_closing_waits_for_them() {
-        let workers = Workers::new(2, Handle::current());
+        let workers = ScanWorkers::new(2, Handle::current());
         let first = workers.enter().await.unwrap();
-        let spare = workers.spare();
-        assert_eq!((spare.len(), workers.spare().len()), (1, 0));
+        let spare = workers.take_spare();
+        assert_eq!((spare.len(), workers.take_spare().len()), (1, 0));
         drop(spare);
         let (go, gone) = std::sync::mpsc::channel::<()>();
         let reading = workers.run(move || {

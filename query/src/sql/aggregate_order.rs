@@ -12,7 +12,7 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
 /// See the module.
-pub(super) fn without_repeats(plan: LogicalPlan) -> Result<LogicalPlan> {
+pub(super) fn dedupe_order(plan: LogicalPlan) -> Result<LogicalPlan> {
     let plan = plan.transform_up_with_subqueries(|node| {
         let LogicalPlan::Aggregate(mut aggregate) = node else {
             return Ok(Transformed::no(node));

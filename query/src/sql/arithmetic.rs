@@ -24,14 +24,14 @@ use datafusion::logical_expr::{
 use datafusion::physical_expr_common::datum::apply;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Operation {
+enum ArithmeticOperator {
     Add,
     Subtract,
     Multiply,
 }
 
 /// See the module.
-pub(super) fn replaced(expr: Expr, schema: &DFSchema, wide_sums: &HashSet<String>) -> Transformed<Expr> {
+pub(super) fn rewrite_arithmetic(expr: Expr, schema: &DFSchema, wide_sums: &HashSet<String>) -> Transformed<Expr> {
     if let Some(negated) = negated(&expr, schema) {
         return Transformed::yes(negated);
     }
@@ -56,9 +56,9 @@ pub(super) fn replaced(expr: Expr, schema: &DFSchema, wide_sums: &HashSet<String
     let (mut left, of_left, is_left) = signed(left, of_left);
     let (mut right, of_right, is_right) = signed(right, of_right);
     let operation = match op {
-        Operator::Plus => Operation::Add,
-        Operator::Minus => Operation::Subtract,
-        Operator::Multiply => Operation::Multiply,
+        Operator::Plus => ArithmeticOperator::Add,
+        Operator::Minus => ArithmeticOperator::Subtract,
+        Operator::Multiply => ArithmeticOperator::Multiply,
         op if is_left || is_right => {
             let expr = BinaryExpr::new(Box::new(left), *op, Box::new(right));
             return Transformed::yes(Expr::BinaryExpr(expr));
@@ -84,7 +84,7 @@ fn negated(expr: &Expr, schema: &DFSchema) -> Option<Expr> {
     let kind = number.get_type(schema).ok().filter(DataType::is_integer)?;
     let (number, kind, _) = signed(number.as_ref().clone(), kind);
     let zero = ScalarValue::new_zero(&kind).ok()?;
-    Some(Operation::Subtract.call(lit(zero), number))
+    Some(ArithmeticOperator::Subtract.call(lit(zero), number))
 }
 
 /// A number with a sign, its type, and whether it had none.
@@ -97,7 +97,7 @@ fn signed(number: Expr, kind: DataType) -> (Expr, DataType, bool) {
 }
 
 /// An average of decimals with more digits; anything else as it is.
-pub(super) fn finer_average(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+pub(super) fn rewrite_average(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let Expr::AggregateFunction(mut call) = expr else {
         return Transformed::no(expr);
     };
@@ -126,9 +126,9 @@ pub(super) fn finer_average(expr: Expr, schema: &DFSchema) -> Transformed<Expr> 
     }
 }
 
-impl Operation {
+impl ArithmeticOperator {
     fn call(self, left: Expr, right: Expr) -> Expr {
-        let checked = ScalarUDF::new_from_impl(Checked {
+        let checked = ScalarUDF::new_from_impl(CheckedArithmetic {
             operation: self,
             signature: Signature::user_defined(Volatility::Immutable),
         });
@@ -138,17 +138,17 @@ impl Operation {
 
 /// An operation on two whole numbers of one type.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Checked {
-    operation: Operation,
+struct CheckedArithmetic {
+    operation: ArithmeticOperator,
     signature: Signature,
 }
 
-impl ScalarUDFImpl for Checked {
+impl ScalarUDFImpl for CheckedArithmetic {
     fn name(&self) -> &str {
         match self.operation {
-            Operation::Add => "add",
-            Operation::Subtract => "subtract",
-            Operation::Multiply => "multiply",
+            ArithmeticOperator::Add => "add",
+            ArithmeticOperator::Subtract => "subtract",
+            ArithmeticOperator::Multiply => "multiply",
         }
     }
 
@@ -172,9 +172,9 @@ impl ScalarUDFImpl for Checked {
             return exec_err!("two whole numbers were expected");
         };
         let kernel: fn(&dyn Datum, &dyn Datum) -> Result<ArrayRef, ArrowError> = match self.operation {
-            Operation::Add => add,
-            Operation::Subtract => sub,
-            Operation::Multiply => mul,
+            ArithmeticOperator::Add => add,
+            ArithmeticOperator::Subtract => sub,
+            ArithmeticOperator::Multiply => mul,
         };
         apply(left, right, kernel)
     }

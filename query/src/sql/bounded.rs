@@ -41,9 +41,9 @@ use datafusion::logical_expr::{
 use datafusion::optimizer::AnalyzerRule;
 
 use super::budget::{StatementBounds, exhausted};
-use super::ids::rewritten;
+use super::ids::rewrite_expressions;
 use super::offered::{is_offered_over_windows, is_refused};
-use super::sizes::{Argument, ArgumentRow, SizeBound, size_bound};
+use super::sizes::{ArgumentRow, SizeBound, SizedArgument, size_bound};
 
 /// The most bytes of a value of constants alone, which planning keeps.
 const MOST_FOLDED: u64 = 64 << 10;
@@ -63,14 +63,14 @@ impl AnalyzerRule for BoundedFunctions {
     }
 
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let plan = plan.transform_up_with_subqueries(|plan| rewritten(plan, bounded))?;
+        let plan = plan.transform_up_with_subqueries(|plan| rewrite_expressions(plan, bounded))?;
         Ok(plan.data)
     }
 }
 
 fn bounded(expr: Expr) -> Result<Transformed<Expr>> {
     static CONCATENATION: LazyLock<Option<Arc<ScalarUDF>>> =
-        LazyLock::new(|| BoundedFunction::of(&Arc::new(ScalarUDF::from(Concatenation::new()))));
+        LazyLock::new(|| BoundedFunction::of(&Arc::new(ScalarUDF::from(ConcatOperator::new()))));
     let called = |func: Arc<ScalarUDF>, args| Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args }));
     Ok(match expr {
         Expr::BinaryExpr(BinaryExpr {
@@ -191,7 +191,7 @@ impl BoundedFunction {
     fn pieces(
         &self,
         size: fn(&ArgumentRow<'_>) -> u64,
-        arguments: &[Argument<'_>],
+        arguments: &[SizedArgument<'_>],
         rows: usize,
         most: u64,
     ) -> Result<Vec<usize>> {
@@ -216,7 +216,7 @@ impl BoundedFunction {
     }
 
     /// The values of some rows.
-    fn made(&self, args: &ScalarFunctionArgs, from: usize, to: usize) -> Result<ArrayRef> {
+    fn evaluate_rows(&self, args: &ScalarFunctionArgs, from: usize, to: usize) -> Result<ArrayRef> {
         let slice = |arg: &ColumnarValue| match arg {
             ColumnarValue::Array(array) => ColumnarValue::Array(array.slice(from, to - from)),
             ColumnarValue::Scalar(scalar) => ColumnarValue::Scalar(scalar.clone()),
@@ -292,7 +292,7 @@ impl ScalarUDFImpl for BoundedFunction {
             SizeBound::Copy => return self.counted(args),
             SizeBound::UpTo(size) => size,
         };
-        let arguments: Vec<_> = args.args.iter().map(Argument::of).collect::<Result<_>>()?;
+        let arguments: Vec<_> = args.args.iter().map(SizedArgument::of).collect::<Result<_>>()?;
         let rows = args.number_rows;
         if is_constant {
             let row = ArgumentRow {
@@ -321,7 +321,7 @@ impl ScalarUDFImpl for BoundedFunction {
         let (mut made, mut bytes, mut from) = (Vec::with_capacity(ends.len()), 0, 0);
         for to in ends {
             bounds.check()?;
-            let array = self.made(&args, from, to)?;
+            let array = self.evaluate_rows(&args, from, to)?;
             bytes += array.get_array_memory_size();
             if bytes > bounds.batch() {
                 return Err(exhausted(bounds.batch()));
@@ -336,11 +336,11 @@ impl ScalarUDFImpl for BoundedFunction {
 
 /// `||` of texts or bytes.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Concatenation {
+struct ConcatOperator {
     signature: Signature,
 }
 
-impl Concatenation {
+impl ConcatOperator {
     fn new() -> Self {
         Self {
             signature: Signature::any(2, Volatility::Immutable),
@@ -348,7 +348,7 @@ impl Concatenation {
     }
 }
 
-impl ScalarUDFImpl for Concatenation {
+impl ScalarUDFImpl for ConcatOperator {
     fn name(&self) -> &str {
         "||"
     }

@@ -17,7 +17,7 @@ use datafusion::common::plan_err;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryLimit, MemoryPool};
 
-use super::stop::Stop;
+use super::stop::StatementCancellation;
 
 /// The most bytes of a compiled regular expression: what its library allows.
 const MOST_OF_A_PATTERN: usize = 10 << 20;
@@ -28,13 +28,13 @@ pub(super) struct StatementBounds {
     memory: usize,
     /// The bytes of texts, bytes and lists that functions made and somebody has.
     values: Arc<AtomicUsize>,
-    stop: Option<Arc<Stop>>,
+    stop: Option<Arc<StatementCancellation>>,
     /// How many regular expressions it has.
     patterns: usize,
 }
 
 impl StatementBounds {
-    pub(super) fn new(pool: &dyn MemoryPool, stop: Option<Arc<Stop>>) -> Self {
+    pub(super) fn new(pool: &dyn MemoryPool, stop: Option<Arc<StatementCancellation>>) -> Self {
         let memory = match pool.memory_limit() {
             MemoryLimit::Finite(memory) => memory,
             MemoryLimit::Infinite | MemoryLimit::Unknown => usize::MAX,

@@ -36,7 +36,7 @@ static NEAREST: LazyLock<ScalarUDF> = LazyLock::new(|| {
 });
 
 /// See the module. `convert` makes what any other cast, and all that is none, becomes.
-pub(super) fn replaced(
+pub(super) fn rewrite_cast(
     expr: Expr,
     schema: &DFSchema,
     averages: &HashSet<String>,
@@ -47,7 +47,7 @@ pub(super) fn replaced(
     };
     let to = field.data_type().clone();
     let text = if to.is_string() {
-        written::text_of(inner, schema)?
+        written::to_text_expr(inner, schema)?
     } else {
         None
     };

@@ -3,7 +3,7 @@
 //! ```text
 //! Aggregate: sum(rows) by level, hour of ts
 //!   Filter: entity_name = 'db-03'
-//!     [`CountedRows`]: ts, level, entity_name, rows
+//!     [`LogRollup`]: ts, level, entity_name, rows
 //! ```
 //!
 //! # Invariants
@@ -34,9 +34,9 @@ use engine::MINUTE;
 use super::grain::RollUpGrain;
 use super::rollups::{ROWS, each_alone, projected, schema};
 use super::static_rows::StaticRows;
-use crate::scan::{Counted, Pieces, Question, Scanner, Split};
-use crate::table::{Order, ViewTable};
-use crate::window::Window;
+use crate::scan::{RollupCounts, RollupGrouping, RollupQuery, ScanExecutor, SegmentSelection};
+use crate::table::{RowOrder, ViewTable};
+use crate::window::TimeRange;
 
 /// Bytes of a counted row beside its names: its time, its number and where its names begin.
 const BYTES_BESIDE_NAMES: usize = 24;
@@ -45,18 +45,18 @@ const MOST: usize = 1 << 18;
 
 /// Log records, many of them in one row.
 #[derive(Debug)]
-pub(super) struct CountedRows {
+pub(super) struct LogRollup {
     logs: ViewTable,
-    question: Question,
+    question: RollupQuery,
     /// Columns of log records.
     columns: Vec<usize>,
     /// These columns, and [`ROWS`].
     schema: SchemaRef,
 }
 
-impl CountedRows {
+impl LogRollup {
     /// `None` if a grain is finer than counts are.
-    pub(super) fn new(of: &ViewTable, window: Window, grain: &RollUpGrain) -> Result<Option<Self>> {
+    pub(super) fn new(of: &ViewTable, window: TimeRange, grain: &RollUpGrain) -> Result<Option<Self>> {
         if grain.stretch.is_some_and(|stretch| stretch % MINUTE != 0) {
             return Ok(None);
         }
@@ -65,13 +65,13 @@ impl CountedRows {
             schema: schema(&of.schema(), &columns, &[(ROWS, DataType::Int64)])?,
             logs: ViewTable {
                 window,
-                order: Order::Any,
+                order: RowOrder::Any,
                 ..of.clone()
             },
-            question: Question {
+            question: RollupQuery {
                 window,
                 bucket: grain.stretch.map(|stretch| stretch / MINUTE),
-                split: Split {
+                split: RollupGrouping {
                     level: grain.has("level"),
                     entity: grain.has("entity_name"),
                 },
@@ -84,7 +84,7 @@ impl CountedRows {
     }
 
     /// What was counted, as batches of at most so many rows that are counted as memory of the query.
-    fn rows(&self, counted: Counted, most: usize, pool: &Arc<dyn MemoryPool>) -> Result<StaticRows> {
+    fn rows(&self, counted: RollupCounts, most: usize, pool: &Arc<dyn MemoryPool>) -> Result<StaticRows> {
         let groups: Vec<_> = counted.groups().collect();
         let sizes = groups
             .iter()
@@ -121,7 +121,7 @@ impl CountedRows {
 }
 
 #[async_trait]
-impl TableProvider for CountedRows {
+impl TableProvider for LogRollup {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }
@@ -142,8 +142,8 @@ impl TableProvider for CountedRows {
         _: Option<usize>,
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let logs = &self.logs;
-        let counted = match state.config().get_extension::<Scanner>() {
-            Some(scanner) => scanner.counted(&self.question, &logs.view, &logs.meter).await,
+        let counted = match state.config().get_extension::<ScanExecutor>() {
+            Some(scanner) => scanner.count_from_rollup(&self.question, &logs.view, &logs.meter).await,
             None => Ok(None),
         };
         let counted = counted.map_err(|error| DataFusionError::External(Box::new(error)))?;
@@ -153,13 +153,13 @@ impl TableProvider for CountedRows {
                 let rows = self.rows(counted, state.config().batch_size(), &state.runtime_env().memory_pool)?;
                 (left, vec![rows.plan()?])
             }
-            None => (vec![(logs.window, Pieces::All)], Vec::new()),
+            None => (vec![(logs.window, SegmentSelection::All)], Vec::new()),
         };
         if left.is_empty() {
             let files = logs.view.files(logs.table).len();
             let hot = logs.hot(logs.window).into_iter();
             let hot_rows = hot.map(|hot| hot.batch.num_rows()).sum();
-            logs.meter.planned(files, files, hot_rows);
+            logs.meter.count_planned(files, files, hot_rows);
         }
         for (window, pieces) in left {
             let rows = ViewTable {

@@ -25,13 +25,13 @@ use super::comparisons::rewrite_comparison;
 use super::moments::DAY;
 
 static DAY_OF: LazyLock<ScalarUDF> = LazyLock::new(|| {
-    ScalarUDF::new_from_impl(DayOf {
+    ScalarUDF::new_from_impl(DayFunction {
         signature: Signature::any(1, Volatility::Immutable),
     })
 });
 
 /// See the module.
-pub(super) fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+pub(super) fn rewrite_date_comparison(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     let are_days = |sides: &[&Expr]| sides.iter().any(|side| day_of(side, schema).is_some());
     rewrite_comparison(expr, are_days, |side| Ok(day_of(&side, schema).unwrap_or(side)))
 }
@@ -47,11 +47,11 @@ fn day_of(side: &Expr, schema: &DFSchema) -> Option<Expr> {
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct DayOf {
+struct DayFunction {
     signature: Signature,
 }
 
-impl ScalarUDFImpl for DayOf {
+impl ScalarUDFImpl for DayFunction {
     fn name(&self) -> &str {
         "day_of"
     }

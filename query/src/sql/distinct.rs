@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A plan of DataFusion's groups the ids first, in one table of all of them, which no cache holds; but it can spill. So a statement is
-//! planned with this and begins anew without it where there are more ids than memory has room for ([`TooMany`]).
+//! planned with this and begins anew without it where there are more ids than memory has room for ([`DistinctLimitError`]).
 //!
 //! # Invariants
 //!
@@ -31,7 +31,7 @@ use datafusion::logical_expr::{
 };
 use foldhash::fast::RandomState;
 
-use super::ids::{counts_ids, rewritten};
+use super::ids::{counts_ids, rewrite_expressions};
 use crate::functions::ID;
 
 /// Lists of a partition; a power of two.
@@ -42,14 +42,14 @@ const FIRST_TRY: usize = 1 << 20;
 /// There are more ids than the memory of one query has room for.
 #[derive(Debug, thiserror::Error)]
 #[error("there are too many distinct ids to count them in memory")]
-pub(crate) struct TooMany;
+pub(crate) struct DistinctLimitError;
 
 /// The plan, with the counts of its outermost aggregate made here; each may hold so many bytes of ids.
-pub(super) fn in_memory(plan: LogicalPlan, most: usize) -> Result<LogicalPlan> {
+pub(super) fn count_ids_in_memory(plan: LogicalPlan, most: usize) -> Result<LogicalPlan> {
     let replaced = plan.transform_down(|plan| {
         Ok(match &plan {
             LogicalPlan::Aggregate(aggregate) if aggregate.group_expr.is_empty() => {
-                let mut counted = replaced(plan, most)?;
+                let mut counted = rewrite_aggregate(plan, most)?;
                 counted.tnr = TreeNodeRecursion::Jump;
                 counted
             }
@@ -65,18 +65,18 @@ pub(super) fn in_memory(plan: LogicalPlan, most: usize) -> Result<LogicalPlan> {
     Ok(replaced.data)
 }
 
-fn replaced(plan: LogicalPlan, most: usize) -> Result<Transformed<LogicalPlan>> {
+fn rewrite_aggregate(plan: LogicalPlan, most: usize) -> Result<Transformed<LogicalPlan>> {
     let Some(schema) = plan.inputs().first().map(|input| Arc::clone(input.schema())) else {
         return Ok(Transformed::no(plan));
     };
-    rewritten(plan, |expr| Ok(counted(expr, &schema, most)))
+    rewrite_expressions(plan, |expr| Ok(counted(expr, &schema, most)))
 }
 
 fn counted(expr: Expr, schema: &DFSchema, most: usize) -> Transformed<Expr> {
     match expr {
         Expr::AggregateFunction(AggregateFunction { func, mut params }) if counts_ids(&func, &params, schema) => {
             params.distinct = false;
-            let func = Arc::new(AggregateUDF::new_from_impl(CountIds {
+            let func = Arc::new(AggregateUDF::new_from_impl(DistinctIdCount {
                 signature: Signature::new(TypeSignature::Exact(vec![ID]), Volatility::Immutable),
                 most,
             }));
@@ -88,13 +88,13 @@ fn counted(expr: Expr, schema: &DFSchema, most: usize) -> Transformed<Expr> {
 
 /// See the module. No statement can name it.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct CountIds {
+struct DistinctIdCount {
     signature: Signature,
     /// Bytes of ids.
     most: usize,
 }
 
-impl AggregateUDFImpl for CountIds {
+impl AggregateUDFImpl for DistinctIdCount {
     fn name(&self) -> &str {
         "count_distinct_ids"
     }
@@ -121,13 +121,13 @@ impl AggregateUDFImpl for CountIds {
     }
 
     fn accumulator(&self, _: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        Ok(Box::new(Ids::new(self.most / size_of::<u128>())))
+        Ok(Box::new(DistinctIdAccumulator::new(self.most / size_of::<u128>())))
     }
 }
 
 /// Ids, some of them more than once.
 #[derive(Debug)]
-struct Ids {
+struct DistinctIdAccumulator {
     lists: Vec<Vec<u128>>,
     /// In all lists.
     held: usize,
@@ -136,7 +136,7 @@ struct Ids {
     most: usize,
 }
 
-impl Ids {
+impl DistinctIdAccumulator {
     fn new(most: usize) -> Self {
         Self {
             lists: vec![Vec::new(); LISTS],
@@ -172,7 +172,7 @@ impl Ids {
         self.next_try = (self.held * 4).clamp(FIRST_TRY.min(self.most), self.most);
         // With less room than a quarter the next try would come too soon.
         if self.held > self.most / 4 * 3 {
-            return Err(DataFusionError::External(Box::new(TooMany)));
+            return Err(DataFusionError::External(Box::new(DistinctLimitError)));
         }
         Ok(())
     }
@@ -189,7 +189,7 @@ impl Ids {
     }
 }
 
-impl Accumulator for Ids {
+impl Accumulator for DistinctIdAccumulator {
     fn update_batch(&mut self, columns: &[ArrayRef]) -> Result<()> {
         let Some(ids) = columns.first().and_then(|column| column.as_fixed_size_binary_opt()) else {
             return exec_err!("ids are 16 bytes");
@@ -235,10 +235,10 @@ impl Accumulator for Ids {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use crate::error::is_behind;
+    use crate::error::is_caused_by;
 
-    fn added(most: usize, ids: impl Iterator<Item = u128>) -> (Ids, Result<()>) {
-        let mut counted = Ids::new(most);
+    fn added(most: usize, ids: impl Iterator<Item = u128>) -> (DistinctIdAccumulator, Result<()>) {
+        let mut counted = DistinctIdAccumulator::new(most);
         let mut checked = Ok(());
         for id in ids {
             counted.add(id);
@@ -253,12 +253,12 @@ mod tests {
         checked.unwrap();
         assert_eq!(ids.count(), 70);
         let (_, checked) = added(100, 0..1_000);
-        assert!(is_behind::<TooMany>(&checked.unwrap_err()));
+        assert!(is_caused_by::<DistinctLimitError>(&checked.unwrap_err()));
     }
 
     #[test]
     fn ids_of_parts_are_counted_once() {
-        let mut whole = Ids::new(1_000);
+        let mut whole = DistinctIdAccumulator::new(1_000);
         for part in [0..300, 200..500] {
             let (mut part, checked) = added(1_000, part.map(|n: u128| n << 64 | n));
             checked.unwrap();

@@ -3,10 +3,10 @@
 //! ```text
 //! Sort: ts DESC, fetch=50           Sort: ts DESC, fetch=50
 //!   Filter: level = 'error'    ─>     Filter: level = 'error'
-//!     logs                              [`FewRows`]: the newest 50 errors, and all others of the last one's `ts`
+//!     logs                              [`RowLookup`]: the newest 50 errors, and all others of the last one's `ts`
 //!
 //! Filter: trace_id = '…'            Filter: trace_id = '…'
-//!   traces                     ─>     [`FewRows`]: all of the trace
+//!   traces                     ─>     [`RowLookup`]: all of the trace
 //! ```
 //!
 //! # Invariants
@@ -36,9 +36,9 @@ use model::Table;
 use model::filter::SortOrder;
 
 use super::base_scan::base_scan;
-use super::own_scan::{RowConditions, or_by_plan, own_scan};
+use super::own_scan::{RowConditions, or_fall_back, scan_executor};
 use super::static_rows::StaticRows;
-use crate::scan::{Found, Request, asks_for_ids};
+use crate::scan::{TopKRequest, TopKRows, asks_for_ids};
 use crate::table::ViewTable;
 use crate::times::is_ts;
 
@@ -49,9 +49,9 @@ const MAX_LOOKUP: usize = 1_000;
 
 /// The rule; see the module.
 #[derive(Debug)]
-pub(super) struct FindFewRows;
+pub(super) struct RowLookupRule;
 
-impl OptimizerRule for FindFewRows {
+impl OptimizerRule for RowLookupRule {
     fn name(&self) -> &str {
         "find_few_rows"
     }
@@ -62,8 +62,8 @@ impl OptimizerRule for FindFewRows {
 
     fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let few = match &plan {
-            LogicalPlan::Sort(sort) => FewRows::first(sort)?,
-            LogicalPlan::TableScan(scan) => FewRows::lookup(scan)?,
+            LogicalPlan::Sort(sort) => RowLookup::first(sort)?,
+            LogicalPlan::TableScan(scan) => RowLookup::lookup(scan)?,
             _ => None,
         };
         let Some(few) = few else {
@@ -92,13 +92,13 @@ enum RowFetch {
 
 /// The rows of a table that meet conditions; the filters of a scan are among these.
 #[derive(Debug)]
-struct FewRows {
+struct RowLookup {
     rows: ViewTable,
     asked: RowFetch,
     conditions: RowConditions,
 }
 
-impl FewRows {
+impl RowLookup {
     /// `None` if a sort does not ask for few rows of one table by `ts`.
     fn first(sort: &Sort) -> Result<Option<Self>> {
         let (Some(by), Some(wanted)) = (sort.expr.first(), sort.fetch.filter(|wanted| *wanted <= MAX_TOP_K)) else {
@@ -140,15 +140,15 @@ impl FewRows {
     }
 
     /// By the scan; `None` if the plan must find them.
-    async fn found(&self, session: &dyn Session, columns: &[usize]) -> Result<Option<Found>> {
-        let Some((state, scanner)) = own_scan(session).filter(|_| columns.is_sorted()) else {
+    async fn found(&self, session: &dyn Session, columns: &[usize]) -> Result<Option<TopKRows>> {
+        let Some((state, scanner)) = scan_executor(session).filter(|_| columns.is_sorted()) else {
             return Ok(None);
         };
         let (wanted, order) = match self.asked {
             RowFetch::TopK(wanted, order) => (wanted, order),
             RowFetch::All => (MAX_LOOKUP + 1, SortOrder::Desc),
         };
-        let request = Request {
+        let request = TopKRequest {
             view: &self.rows.view,
             table: self.rows.table,
             window: self.conditions.window,
@@ -161,18 +161,18 @@ impl FewRows {
             meter: &self.rows.meter,
             started: Instant::now(),
         };
-        let found = or_by_plan(scanner.first(state, request).await)?;
+        let found = or_fall_back(scanner.top_k(state, request).await)?;
         Ok(found.filter(|found| self.is_answered_by(found)))
     }
 
-    fn is_answered_by(&self, found: &Found) -> bool {
+    fn is_answered_by(&self, found: &TopKRows) -> bool {
         let rows: usize = found.batches.iter().map(RecordBatch::num_rows).sum();
         matches!(self.asked, RowFetch::TopK(..)) || rows <= MAX_LOOKUP
     }
 }
 
 #[async_trait]
-impl TableProvider for FewRows {
+impl TableProvider for RowLookup {
     fn schema(&self) -> SchemaRef {
         self.rows.schema()
     }
@@ -194,7 +194,7 @@ impl TableProvider for FewRows {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let all: Vec<usize> = (0..self.schema().fields().len()).collect();
         let columns = projection.unwrap_or(&all);
-        let Some(Found { batches, memory, .. }) = self.found(state, columns).await? else {
+        let Some(TopKRows { batches, memory, .. }) = self.found(state, columns).await? else {
             return self.rows.scan(state, projection, filters, limit).await;
         };
         self.rows.count_window(self.conditions.window);

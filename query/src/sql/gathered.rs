@@ -20,7 +20,7 @@ const COPIES: usize = 3;
 const GATHERING: [&str; 4] = ["array_agg", "string_agg", "median", "percentile_cont"];
 
 /// An aggregate function with its memory counted.
-pub(super) fn counted(function: Arc<AggregateUDF>) -> Arc<AggregateUDF> {
+pub(super) fn with_counted_memory(function: Arc<AggregateUDF>) -> Arc<AggregateUDF> {
     if GATHERING.contains(&function.name()) {
         Arc::new(AggregateUDF::new_from_impl(GatheringAggregate(function)))
     } else {
@@ -76,7 +76,7 @@ impl AggregateUDFImpl for GatheringAggregate {
 
     fn reverse_expr(&self) -> ReversedUDAF {
         match self.0.reverse_udf() {
-            ReversedUDAF::Reversed(inner) => ReversedUDAF::Reversed(counted(inner)),
+            ReversedUDAF::Reversed(inner) => ReversedUDAF::Reversed(with_counted_memory(inner)),
             other => other,
         }
     }

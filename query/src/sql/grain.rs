@@ -12,8 +12,8 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{Cast, Expr, Volatility};
 use engine::MINUTE;
 
-use crate::times::{is_a_window, is_ts, narrowed};
-use crate::window::Window;
+use crate::times::{is_time_range, is_ts, narrow_range};
+use crate::window::TimeRange;
 
 const SECOND: i64 = 1_000_000;
 const DAY: i64 = 1_440 * MINUTE;
@@ -52,7 +52,7 @@ impl RollUpGrain {
     }
 
     /// Notes what an expression sees; whether it says the same of all rows that are rolled up into one.
-    pub(super) fn takes(&mut self, expr: &Expr) -> bool {
+    pub(super) fn try_add(&mut self, expr: &Expr) -> bool {
         if let Some(stretch) = stretch_of(expr) {
             self.stretch = Some(common(self.stretch.unwrap_or(0), stretch));
             return true;
@@ -87,7 +87,7 @@ impl RollUpGrain {
             | Expr::InList(_) => {
                 let mut are_taken = true;
                 let each = expr.apply_children(|child| {
-                    are_taken &= self.takes(child);
+                    are_taken &= self.try_add(child);
                     Ok(TreeNodeRecursion::Continue)
                 });
                 return each.is_ok() && are_taken;
@@ -107,9 +107,9 @@ fn stretch_of(expr: &Expr) -> Option<i64> {
             _ => None,
         },
         Expr::Cast(Cast { expr, field }) => (is_time(expr) && *field.data_type() == DataType::Date32).then_some(DAY),
-        condition if is_a_window(condition) => {
-            let Window { since, until } = narrowed(Window::ALL, std::slice::from_ref(condition));
-            let bounds = [(since, Window::ALL.since), (until, Window::ALL.until)].into_iter();
+        condition if is_time_range(condition) => {
+            let TimeRange { since, until } = narrow_range(TimeRange::ALL, std::slice::from_ref(condition));
+            let bounds = [(since, TimeRange::ALL.since), (until, TimeRange::ALL.until)].into_iter();
             let bounds = bounds.filter(|(bound, none)| bound != none);
             Some(bounds.fold(DAY, |stretch, (bound, _)| common(stretch, bound.micros())))
         }

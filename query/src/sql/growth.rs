@@ -47,7 +47,7 @@ const LARGE_STATES: [&str; 5] = [
 
 /// What the expressions of a plan come to.
 #[derive(Debug, Clone, Copy, Default)]
-struct PlanWeight {
+struct ExpressionSize {
     terms: u64,
     /// Terms that planning looks at again, once for each time.
     replanned: u64,
@@ -56,7 +56,7 @@ struct PlanWeight {
     large_states: bool,
 }
 
-impl PlanWeight {
+impl ExpressionSize {
     fn planned(&self) -> u64 {
         self.terms.saturating_add(self.replanned)
     }
@@ -72,7 +72,7 @@ impl PlanWeight {
 /// batch is within the bounds of a batch, for a text that is written once is there once for each row; and all regular
 /// expressions together are within the memory of the statement.
 pub(super) fn check(plan: &LogicalPlan, session: &mut SessionState) -> Result<(), Error> {
-    let weight = weigh(plan)?;
+    let weight = measure_plan(plan)?;
     if weight.planned() > MOST_TERMS {
         return Err(Error::statement(format!(
             "its expressions come to more than {MOST_TERMS} terms when columns of inner queries and grouping sets are written out, and \
@@ -86,7 +86,7 @@ pub(super) fn check(plan: &LogicalPlan, session: &mut SessionState) -> Result<()
 /// Fits the session to an optimized plan, whose literals are there that functions make of constants. Groups with large states are
 /// made by one thread: between two, the states of as many groups as a batch has rows wait for each other, however large they are.
 pub(super) fn fit_optimized(plan: &LogicalPlan, session: &mut SessionState) -> Result<()> {
-    let weight = weigh(plan)?;
+    let weight = measure_plan(plan)?;
     fit(session, weight);
     let options = session.config_mut().options_mut();
     if weight.large_states {
@@ -119,13 +119,13 @@ fn is_of_expression(aggregate: &Expr) -> bool {
     }
 }
 
-fn weigh(plan: &LogicalPlan) -> Result<PlanWeight> {
-    let mut weight = PlanWeight::default();
+fn measure_plan(plan: &LogicalPlan) -> Result<ExpressionSize> {
+    let mut weight = ExpressionSize::default();
     columns(plan, &mut weight)?;
     Ok(weight)
 }
 
-fn fit(session: &mut SessionState, weight: PlanWeight) {
+fn fit(session: &mut SessionState, weight: ExpressionSize) {
     let options = session.config_mut().options_mut();
     let Some(bounds) = options.extensions.get_mut::<StatementBounds>() else {
         return;
@@ -172,7 +172,7 @@ fn has_large_states(aggregate: &Aggregate) -> Result<bool> {
 }
 
 /// The terms behind each column that a plan gives; adds those of all its expressions.
-fn columns(plan: &LogicalPlan, weight: &mut PlanWeight) -> Result<Vec<u64>> {
+fn columns(plan: &LogicalPlan, weight: &mut ExpressionSize) -> Result<Vec<u64>> {
     let inputs = plan.inputs().into_iter();
     let inputs: Vec<_> = inputs
         .map(|input| Ok((input.schema(), columns(input, weight)?)))
@@ -220,7 +220,7 @@ fn columns(plan: &LogicalPlan, weight: &mut PlanWeight) -> Result<Vec<u64>> {
 }
 
 /// The terms of an expression over columns of known size.
-fn size(expr: &Expr, inputs: &[(&DFSchema, &[u64])], weight: &mut PlanWeight) -> Result<u64> {
+fn size(expr: &Expr, inputs: &[(&DFSchema, &[u64])], weight: &mut ExpressionSize) -> Result<u64> {
     let mut sum = 0_u64;
     expr.apply(|term| {
         sum = sum.saturating_add(1);
@@ -273,7 +273,7 @@ fn size(expr: &Expr, inputs: &[(&DFSchema, &[u64])], weight: &mut PlanWeight) ->
 }
 
 /// Adds the terms of a subquery, which is planned so many times.
-fn subquery_terms(subquery: &Subquery, times: u64, weight: &mut PlanWeight) -> Result<()> {
+fn subquery_terms(subquery: &Subquery, times: u64, weight: &mut ExpressionSize) -> Result<()> {
     let before = weight.planned();
     columns(&subquery.subquery, weight)?;
     weight.replan(before, times);

@@ -51,9 +51,9 @@ use crate::functions::{FunctionKind, ID, json_text};
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Ids;
+pub(super) struct ExpressionRewriter;
 
-impl ExprPlanner for Ids {
+impl ExprPlanner for ExpressionRewriter {
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
         use BinaryOperator::{Arrow, Eq, Gt, GtEq, LongArrow, Lt, LtEq, Minus, NotEq, Plus, Spaceship, StringConcat};
         let RawBinaryExpr { op, left, right } = expr;
@@ -62,16 +62,17 @@ impl ExprPlanner for Ids {
             LongArrow => PlannerResult::Planned(json_text(left, right)),
             Arrow => PlannerResult::Planned(FunctionKind::JsonGet.call(vec![left, right])),
             Eq | NotEq | Lt | LtEq | Gt | GtEq | Spaceship => {
-                let (left, right) = alike(left, right, schema)?;
+                let (left, right) = coerce_sides(left, right, schema)?;
                 original(op, left, right)
             }
             Plus | Minus => {
                 let moved = if op == Plus { Operator::Plus } else { Operator::Minus };
-                let (left, right) = intervals::moved(left, moved, right, schema);
+                let (left, right) = intervals::widen_date(left, moved, right, schema);
                 original(op, left, right)
             }
             StringConcat if is_text(&left, schema) || is_text(&right, schema) => {
-                let text = |value: Expr| Ok::<_, DataFusionError>(written::text_of(&value, schema)?.unwrap_or(value));
+                let text =
+                    |value: Expr| Ok::<_, DataFusionError>(written::to_text_expr(&value, schema)?.unwrap_or(value));
                 original(op, text(left)?, text(right)?)
             }
             _ => original(op, left, right),
@@ -79,7 +80,7 @@ impl ExprPlanner for Ids {
     }
 }
 
-impl AnalyzerRule for Ids {
+impl AnalyzerRule for ExpressionRewriter {
     fn name(&self) -> &str {
         "ids_and_text"
     }
@@ -95,23 +96,23 @@ fn analyzed(plan: LogicalPlan, most: usize) -> Result<Transformed<LogicalPlan>> 
     let schema = schema_of(&plan)?;
     let averages = rounds::averages(&plan);
     let wide_sums = rounds::wide_sums(&plan);
-    rewritten(plan, |expr| {
-        casts::replaced(expr, &schema, &averages, |expr| replaced(expr, &schema))?
-            .transform_data(|expr| Ok(rounds::replaced(expr, &schema, &averages)))?
-            .transform_data(|expr| patterns::replaced(expr, &schema, most))?
-            .transform_data(|expr| intervals::replaced(expr, &schema))?
-            .transform_data(|expr| days::replaced(expr, &schema))?
-            .transform_data(|expr| moments::replaced(expr, &schema))?
-            .transform_data(|expr| Ok(arithmetic::replaced(expr, &schema, &wide_sums)))?
-            .transform_data(|expr| Ok(arithmetic::finer_average(expr, &schema)))?
-            .transform_data(|expr| Ok(listed(expr, &schema)))
+    rewrite_expressions(plan, |expr| {
+        casts::rewrite_cast(expr, &schema, &averages, |expr| rewrite_ids(expr, &schema))?
+            .transform_data(|expr| Ok(rounds::rewrite_round(expr, &schema, &averages)))?
+            .transform_data(|expr| patterns::rewrite_pattern(expr, &schema, most))?
+            .transform_data(|expr| intervals::rewrite_interval(expr, &schema))?
+            .transform_data(|expr| days::rewrite_date_comparison(expr, &schema))?
+            .transform_data(|expr| moments::rewrite_time(expr, &schema))?
+            .transform_data(|expr| Ok(arithmetic::rewrite_arithmetic(expr, &schema, &wide_sums)))?
+            .transform_data(|expr| Ok(arithmetic::rewrite_average(expr, &schema)))?
+            .transform_data(|expr| Ok(cast_list_items(expr, &schema)))
     })?
-    .transform_data(sums::checked)?
-    .transform_data(intervals::ordered)
+    .transform_data(sums::rewrite_sums)?
+    .transform_data(intervals::rewrite_interval_order)
 }
 
 /// A plan with the parts of its expressions replaced; columns keep their names.
-pub(super) fn rewritten(
+pub(super) fn rewrite_expressions(
     plan: LogicalPlan,
     replaced: impl Fn(Expr) -> Result<Transformed<Expr>>,
 ) -> Result<Transformed<LogicalPlan>> {
@@ -137,7 +138,7 @@ fn schema_of(plan: &LogicalPlan) -> Result<DFSchema> {
 }
 
 /// Texts that are written in a list have the type of what is looked for in it.
-fn listed(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+fn cast_list_items(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let Expr::InList(InList { expr, list, negated }) = expr else {
         return Transformed::no(expr);
     };
@@ -162,8 +163,12 @@ fn listed(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     }))
 }
 
-fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
-    let compared = rewrite_comparison(expr, |sides| concerns(sides, schema), |side| as_id(side, schema))?;
+fn rewrite_ids(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+    let compared = rewrite_comparison(
+        expr,
+        |sides| compares_id_with_other(sides, schema),
+        |side| as_id(side, schema),
+    )?;
     compared.transform_data(|expr| with_ids_or_texts(expr, schema))
 }
 
@@ -242,7 +247,7 @@ fn converted(
 }
 
 /// Whether an id is compared with what is none.
-fn concerns(sides: &[&Expr], schema: &DFSchema) -> bool {
+fn compares_id_with_other(sides: &[&Expr], schema: &DFSchema) -> bool {
     let is = |expr: &&&Expr| is_id(expr, schema);
     let ids = sides.iter().filter(is).count();
     ids > 0 && ids < sides.len()
@@ -257,7 +262,7 @@ fn is_id(expr: &Expr, schema: &dyn ExprSchema) -> bool {
 }
 
 /// Both sides as ids if one of them is.
-fn alike(left: Expr, right: Expr, schema: &DFSchema) -> Result<(Expr, Expr)> {
+fn coerce_sides(left: Expr, right: Expr, schema: &DFSchema) -> Result<(Expr, Expr)> {
     if is_id(&left, schema) || is_id(&right, schema) {
         Ok((as_id(left, schema)?, as_id(right, schema)?))
     } else {

@@ -52,7 +52,7 @@ pub(super) fn epoch(interval: Expr) -> Expr {
 }
 
 /// A date, to which an interval is added, as a time.
-pub(super) fn moved(left: Expr, op: Operator, right: Expr, schema: &DFSchema) -> (Expr, Expr) {
+pub(super) fn widen_date(left: Expr, op: Operator, right: Expr, schema: &DFSchema) -> (Expr, Expr) {
     let (Ok(of_left), Ok(of_right)) = (left.get_type(schema), right.get_type(schema)) else {
         return (left, right);
     };
@@ -67,7 +67,7 @@ pub(super) fn moved(left: Expr, op: Operator, right: Expr, schema: &DFSchema) ->
 }
 
 /// See the module.
-pub(super) fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+pub(super) fn rewrite_interval(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     match expr {
         Expr::AggregateFunction(call)
             if ["min", "max"].contains(&call.func.name())
@@ -87,7 +87,7 @@ pub(super) fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr
 }
 
 /// Orders by intervals; refuses groups of them, and unions of differences of times and other intervals.
-pub(super) fn ordered(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+pub(super) fn rewrite_interval_order(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     if let LogicalPlan::Union(union) = &plan
         && is_mixed(&union.inputs)
     {

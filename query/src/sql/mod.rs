@@ -10,7 +10,7 @@
 //! - A statement runs on the threads, in the memory and behind the gate of all queries; its time counts until its last row is
 //!   taken, and over all of its beginnings. A reader that stops reading holds one place, for that time at most.
 //! - Errors come before the first row where they can. A damaged file that is met before it makes the statement begin anew.
-//! - No answer has more than [`Limits::max_rows`](crate::Limits::max_rows) rows, and one that was cut says so.
+//! - No answer has more than [`QueryLimits::max_rows`](crate::QueryLimits::max_rows) rows, and one that was cut says so.
 //! - What a user writes is at worst the user's error.
 //!
 //! # Not here
@@ -79,27 +79,27 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::asking::Asking;
+use self::asking::StatementContext;
 use self::budget::StatementBounds;
 pub use self::columns::SqlColumn;
 pub(crate) use self::columns::columns_of;
-pub use self::describe::Described;
-use self::distinct::TooMany;
-use self::failure::{of_statement, of_task};
-pub(crate) use self::postgres::Postgres;
+pub use self::describe::StatementDescription;
+use self::distinct::DistinctLimitError;
+use self::failure::{statement_error, task_error};
+pub(crate) use self::postgres::PostgresCompatibility;
 pub use self::postgres::{POSTGRES_VERSION, POSTGRES_VERSION_NUMBER};
 pub(crate) use self::session::base;
-pub use self::statement::{Dialect, Parameters, Statement};
-use self::stop::{Stop, Stopped, stoppable};
-pub use self::text::statements;
+pub use self::statement::{SqlDialect, SqlParameters, SqlStatement};
+use self::stop::{CancellationError, StatementCancellation, make_cancellable};
+pub use self::text::split_statements;
 pub use self::written::{text_of_double, text_of_interval, text_of_real};
 
 use crate::answer::QueryStats;
-use crate::error::is_behind;
-use crate::gate::{Class, Place};
+use crate::error::is_caused_by;
+use crate::gate::{QueryClass, QueryPermit};
 use crate::querier::DAMAGED_FILES;
 use crate::write::{RowFormat, RowWriter};
-use crate::{Error, Querier};
+use crate::{Error, QueryEngine};
 
 /// Batches that wait for a reader.
 const AHEAD: usize = 2;
@@ -188,7 +188,7 @@ impl SqlAnswer {
                     Ok(Some(batch))
                 }
                 None => {
-                    self.stats = Some((&mut self.task).await.map_err(of_task)??);
+                    self.stats = Some((&mut self.task).await.map_err(task_error)??);
                     Ok(None)
                 }
             }
@@ -219,24 +219,24 @@ impl SqlAnswer {
     }
 }
 
-impl Querier {
+impl QueryEngine {
     /// The answer of one statement that only reads.
     ///
     /// # Errors
     /// [`Error::Statement`] if it cannot be carried out, [`Error::ReadOnly`] if it would change something; see [`Error`].
-    pub async fn sql(&self, statement: &Statement) -> Result<SqlAnswer, Error> {
+    pub async fn sql(&self, statement: &SqlStatement) -> Result<SqlAnswer, Error> {
         // So many bytes of ids at once: partitions and what is made of them have theirs.
         let mut ids = usize::try_from(self.limits.running().get() / 8).ok();
         let (mut started, mut damaged) = (None, 0);
         loop {
-            let place = self.enter(Class::Statement).await?;
+            let place = self.enter(QueryClass::Statement).await?;
             let started = *started.get_or_insert_with(Instant::now);
             match self.sql_once(statement, ids, place, started).await {
-                Err(error) if error.met_damage() && damaged < DAMAGED_FILES => {
+                Err(error) if error.is_caused_by_damage() && damaged < DAMAGED_FILES => {
                     damaged += 1;
                     tracing::warn!(%error, "a statement begins anew without a damaged file");
                 }
-                Err(error) if ids.is_some() && is_behind::<TooMany>(&error) => {
+                Err(error) if ids.is_some() && is_caused_by::<DistinctLimitError>(&error) => {
                     tracing::debug!("a statement begins anew: distinct ids are counted with what spills");
                     ids = None;
                 }
@@ -247,22 +247,22 @@ impl Querier {
 
     async fn sql_once(
         &self,
-        statement: &Statement,
+        statement: &SqlStatement,
         ids: Option<usize>,
-        place: Place,
+        place: QueryPermit,
         started: Instant,
     ) -> Result<SqlAnswer, Error> {
-        let (limits, asking) = (&self.limits, self.asking(statement));
+        let (limits, asking) = (&self.limits, self.statement_context(statement));
         let pinned = self.snapshots.pin(asking.view.clone());
         let own_limit = statement.limit.filter(|limit| *limit < limits.max_rows);
         let (left, gone) = (self.time_left(started), self.stop.child_token());
-        let stop = Stop {
+        let stop = StatementCancellation {
             gone: gone.clone(),
             too_old: pinned.too_old().clone(),
             deadline: started.checked_add(limits.timeout),
         };
-        let work = Work {
-            asking: Asking {
+        let work = StatementTask {
+            asking: StatementContext {
                 ids_in_memory: ids,
                 ..asking
             },
@@ -277,7 +277,7 @@ impl Querier {
         let waiting = Arc::clone(&work.waiting);
         let (stop, timeout, all) = (self.stop.clone(), limits.timeout, limits.clone());
         let snapshots = Arc::clone(&self.snapshots);
-        let task = self.threads.spawn(Class::Statement, async move {
+        let task = self.threads.spawn(QueryClass::Statement, async move {
             let _place = place;
             tokio::select! {
                 biased;
@@ -285,20 +285,20 @@ impl Querier {
                 () = pinned.too_old().cancelled() => Err(snapshots.too_old()),
                 ended = tokio::time::timeout(left, work.carry_out(begun, to)) => match ended {
                     Err(_) => Err(Error::Timeout(timeout.into())),
-                    Ok(Err(error)) if is_behind::<Stopped>(&error) => Err(if stop.is_cancelled() {
+                    Ok(Err(error)) if is_caused_by::<CancellationError>(&error) => Err(if stop.is_cancelled() {
                         Error::Closed
                     } else if pinned.too_old().is_cancelled() {
                         snapshots.too_old()
                     } else {
                         Error::Timeout(timeout.into())
                     }),
-                    Ok(ended) => ended.map_err(|error| error.explained(&all)),
+                    Ok(ended) => ended.map_err(|error| error.classify_limits(&all)),
                 }
             }
         })?;
         // The task ends by itself in its time, unless a rule of planning keeps its thread.
         match tokio::time::timeout(left, head).await {
-            Ok(Ok(Head {
+            Ok(Ok(AnswerHeader {
                 columns,
                 schema,
                 partial,
@@ -315,7 +315,7 @@ impl Querier {
                 time: (started.checked_add(timeout.saturating_add(GRACE)), timeout),
                 stats: None,
             }),
-            Ok(Err(_)) => match task.await.map_err(of_task)? {
+            Ok(Err(_)) => match task.await.map_err(task_error)? {
                 Err(error) => Err(error),
                 Ok(_) => Err(Error::Aborted("it ended before it began".to_owned())),
             },
@@ -342,39 +342,43 @@ fn bytes_of(batch: &RecordBatch) -> usize {
 }
 
 /// What is known before the first row.
-struct Head {
+struct AnswerHeader {
     columns: Vec<SqlColumn>,
     schema: SchemaRef,
     partial: Option<String>,
 }
 
 /// One statement, on the query threads.
-struct Work {
-    asking: Asking,
+struct StatementTask {
+    asking: StatementContext,
     most_rows: u64,
     started: Instant,
-    stop: Arc<Stop>,
+    stop: Arc<StatementCancellation>,
     /// See [`SqlAnswer::deadline`].
     waiting: Arc<AtomicUsize>,
 }
 
-impl Work {
+impl StatementTask {
     /// Runs the statement to its end, or until nobody reads its rows any more.
-    async fn carry_out(self, begun: oneshot::Sender<Head>, to: mpsc::Sender<HeldBatch>) -> Result<SqlStats, Error> {
+    async fn carry_out(
+        self,
+        begun: oneshot::Sender<AnswerHeader>,
+        to: mpsc::Sender<HeldBatch>,
+    ) -> Result<SqlStats, Error> {
         let mut stream = self.begin().await?;
         let (columns, schema) = columns_of(&stream.schema());
         // What fails fails mostly before the first rows: they are there before anybody hears of an answer.
         let mut next = stream.next().await;
         let mut rows = 0;
         let mut truncated = false;
-        let head = Head {
+        let head = AnswerHeader {
             columns,
             schema: Arc::clone(&schema),
             partial: self.asking.partial(),
         };
         let mut begun = Some((begun, head));
         loop {
-            let batch = next.transpose().map_err(of_statement)?;
+            let batch = next.transpose().map_err(statement_error)?;
             if let Some((begun, head)) = begun.take()
                 && begun.send(head).is_err()
             {
@@ -392,7 +396,7 @@ impl Work {
             let size = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
             let batch = RecordBatch::try_new_with_options(Arc::clone(&schema), batch.columns().to_vec(), &size)?;
             if batch.num_rows() > 0 {
-                let held = self.asking.base.count(bytes_of(&batch));
+                let held = self.asking.base.reserve_in_flight(bytes_of(&batch));
                 self.waiting.fetch_add(held.size(), Ordering::Relaxed);
                 if to.send((batch, held)).await.is_err() {
                     break;
@@ -413,33 +417,36 @@ impl Work {
     }
 
     async fn begin(&self) -> Result<SendableRecordBatchStream, Error> {
-        let Asking {
+        let StatementContext {
             statement, postgres, ..
         } = &self.asking;
-        let asked = text::read(&statement.query, &statement.parameters, postgres.as_deref())?;
+        let asked = text::parse_bound(&statement.query, &statement.parameters, postgres.as_deref())?;
         let stop = Some(&self.stop);
-        let mut session = self.asking.session(&asked, stop).map_err(of_statement)?;
-        let plan = session.statement_to_plan(asked.statement).await.map_err(of_statement)?;
+        let mut session = self.asking.session(&asked, stop).map_err(statement_error)?;
+        let plan = session
+            .statement_to_plan(asked.statement)
+            .await
+            .map_err(statement_error)?;
         growth::check(&plan, &mut session)?;
         let plan = match self.asking.ids_in_memory {
-            Some(most) => distinct::in_memory(plan, most).map_err(of_statement)?,
+            Some(most) => distinct::count_ids_in_memory(plan, most).map_err(statement_error)?,
             None => plan,
         };
         let plan = if asked.is_query && self.most_rows < SMALL_LIMIT {
             let most = usize::try_from(self.most_rows + 1).unwrap_or(usize::MAX);
             let limited = LogicalPlanBuilder::from(plan).limit(0, Some(most));
-            limited.and_then(LogicalPlanBuilder::build).map_err(of_statement)?
+            limited.and_then(LogicalPlanBuilder::build).map_err(statement_error)?
         } else {
             plan
         };
-        let plan = session.optimize(&plan).map_err(of_statement)?;
-        let plan = aggregate_order::without_repeats(plan).map_err(of_statement)?;
-        growth::fit_optimized(&plan, &mut session).map_err(of_statement)?;
-        let plan = sort_keys::materialize_sort_keys(plan, &session).map_err(of_statement)?;
+        let plan = session.optimize(&plan).map_err(statement_error)?;
+        let plan = aggregate_order::dedupe_order(plan).map_err(statement_error)?;
+        growth::fit_optimized(&plan, &mut session).map_err(statement_error)?;
+        let plan = sort_keys::materialize_sort_keys(plan, &session).map_err(statement_error)?;
         let planned = session.query_planner().create_physical_plan(&plan, &session).await;
-        let plan = planned.map_err(of_statement)?;
+        let plan = planned.map_err(statement_error)?;
         let most = StatementBounds::of_batch(session.config_options());
-        let plan = stoppable(plan, &self.stop, most, session.runtime_env()).map_err(of_statement)?;
-        execute_stream(plan, session.task_ctx()).map_err(of_statement)
+        let plan = make_cancellable(plan, &self.stop, most, session.runtime_env()).map_err(statement_error)?;
+        execute_stream(plan, session.task_ctx()).map_err(statement_error)
     }
 }

@@ -25,7 +25,7 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{Expr, ExprSchemable as _, ScalarUDF, Volatility, cast, create_udf, lit};
 
 use super::comparisons::rewrite_comparison;
-use super::zones::moments;
+use super::zones::utc_timestamp;
 use super::{intervals, to_char};
 
 const SECOND: i64 = 1_000_000;
@@ -38,14 +38,14 @@ static TO_MICROS: LazyLock<ScalarUDF> = LazyLock::new(|| {
     create_udf(
         "to_micros",
         vec![finer()],
-        moments(),
+        utc_timestamp(),
         Volatility::Immutable,
         Arc::new(make_scalar_function(to_micros, Vec::new())),
     )
 });
 
 /// See the module.
-pub(super) fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
+pub(super) fn rewrite_time(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr>> {
     Ok(match expr {
         Expr::ScalarFunction(ScalarFunction { func, args }) if func.name() == "date_part" => {
             match part(&args, schema) {
@@ -54,7 +54,7 @@ pub(super) fn replaced(expr: Expr, schema: &DFSchema) -> Result<Transformed<Expr
             }
         }
         Expr::ScalarFunction(ScalarFunction { func, args }) if func.name() == "to_char" => {
-            match to_char::written(&args, schema)? {
+            match to_char::rewrite_to_char(&args, schema)? {
                 Some(written) => Transformed::yes(written),
                 None => Transformed::no(Expr::ScalarFunction(ScalarFunction { func, args })),
             }

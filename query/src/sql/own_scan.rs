@@ -15,10 +15,10 @@ use datafusion::logical_expr::Expr;
 use datafusion::logical_expr::expr_rewriter::unnormalize_cols;
 use datafusion::logical_expr::utils::split_conjunction_owned;
 
-use crate::scan::Scanner;
-use crate::times::{is_a_window, narrowed};
-use crate::window::Window;
-use crate::{Error, Kind};
+use crate::scan::ScanExecutor;
+use crate::times::{is_time_range, narrow_range};
+use crate::window::TimeRange;
+use crate::{Error, QueryErrorKind};
 
 /// Conditions of more terms are left to the plan: the scan shares its threads with lists of the API.
 const MAX_TERMS: usize = 64;
@@ -28,16 +28,16 @@ const FEWEST_ROWS: usize = 8_192;
 /// What all rows of a scan must meet.
 #[derive(Debug)]
 pub(super) struct RowConditions {
-    pub(super) window: Window,
+    pub(super) window: TimeRange,
     /// Those beside the window, each once, of columns without a table.
     pub(super) others: Vec<Expr>,
 }
 
 impl RowConditions {
     /// `None` if a plan must evaluate them.
-    pub(super) fn of(window: Window, conditions: Vec<Expr>) -> Result<Option<Self>> {
+    pub(super) fn of(window: TimeRange, conditions: Vec<Expr>) -> Result<Option<Self>> {
         let conditions = conditions.into_iter().flat_map(split_conjunction_owned);
-        let (windows, conditions): (Vec<_>, Vec<_>) = conditions.partition(is_a_window);
+        let (windows, conditions): (Vec<_>, Vec<_>) = conditions.partition(is_time_range);
         // The filters of a scan are said once more by the filter above it.
         let mut others = unnormalize_cols(conditions);
         let mut said = HashSet::new();
@@ -53,7 +53,7 @@ impl RowConditions {
             return Ok(None);
         }
         Ok(Some(Self {
-            window: narrowed(window, &windows),
+            window: narrow_range(window, &windows),
             others,
         }))
     }
@@ -76,7 +76,7 @@ fn sees_more_than_a_row(condition: &Expr) -> bool {
 }
 
 /// The scan of a session, and its state, if it is made for its statement.
-pub(super) fn own_scan(session: &dyn Session) -> Option<(&SessionState, Arc<Scanner>)> {
+pub(super) fn scan_executor(session: &dyn Session) -> Option<(&SessionState, Arc<ScanExecutor>)> {
     let state = session.as_any().downcast_ref::<SessionState>()?;
     let is_made_for = state.config().batch_size() >= FEWEST_ROWS;
     let scanner = state.config().get_extension().filter(|_| is_made_for)?;
@@ -84,10 +84,10 @@ pub(super) fn own_scan(session: &dyn Session) -> Option<(&SessionState, Arc<Scan
 }
 
 /// What the scan found; `None` if a plan must answer.
-pub(super) fn or_by_plan<T>(found: Result<Option<T>, Error>) -> Result<Option<T>> {
+pub(super) fn or_fall_back<T>(found: Result<Option<T>, Error>) -> Result<Option<T>> {
     match found {
         Ok(found) => Ok(found),
-        Err(error) if matches!(error.kind(), Kind::Closed | Kind::Timeout) => {
+        Err(error) if matches!(error.kind(), QueryErrorKind::Closed | QueryErrorKind::Timeout) => {
             Err(DataFusionError::External(Box::new(error)))
         }
         Err(error) => {

@@ -37,7 +37,10 @@ const COPIES: u64 = 2;
 const MADE: u64 = 32;
 
 /// An operator whose rows are counted; `None` for one that counts them itself. `most` are the bytes of a batch.
-pub(super) fn counted(plan: &Arc<dyn ExecutionPlan>, most: u64) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+pub(super) fn count_operator_memory(
+    plan: &Arc<dyn ExecutionPlan>,
+    most: u64,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(unnest) = plan.downcast_ref::<UnnestExec>() {
         let lists = unnest.list_column_indices().iter();
         let lists = lists.map(|list| list.index_in_input_schema).collect();

@@ -2,10 +2,10 @@
 //!
 //! | written | planned as |
 //! |---|---|
-//! | `text ~ 'pattern'`, `~*`, `!~`, `!~*`, `regexp_like(text, 'pattern')`, with the flag `i` too | [`Matches`] |
-//! | the same with a pattern that is computed | [`MatchesEach`] |
+//! | `text ~ 'pattern'`, `~*`, `!~`, `!~*`, `regexp_like(text, 'pattern')`, with the flag `i` too | [`RegexMatcher`] |
+//! | the same with a pattern that is computed | [`RowRegexMatcher`] |
 //! | `regexp_replace(text, 'pattern', '[\1]')` | the same with a replacement in which `$` stands for itself, `\&` for what is found |
-//! | `text SIMILAR TO 'pattern'` | [`Matches`] of the pattern as a regular expression that the whole text matches |
+//! | `text SIMILAR TO 'pattern'` | [`RegexMatcher`] of the pattern as a regular expression that the whole text matches |
 //!
 //! DataFusion must not see the operators: it makes `LIKE` of patterns that are mostly text, and takes their backslashes for escapes.
 //! Other flags of `regexp_like` have no operator, so they are left to it.
@@ -16,10 +16,10 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Like, ScalarFunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable as _, Operator, lit};
 
-use crate::patterns::{LetterCase, Matches, MatchesEach, is_text};
+use crate::patterns::{LetterCase, RegexMatcher, RowRegexMatcher, is_text};
 
 /// See the module; each compiled pattern may need so many bytes.
-pub(super) fn replaced(expr: Expr, schema: &DFSchema, most: usize) -> Result<Transformed<Expr>> {
+pub(super) fn rewrite_pattern(expr: Expr, schema: &DFSchema, most: usize) -> Result<Transformed<Expr>> {
     let matched =
         |text: &Expr, pattern: &Expr, letter_case, schema| matched(text, pattern, (letter_case, most), schema);
     let replaced = match &expr {
@@ -95,10 +95,10 @@ fn matched(
     }
     Ok(match pattern {
         Expr::Literal(pattern, _) => match pattern.try_as_str().flatten() {
-            Some(pattern) => Some(Matches::call(text.clone(), pattern, letter_case, most)?),
+            Some(pattern) => Some(RegexMatcher::call(text.clone(), pattern, letter_case, most)?),
             None => None,
         },
-        computed => Some(MatchesEach::call(text.clone(), computed.clone(), letter_case, most)),
+        computed => Some(RowRegexMatcher::call(text.clone(), computed.clone(), letter_case, most)),
     })
 }
 
@@ -110,7 +110,7 @@ fn similar(like: &Like, most: usize) -> Result<Expr> {
         return Ok(lit(ScalarValue::Boolean(None)));
     };
     let pattern = regular(pattern, like.escape_char.unwrap_or('\\'))?;
-    let matches = Matches::call(like.expr.as_ref().clone(), &pattern, LetterCase::Kept, most)?;
+    let matches = RegexMatcher::call(like.expr.as_ref().clone(), &pattern, LetterCase::Kept, most)?;
     Ok(if like.negated {
         Expr::Not(Box::new(matches))
     } else {

@@ -29,24 +29,24 @@ use datafusion::logical_expr::{
 };
 use datafusion::physical_expr::expressions::Literal;
 
-use self::sketch::Sketch;
+use self::sketch::QuantileSketch;
 
 pub(super) fn function() -> Arc<AggregateUDF> {
-    Arc::new(AggregateUDF::new_from_impl(Percentile::default()))
+    Arc::new(AggregateUDF::new_from_impl(ApproxPercentile::default()))
 }
 
 /// See the module.
 #[derive(Debug, Default, PartialEq, Eq, Hash)]
-struct Percentile {
+struct ApproxPercentile {
     theirs: ApproxPercentileCont,
 }
 
 /// Whether a number of centroids is given.
-const fn is_theirs(arguments: usize) -> bool {
+const fn has_centroids(arguments: usize) -> bool {
     arguments > 2
 }
 
-impl AggregateUDFImpl for Percentile {
+impl AggregateUDFImpl for ApproxPercentile {
     fn name(&self) -> &str {
         self.theirs.name()
     }
@@ -60,7 +60,7 @@ impl AggregateUDFImpl for Percentile {
     }
 
     fn state_fields(&self, args: StateFieldsArgs<'_>) -> Result<Vec<FieldRef>> {
-        if is_theirs(args.input_fields.len()) {
+        if has_centroids(args.input_fields.len()) {
             return self.theirs.state_fields(args);
         }
         let name = format_state_name(args.name, "sketch");
@@ -68,18 +68,18 @@ impl AggregateUDFImpl for Percentile {
     }
 
     fn accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn Accumulator>> {
-        if is_theirs(args.exprs.len()) {
+        if has_centroids(args.exprs.len()) {
             return self.theirs.accumulator(args);
         }
-        Ok(Box::new(One(Groups::of(&args)?)))
+        Ok(Box::new(PercentileAccumulator(PercentileGroups::of(&args)?)))
     }
 
     fn groups_accumulator_supported(&self, args: AccumulatorArgs<'_>) -> bool {
-        !is_theirs(args.exprs.len())
+        !has_centroids(args.exprs.len())
     }
 
     fn create_groups_accumulator(&self, args: AccumulatorArgs<'_>) -> Result<Box<dyn GroupsAccumulator>> {
-        Ok(Box::new(Groups::of(&args)?))
+        Ok(Box::new(PercentileGroups::of(&args)?))
     }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
@@ -97,16 +97,16 @@ impl AggregateUDFImpl for Percentile {
 
 /// The values of all groups.
 #[derive(Debug)]
-struct Groups {
+struct PercentileGroups {
     part: f64,
     /// What comes out.
     kind: DataType,
-    sketches: Vec<Sketch>,
+    sketches: Vec<QuantileSketch>,
     /// Bytes outside of the sketches.
     bytes: usize,
 }
 
-impl Groups {
+impl PercentileGroups {
     fn of(args: &AccumulatorArgs<'_>) -> Result<Self> {
         let part = match args.exprs {
             [_, part] => part.downcast_ref::<Literal>().map(Literal::value),
@@ -135,9 +135,9 @@ impl Groups {
         }
     }
 
-    fn emit(&mut self, emit_to: EmitTo) -> Vec<Sketch> {
+    fn emit(&mut self, emit_to: EmitTo) -> Vec<QuantileSketch> {
         let emitted = emit_to.take_needed(&mut self.sketches);
-        let bytes: usize = emitted.iter().map(Sketch::heap).sum();
+        let bytes: usize = emitted.iter().map(QuantileSketch::heap).sum();
         self.bytes = self.bytes.saturating_sub(bytes);
         emitted
     }
@@ -155,7 +155,7 @@ fn is_kept(filter: Option<&BooleanArray>, row: usize) -> bool {
     filter.is_none_or(|filter| filter.is_valid(row) && filter.value(row))
 }
 
-impl GroupsAccumulator for Groups {
+impl GroupsAccumulator for PercentileGroups {
     fn update_batch(
         &mut self,
         columns: &[ArrayRef],
@@ -163,7 +163,7 @@ impl GroupsAccumulator for Groups {
         filter: Option<&BooleanArray>,
         count: usize,
     ) -> Result<()> {
-        self.sketches.resize_with(count, Sketch::default);
+        self.sketches.resize_with(count, QuantileSketch::default);
         let values = numbers(columns)?;
         if filter.is_none() && values.null_count() == 0 {
             for (group, value) in groups.iter().zip(values.values()) {
@@ -180,13 +180,13 @@ impl GroupsAccumulator for Groups {
     }
 
     fn merge_batch(&mut self, columns: &[ArrayRef], groups: &[usize], count: usize) -> Result<()> {
-        self.sketches.resize_with(count, Sketch::default);
+        self.sketches.resize_with(count, QuantileSketch::default);
         let Some(states) = columns.first().and_then(|column| column.as_binary_opt::<i64>()) else {
             return exec_err!("sketches of percentiles are bytes");
         };
         for (group, state) in groups.iter().zip(states) {
             if let (Some(sketch), Some(state)) = (self.sketches.get_mut(*group), state) {
-                self.bytes += sketch.merge(Sketch::from_bytes(state)?);
+                self.bytes += sketch.merge(QuantileSketch::from_bytes(state)?);
             }
         }
         Ok(())
@@ -218,15 +218,15 @@ impl GroupsAccumulator for Groups {
     }
 
     fn size(&self) -> usize {
-        size_of_val(self) + self.sketches.capacity() * size_of::<Sketch>() + self.bytes
+        size_of_val(self) + self.sketches.capacity() * size_of::<QuantileSketch>() + self.bytes
     }
 }
 
 /// All rows as one group.
 #[derive(Debug)]
-struct One(Groups);
+struct PercentileAccumulator(PercentileGroups);
 
-impl Accumulator for One {
+impl Accumulator for PercentileAccumulator {
     fn update_batch(&mut self, columns: &[ArrayRef]) -> Result<()> {
         let rows = columns.first().map_or(0, Array::len);
         self.0.update_batch(columns, &vec![0; rows], None, 1)
@@ -261,8 +261,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn groups() -> Groups {
-        Groups {
+    fn groups() -> PercentileGroups {
+        PercentileGroups {
             part: 0.5,
             kind: DataType::Float64,
             sketches: Vec::new(),
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn states_have_wide_offsets_and_are_merged_to_what_they_were_made_of() {
         let values: [ArrayRef; 1] = [Arc::new(Float64Array::from_iter_values((0..1_000).map(f64::from)))];
-        let (mut whole, mut one) = (groups(), One(groups()));
+        let (mut whole, mut one) = (groups(), PercentileAccumulator(groups()));
         whole.update_batch(&values, &[0; 1_000], None, 1).unwrap();
         one.update_batch(&values).unwrap();
         for states in [

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Aggregate: sum(sums), sum(rows) by entity_name, minute of ts
-//!   [`SummedPoints`]: ts, entity_name, rows, sums, least, greatest; only of points that meet the conditions
+//!   [`PointRollup`]: ts, entity_name, rows, sums, least, greatest; only of points that meet the conditions
 //! ```
 //!
 //! # Invariants
@@ -33,14 +33,14 @@ use datafusion::physical_plan::filter::FilterExec;
 use model::Table;
 
 use super::grain::RollUpGrain;
-use super::own_scan::{RowConditions, or_by_plan, own_scan};
+use super::own_scan::{RowConditions, or_fall_back, scan_executor};
 use super::rollups::{MAX, MIN, ROWS, SUM, VALUE, each_alone, projected, schema};
 use super::static_rows::StaticRows;
 use crate::Error;
-use crate::scan::Wanted;
+use crate::scan::FullScanRequest;
 use crate::summary::series::{SeriesGrouping, SeriesWalk};
-use crate::summary::tally::{Cell, Series};
-use crate::table::{Order, ViewTable};
+use crate::summary::tally::{SeriesBucket, SeriesIdentity};
+use crate::table::{RowOrder, ViewTable};
 
 /// The columns of words that statements may see.
 pub(super) const WORDS: [&str; 3] = ["name", "type", "entity_name"];
@@ -51,7 +51,7 @@ const BYTES_BESIDE_WORDS: usize = 52;
 
 /// Points that meet conditions, rolled up.
 #[derive(Debug)]
-pub(super) struct SummedPoints {
+pub(super) struct PointRollup {
     points: ViewTable,
     conditions: Vec<Expr>,
     walks: SeriesGrouping,
@@ -64,11 +64,11 @@ pub(super) fn conditions(scan: &TableScan) -> Vec<Expr> {
     let provider = source_as_provider(&scan.source).ok();
     let points = provider
         .as_ref()
-        .and_then(|provider| provider.downcast_ref::<SummedPoints>());
+        .and_then(|provider| provider.downcast_ref::<PointRollup>());
     points.map(|points| points.conditions.clone()).unwrap_or_default()
 }
 
-impl SummedPoints {
+impl PointRollup {
     /// `None` if a grain is too fine.
     pub(super) fn new(of: &ViewTable, conditions: RowConditions, grain: &RollUpGrain) -> Result<Option<Self>> {
         if grain.stretch.is_some_and(|stretch| stretch < FINEST) {
@@ -85,7 +85,7 @@ impl SummedPoints {
             schema: schema(&table, &grain.columns(&table), &totals)?,
             points: ViewTable {
                 window: conditions.window,
-                order: Order::Any,
+                order: RowOrder::Any,
                 ..of.clone()
             },
             conditions: conditions.others,
@@ -99,11 +99,11 @@ impl SummedPoints {
 
     /// By the scan; `None` if a plan must sum them up.
     async fn swept(&self, session: &dyn Session) -> Result<Option<StaticRows>> {
-        let Some((state, scanner)) = own_scan(session) else {
+        let Some((state, scanner)) = scan_executor(session) else {
             return Ok(None);
         };
         let columns = self.walks.columns();
-        let wanted = Wanted {
+        let wanted = FullScanRequest {
             view: &self.points.view,
             table: Table::Metrics,
             window: self.points.window,
@@ -115,14 +115,14 @@ impl SummedPoints {
         let memory = MemoryConsumer::new("summed points").register(&state.runtime_env().memory_pool);
         let (walks, of_walks) = (self.walks, memory.new_empty());
         let swept = scanner
-            .sweep(state, wanted, move || walks.begin(usize::MAX, of_walks.new_empty()))
+            .full_scan(state, wanted, move || walks.begin(usize::MAX, of_walks.new_empty()))
             .await;
         let most = state.config().batch_size();
         let rows = swept.and_then(|walked| match walked {
             Some(walked) => self.rows(walked, most, &memory),
             None => Ok(None),
         });
-        let rows = or_by_plan(rows)?;
+        let rows = or_fall_back(rows)?;
         Ok(rows.map(|rows| StaticRows::new(rows, Arc::clone(&self.schema), memory)))
     }
 
@@ -147,18 +147,24 @@ impl SummedPoints {
     }
 
     /// Roll-ups as rows, which are counted as memory.
-    fn batch(&self, known: &[Series], cells: &[Cell], memory: &MemoryReservation) -> Result<RecordBatch> {
+    fn batch(
+        &self,
+        known: &[SeriesIdentity],
+        cells: &[SeriesBucket],
+        memory: &MemoryReservation,
+    ) -> Result<RecordBatch> {
         let cells = || cells.iter();
-        let series = |cell: &Cell| known.get(cell.series);
-        let group = |series: &Series| series.group.as_deref().unwrap_or_default().len();
-        let words = |series: &Series| series.name.len() + series.kind.len() + group(series);
+        let series = |cell: &SeriesBucket| known.get(cell.series);
+        let group = |series: &SeriesIdentity| series.group.as_deref().unwrap_or_default().len();
+        let words = |series: &SeriesIdentity| series.name.len() + series.kind.len() + group(series);
         let sizes = cells().map(|cell| BYTES_BESIDE_WORDS + series(cell).map_or(0, words));
         memory.try_grow(sizes.sum())?;
-        let texts = |word: fn(&Series) -> Option<&str>| {
+        let texts = |word: fn(&SeriesIdentity) -> Option<&str>| {
             let texts = cells().map(|cell| series(cell).and_then(word).unwrap_or_default());
             Arc::new(StringArray::from_iter_values(texts)) as ArrayRef
         };
-        let floats = |of: fn(&Cell) -> f64| Arc::new(Float64Array::from_iter_values(cells().map(of))) as ArrayRef;
+        let floats =
+            |of: fn(&SeriesBucket) -> f64| Arc::new(Float64Array::from_iter_values(cells().map(of))) as ArrayRef;
         let numbers = Int64Array::from_iter_values(cells().map(|cell| cell.totals.samples));
         let starts = TimestampMicrosecondArray::from_iter_values(cells().map(|cell| cell.bucket));
         let mut all: HashMap<&str, ArrayRef> = HashMap::from([
@@ -196,7 +202,7 @@ impl SummedPoints {
 }
 
 #[async_trait]
-impl TableProvider for SummedPoints {
+impl TableProvider for PointRollup {
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - Only statements that say so ([`Dialect::Postgres`](super::Dialect)) see any of this; the tables behind them, and all bounds,
+//! - Only statements that say so ([`SqlDialect::Postgres`](super::SqlDialect)) see any of this; the tables behind them, and all bounds,
 //!   are those of every statement.
 //! - A text is rewritten only if it speaks of the catalogue: what is asked of the tables means what it says.
 //! - `pg_catalog` tells of names and types. There is nothing behind it that changes, and nothing of the machine.
@@ -36,7 +36,7 @@ use super::offered::offered;
 use super::regtype::to_regtype;
 use super::session::{CATALOG, SCHEMA, TABLES};
 use super::types::SqlTypes;
-use crate::memory::Sessions;
+use crate::memory::SessionPool;
 use crate::specs::SpecTables;
 
 /// The schema that describes all others.
@@ -76,16 +76,16 @@ const OF_SESSION: [&str; 13] = [
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Postgres {
+pub(crate) struct PostgresCompatibility {
     /// What the sessions of statements begin as.
-    pub(super) sessions: Arc<Sessions>,
+    pub(super) sessions: Arc<SessionPool>,
     pub(super) catalog: Arc<dyn SchemaProvider>,
     parser: PostgresCompatibilityParser,
 }
 
-impl Postgres {
+impl PostgresCompatibility {
     /// The catalogue and the functions, over what all statements have.
-    pub(crate) fn new(sql: &Sessions, specs: &SpecTables) -> Result<Self> {
+    pub(crate) fn new(sql: &SessionPool, specs: &SpecTables) -> Result<Self> {
         let tables = MemorySchemaProvider::new();
         for table in TABLES {
             tables.register_table(table.name().to_owned(), Arc::new(EmptyTable::new(table.schema())))?;
@@ -98,7 +98,7 @@ impl Postgres {
         platform.register_schema(SCHEMA, Arc::new(tables))?;
         let catalogs = MemoryCatalogProviderList::new();
         catalogs.register_catalog(CATALOG.to_owned(), Arc::clone(&platform) as _);
-        let mut state = sql.like().clone();
+        let mut state = sql.template().clone();
         state.register_catalog_list(Arc::new(catalogs));
         let context = SessionContext::new_with_state(state);
         setup_pg_catalog(&context, CATALOG, EmptyContextProvider).map_err(|error| *error)?;
@@ -111,11 +111,11 @@ impl Postgres {
             .schema(PG_CATALOG)
             .ok_or_else(|| DataFusionError::Internal(format!("{PG_CATALOG} was not made")))?;
         let base = SessionStateBuilder::new_from_existing(offered(context.state(), true))
-            .with_type_planner(Arc::new(Types))
+            .with_type_planner(Arc::new(PostgresTypePlanner))
             .build();
         Ok(Self {
             sessions: sql.beside(base),
-            catalog: Arc::new(Catalog {
+            catalog: Arc::new(PgCatalogSchema {
                 catalog,
                 ids: ids(specs),
             }),
@@ -125,7 +125,11 @@ impl Postgres {
 
     /// The statements of a text that speaks of the catalogue, or of the session and of no rows, as the planner understands them; `None`
     /// for any other text. What is made of subqueries on the way must not reach rows.
-    pub(super) fn rewritten(&self, text: &str, tokens: &[TokenWithSpan]) -> Option<Result<Vec<Ast>, ParserError>> {
+    pub(super) fn parse_catalog_query(
+        &self,
+        text: &str,
+        tokens: &[TokenWithSpan],
+    ) -> Option<Result<Vec<Ast>, ParserError>> {
         let words = || {
             tokens.iter().filter_map(|token| match &token.token {
                 Token::Word(word) => Some((word.value.to_ascii_lowercase(), word.quote_style.is_none())),
@@ -141,14 +145,14 @@ impl Postgres {
 
 /// The catalogue, in which columns of ids are of the type that their values come as.
 #[derive(Debug)]
-struct Catalog {
+struct PgCatalogSchema {
     catalog: Arc<dyn SchemaProvider>,
     /// The names of columns of ids.
     ids: Vec<String>,
 }
 
 #[async_trait]
-impl SchemaProvider for Catalog {
+impl SchemaProvider for PgCatalogSchema {
     fn table_names(&self) -> Vec<String> {
         self.catalog.table_names()
     }
@@ -200,9 +204,9 @@ fn with_ids(attributes: Arc<dyn TableProvider>, ids: &[String]) -> Result<Arc<dy
 
 /// The types of all statements first, then those of the catalogue.
 #[derive(Debug)]
-struct Types;
+struct PostgresTypePlanner;
 
-impl TypePlanner for Types {
+impl TypePlanner for PostgresTypePlanner {
     fn plan_type_field(&self, sql_type: &SqlType) -> Result<Option<arrow_schema::FieldRef>> {
         match SqlTypes.plan_type_field(sql_type)? {
             Some(field) => Ok(Some(field)),

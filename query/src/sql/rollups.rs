@@ -39,12 +39,12 @@ use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 use model::Table;
 
 use super::base_scan::{BaseScan, base_scan};
-use super::counts::CountedRows;
+use super::counts::LogRollup;
 use super::grain::RollUpGrain;
 use super::own_scan::RowConditions;
-use super::points::{self, SummedPoints};
+use super::points::{self, PointRollup};
 use crate::table::ViewTable;
-use crate::times::{is_a_window, narrowed};
+use crate::times::{is_time_range, narrow_range};
 
 /// The column that says how many rows one stands for.
 pub(super) const ROWS: &str = "rows_counted";
@@ -57,9 +57,9 @@ pub(super) const VALUE: &str = "value";
 
 /// The rule; see the module.
 #[derive(Debug)]
-pub(super) struct RollUpRows;
+pub(super) struct RollupRule;
 
-impl OptimizerRule for RollUpRows {
+impl OptimizerRule for RollupRule {
     fn name(&self) -> &str {
         "roll_up_rows"
     }
@@ -70,7 +70,7 @@ impl OptimizerRule for RollUpRows {
 
     fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         let rolled_up = match &plan {
-            LogicalPlan::Aggregate(aggregate) => rolled_up(aggregate)?,
+            LogicalPlan::Aggregate(aggregate) => roll_up_aggregate(aggregate)?,
             _ => None,
         };
         Ok(match rolled_up {
@@ -80,7 +80,7 @@ impl OptimizerRule for RollUpRows {
     }
 }
 
-fn rolled_up(aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
+fn roll_up_aggregate(aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
     let exprs = aggregate.group_expr.iter().chain(&aggregate.aggr_expr);
     let Some(base) = base_scan(&aggregate.input, exprs.cloned().collect())? else {
         return Ok(None);
@@ -117,18 +117,18 @@ fn grain_of(of: &ViewTable, groups: &[Expr]) -> Option<RollUpGrain> {
         _ => return None,
     });
     let are_alike = |group: &Expr| groups.iter().filter(|other| *other == group).count() > 1;
-    let are_taken = groups.iter().all(|group| grain.takes(group) && !are_alike(group));
+    let are_taken = groups.iter().all(|group| grain.try_add(group) && !are_alike(group));
     are_taken.then_some(grain)
 }
 
 /// Counted log records that meet conditions.
 fn counted(of: &ViewTable, base: &BaseScan, mut grain: RollUpGrain) -> Result<Option<LogicalPlan>> {
     let conditions = base.conditions.iter().cloned().flat_map(split_conjunction_owned);
-    let (windows, conditions): (Vec<_>, Vec<_>) = conditions.partition(is_a_window);
-    if !conditions.iter().all(|condition| grain.takes(condition)) {
+    let (windows, conditions): (Vec<_>, Vec<_>) = conditions.partition(is_time_range);
+    if !conditions.iter().all(|condition| grain.try_add(condition)) {
         return Ok(None);
     }
-    let Some(rows) = CountedRows::new(of, narrowed(of.window, &windows), &grain)? else {
+    let Some(rows) = LogRollup::new(of, narrow_range(of.window, &windows), &grain)? else {
         return Ok(None);
     };
     let rows = scan_of(&base.scan, rows)?;
@@ -147,7 +147,7 @@ fn summed(of: &ViewTable, base: &BaseScan, grain: &RollUpGrain) -> Result<Option
     if !base.exprs.iter().any(sees_values) {
         return Ok(None);
     }
-    let points = SummedPoints::new(of, conditions, grain)?;
+    let points = PointRollup::new(of, conditions, grain)?;
     points.map(|points| scan_of(&base.scan, points)).transpose()
 }
 
@@ -215,7 +215,7 @@ impl FinalAggregate {
             return Ok(None);
         };
         let is_plain = params.order_by.is_empty() && params.null_treatment.is_none();
-        if !is_plain || params.filter.as_ref().is_some_and(|filter| !grain.takes(filter)) {
+        if !is_plain || params.filter.as_ref().is_some_and(|filter| !grain.try_add(filter)) {
             return Ok(None);
         }
         let column = |name: &str| Expr::Column(Column::new(Some(scan.table_name.clone()), name));
@@ -239,7 +239,7 @@ impl FinalAggregate {
             "sum" if !params.distinct && is_value => (FinalStep::Same, vec![of(func, column(SUM))]),
             "min" if is_value => (FinalStep::Same, vec![of(func, column(MIN))]),
             "max" if is_value => (FinalStep::Same, vec![of(func, column(MAX))]),
-            _ if !grain.takes(arg) => return Ok(None),
+            _ if !grain.try_add(arg) => return Ok(None),
             "count" if !params.distinct => {
                 let rows = when(arg.clone().is_not_null(), rows).end()?;
                 (FinalStep::Count, vec![of(sum_udaf(), rows)])

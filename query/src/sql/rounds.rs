@@ -36,7 +36,7 @@ static ROUND_DIGITS: LazyLock<ScalarUDF> = LazyLock::new(|| {
 });
 
 /// See the module. `averages` are those of whole numbers and decimals, by name.
-pub(super) fn replaced(expr: Expr, schema: &DFSchema, averages: &HashSet<String>) -> Transformed<Expr> {
+pub(super) fn rewrite_round(expr: Expr, schema: &DFSchema, averages: &HashSet<String>) -> Transformed<Expr> {
     let Expr::ScalarFunction(ScalarFunction { func, args }) = &expr else {
         return Transformed::no(expr);
     };

@@ -20,20 +20,20 @@ use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use datafusion::optimizer::Analyzer;
 use model::Table;
 
-use super::asking::Asking;
+use super::asking::StatementContext;
 use super::bounded::BoundedFunctions;
 use super::budget::StatementBounds;
-use super::ids::Ids;
+use super::ids::ExpressionRewriter;
 use super::offered::offered;
 use super::postgres::PG_CATALOG;
-use super::stop::Stop;
-use super::text::Asked;
+use super::stop::StatementCancellation;
+use super::text::ParsedStatement;
 use super::types::SqlTypes;
 use super::{gathered, percentile, stoppable_rules, zones};
 use crate::functions;
-use crate::scan::Pieces;
-use crate::table::{Order, ViewTable};
-use crate::window::Window;
+use crate::scan::SegmentSelection;
+use crate::table::{RowOrder, ViewTable};
+use crate::window::TimeRange;
 
 /// The tables of statements.
 pub(super) const TABLES: [Table; 4] = [Table::Logs, Table::Traces, Table::Metrics, Table::Messages];
@@ -58,7 +58,7 @@ pub(crate) fn base(shared: &SessionState) -> SessionState {
     parser.dialect = datafusion::common::config::Dialect::PostgreSQL;
     parser.collect_spans = true;
     parser.map_string_types_to_utf8view = false;
-    let ids: Arc<Ids> = Arc::new(Ids);
+    let ids: Arc<ExpressionRewriter> = Arc::new(ExpressionRewriter);
     let mut planners = SessionStateDefaults::default_expr_planners();
     planners.insert(0, Arc::clone(&ids) as _);
     // Before the types of both sides of a comparison are made the same.
@@ -94,24 +94,28 @@ fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
     let mut functions = SessionStateDefaults::default_aggregate_functions();
     // Of two with one name the last is taken.
     functions.push(percentile::function());
-    functions.into_iter().map(gathered::counted).collect()
+    functions.into_iter().map(gathered::with_counted_memory).collect()
 }
 
-impl Asking {
+impl StatementContext {
     /// The session of the statement.
-    pub(super) fn session(&self, asked: &Asked, stop: Option<&Arc<Stop>>) -> Result<SessionState> {
+    pub(super) fn session(
+        &self,
+        asked: &ParsedStatement,
+        stop: Option<&Arc<StatementCancellation>>,
+    ) -> Result<SessionState> {
         let order = if asked.newest_first {
-            Order::NewestFirst
+            RowOrder::NewestFirst
         } else {
-            Order::Any
+            RowOrder::Any
         };
         let schema = MemorySchemaProvider::new();
         let provider = |table, spec| ViewTable {
             view: self.view.clone(),
             table,
             spec,
-            window: Window::ALL,
-            pieces: Pieces::All,
+            window: TimeRange::ALL,
+            pieces: SegmentSelection::All,
             order,
             meter: Arc::clone(&self.meter),
         };

@@ -22,13 +22,13 @@ const SMALL: u64 = 64 << 10;
 
 /// An argument of a function for a batch of rows, and the bytes of its values.
 #[derive(Debug)]
-pub(super) struct Argument<'a> {
+pub(super) struct SizedArgument<'a> {
     value: &'a ColumnarValue,
     /// One for all rows, or one for each.
     bytes: Vec<u64>,
 }
 
-impl<'a> Argument<'a> {
+impl<'a> SizedArgument<'a> {
     pub(super) fn of(value: &'a ColumnarValue) -> Result<Self> {
         let bytes = match value {
             ColumnarValue::Array(array) => bytes_of(array.as_ref()),
@@ -41,7 +41,7 @@ impl<'a> Argument<'a> {
 /// The arguments of a function in one row.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ArgumentRow<'a> {
-    pub(super) arguments: &'a [Argument<'a>],
+    pub(super) arguments: &'a [SizedArgument<'a>],
     pub(super) row: usize,
 }
 
@@ -51,7 +51,7 @@ impl ArgumentRow<'_> {
         self.arguments.get(index).map_or(0, |argument| self.bytes_in(argument))
     }
 
-    fn bytes_in(&self, argument: &Argument<'_>) -> u64 {
+    fn bytes_in(&self, argument: &SizedArgument<'_>) -> u64 {
         let bytes = argument.bytes.get(self.row).or_else(|| argument.bytes.first());
         bytes.copied().unwrap_or(0)
     }

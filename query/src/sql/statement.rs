@@ -16,7 +16,7 @@ use serde_json::Value;
 
 /// What a statement is written for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Dialect {
+pub enum SqlDialect {
     /// The tables.
     #[default]
     Plain,
@@ -27,18 +27,18 @@ pub enum Dialect {
 /// One statement and what stands in its places.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Statement {
+pub struct SqlStatement {
     /// The text.
     pub query: String,
     /// What `$1` or `$name` stand for.
     #[serde(default)]
-    pub parameters: Parameters,
+    pub parameters: SqlParameters,
     /// At most so many rows, fewer than the limit of all answers.
     #[serde(default, deserialize_with = "whole")]
     pub limit: Option<u64>,
     /// What it is written for.
     #[serde(skip)]
-    pub dialect: Dialect,
+    pub dialect: SqlDialect,
 }
 
 /// The least number that is too great for 64 bits.
@@ -60,20 +60,20 @@ fn whole<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
 /// The values of a statement's parameters: texts, numbers, booleans or null.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
-pub enum Parameters {
+pub enum SqlParameters {
     /// `$1` and those after it.
     Listed(Vec<Value>),
     /// `$name`.
     Named(BTreeMap<String, Value>),
 }
 
-impl Default for Parameters {
+impl Default for SqlParameters {
     fn default() -> Self {
         Self::Listed(Vec::new())
     }
 }
 
-impl Parameters {
+impl SqlParameters {
     /// By how they are written in a text.
     pub(super) fn by_place(&self) -> BTreeMap<String, Value> {
         let listed = |values: &[Value]| {

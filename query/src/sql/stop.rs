@@ -38,12 +38,12 @@ use datafusion::physical_plan::joins::{
 use datafusion::physical_plan::unnest::UnnestExec;
 use tokio_util::sync::CancellationToken;
 
-use super::passing::counted;
-use super::unspilled::unspilled;
+use super::passing::count_operator_memory;
+use super::unspilled::without_spill;
 
 /// When a statement ends, whatever it does.
 #[derive(Debug)]
-pub(super) struct Stop {
+pub(super) struct StatementCancellation {
     /// Nobody waits for it, or the querier closes.
     pub(super) gone: CancellationToken,
     /// Its snapshot retains too much.
@@ -55,36 +55,36 @@ pub(super) struct Stop {
 /// A statement was ended in the middle of its work.
 #[derive(Debug, thiserror::Error)]
 #[error("the statement was ended")]
-pub(crate) struct Stopped;
+pub(crate) struct CancellationError;
 
-impl Stop {
+impl StatementCancellation {
     /// An error if the statement was ended.
     pub(super) fn check(&self) -> Result<()> {
         let is_ended = self.gone.is_cancelled() || self.too_old.is_cancelled();
         if is_ended || self.deadline.is_some_and(|end| Instant::now() >= end) {
-            return Err(DataFusionError::External(Box::new(Stopped)));
+            return Err(DataFusionError::External(Box::new(CancellationError)));
         }
         Ok(())
     }
 }
 
 /// The plan as it runs: the same answer, ended in time and within memory. `most` are the bytes of a batch.
-pub(super) fn stoppable(
+pub(super) fn make_cancellable(
     plan: Arc<dyn ExecutionPlan>,
-    stop: &Arc<Stop>,
+    stop: &Arc<StatementCancellation>,
     most: u64,
     runtime: &Arc<RuntimeEnv>,
 ) -> Result<Arc<dyn ExecutionPlan>> {
     let changed = plan.transform_up(|plan| {
-        let counted = counted(&plan, most)?;
+        let counted = count_operator_memory(&plan, most)?;
         let (is_new, plan) = (counted.is_some(), counted.unwrap_or(plan));
-        let checked = match checked(&plan, stop)? {
+        let checked = match check_join(&plan, stop)? {
             Some(checked) => checked,
             None if multiplies(&plan) => plan,
             None => return Ok(Transformed::new_transformed(plan, is_new)),
         };
         let checked = if checked.is::<NestedLoopJoinExec>() {
-            unspilled(checked, runtime)?
+            without_spill(checked, runtime)?
         } else {
             checked
         };
@@ -103,7 +103,10 @@ fn multiplies(plan: &Arc<dyn ExecutionPlan>) -> bool {
 }
 
 /// A join that may look at many pairs before it gives a row, with a condition that hears of the end.
-fn checked(plan: &Arc<dyn ExecutionPlan>, stop: &Arc<Stop>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+fn check_join(
+    plan: &Arc<dyn ExecutionPlan>,
+    stop: &Arc<StatementCancellation>,
+) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(join) = plan.downcast_ref::<NestedLoopJoinExec>() {
         let Some(filter) = join.filter() else {
             return Ok(None);
@@ -141,8 +144,8 @@ const fn gives_one_side(join: JoinType) -> bool {
     )
 }
 
-fn with_check(filter: &JoinFilter, stop: &Arc<Stop>) -> JoinFilter {
-    let condition = Arc::new(Checked {
+fn with_check(filter: &JoinFilter, stop: &Arc<StatementCancellation>) -> JoinFilter {
+    let condition = Arc::new(CancellableCondition {
         condition: Arc::clone(filter.expression()),
         stop: Arc::clone(stop),
     });
@@ -151,32 +154,32 @@ fn with_check(filter: &JoinFilter, stop: &Arc<Stop>) -> JoinFilter {
 
 /// A condition that is asked only while its statement is not ended.
 #[derive(Debug)]
-struct Checked {
+struct CancellableCondition {
     condition: Arc<dyn PhysicalExpr>,
-    stop: Arc<Stop>,
+    stop: Arc<StatementCancellation>,
 }
 
-impl PartialEq for Checked {
+impl PartialEq for CancellableCondition {
     fn eq(&self, other: &Self) -> bool {
         self.condition.eq(&other.condition) && Arc::ptr_eq(&self.stop, &other.stop)
     }
 }
 
-impl Eq for Checked {}
+impl Eq for CancellableCondition {}
 
-impl Hash for Checked {
+impl Hash for CancellableCondition {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.condition.hash(state);
     }
 }
 
-impl fmt::Display for Checked {
+impl fmt::Display for CancellableCondition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.condition.fmt(f)
     }
 }
 
-impl PhysicalExpr for Checked {
+impl PhysicalExpr for CancellableCondition {
     fn return_field(&self, input: &Schema) -> Result<FieldRef> {
         self.condition.return_field(input)
     }

@@ -18,8 +18,8 @@ use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
 
 use super::budget::StatementBounds;
-use super::few_rows::FindFewRows;
-use super::rollups::RollUpRows;
+use super::few_rows::RowLookupRule;
+use super::rollups::RollupRule;
 use crate::filter_pushdown;
 
 type SharedAnalyzerRule = Arc<dyn AnalyzerRule + Send + Sync>;
@@ -29,32 +29,32 @@ type SharedPhysicalRule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 /// These rules, each asking first.
 pub(super) fn analyzer_rules(rules: Vec<SharedAnalyzerRule>) -> Vec<SharedAnalyzerRule> {
     let rules = rules.into_iter();
-    rules.map(|rule| Arc::new(StoppableRule(rule)) as _).collect()
+    rules.map(|rule| Arc::new(CancellableRule(rule)) as _).collect()
 }
 
 /// The rules that optimize logical plans.
 pub(super) fn optimizer_rules() -> Vec<SharedOptimizerRule> {
-    let own: [SharedOptimizerRule; 2] = [Arc::new(RollUpRows), Arc::new(FindFewRows)];
+    let own: [SharedOptimizerRule; 2] = [Arc::new(RollupRule), Arc::new(RowLookupRule)];
     let rules = Optimizer::new().rules.into_iter().chain(own);
-    rules.map(|rule| Arc::new(StoppableRule(rule)) as _).collect()
+    rules.map(|rule| Arc::new(CancellableRule(rule)) as _).collect()
 }
 
 /// The rules that optimize physical plans.
 pub(super) fn physical_optimizer_rules() -> Vec<SharedPhysicalRule> {
     let rules = filter_pushdown::optimizer_rules().into_iter();
-    rules.map(|rule| Arc::new(StoppableRule(rule)) as _).collect()
+    rules.map(|rule| Arc::new(CancellableRule(rule)) as _).collect()
 }
 
 /// A rule that asks first.
 #[derive(Debug)]
-struct StoppableRule<R>(R);
+struct CancellableRule<R>(R);
 
 fn check(options: &ConfigOptions) -> Result<()> {
     let bounds = options.extensions.get::<StatementBounds>();
     bounds.map_or(Ok(()), StatementBounds::check)
 }
 
-impl AnalyzerRule for StoppableRule<SharedAnalyzerRule> {
+impl AnalyzerRule for CancellableRule<SharedAnalyzerRule> {
     fn analyze(&self, plan: LogicalPlan, config: &ConfigOptions) -> Result<LogicalPlan> {
         check(config)?;
         self.0.analyze(plan, config)
@@ -65,7 +65,7 @@ impl AnalyzerRule for StoppableRule<SharedAnalyzerRule> {
     }
 }
 
-impl OptimizerRule for StoppableRule<SharedOptimizerRule> {
+impl OptimizerRule for CancellableRule<SharedOptimizerRule> {
     fn name(&self) -> &str {
         self.0.name()
     }
@@ -80,7 +80,7 @@ impl OptimizerRule for StoppableRule<SharedOptimizerRule> {
     }
 }
 
-impl PhysicalOptimizerRule for StoppableRule<SharedPhysicalRule> {
+impl PhysicalOptimizerRule for CancellableRule<SharedPhysicalRule> {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         check(config)?;
         self.0.optimize(plan, config)
@@ -103,12 +103,12 @@ mod tests {
     use datafusion::physical_plan::empty::EmptyExec;
     use tokio_util::sync::CancellationToken;
 
-    use super::super::stop::Stop;
+    use super::super::stop::StatementCancellation;
     use super::*;
 
     #[test]
     fn each_rule_hears_of_the_end() {
-        let stop = Stop {
+        let stop = StatementCancellation {
             gone: CancellationToken::new(),
             too_old: CancellationToken::new(),
             deadline: None,

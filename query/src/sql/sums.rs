@@ -26,7 +26,7 @@ use datafusion::logical_expr::{
 const WIDE: DataType = DataType::Decimal128(20, 0);
 
 /// See the module.
-pub(super) fn checked(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+pub(super) fn rewrite_sums(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let (input, exprs) = match &plan {
         LogicalPlan::Aggregate(aggregate) => (&aggregate.input, &aggregate.aggr_expr),
         LogicalPlan::Window(window) => (&window.input, &window.window_expr),

@@ -37,7 +37,7 @@ const NAME_WIDTH: usize = 9;
 
 /// How the letters of a name are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Letters {
+enum NameCase {
     AsTheyAre,
     Upper,
     Lower,
@@ -51,7 +51,7 @@ enum PatternPart {
     /// A name, which may be filled up with blanks.
     Name {
         format: &'static str,
-        letters: Letters,
+        letters: NameCase,
         filled: bool,
     },
 }
@@ -78,23 +78,23 @@ const NUMBERS: [(&str, &str, &str); 17] = [
 ];
 
 /// Names, with whether they are filled up.
-const NAMES: [(&str, &str, Letters, bool); 12] = [
-    ("MONTH", "%B", Letters::Upper, true),
-    ("Month", "%B", Letters::AsTheyAre, true),
-    ("month", "%B", Letters::Lower, true),
-    ("MON", "%b", Letters::Upper, false),
-    ("Mon", "%b", Letters::AsTheyAre, false),
-    ("mon", "%b", Letters::Lower, false),
-    ("DAY", "%A", Letters::Upper, true),
-    ("Day", "%A", Letters::AsTheyAre, true),
-    ("day", "%A", Letters::Lower, true),
-    ("DY", "%a", Letters::Upper, false),
-    ("Dy", "%a", Letters::AsTheyAre, false),
-    ("dy", "%a", Letters::Lower, false),
+const NAMES: [(&str, &str, NameCase, bool); 12] = [
+    ("MONTH", "%B", NameCase::Upper, true),
+    ("Month", "%B", NameCase::AsTheyAre, true),
+    ("month", "%B", NameCase::Lower, true),
+    ("MON", "%b", NameCase::Upper, false),
+    ("Mon", "%b", NameCase::AsTheyAre, false),
+    ("mon", "%b", NameCase::Lower, false),
+    ("DAY", "%A", NameCase::Upper, true),
+    ("Day", "%A", NameCase::AsTheyAre, true),
+    ("day", "%A", NameCase::Lower, true),
+    ("DY", "%a", NameCase::Upper, false),
+    ("Dy", "%a", NameCase::AsTheyAre, false),
+    ("dy", "%a", NameCase::Lower, false),
 ];
 
 /// What is written; `None` if that is to be done as DataFusion does it.
-pub(super) fn written(args: &[Expr], schema: &DFSchema) -> Result<Option<Expr>> {
+pub(super) fn rewrite_to_char(args: &[Expr], schema: &DFSchema) -> Result<Option<Expr>> {
     let [at, pattern] = args else {
         return Ok(None);
     };
@@ -167,9 +167,9 @@ impl PatternPart {
         };
         let name = text.split_off(begin);
         let name = match letters {
-            Letters::AsTheyAre => name,
-            Letters::Upper => name.to_uppercase(),
-            Letters::Lower => name.to_lowercase(),
+            NameCase::AsTheyAre => name,
+            NameCase::Upper => name.to_uppercase(),
+            NameCase::Lower => name.to_lowercase(),
         };
         let width = if *filled { NAME_WIDTH } else { 0 };
         write!(text, "{name:<width$}")
@@ -345,7 +345,7 @@ mod tests {
                 vec![
                     PatternPart::Name {
                         format: "%B",
-                        letters: Letters::AsTheyAre,
+                        letters: NameCase::AsTheyAre,
                         filled: false,
                     },
                     format(" %j"),
@@ -355,7 +355,7 @@ mod tests {
                 "DY",
                 vec![PatternPart::Name {
                     format: "%a",
-                    letters: Letters::Upper,
+                    letters: NameCase::Upper,
                     filled: false,
                 }],
             ),

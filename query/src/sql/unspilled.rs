@@ -15,7 +15,7 @@ use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
 use super::passing::{RowPass, RowPassExec};
 
 /// A join in a runtime without a disk, its inputs in `runtime`.
-pub(super) fn unspilled(join: Arc<dyn ExecutionPlan>, runtime: &Arc<RuntimeEnv>) -> Result<Arc<dyn ExecutionPlan>> {
+pub(super) fn without_spill(join: Arc<dyn ExecutionPlan>, runtime: &Arc<RuntimeEnv>) -> Result<Arc<dyn ExecutionPlan>> {
     let inputs = join.children().into_iter().map(|input| {
         let input = RowPassExec::new(Arc::clone(input), RowPass::Within(Arc::clone(runtime)));
         Arc::new(input) as Arc<dyn ExecutionPlan>

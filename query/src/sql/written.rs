@@ -35,13 +35,13 @@ use super::moments::{DAY, nearest};
 const USUAL_SCALE: i8 = 10;
 
 static WRITTEN: LazyLock<ScalarUDF> = LazyLock::new(|| {
-    ScalarUDF::new_from_impl(Written {
+    ScalarUDF::new_from_impl(TextOutputFunction {
         signature: Signature::any(1, Volatility::Immutable),
     })
 });
 
 /// A value as a text; `None` if the planner writes it as PostgreSQL does.
-pub(super) fn text_of(value: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
+pub(super) fn to_text_expr(value: &Expr, schema: &DFSchema) -> Result<Option<Expr>> {
     let kind = value.get_type(schema)?;
     match kind {
         DataType::Float32
@@ -62,15 +62,15 @@ pub(super) fn part_of(value: Expr, schema: &DFSchema) -> Result<Expr> {
     if value.get_type(schema)? == DataType::Boolean {
         return when(value.clone(), lit("t")).when(value.is_false(), lit("f")).end();
     }
-    Ok(text_of(&value, schema)?.unwrap_or(value))
+    Ok(to_text_expr(&value, schema)?.unwrap_or(value))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Written {
+struct TextOutputFunction {
     signature: Signature,
 }
 
-impl ScalarUDFImpl for Written {
+impl ScalarUDFImpl for TextOutputFunction {
     fn name(&self) -> &str {
         "written"
     }
@@ -84,11 +84,11 @@ impl ScalarUDFImpl for Written {
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        make_scalar_function(written, Vec::new())(&args.args)
+        make_scalar_function(format_values, Vec::new())(&args.args)
     }
 }
 
-fn written(args: &[ArrayRef]) -> Result<ArrayRef> {
+fn format_values(args: &[ArrayRef]) -> Result<ArrayRef> {
     let [values] = args else {
         return exec_err!("a value was expected");
     };

@@ -33,23 +33,23 @@ pub(super) const TIMEZONE: &str = "timezone";
 const LOCAL: DataType = DataType::Timestamp(TimeUnit::Microsecond, None);
 
 /// The type of all times of tables.
-pub(super) fn moments() -> DataType {
+pub(super) fn utc_timestamp() -> DataType {
     DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into()))
 }
 
 /// See the module.
 pub(super) fn timezone() -> ScalarUDF {
-    ScalarUDF::new_from_impl(Timezone {
+    ScalarUDF::new_from_impl(TimeZoneFunction {
         signature: Signature::user_defined(Volatility::Immutable),
     })
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Timezone {
+struct TimeZoneFunction {
     signature: Signature,
 }
 
-impl ScalarUDFImpl for Timezone {
+impl ScalarUDFImpl for TimeZoneFunction {
     fn name(&self) -> &str {
         TIMEZONE
     }
@@ -63,9 +63,9 @@ impl ScalarUDFImpl for Timezone {
             [zone, at] if zone.is_string() || zone.is_null() => match at {
                 DataType::Timestamp(_, None) => Ok(vec![DataType::Utf8, LOCAL]),
                 DataType::Timestamp(_, Some(_)) | DataType::Date32 | DataType::Date64 => {
-                    Ok(vec![DataType::Utf8, moments()])
+                    Ok(vec![DataType::Utf8, utc_timestamp()])
                 }
-                text if text.is_string() || text.is_null() => Ok(vec![DataType::Utf8, moments()]),
+                text if text.is_string() || text.is_null() => Ok(vec![DataType::Utf8, utc_timestamp()]),
                 other => plan_err!("AT TIME ZONE takes a time or a date, and not {other}"),
             },
             _ => plan_err!("AT TIME ZONE takes the name of a zone, such as 'Europe/Berlin', and not {given:?}"),
@@ -74,7 +74,7 @@ impl ScalarUDFImpl for Timezone {
 
     fn return_type(&self, given: &[DataType]) -> Result<DataType> {
         Ok(match given {
-            [_, DataType::Timestamp(_, None)] => moments(),
+            [_, DataType::Timestamp(_, None)] => utc_timestamp(),
             _ => LOCAL,
         })
     }

@@ -8,17 +8,17 @@ use engine::MINUTE;
 use model::filter::{HistogramGrouping, LogFilter};
 use model::{EntityId, Level};
 
-use crate::scan::Question;
-use crate::window::Window;
+use crate::scan::RollupQuery;
+use crate::window::TimeRange;
 
 /// A filter and what its rows are split by, as a question to counts; `None` if only rows answer it. `width` is that of buckets,
 /// if there are any, in microseconds.
-pub(super) fn question(
+pub(super) fn rollup_query(
     filter: &LogFilter,
-    window: Window,
+    window: TimeRange,
     (by, width): (HistogramGrouping, Option<i64>),
     most: usize,
-) -> Option<Question> {
+) -> Option<RollupQuery> {
     // All fields, so that a new one is not passed over.
     let LogFilter {
         level,
@@ -47,7 +47,7 @@ pub(super) fn question(
     }
     let is_met = |at: &&Level| level.is_none_or(|level| **at == level) && min_level.is_none_or(|least| **at >= least);
     let levels = Level::ALL.iter().filter(is_met).map(|level| level.as_str());
-    Some(Question {
+    Some(RollupQuery {
         window,
         bucket: width.map(|width| width / MINUTE),
         split: by.into(),
@@ -62,8 +62,8 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn asked(filter: &LogFilter, width: Option<i64>) -> Option<Question> {
-        question(filter, Window::ALL, (HistogramGrouping::None, width), 10)
+    fn asked(filter: &LogFilter, width: Option<i64>) -> Option<RollupQuery> {
+        rollup_query(filter, TimeRange::ALL, (HistogramGrouping::None, width), 10)
     }
 
     #[test]

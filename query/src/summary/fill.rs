@@ -8,11 +8,11 @@ use crate::Error;
 use crate::functions::bucket_start;
 
 /// Values by the start of a bucket, newest first, and a group.
-pub(crate) type Buckets<G, T> = BTreeMap<(Reverse<i64>, G), T>;
+pub(crate) type BucketMap<G, T> = BTreeMap<(Reverse<i64>, G), T>;
 
 /// Adds what is missing. `most` may come out.
-pub(crate) fn fill<G: Ord + Clone, T: Default>(
-    buckets: &mut Buckets<G, T>,
+pub(crate) fn fill_gaps<G: Ord + Clone, T: Default>(
+    buckets: &mut BucketMap<G, T>,
     times: Range<i64>,
     width: i64,
     most: usize,
@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn every_group_gets_every_bucket_that_meets_the_times_and_keeps_what_it_has() {
         let mut buckets = BTreeMap::from([((Reverse(20), "a"), 7), ((Reverse(0), "b"), 8)]);
-        fill(&mut buckets, -3..21, 10, 100).unwrap();
+        fill_gaps(&mut buckets, -3..21, 10, 100).unwrap();
         let of = |name: &str| -> Vec<(i64, i32)> {
             let own = buckets.iter().filter(|((_, group), _)| *group == name);
             own.map(|((bucket, _), value)| (bucket.0, *value)).collect()
@@ -56,12 +56,12 @@ mod tests {
     #[test]
     fn all_of_time_is_too_much_and_no_time_or_no_group_is_nothing() {
         let mut buckets = BTreeMap::from([((Reverse(0), "a"), 1)]);
-        let all = fill(&mut buckets, i64::MIN..i64::MAX, 1, 100);
+        let all = fill_gaps(&mut buckets, i64::MIN..i64::MAX, 1, 100);
         assert!(matches!(all, Err(Error::TooManyGroups(100))));
-        fill(&mut buckets, 5..5, 1, 100).unwrap();
+        fill_gaps(&mut buckets, 5..5, 1, 100).unwrap();
         assert_eq!(buckets.len(), 1);
-        let mut nothing: Buckets<&str, i32> = BTreeMap::new();
-        fill(&mut nothing, i64::MIN..i64::MAX, i64::MAX, 100).unwrap();
+        let mut nothing: BucketMap<&str, i32> = BTreeMap::new();
+        fill_gaps(&mut nothing, i64::MIN..i64::MAX, i64::MAX, 100).unwrap();
         assert!(nothing.is_empty());
     }
 }

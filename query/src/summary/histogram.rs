@@ -13,16 +13,16 @@ use model::filter::{HistogramFilter, HistogramGrouping, LogFilter, MAX_LIMIT};
 use model::{HumanDuration, Timestamp};
 use serde_json::{Map, Value};
 
-use super::counts::question;
-use super::fill::{Buckets, fill};
+use super::counts::rollup_query;
+use super::fill::{BucketMap, fill_gaps};
 use crate::Error;
-use crate::answer::{Histogram, Page};
-use crate::exec::Scan;
+use crate::answer::{JsonPage, LogHistogram};
+use crate::exec::QueryScan;
 use crate::functions::{bucket, bucket_start, texts};
 use crate::metrics::{column, width_of};
-use crate::scan::Question;
-use crate::table::Order;
-use crate::window::Window;
+use crate::scan::RollupQuery;
+use crate::table::RowOrder;
+use crate::window::TimeRange;
 
 /// More buckets and groups than this are refused: the answer has no pages.
 const MOST: usize = MAX_LIMIT as usize;
@@ -35,20 +35,20 @@ const WIDTHS: [i64; 16] = [
 
 /// What is counted.
 #[derive(Debug, Clone)]
-pub(super) struct Plan {
+pub(super) struct HistogramQuery {
     width: i64,
     by: HistogramGrouping,
     /// The times whose buckets are all given.
     fill: Option<(i64, i64)>,
     /// The same to counts of segments, if they can answer it.
-    question: Option<Question>,
+    question: Option<RollupQuery>,
 }
 
-impl Plan {
+impl HistogramQuery {
     pub(super) fn new(
         filter: &LogFilter,
         shape: &HistogramFilter,
-        window: Window,
+        window: TimeRange,
         now: Timestamp,
     ) -> Result<Self, Error> {
         let times = window.known(now);
@@ -60,7 +60,7 @@ impl Plan {
         Ok(Self {
             width,
             by,
-            question: question(filter, window, (by, Some(width)), MOST),
+            question: rollup_query(filter, window, (by, Some(width)), MOST),
             fill: (shape.fill == Some(true)).then_some((times.start, times.end)),
         })
     }
@@ -81,10 +81,10 @@ fn fair_width(times: &Range<i64>) -> i64 {
     usual.into_iter().find(|width| *width >= least).unwrap_or(least)
 }
 
-pub(super) async fn counted(scan: Scan, plan: Plan) -> Result<Histogram, Error> {
-    let mut counts = Buckets::new();
+pub(super) async fn log_histogram(scan: QueryScan, plan: HistogramQuery) -> Result<LogHistogram, Error> {
+    let mut counts = BucketMap::new();
     let counted = match &plan.question {
-        Some(question) => scan.counted(question).await?,
+        Some(question) => scan.count_from_rollup(question).await?,
         None => None,
     };
     let rows = match counted {
@@ -100,7 +100,7 @@ pub(super) async fn counted(scan: Scan, plan: Plan) -> Result<Histogram, Error> 
             }
             rows
         }
-        None => Some(scan.frame(scan.window, Order::Any)?),
+        None => Some(scan.frame(scan.window, RowOrder::Any)?),
     };
     if let Some(rows) = rows {
         count_rows(rows, &plan, &mut counts).await?;
@@ -113,20 +113,20 @@ pub(super) async fn counted(scan: Scan, plan: Plan) -> Result<Histogram, Error> 
             let first = Reverse(bucket_start(start, plan.width));
             counts.entry((first, String::new())).or_default();
         }
-        fill(&mut counts, start..end, plan.width, MOST)?;
+        fill_gaps(&mut counts, start..end, plan.width, MOST)?;
     }
     let rows = counts
         .into_iter()
         .map(|((start, group), count)| row(&plan, start.0, group, count));
     let width = Duration::from_micros(u64::try_from(plan.width).unwrap_or(1));
-    Ok(Histogram {
+    Ok(LogHistogram {
         interval: HumanDuration::from(width),
-        page: Page::whole(&scan, rows.collect()),
+        page: JsonPage::all_rows(&scan, rows.collect()),
     })
 }
 
 /// Adds rows to their buckets, up to one bucket and group more than may come out.
-async fn count_rows(rows: DataFrame, plan: &Plan, counts: &mut Buckets<String, i64>) -> Result<(), Error> {
+async fn count_rows(rows: DataFrame, plan: &HistogramQuery, counts: &mut BucketMap<String, i64>) -> Result<(), Error> {
     let group = plan.column().map_or_else(|| lit(""), ident);
     let columns = vec![bucket(ident("ts"), plan.width).alias("bucket"), group.alias("grp")];
     let frame = rows.select(columns)?;
@@ -143,7 +143,7 @@ async fn count_rows(rows: DataFrame, plan: &Plan, counts: &mut Buckets<String, i
     Ok(())
 }
 
-fn row(plan: &Plan, bucket: i64, group: String, count: i64) -> Map<String, Value> {
+fn row(plan: &HistogramQuery, bucket: i64, group: String, count: i64) -> Map<String, Value> {
     let mut row = Map::new();
     row.insert("ts".to_owned(), Timestamp::from_micros(bucket).to_string().into());
     if let Some(column) = plan.column() {

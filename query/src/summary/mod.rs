@@ -36,43 +36,43 @@ use model::filter::{
     TopFilter, TraceFilter,
 };
 
-use self::histogram::Plan;
-use crate::answer::{Histogram, MetricPage, Page};
-use crate::exec::Scan;
+use self::histogram::HistogramQuery;
+use crate::answer::{JsonPage, LogHistogram, MetricPage};
+use crate::exec::QueryScan;
 use crate::functions::json_text;
-use crate::scan::Question;
-use crate::window::Window;
-use crate::{Error, ListQuery, Querier, filter};
+use crate::scan::RollupQuery;
+use crate::window::TimeRange;
+use crate::{Error, ListQuery, QueryEngine, filter};
 
 /// The greatest number of values of one top list.
 const MOST_TOP: u32 = 1_000;
 
-impl Querier {
+impl QueryEngine {
     /// How many of the log records that a filter lets through lie in each bucket of time, newest bucket first.
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn logs_histogram(&self, filter: &LogFilter, shape: &HistogramFilter) -> Result<Histogram, Error> {
+    pub async fn logs_histogram(&self, filter: &LogFilter, shape: &HistogramFilter) -> Result<LogHistogram, Error> {
         no_pages(filter.limit, filter.offset, filter.cursor.as_deref(), filter.order)?;
-        let window = Window::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
-        let plan = Plan::new(filter, shape, window, self.now())?;
+        let window = TimeRange::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
+        let plan = HistogramQuery::new(filter, shape, window, self.now())?;
         let scan = || self.scan(Table::Logs, window, filter::logs(filter));
-        self.run(|| histogram::counted(scan(), plan.clone())).await
+        self.run(|| histogram::log_histogram(scan(), plan.clone())).await
     }
 
     /// The most frequent values of a field of the log records that a filter lets through.
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn logs_top(&self, filter: &LogFilter, top: &TopFilter) -> Result<Page, Error> {
+    pub async fn logs_top(&self, filter: &LogFilter, top: &TopFilter) -> Result<JsonPage, Error> {
         no_pages(None, filter.offset, filter.cursor.as_deref(), filter.order)?;
-        let window = Window::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
+        let window = TimeRange::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
         let by = match top.field.as_deref() {
             Some("level") => Some(HistogramGrouping::Level),
             Some("entity_name") => Some(HistogramGrouping::EntityName),
             _ => None,
         };
-        let question = by.and_then(|by| counts::question(filter, window, (by, None), top::MOST_VALUES));
+        let question = by.and_then(|by| counts::rollup_query(filter, window, (by, None), top::MOST_VALUES));
         let scanned = (Table::Logs, window, filter::logs(filter));
         self.top(scanned, question, top, filter.limit).await
     }
@@ -81,9 +81,9 @@ impl Querier {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn traces_top(&self, filter: &TraceFilter, top: &TopFilter) -> Result<Page, Error> {
+    pub async fn traces_top(&self, filter: &TraceFilter, top: &TopFilter) -> Result<JsonPage, Error> {
         no_pages(None, filter.offset, filter.cursor.as_deref(), filter.order)?;
-        let window = Window::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
+        let window = TimeRange::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
         let scanned = (Table::Traces, window, filter::traces(filter));
         self.top(scanned, None, top, filter.limit).await
     }
@@ -96,7 +96,7 @@ impl Querier {
         let by_subject = TopFilter {
             field: Some("subject".to_owned()),
         };
-        let scanned = (Table::DeadLetters, Window::ALL, Vec::new());
+        let scanned = (Table::DeadLetters, TimeRange::ALL, Vec::new());
         let page = self.top(scanned, None, &by_subject, Some(most)).await?;
         let count = |mut row: serde_json::Map<String, serde_json::Value>| {
             let subject = row.remove("value")?.as_str()?.to_owned();
@@ -107,11 +107,11 @@ impl Querier {
 
     async fn top(
         &self,
-        (table, window, conditions): (Table, Window, Vec<Expr>),
-        question: Option<Question>,
+        (table, window, conditions): (Table, TimeRange, Vec<Expr>),
+        question: Option<RollupQuery>,
         top: &TopFilter,
         limit: Option<u32>,
-    ) -> Result<Page, Error> {
+    ) -> Result<JsonPage, Error> {
         let field = top::field_of(table, top)?;
         let limit = up_to(limit, DEFAULT_LIMIT, MOST_TOP)?;
         let scan = || self.scan(table, window, conditions.clone());
@@ -127,7 +127,7 @@ impl Querier {
         let filter = named(name, filter.clone())?;
         let list = self.list(&ListQuery::Metrics(filter.clone())).await?;
         let of_all = MetricFilter { entity: None, ..filter };
-        let window = Window::resolve(of_all.since, of_all.until, None, self.now())?;
+        let window = TimeRange::resolve(of_all.since, of_all.until, None, self.now())?;
         let scan = || self.scan(Table::Metrics, window, filter::metrics(&of_all));
         self.run(|| names::describe(scan(), name.to_owned(), list.clone()))
             .await
@@ -137,7 +137,7 @@ impl Querier {
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn metric_names(&self, filter: &SeriesFilter) -> Result<Page, Error> {
+    pub async fn metric_names(&self, filter: &SeriesFilter) -> Result<JsonPage, Error> {
         let limit = up_to(filter.limit, MAX_LIMIT, MAX_LIMIT)?;
         let window = self.series_window(filter)?;
         let scan = || self.scan(Table::Metrics, window, filter::series(None, filter));
@@ -148,7 +148,7 @@ impl Querier {
     ///
     /// # Errors
     /// [`Error::NotFound`] if no point of it lies in the window; see [`Error`].
-    pub async fn metric_labels(&self, name: &str, filter: &SeriesFilter) -> Result<Page, Error> {
+    pub async fn metric_labels(&self, name: &str, filter: &SeriesFilter) -> Result<JsonPage, Error> {
         let limit = up_to(filter.limit, MAX_LIMIT, MAX_LIMIT)?;
         let window = self.series_window(filter)?;
         let scan = || self.scan(Table::Metrics, window, filter::series(Some(name), filter));
@@ -159,7 +159,7 @@ impl Querier {
     ///
     /// # Errors
     /// [`Error::NotFound`] if no point of it lies in the window; see [`Error`].
-    pub async fn metric_label_values(&self, name: &str, key: &str, filter: &SeriesFilter) -> Result<Page, Error> {
+    pub async fn metric_label_values(&self, name: &str, key: &str, filter: &SeriesFilter) -> Result<JsonPage, Error> {
         let limit = up_to(filter.limit, MAX_LIMIT, MAX_LIMIT)?;
         let window = self.series_window(filter)?;
         let field = json_text(ident("labels"), lit(key));
@@ -171,14 +171,14 @@ impl Querier {
                 if page.rows.is_empty() && !has_rows(&scan).await? {
                     return Err(no_metric(name, &scan));
                 }
-                Ok(page.cut(limit))
+                Ok(page.truncate_to(limit))
             }
         })
         .await
     }
 
-    fn series_window(&self, filter: &SeriesFilter) -> Result<Window, Error> {
-        Window::resolve(filter.since, filter.until, None, self.now())
+    fn series_window(&self, filter: &SeriesFilter) -> Result<TimeRange, Error> {
+        TimeRange::resolve(filter.since, filter.until, None, self.now())
     }
 }
 
@@ -194,13 +194,13 @@ fn named(name: &str, filter: MetricFilter) -> Result<MetricFilter, Error> {
     })
 }
 
-async fn has_rows(scan: &Scan) -> Result<bool, Error> {
-    let frame = scan.frame(scan.window, crate::table::Order::Any)?;
+async fn has_rows(scan: &QueryScan) -> Result<bool, Error> {
+    let frame = scan.frame(scan.window, crate::table::RowOrder::Any)?;
     let found = frame.limit(0, Some(1))?.collect().await?;
     Ok(found.iter().any(|batch| batch.num_rows() > 0))
 }
 
-pub(crate) fn no_metric(name: String, scan: &Scan) -> Error {
+pub(crate) fn no_metric(name: String, scan: &QueryScan) -> Error {
     let since = scan.window.since;
     scan.not_found(
         "metric",

@@ -11,29 +11,29 @@ use serde_json::{Map, Value};
 
 use super::no_metric;
 use crate::Error;
-use crate::answer::{List, MetricPage, Page, objects};
-use crate::exec::Scan;
+use crate::answer::{JsonPage, ListAnswer, MetricPage, objects};
+use crate::exec::QueryScan;
 use crate::functions::{FunctionKind, json_text, series_key, texts};
 use crate::metrics::{MAX_GROUPS, column};
-use crate::table::Order;
+use crate::table::RowOrder;
 
 /// More kinds of label sets than this are not looked at when a metric is described.
 const MAX_LABEL_SETS: usize = 1_000;
 
 /// Names and types, sorted, with their numbers of points.
-pub(super) async fn names(scan: Scan, limit: usize) -> Result<Page, Error> {
+pub(super) async fn names(scan: QueryScan, limit: usize) -> Result<JsonPage, Error> {
     let keys = || ["name", "type"].map(ident).to_vec();
-    let frame = scan.frame(scan.window, Order::Any)?.select(keys())?;
+    let frame = scan.frame(scan.window, RowOrder::Any)?.select(keys())?;
     let frame = frame.aggregate(keys(), vec![count(lit(1)).alias("count")])?;
     let order = keys().into_iter().map(|key| key.sort(true, false)).collect();
     let found = frame.sort(order)?.limit(0, Some(limit + 1))?.collect().await?;
-    Ok(Page::whole(&scan, objects(&found).collect()).cut(limit))
+    Ok(JsonPage::all_rows(&scan, objects(&found).collect()).truncate_to(limit))
 }
 
 /// The keys of labels, sorted, with the number of values of each, told apart as texts, and of the points that have it. What
 /// belongs to one point of a histogram is no label.
-pub(super) async fn label_keys_of(scan: Scan, name: String, limit: usize) -> Result<Page, Error> {
-    let frame = scan.frame(scan.window, Order::Any)?;
+pub(super) async fn label_keys_of(scan: QueryScan, name: String, limit: usize) -> Result<JsonPage, Error> {
+    let frame = scan.frame(scan.window, RowOrder::Any)?;
     let frame = frame.select(vec![series_key(ident("labels")).alias("series")])?;
     let frame = frame.aggregate(vec![ident("series")], vec![count(lit(1)).alias("count")])?;
     let mut sets = 0;
@@ -64,12 +64,12 @@ pub(super) async fn label_keys_of(scan: Scan, name: String, limit: usize) -> Res
         ];
         Map::from_iter(row.map(|(name, value)| (name.to_owned(), value)))
     };
-    Ok(Page::whole(&scan, keys.into_iter().map(row).collect()).cut(limit))
+    Ok(JsonPage::all_rows(&scan, keys.into_iter().map(row).collect()).truncate_to(limit))
 }
 
 /// Adds what a metric is to its points.
-pub(super) async fn describe(scan: Scan, name: String, list: List) -> Result<MetricPage, Error> {
-    let frame = scan.frame(scan.window, Order::Any)?.select(vec![
+pub(super) async fn describe(scan: QueryScan, name: String, list: ListAnswer) -> Result<MetricPage, Error> {
+    let frame = scan.frame(scan.window, RowOrder::Any)?.select(vec![
         ident("type"),
         json_text(ident("labels"), lit("otel.unit")).alias("unit"),
         FunctionKind::JsonKeys.call(vec![ident("labels")]).alias("keys"),
@@ -104,7 +104,7 @@ pub(super) async fn describe(scan: Scan, name: String, list: List) -> Result<Met
     }
     if sets > MAX_LABEL_SETS {
         let reason = format!("there are more than {MAX_LABEL_SETS} kinds of label sets: label_keys lacks rare keys");
-        found.list.stats.lack(&reason);
+        found.list.stats.add_partial_reason(&reason);
     }
     found.label_keys.sort_unstable();
     found.label_keys.dedup();

@@ -17,16 +17,20 @@ use arrow_schema::{ArrowError, DataType};
 use datafusion::execution::memory_pool::MemoryReservation;
 use model::Table;
 
-use super::tally::{Groups, Tally, Totals};
+use super::tally::{BucketAggregator, MetricGroups, PointTotals};
 use crate::Error;
-use crate::exec::Scan;
+use crate::exec::QueryScan;
 use crate::functions::bucket_start;
-use crate::metrics::{MAX_GROUPS, Summary, column};
-use crate::scan::{Sink, times_of};
-use crate::window::Window;
+use crate::metrics::{MAX_GROUPS, MetricAggregation, column};
+use crate::scan::{RowSink, times_of};
+use crate::window::TimeRange;
 
 /// The groups of a part of the window; `None` if a plan must sum them up.
-pub(crate) async fn groups(scan: &Scan, summary: &Summary, window: Window) -> Result<Option<Groups>, Error> {
+pub(crate) async fn groups(
+    scan: &QueryScan,
+    summary: &MetricAggregation,
+    window: TimeRange,
+) -> Result<Option<MetricGroups>, Error> {
     let Some(group) = summary.group_column() else {
         return Ok(None);
     };
@@ -37,8 +41,8 @@ pub(crate) async fn groups(scan: &Scan, summary: &Summary, window: Window) -> Re
     };
     let memory = scan.memory("summary");
     let begin = move || walks.begin(MAX_GROUPS, memory.new_empty());
-    let walked = scan.sweep(window, &walks.columns(), begin).await?;
-    walked.map(together).transpose()
+    let walked = scan.full_scan(window, &walks.columns(), begin).await?;
+    walked.map(merge_walks).transpose()
 }
 
 /// How series are walked.
@@ -67,17 +71,17 @@ impl SeriesGrouping {
     pub(crate) fn begin(self, groups: usize, memory: MemoryReservation) -> SeriesWalk {
         SeriesWalk {
             of: self,
-            tally: Tally::new(groups),
+            tally: BucketAggregator::new(groups),
             memory,
         }
     }
 }
 
 /// The groups of all walks.
-fn together(walks: Vec<SeriesWalk>) -> Result<Groups, Error> {
+fn merge_walks(walks: Vec<SeriesWalk>) -> Result<MetricGroups, Error> {
     let mut walks = walks.into_iter();
     let Some(mut all) = walks.next() else {
-        return Ok(Groups::default());
+        return Ok(MetricGroups::default());
     };
     for walk in walks {
         all.tally.merge(walk.tally)?;
@@ -89,24 +93,24 @@ fn together(walks: Vec<SeriesWalk>) -> Result<Groups, Error> {
 /// See the module.
 pub(crate) struct SeriesWalk {
     of: SeriesGrouping,
-    tally: Tally,
+    tally: BucketAggregator,
     memory: MemoryReservation,
 }
 
 impl SeriesWalk {
     /// Its groups, and the memory that they took.
-    pub(crate) fn groups(self) -> Result<(Groups, MemoryReservation), Error> {
+    pub(crate) fn groups(self) -> Result<(MetricGroups, MemoryReservation), Error> {
         Ok((self.tally.groups()?, self.memory))
     }
 }
 
-impl Sink for SeriesWalk {
+impl RowSink for SeriesWalk {
     fn add(&mut self, rows: &RecordBatch) -> Result<(), Error> {
-        let of = |name: Option<&str>| name.map(|name| Words::of(column(rows, name)?)).transpose();
+        let of = |name: Option<&str>| name.map(|name| WordColumn::of(column(rows, name)?)).transpose();
         let [name, kind, group] = self.of.words;
         let words = [of(name)?, of(kind)?, of(group)?];
         let values = column(rows, "value")?.as_primitive::<Float64Type>().values();
-        let goes_on = |row: usize| words.iter().flatten().all(|words| words.is_as_before(row));
+        let goes_on = |row: usize| words.iter().flatten().all(|words| words.repeats_previous(row));
         let mut series = 0;
         for (row, (ts, value)) in times_of(rows).iter().zip(values).enumerate() {
             if row == 0 || !goes_on(row) {
@@ -116,7 +120,7 @@ impl Sink for SeriesWalk {
                 });
                 series = self.tally.series(&name, &kind, Some(&group));
             }
-            let totals = Totals::of(*ts, *value);
+            let totals = PointTotals::of(*ts, *value);
             let width = self.of.width;
             let is_in = |start: i64| width.is_none_or(|width| *ts >= start && ts.saturating_sub(start) < width);
             match self.tally.latest(series) {
@@ -132,13 +136,13 @@ impl Sink for SeriesWalk {
 }
 
 /// A column of words or of ids.
-enum Words<'a> {
+enum WordColumn<'a> {
     Plain(&'a StringArray),
     Coded(&'a [i32], &'a StringArray),
     Ids(&'a FixedSizeBinaryArray),
 }
 
-impl<'a> Words<'a> {
+impl<'a> WordColumn<'a> {
     fn of(column: &'a ArrayRef) -> Result<Self, Error> {
         let words = match column.data_type() {
             DataType::Utf8 => column.as_string_opt().map(Self::Plain),
@@ -153,7 +157,7 @@ impl<'a> Words<'a> {
     }
 
     /// Whether a row has the word of the row before it; one that is coded in two ways may count as another.
-    fn is_as_before(&self, row: usize) -> bool {
+    fn repeats_previous(&self, row: usize) -> bool {
         match self {
             Self::Plain(words) => words.value(row) == words.value(row - 1),
             Self::Coded(codes, _) => codes[row] == codes[row - 1],

@@ -17,32 +17,32 @@ use arrow_schema::{DataType, Field, Schema};
 use model::{HumanDuration, MetricType, Table};
 use serde_json::json;
 
-use super::fill::{Buckets, fill};
-use super::tally::{Cell, Groups, Totals};
+use super::fill::{BucketMap, fill_gaps};
+use super::tally::{MetricGroups, PointTotals, SeriesBucket};
 use crate::Error;
-use crate::filter::Paging;
-use crate::metrics::{Key, MAX_GROUPS, Summary, value};
-use crate::series::{Changes, Observed};
+use crate::filter::PageBounds;
+use crate::metrics::{GroupKey, MAX_GROUPS, MetricAggregation, aggregate_value};
+use crate::series::{BucketHistogram, GroupRates};
 
 /// What histograms observed, beside the value; nothing in rows of other types.
 pub(crate) const OBSERVED: [&str; 5] = ["count", "sum", "p50", "p90", "p99"];
 
 /// Columns with their fields.
-type Columns = Vec<(Field, ArrayRef)>;
+type NamedColumns = Vec<(Field, ArrayRef)>;
 
-fn add(columns: &mut Columns, name: &str, values: ArrayRef) {
+fn add(columns: &mut NamedColumns, name: &str, values: ArrayRef) {
     columns.push((Field::new(name, values.data_type().clone(), true), values));
 }
 
-fn together(columns: Columns) -> Result<RecordBatch, Error> {
+fn together(columns: NamedColumns) -> Result<RecordBatch, Error> {
     let (fields, columns): (Vec<_>, Vec<_>) = columns.into_iter().unzip();
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
 }
 
 /// What names groups. Columns that points have too are theirs.
-fn names(summary: &Summary, keys: &[Key]) -> Columns {
+fn names(summary: &MetricAggregation, keys: &[GroupKey]) -> NamedColumns {
     let times = TimestampMicrosecondArray::from_iter_values(keys.iter().map(|key| key.bucket));
-    let texts = |text: fn(&Key) -> &str| Arc::new(StringArray::from_iter_values(keys.iter().map(text)));
+    let texts = |text: fn(&GroupKey) -> &str| Arc::new(StringArray::from_iter_values(keys.iter().map(text)));
     let mut named: Vec<(&str, ArrayRef)> = vec![
         ("ts", Arc::new(times.with_timezone("UTC"))),
         ("name", texts(|key| &key.series.name)),
@@ -70,11 +70,11 @@ fn names(summary: &Summary, keys: &[Key]) -> Columns {
 }
 
 /// A row for each group.
-pub(crate) fn cells(
-    summary: &Summary,
-    groups: &Groups,
-    shown: &[Cell],
-    changes: &BTreeMap<Key, Changes>,
+pub(crate) fn group_rows(
+    summary: &MetricAggregation,
+    groups: &MetricGroups,
+    shown: &[SeriesBucket],
+    changes: &BTreeMap<GroupKey, GroupRates>,
 ) -> Result<RecordBatch, Error> {
     let keys: Vec<_> = shown.iter().map(|cell| groups.key(cell)).collect();
     let mut columns = names(summary, &keys);
@@ -91,7 +91,7 @@ pub(crate) fn cells(
         });
         let observed: Vec<_> = observed.collect();
         for name in OBSERVED {
-            let of = |observed: &Option<Observed>| of_observed(observed.as_ref()?, name);
+            let of = |observed: &Option<BucketHistogram>| of_observed(observed.as_ref()?, name);
             add(
                 &mut columns,
                 name,
@@ -100,14 +100,14 @@ pub(crate) fn cells(
         }
     }
     let rows = shown.iter().zip(&keys);
-    let values = rows.map(|(cell, key)| value(summary, &key.series.kind, &cell.totals, changes.get(key)));
+    let values = rows.map(|(cell, key)| aggregate_value(summary, &key.series.kind, &cell.totals, changes.get(key)));
     add(&mut columns, "value", Arc::new(Float64Array::from_iter(values)));
     let samples = shown.iter().map(|cell| cell.totals.samples);
     add(&mut columns, "samples", Arc::new(Int64Array::from_iter_values(samples)));
     together(columns)
 }
 
-fn of_observed(observed: &Observed, name: &str) -> Option<f64> {
+fn of_observed(observed: &BucketHistogram, name: &str) -> Option<f64> {
     match name {
         "count" => Some(observed.count),
         "sum" => Some(observed.sum),
@@ -118,13 +118,13 @@ fn of_observed(observed: &Observed, name: &str) -> Option<f64> {
 }
 
 /// Adds the buckets without points.
-pub(crate) fn filled(groups: &mut Groups, times: Range<i64>, width: i64) -> Result<(), Error> {
+pub(crate) fn fill_groups(groups: &mut MetricGroups, times: Range<i64>, width: i64) -> Result<(), Error> {
     let cells = std::mem::take(&mut groups.cells).into_iter();
-    let mut buckets: Buckets<usize, Totals> = cells
+    let mut buckets: BucketMap<usize, PointTotals> = cells
         .map(|cell| ((Reverse(cell.bucket), cell.series), cell.totals))
         .collect();
-    fill(&mut buckets, times, width, MAX_GROUPS)?;
-    let cells = buckets.into_iter().map(|((bucket, series), totals)| Cell {
+    fill_gaps(&mut buckets, times, width, MAX_GROUPS)?;
+    let cells = buckets.into_iter().map(|((bucket, series), totals)| SeriesBucket {
         bucket: bucket.0,
         series,
         totals,
@@ -134,14 +134,14 @@ pub(crate) fn filled(groups: &mut Groups, times: Range<i64>, width: i64) -> Resu
 }
 
 /// A row for each series after the one that was given last, and the key of the last if there are more.
-pub(crate) fn lines(
-    summary: &Summary,
-    groups: &mut Groups,
-    changes: &BTreeMap<Key, Changes>,
+pub(crate) fn series_rows(
+    summary: &MetricAggregation,
+    groups: &mut MetricGroups,
+    changes: &BTreeMap<GroupKey, GroupRates>,
     width: i64,
-    paging: Paging,
-    after: Option<&Key>,
-) -> Result<(RecordBatch, Option<Key>), Error> {
+    paging: PageBounds,
+    after: Option<&GroupKey>,
+) -> Result<(RecordBatch, Option<GroupKey>), Error> {
     groups.cells.sort_unstable_by_key(|cell| (cell.series, cell.bucket));
     let begin = after
         .map_or(0, |key| groups.next_series(key))
@@ -165,12 +165,18 @@ pub(crate) fn lines(
         let count = usize::try_from(index(final_cell.bucket)).unwrap_or(0) + 1;
         let mut key = groups.key(first);
         keys.push(key.clone());
-        let mut slots = vec![(value(summary, &key.series.kind, &Totals::default(), None), 0); count];
+        let mut slots = vec![
+            (
+                aggregate_value(summary, &key.series.kind, &PointTotals::default(), None),
+                0
+            );
+            count
+        ];
         for cell in cells {
             key.bucket = cell.bucket;
             let at = usize::try_from(index(cell.bucket)).unwrap_or(0);
             if let Some(slot) = slots.get_mut(at) {
-                let shown = value(summary, &key.series.kind, &cell.totals, changes.get(&key));
+                let shown = aggregate_value(summary, &key.series.kind, &cell.totals, changes.get(&key));
                 *slot = (shown, cell.totals.samples);
             }
         }

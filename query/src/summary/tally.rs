@@ -9,14 +9,14 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::metrics::Key;
+use crate::metrics::GroupKey;
 
 /// Buckets are brought together when there are so many more.
 const TIDY_AT: usize = 1 << 16;
 
 /// What points come to.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Totals {
+pub(crate) struct PointTotals {
     pub(crate) samples: i64,
     pub(crate) sum: f64,
     pub(crate) min: f64,
@@ -25,7 +25,7 @@ pub(crate) struct Totals {
     pub(crate) last: Option<(i64, f64)>,
 }
 
-impl Totals {
+impl PointTotals {
     pub(crate) const fn of(ts: i64, value: f64) -> Self {
         Self {
             samples: 1,
@@ -58,7 +58,7 @@ impl Totals {
 
 /// What is common to the buckets of a line. Ordered as the groups of a bucket are.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Series {
+pub(crate) struct SeriesIdentity {
     #[serde(rename = "n")]
     pub(crate) name: String,
     #[serde(rename = "t")]
@@ -69,42 +69,42 @@ pub(crate) struct Series {
 
 /// One bucket of a series.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Cell {
+pub(crate) struct SeriesBucket {
     pub(crate) bucket: i64,
     pub(crate) series: usize,
-    pub(crate) totals: Totals,
+    pub(crate) totals: PointTotals,
 }
 
 /// Groups of an answer: the series in order, their buckets in none.
 #[derive(Debug, Default)]
-pub(crate) struct Groups {
-    pub(crate) series: Vec<Series>,
-    pub(crate) cells: Vec<Cell>,
+pub(crate) struct MetricGroups {
+    pub(crate) series: Vec<SeriesIdentity>,
+    pub(crate) cells: Vec<SeriesBucket>,
 }
 
-impl Groups {
-    pub(crate) fn key(&self, cell: &Cell) -> Key {
-        Key {
+impl MetricGroups {
+    pub(crate) fn key(&self, cell: &SeriesBucket) -> GroupKey {
+        GroupKey {
             bucket: cell.bucket,
             series: self.series.get(cell.series).cloned().unwrap_or_default(),
         }
     }
 
     /// The first series after that of a group.
-    pub(crate) fn next_series(&self, key: &Key) -> usize {
+    pub(crate) fn next_series(&self, key: &GroupKey) -> usize {
         self.series.partition_point(|series| *series <= key.series)
     }
 
     /// Leaves out what comes before a group, and the group itself.
-    pub(crate) fn begin_after(&mut self, key: &Key) {
+    pub(crate) fn skip_through(&mut self, key: &GroupKey) {
         let next = self.next_series(key);
         self.cells
             .retain(|cell| cell.bucket < key.bucket || cell.bucket == key.bucket && cell.series >= next);
     }
 
     /// The first `count` groups in order, newest bucket first, and whether there are more.
-    pub(crate) fn first(&mut self, count: usize) -> bool {
-        let place = |cell: &Cell| (Reverse(cell.bucket), cell.series);
+    pub(crate) fn keep_first(&mut self, count: usize) -> bool {
+        let place = |cell: &SeriesBucket| (Reverse(cell.bucket), cell.series);
         let more = self.cells.len() > count;
         if more {
             self.cells.select_nth_unstable_by_key(count, place);
@@ -117,13 +117,13 @@ impl Groups {
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Tally {
+pub(crate) struct BucketAggregator {
     /// The numbers of series, by a text for each that no other has.
     numbers: HashMap<String, usize>,
     scratch: String,
-    series: Vec<Series>,
+    series: Vec<SeriesIdentity>,
     /// Each series' buckets by their starts; one may be there more than once.
-    buckets: Vec<Vec<(i64, Totals)>>,
+    buckets: Vec<Vec<(i64, PointTotals)>>,
     entries: usize,
     tidied: usize,
     /// Bytes of words.
@@ -131,7 +131,7 @@ pub(crate) struct Tally {
     most: usize,
 }
 
-impl Tally {
+impl BucketAggregator {
     /// Of at most so many groups.
     pub(crate) fn new(most: usize) -> Self {
         Self {
@@ -162,7 +162,7 @@ impl Tally {
         self.words += 2 * self.scratch.len();
         self.numbers.insert(self.scratch.clone(), number);
         self.buckets.push(Vec::new());
-        self.series.push(Series {
+        self.series.push(SeriesIdentity {
             name: name.to_owned(),
             kind: kind.to_owned(),
             group: group.map(str::to_owned),
@@ -171,29 +171,29 @@ impl Tally {
     }
 
     /// The bucket of a series that was added to last.
-    pub(crate) fn latest(&mut self, series: usize) -> Option<&mut (i64, Totals)> {
+    pub(crate) fn latest(&mut self, series: usize) -> Option<&mut (i64, PointTotals)> {
         self.buckets.get_mut(series)?.last_mut()
     }
 
     /// Adds to a bucket of a series.
-    pub(crate) fn put(&mut self, series: usize, bucket: i64, totals: Totals) -> Result<(), Error> {
+    pub(crate) fn put(&mut self, series: usize, bucket: i64, totals: PointTotals) -> Result<(), Error> {
         if let Some(buckets) = self.buckets.get_mut(series) {
             buckets.push((bucket, totals));
             self.entries += 1;
         }
         if self.entries > 2 * self.tidied + TIDY_AT {
-            self.tidy()?;
+            self.merge_buckets()?;
         }
         Ok(())
     }
 
     /// The bytes it takes, about.
     pub(crate) fn size(&self) -> usize {
-        self.entries * size_of::<(i64, Totals)>() + self.series.len() * 256 + self.words
+        self.entries * size_of::<(i64, PointTotals)>() + self.series.len() * 256 + self.words
     }
 
     /// Each bucket once.
-    fn tidy(&mut self) -> Result<(), Error> {
+    fn merge_buckets(&mut self) -> Result<(), Error> {
         for buckets in &mut self.buckets {
             buckets.sort_by_key(|(bucket, _)| *bucket);
             buckets.dedup_by(|next, kept| {
@@ -224,17 +224,20 @@ impl Tally {
     }
 
     /// What came out.
-    pub(crate) fn groups(mut self) -> Result<Groups, Error> {
-        self.tidy()?;
-        let order: BTreeMap<Series, Vec<(i64, Totals)>> = self.series.into_iter().zip(self.buckets).collect();
-        let mut groups = Groups::default();
+    pub(crate) fn groups(mut self) -> Result<MetricGroups, Error> {
+        self.merge_buckets()?;
+        let order: BTreeMap<SeriesIdentity, Vec<(i64, PointTotals)>> =
+            self.series.into_iter().zip(self.buckets).collect();
+        let mut groups = MetricGroups::default();
         for (number, (series, buckets)) in order.into_iter().enumerate() {
             groups.series.push(series);
-            groups.cells.extend(buckets.into_iter().map(|(bucket, totals)| Cell {
-                bucket,
-                series: number,
-                totals,
-            }));
+            groups
+                .cells
+                .extend(buckets.into_iter().map(|(bucket, totals)| SeriesBucket {
+                    bucket,
+                    series: number,
+                    totals,
+                }));
         }
         Ok(groups)
     }
@@ -248,7 +251,7 @@ mod tests {
 
     #[test]
     fn series_are_told_apart_by_each_of_their_texts_and_by_whether_there_is_a_group() {
-        let mut tally = Tally::new(MAX_GROUPS);
+        let mut tally = BucketAggregator::new(MAX_GROUPS);
         let all = [
             ("a", "b", None),
             ("a", "b", Some("")),
@@ -266,17 +269,17 @@ mod tests {
 
     #[test]
     fn groups_come_newest_bucket_first_each_once_and_after_the_one_that_was_given_last() {
-        let (mut one, mut other) = (Tally::new(MAX_GROUPS), Tally::new(MAX_GROUPS));
+        let (mut one, mut other) = (BucketAggregator::new(MAX_GROUPS), BucketAggregator::new(MAX_GROUPS));
         for (tally, value) in [(&mut one, 1.0), (&mut other, 4.0)] {
             for (name, bucket) in [("b", 10), ("a", 10), ("b", 0), ("a", 20), ("b", 10)] {
                 let series = tally.series(name, "gauge", None);
-                tally.put(series, bucket, Totals::of(bucket, value)).unwrap();
+                tally.put(series, bucket, PointTotals::of(bucket, value)).unwrap();
             }
         }
         one.merge(other).unwrap();
         let mut groups = one.groups().unwrap();
-        assert!(!groups.first(9));
-        let order = |groups: &Groups| -> Vec<(i64, usize, i64)> {
+        assert!(!groups.keep_first(9));
+        let order = |groups: &MetricGroups| -> Vec<(i64, usize, i64)> {
             let cells = groups.cells.iter();
             cells
                 .map(|cell| (cell.bucket, cell.series, cell.totals.samples))
@@ -289,8 +292,8 @@ mod tests {
             (10.0, 1.0, 4.0, Some((10, 4.0)))
         );
         let after = groups.key(&groups.cells[1]);
-        groups.begin_after(&after);
-        assert!(groups.first(1));
+        groups.skip_through(&after);
+        assert!(groups.keep_first(1));
         assert_eq!(order(&groups), [(10, 1, 4)]);
     }
 }

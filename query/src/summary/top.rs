@@ -12,12 +12,12 @@ use model::{ColumnType, Table};
 use serde_json::Map;
 
 use crate::Error;
-use crate::answer::{Page, objects};
-use crate::exec::Scan;
+use crate::answer::{JsonPage, objects};
+use crate::exec::QueryScan;
 use crate::functions::{json_text, texts};
 use crate::metrics::column;
-use crate::scan::Question;
-use crate::table::Order;
+use crate::scan::RollupQuery;
+use crate::table::RowOrder;
 
 /// The column, or the key of a JSON column, that a request names.
 pub(super) fn field_of(table: Table, top: &TopFilter) -> Result<Expr, Error> {
@@ -46,11 +46,11 @@ pub(super) const MOST_VALUES: usize = 100_000;
 
 /// As [`most_frequent`], by counts of segments where they can answer the question.
 pub(super) async fn most_frequent_counted(
-    scan: Scan,
+    scan: QueryScan,
     field: Expr,
-    question: Option<Question>,
+    question: Option<RollupQuery>,
     limit: usize,
-) -> Result<Page, Error> {
+) -> Result<JsonPage, Error> {
     if let Some(question) = question
         && let Some(counts) = counts(&scan, &field, &question).await?
     {
@@ -60,14 +60,14 @@ pub(super) async fn most_frequent_counted(
         let row = |(value, count): (String, i64)| {
             Map::from_iter([("value".to_owned(), value.into()), ("count".to_owned(), count.into())])
         };
-        return Ok(Page::whole(&scan, counts.into_iter().map(row).collect()));
+        return Ok(JsonPage::all_rows(&scan, counts.into_iter().map(row).collect()));
     }
     most_frequent(&scan, &field, limit).await
 }
 
 /// How many rows have each value; `None` if a plan must say.
-async fn counts(scan: &Scan, field: &Expr, question: &Question) -> Result<Option<HashMap<String, i64>>, Error> {
-    let Some((counted, rows)) = scan.counted(question).await? else {
+async fn counts(scan: &QueryScan, field: &Expr, question: &RollupQuery) -> Result<Option<HashMap<String, i64>>, Error> {
+    let Some((counted, rows)) = scan.count_from_rollup(question).await? else {
         return Ok(None);
     };
     if counted.is_nothing {
@@ -96,9 +96,9 @@ fn values(rows: DataFrame, field: &Expr) -> Result<DataFrame, Error> {
 }
 
 /// The values with the greatest counts; of equal counts in the values' order.
-pub(super) async fn most_frequent(scan: &Scan, field: &Expr, limit: usize) -> Result<Page, Error> {
-    let frame = values(scan.frame(scan.window, Order::Any)?, field)?;
+pub(super) async fn most_frequent(scan: &QueryScan, field: &Expr, limit: usize) -> Result<JsonPage, Error> {
+    let frame = values(scan.frame(scan.window, RowOrder::Any)?, field)?;
     let order = vec![ident("count").sort(false, true), ident("value").sort(true, false)];
     let found = frame.sort(order)?.limit(0, Some(limit))?.collect().await?;
-    Ok(Page::whole(scan, objects(&found).collect()))
+    Ok(JsonPage::all_rows(scan, objects(&found).collect()))
 }

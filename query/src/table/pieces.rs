@@ -14,20 +14,20 @@ use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
 use engine::{DataFileHandle, SortedRun};
 use model::Timestamp;
 
-use super::Order;
-use crate::window::Window;
+use super::RowOrder;
+use crate::window::TimeRange;
 
 /// More chains than this are merged cheaper by a top-k than by holding all of them open.
 const MAX_CHAINS: usize = 8;
 
 /// A segment, or one of its runs.
 #[derive(Debug, Clone)]
-pub(super) struct Piece {
+pub(super) struct SegmentSlice {
     pub(super) segment: Arc<DataFileHandle>,
     pub(super) run: Option<SortedRun>,
 }
 
-impl Piece {
+impl SegmentSlice {
     fn whole(segment: &Arc<DataFileHandle>) -> Self {
         Self {
             segment: Arc::clone(segment),
@@ -63,7 +63,7 @@ impl Piece {
 
 /// What is known of a piece: how many rows it has, and of columns their first, `ts`. Of the others nothing is known, and nothing is
 /// said: a plan of thousands of files would keep some hundred bytes for each of their columns.
-pub(super) fn statistics(piece: &Piece) -> Statistics {
+pub(super) fn statistics(piece: &SegmentSlice) -> Statistics {
     let exact =
         |ts: Timestamp| Precision::Exact(ScalarValue::TimestampMicrosecond(Some(ts.micros()), Some("UTC".into())));
     let ts = ColumnStatistics {
@@ -91,31 +91,34 @@ pub(super) fn newest_first() -> Option<LexOrdering> {
 /// The chains of sorted pieces that are worth their order, and the other segments.
 pub(super) fn arrange<'a>(
     files: impl Iterator<Item = &'a Arc<DataFileHandle>>,
-    window: Window,
-    order: Order,
-) -> (Vec<Vec<Piece>>, Vec<Piece>) {
-    if order == Order::Any {
-        return (Vec::new(), files.map(Piece::whole).collect());
+    window: TimeRange,
+    order: RowOrder,
+) -> (Vec<Vec<SegmentSlice>>, Vec<SegmentSlice>) {
+    if order == RowOrder::Any {
+        return (Vec::new(), files.map(SegmentSlice::whole).collect());
     }
     let (sealed, open): (Vec<_>, Vec<_>) = files.partition(|file| file.sealed);
-    let sorted = sealed.iter().copied().flat_map(Piece::sorted);
+    let sorted = sealed.iter().copied().flat_map(SegmentSlice::sorted);
     let chains = chains(
         sorted
-            .filter(|piece| window.meets(piece.min_ts(), piece.max_ts()))
+            .filter(|piece| window.overlaps(piece.min_ts(), piece.max_ts()))
             .collect(),
     );
     if chains.len() > MAX_CHAINS {
-        return (Vec::new(), open.into_iter().chain(sealed).map(Piece::whole).collect());
+        return (
+            Vec::new(),
+            open.into_iter().chain(sealed).map(SegmentSlice::whole).collect(),
+        );
     }
-    (chains, open.into_iter().map(Piece::whole).collect())
+    (chains, open.into_iter().map(SegmentSlice::whole).collect())
 }
 
 /// As few chains as possible, newest first, in which each piece begins after the next one ends.
-fn chains(mut pieces: Vec<Piece>) -> Vec<Vec<Piece>> {
+fn chains(mut pieces: Vec<SegmentSlice>) -> Vec<Vec<SegmentSlice>> {
     pieces.sort_by_key(|piece| std::cmp::Reverse((piece.max_ts(), piece.min_ts(), piece.segment.id)));
-    let mut chains: Vec<Vec<Piece>> = Vec::new();
+    let mut chains: Vec<Vec<SegmentSlice>> = Vec::new();
     for piece in pieces {
-        let fits = |chain: &&mut Vec<Piece>| chain.last().is_some_and(|last| last.min_ts() > piece.max_ts());
+        let fits = |chain: &&mut Vec<SegmentSlice>| chain.last().is_some_and(|last| last.min_ts() > piece.max_ts());
         match chains.iter_mut().find(fits) {
             Some(chain) => chain.push(piece),
             None => chains.push(vec![piece]),
@@ -125,13 +128,13 @@ fn chains(mut pieces: Vec<Piece>) -> Vec<Vec<Piece>> {
 }
 
 /// At most `parts` parts that keep the order: the first holds the newest pieces.
-pub(super) fn contiguous(chain: &[Piece], parts: usize) -> Vec<Vec<Piece>> {
+pub(super) fn contiguous(chain: &[SegmentSlice], parts: usize) -> Vec<Vec<SegmentSlice>> {
     let size = chain.len().div_ceil(parts).max(1);
     chain.chunks(size).map(<[_]>::to_vec).collect()
 }
 
 /// At most `parts` hands, dealt round.
-pub(super) fn dealt<T>(items: Vec<T>, parts: usize) -> Vec<Vec<T>> {
+pub(super) fn round_robin<T>(items: Vec<T>, parts: usize) -> Vec<Vec<T>> {
     let mut hands: Vec<Vec<T>> = (0..parts.min(items.len())).map(|_| Vec::new()).collect();
     let count = hands.len().max(1);
     for (index, item) in items.into_iter().enumerate() {

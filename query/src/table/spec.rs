@@ -44,13 +44,13 @@ impl PhysicalExprAdapterFactory for SpecAdapterFactory {
         let derived = lacking.map(|column| -> Result<(String, Arc<dyn PhysicalExpr>)> {
             let field = Arc::new(table.field_with_name(&column.name)?.clone());
             let promoted = Column::new_with_schema(Table::Messages.notes_column(), &table)?;
-            let function = OutOfPromoted {
+            let function = PromotedExtraction {
                 column: column.clone(),
                 field: Arc::clone(&field),
                 signature: Signature::exact(vec![DataType::Utf8], Volatility::Immutable),
             };
             let call: Arc<dyn PhysicalExpr> = Arc::new(ScalarFunctionExpr::new(
-                OutOfPromoted::NAME,
+                PromotedExtraction::NAME,
                 Arc::new(ScalarUDF::new_from_impl(function)),
                 vec![Arc::new(promoted)],
                 field,
@@ -95,17 +95,17 @@ impl PhysicalExprAdapter for SpecAdapter {
 
 /// A column out of the JSON of `promoted`.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct OutOfPromoted {
+struct PromotedExtraction {
     column: SpecColumn,
     field: FieldRef,
     signature: Signature,
 }
 
-impl OutOfPromoted {
+impl PromotedExtraction {
     const NAME: &str = "out_of_promoted";
 }
 
-impl ScalarUDFImpl for OutOfPromoted {
+impl ScalarUDFImpl for PromotedExtraction {
     fn name(&self) -> &str {
         Self::NAME
     }

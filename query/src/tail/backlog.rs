@@ -30,18 +30,18 @@ use model::filter::SortOrder;
 use tokio::sync::SemaphorePermit;
 
 use super::text::write_row;
-use super::token::Token;
-use super::{Shown, TEXT, Tails};
+use super::token::ResumeToken;
+use super::{TEXT, TailRendering, TailService};
 use crate::Error;
-use crate::cursor::Position;
-use crate::exec::Scan;
+use crate::cursor::KeysetPosition;
+use crate::exec::QueryScan;
 use crate::functions::hash_rows;
-use crate::gate::Gate;
-use crate::messages::{self, shown_json};
-use crate::rows::{Row, Rows, by_time};
+use crate::gate::AdmissionGate;
+use crate::messages::{self, render_json};
+use crate::rows::{RowRef, SortedRows, by_time};
 use crate::scan::times_of;
-use crate::table::Order;
-use crate::window::Window;
+use crate::table::RowOrder;
+use crate::window::TimeRange;
 
 /// Rows of a slice.
 const SLICE: usize = 1024;
@@ -53,13 +53,13 @@ const FIRST: i64 = 1_000_000;
 const QUICK: u32 = 8;
 
 /// See the module.
-pub(super) struct Backlog {
+pub(super) struct TailBacklog {
     view: ReadView,
-    shown: Shown,
+    shown: TailRendering,
     conditions: Vec<Expr>,
-    boundary: Token,
+    boundary: ResumeToken,
     /// What was given.
-    after: Position,
+    after: KeysetPosition,
     /// The next slice begins here.
     from: i64,
     until: i64,
@@ -72,7 +72,7 @@ pub(super) struct Backlog {
 
 /// What a slice is of its window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Size {
+enum SliceCoverage {
     /// All of it, and a longer one could be asked for.
     Small,
     Whole,
@@ -81,19 +81,19 @@ enum Size {
 }
 
 /// Some rows.
-pub(super) struct Slice {
+pub(super) struct BacklogSlice {
     /// Those that are yet to be given.
-    rows: std::vec::IntoIter<Row>,
+    rows: std::vec::IntoIter<RowRef>,
     batches: Vec<RecordBatch>,
     _memory: MemoryReservation,
 }
 
-impl Backlog {
+impl TailBacklog {
     pub(super) fn new(
         view: ReadView,
-        (shown, window, conditions): (Shown, Window, Vec<Expr>),
-        boundary: Token,
-        after: Position,
+        (shown, window, conditions): (TailRendering, TimeRange, Vec<Expr>),
+        boundary: ResumeToken,
+        after: KeysetPosition,
         deadline: tokio::time::Instant,
     ) -> Self {
         Self {
@@ -120,29 +120,29 @@ impl Backlog {
     }
 
     /// A place for a look at the store.
-    async fn enter<'a>(&mut self, gate: &'a Gate) -> Result<[SemaphorePermit<'a>; 2], Error> {
+    async fn enter<'a>(&mut self, gate: &'a AdmissionGate) -> Result<[SemaphorePermit<'a>; 2], Error> {
         let asked = tokio::time::Instant::now();
-        let place = gate.wait().await?;
+        let place = gate.enter_tail().await?;
         self.deadline += asked.elapsed();
         Ok(place)
     }
 
     /// Where a reader goes on that has what was given.
-    pub(super) const fn token(&self) -> Token {
+    pub(super) const fn token(&self) -> ResumeToken {
         self.token_of(self.after)
     }
 
-    const fn token_of(&self, after: Position) -> Token {
-        Token {
+    const fn token_of(&self, after: KeysetPosition) -> ResumeToken {
+        ResumeToken {
             after: Some(after),
             ..self.boundary
         }
     }
 
     /// Where a reader goes on when all of the last slice were given.
-    pub(super) fn searched(&mut self) -> Token {
+    pub(super) fn advance_past_slice(&mut self) -> ResumeToken {
         if self.from > self.after.ts {
-            self.after = Position {
+            self.after = KeysetPosition {
                 ts: self.from,
                 hash: 0,
                 seen: 0,
@@ -152,12 +152,12 @@ impl Backlog {
     }
 
     /// Notes that what comes up to a place was given.
-    pub(super) const fn pass(&mut self, given: Position) {
+    pub(super) const fn set_given(&mut self, given: KeysetPosition) {
         self.after = given;
     }
 
     /// Notes rows that are in the view and not of the backlog.
-    pub(super) fn leave_out(&mut self, rows: &RecordBatch) -> Result<(), Error> {
+    pub(super) fn exclude_rows(&mut self, rows: &RecordBatch) -> Result<(), Error> {
         let hashes = hash_rows(rows.columns(), rows.num_rows())?;
         for (ts, hash) in times_of(rows).iter().zip(hashes) {
             if (*ts, hash) >= (self.after.ts, self.after.hash) {
@@ -168,9 +168,9 @@ impl Backlog {
     }
 
     /// Leaves out all but the newest rows.
-    pub(super) async fn keep_newest(&mut self, tails: &Tails, count: usize) -> Result<(), Error> {
+    pub(super) async fn keep_newest(&mut self, tails: &TailService, count: usize) -> Result<(), Error> {
         let _place = self.enter(&tails.gate).await?;
-        let (rows, count) = tails.in_time(self.newest(tails, count)).await?;
+        let (rows, count) = tails.with_timeout(self.newest(tails, count)).await?;
         let Some(first) = rows.len().checked_sub(count) else {
             return Ok(());
         };
@@ -180,7 +180,7 @@ impl Backlog {
                 .iter()
                 .rev()
                 .take_while(|other| (other.ts, other.hash) == (row.ts, row.hash));
-            self.after = Position {
+            self.after = KeysetPosition {
                 ts: row.ts,
                 hash: row.hash,
                 seen: equal.count() as u64,
@@ -191,31 +191,36 @@ impl Backlog {
     }
 
     /// Rows in order that have the newest ones at their end, and how many of them are to be given.
-    async fn newest(&self, tails: &Tails, count: usize) -> Result<(Vec<Row>, usize), Error> {
+    async fn newest(&self, tails: &TailService, count: usize) -> Result<(Vec<RowRef>, usize), Error> {
         let window = self.window(self.from, self.until);
         match self.find(tails, window, count, true).await {
-            Ok((batches, _memory)) => Ok((Rows::of(batches, SortOrder::Asc)?.in_order, count)),
+            Ok((batches, _memory)) => Ok((SortedRows::of(batches, SortOrder::Asc)?.in_order, count)),
             Err(error) if error.lacks_memory() => self.first_of(tails, window, count).await,
             Err(error) => Err(error),
         }
     }
 
     /// The rows of the `ts` at which the newest `count` rows begin, and how many of them are among those; none if there are not so many.
-    async fn first_of(&self, tails: &Tails, window: Window, count: usize) -> Result<(Vec<Row>, usize), Error> {
+    async fn first_of(
+        &self,
+        tails: &TailService,
+        window: TimeRange,
+        count: usize,
+    ) -> Result<(Vec<RowRef>, usize), Error> {
         let times = self.newest_times(tails, window, count).await?;
         let Some(ts) = count.checked_sub(1).and_then(|last| times.get(last)).copied() else {
             return Ok((Vec::new(), 0));
         };
-        let window = Window::at(Timestamp::from_micros(ts));
+        let window = TimeRange::at(Timestamp::from_micros(ts));
         let (batches, _memory) = self.find(tails, window, 1, false).await?;
         Ok((
-            Rows::of(batches, SortOrder::Asc)?.in_order,
+            SortedRows::of(batches, SortOrder::Asc)?.in_order,
             times.iter().filter(|time| **time == ts).count(),
         ))
     }
 
     /// The rows of the next stretch, if there are any in it; `None` after the last.
-    pub(super) async fn slice(&mut self, tails: &Tails) -> Result<Option<Slice>, Error> {
+    pub(super) async fn slice(&mut self, tails: &TailService) -> Result<Option<BacklogSlice>, Error> {
         while let Some(begin) = self.next_time() {
             if self.is_late() {
                 return Err(Error::Timeout(tails.timeout.into()));
@@ -224,7 +229,7 @@ impl Backlog {
             let window = self.window(begin, end);
             let place = self.enter(&tails.gate).await?;
             let began = Instant::now();
-            let found = tails.in_time(self.rows(tails, window)).await;
+            let found = tails.with_timeout(self.rows(tails, window)).await;
             let is_quick = began.elapsed() < tails.timeout / QUICK;
             drop(place);
             let (slice, size) = match found {
@@ -235,36 +240,44 @@ impl Backlog {
                     continue;
                 }
             };
-            if size == Size::Small && is_quick {
+            if size == SliceCoverage::Small && is_quick {
                 self.width = self.width.saturating_mul(4);
             }
-            self.from = if size == Size::Part { begin } else { end };
+            self.from = if size == SliceCoverage::Part { begin } else { end };
             return Ok(Some(slice));
         }
         Ok(None)
     }
 
     /// The rows of a window as they are shown; `None` if they are more than a slice should have, and a shorter one has fewer.
-    async fn rows(&self, tails: &Tails, window: Window) -> Result<Option<(Slice, Size)>, Error> {
+    async fn rows(
+        &self,
+        tails: &TailService,
+        window: TimeRange,
+    ) -> Result<Option<(BacklogSlice, SliceCoverage)>, Error> {
         let (batches, memory) = self.find(tails, window, SLICE + 1, false).await?;
         let bytes = memory.size();
-        let mut rows = Rows::of(batches, SortOrder::Asc)?;
+        let mut rows = SortedRows::of(batches, SortOrder::Asc)?;
         let count = rows.in_order.len();
         let is_large = count > SLICE || (bytes > BYTES && count > 1);
         if is_large && !is_least(window) {
             return Ok(None);
         }
         let is_small = count < SLICE / 4 && bytes < BYTES / 4;
-        let mut size = if is_small { Size::Small } else { Size::Whole };
-        rows.in_order = self.left_of(rows.in_order);
+        let mut size = if is_small {
+            SliceCoverage::Small
+        } else {
+            SliceCoverage::Whole
+        };
+        rows.in_order = self.remaining_rows(rows.in_order);
         let most = SLICE.min(count.saturating_mul(BYTES) / bytes.max(1)).max(1);
         if is_large {
             if rows.in_order.len() > most {
                 rows.in_order.truncate(most);
-                size = Size::Part;
+                size = SliceCoverage::Part;
             }
             // Without those that are not held.
-            rows.batches = vec![rows.together(0, &self.shown.table.schema())?];
+            rows.batches = vec![rows.concat_rows(0, &self.shown.table.schema())?];
             (0..)
                 .zip(&mut rows.in_order)
                 .for_each(|(index, row)| (row.batch, row.index) = (0, index));
@@ -272,10 +285,10 @@ impl Backlog {
         let shown = rows
             .batches
             .iter()
-            .map(|batch| messages::shown(batch, self.shown.raw, Some(&memory)));
+            .map(|batch| messages::render_messages(batch, self.shown.raw, Some(&memory)));
         let shown = shown.collect::<Result<Vec<_>, _>>()?;
         memory.try_resize(shown.iter().map(RecordBatch::get_array_memory_size).sum())?;
-        let slice = Slice {
+        let slice = BacklogSlice {
             rows: rows.in_order.into_iter(),
             batches: shown,
             _memory: memory,
@@ -284,7 +297,7 @@ impl Backlog {
     }
 
     /// Rows in order without those that are none of the backlog or were given. Of equal rows the first ones are.
-    fn left_of(&self, rows: Vec<Row>) -> Vec<Row> {
+    fn remaining_rows(&self, rows: Vec<RowRef>) -> Vec<RowRef> {
         let after = (self.after.ts, self.after.hash);
         let mut left = Vec::with_capacity(rows.len());
         let (mut equal_to, mut past) = (None, 0);
@@ -304,18 +317,18 @@ impl Backlog {
     }
 
     /// The next text of a slice, not much longer than is sent at once, and the place behind its rows; `None` after the last.
-    pub(super) fn text(&self, slice: &mut Slice) -> Option<(Bytes, Position)> {
+    pub(super) fn text(&self, slice: &mut BacklogSlice) -> Option<(Bytes, KeysetPosition)> {
         let (mut text, mut given) = (BytesMut::new(), self.after);
         while text.len() < TEXT {
             let Some(row) = slice.rows.next() else { break };
             let is_equal = (row.ts, row.hash) == (given.ts, given.hash);
-            given = Position {
+            given = KeysetPosition {
                 ts: row.ts,
                 hash: row.hash,
                 seen: if is_equal { given.seen + 1 } else { 1 },
             };
             if let Some(batch) = slice.batches.get(row.batch) {
-                let row = shown_json(batch, row.index, self.shown.raw);
+                let row = render_json(batch, row.index, self.shown.raw);
                 write_row(&mut text, &self.token_of(given), &row);
             }
         }
@@ -339,43 +352,44 @@ impl Backlog {
         (first < self.until).then_some(first)
     }
 
-    fn window(&self, since: i64, until: i64) -> Window {
-        Window {
+    fn window(&self, since: i64, until: i64) -> TimeRange {
+        TimeRange {
             since: Timestamp::from_micros(since),
             until: Timestamp::from_micros(until),
         }
     }
 
     /// The times of the newest rows of a window, the newest first.
-    async fn newest_times(&self, tails: &Tails, window: Window, count: usize) -> Result<Vec<i64>, Error> {
-        let times = self.scan(tails, window).frame(window, Order::NewestFirst)?;
+    async fn newest_times(&self, tails: &TailService, window: TimeRange, count: usize) -> Result<Vec<i64>, Error> {
+        let times = self.scan(tails, window).frame(window, RowOrder::NewestFirst)?;
         let times = times.select(vec![ident("ts")])?.sort(by_time(SortOrder::Desc))?;
         let batches = times.limit(0, Some(count))?.collect().await?;
         Ok(batches.iter().flat_map(|batch| times_of(batch).to_vec()).collect())
     }
 
-    fn scan(&self, tails: &Tails, window: Window) -> Scan {
-        let (session, view) = (tails.sessions.one(), self.view.clone());
-        Scan::new(session, view, self.shown.table, window, self.conditions.clone())
+    fn scan(&self, tails: &TailService, window: TimeRange) -> QueryScan {
+        let (session, view) = (tails.sessions.acquire_session(), self.view.clone());
+        QueryScan::new(session, view, self.shown.table, window, self.conditions.clone())
     }
 
     /// The newest rows of a window, with all that share the last `ts`. Where a plan must find them: so many, if only the newest are
     /// wanted or there is a shorter window; else all.
     async fn find(
         &self,
-        tails: &Tails,
-        window: Window,
+        tails: &TailService,
+        window: TimeRange,
         wanted: usize,
         only_newest: bool,
     ) -> Result<(Vec<RecordBatch>, MemoryReservation), Error> {
         let scan = self.scan(tails, window);
-        if let Some(found) = scan.first(window, None, 0, wanted).await? {
+        if let Some(found) = scan.top_k(window, None, 0, wanted).await? {
             return Ok((found.batches, found.memory));
         }
         let rows = if only_newest {
-            scan.frame(window, Order::NewestFirst)?.sort(by_time(SortOrder::Desc))?
+            scan.frame(window, RowOrder::NewestFirst)?
+                .sort(by_time(SortOrder::Desc))?
         } else {
-            scan.frame(window, Order::Any)?
+            scan.frame(window, RowOrder::Any)?
         };
         let most = (only_newest || !is_least(window)).then_some(wanted);
         let mut rows = rows.limit(0, most)?.execute_stream().await?;
@@ -394,6 +408,6 @@ fn is_of_size(error: &Error) -> bool {
 }
 
 /// Whether there is no shorter stretch of time.
-const fn is_least(window: Window) -> bool {
+const fn is_least(window: TimeRange) -> bool {
     window.until.micros() - window.since.micros() <= 1
 }

@@ -11,42 +11,42 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::backlog::Backlog;
-use super::text::{self, Block, blocks};
-use super::token::Token;
-use super::{AT_ONCE, HEARTBEAT, LARGE, PACE, Shown, TEXT, Tail, Tails};
-use crate::gate::{Class, Threads};
-use crate::scan::Conditions;
+use super::backlog::TailBacklog;
+use super::text::{self, TailBlock, blocks};
+use super::token::ResumeToken;
+use super::{AT_ONCE, HEARTBEAT, LARGE, LiveTail, PACE, TEXT, TailRendering, TailService};
+use crate::gate::{QueryClass, QueryRuntimes};
+use crate::scan::ScanFilter;
 use crate::snapshots::PinnedSnapshot;
-use crate::window::Window;
+use crate::window::TimeRange;
 use crate::{Error, cursor};
 
 /// Where a tail begins.
-pub(super) enum Begin {
+pub(super) enum StartPosition {
     Now,
     /// With all rows of a window first.
-    Since(Window),
+    Since(TimeRange),
     /// With the newest rows of a window first.
-    Newest(Window, usize),
-    Resume(Token),
+    Newest(TimeRange, usize),
+    Resume(ResumeToken),
 }
 
 /// Why a tail ends.
-enum Ended {
+enum TailExit {
     /// Its reader is gone.
     Gone,
     Failed(Error),
 }
 
-impl From<Error> for Ended {
+impl From<Error> for TailExit {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }
 
 /// Before the first row of a window.
-const fn start(window: Window) -> cursor::Position {
-    cursor::Position {
+const fn start(window: TimeRange) -> cursor::KeysetPosition {
+    cursor::KeysetPosition {
         ts: window.since.micros(),
         hash: 0,
         seen: 0,
@@ -54,16 +54,16 @@ const fn start(window: Window) -> cursor::Position {
 }
 
 /// The task behind a tail.
-pub(crate) struct Follower {
-    pub(super) shown: Shown,
-    pub(super) tails: Arc<Tails>,
+pub(crate) struct TailTask {
+    pub(super) shown: TailRendering,
+    pub(super) tails: Arc<TailService>,
     pub(super) follow: TailFollower,
     pub(super) view: Option<ReadView>,
     /// As long as the view is held.
     pub(super) pinned: Option<PinnedSnapshot>,
-    pub(super) begin: Begin,
+    pub(super) begin: StartPosition,
     pub(super) conditions: Vec<Expr>,
-    pub(super) compiled: Conditions,
+    pub(super) compiled: ScanFilter,
     /// Whether every row is let through.
     pub(super) all: bool,
     pub(super) out: mpsc::Sender<Bytes>,
@@ -75,44 +75,44 @@ pub(crate) struct Follower {
     pub(super) _place: OwnedSemaphorePermit,
 }
 
-impl Follower {
+impl TailTask {
     /// Starts the task.
-    pub(crate) fn start(mut self, threads: &Threads, stop: CancellationToken) -> Result<Tail, Error> {
+    pub(crate) fn start(mut self, threads: &QueryRuntimes, stop: CancellationToken) -> Result<LiveTail, Error> {
         let texts = self.texts.take().ok_or(Error::Closed)?;
-        let task = threads.spawn(Class::Typed, async move {
+        let task = threads.spawn(QueryClass::Typed, async move {
             tokio::select! {
                 biased;
                 () = stop.cancelled() => {}
-                ended = self.run() => if let Err(Ended::Failed(error)) = ended {
+                ended = self.run() => if let Err(TailExit::Failed(error)) = ended {
                     tracing::warn!(%error, "a tail ended early");
-                    self.let_go();
-                    let _ = self.say(text::error(&error)).await;
+                    self.release_view();
+                    let _ = self.send_text(text::error(&error)).await;
                 }
             }
         })?;
-        Ok(Tail { texts, _task: task })
+        Ok(LiveTail { texts, _task: task })
     }
 
-    async fn run(&mut self) -> Result<(), Ended> {
+    async fn run(&mut self) -> Result<(), TailExit> {
         let id = self.tails.id();
         // What the view has came before this place.
         let end = self.follow.position();
-        match std::mem::replace(&mut self.begin, Begin::Now) {
-            Begin::Now => {}
-            Begin::Since(window) => {
+        match std::mem::replace(&mut self.begin, StartPosition::Now) {
+            StartPosition::Now => {}
+            StartPosition::Since(window) => {
                 let backlog = self.backlog(window, start(window));
-                self.give(backlog, None).await?;
+                self.send_backlog(backlog, None).await?;
             }
-            Begin::Newest(window, count) => {
+            StartPosition::Newest(window, count) => {
                 let backlog = self.backlog(window, start(window));
-                self.give(backlog, Some(count)).await?;
+                self.send_backlog(backlog, Some(count)).await?;
             }
-            Begin::Resume(token) if token.store == id && self.follow.seek(token.position()) => {
+            StartPosition::Resume(token) if token.store == id && self.follow.seek(token.position()) => {
                 if let Some(after) = token.after {
                     self.resume_backlog(token, after, end).await?;
                 }
             }
-            Begin::Resume(token) => {
+            StartPosition::Resume(token) => {
                 let is_ours = token.store == id && token.position() < self.follow.position();
                 let oldest = is_ours.then(|| self.follow.seek_oldest()).flatten();
                 self.gap(
@@ -123,23 +123,23 @@ impl Follower {
                 .await?;
             }
         }
-        self.let_go();
-        self.tell_missed().await?;
-        self.say(text::hello(&self.token())).await?;
+        self.release_view();
+        self.send_lagged().await?;
+        self.send_text(text::hello(&self.token())).await?;
         self.live().await
     }
 
-    fn let_go(&mut self) {
+    fn release_view(&mut self) {
         (self.view, self.pinned) = (None, None);
     }
 
-    fn token(&self) -> Token {
-        Token::live(self.tails.id(), self.follow.position())
+    fn token(&self) -> ResumeToken {
+        ResumeToken::live(self.tails.id(), self.follow.position())
     }
 
-    fn backlog(&mut self, window: Window, after: cursor::Position) -> Backlog {
-        let boundary = Token::live(self.tails.id(), self.follow.position());
-        Backlog::new(
+    fn backlog(&mut self, window: TimeRange, after: cursor::KeysetPosition) -> TailBacklog {
+        let boundary = ResumeToken::live(self.tails.id(), self.follow.position());
+        TailBacklog::new(
             self.view.take().unwrap_or_else(|| self.tails.engine.view()),
             (self.shown, window, self.conditions.clone()),
             boundary,
@@ -152,13 +152,13 @@ impl Follower {
     /// up to `end` is in the view: a row that came later must not be left out in place of one like it.
     async fn resume_backlog(
         &mut self,
-        token: Token,
-        after: cursor::Position,
+        token: ResumeToken,
+        after: cursor::KeysetPosition,
         end: ArrivalPosition,
-    ) -> Result<(), Ended> {
-        let window = Window {
+    ) -> Result<(), TailExit> {
+        let window = TimeRange {
             since: after.moment(),
-            ..Window::ALL
+            ..TimeRange::ALL
         };
         let mut backlog = self.backlog(window, after);
         loop {
@@ -168,13 +168,13 @@ impl Follower {
             }
             if taken.arrivals.is_empty() || self.follow.position() >= end {
                 if self.follow.seek(token.position()) {
-                    return self.give(backlog, None).await;
+                    return self.send_backlog(backlog, None).await;
                 }
                 break;
             }
             for arrival in taken.arrivals.iter().filter(|arrival| arrival.lsn < end.lsn) {
                 for piece in &arrival.pieces {
-                    backlog.leave_out(&piece.batch)?;
+                    backlog.exclude_rows(&piece.batch)?;
                 }
             }
             // Those behind the end are only passed: this ends the loop.
@@ -190,7 +190,7 @@ impl Follower {
     }
 
     /// Gives a backlog, or the newest rows of it, oldest row first, as far as that is done in time.
-    async fn give(&mut self, mut backlog: Backlog, newest: Option<usize>) -> Result<(), Ended> {
+    async fn send_backlog(&mut self, mut backlog: TailBacklog, newest: Option<usize>) -> Result<(), TailExit> {
         let pinned = self.pinned.take();
         let too_old = pinned
             .as_ref()
@@ -198,20 +198,20 @@ impl Follower {
             .unwrap_or_default();
         let given = tokio::select! {
             biased;
-            () = too_old.cancelled() => Err(Ended::Failed(self.tails.snapshots.too_old())),
-            given = self.give_all(&mut backlog, newest) => given,
+            () = too_old.cancelled() => Err(TailExit::Failed(self.tails.snapshots.too_old())),
+            given = self.send_slices(&mut backlog, newest) => given,
         };
         let reason = match given {
-            Err(Ended::Failed(Error::Timeout(_))) if backlog.is_late() => {
+            Err(TailExit::Failed(Error::Timeout(_))) if backlog.is_late() => {
                 "the backlog took too long: the rest of it is left out"
             }
-            Err(Ended::Failed(Error::Timeout(_))) => {
+            Err(TailExit::Failed(Error::Timeout(_))) => {
                 "rows of the backlog take longer to find than query.timeout allows: the rest of it is left out"
             }
-            Err(Ended::Failed(error)) if error.met_damage() => {
+            Err(TailExit::Failed(error)) if error.is_caused_by_damage() => {
                 "a data file of the backlog is damaged: the rest of the backlog is left out"
             }
-            Err(Ended::Failed(Error::SnapshotTooOld(_))) => {
+            Err(TailExit::Failed(Error::SnapshotTooOld(_))) => {
                 "rows that the backlog keeps in memory are in files by now and too many: the rest of it is left out"
             }
             given => return given,
@@ -222,86 +222,94 @@ impl Follower {
         self.gap(Some(from), None, reason).await
     }
 
-    async fn give_all(&mut self, backlog: &mut Backlog, newest: Option<usize>) -> Result<(), Ended> {
+    async fn send_slices(&mut self, backlog: &mut TailBacklog, newest: Option<usize>) -> Result<(), TailExit> {
         let tails = Arc::clone(&self.tails);
         if let Some(count) = newest {
-            self.guarding(backlog.keep_newest(&tails, count)).await?;
+            self.keep_up_during(backlog.keep_newest(&tails, count)).await?;
         }
-        self.say_in_time(text::hello(&backlog.token()), backlog).await?;
-        while let Some(mut slice) = self.guarding(backlog.slice(&tails)).await? {
+        self.send_before_deadline(text::hello(&backlog.token()), backlog)
+            .await?;
+        while let Some(mut slice) = self.keep_up_during(backlog.slice(&tails)).await? {
             let mut is_found = false;
             while let Some((text, given)) = backlog.text(&mut slice) {
-                self.say_in_time(text, backlog).await?;
-                backlog.pass(given);
+                self.send_before_deadline(text, backlog).await?;
+                backlog.set_given(given);
                 is_found = true;
             }
             drop(slice);
             if !is_found {
-                self.say_in_time(text::heartbeat(&backlog.searched()), backlog).await?;
+                self.send_before_deadline(text::heartbeat(&backlog.advance_past_slice()), backlog)
+                    .await?;
             }
         }
         Ok(())
     }
 
     /// Hands a text of a backlog over before its time is up.
-    async fn say_in_time(&mut self, text: Bytes, backlog: &Backlog) -> Result<(), Ended> {
-        let said = timeout_at(backlog.deadline(), self.say(text)).await;
+    async fn send_before_deadline(&mut self, text: Bytes, backlog: &TailBacklog) -> Result<(), TailExit> {
+        let said = timeout_at(backlog.deadline(), self.send_text(text)).await;
         said.unwrap_or_else(|_| Err(Error::Timeout(self.tails.timeout.into()).into()))
     }
 
     /// Waits for something while the ring moves on; says now and then that it does.
-    async fn guarding<T>(&mut self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Ended> {
+    async fn keep_up_during<T>(&mut self, work: impl Future<Output = Result<T, Error>>) -> Result<T, TailExit> {
         let mut work = std::pin::pin!(work);
         loop {
             tokio::select! {
                 biased;
-                done = &mut work => return done.map_err(Ended::Failed),
-                () = self.out.closed() => return Err(Ended::Gone),
+                done = &mut work => return done.map_err(TailExit::Failed),
+                () = self.out.closed() => return Err(TailExit::Gone),
                 () = sleep_until(self.said + HEARTBEAT) => {
                     // Not waited for: the work may hold a place.
-                    let _ = self.out.try_send(text::quiet());
+                    let _ = self.out.try_send(text::keep_alive());
                     self.said = Instant::now();
                 }
                 () = self.follow.news() => {}
             }
-            self.give_up_old()?;
+            self.skip_expiring()?;
         }
     }
 
-    async fn gap(&mut self, from: Option<Token>, oldest: Option<&TailArrival>, reason: &str) -> Result<(), Ended> {
-        self.let_go();
+    async fn gap(
+        &mut self,
+        from: Option<ResumeToken>,
+        oldest: Option<&TailArrival>,
+        reason: &str,
+    ) -> Result<(), TailExit> {
+        self.release_view();
         let times = oldest.into_iter().flat_map(|arrival| &arrival.pieces);
         let since: Option<Timestamp> = times.map(|piece| piece.min_ts).min();
         let since = since.unwrap_or_else(|| self.tails.clock.now());
-        self.say(text::gap(&self.token(), from.as_ref(), since, reason)).await
+        self.send_text(text::gap(&self.token(), from.as_ref(), since, reason))
+            .await
     }
 
     /// Says what was missed up to the position; what is missed while that is being said too.
-    async fn tell_missed(&mut self) -> Result<(), Ended> {
+    async fn send_lagged(&mut self) -> Result<(), TailExit> {
         while self.missed + self.unseen > 0 {
             let (missed, unseen) = (std::mem::take(&mut self.missed), std::mem::take(&mut self.unseen));
-            self.say(text::lagged(&self.token(), missed, unseen)).await?;
+            self.send_text(text::lagged(&self.token(), missed, unseen)).await?;
         }
         Ok(())
     }
 
-    async fn live(&mut self) -> Result<(), Ended> {
+    async fn live(&mut self) -> Result<(), TailExit> {
         // Who comes back is told that it has caught up, even if its filter let none of what came meanwhile through.
         let mut behind = Some(self.follow.position());
         loop {
-            self.tell_missed().await?;
+            self.send_lagged().await?;
             let taken = self.follow.take(AT_ONCE);
             if taken.lost > 0 {
-                self.lose(taken.lost);
+                self.count_lost(taken.lost);
             } else if taken.arrivals.is_empty() {
                 if behind.take().is_some_and(|began| began != self.follow.position()) {
-                    self.say(text::heartbeat(&self.token())).await?;
+                    self.send_text(text::heartbeat(&self.token())).await?;
                 } else {
                     self.wait().await?;
                 }
             } else if let Some(text) = self.text_of(&taken.arrivals)? {
                 drop(taken);
-                self.say(text).await?;
+                self.send_text(text).await?;
             } else {
                 drop(taken);
                 tokio::task::yield_now().await;
@@ -333,7 +341,7 @@ impl Follower {
     }
 
     /// How many rows of a block are wanted, and which; `None` for all.
-    fn look_at(&self, block: &Block) -> Result<(usize, Option<BooleanArray>), Error> {
+    fn look_at(&self, block: &TailBlock) -> Result<(usize, Option<BooleanArray>), Error> {
         if self.all {
             return Ok((block.rows.num_rows() - block.skip, None));
         }
@@ -345,10 +353,10 @@ impl Follower {
     }
 
     /// Looks at rows that are going to be forgotten before the reader takes them, and passes them.
-    fn give_up_old(&mut self) -> Result<(), Error> {
+    fn skip_expiring(&mut self) -> Result<(), Error> {
         loop {
             let taken = self.follow.take_expiring(AT_ONCE);
-            self.lose(taken.lost);
+            self.count_lost(taken.lost);
             if taken.arrivals.is_empty() {
                 return Ok(());
             }
@@ -361,7 +369,7 @@ impl Follower {
         }
     }
 
-    fn lose(&mut self, rows: u64) {
+    fn count_lost(&mut self, rows: u64) {
         if self.all {
             self.missed += rows;
         } else {
@@ -370,33 +378,33 @@ impl Follower {
     }
 
     /// Hands a text over. While its reader takes its time, what is going to be forgotten is counted.
-    async fn say(&mut self, text: Bytes) -> Result<(), Ended> {
+    async fn send_text(&mut self, text: Bytes) -> Result<(), TailExit> {
         let out = self.out.clone();
         loop {
             tokio::select! {
                 biased;
                 place = out.reserve() => {
-                    place.map_err(|_| Ended::Gone)?.send(text);
+                    place.map_err(|_| TailExit::Gone)?.send(text);
                     self.said = Instant::now();
                     return Ok(());
                 }
                 () = self.follow.news() => {}
             }
-            self.give_up_old()?;
+            self.skip_expiring()?;
         }
     }
 
     /// Waits for news, not sooner than a moment after the last text; says something now and then.
-    async fn wait(&mut self) -> Result<(), Ended> {
+    async fn wait(&mut self) -> Result<(), TailExit> {
         tokio::select! {
             biased;
-            () = self.out.closed() => return Err(Ended::Gone),
+            () = self.out.closed() => return Err(TailExit::Gone),
             () = sleep_until(self.said + HEARTBEAT) => {}
             () = self.follow.news() => {
                 sleep_until(self.said + PACE).await;
                 return Ok(());
             }
         }
-        self.say(text::heartbeat(&self.token())).await
+        self.send_text(text::heartbeat(&self.token())).await
     }
 }

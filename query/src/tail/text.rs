@@ -13,10 +13,10 @@ use engine::{ArrivalPosition, TailArrival, WeightedCache};
 use model::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::Shown;
-use super::token::Token;
+use super::TailRendering;
+use super::token::ResumeToken;
 use crate::Error;
-use crate::messages::{self, shown_json};
+use crate::messages::{self, render_json};
 
 /// Rows of a block, at most.
 const ROWS: usize = 512;
@@ -26,11 +26,11 @@ const BYTES: u64 = 128 << 10;
 const RETRY: u32 = 1_000;
 
 /// What is shown, the number of an arrival, and of a block's first row in it.
-pub(super) type BlockKey = (Shown, u64, usize);
+pub(super) type BlockKey = (TailRendering, u64, usize);
 
 /// Some rows of an arrival.
 #[derive(Debug)]
-pub(super) struct Block {
+pub(super) struct TailBlock {
     pub(super) rows: RecordBatch,
     /// The number of the first of them in the arrival.
     first: usize,
@@ -38,7 +38,7 @@ pub(super) struct Block {
     pub(super) skip: usize,
 }
 
-impl Block {
+impl TailBlock {
     /// The number of the row behind the last one, in the arrival.
     pub(super) fn end(&self) -> usize {
         self.first + self.rows.num_rows()
@@ -46,7 +46,7 @@ impl Block {
 }
 
 /// The blocks of an arrival from a position on.
-pub(super) fn blocks(arrival: &TailArrival, from: ArrivalPosition) -> impl Iterator<Item = Block> {
+pub(super) fn blocks(arrival: &TailArrival, from: ArrivalPosition) -> impl Iterator<Item = TailBlock> {
     let from = if from.lsn == arrival.lsn { from.row } else { 0 };
     let most = BYTES.saturating_mul(arrival.rows as u64) / arrival.weight().max(1);
     let most = usize::try_from(most).unwrap_or(ROWS).clamp(1, ROWS);
@@ -62,7 +62,7 @@ pub(super) fn blocks(arrival: &TailArrival, from: ArrivalPosition) -> impl Itera
         (begin..rows).step_by(most).filter_map(move |at| {
             let (first, len) = (start + at, most.min(rows - at));
             let skip = from.saturating_sub(first);
-            (skip < len).then(|| Block {
+            (skip < len).then(|| TailBlock {
                 rows: piece.batch.slice(at, len),
                 first,
                 skip,
@@ -73,17 +73,17 @@ pub(super) fn blocks(arrival: &TailArrival, from: ArrivalPosition) -> impl Itera
 
 /// The text of a block's rows.
 #[derive(Debug)]
-pub(super) struct Text {
+pub(super) struct EventText {
     text: Bytes,
     /// Where each row's event ends.
     ends: Vec<usize>,
 }
 
-impl Text {
-    fn new(store: u32, shown: Shown, arrival: &TailArrival, block: &Block) -> Self {
+impl EventText {
+    fn new(store: u32, shown: TailRendering, arrival: &TailArrival, block: &TailBlock) -> Self {
         let mut text = BytesMut::new();
         // Rows that cannot be shown so, never in practice, are shown as they are.
-        let rows = messages::shown(&block.rows, shown.raw, None).unwrap_or_else(|_| block.rows.clone());
+        let rows = messages::render_messages(&block.rows, shown.raw, None).unwrap_or_else(|_| block.rows.clone());
         let ends = (0..block.rows.num_rows()).map(|row| {
             let behind = block.first + row + 1;
             let position = if behind < arrival.rows {
@@ -99,8 +99,8 @@ impl Text {
             };
             write_row(
                 &mut text,
-                &Token::live(store, position),
-                &shown_json(&rows, row, shown.raw),
+                &ResumeToken::live(store, position),
+                &render_json(&rows, row, shown.raw),
             );
             text.len()
         });
@@ -128,11 +128,17 @@ impl Text {
 
 /// The last texts, for whoever needs them next.
 #[derive(Debug)]
-pub(super) struct Texts(pub(super) WeightedCache<BlockKey, Arc<OnceLock<Arc<Text>>>>);
+pub(super) struct EventTextCache(pub(super) WeightedCache<BlockKey, Arc<OnceLock<Arc<EventText>>>>);
 
-impl Texts {
+impl EventTextCache {
     /// The text of a block. Who needs it while another makes it waits for that.
-    pub(super) fn of(&self, store: u32, shown: Shown, arrival: &TailArrival, block: &Block) -> Arc<Text> {
+    pub(super) fn of(
+        &self,
+        store: u32,
+        shown: TailRendering,
+        arrival: &TailArrival,
+        block: &TailBlock,
+    ) -> Arc<EventText> {
         let key = (shown, arrival.lsn, block.first);
         let place = self.0.get(key).unwrap_or_else(|| {
             let place = Arc::new(OnceLock::new());
@@ -142,38 +148,38 @@ impl Texts {
             self.0.put(key, Arc::clone(&place), weight);
             place
         });
-        Arc::clone(place.get_or_init(|| Arc::new(Text::new(store, shown, arrival, block))))
+        Arc::clone(place.get_or_init(|| Arc::new(EventText::new(store, shown, arrival, block))))
     }
 }
 
 /// The event of a row.
-pub(super) fn write_row(to: &mut BytesMut, id: &Token, row: &Map<String, Value>) {
+pub(super) fn write_row(to: &mut BytesMut, id: &ResumeToken, row: &Map<String, Value>) {
     let data = serde_json::to_vec(row).unwrap_or_default();
     to.extend_from_slice(format!("id: {id}\ndata: ").as_bytes());
     to.extend_from_slice(&data);
     to.put_slice(b"\n\n");
 }
 
-fn event(name: &str, id: Option<&Token>, data: &serde_json::Value) -> Bytes {
+fn event(name: &str, id: Option<&ResumeToken>, data: &serde_json::Value) -> Bytes {
     let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
     format!("event: {name}\n{id}data: {data}\n\n").into()
 }
 
 /// What comes before the first row.
-pub(super) fn hello(id: &Token) -> Bytes {
+pub(super) fn hello(id: &ResumeToken) -> Bytes {
     format!("retry: {RETRY}\nid: {id}\n: following\n\n").into()
 }
 
-pub(super) fn heartbeat(id: &Token) -> Bytes {
+pub(super) fn heartbeat(id: &ResumeToken) -> Bytes {
     format!("id: {id}\n: hb\n\n").into()
 }
 
 /// Without an id: nothing is further than it was.
-pub(super) fn quiet() -> Bytes {
+pub(super) fn keep_alive() -> Bytes {
     Bytes::from_static(b": hb\n\n")
 }
 
-pub(super) fn lagged(id: &Token, missed: u64, unseen: u64) -> Bytes {
+pub(super) fn lagged(id: &ResumeToken, missed: u64, unseen: u64) -> Bytes {
     let mut data = json!({ "missed": missed, "resume": id.to_string() });
     if unseen > 0
         && let Some(data) = data.as_object_mut()
@@ -183,8 +189,8 @@ pub(super) fn lagged(id: &Token, missed: u64, unseen: u64) -> Bytes {
     event("lagged", Some(id), &data)
 }
 
-pub(super) fn gap(id: &Token, from: Option<&Token>, since: Timestamp, reason: &str) -> Bytes {
-    let from = from.map(Token::to_string);
+pub(super) fn gap(id: &ResumeToken, from: Option<&ResumeToken>, since: Timestamp, reason: &str) -> Bytes {
+    let from = from.map(ResumeToken::to_string);
     let data = json!({ "from": from, "since": since.to_string(), "reason": reason });
     event("gap", Some(id), &data)
 }

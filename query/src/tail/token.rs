@@ -25,14 +25,14 @@ pub(crate) fn store_tag(store: Uuid) -> u32 {
 
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Token {
+pub(crate) struct ResumeToken {
     pub(crate) store: u32,
     pub(crate) lsn: u64,
     pub(crate) row: u64,
-    pub(crate) after: Option<cursor::Position>,
+    pub(crate) after: Option<cursor::KeysetPosition>,
 }
 
-impl Token {
+impl ResumeToken {
     pub(crate) fn live(store: u32, position: ArrivalPosition) -> Self {
         Self {
             store,
@@ -56,7 +56,7 @@ impl Token {
         let (lsn, row) = (parts.next()??, parts.next()??);
         let after = match parts.next() {
             None => None,
-            Some(ts) => Some(cursor::Position {
+            Some(ts) => Some(cursor::KeysetPosition {
                 ts: ts?.cast_signed(),
                 hash: parts.next()??,
                 seen: parts.next()??,
@@ -71,7 +71,7 @@ fn number(text: &str) -> Option<u64> {
     is_plain.then(|| u64::from_str_radix(text, 16).ok()).flatten()
 }
 
-impl fmt::Display for Token {
+impl fmt::Display for ResumeToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:08x}-{:x}-{:x}", self.store, self.lsn, self.row)?;
         match self.after {
@@ -104,18 +104,18 @@ mod tests {
 
     #[test]
     fn a_token_comes_back_whole_and_other_texts_are_refused() {
-        let live = Token::live(0xc0ffee, ArrivalPosition { lsn: u64::MAX, row: 7 });
-        let after = cursor::Position {
+        let live = ResumeToken::live(0xc0ffee, ArrivalPosition { lsn: u64::MAX, row: 7 });
+        let after = cursor::KeysetPosition {
             ts: -5,
             hash: u64::MAX,
             seen: 3,
         };
-        let backlog = Token {
+        let backlog = ResumeToken {
             after: Some(after),
             ..live
         };
         for token in [live, backlog] {
-            assert_eq!(Token::parse(&token.to_string()), Some(token));
+            assert_eq!(ResumeToken::parse(&token.to_string()), Some(token));
         }
         for bad in [
             "",
@@ -129,7 +129,7 @@ mod tests {
             "1--1",
             "é-1-1",
         ] {
-            assert_eq!(Token::parse(bad), None, "{bad}");
+            assert_eq!(ResumeToken::parse(bad), None, "{bad}");
         }
     }
 }

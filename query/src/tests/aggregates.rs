@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Bench;
 use super::sql::rows;
 use super::world::{self, Random};
-use crate::Limits;
+use crate::QueryLimits;
 
 /// Rows in sealed files, open ones and memory, many of them in the same hours.
 async fn filled(mut bench: Bench, random: &mut Random) -> Bench {
@@ -180,7 +180,7 @@ async fn distinct_ids_are_counted_once_with_much_memory_and_with_little() {
     };
     // Sixteen megabytes for all queries: there is no room for as many ids.
     for (count, times, memory) in [(4_000, 8, 512), (220_000, 2, 16)] {
-        let limits = Limits::new(ByteSize::mib(memory), Duration::from_secs(60), 4);
+        let limits = QueryLimits::new(ByteSize::mib(memory), Duration::from_secs(60), 4);
         let mut bench = Bench::with(limits).await;
         let logs = ids(count, times, &mut random);
         for part in logs.chunks(20_000) {

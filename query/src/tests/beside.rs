@@ -79,7 +79,7 @@ fn passing(random: &mut Random, hours: i64) -> Vec<LogRecord> {
 }
 
 /// All rows of a list, page after page.
-async fn walk(querier: &Querier, filter: &LogFilter) -> Vec<Map<String, Value>> {
+async fn walk(querier: &QueryEngine, filter: &LogFilter) -> Vec<Map<String, Value>> {
     let (mut filter, mut rows) = (filter.clone(), Vec::new());
     loop {
         let page = querier.page(ListQuery::Logs(filter.clone())).await.unwrap();
@@ -92,7 +92,7 @@ async fn walk(querier: &Querier, filter: &LogFilter) -> Vec<Map<String, Value>> 
 }
 
 /// The rows of a statement.
-async fn told(querier: &Querier, statement: &crate::Statement) -> Value {
+async fn told(querier: &QueryEngine, statement: &crate::SqlStatement) -> Value {
     let mut answer = querier.sql(statement).await.unwrap();
     let mut writer = answer.writer(crate::RowFormat::Ndjson).unwrap();
     while let Some(batch) = answer.next().await.unwrap() {
@@ -102,7 +102,7 @@ async fn told(querier: &Querier, statement: &crate::Statement) -> Value {
 }
 
 /// Every kind of question about what is kept, some of them over all files.
-async fn answers(querier: &Querier, flux: model::FluxId) -> Vec<(&'static str, Value)> {
+async fn answers(querier: &QueryEngine, flux: model::FluxId) -> Vec<(&'static str, Value)> {
     let kept = LogFilter {
         since: Some("9h".parse().unwrap()),
         entity: Some(KEPT.to_owned()),
@@ -135,7 +135,7 @@ async fn answers(querier: &Querier, flux: model::FluxId) -> Vec<(&'static str, V
         interval: Some("1m".parse().unwrap()),
         ..MetricFilter::default()
     };
-    let rows = |page: crate::Page| Value::from(page.rows.into_iter().map(Value::from).collect::<Vec<_>>());
+    let rows = |page: crate::JsonPage| Value::from(page.rows.into_iter().map(Value::from).collect::<Vec<_>>());
     let mut answers = vec![
         ("newest first", json!(walk(querier, &list(SortOrder::Desc, 60)).await)),
         ("oldest first", json!(walk(querier, &list(SortOrder::Asc, 60)).await)),
@@ -164,9 +164,9 @@ async fn answers(querier: &Querier, flux: model::FluxId) -> Vec<(&'static str, V
         "SELECT count(*) AS n FROM logs l JOIN traces t ON l.entity_name = t.entity_name WHERE l.level = 'error'",
         "SELECT avg(value) AS mean, count(*) AS n FROM metrics WHERE name = 'gauge.0'",
     ] {
-        let statement = crate::Statement {
+        let statement = crate::SqlStatement {
             query: statement.to_owned(),
-            ..crate::Statement::default()
+            ..crate::SqlStatement::default()
         };
         answers.push(("statement", told(querier, &statement).await));
     }
@@ -192,11 +192,11 @@ async fn answers_stay_the_same_beside_publishes_seals_rotations_and_quarantines(
     let mut random = Random::new();
     let dir = tempfile::tempdir().unwrap();
     let engine = restless(&dir).await;
-    let limits = Limits {
+    let limits = QueryLimits {
         spill_dir: Some(dir.path().join("spill")),
-        ..Limits::new(model::ByteSize::mib(256), Duration::from_secs(60), 4)
+        ..QueryLimits::new(model::ByteSize::mib(256), Duration::from_secs(60), 4)
     };
-    let querier = Querier::new(Arc::clone(&engine), limits, Clock::new(now)).unwrap();
+    let querier = QueryEngine::new(Arc::clone(&engine), limits, Clock::new(now)).unwrap();
     let logs: Vec<_> = (0..300).map(|_| kept_log(&mut random)).collect();
     let flux = logs.iter().find_map(|log| log.flux_id).unwrap();
     append(&engine, &logs).await;

@@ -12,9 +12,9 @@ use serde_json::json;
 use super::sql::asked;
 use super::world::{self, Random};
 use super::{Bench, until};
-use crate::{Error, Kind, Limits, ListQuery};
+use crate::{Error, ListQuery, QueryErrorKind, QueryLimits};
 
-async fn bench(limits: Limits) -> Bench {
+async fn bench(limits: QueryLimits) -> Bench {
     let bench = Bench::with(limits).await;
     let mut random = Random::new();
     let rows: Vec<LogRecord> = (0..2_000).map(|_| world::log(&mut random)).collect();
@@ -25,7 +25,7 @@ async fn bench(limits: Limits) -> Bench {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_that_runs_too_long_is_ended() {
-    let bench = bench(Limits::new(ByteSize::mib(64), Duration::from_nanos(1), 1)).await;
+    let bench = bench(QueryLimits::new(ByteSize::mib(64), Duration::from_nanos(1), 1)).await;
     let answer = bench.querier.page(ListQuery::Logs(LogFilter::default())).await;
     assert!(matches!(answer, Err(Error::Timeout(_))), "{answer:?}");
     until("its place to be free", || bench.querier.gate.free() == 1).await;
@@ -34,8 +34,8 @@ async fn a_query_that_runs_too_long_is_ended() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_queries_than_may_run_are_refused_and_run_again_later() {
-    let bench = bench(Limits::new(ByteSize::mib(64), Duration::from_secs(30), 1)).await;
-    let place = bench.querier.gate.wait().await.unwrap();
+    let bench = bench(QueryLimits::new(ByteSize::mib(64), Duration::from_secs(30), 1)).await;
+    let place = bench.querier.gate.enter_tail().await.unwrap();
     let refused = bench.querier.page(ListQuery::Logs(LogFilter::default())).await;
     assert!(matches!(refused, Err(Error::Busy { running: 1 })), "{refused:?}");
     drop(place);
@@ -54,7 +54,7 @@ async fn more_queries_than_may_run_are_refused_and_run_again_later() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_that_nobody_waits_for_gives_its_place_back() {
-    let bench = bench(Limits::new(ByteSize::mib(64), Duration::from_secs(30), 1)).await;
+    let bench = bench(QueryLimits::new(ByteSize::mib(64), Duration::from_secs(30), 1)).await;
     let filter = LogFilter::default();
     let query = bench.querier.page(ListQuery::Logs(filter.clone()));
     let left = tokio::time::timeout(Duration::from_micros(1), query).await;
@@ -65,7 +65,7 @@ async fn a_query_that_nobody_waits_for_gives_its_place_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_that_needs_too_much_memory_is_refused_and_a_smaller_one_answered() {
-    let bench = Bench::with(Limits::new(ByteSize::mib(1), Duration::from_secs(30), 1)).await;
+    let bench = Bench::with(QueryLimits::new(ByteSize::mib(1), Duration::from_secs(30), 1)).await;
     let mut random = Random::new();
     let mut rows: Vec<LogRecord> = (0..1_000).map(|_| world::log(&mut random)).collect();
     for row in &mut rows {
@@ -80,7 +80,7 @@ async fn a_query_that_needs_too_much_memory_is_refused_and_a_smaller_one_answere
     };
     let refused = bench.querier.page(ListQuery::Logs(all.clone())).await;
     assert!(matches!(refused, Err(Error::Memory(_))), "{refused:?}");
-    assert_eq!(refused.unwrap_err().kind(), Kind::TooMuch);
+    assert_eq!(refused.unwrap_err().kind(), QueryErrorKind::TooMuch);
     let one = LogFilter {
         since: Some(model::filter::TimePoint::At(rows[0].ts)),
         until: Some(model::filter::TimePoint::At(rows[0].ts.plus(Duration::from_micros(1)))),
@@ -102,7 +102,7 @@ async fn a_query_that_needs_too_much_memory_is_refused_and_a_smaller_one_answere
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_that_lacks_the_memory_that_others_have_is_asked_to_come_again_and_one_that_needs_too_much_is_not() {
-    let bench = Bench::with(Limits::new(ByteSize::mib(4), Duration::from_secs(30), 2)).await;
+    let bench = Bench::with(QueryLimits::new(ByteSize::mib(4), Duration::from_secs(30), 2)).await;
     let mut random = Random::new();
     let mut rows: Vec<LogRecord> = (0..1_000).map(|_| world::log(&mut random)).collect();
     for row in &mut rows {
@@ -116,7 +116,7 @@ async fn a_query_that_lacks_the_memory_that_others_have_is_asked_to_come_again_a
     };
     let newest = "SELECT ts, message FROM logs ORDER BY ts DESC LIMIT 20";
     // What another query has, as it would take it.
-    let other = bench.querier.sessions.one();
+    let other = bench.querier.sessions.acquire_session();
     let pool = &other.runtime_env().memory_pool;
     let taken = MemoryConsumer::new("another query").register(pool);
     let MemoryLimit::Finite(all) = pool.memory_limit() else {
@@ -128,7 +128,7 @@ async fn a_query_that_lacks_the_memory_that_others_have_is_asked_to_come_again_a
         asked(&bench, newest, json!([])).await.unwrap_err(),
     ] {
         assert!(matches!(error, Error::Crowded(_)), "{error:?}");
-        assert_eq!(error.kind(), Kind::Busy);
+        assert_eq!(error.kind(), QueryErrorKind::Busy);
     }
     // This one would not have enough if it were alone.
     taken.shrink(all / 2);
@@ -138,7 +138,7 @@ async fn a_query_that_lacks_the_memory_that_others_have_is_asked_to_come_again_a
     let greedy = bench.querier.page(ListQuery::Logs(ask(1_000))).await.unwrap_err();
     assert_eq!(
         (matches!(greedy, Error::Memory(_)), greedy.kind()),
-        (true, Kind::TooMuch),
+        (true, QueryErrorKind::TooMuch),
         "{greedy:?}"
     );
     assert_eq!(
@@ -147,7 +147,7 @@ async fn a_query_that_lacks_the_memory_that_others_have_is_asked_to_come_again_a
     );
     asked(&bench, newest, json!([])).await.unwrap();
     // What a slow reader still holds of a session is no next query's fault.
-    let one = bench.querier.sessions.one();
+    let one = bench.querier.sessions.acquire_session();
     let left = MemoryConsumer::new("a slow reader").register(&one.runtime_env().memory_pool);
     left.try_grow(all - (8 << 10)).unwrap();
     drop(one);
@@ -155,7 +155,7 @@ async fn a_query_that_lacks_the_memory_that_others_have_is_asked_to_come_again_a
     assert!(matches!(error, Error::Crowded(_)), "{error:?}");
     drop(left);
     // Every session is as it was, whatever its queries came to.
-    let pool = &bench.querier.sessions.like().runtime_env().memory_pool;
+    let pool = &bench.querier.sessions.template().runtime_env().memory_pool;
     until("all memory to be free", || pool.reserved() == 0).await;
     drop((taken, other));
     bench.close().await;
@@ -163,11 +163,11 @@ async fn a_query_that_lacks_the_memory_that_others_have_is_asked_to_come_again_a
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_rows_of_a_list_count_as_memory_of_queries_until_the_last_of_its_clones_is_dropped() {
-    let bench = bench(Limits::new(ByteSize::mib(64), Duration::from_secs(30), 2)).await;
+    let bench = bench(QueryLimits::new(ByteSize::mib(64), Duration::from_secs(30), 2)).await;
     let mut random = Random::new();
     let points: Vec<_> = (0..200).map(|_| world::point(&mut random)).collect();
     bench.append(&points).await;
-    let pool = &bench.querier.sessions.like().runtime_env().memory_pool;
+    let pool = &bench.querier.sessions.template().runtime_env().memory_pool;
     for query in [
         ListQuery::Logs(LogFilter {
             limit: Some(1_000),
@@ -193,7 +193,7 @@ async fn the_rows_of_a_list_count_as_memory_of_queries_until_the_last_of_its_clo
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_that_are_being_sent_leave_half_of_the_memory_to_queries() {
-    let bench = Bench::with(Limits::new(ByteSize::mib(16), Duration::from_secs(30), 4)).await;
+    let bench = Bench::with(QueryLimits::new(ByteSize::mib(16), Duration::from_secs(30), 4)).await;
     let mut random = Random::new();
     let mut rows: Vec<LogRecord> = (0..2_000).map(|_| world::log(&mut random)).collect();
     for row in &mut rows {
@@ -208,7 +208,7 @@ async fn lists_that_are_being_sent_leave_half_of_the_memory_to_queries() {
         };
         bench.querier.list(&ListQuery::Logs(filter)).await
     };
-    let pool = &bench.querier.sessions.like().runtime_env().memory_pool;
+    let pool = &bench.querier.sessions.template().runtime_env().memory_pool;
     let MemoryLimit::Finite(all) = pool.memory_limit() else {
         panic!("no limit");
     };
@@ -236,7 +236,7 @@ async fn lists_that_are_being_sent_leave_half_of_the_memory_to_queries() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_spans_and_logs_of_a_trace_count_as_memory_of_queries_until_they_are_dropped() {
-    let bench = Bench::with(Limits::new(ByteSize::mib(64), Duration::from_secs(30), 2)).await;
+    let bench = Bench::with(QueryLimits::new(ByteSize::mib(64), Duration::from_secs(30), 2)).await;
     let mut random = Random::new();
     let id = world::trace(1);
     let spans = (0..100).map(|_| model::Span {
@@ -253,7 +253,7 @@ async fn the_spans_and_logs_of_a_trace_count_as_memory_of_queries_until_they_are
         })
         .collect();
     bench.append(&logs).await;
-    let pool = &bench.querier.sessions.like().runtime_env().memory_pool;
+    let pool = &bench.querier.sessions.template().runtime_env().memory_pool;
     let tree = bench.querier.trace(id).await.unwrap();
     assert!(pool.reserved() >= 200_000, "{}", pool.reserved());
     drop(tree);
@@ -267,9 +267,9 @@ async fn a_query_reads_no_more_of_files_than_it_may_and_pages_that_are_kept_do_n
         [(StorageFormat::Parquet, CompressionCodec::Zstd)],
         [(StorageFormat::Json, CompressionCodec::Zstd)],
     ] {
-        let limits = Limits {
+        let limits = QueryLimits {
             max_scan: ByteSize::bytes(1_000),
-            ..Limits::default()
+            ..QueryLimits::default()
         };
         let bench = Bench::made_of(limits, forms.to_vec().leak()).await;
         let mut random = Random::new();
@@ -288,7 +288,7 @@ async fn a_query_reads_no_more_of_files_than_it_may_and_pages_that_are_kept_do_n
         bench.publish().await;
         let refused = bench.querier.page(ListQuery::Logs(absent.clone())).await.unwrap_err();
         assert!(matches!(refused, Error::Bytes(_)), "{refused}");
-        assert_eq!(refused.kind(), Kind::TooMuch);
+        assert_eq!(refused.kind(), QueryErrorKind::TooMuch);
         assert!(refused.to_string().contains("query.max_scan_mb"), "{refused}");
         for text in ["SELECT count(DISTINCT message) FROM logs", "SELECT message FROM logs"] {
             let refused = asked(&bench, text, json!([])).await.unwrap_err();
@@ -300,7 +300,7 @@ async fn a_query_reads_no_more_of_files_than_it_may_and_pages_that_are_kept_do_n
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_closing_queries_are_refused() {
-    let bench = bench(Limits::default()).await;
+    let bench = bench(QueryLimits::default()).await;
     bench.querier.close().await;
     bench.querier.close().await;
     let refused = bench.querier.page(ListQuery::Metrics(MetricFilter::default())).await;

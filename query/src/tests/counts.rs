@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use super::rows::{lets_log, lets_span, scattered};
 use super::world::{self, Random};
 use super::{Bench, HOUR, append, now, open_at};
-use crate::{Error, Kind, Limits, ListQuery, Querier, QueryStats};
+use crate::{Error, ListQuery, QueryEngine, QueryErrorKind, QueryLimits, QueryStats};
 
 fn unpaged(random: &mut Random) -> LogFilter {
     LogFilter {
@@ -122,7 +122,7 @@ async fn a_filled_histogram_has_all_buckets_of_its_window_also_where_nothing_is(
         ..LogFilter::default()
     };
     let refused = bench.querier.logs_histogram(&paged, &fill).await.unwrap_err();
-    assert_eq!(refused.kind(), Kind::Parameter);
+    assert_eq!(refused.kind(), QueryErrorKind::Parameter);
     bench.close().await;
 }
 
@@ -414,7 +414,7 @@ async fn leap_days_and_hours_that_clocks_skip_or_repeat_are_stretches_like_any_o
         let dir = tempfile::tempdir().unwrap();
         let clock = Clock::new(move || today);
         let engine = open_at(&dir, Duration::from_secs(3_600), clock.clone()).await;
-        let querier = Querier::new(Arc::clone(&engine), Limits::default(), clock).unwrap();
+        let querier = QueryEngine::new(Arc::clone(&engine), QueryLimits::default(), clock).unwrap();
         let rows = moments.map(|ts| LogRecord {
             ts: ts.parse().unwrap(),
             ..world::log(&mut random)

@@ -6,7 +6,7 @@ use model::filter::LogFilter;
 
 use super::world::{Random, log};
 use super::*;
-use crate::{Error, ListQuery, Statement};
+use crate::{Error, ListQuery, SqlStatement};
 
 pub(super) fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap().flatten() {
@@ -90,9 +90,9 @@ async fn a_statement_knows_before_its_first_row_that_its_answer_is_partial() {
         ("SELECT 1 AS n", false),
         ("SELECT count(*) AS n FROM information_schema.columns", false),
     ] {
-        let statement = Statement {
+        let statement = SqlStatement {
             query: query.to_owned(),
-            ..Statement::default()
+            ..SqlStatement::default()
         };
         let mut answer = bench.querier.sql(&statement).await.unwrap();
         let told = answer.partial().map(str::to_owned);
@@ -114,7 +114,7 @@ async fn a_statement_knows_before_its_first_row_that_its_answer_is_partial() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_that_meets_damage_again_and_again_ends_at_its_timeout() {
-    let limits = Limits::new(model::ByteSize::mib(256), Duration::from_millis(300), 4);
+    let limits = QueryLimits::new(model::ByteSize::mib(256), Duration::from_millis(300), 4);
     let bench = Bench::with(limits).await;
     let damaged = || async {
         tokio::time::sleep(Duration::from_millis(30)).await;

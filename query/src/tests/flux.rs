@@ -15,7 +15,7 @@ use super::rows::scattered;
 use super::world::{self, Random};
 use super::*;
 use crate::functions::hash_rows;
-use crate::{Error, ListQuery, Page, QueryStats};
+use crate::{Error, JsonPage, ListQuery, QueryStats};
 
 /// All rows there are.
 struct World {
@@ -100,7 +100,7 @@ fn shown(part: usize, kind: &str, batch: &RecordBatch) -> Vec<Shown> {
     (0..batch.num_rows()).map(row).collect()
 }
 
-async fn asked(bench: &Bench, id: FluxId, filter: &FluxFilter) -> Result<Page, Error> {
+async fn asked(bench: &Bench, id: FluxId, filter: &FluxFilter) -> Result<JsonPage, Error> {
     let list = bench.querier.list(&ListQuery::Flux(id, filter.clone())).await?;
     Ok(list.into())
 }

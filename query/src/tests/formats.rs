@@ -12,11 +12,11 @@ use serde_json::{Map, Value, json};
 
 use super::world::{self, Random};
 use super::{Bench, append_batch};
-use crate::{List, ListQuery, Page, RowFormat};
+use crate::{JsonPage, ListAnswer, ListQuery, RowFormat};
 
 type Row = Map<String, Value>;
 
-fn written(list: &List, format: RowFormat) -> Vec<u8> {
+fn written(list: &ListAnswer, format: RowFormat) -> Vec<u8> {
     let mut writer = list.writer(format).unwrap();
     let rows = list.rows();
     let mut out = Vec::new();
@@ -108,7 +108,7 @@ async fn agrees(bench: &Bench, query: &ListQuery) -> usize {
         .iter()
         .map(|field| field.name().clone())
         .collect();
-    let page = Page::from(list.clone());
+    let page = JsonPage::from(list.clone());
     let expected = read_back(&page.rows);
     let json: Value = serde_json::from_slice(&written(&list, RowFormat::Json)).unwrap();
     assert_eq!(json["data"], json!(expected), "{query:?}");

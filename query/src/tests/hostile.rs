@@ -5,9 +5,9 @@ use model::{FluxId, HumanDuration, Timestamp, TraceId};
 
 use super::Bench;
 use super::world::{self, Random};
-use crate::cursor::{Cursor, Position, fingerprint};
-use crate::window::Window;
-use crate::{Error, Kind, ListQuery};
+use crate::cursor::{KeysetPosition, PageCursor, fingerprint};
+use crate::window::TimeRange;
+use crate::{Error, ListQuery, QueryErrorKind};
 
 const TEXTS: [&str; 12] = [
     "",
@@ -26,7 +26,10 @@ const TEXTS: [&str; 12] = [
 
 fn fair<T>(answer: Result<T, Error>, asked: &impl std::fmt::Debug) {
     if let Err(error) = answer {
-        let fair = matches!(error.kind(), Kind::Parameter | Kind::NotFound | Kind::TooMuch);
+        let fair = matches!(
+            error.kind(),
+            QueryErrorKind::Parameter | QueryErrorKind::NotFound | QueryErrorKind::TooMuch
+        );
         assert!(fair, "{asked:?}: {error}");
     }
 }
@@ -139,7 +142,7 @@ async fn extreme_times_numbers_and_intervals_are_answered_or_refused() {
     };
     fair(bench.querier.page(ListQuery::Traces(filter.clone())).await, &filter);
     let nobody = bench.querier.trace(TraceId::from_entropy([250; 16])).await;
-    assert_eq!(nobody.unwrap_err().kind(), Kind::NotFound);
+    assert_eq!(nobody.unwrap_err().kind(), QueryErrorKind::NotFound);
     bench.close().await;
 }
 
@@ -149,7 +152,7 @@ async fn forged_cursors_are_only_odd_windows() {
     let filter = LogFilter::default();
     for ts in [i64::MIN, -1, 0, i64::MAX] {
         for (hash, seen) in [(0, 0), (u64::MAX, u64::MAX), (0, u64::MAX), (7, 1 << 40)] {
-            let cursor = Cursor::new(fingerprint(&filter), Window::ALL, Position { ts, hash, seen });
+            let cursor = PageCursor::new(fingerprint(&filter), TimeRange::ALL, KeysetPosition { ts, hash, seen });
             let filter = LogFilter {
                 cursor: Some(cursor.token()),
                 ..filter.clone()

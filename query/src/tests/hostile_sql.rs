@@ -6,7 +6,7 @@ use model::ByteSize;
 
 use super::Bench;
 use super::world::{self, Random};
-use crate::{Error, Kind, Limits, Statement};
+use crate::{Error, QueryErrorKind, QueryLimits, SqlStatement};
 
 const GOOD: [&str; 14] = [
     "SELECT ts , message FROM logs WHERE flux_id = '018f2c1e-0000-7000-8000-000000000000' ORDER BY ts DESC LIMIT 5",
@@ -76,15 +76,20 @@ const PIECES: [&str; 48] = [
 ];
 
 fn fair(error: &Error, text: &str) {
-    let fair = [Kind::Statement, Kind::ReadOnly, Kind::TooMuch, Kind::Timeout];
+    let fair = [
+        QueryErrorKind::Statement,
+        QueryErrorKind::ReadOnly,
+        QueryErrorKind::TooMuch,
+        QueryErrorKind::Timeout,
+    ];
     assert!(fair.contains(&error.kind()), "{text:.2000}: {error:?}");
 }
 
 async fn ask(bench: &Bench, text: &str) {
-    let statement = Statement {
+    let statement = SqlStatement {
         query: text.to_owned(),
         limit: Some(100),
-        ..Statement::default()
+        ..SqlStatement::default()
     };
     match bench.querier.sql(&statement).await {
         Err(error) => fair(&error, text),
@@ -99,7 +104,7 @@ async fn ask(bench: &Bench, text: &str) {
 }
 
 async fn bench() -> Bench {
-    let limits = Limits::new(ByteSize::mib(64), Duration::from_secs(2), 4);
+    let limits = QueryLimits::new(ByteSize::mib(64), Duration::from_secs(2), 4);
     let bench = Bench::with(limits).await;
     let mut random = Random::new();
     let logs: Vec<_> = (0..40).map(|_| world::log(&mut random)).collect();
@@ -142,9 +147,9 @@ async fn a_condition_that_a_file_shows_to_be_wrong_is_the_statements_fault() {
     let text = "SELECT level FROM logs WHERE level IN ('error', 'warn') AND ts BETWEEN level AND now()";
     let error = match bench
         .querier
-        .sql(&Statement {
+        .sql(&SqlStatement {
             query: text.to_owned(),
-            ..Statement::default()
+            ..SqlStatement::default()
         })
         .await
     {
@@ -156,7 +161,7 @@ async fn a_condition_that_a_file_shows_to_be_wrong_is_the_statements_fault() {
             }
         },
     };
-    assert_eq!(error.kind(), Kind::Statement, "{error:?}");
+    assert_eq!(error.kind(), QueryErrorKind::Statement, "{error:?}");
     assert!(error.to_string().contains("timestamp"), "{error}");
     bench.close().await;
 }

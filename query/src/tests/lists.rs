@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 
 use super::world::{self, Random};
 use super::{Bench, HOUR, append, now, open_at, until};
-use crate::scan::Shortcut;
-use crate::{Limits, Querier};
+use crate::scan::ScanShortcut;
+use crate::{QueryEngine, QueryLimits};
 
 /// Rows that are published at once, so long that they are a row group in its final form.
 const OF_A_RUN: i64 = 4_400;
@@ -69,12 +69,12 @@ async fn sealed_runs(bench: &Bench) -> (Arc<Engine>, Vec<Span>) {
 async fn the_newest_rows_that_meet_a_rare_condition_are_found_in_files_of_several_runs() {
     let mut bench = Bench::new().await;
     let (engine, mut spans) = sealed_runs(&bench).await;
-    let by_plans = Limits {
-        without: &[Shortcut::OwnScan],
+    let by_plans = QueryLimits {
+        without: &[ScanShortcut::OwnScan],
         ..bench.limits.clone()
     };
-    bench.querier = Querier::new(Arc::clone(&engine), bench.limits.clone(), Clock::new(now)).unwrap();
-    let by_plans = Querier::new(Arc::clone(&engine), by_plans, Clock::new(now)).unwrap();
+    bench.querier = QueryEngine::new(Arc::clone(&engine), bench.limits.clone(), Clock::new(now)).unwrap();
+    let by_plans = QueryEngine::new(Arc::clone(&engine), by_plans, Clock::new(now)).unwrap();
     bench.engine = engine;
     spans.sort_by_key(|span| std::cmp::Reverse(span.ts));
     let slow = |span: &&Span| span.status == SpanStatus::Error && span.duration_ms >= 40.0;
@@ -105,9 +105,9 @@ async fn the_newest_rows_that_meet_a_rare_condition_are_found_in_files_of_severa
 async fn a_list_in_the_order_of_time_opens_the_first_files_alone() {
     let mut random = Random::new();
     // A second thread would open the next file while the first one is still being opened.
-    let limits = Limits {
+    let limits = QueryLimits {
         threads: 1,
-        ..Limits::new(ByteSize::mib(256), Duration::from_secs(60), 4)
+        ..QueryLimits::new(ByteSize::mib(256), Duration::from_secs(60), 4)
     };
     let mut bench = Bench::with(limits).await;
     let past = |log: &LogRecord| log.ts.micros() < now().micros().div_euclid(HOUR) * HOUR;
@@ -216,6 +216,6 @@ async fn a_condition_that_cannot_be_evaluated_is_the_statements_fault() {
     bench.append(&[world::log(&mut random)]).await;
     let statement = "SELECT * FROM logs WHERE CAST(message || 'x' AS int) > 5 ORDER BY ts DESC LIMIT 5";
     let error = super::sql::asked(&bench, statement, json!([])).await.unwrap_err();
-    assert_eq!(error.kind(), crate::Kind::Statement, "{error}");
+    assert_eq!(error.kind(), crate::QueryErrorKind::Statement, "{error}");
     bench.close().await;
 }

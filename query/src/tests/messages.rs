@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::rows::{cut, in_order, in_window, is_entity};
 use super::world::{self, Random};
 use super::{Bench, append_batch, now};
-use crate::{Limits, ListQuery, Tail};
+use crate::{ListQuery, LiveTail, QueryLimits};
 
 fn lets(filter: &MessageFilter, row: &MessageRow) -> bool {
     let is = |wanted: &Option<String>, value: &str| wanted.as_ref().is_none_or(|wanted| wanted == value);
@@ -84,7 +84,7 @@ async fn the_bytes_of_a_message_are_shown_as_hex_as_base64_or_not_at_all() {
 }
 
 /// The next rows of a tail, as texts.
-async fn followed(tail: &mut Tail, count: usize) -> Vec<String> {
+async fn followed(tail: &mut LiveTail, count: usize) -> Vec<String> {
     let mut rows = Vec::new();
     while rows.len() < count {
         let piece = tokio::time::timeout(Duration::from_secs(30), tail.next())
@@ -190,7 +190,7 @@ async fn append_each(bench: &Bench, rows: Vec<MessageRow>) {
 async fn a_backlog_of_more_than_there_is_memory_for_comes_whole_and_so_do_its_newest_rows() {
     const SMALL: usize = 100;
     const ALL: usize = SMALL + 120;
-    let bench = Bench::with(Limits::new(ByteSize::mib(32), Duration::from_secs(60), 2)).await;
+    let bench = Bench::with(QueryLimits::new(ByteSize::mib(32), Duration::from_secs(60), 2)).await;
     let mut random = Random::new();
     // Small ones far apart, so that a stretch of time is long when it comes to the large ones, of which some have the same time.
     let (mut ts, mut rows) = (now().minus(Duration::from_secs(3_600)), Vec::new());
@@ -241,7 +241,7 @@ async fn a_backlog_of_more_than_there_is_memory_for_comes_whole_and_so_do_its_ne
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tail_ends_with_an_error_where_the_rows_of_one_time_are_more_than_there_is_memory_for() {
-    let bench = Bench::with(Limits::new(ByteSize::mib(16), Duration::from_secs(60), 2)).await;
+    let bench = Bench::with(QueryLimits::new(ByteSize::mib(16), Duration::from_secs(60), 2)).await;
     let mut random = Random::new();
     let rows = (0..60)
         .map(|number| sized(&mut random, number, now(), 256 << 10))

@@ -42,7 +42,7 @@ use engine::{AppendBatch, BatchOrigin, CompressionCodec, Engine, Settings, Stora
 use model::wire::encode_arrow;
 use model::{Clock, Entropy, TelemetryRecord, Timestamp, TraceId};
 
-use crate::{Error, Limits, Page, Querier};
+use crate::{Error, JsonPage, QueryEngine, QueryLimits};
 
 const SECOND: i64 = 1_000_000;
 const HOUR: i64 = 3_600 * SECOND;
@@ -55,8 +55,8 @@ fn now() -> Timestamp {
 /// A store in a folder of its own, and a querier over it. Rows become files only when told to.
 struct Bench {
     engine: Arc<Engine>,
-    querier: Querier,
-    limits: Limits,
+    querier: QueryEngine,
+    limits: QueryLimits,
     dir: tempfile::TempDir,
     /// Each opening of the store takes the next of them for new files.
     forms: &'static [(StorageFormat, CompressionCodec)],
@@ -108,7 +108,7 @@ async fn open_as(
 
 impl Bench {
     async fn new() -> Self {
-        Self::with(Limits::new(model::ByteSize::mib(256), Duration::from_secs(60), 4)).await
+        Self::with(QueryLimits::new(model::ByteSize::mib(256), Duration::from_secs(60), 4)).await
     }
 
     /// A store whose files are of all forms.
@@ -119,19 +119,19 @@ impl Bench {
             (StorageFormat::Parquet, CompressionCodec::Zstd),
             (StorageFormat::Json, CompressionCodec::Snappy),
         ];
-        let limits = Limits::new(model::ByteSize::mib(256), Duration::from_secs(60), 4);
+        let limits = QueryLimits::new(model::ByteSize::mib(256), Duration::from_secs(60), 4);
         Self::made_of(limits, forms).await
     }
 
-    async fn with(limits: Limits) -> Self {
+    async fn with(limits: QueryLimits) -> Self {
         Self::made_of(limits, &[(StorageFormat::Parquet, CompressionCodec::Zstd)]).await
     }
 
-    async fn made_of(limits: Limits, forms: &'static [(StorageFormat, CompressionCodec)]) -> Self {
+    async fn made_of(limits: QueryLimits, forms: &'static [(StorageFormat, CompressionCodec)]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         // As the Mixer has it: how many batches a plan holds at once depends on how its threads take turns.
         let spill = limits.spill_dir.unwrap_or_else(|| dir.path().join("spill"));
-        let limits = Limits {
+        let limits = QueryLimits {
             spill_dir: Some(spill),
             ..limits
         };
@@ -143,7 +143,7 @@ impl Bench {
             Indexing::OnDisk,
         )
         .await;
-        let querier = Querier::new(Arc::clone(&engine), limits.clone(), Clock::new(now)).unwrap();
+        let querier = QueryEngine::new(Arc::clone(&engine), limits.clone(), Clock::new(now)).unwrap();
         Self {
             engine,
             querier,
@@ -208,7 +208,7 @@ impl Bench {
             self.indexing,
         )
         .await;
-        self.querier = Querier::new(Arc::clone(&self.engine), self.limits.clone(), Clock::new(now)).unwrap();
+        self.querier = QueryEngine::new(Arc::clone(&self.engine), self.limits.clone(), Clock::new(now)).unwrap();
     }
 
     async fn publish(&self) {
@@ -245,9 +245,9 @@ async fn append_batch(engine: &Engine, table: model::Table, batch: arrow_array::
 
 /// Waits for something that other threads bring about.
 /// The spans and the logs of a trace.
-async fn spans_and_logs(querier: &Querier, id: TraceId) -> Result<(Page, Page), Error> {
+async fn spans_and_logs(querier: &QueryEngine, id: TraceId) -> Result<(JsonPage, JsonPage), Error> {
     let spans = querier.trace(id).await?;
-    let logs = spans.beside.clone().map(|(_, logs)| Page::from(*logs));
+    let logs = spans.beside.clone().map(|(_, logs)| JsonPage::from(*logs));
     Ok((spans.into(), logs.unwrap_or_default()))
 }
 

@@ -138,8 +138,8 @@ async fn an_age_counts_from_the_first_page() {
     let page = bench.querier.page(ListQuery::Logs(filter.clone())).await.unwrap();
     // Three hours later the rows are older than the age, and still belong to the answer.
     let later = model::Clock::new(|| Timestamp::from_micros(now().micros() + 30 * HOUR));
-    let limits = crate::Limits::default();
-    let querier = crate::Querier::new(Arc::clone(&bench.engine), limits, later).unwrap();
+    let limits = crate::QueryLimits::default();
+    let querier = crate::QueryEngine::new(Arc::clone(&bench.engine), limits, later).unwrap();
     let next = LogFilter {
         cursor: page.next_cursor,
         limit: Some(100),

@@ -7,7 +7,7 @@ use super::rows::scattered;
 use super::sql::{asked_of, rows as rows_of};
 use super::world::{self, Random};
 use super::*;
-use crate::scan::Shortcut;
+use crate::scan::ScanShortcut;
 
 /// A statement that sums up metric points, in one of its wordings.
 pub(super) fn summing(random: &mut Random) -> String {
@@ -87,11 +87,11 @@ async fn is_walked(bench: &Bench, statement: &str) -> bool {
 async fn statements_sum_up_metric_points_as_a_plan_does() {
     let mut random = Random::new();
     let (bench, _) = bench_of_points(&mut random).await;
-    let limits = Limits {
-        without: &[Shortcut::OwnScan],
+    let limits = QueryLimits {
+        without: &[ScanShortcut::OwnScan],
         ..bench.limits.clone()
     };
-    let planned = Querier::new(Arc::clone(&bench.engine), limits, Clock::new(now)).unwrap();
+    let planned = QueryEngine::new(Arc::clone(&bench.engine), limits, Clock::new(now)).unwrap();
     for _ in 0..120 {
         let statement = summing(&mut random);
         let walked = asked_of(&bench.querier, &statement, json!([])).await.unwrap();

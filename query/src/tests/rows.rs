@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use super::world::{self, Random};
 use super::{Bench, HOUR, now, open_at, spans_and_logs};
 use crate::functions::hash_rows;
-use crate::{Error, Limits, ListQuery, Querier};
+use crate::{Error, ListQuery, QueryEngine, QueryLimits};
 
 /// The stretch of time of a query, told without the code under test.
 pub(super) fn in_window(
@@ -280,14 +280,14 @@ async fn the_newest_rows_are_read_from_the_newest_files() {
     let past: Vec<_> = logs.into_iter().filter(|log| hour(log) < current).collect();
     bench.append(&past).await;
     bench.seal().await;
-    let scan = crate::exec::Scan::new(
-        bench.querier.sessions.one(),
+    let scan = crate::exec::QueryScan::new(
+        bench.querier.sessions.acquire_session(),
         bench.engine.view(),
         model::Table::Logs,
-        crate::window::Window::ALL,
+        crate::window::TimeRange::ALL,
         Vec::new(),
     );
-    let frame = scan.frame(scan.window, crate::table::Order::NewestFirst).unwrap();
+    let frame = scan.frame(scan.window, crate::table::RowOrder::NewestFirst).unwrap();
     let frame = frame
         .sort(crate::rows::by_time(model::filter::SortOrder::Desc))
         .unwrap()
@@ -341,7 +341,7 @@ async fn a_file_of_overlapping_runs_answers_in_order_without_a_row_twice_or_miss
         .map(|file| file.runs.len())
         .sum();
     assert_eq!(runs, 2);
-    let querier = Querier::new(Arc::clone(&engine), bench.limits.clone(), Clock::new(now)).unwrap();
+    let querier = QueryEngine::new(Arc::clone(&engine), bench.limits.clone(), Clock::new(now)).unwrap();
     let mut filter = LogFilter {
         since: Some(TimePoint::At(Timestamp::from_micros(start + 100_000_000))),
         ..LogFilter::default()
@@ -368,8 +368,8 @@ async fn an_answer_of_a_store_that_was_made_anew_has_another_tag() {
         let dir = tempfile::tempdir().unwrap();
         let made = Clock::new(move || Timestamp::from_micros(now().micros() + after));
         let engine = open_at(&dir, Duration::from_secs(3_600), made).await;
-        let limits = Limits::new(ByteSize::mib(64), Duration::from_secs(60), 4);
-        let querier = Querier::new(Arc::clone(&engine), limits, Clock::new(now)).unwrap();
+        let limits = QueryLimits::new(ByteSize::mib(64), Duration::from_secs(60), 4);
+        let querier = QueryEngine::new(Arc::clone(&engine), limits, Clock::new(now)).unwrap();
         let until = LogFilter {
             until: Some(TimePoint::At(now())),
             ..LogFilter::default()

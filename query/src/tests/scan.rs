@@ -11,14 +11,14 @@ use model::{ByteSize, Clock, Entropy, LogRecord, Table, Timestamp};
 
 use super::world::{self, Random};
 use super::{Bench, HOUR, SECOND, append, now, until};
-use crate::answer::Page;
-use crate::cursor::{Cursor, Position, fingerprint};
-use crate::exec::Scan;
-use crate::filter::{self, Paging};
+use crate::answer::JsonPage;
+use crate::cursor::{KeysetPosition, PageCursor, fingerprint};
+use crate::exec::QueryScan;
+use crate::filter::{self, PageBounds};
 use crate::rows;
-use crate::scan::Shortcut;
-use crate::window::Window;
-use crate::{Limits, ListQuery, Querier};
+use crate::scan::ScanShortcut;
+use crate::window::TimeRange;
+use crate::{ListQuery, QueryEngine, QueryLimits};
 
 /// Rows that are published as one row group in its final form, of several pages.
 const LARGE: i64 = 132_000;
@@ -40,37 +40,43 @@ fn many(random: &mut Random) -> Vec<LogRecord> {
         .collect()
 }
 
-fn scan(bench: &Bench, querier: &Querier, window: Window, filter: &LogFilter) -> Scan {
-    let (session, view) = (querier.sessions.one(), bench.engine.view());
-    let mut scan = Scan::new(session, view, Table::Logs, window, filter::logs(filter));
+fn scan(bench: &Bench, querier: &QueryEngine, window: TimeRange, filter: &LogFilter) -> QueryScan {
+    let (session, view) = (querier.sessions.acquire_session(), bench.engine.view());
+    let mut scan = QueryScan::new(session, view, Table::Logs, window, filter::logs(filter));
     scan.order = filter.order.unwrap_or_default();
     scan
 }
 
-fn window(random: &mut Random) -> Window {
+fn window(random: &mut Random) -> TimeRange {
     let mut moment = || Timestamp::from_micros(begin() + i64::try_from(random.below(1000)).unwrap() * SECOND);
     let (a, b) = (moment(), moment());
     match random.below(3) {
-        0 => Window::ALL,
-        1 => Window {
+        0 => TimeRange::ALL,
+        1 => TimeRange {
             since: a.min(b),
             until: a.max(b),
         },
-        _ => Window::ALL.before(a),
+        _ => TimeRange::ALL.before(a),
     }
 }
 
 /// The page by our scan; asserts that plans find the same.
-async fn agreed(bench: &Bench, by_plans: &Querier, window: Window, filter: &LogFilter, from: Option<Position>) -> Page {
+async fn agreed(
+    bench: &Bench,
+    by_plans: &QueryEngine,
+    window: TimeRange,
+    filter: &LogFilter,
+    from: Option<KeysetPosition>,
+) -> JsonPage {
     let limit = filter.limit.unwrap_or(100) as usize;
     let offset = filter.offset.filter(|_| from.is_none()).unwrap_or(0) as usize;
-    let paging = Paging { limit, offset };
+    let paging = PageBounds { limit, offset };
     let print = fingerprint(filter);
     let mut pages = Vec::new();
     for querier in [&bench.querier, by_plans] {
         let scan = scan(bench, querier, window, filter);
         let list = rows::list(&scan, paging, from, print, RawForm::Hex).await;
-        pages.push(Page::from(list.unwrap()));
+        pages.push(JsonPage::from(list.unwrap()));
     }
     let (planned, page) = (pages.pop().unwrap(), pages.pop().unwrap());
     assert_eq!(page.rows, planned.rows, "{filter:?} {window:?} {from:?}");
@@ -79,12 +85,12 @@ async fn agreed(bench: &Bench, by_plans: &Querier, window: Window, filter: &LogF
 }
 
 /// A querier that has no scan of ours.
-fn by_plans(bench: &Bench) -> Querier {
-    let limits = Limits {
-        without: &[Shortcut::OwnScan],
+fn by_plans(bench: &Bench) -> QueryEngine {
+    let limits = QueryLimits {
+        without: &[ScanShortcut::OwnScan],
         ..bench.limits.clone()
     };
-    Querier::new(Arc::clone(&bench.engine), limits, Clock::new(now)).unwrap()
+    QueryEngine::new(Arc::clone(&bench.engine), limits, Clock::new(now)).unwrap()
 }
 
 async fn filters_agree(bench: &Bench, random: &mut Random) {
@@ -96,7 +102,7 @@ async fn filters_agree(bench: &Bench, random: &mut Random) {
         for _ in 0..3 {
             let page = agreed(bench, &by_plans, window, &filter, from).await;
             let Some(token) = page.next_cursor else { break };
-            from = Some(Cursor::parse(&token, fingerprint(&filter)).unwrap().position);
+            from = Some(PageCursor::parse(&token, fingerprint(&filter)).unwrap().position);
         }
     }
 }
@@ -194,8 +200,8 @@ async fn more_rows_of_one_moment_than_a_scan_keeps_are_each_given_once() {
         .collect();
     bench.append(&rows).await;
     let all = LogFilter::default();
-    let scan = scan(&bench, &bench.querier, Window::ALL, &all);
-    assert!(scan.first(Window::ALL, None, 0, 10).await.unwrap().is_none());
+    let scan = scan(&bench, &bench.querier, TimeRange::ALL, &all);
+    assert!(scan.top_k(TimeRange::ALL, None, 0, 10).await.unwrap().is_none());
     let mut filter = LogFilter {
         limit: Some(10_000),
         ..LogFilter::default()
@@ -225,10 +231,10 @@ async fn a_scan_that_nobody_waits_for_ends_before_it_has_read_everything() {
         q: Some("not in any message".to_owned()),
         ..LogFilter::default()
     };
-    let scan = scan(&bench, &bench.querier, Window::ALL, &nowhere);
+    let scan = scan(&bench, &bench.querier, TimeRange::ALL, &nowhere);
     tokio::select! {
         biased;
-        _ = scan.first(Window::ALL, None, 0, 10) => panic!("it has read everything at once"),
+        _ = scan.top_k(TimeRange::ALL, None, 0, 10) => panic!("it has read everything at once"),
         () = std::future::ready(()) => {}
     }
     // Returns when no thread reads any more.
@@ -261,8 +267,8 @@ async fn files_that_only_the_object_store_has_are_fetched_and_answer() {
         !files.is_empty() && files.iter().all(|file| file.is_uploaded() && !file.path.exists())
     })
     .await;
-    let limits = Limits::new(ByteSize::mib(64), Duration::from_secs(60), 4);
-    let querier = Querier::new(Arc::clone(&engine), limits, Clock::new(now)).unwrap();
+    let limits = QueryLimits::new(ByteSize::mib(64), Duration::from_secs(60), 4);
+    let querier = QueryEngine::new(Arc::clone(&engine), limits, Clock::new(now)).unwrap();
     let all = LogFilter {
         limit: Some(1_000),
         ..LogFilter::default()

@@ -11,17 +11,17 @@ use super::rows::scattered;
 use super::sql::asked_of;
 use super::world::{self, Random};
 use super::*;
-use crate::scan::Shortcut;
+use crate::scan::ScanShortcut;
 use crate::{Error, ListQuery};
 
 /// What is left out of each querier; the first takes all.
-const WITHOUT: [&[Shortcut]; 6] = [
+const WITHOUT: [&[ScanShortcut]; 6] = [
     &[],
-    &[Shortcut::OwnScan],
-    &[Shortcut::Counts],
-    &[Shortcut::Pruning],
-    &[Shortcut::OwnScan, Shortcut::Pruning],
-    &[Shortcut::OwnScan, Shortcut::Counts, Shortcut::Pruning],
+    &[ScanShortcut::OwnScan],
+    &[ScanShortcut::Counts],
+    &[ScanShortcut::Pruning],
+    &[ScanShortcut::OwnScan, ScanShortcut::Pruning],
+    &[ScanShortcut::OwnScan, ScanShortcut::Counts, ScanShortcut::Pruning],
 ];
 
 /// Something that is asked of all queriers.
@@ -71,7 +71,7 @@ impl Question {
     }
 
     /// The answer, without what it cost.
-    async fn answer(&self, querier: &Querier) -> Result<Value, Error> {
+    async fn answer(&self, querier: &QueryEngine) -> Result<Value, Error> {
         Ok(match self {
             Self::List(query) => json!(querier.page(query.clone()).await?.rows),
             Self::Histogram(filter, shape) => json!(querier.logs_histogram(filter, shape).await?.page.rows),
@@ -184,11 +184,11 @@ async fn answers_are_the_same_with_and_without_each_shortcut() {
         let late: Vec<LogRecord> = (0..50).map(|_| world::log(&mut random)).collect();
         bench.append(&late).await;
         let queriers = WITHOUT.map(|without| {
-            let limits = Limits {
+            let limits = QueryLimits {
                 without,
                 ..bench.limits.clone()
             };
-            Querier::new(Arc::clone(&bench.engine), limits, Clock::new(now)).unwrap()
+            QueryEngine::new(Arc::clone(&bench.engine), limits, Clock::new(now)).unwrap()
         });
         for _ in 0..50 {
             let question = Question::any(&mut random);

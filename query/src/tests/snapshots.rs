@@ -7,7 +7,7 @@ use model::{ByteSize, LogRecord};
 
 use super::world::{self, Random};
 use super::{Bench, now, until};
-use crate::{Error, Limits, Statement, Tail};
+use crate::{Error, LiveTail, QueryLimits, SqlStatement};
 
 const MIB: usize = 1 << 20;
 
@@ -17,7 +17,7 @@ const ENDLESS: &str =
 
 /// Retained rows may take 6 MiB.
 async fn bench() -> Bench {
-    Bench::with(Limits::new(ByteSize::mib(16), Duration::from_secs(600), 4)).await
+    Bench::with(QueryLimits::new(ByteSize::mib(16), Duration::from_secs(600), 4)).await
 }
 
 /// So many MiB of rows come and are in memory.
@@ -32,14 +32,14 @@ async fn append(bench: &Bench, mib: usize) {
     bench.append(&logs).await;
 }
 
-fn endless() -> Statement {
-    Statement {
+fn endless() -> SqlStatement {
+    SqlStatement {
         query: ENDLESS.to_owned(),
-        ..Statement::default()
+        ..SqlStatement::default()
     }
 }
 
-fn tail(bench: &Bench) -> Tail {
+fn tail(bench: &Bench) -> LiveTail {
     let filter = LogFilter {
         since: Some(TimePoint::At(now())),
         ..LogFilter::default()
@@ -48,7 +48,7 @@ fn tail(bench: &Bench) -> Tail {
 }
 
 fn reserved(bench: &Bench) -> usize {
-    bench.querier.sessions.like().runtime_env().memory_pool.reserved()
+    bench.querier.sessions.template().runtime_env().memory_pool.reserved()
 }
 
 #[tokio::test(flavor = "multi_thread")]

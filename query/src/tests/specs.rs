@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::sql::{asked, rows};
 use super::world::{self, Random};
 use super::{Bench, HOUR, append_batch, now};
-use crate::{Dialect, Error, Limits, ListQuery, SpecTable, Statement};
+use crate::{Error, ListQuery, QueryLimits, SpecTable, SqlDialect, SqlStatement};
 
 fn order() -> SpecName {
     "order".parse().unwrap()
@@ -192,9 +192,9 @@ async fn a_column_that_comes_before_the_others_changes_no_answer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_file_is_opened_before_a_plan_comes_to_it() {
-    let limits = Limits {
+    let limits = QueryLimits {
         threads: 1,
-        ..Limits::default()
+        ..QueryLimits::default()
     };
     let mut bench = Bench::with(limits).await;
     fill(&mut bench).await;
@@ -289,10 +289,10 @@ async fn a_table_is_there_as_soon_as_its_spec_and_clients_of_postgresql_see_it()
     let unknown = asked(&bench, query, json!([])).await.unwrap_err();
     assert!(matches!(&unknown, Error::Statement { .. }), "{unknown}");
     let attributes = "SELECT count(*) FROM pg_catalog.pg_attribute WHERE attname = 'coupon'";
-    let statement = |query: &str| Statement {
+    let statement = |query: &str| SqlStatement {
         query: query.to_owned(),
-        dialect: Dialect::Postgres,
-        ..Statement::default()
+        dialect: SqlDialect::Postgres,
+        ..SqlStatement::default()
     };
     let count = async |bench: &Bench| {
         let mut answer = bench.querier.sql(&statement(attributes)).await.unwrap();

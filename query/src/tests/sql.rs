@@ -16,19 +16,19 @@ use serde_json::{Value, json};
 
 use super::world::{self, Random};
 use super::{Bench, HOUR, now};
-use crate::gate::Class;
-use crate::{Error, Kind, Limits, Parameters, Querier, RowFormat, Statement};
+use crate::gate::QueryClass;
+use crate::{Error, QueryEngine, QueryErrorKind, QueryLimits, RowFormat, SqlParameters, SqlStatement};
 
-fn statement(query: &str, parameters: &Value) -> Statement {
-    Statement {
+fn statement(query: &str, parameters: &Value) -> SqlStatement {
+    SqlStatement {
         query: query.to_owned(),
-        parameters: serde_json::from_value::<Parameters>(parameters.clone()).unwrap(),
-        ..Statement::default()
+        parameters: serde_json::from_value::<SqlParameters>(parameters.clone()).unwrap(),
+        ..SqlStatement::default()
     }
 }
 
 /// The answer in a format, whole.
-async fn written(querier: &Querier, format: RowFormat, statement: &Statement) -> Result<Vec<u8>, Error> {
+async fn written(querier: &QueryEngine, format: RowFormat, statement: &SqlStatement) -> Result<Vec<u8>, Error> {
     let mut answer = querier.sql(statement).await?;
     let mut writer = answer.writer(format)?;
     while let Some(batch) = answer.next().await? {
@@ -42,7 +42,7 @@ pub(super) async fn asked(bench: &Bench, query: &str, parameters: Value) -> Resu
     asked_of(&bench.querier, query, parameters).await
 }
 
-pub(super) async fn asked_of(querier: &Querier, query: &str, parameters: Value) -> Result<Value, Error> {
+pub(super) async fn asked_of(querier: &QueryEngine, query: &str, parameters: Value) -> Result<Value, Error> {
     let json = written(querier, RowFormat::Json, &statement(query, &parameters)).await?;
     Ok(serde_json::from_slice(&json)
         .unwrap_or_else(|error| panic!("{query}: {error}: {}", String::from_utf8_lossy(&json))))
@@ -89,9 +89,9 @@ async fn bench() -> Bench {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_statement_is_described_in_a_place_of_statements() {
-    let bench = Bench::with(Limits::new(ByteSize::mib(256), Duration::from_secs(60), 2)).await;
+    let bench = Bench::with(QueryLimits::new(ByteSize::mib(256), Duration::from_secs(60), 2)).await;
     let asked = statement("SELECT 1", &json!([]));
-    let place = bench.querier.enter(Class::Statement).await.unwrap();
+    let place = bench.querier.enter(QueryClass::Statement).await.unwrap();
     let refused = bench.querier.describe(&asked).await;
     assert!(
         matches!(refused, Err(Error::BusyWithStatements { running: 1 })),
@@ -318,7 +318,7 @@ async fn what_is_at_fault_in_a_statement_is_named_with_its_place() {
         assert!(!place || at.is_some(), "{query}: {error:?}");
     }
     let error = asked(&bench, "DROP TABLE logs", json!([])).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::ReadOnly);
+    assert_eq!(error.kind(), QueryErrorKind::ReadOnly);
     bench.close().await;
 }
 

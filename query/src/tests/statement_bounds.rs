@@ -11,7 +11,7 @@ use super::greed::hostile_statement;
 use super::sql::rows;
 use super::world::{self, Random};
 use super::{Bench, HOUR, now, until};
-use crate::{Dialect, Error, Kind, Limits, Statement};
+use crate::{Error, QueryErrorKind, QueryLimits, SqlDialect, SqlStatement};
 
 const MIB: u64 = 1 << 20;
 /// What a statement may need of 64 MiB, and as much again: code that is run for the first time, and pages of it, are counted too.
@@ -42,7 +42,7 @@ impl ProcessMemory {
 
 /// A store of a few thousand rows, and 64 MiB for statements.
 async fn bench(timeout: Duration) -> Bench {
-    let bench = Bench::with(Limits::new(ByteSize::mib(64), timeout, 4)).await;
+    let bench = Bench::with(QueryLimits::new(ByteSize::mib(64), timeout, 4)).await;
     let mut random = Random::seeded(20_261_122);
     let logs: Vec<LogRecord> = (0..3_000).map(|_| world::log(&mut random)).collect();
     let spans: Vec<_> = (0..500).map(|_| world::span(&mut random)).collect();
@@ -54,16 +54,16 @@ async fn bench(timeout: Duration) -> Bench {
     bench
 }
 
-async fn ended(bench: &Bench, statement: &Statement) -> Result<(), Error> {
+async fn ended(bench: &Bench, statement: &SqlStatement) -> Result<(), Error> {
     let mut answer = bench.querier.sql(statement).await?;
     while answer.next().await?.is_some() {}
     Ok(())
 }
 
 async fn refusal(bench: &Bench, query: &str) -> Error {
-    let statement = Statement {
+    let statement = SqlStatement {
         query: query.to_owned(),
-        ..Statement::default()
+        ..SqlStatement::default()
     };
     let refused = ended(bench, &statement).await;
     refused.expect_err(&format!("{query:.300} was answered"))
@@ -110,7 +110,7 @@ async fn functions_that_make_large_values_of_small_ones_are_refused_before_they_
     ] {
         let error = refusal(&bench, &query).await;
         assert!(
-            matches!(error.kind(), Kind::Statement | Kind::TooMuch),
+            matches!(error.kind(), QueryErrorKind::Statement | QueryErrorKind::TooMuch),
             "{query:.300}: {error:?}"
         );
     }
@@ -121,7 +121,7 @@ async fn functions_that_make_large_values_of_small_ones_are_refused_before_they_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tables_that_are_read_at_once_have_the_memory_of_one_statement() {
-    let bench = Bench::with(Limits::new(ByteSize::mib(8), Duration::from_secs(60), 4)).await;
+    let bench = Bench::with(QueryLimits::new(ByteSize::mib(8), Duration::from_secs(60), 4)).await;
     let mut random = Random::seeded(20_261_122);
     let text = |random: &mut Random| (0..16).map(|_| format!("{:016x}", random.next())).collect();
     let logs: Vec<_> = (0..4_000)
@@ -138,7 +138,7 @@ async fn tables_that_are_read_at_once_have_the_memory_of_one_statement() {
     };
     assert_eq!(rows(&bench, &all(2)).await, [[json!(8_000), json!(256)]]);
     let error = refusal(&bench, &all(30)).await;
-    assert_eq!(error.kind(), Kind::TooMuch, "{error}");
+    assert_eq!(error.kind(), QueryErrorKind::TooMuch, "{error}");
     bench.close().await;
 }
 
@@ -151,12 +151,12 @@ async fn what_rows_are_sorted_by_counts() {
         "SELECT count(*) FROM (SELECT row_number() OVER (ORDER BY random()) n FROM logs a, logs b) q WHERE n < 10",
         "SELECT string_agg('', '' ORDER BY random()) FROM logs a, logs b",
     ] {
-        let statement = Statement {
+        let statement = SqlStatement {
             query: query.to_owned(),
-            ..Statement::default()
+            ..SqlStatement::default()
         };
         if let Err(error) = ended(&bench, &statement).await {
-            assert!(matches!(error.kind(), Kind::TooMuch), "{query}: {error}");
+            assert!(matches!(error.kind(), QueryErrorKind::TooMuch), "{query}: {error}");
         }
     }
     let growth = memory.growth();
@@ -202,17 +202,17 @@ async fn subqueries_that_take_an_age_to_plan_are_refused() {
     let bench = bench(Duration::from_secs(60)).await;
     let nested = |depth: usize| format!("SELECT {}1{}", "EXISTS (SELECT ".repeat(depth), ")".repeat(depth));
     let error = refusal(&bench, &nested(23)).await;
-    assert_eq!(error.kind(), Kind::Statement, "{error}");
+    assert_eq!(error.kind(), QueryErrorKind::Statement, "{error}");
     let named = (1..20).map(|n| format!(", t{n} AS (SELECT EXISTS (SELECT * FROM t{}) v)", n - 1));
     let error = refusal(
         &bench,
         &format!("WITH t0 AS (SELECT 1 v){} SELECT * FROM t19", named.collect::<String>()),
     )
     .await;
-    assert_eq!(error.kind(), Kind::Statement, "{error}");
+    assert_eq!(error.kind(), QueryErrorKind::Statement, "{error}");
     let nested = format!("SELECT {}1{}", "coalesce((SELECT ".repeat(10), "), 0)".repeat(10));
     let error = refusal(&bench, &nested).await;
-    assert_eq!(error.kind(), Kind::Statement, "{error}");
+    assert_eq!(error.kind(), QueryErrorKind::Statement, "{error}");
     let nested = format!("SELECT {}1{}", "(SELECT ".repeat(8), ")".repeat(8));
     assert_eq!(rows(&bench, &nested).await, [[json!(1)]]);
     bench.close().await;
@@ -277,7 +277,7 @@ async fn functions_that_are_not_offered_are_refused_by_name() {
         ("SELECT map(ARRAY['a'], ARRAY[message]) FROM logs", "map"),
     ] {
         let error = refusal(&bench, query).await;
-        assert_eq!(error.kind(), Kind::Statement, "{query}: {error:?}");
+        assert_eq!(error.kind(), QueryErrorKind::Statement, "{query}: {error:?}");
         let text = error.to_string();
         assert!(
             text.contains(&format!("'{name}'")) && text.contains("not offered"),
@@ -290,7 +290,7 @@ async fn functions_that_are_not_offered_are_refused_by_name() {
         format!("CUBE ({}), CUBE ({})", columns[..6].join(", "), columns[6..].join(", ")),
     ] {
         let error = refusal(&bench, &format!("SELECT count(*) FROM logs GROUP BY {groups}")).await;
-        assert_eq!(error.kind(), Kind::Statement, "{groups}: {error:?}");
+        assert_eq!(error.kind(), QueryErrorKind::Statement, "{groups}: {error:?}");
         assert!(error.to_string().contains("grouping"), "{error}");
     }
     let error = refusal(&bench, "SELECT array_agg(message) OVER (ORDER BY ts) FROM logs").await;
@@ -332,9 +332,9 @@ async fn a_column_that_each_inner_query_has_written_twice_is_refused_before_it_i
     ] {
         let answered = bench
             .querier
-            .sql(&Statement {
+            .sql(&SqlStatement {
                 query: query(written),
-                ..Statement::default()
+                ..SqlStatement::default()
             })
             .await;
         assert!(answered.is_ok(), "{written}: {answered:?}");
@@ -351,13 +351,13 @@ fn columns(made: &str) -> String {
 async fn stay_within_memory(bench: &Bench, statements: impl IntoIterator<Item = String>) {
     for query in statements {
         let memory = ProcessMemory::now();
-        let statement = Statement {
+        let statement = SqlStatement {
             query: query.clone(),
-            ..Statement::default()
+            ..SqlStatement::default()
         };
         if let Err(error) = ended(bench, &statement).await {
             assert!(
-                matches!(error.kind(), Kind::Statement | Kind::TooMuch),
+                matches!(error.kind(), QueryErrorKind::Statement | QueryErrorKind::TooMuch),
                 "{query:.300}: {error:?}"
             );
         }
@@ -405,7 +405,7 @@ async fn copies_that_functions_make_of_large_values_stay_within_memory() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn plans_of_many_scans_of_many_files_count_as_memory() {
-    let bench = Bench::with(Limits::new(ByteSize::mib(8), Duration::from_secs(60), 4)).await;
+    let bench = Bench::with(QueryLimits::new(ByteSize::mib(8), Duration::from_secs(60), 4)).await;
     let mut random = Random::seeded(20_261_126);
     let hours = 1..200_i64;
     let logs: Vec<_> = hours
@@ -423,8 +423,8 @@ async fn plans_of_many_scans_of_many_files_count_as_memory() {
     };
     assert_eq!(rows(&bench, &scans(2)).await, [[json!(2 * logs.len())]]);
     let error = refusal(&bench, &scans(24)).await;
-    assert_eq!(error.kind(), Kind::TooMuch, "{error}");
-    let pool = Arc::clone(&bench.querier.sessions.like().runtime_env().memory_pool);
+    assert_eq!(error.kind(), QueryErrorKind::TooMuch, "{error}");
+    let pool = Arc::clone(&bench.querier.sessions.template().runtime_env().memory_pool);
     until("the end of the statement", || pool.reserved() == 0).await;
     bench.close().await;
 }
@@ -462,20 +462,20 @@ fn count() -> usize {
 async fn hostile_statements_are_answered_or_refused_within_memory_and_leave_nothing_behind() {
     let bench = bench(Duration::from_millis(200)).await;
     let places = bench.querier.gate.free();
-    let pool = Arc::clone(&bench.querier.sessions.like().runtime_env().memory_pool);
+    let pool = Arc::clone(&bench.querier.sessions.template().runtime_env().memory_pool);
     let mut random = Random::seeded(20_261_122);
     let mut most = 0;
     for number in 0..count() {
         let query = hostile_statement(&mut |bound| random.below(bound));
         let memory = ProcessMemory::now();
-        let statement = Statement {
+        let statement = SqlStatement {
             query: query.clone(),
             dialect: if number % 4 == 0 {
-                Dialect::Postgres
+                SqlDialect::Postgres
             } else {
-                Dialect::Plain
+                SqlDialect::Plain
             },
-            ..Statement::default()
+            ..SqlStatement::default()
         };
         let ended = if number % 7 == 0 {
             bench.querier.describe(&statement).await.map(drop)
@@ -483,7 +483,12 @@ async fn hostile_statements_are_answered_or_refused_within_memory_and_leave_noth
             ended(&bench, &statement).await
         };
         if let Err(error) = ended {
-            let fair = [Kind::Statement, Kind::ReadOnly, Kind::TooMuch, Kind::Timeout];
+            let fair = [
+                QueryErrorKind::Statement,
+                QueryErrorKind::ReadOnly,
+                QueryErrorKind::TooMuch,
+                QueryErrorKind::Timeout,
+            ];
             assert!(fair.contains(&error.kind()), "{query:.2000}: {error:?}");
         }
         // Not only told that it ended: its work is gone, and its memory.
@@ -535,7 +540,10 @@ async fn what_few_groups_gather_is_within_the_memory_of_statements() {
         );
         let memory = ProcessMemory::now();
         let error = refusal(&bench, &query).await;
-        assert!(matches!(error.kind(), Kind::TooMuch | Kind::Timeout), "{error}");
+        assert!(
+            matches!(error.kind(), QueryErrorKind::TooMuch | QueryErrorKind::Timeout),
+            "{error}"
+        );
         let growth = memory.growth();
         assert!(growth < MOST, "{gathered}: {} MiB", growth / MIB);
     }

@@ -8,8 +8,8 @@ use serde_json::json;
 use super::sql::rows;
 use super::world::{self, Random};
 use super::{Bench, until};
-use crate::gate::Class;
-use crate::{Error, Limits, Statement};
+use crate::gate::QueryClass;
+use crate::{Error, QueryLimits, SqlStatement};
 
 /// Long enough for a statement to be planned and to be in the midst of its work.
 const A_WHILE: Duration = Duration::from_millis(800);
@@ -46,7 +46,7 @@ const ENDLESS: [(&str, &str); 6] = [
 ];
 
 async fn bench(timeout: Duration) -> Bench {
-    let bench = Bench::with(Limits::new(ByteSize::mib(1024), timeout, 1)).await;
+    let bench = Bench::with(QueryLimits::new(ByteSize::mib(1024), timeout, 1)).await;
     let mut random = Random::new();
     let logs: Vec<LogRecord> = (0..1_500).map(|_| world::log(&mut random)).collect();
     bench.append(&logs).await;
@@ -54,10 +54,10 @@ async fn bench(timeout: Duration) -> Bench {
     bench
 }
 
-fn statement(query: &str) -> Statement {
-    Statement {
+fn statement(query: &str) -> SqlStatement {
+    SqlStatement {
         query: query.to_owned(),
-        ..Statement::default()
+        ..SqlStatement::default()
     }
 }
 
@@ -122,7 +122,7 @@ async fn joins_that_can_be_ended_answer_as_they_did() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_query_that_keeps_its_thread_does_not_keep_the_querier_from_closing() {
     let bench = bench(Duration::from_secs(600)).await;
-    let kept = bench.querier.enter(Class::Statement).await.unwrap();
+    let kept = bench.querier.enter(QueryClass::Statement).await.unwrap();
     bench.querier.close().await;
     drop(kept);
     bench.close().await;

@@ -365,7 +365,7 @@ async fn a_histogram_tells_how_many_it_observed_their_sum_and_percentiles() {
         ..MetricFilter::default()
     };
     let answer = bench.querier.metric("latency", &filter).await.unwrap();
-    let row = &crate::answer::Page::from(answer.list.clone()).rows[0];
+    let row = &crate::answer::JsonPage::from(answer.list.clone()).rows[0];
     assert_eq!((&row["count"], &row["sum"]), (&json!(6.0), &json!(70.0)));
     assert_eq!((&row["p50"], &row["samples"]), (&json!(10.0), &json!(3)));
     assert_eq!(answer.metric_type, Some(MetricType::Histogram));

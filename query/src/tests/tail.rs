@@ -11,12 +11,12 @@ use serde_json::Value;
 use super::rows::lets_log;
 use super::world::{Random, log, log_filter};
 use super::*;
-use crate::{Error, Tail};
+use crate::{Error, LiveTail};
 
 /// What a reader has, and what it should have.
 struct Reader {
     filter: LogFilter,
-    tail: Option<Tail>,
+    tail: Option<LiveTail>,
     last: Option<String>,
     /// How often each row was given, and how often it should have been.
     given: HashMap<String, i64>,
@@ -223,11 +223,11 @@ async fn reopen(bench: &mut Bench, tail_max: model::ByteSize, orderly: bool) {
     // The last ones that hold the store: its lock goes with them.
     let nothing = tempfile::tempdir().unwrap();
     let other = open_at(&nothing, Duration::from_secs(3_600), Clock::new(now)).await;
-    let querier = Querier::new(Arc::clone(&other), bench.limits.clone(), Clock::new(now)).unwrap();
+    let querier = QueryEngine::new(Arc::clone(&other), bench.limits.clone(), Clock::new(now)).unwrap();
     drop(std::mem::replace(&mut bench.querier, querier));
     drop(std::mem::replace(&mut bench.engine, other));
     let engine = open_with(&bench.dir, tail_max).await;
-    bench.querier = Querier::new(Arc::clone(&engine), bench.limits.clone(), Clock::new(now)).unwrap();
+    bench.querier = QueryEngine::new(Arc::clone(&engine), bench.limits.clone(), Clock::new(now)).unwrap();
     bench.engine = engine;
 }
 
@@ -435,9 +435,9 @@ fn every(step: i64, count: i64, from: i64, random: &mut Random) -> Vec<LogRecord
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backlog_that_its_reader_does_not_take_in_time_gives_its_memory_back_and_ends_with_a_gap() {
-    let bench = Bench::with(Limits {
+    let bench = Bench::with(QueryLimits {
         backlog: Duration::from_secs(2),
-        ..Limits::new(model::ByteSize::mib(64), Duration::from_secs(30), 2)
+        ..QueryLimits::new(model::ByteSize::mib(64), Duration::from_secs(30), 2)
     })
     .await;
     let mut rows = every(SECOND / 100, 400, now().micros() - HOUR, &mut Random::new());
@@ -449,7 +449,7 @@ async fn a_backlog_that_its_reader_does_not_take_in_time_gives_its_memory_back_a
         ..LogFilter::default()
     };
     let mut tail = bench.querier.tail(&filter, None).unwrap();
-    let pool = &bench.querier.sessions.like().runtime_env().memory_pool;
+    let pool = &bench.querier.sessions.template().runtime_env().memory_pool;
     let (mut last, mut from) = (None, None);
     let mut pieces = 0;
     while from.is_none() {
@@ -477,7 +477,7 @@ async fn a_backlog_that_its_reader_does_not_take_in_time_gives_its_memory_back_a
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_of_one_time_are_held_a_slice_at_a_time_and_come_once() {
-    let bench = Bench::with(Limits::new(model::ByteSize::mib(64), Duration::from_secs(30), 4)).await;
+    let bench = Bench::with(QueryLimits::new(model::ByteSize::mib(64), Duration::from_secs(30), 4)).await;
     let mut rows = every(0, 4_000, now().micros() - HOUR, &mut Random::new());
     for (number, row) in rows.iter_mut().enumerate() {
         row.message = format!("{number:02000}");
@@ -492,7 +492,7 @@ async fn rows_of_one_time_are_held_a_slice_at_a_time_and_come_once() {
         ..LogFilter::default()
     };
     let mut reader = Reader::new(&bench, filter, &rows);
-    let pool = &bench.querier.sessions.like().runtime_env().memory_pool;
+    let pool = &bench.querier.sessions.template().runtime_env().memory_pool;
     // What it begins with; then it takes nothing.
     reader.read(Duration::from_secs(30)).await;
     until("a slice", || pool.reserved() > 500_000).await;
@@ -516,16 +516,16 @@ async fn rows_of_one_time_are_held_a_slice_at_a_time_and_come_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_time_that_a_backlog_waits_for_others_is_not_its_own() {
-    let bench = Bench::with(Limits {
+    let bench = Bench::with(QueryLimits {
         backlog: Duration::from_millis(500),
-        ..Limits::new(model::ByteSize::mib(64), Duration::from_secs(30), 8)
+        ..QueryLimits::new(model::ByteSize::mib(64), Duration::from_secs(30), 8)
     })
     .await;
     let rows = every(SECOND, 100, now().micros() - HOUR, &mut Random::new());
     bench.append(&rows).await;
     let turns = [
-        bench.querier.gate.wait().await.unwrap(),
-        bench.querier.gate.wait().await.unwrap(),
+        bench.querier.gate.enter_tail().await.unwrap(),
+        bench.querier.gate.enter_tail().await.unwrap(),
     ];
     let filter = LogFilter {
         since: Some(TimePoint::Ago("24h".parse().unwrap())),
@@ -545,7 +545,7 @@ async fn the_time_that_a_backlog_waits_for_others_is_not_its_own() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_filter_that_lets_nothing_through_gets_on_over_breaks_also_where_a_look_takes_too_long() {
-    let limits = Limits::new(model::ByteSize::mib(256), Duration::from_millis(100), 4);
+    let limits = QueryLimits::new(model::ByteSize::mib(256), Duration::from_millis(100), 4);
     let bench = Bench::with(limits).await;
     let rows = every(SECOND * 6 / 10, 36_000, now().micros() - 6 * HOUR, &mut Random::new());
     for rows in rows.chunks(6_000) {
@@ -582,7 +582,7 @@ async fn a_filter_that_lets_nothing_through_gets_on_over_breaks_also_where_a_loo
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tail_is_refused_beyond_its_number_and_where_it_makes_no_sense() {
-    let mut limits = Limits::new(model::ByteSize::mib(64), Duration::from_secs(10), 2);
+    let mut limits = QueryLimits::new(model::ByteSize::mib(64), Duration::from_secs(10), 2);
     limits.max_followers = 1;
     let bench = Bench::with(limits).await;
     let refused = |filter: LogFilter, resume: Option<(&'static str, &str)>| match bench.querier.tail(&filter, resume) {

@@ -8,11 +8,11 @@ use serde_json::{Map, Value};
 
 use super::world::{self, Random};
 use super::{Bench, HOUR, now};
-use crate::exec::Scan;
-use crate::metrics::Summary;
+use crate::exec::QueryScan;
+use crate::metrics::MetricAggregation;
 use crate::summary::series as walk;
-use crate::summary::tally::{Groups, Totals};
-use crate::window::Window;
+use crate::summary::tally::{MetricGroups, PointTotals};
+use crate::window::TimeRange;
 use crate::{ListQuery, filter, metrics};
 
 /// Points of a few hundred series in the past hour, enough for files of many pages, some of them equal in time.
@@ -29,7 +29,7 @@ fn many(random: &mut Random) -> Vec<MetricPoint> {
 }
 
 /// What groups come to, by the names of their series.
-fn told(groups: &Groups) -> BTreeMap<String, Totals> {
+fn told(groups: &MetricGroups) -> BTreeMap<String, PointTotals> {
     let told = groups
         .cells
         .iter()
@@ -44,15 +44,15 @@ async fn walks_agree(bench: &Bench, random: &mut Random) {
         filter.name = [Some("metric.7"), Some("metric.39"), Some("gone"), None][turn % 4].map(str::to_owned);
         filter.group_by = [None, Some("entity_name"), Some("entity_id")][turn % 3].map(str::to_owned);
         filter.interval = Some(random.pick(&["1m", "5m", "1h"]).parse().unwrap());
-        let summary = Summary::of(&filter).unwrap().unwrap();
-        let window = Window::resolve(filter.since, filter.until, None, now()).unwrap();
+        let summary = MetricAggregation::of(&filter).unwrap().unwrap();
+        let window = TimeRange::resolve(filter.since, filter.until, None, now()).unwrap();
         let conditions = filter::metrics(&filter);
         let scan = || {
-            let (session, view) = (bench.querier.sessions.one(), bench.engine.view());
-            Scan::new(session, view, model::Table::Metrics, window, conditions.clone())
+            let (session, view) = (bench.querier.sessions.acquire_session(), bench.engine.view());
+            QueryScan::new(session, view, model::Table::Metrics, window, conditions.clone())
         };
         let walked = told(&walk::groups(&scan(), &summary, window).await.unwrap().unwrap());
-        let planned = told(&metrics::planned(&scan(), &summary, window).await.unwrap());
+        let planned = told(&metrics::aggregate_by_plan(&scan(), &summary, window).await.unwrap());
         assert!(walked.keys().eq(planned.keys()), "{filter:?}");
         for (key, one) in &walked {
             let other = planned[key];

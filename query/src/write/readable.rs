@@ -6,15 +6,15 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 /// Any JSON; only that it can be read is known.
-pub(super) struct Readable;
+pub(super) struct JsonValidator;
 
-impl<'de> Deserialize<'de> for Readable {
+impl<'de> Deserialize<'de> for JsonValidator {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         from.deserialize_any(Self)
     }
 }
 
-impl<'de> Visitor<'de> for Readable {
+impl<'de> Visitor<'de> for JsonValidator {
     type Value = Self;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -14,7 +14,7 @@ use harness::Failure;
 use model::filter::{LogFilter, TimePoint, TraceFilter};
 use model::wire::encode_arrow;
 use model::{Clock, FluxId, Table, Timestamp, TraceId};
-use query::{Limits, ListQuery, Querier, QueryStats};
+use query::{ListQuery, QueryEngine, QueryLimits, QueryStats};
 
 const HOUR: i64 = 3_600_000_000;
 
@@ -79,7 +79,7 @@ pub(crate) fn ask(store: &Path) -> Result<(), Failure> {
     let last = engine.view().files(Table::Logs).iter().map(|file| file.max_ts).max();
     let last = last.ok_or("no logs")?;
     now.store(last.micros(), Ordering::Relaxed);
-    let querier = Querier::new(Arc::clone(&engine), Limits::default(), Clock::new(move || last))?;
+    let querier = QueryEngine::new(Arc::clone(&engine), QueryLimits::default(), Clock::new(move || last))?;
     let since = Some(TimePoint::At(START.minus(Duration::from_secs(3_600))));
     let logs = |flux_id: FluxId| {
         let filter = LogFilter {
@@ -92,7 +92,7 @@ pub(crate) fn ask(store: &Path) -> Result<(), Failure> {
     };
     let trace = |id: TraceId| match runtime.block_on(querier.trace(id)) {
         Ok(spans) => Ok((spans.rows().num_rows(), spans.stats)),
-        Err(error) if error.kind() == query::Kind::NotFound => Ok((0, QueryStats::default())),
+        Err(error) if error.kind() == query::QueryErrorKind::NotFound => Ok((0, QueryStats::default())),
         Err(error) => Err(Failure::from(error)),
     };
     let middle = Timestamp::from_micros(START.micros() + hours()? * HOUR / 2);

@@ -13,7 +13,7 @@ use harness::Failure;
 use model::filter::{LogFilter, TimePoint};
 use model::wire::encode_arrow;
 use model::{Attributes, ByteSize, Clock, EntityId, Level, LogRecord, Table, TelemetryRecord};
-use query::{Limits, ListQuery, Querier};
+use query::{ListQuery, QueryEngine, QueryLimits};
 
 /// What one row has.
 const RARE: &str = "kernel panic: not syncing";
@@ -175,7 +175,7 @@ pub(crate) fn ask(store: &Path, files: Files, how: &str) -> Result<(), Failure> 
     let last = engine.view().files(Table::Logs).iter().map(|file| file.max_ts).max();
     let last = last.ok_or("no logs")?;
     now.store(last.micros(), Ordering::Relaxed);
-    let querier = Querier::new(Arc::clone(&engine), Limits::default(), Clock::new(move || last))?;
+    let querier = QueryEngine::new(Arc::clone(&engine), QueryLimits::default(), Clock::new(move || last))?;
     let ask = |q: &str| {
         let filter = LogFilter {
             since: Some(TimePoint::At(START.minus(Duration::from_secs(3_600)))),

@@ -269,8 +269,8 @@ async fn ten_thousand_generated_requests_are_answered_or_refused_and_never_our_f
     let bench = Bench::new().await;
     fill(&bench).await;
     // So many places that nobody is turned away for being one too many.
-    let limits = Limits::new(model::ByteSize::mib(512), Duration::from_secs(120), 64);
-    let querier = Arc::new(Querier::new(Arc::clone(&bench.engine), limits, Clock::new(now)).unwrap());
+    let limits = QueryLimits::new(model::ByteSize::mib(512), Duration::from_secs(120), 64);
+    let querier = Arc::new(QueryEngine::new(Arc::clone(&bench.engine), limits, Clock::new(now)).unwrap());
     let router = guarded(telemetry::routes(Arc::clone(&querier)), Arc::clone(&bench.exposition));
     let mut random = Random::new();
     let mut requests: Vec<String> = (0..REQUESTS).map(|_| random.request()).collect();

@@ -10,28 +10,28 @@
 
 use regex_syntax::hir::{Hir, HirKind};
 
-use super::{Texts, all, one};
-use crate::patterns::{joined, texts};
+use super::{NgramPredicate, all, one};
+use crate::patterns::{cross_concat, texts};
 
 /// What each match of a pattern has, if `ask` says what a text asks for.
-pub(super) fn asked(pattern: &str, ask: impl Fn(&str) -> Option<Texts>) -> Option<Texts> {
+pub(super) fn asked(pattern: &str, ask: impl Fn(&str) -> Option<NgramPredicate>) -> Option<NgramPredicate> {
     let pattern = regex_syntax::parse(pattern).ok()?;
     required(&pattern, &ask)
 }
 
 /// The same where case is of no matter. What classes leave out of others depends on case: such patterns ask for nothing.
-pub(super) fn asked_folded(pattern: &str) -> Option<Texts> {
+pub(super) fn asked_folded(pattern: &str) -> Option<NgramPredicate> {
     let leaves_out = ["&&", "--", "~~"].iter().any(|operator| pattern.contains(operator));
     (!leaves_out).then(|| asked(pattern, folded_pieces))?
 }
 
 /// The pieces of a text between letters that match more than themselves where case is of no matter; see the module above.
-fn folded_pieces(text: &str) -> Option<Texts> {
+fn folded_pieces(text: &str) -> Option<NgramPredicate> {
     let ends = |letter: char| !letter.is_ascii() || matches!(letter, 's' | 'S');
     all(text.split(ends).filter_map(one))
 }
 
-fn required(hir: &Hir, ask: &impl Fn(&str) -> Option<Texts>) -> Option<Texts> {
+fn required(hir: &Hir, ask: &impl Fn(&str) -> Option<NgramPredicate>) -> Option<NgramPredicate> {
     if let Some(texts) = texts(hir) {
         return any(&texts, ask);
     }
@@ -40,7 +40,7 @@ fn required(hir: &Hir, ask: &impl Fn(&str) -> Option<Texts>) -> Option<Texts> {
         HirKind::Repetition(repetition) if repetition.min > 0 => required(&repetition.sub, ask),
         HirKind::Alternation(parts) => {
             let parts = parts.iter().map(|part| required(part, ask));
-            Some(Texts::Any(parts.collect::<Option<_>>()?))
+            Some(NgramPredicate::Any(parts.collect::<Option<_>>()?))
         }
         HirKind::Concat(parts) => in_turn(parts, ask),
         _ => None,
@@ -48,12 +48,12 @@ fn required(hir: &Hir, ask: &impl Fn(&str) -> Option<Texts>) -> Option<Texts> {
 }
 
 /// What the parts ask for that follow each other: neighbours that are texts are one.
-fn in_turn(parts: &[Hir], ask: &impl Fn(&str) -> Option<Texts>) -> Option<Texts> {
+fn in_turn(parts: &[Hir], ask: &impl Fn(&str) -> Option<NgramPredicate>) -> Option<NgramPredicate> {
     let mut found = Vec::new();
     let mut stretch = vec![String::new()];
     for part in parts {
         let texts = texts(part);
-        if let Some(longer) = texts.as_ref().and_then(|texts| joined(&stretch, texts)) {
+        if let Some(longer) = texts.as_ref().and_then(|texts| cross_concat(&stretch, texts)) {
             stretch = longer;
             continue;
         }
@@ -65,12 +65,12 @@ fn in_turn(parts: &[Hir], ask: &impl Fn(&str) -> Option<Texts>) -> Option<Texts>
     all(found.into_iter())
 }
 
-fn any(texts: &[String], ask: &impl Fn(&str) -> Option<Texts>) -> Option<Texts> {
+fn any(texts: &[String], ask: &impl Fn(&str) -> Option<NgramPredicate>) -> Option<NgramPredicate> {
     let texts = texts.iter().map(|text| ask(text));
     let mut texts: Vec<_> = texts.collect::<Option<_>>()?;
     match texts.len() {
         1 => texts.pop(),
-        _ => Some(Texts::Any(texts)),
+        _ => Some(NgramPredicate::Any(texts)),
     }
 }
 
@@ -80,15 +80,15 @@ mod tests {
 
     use super::*;
 
-    fn of(texts: &[&str]) -> Option<Texts> {
+    fn of(texts: &[&str]) -> Option<NgramPredicate> {
         let mut texts: Vec<_> = texts
             .iter()
-            .map(|text| Texts::One(NgramQuery::of(text).unwrap()))
+            .map(|text| NgramPredicate::One(NgramQuery::of(text).unwrap()))
             .collect();
         if texts.len() == 1 {
             texts.pop()
         } else {
-            Some(Texts::Any(texts))
+            Some(NgramPredicate::Any(texts))
         }
     }
 
@@ -118,14 +118,14 @@ mod tests {
 
     #[test]
     fn an_alternative_asks_for_all_that_it_has() {
-        let ends = Texts::All(vec![of(&["other "]).unwrap(), of(&[" words"]).unwrap()]);
-        let either = Texts::Any(vec![of(&["one text"]).unwrap(), ends]);
+        let ends = NgramPredicate::All(vec![of(&["other "]).unwrap(), of(&[" words"]).unwrap()]);
+        let either = NgramPredicate::Any(vec![of(&["one text"]).unwrap(), ends]);
         assert_eq!(asked("(one text|other [0-9]{9} words)", one), Some(either));
     }
 
     #[test]
     fn parts_between_what_varies_must_all_be_there() {
-        let both = Texts::All(vec![of(&["payment"]).unwrap(), of(&["declined"]).unwrap()]);
+        let both = NgramPredicate::All(vec![of(&["payment"]).unwrap(), of(&["declined"]).unwrap()]);
         assert_eq!(asked("payment.*declined", one), Some(both.clone()));
         assert_eq!(asked("payment[0-9]*declined", one), Some(both));
     }
@@ -151,7 +151,10 @@ mod tests {
     fn without_regard_to_case_letters_that_match_others_are_left_out() {
         assert_eq!(
             folded_pieces("the disk failed"),
-            Some(Texts::All(vec![of(&["the di"]).unwrap(), of(&["k failed"]).unwrap()]))
+            Some(NgramPredicate::All(vec![
+                of(&["the di"]).unwrap(),
+                of(&["k failed"]).unwrap()
+            ]))
         );
         assert_eq!(folded_pieces("größe"), None);
     }

@@ -28,22 +28,22 @@ const SHIFT: u32 = 44;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Sketch {
+pub(super) enum QuantileSketch {
     Few(Vec<f64>),
-    Cells(Box<Cells>),
+    Cells(Box<SketchCells>),
 }
 
 /// How many values lie where.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Cells {
+pub(super) struct SketchCells {
     /// Lower bits of a magnitude that do not tell its cell.
     shift: u32,
     /// What is less than all numbers.
     below: u64,
-    negative: Row,
+    negative: CellRange,
     /// With what is too small to be told from zero.
     zeros: u64,
-    positive: Row,
+    positive: CellRange,
     /// What is greater than all numbers, or none.
     above: u64,
     least: f64,
@@ -52,18 +52,18 @@ pub(super) struct Cells {
 
 /// Neighbouring cells.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct Row {
+struct CellRange {
     first: u64,
     counts: Vec<u64>,
 }
 
-impl Default for Sketch {
+impl Default for QuantileSketch {
     fn default() -> Self {
         Self::Few(Vec::new())
     }
 }
 
-impl Sketch {
+impl QuantileSketch {
     /// Takes a value, and returns by how many bytes that made it larger.
     #[inline]
     pub(super) fn add(&mut self, value: f64) -> usize {
@@ -76,7 +76,7 @@ impl Sketch {
             }
             Self::Few(values) => {
                 let before = values.capacity() * size_of::<f64>();
-                let mut cells = Cells::new(value);
+                let mut cells = SketchCells::new(value);
                 for value in values.drain(..).chain([value]) {
                     cells.add(value, 1);
                 }
@@ -126,7 +126,7 @@ impl Sketch {
     pub(super) fn heap(&self) -> usize {
         match self {
             Self::Few(values) => values.capacity() * size_of::<f64>(),
-            Self::Cells(cells) => size_of::<Cells>() + cells.heap(),
+            Self::Cells(cells) => size_of::<SketchCells>() + cells.heap(),
         }
     }
 
@@ -150,20 +150,20 @@ impl Sketch {
         if rest.is_empty() {
             return Ok(Self::Few(numbers.map(f64::from_bits).collect()));
         }
-        let cells = Cells::from_numbers(&mut numbers);
+        let cells = SketchCells::from_numbers(&mut numbers);
         let cells = cells.ok_or_else(|| exec_datafusion_err!("a spilled sketch of percentiles is damaged"))?;
         Ok(Self::Cells(Box::new(cells)))
     }
 }
 
-impl Cells {
+impl SketchCells {
     fn new(value: f64) -> Self {
         Self {
             shift: SHIFT,
             below: 0,
-            negative: Row::default(),
+            negative: CellRange::default(),
             zeros: 0,
-            positive: Row::default(),
+            positive: CellRange::default(),
             above: 0,
             least: value,
             greatest: value,
@@ -204,11 +204,11 @@ impl Cells {
                 *of_cell += count;
                 0
             }
-            None => self.reach(is_negative, magnitude, count),
+            None => self.extend_range(is_negative, magnitude, count),
         }
     }
 
-    const fn row(&mut self, is_negative: bool) -> &mut Row {
+    const fn row(&mut self, is_negative: bool) -> &mut CellRange {
         if is_negative {
             &mut self.negative
         } else {
@@ -218,7 +218,7 @@ impl Cells {
 
     /// Counts values that lie outside of the cells.
     #[cold]
-    fn reach(&mut self, is_negative: bool, magnitude: u64, count: u64) -> usize {
+    fn extend_range(&mut self, is_negative: bool, magnitude: u64, count: u64) -> usize {
         let before = self.heap();
         loop {
             let cell = magnitude >> self.shift;
@@ -317,7 +317,7 @@ impl Cells {
             self.least.to_bits(),
             self.greatest.to_bits(),
         ];
-        let row = |row: &Row| {
+        let row = |row: &CellRange| {
             [row.first, row.counts.len() as u64]
                 .into_iter()
                 .chain(row.counts.clone())
@@ -331,7 +331,10 @@ impl Cells {
         let shift = shift.filter(|shift| (SHIFT..u64::BITS).contains(shift))?;
         let (below, zeros, above) = (numbers.next()?, numbers.next()?, numbers.next()?);
         let (least, greatest) = (f64::from_bits(numbers.next()?), f64::from_bits(numbers.next()?));
-        let (negative, positive) = (Row::from_numbers(numbers, shift)?, Row::from_numbers(numbers, shift)?);
+        let (negative, positive) = (
+            CellRange::from_numbers(numbers, shift)?,
+            CellRange::from_numbers(numbers, shift)?,
+        );
         Some(Self {
             shift,
             below,
@@ -345,7 +348,7 @@ impl Cells {
     }
 }
 
-impl Row {
+impl CellRange {
     #[inline]
     fn get_mut(&mut self, cell: u64) -> Option<&mut u64> {
         // A cell before the first one is far beyond the last.

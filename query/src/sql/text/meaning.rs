@@ -26,8 +26,8 @@ use crate::Error;
 use crate::sql::zones::TIMEZONE;
 
 /// Puts a statement right, or refuses what cannot be; see the module.
-pub(super) fn restore(ast: &mut Ast) -> Result<(), Error> {
-    match VisitMut::visit(ast, &mut Meaning) {
+pub(super) fn normalize(ast: &mut Ast) -> Result<(), Error> {
+    match VisitMut::visit(ast, &mut AstNormalizer) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(*error),
     }
@@ -40,14 +40,14 @@ fn passed(done: Result<(), Error>) -> ControlFlow<Box<Error>> {
     }
 }
 
-struct Meaning;
+struct AstNormalizer;
 
-impl VisitorMut for Meaning {
+impl VisitorMut for AstNormalizer {
     type Break = Box<Error>;
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Box<Error>> {
         let read = std::mem::replace(expr, Expr::Value(Value::Null.into()));
-        match comparisons::expanded(meant(read)) {
+        match comparisons::expanded(normalize_expr(read)) {
             Ok(meant) => *expr = spelling::respelled(meant),
             Err(error) => return ControlFlow::Break(Box::new(error)),
         }
@@ -73,7 +73,7 @@ impl VisitorMut for Meaning {
     }
 }
 
-fn meant(read: Expr) -> Expr {
+fn normalize_expr(read: Expr) -> Expr {
     match read {
         Expr::IsDistinctFrom(left, right) => {
             let distinct = |right| Expr::IsDistinctFrom(left, Box::new(right));

@@ -36,14 +36,14 @@ use datafusion::sql::sqlparser::parser::ParserError;
 use datafusion::sql::sqlparser::tokenizer::Tokenizer;
 
 use self::dialect::BoundedDialect;
-use self::meaning::restore;
-use self::places::{empty, fill};
-pub use self::split::statements;
-use self::tokens::survey;
-use self::weight::weigh;
-use super::Parameters;
-use super::failure::of_statement;
-use super::postgres::Postgres;
+use self::meaning::normalize;
+use self::places::{bind_nulls, bind_values};
+pub use self::split::split_statements;
+use self::tokens::check_token_limits;
+use self::weight::check_planning_cost;
+use super::SqlParameters;
+use super::failure::statement_error;
+use super::postgres::PostgresCompatibility;
 use crate::Error;
 
 /// The longest text of a statement, in bytes.
@@ -53,7 +53,7 @@ const LEVELS: usize = 64;
 
 /// A statement that may be planned.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct ParsedStatement {
     pub(super) statement: Parsed,
     /// Whether rows come out of it, and not a plan or a description.
     pub(super) is_query: bool,
@@ -63,9 +63,9 @@ pub(super) struct Asked {
 
 /// A statement whose parameters have no values yet.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct UnboundStatement {
     /// With nulls in their places.
-    pub(super) asked: Asked,
+    pub(super) asked: ParsedStatement,
     /// As it is written.
     pub(super) with_places: Parsed,
     /// How many there are.
@@ -74,12 +74,12 @@ pub(super) struct Open {
     pub(super) types: BTreeMap<String, DataType>,
 }
 
-/// As [`read`], without values for parameters.
-pub(super) fn open(text: &str, postgres: Option<&Postgres>) -> Result<Open, Error> {
-    let with_places = checked(text, postgres)?;
+/// As [`parse_bound`], without values for parameters.
+pub(super) fn parse_unbound(text: &str, postgres: Option<&PostgresCompatibility>) -> Result<UnboundStatement, Error> {
+    let with_places = parse_checked(text, postgres)?;
     let mut statement = with_places.clone();
-    let (parameters, types) = empty(reading(&mut statement)?.0)?;
-    Ok(Open {
+    let (parameters, types) = bind_nulls(require_read_only(&mut statement)?.0)?;
+    Ok(UnboundStatement {
         asked: asked(statement)?,
         with_places,
         parameters,
@@ -87,42 +87,46 @@ pub(super) fn open(text: &str, postgres: Option<&Postgres>) -> Result<Open, Erro
     })
 }
 
-pub(super) fn read(text: &str, parameters: &Parameters, postgres: Option<&Postgres>) -> Result<Asked, Error> {
-    let mut statement = checked(text, postgres)?;
-    fill(reading(&mut statement)?.0, parameters)?;
+pub(super) fn parse_bound(
+    text: &str,
+    parameters: &SqlParameters,
+    postgres: Option<&PostgresCompatibility>,
+) -> Result<ParsedStatement, Error> {
+    let mut statement = parse_checked(text, postgres)?;
+    bind_values(require_read_only(&mut statement)?.0, parameters)?;
     asked(statement)
 }
 
 /// The one statement of a text, which reads and is small enough.
-fn checked(text: &str, postgres: Option<&Postgres>) -> Result<Parsed, Error> {
+fn parse_checked(text: &str, postgres: Option<&PostgresCompatibility>) -> Result<Parsed, Error> {
     if text.len() > LONGEST {
         let reason = format!("the text has {} bytes, more than {LONGEST}", text.len());
         return Err(Error::statement(reason));
     }
     let mut statement = parse(text, postgres)?;
-    let ast = reading(&mut statement)?.0;
-    weigh(ast)?;
-    restore(ast)?;
+    let ast = require_read_only(&mut statement)?.0;
+    check_planning_cost(ast)?;
+    normalize(ast)?;
     Ok(statement)
 }
 
-fn asked(mut statement: Parsed) -> Result<Asked, Error> {
-    let (ast, explained) = reading(&mut statement)?;
+fn asked(mut statement: Parsed) -> Result<ParsedStatement, Error> {
+    let (ast, explained) = require_read_only(&mut statement)?;
     let is_query = matches!(ast, Ast::Query(_));
     let newest_first = matches!(ast, Ast::Query(query) if is_newest_first(query));
-    Ok(Asked {
+    Ok(ParsedStatement {
         statement,
         is_query: is_query && !explained,
         newest_first,
     })
 }
 
-fn parse(text: &str, postgres: Option<&Postgres>) -> Result<Parsed, Error> {
+fn parse(text: &str, postgres: Option<&PostgresCompatibility>) -> Result<Parsed, Error> {
     let dialect = BoundedDialect::default();
     let tokens = Tokenizer::new(&dialect, text)
         .tokenize_with_location()
-        .map_err(|error| of_statement(ParserError::from(error).into()))?;
-    survey(&tokens)?;
+        .map_err(|error| statement_error(ParserError::from(error).into()))?;
+    check_token_limits(&tokens)?;
     let parser = DFParserBuilder::new(tokens.clone())
         .with_dialect(&dialect)
         .with_recursion_limit(LEVELS)
@@ -136,19 +140,19 @@ fn parse(text: &str, postgres: Option<&Postgres>) -> Result<Parsed, Error> {
     }
     let explains = matches!(&statements, Ok(read) if matches!(read.front(), Some(Parsed::Explain(_))));
     let postgres = postgres.filter(|_| !explains);
-    if let Some(rewritten) = postgres.and_then(|postgres| postgres.rewritten(text, &tokens)) {
-        let statements = rewritten.map_err(|error| of_statement(error.into()))?;
-        return only(
+    if let Some(rewritten) = postgres.and_then(|postgres| postgres.parse_catalog_query(text, &tokens)) {
+        let statements = rewritten.map_err(|error| statement_error(error.into()))?;
+        return exactly_one(
             statements
                 .into_iter()
                 .map(|ast| Parsed::Statement(Box::new(ast)))
                 .collect(),
         );
     }
-    only(statements.map_err(of_statement)?)
+    exactly_one(statements.map_err(statement_error)?)
 }
 
-fn only(mut statements: VecDeque<Parsed>) -> Result<Parsed, Error> {
+fn exactly_one(mut statements: VecDeque<Parsed>) -> Result<Parsed, Error> {
     match (statements.pop_front(), statements.len()) {
         (Some(statement), 0) => Ok(statement),
         (Some(_), more) => Err(Error::statement(format!(
@@ -162,7 +166,7 @@ fn only(mut statements: VecDeque<Parsed>) -> Result<Parsed, Error> {
 }
 
 /// The statement itself, and whether it is only to be explained.
-fn reading(statement: &mut Parsed) -> Result<(&mut Ast, bool), Error> {
+fn require_read_only(statement: &mut Parsed) -> Result<(&mut Ast, bool), Error> {
     let refused = |statement: &dyn fmt::Display| {
         let what = opening(&statement.to_string());
         Err(Error::ReadOnly { what })
@@ -193,10 +197,10 @@ fn opening(text: &str) -> String {
 }
 
 /// Whether a body is, or has, a statement that changes something.
-fn changes(body: &SetExpr) -> bool {
+fn has_write(body: &SetExpr) -> bool {
     match body {
         SetExpr::Select(select) => select.into.is_some(),
-        SetExpr::SetOperation { left, right, .. } => changes(left) || changes(right),
+        SetExpr::SetOperation { left, right, .. } => has_write(left) || has_write(right),
         SetExpr::Query(_) | SetExpr::Values(_) | SetExpr::Table(_) => false,
         SetExpr::Insert(_) | SetExpr::Update(_) | SetExpr::Delete(_) | SetExpr::Merge(_) => true,
     }

@@ -9,12 +9,12 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use crate::Error;
-use crate::sql::Parameters;
+use crate::sql::SqlParameters;
 
 /// Puts the parameters into their places.
-pub(super) fn fill(ast: &mut Ast, parameters: &Parameters) -> Result<(), Error> {
+pub(super) fn bind_values(ast: &mut Ast, parameters: &SqlParameters) -> Result<(), Error> {
     let given = parameters.by_place();
-    let mut places = Places {
+    let mut places = ParameterBinder {
         given: &given,
         used: BTreeSet::new(),
     };
@@ -29,12 +29,12 @@ pub(super) fn fill(ast: &mut Ast, parameters: &Parameters) -> Result<(), Error> 
     }
 }
 
-struct Places<'a> {
+struct ParameterBinder<'a> {
     given: &'a BTreeMap<String, serde_json::Value>,
     used: BTreeSet<String>,
 }
 
-impl VisitorMut for Places<'_> {
+impl VisitorMut for ParameterBinder<'_> {
     type Break = Box<Error>;
 
     fn pre_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<Box<Error>> {
@@ -70,8 +70,8 @@ impl VisitorMut for Places<'_> {
 /// Puts nulls into the places of `$1`, `$2` and so on, and says how many there are.
 ///
 /// With the types of those that count rows (`LIMIT $1`) or are cast (`$1::bigint`).
-pub(super) fn empty(ast: &mut Ast) -> Result<(usize, BTreeMap<String, DataType>), Error> {
-    let mut nulls = Nulls::default();
+pub(super) fn bind_nulls(ast: &mut Ast) -> Result<(usize, BTreeMap<String, DataType>), Error> {
+    let mut nulls = ParameterCollector::default();
     match VisitMut::visit(ast, &mut nulls) {
         ControlFlow::Continue(()) => Ok((nulls.greatest, nulls.types)),
         ControlFlow::Break(error) => Err(*error),
@@ -82,12 +82,12 @@ pub(super) fn empty(ast: &mut Ast) -> Result<(usize, BTreeMap<String, DataType>)
 const MOST_PARAMETERS: usize = 65_535;
 
 #[derive(Default)]
-struct Nulls {
+struct ParameterCollector {
     greatest: usize,
     types: BTreeMap<String, DataType>,
 }
 
-impl VisitorMut for Nulls {
+impl VisitorMut for ParameterCollector {
     type Break = Box<Error>;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Box<Error>> {

@@ -8,7 +8,7 @@ use super::LONGEST;
 /// The statements of a text, each with the place in bytes where it begins; empty ones are left out. A text that cannot be told
 /// apart is one statement: who reads it says what is wrong.
 #[must_use]
-pub fn statements(text: &str) -> Vec<(usize, &str)> {
+pub fn split_statements(text: &str) -> Vec<(usize, &str)> {
     let all = || vec![(0, text)];
     if text.len() > LONGEST || !text.contains(';') {
         return if text.trim().is_empty() { Vec::new() } else { all() };

@@ -6,14 +6,14 @@ use datafusion::sql::sqlparser::ast::SelectItem;
 use serde_json::json;
 
 use super::*;
-use crate::Kind;
+use crate::QueryErrorKind;
 
-fn none() -> Parameters {
-    Parameters::default()
+fn none() -> SqlParameters {
+    SqlParameters::default()
 }
 
-fn read(text: &str, parameters: &Parameters) -> Result<Asked, Error> {
-    super::read(text, parameters, None)
+fn read(text: &str, parameters: &SqlParameters) -> Result<ParsedStatement, Error> {
+    super::parse_bound(text, parameters, None)
 }
 
 fn refused(text: &str) -> Error {
@@ -56,13 +56,13 @@ fn only_statements_that_read_pass() {
     ] {
         let error = refused(text);
         assert!(
-            matches!(error.kind(), Kind::ReadOnly | Kind::Statement),
+            matches!(error.kind(), QueryErrorKind::ReadOnly | QueryErrorKind::Statement),
             "{text}: {error}"
         );
     }
-    assert_eq!(refused("DROP TABLE logs").kind(), Kind::ReadOnly);
-    assert_eq!(refused("SELECT 1; SELECT 2").kind(), Kind::Statement);
-    assert_eq!(refused("  -- nothing\n;").kind(), Kind::Statement);
+    assert_eq!(refused("DROP TABLE logs").kind(), QueryErrorKind::ReadOnly);
+    assert_eq!(refused("SELECT 1; SELECT 2").kind(), QueryErrorKind::Statement);
+    assert_eq!(refused("  -- nothing\n;").kind(), QueryErrorKind::Statement);
 }
 
 /// On a stack as query threads have.
@@ -114,7 +114,7 @@ fn refuse_what_would_exhaust() {
         chain(40),
     ] {
         let error = refused(&text);
-        assert_eq!(error.kind(), Kind::Statement, "{} …: {error}", &text[..40]);
+        assert_eq!(error.kind(), QueryErrorKind::Statement, "{} …: {error}", &text[..40]);
     }
     let list: Vec<_> = (0..9_000).map(|n| n.to_string()).collect();
     assert!(read(&format!("SELECT 1 WHERE 1 IN ({})", list.join(",")), &none()).is_ok());
@@ -129,7 +129,7 @@ fn refuse_what_would_exhaust() {
 
 #[test]
 fn parameters_become_literals_and_each_has_its_place() {
-    let given = |parameters| serde_json::from_value::<Parameters>(parameters).unwrap();
+    let given = |parameters| serde_json::from_value::<SqlParameters>(parameters).unwrap();
     let asked = read(
         "SELECT $1, $2, $3 FROM logs LIMIT $4",
         &given(json!(["a'; DROP TABLE logs; --", -2.5, null, 3])),
@@ -309,7 +309,7 @@ fn rows_newest_first_are_told_from_the_rest() {
 
 #[test]
 fn a_statement_without_values_has_nulls_in_their_places_and_says_how_many() {
-    let open = |text| super::open(text, None);
+    let open = |text| super::parse_unbound(text, None);
     let two = open("SELECT $2, $1 FROM logs WHERE level = $1").unwrap();
     assert_eq!(two.parameters, 2);
     assert_eq!(
@@ -341,6 +341,6 @@ fn a_text_falls_apart_into_its_statements_where_semicolons_stand_for_themselves(
         ("SELECT 'ä日';SELECT 2;", &[(0, "SELECT 'ä日'"), (15, "SELECT 2")]),
         ("SELECT $$x;y$$; SELECT 'open", &[(0, "SELECT $$x;y$$; SELECT 'open")]),
     ] {
-        assert_eq!(statements(text), expected, "{text:?}");
+        assert_eq!(split_statements(text), expected, "{text:?}");
     }
 }

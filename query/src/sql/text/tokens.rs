@@ -20,12 +20,12 @@ const MOST_TOKENS: usize = 20_000_000;
 const MOST_CHAINED: usize = 64;
 
 /// Refuses tokens that would exhaust a parser.
-pub(super) fn survey(tokens: &[TokenWithSpan]) -> Result<(), Error> {
-    let mut counts = Counts::default();
+pub(super) fn check_token_limits(tokens: &[TokenWithSpan]) -> Result<(), Error> {
+    let mut counts = TokenCounts::default();
     for token in tokens {
         counts.add(&token.token);
     }
-    let Counts {
+    let TokenCounts {
         deepest_brackets,
         chained,
         words,
@@ -60,7 +60,7 @@ pub(super) fn survey(tokens: &[TokenWithSpan]) -> Result<(), Error> {
 
 /// What tokens come to.
 #[derive(Debug, Default)]
-struct Counts {
+struct TokenCounts {
     brackets: usize,
     before: PreviousToken,
     chained: usize,
@@ -69,7 +69,7 @@ struct Counts {
     explains: usize,
 }
 
-impl Counts {
+impl TokenCounts {
     fn add(&mut self, token: &Token) {
         match token {
             Token::LParen | Token::LBracket | Token::LBrace => {

@@ -16,7 +16,7 @@ use datafusion::sql::sqlparser::ast::{
     Expr, ObjectName, Query, Select, SetExpr, SetOperator, SetQuantifier, Statement as Ast, TableFactor, Visit, Visitor,
 };
 
-use super::{LEVELS, changes};
+use super::{LEVELS, has_write};
 use crate::Error;
 
 const DEEPEST: usize = 200;
@@ -25,8 +25,8 @@ const MOST_CONDITIONS: usize = 2_048;
 const DEEPEST_QUANTIFIERS: usize = 4;
 
 /// Refuses a statement that would exhaust a planner, that has a change within it, or that would be planned wrongly.
-pub(super) fn weigh(ast: &Ast) -> Result<(), Error> {
-    Visit::visit(ast, &mut Weight::default())
+pub(super) fn check_planning_cost(ast: &Ast) -> Result<(), Error> {
+    Visit::visit(ast, &mut PlanningCost::default())
         .break_value()
         .map_or(Ok(()), Err)
 }
@@ -39,7 +39,7 @@ fn too_deep() -> ControlFlow<Error> {
 
 /// How much a statement is when names are replaced by what they stand for.
 #[derive(Debug, Default)]
-struct Weight {
+struct PlanningCost {
     levels: usize,
     /// The conditions of `CASE`, by their address.
     conditions: HashSet<usize>,
@@ -55,7 +55,7 @@ struct Weight {
     tables: HashMap<String, usize>,
 }
 
-impl Weight {
+impl PlanningCost {
     fn count(&mut self, tables: usize) -> ControlFlow<Error> {
         if self.open.is_empty() {
             self.open.push(0);
@@ -72,7 +72,7 @@ impl Weight {
     }
 }
 
-impl Weight {
+impl PlanningCost {
     fn quantify(&mut self, expr: &Expr) -> ControlFlow<Error> {
         self.quantifiers += usize::from(is_quantified(expr));
         if self.quantifiers > DEEPEST_QUANTIFIERS {
@@ -131,7 +131,7 @@ fn address<T>(node: &T) -> usize {
     std::ptr::from_ref(node).addr()
 }
 
-impl Visitor for Weight {
+impl Visitor for PlanningCost {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Error> {
@@ -139,7 +139,7 @@ impl Visitor for Weight {
         if self.open.len() > LEVELS {
             return too_deep();
         }
-        if changes(&query.body) {
+        if has_write(&query.body) {
             return ControlFlow::Break(Error::ReadOnly {
                 what: "a change within a query".to_owned(),
             });

@@ -6,7 +6,7 @@ use datafusion::arrow::ipc::reader::StreamReader;
 use serde_json::{Value, json};
 
 use super::{bench, rows, statement, written};
-use crate::{Error, ListQuery, RowFormat, Statement};
+use crate::{Error, ListQuery, RowFormat, SqlStatement};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn all_formats_have_the_same_rows() {
@@ -52,7 +52,7 @@ async fn a_limit_cuts_and_says_so() {
     let bench = bench().await;
     for (limit, given, truncated) in [(Some(7), 7, true), (Some(180), 180, false), (None, 180, false)] {
         for query in ["SELECT * FROM logs", "SELECT * FROM logs ORDER BY ts DESC"] {
-            let asked = Statement {
+            let asked = SqlStatement {
                 limit,
                 ..statement(query, &json!([]))
             };

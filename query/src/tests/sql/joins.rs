@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::super::world::{self, Random};
 use super::{Bench, asked, bench, one, rows};
-use crate::{Kind, Limits};
+use crate::{QueryErrorKind, QueryLimits};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_filter_on_one_side_of_a_join_is_not_applied_to_the_other() {
@@ -74,7 +74,7 @@ async fn a_join_loses_no_rows_of_semi_joins_whose_keys_have_other_names() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_join_by_pairs_that_has_no_room_for_one_side_is_refused_or_right() {
     const ROWS: u64 = 300;
-    let bench = Bench::with(Limits::new(ByteSize::mib(24), Duration::from_secs(60), 2)).await;
+    let bench = Bench::with(QueryLimits::new(ByteSize::mib(24), Duration::from_secs(60), 2)).await;
     let mut random = Random::new();
     let logs: Vec<_> = (0..ROWS)
         .map(|n| LogRecord {
@@ -97,7 +97,10 @@ async fn a_join_by_pairs_that_has_no_room_for_one_side_is_refused_or_right() {
         );
         match asked(&bench, &query, json!([])).await {
             Ok(answer) => assert_eq!(answer["data"][0]["count(*)"], expected, "{query}: {answer}"),
-            Err(error) => assert!(matches!(error.kind(), Kind::TooMuch | Kind::Busy), "{query}: {error}"),
+            Err(error) => assert!(
+                matches!(error.kind(), QueryErrorKind::TooMuch | QueryErrorKind::Busy),
+                "{query}: {error}"
+            ),
         }
     }
     let ids = "(SELECT entity_id, level FROM logs)";

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{asked, of_messages, one, rows, said};
-use crate::Kind;
+use crate::QueryErrorKind;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn casts_cut_texts_and_round_numbers() {
@@ -61,7 +61,7 @@ async fn whole_numbers_that_do_not_fit_are_an_error() {
         let error = asked(&bench, &format!("SELECT {expression} FROM logs"), json!([]))
             .await
             .unwrap_err();
-        assert_eq!(error.kind(), Kind::Statement, "{expression}: {error:?}");
+        assert_eq!(error.kind(), QueryErrorKind::Statement, "{expression}: {error:?}");
         assert!(error.to_string().contains("verflow"), "{expression}: {error}");
     }
     assert_eq!(
@@ -86,7 +86,7 @@ async fn sums_of_whole_numbers_that_do_not_fit_are_an_error() {
         format!("SELECT sum({most}) OVER (ORDER BY message ROWS 1 PRECEDING) FROM logs"),
     ] {
         let error = asked(&bench, &query, json!([])).await.unwrap_err();
-        assert_eq!(error.kind(), Kind::Statement, "{query}: {error:?}");
+        assert_eq!(error.kind(), QueryErrorKind::Statement, "{query}: {error:?}");
         assert!(error.to_string().contains("is out of range"), "{query}: {error}");
     }
     let query = format!(

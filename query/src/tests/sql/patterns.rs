@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{asked, of_messages, one};
-use crate::Kind;
+use crate::QueryErrorKind;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backslash_in_a_pattern_escapes_as_the_pattern_says_in_every_operator() {
@@ -50,7 +50,7 @@ async fn a_backslash_in_a_pattern_escapes_as_the_pattern_says_in_every_operator(
         let error = asked(&bench, &format!("SELECT 1 FROM logs WHERE {bad}"), json!([]))
             .await
             .unwrap_err();
-        assert_eq!(error.kind(), Kind::Statement, "{bad}: {error:?}");
+        assert_eq!(error.kind(), QueryErrorKind::Statement, "{bad}: {error:?}");
         assert!(
             error.to_string().contains("is not a regular expression"),
             "{bad}: {error}"

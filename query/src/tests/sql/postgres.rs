@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{asked, bench, of_messages, one, rows, said};
-use crate::Kind;
+use crate::QueryErrorKind;
 use crate::tests::Bench;
 
 /// That each expression gives its text.
@@ -17,7 +17,7 @@ async fn give(cases: &[(&str, &str)]) {
 
 async fn refused(bench: &Bench, query: &str) -> String {
     let error = asked(bench, query, json!([])).await.unwrap_err();
-    assert_eq!(error.kind(), Kind::Statement, "{query}: {error:?}");
+    assert_eq!(error.kind(), QueryErrorKind::Statement, "{query}: {error:?}");
     error.to_string()
 }
 

@@ -4,7 +4,7 @@ use model::{LogRecord, Timestamp};
 use serde_json::json;
 
 use super::{asked, of_messages, one, said};
-use crate::Kind;
+use crate::QueryErrorKind;
 use crate::tests::world::{self, Random};
 use crate::tests::{Bench, now};
 
@@ -193,7 +193,7 @@ async fn at_time_zone_moves_between_moments_and_what_clocks_show() {
         "5 AT TIME ZONE 'UTC'",
     ] {
         let error = asked(&bench, &format!("SELECT {bad}"), json!([])).await.unwrap_err();
-        assert_eq!(error.kind(), Kind::Statement, "{bad}: {error:?}");
+        assert_eq!(error.kind(), QueryErrorKind::Statement, "{bad}: {error:?}");
     }
     bench.close().await;
 }

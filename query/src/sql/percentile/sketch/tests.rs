@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss, reason = "tests")]
 use super::*;
 
-fn of(values: &[f64]) -> Sketch {
-    let mut sketch = Sketch::default();
+fn of(values: &[f64]) -> QuantileSketch {
+    let mut sketch = QuantileSketch::default();
     for value in values {
         sketch.add(*value);
     }
@@ -29,7 +29,7 @@ fn spread(count: u64) -> Vec<f64> {
         .collect()
 }
 
-fn assert_near(sketch: &mut Sketch, values: &[f64], error: f64) {
+fn assert_near(sketch: &mut QuantileSketch, values: &[f64], error: f64) {
     for part in [0.0, 0.01, 0.25, 0.5, 0.9, 0.99, 1.0] {
         let (found, wanted) = (sketch.percentile(part).unwrap(), exact(values, part));
         assert!(
@@ -41,7 +41,7 @@ fn assert_near(sketch: &mut Sketch, values: &[f64], error: f64) {
 
 #[test]
 fn few_values_have_exact_percentiles() {
-    assert_eq!(Sketch::default().percentile(0.5), None);
+    assert_eq!(QuantileSketch::default().percentile(0.5), None);
     let mut sketch = of(&[4.0, 1.0, 3.0, 2.0]);
     let parts = [0.0, 0.5, 0.25, 1.0];
     assert_eq!(
@@ -80,7 +80,7 @@ fn sketches_of_parts_are_together_the_sketch_of_all() {
         let values = spread(first + second);
         let (a, b) = values.split_at(usize::try_from(first).unwrap());
         let mut sketch = of(a);
-        sketch.merge(Sketch::from_bytes(&of(b).to_bytes()).unwrap());
+        sketch.merge(QuantileSketch::from_bytes(&of(b).to_bytes()).unwrap());
         if values.len() <= FEW {
             assert_eq!(sketch.percentile(0.9), of(&values).percentile(0.9));
         } else {
@@ -104,9 +104,9 @@ fn values_that_repeat_themselves_are_counted_each_time() {
         .collect();
     let mut whole = of(&values);
     assert_near(&mut whole, &values, 0.004);
-    let mut parts = Sketch::default();
+    let mut parts = QuantileSketch::default();
     for part in values.chunks(1_700) {
-        parts.merge(Sketch::from_bytes(&of(part).to_bytes()).unwrap());
+        parts.merge(QuantileSketch::from_bytes(&of(part).to_bytes()).unwrap());
     }
     assert_near(&mut parts, &values, 0.004);
 }
@@ -114,7 +114,7 @@ fn values_that_repeat_themselves_are_counted_each_time() {
 #[test]
 fn no_values_make_a_sketch_large() {
     let mut grown = 0;
-    let mut sketch = Sketch::default();
+    let mut sketch = QuantileSketch::default();
     for exponent in -1_000..1_000 {
         grown += sketch.add(2f64.powi(exponent)) + sketch.add(-(2f64.powi(exponent)));
     }
@@ -126,11 +126,11 @@ fn no_values_make_a_sketch_large() {
 #[test]
 fn damaged_bytes_are_an_error_or_some_sketch() {
     let bytes = of(&spread(1_000)).to_bytes();
-    assert!(Sketch::from_bytes(&bytes[..9]).is_err());
+    assert!(QuantileSketch::from_bytes(&bytes[..9]).is_err());
     for at in 0..bytes.len().min(64) {
         let mut bytes = bytes.clone();
         bytes[at] ^= 0x80;
-        if let Ok(mut sketch) = Sketch::from_bytes(&bytes) {
+        if let Ok(mut sketch) = QuantileSketch::from_bytes(&bytes) {
             sketch.percentile(0.5);
             sketch.add(1.0);
         }
