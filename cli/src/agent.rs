@@ -17,7 +17,7 @@ use rack::config::{RackConfig, SCHEMA};
 use rack::telemetry::TelemetryLayer;
 use tokio::runtime::Runtime;
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::commands::config::sources;
 use crate::error::Error;
 
@@ -25,7 +25,7 @@ use crate::error::Error;
 const LAST_THREADS: Duration = Duration::from_millis(100);
 
 /// Runs the agent until it is told to stop.
-pub(crate) fn run(global: &Global) -> Result<(), Error> {
+pub(crate) fn run(global: &GlobalArgs) -> Result<(), Error> {
     let sources = sources(global);
     let settings = config::load(&SCHEMA, &sources).map_err(|bad| Error::Config(bad.to_string()))?;
     let rack = RackConfig::of(&settings).map_err(|bad| Error::Config(bad.to_string()))?;

@@ -48,9 +48,9 @@ type Values = BTreeMap<Timestamp, Option<f64>>;
 
 /// The buckets of a drawing, from the left.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Axis(Vec<Timestamp>);
+pub(crate) struct TimeAxis(Vec<Timestamp>);
 
-impl Axis {
+impl TimeAxis {
     /// From the first bucket of the rows to the last one.
     pub(crate) fn of(rows: &[Row], interval: Option<Duration>) -> Self {
         let known: BTreeSet<Timestamp> = rows.iter().filter_map(time).collect();
@@ -90,8 +90,8 @@ pub(crate) fn is_buckets(rows: &[Row]) -> bool {
 }
 
 /// Draws a line for each series of buckets; ends with a line break.
-pub(crate) fn sparklines(rows: &[Row], axis: &Axis, width: usize) -> String {
-    let (series, Axis(times)) = (series(rows), axis);
+pub(crate) fn sparklines(rows: &[Row], axis: &TimeAxis, width: usize) -> String {
+    let (series, TimeAxis(times)) = (series(rows), axis);
     let heads: Vec<String> = series.iter().map(|(name, values)| head(name, values)).collect();
     let longest = heads.iter().map(|head| text_width(head)).max().unwrap_or(0);
     let label = longest.min(width.saturating_sub(LEAST_CELLS + 2));
@@ -99,7 +99,7 @@ pub(crate) fn sparklines(rows: &[Row], axis: &Axis, width: usize) -> String {
     let mut drawn = String::new();
     for (head, values) in heads.iter().zip(series.values()) {
         let values: Vec<Option<f64>> = times.iter().map(|at| values.get(at).copied().flatten()).collect();
-        let blocks = blocks(&squeezed(&values, cells));
+        let blocks = blocks(&downsample(&values, cells));
         drawn.push_str(&format!("{}  {blocks}\n", fit(head, label)));
     }
     drawn
@@ -107,7 +107,7 @@ pub(crate) fn sparklines(rows: &[Row], axis: &Axis, width: usize) -> String {
 
 /// A bar for each row, if rows compare: they are of one series, or of one bucket and one metric. `None` too if there is
 /// nothing to draw.
-pub(crate) fn bars(rows: &[Row], axis: &Axis) -> Option<Vec<String>> {
+pub(crate) fn bars(rows: &[Row], axis: &TimeAxis) -> Option<Vec<String>> {
     let one = |of: fn(&Row) -> String| rows.iter().map(of).collect::<BTreeSet<_>>().len() == 1;
     if !one(if axis.is_line() { name } else { metric }) {
         return None;
@@ -208,7 +208,7 @@ fn number(value: f64) -> String {
 }
 
 /// The values in so many cells, each the average of its share.
-fn squeezed(values: &[Option<f64>], cells: usize) -> Vec<Option<f64>> {
+fn downsample(values: &[Option<f64>], cells: usize) -> Vec<Option<f64>> {
     if values.len() <= cells {
         return values.to_vec();
     }

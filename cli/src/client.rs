@@ -13,7 +13,7 @@ use ureq::Timeout;
 
 use crate::args::ApiArgs;
 use crate::error::Error;
-use crate::progress::Progress;
+use crate::progress::ProgressLine;
 
 /// The longest one answer may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -29,20 +29,20 @@ const LARGEST: u64 = 512 << 20;
 /// A row under the specification's column names.
 pub(crate) type Row = Map<String, Value>;
 
-pub(crate) struct Client {
+pub(crate) struct ApiClient {
     base: String,
     agent: ureq::Agent,
     largest: u64,
 }
 
 /// One page of rows.
-pub(crate) struct Page {
+pub(crate) struct ResultPage {
     pub(crate) rows: Vec<Row>,
     pub(crate) next_cursor: Option<String>,
     pub(crate) partial: Option<String>,
 }
 
-impl Client {
+impl ApiClient {
     pub(crate) fn new(api: &ApiArgs) -> Self {
         Self::within(api, TIMEOUT)
     }
@@ -99,7 +99,8 @@ impl Client {
         let response = match sent {
             Ok(response) if response.status().as_u16() == 200 => response,
             other => {
-                self.heard("GET", path, other, &Progress::start())?.good()?;
+                self.receive("GET", path, other, &ProgressLine::start())?
+                    .into_success()?;
                 return Err(Error::Answer("it is no stream".to_owned()));
             }
         };
@@ -108,27 +109,27 @@ impl Client {
 
     /// GET with a filter as the query string.
     pub(crate) fn get<F: Serialize>(&self, path: &str, filter: &F) -> Result<Value, Error> {
-        self.ask(path, filter, &Progress::start())
+        self.ask(path, filter, &ProgressLine::start())
     }
 
-    fn ask<F: Serialize>(&self, path: &str, filter: &F, progress: &Progress) -> Result<Value, Error> {
+    fn ask<F: Serialize>(&self, path: &str, filter: &F, progress: &ProgressLine) -> Result<Value, Error> {
         let mut request = self.agent.get(format!("{}{path}", self.base));
         for (name, value) in parameters(filter)? {
             request = request.query(name, value);
         }
-        let heard = self.heard("GET", path, request.call(), progress)?;
-        heard.good()
+        let heard = self.receive("GET", path, request.call(), progress)?;
+        heard.into_success()
     }
 
     /// GET, whatever the answer's status is.
-    pub(crate) fn look(&self, path: &str) -> Result<Heard, Error> {
-        let progress = Progress::start();
+    pub(crate) fn get_any_status(&self, path: &str) -> Result<ApiResponse, Error> {
+        let progress = ProgressLine::start();
         let request = self.agent.get(format!("{}{path}", self.base));
-        self.heard("GET", path, request.call(), &progress)
+        self.receive("GET", path, request.call(), &progress)
     }
 
     /// GET of a page of rows.
-    pub(crate) fn page<F: Serialize>(&self, path: &str, filter: &F) -> Result<Page, Error> {
+    pub(crate) fn page<F: Serialize>(&self, path: &str, filter: &F) -> Result<ResultPage, Error> {
         page(self.get(path, filter)?)
     }
 
@@ -138,9 +139,9 @@ impl Client {
         path: &str,
         filter: &F,
         wait: Option<HumanDuration>,
-    ) -> Result<Page, Error> {
+    ) -> Result<ResultPage, Error> {
         let within = wait.map_or(Duration::ZERO, HumanDuration::get);
-        let (start, progress) = (Instant::now(), Progress::start());
+        let (start, progress) = (Instant::now(), ProgressLine::start());
         loop {
             let page = self.ask(path, filter, &progress).and_then(page);
             let may_come = match &page {
@@ -166,11 +167,11 @@ impl Client {
 
     /// PATCH with a JSON body.
     pub(crate) fn patch(&self, path: &str, body: &Value) -> Result<Value, Error> {
-        let progress = Progress::start();
+        let progress = ProgressLine::start();
         let request = self.agent.patch(format!("{}{path}", self.base));
         let request = request.header("content-type", "application/json");
-        self.heard("PATCH", path, request.send(body.to_string()), &progress)?
-            .good()
+        self.receive("PATCH", path, request.send(body.to_string()), &progress)?
+            .into_success()
     }
 
     /// POST of any body.
@@ -181,26 +182,27 @@ impl Client {
         content_type: &str,
         body: &[u8],
     ) -> Result<Value, Error> {
-        let progress = Progress::start();
+        let progress = ProgressLine::start();
         let mut request = self.agent.post(format!("{}{path}", self.base));
         for (name, value) in parameters(filter)? {
             request = request.query(name, value);
         }
         let request = request.header("content-type", content_type);
-        self.heard("POST", path, request.send(body), &progress)?.good()
+        self.receive("POST", path, request.send(body), &progress)?
+            .into_success()
     }
 
-    fn heard(
+    fn receive(
         &self,
         method: &str,
         path: &str,
         sent: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
-        progress: &Progress,
-    ) -> Result<Heard, Error> {
+        progress: &ProgressLine,
+    ) -> Result<ApiResponse, Error> {
         let url = without_credentials(&self.base);
         let failed = |error: ureq::Error| {
             tracing::debug!(method, api = url, path, %error, "a request to the API got no answer");
-            unanswered(url.clone(), error)
+            no_answer_error(url.clone(), error)
         };
         let mut response = sent.map_err(failed)?;
         let status = response.status().as_u16();
@@ -213,7 +215,7 @@ impl Client {
             .counted(reader)
             .read_to_end(&mut body)
             .map_err(|error| failed(error.into()))?;
-        Ok(Heard {
+        Ok(ApiResponse {
             status,
             date: date.map(|date| date.with_timezone(&Utc).into()),
             body: serde_json::from_slice(&body).map_err(|error| error.to_string()),
@@ -222,7 +224,7 @@ impl Client {
 }
 
 /// Why there is no answer: nobody is there, or who is there takes too long or says too much.
-fn unanswered(url: String, error: ureq::Error) -> Error {
+fn no_answer_error(url: String, error: ureq::Error) -> Error {
     let reason = error.to_string();
     match error {
         ureq::Error::BodyExceedsLimit(most) => Error::Answer(format!(
@@ -236,7 +238,7 @@ fn unanswered(url: String, error: ureq::Error) -> Error {
 
 /// An answer as it came.
 #[derive(Debug)]
-pub(crate) struct Heard {
+pub(crate) struct ApiResponse {
     pub(crate) status: u16,
     /// What the Mixer's clock said, in whole seconds.
     pub(crate) date: Option<Timestamp>,
@@ -244,18 +246,18 @@ pub(crate) struct Heard {
     pub(crate) body: Result<Value, String>,
 }
 
-impl Heard {
+impl ApiResponse {
     /// The body, if the answer is what was asked for.
-    pub(crate) fn good(self) -> Result<Value, Error> {
+    pub(crate) fn into_success(self) -> Result<Value, Error> {
         if self.status < 300 {
             return self.body.map_err(Error::Answer);
         }
-        Err(refused(self.status, &self.body.unwrap_or(Value::Null)))
+        Err(problem_error(self.status, &self.body.unwrap_or(Value::Null)))
     }
 }
 
 /// A problem document as an error.
-pub(crate) fn refused(status: u16, problem: &Value) -> Error {
+pub(crate) fn problem_error(status: u16, problem: &Value) -> Error {
     let part = |key: &str| problem.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let count = |key: &str| usize::try_from(problem.get("position")?.get(key)?.as_u64()?).ok();
     Error::Refused {
@@ -266,10 +268,10 @@ pub(crate) fn refused(status: u16, problem: &Value) -> Error {
     }
 }
 
-fn page(mut answer: Value) -> Result<Page, Error> {
+fn page(mut answer: Value) -> Result<ResultPage, Error> {
     let rows = rows(&mut answer)?;
     let text = |key: &str| answer.get(key).and_then(Value::as_str).map(str::to_owned);
-    Ok(Page {
+    Ok(ResultPage {
         next_cursor: text("next_cursor"),
         partial: text("partial"),
         rows,
@@ -335,7 +337,7 @@ mod tests {
     use model::filter::LogFilter;
 
     use super::*;
-    use crate::args::Format;
+    use crate::args::OutputFormat;
 
     /// An API that answers one request so, and holds the connection.
     fn answering(answer: &'static str) -> ApiArgs {
@@ -350,7 +352,7 @@ mod tests {
         });
         ApiArgs {
             api_url,
-            output: Format::Json,
+            output: OutputFormat::Json,
             utc: true,
             no_pager: true,
         }
@@ -359,22 +361,22 @@ mod tests {
     #[test]
     fn an_answer_that_takes_too_long_is_of_a_mixer_that_is_there_and_is_not_asked_for_again_at_once() {
         for answer in ["", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n[1"] {
-            let client = Client::within(&answering(answer), Duration::from_millis(300));
-            let error = client.look("/api/v1/storage").unwrap_err();
+            let client = ApiClient::within(&answering(answer), Duration::from_millis(300));
+            let error = client.get_any_status("/api/v1/storage").unwrap_err();
             assert!(matches!(error, Error::Slow { .. }), "{error}");
             assert_eq!((error.exit_code(), error.is_unavailable()), (69, false));
-            assert!(error.may_pass());
+            assert!(error.is_transient());
         }
     }
 
     #[test]
     fn an_answer_that_is_too_large_is_no_mixer_that_cannot_be_reached() {
         let args = answering("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n[100]");
-        let client = Client {
+        let client = ApiClient {
             largest: 4,
-            ..Client::new(&args)
+            ..ApiClient::new(&args)
         };
-        let error = client.look("/api/v1/storage").unwrap_err();
+        let error = client.get_any_status("/api/v1/storage").unwrap_err();
         assert!(matches!(error, Error::Answer(_)), "{error}");
         assert_eq!((error.exit_code(), error.is_unavailable()), (65, false));
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use chassis::ExitReason;
 use model::scenario::SourceDiagnostic;
 
-use crate::output::safe;
+use crate::output::escape_controls;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -125,11 +125,11 @@ impl Error {
 
     /// Whether asking again at once may help. What took too long would again.
     pub(crate) fn is_unavailable(&self) -> bool {
-        self.may_pass() && !matches!(self, Self::Slow { .. })
+        self.is_transient() && !matches!(self, Self::Slow { .. })
     }
 
     /// Whether the same request may succeed later without anybody doing anything.
-    pub(crate) fn may_pass(&self) -> bool {
+    pub(crate) fn is_transient(&self) -> bool {
         self.exit_code() == ExitReason::Unavailable.code()
     }
 
@@ -139,10 +139,10 @@ impl Error {
     }
 
     /// Says on standard error what went wrong.
-    pub(crate) fn complain(&self) {
+    pub(crate) fn report(&self) {
         // A reason may quote what was stored; only its line breaks are ours.
         let chain = self.chain();
-        let lines: Vec<_> = chain.lines().map(safe).collect();
+        let lines: Vec<_> = chain.lines().map(escape_controls).collect();
         let _ = writeln!(io::stderr(), "platform: {}", lines.join("\n"));
     }
 

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use crate::client::Row;
-use crate::output::is_bad;
+use crate::output::is_control_or_bidi;
 
 /// Letters of any script, controls of both sets, marks that reorder a line, and what terminals obey.
 pub(crate) fn text() -> impl Strategy<Value = String> {
@@ -29,6 +29,6 @@ pub(crate) fn rows(row: fn(&str, &str) -> serde_json::Value) -> impl Strategy<Va
 }
 
 /// What is printed for rows has a line for each, and nothing that a terminal obeys.
-pub(crate) fn is_a_line_each(printed: &str, rows: &[Row]) -> bool {
-    printed.matches('\n').count() == rows.len() && !printed.replace('\n', "").contains(is_bad)
+pub(crate) fn is_one_line_per_row(printed: &str, rows: &[Row]) -> bool {
+    printed.matches('\n').count() == rows.len() && !printed.replace('\n', "").contains(is_control_or_bidi)
 }

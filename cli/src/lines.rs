@@ -11,17 +11,17 @@
 use serde_json::Value;
 
 use crate::client::Row;
-use crate::output::{Printer, plain, safe};
+use crate::output::{RowPrinter, escape_controls, plain};
 
 /// What is printed so far.
 #[derive(Debug)]
-pub(crate) struct Lines {
-    printer: Printer,
+pub(crate) struct KeyValueView {
+    printer: RowPrinter,
     text: String,
 }
 
-impl Lines {
-    pub(crate) const fn new(printer: Printer) -> Self {
+impl KeyValueView {
+    pub(crate) const fn new(printer: RowPrinter) -> Self {
         Self {
             printer,
             text: String::new(),
@@ -30,8 +30,8 @@ impl Lines {
 
     /// Adds a line; a value of several lines goes on below itself.
     pub(crate) fn add(&mut self, name: &str, value: &str) {
-        let lines = value.lines().map(safe).collect::<Vec<_>>();
-        let line = format!("{:<13} {}", safe(name), lines.join(&format!("\n{:14}", "")));
+        let lines = value.lines().map(escape_controls).collect::<Vec<_>>();
+        let line = format!("{:<13} {}", escape_controls(name), lines.join(&format!("\n{:14}", "")));
         self.text.push_str(line.trim_end());
         self.text.push('\n');
     }

@@ -11,7 +11,7 @@ use std::time::Instant;
 use chassis::config::{self, LoggingConfig, without_credentials};
 use chassis::logs::{self, LogFile, ProcessLog};
 
-use crate::args::{Args, Command};
+use crate::args::{CliCommand, PlatformArgs};
 use crate::commands::config::sources;
 use crate::error::Error;
 
@@ -23,9 +23,9 @@ pub(crate) struct CommandLog {
 
 impl CommandLog {
     /// Opens `platform-cli.log` beside the Rack's log file if it is wished for, and says what is asked.
-    pub(crate) fn start(args: &Args) -> Result<Self, Error> {
+    pub(crate) fn start(args: &PlatformArgs) -> Result<Self, Error> {
         let started = Instant::now();
-        let is_agent = matches!(args.command, None | Some(Command::Run));
+        let is_agent = matches!(args.command, None | Some(CliCommand::Run));
         if is_agent || !args.global.log {
             return Ok(Self { logs: None, started });
         }

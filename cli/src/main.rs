@@ -36,7 +36,7 @@ use std::process::ExitCode;
 use clap::Parser;
 use tikv_jemallocator::Jemalloc;
 
-use crate::args::{Args, Command};
+use crate::args::{CliCommand, PlatformArgs};
 use crate::error::Error;
 use crate::log::CommandLog;
 
@@ -45,7 +45,7 @@ use crate::log::CommandLog;
 static ALLOCATOR: Jemalloc = Jemalloc;
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match PlatformArgs::try_parse() {
         Ok(args) => args,
         Err(error) => {
             let code = if error.use_stderr() { 64 } else { 0 };
@@ -68,35 +68,35 @@ fn main() -> ExitCode {
 
 /// Says what went wrong; the exit code for it.
 fn complain(error: &Error) -> u8 {
-    error.complain();
+    error.report();
     error.exit_code()
 }
 
-fn run(args: Args) -> Result<(), Error> {
+fn run(args: PlatformArgs) -> Result<(), Error> {
     match args.command {
-        None | Some(Command::Run) => agent::run(&args.global),
-        Some(Command::Logs(query)) => commands::logs::run(&query),
-        Some(Command::Tail(query)) => commands::tail::run(&query),
-        Some(Command::Tap(tap)) => commands::tap::run(&tap),
-        Some(Command::Traces(query)) => commands::traces::list(&query),
-        Some(Command::Trace(query)) => commands::traces::show(&query),
-        Some(Command::Metrics(query)) => commands::metrics::run(&query),
-        Some(Command::Messages(query)) => commands::messages::run(&query),
-        Some(Command::Flux(query)) => commands::flux::show(&query),
-        Some(Command::DeadLetters(query)) => commands::logs::dead_letters(&query),
-        Some(Command::Dlq(dlq)) => commands::dlq::run(&dlq),
-        Some(Command::Sql(query)) => commands::sql::run(&args.global, &query),
-        Some(Command::Storage(query)) => commands::storage::run(&query),
-        Some(Command::Racks(racks)) => commands::racks::run(&racks),
-        Some(Command::Wires(api)) => commands::wires::run(&api),
-        Some(Command::Audit(audit)) => commands::audit::run(&audit),
-        Some(Command::Scenario(scenario)) => commands::scenario::run(&scenario),
-        Some(Command::Spec(spec)) => commands::spec::run(&spec),
-        Some(Command::Gears(gears)) => commands::gears::run(&gears),
-        Some(Command::Config(config)) => commands::config::run(&args.global, &config),
-        Some(Command::Schema(schema)) => commands::schema::run(&schema),
-        Some(Command::Doctor(doctor)) => commands::doctor::run(&args.global, &doctor),
-        Some(Command::Completions(completions)) => commands::program::completions(&completions),
-        Some(Command::Man(man)) => commands::program::man(&man),
+        None | Some(CliCommand::Run) => agent::run(&args.global),
+        Some(CliCommand::Logs(query)) => commands::logs::run(&query),
+        Some(CliCommand::Tail(query)) => commands::tail::run(&query),
+        Some(CliCommand::Tap(tap)) => commands::tap::run(&tap),
+        Some(CliCommand::Traces(query)) => commands::traces::list(&query),
+        Some(CliCommand::Trace(query)) => commands::traces::show(&query),
+        Some(CliCommand::Metrics(query)) => commands::metrics::run(&query),
+        Some(CliCommand::Messages(query)) => commands::messages::run(&query),
+        Some(CliCommand::Flux(query)) => commands::flux::show(&query),
+        Some(CliCommand::DeadLetters(query)) => commands::logs::dead_letters(&query),
+        Some(CliCommand::Dlq(dlq)) => commands::dlq::run(&dlq),
+        Some(CliCommand::Sql(query)) => commands::sql::run(&args.global, &query),
+        Some(CliCommand::Storage(query)) => commands::storage::run(&query),
+        Some(CliCommand::Racks(racks)) => commands::racks::run(&racks),
+        Some(CliCommand::Wires(api)) => commands::wires::run(&api),
+        Some(CliCommand::Audit(audit)) => commands::audit::run(&audit),
+        Some(CliCommand::Scenario(scenario)) => commands::scenario::run(&scenario),
+        Some(CliCommand::Spec(spec)) => commands::spec::run(&spec),
+        Some(CliCommand::Gears(gears)) => commands::gears::run(&gears),
+        Some(CliCommand::Config(config)) => commands::config::run(&args.global, &config),
+        Some(CliCommand::Schema(schema)) => commands::schema::run(&schema),
+        Some(CliCommand::Doctor(doctor)) => commands::doctor::run(&args.global, &doctor),
+        Some(CliCommand::Completions(completions)) => commands::program::completions(&completions),
+        Some(CliCommand::Man(man)) => commands::program::man(&man),
     }
 }

@@ -14,23 +14,23 @@ use anstyle::{AnsiColor, Style};
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::Value;
 
-use crate::args::{ApiArgs, Charting, Format};
+use crate::args::{ApiArgs, ChartMode, OutputFormat};
 use crate::client::Row;
 use crate::pager;
-use crate::times::Zone;
+use crate::times::DisplayZone;
 
 /// The columns that hold times; elsewhere a text that looks like one is left alone.
 const TIMES: [&str; 5] = ["ts", "last_seen", "stored", "earliest", "latest"];
 
 /// How the answer of one command is printed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Printer {
-    pub(crate) format: Format,
-    pub(crate) zone: Zone,
+pub(crate) struct RowPrinter {
+    pub(crate) format: OutputFormat,
+    pub(crate) zone: DisplayZone,
     may_page: bool,
 }
 
-impl From<&ApiArgs> for Printer {
+impl From<&ApiArgs> for RowPrinter {
     fn from(api: &ApiArgs) -> Self {
         Self {
             format: api.output,
@@ -40,19 +40,19 @@ impl From<&ApiArgs> for Printer {
     }
 }
 
-impl Printer {
+impl RowPrinter {
     /// For rows without times that are few.
-    pub(crate) fn of(format: Format) -> Self {
+    pub(crate) fn of(format: OutputFormat) -> Self {
         Self {
             format,
-            zone: Zone::Utc,
+            zone: DisplayZone::Utc,
             may_page: false,
         }
     }
 
     /// Prints rows; `columns` are what the table shows and the order of CSV columns.
     pub(crate) fn rows(self, rows: &[Row], columns: &[&str]) -> io::Result<()> {
-        if self.format == Format::Table {
+        if self.format == OutputFormat::Table {
             return self.text(&self.table(rows, columns));
         }
         let mut out = io::stdout().lock();
@@ -70,18 +70,18 @@ impl Printer {
 
     fn write(self, out: &mut impl Write, rows: &[Row], columns: &[&str]) -> io::Result<()> {
         match self.format {
-            Format::Table => out.write_all(self.table(rows, columns).as_bytes()),
-            Format::Json => writeln!(out, "{}", json_safe(&serde_json::to_string_pretty(rows)?)),
-            Format::Ndjson => rows.iter().try_for_each(|row| ndjson(out, row)),
-            Format::Csv => csv(out, rows, columns),
+            OutputFormat::Table => out.write_all(self.table(rows, columns).as_bytes()),
+            OutputFormat::Json => writeln!(out, "{}", json_safe(&serde_json::to_string_pretty(rows)?)),
+            OutputFormat::Ndjson => rows.iter().try_for_each(|row| ndjson(out, row)),
+            OutputFormat::Csv => csv(out, rows, columns),
         }
     }
 
-    /// Begins rows that come one by one, by [`Printer::one`].
+    /// Begins rows that come one by one, by [`RowPrinter::one`].
     pub(crate) fn begin(self, out: &mut impl Write, columns: &[&str]) -> io::Result<()> {
         match self.format {
-            Format::Csv => csv_header(out, columns),
-            Format::Table | Format::Json | Format::Ndjson => Ok(()),
+            OutputFormat::Csv => csv_header(out, columns),
+            OutputFormat::Table | OutputFormat::Json | OutputFormat::Ndjson => Ok(()),
         }
     }
 
@@ -94,9 +94,9 @@ impl Printer {
         line: impl Fn(&Row) -> String,
     ) -> io::Result<()> {
         match self.format {
-            Format::Table => out.write_all(line(row).as_bytes()),
-            Format::Csv => csv_row(out, row, columns),
-            Format::Json | Format::Ndjson => ndjson(out, row),
+            OutputFormat::Table => out.write_all(line(row).as_bytes()),
+            OutputFormat::Csv => csv_row(out, row, columns),
+            OutputFormat::Json | OutputFormat::Ndjson => ndjson(out, row),
         }
     }
 
@@ -106,12 +106,12 @@ impl Printer {
     }
 
     /// Whether a drawing belongs to the answer.
-    pub(crate) fn draws(self, charting: Charting) -> bool {
-        self.format == Format::Table
+    pub(crate) fn draws(self, charting: ChartMode) -> bool {
+        self.format == OutputFormat::Table
             && match charting {
-                Charting::Auto => io::stdout().is_terminal(),
-                Charting::Always => true,
-                Charting::Never => false,
+                ChartMode::Auto => io::stdout().is_terminal(),
+                ChartMode::Always => true,
+                ChartMode::Never => false,
             }
     }
 
@@ -121,7 +121,11 @@ impl Printer {
         table
             .load_style(presets::NOTHING)
             .set_content_arrangement(ContentArrangement::Disabled);
-        table.set_header(columns.iter().map(|column| safe(&column.to_uppercase()).into_owned()));
+        table.set_header(
+            columns
+                .iter()
+                .map(|column| escape_controls(&column.to_uppercase()).into_owned()),
+        );
         for row in rows {
             table.add_row(columns.iter().map(|column| self.cell(row, column)));
         }
@@ -145,7 +149,7 @@ impl Printer {
     /// A time of an answer in the zone; what is none as it is, without control characters.
     pub(crate) fn time(self, text: &str) -> String {
         text.parse()
-            .map_or_else(|_| safe(text).into_owned(), |at| self.zone.show(at))
+            .map_or_else(|_| escape_controls(text).into_owned(), |at| self.zone.show(at))
     }
 }
 
@@ -172,7 +176,7 @@ fn csv_row(out: &mut impl Write, row: &Row, columns: &[&str]) -> io::Result<()> 
 }
 
 fn quoted(cell: &str) -> String {
-    let cell = escaped(cell, |c| is_bad(c) && !matches!(c, '\n' | '\t'), shown);
+    let cell = escaped(cell, |c| is_control_or_bidi(c) && !matches!(c, '\n' | '\t'), shown);
     if cell.contains([',', '"', '\n']) {
         format!("\"{}\"", cell.replace('"', "\"\""))
     } else {
@@ -183,7 +187,11 @@ fn quoted(cell: &str) -> String {
 /// JSON text with what `serde_json` leaves as it is (DEL, the controls above it, bidirectional marks) escaped too. Such
 /// characters stand in strings only; the line breaks between values stay.
 fn json_safe(json: &str) -> Cow<'_, str> {
-    escaped(json, |c| is_bad(c) && c != '\n', |c| format!("\\u{:04x}", u32::from(c)))
+    escaped(
+        json,
+        |c| is_control_or_bidi(c) && c != '\n',
+        |c| format!("\\u{:04x}", u32::from(c)),
+    )
 }
 
 fn text(value: &Value) -> String {
@@ -200,20 +208,20 @@ pub(crate) fn plain(value: &Value) -> String {
         Value::Object(fields) => {
             let pairs = fields
                 .iter()
-                .map(|(key, value)| format!("{}={}", safe(key), safe(&text(value))));
+                .map(|(key, value)| format!("{}={}", escape_controls(key), escape_controls(&text(value))));
             pairs.collect::<Vec<_>>().join(" ")
         }
-        other => safe(&text(other)).into_owned(),
+        other => escape_controls(&text(other)).into_owned(),
     }
 }
 
 /// The text with control characters (and the bidirectional ones that reorder a line) escaped.
-pub(crate) fn safe(text: &str) -> Cow<'_, str> {
-    escaped(text, is_bad, shown)
+pub(crate) fn escape_controls(text: &str) -> Cow<'_, str> {
+    escaped(text, is_control_or_bidi, shown)
 }
 
 /// Control characters, and the bidirectional ones that reorder a line.
-pub(crate) fn is_bad(c: char) -> bool {
+pub(crate) fn is_control_or_bidi(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -232,9 +240,9 @@ fn escaped(text: &str, bad: impl Fn(char) -> bool, escape: impl Fn(char) -> Stri
 
 /// Paints words if standard output wants colours.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Paint(bool);
+pub(crate) struct TextPainter(bool);
 
-impl Paint {
+impl TextPainter {
     pub(crate) fn for_stdout() -> Self {
         let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Self(io::stdout().is_terminal() && !refused)
@@ -287,8 +295,11 @@ mod tests {
 
     #[test]
     fn stored_control_characters_are_shown_and_not_obeyed() {
-        assert_eq!(safe("a\u{1b}[2Jb\u{7}\n\u{202e}"), "a\\u{1b}[2Jb\\u{7}\\n\\u{202e}");
-        assert_eq!(safe("grüße"), "grüße");
+        assert_eq!(
+            escape_controls("a\u{1b}[2Jb\u{7}\n\u{202e}"),
+            "a\\u{1b}[2Jb\\u{7}\\n\\u{202e}"
+        );
+        assert_eq!(escape_controls("grüße"), "grüße");
         assert_eq!(plain(&serde_json::json!({"k\n": "v\t"})), "k\\n=v\\t");
     }
 
@@ -297,7 +308,7 @@ mod tests {
         let stored = "\u{1b}[2J\u{7f}\u{9b}\u{202e}é\n";
         let json = serde_json::to_string_pretty(&[stored]).unwrap_or_default();
         let written = json_safe(&json);
-        assert!(!written.replace('\n', "").contains(is_bad), "{written}");
+        assert!(!written.replace('\n', "").contains(is_control_or_bidi), "{written}");
         let read: Vec<String> = serde_json::from_str(&written).unwrap_or_default();
         assert_eq!(read, [stored]);
     }
@@ -310,7 +321,11 @@ mod tests {
             ("message", "2026-11-21T10:00:00Z"),
         ] {
             let row = Row::from_iter([(column.to_owned(), "2026-11-21T10:00:00Z".into())]);
-            assert_eq!(Printer::of(Format::Table).cell(&row, column), shown, "{column}");
+            assert_eq!(
+                RowPrinter::of(OutputFormat::Table).cell(&row, column),
+                shown,
+                "{column}"
+            );
         }
     }
 
@@ -345,19 +360,19 @@ mod tests {
         #[test]
         fn no_stored_text_reaches_a_table_or_csv_with_its_controls(rows in prop::collection::vec(hostile_row(), 1..6)) {
             let columns = ["ts", "last_seen", "message", "attributes"];
-            let table = Printer::of(Format::Table).table(&rows, &columns);
+            let table = RowPrinter::of(OutputFormat::Table).table(&rows, &columns);
             prop_assert_eq!(table.lines().count(), rows.len() + 1, "{}", table);
-            prop_assert!(!table.replace('\n', "").contains(is_bad), "{table:?}");
+            prop_assert!(!table.replace('\n', "").contains(is_control_or_bidi), "{table:?}");
             let mut out = Vec::new();
             prop_assert!(csv(&mut out, &rows, &columns).is_ok());
             let text = String::from_utf8_lossy(&out).replace(['\n', '\t'], "");
-            prop_assert!(!text.contains(is_bad), "{text:?}");
+            prop_assert!(!text.contains(is_control_or_bidi), "{text:?}");
         }
 
         #[test]
         fn json_gives_back_any_row_without_its_controls(row in hostile_row()) {
             let written = json_safe(&serde_json::to_string(&row).unwrap_or_default()).into_owned();
-            prop_assert!(!written.contains(is_bad), "{written:?}");
+            prop_assert!(!written.contains(is_control_or_bidi), "{written:?}");
             prop_assert_eq!(serde_json::from_str::<Row>(&written).ok(), Some(row));
         }
     }

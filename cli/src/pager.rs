@@ -14,7 +14,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::screen::Screen;
+use crate::screen::TerminalSize;
 
 /// So much is written without asking whether to go on.
 const CHUNK: usize = 16 << 10;
@@ -26,7 +26,7 @@ pub(crate) fn show(text: &str, may_page: bool) -> io::Result<()> {
 
 /// The same; what goes through no pager breaks off as soon as `stop` says so, and the answer is `false` then.
 pub(crate) fn show_until(text: &str, may_page: bool, stop: impl Fn() -> bool) -> io::Result<bool> {
-    let is_long = || Screen::of_stdout().is_some_and(|screen| screen.overflows(text));
+    let is_long = || TerminalSize::of_stdout().is_some_and(|screen| screen.overflows(text));
     if may_page && is_long() && paged(text)? {
         return Ok(true);
     }

@@ -20,12 +20,12 @@ const CLEAR: &str = "\r\u{1b}[K";
 
 /// A wait. Dropped, its line is gone.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct ProgressLine {
     bytes: Arc<AtomicU64>,
     shown: Option<(SyncSender<()>, JoinHandle<()>)>,
 }
 
-impl Progress {
+impl ProgressLine {
     /// Starts to wait; the line appears later, if ever.
     pub(crate) fn start() -> Self {
         let bytes = Arc::new(AtomicU64::new(0));
@@ -45,16 +45,16 @@ impl Progress {
     }
 
     /// Counts what is read.
-    pub(crate) fn counted<R: Read>(&self, reader: R) -> Counted<R> {
+    pub(crate) fn counted<R: Read>(&self, reader: R) -> CountingReader<R> {
         self.bytes.store(0, Ordering::Relaxed);
-        Counted {
+        CountingReader {
             reader,
             bytes: Arc::clone(&self.bytes),
         }
     }
 }
 
-impl Drop for Progress {
+impl Drop for ProgressLine {
     fn drop(&mut self) {
         if let Some((stop, thread)) = self.shown.take() {
             drop(stop);
@@ -65,12 +65,12 @@ impl Drop for Progress {
 
 /// A reader that says how much it has read.
 #[derive(Debug)]
-pub(crate) struct Counted<R> {
+pub(crate) struct CountingReader<R> {
     reader: R,
     bytes: Arc<AtomicU64>,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let count = self.reader.read(into)?;
         self.bytes
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn what_is_read_is_counted_and_not_changed() -> io::Result<()> {
-        let progress = Progress::start();
+        let progress = ProgressLine::start();
         let mut text = String::new();
         progress.counted("twelve bytes".as_bytes()).read_to_string(&mut text)?;
         assert_eq!(

@@ -10,18 +10,18 @@ use terminal_size::{Height, Width};
 use unicode_width::UnicodeWidthChar;
 
 /// The size taken where there is no terminal, or it does not say.
-const USUAL: Screen = Screen { width: 80, height: 24 };
+const USUAL: TerminalSize = TerminalSize { width: 80, height: 24 };
 /// Drawings need some room, and no line of them gets longer than a reader's eye follows.
 const WIDTHS: (usize, usize) = (40, 400);
 
 /// A terminal's size in cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Screen {
+pub(crate) struct TerminalSize {
     pub(crate) width: usize,
     pub(crate) height: usize,
 }
 
-impl Screen {
+impl TerminalSize {
     /// The terminal at standard output, if there is one.
     pub(crate) fn of_stdout() -> Option<Self> {
         if !io::stdout().is_terminal() {
@@ -94,7 +94,7 @@ mod tests {
 
     #[test]
     fn wrapped_lines_count_as_often_as_they_are_wrapped() {
-        let screen = Screen { width: 10, height: 4 };
+        let screen = TerminalSize { width: 10, height: 4 };
         assert!(!screen.overflows("a\nb\nc\n"));
         assert!(screen.overflows("a\nb\nc\nd\n"));
         assert!(screen.overflows(&"x".repeat(31)));

@@ -14,7 +14,7 @@ use crate::client::Row;
 
 /// A span's place in the tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SpanPosition {
     /// Its position in the list of spans.
     pub(crate) at: usize,
     /// How many spans are above it.
@@ -51,7 +51,7 @@ pub(crate) fn start(span: &Row) -> Option<Timestamp> {
 }
 
 /// Depth first, children in the order of the list.
-pub(crate) fn places(spans: &[Row]) -> Vec<Place> {
+pub(crate) fn tree_order(spans: &[Row]) -> Vec<SpanPosition> {
     let known: HashMap<&str, usize> = spans
         .iter()
         .enumerate()
@@ -69,14 +69,14 @@ pub(crate) fn places(spans: &[Row]) -> Vec<Place> {
     let mut seen = vec![false; spans.len()];
     // After the roots and all below them, what is left are circles: each is entered at its earliest span.
     for root in roots.into_iter().chain(0..spans.len()) {
-        let mut open = vec![Place { at: root, depth: 0 }];
+        let mut open = vec![SpanPosition { at: root, depth: 0 }];
         while let Some(place) = open.pop() {
             if std::mem::replace(&mut seen[place.at], true) {
                 continue;
             }
             places.push(place);
             let below = children.get(&place.at).into_iter().flatten().rev();
-            open.extend(below.map(|at| Place {
+            open.extend(below.map(|at| SpanPosition {
                 at: *at,
                 depth: place.depth + 1,
             }));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     fn shape(parents: &[(usize, Option<usize>)]) -> Vec<(usize, usize)> {
-        places(&spans(parents))
+        tree_order(&spans(parents))
             .iter()
             .map(|place| (place.at, place.depth))
             .collect()

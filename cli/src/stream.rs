@@ -15,7 +15,7 @@ const LONGEST: u64 = 64 << 20;
 
 /// One event.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Event {
+pub(crate) struct SseEvent {
     /// Empty for that of a row, and for one that only carries an id.
     pub(crate) name: String,
     /// Where to go on after it.
@@ -25,11 +25,11 @@ pub(crate) struct Event {
 }
 
 /// The events of a stream.
-pub(crate) struct Events<R> {
+pub(crate) struct SseReader<R> {
     reader: BufReader<R>,
 }
 
-impl<R: Read> Events<R> {
+impl<R: Read> SseReader<R> {
     pub(crate) fn new(reader: R) -> Self {
         Self {
             reader: BufReader::with_capacity(64 << 10, reader),
@@ -37,8 +37,8 @@ impl<R: Read> Events<R> {
     }
 
     /// The next event, comments apart; `None` at the stream's end.
-    pub(crate) fn next(&mut self) -> io::Result<Option<Event>> {
-        let mut event = Event::default();
+    pub(crate) fn next(&mut self) -> io::Result<Option<SseEvent>> {
+        let mut event = SseEvent::default();
         let mut line = Vec::new();
         loop {
             line.clear();
@@ -71,8 +71,8 @@ mod tests {
     #[test]
     fn events_come_whole_with_their_ids_and_a_broken_one_does_not() {
         let stream = "retry: 1000\nid: a-1\n: following\n\nid: a-2\ndata: {\"b\": \"c: d\"}\n\nevent: lagged\nid: a-3\ndata: {}\n\nid: a-4\ndata: {\n";
-        let mut events = Events::new(stream.as_bytes());
-        let event = |name: &str, id: &str, data: &str| Event {
+        let mut events = SseReader::new(stream.as_bytes());
+        let event = |name: &str, id: &str, data: &str| SseEvent {
             name: name.to_owned(),
             id: Some(id.to_owned()),
             data: data.to_owned(),

@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use crate::client::Row;
 use crate::commands::messages::body;
-use crate::output::{Paint, safe};
+use crate::output::{TextPainter, escape_controls};
 use crate::screen::{fit, text_width};
 use crate::spans::{duration_ms, start, text};
 
@@ -32,7 +32,7 @@ const LONGEST: usize = 400;
 
 /// How a part of a line is painted.
 #[derive(Debug, Clone, Copy)]
-enum Tone {
+enum TextTone {
     Plain,
     Dim,
     Bad,
@@ -40,28 +40,28 @@ enum Tone {
 }
 
 /// One line, before it is known how wide its columns are.
-struct Line {
+struct TimelineRow {
     offset: String,
     kind: &'static str,
     place: String,
-    rest: Vec<(String, Tone)>,
+    rest: Vec<(String, TextTone)>,
 }
 
 /// Lines for rows in the order of time; of at most so many cells (colours not counted) if a width is given.
-pub(crate) fn draw(rows: &[Row], width: Option<usize>, paint: Paint) -> String {
+pub(crate) fn draw(rows: &[Row], width: Option<usize>, paint: TextPainter) -> String {
     let first = rows.iter().filter_map(start).min();
     let receivers = receivers(rows);
-    let lines: Vec<Line> = rows.iter().map(|row| line(row, first, &receivers)).collect();
-    let widest = |of: fn(&Line) -> &str| lines.iter().map(|line| text_width(of(line))).max().unwrap_or(0);
+    let lines: Vec<TimelineRow> = rows.iter().map(|row| line(row, first, &receivers)).collect();
+    let widest = |of: fn(&TimelineRow) -> &str| lines.iter().map(|line| text_width(of(line))).max().unwrap_or(0);
     let offsets = widest(|line| &line.offset);
     let most = width.map_or(WIDEST, |width| (width / 3).min(WIDEST));
     let places = widest(|line| &line.place).min(most);
     let mut drawn = String::new();
     for line in &lines {
         let head = [
-            (format!("{:>offsets$}  ", line.offset), Tone::Dim),
-            (format!("{:7}  ", line.kind), Tone::Plain),
-            (format!("{}  ", fit(&line.place, places)), Tone::Plain),
+            (format!("{:>offsets$}  ", line.offset), TextTone::Dim),
+            (format!("{:7}  ", line.kind), TextTone::Plain),
+            (format!("{}  ", fit(&line.place, places)), TextTone::Plain),
         ];
         let parts = head.iter().chain(&line.rest);
         put(&mut drawn, parts, width, paint);
@@ -70,7 +70,12 @@ pub(crate) fn draw(rows: &[Row], width: Option<usize>, paint: Paint) -> String {
 }
 
 /// Writes the parts of a line as far as there is room.
-fn put<'a>(drawn: &mut String, parts: impl Iterator<Item = &'a (String, Tone)>, width: Option<usize>, paint: Paint) {
+fn put<'a>(
+    drawn: &mut String,
+    parts: impl Iterator<Item = &'a (String, TextTone)>,
+    width: Option<usize>,
+    paint: TextPainter,
+) {
     let mut left = width.unwrap_or(usize::MAX);
     let parts: Vec<_> = parts.collect();
     let last = parts.iter().rposition(|(text, _)| !text.trim_end().is_empty());
@@ -80,10 +85,10 @@ fn put<'a>(drawn: &mut String, parts: impl Iterator<Item = &'a (String, Tone)>, 
         let cut = (wanted > left).then(|| fit(text, left));
         let text = cut.as_deref().unwrap_or(text);
         let _ = match tone {
-            Tone::Plain => write!(drawn, "{text}"),
-            Tone::Dim => write!(drawn, "{}", paint.dim(text)),
-            Tone::Bad => write!(drawn, "{}", paint.bad(text)),
-            Tone::Level => write!(drawn, "{}", paint.word(text)),
+            TextTone::Plain => write!(drawn, "{text}"),
+            TextTone::Dim => write!(drawn, "{}", paint.dim(text)),
+            TextTone::Bad => write!(drawn, "{}", paint.bad(text)),
+            TextTone::Level => write!(drawn, "{}", paint.word(text)),
         };
         if cut.is_some() {
             break;
@@ -112,13 +117,13 @@ fn place(row: &Row) -> String {
         "" => of_attributes().unwrap_or_default(),
         gear => gear,
     };
-    match (safe(text(row, "entity_name")), safe(gear)) {
+    match (escape_controls(text(row, "entity_name")), escape_controls(gear)) {
         (rack, gear) if gear.is_empty() => rack.into_owned(),
         (rack, gear) => format!("{rack}/{gear}"),
     }
 }
 
-fn line(row: &Row, first: Option<Timestamp>, receivers: &HashMap<&str, BTreeSet<String>>) -> Line {
+fn line(row: &Row, first: Option<Timestamp>, receivers: &HashMap<&str, BTreeSet<String>>) -> TimelineRow {
     let offset = start(row)
         .zip(first)
         .map_or_else(String::new, |(at, first)| offset(at, first));
@@ -132,7 +137,7 @@ fn line(row: &Row, first: Option<Timestamp>, receivers: &HashMap<&str, BTreeSet<
         "log" => ("log", place(row), log(row)),
         _ => ("?", place(row), Vec::new()),
     };
-    Line {
+    TimelineRow {
         offset,
         kind,
         place,
@@ -156,7 +161,7 @@ fn leads_to(message: &Row, receivers: &HashMap<&str, BTreeSet<String>>) -> Strin
         .and_then(|said| said.get("span_id"))
         .and_then(Value::as_str);
     let known = sender.and_then(|span| receivers.get(span)).into_iter().flatten();
-    let named = safe(text(message, "dst_gear_id"));
+    let named = escape_controls(text(message, "dst_gear_id"));
     let of_named = format!("/{named}");
     let places: Vec<&str> = known
         .map(String::as_str)
@@ -165,26 +170,26 @@ fn leads_to(message: &Row, receivers: &HashMap<&str, BTreeSet<String>>) -> Strin
     let to = match places.is_empty() {
         false => places.join(", "),
         true if named.is_empty() || text(message, "direction") != "internal" => named.into_owned(),
-        true => format!("{}{of_named}", safe(text(message, "entity_name"))),
+        true => format!("{}{of_named}", escape_controls(text(message, "entity_name"))),
     };
     if to.is_empty() { to } else { format!(" → {to}") }
 }
 
-fn message(row: &Row) -> Vec<(String, Tone)> {
+fn message(row: &Row) -> Vec<(String, TextTone)> {
     let body = row
         .get("raw_msg")
         .and_then(Value::as_object)
         .map(body)
         .unwrap_or_default();
     vec![
-        (format!("{} ", safe(text(row, "msg_type"))), Tone::Plain),
-        (format!("{}  ", safe(text(row, "direction"))), Tone::Dim),
+        (format!("{} ", escape_controls(text(row, "msg_type"))), TextTone::Plain),
+        (format!("{}  ", escape_controls(text(row, "direction"))), TextTone::Dim),
         outcome(row),
-        (shortened(&body), Tone::Plain),
+        (shortened(&body), TextTone::Plain),
     ]
 }
 
-fn span(row: &Row) -> Vec<(String, Tone)> {
+fn span(row: &Row) -> Vec<(String, TextTone)> {
     let ms = duration_ms(row);
     let took = if ms < 1e9 {
         format!("{ms:.3} ms")
@@ -192,24 +197,27 @@ fn span(row: &Row) -> Vec<(String, Tone)> {
         format!("{ms:.3e} ms")
     };
     vec![
-        (format!("{}  ", safe(text(row, "span_name"))), Tone::Plain),
-        (format!("{took}  "), Tone::Dim),
+        (
+            format!("{}  ", escape_controls(text(row, "span_name"))),
+            TextTone::Plain,
+        ),
+        (format!("{took}  "), TextTone::Dim),
         outcome(row),
     ]
 }
 
-fn log(row: &Row) -> Vec<(String, Tone)> {
+fn log(row: &Row) -> Vec<(String, TextTone)> {
     vec![
-        (format!("{:<5}  ", safe(text(row, "level"))), Tone::Level),
-        (shortened(text(row, "message")), Tone::Plain),
+        (format!("{:<5}  ", escape_controls(text(row, "level"))), TextTone::Level),
+        (shortened(text(row, "message")), TextTone::Plain),
     ]
 }
 
 /// An error's word; what went well needs none.
-fn outcome(row: &Row) -> (String, Tone) {
+fn outcome(row: &Row) -> (String, TextTone) {
     match text(row, "status") {
-        "" | "ok" => (String::new(), Tone::Plain),
-        other => (format!("{}  ", safe(other)), Tone::Bad),
+        "" | "ok" => (String::new(), TextTone::Plain),
+        other => (format!("{}  ", escape_controls(other)), TextTone::Bad),
     }
 }
 
@@ -217,7 +225,7 @@ fn shortened(text: &str) -> String {
     let mut letters = text.chars();
     let head: String = letters.by_ref().take(LONGEST).collect();
     let more = if letters.next().is_some() { "…" } else { "" };
-    format!("{}{more}", safe(&head))
+    format!("{}{more}", escape_controls(&head))
 }
 
 #[cfg(test)]
@@ -227,7 +235,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::hostile::{is_a_line_each, rows};
+    use crate::hostile::{is_one_line_per_row, rows};
 
     fn at(micros: i64) -> Timestamp {
         Timestamp::from_micros(1_790_000_000_000_000 + micros)
@@ -252,12 +260,12 @@ mod tests {
 
     #[test]
     fn lines_say_when_where_and_what_and_messages_lead_to_the_gears_that_got_them() {
-        insta::assert_snapshot!(draw(&order(), None, Paint::none()));
+        insta::assert_snapshot!(draw(&order(), None, TextPainter::none()));
     }
 
     #[test]
     fn a_narrow_terminal_cuts_lines_at_its_edge() {
-        let drawn = draw(&order(), Some(60), Paint::none());
+        let drawn = draw(&order(), Some(60), TextPainter::none());
         assert!(drawn.lines().all(|line| text_width(line) <= 60), "{drawn}");
         assert!(drawn.contains('…'), "{drawn}");
         assert_eq!(drawn.lines().count(), 6);
@@ -272,7 +280,7 @@ mod tests {
             json!({ "kind": "span", "duration_ms": -1 }),
         ];
         let strange: Vec<Row> = strange.iter().filter_map(Value::as_object).cloned().collect();
-        let drawn = draw(&strange, None, Paint::none());
+        let drawn = draw(&strange, None, TextPainter::none());
         assert!(
             drawn.lines().count() == 4 && drawn.lines().all(|line| line.chars().count() < 500),
             "{drawn}"
@@ -289,8 +297,8 @@ mod tests {
             width in prop::option::of(20usize..200),
         ) {
             for rows in [rows, others, spans] {
-                let lines = draw(&rows, width, Paint::none());
-                prop_assert!(is_a_line_each(&lines, &rows), "{lines:?}");
+                let lines = draw(&rows, width, TextPainter::none());
+                prop_assert!(is_one_line_per_row(&lines, &rows), "{lines:?}");
                 prop_assert!(width.is_none_or(|width| lines.lines().all(|line| text_width(line) <= width)), "{lines:?}");
             }
         }

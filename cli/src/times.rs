@@ -15,7 +15,7 @@
 //!
 //! - A time that clocks skip, or show twice, is refused; the message names both moments it may mean. A day always has a
 //!   first moment.
-//! - What [`Zone::show`] writes reads back as the same moment, with or without `--utc`.
+//! - What [`DisplayZone::show`] writes reads back as the same moment, with or without `--utc`.
 //!
 //! # Not here
 //!
@@ -32,12 +32,12 @@ const FAR: TimeDelta = TimeDelta::hours(24);
 
 /// In which zone times are read and shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Zone {
+pub(crate) enum DisplayZone {
     Utc,
     Local,
 }
 
-impl Zone {
+impl DisplayZone {
     /// A moment as RFC 3339, with the zone's offset.
     pub(crate) fn show(self, at: Timestamp) -> String {
         match self {
@@ -139,10 +139,10 @@ fn clock(text: &str) -> Option<NaiveTime> {
 
 impl TimeArg {
     /// The moment or the age, given the zone and the current time.
-    pub(crate) fn when(self, zone: Zone, now: Timestamp) -> Result<TimePoint, BadTime> {
+    pub(crate) fn when(self, zone: DisplayZone, now: Timestamp) -> Result<TimePoint, BadTime> {
         match zone {
-            Zone::Utc => self.within(&Utc, now),
-            Zone::Local => self.within(&Local, now),
+            DisplayZone::Utc => self.within(&Utc, now),
+            DisplayZone::Local => self.within(&Local, now),
         }
     }
 

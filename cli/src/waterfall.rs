@@ -19,9 +19,9 @@ use model::Timestamp;
 
 use crate::chart;
 use crate::client::Row;
-use crate::output::{Paint, safe};
+use crate::output::{TextPainter, escape_controls};
 use crate::screen::{fit, text_width};
-use crate::spans::{Place, duration_ms, places, start, text};
+use crate::spans::{SpanPosition, duration_ms, start, text, tree_order};
 
 /// Deeper spans are not indented more.
 const DEEPEST: usize = 12;
@@ -29,7 +29,7 @@ const DEEPEST: usize = 12;
 const NAMES: usize = 45;
 
 /// One line, before it is known how wide its columns are.
-struct Line {
+struct WaterfallRow {
     label: String,
     /// Microseconds from the trace's start.
     offset: f64,
@@ -39,10 +39,10 @@ struct Line {
 }
 
 /// Draws the spans of one trace in lines of at most so many cells (colours not counted).
-pub(crate) fn draw(spans: &[Row], width: usize, paint: Paint) -> String {
+pub(crate) fn draw(spans: &[Row], width: usize, paint: TextPainter) -> String {
     let first = spans.iter().filter_map(start).min();
     let mut above: Vec<&str> = Vec::new();
-    let lines: Vec<Line> = places(spans)
+    let lines: Vec<WaterfallRow> = tree_order(spans)
         .iter()
         .map(|place| line(spans, *place, first, &mut above))
         .collect();
@@ -75,14 +75,14 @@ pub(crate) fn draw(spans: &[Row], width: usize, paint: Paint) -> String {
 }
 
 /// `above` holds the entity of each span on the way down to this one.
-fn line<'a>(spans: &'a [Row], place: Place, first: Option<Timestamp>, above: &mut Vec<&'a str>) -> Line {
+fn line<'a>(spans: &'a [Row], place: SpanPosition, first: Option<Timestamp>, above: &mut Vec<&'a str>) -> WaterfallRow {
     let span = &spans[place.at];
     let (entity, is_error) = (text(span, "entity_name"), text(span, "status") == "error");
     above.truncate(place.depth);
     let named = if above.last() == Some(&entity) || entity.is_empty() {
         String::new()
     } else {
-        format!(" ({})", safe(entity))
+        format!(" ({})", escape_controls(entity))
     };
     above.push(entity);
     let cross = if is_error { "✗ " } else { "" };
@@ -91,8 +91,8 @@ fn line<'a>(spans: &'a [Row], place: Place, first: Option<Timestamp>, above: &mu
         .zip(first)
         .map_or(0, |(start, first)| start.since(first).as_micros());
     let ms = duration_ms(span);
-    Line {
-        label: format!("{indent}{cross}{}{named}", safe(text(span, "span_name"))),
+    WaterfallRow {
+        label: format!("{indent}{cross}{}{named}", escape_controls(text(span, "span_name"))),
         #[allow(clippy::cast_precision_loss, reason = "a share of a line's cells")]
         offset: offset as f64,
         micros: ms * 1_000.0,
@@ -106,7 +106,7 @@ fn line<'a>(spans: &'a [Row], place: Place, first: Option<Timestamp>, above: &mu
 }
 
 /// A span's bar with what is left of it; at least an eighth of a cell, and within the line.
-fn bar(line: &Line, total: f64, cells: usize) -> String {
+fn bar(line: &WaterfallRow, total: f64, cells: usize) -> String {
     let scale = |micros: f64| {
         if total > 0.0 {
             micros / total * chart::cells_of(cells)
@@ -153,12 +153,12 @@ mod tests {
 
     #[test]
     fn bars_show_when_spans_ran_and_errors_are_marked() {
-        insta::assert_snapshot!(draw(&order(), 80, Paint::none()));
+        insta::assert_snapshot!(draw(&order(), 80, TextPainter::none()));
     }
 
     #[test]
     fn a_narrow_terminal_cuts_names_and_keeps_bars() {
-        insta::assert_snapshot!(draw(&order(), 44, Paint::none()));
+        insta::assert_snapshot!(draw(&order(), 44, TextPainter::none()));
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
             json!({ "duration_ms": -3 }),
         ];
         let spans: Vec<Row> = strange.iter().filter_map(Value::as_object).cloned().collect();
-        let drawn = draw(&spans, 60, Paint::none());
+        let drawn = draw(&spans, 60, TextPainter::none());
         assert_eq!(drawn.lines().count(), 3, "{drawn}");
         assert!(
             drawn
@@ -194,7 +194,7 @@ mod tests {
                 )
             })
             .collect();
-        let drawn = draw(&chain, 100, Paint::none());
+        let drawn = draw(&chain, 100, TextPainter::none());
         assert!(drawn.lines().count() == 5_000 && drawn.lines().all(|line| text_width(line) <= 100));
     }
 
@@ -208,10 +208,10 @@ mod tests {
                 let status = if *ok { "ok" } else { "error" };
                 span(&id.to_string(), Some(&parent.to_string()), name, entity, i64::from(*at), *ms, status)
             }).collect();
-            let drawn = draw(&spans, width, Paint::none());
+            let drawn = draw(&spans, width, TextPainter::none());
             prop_assert_eq!(drawn.lines().count(), spans.len());
             for line in drawn.lines() {
-                prop_assert!(!line.contains(crate::output::is_bad), "{line:?}");
+                prop_assert!(!line.contains(crate::output::is_control_or_bidi), "{line:?}");
                 prop_assert!(text_width(line) <= width, "{line:?}");
             }
         }

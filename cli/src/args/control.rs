@@ -6,7 +6,7 @@ use clap::{Args as ClapArgs, Subcommand, ValueEnum};
 use model::scenario::GearPort;
 use model::{HumanDuration, Level, Token};
 
-use super::shared::{ApiArgs, Format, PageArgs};
+use super::shared::{ApiArgs, OutputFormat, PageArgs};
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct RacksArgs {
@@ -19,32 +19,32 @@ pub(crate) enum RacksVerb {
     /// List all Racks and their states
     List(ApiArgs),
     /// Show one Rack
-    Show(OneRack),
+    Show(RackTargetArgs),
     /// Adopt a pending Rack
     Approve {
         /// Give it this name
         #[arg(long)]
         name: Option<Token>,
         #[command(flatten)]
-        rack: OneRack,
+        rack: RackTargetArgs,
     },
     /// Stop a Rack's gears
-    Suspend(OneRack),
+    Suspend(RackTargetArgs),
     /// Start a suspended Rack's gears again
-    Resume(OneRack),
+    Resume(RackTargetArgs),
     /// Revoke a Rack's identity
-    Remove(OneRack),
+    Remove(RackTargetArgs),
     /// Change the level of a Rack's own log until its process ends or its file says another
     LogLevel {
         #[command(flatten)]
-        rack: OneRack,
+        rack: RackTargetArgs,
         /// debug, info, warn or error
         level: Level,
     },
     /// Change the labels that groups of a scenario choose a Rack by; the Rack runs what it shall by them
     Label {
         #[command(flatten)]
-        rack: OneRack,
+        rack: RackTargetArgs,
         /// KEY=VALUE gives the Rack a label, KEY- takes it away; others stay. Without any the labels are shown
         #[arg(value_name = "CHANGE")]
         changes: Vec<LabelChange>,
@@ -76,7 +76,7 @@ impl std::str::FromStr for LabelChange {
 }
 
 #[derive(Debug, ClapArgs)]
-pub(crate) struct OneRack {
+pub(crate) struct RackTargetArgs {
     /// The Rack's id or name
     pub(crate) rack: String,
     #[command(flatten)]
@@ -146,8 +146,8 @@ pub(crate) enum ScenarioVerb {
         /// The file: a scenario, or its path, and cases
         file: PathBuf,
         /// How to print
-        #[arg(long, short, value_enum, default_value_t = Format::Table)]
-        output: Format,
+        #[arg(long, short, value_enum, default_value_t = OutputFormat::Table)]
+        output: OutputFormat,
     },
     /// Store a scenario file at the Mixer; the same content again changes nothing
     Import {
@@ -209,8 +209,8 @@ pub(crate) struct ActivationArgs {
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Where wires go on that were paused by an activation
-    #[arg(long, value_enum, default_value_t = ResumeFrom::Floor)]
-    pub(crate) resume_from: ResumeFrom,
+    #[arg(long, value_enum, default_value_t = ResumePointArg::Floor)]
+    pub(crate) resume_from: ResumePointArg,
     /// Wait so long for the Racks, at most 100s; without it, as the Mixer is configured
     #[arg(long, value_name = "DURATION")]
     pub(crate) wait: Option<HumanDuration>,
@@ -220,7 +220,7 @@ pub(crate) struct ActivationArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum ResumeFrom {
+pub(crate) enum ResumePointArg {
     /// Where they were paused: what has waited for them since goes to them
     Floor,
     /// With what comes from now on
@@ -250,8 +250,8 @@ pub(crate) struct GraphArgs {
     /// A file or a stored scenario
     pub(crate) scenario: String,
     /// How to draw
-    #[arg(long, short, value_enum, default_value_t = Picture::Mermaid)]
-    pub(crate) format: Picture,
+    #[arg(long, short, value_enum, default_value_t = GraphFormat::Mermaid)]
+    pub(crate) format: GraphFormat,
     /// The Mixer's API
     #[arg(
         long,
@@ -268,7 +268,7 @@ impl GraphArgs {
     pub(crate) fn api(&self) -> ApiArgs {
         ApiArgs {
             api_url: self.api_url.clone(),
-            output: Format::Table,
+            output: OutputFormat::Table,
             utc: false,
             no_pager: true,
         }
@@ -276,7 +276,7 @@ impl GraphArgs {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Picture {
+pub(crate) enum GraphFormat {
     /// Text that Markdown viewers draw
     Mermaid,
     /// A picture that needs nothing else
@@ -294,8 +294,8 @@ pub(crate) enum GearsVerb {
     /// List the gear types with their ports
     List {
         /// How to print
-        #[arg(long, short, value_enum, default_value_t = Format::Table)]
-        output: Format,
+        #[arg(long, short, value_enum, default_value_t = OutputFormat::Table)]
+        output: OutputFormat,
     },
     /// Describe a gear type, or all, in Markdown: ports, configuration, an example
     Doc {
@@ -308,11 +308,11 @@ pub(crate) enum GearsVerb {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ConfigArgs {
     #[command(subcommand)]
-    pub(crate) verb: ConfigVerb,
+    pub(crate) verb: ConfigFileVerb,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum ConfigVerb {
+pub(crate) enum ConfigFileVerb {
     /// Print the merged configuration, secrets redacted
     Show {
         /// Say where each value came from

@@ -17,7 +17,7 @@ pub(crate) struct DlqArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum DlqVerb {
     /// List letters, the newest first: without --state those that are open or waiting
-    List(Box<ListArgs>),
+    List(Box<DlqListArgs>),
     /// Show one letter: where it came from, why it failed, its message and its bytes
     Show {
         /// The letter's id
@@ -26,13 +26,13 @@ pub(crate) enum DlqVerb {
         api: ApiArgs,
     },
     /// Give letters back to the gears that could not handle them; each is taken once, however often this is asked
-    Replay(Box<ReplayArgs>),
+    Replay(Box<DlqReplayArgs>),
     /// Mark letters as dropped; their rows stay until rotation
-    Drop(Box<DropArgs>),
+    Drop(Box<DlqDropArgs>),
 }
 
 #[derive(Debug, ClapArgs)]
-pub(crate) struct WhichArgs {
+pub(crate) struct LetterFilterArgs {
     /// Letters of this Rack
     #[arg(long)]
     pub(crate) rack: Option<String>,
@@ -50,7 +50,7 @@ pub(crate) struct WhichArgs {
     pub(crate) state: Option<LetterStateFilter>,
 }
 
-impl WhichArgs {
+impl LetterFilterArgs {
     /// What the API is asked, the times apart.
     pub(crate) fn filter(&self) -> LetterFilter {
         LetterFilter {
@@ -76,21 +76,21 @@ fn state(text: &str) -> Result<LetterStateFilter, String> {
 }
 
 #[derive(Debug, ClapArgs)]
-pub(crate) struct ListArgs {
+pub(crate) struct DlqListArgs {
     #[command(flatten)]
-    pub(crate) which: WhichArgs,
+    pub(crate) which: LetterFilterArgs,
     #[command(flatten)]
     pub(crate) page: PageArgs,
 }
 
 /// Letters by their ids, or all that a filter lets through.
 #[derive(Debug, ClapArgs)]
-pub(crate) struct ManyArgs {
+pub(crate) struct LetterSelectionArgs {
     /// The letters' ids; or say which by the flags
     #[arg(value_name = "ID")]
     pub(crate) ids: Vec<LetterId>,
     #[command(flatten)]
-    pub(crate) which: WhichArgs,
+    pub(crate) which: LetterFilterArgs,
     /// Start: an age (90s, 1h, 7d) or a time
     #[arg(long, value_name = "WHEN")]
     pub(crate) since: Option<TimeArg>,
@@ -107,7 +107,7 @@ pub(crate) struct ManyArgs {
     pub(crate) api: ApiArgs,
 }
 
-impl ManyArgs {
+impl LetterSelectionArgs {
     /// The filter, where no ids are given.
     pub(crate) fn filter(&self) -> Result<Option<LetterFilter>, Error> {
         let (since, until) = window((self.since, self.until), self.api.zone())?;
@@ -126,9 +126,9 @@ impl ManyArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-pub(crate) struct ReplayArgs {
+pub(crate) struct DlqReplayArgs {
     #[command(flatten)]
-    pub(crate) many: ManyArgs,
+    pub(crate) many: LetterSelectionArgs,
     /// Also letters that were replayed or dropped before
     #[arg(long)]
     pub(crate) again: bool,
@@ -138,9 +138,9 @@ pub(crate) struct ReplayArgs {
 }
 
 #[derive(Debug, ClapArgs)]
-pub(crate) struct DropArgs {
+pub(crate) struct DlqDropArgs {
     #[command(flatten)]
-    pub(crate) many: ManyArgs,
+    pub(crate) many: LetterSelectionArgs,
     /// Do not ask
     #[arg(long, short)]
     pub(crate) yes: bool,

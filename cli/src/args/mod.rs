@@ -20,12 +20,12 @@ use clap::builder::FalseyValueParser;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
 pub(crate) use self::control::{
-    ActivationArgs, AuditArgs, ConfigArgs, ConfigVerb, GearsArgs, GearsVerb, LabelChange, OneRack, Picture, RacksArgs,
-    RacksVerb, ScenarioArgs, ScenarioVerb, SpecArgs, SpecVerb, TapArgs,
+    ActivationArgs, AuditArgs, ConfigArgs, ConfigFileVerb, GearsArgs, GearsVerb, GraphFormat, LabelChange,
+    RackTargetArgs, RacksArgs, RacksVerb, ScenarioArgs, ScenarioVerb, SpecArgs, SpecVerb, TapArgs,
 };
-pub(crate) use self::dlq::{DlqArgs, DlqVerb, DropArgs, ListArgs, ManyArgs, ReplayArgs};
+pub(crate) use self::dlq::{DlqArgs, DlqDropArgs, DlqListArgs, DlqReplayArgs, DlqVerb, LetterSelectionArgs};
 pub(crate) use self::program::{CompletionsArgs, DoctorArgs, ManArgs, SchemaArgs};
-pub(crate) use self::shared::{ApiArgs, Charting, Format, PageArgs, window};
+pub(crate) use self::shared::{ApiArgs, ChartMode, OutputFormat, PageArgs, window};
 pub(crate) use self::telemetry::{
     FluxArgs, LogsArgs, MessagesArgs, MetricsArgs, SqlArgs, TailArgs, TraceArgs, TracesArgs,
 };
@@ -35,16 +35,16 @@ pub(crate) use self::telemetry::{
 /// Without a command it runs the Rack agent with the platform.toml of the working folder.
 #[derive(Debug, Parser)]
 #[command(name = "platform", version, max_term_width = 110)]
-pub(crate) struct Args {
+pub(crate) struct PlatformArgs {
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: GlobalArgs,
     #[command(subcommand)]
-    pub(crate) command: Option<Command>,
+    pub(crate) command: Option<CliCommand>,
 }
 
 /// What every command understands.
 #[derive(Debug, ClapArgs)]
-pub(crate) struct Global {
+pub(crate) struct GlobalArgs {
     /// The configuration file [default: platform.toml in the working folder, if it is there]
     #[arg(short, long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -57,7 +57,7 @@ pub(crate) struct Global {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Command {
+pub(crate) enum CliCommand {
     /// Run the Rack agent (the same as no command)
     Run,
     /// Query log entries

@@ -5,7 +5,7 @@ use model::HumanDuration;
 use model::filter::TimePoint;
 
 use crate::error::Error;
-use crate::times::{TimeArg, Zone};
+use crate::times::{DisplayZone, TimeArg};
 
 /// Where to ask and how to print.
 #[derive(Debug, Clone, ClapArgs)]
@@ -20,8 +20,8 @@ pub(crate) struct ApiArgs {
     )]
     pub(crate) api_url: String,
     /// How to print
-    #[arg(long, short, value_enum, default_value_t = Format::Table)]
-    pub(crate) output: Format,
+    #[arg(long, short, value_enum, default_value_t = OutputFormat::Table)]
+    pub(crate) output: OutputFormat,
     /// Read and show times in UTC; without it tables have local times, and times without a zone are read as local ones
     #[arg(long)]
     pub(crate) utc: bool,
@@ -32,13 +32,13 @@ pub(crate) struct ApiArgs {
 
 impl ApiArgs {
     /// The zone in which times without one are read, and in which tables show theirs.
-    pub(crate) fn zone(&self) -> Zone {
-        if self.utc { Zone::Utc } else { Zone::Local }
+    pub(crate) fn zone(&self) -> DisplayZone {
+        if self.utc { DisplayZone::Utc } else { DisplayZone::Local }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum OutputFormat {
     /// Aligned columns for people; local times
     Table,
     /// One JSON array; UTC
@@ -51,7 +51,7 @@ pub(crate) enum Format {
 
 /// Whether a table comes with a drawing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Charting {
+pub(crate) enum ChartMode {
     /// With tables on a terminal
     Auto,
     /// With every table
@@ -88,7 +88,7 @@ impl PageArgs {
 /// `--since` and `--until`, of times in a zone, as the API takes them.
 pub(crate) fn window(
     (since, until): (Option<TimeArg>, Option<TimeArg>),
-    zone: Zone,
+    zone: DisplayZone,
 ) -> Result<(Option<TimePoint>, Option<TimePoint>), Error> {
     let now = chassis::system_clock().now();
     let read = |flag: &str, time: Option<TimeArg>| {

@@ -8,14 +8,14 @@ use model::{FluxId, HumanDuration, Level, MessageDirection, SpanStatus, TraceId}
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::shared::{ApiArgs, Charting, PageArgs};
+use super::shared::{ApiArgs, ChartMode, PageArgs};
 use crate::commands::by_key;
 use crate::error::Error;
 use crate::times::TimeArg;
 
 /// Which log entries.
 #[derive(Debug, ClapArgs)]
-pub(crate) struct LogRows {
+pub(crate) struct LogFilterArgs {
     /// This level and graver ones: debug, info, warn or error
     #[arg(long, value_name = "LEVEL")]
     pub(crate) min_level: Option<Level>,
@@ -42,7 +42,7 @@ pub(crate) struct LogRows {
     pub(crate) attr: Vec<(String, String)>,
 }
 
-impl LogRows {
+impl LogFilterArgs {
     /// The filter that they are.
     pub(crate) fn filter(&self) -> Result<LogFilter, Error> {
         Ok(LogFilter {
@@ -62,7 +62,7 @@ impl LogRows {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LogsArgs {
     #[command(flatten)]
-    pub(crate) rows: LogRows,
+    pub(crate) rows: LogFilterArgs,
     /// Go on with entries as they become visible, oldest first, until an interrupt
     #[arg(short, long, conflicts_with_all = ["until", "wait", "histogram"])]
     pub(crate) follow: bool,
@@ -82,7 +82,7 @@ pub(crate) struct LogsArgs {
 #[derive(Debug, ClapArgs)]
 pub(crate) struct TailArgs {
     #[command(flatten)]
-    pub(crate) rows: LogRows,
+    pub(crate) rows: LogFilterArgs,
     /// Begin with every entry since: an age (90s, 1h, 7d) or a time (14:30, 2026-11-21, "2026-11-21 14:30", 2026-11-21T14:30:00Z)
     #[arg(long, value_name = "WHEN")]
     pub(crate) since: Option<TimeArg>,
@@ -117,8 +117,8 @@ pub(crate) struct MetricsArgs {
     #[arg(long)]
     pub(crate) agg: Option<MetricAggregate>,
     /// Whether buckets are drawn: a line of blocks for each series, a bar a row where rows compare
-    #[arg(long, value_enum, default_value_t = Charting::Auto)]
-    pub(crate) chart: Charting,
+    #[arg(long, value_enum, default_value_t = ChartMode::Auto)]
+    pub(crate) chart: ChartMode,
     #[command(flatten)]
     pub(crate) page: PageArgs,
 }
@@ -228,8 +228,8 @@ pub(crate) struct TraceArgs {
     /// The trace id: 32 hex digits
     pub(crate) id: TraceId,
     /// Whether the spans are drawn as bars over time instead of listed as a tree
-    #[arg(long, value_enum, default_value_t = Charting::Auto)]
-    pub(crate) chart: Charting,
+    #[arg(long, value_enum, default_value_t = ChartMode::Auto)]
+    pub(crate) chart: ChartMode,
     #[command(flatten)]
     pub(crate) api: ApiArgs,
 }

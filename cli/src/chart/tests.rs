@@ -20,7 +20,7 @@ fn line_of(values: &[Value], width: usize) -> String {
         .map(|(at, value)| bucket(at, "t", "a", value))
         .rev()
         .collect();
-    sparklines(&rows, &Axis::of(&rows, None), width)
+    sparklines(&rows, &TimeAxis::of(&rows, None), width)
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn each_series_has_a_line_over_the_same_buckets() {
     ]);
     rows.push(bucket(2, "load", "a", &json!(7)));
     rows.push(bucket(2, "none", "a", &Value::Null));
-    insta::assert_snapshot!(sparklines(&rows, &Axis::of(&rows, None), 80), @r"
+    insta::assert_snapshot!(sparklines(&rows, &TimeAxis::of(&rows, None), 80), @r"
     load  zone=a  7 to 7, last 7             ··▅···
     none  zone=a  no values                  ······
     temp  zone=a  1 to 8, last 2             ▁▂▄█▄▂
@@ -55,7 +55,7 @@ fn a_single_series_has_bars_from_zero_on() {
     let full = "█".repeat(30);
     let half = "█".repeat(15);
     assert_eq!(
-        bars(&rows, &Axis::of(&rows, None)).unwrap(),
+        bars(&rows, &TimeAxis::of(&rows, None)).unwrap(),
         [full.as_str(), &half, "", "·", "·", "▎"]
     );
 }
@@ -68,14 +68,14 @@ fn bars_below_zero_grow_to_the_left() {
         .collect();
     let (ten, twenty, five) = ("█".repeat(10), "█".repeat(20), "█".repeat(5));
     assert_eq!(
-        bars(&rows, &Axis::of(&rows, None)).unwrap(),
+        bars(&rows, &TimeAxis::of(&rows, None)).unwrap(),
         [ten, format!("{:10}{twenty}", ""), format!("{:5}{five}", "")]
     );
 }
 
 #[test]
 fn rows_that_do_not_compare_have_no_bars() {
-    let drawn = |rows: &[Row]| bars(rows, &Axis::of(rows, None));
+    let drawn = |rows: &[Row]| bars(rows, &TimeAxis::of(rows, None));
     let of_two = [bucket(0, "t", "a", &json!(1)), bucket(1, "t", "b", &json!(1))];
     assert_eq!(drawn(&of_two), None, "two series over time");
     assert_eq!(
@@ -93,13 +93,13 @@ fn rows_that_do_not_compare_have_no_bars() {
 fn buckets_without_rows_are_gaps() {
     let rows = [bucket(0, "t", "a", &json!(1)), bucket(5, "t", "a", &json!(2))];
     let minute = Some(Duration::from_secs(60));
-    let axis = Axis::of(&rows, minute);
+    let axis = TimeAxis::of(&rows, minute);
     assert!(sparklines(&rows, &axis, 80).ends_with("  ▁····█\n"));
     assert_eq!(axis.ends().map(|(_, _, count)| count), Some(6));
-    let tiny = Axis::of(&rows, Some(Duration::from_micros(1)));
+    let tiny = TimeAxis::of(&rows, Some(Duration::from_micros(1)));
     assert_eq!(tiny.ends().map(|(_, _, count)| count), Some(2), "not 300 million");
-    assert_eq!(Axis::of(&[], minute).ends(), None);
-    assert_eq!(Axis::of(&rows, Some(Duration::ZERO)), Axis::of(&rows, None));
+    assert_eq!(TimeAxis::of(&[], minute).ends(), None);
+    assert_eq!(TimeAxis::of(&rows, Some(Duration::ZERO)), TimeAxis::of(&rows, None));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn extreme_values_are_drawn() {
         bucket(1, "t", "a", &json!(f64::MIN)),
     ];
     assert_eq!(
-        bars(&rows, &Axis::of(&rows, None))
+        bars(&rows, &TimeAxis::of(&rows, None))
             .unwrap()
             .iter()
             .map(|bar| text_width(bar))
@@ -139,12 +139,12 @@ proptest! {
         width in 40usize..200,
     ) {
         let rows: Vec<Row> = points.iter().map(|(at, name, label, value)| bucket(*at, name, label, &json!(value))).collect();
-        let drawn = sparklines(&rows, &Axis::of(&rows, None), width);
+        let drawn = sparklines(&rows, &TimeAxis::of(&rows, None), width);
         for line in drawn.lines() {
             prop_assert!(text_width(line) <= width, "{line:?}");
-            prop_assert!(!line.contains(crate::output::is_bad), "{line:?}");
+            prop_assert!(!line.contains(crate::output::is_control_or_bidi), "{line:?}");
         }
-        for bar in bars(&rows, &Axis::of(&rows, None)).unwrap_or_default() {
+        for bar in bars(&rows, &TimeAxis::of(&rows, None)).unwrap_or_default() {
             prop_assert!(text_width(&bar) <= BAR_CELLS + 1, "{bar:?}");
         }
     }

@@ -3,9 +3,9 @@
 use model::filter::AuditFilter;
 
 use crate::args::AuditArgs;
-use crate::client::Client;
+use crate::client::ApiClient;
 use crate::error::Error;
-use crate::output::Printer;
+use crate::output::RowPrinter;
 
 const COLUMNS: &[&str] = &[
     "ts",
@@ -29,7 +29,7 @@ pub(crate) fn run(args: &AuditArgs) -> Result<(), Error> {
         limit: Some(args.page.limit),
         cursor: None,
     };
-    let page = Client::new(&args.page.api).page_within("/api/v1/audit", &filter, args.page.wait)?;
-    Printer::from(&args.page.api).rows(&page.rows, COLUMNS)?;
+    let page = ApiClient::new(&args.page.api).page_within("/api/v1/audit", &filter, args.page.wait)?;
+    RowPrinter::from(&args.page.api).rows(&page.rows, COLUMNS)?;
     super::notes(&page, "nothing of this kind happened in this window")
 }

@@ -5,18 +5,18 @@ use std::io::Write;
 use chassis::config::{self, ConfigSources};
 use rack::config::SCHEMA;
 
-use crate::args::{ConfigArgs, ConfigVerb, Global};
+use crate::args::{ConfigArgs, ConfigFileVerb, GlobalArgs};
 use crate::error::Error;
 
-pub(crate) fn run(global: &Global, args: &ConfigArgs) -> Result<(), Error> {
+pub(crate) fn run(global: &GlobalArgs, args: &ConfigArgs) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
     match &args.verb {
-        ConfigVerb::Show { origin } => {
+        ConfigFileVerb::Show { origin } => {
             let settings = config::load(&SCHEMA, &sources(global)).map_err(|bad| Error::Config(bad.to_string()))?;
             out.write_all(config::show_text(&settings, *origin).as_bytes())?;
         }
-        ConfigVerb::Init => out.write_all(config::init_text(&SCHEMA).as_bytes())?,
-        ConfigVerb::Migrate { file } => {
+        ConfigFileVerb::Init => out.write_all(config::init_text(&SCHEMA).as_bytes())?,
+        ConfigFileVerb::Migrate { file } => {
             let text = std::fs::read_to_string(file).map_err(|source| Error::Read {
                 path: file.clone(),
                 source,
@@ -33,7 +33,7 @@ pub(crate) fn run(global: &Global, args: &ConfigArgs) -> Result<(), Error> {
 }
 
 /// Where the Rack's configuration comes from, given the flags of the command line.
-pub(crate) fn sources(global: &Global) -> ConfigSources {
+pub(crate) fn sources(global: &GlobalArgs) -> ConfigSources {
     let flags = global
         .level
         .iter()

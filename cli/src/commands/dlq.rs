@@ -6,11 +6,13 @@ use model::HumanDuration;
 use model::filter::LetterFilter;
 use serde_json::{Value, json};
 
-use crate::args::{ApiArgs, DlqArgs, DlqVerb, DropArgs, Format, ListArgs, ManyArgs, ReplayArgs};
-use crate::client::{self, Client, Page, Row};
+use crate::args::{
+    ApiArgs, DlqArgs, DlqDropArgs, DlqListArgs, DlqReplayArgs, DlqVerb, LetterSelectionArgs, OutputFormat,
+};
+use crate::client::{self, ApiClient, ResultPage, Row};
 use crate::error::Error;
-use crate::lines::Lines;
-use crate::output::{Printer, plain, safe};
+use crate::lines::KeyValueView;
+use crate::output::{RowPrinter, escape_controls, plain};
 
 const COLUMNS: &[&str] = &[
     "ts", "id", "state", "rack", "gear", "port", "from", "attempts", "replays", "reason",
@@ -60,7 +62,7 @@ pub(crate) fn run(args: &DlqArgs) -> Result<(), Error> {
     }
 }
 
-fn list(args: &ListArgs) -> Result<(), Error> {
+fn list(args: &DlqListArgs) -> Result<(), Error> {
     let (since, until) = args.page.window()?;
     let mut filter = LetterFilter {
         since,
@@ -69,7 +71,7 @@ fn list(args: &ListArgs) -> Result<(), Error> {
         ..args.which.filter()
     };
     let (api, wanted) = (&args.page.api, args.page.limit as usize);
-    let client = Client::new(api);
+    let client = ApiClient::new(api);
     let mut page = client.page_within("/api/v1/dlq", &filter, args.page.wait)?;
     // Where few of many rows are letters in the state that is asked for, a page may have less than it could.
     while page.rows.len() < wanted && page.next_cursor.is_some() {
@@ -78,13 +80,13 @@ fn list(args: &ListArgs) -> Result<(), Error> {
         let more = client.page("/api/v1/dlq", &filter)?;
         let mut rows = page.rows;
         rows.extend(more.rows);
-        page = Page {
+        page = ResultPage {
             rows,
             partial: more.partial.or(page.partial),
             ..more
         };
     }
-    Printer::from(api).rows(&page.rows, COLUMNS)?;
+    RowPrinter::from(api).rows(&page.rows, COLUMNS)?;
     super::notes(
         &page,
         "no such letters; --state all shows replayed and dropped ones too",
@@ -92,18 +94,18 @@ fn list(args: &ListArgs) -> Result<(), Error> {
 }
 
 fn show(id: &str, api: &ApiArgs) -> Result<(), Error> {
-    let answer = Client::new(api).get(&format!("/api/v1/dlq/{id}"), &())?;
+    let answer = ApiClient::new(api).get(&format!("/api/v1/dlq/{id}"), &())?;
     let row = client::one(answer, "it is not a letter")?;
-    let printer = Printer::from(api);
-    if printer.format != Format::Table {
+    let printer = RowPrinter::from(api);
+    if printer.format != OutputFormat::Table {
         return Ok(printer.rows(&[row], COLUMNS)?);
     }
     Ok(printer.text(&page(&row, printer))?)
 }
 
 /// A letter for people.
-fn page(letter: &Row, printer: Printer) -> String {
-    let mut lines = Lines::new(printer);
+fn page(letter: &Row, printer: RowPrinter) -> String {
+    let mut lines = KeyValueView::new(printer);
     lines.add_keys(letter, SHOWN, &["ts", "changed"]);
     for (name, value) in letter.get("headers").and_then(Value::as_object).into_iter().flatten() {
         lines.add("header", &format!("{name}: {}", plain(value)));
@@ -119,7 +121,7 @@ fn page(letter: &Row, printer: Printer) -> String {
     lines.finish()
 }
 
-fn replay(args: &ReplayArgs) -> Result<(), Error> {
+fn replay(args: &DlqReplayArgs) -> Result<(), Error> {
     let wait: HumanDuration = args.wait;
     let mut body = asked(&args.many, args.many.dry_run)?;
     (body["again"], body["wait"]) = (args.again.into(), json!(wait));
@@ -128,7 +130,7 @@ fn replay(args: &ReplayArgs) -> Result<(), Error> {
     verdict(&report)
 }
 
-fn drop_letters(args: &DropArgs) -> Result<(), Error> {
+fn drop_letters(args: &DlqDropArgs) -> Result<(), Error> {
     let (api, path) = (&args.many.api, "/api/v1/dlq/drop");
     let body = asked(&args.many, args.many.dry_run)?;
     if !args.many.dry_run && !args.yes {
@@ -160,7 +162,7 @@ fn confirmed(count: u64) -> Result<bool, Error> {
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
-fn asked(many: &ManyArgs, dry_run: bool) -> Result<Value, Error> {
+fn asked(many: &LetterSelectionArgs, dry_run: bool) -> Result<Value, Error> {
     let filter = many.filter()?;
     let mut body = json!({ "dry_run": dry_run, "by": me() });
     match filter {
@@ -184,7 +186,7 @@ fn me() -> String {
 
 fn send(api: &ApiArgs, path: &str, body: &Value) -> Result<Row, Error> {
     let within = std::time::Duration::from_secs(120);
-    let answer = Client::within(api, within).post(path, body)?;
+    let answer = ApiClient::within(api, within).post(path, body)?;
     client::one(answer, "it does not say what was changed")
 }
 
@@ -193,15 +195,15 @@ fn count(report: &Row, name: &str) -> u64 {
 }
 
 fn print(report: &Row, api: &ApiArgs) -> Result<(), Error> {
-    Printer::from(api).rows(std::slice::from_ref(report), REPORT)?;
+    RowPrinter::from(api).rows(std::slice::from_ref(report), REPORT)?;
     let refused = report.get("refused").and_then(Value::as_array).into_iter().flatten();
     let text = |refusal: &Value, key: &str| refusal.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     for refusal in refused.take(TOLD) {
         let _ = writeln!(
             io::stderr(),
             "platform: letter {}: {}",
-            safe(&text(refusal, "id")),
-            safe(&text(refusal, "reason"))
+            escape_controls(&text(refusal, "id")),
+            escape_controls(&text(refusal, "reason"))
         );
     }
     Ok(())
@@ -235,7 +237,7 @@ mod tests {
 
     use super::*;
     use crate::hostile::rows;
-    use crate::output::is_bad;
+    use crate::output::is_control_or_bidi;
 
     #[test]
     fn a_letter_for_people_has_a_line_for_each_thing_that_is_known_of_it() {
@@ -246,15 +248,15 @@ mod tests {
             "headers": { "Flux-Dead-Port": "in" }, "message": { "text": "line\u{1b}[31m", "hops": 1 }, "payload": "a2",
         });
         let letter = letter.as_object().cloned().unwrap_or_default();
-        insta::assert_snapshot!("letter", page(&letter, Printer::of(Format::Table)));
+        insta::assert_snapshot!("letter", page(&letter, RowPrinter::of(OutputFormat::Table)));
     }
 
     proptest! {
         #[test]
         fn nothing_that_is_stored_reaches_the_terminal_as_it_is(rows in rows(|a, b| json!({ "id": a, "reason": b, "headers": { (a): b }, "message": { "text": a } }))) {
             for row in &rows {
-                let page = page(row, Printer::of(Format::Table));
-                prop_assert!(!page.replace('\n', "").contains(is_bad), "{page:?}");
+                let page = page(row, RowPrinter::of(OutputFormat::Table));
+                prop_assert!(!page.replace('\n', "").contains(is_control_or_bidi), "{page:?}");
             }
         }
     }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use model::filter::{FluxFilter, RawForm};
 
-use crate::args::{FluxArgs, Format, window};
-use crate::client::{Client, Row};
+use crate::args::{FluxArgs, OutputFormat, window};
+use crate::client::{ApiClient, Row};
 use crate::error::Error;
-use crate::output::{Paint, Printer};
-use crate::screen::Screen;
+use crate::output::{RowPrinter, TextPainter};
+use crate::screen::TerminalSize;
 use crate::spans::text;
 use crate::timeline;
 
@@ -44,12 +44,12 @@ pub(crate) fn show(args: &FluxArgs) -> Result<(), Error> {
         limit: Some(args.limit),
         ..FluxFilter::default()
     };
-    let page = Client::new(&args.api).page(&format!("/api/v1/flux/{}", args.id), &filter)?;
-    let printer = Printer::from(&args.api);
+    let page = ApiClient::new(&args.api).page(&format!("/api/v1/flux/{}", args.id), &filter)?;
+    let printer = RowPrinter::from(&args.api);
     match printer.format {
-        Format::Table => {
-            let width = Screen::of_stdout().map(|_| Screen::drawing_width());
-            let lines = timeline::draw(&page.rows, width, Paint::for_stdout());
+        OutputFormat::Table => {
+            let width = TerminalSize::of_stdout().map(|_| TerminalSize::drawing_width());
+            let lines = timeline::draw(&page.rows, width, TextPainter::for_stdout());
             printer.text(&format!("{}\n{lines}", head(args, &page.rows, printer)))?;
         }
         _ => printer.rows(&page.rows, COLUMNS)?,
@@ -58,7 +58,7 @@ pub(crate) fn show(args: &FluxArgs) -> Result<(), Error> {
 }
 
 /// What there is, and when it begins.
-fn head(args: &FluxArgs, rows: &[Row], printer: Printer) -> String {
+fn head(args: &FluxArgs, rows: &[Row], printer: RowPrinter) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for row in rows {
         *counts.entry(text(row, "kind")).or_default() += 1;

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::args::{GearsArgs, GearsVerb};
 use crate::error::Error;
 use crate::gear_page;
-use crate::output::Printer;
+use crate::output::RowPrinter;
 
 const COLUMNS: &[&str] = &["type", "inputs", "outputs", "summary"];
 
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &GearsArgs) -> Result<(), Error> {
             .cloned()
         })
         .collect();
-    Ok(Printer::of(*format).rows(&rows, COLUMNS)?)
+    Ok(RowPrinter::of(*format).rows(&rows, COLUMNS)?)
 }
 
 fn doc(kind: Option<&str>) -> Result<(), Error> {

@@ -5,10 +5,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::tail;
-use crate::args::{Format, LogsArgs, PageArgs};
-use crate::client::{Client, Row};
+use crate::args::{LogsArgs, OutputFormat, PageArgs};
+use crate::client::{ApiClient, Row};
 use crate::error::Error;
-use crate::output::{Paint, Printer, plain, safe};
+use crate::output::{RowPrinter, TextPainter, escape_controls, plain};
 
 use super::metrics::drawn;
 
@@ -38,10 +38,10 @@ pub(crate) fn run(args: &LogsArgs) -> Result<(), Error> {
     if args.follow {
         return tail::follow(&args.page.api, filter, tail::LOGS);
     }
-    let page = Client::new(&args.page.api).page_within("/api/v1/telemetry/logs", &filter, args.page.wait)?;
-    let printer = Printer::from(&args.page.api);
+    let page = ApiClient::new(&args.page.api).page_within("/api/v1/telemetry/logs", &filter, args.page.wait)?;
+    let printer = RowPrinter::from(&args.page.api);
     match printer.format {
-        Format::Table => printer.text(&lines(&page.rows, printer))?,
+        OutputFormat::Table => printer.text(&lines(&page.rows, printer))?,
         _ => printer.rows(&page.rows, COLUMNS)?,
     }
     super::notes(&page, super::NO_ROWS)
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &LogsArgs) -> Result<(), Error> {
 
 /// The parameters of a histogram.
 #[derive(Serialize)]
-struct Counted<'a> {
+struct HistogramParams<'a> {
     #[serde(flatten)]
     filter: &'a LogFilter,
     #[serde(flatten)]
@@ -64,15 +64,15 @@ fn histogram(args: &LogsArgs, filter: &LogFilter) -> Result<(), Error> {
         fill: Some(true),
     };
     let path = "/api/v1/telemetry/logs/histogram";
-    let page = Client::new(&args.page.api).page_within(path, &Counted { filter, shape }, args.page.wait)?;
-    let printer = Printer::from(&args.page.api);
+    let page = ApiClient::new(&args.page.api).page_within(path, &HistogramParams { filter, shape }, args.page.wait)?;
+    let printer = RowPrinter::from(&args.page.api);
     let columns = match args.by {
         Some(HistogramGrouping::Level) => vec!["ts", "level", "count"],
         Some(HistogramGrouping::EntityName) => vec!["ts", "entity_name", "count"],
         None | Some(HistogramGrouping::None) => vec!["ts", "count"],
     };
     match printer.format {
-        Format::Table => {
+        OutputFormat::Table => {
             let valued: Vec<Row> = page.rows.iter().cloned().map(with_value).collect();
             printer.text(&drawn(&valued, columns, args.interval, printer))?;
         }
@@ -96,26 +96,26 @@ pub(crate) fn dead_letters(args: &PageArgs) -> Result<(), Error> {
         limit: Some(args.limit),
         ..LogFilter::default()
     };
-    let page = Client::new(&args.api).page_within("/api/v1/telemetry/dead_letters", &filter, args.wait)?;
-    Printer::from(&args.api).rows(&page.rows, LETTERS)?;
+    let page = ApiClient::new(&args.api).page_within("/api/v1/telemetry/dead_letters", &filter, args.wait)?;
+    RowPrinter::from(&args.api).rows(&page.rows, LETTERS)?;
     super::notes(&page, "no dead letters in this window")
 }
 
-fn lines(rows: &[Row], printer: Printer) -> String {
-    let paint = Paint::for_stdout();
+fn lines(rows: &[Row], printer: RowPrinter) -> String {
+    let paint = TextPainter::for_stdout();
     rows.iter().rev().map(|row| line(row, printer, paint)).collect()
 }
 
 /// A row for people, on a line.
-pub(crate) fn line(row: &Row, printer: Printer, paint: Paint) -> String {
+pub(crate) fn line(row: &Row, printer: RowPrinter, paint: TextPainter) -> String {
     let text = |key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default();
     let attributes = row.get("attributes").map(plain).unwrap_or_default();
     format!(
         "{} {} {} {} {}\n",
         printer.time(text("ts")),
-        paint.level(&safe(text("level"))),
-        safe(text("entity_name")),
-        safe(text("message")),
+        paint.level(&escape_controls(text("level"))),
+        escape_controls(text("entity_name")),
+        escape_controls(text("message")),
         paint.dim(&attributes)
     )
 }
@@ -126,7 +126,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::hostile::{is_a_line_each, rows};
+    use crate::hostile::{is_one_line_per_row, rows};
 
     #[test]
     fn counts_over_time_are_bars_and_counts_of_groups_lines() {
@@ -137,7 +137,7 @@ mod tests {
             }
             with_value(row.as_object().cloned().unwrap_or_default())
         };
-        let printer = Printer::of(Format::Table);
+        let printer = RowPrinter::of(OutputFormat::Table);
         let counts: Vec<Row> = [(3, 8), (2, 0), (1, 4)]
             .map(|(at, count)| row(at, None, count))
             .to_vec();
@@ -155,8 +155,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_row_is_one_line_whatever_is_stored(rows in rows(|a, b| json!({ "ts": a, "level": b, "entity_name": a, "message": b, "attributes": { (a): b } }))) {
-            let lines = lines(&rows, Printer::of(Format::Table));
-            prop_assert!(is_a_line_each(&lines, &rows), "{lines:?}");
+            let lines = lines(&rows, RowPrinter::of(OutputFormat::Table));
+            prop_assert!(is_one_line_per_row(&lines, &rows), "{lines:?}");
         }
     }
 }

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use model::filter::{MessageFilter, RawForm, TimePoint};
 use serde_json::Value;
 
-use super::tail::{self, Followed};
-use crate::args::{Format, MessagesArgs};
-use crate::client::{Client, Row};
+use super::tail::{self, FollowTarget};
+use crate::args::{MessagesArgs, OutputFormat};
+use crate::client::{ApiClient, Row};
 use crate::error::Error;
-use crate::output::{Paint, Printer, plain, safe};
+use crate::output::{RowPrinter, TextPainter, escape_controls, plain};
 use crate::spans::text;
 
 const COLUMNS: &[&str] = &[
@@ -40,19 +40,19 @@ const WITH_BYTES: &[&str] = &[
 
 /// Exit code 1 if nothing has the id that was asked for. A table leaves out the bytes of messages, unless it is to say what is in them; JSON has them as hex.
 pub(crate) fn run(args: &MessagesArgs) -> Result<(), Error> {
-    let printer = Printer::from(&args.page.api);
+    let printer = RowPrinter::from(&args.page.api);
     let raw = args.raw.unwrap_or(match printer.format {
-        Format::Json | Format::Ndjson => RawForm::Hex,
-        Format::Table | Format::Csv => RawForm::None,
+        OutputFormat::Json | OutputFormat::Ndjson => RawForm::Hex,
+        OutputFormat::Table | OutputFormat::Csv => RawForm::None,
     });
     if args.follow {
         return tail::follow(&args.page.api, filter(args, raw)?, followed(raw));
     }
     let path = "/api/v1/messages";
-    let mut page = Client::new(&args.page.api).page_within(path, &filter(args, raw)?, args.page.wait)?;
+    let mut page = ApiClient::new(&args.page.api).page_within(path, &filter(args, raw)?, args.page.wait)?;
     let shown = match (printer.format, raw) {
         (_, RawForm::None) => None,
-        (Format::Table, RawForm::Json) => {
+        (OutputFormat::Table, RawForm::Json) => {
             page.rows.iter_mut().for_each(add_body);
             Some("body")
         }
@@ -87,8 +87,8 @@ fn asked_for(args: &MessagesArgs) -> Option<String> {
 }
 
 /// The columns of CSV are the same for all messages: they are written before the first one comes.
-fn followed(raw: RawForm) -> Followed {
-    Followed {
+fn followed(raw: RawForm) -> FollowTarget {
+    FollowTarget {
         path: "/api/v1/messages/tail",
         columns: if raw == RawForm::None { COLUMNS } else { WITH_BYTES },
         line,
@@ -96,10 +96,10 @@ fn followed(raw: RawForm) -> Followed {
 }
 
 /// A message for people, on a line: when, from where to where, what it is, which signal, and what is promoted or in it.
-fn line(row: &Row, printer: Printer, paint: Paint) -> String {
-    let said = |key: &str| safe(text(row, key)).into_owned();
+fn line(row: &Row, printer: RowPrinter, paint: TextPainter) -> String {
+    let said = |key: &str| escape_controls(text(row, key)).into_owned();
     let shown = match row.get("raw_msg") {
-        Some(Value::Object(bytes)) => safe(&body(bytes)).into_owned(),
+        Some(Value::Object(bytes)) => escape_controls(&body(bytes)).into_owned(),
         Some(bytes) => plain(bytes),
         None => row.get("promoted").map(plain).unwrap_or_default(),
     };

@@ -4,11 +4,11 @@ use model::HumanDuration;
 use model::filter::MetricFilter;
 
 use crate::args::MetricsArgs;
-use crate::chart::{self, Axis};
-use crate::client::{Client, Row};
+use crate::chart::{self, TimeAxis};
+use crate::client::{ApiClient, Row};
 use crate::error::Error;
-use crate::output::Printer;
-use crate::screen::Screen;
+use crate::output::RowPrinter;
+use crate::screen::TerminalSize;
 
 const POINTS: &[&str] = &["ts", "name", "entity_name", "type", "value", "labels"];
 
@@ -27,8 +27,8 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Error> {
         limit: Some(args.page.limit),
         ..MetricFilter::default()
     };
-    let page = Client::new(&args.page.api).page_within("/api/v1/telemetry/metrics", &filter, args.page.wait)?;
-    let printer = Printer::from(&args.page.api);
+    let page = ApiClient::new(&args.page.api).page_within("/api/v1/telemetry/metrics", &filter, args.page.wait)?;
+    let printer = RowPrinter::from(&args.page.api);
     if printer.draws(args.chart) && chart::is_buckets(&page.rows) {
         printer.text(&drawn(&page.rows, columns(&page.rows), args.interval, printer))?;
     } else {
@@ -38,8 +38,13 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Error> {
 }
 
 /// When it was, a line of blocks for each series, and below them the table, with a bar a row where rows compare.
-pub(super) fn drawn(rows: &[Row], mut columns: Vec<&str>, interval: Option<HumanDuration>, printer: Printer) -> String {
-    let axis = Axis::of(rows, interval.map(HumanDuration::get));
+pub(super) fn drawn(
+    rows: &[Row],
+    mut columns: Vec<&str>,
+    interval: Option<HumanDuration>,
+    printer: RowPrinter,
+) -> String {
+    let axis = TimeAxis::of(rows, interval.map(HumanDuration::get));
     let table = match chart::bars(rows, &axis) {
         None => printer.table(rows, &columns),
         Some(bars) => {
@@ -51,12 +56,12 @@ pub(super) fn drawn(rows: &[Row], mut columns: Vec<&str>, interval: Option<Human
     if !axis.is_line() {
         return table;
     }
-    let lines = chart::sparklines(rows, &axis, Screen::drawing_width());
+    let lines = chart::sparklines(rows, &axis, TerminalSize::drawing_width());
     format!("{}{lines}\n{table}", span(&axis, interval, printer))
 }
 
 /// What time the lines are of.
-fn span(axis: &Axis, interval: Option<HumanDuration>, printer: Printer) -> String {
+fn span(axis: &TimeAxis, interval: Option<HumanDuration>, printer: RowPrinter) -> String {
     let (Some((first, last, count)), Some(interval)) = (axis.ends(), interval) else {
         return String::new();
     };
@@ -95,7 +100,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::args::Format;
+    use crate::args::OutputFormat;
 
     fn buckets(zones: &[&str], minutes: &[usize]) -> Vec<Row> {
         let bucket = |minute: usize, zone: &str, value: usize| {
@@ -115,7 +120,7 @@ mod tests {
             rows,
             columns(rows),
             Some(HumanDuration::from_secs(60)),
-            Printer::of(Format::Table),
+            RowPrinter::of(OutputFormat::Table),
         )
     }
 

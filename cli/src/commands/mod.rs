@@ -26,7 +26,7 @@ use std::io::Write;
 
 use model::filter::KeyedValues;
 
-use crate::client::Page;
+use crate::client::ResultPage;
 use crate::error::Error;
 
 /// What an answer without rows means where rows were expected.
@@ -43,7 +43,7 @@ pub(crate) fn by_key(flag: &str, pairs: &[(String, String)]) -> Result<KeyedValu
 }
 
 /// Says on standard error that there are rows behind the page, or `none` if there is nothing in it. An error if it is partial.
-fn notes(page: &Page, none: &str) -> Result<(), Error> {
+fn notes(page: &ResultPage, none: &str) -> Result<(), Error> {
     let mut out = std::io::stderr().lock();
     if page.rows.is_empty() {
         let _ = writeln!(out, "platform: {none}");

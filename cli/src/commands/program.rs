@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::CommandFactory;
 
-use crate::args::{Args, CompletionsArgs, ManArgs};
+use crate::args::{CompletionsArgs, ManArgs, PlatformArgs};
 use crate::error::Error;
 
 /// The program's name, as it is installed.
@@ -13,7 +13,7 @@ const NAME: &str = "platform";
 /// Prints a shell's completions.
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<(), Error> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Args::command(), NAME, &mut script);
+    clap_complete::generate(args.shell, &mut PlatformArgs::command(), NAME, &mut script);
     let mut out = std::io::stdout().lock();
     out.write_all(&script)?;
     Ok(out.flush()?)
@@ -27,6 +27,6 @@ pub(crate) fn man(args: &ManArgs) -> Result<(), Error> {
     };
     std::fs::create_dir_all(&args.folder).map_err(failed)?;
     // A page for each `help` of each command would say nothing.
-    let tree = Args::command().disable_help_subcommand(true);
+    let tree = PlatformArgs::command().disable_help_subcommand(true);
     clap_mangen::generate_to(tree, &args.folder).map_err(failed)
 }

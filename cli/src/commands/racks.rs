@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::args::{ApiArgs, Format, LabelChange, OneRack, RacksArgs, RacksVerb};
-use crate::client::{self, Client, Row};
+use crate::args::{ApiArgs, LabelChange, OutputFormat, RackTargetArgs, RacksArgs, RacksVerb};
+use crate::client::{self, ApiClient, Row};
 use crate::error::Error;
-use crate::lines::Lines;
-use crate::output::{Printer, plain};
+use crate::lines::KeyValueView;
+use crate::output::{RowPrinter, plain};
 
 const COLUMNS: &[&str] = &["name", "id", "state", "last_seen", "host", "ip", "software"];
 /// What is said of one that was changed.
@@ -27,11 +27,11 @@ const SHOWN: &[&str] = &[
 pub(crate) fn run(args: &RacksArgs) -> Result<(), Error> {
     match &args.verb {
         RacksVerb::List(api) => {
-            let page = Client::new(api).page("/api/v1/racks", &())?;
-            Ok(Printer::from(api).rows(&page.rows, COLUMNS)?)
+            let page = ApiClient::new(api).page("/api/v1/racks", &())?;
+            Ok(RowPrinter::from(api).rows(&page.rows, COLUMNS)?)
         }
         RacksVerb::Show(one) => {
-            let rack = Client::new(&one.api).get(&path(&one.rack, "")?, &())?;
+            let rack = ApiClient::new(&one.api).get(&path(&one.rack, "")?, &())?;
             show(rack, &one.api)
         }
         RacksVerb::Approve { name, rack } => {
@@ -47,8 +47,8 @@ pub(crate) fn run(args: &RacksArgs) -> Result<(), Error> {
 }
 
 /// Changes labels of the Rack, and leaves the others to whoever changes them; without any change only shows it.
-fn label(one: &OneRack, changes: &[LabelChange]) -> Result<(), Error> {
-    let client = Client::new(&one.api);
+fn label(one: &RackTargetArgs, changes: &[LabelChange]) -> Result<(), Error> {
+    let client = ApiClient::new(&one.api);
     if changes.is_empty() {
         return print(client.get(&path(&one.rack, "")?, &())?, &one.api);
     }
@@ -63,8 +63,8 @@ fn label(one: &OneRack, changes: &[LabelChange]) -> Result<(), Error> {
     print(rack, &one.api)
 }
 
-fn act(one: &OneRack, verb: &str, body: &Value) -> Result<(), Error> {
-    let rack = Client::new(&one.api).post(&path(&one.rack, verb)?, body)?;
+fn act(one: &RackTargetArgs, verb: &str, body: &Value) -> Result<(), Error> {
+    let rack = ApiClient::new(&one.api).post(&path(&one.rack, verb)?, body)?;
     print(rack, &one.api)
 }
 
@@ -78,21 +78,21 @@ fn path(rack: &str, verb: &str) -> Result<String, Error> {
 
 fn print(answer: Value, api: &ApiArgs) -> Result<(), Error> {
     let row = client::one(answer, "it is not a Rack")?;
-    Ok(Printer::from(api).rows(&[row], ONE)?)
+    Ok(RowPrinter::from(api).rows(&[row], ONE)?)
 }
 
 /// One Rack: all that is known of it for people.
 fn show(answer: Value, api: &ApiArgs) -> Result<(), Error> {
-    let printer = Printer::from(api);
-    if printer.format != Format::Table {
+    let printer = RowPrinter::from(api);
+    if printer.format != OutputFormat::Table {
         return print(answer, api);
     }
     let rack = client::one(answer, "it is not a Rack")?;
     Ok(printer.text(&page(&rack, printer))?)
 }
 
-fn page(rack: &Row, printer: Printer) -> String {
-    let mut lines = Lines::new(printer);
+fn page(rack: &Row, printer: RowPrinter) -> String {
+    let mut lines = KeyValueView::new(printer);
     lines.add_keys(rack, SHOWN, &["first_seen", "last_seen"]);
     for key in ["wanted", "running"] {
         let scenario = rack.get("scenario").map(|scenario| &scenario[key]);
@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
     use crate::hostile::rows;
-    use crate::output::is_bad;
+    use crate::output::is_control_or_bidi;
 
     #[test]
     fn a_rack_for_people_has_its_last_heartbeat_and_what_it_should_run() {
@@ -124,15 +124,15 @@ mod tests {
             "facts": { "clock.offset": 86_400, "cpu.usage": 0.25, "disk.free": 1024 },
         });
         let rack = rack.as_object().cloned().unwrap_or_default();
-        insta::assert_snapshot!("rack", page(&rack, Printer::of(Format::Table)));
+        insta::assert_snapshot!("rack", page(&rack, RowPrinter::of(OutputFormat::Table)));
     }
 
     proptest! {
         #[test]
         fn nothing_that_a_rack_says_reaches_the_terminal_as_it_is(rows in rows(|a, b| json!({ "name": a, "error": b, "facts": { (a): b } }))) {
             for row in &rows {
-                let page = page(row, Printer::of(Format::Table));
-                prop_assert!(!page.replace('\n', "").contains(is_bad), "{page:?}");
+                let page = page(row, RowPrinter::of(OutputFormat::Table));
+                prop_assert!(!page.replace('\n', "").contains(is_control_or_bidi), "{page:?}");
             }
         }
     }

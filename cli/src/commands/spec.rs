@@ -9,9 +9,9 @@ use model::spec::{self, BadSpec, MAX_FILE, Spec};
 use serde_json::{Value, json};
 
 use crate::args::{ApiArgs, SpecArgs, SpecVerb};
-use crate::client::{self, Client, Row};
+use crate::client::{self, ApiClient, Row};
 use crate::error::Error;
-use crate::output::{Printer, safe};
+use crate::output::{RowPrinter, escape_controls};
 
 const COLUMNS: &[&str] = &[
     "name",
@@ -129,10 +129,10 @@ fn text(path: &Path) -> Result<String, Error> {
 }
 
 fn list(api: &ApiArgs) -> Result<(), Error> {
-    let answer = Client::new(api).get("/api/v1/specs", &())?;
+    let answer = ApiClient::new(api).get("/api/v1/specs", &())?;
     let data = client::one(answer, "it does not say which specs there are")?;
     let rows: Vec<Row> = entries(data.get("specs")).map(shown).collect();
-    Printer::from(api).rows(&rows, COLUMNS)?;
+    RowPrinter::from(api).rows(&rows, COLUMNS)?;
     let mut out = std::io::stderr().lock();
     for refused in entries(data.get("refused")) {
         let file = refused.get("file").and_then(Value::as_str).unwrap_or_default();
@@ -140,7 +140,7 @@ fn list(api: &ApiArgs) -> Result<(), Error> {
             let (line, column) = (&fault["line"], &fault["column"]);
             let text = fault["text"].as_str().unwrap_or_default();
             let says = format!("{file}:{line}:{column}: {text} (refused; what it said before is in force)");
-            let _ = writeln!(out, "platform: {}", safe(&says));
+            let _ = writeln!(out, "platform: {}", escape_controls(&says));
         }
     }
     Ok(())

@@ -2,17 +2,17 @@
 
 use serde_json::Value;
 
-use crate::args::{ApiArgs, Format};
-use crate::client::{self, Client, Row};
+use crate::args::{ApiArgs, OutputFormat};
+use crate::client::{self, ApiClient, Row};
 use crate::error::Error;
-use crate::output::Printer;
+use crate::output::RowPrinter;
 
 /// The Mixer's storage figures: two tables for people, the object itself for programs.
 pub(crate) fn run(api: &ApiArgs) -> Result<(), Error> {
-    let answer = Client::new(api).get("/api/v1/storage", &())?;
+    let answer = ApiClient::new(api).get("/api/v1/storage", &())?;
     let mut row = client::one(answer, "it has no figures")?;
-    let printer = Printer::from(api);
-    if printer.format != Format::Table {
+    let printer = RowPrinter::from(api);
+    if printer.format != OutputFormat::Table {
         let columns: Vec<&str> = row.keys().map(String::as_str).collect();
         return Ok(printer.rows(std::slice::from_ref(&row), &columns)?);
     }
@@ -50,7 +50,7 @@ fn table((name, facts): (&String, &Value)) -> Row {
 }
 
 /// Adds a figure, or those of an object under its name; lists are for programs.
-fn add(figures: &mut Vec<Row>, name: String, value: Value, printer: Printer) {
+fn add(figures: &mut Vec<Row>, name: String, value: Value, printer: RowPrinter) {
     match value {
         Value::Object(inner) => {
             for (key, value) in inner {
@@ -66,7 +66,7 @@ fn add(figures: &mut Vec<Row>, name: String, value: Value, printer: Printer) {
 }
 
 /// A figure as it is shown: the Mixer's times in the zone.
-fn shown(value: Value, printer: Printer) -> Value {
+fn shown(value: Value, printer: RowPrinter) -> Value {
     match value {
         Value::String(text) => printer.time(&text).into(),
         other => other,

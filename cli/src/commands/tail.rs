@@ -16,11 +16,11 @@ use serde_json::Value;
 use tokio::signal::ctrl_c;
 
 use super::logs::{COLUMNS, line};
-use crate::args::{ApiArgs, Format, TailArgs};
-use crate::client::{Client, Row};
+use crate::args::{ApiArgs, OutputFormat, TailArgs};
+use crate::client::{ApiClient, Row};
 use crate::error::Error;
-use crate::output::{Paint, Printer, safe};
-use crate::stream::{Event, Events};
+use crate::output::{RowPrinter, TextPainter, escape_controls};
+use crate::stream::{SseEvent, SseReader};
 
 /// The pause before the connection is made again; doubled with each that brought it no further …
 const PAUSE: Duration = Duration::from_millis(250);
@@ -29,17 +29,17 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 
 /// What is followed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Followed {
+pub(crate) struct FollowTarget {
     /// Where.
     pub(crate) path: &'static str,
     /// The columns of CSV.
     pub(crate) columns: &'static [&'static str],
     /// A row for people, on a line.
-    pub(crate) line: fn(&Row, Printer, Paint) -> String,
+    pub(crate) line: fn(&Row, RowPrinter, TextPainter) -> String,
 }
 
 /// The logs.
-pub(crate) const LOGS: Followed = Followed {
+pub(crate) const LOGS: FollowTarget = FollowTarget {
     path: "/api/v1/telemetry/logs/tail",
     columns: COLUMNS,
     line,
@@ -61,21 +61,25 @@ pub(crate) fn run(args: &TailArgs) -> Result<(), Error> {
 }
 
 /// Follows until an interrupt, or until nobody reads what is printed.
-pub(crate) fn follow<F: Serialize + Send + 'static>(api: &ApiArgs, filter: F, followed: Followed) -> Result<(), Error> {
-    let printer = Printer::from(api);
-    if printer.format == Format::Json {
+pub(crate) fn follow<F: Serialize + Send + 'static>(
+    api: &ApiArgs,
+    filter: F,
+    followed: FollowTarget,
+) -> Result<(), Error> {
+    let printer = RowPrinter::from(api);
+    if printer.format == OutputFormat::Json {
         let reason = "--output json is one array, and a tail has no end: use --output ndjson";
         return Err(Error::Usage(reason.to_owned()));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let tail = Tail {
-        client: Client::streaming(api),
+    let tail = FollowSession {
+        client: ApiClient::streaming(api),
         filter,
         followed,
         last: None,
         pause: PAUSE,
         printer,
-        paint: Paint::for_stdout(),
+        paint: TextPainter::for_stdout(),
     };
     let ended = runtime.block_on(async {
         let printing = tokio::task::spawn_blocking(move || tail.run());
@@ -90,19 +94,19 @@ pub(crate) fn follow<F: Serialize + Send + 'static>(api: &ApiArgs, filter: F, fo
     ended
 }
 
-struct Tail<F> {
-    client: Client,
+struct FollowSession<F> {
+    client: ApiClient,
     filter: F,
-    followed: Followed,
+    followed: FollowTarget,
     /// The id of the last event.
     last: Option<String>,
     /// Before the next connection.
     pause: Duration,
-    printer: Printer,
-    paint: Paint,
+    printer: RowPrinter,
+    paint: TextPainter,
 }
 
-impl<F: Serialize> Tail<F> {
+impl<F: Serialize> FollowSession<F> {
     fn run(mut self) -> Result<(), Error> {
         let mut out = BufWriter::new(io::stdout());
         self.printer.begin(&mut out, self.followed.columns)?;
@@ -118,9 +122,9 @@ impl<F: Serialize> Tail<F> {
                     if std::mem::replace(&mut was_there, true) {
                         note("following again");
                     }
-                    self.print(Events::new(body), &mut out)?
+                    self.print(SseReader::new(body), &mut out)?
                 }
-                Err(error) if was_there && error.may_pass() => error.chain(),
+                Err(error) if was_there && error.is_transient() => error.chain(),
                 Err(error) => return Err(error),
             };
             // On a quiet store too a stream that has lasted is as good as one that came further.
@@ -136,7 +140,7 @@ impl<F: Serialize> Tail<F> {
     }
 
     /// Prints events until the stream ends; why it did.
-    fn print(&mut self, mut events: Events<impl io::Read>, out: &mut impl Write) -> Result<String, Error> {
+    fn print(&mut self, mut events: SseReader<impl io::Read>, out: &mut impl Write) -> Result<String, Error> {
         loop {
             let event = match events.next() {
                 Ok(Some(event)) => event,
@@ -154,7 +158,7 @@ impl<F: Serialize> Tail<F> {
         }
     }
 
-    fn show(&self, event: &Event, out: &mut impl Write) -> Result<(), Error> {
+    fn show(&self, event: &SseEvent, out: &mut impl Write) -> Result<(), Error> {
         if event.data.is_empty() {
             return Ok(());
         }
@@ -199,5 +203,5 @@ fn note(text: &str) {
 }
 
 fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "{}", safe(text));
+    let _ = writeln!(io::stderr(), "{}", escape_controls(text));
 }

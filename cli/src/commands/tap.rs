@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 use tokio::signal::ctrl_c;
 use tokio::sync::Mutex;
 
-use crate::args::{Format, TapArgs};
-use crate::client::{Client, Row};
+use crate::args::{OutputFormat, TapArgs};
+use crate::client::{ApiClient, Row};
 use crate::error::Error;
-use crate::output::{Paint, Printer, plain, safe};
-use crate::stream::{Event, Events};
+use crate::output::{RowPrinter, TextPainter, escape_controls, plain};
+use crate::stream::{SseEvent, SseReader};
 
 /// How long the last lines may take.
 const LAST_FLUSH: Duration = Duration::from_secs(2);
@@ -37,11 +37,11 @@ const COLUMNS: &[&str] = &[
 ];
 
 pub(crate) fn run(args: &TapArgs) -> Result<(), Error> {
-    let mut printer = Printer::from(&args.api);
+    let mut printer = RowPrinter::from(&args.api);
     if args.json {
-        printer.format = Format::Ndjson;
+        printer.format = OutputFormat::Ndjson;
     }
-    if printer.format == Format::Json {
+    if printer.format == OutputFormat::Json {
         let reason = "--output json is one array, and a tap has no end: use --json, one object a line";
         return Err(Error::Usage(reason.to_owned()));
     }
@@ -50,18 +50,18 @@ pub(crate) fn run(args: &TapArgs) -> Result<(), Error> {
         writer: BufWriter::new(Box::new(io::stdout())),
         is_over: false,
     }));
-    let client = Client::streaming(&args.api);
+    let client = ApiClient::streaming(&args.api);
     let tap = TapPrinter {
         left: args.count,
         out: Arc::clone(&out),
         printer,
-        paint: Paint::for_stdout(),
+        paint: TextPainter::for_stdout(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
         let printing = tokio::task::spawn_blocking(move || {
             let stream = client.stream(&path, &json!({ "port": port }), None)?;
-            tap.print(Events::new(stream))
+            tap.print(SseReader::new(stream))
         });
         tokio::select! {
             biased;
@@ -119,12 +119,12 @@ struct TapPrinter {
     /// How many messages are still to be printed, where that has an end.
     left: Option<u64>,
     out: Arc<Mutex<TapOutput>>,
-    printer: Printer,
-    paint: Paint,
+    printer: RowPrinter,
+    paint: TextPainter,
 }
 
 impl TapPrinter {
-    fn print(mut self, mut events: Events<impl Read>) -> Result<(), Error> {
+    fn print(mut self, mut events: SseReader<impl Read>) -> Result<(), Error> {
         {
             let mut out = self.out.blocking_lock();
             self.printer.begin(&mut out.writer, COLUMNS)?;
@@ -151,7 +151,7 @@ impl TapPrinter {
     }
 
     /// Prints an event.
-    fn show(&mut self, event: &Event, writer: &mut impl Write) -> Result<(), Error> {
+    fn show(&mut self, event: &SseEvent, writer: &mut impl Write) -> Result<(), Error> {
         if event.data.is_empty() {
             return Ok(());
         }
@@ -182,11 +182,13 @@ fn text<'r>(row: &'r Row, key: &str) -> &'r str {
 }
 
 /// A message for people, on a line: when, which signal, its facts, its body.
-fn line(row: &Row, printer: Printer, paint: Paint) -> String {
+fn line(row: &Row, printer: RowPrinter, paint: TextPainter) -> String {
     let said = |key: &str| row.get(key).map(plain).unwrap_or_default();
     let is = |key: &str| row.get(key) == Some(&Value::Bool(true));
     let body = match row.get("body") {
-        Some(Value::Object(_) | Value::Array(_)) => row.get("body").map(|body| safe(&body.to_string()).into_owned()),
+        Some(Value::Object(_) | Value::Array(_)) => row
+            .get("body")
+            .map(|body| escape_controls(&body.to_string()).into_owned()),
         Some(body) => Some(plain(body)),
         None => None,
     };
@@ -212,11 +214,13 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::hostile::{is_a_line_each, rows};
+    use crate::hostile::{is_one_line_per_row, rows};
 
     fn shown(rows: &[Row]) -> String {
-        let printer = Printer::of(Format::Table);
-        rows.iter().map(|row| line(row, printer, Paint::for_stdout())).collect()
+        let printer = RowPrinter::of(OutputFormat::Table);
+        rows.iter()
+            .map(|row| line(row, printer, TextPainter::for_stdout()))
+            .collect()
     }
 
     #[test]
@@ -287,18 +291,18 @@ mod tests {
                     writer: BufWriter::new(Box::new(printed.clone())),
                     is_over: false,
                 })),
-                printer: Printer::of(Format::Table),
-                paint: Paint::for_stdout(),
+                printer: RowPrinter::of(OutputFormat::Table),
+                paint: TextPainter::for_stdout(),
             };
             let stream = OneChunk(Some(chunk), printed, lines);
-            assert!(matches!(tap.print(Events::new(stream)), Err(Error::Ended(_))));
+            assert!(matches!(tap.print(SseReader::new(stream)), Err(Error::Ended(_))));
         }
     }
 
     proptest! {
         #[test]
         fn a_message_is_one_line_whatever_is_in_it(rows in rows(|a, b| json!({ "ts": a, "flux_id": b, "meta": { (a): b }, "body": { (b): a }, "encoding": a }))) {
-            prop_assert!(is_a_line_each(&shown(&rows), &rows));
+            prop_assert!(is_one_line_per_row(&shown(&rows), &rows));
         }
     }
 }

@@ -5,12 +5,12 @@ use std::fmt::Write;
 use model::filter::TraceFilter;
 use serde_json::Value;
 
-use crate::args::{Format, TraceArgs, TracesArgs};
-use crate::client::{Client, Row};
+use crate::args::{OutputFormat, TraceArgs, TracesArgs};
+use crate::client::{ApiClient, Row};
 use crate::error::Error;
-use crate::output::{Paint, Printer, safe};
-use crate::screen::Screen;
-use crate::spans::{collect, duration_ms, places, text};
+use crate::output::{RowPrinter, TextPainter, escape_controls};
+use crate::screen::TerminalSize;
+use crate::spans::{collect, duration_ms, text, tree_order};
 use crate::waterfall;
 
 const COLUMNS: &[&str] = &[
@@ -38,31 +38,31 @@ pub(crate) fn list(args: &TracesArgs) -> Result<(), Error> {
         limit: Some(args.page.limit),
         ..TraceFilter::default()
     };
-    let page = Client::new(&args.page.api).page_within("/api/v1/telemetry/traces", &filter, args.page.wait)?;
-    Printer::from(&args.page.api).rows(&page.rows, COLUMNS)?;
+    let page = ApiClient::new(&args.page.api).page_within("/api/v1/telemetry/traces", &filter, args.page.wait)?;
+    RowPrinter::from(&args.page.api).rows(&page.rows, COLUMNS)?;
     super::notes(&page, super::NO_ROWS)
 }
 
 /// One trace: drawn over time or as a tree for people, the spans in time order for programs. Exit code 1 if there is none.
 pub(crate) fn show(args: &TraceArgs) -> Result<(), Error> {
-    let answer = Client::new(&args.api).get(&format!("/api/v1/telemetry/traces/{}", args.id), &())?;
+    let answer = ApiClient::new(&args.api).get(&format!("/api/v1/telemetry/traces/{}", args.id), &())?;
     let spans = collect(&answer);
     let Some(first) = spans.first() else {
         return Err(Error::NotFound(format!("there is no trace {}", args.id)));
     };
     let whole = check_whole(&answer, spans.len());
-    let printer = Printer::from(&args.api);
-    if printer.format != Format::Table {
+    let printer = RowPrinter::from(&args.api);
+    if printer.format != OutputFormat::Table {
         printer.rows(&spans, COLUMNS)?;
         return whole;
     }
-    let paint = Paint::for_stdout();
+    let paint = TextPainter::for_stdout();
     let body = if printer.draws(args.chart) {
-        waterfall::draw(&spans, Screen::drawing_width(), paint)
+        waterfall::draw(&spans, TerminalSize::drawing_width(), paint)
     } else {
         tree(&spans, printer, paint)
     };
-    let (flux, count) = (safe(text(first, "flux_id")), spans.len());
+    let (flux, count) = (escape_controls(text(first, "flux_id")), spans.len());
     printer.text(&format!(
         "trace {}  flux {flux}  {count} spans{}\n{body}",
         args.id,
@@ -80,7 +80,7 @@ fn check_whole(answer: &Value, spans: usize) -> Result<(), Error> {
 }
 
 /// A drawing has no times, so its head says when it starts.
-fn when(args: &TraceArgs, first: &Row, printer: Printer) -> String {
+fn when(args: &TraceArgs, first: &Row, printer: RowPrinter) -> String {
     if printer.draws(args.chart) {
         format!("  from {}", printer.time(text(first, "ts")))
     } else {
@@ -88,21 +88,21 @@ fn when(args: &TraceArgs, first: &Row, printer: Printer) -> String {
     }
 }
 
-fn tree(spans: &[Row], printer: Printer, paint: Paint) -> String {
+fn tree(spans: &[Row], printer: RowPrinter, paint: TextPainter) -> String {
     let mut lines = String::new();
-    for place in places(spans) {
+    for place in tree_order(spans) {
         let span = &spans[place.at];
         let status = match text(span, "status") {
             "error" => paint.level("error"),
-            other => safe(other).into_owned(),
+            other => escape_controls(other).into_owned(),
         };
         let _ = writeln!(
             lines,
             "{:indent$}{} {:.3} ms {status} {} {}",
             "",
-            safe(text(span, "span_name")),
+            escape_controls(text(span, "span_name")),
             duration_ms(span),
-            safe(text(span, "entity_name")),
+            escape_controls(text(span, "entity_name")),
             paint.dim(&printer.time(text(span, "ts"))),
             indent = 2 + place.depth * 2
         );
@@ -116,7 +116,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::hostile::{is_a_line_each, rows};
+    use crate::hostile::{is_one_line_per_row, rows};
 
     #[test]
     fn a_trace_with_more_spans_than_an_answer_holds_is_partial() {
@@ -130,8 +130,8 @@ mod tests {
     proptest! {
         #[test]
         fn a_row_is_one_line_whatever_is_stored(rows in rows(|a, b| json!({ "ts": a, "span_id": b, "status": a, "entity_name": b, "span_name": a }))) {
-            let lines = tree(&rows, Printer::of(Format::Table), Paint::none());
-            prop_assert!(is_a_line_each(&lines, &rows), "{lines:?}");
+            let lines = tree(&rows, RowPrinter::of(OutputFormat::Table), TextPainter::none());
+            prop_assert!(is_one_line_per_row(&lines, &rows), "{lines:?}");
         }
     }
 }

@@ -1,9 +1,9 @@
 //! `platform wires`.
 
 use crate::args::ApiArgs;
-use crate::client::Client;
+use crate::client::ApiClient;
 use crate::error::Error;
-use crate::output::Printer;
+use crate::output::RowPrinter;
 
 const COLUMNS: &[&str] = &[
     "wire",
@@ -17,6 +17,6 @@ const COLUMNS: &[&str] = &[
 ];
 
 pub(crate) fn run(api: &ApiArgs) -> Result<(), Error> {
-    let page = Client::new(api).page("/api/v1/wires", &())?;
-    Ok(Printer::from(api).rows(&page.rows, COLUMNS)?)
+    let page = ApiClient::new(api).page("/api/v1/wires", &())?;
+    Ok(RowPrinter::from(api).rows(&page.rows, COLUMNS)?)
 }

@@ -10,17 +10,17 @@ use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, access};
 use rack::config::RackConfig;
 
-use super::Check;
+use super::DoctorCheck;
 
 /// Below this a Rack cannot keep even its own state safely.
 const LEAST_FREE: ByteSize = ByteSize::mib(64);
 
 /// The folder of the Rack's state and spool.
-pub(super) fn disk(rack: &RackConfig) -> Check {
+pub(super) fn disk(rack: &RackConfig) -> DoctorCheck {
     let folder = &rack.base.state_dir;
     let there = nearest(folder);
     let fail = |exit, found: String| {
-        Check::fail(
+        DoctorCheck::fail(
             "disk",
             exit,
             found,
@@ -50,15 +50,15 @@ pub(super) fn disk(rack: &RackConfig) -> Check {
     }
 }
 
-fn room(folder: &Path, free: ByteSize, spool: ByteSize) -> Check {
+fn room(folder: &Path, free: ByteSize, spool: ByteSize) -> DoctorCheck {
     let found = format!("{} has {free} free", folder.display());
     if free < LEAST_FREE {
-        Check::fail("disk", ExitReason::Io, found, format!("free at least {LEAST_FREE}"))
+        DoctorCheck::fail("disk", ExitReason::Io, found, format!("free at least {LEAST_FREE}"))
     } else if free < spool {
         let fix = format!("free {spool}, or lower spool.max_size_mb");
-        Check::warn("disk", format!("{found}, less than a full spool takes ({spool})"), fix)
+        DoctorCheck::warn("disk", format!("{found}, less than a full spool takes ({spool})"), fix)
     } else {
-        Check::ok("disk", found)
+        DoctorCheck::ok("disk", found)
     }
 }
 
@@ -69,50 +69,50 @@ fn nearest(folder: &Path) -> &Path {
 }
 
 /// The state bundle holds the Rack's keys.
-pub(super) fn secrets(rack: &RackConfig) -> Check {
+pub(super) fn secrets(rack: &RackConfig) -> DoctorCheck {
     let path = &rack.base.state_file;
     let shown = path.display();
     let facts = match std::fs::metadata(path) {
         Ok(facts) => facts,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Check::ok(
+            return DoctorCheck::ok(
                 "secrets",
                 format!("{shown} is not there yet: this Rack has not enrolled"),
             );
         }
         Err(error) => {
             let fix = "run as the user of the Rack, or mend the permissions of its folder";
-            return Check::fail("secrets", ExitReason::Denied, format!("{shown}: {error}"), fix);
+            return DoctorCheck::fail("secrets", ExitReason::Denied, format!("{shown}: {error}"), fix);
         }
     };
     let mode = facts.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         let found = format!("{shown} has mode {mode:04o}: others can read the Rack's keys");
-        return Check::fail("secrets", ExitReason::Denied, found, format!("chmod 600 {shown}"));
+        return DoctorCheck::fail("secrets", ExitReason::Denied, found, format!("chmod 600 {shown}"));
     }
     if std::fs::File::open(path).is_err() {
         let fix = "run as the user of the Rack";
-        return Check::fail(
+        return DoctorCheck::fail(
             "secrets",
             ExitReason::Denied,
             format!("{shown} cannot be read by this user"),
             fix,
         );
     }
-    Check::ok("secrets", format!("{shown} is readable by its owner only"))
+    DoctorCheck::ok("secrets", format!("{shown} is readable by its owner only"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::State;
+    use super::super::CheckOutcome;
     use super::*;
 
     #[test]
     fn a_disk_needs_room_for_the_spool_and_at_least_for_the_state() {
         let state = |free| room(Path::new("data"), ByteSize::mib(free), ByteSize::mib(256)).state;
-        assert_eq!(state(63), State::Fail(ExitReason::Io));
-        assert_eq!(state(64), State::Warn);
-        assert_eq!(state(256), State::Ok);
+        assert_eq!(state(63), CheckOutcome::Fail(ExitReason::Io));
+        assert_eq!(state(64), CheckOutcome::Warn);
+        assert_eq!(state(256), CheckOutcome::Ok);
     }
 
     #[test]

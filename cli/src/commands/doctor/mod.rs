@@ -25,11 +25,11 @@ use chassis::config;
 use rack::config::{RackConfig, SCHEMA};
 use serde_json::json;
 
-use crate::args::{DoctorArgs, Global};
-use crate::client::{Client, Row};
+use crate::args::{DoctorArgs, GlobalArgs};
+use crate::client::{ApiClient, Row};
 use crate::commands::config::sources;
 use crate::error::Error;
-use crate::output::Printer;
+use crate::output::RowPrinter;
 
 /// A Mixer that is well answers much sooner.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -37,7 +37,7 @@ const COLUMNS: &[&str] = &["check", "state", "found", "fix"];
 
 /// How a check went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum CheckOutcome {
     Ok,
     /// It works, but not as it should.
     Warn,
@@ -48,24 +48,24 @@ enum State {
 
 /// One line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Check {
+struct DoctorCheck {
     name: &'static str,
-    state: State,
+    state: CheckOutcome,
     found: String,
     fix: String,
 }
 
-impl Check {
+impl DoctorCheck {
     fn ok(name: &'static str, found: impl Into<String>) -> Self {
-        Self::new(name, State::Ok, found, "")
+        Self::new(name, CheckOutcome::Ok, found, "")
     }
 
     fn warn(name: &'static str, found: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self::new(name, State::Warn, found, fix)
+        Self::new(name, CheckOutcome::Warn, found, fix)
     }
 
     fn fail(name: &'static str, exit: ExitReason, found: impl Into<String>, fix: impl Into<String>) -> Self {
-        Self::new(name, State::Fail(exit), found, fix)
+        Self::new(name, CheckOutcome::Fail(exit), found, fix)
     }
 
     /// A message of ours names the trouble, and after the last semicolon what helps.
@@ -75,10 +75,10 @@ impl Check {
     }
 
     fn skipped(name: &'static str, because: &str) -> Self {
-        Self::new(name, State::Skipped, format!("not asked: {because}"), "")
+        Self::new(name, CheckOutcome::Skipped, format!("not asked: {because}"), "")
     }
 
-    fn new(name: &'static str, state: State, found: impl Into<String>, fix: impl Into<String>) -> Self {
+    fn new(name: &'static str, state: CheckOutcome, found: impl Into<String>, fix: impl Into<String>) -> Self {
         Self {
             name,
             state,
@@ -89,10 +89,10 @@ impl Check {
 
     fn row(&self) -> Option<Row> {
         let state = match self.state {
-            State::Ok => "ok",
-            State::Warn => "warn",
-            State::Fail(_) => "FAIL",
-            State::Skipped => "skipped",
+            CheckOutcome::Ok => "ok",
+            CheckOutcome::Warn => "warn",
+            CheckOutcome::Fail(_) => "FAIL",
+            CheckOutcome::Skipped => "skipped",
         };
         let row = json!({ "check": self.name, "state": state, "found": self.found, "fix": self.fix });
         row.as_object().cloned()
@@ -100,36 +100,39 @@ impl Check {
 }
 
 /// Asks everything, prints it, and fails if a check did.
-pub(crate) fn run(global: &Global, args: &DoctorArgs) -> Result<(), Error> {
+pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> Result<(), Error> {
     let clock = chassis::system_clock();
     let (config, rack) = configured(global);
     let mut checks = vec![config];
-    checks.extend(remote::mixer(&Client::within(&args.api, PATIENCE), &clock));
+    checks.extend(remote::mixer(&ApiClient::within(&args.api, PATIENCE), &clock));
     checks.extend(rack.map_or_else(without_config, |rack| with_config(&rack)));
-    let rows: Vec<Row> = checks.iter().filter_map(Check::row).collect();
-    Printer::from(&args.api).rows(&rows, COLUMNS)?;
+    let rows: Vec<Row> = checks.iter().filter_map(DoctorCheck::row).collect();
+    RowPrinter::from(&args.api).rows(&rows, COLUMNS)?;
     verdict(&checks)
 }
 
-fn with_config(rack: &RackConfig) -> Vec<Check> {
+fn with_config(rack: &RackConfig) -> Vec<DoctorCheck> {
     vec![local::disk(rack), remote::bus(rack), local::secrets(rack)]
 }
 
-fn without_config() -> Vec<Check> {
+fn without_config() -> Vec<DoctorCheck> {
     ["disk", "bus", "secrets"]
-        .map(|name| Check::skipped(name, "there is no configuration"))
+        .map(|name| DoctorCheck::skipped(name, "there is no configuration"))
         .into()
 }
 
 /// The configuration, if it can be read.
-fn configured(global: &Global) -> (Check, Option<RackConfig>) {
+fn configured(global: &GlobalArgs) -> (DoctorCheck, Option<RackConfig>) {
     let loaded = config::load(&SCHEMA, &sources(global));
     let rack = loaded.and_then(|settings| RackConfig::of(&settings).map(|rack| (settings, rack)));
     match rack {
         Err(bad) => {
             let fix = "correct it; `platform config init` prints a commented one";
             let lines: Vec<String> = bad.to_string().lines().map(|line| line.trim().to_owned()).collect();
-            (Check::fail("config", ExitReason::Config, lines.join("; "), fix), None)
+            (
+                DoctorCheck::fail("config", ExitReason::Config, lines.join("; "), fix),
+                None,
+            )
         }
         Ok((settings, rack)) => {
             let found = match settings.file() {
@@ -137,8 +140,8 @@ fn configured(global: &Global) -> (Check, Option<RackConfig>) {
                 None => "no file; defaults and the environment hold".to_owned(),
             };
             let check = match settings.warnings() {
-                [] => Check::ok("config", found),
-                warnings => Check::warn(
+                [] => DoctorCheck::ok("config", found),
+                warnings => DoctorCheck::warn(
                     "config",
                     format!("{found}, but: {}", warnings.join("; ")),
                     "see `platform config show --origin`",
@@ -149,10 +152,10 @@ fn configured(global: &Global) -> (Check, Option<RackConfig>) {
     }
 }
 
-fn verdict(checks: &[Check]) -> Result<(), Error> {
+fn verdict(checks: &[DoctorCheck]) -> Result<(), Error> {
     let failed = || {
         checks.iter().filter_map(|check| match check.state {
-            State::Fail(exit) => Some(exit),
+            CheckOutcome::Fail(exit) => Some(exit),
             _ => None,
         })
     };
@@ -172,19 +175,19 @@ mod tests {
 
     #[test]
     fn the_first_check_that_fails_gives_the_exit_code_and_warnings_give_none() {
-        let fail = |exit| Check::fail("x", exit, "it is broken", "mend it");
-        let code = |checks: &[Check]| verdict(checks).err().map_or(0, |error| error.exit_code());
+        let fail = |exit| DoctorCheck::fail("x", exit, "it is broken", "mend it");
+        let code = |checks: &[DoctorCheck]| verdict(checks).err().map_or(0, |error| error.exit_code());
         assert_eq!(
             code(&[
-                Check::ok("a", "fine"),
-                Check::warn("b", "so so", "look"),
-                Check::skipped("c", "b")
+                DoctorCheck::ok("a", "fine"),
+                DoctorCheck::warn("b", "so so", "look"),
+                DoctorCheck::skipped("c", "b")
             ]),
             0
         );
         assert_eq!(
             code(&[
-                Check::ok("a", "fine"),
+                DoctorCheck::ok("a", "fine"),
                 fail(ExitReason::Denied),
                 fail(ExitReason::Unavailable)
             ]),
@@ -195,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_message_is_what_was_found_and_what_helps() {
-        let check = Check::failed("bus", ExitReason::Denied, "the bus refuses us; really; set the token");
+        let check = DoctorCheck::failed("bus", ExitReason::Denied, "the bus refuses us; really; set the token");
         assert_eq!(
             (check.found.as_str(), check.fix.as_str()),
             ("the bus refuses us; really", "set the token")
@@ -205,12 +208,12 @@ mod tests {
     #[test]
     fn the_table_has_a_line_for_each_check_with_what_helps() {
         let checks = [
-            Check::ok("config", "platform.toml is valid"),
-            Check::failed("api", ExitReason::Unavailable, "cannot reach it; is it running?"),
-            Check::skipped("clock", "the API does not answer"),
-            Check::warn("disk", "little room", "free some\nmore"),
+            DoctorCheck::ok("config", "platform.toml is valid"),
+            DoctorCheck::failed("api", ExitReason::Unavailable, "cannot reach it; is it running?"),
+            DoctorCheck::skipped("clock", "the API does not answer"),
+            DoctorCheck::warn("disk", "little room", "free some\nmore"),
         ];
-        let rows: Vec<Row> = checks.iter().filter_map(Check::row).collect();
-        insta::assert_snapshot!(Printer::of(crate::args::Format::Table).table(&rows, COLUMNS));
+        let rows: Vec<Row> = checks.iter().filter_map(DoctorCheck::row).collect();
+        insta::assert_snapshot!(RowPrinter::of(crate::args::OutputFormat::Table).table(&rows, COLUMNS));
     }
 }

@@ -9,8 +9,8 @@ use model::{Clock, HumanDuration, Timestamp};
 use rack::config::RackConfig;
 use serde_json::Value;
 
-use super::Check;
-use crate::client::{Client, Heard};
+use super::DoctorCheck;
+use crate::client::{ApiClient, ApiResponse};
 use crate::error::Error;
 
 /// Clocks that differ less disturb nobody.
@@ -21,12 +21,12 @@ const WRONG: Duration = Duration::from_secs(3600);
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// API, clock and version, of as few questions as there are answers.
-pub(super) fn mixer(client: &Client, clock: &Clock) -> [Check; 3] {
+pub(super) fn mixer(client: &ApiClient, clock: &Clock) -> [DoctorCheck; 3] {
     let (before, start) = (clock.now(), Instant::now());
-    match client.look("/readyz") {
+    match client.get_any_status("/readyz") {
         Err(error) => {
-            let api = Check::failed("api", ExitReason::Unavailable, &error.to_string());
-            let skipped = |name| Check::skipped(name, "the API does not answer");
+            let api = DoctorCheck::failed("api", ExitReason::Unavailable, &error.to_string());
+            let skipped = |name| DoctorCheck::skipped(name, "the API does not answer");
             [api, skipped("clock"), skipped("version")]
         }
         Ok(heard) => {
@@ -37,17 +37,17 @@ pub(super) fn mixer(client: &Client, clock: &Clock) -> [Check; 3] {
     }
 }
 
-fn ready(heard: Heard, took: Duration) -> Check {
+fn ready(heard: ApiResponse, took: Duration) -> DoctorCheck {
     let is_ready = |body: &Value| body.get("ready").and_then(Value::as_bool);
     match (heard.status, heard.body) {
         (401 | 403, _) => denied("api"),
-        (200, Ok(body)) if is_ready(&body) == Some(true) => Check::ok(
+        (200, Ok(body)) if is_ready(&body) == Some(true) => DoctorCheck::ok(
             "api",
             format!("the Mixer is ready; it answered in {} ms", took.as_millis()),
         ),
         (503, Ok(body)) if is_ready(&body) == Some(false) => {
             let found = format!("the Mixer is not ready: {}", troubles(&body));
-            Check::fail(
+            DoctorCheck::fail(
                 "api",
                 ExitReason::Unavailable,
                 found,
@@ -68,8 +68,8 @@ fn troubles(body: &Value) -> String {
     reasons.collect::<Vec<_>>().join(", ")
 }
 
-fn denied(name: &'static str) -> Check {
-    Check::fail(
+fn denied(name: &'static str) -> DoctorCheck {
+    DoctorCheck::fail(
         name,
         ExitReason::Denied,
         "the API refuses us",
@@ -77,8 +77,8 @@ fn denied(name: &'static str) -> Check {
     )
 }
 
-fn stranger(name: &'static str, found: String) -> Check {
-    Check::fail(
+fn stranger(name: &'static str, found: String) -> DoctorCheck {
+    DoctorCheck::fail(
         name,
         ExitReason::Unavailable,
         found,
@@ -87,9 +87,9 @@ fn stranger(name: &'static str, found: String) -> Check {
 }
 
 /// The Mixer's clock, told in whole seconds between two looks at ours.
-fn clocks(theirs: Option<Timestamp>, before: Timestamp, after: Timestamp) -> Check {
+fn clocks(theirs: Option<Timestamp>, before: Timestamp, after: Timestamp) -> DoctorCheck {
     let Some(theirs) = theirs else {
-        return Check::skipped("clock", "the answer has no date");
+        return DoctorCheck::skipped("clock", "the answer has no date");
     };
     let second = Duration::from_secs(1);
     // How far ahead of ours it is at least, and how far behind.
@@ -103,45 +103,45 @@ fn clocks(theirs: Option<Timestamp>, before: Timestamp, after: Timestamp) -> Che
     let shown = HumanDuration::from(Duration::from_secs(off.as_secs().max(1)));
     let found = format!("the Mixer's clock is {shown} {word} this one");
     if off < CLOSE {
-        Check::ok(
+        DoctorCheck::ok(
             "clock",
             format!("the Mixer's clock agrees within {}", HumanDuration::from(CLOSE)),
         )
     } else if off < WRONG {
-        Check::warn("clock", found, fix)
+        DoctorCheck::warn("clock", found, fix)
     } else {
-        Check::fail("clock", ExitReason::Unavailable, found, fix)
+        DoctorCheck::fail("clock", ExitReason::Unavailable, found, fix)
     }
 }
 
-fn version(client: &Client) -> Check {
-    let body = match client.look("/version") {
-        Ok(Heard { status: 401 | 403, .. }) => return denied("version"),
-        Ok(Heard {
+fn version(client: &ApiClient) -> DoctorCheck {
+    let body = match client.get_any_status("/version") {
+        Ok(ApiResponse { status: 401 | 403, .. }) => return denied("version"),
+        Ok(ApiResponse {
             status: 200,
             body: Ok(body),
             ..
         }) => body,
         Ok(heard) => return stranger("version", format!("/version answers {}", heard.status)),
-        Err(error) => return Check::failed("version", ExitReason::Unavailable, &error.to_string()),
+        Err(error) => return DoctorCheck::failed("version", ExitReason::Unavailable, &error.to_string()),
     };
     let part = |key: &str| body.get(key).and_then(Value::as_str).unwrap_or_default();
     compared(part("name"), part("version"), env!("CARGO_PKG_VERSION"))
 }
 
-fn compared(name: &str, theirs: &str, ours: &str) -> Check {
+fn compared(name: &str, theirs: &str, ours: &str) -> DoctorCheck {
     if name != "platform-mixer" {
         return stranger("version", format!("{name:?} answers there, not a Mixer"));
     }
     if theirs == ours {
-        return Check::ok("version", format!("this program and the Mixer are {ours}"));
+        return DoctorCheck::ok("version", format!("this program and the Mixer are {ours}"));
     }
     let found = format!("this program is {ours}, the Mixer is {theirs}");
-    Check::warn("version", found, "install one version on both")
+    DoctorCheck::warn("version", found, "install one version on both")
 }
 
 /// The bus, as the agent would use it.
-pub(super) fn bus(rack: &RackConfig) -> Check {
+pub(super) fn bus(rack: &RackConfig) -> DoctorCheck {
     let snake = &rack.snake;
     let options = BusOptions {
         name: "platform doctor".to_owned(),
@@ -157,12 +157,12 @@ pub(super) fn bus(rack: &RackConfig) -> Check {
         .and_then(|runtime| runtime.block_on(ask(options)));
     let url = without_credentials(&snake.url);
     match asked {
-        Ok(()) => Check::ok(
+        Ok(()) => DoctorCheck::ok(
             "bus",
             format!("{url} takes us and has the streams of domain {}", snake.domain),
         ),
-        Err(Error::Process { reason, exit }) => Check::failed("bus", exit, &reason),
-        Err(other) => Check::failed("bus", ExitReason::Unavailable, &other.to_string()),
+        Err(Error::Process { reason, exit }) => DoctorCheck::failed("bus", exit, &reason),
+        Err(other) => DoctorCheck::failed("bus", ExitReason::Unavailable, &other.to_string()),
     }
 }
 
@@ -177,30 +177,30 @@ async fn ask(options: BusOptions) -> Result<(), Error> {
 mod tests {
     use serde_json::json;
 
-    use super::super::State;
+    use super::super::CheckOutcome;
     use super::*;
 
     #[test]
     fn clocks_are_compared_no_finer_than_the_mixer_tells_its_own() {
         let at = |millis: i64| Timestamp::from_micros(1_790_000_000_000_000 + millis * 1_000);
         let state = |theirs: i64| clocks(Some(at(theirs * 1_000)), at(10_200), at(10_700)).state;
-        assert_eq!(state(10), State::Ok);
-        assert_eq!(state(15), State::Ok, "4.3 s ahead");
-        assert_eq!(state(16), State::Warn);
-        assert_eq!(state(5), State::Ok, "4.2 s behind");
-        assert_eq!(state(4), State::Warn, "5.2 s behind");
-        assert_eq!(state(10 + 3_601), State::Fail(ExitReason::Unavailable));
-        assert_eq!(state(10 - 3_602), State::Fail(ExitReason::Unavailable));
+        assert_eq!(state(10), CheckOutcome::Ok);
+        assert_eq!(state(15), CheckOutcome::Ok, "4.3 s ahead");
+        assert_eq!(state(16), CheckOutcome::Warn);
+        assert_eq!(state(5), CheckOutcome::Ok, "4.2 s behind");
+        assert_eq!(state(4), CheckOutcome::Warn, "5.2 s behind");
+        assert_eq!(state(10 + 3_601), CheckOutcome::Fail(ExitReason::Unavailable));
+        assert_eq!(state(10 - 3_602), CheckOutcome::Fail(ExitReason::Unavailable));
         let found = clocks(Some(at(70_700)), at(10_200), at(10_700)).found;
         assert_eq!(found, "the Mixer's clock is 1m ahead of this one");
-        assert_eq!(clocks(None, at(0), at(0)).state, State::Skipped);
+        assert_eq!(clocks(None, at(0), at(0)).state, CheckOutcome::Skipped);
     }
 
     #[test]
     fn an_answer_is_a_ready_mixers_or_says_what_is_wrong() {
         let check = |status, body| {
             ready(
-                Heard {
+                ApiResponse {
                     status,
                     date: None,
                     body,
@@ -208,12 +208,15 @@ mod tests {
                 Duration::from_millis(3),
             )
         };
-        assert_eq!(check(200, Ok(json!({ "ready": true }))).state, State::Ok);
+        assert_eq!(check(200, Ok(json!({ "ready": true }))).state, CheckOutcome::Ok);
         let starting = json!({ "ready": false, "checks": { "bus": { "ok": false, "reason": "no connection" }, "wal": { "ok": true } } });
         let starting = check(503, Ok(starting));
-        assert_eq!(starting.state, State::Fail(ExitReason::Unavailable));
+        assert_eq!(starting.state, CheckOutcome::Fail(ExitReason::Unavailable));
         assert_eq!(starting.found, "the Mixer is not ready: bus: no connection");
-        assert_eq!(check(403, Ok(Value::Null)).state, State::Fail(ExitReason::Denied));
+        assert_eq!(
+            check(403, Ok(Value::Null)).state,
+            CheckOutcome::Fail(ExitReason::Denied)
+        );
         for (status, body) in [
             (200, Ok(json!({}))),
             (200, Err("html".to_owned())),
@@ -229,11 +232,11 @@ mod tests {
 
     #[test]
     fn other_versions_are_a_warning_and_other_programs_a_failure() {
-        assert_eq!(compared("platform-mixer", "0.1.0", "0.1.0").state, State::Ok);
-        assert_eq!(compared("platform-mixer", "0.2.0", "0.1.0").state, State::Warn);
+        assert_eq!(compared("platform-mixer", "0.1.0", "0.1.0").state, CheckOutcome::Ok);
+        assert_eq!(compared("platform-mixer", "0.2.0", "0.1.0").state, CheckOutcome::Warn);
         assert_eq!(
             compared("nginx", "0.1.0", "0.1.0").state,
-            State::Fail(ExitReason::Unavailable)
+            CheckOutcome::Fail(ExitReason::Unavailable)
         );
     }
 }

@@ -6,21 +6,24 @@ use std::io::Write;
 use model::scenario::{GearPort, Scenario};
 use serde_json::{Map, Value, json};
 
-use super::Source;
+use super::ScenarioLocator;
 use crate::args::ApiArgs;
 use crate::client::Row;
 use crate::error::Error;
-use crate::output::Printer;
+use crate::output::RowPrinter;
 
 const COLUMNS: &[&str] = &["change", "what", "key", "from", "to"];
 
 pub(super) fn run(from: &str, to: &str, api: &ApiArgs) -> Result<(), Error> {
-    let (from, to) = (Source::of(from)?.read(api)?, Source::of(to)?.read(api)?);
+    let (from, to) = (
+        ScenarioLocator::of(from)?.read(api)?,
+        ScenarioLocator::of(to)?.read(api)?,
+    );
     let rows = changes(&from.scenario, &to.scenario);
     if rows.is_empty() {
         let _ = writeln!(std::io::stderr(), "platform: both mean the same");
     }
-    Ok(Printer::from(api).rows(&rows, COLUMNS)?)
+    Ok(RowPrinter::from(api).rows(&rows, COLUMNS)?)
 }
 
 type Parts = BTreeMap<String, Map<String, Value>>;

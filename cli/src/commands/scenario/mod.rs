@@ -14,11 +14,11 @@ use model::scenario::{ScenarioReview, SourceDiagnostic};
 use serde_json::{Value, json};
 
 pub(crate) use self::report::word;
-use self::source::Source;
-use crate::args::{ActivationArgs, ApiArgs, Format, Picture, ScenarioArgs, ScenarioVerb};
-use crate::client::{self, Client, Row};
+use self::source::ScenarioLocator;
+use crate::args::{ActivationArgs, ApiArgs, GraphFormat, OutputFormat, ScenarioArgs, ScenarioVerb};
+use crate::client::{self, ApiClient, Row};
 use crate::error::Error;
-use crate::output::{Printer, safe};
+use crate::output::{RowPrinter, escape_controls};
 use crate::{graph, pager};
 
 const COLUMNS: &[&str] = &["name", "version", "hash", "stored", "active"];
@@ -29,17 +29,17 @@ pub(crate) fn run(args: &ScenarioArgs) -> Result<(), Error> {
         ScenarioVerb::Validate { file, max_hops, strict } => validate(file, (*max_hops).into(), *strict),
         ScenarioVerb::Test { file, output } => scenario_test::run(file, *output),
         ScenarioVerb::Import { file, replace, api } => {
-            import(file, *replace, api).and_then(|row| Ok(Printer::from(api).rows(&[row], IMPORTED)?))
+            import(file, *replace, api).and_then(|row| Ok(RowPrinter::from(api).rows(&[row], IMPORTED)?))
         }
         ScenarioVerb::List(api) => {
-            let page = Client::new(api).page("/api/v1/scenarios", &())?;
-            Ok(Printer::from(api).rows(&page.rows, COLUMNS)?)
+            let page = ApiClient::new(api).page("/api/v1/scenarios", &())?;
+            Ok(RowPrinter::from(api).rows(&page.rows, COLUMNS)?)
         }
         ScenarioVerb::Show { reference, api } => show(reference, api),
         ScenarioVerb::Diff { from, to, api } => diff::run(from, to, api),
         ScenarioVerb::Activate { scenario, strict, how } => activate(scenario, *strict, how),
         ScenarioVerb::Status(api) => {
-            let report = report::of(Client::new(api).get("/api/v1/scenarios/status", &())?)?;
+            let report = report::of(ApiClient::new(api).get("/api/v1/scenarios/status", &())?)?;
             report::print(&report, api)
         }
         ScenarioVerb::Rollback(how) => {
@@ -54,15 +54,15 @@ pub(crate) fn run(args: &ScenarioArgs) -> Result<(), Error> {
         }
         ScenarioVerb::Delete { reference, api } => {
             let path = source::path(reference, "/delete")?;
-            let answer = Client::new(api).post(&path, &json!({}))?;
+            let answer = ApiClient::new(api).post(&path, &json!({}))?;
             let deleted = client::one(answer, "it does not say what was deleted")?;
-            Ok(Printer::from(api).rows(&[deleted], &["reference", "hash"])?)
+            Ok(RowPrinter::from(api).rows(&[deleted], &["reference", "hash"])?)
         }
         ScenarioVerb::Graph(graph) => {
-            let ScenarioReview { scenario, .. } = Source::of(&graph.scenario)?.read(&graph.api())?;
+            let ScenarioReview { scenario, .. } = ScenarioLocator::of(&graph.scenario)?.read(&graph.api())?;
             let picture = match graph.format {
-                Picture::Mermaid => graph::mermaid(&scenario),
-                Picture::Svg => graph::svg(&scenario),
+                GraphFormat::Mermaid => graph::mermaid(&scenario),
+                GraphFormat::Svg => graph::svg(&scenario),
             };
             let mut out = std::io::stdout().lock();
             out.write_all(picture.as_bytes())?;
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &ScenarioArgs) -> Result<(), Error> {
 }
 
 fn validate(file: &Path, max_hops: u32, strict: bool) -> Result<(), Error> {
-    let source = Source::File(file.to_owned());
+    let source = ScenarioLocator::File(file.to_owned());
     let ScenarioReview { scenario, warnings, .. } = source.read_within(max_hops)?;
     warn(&file.display().to_string(), &warnings);
     if strict && !warnings.is_empty() {
@@ -98,19 +98,24 @@ fn validate(file: &Path, max_hops: u32, strict: bool) -> Result<(), Error> {
 fn warn(origin: &str, warnings: &[SourceDiagnostic]) {
     let mut out = std::io::stderr().lock();
     for warning in warnings {
-        let _ = writeln!(out, "{}:{}", safe(origin), safe(&format!("{warning} (warning)")));
+        let _ = writeln!(
+            out,
+            "{}:{}",
+            escape_controls(origin),
+            escape_controls(&format!("{warning} (warning)"))
+        );
     }
 }
 
 /// Stores a file at the Mixer; what it came to.
 fn import(file: &Path, replace: bool, api: &ApiArgs) -> Result<Row, Error> {
-    let source = Source::File(file.to_owned());
+    let source = ScenarioLocator::File(file.to_owned());
     let text = source.text(api)?;
     // The Mixer checks it again, with the gear types that it knows.
     let ScenarioReview { warnings, .. } = source.review(&text)?;
     warn(&file.display().to_string(), &warnings);
     let query = if replace { json!({ "replace": true }) } else { json!({}) };
-    let sent = Client::new(api).send("/api/v1/scenarios", &query, "application/yaml", text.as_bytes());
+    let sent = ApiClient::new(api).send("/api/v1/scenarios", &query, "application/yaml", text.as_bytes());
     let answer = sent.map_err(|error| match error {
         Error::Refused {
             status: 422, detail, ..
@@ -124,29 +129,32 @@ fn import(file: &Path, replace: bool, api: &ApiArgs) -> Result<Row, Error> {
 }
 
 fn show(reference: &str, api: &ApiArgs) -> Result<(), Error> {
-    let answer = Client::new(api).get(&source::path(reference, "")?, &())?;
+    let answer = ApiClient::new(api).get(&source::path(reference, "")?, &())?;
     let row = client::one(answer, "it is not a scenario")?;
-    if api.output != Format::Table {
-        return Ok(Printer::from(api).rows(&[row], COLUMNS)?);
+    if api.output != OutputFormat::Table {
+        return Ok(RowPrinter::from(api).rows(&[row], COLUMNS)?);
     }
     let text = row.get("text").and_then(Value::as_str).unwrap_or_default();
-    let lines: String = text.lines().flat_map(|line| [safe(line), "\n".into()]).collect();
+    let lines: String = text
+        .lines()
+        .flat_map(|line| [escape_controls(line), "\n".into()])
+        .collect();
     Ok(pager::show(&lines, !api.no_pager)?)
 }
 
 fn activate(scenario: &str, strict: bool, how: &ActivationArgs) -> Result<(), Error> {
     let ActivationArgs { dry_run, wait, api, .. } = how;
     let (dry_run, wait) = (*dry_run, *wait);
-    let reference = match Source::of(scenario)? {
-        Source::Stored(reference) => reference,
-        Source::File(file) if dry_run => {
+    let reference = match ScenarioLocator::of(scenario)? {
+        ScenarioLocator::Stored(reference) => reference,
+        ScenarioLocator::File(file) if dry_run => {
             let reason = format!(
                 "--dry-run takes a stored scenario: platform scenario import {}",
                 file.display()
             );
             return Err(Error::Usage(reason));
         }
-        Source::File(file) => {
+        ScenarioLocator::File(file) => {
             let row = import(&file, false, api)?;
             // Its reference may mean another content by now.
             let hash = row.get("hash").and_then(Value::as_str);
@@ -178,8 +186,8 @@ fn activate(scenario: &str, strict: bool, how: &ActivationArgs) -> Result<(), Er
 }
 
 /// A client that waits longer than the Mixer does for its Racks.
-fn patient(api: &ApiArgs, wait: Option<HumanDuration>) -> Client {
+fn patient(api: &ApiArgs, wait: Option<HumanDuration>) -> ApiClient {
     let most = Duration::from_secs(100);
     let wait = wait.map_or(most, |wait| wait.get().min(most));
-    Client::within(api, wait + Duration::from_secs(30))
+    ApiClient::within(api, wait + Duration::from_secs(30))
 }

@@ -5,10 +5,10 @@ use std::io::Write;
 use model::HumanDuration;
 use serde_json::{Value, json};
 
-use crate::args::{ApiArgs, Format};
+use crate::args::{ApiArgs, OutputFormat};
 use crate::client::{self, Row};
 use crate::error::Error;
-use crate::output::{Printer, safe};
+use crate::output::{RowPrinter, escape_controls};
 
 const COLUMNS: &[&str] = &["rack", "state", "wanted", "running", "converged", "gears", "reason"];
 
@@ -20,8 +20,8 @@ pub(super) fn of(answer: Value) -> Result<Row, Error> {
 /// The Racks as a table for people; the report itself for programs.
 pub(super) fn print(report: &Row, api: &ApiArgs) -> Result<(), Error> {
     notes(report);
-    let printer = Printer::from(api);
-    if matches!(api.output, Format::Json | Format::Ndjson) {
+    let printer = RowPrinter::from(api);
+    if matches!(api.output, OutputFormat::Json | OutputFormat::Ndjson) {
         return Ok(printer.rows(std::slice::from_ref(report), &[])?);
     }
     Ok(printer.rows(&racks(report), COLUMNS)?)
@@ -69,20 +69,25 @@ fn rewired(wire: &Value) -> String {
         }
         "takes_over" => {
             let from = wire["from"].as_str().unwrap_or_default();
-            format!("takes over {} from {}", waiting(), safe(from))
+            format!("takes over {} from {}", waiting(), escape_controls(from))
         }
         "pauses" => format!(
             "pauses; {} stay on the bus while it has room, and in the table messages",
             waiting()
         ),
-        other => safe(other).into_owned(),
+        other => escape_controls(other).into_owned(),
     }
 }
 
 /// Says on standard error what is active, and what its author should know.
 fn notes(report: &Row) {
     let mut out = std::io::stderr().lock();
-    let text = |value: &Value| value.as_str().map(|text| safe(text).into_owned()).unwrap_or_default();
+    let text = |value: &Value| {
+        value
+            .as_str()
+            .map(|text| escape_controls(text).into_owned())
+            .unwrap_or_default()
+    };
     let reference = report
         .get("scenario")
         .map(|scenario| text(&scenario["reference"]))

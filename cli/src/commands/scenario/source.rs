@@ -7,18 +7,18 @@ use model::scenario::{BadScenario, ScenarioReview, ScenarioVersion, review, revi
 use serde_json::Value;
 
 use crate::args::ApiArgs;
-use crate::client::Client;
+use crate::client::ApiClient;
 use crate::error::Error;
 
 /// A scenario that is not read yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum ScenarioLocator {
     File(PathBuf),
     /// `name:version`, `name:latest`, `name`, the beginning of a hash.
     Stored(String),
 }
 
-impl Source {
+impl ScenarioLocator {
     /// What a word on the command line means: a file that is there or looks like one, else a reference.
     pub(super) fn of(word: &str) -> Result<Self, Error> {
         let path = PathBuf::from(word);
@@ -46,7 +46,7 @@ impl Source {
         match self {
             Self::File(path) => file(path),
             Self::Stored(reference) => {
-                let answer = Client::new(api).get(&path(reference, "")?, &())?;
+                let answer = ApiClient::new(api).get(&path(reference, "")?, &())?;
                 let text = answer.pointer("/data/text").and_then(Value::as_str);
                 text.map(str::to_owned)
                     .ok_or_else(|| Error::Answer("it has no scenario".to_owned()))

@@ -5,8 +5,8 @@ use std::fmt;
 use clap::ValueEnum;
 use serde_json::Value;
 
-use super::shell::Asked;
-use crate::args::Format;
+use super::shell::ShellQuery;
+use crate::args::OutputFormat;
 use crate::client::Row;
 
 pub(super) const HELP: &str = r"A statement may have many lines and ends with ; while what is below ends with its line.
@@ -30,30 +30,30 @@ const COLUMNS: &str = "SELECT column_name, data_type, is_nullable FROM informati
 
 /// One of them.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Command {
+pub(super) enum ShellCommand {
     Leave,
-    Do(Act),
+    Do(ShellAction),
 }
 
 /// What the shell does without leaving.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum ShellAction {
     Help,
     /// Without a word it is switched.
     Timing(Option<bool>),
     /// Without a format it is shown.
-    Output(Option<Format>),
-    Describe(What),
+    Output(Option<OutputFormat>),
+    Describe(DescribeTarget),
 }
 
 /// What is described.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum DescribeTarget {
     Tables,
     Columns(String),
 }
 
-impl Command {
+impl ShellCommand {
     /// The command that a line is, if it is one; what is wrong with it.
     pub(super) fn of(line: &str) -> Result<Option<Self>, String> {
         let line = line.trim();
@@ -67,26 +67,26 @@ impl Command {
         }
         let act = match (name, word) {
             (r"\q" | "quit" | "exit", None) => return Ok(Some(Self::Leave)),
-            (r"\?" | r"\h", None) => Act::Help,
-            (r"\timing", None) => Act::Timing(None),
-            (r"\timing", Some("on")) => Act::Timing(Some(true)),
-            (r"\timing", Some("off")) => Act::Timing(Some(false)),
-            (r"\o", None) => Act::Output(None),
-            (r"\o", Some(format)) => match Format::from_str(format, true) {
-                Ok(format) => Act::Output(Some(format)),
+            (r"\?" | r"\h", None) => ShellAction::Help,
+            (r"\timing", None) => ShellAction::Timing(None),
+            (r"\timing", Some("on")) => ShellAction::Timing(Some(true)),
+            (r"\timing", Some("off")) => ShellAction::Timing(Some(false)),
+            (r"\o", None) => ShellAction::Output(None),
+            (r"\o", Some(format)) => match OutputFormat::from_str(format, true) {
+                Ok(format) => ShellAction::Output(Some(format)),
                 Err(_) => return Err(format!("{format} is none of {}", formats().join(", "))),
             },
-            (r"\d", None) => Act::Describe(What::Tables),
-            (r"\d", Some(table)) => Act::Describe(What::Columns(table.to_owned())),
+            (r"\d", None) => ShellAction::Describe(DescribeTarget::Tables),
+            (r"\d", Some(table)) => ShellAction::Describe(DescribeTarget::Columns(table.to_owned())),
             _ => return Err(format!(r"there is no {line}; \? shows what there is")),
         };
         Ok(Some(Self::Do(act)))
     }
 }
 
-impl What {
+impl DescribeTarget {
     /// The statement that describes it.
-    pub(super) fn asked(self) -> Asked {
+    pub(super) fn into_query(self) -> ShellQuery {
         let (text, parameters, missing) = match self {
             Self::Tables => (TABLES, Row::new(), None),
             Self::Columns(table) => {
@@ -95,7 +95,7 @@ impl What {
                 (COLUMNS, Row::from_iter([table]), Some(missing))
             }
         };
-        Asked {
+        ShellQuery {
             text: text.to_owned(),
             parameters,
             limit: None,
@@ -111,10 +111,10 @@ pub(super) fn is_command(line: &str) -> bool {
 
 /// The names of the formats.
 pub(super) fn formats() -> Vec<String> {
-    Format::value_variants().iter().map(ToString::to_string).collect()
+    OutputFormat::value_variants().iter().map(ToString::to_string).collect()
 }
 
-impl fmt::Display for Format {
+impl fmt::Display for OutputFormat {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let value = self.to_possible_value();
         out.write_str(value.as_ref().map_or("", |value| value.get_name()))
@@ -128,23 +128,26 @@ mod tests {
     #[test]
     fn lines_are_the_commands_they_say_or_statements() {
         for line in [r"\q", r" \q;", "quit", "exit;"] {
-            assert_eq!(Command::of(line), Ok(Some(Command::Leave)), "{line}");
+            assert_eq!(ShellCommand::of(line), Ok(Some(ShellCommand::Leave)), "{line}");
         }
         for (line, act) in [
-            (r" \? ", Act::Help),
-            (r"\timing", Act::Timing(None)),
-            (r"\timing off", Act::Timing(Some(false))),
-            (r"\o NDJSON", Act::Output(Some(Format::Ndjson))),
-            (r"\d", Act::Describe(What::Tables)),
-            (r"\d logs;", Act::Describe(What::Columns("logs".to_owned()))),
+            (r" \? ", ShellAction::Help),
+            (r"\timing", ShellAction::Timing(None)),
+            (r"\timing off", ShellAction::Timing(Some(false))),
+            (r"\o NDJSON", ShellAction::Output(Some(OutputFormat::Ndjson))),
+            (r"\d", ShellAction::Describe(DescribeTarget::Tables)),
+            (
+                r"\d logs;",
+                ShellAction::Describe(DescribeTarget::Columns("logs".to_owned())),
+            ),
         ] {
-            assert_eq!(Command::of(line), Ok(Some(Command::Do(act))), "{line}");
+            assert_eq!(ShellCommand::of(line), Ok(Some(ShellCommand::Do(act))), "{line}");
         }
         for statement in ["SELECT 1;", "exit_code;"] {
-            assert_eq!(Command::of(statement), Ok(None), "{statement}");
+            assert_eq!(ShellCommand::of(statement), Ok(None), "{statement}");
         }
         for wrong in [r"\o xml", r"\x", r"\timing maybe", r"\d a b", r"\q now", r"\"] {
-            assert!(Command::of(wrong).is_err(), "{wrong}");
+            assert!(ShellCommand::of(wrong).is_err(), "{wrong}");
         }
     }
 
@@ -152,7 +155,7 @@ mod tests {
     fn every_command_that_is_completed_is_known_and_explained() {
         for name in NAMES {
             assert!(
-                matches!(Command::of(name), Ok(Some(_))) && HELP.contains(name),
+                matches!(ShellCommand::of(name), Ok(Some(_))) && HELP.contains(name),
                 "{name}"
             );
         }

@@ -17,11 +17,11 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Config, Context, Helper};
 
 use super::commands::is_command;
-use super::history::History;
+use super::history::HistoryFile;
 use super::statements::split;
-use super::words::{Known, complete};
+use super::words::{CompletionSchema, complete};
 use crate::args::ApiArgs;
-use crate::client::Client;
+use crate::client::ApiClient;
 use crate::error::Error;
 
 /// The longest that somebody who completes a word waits for the tables.
@@ -30,13 +30,13 @@ const PATIENCE: Duration = Duration::from_millis(800);
 const KEPT: usize = 1_000;
 
 /// Reads lines.
-pub(super) struct Editor {
-    inner: rustyline::Editor<Helping, DefaultHistory>,
-    history: History,
+pub(super) struct LineEditor {
+    inner: rustyline::Editor<EditorHelper, DefaultHistory>,
+    history: HistoryFile,
 }
 
-impl Editor {
-    pub(super) fn open(api: &ApiArgs, history: History) -> Result<Self, Error> {
+impl LineEditor {
+    pub(super) fn open(api: &ApiArgs, history: HistoryFile) -> Result<Self, Error> {
         let failed = |error: ReadlineError| Error::Read {
             path: "the terminal".into(),
             source: std::io::Error::other(error),
@@ -47,8 +47,8 @@ impl Editor {
             .completion_type(CompletionType::List)
             .build();
         let mut inner = rustyline::Editor::with_config(config).map_err(failed)?;
-        inner.set_helper(Some(Helping {
-            client: Client::within(api, PATIENCE),
+        inner.set_helper(Some(EditorHelper {
+            client: ApiClient::within(api, PATIENCE),
             known: RefCell::default(),
         }));
         if let Some(path) = history.path() {
@@ -76,19 +76,19 @@ impl Editor {
 }
 
 /// What the editor asks about a line.
-struct Helping {
-    client: Client,
+struct EditorHelper {
+    client: ApiClient,
     /// The tables, once somebody wanted to know.
-    known: RefCell<Option<Known>>,
+    known: RefCell<Option<CompletionSchema>>,
 }
 
-impl Helper for Helping {}
-impl Highlighter for Helping {}
-impl Hinter for Helping {
+impl Helper for EditorHelper {}
+impl Highlighter for EditorHelper {}
+impl Hinter for EditorHelper {
     type Hint = String;
 }
 
-impl Validator for Helping {
+impl Validator for EditorHelper {
     fn validate(&self, context: &mut ValidationContext) -> rustyline::Result<ValidationResult> {
         let line = context.input().trim();
         Ok(if is_command(line) || split(line).rest.is_empty() {
@@ -99,14 +99,18 @@ impl Validator for Helping {
     }
 }
 
-impl Completer for Helping {
+impl Completer for EditorHelper {
     type Candidate = String;
 
     fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> rustyline::Result<(usize, Vec<String>)> {
         let mut known = self.known.borrow_mut();
         if known.is_none() {
-            *known = Known::ask(&self.client).ok();
+            *known = CompletionSchema::ask(&self.client).ok();
         }
-        Ok(complete(line, at, known.as_ref().unwrap_or(&Known::default())))
+        Ok(complete(
+            line,
+            at,
+            known.as_ref().unwrap_or(&CompletionSchema::default()),
+        ))
     }
 }

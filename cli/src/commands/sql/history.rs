@@ -10,17 +10,17 @@ use std::path::{Path, PathBuf};
 
 use chassis::config;
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::commands::config::sources;
 
 const FILE: &str = "sql_history";
 
 /// The file, if there is a place for one.
 #[derive(Debug)]
-pub(super) struct History(Option<PathBuf>);
+pub(super) struct HistoryFile(Option<PathBuf>);
 
-impl History {
-    pub(super) fn find(global: &Global) -> Self {
+impl HistoryFile {
+    pub(super) fn find(global: &GlobalArgs) -> Self {
         let settings = config::load(&rack::config::SCHEMA, &sources(global));
         let state = settings.ok().map(|settings| settings.path("base.state_dir"));
         let own = own_folder(|name| std::env::var_os(name).map(PathBuf::from));
@@ -77,7 +77,7 @@ mod tests {
     fn the_file_is_in_the_state_folder_or_in_the_users_own_and_nobody_elses() {
         let folder = tempfile::tempdir().unwrap();
         let (state, own) = (folder.path().join("state"), folder.path().join("own/platform"));
-        let history = History::of(Some(&state), Some(&own));
+        let history = HistoryFile::of(Some(&state), Some(&own));
         assert_eq!(
             history.path(),
             Some(own.join(FILE).as_path()),
@@ -85,12 +85,12 @@ mod tests {
         );
         std::fs::create_dir(&state).unwrap();
         std::fs::write(state.join(FILE), "").unwrap();
-        let history = History::of(Some(&state), Some(&own));
+        let history = HistoryFile::of(Some(&state), Some(&own));
         assert_eq!(history.path(), Some(state.join(FILE).as_path()));
         for path in [state.join(FILE), own.join(FILE)] {
             assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{path:?}");
         }
-        assert_eq!(History::of(None, None).path(), None);
+        assert_eq!(HistoryFile::of(None, None).path(), None);
     }
 
     #[test]

@@ -23,16 +23,16 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::args::{Format, Global, SqlArgs};
-use crate::client::{Client, Row, refused, rows};
+use crate::args::{GlobalArgs, OutputFormat, SqlArgs};
+use crate::client::{ApiClient, Row, problem_error, rows};
 use crate::error::Error;
-use crate::output::Printer;
+use crate::output::RowPrinter;
 
 const PATH: &str = "/api/v1/sql";
 
 /// What a statement came to.
 #[derive(Debug)]
-struct Answer {
+struct SqlResultSet {
     /// Names and types, in order.
     columns: Vec<(String, String)>,
     rows: Vec<Row>,
@@ -42,13 +42,13 @@ struct Answer {
     ms: Option<u64>,
 }
 
-pub(crate) fn run(global: &Global, args: &SqlArgs) -> Result<(), Error> {
+pub(crate) fn run(global: &GlobalArgs, args: &SqlArgs) -> Result<(), Error> {
     let Some(text) = text(args)? else {
         return shell::run(global, args);
     };
     let parameters = args.parameters.iter().cloned().collect();
-    let mut answer = ask(&Client::new(&args.api), &text, parameters, args.limit)?;
-    let printer = Printer::from(&args.api);
+    let mut answer = ask(&ApiClient::new(&args.api), &text, parameters, args.limit)?;
+    let printer = RowPrinter::from(&args.api);
     let columns = answer.prepare(printer);
     printer.rows(&answer.rows, &columns.iter().map(String::as_str).collect::<Vec<_>>())?;
     answer.notes(args.limit)
@@ -81,7 +81,7 @@ fn text(args: &SqlArgs) -> Result<Option<String>, Error> {
     }
 }
 
-fn ask(client: &Client, text: &str, parameters: Row, limit: Option<u64>) -> Result<Answer, Error> {
+fn ask(client: &ApiClient, text: &str, parameters: Row, limit: Option<u64>) -> Result<SqlResultSet, Error> {
     let mut body = json!({ "query": text });
     if let Some(limit) = limit {
         body["limit"] = limit.into();
@@ -93,11 +93,11 @@ fn ask(client: &Client, text: &str, parameters: Row, limit: Option<u64>) -> Resu
 }
 
 /// An answer as the API writes it; one that ended early is an error.
-fn read(mut answer: Value) -> Result<Answer, Error> {
+fn read(mut answer: Value) -> Result<SqlResultSet, Error> {
     if let Some(error) = answer.get("error") {
         let status = error.get("status").and_then(Value::as_u64);
         let status = status.and_then(|status| u16::try_from(status).ok());
-        return Err(refused(status.unwrap_or(500), error));
+        return Err(problem_error(status.unwrap_or(500), error));
     }
     let column = |column: &Value| {
         let text = |key: &str| Some(column.get(key)?.as_str()?.to_owned());
@@ -108,7 +108,7 @@ fn read(mut answer: Value) -> Result<Answer, Error> {
     let rows = rows(&mut answer)?;
     let stats = answer.get("stats");
     let stat = |key: &str| stats.and_then(|stats| stats.get(key));
-    Ok(Answer {
+    Ok(SqlResultSet {
         columns: columns.ok_or_else(|| Error::Answer("there is no list named columns".to_owned()))?,
         truncated: stat("truncated").and_then(Value::as_bool).unwrap_or_default(),
         partial: stat("partial").and_then(Value::as_str).map(str::to_owned),
@@ -117,17 +117,17 @@ fn read(mut answer: Value) -> Result<Answer, Error> {
     })
 }
 
-impl Answer {
+impl SqlResultSet {
     /// Makes rows what the printer shows; the names of their columns.
-    fn prepare(&mut self, printer: Printer) -> Vec<String> {
-        if printer.format == Format::Table {
+    fn prepare(&mut self, printer: RowPrinter) -> Vec<String> {
+        if printer.format == OutputFormat::Table {
             self.show_times(printer);
         }
         self.columns.iter().map(|(name, _)| name.clone()).collect()
     }
 
     /// Times as people read them.
-    fn show_times(&mut self, printer: Printer) {
+    fn show_times(&mut self, printer: RowPrinter) {
         let times = self.columns.iter().filter(|(_, kind)| kind == "timestamptz");
         for (name, _) in times {
             for value in self.rows.iter_mut().filter_map(|row| row.get_mut(name)) {
@@ -178,9 +178,9 @@ mod tests {
         let mut answer = read(answer).unwrap();
         assert_eq!(answer.columns[0].0, "z");
         assert!(answer.truncated);
-        answer.show_times(Printer::of(Format::Table));
+        answer.show_times(RowPrinter::of(OutputFormat::Table));
         let names: Vec<_> = answer.columns.iter().map(|(name, _)| name.as_str()).collect();
-        let table = Printer::of(Format::Table).table(&answer.rows, &names);
+        let table = RowPrinter::of(OutputFormat::Table).table(&answer.rows, &names);
         assert!(table.starts_with("Z  A"), "{table}");
         assert_eq!(table.lines().count(), 3);
     }

@@ -20,28 +20,28 @@ use rustyline::error::ReadlineError;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::commands::{Act, Command, HELP};
-use super::editor::Editor;
-use super::history::History;
-use super::pointer::place;
+use super::commands::{HELP, ShellAction, ShellCommand};
+use super::editor::LineEditor;
+use super::history::HistoryFile;
+use super::pointer::error_caret;
 use super::{ask, statements};
-use crate::args::{Global, SqlArgs};
-use crate::client::{Client, Row};
+use crate::args::{GlobalArgs, SqlArgs};
+use crate::client::{ApiClient, Row};
 use crate::error::Error;
-use crate::output::{Printer, safe};
+use crate::output::{RowPrinter, escape_controls};
 
 const PROMPT: &str = "sql> ";
 
 /// Asks for statements until somebody leaves.
-pub(super) fn run(global: &Global, args: &SqlArgs) -> Result<(), Error> {
+pub(super) fn run(global: &GlobalArgs, args: &SqlArgs) -> Result<(), Error> {
     // Its worker hears an interrupt when it comes: one that was meant for a pager is over before the next statement listens.
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()
         .build()?;
-    let shell = Shell {
+    let shell = SqlShell {
         args,
-        printer: Printer::from(&args.api),
+        printer: RowPrinter::from(&args.api),
         is_timed: false,
         runtime,
     };
@@ -49,18 +49,18 @@ pub(super) fn run(global: &Global, args: &SqlArgs) -> Result<(), Error> {
     say(&format!(
         "SQL at {url}: a statement ends with ;   \\? helps   Ctrl-D leaves"
     ));
-    shell.read(Editor::open(&args.api, History::find(global))?)
+    shell.read(LineEditor::open(&args.api, HistoryFile::find(global))?)
 }
 
-struct Shell<'a> {
+struct SqlShell<'a> {
     args: &'a SqlArgs,
-    printer: Printer,
+    printer: RowPrinter,
     is_timed: bool,
     runtime: Runtime,
 }
 
-impl Shell<'_> {
-    fn read(mut self, mut editor: Editor) -> Result<(), Error> {
+impl SqlShell<'_> {
+    fn read(mut self, mut editor: LineEditor) -> Result<(), Error> {
         loop {
             let text = match editor.line(PROMPT) {
                 Ok(text) => text,
@@ -73,38 +73,38 @@ impl Shell<'_> {
                     });
                 }
             };
-            match Command::of(&text) {
-                Ok(Some(Command::Leave)) => return Ok(()),
-                Ok(Some(Command::Do(act))) => self.obey(act),
-                Ok(None) => self.carry_out(&text),
+            match ShellCommand::of(&text) {
+                Ok(Some(ShellCommand::Leave)) => return Ok(()),
+                Ok(Some(ShellCommand::Do(act))) => self.execute_action(act),
+                Ok(None) => self.run_statements(&text),
                 Err(reason) => say(&reason),
             }
         }
     }
 
-    fn obey(&mut self, act: Act) {
+    fn execute_action(&mut self, act: ShellAction) {
         match act {
-            Act::Help => say(HELP),
-            Act::Timing(wanted) => {
+            ShellAction::Help => say(HELP),
+            ShellAction::Timing(wanted) => {
                 self.is_timed = wanted.unwrap_or(!self.is_timed);
                 say(if self.is_timed { "timing is on" } else { "timing is off" });
             }
-            Act::Output(wanted) => {
+            ShellAction::Output(wanted) => {
                 self.printer.format = wanted.unwrap_or(self.printer.format);
                 say(&format!("answers are printed as {}", self.printer.format));
             }
-            Act::Describe(what) => {
-                self.answer(what.asked());
+            ShellAction::Describe(what) => {
+                self.answer(what.into_query());
             }
         }
     }
 
     /// Carries out statements in order, up to the first that fails.
-    fn carry_out(&self, text: &str) {
+    fn run_statements(&self, text: &str) {
         for statement in statements::split(text).statements {
             let given = self.args.parameters.iter();
             let meant = given.filter(|(name, _)| statements::has_parameter(statement, name));
-            let asked = Asked {
+            let asked = ShellQuery {
                 text: statement.to_owned(),
                 parameters: meant.cloned().collect(),
                 limit: self.args.limit,
@@ -117,9 +117,9 @@ impl Shell<'_> {
     }
 
     /// Asks and prints; whether there was an answer.
-    fn answer(&self, asked: Asked) -> bool {
-        let work = Arc::new(Work {
-            client: Client::new(&self.args.api),
+    fn answer(&self, asked: ShellQuery) -> bool {
+        let work = Arc::new(StatementRun {
+            client: ApiClient::new(&self.args.api),
             asked,
             printer: self.printer,
             is_timed: self.is_timed,
@@ -127,13 +127,13 @@ impl Shell<'_> {
         });
         match self.run(&work) {
             Ok(()) => true,
-            Err(Ended::Stopped) => {
+            Err(StatementAbort::Stopped) => {
                 say("cancelled");
                 false
             }
-            Err(Ended::Failed(error)) => {
-                error.complain();
-                if let Some(lines) = place(&error, &work.asked.text) {
+            Err(StatementAbort::Failed(error)) => {
+                error.report();
+                if let Some(lines) = error_caret(&error, &work.asked.text) {
                     say(&lines);
                 }
                 false
@@ -142,10 +142,10 @@ impl Shell<'_> {
     }
 
     /// Does the work; an interrupt stops it.
-    fn run(&self, work: &Arc<Work>) -> Result<(), Ended> {
+    fn run(&self, work: &Arc<StatementRun>) -> Result<(), StatementAbort> {
         self.runtime.block_on(async {
             let interrupts = signal(SignalKind::interrupt());
-            let mut interrupts = interrupts.map_err(|error| Ended::Failed(error.into()))?;
+            let mut interrupts = interrupts.map_err(|error| StatementAbort::Failed(error.into()))?;
             let mut working = {
                 let work = Arc::clone(work);
                 tokio::task::spawn_blocking(move || work.run())
@@ -156,20 +156,20 @@ impl Shell<'_> {
                     _ = interrupts.recv() => work.stop(),
                 }
             };
-            ended.unwrap_or_else(|died| Err(Ended::Failed(Error::Answer(died.to_string()))))
+            ended.unwrap_or_else(|died| Err(StatementAbort::Failed(Error::Answer(died.to_string()))))
         })
     }
 }
 
 /// How a statement came to no proper end.
-enum Ended {
+enum StatementAbort {
     /// By an interrupt, before all of it was printed.
     Stopped,
     Failed(Error),
 }
 
 /// What the Mixer is asked.
-pub(super) struct Asked {
+pub(super) struct ShellQuery {
     pub(super) text: String,
     pub(super) parameters: Row,
     pub(super) limit: Option<u64>,
@@ -178,35 +178,35 @@ pub(super) struct Asked {
 }
 
 /// One statement, from the question to the printed answer.
-struct Work {
-    client: Client,
-    asked: Asked,
-    printer: Printer,
+struct StatementRun {
+    client: ApiClient,
+    asked: ShellQuery,
+    printer: RowPrinter,
     is_timed: bool,
     is_stopped: AtomicBool,
 }
 
-impl Work {
-    fn run(&self) -> Result<(), Ended> {
+impl StatementRun {
+    fn run(&self) -> Result<(), StatementAbort> {
         let began = Instant::now();
         let asked = &self.asked;
         let answer = ask(&self.client, &asked.text, asked.parameters.clone(), asked.limit);
         let mut answer = match answer {
-            Err(_) if self.is_stopped() => return Err(Ended::Stopped),
-            answer => answer.map_err(Ended::Failed)?,
+            Err(_) if self.is_stopped() => return Err(StatementAbort::Stopped),
+            answer => answer.map_err(StatementAbort::Failed)?,
         };
         let took = began.elapsed();
         if let (true, Some(missing)) = (answer.rows.is_empty(), &asked.missing) {
-            return Err(Ended::Failed(Error::NotFound(missing.clone())));
+            return Err(StatementAbort::Failed(Error::NotFound(missing.clone())));
         }
         let names = answer.prepare(self.printer);
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         let printed = self.printer.rows_until(&answer.rows, &names, || self.is_stopped());
-        if !printed.map_err(|error| Ended::Failed(error.into()))? {
-            return Err(Ended::Stopped);
+        if !printed.map_err(|error| StatementAbort::Failed(error.into()))? {
+            return Err(StatementAbort::Stopped);
         }
         if let Err(partial) = answer.notes(asked.limit) {
-            partial.complain();
+            partial.report();
         }
         if self.is_timed {
             say(&timing(took, answer.ms, answer.rows.len()));
@@ -236,7 +236,7 @@ fn timing(took: Duration, mixer: Option<u64>, rows: usize) -> String {
 
 /// Says something to whoever sits there.
 fn say(text: &str) {
-    let lines: Vec<_> = text.lines().map(safe).collect();
+    let lines: Vec<_> = text.lines().map(escape_controls).collect();
     let _ = writeln!(io::stderr(), "{}", lines.join("\n"));
 }
 

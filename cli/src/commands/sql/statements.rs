@@ -6,7 +6,7 @@
 
 /// What the beginning of a text is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum SqlTokenKind {
     /// White space or a comment.
     Blank,
     /// A `;`.
@@ -21,7 +21,7 @@ enum Kind {
 
 /// Statements, and what follows the last `;`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Split<'a> {
+pub(super) struct StatementSplit<'a> {
     /// Without their `;`, and none that is empty.
     pub(super) statements: Vec<&'a str>,
     /// Empty, unless something is left besides white space and comments.
@@ -29,21 +29,21 @@ pub(super) struct Split<'a> {
 }
 
 /// Takes a text apart.
-pub(super) fn split(text: &str) -> Split<'_> {
+pub(super) fn split(text: &str) -> StatementSplit<'_> {
     let mut statements = Vec::new();
     let (mut begin, mut at, mut is_blank) = (0, 0, true);
     while let Some((length, kind)) = piece(&text[at..]) {
-        if kind == Kind::End {
+        if kind == SqlTokenKind::End {
             if !is_blank {
                 statements.push(text[begin..at].trim());
             }
             (begin, is_blank) = (at + length, true);
         } else {
-            is_blank &= kind == Kind::Blank;
+            is_blank &= kind == SqlTokenKind::Blank;
         }
         at += length;
     }
-    Split {
+    StatementSplit {
         statements,
         rest: if is_blank { "" } else { text[begin..].trim() },
     }
@@ -51,7 +51,7 @@ pub(super) fn split(text: &str) -> Split<'_> {
 
 /// The words of a text, in order; those in quotes and comments are none.
 pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
-    pieces(text).filter_map(|(word, kind)| (kind == Kind::Word).then_some(word))
+    pieces(text).filter_map(|(word, kind)| (kind == SqlTokenKind::Word).then_some(word))
 }
 
 /// Whether a parameter stands in a statement.
@@ -66,12 +66,12 @@ pub(super) fn has_parameter(statement: &str, name: &str) -> bool {
 }
 
 /// Whether a text ends within a quote or a comment.
-pub(super) fn is_open(text: &str) -> bool {
+pub(super) fn is_unterminated(text: &str) -> bool {
     let last = pieces(text).last();
-    last.is_some_and(|(piece, kind)| kind == Kind::Open || (piece.starts_with("--") && !piece.ends_with('\n')))
+    last.is_some_and(|(piece, kind)| kind == SqlTokenKind::Open || (piece.starts_with("--") && !piece.ends_with('\n')))
 }
 
-fn pieces(text: &str) -> impl Iterator<Item = (&str, Kind)> {
+fn pieces(text: &str) -> impl Iterator<Item = (&str, SqlTokenKind)> {
     let mut rest = text;
     std::iter::from_fn(move || {
         let (length, kind) = piece(rest)?;
@@ -82,25 +82,27 @@ fn pieces(text: &str) -> impl Iterator<Item = (&str, Kind)> {
 }
 
 /// The length and the kind of a text's first piece.
-fn piece(text: &str) -> Option<(usize, Kind)> {
+fn piece(text: &str) -> Option<(usize, SqlTokenKind)> {
     let first = text.chars().next()?;
     let length = first.len_utf8();
-    let to = |end: Option<usize>| end.map_or((text.len(), Kind::Open), |end| (end, Kind::Other));
+    let to = |end: Option<usize>| end.map_or((text.len(), SqlTokenKind::Open), |end| (end, SqlTokenKind::Other));
     let is_blank = |c: char| c.is_whitespace();
     Some(match first {
-        ';' => (length, Kind::End),
+        ';' => (length, SqlTokenKind::End),
         '\'' => to(quoted(text, false)),
         '"' => to(text[1..].find('"').map(|at| at + 2)),
         'e' | 'E' if text[1..].starts_with('\'') => to(quoted(&text[1..], true).map(|end| end + 1)),
-        '-' if text.starts_with("--") => (text.find('\n').map_or(text.len(), |at| at + 1), Kind::Blank),
-        '/' if text.starts_with("/*") => comment(text).map_or((text.len(), Kind::Open), |end| (end, Kind::Blank)),
-        '$' => tag(text).map_or((length, Kind::Other), |tag| {
+        '-' if text.starts_with("--") => (text.find('\n').map_or(text.len(), |at| at + 1), SqlTokenKind::Blank),
+        '/' if text.starts_with("/*") => {
+            comment(text).map_or((text.len(), SqlTokenKind::Open), |end| (end, SqlTokenKind::Blank))
+        }
+        '$' => tag(text).map_or((length, SqlTokenKind::Other), |tag| {
             let end = text[tag.len()..].find(tag);
             to(end.map(|at| at + 2 * tag.len()))
         }),
-        c if is_blank(c) => (run(text, is_blank), Kind::Blank),
-        c if is_word(c) => (run(text, |c| is_word(c) || c == '$'), Kind::Word),
-        _ => (length, Kind::Other),
+        c if is_blank(c) => (run(text, is_blank), SqlTokenKind::Blank),
+        c if is_word(c) => (run(text, |c| is_word(c) || c == '$'), SqlTokenKind::Word),
+        _ => (length, SqlTokenKind::Other),
     })
 }
 
@@ -189,7 +191,7 @@ mod tests {
             ("-- ;\n", vec![], ""),
             ("-- why\nSELECT 1 -- ;\n;", vec!["-- why\nSELECT 1 -- ;"], ""),
         ] {
-            assert_eq!(split(text), Split { statements, rest }, "{text}");
+            assert_eq!(split(text), StatementSplit { statements, rest }, "{text}");
         }
     }
 
@@ -207,7 +209,7 @@ mod tests {
             ("a -- b\n", false),
             ("/* ", true),
         ] {
-            assert_eq!(is_open(text), open, "{text}");
+            assert_eq!(is_unterminated(text), open, "{text}");
         }
     }
 
@@ -224,7 +226,7 @@ mod tests {
         ) {
             prop_assert_eq!(pieces(&text).map(|(piece, _)| piece).collect::<String>(), text.as_str());
             prop_assert!(pieces(&text).all(|(piece, _)| !piece.is_empty()));
-            let _ = (split(&text), is_open(&text));
+            let _ = (split(&text), is_unterminated(&text));
         }
     }
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::ask;
 use super::commands::{NAMES, formats, is_command};
-use super::statements::{is_open, is_word, words};
-use crate::client::{Client, Row};
+use super::statements::{is_unterminated, is_word, words};
+use crate::client::{ApiClient, Row};
 use crate::error::Error;
 
 const COLUMNS: &str = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public' \
@@ -113,12 +113,12 @@ const FUNCTIONS: [&str; 36] = [
 
 /// Tables and their columns.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct CompletionSchema {
     tables: BTreeMap<String, Vec<String>>,
 }
 
-impl Known {
-    pub(super) fn ask(client: &Client) -> Result<Self, Error> {
+impl CompletionSchema {
+    pub(super) fn ask(client: &ApiClient) -> Result<Self, Error> {
         let answer = ask(client, COLUMNS, Row::new(), None)?;
         let mut known = Self::default();
         for row in &answer.rows {
@@ -150,14 +150,14 @@ impl Known {
 }
 
 /// Where the word before `at` begins, and what it may become.
-pub(super) fn complete(line: &str, at: usize, known: &Known) -> (usize, Vec<String>) {
+pub(super) fn complete(line: &str, at: usize, known: &CompletionSchema) -> (usize, Vec<String>) {
     let Some(head) = line.get(..at) else {
         return (at, Vec::new());
     };
     if is_command(head.trim_start()) {
         return command(head, known);
     }
-    if is_open(head) {
+    if is_unterminated(head) {
         return (at, Vec::new());
     }
     let begin = begin(head);
@@ -185,7 +185,7 @@ pub(super) fn complete(line: &str, at: usize, known: &Known) -> (usize, Vec<Stri
     (begin, found)
 }
 
-fn command(head: &str, known: &Known) -> (usize, Vec<String>) {
+fn command(head: &str, known: &CompletionSchema) -> (usize, Vec<String>) {
     let begin = head.rfind(char::is_whitespace).map_or(0, |at| at + 1);
     let (before, word) = head.split_at(begin);
     let found = match before.trim() {
@@ -219,9 +219,9 @@ fn starting<'a>(names: impl IntoIterator<Item = &'a str>, word: &str) -> impl It
 mod tests {
     use super::*;
 
-    fn known() -> Known {
+    fn known() -> CompletionSchema {
         let table = |name: &str, columns: &[&str]| (name.to_owned(), columns.iter().map(ToString::to_string).collect());
-        Known {
+        CompletionSchema {
             tables: [
                 table("logs", &["ts", "level", "message"]),
                 table("traces", &["ts", "status", "span_name"]),

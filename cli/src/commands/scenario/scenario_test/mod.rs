@@ -21,15 +21,15 @@ use model::scenario_test::{self, ScenarioSource, ScenarioTestCase, ScenarioTestF
 use serde_json::{Value, json};
 use tokio::signal::ctrl_c;
 
-use super::source::{self, Source};
-use crate::args::Format;
+use super::source::{self, ScenarioLocator};
+use crate::args::OutputFormat;
 use crate::client::Row;
 use crate::error::Error;
-use crate::output::{Printer, safe};
+use crate::output::{RowPrinter, escape_controls};
 
 const COLUMNS: &[&str] = &["case", "passed", "ms", "reasons"];
 
-pub(super) fn run(path: &Path, output: Format) -> Result<(), Error> {
+pub(super) fn run(path: &Path, output: OutputFormat) -> Result<(), Error> {
     let origin = path.display().to_string();
     let file = scenario_test::parse(&source::file(path)?).map_err(|faults| {
         let line = |fault: &scenario_test::SourceDiagnostic| format!("{origin}:{fault}");
@@ -52,9 +52,9 @@ pub(super) fn run(path: &Path, output: Format) -> Result<(), Error> {
     // Gears of a case that was dropped end with the process.
     runtime.shutdown_background();
     let verdicts = verdicts?;
-    if output != Format::Table {
+    if output != OutputFormat::Table {
         let rows: Vec<Row> = verdicts.iter().map(CaseVerdict::row).collect();
-        Printer::of(output).rows(&rows, COLUMNS)?;
+        RowPrinter::of(output).rows(&rows, COLUMNS)?;
     }
     let failed = verdicts.iter().filter(|verdict| !verdict.reasons.is_empty()).count();
     match failed {
@@ -73,7 +73,7 @@ fn scenario(path: &Path, file: &ScenarioTestFile) -> Result<Scenario, Error> {
             let folder = path.parent().unwrap_or(Path::new(""));
             let scenario = folder.join(scenario);
             let text = source::file(&scenario)?;
-            Ok(Source::File(scenario).review(&text)?.scenario)
+            Ok(ScenarioLocator::File(scenario).review(&text)?.scenario)
         }
         ScenarioSource::Inline(text) => {
             let parsed = model::scenario::parse(text, rack::manifests());
@@ -132,11 +132,15 @@ impl CaseVerdict {
     }
 }
 
-async fn try_cases(scenario: &Scenario, file: &ScenarioTestFile, output: Format) -> Result<Vec<CaseVerdict>, Error> {
+async fn try_cases(
+    scenario: &Scenario,
+    file: &ScenarioTestFile,
+    output: OutputFormat,
+) -> Result<Vec<CaseVerdict>, Error> {
     let mut verdicts = Vec::new();
     for case in &file.cases {
         let verdict = try_case(scenario, case).await?;
-        if output == Format::Table {
+        if output == OutputFormat::Table {
             tell(&verdict)?;
         }
         verdicts.push(verdict);
@@ -166,17 +170,17 @@ async fn try_case(scenario: &Scenario, case: &ScenarioTestCase) -> Result<CaseVe
 /// Says what a case came to, with what gears said where it failed.
 fn tell(verdict: &CaseVerdict) -> Result<(), Error> {
     let mut out = std::io::stdout().lock();
-    let (name, millis) = (safe(&verdict.case), verdict.took.as_millis());
+    let (name, millis) = (escape_controls(&verdict.case), verdict.took.as_millis());
     if verdict.reasons.is_empty() {
         writeln!(out, "ok    {name} ({millis} ms)")?;
         return Ok(out.flush()?);
     }
     writeln!(out, "FAIL  {name} ({millis} ms)")?;
     for reason in &verdict.reasons {
-        writeln!(out, "      {}", safe(reason))?;
+        writeln!(out, "      {}", escape_controls(reason))?;
     }
     for complaint in &verdict.complaints {
-        writeln!(out, "      gear {}", safe(complaint))?;
+        writeln!(out, "      gear {}", escape_controls(complaint))?;
     }
     Ok(out.flush()?)
 }
