@@ -31,10 +31,10 @@ use chassis::ExitReason;
 use model::{Clock, Entropy};
 
 use crate::config::MixerConfig;
-use crate::control::Control;
-use crate::tasks::{Failures, failures};
-use addresses::Addresses;
-use parts::Parts;
+use crate::control::ControlPlane;
+use crate::tasks::{FailureReceiver, failure_channel};
+use addresses::ListenAddresses;
+use parts::MixerComponents;
 
 pub use error::StartError;
 pub(crate) use error::of_engine;
@@ -45,16 +45,16 @@ const LOOK: Duration = Duration::from_millis(200);
 /// A running Mixer.
 #[derive(Debug)]
 pub struct Mixer {
-    parts: Parts,
-    failures: Failures,
-    control: Arc<Control>,
-    addresses: Addresses,
+    parts: MixerComponents,
+    failures: FailureReceiver,
+    control: Arc<ControlPlane>,
+    addresses: ListenAddresses,
 }
 
 /// Why a Mixer cannot go on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
-pub struct Failure {
+pub struct MixerFailure {
     /// What died.
     pub reason: String,
     /// The exit code.
@@ -71,8 +71,8 @@ impl Mixer {
         if !unsupported.is_empty() {
             return Err(StartError::Unsupported(unsupported));
         }
-        let (fatal, failures) = failures();
-        let mut parts = Parts::default();
+        let (fatal, failures) = failure_channel();
+        let mut parts = MixerComponents::default();
         match parts.start(config, clock, entropy, &fatal).await {
             Ok((control, addresses)) => Ok(Self {
                 parts,
@@ -89,7 +89,7 @@ impl Mixer {
 
     /// The control plane's handle.
     #[must_use]
-    pub const fn control(&self) -> &Arc<Control> {
+    pub const fn control(&self) -> &Arc<ControlPlane> {
         &self.control
     }
 
@@ -131,8 +131,8 @@ impl Mixer {
     }
 
     /// Returns when the Mixer cannot go on; then close it and exit.
-    pub async fn failed(&mut self) -> Failure {
-        let died = |reason| Failure {
+    pub async fn failed(&mut self) -> MixerFailure {
+        let died = |reason| MixerFailure {
             reason,
             exit: ExitReason::Io,
         };

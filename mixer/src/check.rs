@@ -16,11 +16,11 @@ use serde::Serialize;
 
 use crate::app::{of_engine, settings};
 use crate::config::MixerConfig;
-use crate::retention::Output;
+use crate::retention::ReportFormat;
 
 /// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Task {
+pub struct CheckOptions {
     /// Read every byte.
     pub deep: bool,
     /// Take what is damaged or missing out of the store.
@@ -40,8 +40,8 @@ pub struct Task {
 pub fn check(
     config: &MixerConfig,
     clock: &Clock,
-    task: Task,
-    output: Output,
+    task: CheckOptions,
+    output: ReportFormat,
 ) -> Result<(String, ExitReason), (ExitReason, String)> {
     let settings = settings::engine_and_bucket(config).map_err(|error| (ExitReason::Config, error.to_string()))?;
     let checked = if task.rebuild_index {
@@ -110,10 +110,10 @@ fn announce(problem: &FileProblem) {
     );
 }
 
-fn render<R: Serialize>(report: &R, output: Output, text: fn(&R) -> String) -> String {
+fn render<R: Serialize>(report: &R, output: ReportFormat, text: fn(&R) -> String) -> String {
     match output {
-        Output::Json => format!("{}\n", serde_json::json!(report)),
-        Output::Table => text(report),
+        ReportFormat::Json => format!("{}\n", serde_json::json!(report)),
+        ReportFormat::Table => text(report),
     }
 }
 

@@ -23,7 +23,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use sha2::{Digest as _, Sha256};
 
-use crate::registry::{Founding, Registry, RegistryError};
+use crate::registry::{ClusterIdentity, ClusterRegistry, RegistryError};
 
 const HEAD: &str = "platform-cluster-key/1 ";
 
@@ -129,11 +129,16 @@ impl Cluster {
     ///
     /// # Errors
     /// [`ClusterError`].
-    pub fn open(registry: &Registry, path: &Path, clock: &Clock, entropy: &Entropy) -> Result<Self, ClusterError> {
-        let founding = registry.founding()?;
+    pub fn open(
+        registry: &ClusterRegistry,
+        path: &Path,
+        clock: &Clock,
+        entropy: &Entropy,
+    ) -> Result<Self, ClusterError> {
+        let founding = registry.cluster_identity()?;
         let key = match (read_key(path)?, &founding) {
             (Some(key), _) => key,
-            (None, None) => found_key(path, entropy)?,
+            (None, None) => create_key(path, entropy)?,
             (None, Some(founding)) => {
                 return Err(ClusterError::Missing {
                     path: path.to_owned(),
@@ -152,7 +157,7 @@ impl Cluster {
             }
             None => {
                 let cluster_id = ClusterId::at(clock.now(), entropy.bytes());
-                registry.change(|change| change.found(&Founding { cluster_id, public_key }))?;
+                registry.change(|change| change.put_cluster_identity(&ClusterIdentity { cluster_id, public_key }))?;
                 tracing::info!(%cluster_id, "founded a new cluster");
                 cluster_id
             }
@@ -234,7 +239,7 @@ fn read_key(path: &Path) -> Result<Option<SigningKey>, ClusterError> {
 }
 
 /// Makes a key and writes it durably, whole or not at all.
-fn found_key(path: &Path, entropy: &Entropy) -> Result<SigningKey, ClusterError> {
+fn create_key(path: &Path, entropy: &Entropy) -> Result<SigningKey, ClusterError> {
     let key = SigningKey::from_bytes(&entropy.bytes());
     let text = format!("{HEAD}{}\n", crate::hex::encode(&key.to_bytes()));
     chassis::files::write_atomic(path, text.as_bytes(), 0o600)?;

@@ -9,9 +9,9 @@ use chassis::config::{ConfigKey, ConfigSchema, ConfigSection, RemovedKey, ValueK
 mod sections;
 
 pub use sections::{
-    ApiConfig, EmbeddedConfig, EnrollmentConfig, IngestConfig, MixerConfig, MixerSection, ObservabilityConfig,
-    OtlpConfig, OtlpMessagesConfig, PostgresConfig, QueryConfig, RotationConfig, RotationPolicy, ServerMode,
-    SnakeConfig, StoreConfig, TailConfig, Tier,
+    ApiConfig, BusServerConfig, EmbeddedConfig, EnrollmentConfig, IngestConfig, MixerConfig, MixerObservabilityConfig,
+    MixerSection, ObservabilityTier, OtlpConfig, OtlpMessagesConfig, PostgresConfig, QueryConfig, RotationConfig,
+    RotationPolicy, ServerMode, StoreConfig, TailConfig,
 };
 
 static LOGGING: [ConfigKey; 7] = logging::keys("\"logs/mixer.log\"");

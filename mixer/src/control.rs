@@ -26,22 +26,24 @@ use model::subject::RackCommand;
 use model::{Clock, ClusterId, EntityId, Level, Token};
 use tokio::sync::Semaphore;
 
-use crate::bus_server::{Bus, BusStatus};
+use crate::bus_server::{BusStatus, MixerBus};
 use crate::cluster::Cluster;
-use crate::enrollment::{is_id, keep_number};
-use crate::events::{Event, Events};
-use crate::issuer::Issuer;
-use crate::passes::Passes;
-use crate::presence::Presence;
-use crate::refusals::Refusals;
-use crate::registry::{ActiveScenario, Actor, AuditEntry, Change, RackRow, Registry, RegistryError};
-use crate::scenario::{Courier, FlowControl, References, WireBacklog};
+use crate::enrollment::{is_id, reserve_number};
+use crate::events::{EventPublisher, LifecycleEvent};
+use crate::issuer::CommandClock;
+use crate::passes::BusAcl;
+use crate::presence::LivenessTracker;
+use crate::refusals::RejectionCounters;
+use crate::registry::{
+    ActiveScenario, AuditActor, AuditEntry, ClusterRegistry, RackRow, RegistryError, RegistryTransaction,
+};
+use crate::scenario::{FlowControl, ReferenceCache, ScenarioRollout, WireBacklog};
 
 pub(crate) use labels::MOST_LABELS;
-pub use scenarios::ResumeFrom;
+pub use scenarios::ResumePoint;
 pub(crate) use scenarios::turned;
-pub(crate) use tap::{MOST_TAPS, TapNews, TapStream};
-pub use view::{ControlStats, Imported, RackView, ScenarioReport, ScenarioStatus, ScenarioView};
+pub(crate) use tap::{MOST_TAPS, TapEvent, TapStream};
+pub use view::{ControlStats, ImportReport, RackView, ScenarioReport, ScenarioStatus, ScenarioView};
 
 /// How long a Rack may take to answer that it heard its new state.
 const TELL: Duration = Duration::from_secs(2);
@@ -170,20 +172,20 @@ impl ControlError {
     }
 }
 
-/// The handle. Used as `Arc<Control>`.
+/// The handle. Used as `Arc<ControlPlane>`.
 #[derive(Debug)]
-pub struct Control {
+pub struct ControlPlane {
     pub(crate) cluster: Arc<Cluster>,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) presence: Arc<Presence>,
-    pub(crate) bus: Bus,
-    pub(crate) courier: Courier,
+    pub(crate) registry: Arc<ClusterRegistry>,
+    pub(crate) presence: Arc<LivenessTracker>,
+    pub(crate) bus: MixerBus,
+    pub(crate) courier: ScenarioRollout,
     pub(crate) flow_control: Arc<FlowControl>,
-    pub(crate) events: Events,
+    pub(crate) events: EventPublisher,
     pub(crate) clock: Clock,
-    pub(crate) issuer: Arc<Issuer>,
-    pub(crate) passes: Passes,
-    pub(crate) refusals: Arc<Refusals>,
+    pub(crate) issuer: Arc<CommandClock>,
+    pub(crate) passes: BusAcl,
+    pub(crate) refusals: Arc<RejectionCounters>,
     /// Places for taps.
     pub(crate) taps: Arc<Semaphore>,
     /// `mixer.scenario_wait_timeout`.
@@ -192,7 +194,7 @@ pub struct Control {
     pub(crate) max_hops: u32,
 }
 
-impl Control {
+impl ControlPlane {
     /// The cluster's identity.
     #[must_use]
     pub fn cluster_id(&self) -> ClusterId {
@@ -209,7 +211,12 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError`]; [`ControlError::Silent`] if the Rack does not say that it obeys.
-    pub async fn set_log_level(&self, id_or_name: &str, level: Level, by: &Actor) -> Result<RackView, ControlError> {
+    pub async fn set_log_level(
+        &self,
+        id_or_name: &str,
+        level: Level,
+        by: &AuditActor,
+    ) -> Result<RackView, ControlError> {
         let row = self.find(id_or_name)?;
         if !row.is_adopted() {
             return Err(refuse(&row, "told its log level", ""));
@@ -221,7 +228,7 @@ impl Control {
         };
         let id = &row.entity_id;
         // Before the Rack obeys: what it does is never without an entry.
-        let entry = AuditEntry::new(Event::RackLogLevel, by, self.clock.now()).of(&row);
+        let entry = AuditEntry::new(LifecycleEvent::RackLogLevel, by, self.clock.now()).of(&row);
         self.record(entry.clone().turn(None::<Level>, level)).await?;
         let told = self
             .bus
@@ -247,7 +254,7 @@ impl Control {
     pub fn racks(&self) -> Result<Vec<RackView>, ControlError> {
         let active = self.registry.active_scenario()?;
         let rows = self.registry.racks()?;
-        let mut references = References::of(&self.registry);
+        let mut references = ReferenceCache::of(&self.registry);
         let view = |row| self.view(row, active.as_ref(), &mut references);
         rows.into_iter().map(view).collect()
     }
@@ -265,7 +272,7 @@ impl Control {
     pub fn rack(&self, id_or_name: &str) -> Result<RackView, ControlError> {
         let row = self.find(id_or_name)?;
         let active = self.registry.active_scenario()?;
-        self.view(row, active.as_ref(), &mut References::of(&self.registry))
+        self.view(row, active.as_ref(), &mut ReferenceCache::of(&self.registry))
     }
 
     /// Adopts a pending Rack, under another name if one is given. It receives its passport, and then its part of the
@@ -273,29 +280,34 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError`].
-    pub async fn approve(&self, id_or_name: &str, name: Option<Token>, by: &Actor) -> Result<RackView, ControlError> {
+    pub async fn approve(
+        &self,
+        id_or_name: &str,
+        name: Option<Token>,
+        by: &AuditActor,
+    ) -> Result<RackView, ControlError> {
         let id = self.find(id_or_name)?.entity_id;
-        let entry = AuditEntry::new(Event::RackApproved, by, self.clock.now());
+        let entry = AuditEntry::new(LifecycleEvent::RackApproved, by, self.clock.now());
         let (row, news) = self
             .registry
             .commit(move |change| adopt(change, &id, name, entry))
             .await?;
         if let Some(news) = news {
             tracing::info!(rack = %row.name, entity_id = %row.entity_id, by = news.by, "rack approved");
-            self.presence.adopted(&row);
+            self.presence.record_adoption(&row);
             self.passes.refresh().await;
-            self.events.tell(&news).await;
+            self.events.publish(&news).await;
             self.tell(&row.entity_id).await;
         }
         self.rack(&row.entity_id.to_string())
     }
 
-    /// Stops an active Rack's gears until [`Control::resume`].
+    /// Stops an active Rack's gears until [`ControlPlane::resume`].
     ///
     /// # Errors
     /// [`ControlError`].
-    pub async fn suspend(&self, id_or_name: &str, by: &Actor) -> Result<RackView, ControlError> {
-        let verb = ("suspended", Event::RackSuspended);
+    pub async fn suspend(&self, id_or_name: &str, by: &AuditActor) -> Result<RackView, ControlError> {
+        let verb = ("suspended", LifecycleEvent::RackSuspended);
         self.change_state(id_or_name, RackState::Suspended, verb, by).await
     }
 
@@ -303,8 +315,8 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError`].
-    pub async fn resume(&self, id_or_name: &str, by: &Actor) -> Result<RackView, ControlError> {
-        let verb = ("resumed", Event::RackResumed);
+    pub async fn resume(&self, id_or_name: &str, by: &AuditActor) -> Result<RackView, ControlError> {
+        let verb = ("resumed", LifecycleEvent::RackResumed);
         self.change_state(id_or_name, RackState::Active, verb, by).await
     }
 
@@ -312,8 +324,8 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError`].
-    pub async fn remove(&self, id_or_name: &str, by: &Actor) -> Result<RackView, ControlError> {
-        let verb = ("removed", Event::RackRemoved);
+    pub async fn remove(&self, id_or_name: &str, by: &AuditActor) -> Result<RackView, ControlError> {
+        let verb = ("removed", LifecycleEvent::RackRemoved);
         self.change_state(id_or_name, RackState::Removed, verb, by).await
     }
 
@@ -334,8 +346,8 @@ impl Control {
         &self,
         id_or_name: &str,
         to: RackState,
-        (verb, event): (&'static str, Event),
-        by: &Actor,
+        (verb, event): (&'static str, LifecycleEvent),
+        by: &AuditActor,
     ) -> Result<RackView, ControlError> {
         let id = self.find(id_or_name)?.entity_id;
         let entry = AuditEntry::new(event, by, self.clock.now());
@@ -356,7 +368,7 @@ impl Control {
             .await?;
         if let Some(news) = news {
             tracing::info!(rack = %row.name, entity_id = %row.entity_id, by = news.by, "rack {verb}");
-            self.events.tell(&news).await;
+            self.events.publish(&news).await;
             self.tell(&row.entity_id).await;
             // After it was told: a removed Rack is cut off by this.
             self.passes.refresh().await;
@@ -384,7 +396,7 @@ impl Control {
             .command(&self.cluster, id, RackCommand::State, &change, TELL)
             .await;
         match told {
-            Ok(_) => self.presence.obeys(id, change.state),
+            Ok(_) => self.presence.record_obeyed_state(id, change.state),
             Err(error) => {
                 tracing::debug!(entity_id = %id, %error, "the rack was not told its new state; its next heartbeat will");
             }
@@ -417,7 +429,7 @@ impl Control {
         &self,
         row: RackRow,
         active: Option<&ActiveScenario>,
-        references: &mut References<'_>,
+        references: &mut ReferenceCache<'_>,
     ) -> Result<RackView, ControlError> {
         let sighting = self.presence.of(&row.entity_id);
         let running = match &sighting {
@@ -437,7 +449,7 @@ fn listed(known: &[String]) -> String {
     }
 }
 
-fn rack_in(change: &Change<'_>, id: &EntityId) -> Result<RackRow, ControlError> {
+fn rack_in(change: &RegistryTransaction<'_>, id: &EntityId) -> Result<RackRow, ControlError> {
     change
         .rack(id)?
         .ok_or_else(|| ControlError::UnknownRack(id.to_string()))
@@ -445,7 +457,7 @@ fn rack_in(change: &Change<'_>, id: &EntityId) -> Result<RackRow, ControlError> 
 
 /// The adopted Rack, and what is in the audit log of it; nothing if it was adopted before.
 fn adopt(
-    change: &Change<'_>,
+    change: &RegistryTransaction<'_>,
     id: &EntityId,
     name: Option<Token>,
     entry: AuditEntry,
@@ -473,7 +485,7 @@ fn adopt(
     }
     let asked = std::mem::replace(&mut row.name, name);
     row.state = RackState::Active;
-    keep_number(change, &row)?;
+    reserve_number(change, &row)?;
     change.put_rack(&row)?;
     let mut entry = entry.of(&row).turn(Some(RackState::Pending), row.state);
     if asked != row.name {

@@ -13,7 +13,7 @@ use model::{Clock, Entropy};
 use crate::app::{of_engine, settings};
 use crate::bucket;
 use crate::config::MixerConfig;
-use crate::retention::Output;
+use crate::retention::ReportFormat;
 
 /// Copies the store at `from` to `to`; one of them is a folder (a `store.dir`), the other an `s3://` URL. The report.
 ///
@@ -23,7 +23,7 @@ pub fn copy(
     config: &MixerConfig,
     (clock, entropy): (&Clock, &Entropy),
     (from, to): (&str, &str),
-    output: Output,
+    output: ReportFormat,
 ) -> Result<String, (ExitReason, String)> {
     let bucket = |url: &str| -> Result<RemoteSettings, (ExitReason, String)> {
         let allow_http = config.observability.embedded.allow_http;
@@ -43,8 +43,8 @@ pub fn copy(
         (exit, error.to_string())
     })?;
     Ok(match output {
-        Output::Json => format!("{}\n", serde_json::json!(report)),
-        Output::Table => text(&report, from, to),
+        ReportFormat::Json => format!("{}\n", serde_json::json!(report)),
+        ReportFormat::Table => text(&report, from, to),
     })
 }
 

@@ -2,13 +2,13 @@
 //!
 //! # Invariants
 //!
-//! - [`Desk::start`] returns after the subscriptions stand: a Rack that connects later is heard.
+//! - [`AgentRpcServer::start`] returns after the subscriptions stand: a Rack that connects later is heard.
 //! - Every answer, a refusal too, is signed by the cluster and names its question ([`model::answer`]).
 //! - At most [`AT_ONCE`] requests are worked on, and [`WAITING`] wait: for that, or for the bus to follow its list of users, which one
 //!   reading does for all of them. The rest wait in the subscription, which is bounded too.
 //! - The Mixer may publish on every subject, and who asks names the one of the answer: only an inbox is answered, and where
 //!   Racks are users of the bus, only what the server says instead of it, which leads back to the account of who asked
-//!   ([`Passes::may_be_answered`]). Any other request is not even looked at.
+//!   ([`BusAcl::may_be_answered`]). Any other request is not even looked at.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -27,14 +27,14 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::Cluster;
-use crate::enrollment::Enrollment;
-use crate::events::Events;
-use crate::heartbeat::Heartbeats;
-use crate::passes::Passes;
-use crate::presence::Presence;
-use crate::refusals::Refusals;
-use crate::scenario::Courier;
-use crate::tasks::{Fatal, Task};
+use crate::enrollment::EnrollmentService;
+use crate::events::EventPublisher;
+use crate::heartbeat::HeartbeatHandler;
+use crate::passes::BusAcl;
+use crate::presence::LivenessTracker;
+use crate::refusals::RejectionCounters;
+use crate::scenario::ScenarioRollout;
+use crate::tasks::{FailureReporter, SupervisedTask};
 
 const AT_ONCE: usize = 64;
 const WAITING: usize = 4096;
@@ -45,29 +45,29 @@ const MAX_SAID: usize = 120;
 
 /// What answers need.
 #[derive(Debug)]
-pub(crate) struct Clerks {
+pub(crate) struct RpcServices {
     pub(crate) cluster: Arc<Cluster>,
-    pub(crate) enrollment: Enrollment,
-    pub(crate) heartbeats: Heartbeats,
-    pub(crate) presence: Arc<Presence>,
-    pub(crate) courier: Courier,
-    pub(crate) events: Events,
-    pub(crate) passes: Passes,
-    pub(crate) elsewhere: Elsewhere,
-    pub(crate) refusals: Arc<Refusals>,
+    pub(crate) enrollment: EnrollmentService,
+    pub(crate) heartbeats: HeartbeatHandler,
+    pub(crate) presence: Arc<LivenessTracker>,
+    pub(crate) courier: ScenarioRollout,
+    pub(crate) events: EventPublisher,
+    pub(crate) passes: BusAcl,
+    pub(crate) elsewhere: MisroutedReplies,
+    pub(crate) refusals: Arc<RejectionCounters>,
 }
 
 /// Requests whose answer should have gone elsewhere than to who asked.
 #[derive(Debug, Default)]
-pub(crate) struct Elsewhere(Mutex<Unsaid>);
+pub(crate) struct MisroutedReplies(Mutex<MisrouteLogLimiter>);
 
 #[derive(Debug, Default)]
-struct Unsaid {
+struct MisrouteLogLimiter {
     requests: u64,
     said: Option<Instant>,
 }
 
-impl Elsewhere {
+impl MisroutedReplies {
     /// One more. How many there were since it was last said, if it is time to say so.
     fn count(&self, now: Instant) -> Option<u64> {
         let mut unsaid = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,13 +82,13 @@ impl Elsewhere {
 
 /// The open desk.
 #[derive(Debug)]
-pub(crate) struct Desk {
-    task: Task,
+pub(crate) struct AgentRpcServer {
+    task: SupervisedTask,
 }
 
-impl Desk {
+impl AgentRpcServer {
     /// Subscribes, and answers until closed.
-    pub(crate) async fn start(client: Client, clerks: Clerks, fatal: &Fatal) -> Result<Self, String> {
+    pub(crate) async fn start(client: Client, clerks: RpcServices, fatal: &FailureReporter) -> Result<Self, String> {
         let mut subscriptions = Vec::new();
         for subject in [subject::HELLO, subject::ENROLL, subject::HEARTBEAT] {
             let subscription = client.subscribe(subject).await;
@@ -100,7 +100,7 @@ impl Desk {
             .await
             .map_err(|error| format!("cannot listen for Racks: {error}"))?;
         let clerks = Arc::new(clerks);
-        let task = Task::spawn("rack desk", fatal, move |stop| async move {
+        let task = SupervisedTask::spawn("rack desk", fatal, move |stop| async move {
             serve(select_all(subscriptions), &client, &clerks, stop).await;
         });
         Ok(Self { task })
@@ -115,7 +115,7 @@ impl Desk {
 async fn serve(
     mut requests: impl futures::Stream<Item = Message> + Unpin,
     client: &Client,
-    clerks: &Arc<Clerks>,
+    clerks: &Arc<RpcServices>,
     stop: CancellationToken,
 ) {
     let (mut working, slots) = (JoinSet::new(), Arc::new(Semaphore::new(AT_ONCE)));
@@ -150,13 +150,13 @@ fn note(done: Result<(), tokio::task::JoinError>) {
     }
 }
 
-impl Clerks {
+impl RpcServices {
     async fn handle(self: Arc<Self>, request: Message, client: &Client, slot: OwnedSemaphorePermit) {
         let Some(to) = request.reply else { return };
         if !self.passes.may_be_answered(&to) {
             match request.subject.as_str() {
-                subject::HEARTBEAT => self.refusals.heartbeats.elsewhere(),
-                _ => self.refusals.handshakes.elsewhere(),
+                subject::HEARTBEAT => self.refusals.heartbeats.count_misrouted(),
+                _ => self.refusals.handshakes.count_misrouted(),
             }
             if let Some(requests) = self.elsewhere.count(Instant::now()) {
                 let to: String = to.chars().take(MAX_SAID).collect();
@@ -183,7 +183,7 @@ impl Clerks {
     fn hello(&self, body: &[u8]) -> Option<Bytes> {
         let reply = self.enrollment.hello(body);
         if let HelloReply::Refused(refusal) = &reply {
-            self.refusals.handshakes.refused(refusal.code);
+            self.refusals.handshakes.count_rejection(refusal.code);
         }
         self.answer(body, reply)
     }
@@ -200,22 +200,23 @@ impl Clerks {
         };
         drop(slot);
         if let EnrollReply::Refused(refusal) = &enrolled.reply {
-            self.refusals.handshakes.refused(refusal.code);
+            self.refusals.handshakes.count_rejection(refusal.code);
         }
         if let Some(rack) = &enrolled.rack {
             // Before the answer: the Rack comes as itself then.
             match enrolled.is_listed_anew {
                 true => self.passes.refresh().await,
-                false => self.passes.followed().await,
+                false => self.passes.wait_applied().await,
             }
-            self.presence.greeted(rack.entity_id, rack.last_seen, rack.heard);
+            self.presence
+                .record_handshake(rack.entity_id, rack.last_seen, rack.heard);
             for news in &enrolled.news {
                 let what = match rack.state {
                     RackState::Pending => "rack waits for approval: `platform racks approve` adopts it",
                     _ => "rack news",
                 };
                 tracing::info!(kind = news.kind, rack = %rack.name, entity_id = %rack.entity_id, host = %rack.host, "{what}");
-                self.events.tell(news).await;
+                self.events.publish(news).await;
             }
             if matches!(enrolled.reply, EnrollReply::Adopted { .. }) {
                 self.courier.deliver(rack.entity_id);
@@ -245,7 +246,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_flood_of_requests_for_elsewhere_is_one_line_a_minute_that_counts_them() {
-        let elsewhere = Elsewhere::default();
+        let elsewhere = MisroutedReplies::default();
         let mut now = Instant::now();
         assert_eq!(elsewhere.count(now), Some(1), "at once");
         for _ in 0..1000 {

@@ -35,12 +35,12 @@ use model::passport::{self, Passport};
 use model::{BadSignature, Clock, EntityId, Entropy, SignedPayload, SigningContext, Timestamp, signed};
 
 use crate::cluster::Cluster;
-use crate::events::Event;
+use crate::events::LifecycleEvent;
 use crate::presence::DEFAULT_INTERVAL_MS;
-use crate::registry::{Actor, AuditEntry, Change, RackRow, Registry, RegistryError, begun};
-use challenge::Challenges;
+use crate::registry::{AuditActor, AuditEntry, ClusterRegistry, RackRow, RegistryError, RegistryTransaction, begun};
+use challenge::ChallengeStore;
 use names::{claimed, free_name};
-pub(crate) use names::{is_id, keep_number};
+pub(crate) use names::{is_id, reserve_number};
 
 /// Racks that may wait for approval at one time.
 const MAX_PENDING: usize = 1000;
@@ -51,17 +51,17 @@ const MAX_TEXT: usize = 256;
 
 /// The desk where Racks enrol.
 #[derive(Debug)]
-pub(crate) struct Enrollment {
+pub(crate) struct EnrollmentService {
     auto_adopt: bool,
     cluster: Arc<Cluster>,
-    registry: Arc<Registry>,
-    challenges: Mutex<Challenges>,
+    registry: Arc<ClusterRegistry>,
+    challenges: Mutex<ChallengeStore>,
     ambient: (Clock, Entropy),
 }
 
 /// An answer, and what became known with it.
 #[derive(Debug)]
-pub(crate) struct Enrolled {
+pub(crate) struct AdmissionOutcome {
     /// For the Rack.
     pub(crate) reply: EnrollReply,
     /// The Rack as it is now, unless refused.
@@ -74,26 +74,26 @@ pub(crate) struct Enrolled {
 
 /// Why not: for the Rack, or a failure of ours.
 #[derive(Debug)]
-enum No {
+enum AdmissionError {
     Refused(RackRefusal),
     Registry(RegistryError),
     Form(BadSignature),
 }
 
-impl From<RegistryError> for No {
+impl From<RegistryError> for AdmissionError {
     fn from(error: RegistryError) -> Self {
         Self::Registry(error)
     }
 }
 
-impl From<BadSignature> for No {
+impl From<BadSignature> for AdmissionError {
     fn from(error: BadSignature) -> Self {
         Self::Form(error)
     }
 }
 
-fn no(code: RefusalCode, reason: impl Into<String>) -> No {
-    No::Refused(refusal(code, reason))
+fn no(code: RefusalCode, reason: impl Into<String>) -> AdmissionError {
+    AdmissionError::Refused(refusal(code, reason))
 }
 
 pub(crate) fn refusal(code: RefusalCode, reason: impl Into<String>) -> RackRefusal {
@@ -103,11 +103,11 @@ pub(crate) fn refusal(code: RefusalCode, reason: impl Into<String>) -> RackRefus
     }
 }
 
-impl Enrollment {
+impl EnrollmentService {
     pub(crate) fn new(
         auto_adopt: bool,
         cluster: Arc<Cluster>,
-        registry: Arc<Registry>,
+        registry: Arc<ClusterRegistry>,
         clock: Clock,
         entropy: Entropy,
     ) -> Self {
@@ -128,7 +128,7 @@ impl Enrollment {
         }
     }
 
-    fn challenge(&self, body: &[u8]) -> Result<EnrollChallenge, No> {
+    fn challenge(&self, body: &[u8]) -> Result<EnrollChallenge, AdmissionError> {
         let hello: HelloRequest = signed::decode_strict(body).map_err(malformed)?;
         check_protocol(hello.protocol)?;
         if passport::public_key(&hello.rack_key).is_err() || hello.nonce.len() != 32 {
@@ -148,14 +148,14 @@ impl Enrollment {
         Ok(challenge)
     }
 
-    fn challenges(&self) -> std::sync::MutexGuard<'_, Challenges> {
+    fn challenges(&self) -> std::sync::MutexGuard<'_, ChallengeStore> {
         self.challenges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Answers a signed transcript. Writes to disk: not for a thread that must not block.
-    pub(crate) fn enroll(&self, body: &[u8]) -> Enrolled {
+    pub(crate) fn enroll(&self, body: &[u8]) -> AdmissionOutcome {
         let decided = self.verify(body).and_then(|transcript| self.admit(&transcript));
-        decided.unwrap_or_else(|no| Enrolled {
+        decided.unwrap_or_else(|no| AdmissionOutcome {
             reply: EnrollReply::Refused(no.into_refusal()),
             rack: None,
             news: Vec::new(),
@@ -164,7 +164,7 @@ impl Enrollment {
     }
 
     /// The transcript, once its signature, its challenge and its texts were checked.
-    fn verify(&self, body: &[u8]) -> Result<EnrollTranscript, No> {
+    fn verify(&self, body: &[u8]) -> Result<EnrollTranscript, AdmissionError> {
         let signed = SignedPayload::from_bytes(body).map_err(malformed)?;
         let claimed: EnrollTranscript = signed.peek().map_err(malformed)?;
         check_protocol(claimed.protocol)?;
@@ -200,7 +200,7 @@ impl Enrollment {
         }
     }
 
-    fn admit(&self, transcript: &EnrollTranscript) -> Result<Enrolled, No> {
+    fn admit(&self, transcript: &EnrollTranscript) -> Result<AdmissionOutcome, AdmissionError> {
         let now = self.ambient.0.now();
         self.registry.change(|change| {
             let mut news = Vec::new();
@@ -232,7 +232,7 @@ impl Enrollment {
                     .as_ref()
                     .is_none_or(|before| !before.is_adopted() || before.name != row.name)
             {
-                keep_number(change, &row)?;
+                reserve_number(change, &row)?;
             }
             change.put_rack(&row)?;
             for entry in what_is_new(before.as_ref(), &row, now) {
@@ -241,7 +241,7 @@ impl Enrollment {
             let is_listed_anew = before.is_none_or(|before| {
                 (&before.bus_key, &before.name, before.is_adopted()) != (&row.bus_key, &row.name, row.is_adopted())
             });
-            Ok(Enrolled {
+            Ok(AdmissionOutcome {
                 reply,
                 rack: Some(row),
                 news,
@@ -253,11 +253,11 @@ impl Enrollment {
     /// The row of a Rack that is not known, and what became of another one to make room for it.
     fn newcomer(
         &self,
-        change: &Change<'_>,
+        change: &RegistryTransaction<'_>,
         transcript: &EnrollTranscript,
         now: Timestamp,
         news: &mut Vec<AuditEntry>,
-    ) -> Result<RackRow, No> {
+    ) -> Result<RackRow, AdmissionError> {
         if !self.auto_adopt {
             news.extend(make_room(change, now)?);
         }
@@ -285,7 +285,7 @@ impl Enrollment {
         })
     }
 
-    fn issue(&self, row: &mut RackRow, now: Timestamp) -> Result<EnrollReply, No> {
+    fn issue(&self, row: &mut RackRow, now: Timestamp) -> Result<EnrollReply, AdmissionError> {
         row.counter = row.counter.max(row.confirmed).saturating_add(1);
         let passport = Passport {
             version: passport::VERSION,
@@ -305,7 +305,7 @@ impl Enrollment {
 }
 
 /// Lets one more Rack wait for approval: where too many do, the one that was not heard of for the longest time is forgotten.
-fn make_room(change: &Change<'_>, now: Timestamp) -> Result<Option<AuditEntry>, No> {
+fn make_room(change: &RegistryTransaction<'_>, now: Timestamp) -> Result<Option<AuditEntry>, AdmissionError> {
     let (count, stalest) = change.pending()?;
     if count < MAX_PENDING {
         return Ok(None);
@@ -316,12 +316,16 @@ fn make_room(change: &Change<'_>, now: Timestamp) -> Result<Option<AuditEntry>, 
     };
     change.forget_rack(&gone)?;
     let reason = format!("it waited for approval, and was not heard of since {}", gone.last_seen);
-    let entry = AuditEntry::new(Event::RackRemoved, &Actor::Mixer, now).of(&gone);
+    let entry = AuditEntry::new(LifecycleEvent::RackRemoved, &AuditActor::Mixer, now).of(&gone);
     Ok(Some(change.record(entry.because(reason))?))
 }
 
 /// A Rack whose key is known: not revoked, not a stale copy, perhaps under a new name.
-fn returning(change: &Change<'_>, mut row: RackRow, transcript: &EnrollTranscript) -> Result<RackRow, No> {
+fn returning(
+    change: &RegistryTransaction<'_>,
+    mut row: RackRow,
+    transcript: &EnrollTranscript,
+) -> Result<RackRow, AdmissionError> {
     if row.state == RackState::Removed {
         let reason = format!(
             "the identity {} was removed from this cluster: start the Rack with a fresh state file to enrol anew",
@@ -356,7 +360,11 @@ fn is_user_key(key: &str) -> bool {
 }
 
 /// The key that the Rack tells for the bus, if no other Rack has it: the bus would take them for one.
-fn own_bus_key(change: &Change<'_>, transcript: &EnrollTranscript, id: &EntityId) -> Result<Option<String>, No> {
+fn own_bus_key(
+    change: &RegistryTransaction<'_>,
+    transcript: &EnrollTranscript,
+    id: &EntityId,
+) -> Result<Option<String>, AdmissionError> {
     let Some(key) = &transcript.bus_key else {
         return Ok(None);
     };
@@ -374,25 +382,25 @@ fn own_bus_key(change: &Change<'_>, transcript: &EnrollTranscript, id: &EntityId
 
 /// What a handshake changed: that a Rack is known, that it is adopted, that its first passport leaves, that it has another name.
 fn what_is_new(before: Option<&RackRow>, row: &RackRow, now: Timestamp) -> Vec<AuditEntry> {
-    let own = Actor::Rack(row.name.clone());
+    let own = AuditActor::Rack(row.name.clone());
     let mut news = Vec::new();
     // What a Rack that waits is called is in the entry of its approval.
     if let Some(before) = before.filter(|before| before.name != row.name && before.state != RackState::Pending) {
-        let renamed = AuditEntry::new(Event::RackRenamed, &own, now).of(row);
+        let renamed = AuditEntry::new(LifecycleEvent::RackRenamed, &own, now).of(row);
         news.push(renamed.turn(Some(&before.name), &row.name));
     }
     let from = before.map(|row| row.state);
     match row.state {
         RackState::Pending if from.is_none() => {
-            let pending = AuditEntry::new(Event::RackPending, &own, now).of(row);
+            let pending = AuditEntry::new(LifecycleEvent::RackPending, &own, now).of(row);
             news.push(pending.turn(from, row.state));
         }
         RackState::Active if from != Some(RackState::Active) => {
-            let adopted = AuditEntry::new(Event::RackAdopted, &Actor::Mixer, now).of(row);
+            let adopted = AuditEntry::new(LifecycleEvent::RackAdopted, &AuditActor::Mixer, now).of(row);
             news.push(adopted.turn(from, row.state).because("enrollment.auto_adopt"));
         }
         _ if row.is_adopted() && row.counter == 1 => {
-            let adopted = AuditEntry::new(Event::RackAdopted, &own, now).of(row);
+            let adopted = AuditEntry::new(LifecycleEvent::RackAdopted, &own, now).of(row);
             news.push(adopted.because("it has its first passport"));
         }
         _ => {}
@@ -400,7 +408,7 @@ fn what_is_new(before: Option<&RackRow>, row: &RackRow, now: Timestamp) -> Vec<A
     news
 }
 
-fn check_protocol(found: u16) -> Result<(), No> {
+fn check_protocol(found: u16) -> Result<(), AdmissionError> {
     if found == PROTOCOL {
         return Ok(());
     }
@@ -409,11 +417,11 @@ fn check_protocol(found: u16) -> Result<(), No> {
     Err(no(RefusalCode::Protocol, reason))
 }
 
-fn malformed(error: BadSignature) -> No {
+fn malformed(error: BadSignature) -> AdmissionError {
     no(RefusalCode::Malformed, error.to_string())
 }
 
-impl No {
+impl AdmissionError {
     fn into_refusal(self) -> RackRefusal {
         match self {
             Self::Refused(refusal) => {

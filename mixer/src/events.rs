@@ -25,7 +25,7 @@ use crate::registry::AuditEntry;
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
-pub enum Event {
+pub enum LifecycleEvent {
     RackPending,
     RackApproved,
     RackAdopted,
@@ -45,7 +45,7 @@ pub enum Event {
     LettersDropped,
 }
 
-impl Event {
+impl LifecycleEvent {
     /// The last token of the subject.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -85,7 +85,7 @@ impl Event {
 }
 
 /// How often Racks went from one state into another since the Mixer started.
-pub type Transitions = BTreeMap<(String, String), u64>;
+pub type TransitionCounts = BTreeMap<(String, String), u64>;
 
 /// Every transition that there is; `new` is a Rack that was not known. What is decided about a Rack that is offline goes from
 /// the state that was decided before: it is offline still.
@@ -106,12 +106,12 @@ const TRANSITIONS: [(&str, &str); 12] = [
 
 /// Tells of what happened.
 #[derive(Debug, Clone)]
-pub(crate) struct Events {
+pub(crate) struct EventPublisher {
     client: Client,
-    transitions: Arc<Mutex<Transitions>>,
+    transitions: Arc<Mutex<TransitionCounts>>,
 }
 
-impl Events {
+impl EventPublisher {
     pub(crate) fn new(client: Client) -> Self {
         let none = TRANSITIONS.map(|(from, to)| ((from.to_owned(), to.to_owned()), 0));
         Self {
@@ -121,12 +121,12 @@ impl Events {
     }
 
     /// How often Racks changed their state, every pair present.
-    pub(crate) fn transitions(&self) -> Transitions {
+    pub(crate) fn transitions(&self) -> TransitionCounts {
         self.transitions.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Counts and publishes an entry of the audit log.
-    pub(crate) async fn tell(&self, entry: &AuditEntry) {
+    pub(crate) async fn publish(&self, entry: &AuditEntry) {
         self.count(entry);
         let Ok(kind) = entry.kind.parse::<Token>() else { return };
         let body = match serde_json::to_vec(entry) {
@@ -142,7 +142,7 @@ impl Events {
     }
 
     fn count(&self, entry: &AuditEntry) {
-        let Some(to) = entry.to.as_ref().filter(|_| Event::is_transition(&entry.kind)) else {
+        let Some(to) = entry.to.as_ref().filter(|_| LifecycleEvent::is_transition(&entry.kind)) else {
             return;
         };
         let from = entry.from.clone().unwrap_or_else(|| "new".to_owned());

@@ -21,7 +21,7 @@ use crate::bus_server::STORE_LOCK;
 use crate::cluster::{Cluster, ClusterError};
 use crate::config::MixerConfig;
 use crate::outside::VIEWS_FILE;
-use crate::registry::Registry;
+use crate::registry::ClusterRegistry;
 
 /// Where the registry of a store is.
 pub(crate) fn registry_file(store: &Path) -> PathBuf {
@@ -47,15 +47,15 @@ pub(crate) fn require_registry(config: &MixerConfig) -> Result<(), ClusterError>
 ///
 /// # Errors
 /// A sentence and an exit code if there is a cluster, a Mixer runs, or the store cannot be written.
-pub fn found(config: &MixerConfig, clock: &Clock, entropy: &Entropy) -> Result<String, (ExitReason, String)> {
+pub fn init_cluster(config: &MixerConfig, clock: &Clock, entropy: &Entropy) -> Result<String, (ExitReason, String)> {
     let path = registry_file(&config.store.dir);
-    founded(config, &path, clock, entropy).map_err(|error| (error.exit_code(), error.to_string()))
+    try_init_cluster(config, &path, clock, entropy).map_err(|error| (error.exit_code(), error.to_string()))
 }
 
-fn founded(config: &MixerConfig, path: &Path, clock: &Clock, entropy: &Entropy) -> Result<String, StartError> {
+fn try_init_cluster(config: &MixerConfig, path: &Path, clock: &Clock, entropy: &Entropy) -> Result<String, StartError> {
     chassis::files::create_dir_durable(&config.store.dir)?;
-    let registry = Registry::open(path)?;
-    if let Some(founding) = registry.founding()? {
+    let registry = ClusterRegistry::open(path)?;
+    if let Some(founding) = registry.cluster_identity()? {
         return Err(StartError::Cluster(ClusterError::Founded {
             registry: path.to_owned(),
             cluster_id: founding.cluster_id,

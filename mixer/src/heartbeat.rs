@@ -18,10 +18,10 @@ use model::passport::public_key;
 use model::{Clock, EntityId, SignedPayload, SigningContext, Timestamp};
 
 use crate::enrollment::refusal;
-use crate::presence::Presence;
-use crate::refusals::Refusals;
-use crate::registry::{RackRow, Registry, RegistryError};
-use crate::scenario::{Courier, FlowControl};
+use crate::presence::LivenessTracker;
+use crate::refusals::RejectionCounters;
+use crate::registry::{ClusterRegistry, RackRow, RegistryError};
+use crate::scenario::{FlowControl, ScenarioRollout};
 
 /// Floors answered in one heartbeat; the rest come with the next.
 const MAX_FLOORS: usize = 256;
@@ -34,33 +34,33 @@ pub(crate) const CLOCK_OFFSET: &str = "clock.offset";
 const CLOCKS_DIFFER: Duration = Duration::from_secs(60);
 
 /// How far a producer run is durable.
-pub(crate) type FloorOf = Arc<dyn Fn(EntityId, u64) -> DurableFloor + Send + Sync>;
+pub(crate) type FloorLookup = Arc<dyn Fn(EntityId, u64) -> DurableFloor + Send + Sync>;
 
 /// Answers heartbeats.
-pub(crate) struct Heartbeats {
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) presence: Arc<Presence>,
-    pub(crate) courier: Courier,
-    pub(crate) floor: FloorOf,
+pub(crate) struct HeartbeatHandler {
+    pub(crate) registry: Arc<ClusterRegistry>,
+    pub(crate) presence: Arc<LivenessTracker>,
+    pub(crate) courier: ScenarioRollout,
+    pub(crate) floor: FloorLookup,
     pub(crate) flow_control: Arc<FlowControl>,
     /// What every Rack is allowed.
     pub(crate) limits: RackLimits,
     pub(crate) clock: Clock,
-    pub(crate) refusals: Arc<Refusals>,
+    pub(crate) refusals: Arc<RejectionCounters>,
 }
 
-impl std::fmt::Debug for Heartbeats {
+impl std::fmt::Debug for HeartbeatHandler {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Heartbeats")
     }
 }
 
-impl Heartbeats {
+impl HeartbeatHandler {
     /// Answers one heartbeat.
     pub(crate) fn answer(&self, body: &[u8]) -> HeartbeatReply {
         self.hear(body).unwrap_or_else(|refusal| {
             tracing::warn!(code = ?refusal.code, reason = %refusal.reason, "a heartbeat was refused");
-            self.refusals.heartbeats.refused(refusal.code);
+            self.refusals.heartbeats.count_rejection(refusal.code);
             HeartbeatReply::Refused(refusal)
         })
     }
@@ -88,7 +88,7 @@ impl Heartbeats {
             return Err(refusal(RefusalCode::Removed, reason));
         }
         let beat = self.with_offset(bounded(beat), &row);
-        if !self.presence.heard(&beat, self.clock.now()) {
+        if !self.presence.record_heartbeat(&beat, self.clock.now()) {
             let reason = format!(
                 "the heartbeat of {} is a copy of an earlier one, or not of the run of its last handshake: enrol again",
                 row.name

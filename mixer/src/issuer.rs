@@ -15,32 +15,32 @@ use std::time::Duration;
 use model::{Clock, Timestamp};
 use tokio::sync::Mutex;
 
-use crate::registry::{Registry, RegistryError};
+use crate::registry::{ClusterRegistry, RegistryError};
 
 /// How far a mark is ahead of the time that made it necessary.
 const AHEAD: Duration = Duration::from_secs(10);
 
 /// Gives out times of commands.
 #[derive(Debug)]
-pub(crate) struct Issuer {
-    registry: Arc<Registry>,
+pub(crate) struct CommandClock {
+    registry: Arc<ClusterRegistry>,
     clock: Clock,
-    marks: Mutex<Marks>,
+    marks: Mutex<ClockWatermarks>,
 }
 
 #[derive(Debug)]
-struct Marks {
+struct ClockWatermarks {
     last: Timestamp,
     durable: Timestamp,
 }
 
-impl Issuer {
-    pub(crate) fn open(registry: Arc<Registry>, clock: Clock) -> Result<Self, RegistryError> {
+impl CommandClock {
+    pub(crate) fn open(registry: Arc<ClusterRegistry>, clock: Clock) -> Result<Self, RegistryError> {
         let mark = registry.issued()?.unwrap_or(Timestamp::from_micros(0));
         Ok(Self {
             registry,
             clock,
-            marks: Mutex::new(Marks {
+            marks: Mutex::new(ClockWatermarks {
                 last: mark,
                 durable: mark,
             }),
@@ -72,12 +72,12 @@ mod tests {
     #[tokio::test]
     async fn times_of_commands_grow_though_the_clock_falls_back_by_a_day_and_the_mixer_starts_anew() {
         let folder = tempfile::tempdir().unwrap();
-        let registry = Arc::new(Registry::open(&folder.path().join("registry.redb")).unwrap());
+        let registry = Arc::new(ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap());
         let ahead = Hand::new();
         ahead.forward(DAY);
         let mut last = Timestamp::from_micros(0);
         for hand in [ahead, Hand::new(), Hand::new()] {
-            let issuer = Issuer::open(Arc::clone(&registry), hand.clock()).unwrap();
+            let issuer = CommandClock::open(Arc::clone(&registry), hand.clock()).unwrap();
             for _ in 0..100 {
                 let next = issuer.next().await.unwrap();
                 assert!(next > last, "{next} after {last}");
@@ -90,7 +90,7 @@ mod tests {
         }
         let right = Hand::new();
         right.forward(DAY * 2);
-        let issuer = Issuer::open(registry, right.clock()).unwrap();
+        let issuer = CommandClock::open(registry, right.clock()).unwrap();
         assert_eq!(
             issuer.next().await.unwrap(),
             right.clock().now(),

@@ -34,7 +34,7 @@ static ALLOCATOR: Jemalloc = Jemalloc;
 /// The control plane: admits Racks, stores their telemetry, answers queries.
 #[derive(Debug, Parser)]
 #[command(name = "platform-mixer", version)]
-struct Args {
+struct MixerArgs {
     /// Configuration file [default: platform-mixer.toml in the working folder, if it is there]
     #[arg(short, long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
@@ -42,11 +42,11 @@ struct Args {
     #[arg(long, value_name = "LEVEL", global = true)]
     level: Option<String>,
     #[command(subcommand)]
-    command: Option<Command>,
+    command: Option<MixerCommand>,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum MixerCommand {
     /// Compare the data files with what the catalogue recorded about them; a running Mixer is not disturbed
     Check {
         /// Read every byte and compare checksums, not only lengths and footers
@@ -65,7 +65,7 @@ enum Command {
         rebuild_index: bool,
         /// How to write it
         #[arg(short, long, value_name = "FORMAT", default_value = "table")]
-        output: retention::Output,
+        output: retention::ReportFormat,
     },
     /// Old data: what would be removed now. The running Mixer removes it by itself
     Retention {
@@ -74,7 +74,7 @@ enum Command {
         dry_run: bool,
         /// How to write it
         #[arg(short, long, value_name = "FORMAT", default_value = "table")]
-        output: retention::Output,
+        output: retention::ReportFormat,
     },
     /// Copy a store from a folder into a bucket or from a bucket into a folder, every file compared with its checksum; no
     /// Mixer may have it open
@@ -85,7 +85,7 @@ enum Command {
         to: String,
         /// How to write it
         #[arg(short, long, value_name = "FORMAT", default_value = "table")]
-        output: retention::Output,
+        output: retention::ReportFormat,
     },
     /// Found a new cluster in a store whose registry is lost: every Rack must be enrolled again. Stored telemetry stays; not
     /// while a Mixer runs
@@ -143,12 +143,12 @@ enum ConfigVerb {
 }
 
 /// A sentence for standard error, and how to end.
-struct Stop {
+struct MixerExitError {
     sentence: String,
     exit: ExitReason,
 }
 
-impl Stop {
+impl MixerExitError {
     fn new(exit: ExitReason, sentence: impl ToString) -> Self {
         Self {
             sentence: sentence.to_string(),
@@ -157,20 +157,20 @@ impl Stop {
     }
 }
 
-impl From<chassis::Error> for Stop {
+impl From<chassis::Error> for MixerExitError {
     fn from(error: chassis::Error) -> Self {
         Self::new(error.exit(), error)
     }
 }
 
-impl From<config::ConfigErrors> for Stop {
+impl From<config::ConfigErrors> for MixerExitError {
     fn from(errors: config::ConfigErrors) -> Self {
         Self::new(ExitReason::Config, errors)
     }
 }
 
 fn main() -> ExitCode {
-    let args = match Args::try_parse() {
+    let args = match MixerArgs::try_parse() {
         Ok(args) => args,
         Err(error) => {
             let exit = if error.use_stderr() {
@@ -191,13 +191,13 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(args: &Args) -> Result<ExitReason, Stop> {
+fn run(args: &MixerArgs) -> Result<ExitReason, MixerExitError> {
     let flags = args.level.iter();
     let flags = flags.map(|level| ("logging.level".to_owned(), level.clone())).collect();
     let sources = ConfigSources::of_process(&SCHEMA, args.config.clone(), flags);
     match &args.command {
         None => serve(sources),
-        Some(Command::Check {
+        Some(MixerCommand::Check {
             deep,
             repair,
             rebuild,
@@ -205,33 +205,33 @@ fn run(args: &Args) -> Result<ExitReason, Stop> {
             output,
         }) => {
             let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
-            let task = check::Task {
+            let task = check::CheckOptions {
                 deep: *deep,
                 repair: *repair,
                 rebuild: *rebuild,
                 rebuild_index: *rebuild_index,
             };
             let checked = check::check(&config, &system_clock(), task, *output);
-            let (report, exit) = checked.map_err(|(exit, sentence)| Stop::new(exit, sentence))?;
+            let (report, exit) = checked.map_err(|(exit, sentence)| MixerExitError::new(exit, sentence))?;
             print(&report).map(|_| exit)
         }
-        Some(Command::Retention { output, .. }) => {
+        Some(MixerCommand::Retention { output, .. }) => {
             let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
             let said = retention::dry_run(&config, &system_clock(), *output);
-            print(&said.map_err(|(exit, sentence)| Stop::new(exit, sentence))?)
+            print(&said.map_err(|(exit, sentence)| MixerExitError::new(exit, sentence))?)
         }
-        Some(Command::Copy { from, to, output }) => {
+        Some(MixerCommand::Copy { from, to, output }) => {
             let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
             let ambient = (&system_clock(), &os_entropy());
             let said = copy::copy(&config, ambient, (from, to), *output);
-            print(&said.map_err(|(exit, sentence)| Stop::new(exit, sentence))?)
+            print(&said.map_err(|(exit, sentence)| MixerExitError::new(exit, sentence))?)
         }
-        Some(Command::FoundCluster) => {
+        Some(MixerCommand::FoundCluster) => {
             let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
-            let said = founding::found(&config, &system_clock(), &os_entropy());
-            print(&said.map_err(|(exit, sentence)| Stop::new(exit, sentence))?)
+            let said = founding::init_cluster(&config, &system_clock(), &os_entropy());
+            print(&said.map_err(|(exit, sentence)| MixerExitError::new(exit, sentence))?)
         }
-        Some(Command::Export { verb }) => {
+        Some(MixerCommand::Export { verb }) => {
             let ExportVerb::Duckdb {
                 file,
                 rows,
@@ -239,16 +239,16 @@ fn run(args: &Args) -> Result<ExitReason, Stop> {
                 program,
             } = verb;
             let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
-            let task = export::Task {
+            let task = export::ExportOptions {
                 file: file.as_deref(),
                 rows: *rows,
                 force: *force,
                 program: program.as_deref(),
             };
             let said = export::duckdb(&config, task);
-            print(&said.map_err(|(exit, sentence)| Stop::new(exit, sentence))?)
+            print(&said.map_err(|(exit, sentence)| MixerExitError::new(exit, sentence))?)
         }
-        Some(Command::Config { verb }) => print(&match verb {
+        Some(MixerCommand::Config { verb }) => print(&match verb {
             ConfigVerb::Init => config::init_text(&SCHEMA),
             ConfigVerb::Show { origin } => config::show_text(&config::load(&SCHEMA, &sources)?, *origin),
             ConfigVerb::Reference => config::reference_markdown(&[&SCHEMA]),
@@ -258,9 +258,9 @@ fn run(args: &Args) -> Result<ExitReason, Stop> {
 }
 
 /// The current form of a file; what changed goes to standard error.
-fn migrate(file: &Path) -> Result<String, Stop> {
+fn migrate(file: &Path) -> Result<String, MixerExitError> {
     let text = std::fs::read_to_string(file)
-        .map_err(|error| Stop::new(ExitReason::Io, format!("cannot read {}: {error}", file.display())))?;
+        .map_err(|error| MixerExitError::new(ExitReason::Io, format!("cannot read {}: {error}", file.display())))?;
     let migrated = config::migrate(&SCHEMA, file, &text)?;
     let mut notes = std::io::stderr().lock();
     for note in &migrated.notes {
@@ -270,22 +270,22 @@ fn migrate(file: &Path) -> Result<String, Stop> {
 }
 
 /// To standard output; a reader that has enough is no error.
-fn print(text: &str) -> Result<ExitReason, Stop> {
+fn print(text: &str) -> Result<ExitReason, MixerExitError> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Stop::new(ExitReason::Io, error)),
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(MixerExitError::new(ExitReason::Io, error)),
         _ => Ok(ExitReason::Ok),
     }
 }
 
-fn serve(sources: ConfigSources) -> Result<ExitReason, Stop> {
+fn serve(sources: ConfigSources) -> Result<ExitReason, MixerExitError> {
     let settings = config::load(&SCHEMA, &sources)?;
     let mixer = MixerConfig::of(&settings)?;
     let logs = Arc::new(logs::start(&mixer.logging, LogFile::Exact, None)?);
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| Stop::new(ExitReason::Io, format!("the runtime does not start: {error}")))?;
+        .map_err(|error| MixerExitError::new(ExitReason::Io, format!("the runtime does not start: {error}")))?;
     let ended = runtime.block_on(live(sources, settings, mixer, Arc::clone(&logs)));
     runtime.shutdown_timeout(Duration::from_secs(1));
     if let Some(logs) = Arc::into_inner(logs) {
@@ -299,7 +299,7 @@ async fn live(
     settings: Settings,
     mixer: MixerConfig,
     logs: Arc<ProcessLog>,
-) -> Result<ExitReason, Stop> {
+) -> Result<ExitReason, MixerExitError> {
     let shutdown = ShutdownListener::start()?;
     for warning in settings.warnings() {
         tracing::warn!("{warning}");

@@ -4,8 +4,8 @@
 //!
 //! - The list is made of the registry alone, so a Mixer that starts anew has it before its bus server starts: no Rack is cut
 //!   off by a restart.
-//! - [`Passes::refresh`] returns when the server follows the list, and who was removed is cut off, or after [`WITHIN`]: then a warning says
-//!   that it will. A list that could not be made is made by [`Passes::catch_up`], as soon as the registry can be read.
+//! - [`BusAcl::refresh`] returns when the server follows the list, and who was removed is cut off, or after [`WITHIN`]: then a warning says
+//!   that it will. A list that could not be made is made by [`BusAcl::retry_failed`], as soon as the registry can be read.
 //! - A Rack may use the consumers of its wires: those of the active scenario, and those that are in force for it otherwise.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,9 +18,9 @@ use model::{EntityId, Token, subject};
 use tokio::sync::{Mutex, Notify, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::bus_server::{Access, Pass};
-use crate::registry::{RackRow, Registry, RegistryError};
-use crate::scenario::{Layout, ScenarioCache};
+use crate::bus_server::{AclEntry, AclSnapshot};
+use crate::registry::{ClusterRegistry, RackRow, RegistryError};
+use crate::scenario::{ScenarioCache, ScenarioIndex};
 
 /// The pause before a list that could not be made is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -29,37 +29,37 @@ const WITHIN: Duration = Duration::from_secs(4);
 
 /// Keeps the list; does nothing where the bus asks nobody.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Passes(Option<Arc<Kept>>);
+pub(crate) struct BusAcl(Option<Arc<AclPublisher>>);
 
 #[derive(Debug)]
-struct Kept {
-    registry: Arc<Registry>,
+struct AclPublisher {
+    registry: Arc<ClusterRegistry>,
     scenarios: Arc<ScenarioCache>,
     /// How often a new list was asked for.
     asked: AtomicU64,
     /// How many of these were answered by the last list. Held while one is made.
     answered: Mutex<u64>,
-    list: watch::Sender<Access>,
+    list: watch::Sender<AclSnapshot>,
     applied: watch::Receiver<u64>,
     /// Told when a list could not be made.
     owed: Notify,
 }
 
-impl Passes {
+impl BusAcl {
     /// Keeps the list that goes into `list`; the first one is there when this returns.
     pub(crate) fn keep(
-        registry: Arc<Registry>,
-        list: watch::Sender<Access>,
+        registry: Arc<ClusterRegistry>,
+        list: watch::Sender<AclSnapshot>,
         applied: watch::Receiver<u64>,
     ) -> Result<Self, RegistryError> {
         let scenarios = Arc::new(ScenarioCache::default());
         let passes = passes(&registry, &scenarios)?;
-        list.send_replace(Access {
+        list.send_replace(AclSnapshot {
             version: 1,
             owners: owners(&passes),
             passes,
         });
-        Ok(Self(Some(Arc::new(Kept {
+        Ok(Self(Some(Arc::new(AclPublisher {
             registry,
             scenarios,
             asked: AtomicU64::new(0),
@@ -78,7 +78,7 @@ impl Passes {
     /// Whether an answer of the Mixer may go there. The server does not look at the subject for which a request wants its
     /// answer, so it could be anything.
     pub(crate) fn may_be_answered(&self, to: &str) -> bool {
-        if self.are_kept() {
+        if self.is_enforced() {
             // The server's own word for who asked, in another account.
             return to.starts_with(subject::CROSSED);
         }
@@ -86,7 +86,7 @@ impl Passes {
     }
 
     /// Whether the bus asks who Racks are.
-    pub(crate) const fn are_kept(&self) -> bool {
+    pub(crate) const fn is_enforced(&self) -> bool {
         self.0.is_some()
     }
 
@@ -99,7 +99,7 @@ impl Passes {
             kept.owed.notify_one();
             return;
         }
-        self.followed().await;
+        self.wait_applied().await;
     }
 
     /// How often a new list was asked for.
@@ -109,7 +109,7 @@ impl Passes {
     }
 
     /// Waits until the server follows the list that there is.
-    pub(crate) async fn followed(&self) {
+    pub(crate) async fn wait_applied(&self) {
         let Some(kept) = &self.0 else { return };
         let version = kept.list.borrow().version;
         let mut applied = kept.applied.clone();
@@ -120,9 +120,9 @@ impl Passes {
     }
 }
 
-impl Passes {
+impl BusAcl {
     /// Makes lists that could not be made, until stopped.
-    pub(crate) async fn catch_up(self, stop: CancellationToken) {
+    pub(crate) async fn retry_failed(self, stop: CancellationToken) {
         let Some(kept) = &self.0 else {
             return stop.cancelled().await;
         };
@@ -146,7 +146,7 @@ impl Passes {
     }
 }
 
-impl Kept {
+impl AclPublisher {
     /// Makes the list, unless one was made since this was asked for.
     async fn remake(&self) -> Result<(), RegistryError> {
         let asked = self.asked.load(Ordering::Acquire);
@@ -173,12 +173,12 @@ impl Kept {
     }
 }
 
-fn owners(passes: &[Pass]) -> BTreeMap<Token, EntityId> {
+fn owners(passes: &[AclEntry]) -> BTreeMap<Token, EntityId> {
     passes.iter().map(|pass| (pass.name.clone(), pass.entity_id)).collect()
 }
 
 /// The Racks that have told a key and are not removed.
-fn passes(registry: &Registry, scenarios: &ScenarioCache) -> Result<Vec<Pass>, RegistryError> {
+fn passes(registry: &ClusterRegistry, scenarios: &ScenarioCache) -> Result<Vec<AclEntry>, RegistryError> {
     let mut in_force: BTreeMap<Token, Vec<String>> = BTreeMap::new();
     for (name, wire) in registry.wires()? {
         let consumer = wire.consumer(&name).to_owned();
@@ -192,7 +192,7 @@ fn passes(registry: &Registry, scenarios: &ScenarioCache) -> Result<Vec<Pass>, R
         None => None,
     };
     scenarios.retain(&active.into_iter().collect());
-    let layout = scenario.as_deref().map(Layout::of);
+    let layout = scenario.as_deref().map(ScenarioIndex::of);
     let mut keys = BTreeSet::new();
     let mut passes = Vec::new();
     for row in registry.racks()? {
@@ -209,7 +209,7 @@ fn passes(registry: &Registry, scenarios: &ScenarioCache) -> Result<Vec<Pass>, R
             consumers = layout.as_ref().map(|layout| inlets(&row, layout)).unwrap_or_default();
             consumers.extend(in_force.remove(&row.name).unwrap_or_default());
         }
-        passes.push(Pass {
+        passes.push(AclEntry {
             key: key.clone(),
             entity_id: row.entity_id,
             name: row.name.clone(),
@@ -221,7 +221,7 @@ fn passes(registry: &Registry, scenarios: &ScenarioCache) -> Result<Vec<Pass>, R
 }
 
 /// What a Rack may pull from. Until it runs by its new labels, it works by the old ones.
-fn inlets(row: &RackRow, layout: &Layout<'_>) -> BTreeSet<String> {
+fn inlets(row: &RackRow, layout: &ScenarioIndex<'_>) -> BTreeSet<String> {
     let labels = [Some(&row.labels), row.relabelled.as_ref()];
     let labels: BTreeSet<_> = labels.into_iter().flatten().collect();
     labels
@@ -242,17 +242,17 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn a_removed_rack_leaves_the_list_as_soon_as_the_registry_can_be_read_again() {
         let folder = tempfile::tempdir().unwrap();
-        let registry = Arc::new(Registry::open(&folder.path().join("registry.redb")).unwrap());
+        let registry = Arc::new(ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap());
         let (mut removed, mut other) = (row("a"), row("b"));
         (removed.bus_key, other.bus_key) = (Some("UA".to_owned()), Some("UB".to_owned()));
         let put = |row: &RackRow| registry.change(|change| change.put_rack(row)).unwrap();
         put(&removed);
         put(&other);
-        let (list, mut seen) = watch::channel(Access::default());
+        let (list, mut seen) = watch::channel(AclSnapshot::default());
         let (_applied, applied) = watch::channel(u64::MAX);
-        let passes = Passes::keep(Arc::clone(&registry), list, applied).unwrap();
+        let passes = BusAcl::keep(Arc::clone(&registry), list, applied).unwrap();
         let stop = CancellationToken::new();
-        let task = tokio::spawn(passes.clone().catch_up(stop.clone()));
+        let task = tokio::spawn(passes.clone().retry_failed(stop.clone()));
         assert_eq!(seen.borrow_and_update().passes.len(), 2);
 
         removed.state = RackState::Removed;
@@ -271,10 +271,10 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn who_asks_for_a_new_list_while_one_is_made_shares_the_next_one() {
         let folder = tempfile::tempdir().unwrap();
-        let registry = Arc::new(Registry::open(&folder.path().join("registry.redb")).unwrap());
-        let (list, seen) = watch::channel(Access::default());
+        let registry = Arc::new(ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap());
+        let (list, seen) = watch::channel(AclSnapshot::default());
         let (_applied, applied) = watch::channel(u64::MAX);
-        let passes = Passes::keep(Arc::clone(&registry), list, applied).unwrap();
+        let passes = BusAcl::keep(Arc::clone(&registry), list, applied).unwrap();
         let kept = passes.0.clone().unwrap();
         let being_made = kept.answered.lock().await;
         let mut racks = tokio::task::JoinSet::new();
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn a_rack_keeps_its_right_to_its_wires_where_their_scenario_cannot_be_read() {
         let folder = tempfile::tempdir().unwrap();
-        let registry = Arc::new(Registry::open(&folder.path().join("registry.redb")).unwrap());
+        let registry = Arc::new(ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap());
         let mut rack = row("rack-a");
         rack.bus_key = Some("UA".to_owned());
         let scenario = ScenarioRow {
@@ -317,26 +317,26 @@ mod tests {
             hash: scenario.hash.clone(),
             activated: scenario.stored,
         };
-        let put = |change: &crate::registry::Change<'_>| {
+        let put = |change: &crate::registry::RegistryTransaction<'_>| {
             change.put_rack(&rack)?;
             change.put_wire("wire-a", &start("rack-a"), None)?;
             change.put_wire("wire-b", &start("rack-b"), None)
         };
         registry.change(put).unwrap();
         let consumers = || {
-            let (list, seen) = watch::channel(Access::default());
+            let (list, seen) = watch::channel(AclSnapshot::default());
             let (_applied, applied) = watch::channel(0);
-            Passes::keep(Arc::clone(&registry), list, applied).unwrap();
+            BusAcl::keep(Arc::clone(&registry), list, applied).unwrap();
             seen.borrow().passes[0].consumers.clone()
         };
         assert_eq!(consumers(), ["wire-a"], "it is in force");
-        let activate = |change: &crate::registry::Change<'_>| {
+        let activate = |change: &crate::registry::RegistryTransaction<'_>| {
             change.put_scenario(&scenario)?;
             change.activate(&active)
         };
         registry.change(activate).unwrap();
         assert_eq!(consumers(), ["wire-a"]);
-        let pause = |change: &crate::registry::Change<'_>| {
+        let pause = |change: &crate::registry::RegistryTransaction<'_>| {
             let paused = WireRow {
                 is_paused: true,
                 ..start("rack-a")
@@ -347,7 +347,7 @@ mod tests {
         assert_eq!(consumers(), Vec::<String>::new());
     }
 
-    fn put_anew(registry: &Registry, row: &RackRow) {
+    fn put_anew(registry: &ClusterRegistry, row: &RackRow) {
         crate::registry::tests::forget(registry, row);
         registry.change(|change| change.put_rack(row)).unwrap();
     }

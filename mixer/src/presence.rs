@@ -35,7 +35,7 @@ pub(crate) const DEFAULT_INTERVAL_MS: u64 = 30_000;
 
 /// The last thing seen of one Rack.
 #[derive(Debug, Clone)]
-pub struct Sighting {
+pub struct LivenessRecord {
     /// When, by the Mixer's clock.
     pub at: Timestamp,
     /// Its run; 0 before its first heartbeat.
@@ -57,13 +57,13 @@ pub struct Sighting {
     due: Instant,
     /// Its run, as of its last handshake, and the number of its last heartbeat.
     last: Option<(u64, u64)>,
-    /// What [`Presence::turns`] last told of it: whether it is offline.
+    /// What [`LivenessTracker::take_transitions`] last told of it: whether it is offline.
     told: bool,
-    /// Whether it changed since [`Presence::take_unwritten`].
+    /// Whether it changed since [`LivenessTracker::take_unwritten`].
     unwritten: bool,
 }
 
-impl Sighting {
+impl LivenessRecord {
     /// Whether three heartbeats were missed, and the roll call has told so: who comes back before was not away.
     #[must_use]
     pub fn is_late(&self) -> bool {
@@ -77,7 +77,7 @@ impl Sighting {
     }
 
     /// Its run, as of its last handshake, and the number of its last heartbeat.
-    pub(crate) const fn heard(&self) -> Option<(u64, u64)> {
+    pub(crate) const fn last_heartbeat(&self) -> Option<(u64, u64)> {
         self.last
     }
 
@@ -100,19 +100,19 @@ impl Sighting {
     }
 }
 
-/// Every Rack's last [`Sighting`].
+/// Every Rack's last [`LivenessRecord`].
 #[derive(Debug, Default)]
-pub struct Presence {
-    seen: Mutex<HashMap<EntityId, Sighting>>,
+pub struct LivenessTracker {
+    seen: Mutex<HashMap<EntityId, LivenessRecord>>,
     news: Notify,
 }
 
-impl Presence {
+impl LivenessTracker {
     /// Starts from what the registry remembers: every Rack gets its three intervals from now.
     pub(crate) fn of_registry(rows: &[RackRow]) -> Self {
         let adopted = rows.iter().filter(|row| row.is_adopted());
         let seen = adopted.map(|row| {
-            let mut sighting = Sighting::first(row.last_seen, row.interval_ms, row.offline);
+            let mut sighting = LivenessRecord::first(row.last_seen, row.interval_ms, row.offline);
             sighting.running.clone_from(&row.scenario);
             sighting.last = row.heard;
             (row.entity_id, sighting)
@@ -123,16 +123,16 @@ impl Presence {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<EntityId, Sighting>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<EntityId, LivenessRecord>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A sign of life outside a heartbeat: a handshake, and what the registry knows of the heartbeats of the run that it was for.
-    pub(crate) fn greeted(&self, id: EntityId, at: Timestamp, heard: Option<(u64, u64)>) {
+    pub(crate) fn record_handshake(&self, id: EntityId, at: Timestamp, heard: Option<(u64, u64)>) {
         let mut seen = self.lock();
         let sighting = seen
             .entry(id)
-            .or_insert_with(|| Sighting::first(at, DEFAULT_INTERVAL_MS, false));
+            .or_insert_with(|| LivenessRecord::first(at, DEFAULT_INTERVAL_MS, false));
         sighting.at = at;
         sighting.last = begun(sighting.last, heard.map(|(run, _)| run)).max(heard);
         sighting.due = Instant::now() + patience(sighting.interval_ms);
@@ -140,16 +140,16 @@ impl Presence {
     }
 
     /// A Rack is adopted: whether it is silent matters from now on, and nobody was told so far.
-    pub(crate) fn adopted(&self, row: &RackRow) {
+    pub(crate) fn record_adoption(&self, row: &RackRow) {
         let mut seen = self.lock();
         let sighting = seen
             .entry(row.entity_id)
-            .or_insert_with(|| Sighting::first(row.last_seen, row.interval_ms, false));
+            .or_insert_with(|| LivenessRecord::first(row.last_seen, row.interval_ms, false));
         sighting.told = false;
     }
 
     /// A heartbeat. False if it is a copy of an earlier one or of another run than the last handshake: it says nothing then.
-    pub(crate) fn heard(&self, beat: &Heartbeat, at: Timestamp) -> bool {
+    pub(crate) fn record_heartbeat(&self, beat: &Heartbeat, at: Timestamp) -> bool {
         let interval_ms = beat.interval_ms.clamp(*INTERVALS.start(), *INTERVALS.end());
         let mut seen = self.lock();
         let last = seen.get(&beat.entity_id).and_then(|seen| seen.last);
@@ -165,7 +165,7 @@ impl Presence {
         let told = seen.get(&beat.entity_id).is_some_and(|seen| seen.told);
         seen.insert(
             beat.entity_id,
-            Sighting {
+            LivenessRecord {
                 at,
                 boot_epoch: beat.boot_epoch,
                 interval_ms,
@@ -192,7 +192,7 @@ impl Presence {
     }
 
     /// What a Rack says it runs, in answer to a push of this hash.
-    pub(crate) fn applied(&self, id: &EntityId, hash: &str, running: Option<String>, error: Option<String>) {
+    pub(crate) fn record_push_reply(&self, id: &EntityId, hash: &str, running: Option<String>, error: Option<String>) {
         if let Some(sighting) = self.lock().get_mut(id) {
             sighting.answered = Some(hash.to_owned());
             sighting.running = running;
@@ -202,7 +202,7 @@ impl Presence {
     }
 
     /// A Rack has said that it is in this state.
-    pub(crate) fn obeys(&self, id: &EntityId, state: RackState) {
+    pub(crate) fn record_obeyed_state(&self, id: &EntityId, state: RackState) {
         if let Some(sighting) = self.lock().get_mut(id) {
             sighting.stopped = state != RackState::Active;
             sighting.unwritten = true;
@@ -212,7 +212,7 @@ impl Presence {
 
     /// The last sighting of a Rack.
     #[must_use]
-    pub fn of(&self, id: &EntityId) -> Option<Sighting> {
+    pub fn of(&self, id: &EntityId) -> Option<LivenessRecord> {
         self.lock().get(id).cloned()
     }
 
@@ -222,7 +222,7 @@ impl Presence {
     }
 
     /// The Racks that went offline or came back since the last call, and which of both.
-    pub(crate) fn turns(&self) -> Vec<(EntityId, bool)> {
+    pub(crate) fn take_transitions(&self) -> Vec<(EntityId, bool)> {
         let now = Instant::now();
         let mut seen = self.lock();
         let turned = seen.iter_mut().filter(|(_, s)| s.told != (now > s.due));
@@ -234,8 +234,8 @@ impl Presence {
             .collect()
     }
 
-    /// Turns that were not written down: [`Presence::turns`] gives them again.
-    pub(crate) fn untold(&self, turns: &[(EntityId, bool)]) {
+    /// Turns that were not written down: [`LivenessTracker::take_transitions`] gives them again.
+    pub(crate) fn restore_transitions(&self, turns: &[(EntityId, bool)]) {
         let mut seen = self.lock();
         for (id, offline) in turns {
             if let Some(sighting) = seen.get_mut(id) {
@@ -245,7 +245,7 @@ impl Presence {
     }
 
     /// What the registry has not heard yet, and counts it as written.
-    pub(crate) fn take_unwritten(&self) -> Vec<(EntityId, Sighting)> {
+    pub(crate) fn take_unwritten(&self) -> Vec<(EntityId, LivenessRecord)> {
         let mut seen = self.lock();
         let fresh = seen.iter_mut().filter(|(_, sighting)| sighting.unwritten);
         fresh
@@ -271,31 +271,31 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_comes_back_before_anybody_was_told_was_not_away() {
-        let (presence, row) = (Presence::default(), row("a"));
+        let (presence, row) = (LivenessTracker::default(), row("a"));
         let id = row.entity_id;
         let is_late = || presence.of(&id).unwrap().is_late();
-        presence.greeted(id, row.last_seen, None);
-        assert_eq!(presence.turns(), []);
+        presence.record_handshake(id, row.last_seen, None);
+        assert_eq!(presence.take_transitions(), []);
         tokio::time::advance(LONG).await;
         assert!(!is_late(), "there is no event so far");
-        presence.greeted(id, row.last_seen, None);
-        assert_eq!(presence.turns(), []);
+        presence.record_handshake(id, row.last_seen, None);
+        assert_eq!(presence.take_transitions(), []);
 
         tokio::time::advance(LONG).await;
-        assert_eq!(presence.turns(), [(id, true)]);
+        assert_eq!(presence.take_transitions(), [(id, true)]);
         assert!(is_late());
-        presence.greeted(id, row.last_seen, None);
+        presence.record_handshake(id, row.last_seen, None);
         assert!(!is_late(), "at once");
-        assert_eq!(presence.turns(), [(id, false)]);
+        assert_eq!(presence.take_transitions(), [(id, false)]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_rack_that_was_not_heard_since_the_start_is_offline_three_intervals_after_it_is_adopted() {
-        let presence = Presence::of_registry(&[]);
+        let presence = LivenessTracker::of_registry(&[]);
         let row = row("a");
-        presence.adopted(&row);
-        assert_eq!(presence.turns(), []);
+        presence.record_adoption(&row);
+        assert_eq!(presence.take_transitions(), []);
         tokio::time::advance(Duration::from_millis(row.interval_ms) * MISSED + Duration::from_millis(1)).await;
-        assert_eq!(presence.turns(), [(row.entity_id, true)]);
+        assert_eq!(presence.take_transitions(), [(row.entity_id, true)]);
     }
 }

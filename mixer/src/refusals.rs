@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use model::control::RefusalCode;
 
 /// Refusals by reason.
-pub(crate) type ByReason = BTreeMap<&'static str, u64>;
+pub(crate) type ReasonCounts = BTreeMap<&'static str, u64>;
 
 /// Every reason with its name in `/metrics`.
 const REASONS: [(RefusalCode, &str); 9] = [
@@ -33,14 +33,14 @@ const ELSEWHERE: &str = "answer_elsewhere";
 
 /// Counts of one kind of request.
 #[derive(Debug, Default)]
-pub(crate) struct Counts {
+pub(crate) struct RequestRejections {
     by_code: [AtomicU64; REASONS.len()],
     elsewhere: AtomicU64,
 }
 
-impl Counts {
+impl RequestRejections {
     /// One was refused.
-    pub(crate) fn refused(&self, code: RefusalCode) {
+    pub(crate) fn count_rejection(&self, code: RefusalCode) {
         let counts = REASONS.iter().zip(&self.by_code);
         for (_, count) in counts.filter(|((known, _), _)| *known == code) {
             count.fetch_add(1, Ordering::Relaxed);
@@ -48,13 +48,13 @@ impl Counts {
     }
 
     /// One was not answered: its answer should have gone elsewhere than to who asked.
-    pub(crate) fn elsewhere(&self) {
+    pub(crate) fn count_misrouted(&self) {
         self.elsewhere.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn all(&self) -> ByReason {
+    fn all(&self) -> ReasonCounts {
         let counts = REASONS.iter().zip(&self.by_code);
-        let mut all: ByReason = counts
+        let mut all: ReasonCounts = counts
             .map(|((_, name), count)| (*name, count.load(Ordering::Relaxed)))
             .collect();
         all.insert(ELSEWHERE, self.elsewhere.load(Ordering::Relaxed));
@@ -64,14 +64,14 @@ impl Counts {
 
 /// What was refused since the Mixer started.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals {
-    pub(crate) handshakes: Counts,
-    pub(crate) heartbeats: Counts,
+pub(crate) struct RejectionCounters {
+    pub(crate) handshakes: RequestRejections,
+    pub(crate) heartbeats: RequestRejections,
 }
 
-impl Refusals {
+impl RejectionCounters {
     /// Handshakes and heartbeats, every reason present.
-    pub(crate) fn all(&self) -> (ByReason, ByReason) {
+    pub(crate) fn all(&self) -> (ReasonCounts, ReasonCounts) {
         (self.handshakes.all(), self.heartbeats.all())
     }
 }

@@ -15,7 +15,7 @@ use crate::config::MixerConfig;
 
 /// How to write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum Output {
+pub enum ReportFormat {
     /// For people.
     #[default]
     Table,
@@ -27,15 +27,15 @@ pub enum Output {
 ///
 /// # Errors
 /// A sentence and an exit code if there is no store or it cannot be read.
-pub fn dry_run(config: &MixerConfig, clock: &Clock, output: Output) -> Result<String, (ExitReason, String)> {
+pub fn dry_run(config: &MixerConfig, clock: &Clock, output: ReportFormat) -> Result<String, (ExitReason, String)> {
     let settings = settings::engine(config);
     let preview = engine::preview_rotation(&settings, clock).map_err(|error| {
         let exit = of_engine(error.kind());
         (exit, error.to_string())
     })?;
     Ok(match output {
-        Output::Json => format!("{}\n", serde_json::json!(preview)),
-        Output::Table => text(&preview, &settings),
+        ReportFormat::Json => format!("{}\n", serde_json::json!(preview)),
+        ReportFormat::Table => text(&preview, &settings),
     })
 }
 

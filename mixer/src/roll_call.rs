@@ -15,10 +15,10 @@ use model::{Clock, EntityId};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::events::{Event, Events};
-use crate::presence::{Presence, Sighting};
-use crate::registry::{Actor, AuditEntry, Change, Registry, RegistryError};
-use crate::scenario::Courier;
+use crate::events::{EventPublisher, LifecycleEvent};
+use crate::presence::{LivenessRecord, LivenessTracker};
+use crate::registry::{AuditActor, AuditEntry, ClusterRegistry, RegistryError, RegistryTransaction};
+use crate::scenario::ScenarioRollout;
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const WRITE_EVERY: Duration = Duration::from_secs(30);
@@ -27,15 +27,15 @@ const REST: Duration = Duration::from_secs(1);
 
 /// What the roll call needs.
 #[derive(Debug)]
-pub(crate) struct RollCall {
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) presence: Arc<Presence>,
-    pub(crate) events: Events,
+pub(crate) struct LivenessMonitor {
+    pub(crate) registry: Arc<ClusterRegistry>,
+    pub(crate) presence: Arc<LivenessTracker>,
+    pub(crate) events: EventPublisher,
     pub(crate) clock: Clock,
-    pub(crate) courier: Courier,
+    pub(crate) courier: ScenarioRollout,
 }
 
-impl RollCall {
+impl LivenessMonitor {
     /// Calls the roll until stopped.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let mut ticks = interval(LOOK_EVERY);
@@ -46,7 +46,7 @@ impl RollCall {
                 () = stop.cancelled() => break,
                 _ = ticks.tick() => {}
             }
-            let turns = self.presence.turns();
+            let turns = self.presence.take_transitions();
             if !turns.is_empty() {
                 self.announce(turns).await;
             }
@@ -63,7 +63,7 @@ impl RollCall {
         let written = self.registry.commit(move |change| {
             let mut entries = Vec::new();
             for (id, offline) in of {
-                entries.extend(turn(change, &id, offline, now)?);
+                entries.extend(record_transition(change, &id, offline, now)?);
             }
             Ok::<_, RegistryError>(entries)
         });
@@ -71,19 +71,19 @@ impl RollCall {
             Ok(entries) => entries,
             Err(error) => {
                 tracing::error!(%error, "who is offline was not written to the registry; it is tried again");
-                self.presence.untold(&turns);
+                self.presence.restore_transitions(&turns);
                 tokio::time::sleep(REST).await;
                 return;
             }
         };
         for entry in entries {
             let rack = entry.rack.as_ref().map(ToString::to_string).unwrap_or_default();
-            if entry.kind == Event::RackOffline.as_str() {
+            if entry.kind == LifecycleEvent::RackOffline.as_str() {
                 tracing::warn!(rack, "rack is offline: three heartbeats were missed");
             } else {
                 tracing::info!(rack, "rack is back");
             }
-            self.events.tell(&entry).await;
+            self.events.publish(&entry).await;
         }
         // What only a Rack that is away now runs is in force no more.
         self.courier.rewire();
@@ -101,8 +101,8 @@ impl RollCall {
 }
 
 /// Writes down that an adopted Rack is offline, or back; nothing if that is what the registry knows.
-fn turn(
-    change: &Change<'_>,
+fn record_transition(
+    change: &RegistryTransaction<'_>,
     id: &EntityId,
     offline: bool,
     now: model::Timestamp,
@@ -114,24 +114,24 @@ fn turn(
     row.offline = offline;
     change.put_rack(&row)?;
     let entry = if offline {
-        let entry = AuditEntry::new(Event::RackOffline, &Actor::Mixer, now).of(&row);
+        let entry = AuditEntry::new(LifecycleEvent::RackOffline, &AuditActor::Mixer, now).of(&row);
         entry
             .turn(Some(row.state), RackState::Offline)
             .because("three heartbeats were missed")
     } else {
-        let own = Actor::Rack(row.name.clone());
-        let entry = AuditEntry::new(Event::RackOnline, &own, now).of(&row);
+        let own = AuditActor::Rack(row.name.clone());
+        let entry = AuditEntry::new(LifecycleEvent::RackOnline, &own, now).of(&row);
         entry.turn(Some(RackState::Offline), row.state)
     };
     change.record(entry).map(Some)
 }
 
-fn record(change: &Change<'_>, fresh: &[(EntityId, Sighting)]) -> Result<(), RegistryError> {
+fn record(change: &RegistryTransaction<'_>, fresh: &[(EntityId, LivenessRecord)]) -> Result<(), RegistryError> {
     for (id, sighting) in fresh {
         if let Some(mut row) = change.rack(id)? {
             row.last_seen = sighting.at;
             row.interval_ms = sighting.interval_ms;
-            row.heard = sighting.heard();
+            row.heard = sighting.last_heartbeat();
             if sighting.boot_epoch != 0 {
                 row.scenario = sighting.runs(row.state).cloned();
             }
@@ -152,29 +152,31 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_rack_that_fell_silent_while_it_waited_is_told_of_once_it_is_approved() {
         let folder = tempfile::tempdir().unwrap();
-        let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
-        let (presence, now) = (Presence::default(), Timestamp::from_micros(1));
+        let registry = ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap();
+        let (presence, now) = (LivenessTracker::default(), Timestamp::from_micros(1));
         let mut row = row("a");
         row.state = RackState::Pending;
         let put = |row: &crate::registry::RackRow| registry.change(|change| change.put_rack(row)).unwrap();
         let look = || -> Vec<String> {
-            let told = presence.turns().into_iter().filter_map(|(id, offline)| {
-                let entry = registry.change(|change| turn(change, &id, offline, now)).unwrap();
+            let told = presence.take_transitions().into_iter().filter_map(|(id, offline)| {
+                let entry = registry
+                    .change(|change| record_transition(change, &id, offline, now))
+                    .unwrap();
                 entry.map(|entry| entry.kind)
             });
             told.collect()
         };
         put(&row);
-        presence.greeted(row.entity_id, now, None);
+        presence.record_handshake(row.entity_id, now, None);
         tokio::time::advance(Duration::from_secs(91)).await;
         assert_eq!(look(), [""; 0], "nobody waits for it");
         row.state = RackState::Active;
         put(&row);
-        presence.adopted(&row);
-        assert_eq!(look(), [Event::RackOffline.as_str()]);
+        presence.record_adoption(&row);
+        assert_eq!(look(), [LifecycleEvent::RackOffline.as_str()]);
         assert!(presence.of(&row.entity_id).unwrap().is_late());
         assert_eq!(look(), [""; 0]);
-        presence.greeted(row.entity_id, now, None);
-        assert_eq!(look(), [Event::RackOnline.as_str()]);
+        presence.record_handshake(row.entity_id, now, None);
+        assert_eq!(look(), [LifecycleEvent::RackOnline.as_str()]);
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! # Invariants
 //!
-//! - A panic, or an end that nobody asked for, reaches [`Failures::first`]; nothing fails silently in the background.
-//! - A dropped [`Task`] is aborted: no task outlives its owner.
+//! - A panic, or an end that nobody asked for, reaches [`FailureReceiver::first`]; nothing fails silently in the background.
+//! - A dropped [`SupervisedTask`] is aborted: no task outlives its owner.
 
 use std::future::Future;
 
@@ -13,30 +13,33 @@ use tokio_util::sync::CancellationToken;
 
 /// Where failures are reported.
 #[derive(Debug, Clone)]
-pub(crate) struct Fatal {
+pub(crate) struct FailureReporter {
     failures: mpsc::Sender<String>,
 }
 
 /// Where failures arrive.
 #[derive(Debug)]
-pub(crate) struct Failures {
+pub(crate) struct FailureReceiver {
     failures: mpsc::Receiver<String>,
 }
 
 /// A pair of ends.
-pub(crate) fn failures() -> (Fatal, Failures) {
+pub(crate) fn failure_channel() -> (FailureReporter, FailureReceiver) {
     let (sender, receiver) = mpsc::channel(1);
-    (Fatal { failures: sender }, Failures { failures: receiver })
+    (
+        FailureReporter { failures: sender },
+        FailureReceiver { failures: receiver },
+    )
 }
 
-impl Fatal {
+impl FailureReporter {
     /// Reports a failure; only the first one counts.
     pub(crate) fn raise(&self, what: String) {
         let _ = self.failures.try_send(what);
     }
 }
 
-impl Failures {
+impl FailureReceiver {
     /// The first failure.
     pub(crate) async fn first(&mut self) -> String {
         match self.failures.recv().await {
@@ -48,14 +51,18 @@ impl Failures {
 
 /// A running task.
 #[derive(Debug)]
-pub(crate) struct Task {
+pub(crate) struct SupervisedTask {
     stop: CancellationToken,
     handle: JoinHandle<()>,
 }
 
-impl Task {
+impl SupervisedTask {
     /// Runs `body` until its token is cancelled; any other end is a failure.
-    pub(crate) fn spawn<F>(name: &'static str, fatal: &Fatal, body: impl FnOnce(CancellationToken) -> F) -> Self
+    pub(crate) fn spawn<F>(
+        name: &'static str,
+        fatal: &FailureReporter,
+        body: impl FnOnce(CancellationToken) -> F,
+    ) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -63,19 +70,28 @@ impl Task {
     }
 
     /// Runs `body`, which may end when its work is done; only a panic is a failure.
-    pub(crate) fn spawn_once<F>(name: &'static str, fatal: &Fatal, body: impl FnOnce(CancellationToken) -> F) -> Self
+    pub(crate) fn spawn_once<F>(
+        name: &'static str,
+        fatal: &FailureReporter,
+        body: impl FnOnce(CancellationToken) -> F,
+    ) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
         Self::run(name, fatal, body, true)
     }
 
-    fn run<F>(name: &'static str, fatal: &Fatal, body: impl FnOnce(CancellationToken) -> F, may_end: bool) -> Self
+    fn run<F>(
+        name: &'static str,
+        fatal: &FailureReporter,
+        body: impl FnOnce(CancellationToken) -> F,
+        may_end: bool,
+    ) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
     {
         let stop = CancellationToken::new();
-        let alarm = Alarm {
+        let alarm = TaskGuard {
             name,
             fatal: fatal.clone(),
             stop: stop.clone(),
@@ -97,21 +113,21 @@ impl Task {
     }
 }
 
-impl Drop for Task {
+impl Drop for SupervisedTask {
     fn drop(&mut self) {
         self.stop.cancel();
         self.handle.abort();
     }
 }
 
-struct Alarm {
+struct TaskGuard {
     name: &'static str,
-    fatal: Fatal,
+    fatal: FailureReporter,
     stop: CancellationToken,
     may_end: bool,
 }
 
-impl Drop for Alarm {
+impl Drop for TaskGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.fatal.raise(format!("the task {} panicked", self.name));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use model::{ByteSize, Clock, Entropy, Timestamp};
 
-use crate::bus_server::{Managed, Server, Settings, StreamSettings};
+use crate::bus_server::{BusSettings, ManagedServer, ServerDeployment, StreamSettings};
 
 /// A clock that only moves when told to.
 #[derive(Debug, Clone)]
@@ -67,8 +67,8 @@ pub(crate) fn stream_settings() -> StreamSettings {
 }
 
 /// A managed server on any free port.
-pub(crate) fn managed(store: &Path) -> Managed {
-    Managed {
+pub(crate) fn managed(store: &Path) -> ManagedServer {
+    ManagedServer {
         name: "test-mixer".to_owned(),
         host: "127.0.0.1".to_owned(),
         port: 0,
@@ -81,9 +81,9 @@ pub(crate) fn managed(store: &Path) -> Managed {
     }
 }
 
-pub(crate) fn bus_settings(managed: Managed) -> Settings {
-    Settings {
-        server: Server::Managed(managed),
+pub(crate) fn bus_settings(managed: ManagedServer) -> BusSettings {
+    BusSettings {
+        server: ServerDeployment::Managed(managed),
         domain: "flux".to_owned(),
         token: None,
         gate: None,

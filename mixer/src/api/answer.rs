@@ -31,8 +31,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::formats::{accepted, content_type};
-use super::params::{FORMAT, Params};
-use super::problem::Problem;
+use super::params::{FORMAT, QueryParams};
+use super::problem::ApiProblem;
 
 /// So many bytes are gathered before they are sent.
 const CHUNK: usize = 64 << 10;
@@ -43,7 +43,7 @@ const QUERY_STATS: HeaderName = HeaderName::from_static("x-query-stats");
 
 /// A request for rows in a format.
 pub(crate) struct RowRequest {
-    params: Params,
+    params: QueryParams,
     format: RowFormat,
     /// Tags of answers that the client has.
     known: Vec<String>,
@@ -51,9 +51,9 @@ pub(crate) struct RowRequest {
 }
 
 impl<S: Sync> FromRequestParts<S> for RowRequest {
-    type Rejection = Problem;
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let mut params = Params::from_request_parts(parts, state).await?;
+    type Rejection = ApiProblem;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiProblem> {
+        let mut params = QueryParams::from_request_parts(parts, state).await?;
         let format = match params.take_format()? {
             Some(format) => format,
             None => accepted(&parts.headers)?,
@@ -69,19 +69,19 @@ impl<S: Sync> FromRequestParts<S> for RowRequest {
 
 impl RowRequest {
     /// The filter that the parameters spell, and the rest of the request.
-    pub(crate) fn filter<F: DeserializeOwned>(self) -> Result<(F, Self), Problem> {
+    pub(crate) fn filter<F: DeserializeOwned>(self) -> Result<(F, Self), ApiProblem> {
         let filter = self.params.filter()?;
-        let params = Params::default();
+        let params = QueryParams::default();
         Ok((filter, Self { params, ..self }))
     }
 
     /// Refuses parameters beside the format.
-    pub(crate) fn has_no_more(&self) -> Result<(), Problem> {
-        self.params.none_but(FORMAT)
+    pub(crate) fn reject_other_params(&self) -> Result<(), ApiProblem> {
+        self.params.reject_others(FORMAT)
     }
 
     /// Answers with a list.
-    pub(crate) async fn list(self, querier: &QueryEngine, query: ListQuery) -> Result<Response, Problem> {
+    pub(crate) async fn list(self, querier: &QueryEngine, query: ListQuery) -> Result<Response, ApiProblem> {
         if let Some(unchanged) = self.unchanged(querier, &query) {
             return Ok(unchanged);
         }
@@ -100,7 +100,7 @@ impl RowRequest {
     /// A request for JSON by a path that has it alone.
     pub(crate) fn of_json() -> Self {
         Self {
-            params: Params::default(),
+            params: QueryParams::default(),
             format: RowFormat::Json,
             known: Vec::new(),
             version: Version::HTTP_11,
@@ -108,7 +108,7 @@ impl RowRequest {
     }
 
     /// Answers with rows.
-    pub(crate) async fn listed(self, list: ListAnswer) -> Result<Response, Problem> {
+    pub(crate) async fn listed(self, list: ListAnswer) -> Result<Response, ApiProblem> {
         let mut headers = caching(list.tag.map(|tag| self.tag(tag)).as_deref());
         add_partial(&mut headers, list.stats.partial.as_deref());
         if self.format != RowFormat::Json {
@@ -122,21 +122,23 @@ impl RowRequest {
             }
         }
         let writer = list.writer(self.format)?;
-        let body = self.body(Rows::List(Box::new(list), Part::Rows), writer).await?;
+        let body = self
+            .body(ResultSource::List(Box::new(list), ListSection::Rows), writer)
+            .await?;
         Ok((headers, body).into_response())
     }
 
     /// Answers with the rows of a statement.
-    pub(crate) async fn selected(self, answer: SqlAnswer) -> Result<Response, Problem> {
+    pub(crate) async fn selected(self, answer: SqlAnswer) -> Result<Response, ApiProblem> {
         let writer = answer.writer(self.format)?;
         let mut headers = HeaderMap::from_iter([(CACHE_CONTROL, HeaderValue::from_static("no-store"))]);
         add_partial(&mut headers, answer.partial());
-        Ok((headers, self.body(Rows::Sql(Box::new(answer)), writer).await?).into_response())
+        Ok((headers, self.body(ResultSource::Sql(Box::new(answer)), writer).await?).into_response())
     }
 
     /// Rows as a body: with its length where it is one piece, else piece by piece.
-    async fn body(&self, rows: Rows, writer: RowWriter) -> Result<Response, Problem> {
-        let mut sending = Sending {
+    async fn body(&self, rows: ResultSource, writer: RowWriter) -> Result<Response, ApiProblem> {
+        let mut sending = RowBodyStream {
             rows,
             batch: None,
             writer,
@@ -150,7 +152,7 @@ impl RowRequest {
         let body = if sending.ended {
             Body::from(first)
         } else if self.version < Version::HTTP_11 && self.format != RowFormat::Json {
-            return Err(Problem::http_version());
+            return Err(ApiProblem::http_version());
         } else {
             let rest = futures::stream::unfold(sending, |mut sending| async move {
                 let chunk = sending.next().await?;
@@ -209,13 +211,13 @@ fn ascii(text: &str) -> String {
 }
 
 /// Where rows come from.
-enum Rows {
+enum ResultSource {
     Sql(Box<SqlAnswer>),
     /// A list, and what is to be sent of it next.
-    List(Box<ListAnswer>, Part),
+    List(Box<ListAnswer>, ListSection),
 }
 
-enum Part {
+enum ListSection {
     Rows,
     Beside,
     End,
@@ -223,13 +225,13 @@ enum Part {
 
 /// What JSON says after the rows of a statement.
 #[derive(Serialize)]
-struct AfterStatement<'a> {
+struct StatementTrailer<'a> {
     stats: &'a SqlStats,
 }
 
 /// What JSON says after the rows of a list.
 #[derive(Serialize)]
-struct AfterList<'a> {
+struct ListTrailer<'a> {
     next_cursor: Option<&'a str>,
     stats: &'a QueryStats,
     /// Why rows are missing; absent when none are.
@@ -241,18 +243,18 @@ struct AfterList<'a> {
 }
 
 /// What is left of an answer to be sent.
-struct Sending {
-    rows: Rows,
+struct RowBodyStream {
+    rows: ResultSource,
     /// Rows of which so many were written.
     batch: Option<(RecordBatch, usize)>,
     writer: RowWriter,
     format: RowFormat,
     /// Why the body ends without its proper end, once what there was is sent.
-    failed: Option<Problem>,
+    failed: Option<ApiProblem>,
     ended: bool,
 }
 
-impl Sending {
+impl RowBodyStream {
     /// The next chunk; an error where the body ends without its proper end.
     async fn next(&mut self) -> Option<Result<Bytes, std::io::Error>> {
         if let Err(problem) = self.fill().await {
@@ -271,14 +273,14 @@ impl Sending {
     }
 
     /// Rows until there are enough for a chunk, or no more.
-    async fn fill(&mut self) -> Result<(), Problem> {
+    async fn fill(&mut self) -> Result<(), ApiProblem> {
         while self.writer.pending() < CHUNK && !self.ended {
             self.more().await?;
         }
         Ok(())
     }
 
-    async fn more(&mut self) -> Result<(), Problem> {
+    async fn more(&mut self) -> Result<(), ApiProblem> {
         if let Some((batch, written)) = &mut self.batch {
             *written = self.writer.write(batch, *written, CHUNK)?;
             if *written == batch.num_rows() {
@@ -287,7 +289,7 @@ impl Sending {
             return Ok(());
         }
         match &mut self.rows {
-            Rows::Sql(answer) => {
+            ResultSource::Sql(answer) => {
                 if let Some(batch) = answer.next().await? {
                     self.batch = Some((batch, 0));
                     return Ok(());
@@ -295,19 +297,19 @@ impl Sending {
                 if let Some(most) = answer.cut_at()
                     && self.format != RowFormat::Json
                 {
-                    return Err(Problem::too_many_rows(most));
+                    return Err(ApiProblem::too_many_rows(most));
                 }
                 let stats = answer.stats().cloned().unwrap_or_default();
-                self.writer.end(&AfterStatement { stats: &stats })?;
+                self.writer.end(&StatementTrailer { stats: &stats })?;
             }
-            Rows::List(list, next) => {
-                match std::mem::replace(next, Part::End) {
-                    Part::Rows => {
-                        *next = Part::Beside;
+            ResultSource::List(list, next) => {
+                match std::mem::replace(next, ListSection::End) {
+                    ListSection::Rows => {
+                        *next = ListSection::Beside;
                         self.batch = Some((list.rows().clone(), 0));
                         return Ok(());
                     }
-                    Part::Beside => {
+                    ListSection::Beside => {
                         if let Some((name, beside)) = &list.beside
                             && self.format == RowFormat::Json
                         {
@@ -316,10 +318,10 @@ impl Sending {
                         }
                         return Ok(());
                     }
-                    Part::End => {}
+                    ListSection::End => {}
                 }
                 let about = list.about.as_ref();
-                self.writer.end(&AfterList {
+                self.writer.end(&ListTrailer {
                     next_cursor: list.next_cursor.as_deref(),
                     stats: &list.stats,
                     partial: list.stats.partial.as_deref(),

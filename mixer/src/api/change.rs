@@ -13,89 +13,93 @@ use http::request::Parts;
 use serde::Deserialize;
 use tokio_util::task::TaskTracker;
 
-use super::problem::Problem;
-use crate::registry::Actor;
+use super::problem::ApiProblem;
+use crate::registry::AuditActor;
 
 /// Where a connection comes from.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Peer(pub(super) IpAddr);
+pub(super) struct PeerAddress(pub(super) IpAddr);
 
 /// Who asks for a change, for the audit log.
 #[derive(Debug)]
-pub(super) struct By(pub(super) Actor);
+pub(super) struct RequestActor(pub(super) AuditActor);
 
-impl<S: Sync> FromRequestParts<S> for By {
+impl<S: Sync> FromRequestParts<S> for RequestActor {
     type Rejection = Infallible;
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Infallible> {
-        let peer = parts.extensions.get::<Peer>();
-        Ok(Self(Actor::Api(peer.map(|Peer(ip)| ip.to_canonical()))))
+        let peer = parts.extensions.get::<PeerAddress>();
+        Ok(Self(AuditActor::Api(peer.map(|PeerAddress(ip)| ip.to_canonical()))))
     }
 }
 
 /// A room, and what changes in it go through.
 #[derive(Debug)]
-pub(super) struct Desk<R> {
+pub(super) struct ServiceHandle<R> {
     pub(super) room: Arc<R>,
     changes: TaskTracker,
 }
 
-impl<R> Clone for Desk<R> {
+impl<R> Clone for ServiceHandle<R> {
     fn clone(&self) -> Self {
         Self::new(Arc::clone(&self.room), self.changes.clone())
     }
 }
 
-impl<R> Desk<R> {
+impl<R> ServiceHandle<R> {
     pub(super) const fn new(room: Arc<R>, changes: TaskTracker) -> Self {
         Self { room, changes }
     }
 
     /// What the room reads, on a thread that may block.
-    pub(super) async fn read<T, E>(&self, read: impl FnOnce(&R) -> Result<T, E> + Send + 'static) -> Result<T, Problem>
+    pub(super) async fn read<T, E>(
+        &self,
+        read: impl FnOnce(&R) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, ApiProblem>
     where
         R: Send + Sync + 'static,
         T: Send + 'static,
         E: Send + 'static,
-        Problem: From<E>,
+        ApiProblem: From<E>,
     {
         let room = Arc::clone(&self.room);
         let ended = tokio::task::spawn_blocking(move || read(&room)).await;
-        Ok(ended.map_err(|error| Problem::internal(format!("the reading stopped: {error}")))??)
+        Ok(ended.map_err(|error| ApiProblem::internal(format!("the reading stopped: {error}")))??)
     }
 
     /// Carries a change to its end even if its requester leaves: what is in the registry must be told to the Rack.
     /// Closing the API waits for it.
-    pub(super) async fn carry<T, E>(
+    pub(super) async fn run_to_completion<T, E>(
         &self,
         change: impl Future<Output = Result<T, E>> + Send + 'static,
-    ) -> Result<T, Problem>
+    ) -> Result<T, ApiProblem>
     where
         T: Send + 'static,
         E: Send + 'static,
-        Problem: From<E>,
+        ApiProblem: From<E>,
     {
         let ended = self.changes.spawn(change).await;
-        Ok(ended.map_err(|error| Problem::internal(format!("the change stopped: {error}")))??)
+        Ok(ended.map_err(|error| ApiProblem::internal(format!("the change stopped: {error}")))??)
     }
 }
 
-pub(super) type Body = Result<Bytes, BytesRejection>;
+pub(super) type BodyResult = Result<Bytes, BytesRejection>;
 
 /// A body without anything to say.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Nothing {}
+pub(super) struct EmptyBody {}
 
 /// A JSON body; an empty one says nothing.
-pub(super) fn body<T: Default + for<'de> Deserialize<'de>>(sent: Body) -> Result<T, Problem> {
+pub(super) fn body<T: Default + for<'de> Deserialize<'de>>(sent: BodyResult) -> Result<T, ApiProblem> {
     let bytes = whole(sent)?;
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Ok(T::default());
     }
-    serde_json::from_slice(&bytes).map_err(|error| Problem::body(StatusCode::BAD_REQUEST, format!("the body: {error}")))
+    serde_json::from_slice(&bytes)
+        .map_err(|error| ApiProblem::body(StatusCode::BAD_REQUEST, format!("the body: {error}")))
 }
 
 /// The bytes of a body, if all of it came.
-pub(super) fn whole(sent: Body) -> Result<Bytes, Problem> {
-    sent.map_err(|error| Problem::body(error.status(), error.body_text()))
+pub(super) fn whole(sent: BodyResult) -> Result<Bytes, ApiProblem> {
+    sent.map_err(|error| ApiProblem::body(error.status(), error.body_text()))
 }

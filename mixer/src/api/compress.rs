@@ -28,8 +28,8 @@ const ZSTD_LEVEL: i32 = 1;
 const ZSTD_WINDOW: u32 = 17;
 
 /// Packs the body of the answer if the client accepts it.
-pub(super) async fn packed(request: Request, next: Next) -> Response {
-    let packing = Packing::accepted(request.headers());
+pub(super) async fn compress_response(request: Request, next: Next) -> Response {
+    let packing = ResponseCompression::accepted(request.headers());
     let has_body = request.method() != Method::HEAD;
     let mut response = next.run(request).await;
     if is_events(response.headers()) || response.headers().contains_key(CONTENT_ENCODING) {
@@ -42,7 +42,7 @@ pub(super) async fn packed(request: Request, next: Next) -> Response {
     }
 }
 
-async fn pack(response: Response, packing: Packing) -> Response {
+async fn pack(response: Response, packing: ResponseCompression) -> Response {
     let (mut parts, body) = response.into_parts();
     let mut rest = body.into_data_stream();
     let (mut begun, mut size) = (Vec::new(), 0);
@@ -68,7 +68,7 @@ async fn pack(response: Response, packing: Packing) -> Response {
         .insert(CONTENT_ENCODING, HeaderValue::from_static(packing.name()));
     let packer = Some(packer);
     let begun = begun.into_iter();
-    let body = futures::stream::unfold(Packed { begun, rest, packer }, |mut packed| async move {
+    let body = futures::stream::unfold(CompressionStream { begun, rest, packer }, |mut packed| async move {
         let piece = packed.next().await?;
         Some((piece, packed))
     });
@@ -77,12 +77,12 @@ async fn pack(response: Response, packing: Packing) -> Response {
 
 /// How a body is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Packing {
+enum ResponseCompression {
     Zstd,
     Gzip,
 }
 
-impl Packing {
+impl ResponseCompression {
     /// The packing that a client likes best; none if it likes bodies as they are better.
     fn accepted(headers: &HeaderMap) -> Option<Self> {
         let ranges = weighed(headers, &ACCEPT_ENCODING);
@@ -107,24 +107,27 @@ impl Packing {
         }
     }
 
-    fn packer(self) -> io::Result<Packer> {
+    fn packer(self) -> io::Result<BodyCompressor> {
         match self {
             Self::Zstd => {
                 let mut packer = zstd::Encoder::new(Vec::new(), ZSTD_LEVEL)?;
                 packer.window_log(ZSTD_WINDOW)?;
-                Ok(Packer::Zstd(packer))
+                Ok(BodyCompressor::Zstd(packer))
             }
-            Self::Gzip => Ok(Packer::Gzip(GzEncoder::new(Vec::new(), flate2::Compression::fast()))),
+            Self::Gzip => Ok(BodyCompressor::Gzip(GzEncoder::new(
+                Vec::new(),
+                flate2::Compression::fast(),
+            ))),
         }
     }
 }
 
-enum Packer {
+enum BodyCompressor {
     Zstd(zstd::Encoder<'static, Vec<u8>>),
     Gzip(GzEncoder<Vec<u8>>),
 }
 
-impl Packer {
+impl BodyCompressor {
     /// What there is after more bytes; the packer keeps some back.
     fn add(&mut self, bytes: &[u8]) -> io::Result<Vec<u8>> {
         let out = match self {
@@ -150,14 +153,14 @@ impl Packer {
 }
 
 /// What is left of a body to be packed.
-struct Packed {
+struct CompressionStream {
     begun: std::vec::IntoIter<Result<Bytes, axum::Error>>,
     rest: BodyDataStream,
     /// None after the end.
-    packer: Option<Packer>,
+    packer: Option<BodyCompressor>,
 }
 
-impl Packed {
+impl CompressionStream {
     async fn next(&mut self) -> Option<Result<Vec<u8>, axum::Error>> {
         loop {
             let packer = self.packer.as_mut()?;
@@ -203,7 +206,7 @@ mod tests {
             let pieces = pieces.lock().unwrap().take().unwrap();
             async move { ([(CONTENT_TYPE, kind)], Body::from_stream(futures::stream::iter(pieces))).into_response() }
         });
-        let router = Router::new().route("/", route).layer(from_fn(packed));
+        let router = Router::new().route("/", route).layer(from_fn(compress_response));
         let request = Request::get("/").header(ACCEPT_ENCODING, accept).body(Body::empty());
         router.oneshot(request.unwrap()).await.unwrap()
     }
@@ -265,18 +268,18 @@ mod tests {
     #[test]
     fn the_packing_is_the_one_that_the_client_likes_best() {
         for (accept, packing) in [
-            ("gzip", Some(Packing::Gzip)),
-            ("gzip, deflate, br, zstd", Some(Packing::Zstd)),
-            ("zstd;q=0.5, gzip;q=0.8", Some(Packing::Gzip)),
-            ("*", Some(Packing::Zstd)),
-            ("zstd;q=0, *", Some(Packing::Gzip)),
+            ("gzip", Some(ResponseCompression::Gzip)),
+            ("gzip, deflate, br, zstd", Some(ResponseCompression::Zstd)),
+            ("zstd;q=0.5, gzip;q=0.8", Some(ResponseCompression::Gzip)),
+            ("*", Some(ResponseCompression::Zstd)),
+            ("zstd;q=0, *", Some(ResponseCompression::Gzip)),
             ("identity, gzip;q=0.5", None),
             ("br", None),
             ("", None),
             ("gzip;q=0", None),
         ] {
             let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, accept.parse().unwrap())]);
-            assert_eq!(Packing::accepted(&headers), packing, "{accept}");
+            assert_eq!(ResponseCompression::accepted(&headers), packing, "{accept}");
         }
     }
 }

@@ -14,19 +14,19 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use tokio_util::task::TaskTracker;
 
-use super::change::{Body, By, Desk, body};
-use super::json::{Listing, One};
-use super::params::{InPath, NoParams, Params, in_path};
-use super::problem::Problem;
-use crate::dlq::{Dlq, DlqError, LetterView, Report, WholeLetter, Wish};
-use crate::registry::Actor;
+use super::change::{BodyResult, RequestActor, ServiceHandle, body};
+use super::json::{ItemResponse, ListResponse};
+use super::params::{InPath, NoParams, QueryParams, in_path};
+use super::problem::ApiProblem;
+use crate::dlq::{DeadLetterQueue, DlqError, LetterDetail, LetterUpdate, LetterUpdateReport, LetterView};
+use crate::registry::AuditActor;
 
 /// How long a replay waits for gears, where it does not say.
 const WAIT: Duration = Duration::from_secs(5);
 /// The longest that it may.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-pub(crate) fn routes(dlq: Arc<Dlq>, changes: TaskTracker) -> Router {
+pub(crate) fn routes(dlq: Arc<DeadLetterQueue>, changes: TaskTracker) -> Router {
     Router::new()
         .route("/api/v1/dlq", get(list))
         .route("/api/v1/dlq/replay", post(replay_many))
@@ -34,13 +34,13 @@ pub(crate) fn routes(dlq: Arc<Dlq>, changes: TaskTracker) -> Router {
         .route("/api/v1/dlq/{letter_id}", get(show))
         .route("/api/v1/dlq/{letter_id}/replay", post(replay))
         .route("/api/v1/dlq/{letter_id}/drop", post(drop_one))
-        .with_state(Desk::new(dlq, changes))
+        .with_state(ServiceHandle::new(dlq, changes))
 }
 
 /// What a replay of one letter may say.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Replaying {
+struct ReplayBody {
     again: bool,
     by: String,
     wait: Option<HumanDuration>,
@@ -49,14 +49,14 @@ struct Replaying {
 /// What dropping one letter may say.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Dropping {
+struct DropBody {
     by: String,
 }
 
 /// Which letters, and what is to become of them.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Asking {
+struct BulkUpdateBody {
     ids: Vec<LetterId>,
     #[serde(deserialize_with = "of_names")]
     filter: Option<LetterFilter>,
@@ -74,16 +74,16 @@ fn of_names<'de, D: Deserializer<'de>>(from: D) -> Result<Option<LetterFilter>, 
     keys.map(filter).transpose()
 }
 
-type Asked = State<Desk<Dlq>>;
+type DlqHandle = State<ServiceHandle<DeadLetterQueue>>;
 
-async fn list(State(desk): Asked, params: Params) -> Result<Listing<LetterView>, Problem> {
+async fn list(State(desk): DlqHandle, params: QueryParams) -> Result<ListResponse<LetterView>, ApiProblem> {
     let found = desk.room.list(&params.filter::<LetterFilter>()?).await?;
     let partial = found.stats.partial.clone();
     let stats = match serde_json::to_value(found.stats) {
         Ok(Value::Object(stats)) => stats,
         _ => Map::new(),
     };
-    Ok(Listing {
+    Ok(ListResponse {
         data: found.letters,
         next_cursor: found.next_cursor,
         stats,
@@ -91,83 +91,99 @@ async fn list(State(desk): Asked, params: Params) -> Result<Listing<LetterView>,
     })
 }
 
-async fn show(State(desk): Asked, id: InPath, _: NoParams) -> Result<One<WholeLetter>, Problem> {
+async fn show(State(desk): DlqHandle, id: InPath, _: NoParams) -> Result<ItemResponse<LetterDetail>, ApiProblem> {
     let data = desk.room.show(named(id)?).await?;
-    Ok(One { data })
+    Ok(ItemResponse { data })
 }
 
 async fn replay(
-    State(desk): Asked,
-    By(actor): By,
+    State(desk): DlqHandle,
+    RequestActor(actor): RequestActor,
     id: InPath,
     _: NoParams,
-    sent: Body,
-) -> Result<One<WholeLetter>, Problem> {
+    sent: BodyResult,
+) -> Result<ItemResponse<LetterDetail>, ApiProblem> {
     let id = named(id)?;
-    let Replaying { again, by, wait } = body(sent)?;
-    let wish = Wish {
+    let ReplayBody { again, by, wait } = body(sent)?;
+    let wish = LetterUpdate {
         ids: vec![id],
         again,
         by,
         actor,
         wait: within(wait),
-        ..Wish::default()
+        ..LetterUpdate::default()
     };
     let report = back(&desk, wish).await?;
     after(&desk, report, id).await
 }
 
 async fn drop_one(
-    State(desk): Asked,
-    By(actor): By,
+    State(desk): DlqHandle,
+    RequestActor(actor): RequestActor,
     id: InPath,
     _: NoParams,
-    sent: Body,
-) -> Result<One<WholeLetter>, Problem> {
+    sent: BodyResult,
+) -> Result<ItemResponse<LetterDetail>, ApiProblem> {
     let id = named(id)?;
-    let Dropping { by } = body(sent)?;
-    let wish = Wish {
+    let DropBody { by } = body(sent)?;
+    let wish = LetterUpdate {
         ids: vec![id],
         by,
         actor,
-        ..Wish::default()
+        ..LetterUpdate::default()
     };
-    let report = desk.carry(Arc::clone(&desk.room).drop_letters(wish)).await?;
+    let report = desk
+        .run_to_completion(Arc::clone(&desk.room).drop_letters(wish))
+        .await?;
     after(&desk, report, id).await
 }
 
-async fn replay_many(State(desk): Asked, By(actor): By, _: NoParams, sent: Body) -> Result<One<Report>, Problem> {
-    let wish = body::<Asking>(sent)?.wish(actor)?;
+async fn replay_many(
+    State(desk): DlqHandle,
+    RequestActor(actor): RequestActor,
+    _: NoParams,
+    sent: BodyResult,
+) -> Result<ItemResponse<LetterUpdateReport>, ApiProblem> {
+    let wish = body::<BulkUpdateBody>(sent)?.wish(actor)?;
     let data = back(&desk, wish).await?;
-    Ok(One { data })
+    Ok(ItemResponse { data })
 }
 
-async fn drop_many(State(desk): Asked, By(actor): By, _: NoParams, sent: Body) -> Result<One<Report>, Problem> {
-    let asking: Asking = body(sent)?;
+async fn drop_many(
+    State(desk): DlqHandle,
+    RequestActor(actor): RequestActor,
+    _: NoParams,
+    sent: BodyResult,
+) -> Result<ItemResponse<LetterUpdateReport>, ApiProblem> {
+    let asking: BulkUpdateBody = body(sent)?;
     if asking.again || asking.wait.is_some() {
         return Err(bad("again and wait are for a replay"));
     }
     let data = desk
-        .carry(Arc::clone(&desk.room).drop_letters(asking.wish(actor)?))
+        .run_to_completion(Arc::clone(&desk.room).drop_letters(asking.wish(actor)?))
         .await?;
-    Ok(One { data })
+    Ok(ItemResponse { data })
 }
 
 /// Replays. That letters go back is carried to its end; the wait for their gears ends with the request.
-async fn back(desk: &Desk<Dlq>, wish: Wish) -> Result<Report, Problem> {
-    let begun = desk.carry(Arc::clone(&desk.room).replay(wish)).await?;
-    Ok(desk.room.taken(begun).await?)
+async fn back(desk: &ServiceHandle<DeadLetterQueue>, wish: LetterUpdate) -> Result<LetterUpdateReport, ApiProblem> {
+    let begun = desk.run_to_completion(Arc::clone(&desk.room).replay(wish)).await?;
+    Ok(desk.room.wait_for_gears(begun).await?)
 }
 
 /// The letter as it is after a change that was for it alone.
-async fn after(desk: &Desk<Dlq>, report: Report, id: LetterId) -> Result<One<WholeLetter>, Problem> {
+async fn after(
+    desk: &ServiceHandle<DeadLetterQueue>,
+    report: LetterUpdateReport,
+    id: LetterId,
+) -> Result<ItemResponse<LetterDetail>, ApiProblem> {
     report.or_refused()?;
     let data = desk.room.show(id).await?;
-    Ok(One { data })
+    Ok(ItemResponse { data })
 }
 
-impl Asking {
-    fn wish(self, actor: Actor) -> Result<Wish, Problem> {
+impl BulkUpdateBody {
+    fn wish(self, actor: AuditActor) -> Result<LetterUpdate, ApiProblem> {
         let filter = match (self.ids.is_empty(), self.filter) {
             (false, None) if !self.all => None,
             (true, filter) => Some(filter.unwrap_or_default()),
@@ -185,7 +201,7 @@ impl Asking {
                 ));
             }
         }
-        Ok(Wish {
+        Ok(LetterUpdate {
             ids: self.ids,
             filter,
             again: self.again,
@@ -197,20 +213,20 @@ impl Asking {
     }
 }
 
-fn bad(detail: &str) -> Problem {
-    Problem::body(StatusCode::BAD_REQUEST, format!("the body: {detail}"))
+fn bad(detail: &str) -> ApiProblem {
+    ApiProblem::body(StatusCode::BAD_REQUEST, format!("the body: {detail}"))
 }
 
 fn within(wait: Option<HumanDuration>) -> Duration {
     wait.map_or(WAIT, |wait| wait.get().min(LONGEST_WAIT))
 }
 
-fn named(id: InPath) -> Result<LetterId, Problem> {
+fn named(id: InPath) -> Result<LetterId, ApiProblem> {
     let id = in_path("letter_id", id)?;
-    id.parse().map_err(|error| Problem::parameter("letter_id", error))
+    id.parse().map_err(|error| ApiProblem::parameter("letter_id", error))
 }
 
-impl From<DlqError> for Problem {
+impl From<DlqError> for ApiProblem {
     fn from(error: DlqError) -> Self {
         match error {
             DlqError::Query(error) => error.into(),

@@ -19,8 +19,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::ApiParts;
-use super::problem::Problem;
-use rooms::Rooms;
+use super::problem::ApiProblem;
+use rooms::ServiceCollector;
 
 /// The content type of the text.
 pub(crate) const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -28,23 +28,23 @@ pub(crate) const CONTENT: &str = "application/openmetrics-text; version=1.0.0; c
 const SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0];
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Asked {
+struct RequestLabels {
     method: &'static str,
     path: String,
     status: u16,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct OnPath {
+struct PathLabels {
     path: String,
 }
 
 /// What is exposed.
 #[derive(Debug)]
-pub(crate) struct Exposition {
+pub(crate) struct MetricsExposition {
     registry: Registry,
-    requests: Family<Asked, Counter>,
-    seconds: Family<OnPath, Histogram, fn() -> Histogram>,
+    requests: Family<RequestLabels, Counter>,
+    seconds: Family<PathLabels, Histogram, fn() -> Histogram>,
     running: Gauge,
 }
 
@@ -52,11 +52,13 @@ fn histogram() -> Histogram {
     Histogram::new(SECONDS)
 }
 
-impl Exposition {
-    pub(crate) fn new(parts: ApiParts, ingest: &super::ingest::Counters) -> Self {
+impl MetricsExposition {
+    pub(crate) fn new(parts: ApiParts, ingest: &super::ingest::HttpIngestCounters) -> Self {
         let mut exposition = Self::of_requests();
         ingest.register(&mut exposition.registry);
-        exposition.registry.register_collector(Box::new(Rooms(parts)));
+        exposition
+            .registry
+            .register_collector(Box::new(ServiceCollector(parts)));
         exposition
     }
 
@@ -81,25 +83,25 @@ impl Exposition {
         }
     }
 
-    pub(crate) fn text(&self) -> Result<String, Problem> {
+    pub(crate) fn text(&self) -> Result<String, ApiProblem> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)
-            .map_err(|_| Problem::internal("the counters could not be written"))?;
+            .map_err(|_| ApiProblem::internal("the counters could not be written"))?;
         Ok(text)
     }
 }
 
 /// Gives its place back when the answer is there or its requester has left.
-struct Running(Gauge);
+struct InFlightGuard(Gauge);
 
-impl Drop for Running {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         self.0.dec();
     }
 }
 
 /// Counts a request under its route, never under its path: paths are as many as clients invent.
-pub(crate) async fn count(State(exposition): State<Arc<Exposition>>, request: Request, next: Next) -> Response {
+pub(crate) async fn count(State(exposition): State<Arc<MetricsExposition>>, request: Request, next: Next) -> Response {
     let route = request
         .extensions()
         .get::<MatchedPath>()
@@ -114,13 +116,19 @@ pub(crate) async fn count(State(exposition): State<Arc<Exposition>>, request: Re
         _ => "other",
     };
     exposition.running.inc();
-    let running = Running(exposition.running.clone());
+    let running = InFlightGuard(exposition.running.clone());
     let started = Instant::now();
     let response = next.run(request).await;
     drop(running);
     let status = response.status().as_u16();
-    let seconds = exposition.seconds.get_or_create(&OnPath { path: path.clone() }).clone();
+    let seconds = exposition
+        .seconds
+        .get_or_create(&PathLabels { path: path.clone() })
+        .clone();
     seconds.observe(started.elapsed().as_secs_f64());
-    exposition.requests.get_or_create(&Asked { method, path, status }).inc();
+    exposition
+        .requests
+        .get_or_create(&RequestLabels { method, path, status })
+        .inc();
     response
 }

@@ -12,7 +12,7 @@ use http::HeaderMap;
 use http::header::{ACCEPT, HeaderName};
 use query::RowFormat;
 
-use super::problem::Problem;
+use super::problem::ApiProblem;
 
 const NDJSON: &str = "application/x-ndjson";
 const ARROW: &str = "application/vnd.apache.arrow.stream";
@@ -38,7 +38,7 @@ pub(super) const fn content_type(format: RowFormat) -> &'static str {
 }
 
 /// The format that a client likes best of those that there are.
-pub(super) fn accepted(headers: &HeaderMap) -> Result<RowFormat, Problem> {
+pub(super) fn accepted(headers: &HeaderMap) -> Result<RowFormat, ApiProblem> {
     let ranges = weighed(headers, &ACCEPT);
     if ranges.is_empty() {
         return Ok(RowFormat::Json);
@@ -58,7 +58,7 @@ pub(super) fn accepted(headers: &HeaderMap) -> Result<RowFormat, Problem> {
     }
     match best {
         Some((format, ..)) => Ok(format),
-        None => Err(Problem::not_acceptable(&[
+        None => Err(ApiProblem::not_acceptable(&[
             "application/json",
             NDJSON,
             "text/csv",

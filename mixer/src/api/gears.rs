@@ -6,9 +6,9 @@ use model::gear::{self, GearManifest};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::json::{Listing, One};
+use super::json::{ItemResponse, ListResponse};
 use super::params::{InPath, NoParams, in_path};
-use super::problem::Problem;
+use super::problem::ApiProblem;
 
 pub(crate) fn routes() -> Router {
     Router::new()
@@ -42,15 +42,15 @@ impl From<&'static GearManifest> for GearType {
     }
 }
 
-async fn list(_: NoParams) -> Result<Listing<GearType>, Problem> {
+async fn list(_: NoParams) -> Result<ListResponse<GearType>, ApiProblem> {
     let types = rack::manifests().iter().copied().map(GearType::from);
-    Ok(Listing::whole(types.collect()))
+    Ok(ListResponse::whole(types.collect()))
 }
 
-async fn show(kind: InPath, _: NoParams) -> Result<One<GearType>, Problem> {
+async fn show(kind: InPath, _: NoParams) -> Result<ItemResponse<GearType>, ApiProblem> {
     let kind = in_path("type", kind)?;
     match gear::manifest(rack::manifests(), &kind) {
-        Some(manifest) => Ok(One { data: manifest.into() }),
-        None => Err(Problem::unknown_gear(&kind, &gear::names(rack::manifests()))),
+        Some(manifest) => Ok(ItemResponse { data: manifest.into() }),
+        None => Err(ApiProblem::unknown_gear(&kind, &gear::names(rack::manifests()))),
     }
 }

@@ -48,13 +48,13 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use self::body::Room;
-use self::decoders::Decoders;
-use self::key::{InUse, Key};
-use self::reader::{BodyReader, PreparedPart, WorkingRoom};
-use super::json::One;
-use super::params::Params;
-use super::problem::Problem;
+use self::body::IngestReservation;
+use self::decoders::DecoderPool;
+use self::key::{IdempotencyHeader, InFlightKeys};
+use self::reader::{BodyReader, DecodeBudget, PreparedPart};
+use super::json::ItemResponse;
+use super::params::QueryParams;
+use super::problem::ApiProblem;
 
 /// About the bytes of one append.
 const PART: u64 = 4 << 20;
@@ -67,14 +67,14 @@ const ANSWER: Duration = super::MAX_TIME.saturating_sub(Duration::from_secs(2));
 
 /// What came in this way, for `/metrics`.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Counters {
+pub(crate) struct HttpIngestCounters {
     rows: Counter,
     rejected: Counter,
     bytes: Counter,
     duplicates: Counter,
 }
 
-impl Counters {
+impl HttpIngestCounters {
     pub(crate) fn register(&self, registry: &mut Registry) {
         for (name, help, counter) in [
             ("http_ingest_rows", "Rows stored that came over HTTP", &self.rows),
@@ -97,14 +97,14 @@ impl Counters {
 
 /// What requests go through.
 #[derive(Debug, Clone)]
-struct Door {
+struct IngestHandler {
     engine: Arc<Engine>,
     /// Whether telemetry is collected at all.
     open: bool,
     storing: TaskTracker,
-    in_use: InUse,
-    decoders: Decoders,
-    counters: Counters,
+    in_use: InFlightKeys,
+    decoders: DecoderPool,
+    counters: HttpIngestCounters,
 }
 
 /// `storing` is where requests that have begun to store go on without their requester.
@@ -115,21 +115,21 @@ pub(crate) fn routes(
     engine: Arc<Engine>,
     open: bool,
     storing: TaskTracker,
-    counters: Counters,
+    counters: HttpIngestCounters,
 ) -> std::io::Result<Router> {
-    let door = Door {
+    let door = IngestHandler {
         engine,
         open,
         storing,
-        in_use: InUse::default(),
-        decoders: Decoders::new()?,
+        in_use: InFlightKeys::default(),
+        decoders: DecoderPool::new()?,
         counters,
     };
     let routes = Table::ALL
         .into_iter()
         .filter(|table| table.is_telemetry())
         .map(|table| {
-            let ingest = move |State(door): State<Door>, params: Params, request: Request| async move {
+            let ingest = move |State(door): State<IngestHandler>, params: QueryParams, request: Request| async move {
                 ingest(table, door, params.filter()?, request).await
             };
             (format!("/api/v1/ingest/{table}"), post(ingest))
@@ -150,7 +150,7 @@ async fn end_after_refusal(mut response: Response) -> Response {
 
 /// The answer to a request of which something was stored.
 #[derive(Debug, Serialize)]
-struct Stored {
+struct IngestResponse {
     /// Good rows; those of a repetition are there already.
     stored: u64,
     /// The first bad rows.
@@ -176,10 +176,15 @@ enum DurablePlace {
     Bucket,
 }
 
-async fn ingest(table: Table, door: Door, params: IngestParams, request: Request) -> Result<One<Stored>, Problem> {
+async fn ingest(
+    table: Table,
+    door: IngestHandler,
+    params: IngestParams,
+    request: Request,
+) -> Result<ItemResponse<IngestResponse>, ApiProblem> {
     let latest = Instant::now() + ANSWER;
     let begun = tokio::time::timeout(ARRIVAL, door.begin(table, params, request)).await;
-    let begun = begun.map_err(|_| Problem::slow_body())??;
+    let begun = begun.map_err(|_| ApiProblem::slow_body())??;
     door.finish(begun, latest).await
 }
 
@@ -188,35 +193,35 @@ struct IngestRequest {
     table: Table,
     body: BodyReader,
     /// The key that nobody else uses meanwhile.
-    held: Option<key::Held>,
+    held: Option<key::KeyGuard>,
     /// The position through which it is stored.
     through: u64,
     for_bucket: bool,
 }
 
-impl Door {
+impl IngestHandler {
     /// Takes a body in.
-    async fn begin(&self, table: Table, params: IngestParams, request: Request) -> Result<IngestRequest, Problem> {
+    async fn begin(&self, table: Table, params: IngestParams, request: Request) -> Result<IngestRequest, ApiProblem> {
         let (head, body) = request.into_parts();
-        self.is_open()?;
+        self.check_open()?;
         let for_bucket = params.durable == Some(DurablePlace::Bucket);
         if for_bucket && self.engine.settings().remote.is_none() {
-            return Err(Problem::no_object_store());
+            return Err(ApiProblem::no_object_store());
         }
         let encoding = headers::encoding(&head.headers)?;
         let packing = body::packing(&head.headers)?;
         let publisher = headers::publisher(&head.headers)?;
-        let key = Key::of(&head.headers, table, &publisher)?;
-        let mut room = Room::new(&self.engine.inbound().bodies);
+        let key = IdempotencyHeader::of(&head.headers, table, &publisher)?;
+        let mut room = IngestReservation::new(&self.engine.inbound().bodies);
         let body = body::unpack(packing, body::read(&head.headers, body, &mut room).await?, &mut room).await?;
         self.counters.bytes.inc_by(body.len() as u64);
 
         let most = PART.min(self.engine.settings().wal_max.get() / 8);
-        let work = WorkingRoom::of(encoding, &body, usize::try_from(most).unwrap_or(usize::MAX));
-        let mut decoding = Room::new(&self.engine.inbound().decoding);
+        let work = DecodeBudget::of(encoding, &body, usize::try_from(most).unwrap_or(usize::MAX));
+        let mut decoding = IngestReservation::new(&self.engine.inbound().decoding);
         decoding.grow(work.bytes).await?;
         let beginning = self.decoders.run(move || {
-            let digest = key.map(|_| Key::digest(encoding, &body));
+            let digest = key.map(|_| IdempotencyHeader::digest(encoding, &body));
             let records = BodyRecordReader::new(table, encoding, body, publisher)?;
             let reader = BodyReader {
                 records,
@@ -228,13 +233,13 @@ impl Door {
             Ok::<_, wire::DecodeError>((digest, reader))
         });
         let begun = beginning.await.map_err(decoding_stopped)?;
-        let (digest, body) = begun.map_err(|error| Problem::body(StatusCode::BAD_REQUEST, error.to_string()))?;
+        let (digest, body) = begun.map_err(|error| ApiProblem::body(StatusCode::BAD_REQUEST, error.to_string()))?;
         let held = key.zip(digest).map(|(key, digest)| self.in_use.hold(key, digest));
         let held = held.transpose()?;
-        let request = held.as_ref().map(key::Held::part);
+        let request = held.as_ref().map(key::KeyGuard::part);
         let known = request.and_then(|request| self.engine.request(request.sender, request.id));
         if known.is_some_and(|known| request.is_some_and(|request| known.digest != request.digest)) {
-            return Err(Problem::key_of_another(key::HEADER));
+            return Err(ApiProblem::key_of_another(key::HEADER));
         }
         Ok(IngestRequest {
             table,
@@ -246,35 +251,35 @@ impl Door {
     }
 
     /// Stores it, whoever waits for that; the answer comes by `latest`.
-    async fn finish(&self, begun: IngestRequest, latest: Instant) -> Result<One<Stored>, Problem> {
+    async fn finish(&self, begun: IngestRequest, latest: Instant) -> Result<ItemResponse<IngestResponse>, ApiProblem> {
         let door = self.clone();
         let storing = async move {
-            let request = begun.held.as_ref().map(key::Held::part);
+            let request = begun.held.as_ref().map(key::KeyGuard::part);
             let stored = door.store(begun.table, begun.body, request, begun.through).await?;
             if begun.for_bucket {
                 door.wait_for_bucket(stored.stored).await?;
             }
             drop(begun.held);
-            Ok::<_, Problem>(stored)
+            Ok::<_, ApiProblem>(stored)
         };
         let ended = tokio::time::timeout_at(latest, self.storing.spawn(storing)).await;
         let ended = ended.map_err(|_| {
-            Problem::busy(
+            ApiProblem::busy(
                 "the body is here, and whether all of it will be stored is not known yet: that goes on; under an \
                  Idempotency-Key the same request asks again",
             )
         })?;
-        let data = ended.map_err(|error| Problem::internal(format!("storing stopped: {error}")))??;
-        Ok(One { data })
+        let data = ended.map_err(|error| ApiProblem::internal(format!("storing stopped: {error}")))??;
+        Ok(ItemResponse { data })
     }
 
     /// Whether rows that are sent now can be stored.
-    fn is_open(&self) -> Result<(), Problem> {
+    fn check_open(&self) -> Result<(), ApiProblem> {
         if !self.open {
-            return Err(Problem::not_collected());
+            return Err(ApiProblem::not_collected());
         }
         match self.engine.health_issue() {
-            Some(trouble @ HealthIssue::Poisoned(_)) => Err(Problem::busy(trouble)),
+            Some(trouble @ HealthIssue::Poisoned(_)) => Err(ApiProblem::busy(trouble)),
             _ => Ok(()),
         }
     }
@@ -286,8 +291,8 @@ impl Door {
         mut body: BodyReader,
         request: Option<RequestPart>,
         through: u64,
-    ) -> Result<Stored, Problem> {
-        let mut stored = Stored {
+    ) -> Result<IngestResponse, ApiProblem> {
+        let mut stored = IngestResponse {
             stored: 0,
             rejected: Vec::new(),
             rejected_total: 0,
@@ -301,7 +306,7 @@ impl Door {
             });
             let (back, next) = next.await.map_err(decoding_stopped)?;
             body = back;
-            let (skipped, next) = next.map_err(Problem::internal)?;
+            let (skipped, next) = next.map_err(ApiProblem::internal)?;
             stored.stored += skipped;
             let Some(PreparedPart { batch, last, to, rows }) = next else {
                 break;
@@ -323,13 +328,13 @@ impl Door {
         stored.rejected_total = body.records.rejected();
         self.count(&stored);
         if stored.stored == 0 {
-            return Err(Problem::nothing_stored(stored.rejected_total, &stored.rejected));
+            return Err(ApiProblem::nothing_stored(stored.rejected_total, &stored.rejected));
         }
         Ok(stored)
     }
 
     /// Appends a part; the inner error says why its rows can never be stored.
-    async fn append(&self, batch: AppendBatch, before: u64) -> Result<Result<AppendOutcome, String>, Problem> {
+    async fn append(&self, batch: AppendBatch, before: u64) -> Result<Result<AppendOutcome, String>, ApiProblem> {
         let so_far = match (before, batch.origin.request) {
             (0, _) => "nothing of the request is stored".to_owned(),
             (_, Some(_)) => format!("{before} rows before are stored, the same request again completes them"),
@@ -337,13 +342,13 @@ impl Door {
         };
         match self.engine.append_within(batch, PATIENCE).await {
             Ok(appended) => Ok(Ok(appended)),
-            Err(error @ engine::Error::ReadOnly) => Err(Problem::read_only(error)),
+            Err(error @ engine::Error::ReadOnly) => Err(ApiProblem::read_only(error)),
             Err(error) => match error.kind() {
                 ErrorKind::Input => Ok(Err(error.to_string())),
-                ErrorKind::Busy | ErrorKind::Closed => Err(Problem::busy(format_args!("{error}; {so_far}"))),
+                ErrorKind::Busy | ErrorKind::Closed => Err(ApiProblem::busy(format_args!("{error}; {so_far}"))),
                 _ => {
                     let unknown = "whether the rows behind them are stored shows after the restart";
-                    Err(Problem::busy(format_args!(
+                    Err(ApiProblem::busy(format_args!(
                         "{error}; {before} rows are stored, {unknown}"
                     )))
                 }
@@ -352,17 +357,17 @@ impl Door {
     }
 
     /// Waits until the object store has the rows too.
-    async fn wait_for_bucket(&self, rows: u64) -> Result<(), Problem> {
+    async fn wait_for_bucket(&self, rows: u64) -> Result<(), ApiProblem> {
         let waited = self.engine.wait_for_upload(PATIENCE).await;
         waited.map_err(|error| {
-            Problem::busy(format_args!(
+            ApiProblem::busy(format_args!(
                 "the {rows} rows are stored on this machine, and go to the object store later: {error}; under an \
                  Idempotency-Key the same request asks again"
             ))
         })
     }
 
-    fn count(&self, stored: &Stored) {
+    fn count(&self, stored: &IngestResponse) {
         if stored.duplicate && stored.stored > 0 {
             self.counters.duplicates.inc();
         } else {
@@ -372,8 +377,8 @@ impl Door {
     }
 }
 
-fn decoding_stopped(why: String) -> Problem {
-    Problem::internal(format!("decoding stopped: {why}"))
+fn decoding_stopped(why: String) -> ApiProblem {
+    ApiProblem::internal(format!("decoding stopped: {why}"))
 }
 
 #[cfg(test)]

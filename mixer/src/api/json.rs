@@ -7,11 +7,11 @@ use serde_json::{Map, Value};
 
 /// One thing.
 #[derive(Debug, Serialize)]
-pub(super) struct One<T> {
+pub(super) struct ItemResponse<T> {
     pub(super) data: T,
 }
 
-impl<T: Serialize> IntoResponse for One<T> {
+impl<T: Serialize> IntoResponse for ItemResponse<T> {
     fn into_response(self) -> Response {
         Json(self).into_response()
     }
@@ -19,7 +19,7 @@ impl<T: Serialize> IntoResponse for One<T> {
 
 /// What every list answers.
 #[derive(Debug, Serialize)]
-pub(super) struct Listing<T> {
+pub(super) struct ListResponse<T> {
     pub(super) data: Vec<T>,
     pub(super) next_cursor: Option<String>,
     pub(super) stats: Map<String, Value>,
@@ -28,7 +28,7 @@ pub(super) struct Listing<T> {
     pub(super) partial: Option<String>,
 }
 
-impl<T> Listing<T> {
+impl<T> ListResponse<T> {
     /// A list that is always whole.
     pub(super) fn whole(data: Vec<T>) -> Self {
         let stats = Map::from_iter([("rows".to_owned(), data.len().into())]);
@@ -41,7 +41,7 @@ impl<T> Listing<T> {
     }
 }
 
-impl<T: Serialize> IntoResponse for Listing<T> {
+impl<T: Serialize> IntoResponse for ListResponse<T> {
     fn into_response(self) -> Response {
         Json(self).into_response()
     }

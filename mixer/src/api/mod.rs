@@ -10,15 +10,15 @@
 //! | `GET /api/v1/{logs,traces,traces/{id},metrics,metrics/{name}}` | the same, with a `Deprecation` header (v0.4.4) |
 //! | `POST /api/v1/sql` | [`query::QueryEngine::sql`], streamed |
 //! | `POST /api/v1/ingest/{logs,metrics,traces}` | [`engine::Engine`], when it is durable |
-//! | `GET /api/v1/racks`, `GET /api/v1/racks/{id}`, `POST /api/v1/racks/{id}/{approve,suspend,resume,remove,log-level}` | [`crate::control::Control`] |
+//! | `GET /api/v1/racks`, `GET /api/v1/racks/{id}`, `POST /api/v1/racks/{id}/{approve,suspend,resume,remove,log-level}` | [`crate::control::ControlPlane`] |
 //! | `PUT`, `PATCH /api/v1/racks/{id}/labels` | the same |
 //! | `GET /api/v1/racks/{id}/tap` | the same: messages as they leave a port |
 //! | `GET`, `POST /api/v1/scenarios`, `GET /api/v1/scenarios/{reference}`, `POST /api/v1/scenarios/{reference}/activate` | the same |
 //! | `GET /api/v1/scenarios/status`, `POST /api/v1/scenarios/rollback` | the same |
 //! | `GET /api/v1/audit`, `GET /api/v1/wires` | the same |
-//! | `GET /api/v1/dlq`, `GET /api/v1/dlq/{letter_id}`, `POST /api/v1/dlq/{replay,drop}`, `POST /api/v1/dlq/{letter_id}/{replay,drop}` | [`crate::dlq::Dlq`] |
+//! | `GET /api/v1/dlq`, `GET /api/v1/dlq/{letter_id}`, `POST /api/v1/dlq/{replay,drop}`, `POST /api/v1/dlq/{letter_id}/{replay,drop}` | [`crate::dlq::DeadLetterQueue`] |
 //! | `GET /api/v1/gears`, `GET /api/v1/gears/{type}` | [`rack::manifests`] |
-//! | `GET /api/v1/specs` | [`SpecBook`] |
+//! | `GET /api/v1/specs` | [`SpecRegistry`] |
 //! | `GET /api/v1/openapi.json` | tables of all this (`openapi`) |
 //! | `GET /api/v1/storage`, `/healthz`, `/readyz`, `/metrics`, `/version` | all of them |
 //!
@@ -73,15 +73,15 @@ use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::control::Control;
-use crate::dlq::Dlq;
-use crate::outside::ViewsStats;
-use crate::specs::SpecBook;
-use exposition::Exposition;
-use problem::Problem;
+use crate::control::ControlPlane;
+use crate::dlq::DeadLetterQueue;
+use crate::outside::ViewFileStats;
+use crate::specs::SpecRegistry;
+use exposition::MetricsExposition;
+use problem::ApiProblem;
 
 pub use server::ApiServer;
-use server::Patience;
+use server::SlowClientLimits;
 pub(crate) use server::next_connection;
 
 /// The largest body of a request, telemetry apart.
@@ -95,17 +95,17 @@ pub struct ApiParts {
     /// Telemetry.
     pub querier: Arc<query::QueryEngine>,
     /// Racks and scenarios.
-    pub control: Arc<Control>,
+    pub control: Arc<ControlPlane>,
     /// The dead-letter queue.
-    pub dlq: Arc<Dlq>,
+    pub dlq: Arc<DeadLetterQueue>,
     /// The store's state.
     pub engine: Arc<engine::Engine>,
     /// The ingest pipeline's counters; none where collection is switched off.
     pub ingest: Option<Arc<::ingest::IngestStats>>,
     /// The counters of the file of views for outside readers.
-    pub views: Arc<ViewsStats>,
+    pub views: Arc<ViewFileStats>,
     /// The specs of business messages.
-    pub specs: Arc<SpecBook>,
+    pub specs: Arc<SpecRegistry>,
     /// Whether the process reports about itself at `/metrics`.
     pub reports_itself: bool,
 }
@@ -116,13 +116,13 @@ pub struct ApiParts {
 /// If the listener has no address, or threads cannot be had.
 pub fn serve(parts: ApiParts, listener: TcpListener) -> std::io::Result<ApiServer> {
     let changes = TaskTracker::new();
-    server::start(routes(parts, &changes)?, listener, changes, Patience::default())
+    server::start(routes(parts, &changes)?, listener, changes, SlowClientLimits::default())
 }
 
 /// Every route.
 fn routes(parts: ApiParts, changes: &TaskTracker) -> std::io::Result<Router> {
-    let counters = ingest::Counters::default();
-    let exposition = Arc::new(Exposition::new(parts.clone(), &counters));
+    let counters = ingest::HttpIngestCounters::default();
+    let exposition = Arc::new(MetricsExposition::new(parts.clone(), &counters));
     let (engine, collects) = (Arc::clone(&parts.engine), parts.ingest.is_some());
     let router = telemetry::routes(Arc::clone(&parts.querier))
         .merge(tail::routes(Arc::clone(&parts.querier)))
@@ -142,16 +142,16 @@ fn routes(parts: ApiParts, changes: &TaskTracker) -> std::io::Result<Router> {
 }
 
 /// What holds for every route: bounds, problems for what no route answers, counting.
-fn guarded(router: Router, exposition: Arc<Exposition>) -> Router {
+fn guarded(router: Router, exposition: Arc<MetricsExposition>) -> Router {
     router
-        .fallback(|request: Request| async move { Problem::no_route(request.uri().path()) })
-        .method_not_allowed_fallback(|request: Request| async move { Problem::method(request.method()) })
+        .fallback(|request: Request| async move { ApiProblem::no_route(request.uri().path()) })
+        .method_not_allowed_fallback(|request: Request| async move { ApiProblem::method(request.method()) })
         .layer(DefaultBodyLimit::max(MAX_BODY))
-        .layer(middleware::from_fn(compress::packed))
+        .layer(middleware::from_fn(compress::compress_response))
         .layer(middleware::from_fn(in_time))
         .layer(middleware::from_fn(same_origin))
         .layer(CatchPanicLayer::custom(|_| {
-            Problem::internal("a request made the program panic").into_response()
+            ApiProblem::internal("a request made the program panic").into_response()
         }))
         .layer(middleware::from_fn_with_state(exposition, exposition::count))
 }
@@ -159,7 +159,7 @@ fn guarded(router: Router, exposition: Arc<Exposition>) -> Router {
 async fn in_time(request: Request, next: Next) -> Response {
     match tokio::time::timeout(MAX_TIME, next.run(request)).await {
         Ok(response) => response,
-        Err(_) => Problem::slow_request().into_response(),
+        Err(_) => ApiProblem::slow_request().into_response(),
     }
 }
 
@@ -167,7 +167,7 @@ async fn in_time(request: Request, next: Next) -> Response {
 /// a request needs.
 async fn same_origin(request: Request, next: Next) -> Response {
     if is_foreign(request.headers()) && !request.method().is_safe() {
-        return Problem::cross_origin().into_response();
+        return ApiProblem::cross_origin().into_response();
     }
     next.run(request).await
 }

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`table::ROUTES`] | which paths, methods, parameters, bodies, answers and problems there are | the router, in both directions |
 //! | [`parameters`] | what parameters are called and what they may be | the fields of the filters, and what these accept |
-//! | [`problems::CODES`] | which statuses and codes problems have | every [`Problem`](super::problem::Problem) that is made while testing |
+//! | [`problems::CODES`] | which statuses and codes problems have | every [`ApiProblem`](super::problem::ApiProblem) that is made while testing |
 //! | [`schemas`], [`letters`] | what bodies and answers look like | answers of a running Mixer (`make schema-check`) |
 //!
 //! # Invariants
@@ -34,7 +34,7 @@ use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 
 use super::params::NoParams;
-use parameters::Parameter;
+use parameters::ApiParameter;
 
 /// The document's own path.
 const PATH: &str = "/api/v1/openapi.json";
@@ -50,7 +50,7 @@ async fn openapi(_: NoParams) -> impl IntoResponse {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Method {
+enum RouteMethod {
     Get,
     Post,
     Put,
@@ -59,7 +59,7 @@ enum Method {
 
 /// What a request has as its body.
 #[derive(Debug, Clone, Copy)]
-enum Sent {
+enum RequestBody {
     Nothing,
     /// JSON of a schema; it may be left out.
     Json(&'static str),
@@ -74,7 +74,7 @@ enum Sent {
 
 /// What an answer with status 200 has as its body.
 #[derive(Debug, Clone, Copy)]
-enum Answer {
+enum ResponseBody {
     /// JSON of a schema.
     Json(&'static str),
     /// JSON of a schema, the same with status 503.
@@ -89,34 +89,34 @@ enum Answer {
 
 /// One method of one path.
 #[derive(Debug, Clone, Copy)]
-struct Route {
-    method: Method,
+struct ApiRoute {
+    method: RouteMethod,
     path: &'static str,
     id: &'static str,
     summary: &'static str,
     /// Rules that hold between parameters, and what is not to be seen from schemas.
     details: &'static str,
-    parameters: &'static [&'static [Parameter]],
-    sent: Sent,
-    answer: Answer,
+    parameters: &'static [&'static [ApiParameter]],
+    sent: RequestBody,
+    answer: ResponseBody,
     /// Statuses of problems, those apart that every route has.
     problems: &'static [u16],
     /// The current path of a v0.4.4 one.
     successor: Option<&'static str>,
-    links: &'static [Link],
+    links: &'static [OperationLink],
 }
 
 /// A request that an answer has what it takes for.
 #[derive(Debug, Clone, Copy)]
-struct Link {
+struct OperationLink {
     /// The id of the route.
     to: &'static str,
     /// Its parameters, and where they are to be found.
     given: &'static [(&'static str, &'static str)],
 }
 
-impl Route {
-    fn parameters(&self) -> impl Iterator<Item = &'static Parameter> {
+impl ApiRoute {
+    fn parameters(&self) -> impl Iterator<Item = &'static ApiParameter> {
         self.parameters.iter().copied().flatten()
     }
 }

@@ -11,16 +11,16 @@ use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value, json};
 
 use super::ApiParts;
-use super::exposition::{CONTENT, Exposition};
-use super::json::One;
+use super::exposition::{CONTENT, MetricsExposition};
+use super::json::ItemResponse;
 use super::params::NoParams;
-use super::problem::Problem;
+use super::problem::ApiProblem;
 
-pub(crate) fn routes(parts: ApiParts, exposition: Arc<Exposition>) -> Router {
+pub(crate) fn routes(parts: ApiParts, exposition: Arc<MetricsExposition>) -> Router {
     let metrics = if parts.reports_itself {
         Router::new().route("/metrics", get(metrics)).with_state(exposition)
     } else {
-        Router::new().route("/metrics", get(async || Problem::not_reported()))
+        Router::new().route("/metrics", get(async || ApiProblem::not_reported()))
     };
     Router::new()
         .route("/healthz", get(healthz))
@@ -81,7 +81,7 @@ fn checks(parts: &ApiParts) -> Map<String, Value> {
 }
 
 /// What the store holds and how it gets there.
-async fn storage(State(parts): State<ApiParts>, _: NoParams) -> One<Value> {
+async fn storage(State(parts): State<ApiParts>, _: NoParams) -> ItemResponse<Value> {
     let view = parts.engine.view();
     let tables = model::Table::ALL.map(|table| {
         let (files, hot) = (view.files(table), view.hot(table));
@@ -119,7 +119,7 @@ async fn storage(State(parts): State<ApiParts>, _: NoParams) -> One<Value> {
         "trouble": parts.engine.health_issue().map(|trouble| trouble.to_string()),
         "partial": view.partial(),
     });
-    One { data }
+    ItemResponse { data }
 }
 
 /// What is in the object store and what is not; `null` without one.
@@ -149,9 +149,9 @@ fn object_store(parts: &ApiParts, stats: Option<&engine::RemoteStats>) -> Value 
     })
 }
 
-async fn metrics(State(exposition): State<Arc<Exposition>>) -> Result<Response, Problem> {
+async fn metrics(State(exposition): State<Arc<MetricsExposition>>) -> Result<Response, ApiProblem> {
     // Some figures are read from the registry.
     let text = tokio::task::spawn_blocking(move || exposition.text()).await;
-    let text = text.map_err(|error| Problem::internal(format!("the reading stopped: {error}")))??;
+    let text = text.map_err(|error| ApiProblem::internal(format!("the reading stopped: {error}")))??;
     Ok(([(CONTENT_TYPE, CONTENT)], text).into_response())
 }

@@ -15,7 +15,7 @@ use serde::de::value::Error as ValueError;
 use serde::de::{DeserializeOwned, IntoDeserializer};
 use serde_json::{Map, Value};
 
-use super::problem::Problem;
+use super::problem::ApiProblem;
 
 /// Parameters that are numbers in a filter.
 const NUMBERS: [&str; 3] = ["limit", "offset", "min_duration_ms"];
@@ -30,20 +30,20 @@ const FAMILIES: [&str; 3] = ["attr.", "labels.", "promoted."];
 
 /// A request's parameters in order, decoded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Params(Vec<(String, String)>);
+pub(crate) struct QueryParams(Vec<(String, String)>);
 
-impl Params {
-    fn parse(query: &str) -> Result<Self, Problem> {
+impl QueryParams {
+    fn parse(query: &str) -> Result<Self, ApiProblem> {
         let mut params: Vec<(String, String)> = Vec::new();
         let mut names = HashSet::new();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let name = decode(name)
-                .ok_or_else(|| Problem::parameter(&printable(name), "its name is not UTF-8 in percent encoding"))?;
-            let value =
-                decode(value).ok_or_else(|| Problem::parameter(&name, "its value is not UTF-8 in percent encoding"))?;
+                .ok_or_else(|| ApiProblem::parameter(&printable(name), "its name is not UTF-8 in percent encoding"))?;
+            let value = decode(value)
+                .ok_or_else(|| ApiProblem::parameter(&name, "its value is not UTF-8 in percent encoding"))?;
             if !names.insert(name.clone()) {
-                return Err(Problem::parameter(&name, "given twice"));
+                return Err(ApiProblem::parameter(&name, "given twice"));
             }
             params.push((name, value));
         }
@@ -51,7 +51,7 @@ impl Params {
     }
 
     /// The filter that the parameters spell.
-    pub(crate) fn filter<F: DeserializeOwned>(self) -> Result<F, Problem> {
+    pub(crate) fn filter<F: DeserializeOwned>(self) -> Result<F, ApiProblem> {
         let mut all = Map::new();
         for (name, value) in self.0 {
             let (field, value) = field(&name, value)?;
@@ -64,7 +64,7 @@ impl Params {
     }
 
     /// The two filters that the parameters spell; each parameter belongs to one of them.
-    pub(crate) fn filters<F: DeserializeOwned, G: DeserializeOwned>(self) -> Result<(F, G), Problem> {
+    pub(crate) fn filters<F: DeserializeOwned, G: DeserializeOwned>(self) -> Result<(F, G), ApiProblem> {
         let (mut first, mut second) = (Map::new(), Map::new());
         for (name, value) in self.0 {
             let (field, value) = field(&name, value)?;
@@ -80,7 +80,7 @@ impl Params {
     }
 
     /// The format that rows are asked for in; it is no parameter any more then.
-    pub(crate) fn take_format(&mut self) -> Result<Option<RowFormat>, Problem> {
+    pub(crate) fn take_format(&mut self) -> Result<Option<RowFormat>, ApiProblem> {
         let Some(at) = self.0.iter().position(|(name, _)| name == FORMAT) else {
             return Ok(None);
         };
@@ -88,26 +88,26 @@ impl Params {
         let format = RowFormat::deserialize(value.into_deserializer());
         format
             .map(Some)
-            .map_err(|error: ValueError| Problem::parameter(&name, error))
+            .map_err(|error: ValueError| ApiProblem::parameter(&name, error))
     }
 
     /// Refuses any parameter.
-    fn none(&self) -> Result<(), Problem> {
-        self.none_but("none")
+    fn reject_all(&self) -> Result<(), ApiProblem> {
+        self.reject_others("none")
     }
 
     /// Refuses any parameter where one was known and taken.
-    pub(crate) fn none_but(&self, taken: &str) -> Result<(), Problem> {
+    pub(crate) fn reject_others(&self, taken: &str) -> Result<(), ApiProblem> {
         match self.0.first() {
-            Some((name, _)) => Err(Problem::unknown_parameter(name, taken)),
+            Some((name, _)) => Err(ApiProblem::unknown_parameter(name, taken)),
             None => Ok(()),
         }
     }
 }
 
-impl<S: Sync> FromRequestParts<S> for Params {
-    type Rejection = Problem;
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+impl<S: Sync> FromRequestParts<S> for QueryParams {
+    type Rejection = ApiProblem;
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, ApiProblem> {
         Self::parse(parts.uri.query().unwrap_or_default())
     }
 }
@@ -117,9 +117,9 @@ impl<S: Sync> FromRequestParts<S> for Params {
 pub(crate) struct NoParams;
 
 impl<S: Sync> FromRequestParts<S> for NoParams {
-    type Rejection = Problem;
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        Params::from_request_parts(parts, state).await?.none()?;
+    type Rejection = ApiProblem;
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ApiProblem> {
+        QueryParams::from_request_parts(parts, state).await?.reject_all()?;
         Ok(Self)
     }
 }
@@ -128,19 +128,19 @@ impl<S: Sync> FromRequestParts<S> for NoParams {
 pub(crate) type InPath = Result<Path<String>, PathRejection>;
 
 /// A parameter in the path.
-pub(crate) fn in_path(name: &str, found: InPath) -> Result<String, Problem> {
+pub(crate) fn in_path(name: &str, found: InPath) -> Result<String, ApiProblem> {
     found
         .map(|Path(text)| text)
-        .map_err(|error| Problem::parameter(name, error.body_text()))
+        .map_err(|error| ApiProblem::parameter(name, error.body_text()))
 }
 
 /// A filter's field, and what a parameter says of it.
-fn field(name: &str, value: String) -> Result<(String, Value), Problem> {
+fn field(name: &str, value: String) -> Result<(String, Value), ApiProblem> {
     let family = FAMILIES
         .iter()
         .find_map(|family| Some((family, name.strip_prefix(family)?)));
     match family {
-        Some((_, "")) => Err(Problem::parameter(name, "it lacks a key")),
+        Some((_, "")) => Err(ApiProblem::parameter(name, "it lacks a key")),
         Some((family, key)) => {
             let entry = Map::from_iter([(key.to_owned(), value.into())]);
             Ok((format!("{family}{ANY_KEY}"), entry.into()))
@@ -166,21 +166,21 @@ fn alone<F: DeserializeOwned>(field: String, value: Value) -> Result<(), String>
     read.map(drop).map_err(|error| error.to_string())
 }
 
-fn whole<F: DeserializeOwned>(all: Map<String, Value>) -> Result<F, Problem> {
-    serde_json::from_value(Value::Object(all)).map_err(|error| Problem::parameter("query", error))
+fn whole<F: DeserializeOwned>(all: Map<String, Value>) -> Result<F, ApiProblem> {
+    serde_json::from_value(Value::Object(all)).map_err(|error| ApiProblem::parameter("query", error))
 }
 
-fn typed(name: &str, value: String) -> Result<Value, Problem> {
+fn typed(name: &str, value: String) -> Result<Value, ApiProblem> {
     if NUMBERS.contains(&name) {
         let number: Result<u32, _> = value.parse();
-        let wrong = |_| Problem::parameter(name, format!("{value:?} is not a whole number from 0 to {}", u32::MAX));
+        let wrong = |_| ApiProblem::parameter(name, format!("{value:?} is not a whole number from 0 to {}", u32::MAX));
         return number.map(Value::from).map_err(wrong);
     }
     if SWITCHES.contains(&name) {
         let is_on: Result<bool, _> = value.parse();
         return is_on
             .map(Value::from)
-            .map_err(|_| Problem::parameter(name, format!("{value:?} is not true or false")));
+            .map_err(|_| ApiProblem::parameter(name, format!("{value:?} is not true or false")));
     }
     if TIMES.contains(&name) {
         return Ok(Value::from(with_plus(value)));
@@ -198,18 +198,18 @@ fn with_plus(value: String) -> String {
     }
 }
 
-fn bad(name: &str, reason: &str) -> Problem {
+fn bad(name: &str, reason: &str) -> ApiProblem {
     match known(reason) {
-        Some(known) => Problem::unknown_parameter(name, known),
-        None => Problem::parameter(name, reason),
+        Some(known) => ApiProblem::unknown_parameter(name, known),
+        None => ApiProblem::parameter(name, reason),
     }
 }
 
-fn bad_for_both(name: &str, one: &str, other: &str) -> Problem {
+fn bad_for_both(name: &str, one: &str, other: &str) -> ApiProblem {
     match (known(one), known(other)) {
-        (Some(these), Some(those)) => Problem::unknown_parameter(name, &format!("{these}, {those}")),
-        (None, _) => Problem::parameter(name, one),
-        (_, None) => Problem::parameter(name, other),
+        (Some(these), Some(those)) => ApiProblem::unknown_parameter(name, &format!("{these}, {those}")),
+        (None, _) => ApiProblem::parameter(name, one),
+        (_, None) => ApiProblem::parameter(name, other),
     }
 }
 
@@ -250,7 +250,8 @@ mod tests {
     #[test]
     fn parameters_are_decoded_strictly_and_typed() {
         let params =
-            Params::parse("q=a%20b%2Bc+d&limit=7&level=warn&gear_id=%C3%A9&since=2026-11-21T10:00:00+02:00").unwrap();
+            QueryParams::parse("q=a%20b%2Bc+d&limit=7&level=warn&gear_id=%C3%A9&since=2026-11-21T10:00:00+02:00")
+                .unwrap();
         let filter: LogFilter = params.filter().unwrap();
         assert_eq!(filter.q.as_deref(), Some("a b+c d"));
         assert_eq!((filter.limit, filter.gear_id.as_deref()), (Some(7), Some("é")));
@@ -262,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_time_of_day_behind_a_blank_is_no_zone() {
-        let read = |query: &str| Params::parse(query).and_then(Params::filter::<LogFilter>);
+        let read = |query: &str| QueryParams::parse(query).and_then(QueryParams::filter::<LogFilter>);
         for query in [
             "since=2026-11-21 10:00",
             "since=2026-11-21+10:00",
@@ -279,16 +280,16 @@ mod tests {
     fn many_parameters_are_read_in_a_time_that_grows_with_their_number() {
         let mut query: String = (0..100_000).map(|number| format!("p{number}=&")).collect();
         let begun = std::time::Instant::now();
-        assert_eq!(Params::parse(&query).unwrap().0.len(), 100_000);
+        assert_eq!(QueryParams::parse(&query).unwrap().0.len(), 100_000);
         query.push_str("p0=");
-        assert!(Params::parse(&query).is_err());
+        assert!(QueryParams::parse(&query).is_err());
         assert!(begun.elapsed().as_secs() < 20, "it compares each with each");
     }
 
     #[test]
     fn members_of_a_family_come_together_and_parameters_go_where_they_belong() {
         let query = "attr.http.status=500&order=asc&attr.a%20b=%2B&by=level&fill=true&interval=5m";
-        let (logs, shape): (LogFilter, HistogramFilter) = Params::parse(query).unwrap().filters().unwrap();
+        let (logs, shape): (LogFilter, HistogramFilter) = QueryParams::parse(query).unwrap().filters().unwrap();
         let attributes: Vec<_> = logs
             .attributes
             .iter()
@@ -314,7 +315,9 @@ mod tests {
             ("since=yesterday", "since", "bad_parameter"),
             ("trace_id=00", "trace_id", "bad_parameter"),
         ] {
-            let problem = Params::parse(query).and_then(Params::filter::<LogFilter>).unwrap_err();
+            let problem = QueryParams::parse(query)
+                .and_then(QueryParams::filter::<LogFilter>)
+                .unwrap_err();
             let text = format!("{problem:?}");
             assert!(
                 text.contains(&format!("Some({name:?})")) && text.contains(code),
@@ -328,18 +331,25 @@ mod tests {
             ("attr=1", "attr", "`attr.<key>`"),
             ("order=up", "order", "`asc`"),
         ] {
-            let problem = Params::parse(query).and_then(Params::filter::<LogFilter>).unwrap_err();
+            let problem = QueryParams::parse(query)
+                .and_then(QueryParams::filter::<LogFilter>)
+                .unwrap_err();
             let text = format!("{problem:?}");
             assert!(
                 text.contains(&format!("Some({name:?})")) && text.contains(known),
                 "{query}: {text}"
             );
         }
-        let both = |query| Params::parse(query).and_then(Params::filters::<LogFilter, HistogramFilter>);
+        let both = |query| QueryParams::parse(query).and_then(QueryParams::filters::<LogFilter, HistogramFilter>);
         let text = format!("{:?}", both("bye=level").unwrap_err());
         assert!(text.contains("`min_level`") && text.contains("`interval`"), "{text}");
         assert!(format!("{:?}", both("by=size").unwrap_err()).contains("entity_name"));
-        assert!(Params::parse("interval=5x").unwrap().filter::<MetricFilter>().is_err());
-        assert!(Params::parse("a=1").unwrap().none().is_err());
+        assert!(
+            QueryParams::parse("interval=5x")
+                .unwrap()
+                .filter::<MetricFilter>()
+                .is_err()
+        );
+        assert!(QueryParams::parse("a=1").unwrap().reject_all().is_err());
     }
 }

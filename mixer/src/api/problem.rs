@@ -14,7 +14,7 @@ use crate::dlq::DlqError;
 
 /// Why a request has no answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Problem {
+pub(crate) struct ApiProblem {
     status: StatusCode,
     code: &'static str,
     detail: String,
@@ -22,19 +22,19 @@ pub(crate) struct Problem {
     /// Bad rows of a body, faults of a scenario.
     errors: Vec<Value>,
     /// Where a statement went wrong.
-    position: Option<Position>,
+    position: Option<ProblemPosition>,
 }
 
 /// A place in a text, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-struct Position {
+struct ProblemPosition {
     line: u64,
     column: u64,
 }
 
 /// The document's fields.
 #[derive(Serialize)]
-struct Document<'a> {
+struct ProblemDocument<'a> {
     r#type: &'a str,
     title: &'a str,
     status: u16,
@@ -43,10 +43,10 @@ struct Document<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     errors: Option<Value>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    position: Option<Position>,
+    position: Option<ProblemPosition>,
 }
 
-impl Problem {
+impl ApiProblem {
     fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
         debug_assert!(
             problems::is_known(status.as_u16(), code),
@@ -202,7 +202,7 @@ impl Problem {
         let errors = self.parameter.as_ref();
         let errors = errors.map(|parameter| json!([{ "parameter": parameter, "detail": self.detail }]));
         let errors = errors.or_else(|| (!self.errors.is_empty()).then(|| json!(self.errors)));
-        let document = Document {
+        let document = ProblemDocument {
             r#type: "about:blank",
             title: self.status.canonical_reason().unwrap_or("error"),
             status: self.status.as_u16(),
@@ -226,7 +226,7 @@ impl Problem {
     }
 }
 
-impl Problem {
+impl ApiProblem {
     /// What the dead-letter queue says of letters.
     pub(crate) fn of_letters(error: &DlqError) -> Self {
         let (status, code) = match error {
@@ -241,7 +241,7 @@ impl Problem {
     }
 }
 
-impl From<query::Error> for Problem {
+impl From<query::Error> for ApiProblem {
     fn from(error: query::Error) -> Self {
         use query::QueryErrorKind;
         if let query::Error::Parameter { parameter, reason } = &error {
@@ -266,7 +266,7 @@ impl From<query::Error> for Problem {
             (QueryErrorKind::Internal, _) => (StatusCode::INTERNAL_SERVER_ERROR, "query_failed"),
         };
         let position = match error {
-            query::Error::Statement { at, .. } => at.map(|(line, column)| Position { line, column }),
+            query::Error::Statement { at, .. } => at.map(|(line, column)| ProblemPosition { line, column }),
             _ => None,
         };
         Self {
@@ -276,7 +276,7 @@ impl From<query::Error> for Problem {
     }
 }
 
-impl From<ControlError> for Problem {
+impl From<ControlError> for ApiProblem {
     fn from(error: ControlError) -> Self {
         let status = match &error {
             ControlError::UnknownRack(_)
@@ -315,7 +315,7 @@ fn fault(at: &SourceDiagnostic) -> Value {
     json!({ "line": at.line, "column": at.column, "detail": at.text })
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for ApiProblem {
     fn into_response(self) -> Response {
         self.log();
         let body = serde_json::to_vec(&self.document()).unwrap_or_default();

@@ -12,14 +12,14 @@ use model::{Level, Token};
 use serde::Deserialize;
 use tokio_util::task::TaskTracker;
 
-use super::change::{Body, By, Desk, Nothing, body};
-use super::json::{Listing, One};
+use super::change::{BodyResult, EmptyBody, RequestActor, ServiceHandle, body};
+use super::json::{ItemResponse, ListResponse};
 use super::params::{InPath, NoParams, in_path};
-use super::problem::Problem;
-use crate::control::{Control, ControlError, MOST_LABELS, RackView};
-use crate::registry::Actor;
+use super::problem::ApiProblem;
+use crate::control::{ControlError, ControlPlane, MOST_LABELS, RackView};
+use crate::registry::AuditActor;
 
-pub(crate) fn routes(control: Arc<Control>, changes: TaskTracker) -> Router {
+pub(crate) fn routes(control: Arc<ControlPlane>, changes: TaskTracker) -> Router {
     let suspend = plain(|control, id, by| async move { control.suspend(&id, &by).await });
     let resume = plain(|control, id, by| async move { control.resume(&id, &by).await });
     let remove = plain(|control, id, by| async move { control.remove(&id, &by).await });
@@ -32,7 +32,7 @@ pub(crate) fn routes(control: Arc<Control>, changes: TaskTracker) -> Router {
         .route("/api/v1/racks/{id}/remove", remove)
         .route("/api/v1/racks/{id}/log-level", post(log_level))
         .route("/api/v1/racks/{id}/labels", put(labels).patch(relabel))
-        .with_state(Desk::new(control, changes))
+        .with_state(ServiceHandle::new(control, changes))
 }
 
 /// Characters that a label's value may have.
@@ -41,122 +41,128 @@ const LONGEST_LABEL: usize = 256;
 /// What an approval may say.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Approval {
+struct ApprovalBody {
     name: Option<Token>,
 }
 
 /// What a change of the log level says.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Leveling {
+struct LogLevelBody {
     level: Option<Level>,
 }
 
-type Asked = State<Desk<Control>>;
+type RackHandle = State<ServiceHandle<ControlPlane>>;
 
-async fn racks(State(desk): Asked, _: NoParams) -> Result<Listing<RackView>, Problem> {
-    Ok(Listing::whole(desk.read(Control::racks).await?))
+async fn racks(State(desk): RackHandle, _: NoParams) -> Result<ListResponse<RackView>, ApiProblem> {
+    Ok(ListResponse::whole(desk.read(ControlPlane::racks).await?))
 }
 
-async fn rack(State(desk): Asked, id: InPath, _: NoParams) -> Result<One<RackView>, Problem> {
+async fn rack(State(desk): RackHandle, id: InPath, _: NoParams) -> Result<ItemResponse<RackView>, ApiProblem> {
     let id = in_path("id", id)?;
     let data = desk.read(move |control| control.rack(&id)).await?;
-    Ok(One { data })
+    Ok(ItemResponse { data })
 }
 
 async fn approve(
-    State(desk): Asked,
-    By(by): By,
+    State(desk): RackHandle,
+    RequestActor(by): RequestActor,
     id: InPath,
     _: NoParams,
-    sent: Body,
-) -> Result<One<RackView>, Problem> {
+    sent: BodyResult,
+) -> Result<ItemResponse<RackView>, ApiProblem> {
     let id = in_path("id", id)?;
-    let approval: Approval = body(sent)?;
+    let approval: ApprovalBody = body(sent)?;
     let control = Arc::clone(&desk.room);
     let change = async move { control.approve(&id, approval.name, &by).await };
-    let data = desk.carry(change).await?;
-    Ok(One { data })
+    let data = desk.run_to_completion(change).await?;
+    Ok(ItemResponse { data })
 }
 
 /// A change that takes nothing but the Rack's id.
-fn plain<C, F>(change: C) -> MethodRouter<Desk<Control>>
+fn plain<C, F>(change: C) -> MethodRouter<ServiceHandle<ControlPlane>>
 where
-    C: FnOnce(Arc<Control>, String, Actor) -> F + Clone + Send + Sync + 'static,
+    C: FnOnce(Arc<ControlPlane>, String, AuditActor) -> F + Clone + Send + Sync + 'static,
     F: Future<Output = Result<RackView, ControlError>> + Send + 'static,
 {
     post(
-        |State(desk): Asked, By(by): By, id: InPath, _: NoParams, sent: Body| async move {
-            let Nothing {} = body(sent)?;
+        |State(desk): RackHandle, RequestActor(by): RequestActor, id: InPath, _: NoParams, sent: BodyResult| async move {
+            let EmptyBody {} = body(sent)?;
             let id = in_path("id", id)?;
-            let data = desk.carry(change(Arc::clone(&desk.room), id, by)).await?;
-            Ok::<_, Problem>(One { data })
+            let data = desk.run_to_completion(change(Arc::clone(&desk.room), id, by)).await?;
+            Ok::<_, ApiProblem>(ItemResponse { data })
         },
     )
 }
 
 async fn log_level(
-    State(desk): Asked,
-    By(by): By,
+    State(desk): RackHandle,
+    RequestActor(by): RequestActor,
     id: InPath,
     _: NoParams,
-    sent: Body,
-) -> Result<One<RackView>, Problem> {
+    sent: BodyResult,
+) -> Result<ItemResponse<RackView>, ApiProblem> {
     let id = in_path("id", id)?;
-    let Leveling { level: Some(level) } = body(sent)? else {
+    let LogLevelBody { level: Some(level) } = body(sent)? else {
         let detail = "the body: level is missing: {\"level\": \"debug\"}";
-        return Err(Problem::body(StatusCode::BAD_REQUEST, detail));
+        return Err(ApiProblem::body(StatusCode::BAD_REQUEST, detail));
     };
     let control = Arc::clone(&desk.room);
     let change = async move { control.set_log_level(&id, level, &by).await };
-    let data = desk.carry(change).await?;
-    Ok(One { data })
+    let data = desk.run_to_completion(change).await?;
+    Ok(ItemResponse { data })
 }
 
-async fn labels(State(desk): Asked, By(by): By, id: InPath, _: NoParams, sent: Body) -> Result<One<RackView>, Problem> {
+async fn labels(
+    State(desk): RackHandle,
+    RequestActor(by): RequestActor,
+    id: InPath,
+    _: NoParams,
+    sent: BodyResult,
+) -> Result<ItemResponse<RackView>, ApiProblem> {
     let id = in_path("id", id)?;
-    let labels = usable(body(sent)?).map_err(|detail| Problem::body(StatusCode::BAD_REQUEST, detail))?;
+    let labels = usable(body(sent)?).map_err(|detail| ApiProblem::body(StatusCode::BAD_REQUEST, detail))?;
     let control = Arc::clone(&desk.room);
     let change = async move { control.set_labels(&id, labels, &by).await };
-    let data = desk.carry(change).await?;
-    Ok(One { data })
+    let data = desk.run_to_completion(change).await?;
+    Ok(ItemResponse { data })
 }
 
 /// Some labels: `{"role": "edge", "site": null}` gives one and takes one away.
 async fn relabel(
-    State(desk): Asked,
-    By(by): By,
+    State(desk): RackHandle,
+    RequestActor(by): RequestActor,
     id: InPath,
     _: NoParams,
-    sent: Body,
-) -> Result<One<RackView>, Problem> {
+    sent: BodyResult,
+) -> Result<ItemResponse<RackView>, ApiProblem> {
     let id = in_path("id", id)?;
-    let changes = usable(body(sent)?).map_err(|detail| Problem::body(StatusCode::BAD_REQUEST, detail))?;
+    let changes = usable(body(sent)?).map_err(|detail| ApiProblem::body(StatusCode::BAD_REQUEST, detail))?;
     let control = Arc::clone(&desk.room);
     let change = async move { control.change_labels(&id, changes, &by).await };
-    let data = desk.carry(change).await?;
-    Ok(One { data })
+    let data = desk.run_to_completion(change).await?;
+    Ok(ItemResponse { data })
 }
 
 /// What is said of a label: its value, or none.
-trait Value {
+trait LabelValue {
     fn value(&self) -> Option<&str>;
 }
 
-impl Value for String {
+impl LabelValue for String {
     fn value(&self) -> Option<&str> {
         Some(self)
     }
 }
 
-impl Value for Option<String> {
+impl LabelValue for Option<String> {
     fn value(&self) -> Option<&str> {
         self.as_deref()
     }
 }
 
 /// Labels that a Rack may have. No body at all would take away all of them by accident.
-fn usable<V: Value>(labels: Option<BTreeMap<Token, V>>) -> Result<BTreeMap<String, V>, String> {
+fn usable<V: LabelValue>(labels: Option<BTreeMap<Token, V>>) -> Result<BTreeMap<String, V>, String> {
     let Some(labels) = labels else {
         return Err("the body: the labels are missing: {\"role\": \"edge\"}, or {} for none".to_owned());
     };

@@ -11,17 +11,17 @@ use model::HumanDuration;
 use serde::Deserialize;
 use tokio_util::task::TaskTracker;
 
-use super::change::{Body, By, Desk, Nothing, body, whole};
-use super::json::{Listing, One};
-use super::params::{InPath, NoParams, Params, in_path};
-use super::problem::Problem;
-use crate::control::{Control, Imported, ResumeFrom, ScenarioReport, ScenarioView};
+use super::change::{BodyResult, EmptyBody, RequestActor, ServiceHandle, body, whole};
+use super::json::{ItemResponse, ListResponse};
+use super::params::{InPath, NoParams, QueryParams, in_path};
+use super::problem::ApiProblem;
+use crate::control::{ControlPlane, ImportReport, ResumePoint, ScenarioReport, ScenarioView};
 use crate::scenario::{MAX_FILE, ScenarioRef};
 
 /// The longest that a request waits for Racks: less than it may take in all.
 const LONGEST_WAIT: Duration = Duration::from_secs(100);
 
-pub(crate) fn routes(control: Arc<Control>, changes: TaskTracker) -> Router {
+pub(crate) fn routes(control: Arc<ControlPlane>, changes: TaskTracker) -> Router {
     let most = usize::try_from(MAX_FILE).unwrap_or(usize::MAX);
     Router::new()
         .route(
@@ -33,118 +33,133 @@ pub(crate) fn routes(control: Arc<Control>, changes: TaskTracker) -> Router {
         .route("/api/v1/scenarios/{reference}", get(show))
         .route("/api/v1/scenarios/{reference}/activate", post(activate))
         .route("/api/v1/scenarios/{reference}/delete", post(delete))
-        .with_state(Desk::new(control, changes))
+        .with_state(ServiceHandle::new(control, changes))
 }
 
 /// What an import may say.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Importing {
+struct ImportParams {
     replace: bool,
 }
 
 /// What an activation or a rollback may say.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Activating {
+struct ActivationParams {
     dry_run: bool,
     wait: Option<HumanDuration>,
-    resume_from: ResumeFrom,
+    resume_from: ResumePoint,
 }
 
-type Asked = State<Desk<Control>>;
+type ScenarioHandle = State<ServiceHandle<ControlPlane>>;
 
-async fn list(State(desk): Asked, _: NoParams) -> Result<Listing<ScenarioView>, Problem> {
-    Ok(Listing::whole(desk.read(Control::scenarios).await?))
+async fn list(State(desk): ScenarioHandle, _: NoParams) -> Result<ListResponse<ScenarioView>, ApiProblem> {
+    Ok(ListResponse::whole(desk.read(ControlPlane::scenarios).await?))
 }
 
-async fn show(State(desk): Asked, reference: InPath, _: NoParams) -> Result<One<ScenarioView>, Problem> {
+async fn show(
+    State(desk): ScenarioHandle,
+    reference: InPath,
+    _: NoParams,
+) -> Result<ItemResponse<ScenarioView>, ApiProblem> {
     let reference = in_path("reference", reference)?;
     let data = desk.read(move |control| control.scenario(&reference)).await?;
-    Ok(One { data })
+    Ok(ItemResponse { data })
 }
 
-async fn import(State(desk): Asked, By(by): By, params: Params, sent: Body) -> Result<One<Imported>, Problem> {
-    let Importing { replace } = params.filter()?;
+async fn import(
+    State(desk): ScenarioHandle,
+    RequestActor(by): RequestActor,
+    params: QueryParams,
+    sent: BodyResult,
+) -> Result<ItemResponse<ImportReport>, ApiProblem> {
+    let ImportParams { replace } = params.filter()?;
     let text = String::from_utf8(whole(sent)?.into());
-    let text = text.map_err(|_| Problem::body(StatusCode::BAD_REQUEST, "the body is not UTF-8: a scenario is YAML"))?;
+    let text =
+        text.map_err(|_| ApiProblem::body(StatusCode::BAD_REQUEST, "the body is not UTF-8: a scenario is YAML"))?;
     let control = Arc::clone(&desk.room);
     let data = desk
-        .carry(async move { control.import(text, replace, &by).await })
+        .run_to_completion(async move { control.import(text, replace, &by).await })
         .await?;
-    Ok(One { data })
+    Ok(ItemResponse { data })
 }
 
-async fn status(State(desk): Asked, _: NoParams) -> Result<One<ScenarioReport>, Problem> {
+async fn status(State(desk): ScenarioHandle, _: NoParams) -> Result<ItemResponse<ScenarioReport>, ApiProblem> {
     let data = desk.room.scenario_report().await?;
-    Ok(One { data })
+    Ok(ItemResponse { data })
 }
 
 async fn activate(
-    State(desk): Asked,
-    By(by): By,
+    State(desk): ScenarioHandle,
+    RequestActor(by): RequestActor,
     reference: InPath,
-    params: Params,
-    sent: Body,
-) -> Result<One<ScenarioReport>, Problem> {
-    let Activating {
+    params: QueryParams,
+    sent: BodyResult,
+) -> Result<ItemResponse<ScenarioReport>, ApiProblem> {
+    let ActivationParams {
         dry_run,
         wait,
         resume_from,
     } = params.filter()?;
-    let Nothing {} = body(sent)?;
+    let EmptyBody {} = body(sent)?;
     let reference = in_path("reference", reference)?;
     if dry_run {
         let data = desk.room.rehearse(&reference, resume_from).await?;
-        return Ok(One { data });
+        return Ok(ItemResponse { data });
     }
     let control = Arc::clone(&desk.room);
     let active = desk
-        .carry(async move { control.activate(&reference, resume_from, &by).await })
+        .run_to_completion(async move { control.activate(&reference, resume_from, &by).await })
         .await?;
     let data = desk
         .room
         .await_scenario(active, bounded(wait, desk.room.scenario_wait))
         .await?;
-    Ok(One { data })
+    Ok(ItemResponse { data })
 }
 
 async fn delete(
-    State(desk): Asked,
-    By(by): By,
+    State(desk): ScenarioHandle,
+    RequestActor(by): RequestActor,
     reference: InPath,
     _: NoParams,
-    sent: Body,
-) -> Result<One<ScenarioRef>, Problem> {
-    let Nothing {} = body(sent)?;
+    sent: BodyResult,
+) -> Result<ItemResponse<ScenarioRef>, ApiProblem> {
+    let EmptyBody {} = body(sent)?;
     let reference = in_path("reference", reference)?;
     let control = Arc::clone(&desk.room);
     let data = desk
-        .carry(async move { control.delete_scenario(&reference, &by).await })
+        .run_to_completion(async move { control.delete_scenario(&reference, &by).await })
         .await?;
-    Ok(One { data })
+    Ok(ItemResponse { data })
 }
 
-async fn rollback(State(desk): Asked, By(by): By, params: Params, sent: Body) -> Result<One<ScenarioReport>, Problem> {
-    let Activating {
+async fn rollback(
+    State(desk): ScenarioHandle,
+    RequestActor(by): RequestActor,
+    params: QueryParams,
+    sent: BodyResult,
+) -> Result<ItemResponse<ScenarioReport>, ApiProblem> {
+    let ActivationParams {
         dry_run,
         wait,
         resume_from,
     } = params.filter()?;
-    let Nothing {} = body(sent)?;
+    let EmptyBody {} = body(sent)?;
     if dry_run {
         let data = desk.room.rehearse_rollback(resume_from).await?;
-        return Ok(One { data });
+        return Ok(ItemResponse { data });
     }
     let control = Arc::clone(&desk.room);
     let active = desk
-        .carry(async move { control.roll_back(resume_from, &by).await })
+        .run_to_completion(async move { control.roll_back(resume_from, &by).await })
         .await?;
     let data = desk
         .room
         .await_scenario(active, bounded(wait, desk.room.scenario_wait))
         .await?;
-    Ok(One { data })
+    Ok(ItemResponse { data })
 }
 
 /// How long to wait: as long as the request says, or the configuration; an answer comes in any case.

@@ -5,8 +5,8 @@
 //! - At [`MAX_CONNECTIONS`] no more are accepted until one ends; the system's queue holds the others.
 //! - A connection whose request's head is not there in [`HEAD_TIME`] is closed.
 //! - An answer that comes before all of a body was read reaches who still sends ([`chassis::unread`]).
-//! - A connection to which nothing can be written for [`Patience::silence`] is closed, and so is one that takes the bytes of an answer
-//!   with an end more slowly than [`Patience::byte_time`], by so much on the whole: however slow clients are, memory that answers hold comes back.
+//! - A connection to which nothing can be written for [`SlowClientLimits::silence`] is closed, and so is one that takes the bytes of an answer
+//!   with an end more slowly than [`SlowClientLimits::byte_time`], by so much on the whole: however slow clients are, memory that answers hold comes back.
 //! - [`ApiServer::close`] ends tails, lets running requests finish for [`GRACE`], then drops them; it returns when all are gone.
 
 use std::convert::Infallible;
@@ -30,7 +30,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::change::Peer;
+use super::change::PeerAddress;
 use super::tail::is_events;
 
 const MAX_CONNECTIONS: usize = 512;
@@ -43,14 +43,14 @@ const MAX_HEAD: usize = 64 << 10;
 
 /// How slowly a client may take its answers.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct SlowClientLimits {
     /// How long it may take nothing.
     pub(crate) silence: Duration,
     /// How long it may take for a byte of an answer that has an end.
     pub(crate) byte_time: Duration,
 }
 
-impl Default for Patience {
+impl Default for SlowClientLimits {
     /// 30 s, and 64 KiB a second.
     fn default() -> Self {
         Self {
@@ -62,7 +62,7 @@ impl Default for Patience {
 
 /// For answers that have no end of their own.
 #[derive(Debug, Clone)]
-pub(crate) struct Stopping(pub(crate) CancellationToken);
+pub(crate) struct ShutdownToken(pub(crate) CancellationToken);
 
 /// The running API.
 #[derive(Debug)]
@@ -99,11 +99,11 @@ pub(crate) fn start(
     router: Router,
     listener: TcpListener,
     changes: TaskTracker,
-    patience: Patience,
+    patience: SlowClientLimits,
 ) -> io::Result<ApiServer> {
     let addr = listener.local_addr()?;
     let (stop, connections) = (CancellationToken::new(), TaskTracker::new());
-    let router = router.layer(Extension(Stopping(stop.clone())));
+    let router = router.layer(Extension(ShutdownToken(stop.clone())));
     let accepting = tokio::spawn(accept(listener, (router, patience), stop.clone(), connections.clone()));
     Ok(ApiServer {
         addr,
@@ -114,7 +114,12 @@ pub(crate) fn start(
     })
 }
 
-async fn accept(listener: TcpListener, served: (Router, Patience), stop: CancellationToken, connections: TaskTracker) {
+async fn accept(
+    listener: TcpListener,
+    served: (Router, SlowClientLimits),
+    stop: CancellationToken,
+    connections: TaskTracker,
+) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     while let Some((stream, place)) = next_connection(&listener, &places, &stop).await {
         connections.spawn(connection(stream, served.clone(), stop.clone(), place));
@@ -156,7 +161,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 
 async fn connection(
     stream: TcpStream,
-    (router, patience): (Router, Patience),
+    (router, patience): (Router, SlowClientLimits),
     stop: CancellationToken,
     _place: OwnedSemaphorePermit,
 ) {
@@ -164,7 +169,7 @@ async fn connection(
         tracing::debug!(%error, "a connection has gone already");
         return;
     }
-    let peer = stream.peer_addr().ok().map(|peer| Peer(peer.ip()));
+    let peer = stream.peer_addr().ok().map(|peer| PeerAddress(peer.ip()));
     let (unread, rate) = (UnreadBodyFlag::default(), MinimumRate::default());
     let stream = WriteTimeoutStream::new(stream, patience.silence).at_least(rate.clone());
     let stream = LingeringStream::new(stream, unread.clone());

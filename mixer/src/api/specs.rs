@@ -6,15 +6,15 @@ use axum::Router;
 use axum::extract::State;
 use axum::routing::get;
 
-use super::json::One;
+use super::json::ItemResponse;
 use super::params::NoParams;
-use super::problem::Problem;
-use crate::specs::{SpecBook, SpecsView};
+use super::problem::ApiProblem;
+use crate::specs::{SpecListView, SpecRegistry};
 
-pub(crate) fn routes(book: Arc<SpecBook>) -> Router {
+pub(crate) fn routes(book: Arc<SpecRegistry>) -> Router {
     Router::new().route("/api/v1/specs", get(specs)).with_state(book)
 }
 
-async fn specs(State(book): State<Arc<SpecBook>>, _: NoParams) -> Result<One<SpecsView>, Problem> {
-    Ok(One { data: book.view() })
+async fn specs(State(book): State<Arc<SpecRegistry>>, _: NoParams) -> Result<ItemResponse<SpecListView>, ApiProblem> {
+    Ok(ItemResponse { data: book.view() })
 }

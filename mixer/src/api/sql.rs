@@ -16,7 +16,7 @@ use http::{HeaderMap, StatusCode};
 use query::{QueryEngine, SqlStatement};
 
 use super::answer::RowRequest;
-use super::problem::Problem;
+use super::problem::ApiProblem;
 
 /// The largest body: a text with all of it escaped, and parameters.
 const MAX_BODY: usize = 512 << 10;
@@ -33,15 +33,15 @@ async fn sql(
     asked: RowRequest,
     headers: HeaderMap,
     body: Result<Bytes, BytesRejection>,
-) -> Result<Response, Problem> {
-    asked.has_no_more()?;
+) -> Result<Response, ApiProblem> {
+    asked.reject_other_params()?;
     let answer = querier.sql(&statement(&headers, body)?).await?;
     asked.selected(answer).await
 }
 
-fn statement(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<SqlStatement, Problem> {
-    let body = body.map_err(|error| Problem::body(error.status(), error.body_text()))?;
-    let bad = |reason: String| Problem::body(StatusCode::BAD_REQUEST, reason);
+fn statement(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result<SqlStatement, ApiProblem> {
+    let body = body.map_err(|error| ApiProblem::body(error.status(), error.body_text()))?;
+    let bad = |reason: String| ApiProblem::body(StatusCode::BAD_REQUEST, reason);
     let kind = headers.get(CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or_default());
     let kind = kind.map(|kind| kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase());
     match kind.as_deref() {
@@ -59,7 +59,7 @@ fn statement(headers: &HeaderMap, body: Result<Bytes, BytesRejection>) -> Result
         },
         Some(other) => {
             let detail = format!("{CONTENT_TYPE} {other:?} is none of application/json, application/sql, text/plain");
-            Err(Problem::body(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
+            Err(ApiProblem::body(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
         }
     }
 }

@@ -23,9 +23,9 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header};
 use query::{LiveTail, QueryEngine};
 
-use super::params::Params;
-use super::problem::Problem;
-use super::server::Stopping;
+use super::params::QueryParams;
+use super::problem::ApiProblem;
+use super::server::ShutdownToken;
 
 const LAST_EVENT_ID: &str = "Last-Event-ID";
 
@@ -38,20 +38,20 @@ pub(crate) fn routes(querier: Arc<QueryEngine>) -> Router {
 
 async fn logs(
     State(querier): State<Arc<QueryEngine>>,
-    stopping: Extension<Stopping>,
+    stopping: Extension<ShutdownToken>,
     headers: HeaderMap,
-    params: Params,
-) -> Result<Response, Problem> {
+    params: QueryParams,
+) -> Result<Response, ApiProblem> {
     let tail = querier.tail(&params.filter()?, last(&headers))?;
     Ok(events(tail, stopping))
 }
 
 async fn messages(
     State(querier): State<Arc<QueryEngine>>,
-    stopping: Extension<Stopping>,
+    stopping: Extension<ShutdownToken>,
     headers: HeaderMap,
-    params: Params,
-) -> Result<Response, Problem> {
+    params: QueryParams,
+) -> Result<Response, ApiProblem> {
     let tail = querier.tail_messages(&params.filter()?, last(&headers))?;
     Ok(events(tail, stopping))
 }
@@ -68,7 +68,7 @@ pub(super) fn is_events(headers: &HeaderMap) -> bool {
     kind.is_some_and(|kind| kind.starts_with(b"text/event-stream"))
 }
 
-fn events(tail: LiveTail, Extension(Stopping(stop)): Extension<Stopping>) -> Response {
+fn events(tail: LiveTail, Extension(ShutdownToken(stop)): Extension<ShutdownToken>) -> Response {
     let pieces = futures::stream::unfold(tail, |mut tail: LiveTail| async move {
         let piece = tail.next().await?;
         Some((Ok::<Bytes, Infallible>(piece), tail))

@@ -37,17 +37,17 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
 
-use super::params::{InPath, Params, in_path};
-use super::problem::Problem;
-use super::server::Stopping;
+use super::params::{InPath, QueryParams, in_path};
+use super::problem::ApiProblem;
+use super::server::ShutdownToken;
 use super::tail::event_stream;
-use crate::control::{Control, TapNews, TapStream};
+use crate::control::{ControlPlane, TapEvent, TapStream};
 use crate::hex;
 
 /// How long a stream is silent at most.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 
-pub(crate) fn routes(control: Arc<Control>, tasks: TaskTracker) -> Router {
+pub(crate) fn routes(control: Arc<ControlPlane>, tasks: TaskTracker) -> Router {
     Router::new()
         .route("/api/v1/racks/{id}/tap", get(tap))
         .with_state((control, tasks))
@@ -56,16 +56,16 @@ pub(crate) fn routes(control: Arc<Control>, tasks: TaskTracker) -> Router {
 /// What is watched.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Tapped {
+struct TapParams {
     port: Option<GearPort>,
 }
 
 async fn tap(
-    State((control, tasks)): State<(Arc<Control>, TaskTracker)>,
-    stopping: Extension<Stopping>,
+    State((control, tasks)): State<(Arc<ControlPlane>, TaskTracker)>,
+    stopping: Extension<ShutdownToken>,
     id: InPath,
-    params: Params,
-) -> Result<Response, Problem> {
+    params: QueryParams,
+) -> Result<Response, ApiProblem> {
     let id = in_path("id", id)?;
     let stream = control.tap(&id, output(params)?, tasks).await?;
     let hello = futures::stream::iter([Ok(Bytes::from_static(b": watching\n\n"))]);
@@ -74,20 +74,20 @@ async fn tap(
         Some((Ok::<Bytes, Infallible>(piece), stream))
     });
     let pieces = futures::StreamExt::chain(hello, pieces);
-    let Extension(Stopping(stop)) = stopping;
+    let Extension(ShutdownToken(stop)) = stopping;
     let until_stopped = futures::StreamExt::take_until(pieces, stop.cancelled_owned());
     Ok(event_stream(Body::from_stream(until_stopped)))
 }
 
 /// The gear and the port that are asked for.
-fn output(params: Params) -> Result<(Token, Token), Problem> {
-    match params.filter::<Tapped>()?.port {
+fn output(params: QueryParams) -> Result<(Token, Token), ApiProblem> {
+    match params.filter::<TapParams>()?.port {
         Some(GearPort { rack: None, gear, port }) => Ok((gear, port)),
         Some(GearPort { rack: Some(_), .. }) => {
             let reason = "the Rack is named in the path: port=gear.port";
-            Err(Problem::parameter("port", reason))
+            Err(ApiProblem::parameter("port", reason))
         }
-        None => Err(Problem::parameter("port", "it is missing: port=gear.port")),
+        None => Err(ApiProblem::parameter("port", "it is missing: port=gear.port")),
     }
 }
 
@@ -96,9 +96,9 @@ async fn next(stream: &mut TapStream) -> Option<Bytes> {
         return Some(Bytes::from_static(b": hb\n\n"));
     };
     let text = match news? {
-        TapNews::Sample(sample) => format!("data: {}\n\n", row(*sample)),
-        TapNews::Missed(missed) => event("lagged", &json!({ "missed": missed })),
-        TapNews::Ended(detail) => event("error", &json!({ "detail": detail })),
+        TapEvent::Sample(sample) => format!("data: {}\n\n", row(*sample)),
+        TapEvent::Missed(missed) => event("lagged", &json!({ "missed": missed })),
+        TapEvent::Ended(detail) => event("error", &json!({ "detail": detail })),
     };
     Some(text.into())
 }

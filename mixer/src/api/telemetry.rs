@@ -19,8 +19,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::answer::RowRequest;
-use super::params::{InPath, NoParams, Params, in_path};
-use super::problem::Problem;
+use super::params::{InPath, NoParams, QueryParams, in_path};
+use super::problem::ApiProblem;
 
 /// When the v0.4.4 paths were deprecated, as RFC 9745 writes it.
 const DEPRECATED: &str = "@1763683200";
@@ -75,7 +75,7 @@ async fn deprecated(request: Request, next: Next) -> Response {
 
 /// Rows and what they cost.
 #[derive(Serialize)]
-struct Answer {
+struct PageResponse {
     data: Vec<Map<String, Value>>,
     next_cursor: Option<String>,
     stats: QueryStats,
@@ -87,7 +87,7 @@ struct Answer {
     histogram: Option<Value>,
 }
 
-impl From<JsonPage> for Answer {
+impl From<JsonPage> for PageResponse {
     fn from(page: JsonPage) -> Self {
         Self {
             data: page.rows,
@@ -99,85 +99,89 @@ impl From<JsonPage> for Answer {
     }
 }
 
-impl IntoResponse for Answer {
+impl IntoResponse for PageResponse {
     fn into_response(self) -> Response {
         Json(self).into_response()
     }
 }
 
-type Asked = State<Arc<QueryEngine>>;
+type QuerierState = State<Arc<QueryEngine>>;
 
-async fn logs(State(querier): Asked, asked: RowRequest) -> Result<Response, Problem> {
+async fn logs(State(querier): QuerierState, asked: RowRequest) -> Result<Response, ApiProblem> {
     let (filter, asked) = asked.filter()?;
     asked.list(&querier, ListQuery::Logs(filter)).await
 }
 
-async fn logs_histogram(State(querier): Asked, params: Params) -> Result<Answer, Problem> {
+async fn logs_histogram(State(querier): QuerierState, params: QueryParams) -> Result<PageResponse, ApiProblem> {
     let (filter, shape) = params.filters()?;
     let found = querier.logs_histogram(&filter, &shape).await?;
-    Ok(Answer {
+    Ok(PageResponse {
         histogram: Some(serde_json::json!({ "interval": found.interval })),
-        ..Answer::from(found.page)
+        ..PageResponse::from(found.page)
     })
 }
 
-async fn logs_top(State(querier): Asked, params: Params) -> Result<Answer, Problem> {
+async fn logs_top(State(querier): QuerierState, params: QueryParams) -> Result<PageResponse, ApiProblem> {
     let (filter, top) = params.filters()?;
     Ok(querier.logs_top(&filter, &top).await?.into())
 }
 
-async fn traces_top(State(querier): Asked, params: Params) -> Result<Answer, Problem> {
+async fn traces_top(State(querier): QuerierState, params: QueryParams) -> Result<PageResponse, ApiProblem> {
     let (filter, top) = params.filters()?;
     Ok(querier.traces_top(&filter, &top).await?.into())
 }
 
-async fn traces(State(querier): Asked, asked: RowRequest) -> Result<Response, Problem> {
+async fn traces(State(querier): QuerierState, asked: RowRequest) -> Result<Response, ApiProblem> {
     let (filter, asked) = asked.filter()?;
     asked.list(&querier, ListQuery::Traces(filter)).await
 }
 
-async fn metrics(State(querier): Asked, asked: RowRequest) -> Result<Response, Problem> {
+async fn metrics(State(querier): QuerierState, asked: RowRequest) -> Result<Response, ApiProblem> {
     let (filter, asked) = asked.filter()?;
     asked.list(&querier, ListQuery::Metrics(filter)).await
 }
 
-async fn metric_names(State(querier): Asked, params: Params) -> Result<Answer, Problem> {
+async fn metric_names(State(querier): QuerierState, params: QueryParams) -> Result<PageResponse, ApiProblem> {
     Ok(querier.metric_names(&params.filter()?).await?.into())
 }
 
-async fn metric_labels(State(querier): Asked, name: InPath, params: Params) -> Result<Answer, Problem> {
+async fn metric_labels(
+    State(querier): QuerierState,
+    name: InPath,
+    params: QueryParams,
+) -> Result<PageResponse, ApiProblem> {
     let name = in_path("metric_name", name)?;
     Ok(querier.metric_labels(&name, &params.filter()?).await?.into())
 }
 
 async fn metric_label_values(
-    State(querier): Asked,
+    State(querier): QuerierState,
     names: Result<Path<(String, String)>, PathRejection>,
-    params: Params,
-) -> Result<Answer, Problem> {
-    let Path((name, key)) = names.map_err(|error| Problem::parameter("label_key", error.body_text()))?;
+    params: QueryParams,
+) -> Result<PageResponse, ApiProblem> {
+    let Path((name, key)) = names.map_err(|error| ApiProblem::parameter("label_key", error.body_text()))?;
     Ok(querier
         .metric_label_values(&name, &key, &params.filter()?)
         .await?
         .into())
 }
 
-async fn messages(State(querier): Asked, asked: RowRequest) -> Result<Response, Problem> {
+async fn messages(State(querier): QuerierState, asked: RowRequest) -> Result<Response, ApiProblem> {
     let (filter, asked) = asked.filter()?;
     asked.list(&querier, ListQuery::Messages(filter)).await
 }
 
-fn flux_id(id: InPath) -> Result<FluxId, Problem> {
+fn flux_id(id: InPath) -> Result<FluxId, ApiProblem> {
     let id = in_path("flux_id", id)?;
-    id.parse().map_err(|error| Problem::parameter("flux_id", error))
+    id.parse().map_err(|error| ApiProblem::parameter("flux_id", error))
 }
 
 /// The messages of one business signal, of all times and the oldest first unless they are asked for otherwise.
-async fn messages_of(State(querier): Asked, id: InPath, asked: RowRequest) -> Result<Response, Problem> {
+async fn messages_of(State(querier): QuerierState, id: InPath, asked: RowRequest) -> Result<Response, ApiProblem> {
     let id = flux_id(id)?;
     let (mut filter, asked) = asked.filter::<MessageFilter>()?;
     if filter.flux_id.is_some_and(|given| given != id) {
-        return Err(Problem::parameter(
+        return Err(ApiProblem::parameter(
             "flux_id",
             format!("the path already names the flux {id}"),
         ));
@@ -190,24 +194,24 @@ async fn messages_of(State(querier): Asked, id: InPath, asked: RowRequest) -> Re
 }
 
 /// One business signal: its messages, spans and log records.
-async fn flux(State(querier): Asked, id: InPath, asked: RowRequest) -> Result<Response, Problem> {
+async fn flux(State(querier): QuerierState, id: InPath, asked: RowRequest) -> Result<Response, ApiProblem> {
     let id = flux_id(id)?;
     let (filter, asked) = asked.filter()?;
     asked.list(&querier, ListQuery::Flux(id, filter)).await
 }
 
-async fn dead_letters(State(querier): Asked, asked: RowRequest) -> Result<Response, Problem> {
+async fn dead_letters(State(querier): QuerierState, asked: RowRequest) -> Result<Response, ApiProblem> {
     let (filter, asked) = asked.filter()?;
     asked.list(&querier, ListQuery::DeadLetters(filter)).await
 }
 
-async fn trace(State(querier): Asked, id: InPath, _: NoParams) -> Result<Response, Problem> {
+async fn trace(State(querier): QuerierState, id: InPath, _: NoParams) -> Result<Response, ApiProblem> {
     let id = in_path("trace_id", id)?;
-    let id: TraceId = id.parse().map_err(|error| Problem::parameter("trace_id", error))?;
+    let id: TraceId = id.parse().map_err(|error| ApiProblem::parameter("trace_id", error))?;
     RowRequest::of_json().listed(querier.trace(id).await?).await
 }
 
-async fn metric(State(querier): Asked, name: InPath, asked: RowRequest) -> Result<Response, Problem> {
+async fn metric(State(querier): QuerierState, name: InPath, asked: RowRequest) -> Result<Response, ApiProblem> {
     let name = in_path("metric_name", name)?;
     let (filter, asked) = asked.filter::<MetricFilter>()?;
     let named = MetricFilter {

@@ -23,8 +23,8 @@ use tokio_util::task::TaskTracker;
 
 use chassis::config::{ConfigSources, load};
 
-use super::exposition::Exposition;
-use super::{ApiServer, Patience, guarded, server, sql, telemetry};
+use super::exposition::MetricsExposition;
+use super::{ApiServer, SlowClientLimits, guarded, server, sql, telemetry};
 use crate::app::Mixer;
 use crate::config::{MixerConfig, SCHEMA};
 use crate::testing::{eventually, nats_server};
@@ -36,7 +36,7 @@ fn now() -> Timestamp {
 struct Bench {
     engine: Arc<Engine>,
     querier: Arc<QueryEngine>,
-    exposition: Arc<Exposition>,
+    exposition: Arc<MetricsExposition>,
     api: ApiServer,
     _dir: tempfile::TempDir,
 }
@@ -62,10 +62,10 @@ impl Answer {
 
 impl Bench {
     async fn new() -> Self {
-        Self::with(Patience::default()).await
+        Self::with(SlowClientLimits::default()).await
     }
 
-    async fn with(patience: Patience) -> Self {
+    async fn with(patience: SlowClientLimits) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let clock = Clock::new(now);
         let settings = Settings::new(dir.path().join("store"));
@@ -73,7 +73,7 @@ impl Bench {
             .await
             .unwrap();
         let querier = Arc::new(QueryEngine::new(Arc::clone(&engine), QueryLimits::default(), clock).unwrap());
-        let exposition = Arc::new(Exposition::of_requests());
+        let exposition = Arc::new(MetricsExposition::of_requests());
         let routes = telemetry::routes(Arc::clone(&querier)).merge(sql::routes(Arc::clone(&querier)));
         let router = guarded(routes, Arc::clone(&exposition));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

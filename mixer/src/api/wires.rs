@@ -6,16 +6,16 @@ use axum::Router;
 use axum::extract::State;
 use axum::routing::get;
 
-use super::json::Listing;
+use super::json::ListResponse;
 use super::params::NoParams;
-use super::problem::Problem;
-use crate::control::Control;
+use super::problem::ApiProblem;
+use crate::control::ControlPlane;
 use crate::scenario::WireBacklog;
 
-pub(crate) fn routes(control: Arc<Control>) -> Router {
+pub(crate) fn routes(control: Arc<ControlPlane>) -> Router {
     Router::new().route("/api/v1/wires", get(wires)).with_state(control)
 }
 
-async fn wires(State(control): State<Arc<Control>>, _: NoParams) -> Result<Listing<WireBacklog>, Problem> {
-    Ok(Listing::whole(control.wires()))
+async fn wires(State(control): State<Arc<ControlPlane>>, _: NoParams) -> Result<ListResponse<WireBacklog>, ApiProblem> {
+    Ok(ListResponse::whole(control.wires()))
 }

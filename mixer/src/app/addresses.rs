@@ -9,7 +9,7 @@ use crate::config::MixerConfig;
 
 /// Where a Mixer is asked.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Addresses {
+pub(super) struct ListenAddresses {
     pub(super) api: SocketAddr,
     pub(super) postgres: Option<SocketAddr>,
 }

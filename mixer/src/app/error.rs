@@ -11,7 +11,7 @@ use crate::bus_server::BusError;
 use crate::cluster::ClusterError;
 use crate::registry::RegistryError;
 use crate::scenario::ScenarioError;
-use crate::specs::StandingError;
+use crate::specs::SpecSetError;
 
 /// Why a Mixer does not start.
 #[derive(Debug, thiserror::Error)]
@@ -66,7 +66,7 @@ pub enum StartError {
     Query(#[from] query::Error),
     /// What stands of specs cannot be known.
     #[error(transparent)]
-    Specs(#[from] StandingError),
+    Specs(#[from] SpecSetError),
     /// A folder cannot be made.
     #[error(transparent)]
     Chassis(#[from] chassis::Error),
@@ -141,8 +141,8 @@ impl StartError {
             },
             Self::Desk(_) => ExitReason::Unavailable,
             Self::Specs(error) => match error {
-                StandingError::Unreadable { .. } => ExitReason::Io,
-                StandingError::Damaged { .. } | StandingError::Format { .. } => ExitReason::Data,
+                SpecSetError::Unreadable { .. } => ExitReason::Io,
+                SpecSetError::Damaged { .. } | SpecSetError::Format { .. } => ExitReason::Data,
             },
             Self::Query(_) => ExitReason::Io,
             Self::Chassis(error) => error.exit(),

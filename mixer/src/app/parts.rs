@@ -8,62 +8,63 @@ use model::{Clock, Entropy, SigningContext};
 use query::QueryEngine;
 use tokio::sync::Semaphore;
 
-use super::addresses::{Addresses, api_address, listen, postgres_address, reserve, reserve_postgres};
+use super::addresses::{ListenAddresses, api_address, listen, postgres_address, reserve, reserve_postgres};
 use super::{StartError, settings};
 use crate::api::{self, ApiParts, ApiServer};
-use crate::bus_server::{Bus, BusServer};
+use crate::bus_server::{BusServer, MixerBus};
 use crate::cluster::Cluster;
 use crate::config::MixerConfig;
-use crate::control::{Control, MOST_TAPS};
-use crate::desk::{Clerks, Desk, Elsewhere};
-use crate::dlq::{Deliveries, Dlq, DlqParts};
-use crate::enrollment::Enrollment;
-use crate::events::Events;
+use crate::control::{ControlPlane, MOST_TAPS};
+use crate::desk::{AgentRpcServer, MisroutedReplies, RpcServices};
+use crate::dlq::{DeadLetterQueue, DlqParts, LetterReplayer};
+use crate::enrollment::EnrollmentService;
+use crate::events::EventPublisher;
 use crate::founding::{registry_file, require_registry};
-use crate::heartbeat::Heartbeats;
-use crate::issuer::Issuer;
-use crate::outside::Views;
-use crate::passes::Passes;
+use crate::heartbeat::HeartbeatHandler;
+use crate::issuer::CommandClock;
+use crate::outside::ViewFileWriter;
+use crate::passes::BusAcl;
 use crate::postgres::{self, PostgresServer};
-use crate::presence::Presence;
-use crate::refusals::Refusals;
-use crate::registry::Registry;
-use crate::roll_call::RollCall;
+use crate::presence::LivenessTracker;
+use crate::refusals::RejectionCounters;
+use crate::registry::ClusterRegistry;
+use crate::roll_call::LivenessMonitor;
 use crate::scenario::{
-    self, Consumers, Convergence, Courier, CourierParts, FlowControl, ScenarioCache, ScenarioRef, StreamExpiry,
+    self, ConvergenceMonitor, FlowControl, RolloutParts, ScenarioCache, ScenarioRef, ScenarioRollout, StreamExpiry,
+    WireConsumerManager,
 };
-use crate::specs::SpecBook;
-use crate::tasks::{Fatal, Task};
+use crate::specs::SpecRegistry;
+use crate::tasks::{FailureReporter, SupervisedTask};
 
 /// What was started, to be closed; all of it optional, so that a start that fails half-way closes the same way.
 #[derive(Debug, Default)]
-pub(super) struct Parts {
+pub(super) struct MixerComponents {
     postgres: Option<PostgresServer>,
     api: Option<ApiServer>,
-    desk: Option<Desk>,
-    tasks: Vec<Task>,
+    desk: Option<AgentRpcServer>,
+    tasks: Vec<SupervisedTask>,
     pub(super) ingest: Option<ingest::IngestPipeline>,
-    pub(super) dlq: Option<Arc<Dlq>>,
+    pub(super) dlq: Option<Arc<DeadLetterQueue>>,
     pub(super) querier: Option<Arc<QueryEngine>>,
     pub(super) engine: Option<Arc<Engine>>,
-    pub(super) views: Option<Arc<Views>>,
-    pub(super) specs: Option<Arc<SpecBook>>,
+    pub(super) views: Option<Arc<ViewFileWriter>>,
+    pub(super) specs: Option<Arc<SpecRegistry>>,
     bus: Option<BusServer>,
 }
 
-impl Parts {
+impl MixerComponents {
     pub(super) async fn start(
         &mut self,
         config: MixerConfig,
         clock: Clock,
         entropy: Entropy,
-        fatal: &Fatal,
-    ) -> Result<(Arc<Control>, Addresses), StartError> {
+        fatal: &FailureReporter,
+    ) -> Result<(Arc<ControlPlane>, ListenAddresses), StartError> {
         let socket = reserve(&config)?;
         let postgres = reserve_postgres(&config)?;
         require_registry(&config)?;
         chassis::files::create_dir_durable(&config.store.dir)?;
-        let specs = SpecBook::open(&config.store.specs_dir, &config.store.dir, clock.clone())?;
+        let specs = SpecRegistry::open(&config.store.specs_dir, &config.store.dir, clock.clone())?;
         let specs = Arc::clone(self.specs.insert(Arc::new(specs)));
         let store = engine::Settings {
             specs: specs.files(),
@@ -71,13 +72,13 @@ impl Parts {
         };
         let engine = Engine::open(store, clock.clone(), entropy.clone()).await?;
         self.engine = Some(Arc::clone(&engine));
-        let registry = Arc::new(Registry::open(&registry_file(&config.store.dir))?);
+        let registry = Arc::new(ClusterRegistry::open(&registry_file(&config.store.dir))?);
         let (gate, passes) = settings::gate(&config, &registry, &entropy)?;
         let server = BusServer::start(settings::bus(&config, gate), fatal).await?;
         let bus = server.bus().clone();
         self.bus = Some(server);
 
-        let ground = Ground::open(&config, (registry, passes), &bus, &clock, &entropy)?;
+        let ground = CoreServices::open(&config, (registry, passes), &bus, &clock, &entropy)?;
         let chosen = scenario::choose(
             config.mixer.startup_scenario.as_deref().unwrap_or_default(),
             config.mixer.max_hops.into(),
@@ -112,12 +113,19 @@ impl Parts {
         self.querier = Some(Arc::clone(&querier));
         specs.serve(Arc::clone(&engine), Arc::clone(&querier));
         let book = Arc::clone(&specs);
-        self.tasks.push(Task::spawn("specs", fatal, |stop| book.run(stop)));
-        let views = Arc::new(Views::new(Arc::clone(&engine), Arc::clone(&specs), &config.store.dir));
+        self.tasks
+            .push(SupervisedTask::spawn("specs", fatal, |stop| book.run(stop)));
+        let views = Arc::new(ViewFileWriter::new(
+            Arc::clone(&engine),
+            Arc::clone(&specs),
+            &config.store.dir,
+        ));
         self.views = Some(Arc::clone(&views));
         let stats = views.stats();
         self.tasks
-            .push(Task::spawn("views for outside readers", fatal, |stop| views.run(stop)));
+            .push(SupervisedTask::spawn("views for outside readers", fatal, |stop| {
+                views.run(stop)
+            }));
         let dlq = self.dead_letters(&ground, &bus, (&querier, &engine), (clock, &entropy), fatal)?;
         let parts = ApiParts {
             querier: Arc::clone(&querier),
@@ -140,7 +148,7 @@ impl Parts {
             self.postgres = Some(served.map_err(|source| postgres_address(&config, source))?);
         }
         let postgres = self.postgres.as_ref().map(PostgresServer::addr);
-        Ok((control, Addresses { api, postgres }))
+        Ok((control, ListenAddresses { api, postgres }))
     }
 
     /// Starts the way from the bus into the engine, unless collection is switched off.
@@ -148,8 +156,8 @@ impl Parts {
         &mut self,
         config: &MixerConfig,
         (engine, floors): (&Arc<Engine>, &Arc<ingest::DurableFloorTracker>),
-        bus: &Bus,
-        (ground, specs): (&Ground, Arc<ingest::SpecMatcher>),
+        bus: &MixerBus,
+        (ground, specs): (&CoreServices, Arc<ingest::SpecMatcher>),
         clock: &Clock,
     ) -> Option<Arc<ingest::IngestStats>> {
         if !config.observability.enabled {
@@ -173,7 +181,7 @@ impl Parts {
                     .map(bytes::Bytes::from)
                     .ok()
             }),
-            vouch: ground.passes.are_kept().then(|| vouch(ground)),
+            vouch: ground.passes.is_enforced().then(|| vouch(ground)),
             specs,
         };
         let pipeline = ingest::IngestPipeline::start(settings::ingest(config), parts);
@@ -185,12 +193,12 @@ impl Parts {
     /// Opens the dead-letter queue and starts what brings letters back.
     fn dead_letters(
         &mut self,
-        ground: &Ground,
-        bus: &Bus,
+        ground: &CoreServices,
+        bus: &MixerBus,
         (querier, engine): (&Arc<QueryEngine>, &Arc<Engine>),
         (clock, entropy): (Clock, &Entropy),
-        fatal: &Fatal,
-    ) -> Result<Arc<Dlq>, StartError> {
+        fatal: &FailureReporter,
+    ) -> Result<Arc<DeadLetterQueue>, StartError> {
         let parts = DlqParts {
             querier: Arc::clone(querier),
             engine: Arc::clone(engine),
@@ -201,34 +209,58 @@ impl Parts {
             events: ground.events.clone(),
             clock,
         };
-        let dlq = Dlq::open(parts, entropy)?;
-        let deliveries = Deliveries::new(Arc::clone(&dlq));
+        let dlq = DeadLetterQueue::open(parts, entropy)?;
+        let deliveries = LetterReplayer::new(Arc::clone(&dlq));
         self.tasks
-            .push(Task::spawn("letters back to gears", fatal, |stop| deliveries.run(stop)));
+            .push(SupervisedTask::spawn("letters back to gears", fatal, |stop| {
+                deliveries.run(stop)
+            }));
         let counted = Arc::clone(&dlq);
-        self.tasks.push(Task::spawn("count of dead letters", fatal, |stop| {
-            counted.keep_count(stop)
-        }));
+        self.tasks
+            .push(SupervisedTask::spawn("count of dead letters", fatal, |stop| {
+                counted.keep_count(stop)
+            }));
         self.dlq = Some(Arc::clone(&dlq));
         Ok(dlq)
     }
 
-    /// Opens the desk for Racks and starts what serves them.
+    /// Starts what tells which Racks are offline.
+    fn start_liveness_monitor(
+        &mut self,
+        ground: &CoreServices,
+        courier: &ScenarioRollout,
+        clock: &Clock,
+        fatal: &FailureReporter,
+    ) {
+        let monitor = LivenessMonitor {
+            registry: Arc::clone(&ground.registry),
+            presence: Arc::clone(&ground.presence),
+            events: ground.events.clone(),
+            clock: clock.clone(),
+            courier: courier.clone(),
+        };
+        self.tasks
+            .push(SupervisedTask::spawn("liveness monitor", fatal, |stop| {
+                monitor.run(stop)
+            }));
+    }
+
+    /// Serves the RPCs of Racks and starts what they need.
     async fn control_plane(
         &mut self,
         config: &MixerConfig,
-        ground: &Ground,
-        bus: &Bus,
+        ground: &CoreServices,
+        bus: &MixerBus,
         (floors, collected, sync): (
             Arc<ingest::DurableFloorTracker>,
             Option<&Arc<ingest::IngestStats>>,
             Option<ingest::SyncBus>,
         ),
         ambient: (Clock, Entropy),
-        fatal: &Fatal,
-    ) -> Result<Arc<Control>, StartError> {
+        fatal: &FailureReporter,
+    ) -> Result<Arc<ControlPlane>, StartError> {
         let (clock, entropy) = ambient;
-        let Ground {
+        let CoreServices {
             registry,
             cluster,
             presence,
@@ -246,49 +278,45 @@ impl Parts {
         ));
         let expiry = StreamExpiry::new(time, config.snake.business_stream_max_age);
         let watch = Arc::clone(&flow_control);
-        self.tasks
-            .push(Task::spawn("flow control", fatal, |stop| watch.run(expiry, stop)));
-        let parts = Arc::new(CourierParts {
+        self.tasks.push(SupervisedTask::spawn("flow control", fatal, |stop| {
+            watch.run(expiry, stop)
+        }));
+        let parts = Arc::new(RolloutParts {
             bus: bus.clone(),
             cluster: Arc::clone(cluster),
             registry: Arc::clone(registry),
             presence: Arc::clone(presence),
             issuer: Arc::clone(issuer),
-            consumers: Consumers::new(config.snake.stream_name.to_string(), Arc::clone(registry)),
+            consumers: WireConsumerManager::new(config.snake.stream_name.to_string(), Arc::clone(registry)),
             flow_control: Arc::clone(&flow_control),
             scenarios: ScenarioCache::default(),
             passes: passes.clone(),
         });
-        self.tasks.push(Task::spawn("wire consumers", fatal, |stop| {
+        self.tasks.push(SupervisedTask::spawn("wire consumers", fatal, |stop| {
             scenario::keep_consumers(Arc::clone(&parts), stop)
         }));
-        let (courier, deliveries) = Courier::new(parts, config.enrollment.push_delay);
+        let (courier, deliveries) = ScenarioRollout::new(parts, config.enrollment.push_delay);
         self.tasks
-            .push(Task::spawn("scenario courier", fatal, |stop| deliveries.run(stop)));
+            .push(SupervisedTask::spawn("scenario courier", fatal, |stop| {
+                deliveries.run(stop)
+            }));
         let behind = passes.clone();
-        self.tasks.push(Task::spawn("list of the bus's users", fatal, |stop| {
-            behind.catch_up(stop)
-        }));
-        let roll_call = RollCall {
-            registry: Arc::clone(registry),
-            presence: Arc::clone(presence),
-            events: events.clone(),
-            clock: clock.clone(),
-            courier: courier.clone(),
-        };
         self.tasks
-            .push(Task::spawn("roll call", fatal, |stop| roll_call.run(stop)));
-        let refusals = Arc::new(Refusals::default());
-        let clerks = Clerks {
+            .push(SupervisedTask::spawn("list of the bus's users", fatal, |stop| {
+                behind.retry_failed(stop)
+            }));
+        self.start_liveness_monitor(ground, &courier, &clock, fatal);
+        let refusals = Arc::new(RejectionCounters::default());
+        let clerks = RpcServices {
             cluster: Arc::clone(cluster),
-            enrollment: Enrollment::new(
+            enrollment: EnrollmentService::new(
                 config.enrollment.auto_adopt,
                 Arc::clone(cluster),
                 Arc::clone(registry),
                 clock.clone(),
                 entropy,
             ),
-            heartbeats: Heartbeats {
+            heartbeats: HeartbeatHandler {
                 registry: Arc::clone(registry),
                 presence: Arc::clone(presence),
                 courier: courier.clone(),
@@ -302,12 +330,12 @@ impl Parts {
             courier: courier.clone(),
             events: events.clone(),
             passes: passes.clone(),
-            elsewhere: Elsewhere::default(),
+            elsewhere: MisroutedReplies::default(),
             refusals: Arc::clone(&refusals),
         };
-        let desk = Desk::start(bus.client().clone(), clerks, fatal).await;
+        let desk = AgentRpcServer::start(bus.client().clone(), clerks, fatal).await;
         self.desk = Some(desk.map_err(StartError::Desk)?);
-        Ok(Arc::new(Control {
+        Ok(Arc::new(ControlPlane {
             cluster: Arc::clone(cluster),
             registry: Arc::clone(registry),
             presence: Arc::clone(presence),
@@ -329,10 +357,10 @@ impl Parts {
     async fn activate(
         &mut self,
         config: &MixerConfig,
-        chosen: scenario::Chosen,
-        ground: &Ground,
+        chosen: scenario::StartupScenario,
+        ground: &CoreServices,
         clock: &Clock,
-        fatal: &Fatal,
+        fatal: &FailureReporter,
     ) -> Result<(), StartError> {
         let (active, news) = scenario::activate(&chosen, &ground.registry, clock).await?;
         tracing::info!(reference = %active.reference, hash = %active.hash, "scenario is active");
@@ -340,9 +368,9 @@ impl Parts {
             ground.passes.refresh().await;
         }
         for news in &news {
-            ground.events.tell(news).await;
+            ground.events.publish(news).await;
         }
-        let convergence = Convergence {
+        let convergence = ConvergenceMonitor {
             registry: Arc::clone(&ground.registry),
             presence: Arc::clone(&ground.presence),
             wanted: ScenarioRef {
@@ -352,9 +380,10 @@ impl Parts {
             scenario: chosen.scenario,
             within: config.mixer.scenario_wait_timeout,
         };
-        self.tasks.push(Task::spawn_once("scenario convergence", fatal, |stop| {
-            convergence.report(stop)
-        }));
+        self.tasks
+            .push(SupervisedTask::spawn_once("scenario convergence", fatal, |stop| {
+                convergence.report(stop)
+            }));
         Ok(())
     }
 
@@ -395,7 +424,7 @@ impl Parts {
 }
 
 /// The Rack that a name belongs to now, and who had it before: a name that nobody has any more may be that of older messages.
-fn vouch(ground: &Ground) -> ingest::RackDirectory {
+fn vouch(ground: &CoreServices) -> ingest::RackDirectory {
     let (passes, registry) = (ground.passes.clone(), Arc::clone(&ground.registry));
     let owners = passes.clone();
     ingest::RackDirectory {
@@ -412,30 +441,30 @@ fn vouch(ground: &Ground) -> ingest::RackDirectory {
 }
 
 /// What the control plane stands on.
-struct Ground {
-    registry: Arc<Registry>,
+struct CoreServices {
+    registry: Arc<ClusterRegistry>,
     cluster: Arc<Cluster>,
-    presence: Arc<Presence>,
-    events: Events,
-    issuer: Arc<Issuer>,
-    passes: Passes,
+    presence: Arc<LivenessTracker>,
+    events: EventPublisher,
+    issuer: Arc<CommandClock>,
+    passes: BusAcl,
 }
 
-impl Ground {
+impl CoreServices {
     fn open(
         config: &MixerConfig,
-        (registry, passes): (Arc<Registry>, Passes),
-        bus: &Bus,
+        (registry, passes): (Arc<ClusterRegistry>, BusAcl),
+        bus: &MixerBus,
         clock: &Clock,
         entropy: &Entropy,
     ) -> Result<Self, StartError> {
         let cluster = Cluster::open(&registry, &config.store.cluster_key_file, clock, entropy)?;
         let rows = registry.racks()?;
         Ok(Self {
-            presence: Arc::new(Presence::of_registry(&rows)),
-            events: Events::new(bus.client().clone()),
+            presence: Arc::new(LivenessTracker::of_registry(&rows)),
+            events: EventPublisher::new(bus.client().clone()),
             cluster: Arc::new(cluster),
-            issuer: Arc::new(Issuer::open(Arc::clone(&registry), clock.clone())?),
+            issuer: Arc::new(CommandClock::open(Arc::clone(&registry), clock.clone())?),
             passes,
             registry,
         })

@@ -10,10 +10,10 @@ use tokio::sync::watch;
 
 use super::StartError;
 use crate::bucket::{self, BucketError};
-use crate::bus_server::{Access, Gate, Managed, Server, Settings as BusSettings, StreamSettings};
+use crate::bus_server::{AclSnapshot, BusAuthorization, BusSettings, ManagedServer, ServerDeployment, StreamSettings};
 use crate::config::{MixerConfig, RotationConfig, RotationPolicy, ServerMode};
-use crate::passes::Passes;
-use crate::registry::Registry;
+use crate::passes::BusAcl;
+use crate::registry::ClusterRegistry;
 
 /// The URL that the configuration has when nobody set one.
 const DEFAULT_URL: &str = "nats://localhost:4222";
@@ -65,11 +65,11 @@ fn rotation(config: RotationConfig) -> engine::RetentionSettings {
     }
 }
 
-pub(super) fn bus(config: &MixerConfig, gate: Option<Gate>) -> BusSettings {
+pub(super) fn bus(config: &MixerConfig, gate: Option<BusAuthorization>) -> BusSettings {
     let snake = &config.snake;
     let server = match snake.server {
-        ServerMode::External => Server::External { url: snake.url.clone() },
-        ServerMode::Managed => Server::Managed(Managed {
+        ServerMode::External => ServerDeployment::External { url: snake.url.clone() },
+        ServerMode::Managed => ServerDeployment::Managed(ManagedServer {
             name: config.name.to_string(),
             host: snake.host.to_string(),
             port: snake.port,
@@ -100,18 +100,18 @@ pub(super) fn bus(config: &MixerConfig, gate: Option<Gate>) -> BusSettings {
 /// The list of the bus's users, where each Rack is one, and what keeps it.
 pub(super) fn gate(
     config: &MixerConfig,
-    registry: &Arc<Registry>,
+    registry: &Arc<ClusterRegistry>,
     entropy: &Entropy,
-) -> Result<(Option<Gate>, Passes), StartError> {
+) -> Result<(Option<BusAuthorization>, BusAcl), StartError> {
     if !config.snake.rack_credentials {
-        return Ok((None, Passes::default()));
+        return Ok((None, BusAcl::default()));
     }
-    let (list, access) = watch::channel(Access::default());
+    let (list, access) = watch::channel(AclSnapshot::default());
     let (applied, follows) = watch::channel(0);
-    let passes = Passes::keep(Arc::clone(registry), list, follows)?;
+    let passes = BusAcl::keep(Arc::clone(registry), list, follows)?;
     let key = KeyPair::new_from_raw(KeyPairType::User, entropy.bytes()).map_err(|error| bad_key(&error))?;
     let token = config.snake.token.as_ref().map(|token| token.expose().to_owned());
-    let gate = Gate {
+    let gate = BusAuthorization {
         seed: key.seed().map_err(|error| bad_key(&error))?,
         key: key.public_key(),
         asks: token.is_some(),

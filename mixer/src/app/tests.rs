@@ -34,8 +34,8 @@ use serde::de::DeserializeOwned;
 
 use super::{Mixer, StartError};
 use crate::config::{MixerConfig, SCHEMA};
-use crate::control::{Control, ControlError, RackView};
-use crate::registry::Actor;
+use crate::control::{ControlError, ControlPlane, RackView};
+use crate::registry::AuditActor;
 use crate::testing::{entropy, eventually, nats_server};
 
 const SCENARIO: &str = "
@@ -215,7 +215,7 @@ async fn next<T: DeserializeOwned + Serialize>(
     }
 }
 
-fn view(control: &Control, rack: &str) -> RackView {
+fn view(control: &ControlPlane, rack: &str) -> RackView {
     control.rack(rack).unwrap()
 }
 

@@ -49,7 +49,7 @@ const HANDSHAKE_WITHIN: &str = "15s";
 
 /// A Rack as the bus knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pass {
+pub(crate) struct AclEntry {
     /// Its public key for the bus.
     pub(crate) key: String,
     pub(crate) entity_id: EntityId,
@@ -62,14 +62,14 @@ pub(crate) struct Pass {
 
 /// The list of everybody, and how often it changed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Access {
+pub(crate) struct AclSnapshot {
     pub(crate) version: u64,
-    pub(crate) passes: Vec<Pass>,
+    pub(crate) passes: Vec<AclEntry>,
     /// Whose names are whose.
     pub(crate) owners: BTreeMap<Token, EntityId>,
 }
 
-impl Access {
+impl AclSnapshot {
     /// The keys of the Racks on the list.
     pub(super) fn keys(&self) -> BTreeSet<String> {
         self.passes.iter().map(|pass| pass.key.clone()).collect()
@@ -78,37 +78,39 @@ impl Access {
 
 /// What the server's owner is given to keep the list.
 #[derive(Clone)]
-pub(crate) struct Gate {
+pub(crate) struct BusAuthorization {
     /// The seed of the Mixer's own key.
     pub(crate) seed: String,
     /// The Mixer's public key.
     pub(crate) key: String,
-    /// The password of the user that anyone may be; without [`Gate::asks`] nobody needs it.
+    /// The password of the user that anyone may be; without [`BusAuthorization::asks`] nobody needs it.
     pub(crate) password: String,
     /// Whether strangers must show the token.
     pub(crate) asks: bool,
     /// The list as it should be.
-    pub(crate) access: watch::Receiver<Access>,
+    pub(crate) access: watch::Receiver<AclSnapshot>,
     /// The version of the list that the server follows.
     pub(crate) applied: watch::Sender<u64>,
 }
 
 /// The names of streams that permissions mention.
 #[derive(Debug, Clone)]
-pub(super) struct Streams {
+pub(super) struct StreamNames {
     pub(super) domain: String,
     pub(super) business: String,
 }
 
-impl std::fmt::Debug for Gate {
+impl std::fmt::Debug for BusAuthorization {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gate").field("asks", &self.asks).finish_non_exhaustive()
+        f.debug_struct("BusAuthorization")
+            .field("asks", &self.asks)
+            .finish_non_exhaustive()
     }
 }
 
-impl Gate {
+impl BusAuthorization {
     /// The part of the configuration that says who may do what.
-    pub(super) fn render(&self, streams: &Streams) -> String {
+    pub(super) fn render(&self, streams: &StreamNames) -> String {
         // Whoever changes the list does not wait for this.
         let passes = self.access.borrow().passes.clone();
         let mut accounts = vec![(MIXER.to_owned(), mixers(&self.key, streams, &passes))];
@@ -132,7 +134,7 @@ fn permissions(publish: &[String], subscribe: &[String]) -> Value {
 }
 
 /// The Mixer's account: what others may import of it, and what it imports of Racks, to which it sends commands.
-fn mixers(key: &str, streams: &Streams, passes: &[Pass]) -> Value {
+fn mixers(key: &str, streams: &StreamNames, passes: &[AclEntry]) -> Value {
     let business = &streams.business;
     let once = [
         subject::HELLO,
@@ -171,7 +173,7 @@ fn mixers(key: &str, streams: &Streams, passes: &[Pass]) -> Value {
     ] {
         exports.push(json!({ "service": subject, "response_type": "stream", "response_threshold": within }));
     }
-    let commands = |pass: &Pass| {
+    let commands = |pass: &AclEntry| {
         let subject = subject::rack_all(&pass.entity_id);
         json!({ "service": { "account": pass.key, "subject": subject } })
     };
@@ -196,7 +198,7 @@ fn anyone(password: &str) -> Value {
     account(user, &publish)
 }
 
-fn rack(pass: &Pass, streams: &Streams) -> Value {
+fn rack(pass: &AclEntry, streams: &StreamNames) -> Value {
     let mut publish = vec![
         subject::HELLO.to_owned(),
         subject::ENROLL.to_owned(),
@@ -218,7 +220,7 @@ fn rack(pass: &Pass, streams: &Streams) -> Value {
 }
 
 /// What an adopted Rack publishes, as itself only.
-fn own(pass: &Pass, streams: &Streams) -> Vec<String> {
+fn own(pass: &AclEntry, streams: &StreamNames) -> Vec<String> {
     let (name, business) = (&pass.name, &streams.business);
     let mut all = vec![
         subject::HEARTBEAT.to_owned(),
@@ -246,14 +248,14 @@ mod tests {
 
     #[test]
     fn a_rack_may_publish_only_as_itself_and_hear_only_itself() {
-        let pass = Pass {
+        let pass = AclEntry {
             key: "UKEY".to_owned(),
             entity_id: EntityId::for_name("a"),
             name: "rack-a".parse().unwrap(),
             adopted: true,
             consumers: vec!["wire-1".to_owned()],
         };
-        let streams = Streams {
+        let streams = StreamNames {
             domain: "flux".to_owned(),
             business: "flux-msg".to_owned(),
         };
@@ -284,7 +286,7 @@ mod tests {
         };
         assert_eq!(imported(&adopted), subjects);
         let waiting = rack(
-            &Pass {
+            &AclEntry {
                 adopted: false,
                 ..pass.clone()
             },

@@ -15,7 +15,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
-use super::{BusError, BusStatus, Process, ProcessWatch};
+use super::{BusError, BusStatus, ProcessStatus, ProcessWatch};
 use crate::cluster::Cluster;
 
 /// One question to a server that is starting.
@@ -25,13 +25,13 @@ const RECONNECT: Duration = Duration::from_millis(100);
 
 /// What does not change about the server.
 #[derive(Debug)]
-pub(super) struct Facts {
+pub(super) struct ServerProfile {
     url: String,
     durable: Option<bool>,
     process: Option<ProcessWatch>,
 }
 
-impl Facts {
+impl ServerProfile {
     pub(super) fn managed(url: &str, durable: bool, process: ProcessWatch) -> Self {
         Self {
             url: without_credentials(url),
@@ -51,7 +51,7 @@ impl Facts {
 
 /// What the Mixer shows to the server.
 #[derive(Clone)]
-pub(super) enum Credentials {
+pub(super) enum MixerCredentials {
     /// Nothing.
     None,
     /// The token that everybody shows.
@@ -66,7 +66,7 @@ const REQUIRED_TEXT: &str = "2.14.0";
 
 /// Where Racks answer commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asks {
+pub(super) enum ReplyRouting {
     /// In an inbox of the Mixer's.
     InAnInbox,
     /// On a subject of the Rack's own: the only ones that reach the Mixer's account.
@@ -75,10 +75,10 @@ pub(super) enum Asks {
 
 /// The connection; cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Bus {
+pub struct MixerBus {
     connection: chassis::bus::BusConnection,
-    asks: Asks,
-    facts: Arc<Facts>,
+    asks: ReplyRouting,
+    facts: Arc<ServerProfile>,
 }
 
 /// Why a Rack did not answer a command.
@@ -99,20 +99,20 @@ pub enum CommandError {
     Form(#[from] BadSignature),
 }
 
-impl Bus {
+impl MixerBus {
     /// Connects and makes sure of the domain; later breaks are healed for ever.
     pub(super) async fn connect(
         address: &str,
         domain: &str,
-        (credentials, asks): (Credentials, Asks),
+        (credentials, asks): (MixerCredentials, ReplyRouting),
         within: Duration,
-        facts: Facts,
+        facts: ServerProfile,
     ) -> Result<Self, BusError> {
         let mut options = BusOptions::new(address, domain, "platform-mixer");
         match credentials {
-            Credentials::None => {}
-            Credentials::Token(token) => options.token = Some(SecretString::new(token)),
-            Credentials::Key(seed) => options.nkey = Some(SecretString::new(seed)),
+            MixerCredentials::None => {}
+            MixerCredentials::Token(token) => options.token = Some(SecretString::new(token)),
+            MixerCredentials::Key(seed) => options.nkey = Some(SecretString::new(seed)),
         }
         options.connect_timeout = within;
         options.reconnect_wait = RECONNECT;
@@ -193,7 +193,7 @@ impl Bus {
             let readings = self.process().readings;
             let left = deadline.saturating_duration_since(Instant::now());
             match self.request(rack, command, body.clone(), left).await {
-                Err(RequestErrorKind::NoResponders) if self.has_read_since(readings, deadline).await => {}
+                Err(RequestErrorKind::NoResponders) if self.wait_for_reload(readings, deadline).await => {}
                 Err(RequestErrorKind::NoResponders) => return Err(CommandError::NotConnected),
                 Err(RequestErrorKind::TimedOut) => return Err(CommandError::NoAnswer(within)),
                 Err(other) => return Err(CommandError::Bus(other.to_string())),
@@ -210,7 +210,7 @@ impl Bus {
         within: Duration,
     ) -> Result<Bytes, RequestErrorKind> {
         let mut request = Request::new().payload(body).timeout(Some(within));
-        if self.asks == Asks::OnTheRacksSubject {
+        if self.asks == ReplyRouting::OnTheRacksSubject {
             let inbox = self.client().new_inbox();
             let number = inbox.rsplit('.').next().unwrap_or_default();
             let inbox = format!("{}.{number}", subject::answers(rack));
@@ -223,17 +223,17 @@ impl Bus {
         answer.map(|message| message.payload).map_err(|error| error.kind())
     }
 
-    fn process(&self) -> Process {
+    fn process(&self) -> ProcessStatus {
         let process = self.facts.process.as_ref();
         process.map(|process| process.borrow().clone()).unwrap_or_default()
     }
 
     /// Whether the server reads its configuration, or has begun to since it had so often. Waits for the end of that.
-    async fn has_read_since(&self, readings: u64, deadline: Instant) -> bool {
+    async fn wait_for_reload(&self, readings: u64, deadline: Instant) -> bool {
         let Some(mut process) = self.facts.process.clone() else {
             return false;
         };
-        let Process {
+        let ProcessStatus {
             is_reading,
             readings: now,
             ..
@@ -249,14 +249,14 @@ impl Bus {
 }
 
 /// Whether a server just started answers under its domain.
-pub(super) async fn probe(host: &str, port: u16, domain: &str, credentials: Credentials) -> Result<(), String> {
+pub(super) async fn probe(host: &str, port: u16, domain: &str, credentials: MixerCredentials) -> Result<(), String> {
     let mut options = ConnectOptions::new()
         .name("platform-mixer-probe")
         .connection_timeout(PROBE);
     options = match credentials {
-        Credentials::None => options,
-        Credentials::Token(token) => options.token(token),
-        Credentials::Key(seed) => options.nkey(seed),
+        MixerCredentials::None => options,
+        MixerCredentials::Token(token) => options.token(token),
+        MixerCredentials::Key(seed) => options.nkey(seed),
     };
     let probing = async {
         let client = options.connect(format!("nats://{}", authority(host, port))).await;

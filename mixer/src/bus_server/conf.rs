@@ -7,23 +7,23 @@ use std::path::{Path, PathBuf};
 use model::ByteSize;
 use serde::Deserialize;
 
-use super::access::{Gate, Streams};
-use super::client::Credentials;
-use super::{BusError, HEADROOM, Managed};
+use super::access::{BusAuthorization, StreamNames};
+use super::client::MixerCredentials;
+use super::{BusError, HEADROOM, ManagedServer};
 
 /// Memory for streams in memory and for the server's own bookkeeping of file streams.
 const MAX_MEMORY: u64 = 256 << 20;
 
 /// The store's share for file streams and everything beside it: lock, configuration, ports file.
 #[derive(Debug, Clone)]
-pub(super) struct Paths {
+pub(super) struct BusStorePaths {
     /// The folder of all.
     pub(super) store: PathBuf,
     /// The configuration.
     pub(super) conf: PathBuf,
 }
 
-impl Paths {
+impl BusStorePaths {
     /// Makes the folder.
     pub(super) fn make(store: &Path) -> Result<Self, BusError> {
         let io = |source| BusError::Io {
@@ -47,21 +47,21 @@ impl Paths {
 
 /// What is the same for a managed and an external server, as far as the configuration needs it.
 #[derive(Clone)]
-pub(super) struct Secured {
+pub(super) struct SecuritySettings {
     pub(super) domain: String,
     pub(super) token: Option<String>,
-    pub(super) gate: Option<Gate>,
-    pub(super) streams: Streams,
+    pub(super) gate: Option<BusAuthorization>,
+    pub(super) streams: StreamNames,
     pub(super) max_store: ByteSize,
 }
 
-impl Secured {
+impl SecuritySettings {
     /// What the Mixer itself shows to the server.
-    pub(super) fn credentials(&self) -> Credentials {
+    pub(super) fn credentials(&self) -> MixerCredentials {
         match (&self.gate, &self.token) {
-            (Some(gate), _) => Credentials::Key(gate.seed.clone()),
-            (None, Some(token)) => Credentials::Token(token.clone()),
-            (None, None) => Credentials::None,
+            (Some(gate), _) => MixerCredentials::Key(gate.seed.clone()),
+            (None, Some(token)) => MixerCredentials::Token(token.clone()),
+            (None, None) => MixerCredentials::None,
         }
     }
 }
@@ -69,11 +69,11 @@ impl Secured {
 /// What the configuration is made of.
 #[derive(Clone)]
 pub(super) struct ServerConfig {
-    pub(super) paths: Paths,
-    pub(super) managed: Managed,
+    pub(super) paths: BusStorePaths,
+    pub(super) managed: ManagedServer,
     /// Zero until the first server has chosen one; a restart keeps it, so that clients find it.
     pub(super) port: u16,
-    pub(super) secured: Secured,
+    pub(super) secured: SecuritySettings,
 }
 
 impl ServerConfig {
@@ -84,7 +84,7 @@ impl ServerConfig {
     }
 }
 
-fn render(paths: &Paths, managed: &Managed, port: u16, secured: &Secured) -> String {
+fn render(paths: &BusStorePaths, managed: &ManagedServer, port: u16, secured: &SecuritySettings) -> String {
     let authorization = match (&secured.gate, &secured.token) {
         (Some(gate), _) => gate.render(&secured.streams),
         (None, Some(token)) => format!("authorization {{ token: {} }}\n", quote(token)),
@@ -127,7 +127,7 @@ fn quote(text: &str) -> String {
 
 /// Where a server listens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Ports {
+pub(super) struct ServerPorts {
     /// For clients.
     pub(super) client: u16,
     /// The monitor's, on the loopback.
@@ -141,7 +141,7 @@ struct PortsFile {
 }
 
 /// Removes the ports files that killed servers left behind.
-pub(super) fn clear_ports(paths: &Paths) -> std::io::Result<()> {
+pub(super) fn clear_ports(paths: &BusStorePaths) -> std::io::Result<()> {
     for entry in std::fs::read_dir(&paths.store)? {
         let path = entry?.path();
         if path.extension().is_some_and(|extension| extension == "ports") {
@@ -152,11 +152,11 @@ pub(super) fn clear_ports(paths: &Paths) -> std::io::Result<()> {
 }
 
 /// The ports of a running server; none until it has written them.
-pub(super) fn read_ports(paths: &Paths, pid: u32) -> Option<Ports> {
+pub(super) fn read_ports(paths: &BusStorePaths, pid: u32) -> Option<ServerPorts> {
     let text = std::fs::read_to_string(paths.ports(pid)).ok()?;
     let file: PortsFile = serde_json::from_str(&text).ok()?;
     let port = |urls: &[String]| urls.first()?.rsplit(':').next()?.parse().ok();
-    Some(Ports {
+    Some(ServerPorts {
         client: port(&file.nats)?,
         monitor: port(&file.monitoring)?,
     })
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn nothing_of_the_configuration_escapes_its_quotes() {
-        let managed = Managed {
+        let managed = ManagedServer {
             name: "a\"\n}".to_owned(),
             host: "127.0.0.1".to_owned(),
             port: 0,
@@ -180,15 +180,15 @@ mod tests {
             binary: None,
             sha256: None,
         };
-        let paths = Paths {
+        let paths = BusStorePaths {
             store: PathBuf::from("/x\"y"),
             conf: PathBuf::new(),
         };
-        let secured = Secured {
+        let secured = SecuritySettings {
             domain: "flux\" }".to_owned(),
             token: Some("\"}".to_owned()),
             gate: None,
-            streams: Streams {
+            streams: StreamNames {
                 domain: "flux".to_owned(),
                 business: "flux-msg".to_owned(),
             },

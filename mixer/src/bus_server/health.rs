@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(2);
 
 /// What one check says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Health {
+pub(super) enum ServerHealth {
     /// 200.
     Well,
     /// Any other answer: status code and body.
@@ -30,17 +30,17 @@ pub(super) enum Health {
 }
 
 /// Asks the monitor on the loopback.
-pub(super) async fn check(port: u16) -> Health {
+pub(super) async fn check(port: u16) -> ServerHealth {
     match tokio::time::timeout(TIMEOUT, ask(port, "/healthz")).await {
-        Err(_) => Health::Silent("no answer in 3 s".to_owned()),
-        Ok(Err(error)) => Health::Silent(error.to_string()),
+        Err(_) => ServerHealth::Silent("no answer in 3 s".to_owned()),
+        Ok(Err(error)) => ServerHealth::Silent(error.to_string()),
         Ok(Ok(answer)) => match answer.split_once("\r\n") {
-            Some((status, _)) if status.split(' ').nth(1) == Some("200") => Health::Well,
+            Some((status, _)) if status.split(' ').nth(1) == Some("200") => ServerHealth::Well,
             Some((status, rest)) => {
                 let body = rest.split_once("\r\n\r\n").map_or("", |(_, body)| body);
-                Health::Sick(format!("{status}: {}", body.trim()))
+                ServerHealth::Sick(format!("{status}: {}", body.trim()))
             }
-            None => Health::Sick(answer),
+            None => ServerHealth::Sick(answer),
         },
     }
 }
@@ -105,14 +105,14 @@ async fn ask(port: u16, path: &str) -> std::io::Result<String> {
 
 /// The room on the file system of the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Room {
+pub(super) struct StoreDiskSpace {
     /// Bytes that an unprivileged process may still write.
     pub(super) free: u64,
     /// Bytes that must be free before a restart helps.
     pub(super) needed: u64,
 }
 
-impl Room {
+impl StoreDiskSpace {
     /// The room at a path; none if the system does not say.
     pub(super) fn at(path: &Path) -> Option<Self> {
         let stat = nix::sys::statvfs::statvfs(path).ok()?;

@@ -21,7 +21,7 @@ use super::{BusError, access};
 const SHARED: &str = "$G";
 
 /// Gives the streams in a store to the account that serves them.
-pub(super) fn settle(store: &Path, told_apart: bool) -> Result<(), BusError> {
+pub(super) fn move_streams(store: &Path, told_apart: bool) -> Result<(), BusError> {
     let (now, before) = (account(store, told_apart), account(store, !told_apart));
     if streams(&before)?.is_empty() {
         return Ok(());
@@ -70,18 +70,18 @@ mod tests {
     fn streams_follow_their_account_and_two_sets_of_them_are_refused() {
         let store = tempfile::tempdir().unwrap();
         let at = |name: &str| store.path().join("jetstream").join(name).join("streams");
-        settle(store.path(), true).unwrap();
+        move_streams(store.path(), true).unwrap();
         std::fs::create_dir_all(at("$G").join("flux-msg/msgs")).unwrap();
         // The server makes an empty one.
         std::fs::create_dir_all(at("mixer")).unwrap();
-        settle(store.path(), true).unwrap();
+        move_streams(store.path(), true).unwrap();
         assert!(at("mixer").join("flux-msg/msgs").exists() && !at("$G").exists());
-        settle(store.path(), true).unwrap();
-        settle(store.path(), false).unwrap();
+        move_streams(store.path(), true).unwrap();
+        move_streams(store.path(), false).unwrap();
         assert!(at("$G").join("flux-msg/msgs").exists() && !at("mixer").exists());
         std::fs::create_dir_all(at("mixer").join("flux-msg")).unwrap();
         for told_apart in [true, false] {
-            let refused = settle(store.path(), told_apart).unwrap_err();
+            let refused = move_streams(store.path(), told_apart).unwrap_err();
             assert!(matches!(refused, BusError::TwoHomes { .. }), "{refused}");
         }
         assert!(at("$G").join("flux-msg/msgs").exists());

@@ -42,28 +42,28 @@ use std::time::Duration;
 use model::ByteSize;
 use tokio::sync::watch;
 
-use crate::tasks::{Fatal, Task};
+use crate::tasks::{FailureReporter, SupervisedTask};
 
-pub(crate) use access::{Access, Gate, Pass};
+pub(crate) use access::{AclEntry, AclSnapshot, BusAuthorization};
 pub(crate) use binary::places;
-pub use client::{Bus, CommandError};
+pub use client::{CommandError, MixerBus};
 use disk::StreamFiles;
 pub use error::BusError;
 pub(crate) use lock::STORE_LOCK;
-pub(crate) use streams::Reconnects;
-use supervisor::Supervisor;
+pub(crate) use streams::ReconnectWatcher;
+use supervisor::ServerSupervisor;
 
 /// What the bus is to be.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct BusSettings {
     /// Ours or another's.
-    pub server: Server,
+    pub server: ServerDeployment,
     /// The JetStream domain.
     pub domain: String,
     /// The token that clients present.
     pub token: Option<String>,
     /// Who may do what, where each Rack has a user of its own.
-    pub(crate) gate: Option<Gate>,
+    pub(crate) gate: Option<BusAuthorization>,
     /// How long to try to reach an external server.
     pub connect_timeout: Duration,
     /// The streams.
@@ -72,9 +72,9 @@ pub struct Settings {
 
 /// Who runs the server.
 #[derive(Debug, Clone)]
-pub enum Server {
+pub enum ServerDeployment {
     /// The Mixer.
-    Managed(Managed),
+    Managed(ManagedServer),
     /// Somebody else.
     External {
         /// Where it is; may carry credentials.
@@ -84,7 +84,7 @@ pub enum Server {
 
 /// The server process that the Mixer owns.
 #[derive(Debug, Clone)]
-pub struct Managed {
+pub struct ManagedServer {
     /// Its name in logs.
     pub name: String,
     /// The address it binds.
@@ -149,11 +149,11 @@ pub struct BusStatus {
 /// The running bus.
 #[derive(Debug)]
 pub struct BusServer {
-    bus: Bus,
-    supervisor: Option<Supervisor>,
+    bus: MixerBus,
+    supervisor: Option<ServerSupervisor>,
     /// Where the server writes business messages, and syncs them later.
     unsynced: Option<PathBuf>,
-    tasks: Vec<Task>,
+    tasks: Vec<SupervisedTask>,
 }
 
 impl BusServer {
@@ -161,17 +161,18 @@ impl BusServer {
     ///
     /// # Errors
     /// [`BusError`] with the way out.
-    pub(crate) async fn start(settings: Settings, fatal: &Fatal) -> Result<Self, BusError> {
+    pub(crate) async fn start(settings: BusSettings, fatal: &FailureReporter) -> Result<Self, BusError> {
         let plan = streams::plan(&settings.streams)?;
         let unsynced = unsynced(&settings);
         let (supervisor, address, facts) = match &settings.server {
-            Server::Managed(managed) => {
-                let supervisor = Supervisor::start(managed.clone(), &settings, fatal).await?;
-                let facts = client::Facts::managed(supervisor.advertised(), managed.durable, supervisor.watch());
+            ServerDeployment::Managed(managed) => {
+                let supervisor = ServerSupervisor::start(managed.clone(), &settings, fatal).await?;
+                let facts =
+                    client::ServerProfile::managed(supervisor.advertised(), managed.durable, supervisor.watch());
                 let address = supervisor.address().to_owned();
                 (Some(supervisor), address, facts)
             }
-            Server::External { url } => (None, url.clone(), client::Facts::external(url)),
+            ServerDeployment::External { url } => (None, url.clone(), client::ServerProfile::external(url)),
         };
         match Self::connect(&address, settings, facts, plan, fatal).await {
             Ok((bus, tasks)) => Ok(Self {
@@ -191,22 +192,22 @@ impl BusServer {
 
     async fn connect(
         address: &str,
-        settings: Settings,
-        facts: client::Facts,
+        settings: BusSettings,
+        facts: client::ServerProfile,
         plan: Vec<async_nats::jetstream::stream::Config>,
-        fatal: &Fatal,
-    ) -> Result<(Bus, Vec<Task>), BusError> {
+        fatal: &FailureReporter,
+    ) -> Result<(MixerBus, Vec<SupervisedTask>), BusError> {
         let asks_by = match settings.gate {
-            Some(_) => client::Asks::OnTheRacksSubject,
-            None => client::Asks::InAnInbox,
+            Some(_) => client::ReplyRouting::OnTheRacksSubject,
+            None => client::ReplyRouting::InAnInbox,
         };
         let credentials = match settings.gate {
-            Some(gate) => client::Credentials::Key(gate.seed),
+            Some(gate) => client::MixerCredentials::Key(gate.seed),
             None => settings
                 .token
-                .map_or(client::Credentials::None, client::Credentials::Token),
+                .map_or(client::MixerCredentials::None, client::MixerCredentials::Token),
         };
-        let bus = Bus::connect(
+        let bus = MixerBus::connect(
             address,
             &settings.domain,
             (credentials, asks_by),
@@ -216,7 +217,7 @@ impl BusServer {
         .await?;
         streams::ensure(bus.jetstream(), &plan).await?;
         let watched = bus.clone();
-        let streams = Task::spawn("bus streams", fatal, |stop| streams::keep(watched, plan, stop));
+        let streams = SupervisedTask::spawn("bus streams", fatal, |stop| streams::keep(watched, plan, stop));
         Ok((bus, vec![streams]))
     }
 
@@ -231,7 +232,7 @@ impl BusServer {
 
     /// The connection.
     #[must_use]
-    pub const fn bus(&self) -> &Bus {
+    pub const fn bus(&self) -> &MixerBus {
         &self.bus
     }
 
@@ -248,8 +249,8 @@ impl BusServer {
 }
 
 /// The folder of the stream of business messages, where the server is ours and acknowledges them before it syncs them.
-fn unsynced(settings: &Settings) -> Option<PathBuf> {
-    let Server::Managed(managed) = &settings.server else {
+fn unsynced(settings: &BusSettings) -> Option<PathBuf> {
+    let ServerDeployment::Managed(managed) = &settings.server else {
         return None;
     };
     let account = home::account(&managed.store_dir, settings.gate.is_some());
@@ -258,7 +259,7 @@ fn unsynced(settings: &Settings) -> Option<PathBuf> {
 
 /// What the supervisor says of its process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Process {
+struct ProcessStatus {
     pid: Option<u32>,
     restarts: u64,
     healthy: bool,
@@ -269,7 +270,7 @@ struct Process {
     readings: u64,
 }
 
-impl Process {
+impl ProcessStatus {
     fn begin_reading(&mut self) {
         self.is_reading = true;
         self.readings += 1;
@@ -280,4 +281,4 @@ impl Process {
     }
 }
 
-type ProcessWatch = watch::Receiver<Process>;
+type ProcessWatch = watch::Receiver<ProcessStatus>;

@@ -24,9 +24,9 @@ use nix::unistd::Pid;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::access::Gate;
+use super::access::BusAuthorization;
 use super::conf::ServerConfig;
-use super::{Process, health};
+use super::{ProcessStatus, health};
 
 /// How long the server may take to read its configuration: half a second for 500 Racks that are at work, up to nine for 2,000.
 const RELOAD: Duration = Duration::from_secs(60);
@@ -46,8 +46,8 @@ pub(super) struct ListVersion {
 
 /// The list of users, and how far the running server follows it.
 pub(super) struct UserList {
-    gate: Gate,
-    news: watch::Sender<Process>,
+    gate: BusAuthorization,
+    news: watch::Sender<ProcessStatus>,
     /// The keys of the Racks that the server knows.
     known: BTreeSet<String>,
     /// When the server had read its configuration last, before a reading that was not heard of to its end.
@@ -57,7 +57,7 @@ pub(super) struct UserList {
 }
 
 impl UserList {
-    pub(super) fn new(gate: Gate, news: watch::Sender<Process>) -> Self {
+    pub(super) fn new(gate: BusAuthorization, news: watch::Sender<ProcessStatus>) -> Self {
         Self {
             gate,
             news,
@@ -136,12 +136,12 @@ impl UserList {
         // Who has left may come back, and is new then.
         self.known.retain(|key| list.keys.contains(key));
         let began = Instant::now();
-        self.news.send_modify(Process::begin_reading);
+        self.news.send_modify(ProcessStatus::begin_reading);
         let mut is_read = true;
         for _ in 0..readings {
             is_read = is_read && self.read(pid, monitor).await;
         }
-        self.news.send_modify(Process::end_reading);
+        self.news.send_modify(ProcessStatus::end_reading);
         self.last = Some((Instant::now(), began.elapsed()));
         if is_read {
             self.follows(list);

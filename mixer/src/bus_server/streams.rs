@@ -24,7 +24,7 @@ use model::subject::{EVENT_STREAM, GEARS_ALL, MESSAGES_ALL, TELEMETRY_ALL, TELEM
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Bus, BusError, HEADROOM, StreamSettings};
+use super::{BusError, HEADROOM, MixerBus, StreamSettings};
 
 /// How long the server remembers message ids.
 const DUPLICATES: Duration = Duration::from_secs(600);
@@ -262,8 +262,8 @@ fn is_missing(error: &jetstream::context::GetStreamError) -> bool {
 }
 
 /// Ensures the streams after every reconnect until stopped.
-pub(super) async fn keep(bus: Bus, plan: Vec<Config>, stop: CancellationToken) {
-    let mut reconnects = Reconnects::of(&bus);
+pub(super) async fn keep(bus: MixerBus, plan: Vec<Config>, stop: CancellationToken) {
+    let mut reconnects = ReconnectWatcher::of(&bus);
     while reconnects.next(&stop).await {
         match ensure(bus.jetstream(), &plan).await {
             Ok(()) => reconnects.settle(),
@@ -275,21 +275,21 @@ pub(super) async fn keep(bus: Bus, plan: Vec<Config>, stop: CancellationToken) {
 /// Reconnects to the bus, each until what it calls for is settled. However short the break was: the server may be another
 /// one, or have lost its store.
 #[derive(Debug)]
-pub(crate) struct Reconnects {
+pub(crate) struct ReconnectWatcher {
     state: watch::Receiver<BusState>,
     unsure: bool,
 }
 
-impl Reconnects {
+impl ReconnectWatcher {
     /// Those from now on.
-    pub(crate) fn of(bus: &Bus) -> Self {
+    pub(crate) fn of(bus: &MixerBus) -> Self {
         let mut state = bus.state();
         state.mark_unchanged();
         Self { state, unsure: false }
     }
 
     /// Those from now on, and the connection that is there: it is not settled either.
-    pub(crate) fn unsettled(bus: &Bus) -> Self {
+    pub(crate) fn unsettled(bus: &MixerBus) -> Self {
         Self {
             unsure: true,
             ..Self::of(bus)

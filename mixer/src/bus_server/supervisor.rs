@@ -26,14 +26,14 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::access::Streams;
+use super::access::StreamNames;
 use super::client::{authority, probe};
-use super::conf::{self, Paths, Ports, Secured, ServerConfig};
-use super::health::{self, Health, Room};
+use super::conf::{self, BusStorePaths, SecuritySettings, ServerConfig, ServerPorts};
+use super::health::{self, ServerHealth, StoreDiskSpace};
 use super::lock::StoreLock;
 use super::reload::UserList;
-use super::{BusError, Managed, Process, ProcessWatch, Settings, binary, damaged_consumers, home};
-use crate::tasks::{Fatal, Task};
+use super::{BusError, BusSettings, ManagedServer, ProcessStatus, ProcessWatch, binary, damaged_consumers, home};
+use crate::tasks::{FailureReporter, SupervisedTask};
 
 /// A store with much in it takes long to be read back.
 const READY: Duration = Duration::from_secs(120);
@@ -47,38 +47,42 @@ const HUNG: u32 = 6;
 
 /// The supervisor's handle.
 #[derive(Debug)]
-pub(super) struct Supervisor {
-    task: Task,
+pub(super) struct ServerSupervisor {
+    task: SupervisedTask,
     address: String,
     advertised: String,
     process: ProcessWatch,
 }
 
-impl Supervisor {
+impl ServerSupervisor {
     /// Starts the server and waits until it is ready.
-    pub(super) async fn start(managed: Managed, settings: &Settings, fatal: &Fatal) -> Result<Self, BusError> {
+    pub(super) async fn start(
+        managed: ManagedServer,
+        settings: &BusSettings,
+        fatal: &FailureReporter,
+    ) -> Result<Self, BusError> {
         let max_store = settings.streams.max_store;
         let (configured, sha256) = (managed.binary.clone(), managed.sha256.clone());
         let binary = tokio::task::spawn_blocking(move || binary::find(configured.as_deref(), sha256.as_deref()))
             .await
             .map_err(|error| BusError::Thread(std::io::Error::other(error)))??;
-        let paths = Paths::make(&managed.store_dir)?;
+        let paths = BusStorePaths::make(&managed.store_dir)?;
         let lock = StoreLock::take(&paths.store).await?;
-        home::settle(&paths.store, settings.gate.is_some())?;
-        if let Some(room) = Room::at(&paths.store).filter(|room| room.free < max_store.get()) {
+        home::move_streams(&paths.store, settings.gate.is_some())?;
+        if let Some(room) = StoreDiskSpace::at(&paths.store).filter(|room| room.free < max_store.get()) {
             let (free, limit) = (ByteSize::bytes(room.free), max_store);
             tracing::warn!(%free, %limit, "the bus store may grow to more than is free: lower snake.max_store_mb");
         }
-        let (news, process) = watch::channel(Process::default());
-        let mut plant = Plant {
+        let (news, process) = watch::channel(ProcessStatus::default());
+        let mut plant = ServerLauncher {
             config: ServerConfig {
                 port: managed.port,
                 managed,
-                secured: Secured {
+                secured: SecuritySettings {
                     domain: settings.domain.clone(),
                     token: settings.token.clone(),
                     gate: settings.gate.clone(),
-                    streams: Streams {
+                    streams: StreamNames {
                         domain: settings.domain.clone(),
                         business: settings.streams.name.clone(),
                     },
@@ -101,7 +105,7 @@ impl Supervisor {
             .clone()
             .unwrap_or_else(|| address.clone());
         tracing::info!(pid = running.pid, %address, store = %plant.config.paths.store.display(), "bus server is ready");
-        let task = Task::spawn("bus supervisor", fatal, move |stop| plant.run(running, stop));
+        let task = SupervisedTask::spawn("bus supervisor", fatal, move |stop| plant.run(running, stop));
         Ok(Self {
             task,
             address,
@@ -131,33 +135,33 @@ impl Supervisor {
 }
 
 /// Everything needed to start the server once more.
-struct Plant {
+struct ServerLauncher {
     config: ServerConfig,
     binary: PathBuf,
     lock: StoreLock,
     keeper: ChildSpawner,
     /// Where each Rack has a user of its own.
     users: Option<UserList>,
-    news: watch::Sender<Process>,
+    news: watch::Sender<ProcessStatus>,
 }
 
 /// A server that is ready.
-struct Running {
+struct ServerProcess {
     child: Child,
     pid: u32,
-    ports: Ports,
+    ports: ServerPorts,
     log: JoinHandle<()>,
     since: Instant,
 }
 
 /// Why the watch over a server ended.
-enum End {
+enum SupervisionOutcome {
     Asked,
     Exited(std::io::Result<ExitStatus>),
     Sick(String),
 }
 
-impl Plant {
+impl ServerLauncher {
     fn dial_host(&self) -> &str {
         match self.config.managed.host.as_str() {
             "0.0.0.0" => "127.0.0.1",
@@ -171,7 +175,7 @@ impl Plant {
         probe(self.dial_host(), port, &secured.domain, secured.credentials()).await
     }
 
-    async fn launch(&mut self) -> Result<Running, BusError> {
+    async fn launch(&mut self) -> Result<ServerProcess, BusError> {
         let list = self.users.as_mut().map(UserList::current);
         let paths = &self.config.paths;
         let io = |action| {
@@ -198,7 +202,7 @@ impl Plant {
             path: self.binary.clone(),
             reason: error.to_string(),
         })?;
-        let tail = Tail::default();
+        let tail = StderrTail::default();
         let log = tokio::spawn(forward(child.stderr.take(), tail.clone()));
         let pid = child.id().unwrap_or_default();
         match self.wait_ready(&mut child, pid).await {
@@ -207,13 +211,13 @@ impl Plant {
                 if let (Some(users), Some(list)) = (&mut self.users, list) {
                     users.started_with(list);
                 }
-                let free_bytes = Room::at(&self.config.paths.store).map(|room| room.free);
+                let free_bytes = StoreDiskSpace::at(&self.config.paths.store).map(|room| room.free);
                 self.news.send_modify(|process| {
                     process.pid = Some(pid);
                     process.healthy = true;
                     process.free_bytes = free_bytes;
                 });
-                Ok(Running {
+                Ok(ServerProcess {
                     child,
                     pid,
                     ports,
@@ -229,14 +233,14 @@ impl Plant {
         }
     }
 
-    async fn wait_ready(&self, child: &mut Child, pid: u32) -> Result<Ports, Unready> {
+    async fn wait_ready(&self, child: &mut Child, pid: u32) -> Result<ServerPorts, ReadinessFailure> {
         let deadline = Instant::now() + READY;
         let mut last = "it has not said where it listens".to_owned();
         loop {
             match child.try_wait() {
                 Ok(None) => {}
-                Ok(Some(status)) => return Err(Unready::Died(status.to_string())),
-                Err(error) => return Err(Unready::Died(error.to_string())),
+                Ok(Some(status)) => return Err(ReadinessFailure::Died(status.to_string())),
+                Err(error) => return Err(ReadinessFailure::Died(error.to_string())),
             }
             if let Some(ports) = conf::read_ports(&self.config.paths, pid) {
                 match self.probe(ports.client).await {
@@ -245,21 +249,21 @@ impl Plant {
                 }
             }
             if Instant::now() > deadline {
-                return Err(Unready::Late(last));
+                return Err(ReadinessFailure::Late(last));
             }
             sleep(Duration::from_millis(10)).await;
         }
     }
 
-    fn explain(&self, unready: Unready, tail: &Tail) -> BusError {
+    fn explain(&self, unready: ReadinessFailure, tail: &StderrTail) -> BusError {
         let tail = tail.text();
         match unready {
-            Unready::Died(_) if tail.contains("address already in use") => BusError::PortInUse {
+            ReadinessFailure::Died(_) if tail.contains("address already in use") => BusError::PortInUse {
                 host: self.config.managed.host.clone(),
                 port: self.config.port,
             },
-            Unready::Died(status) => BusError::Died { status, tail },
-            Unready::Late(last) => BusError::NotReady {
+            ReadinessFailure::Died(status) => BusError::Died { status, tail },
+            ReadinessFailure::Late(last) => BusError::NotReady {
                 after: READY,
                 last,
                 tail,
@@ -267,7 +271,7 @@ impl Plant {
         }
     }
 
-    async fn run(mut self, first: Running, stop: CancellationToken) {
+    async fn run(mut self, first: ServerProcess, stop: CancellationToken) {
         let mut running = first;
         let mut wait = FIRST_WAIT;
         loop {
@@ -276,13 +280,17 @@ impl Plant {
                 wait = FIRST_WAIT;
             }
             match end {
-                End::Asked => {
+                SupervisionOutcome::Asked => {
                     running.stop().await;
                     break;
                 }
-                End::Exited(Ok(status)) => tracing::error!(%status, "the bus server ended; starting it again"),
-                End::Exited(Err(error)) => tracing::error!(%error, "the bus server is lost; starting it again"),
-                End::Sick(reason) => {
+                SupervisionOutcome::Exited(Ok(status)) => {
+                    tracing::error!(%status, "the bus server ended; starting it again")
+                }
+                SupervisionOutcome::Exited(Err(error)) => {
+                    tracing::error!(%error, "the bus server is lost; starting it again")
+                }
+                SupervisionOutcome::Sick(reason) => {
                     tracing::warn!(%reason, "the bus server is wedged although its disk has room; starting it again");
                     wait = Duration::ZERO;
                 }
@@ -306,7 +314,7 @@ impl Plant {
     }
 
     /// Starts until it works; none when asked to stop.
-    async fn relaunch(&mut self, wait: &mut Duration, stop: &CancellationToken) -> Option<Running> {
+    async fn relaunch(&mut self, wait: &mut Duration, stop: &CancellationToken) -> Option<ServerProcess> {
         loop {
             let now = *wait;
             *wait = (now * 2).clamp(FIRST_WAIT, LONGEST_WAIT);
@@ -329,7 +337,7 @@ impl Plant {
     }
 
     /// Until the server has ended, is to end, or is wedged.
-    async fn watch_over(&mut self, running: &mut Running, stop: &CancellationToken) -> End {
+    async fn watch_over(&mut self, running: &mut ServerProcess, stop: &CancellationToken) -> SupervisionOutcome {
         let server = (running.pid, running.ports.monitor);
         let users = async {
             match &mut self.users {
@@ -338,25 +346,25 @@ impl Plant {
             }
         };
         tokio::select! {
-            () = stop.cancelled() => End::Asked,
-            status = running.child.wait() => End::Exited(status),
-            reason = watch_health(&self.news, &self.config.paths.store, running.ports.monitor) => End::Sick(reason),
+            () = stop.cancelled() => SupervisionOutcome::Asked,
+            status = running.child.wait() => SupervisionOutcome::Exited(status),
+            reason = watch_health(&self.news, &self.config.paths.store, running.ports.monitor) => SupervisionOutcome::Sick(reason),
             never = users => match never {},
         }
     }
 }
 
 /// Looks at the health of a server until that says why to restart it.
-async fn watch_health(news: &watch::Sender<Process>, store: &Path, monitor: u16) -> String {
+async fn watch_health(news: &watch::Sender<ProcessStatus>, store: &Path, monitor: u16) -> String {
     let mut ticks = interval(CHECK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut doctor = Doctor::default();
+    let mut doctor = RestartPolicy::default();
     loop {
         ticks.tick().await;
         let health = health::check(monitor).await;
-        let room = Room::at(store);
+        let room = StoreDiskSpace::at(store);
         news.send_modify(|process| {
-            process.healthy = health == Health::Well;
+            process.healthy = health == ServerHealth::Well;
             process.free_bytes = room.map(|room| room.free);
         });
         if let Some(reason) = doctor.judge(health, room) {
@@ -365,12 +373,12 @@ async fn watch_health(news: &watch::Sender<Process>, store: &Path, monitor: u16)
     }
 }
 
-enum Unready {
+enum ReadinessFailure {
     Died(String),
     Late(String),
 }
 
-impl Running {
+impl ServerProcess {
     /// Asks it to end, and makes it after a grace.
     async fn stop(&mut self) {
         if self.child.id().is_some() {
@@ -387,25 +395,25 @@ impl Running {
 
 /// Decides from checks in a row when a restart helps.
 #[derive(Debug, Default)]
-struct Doctor {
+struct RestartPolicy {
     sick: u32,
     silent: u32,
     told: bool,
 }
 
-impl Doctor {
+impl RestartPolicy {
     /// Why to restart, if so.
-    fn judge(&mut self, health: Health, room: Option<Room>) -> Option<String> {
+    fn judge(&mut self, health: ServerHealth, room: Option<StoreDiskSpace>) -> Option<String> {
         match health {
-            Health::Well => {
+            ServerHealth::Well => {
                 *self = Self::default();
                 None
             }
-            Health::Silent(reason) => {
+            ServerHealth::Silent(reason) => {
                 self.silent += 1;
                 (self.silent >= HUNG).then_some(reason)
             }
-            Health::Sick(reason) => {
+            ServerHealth::Sick(reason) => {
                 self.sick += 1;
                 let full = room.filter(|room| !room.is_enough());
                 if let Some(room) = full.filter(|_| !self.told) {
@@ -424,9 +432,9 @@ impl Doctor {
 
 /// The last lines of the server's log.
 #[derive(Debug, Clone, Default)]
-struct Tail(Arc<Mutex<VecDeque<String>>>);
+struct StderrTail(Arc<Mutex<VecDeque<String>>>);
 
-impl Tail {
+impl StderrTail {
     const LINES: usize = 5;
 
     fn push(&self, line: &str) {
@@ -444,7 +452,7 @@ impl Tail {
 }
 
 /// The server's log into ours, target `bus`. What it tells of a normal start and stop is detail for us.
-async fn forward(stderr: Option<impl AsyncRead + Unpin>, tail: Tail) {
+async fn forward(stderr: Option<impl AsyncRead + Unpin>, tail: StderrTail) {
     let Some(stderr) = stderr else { return };
     let mut lines = BufReader::new(stderr).split(b'\n');
     while let Ok(Some(line)) = lines.next_segment().await {
@@ -475,23 +483,23 @@ mod tests {
 
     #[test]
     fn a_wedged_server_is_restarted_once_its_disk_has_room_and_not_before() {
-        let sick = || Health::Sick("503".to_owned());
-        let room = |free| Some(Room { free, needed: 64 << 20 });
-        let mut doctor = Doctor::default();
+        let sick = || ServerHealth::Sick("503".to_owned());
+        let room = |free| Some(StoreDiskSpace { free, needed: 64 << 20 });
+        let mut doctor = RestartPolicy::default();
         for _ in 0..5 {
             assert_eq!(doctor.judge(sick(), room(1)), None, "the disk is full");
         }
         assert!(doctor.judge(sick(), room(1 << 30)).is_some());
-        let mut doctor = Doctor::default();
+        let mut doctor = RestartPolicy::default();
         assert_eq!(doctor.judge(sick(), room(1 << 30)), None, "once may be a start");
-        assert_eq!(doctor.judge(Health::Well, room(1 << 30)), None);
+        assert_eq!(doctor.judge(ServerHealth::Well, room(1 << 30)), None);
         assert_eq!(doctor.judge(sick(), room(1 << 30)), None, "counted from anew");
     }
 
     #[test]
     fn a_hung_server_is_restarted_after_six_checks() {
-        let mut doctor = Doctor::default();
-        let silent = || Health::Silent("timeout".to_owned());
+        let mut doctor = RestartPolicy::default();
+        let silent = || ServerHealth::Silent("timeout".to_owned());
         let verdicts: Vec<bool> = (0..6).map(|_| doctor.judge(silent(), None).is_some()).collect();
         assert_eq!(verdicts, [false, false, false, false, false, true]);
     }

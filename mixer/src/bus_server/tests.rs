@@ -20,21 +20,23 @@ use nix::unistd::Pid;
 use nkeys::KeyPair;
 use tokio::sync::watch;
 
-use super::{Access, BusError, BusServer, Gate, Managed, Pass, Server, Settings, health};
+use super::{
+    AclEntry, AclSnapshot, BusAuthorization, BusError, BusServer, BusSettings, ManagedServer, ServerDeployment, health,
+};
 use crate::cluster::Cluster;
-use crate::registry::Registry;
-use crate::tasks::{Fatal, failures};
+use crate::registry::ClusterRegistry;
+use crate::tasks::{FailureReporter, failure_channel};
 use crate::testing::{bus_settings, eventually, managed, nats_server};
 
-fn fatal() -> Fatal {
-    failures().0
+fn fatal() -> FailureReporter {
+    failure_channel().0
 }
 
-async fn start(settings: Settings) -> BusServer {
+async fn start(settings: BusSettings) -> BusServer {
     BusServer::start(settings, &fatal()).await.unwrap()
 }
 
-async fn refused(settings: Settings) -> BusError {
+async fn refused(settings: BusSettings) -> BusError {
     BusServer::start(settings, &fatal()).await.map(|_| ()).unwrap_err()
 }
 
@@ -140,7 +142,10 @@ async fn another_name_for_the_stream_of_messages_is_refused_with_the_way_out() {
     start(bus_settings(managed(folder.path()))).await.close().await;
     let mut settings = bus_settings(managed(folder.path()));
     settings.streams.name = "orders".to_owned();
-    let refused = BusServer::start(settings, &failures().0).await.unwrap_err().to_string();
+    let refused = BusServer::start(settings, &failure_channel().0)
+        .await
+        .unwrap_err()
+        .to_string();
     assert!(refused.contains("the stream flux-msg has these subjects"), "{refused}");
 }
 
@@ -167,7 +172,7 @@ async fn a_taken_port_is_named_with_its_key() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
     let folder = tempfile::tempdir().unwrap();
-    let error = refused(bus_settings(Managed {
+    let error = refused(bus_settings(ManagedServer {
         port,
         ..managed(folder.path())
     }))
@@ -192,7 +197,7 @@ fn script(folder: &Path, version: &str) -> std::path::PathBuf {
 async fn a_missing_an_old_and_an_exchanged_binary_are_refused_with_the_way_out() {
     let folder = tempfile::tempdir().unwrap();
     let with = |binary: &Path, sha256: Option<&str>| {
-        bus_settings(Managed {
+        bus_settings(ManagedServer {
             binary: Some(binary.to_owned()),
             sha256: sha256.map(str::to_owned),
             ..managed(folder.path())
@@ -226,8 +231,8 @@ async fn an_external_server_is_used_and_another_domain_is_called_a_mismatch() {
     let folder = tempfile::tempdir().unwrap();
     let owner = start(bus_settings(managed(folder.path()))).await;
     let url = owner.bus().url().to_owned();
-    let external = |domain: &str| Settings {
-        server: Server::External { url: url.clone() },
+    let external = |domain: &str| BusSettings {
+        server: ServerDeployment::External { url: url.clone() },
         domain: domain.to_owned(),
         ..bus_settings(managed(folder.path()))
     };
@@ -369,22 +374,22 @@ async fn a_server_follows_its_list_when_it_says_so_and_not_because_an_answer_of_
 async fn a_command_reaches_a_rack_while_the_server_reads_its_users_again() {
     let folder = tempfile::tempdir().unwrap();
     let keys: Vec<KeyPair> = (0..400).map(|_| KeyPair::new_user()).collect();
-    let pass = |(number, key): (usize, &KeyPair)| Pass {
+    let pass = |(number, key): (usize, &KeyPair)| AclEntry {
         key: key.public_key(),
         entity_id: EntityId::for_name(&format!("rack-{number}")),
         name: format!("rack-{number}").parse().unwrap(),
         adopted: true,
         consumers: Vec::new(),
     };
-    let passes: Vec<Pass> = keys.iter().enumerate().map(pass).collect();
+    let passes: Vec<AclEntry> = keys.iter().enumerate().map(pass).collect();
     let (id, mixers) = (passes[0].entity_id, KeyPair::new_user());
-    let (list, access) = watch::channel(Access {
+    let (list, access) = watch::channel(AclSnapshot {
         version: 1,
         passes,
         owners: BTreeMap::new(),
     });
     let (applied, mut follows) = watch::channel(0);
-    let gate = Gate {
+    let gate = BusAuthorization {
         seed: mixers.seed().unwrap(),
         key: mixers.public_key(),
         password: "of the test".to_owned(),
@@ -392,7 +397,7 @@ async fn a_command_reaches_a_rack_while_the_server_reads_its_users_again() {
         access,
         applied,
     };
-    let server = start(Settings {
+    let server = start(BusSettings {
         gate: Some(gate),
         ..bus_settings(managed(folder.path()))
     })
@@ -408,7 +413,7 @@ async fn a_command_reaches_a_rack_while_the_server_reads_its_users_again() {
             rack.publish(to, "".into()).await.unwrap();
         }
     });
-    let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+    let registry = ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap();
     let (clock, entropy) = (crate::testing::Hand::new().clock(), crate::testing::entropy());
     let cluster = Cluster::open(&registry, &folder.path().join("cluster.key"), &clock, &entropy).unwrap();
     for version in 2..8 {

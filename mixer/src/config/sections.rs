@@ -29,13 +29,13 @@ pub struct MixerConfig {
     /// `[store]`.
     pub store: StoreConfig,
     /// `[snake]`.
-    pub snake: SnakeConfig,
+    pub snake: BusServerConfig,
     /// `[query]`.
     pub query: QueryConfig,
     /// `[tail]`.
     pub tail: TailConfig,
     /// `[observability]`.
-    pub observability: ObservabilityConfig,
+    pub observability: MixerObservabilityConfig,
 }
 
 /// `[mixer]`.
@@ -123,7 +123,7 @@ pub enum ServerMode {
 
 /// `[snake]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SnakeConfig {
+pub struct BusServerConfig {
     /// Who runs the server.
     pub server: ServerMode,
     /// The address the managed server listens on.
@@ -184,7 +184,7 @@ pub struct TailConfig {
 
 /// Where telemetry goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tier {
+pub enum ObservabilityTier {
     /// Into our own store.
     Embedded,
     /// To a collector.
@@ -193,13 +193,13 @@ pub enum Tier {
 
 /// `[observability]`.
 #[derive(Debug, Clone, PartialEq)]
-pub struct ObservabilityConfig {
+pub struct MixerObservabilityConfig {
     /// Whether telemetry is collected and stored.
     pub enabled: bool,
     /// Whether the Mixer reports about itself; `false` under `PLATFORM_DISABLE_TELEMETRY`.
     pub self_telemetry: bool,
     /// Where telemetry goes.
-    pub tier: Tier,
+    pub tier: ObservabilityTier,
     /// The share of traces that is kept, 0 to 1.
     pub sampling_rate: f64,
     /// `[observability.embedded]`.
@@ -360,7 +360,7 @@ impl MixerConfig {
     pub fn unsupported(&self) -> Vec<String> {
         let cases = [
             (
-                self.observability.tier == Tier::Otlp,
+                self.observability.tier == ObservabilityTier::Otlp,
                 "observability.tier = \"otlp\" is not in this version: use \"embedded\"",
             ),
             (
@@ -471,8 +471,8 @@ fn store(settings: &Settings) -> StoreConfig {
     }
 }
 
-fn snake(settings: &Settings, host: IpAddr) -> Result<SnakeConfig, ConfigErrors> {
-    Ok(SnakeConfig {
+fn snake(settings: &Settings, host: IpAddr) -> Result<BusServerConfig, ConfigErrors> {
+    Ok(BusServerConfig {
         server: match settings.text("snake.server") {
             "external" => ServerMode::External,
             _ => ServerMode::Managed,
@@ -499,14 +499,14 @@ fn snake(settings: &Settings, host: IpAddr) -> Result<SnakeConfig, ConfigErrors>
     })
 }
 
-fn observability(settings: &Settings) -> ObservabilityConfig {
+fn observability(settings: &Settings) -> MixerObservabilityConfig {
     let text = |key| settings.some_text(key).map(str::to_owned);
-    ObservabilityConfig {
+    MixerObservabilityConfig {
         enabled: settings.bool("observability.enabled"),
         self_telemetry: !settings.bool("disable_telemetry"),
         tier: match settings.text("observability.tier") {
-            "otlp" => Tier::Otlp,
-            _ => Tier::Embedded,
+            "otlp" => ObservabilityTier::Otlp,
+            _ => ObservabilityTier::Embedded,
         },
         sampling_rate: settings.float("observability.sampling_rate"),
         embedded: embedded(settings),

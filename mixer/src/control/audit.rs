@@ -1,9 +1,9 @@
 //! What happened, as operators ask for it.
 
-use super::{Control, ControlError};
+use super::{ControlError, ControlPlane};
 use crate::registry::{AuditEntry, AuditQuery};
 
-impl Control {
+impl ControlPlane {
     /// The entries of the audit log that a query wants, the newest first.
     ///
     /// # Errors
@@ -15,7 +15,7 @@ impl Control {
     /// Writes down and tells what is no change of the registry itself.
     pub(super) async fn record(&self, entry: AuditEntry) -> Result<(), ControlError> {
         let written = self.registry.commit(move |change| change.record(entry)).await?;
-        self.events.tell(&written).await;
+        self.events.publish(&written).await;
         Ok(())
     }
 

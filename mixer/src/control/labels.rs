@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 
 use model::control::RackState;
 
-use super::{Control, ControlError, RackView, rack_in, refuse};
-use crate::events::Event;
-use crate::registry::{Actor, AuditEntry};
+use super::{ControlError, ControlPlane, RackView, rack_in, refuse};
+use crate::events::LifecycleEvent;
+use crate::registry::{AuditActor, AuditEntry};
 
 /// The labels of a Rack.
 pub(crate) type Labels = BTreeMap<String, String>;
@@ -23,13 +23,18 @@ pub(crate) type Labels = BTreeMap<String, String>;
 /// Labels that one Rack may have.
 pub(crate) const MOST_LABELS: usize = 64;
 
-impl Control {
+impl ControlPlane {
     /// Gives a Rack these labels in place of those that it has, and sends it what it shall run by them. The same labels again
     /// change nothing.
     ///
     /// # Errors
     /// [`ControlError`].
-    pub async fn set_labels(&self, id_or_name: &str, labels: Labels, by: &Actor) -> Result<RackView, ControlError> {
+    pub async fn set_labels(
+        &self,
+        id_or_name: &str,
+        labels: Labels,
+        by: &AuditActor,
+    ) -> Result<RackView, ControlError> {
         self.relabel(id_or_name, |_| labels, by).await
     }
 
@@ -41,7 +46,7 @@ impl Control {
         &self,
         id_or_name: &str,
         changes: BTreeMap<String, Option<String>>,
-        by: &Actor,
+        by: &AuditActor,
     ) -> Result<RackView, ControlError> {
         let changed = |mut labels: Labels| {
             for (key, value) in changes {
@@ -59,10 +64,10 @@ impl Control {
         &self,
         id_or_name: &str,
         changed: impl FnOnce(Labels) -> Labels + Send + 'static,
-        by: &Actor,
+        by: &AuditActor,
     ) -> Result<RackView, ControlError> {
         let id = self.find(id_or_name)?.entity_id;
-        let entry = AuditEntry::new(Event::RackLabels, by, self.clock.now());
+        let entry = AuditEntry::new(LifecycleEvent::RackLabels, by, self.clock.now());
         let (row, news) = self
             .registry
             .commit(move |change| {
@@ -87,7 +92,7 @@ impl Control {
         if let Some(news) = news {
             tracing::info!(rack = %row.name, entity_id = %row.entity_id, labels = news.to, by = news.by, "rack labels changed");
             self.passes.refresh().await;
-            self.events.tell(&news).await;
+            self.events.publish(&news).await;
             if row.state == RackState::Active {
                 self.courier.deliver(row.entity_id);
             }

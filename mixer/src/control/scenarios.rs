@@ -13,16 +13,16 @@ use model::control::RackState;
 use model::scenario::{self, Scenario, ScenarioReview};
 use serde::Deserialize;
 
-use super::view::{Imported, ScenarioReport, ScenarioView};
-use super::{Control, ControlError};
-use crate::events::Event;
-use crate::registry::{ActiveScenario, Actor, AuditEntry, Registry, RegistryError, ScenarioRow};
-use crate::scenario::{Convergence, ScenarioRef, groups, racks, stored};
+use super::view::{ImportReport, ScenarioReport, ScenarioView};
+use super::{ControlError, ControlPlane};
+use crate::events::LifecycleEvent;
+use crate::registry::{ActiveScenario, AuditActor, AuditEntry, ClusterRegistry, RegistryError, ScenarioRow};
+use crate::scenario::{ConvergenceMonitor, ScenarioRef, groups, racks, stored};
 
 /// Where wires that were paused go on.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum ResumeFrom {
+pub enum ResumePoint {
     /// Where they were paused: what waited for them goes to them.
     #[default]
     Floor,
@@ -33,7 +33,7 @@ pub enum ResumeFrom {
 /// The shortest beginning of a hash that means a scenario.
 const SHORTEST_HASH: usize = 8;
 
-impl Control {
+impl ControlPlane {
     /// Every stored scenario that a reference means, by reference, without the texts.
     ///
     /// # Errors
@@ -69,7 +69,7 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError::BadScenario`], [`ControlError::ReferenceTaken`] unless `replace`, [`ControlError::Registry`].
-    pub async fn import(&self, text: String, replace: bool, by: &Actor) -> Result<Imported, ControlError> {
+    pub async fn import(&self, text: String, replace: bool, by: &AuditActor) -> Result<ImportReport, ControlError> {
         let (ScenarioReview { scenario, warnings, .. }, text) = review(text, self.max_hops).await?;
         let row = ScenarioRow {
             hash: scenario::content_hash(&text),
@@ -80,7 +80,7 @@ impl Control {
         };
         let (reference, hash) = (row.reference(), row.hash.clone());
         let taken = reference.clone();
-        let entry = AuditEntry::new(Event::ScenarioImported, by, self.clock.now()).scenario(&reference, &hash);
+        let entry = AuditEntry::new(LifecycleEvent::ScenarioImported, by, self.clock.now()).scenario(&reference, &hash);
         let (news, replaced) = self
             .registry
             .commit(move |change| match change.meaning(&taken)? {
@@ -96,9 +96,9 @@ impl Control {
         let new = news.is_some();
         if let Some(news) = news {
             tracing::info!(%reference, %hash, replaced = replaced.as_deref().unwrap_or_default(), by = news.by, "scenario imported");
-            self.events.tell(&news).await;
+            self.events.publish(&news).await;
         }
-        Ok(Imported {
+        Ok(ImportReport {
             reference,
             hash,
             new,
@@ -111,10 +111,10 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError::UnknownScenario`], [`ControlError::ScenarioActive`], [`ControlError::Registry`].
-    pub async fn delete_scenario(&self, reference: &str, by: &Actor) -> Result<ScenarioRef, ControlError> {
+    pub async fn delete_scenario(&self, reference: &str, by: &AuditActor) -> Result<ScenarioRef, ControlError> {
         let row = self.found(reference).await?;
         let (reference, hash) = (row.reference(), row.hash);
-        let entry = AuditEntry::new(Event::ScenarioDeleted, by, self.clock.now()).scenario(&reference, &hash);
+        let entry = AuditEntry::new(LifecycleEvent::ScenarioDeleted, by, self.clock.now()).scenario(&reference, &hash);
         let deleted = ScenarioRef { reference, hash };
         let wanted = deleted.clone();
         let news = self
@@ -135,7 +135,7 @@ impl Control {
             })
             .await?;
         tracing::info!(reference = deleted.reference, by = news.by, "scenario deleted");
-        self.events.tell(&news).await;
+        self.events.publish(&news).await;
         Ok(deleted)
     }
 
@@ -143,7 +143,7 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError`].
-    pub async fn rehearse(&self, reference: &str, resume: ResumeFrom) -> Result<ScenarioReport, ControlError> {
+    pub async fn rehearse(&self, reference: &str, resume: ResumePoint) -> Result<ScenarioReport, ControlError> {
         let row = self.found(reference).await?;
         let (reviewed, _) = review(row.text.clone(), self.max_hops).await?;
         let scenario = reviewed.scenario;
@@ -157,7 +157,7 @@ impl Control {
         };
         let racks = racks(&scenario, &wanted, &self.registry, &self.presence)?;
         let mut report = self.report(&scenario, wanted, active, racks)?;
-        match self.courier.rehearse(&scenario, resume == ResumeFrom::Floor).await {
+        match self.courier.rehearse(&scenario, resume == ResumePoint::Floor).await {
             Ok(wires) => report.wires = wires,
             Err(reason) => report
                 .warnings
@@ -169,15 +169,15 @@ impl Control {
         Ok(report)
     }
 
-    /// Makes a scenario the one that Racks should run, and sends it to them. [`Control::await_scenario`] tells what becomes of it.
+    /// Makes a scenario the one that Racks should run, and sends it to them. [`ControlPlane::await_scenario`] tells what becomes of it.
     ///
     /// # Errors
     /// [`ControlError`].
     pub async fn activate(
         &self,
         reference: &str,
-        resume: ResumeFrom,
-        by: &Actor,
+        resume: ResumePoint,
+        by: &AuditActor,
     ) -> Result<ActiveScenario, ControlError> {
         let row = self.found(reference).await?;
         // This program may know other gear types than the one that stored it.
@@ -199,7 +199,7 @@ impl Control {
                 let before = change.active_scenario()?;
                 change.activate(&next)?;
                 change.forget_paused(&forgotten)?;
-                Ok(change.record(turned(Event::ScenarioActivated, &by, before, &next))?)
+                Ok(change.record(turned(LifecycleEvent::ScenarioActivated, &by, before, &next))?)
             })
             .await?;
         self.tell_of(&news).await?;
@@ -210,7 +210,7 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError::NothingBefore`], [`ControlError::BadFormer`], [`ControlError::Registry`].
-    pub async fn roll_back(&self, resume: ResumeFrom, by: &Actor) -> Result<ActiveScenario, ControlError> {
+    pub async fn roll_back(&self, resume: ResumePoint, by: &AuditActor) -> Result<ActiveScenario, ControlError> {
         let (now, by, registry) = (self.clock.now(), by.clone(), Arc::clone(&self.registry));
         let courier = self.courier.clone();
         let (active, news) = self
@@ -219,10 +219,10 @@ impl Control {
                 let before = change.active_scenario()?;
                 let active = change.roll_back(now)?.ok_or(ControlError::NothingBefore)?;
                 let scenario = review_former(&active, &registry)?;
-                if resume == ResumeFrom::Now {
+                if resume == ResumePoint::Now {
                     change.forget_paused(&courier.wires_of(&scenario)?)?;
                 }
-                let news = change.record(turned(Event::ScenarioRolledBack, &by, before, &active))?;
+                let news = change.record(turned(LifecycleEvent::ScenarioRolledBack, &by, before, &active))?;
                 Ok::<_, ControlError>((active, news))
             })
             .await?;
@@ -234,17 +234,17 @@ impl Control {
     ///
     /// # Errors
     /// [`ControlError`].
-    pub async fn rehearse_rollback(&self, resume: ResumeFrom) -> Result<ScenarioReport, ControlError> {
+    pub async fn rehearse_rollback(&self, resume: ResumePoint) -> Result<ScenarioReport, ControlError> {
         let former = self.registry.former_scenarios()?.into_iter().next();
         self.rehearse(&former.ok_or(ControlError::NothingBefore)?.hash, resume)
             .await
     }
 
     /// The wires that are not to resume.
-    fn forgotten(&self, resume: ResumeFrom, scenario: &Scenario) -> Result<Vec<String>, ControlError> {
+    fn forgotten(&self, resume: ResumePoint, scenario: &Scenario) -> Result<Vec<String>, ControlError> {
         match resume {
-            ResumeFrom::Floor => Ok(Vec::new()),
-            ResumeFrom::Now => Ok(self.courier.wires_of(scenario)?),
+            ResumePoint::Floor => Ok(Vec::new()),
+            ResumePoint::Now => Ok(self.courier.wires_of(scenario)?),
         }
     }
 
@@ -257,7 +257,7 @@ impl Control {
             "the active scenario is another"
         );
         self.passes.refresh().await;
-        self.events.tell(news).await;
+        self.events.publish(news).await;
         self.courier.rewire();
         let rows = self.registry.racks()?;
         for row in rows.iter().filter(|row| row.state == RackState::Active) {
@@ -282,7 +282,7 @@ impl Control {
             reference: active.reference.clone(),
             hash: active.hash.clone(),
         };
-        let convergence = Convergence {
+        let convergence = ConvergenceMonitor {
             registry: Arc::clone(&self.registry),
             presence: Arc::clone(&self.presence),
             wanted: wanted.clone(),
@@ -298,7 +298,7 @@ impl Control {
     /// # Errors
     /// [`ControlError`].
     pub async fn scenario_report(&self) -> Result<ScenarioReport, ControlError> {
-        let Some((active, stored)) = self.registry.read(Registry::active_content).await? else {
+        let Some((active, stored)) = self.registry.read(ClusterRegistry::active_content).await? else {
             return Ok(ScenarioReport {
                 scenario: None,
                 activated: None,
@@ -324,7 +324,7 @@ impl Control {
         scenario: &Scenario,
         wanted: ScenarioRef,
         active: Option<ActiveScenario>,
-        racks: Vec<crate::scenario::RackStanding>,
+        racks: Vec<crate::scenario::RackRolloutStatus>,
     ) -> Result<ScenarioReport, ControlError> {
         let groups = groups(scenario, &self.registry)?;
         Ok(ScenarioReport {
@@ -350,12 +350,12 @@ impl Control {
 
     async fn found(&self, reference: &str) -> Result<ScenarioRow, ControlError> {
         let reference = reference.to_owned();
-        let found = move |registry: &Registry| find_scenario(&reference, registry);
+        let found = move |registry: &ClusterRegistry| find_scenario(&reference, registry);
         self.registry.read(found).await
     }
 }
 
-fn find_scenario(reference: &str, registry: &Registry) -> Result<ScenarioRow, ControlError> {
+fn find_scenario(reference: &str, registry: &ClusterRegistry) -> Result<ScenarioRow, ControlError> {
     let found = match stored(reference, registry)? {
         Some(row) => Some(row),
         None => find_by_one_word(reference, registry)?,
@@ -364,7 +364,7 @@ fn find_scenario(reference: &str, registry: &Registry) -> Result<ScenarioRow, Co
 }
 
 /// By name, the newest version; by the beginning of a hash, if it is one's only.
-fn find_by_one_word(word: &str, registry: &Registry) -> Result<Option<ScenarioRow>, RegistryError> {
+fn find_by_one_word(word: &str, registry: &ClusterRegistry) -> Result<Option<ScenarioRow>, RegistryError> {
     let Ok(name) = word.parse::<Token>() else {
         return Ok(None);
     };
@@ -379,7 +379,7 @@ fn find_by_one_word(word: &str, registry: &Registry) -> Result<Option<ScenarioRo
 }
 
 /// That there is no such scenario, and which there are.
-fn unknown(reference: &str, registry: &Registry) -> ControlError {
+fn unknown(reference: &str, registry: &ClusterRegistry) -> ControlError {
     match registry.references() {
         Ok(known) => ControlError::UnknownScenario {
             reference: reference.to_owned(),
@@ -390,13 +390,18 @@ fn unknown(reference: &str, registry: &Registry) -> ControlError {
 }
 
 /// That another scenario is active.
-pub(crate) fn turned(event: Event, by: &Actor, before: Option<ActiveScenario>, active: &ActiveScenario) -> AuditEntry {
+pub(crate) fn turned(
+    event: LifecycleEvent,
+    by: &AuditActor,
+    before: Option<ActiveScenario>,
+    active: &ActiveScenario,
+) -> AuditEntry {
     let entry = AuditEntry::new(event, by, active.activated).scenario(&active.reference, &active.hash);
     entry.turn(before.map(|before| before.reference), &active.reference)
 }
 
 /// Checks a scenario that was active before: this program may know other gear types than the one that activated it.
-fn review_former(former: &ActiveScenario, registry: &Registry) -> Result<Scenario, ControlError> {
+fn review_former(former: &ActiveScenario, registry: &ClusterRegistry) -> Result<Scenario, ControlError> {
     let Some(row) = registry.scenario(&former.hash)? else {
         return Err(unknown(&former.reference, registry));
     };

@@ -31,7 +31,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
-use super::{Control, ControlError, TELL, refuse};
+use super::{ControlError, ControlPlane, TELL, refuse};
 use crate::registry::RackRow;
 
 /// How many taps there are at most at once.
@@ -49,7 +49,7 @@ const MOST_SILENCE: u32 = 5;
 
 /// What a watcher hears.
 #[derive(Debug)]
-pub(crate) enum TapNews {
+pub(crate) enum TapEvent {
     /// A message.
     Sample(Box<TapSample>),
     /// So many messages passed and are not shown.
@@ -60,16 +60,16 @@ pub(crate) enum TapNews {
 
 /// What passes a port, for one watcher. Whoever drops it ends the tap.
 #[derive(Debug)]
-pub(crate) struct TapStream(mpsc::Receiver<TapNews>);
+pub(crate) struct TapStream(mpsc::Receiver<TapEvent>);
 
 impl TapStream {
     /// What comes next; none after the end.
-    pub(crate) async fn next(&mut self) -> Option<TapNews> {
+    pub(crate) async fn next(&mut self) -> Option<TapEvent> {
         self.0.recv().await
     }
 }
 
-impl Control {
+impl ControlPlane {
     /// Begins to show what passes an output port of a Rack; `tasks` has what goes on beside the watcher.
     ///
     /// # Errors
@@ -129,7 +129,7 @@ fn silent(row: &RackRow, reason: impl ToString) -> ControlError {
 
 /// Keeps one tap: takes its samples and renews its lease.
 struct TapKeeper {
-    control: Arc<Control>,
+    control: Arc<ControlPlane>,
     row: RackRow,
     session: Token,
     gear: Token,
@@ -141,7 +141,7 @@ impl TapKeeper {
     async fn run(
         self,
         samples: Subscriber,
-        queue: mpsc::Sender<TapNews>,
+        queue: mpsc::Sender<TapEvent>,
         begun: oneshot::Sender<Result<(), ControlError>>,
     ) {
         let first = self
@@ -164,7 +164,7 @@ impl TapKeeper {
         };
         if let Some(reason) = reason {
             // A watcher who has gone needs no reason.
-            queue.send(TapNews::Ended(reason)).await.ok();
+            queue.send(TapEvent::Ended(reason)).await.ok();
         }
         if let Err(error) = self.lease(TapRequest::End).await {
             tracing::debug!(rack = %self.row.name, %error, "a tap was not taken away; its lease runs out");
@@ -247,7 +247,7 @@ fn listed(what: &str, known: &[String]) -> String {
 }
 
 /// Gives samples to the watcher as they come, until none can come any more, and why.
-async fn forward(mut batches: Subscriber, queue: &mpsc::Sender<TapNews>) -> String {
+async fn forward(mut batches: Subscriber, queue: &mpsc::Sender<TapEvent>) -> String {
     let mut told = WatchedNumbers::default();
     let mut again = tokio::time::interval(RENEW_EVERY);
     loop {
@@ -277,7 +277,7 @@ struct WatchedNumbers {
 }
 
 impl WatchedNumbers {
-    fn give(&mut self, batch: TapBatch, queue: &mpsc::Sender<TapNews>) {
+    fn give(&mut self, batch: TapBatch, queue: &mpsc::Sender<TapEvent>) {
         for sample in batch.samples {
             // What is larger than a sample may be is as a message that was not shown.
             let facts = serde_json::to_vec(&sample.meta).map_or(0, |facts| facts.len());
@@ -292,7 +292,7 @@ impl WatchedNumbers {
             if missed > 0 && !self.miss(missed, queue) {
                 continue;
             }
-            if queue.try_send(TapNews::Sample(Box::new(sample))).is_ok() {
+            if queue.try_send(TapEvent::Sample(Box::new(sample))).is_ok() {
                 self.told = number;
             }
         }
@@ -301,15 +301,15 @@ impl WatchedNumbers {
     }
 
     /// Tells what was missed since.
-    fn catch_up(&mut self, queue: &mpsc::Sender<TapNews>) {
+    fn catch_up(&mut self, queue: &mpsc::Sender<TapEvent>) {
         if self.passed > self.told {
             self.miss(self.passed - self.told, queue);
         }
     }
 
     /// Whether the watcher could be told.
-    fn miss(&mut self, count: u64, queue: &mpsc::Sender<TapNews>) -> bool {
-        let is_told = queue.try_send(TapNews::Missed(count)).is_ok();
+    fn miss(&mut self, count: u64, queue: &mpsc::Sender<TapEvent>) -> bool {
+        let is_told = queue.try_send(TapEvent::Missed(count)).is_ok();
         if is_told {
             self.told = self.told.saturating_add(count);
         }
@@ -354,9 +354,9 @@ mod tests {
         let mut heard = |most: usize| -> Vec<i128> {
             let taken = std::iter::from_fn(|| news.try_recv().ok()).take(most);
             let number = |news| match news {
-                TapNews::Sample(sample) => i128::from(sample.number),
-                TapNews::Missed(count) => -i128::from(count),
-                TapNews::Ended(reason) => unreachable!("{reason}"),
+                TapEvent::Sample(sample) => i128::from(sample.number),
+                TapEvent::Missed(count) => -i128::from(count),
+                TapEvent::Ended(reason) => unreachable!("{reason}"),
             };
             taken.map(number).collect()
         };

@@ -7,11 +7,11 @@ use model::scenario::{ScenarioVersion, SourceDiagnostic};
 use model::{Attributes, EntityId, Timestamp, Token};
 use serde::Serialize;
 
-use crate::events::Transitions;
-use crate::presence::Sighting;
-use crate::refusals::ByReason;
+use crate::events::TransitionCounts;
+use crate::presence::LivenessRecord;
+use crate::refusals::ReasonCounts;
 use crate::registry::{ActiveScenario, RackRow, ScenarioHead, ScenarioRow};
-use crate::scenario::{CourierStats, GroupStanding, RackStanding, ScenarioRef, WireChange};
+use crate::scenario::{GroupMembership, RackRolloutStatus, RolloutStats, ScenarioRef, WireChange};
 
 /// A Rack.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -47,11 +47,11 @@ pub struct RackView {
 impl RackView {
     pub(crate) fn new(
         row: RackRow,
-        sighting: Option<Sighting>,
+        sighting: Option<LivenessRecord>,
         running: Option<ScenarioRef>,
         active: Option<&ActiveScenario>,
     ) -> Self {
-        let late = row.is_adopted() && sighting.as_ref().is_some_and(Sighting::is_late);
+        let late = row.is_adopted() && sighting.as_ref().is_some_and(LivenessRecord::is_late);
         let wanted = active
             .filter(|_| row.state == RackState::Active)
             .map(|active| ScenarioRef {
@@ -131,7 +131,7 @@ impl ScenarioView {
 
 /// What storing a scenario came to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Imported {
+pub struct ImportReport {
     /// `name:version`.
     pub reference: String,
     /// SHA-256 of the file, hex.
@@ -154,9 +154,9 @@ pub struct ScenarioReport {
     /// Whether every Rack that it concerns runs it.
     pub converged: bool,
     /// The Racks that it concerns.
-    pub racks: Vec<RackStanding>,
+    pub racks: Vec<RackRolloutStatus>,
     /// Which Racks its groups mean.
-    pub groups: Vec<GroupStanding>,
+    pub groups: Vec<GroupMembership>,
     /// What activating it does to wires of lane guaranteed; only in a rehearsal.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub wires: Vec<WireChange>,
@@ -172,11 +172,11 @@ pub struct ControlStats {
     /// Racks by state, every state present.
     pub racks: BTreeMap<&'static str, u64>,
     /// How often Racks went from one state into another since the Mixer started.
-    pub transitions: Transitions,
+    pub transitions: TransitionCounts,
     /// How often handshakes were refused since the Mixer started, every reason present.
-    pub handshakes_refused: ByReason,
+    pub handshakes_refused: ReasonCounts,
     /// How often heartbeats were refused since the Mixer started, every reason present.
-    pub heartbeats_refused: ByReason,
+    pub heartbeats_refused: ReasonCounts,
     /// Adopted Racks that run what they should.
     pub converged: u64,
     /// Scenario pushes that a Rack applied.
@@ -188,9 +188,9 @@ pub struct ControlStats {
 impl ControlStats {
     pub(crate) fn of(
         racks: &[RackView],
-        courier: CourierStats,
-        transitions: Transitions,
-        (handshakes_refused, heartbeats_refused): (ByReason, ByReason),
+        courier: RolloutStats,
+        transitions: TransitionCounts,
+        (handshakes_refused, heartbeats_refused): (ReasonCounts, ReasonCounts),
     ) -> Self {
         use RackState::{Active, Offline, Pending, Removed, Suspended};
         let mut by_state: BTreeMap<&'static str, u64> = [Pending, Active, Suspended, Offline, Removed]

@@ -14,7 +14,7 @@ use model::{Table, Timestamp, subject};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use super::{Dlq, DlqError, lock};
+use super::{DeadLetterQueue, DlqError, lock};
 
 /// Gears that are counted by name.
 const MOST_NAMED: usize = 100;
@@ -24,21 +24,21 @@ const EVERY: Duration = Duration::from_secs(5);
 
 /// The last count.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Census {
+pub(crate) struct OpenLetterCounts {
     /// Open letters by Rack and gear.
     pub(super) open: BTreeMap<(String, String), u64>,
     /// The rows that were counted, and the oldest of them; none if they must be counted again.
     counted: Option<(u64, Option<Timestamp>)>,
 }
 
-impl Census {
+impl OpenLetterCounts {
     /// Marks have changed.
     pub(super) const fn outdate(&mut self) {
         self.counted = None;
     }
 }
 
-impl Dlq {
+impl DeadLetterQueue {
     /// Counts until stopped.
     pub(crate) async fn keep_count(self: Arc<Self>, stop: CancellationToken) {
         let mut ticks = interval(EVERY);

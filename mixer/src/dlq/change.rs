@@ -6,7 +6,7 @@
 //! - A gear's letters are there to be sent in the order of their numbers, whoever asks at the same time: its Rack takes a number to
 //!   mean that those before it came too.
 //! - Asked twice, a letter goes back once: what waits, or was replayed or dropped, stays what it is unless it is asked for again by
-//!   name ([`Wish::again`]). Then it has a new turn.
+//!   name ([`LetterUpdate::again`]). Then it has a new turn.
 //! - A request that changes letters is one entry of the audit log, in their transaction; one that changes none is no entry.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,11 +22,11 @@ use model::{EntityId, LetterId, Token};
 use serde::Serialize;
 use tokio::time::{Instant, timeout_at};
 
-use super::letter::{Failure, Letter};
-use super::{Dlq, DlqError, MOST_CHANGED, lock};
-use crate::events::Event;
-use crate::registry::{Actor, AuditEntry, Change, MAX_MARKS, Mark, RackRow, RegistryError};
-use crate::scenario::{Spot, still_there};
+use super::letter::{DeadLetterEntry, DeliveryFailure};
+use super::{DeadLetterQueue, DlqError, MOST_CHANGED, lock};
+use crate::events::LifecycleEvent;
+use crate::registry::{AuditActor, AuditEntry, LetterMark, MAX_MARKS, RackRow, RegistryError, RegistryTransaction};
+use crate::scenario::{FailurePoint, check_failure_point};
 
 /// Letters that an entry of the audit log names.
 const TOLD: usize = 3;
@@ -37,7 +37,7 @@ const MAX_BY: usize = 128;
 
 /// What is to become of which letters.
 #[derive(Debug, Clone, Default)]
-pub struct Wish {
+pub struct LetterUpdate {
     /// These.
     pub ids: Vec<LetterId>,
     /// Or those.
@@ -49,14 +49,14 @@ pub struct Wish {
     /// Who asks, by its own word.
     pub by: String,
     /// Who asks, as far as that is known.
-    pub actor: Actor,
+    pub actor: AuditActor,
     /// How long to wait for the gears.
     pub wait: Duration,
 }
 
 /// What a wish came to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct LetterUpdateReport {
     /// The letters that it meant.
     pub matched: u64,
     /// Of these, those that it changed, or would.
@@ -72,7 +72,7 @@ pub struct Report {
     /// Those that cannot be.
     pub refused_total: u64,
     /// Why not, of the first of them.
-    pub refused: Vec<Refusal>,
+    pub refused: Vec<LetterRefusal>,
     /// Whether nothing was changed because only that was asked.
     pub dry_run: bool,
     /// Why letters that the filter means may be missing; absent when none are.
@@ -82,15 +82,15 @@ pub struct Report {
 
 /// A replay that is written down.
 #[derive(Debug)]
-pub struct Begun {
-    report: Report,
-    changed: Vec<(LetterId, Mark)>,
+pub struct PendingReplay {
+    report: LetterUpdateReport,
+    changed: Vec<(LetterId, LetterMark)>,
     deadline: Instant,
 }
 
 /// Why a letter cannot be what was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Refusal {
+pub struct LetterRefusal {
     /// Which.
     pub id: LetterId,
     /// Why not.
@@ -100,19 +100,19 @@ pub struct Refusal {
     pub(crate) unknown: bool,
 }
 
-impl Report {
+impl LetterUpdateReport {
     fn refuse(&mut self, id: LetterId, reason: String, unknown: bool) {
         self.refused_total += 1;
         if self.refused.len() < NAMED {
-            self.refused.push(Refusal { id, reason, unknown });
+            self.refused.push(LetterRefusal { id, reason, unknown });
         }
     }
 
     /// The same as an error, for one letter that was asked for by its id.
     pub(crate) fn or_refused(self) -> Result<(), DlqError> {
         match self.refused.into_iter().next() {
-            Some(Refusal { id, unknown: true, .. }) => Err(DlqError::Unknown(id)),
-            Some(Refusal { id, reason, .. }) => Err(DlqError::Refused { id, reason }),
+            Some(LetterRefusal { id, unknown: true, .. }) => Err(DlqError::Unknown(id)),
+            Some(LetterRefusal { id, reason, .. }) => Err(DlqError::Refused { id, reason }),
             None => Ok(()),
         }
     }
@@ -120,32 +120,32 @@ impl Report {
 
 /// What becomes of one letter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verb {
+enum LetterAction {
     Replay,
     Drop,
 }
 
-impl Verb {
-    const fn event(self) -> Event {
+impl LetterAction {
+    const fn event(self) -> LifecycleEvent {
         match self {
-            Self::Replay => Event::LettersReplayed,
-            Self::Drop => Event::LettersDropped,
+            Self::Replay => LifecycleEvent::LettersReplayed,
+            Self::Drop => LifecycleEvent::LettersDropped,
         }
     }
 }
 
 /// A letter that may change, and where it goes back to.
-struct Candidate {
+struct UpdateCandidate {
     id: LetterId,
     subject: String,
     rack: Option<Token>,
-    to: Option<super::Gear>,
+    to: Option<super::GearAddress>,
 }
 
 /// What one transaction did.
 #[derive(Default)]
-struct Done {
-    changed: Vec<(LetterId, Mark)>,
+struct UpdateOutcome {
+    changed: Vec<(LetterId, LetterMark)>,
     already: u64,
     refused: Vec<(LetterId, String)>,
     /// The Racks that the changed ones are of.
@@ -153,7 +153,7 @@ struct Done {
     news: Option<AuditEntry>,
 }
 
-impl Done {
+impl UpdateOutcome {
     /// What the audit log says of it.
     fn told(&self, entry: AuditEntry, by: &str) -> AuditEntry {
         let ids: Vec<_> = self.changed.iter().take(TOLD).map(|(id, _)| id.to_string()).collect();
@@ -168,19 +168,19 @@ impl Done {
     }
 }
 
-impl Dlq {
+impl DeadLetterQueue {
     /// Has letters go back to the gears that could not handle them: that they shall is durable when this returns.
-    /// [`Dlq::taken`] waits for the gears.
+    /// [`DeadLetterQueue::wait_for_gears`] waits for the gears.
     ///
     /// # Errors
     /// [`DlqError`]; letters that cannot go back are in the report.
-    pub async fn replay(self: Arc<Self>, wish: Wish) -> Result<Begun, DlqError> {
+    pub async fn replay(self: Arc<Self>, wish: LetterUpdate) -> Result<PendingReplay, DlqError> {
         let deadline = Instant::now() + wish.wait;
-        let (report, changed) = self.change(Verb::Replay, wish).await?;
+        let (report, changed) = self.change(LetterAction::Replay, wish).await?;
         if !changed.is_empty() {
             self.bell.notify_one();
         }
-        Ok(Begun {
+        Ok(PendingReplay {
             report,
             changed,
             deadline,
@@ -191,14 +191,14 @@ impl Dlq {
     ///
     /// # Errors
     /// [`DlqError::Registry`].
-    pub async fn taken(&self, begun: Begun) -> Result<Report, DlqError> {
-        let Begun {
+    pub async fn wait_for_gears(&self, begun: PendingReplay) -> Result<LetterUpdateReport, DlqError> {
+        let PendingReplay {
             mut report,
             changed,
             deadline,
         } = begun;
         if !changed.is_empty() {
-            self.settle(&changed, deadline, &mut report).await?;
+            self.wait_until_settled(&changed, deadline, &mut report).await?;
         }
         Ok(report)
     }
@@ -207,33 +207,37 @@ impl Dlq {
     ///
     /// # Errors
     /// [`DlqError`]; letters that cannot be dropped are in the report.
-    pub async fn drop_letters(self: Arc<Self>, wish: Wish) -> Result<Report, DlqError> {
-        let (mut report, changed) = self.change(Verb::Drop, wish).await?;
+    pub async fn drop_letters(self: Arc<Self>, wish: LetterUpdate) -> Result<LetterUpdateReport, DlqError> {
+        let (mut report, changed) = self.change(LetterAction::Drop, wish).await?;
         report.dropped = changed.len() as u64;
         self.dropped.fetch_add(report.dropped, Relaxed);
         Ok(report)
     }
 
-    async fn change(self: &Arc<Self>, verb: Verb, wish: Wish) -> Result<(Report, Vec<(LetterId, Mark)>), DlqError> {
-        let mut report = Report {
+    async fn change(
+        self: &Arc<Self>,
+        verb: LetterAction,
+        wish: LetterUpdate,
+    ) -> Result<(LetterUpdateReport, Vec<(LetterId, LetterMark)>), DlqError> {
+        let mut report = LetterUpdateReport {
             dry_run: wish.dry_run,
-            ..Report::default()
+            ..LetterUpdateReport::default()
         };
-        let letters = self.meant(&wish, &mut report).await?;
-        let stage = self.stage().await?;
+        let letters = self.select_letters(&wish, &mut report).await?;
+        let stage = self.replay_targets().await?;
         let mut candidates = Vec::new();
         for letter in letters {
             let to = match verb {
-                Verb::Replay => match stage.check(&letter) {
+                LetterAction::Replay => match stage.check(&letter) {
                     Ok(to) => Some(to),
                     Err(reason) => {
                         report.refuse(letter.id, reason, false);
                         continue;
                     }
                 },
-                Verb::Drop => None,
+                LetterAction::Drop => None,
             };
-            candidates.push(Candidate {
+            candidates.push(UpdateCandidate {
                 id: letter.id,
                 rack: letter.rack().cloned(),
                 subject: letter.subject,
@@ -242,8 +246,8 @@ impl Dlq {
         }
         let (now, by, again, dry_run) = (self.parts.clock.now(), who(&wish.by), wish.again, wish.dry_run);
         let entry = AuditEntry::new(verb.event(), &wish.actor, now);
-        let ask = move |change: &Change<'_>| {
-            let mut done = mark_all(change, verb, candidates, &Mark::new(now, by.clone()), again)?;
+        let ask = move |change: &RegistryTransaction<'_>| {
+            let mut done = mark_all(change, verb, candidates, &LetterMark::new(now, by.clone()), again)?;
             if !done.changed.is_empty() {
                 done.news = Some(change.record(done.told(entry, &by))?);
             }
@@ -251,7 +255,7 @@ impl Dlq {
         };
         let dlq = Arc::clone(self);
         let done = tokio::task::spawn_blocking(move || match dry_run {
-            true => dlq.parts.registry.would(ask),
+            true => dlq.parts.registry.dry_run(ask),
             false => dlq.commit(ask),
         });
         let done = done
@@ -267,11 +271,15 @@ impl Dlq {
         }
         lock(&self.census).outdate();
         if let Some(news) = &done.news {
-            self.parts.events.tell(news).await;
+            self.parts.events.publish(news).await;
         }
         if report.changed > 0 {
             let (what, count) = (
-                if verb == Verb::Replay { "replayed" } else { "dropped" },
+                if verb == LetterAction::Replay {
+                    "replayed"
+                } else {
+                    "dropped"
+                },
                 report.changed,
             );
             tracing::info!(count, by = who(&wish.by), "dead letters are {what}");
@@ -281,7 +289,10 @@ impl Dlq {
 
     /// Marks letters, and has those that got a turn wait for it. Blocks; one at a time from the numbers being given out until they
     /// can be sent.
-    fn commit(&self, ask: impl FnOnce(&Change<'_>) -> Result<Done, DlqError>) -> Result<Done, DlqError> {
+    fn commit(
+        &self,
+        ask: impl FnOnce(&RegistryTransaction<'_>) -> Result<UpdateOutcome, DlqError>,
+    ) -> Result<UpdateOutcome, DlqError> {
         let _in_order = lock(&self.in_order);
         let done = self.parts.registry.change(ask)?;
         let mut waiting = lock(&self.waiting);
@@ -296,7 +307,11 @@ impl Dlq {
     }
 
     /// The letters that a wish means, in the order in which they failed.
-    async fn meant(&self, wish: &Wish, report: &mut Report) -> Result<Vec<Letter>, DlqError> {
+    async fn select_letters(
+        &self,
+        wish: &LetterUpdate,
+        report: &mut LetterUpdateReport,
+    ) -> Result<Vec<DeadLetterEntry>, DlqError> {
         if let Some(filter) = &wish.filter {
             let (letters, partial) = self.select(filter).await?;
             (report.matched, report.partial) = (letters.len() as u64, partial);
@@ -310,23 +325,23 @@ impl Dlq {
         for id in ids {
             report.matched += 1;
             match self.letter(id).await? {
-                Some(letter) => letters.push(letter.light()),
+                Some(letter) => letters.push(letter.without_payload()),
                 None => report.refuse(id, "there is no such letter".to_owned(), true),
             }
         }
-        letters.sort_by_key(Letter::order);
+        letters.sort_by_key(DeadLetterEntry::order);
         Ok(letters)
     }
 
     /// Waits until the letters wait no more, or the time is over; what became of them.
-    async fn settle(
+    async fn wait_until_settled(
         &self,
-        changed: &[(LetterId, Mark)],
+        changed: &[(LetterId, LetterMark)],
         deadline: Instant,
-        report: &mut Report,
+        report: &mut LetterUpdateReport,
     ) -> Result<(), DlqError> {
         let mut settled = self.settled.subscribe();
-        let mut open: BTreeMap<LetterId, &Mark> = changed.iter().map(|(id, mark)| (*id, mark)).collect();
+        let mut open: BTreeMap<LetterId, &LetterMark> = changed.iter().map(|(id, mark)| (*id, mark)).collect();
         loop {
             settled.mark_unchanged();
             let mut left = BTreeMap::new();
@@ -353,11 +368,11 @@ impl Dlq {
     }
 
     /// The scenario and the Racks as they are now, read where threads may block: a scenario may be large.
-    pub(super) async fn stage(&self) -> Result<Stage, RegistryError> {
+    pub(super) async fn replay_targets(&self) -> Result<ReplayTargets, RegistryError> {
         let staged = self.parts.registry.read(|registry| {
             let active = registry.active_content()?;
             let parsed = active.and_then(|(_, stored)| model::scenario::parse(&stored.text, rack::manifests()).ok());
-            Ok(Stage {
+            Ok(ReplayTargets {
                 scenario: parsed,
                 racks: registry.racks()?,
             })
@@ -367,33 +382,33 @@ impl Dlq {
 }
 
 /// Where letters can go back to.
-pub(super) struct Stage {
+pub(super) struct ReplayTargets {
     scenario: Option<Scenario>,
     racks: Vec<RackRow>,
 }
 
-impl Stage {
+impl ReplayTargets {
     /// The gear that a letter goes back to; or why it cannot.
-    pub(super) fn check(&self, letter: &Letter) -> Result<super::Gear, String> {
-        let (failure, port) = letter.way_back()?;
+    pub(super) fn check(&self, letter: &DeadLetterEntry) -> Result<super::GearAddress, String> {
+        let (failure, port) = letter.replay_point()?;
         let row = self.rack(failure)?;
         let Some(scenario) = &self.scenario else {
             return Err("no scenario is active: activate one with the gear that failed".to_owned());
         };
-        let spot = Spot {
+        let spot = FailurePoint {
             gear: &failure.gear,
             port,
             way: failure.way,
             from: failure.from.as_deref(),
         };
-        still_there(scenario, &row.name, &row.labels, spot)
+        check_failure_point(scenario, &row.name, &row.labels, spot)
             .map_err(|reason| format!("it cannot go back to where it failed: {reason}"))?;
         Ok((row.entity_id, failure.gear.clone()))
     }
 
     /// The Rack that a letter is of: who had its name, unless that one has another name by now. Names are what the bus holds
     /// its publishers to, ids in headers are not.
-    fn rack(&self, failure: &Failure) -> Result<&RackRow, String> {
+    fn rack(&self, failure: &DeliveryFailure) -> Result<&RackRow, String> {
         let name = &failure.rack;
         let mut present = self.racks.iter().filter(|row| row.state != RackState::Removed);
         let found = match present.find(|row| row.name == *name) {
@@ -413,7 +428,7 @@ impl Stage {
     }
 }
 
-impl Mark {
+impl LetterMark {
     fn new(at: model::Timestamp, by: String) -> Self {
         Self {
             state: LetterState::Open,
@@ -429,32 +444,32 @@ impl Mark {
 
 /// Marks what can be marked.
 fn mark_all(
-    change: &Change<'_>,
-    verb: Verb,
-    candidates: Vec<Candidate>,
-    fresh: &Mark,
+    change: &RegistryTransaction<'_>,
+    verb: LetterAction,
+    candidates: Vec<UpdateCandidate>,
+    fresh: &LetterMark,
     again: bool,
-) -> Result<Done, DlqError> {
-    let (mut done, mut room) = (Done::default(), MAX_MARKS.saturating_sub(change.marks()?));
-    for Candidate { id, subject, rack, to } in candidates {
+) -> Result<UpdateOutcome, DlqError> {
+    let (mut done, mut room) = (UpdateOutcome::default(), MAX_MARKS.saturating_sub(change.marks()?));
+    for UpdateCandidate { id, subject, rack, to } in candidates {
         let before = change.mark(&id)?;
         let state = before.as_ref().map_or(LetterState::Open, |mark| mark.state);
         let refusal = match (verb, state) {
             (_, LetterState::Open) => None,
-            (Verb::Replay, LetterState::Waiting) | (Verb::Drop, LetterState::Dropped) => {
+            (LetterAction::Replay, LetterState::Waiting) | (LetterAction::Drop, LetterState::Dropped) => {
                 done.already += 1;
                 continue;
             }
-            (Verb::Replay, LetterState::Replayed) if !again => {
+            (LetterAction::Replay, LetterState::Replayed) if !again => {
                 done.already += 1;
                 continue;
             }
-            (Verb::Replay, LetterState::Dropped) if !again => {
+            (LetterAction::Replay, LetterState::Dropped) if !again => {
                 Some("it was dropped: ask for it again to replay it (--again)")
             }
-            (Verb::Replay, _) => None,
-            (Verb::Drop, LetterState::Waiting) => Some("it is on its way back to its gear"),
-            (Verb::Drop, LetterState::Replayed) => Some("it was replayed, there is nothing left to drop"),
+            (LetterAction::Replay, _) => None,
+            (LetterAction::Drop, LetterState::Waiting) => Some("it is on its way back to its gear"),
+            (LetterAction::Drop, LetterState::Replayed) => Some("it was replayed, there is nothing left to drop"),
         };
         if let Some(refusal) = refusal {
             done.refused.push((id, refusal.to_owned()));
@@ -463,7 +478,7 @@ fn mark_all(
         if before.is_none() {
             room = room.checked_sub(1).ok_or(DlqError::Full)?;
         }
-        let mut mark = Mark {
+        let mut mark = LetterMark {
             subject,
             times: before.map_or(0, |mark| mark.times),
             state: LetterState::Dropped,

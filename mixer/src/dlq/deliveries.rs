@@ -27,9 +27,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::letter::Letter;
-use super::{Dlq, DlqError, Gear, lock};
-use crate::registry::{Mark, RegistryError, Turn};
+use super::letter::DeadLetterEntry;
+use super::{DeadLetterQueue, DlqError, GearAddress, lock};
+use crate::registry::{LetterMark, RegistryError, ReplaySequence};
 
 /// Batches on their way at once.
 const AT_ONCE: usize = 8;
@@ -43,29 +43,29 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 const OVERHEAD: usize = 4 << 10;
 
 /// Why a gear's letters still wait.
-type Late = String;
+type DelayReason = String;
 
 /// What one batch came to.
 #[derive(Debug, Default)]
-struct Outcome {
+struct ReplayOutcome {
     /// The letters up to this number are taken.
     taken: u64,
     /// These can never be.
     never: Vec<(u64, String)>,
-    late: Option<Late>,
+    late: Option<DelayReason>,
 }
 
 /// The task; see the module.
 #[derive(Debug)]
-pub(crate) struct Deliveries {
-    dlq: Arc<Dlq>,
-    under_way: BTreeSet<Gear>,
+pub(crate) struct LetterReplayer {
+    dlq: Arc<DeadLetterQueue>,
+    under_way: BTreeSet<GearAddress>,
     /// When a gear is looked at again, and the pause before.
-    paused: BTreeMap<Gear, (Instant, Duration)>,
+    paused: BTreeMap<GearAddress, (Instant, Duration)>,
 }
 
-impl Deliveries {
-    pub(crate) const fn new(dlq: Arc<Dlq>) -> Self {
+impl LetterReplayer {
+    pub(crate) const fn new(dlq: Arc<DeadLetterQueue>) -> Self {
         Self {
             dlq,
             under_way: BTreeSet::new(),
@@ -75,7 +75,7 @@ impl Deliveries {
 
     /// Delivers until stopped.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
-        let mut sends: JoinSet<(Gear, Result<(), DlqError>, Option<Late>)> = JoinSet::new();
+        let mut sends: JoinSet<(GearAddress, Result<(), DlqError>, Option<DelayReason>)> = JoinSet::new();
         loop {
             while sends.len() < AT_ONCE
                 && let Some(gear) = self.next()
@@ -107,11 +107,12 @@ impl Deliveries {
     }
 
     /// A gear whose letters can be sent now.
-    fn next(&self) -> Option<Gear> {
+    fn next(&self) -> Option<GearAddress> {
         let now = Instant::now();
         let waiting = lock(&self.dlq.waiting);
-        let is_due =
-            |gear: &&Gear| !self.under_way.contains(*gear) && self.paused.get(*gear).is_none_or(|(at, _)| *at <= now);
+        let is_due = |gear: &&GearAddress| {
+            !self.under_way.contains(*gear) && self.paused.get(*gear).is_none_or(|(at, _)| *at <= now)
+        };
         waiting.keys().find(is_due).cloned()
     }
 
@@ -124,7 +125,7 @@ impl Deliveries {
         idle.map(|(_, (at, _))| *at).min()
     }
 
-    fn delivered(&mut self, gear: Gear, settled: Result<(), DlqError>, late: Option<Late>) {
+    fn delivered(&mut self, gear: GearAddress, settled: Result<(), DlqError>, late: Option<DelayReason>) {
         self.under_way.remove(&gear);
         let late = match settled {
             Ok(()) => late,
@@ -156,9 +157,9 @@ impl Deliveries {
     }
 }
 
-impl Dlq {
+impl DeadLetterQueue {
     /// Sends a gear its next letters, and marks what came of it.
-    async fn deliver(&self, gear: &Gear) -> (Result<(), DlqError>, Option<Late>) {
+    async fn deliver(&self, gear: &GearAddress) -> (Result<(), DlqError>, Option<DelayReason>) {
         let turns: Vec<(u64, LetterId)> = {
             let waiting = lock(&self.waiting);
             let turns = waiting.get(gear).into_iter().flatten();
@@ -172,10 +173,10 @@ impl Dlq {
         (self.note(gear, turns, outcome).await, late)
     }
 
-    async fn send(&self, gear: &Gear, turns: &[(u64, LetterId)]) -> Result<Outcome, DlqError> {
-        let late = |reason: &str| Outcome {
+    async fn send(&self, gear: &GearAddress, turns: &[(u64, LetterId)]) -> Result<ReplayOutcome, DlqError> {
+        let late = |reason: &str| ReplayOutcome {
             late: Some(reason.to_owned()),
-            ..Outcome::default()
+            ..ReplayOutcome::default()
         };
         let (rack, name) = gear;
         let row = self.parts.registry.rack(rack)?;
@@ -186,9 +187,9 @@ impl Dlq {
             _ => {
                 let reason = "its Rack was removed".to_owned();
                 let never = turns.iter().map(|(number, _)| (*number, reason.clone())).collect();
-                return Ok(Outcome {
+                return Ok(ReplayOutcome {
                     never,
-                    ..Outcome::default()
+                    ..ReplayOutcome::default()
                 });
             }
         }
@@ -228,7 +229,7 @@ impl Dlq {
     }
 
     /// The letters of a command, as many as it may have; and which of the others can never be sent.
-    async fn letters(&self, turns: &[(u64, LetterId)]) -> Result<(Vec<ReplayLetter>, Outcome), DlqError> {
+    async fn letters(&self, turns: &[(u64, LetterId)]) -> Result<(Vec<ReplayLetter>, ReplayOutcome), DlqError> {
         let most = self
             .parts
             .bus
@@ -236,7 +237,7 @@ impl Dlq {
             .server_info()
             .max_payload
             .saturating_sub(OVERHEAD);
-        let (mut letters, mut bytes, mut outcome) = (Vec::new(), 0, Outcome::default());
+        let (mut letters, mut bytes, mut outcome) = (Vec::new(), 0, ReplayOutcome::default());
         for (number, id) in turns {
             let letter = match self.letter(*id).await? {
                 Some(letter) => self.sendable(*number, letter)?,
@@ -264,9 +265,9 @@ impl Dlq {
         Ok((letters, outcome))
     }
 
-    fn sendable(&self, number: u64, letter: Letter) -> Result<Result<ReplayLetter, String>, DlqError> {
+    fn sendable(&self, number: u64, letter: DeadLetterEntry) -> Result<Result<ReplayLetter, String>, DlqError> {
         let times = self.parts.registry.mark(&letter.id)?.map_or(1, |mark| mark.times);
-        let (failure, port) = match letter.way_back() {
+        let (failure, port) = match letter.replay_point() {
             Ok(found) => found,
             Err(reason) => return Ok(Err(reason)),
         };
@@ -283,7 +284,12 @@ impl Dlq {
     }
 
     /// Marks what became of the letters of a batch.
-    async fn note(&self, gear: &Gear, turns: Vec<(u64, LetterId)>, outcome: Outcome) -> Result<(), DlqError> {
+    async fn note(
+        &self,
+        gear: &GearAddress,
+        turns: Vec<(u64, LetterId)>,
+        outcome: ReplayOutcome,
+    ) -> Result<(), DlqError> {
         let now = self.parts.clock.now();
         let never: BTreeMap<u64, String> = outcome.never.into_iter().collect();
         let over = turns.into_iter().filter_map(|(number, id)| match never.get(&number) {
@@ -296,9 +302,9 @@ impl Dlq {
         }
         let (rack, name) = gear.clone();
         let marked = over.clone();
-        let note = move |change: &crate::registry::Change<'_>| {
+        let note = move |change: &crate::registry::RegistryTransaction<'_>| {
             for (number, id, reason) in marked {
-                let turn = Turn {
+                let turn = ReplaySequence {
                     rack,
                     gear: name.clone(),
                     number,
@@ -311,7 +317,7 @@ impl Dlq {
                 } else {
                     LetterState::Replayed
                 };
-                let mark = Mark {
+                let mark = LetterMark {
                     state,
                     at: now,
                     note: reason,

@@ -19,11 +19,11 @@ use model::{EntityId, FluxId, LetterId, Timestamp, Token, TraceId, subject, wire
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::registry::Mark;
+use crate::registry::LetterMark;
 
 /// See the module.
 #[derive(Debug, Clone)]
-pub(crate) struct Letter {
+pub(crate) struct DeadLetterEntry {
     pub(crate) id: LetterId,
     pub(crate) ts: Timestamp,
     pub(crate) subject: String,
@@ -33,22 +33,22 @@ pub(crate) struct Letter {
     pub(crate) payload: Vec<u8>,
     /// The bytes of the payload, also where it is left out.
     bytes: usize,
-    pub(crate) kind: Kind,
+    pub(crate) kind: LetterKind,
     /// Its message, decoded; none where it is none.
-    message: Result<Known, String>,
+    message: Result<CorrelationIds, String>,
 }
 
 /// What a list tells of a message.
 #[derive(Debug, Clone, Copy)]
-struct Known {
+struct CorrelationIds {
     flux_id: FluxId,
     trace_id: TraceId,
 }
 
 /// What a letter was.
 #[derive(Debug, Clone)]
-pub(crate) enum Kind {
-    Gear(Box<Failure>),
+pub(crate) enum LetterKind {
+    Gear(Box<DeliveryFailure>),
     Message { rack: Token, gear: Token, port: Token },
     Telemetry { rack: Token },
     Unknown,
@@ -56,7 +56,7 @@ pub(crate) enum Kind {
 
 /// A gear that could not handle a message.
 #[derive(Debug, Clone)]
-pub(crate) struct Failure {
+pub(crate) struct DeliveryFailure {
     pub(crate) rack: Token,
     pub(crate) entity: Option<EntityId>,
     pub(crate) gear: Token,
@@ -70,7 +70,7 @@ pub(crate) struct Failure {
     sent: (u64, u64),
 }
 
-impl Letter {
+impl DeadLetterEntry {
     /// The letter of a row, if it has the table's columns.
     pub(crate) fn of(mut row: Map<String, Value>) -> Option<Self> {
         let mut text = |name: &str| match row.remove(name) {
@@ -92,11 +92,13 @@ impl Letter {
         );
         let kind = kind(&subject, &headers);
         let message = match kind {
-            Kind::Gear(_) | Kind::Message { .. } => Message::from_cbor(&payload).map(|message| Known {
-                flux_id: message.flux_id,
-                trace_id: message.trace_id,
-            }),
-            Kind::Telemetry { .. } | Kind::Unknown => Err("it is none".to_owned()),
+            LetterKind::Gear(_) | LetterKind::Message { .. } => {
+                Message::from_cbor(&payload).map(|message| CorrelationIds {
+                    flux_id: message.flux_id,
+                    trace_id: message.trace_id,
+                })
+            }
+            LetterKind::Telemetry { .. } | LetterKind::Unknown => Err("it is none".to_owned()),
         };
         Some(Self {
             id,
@@ -113,7 +115,7 @@ impl Letter {
     }
 
     /// Without its bytes, of which many would be too much.
-    pub(crate) fn light(self) -> Self {
+    pub(crate) fn without_payload(self) -> Self {
         Self {
             headers: Map::new(),
             payload: Vec::new(),
@@ -124,7 +126,7 @@ impl Letter {
     /// What sorts the letters of a gear as they failed: letters that come together are stored side by side, in any order.
     pub(crate) fn order(&self) -> (u64, u64, LetterId) {
         let (epoch, seq) = match &self.kind {
-            Kind::Gear(failure) => failure.sent,
+            LetterKind::Gear(failure) => failure.sent,
             _ => (0, 0),
         };
         (epoch, seq, self.id)
@@ -132,23 +134,23 @@ impl Letter {
 
     pub(crate) fn rack(&self) -> Option<&Token> {
         match &self.kind {
-            Kind::Gear(failure) => Some(&failure.rack),
-            Kind::Message { rack, .. } | Kind::Telemetry { rack } => Some(rack),
-            Kind::Unknown => None,
+            LetterKind::Gear(failure) => Some(&failure.rack),
+            LetterKind::Message { rack, .. } | LetterKind::Telemetry { rack } => Some(rack),
+            LetterKind::Unknown => None,
         }
     }
 
     pub(crate) fn gear(&self) -> Option<&Token> {
         match &self.kind {
-            Kind::Gear(failure) => Some(&failure.gear),
-            Kind::Message { gear, .. } => Some(gear),
-            Kind::Telemetry { .. } | Kind::Unknown => None,
+            LetterKind::Gear(failure) => Some(&failure.gear),
+            LetterKind::Message { gear, .. } => Some(gear),
+            LetterKind::Telemetry { .. } | LetterKind::Unknown => None,
         }
     }
 
     fn from(&self) -> Option<&str> {
         match &self.kind {
-            Kind::Gear(failure) => failure.from.as_deref(),
+            LetterKind::Gear(failure) => failure.from.as_deref(),
             _ => None,
         }
     }
@@ -164,9 +166,9 @@ impl Letter {
     }
 
     /// Where it can go back to; or why it never can.
-    pub(crate) fn way_back(&self) -> Result<(&Failure, &Token), String> {
+    pub(crate) fn replay_point(&self) -> Result<(&DeliveryFailure, &Token), String> {
         match &self.kind {
-            Kind::Gear(failure) => {
+            LetterKind::Gear(failure) => {
                 let port = failure
                     .port
                     .as_ref()
@@ -176,30 +178,30 @@ impl Letter {
                     .map_err(|reason| format!("its bytes are no message that a gear could take: {reason}"))?;
                 Ok((failure, port))
             }
-            Kind::Message { .. } => Err(
+            LetterKind::Message { .. } => Err(
                 "no gear could read it: what was sent on the wire is no message, and who sends it is to be mended".to_owned(),
             ),
-            Kind::Telemetry { .. } => Err(
+            LetterKind::Telemetry { .. } => Err(
                 "it is telemetry that nobody can decode, and its sender's number for it is used up: mend the sender and have \
                  it send the rows anew"
                     .to_owned(),
             ),
-            Kind::Unknown => Err("its subject does not say whom it was for".to_owned()),
+            LetterKind::Unknown => Err("its subject does not say whom it was for".to_owned()),
         }
     }
 
     /// As it is listed, with what became of it.
-    pub(crate) fn view(&self, mark: Option<Mark>) -> LetterView {
+    pub(crate) fn view(&self, mark: Option<LetterMark>) -> LetterView {
         let failure = match &self.kind {
-            Kind::Gear(failure) => Some(failure),
+            LetterKind::Gear(failure) => Some(failure),
             _ => None,
         };
         let port = match &self.kind {
-            Kind::Message { port, .. } => Some(port.clone()),
+            LetterKind::Message { port, .. } => Some(port.clone()),
             _ => failure.and_then(|failure| failure.port.clone()),
         };
         let known = self.message.as_ref().ok();
-        let why_not = self.way_back().err();
+        let why_not = self.replay_point().err();
         let (mut state, mut changed, mut changed_by, mut note) = (LetterState::Open, None, None, None);
         if let Some(mark) = mark {
             (state, changed, changed_by, note) = (mark.state, Some(mark.at), Some(mark.by), mark.note);
@@ -209,10 +211,10 @@ impl Letter {
             ts: self.ts,
             state,
             kind: match self.kind {
-                Kind::Gear(_) => "gear",
-                Kind::Message { .. } => "message",
-                Kind::Telemetry { .. } => "telemetry",
-                Kind::Unknown => "unknown",
+                LetterKind::Gear(_) => "gear",
+                LetterKind::Message { .. } => "message",
+                LetterKind::Telemetry { .. } => "telemetry",
+                LetterKind::Unknown => "unknown",
             },
             rack: self.rack().cloned(),
             gear: self.gear().cloned(),
@@ -236,9 +238,9 @@ impl Letter {
     }
 
     /// All of it.
-    pub(crate) fn whole(&self, view: LetterView) -> WholeLetter {
+    pub(crate) fn whole(&self, view: LetterView) -> LetterDetail {
         let message = Message::from_cbor(&self.payload).ok();
-        WholeLetter {
+        LetterDetail {
             view,
             content_type: self.content_type.clone(),
             headers: self.headers.clone(),
@@ -248,9 +250,9 @@ impl Letter {
     }
 }
 
-fn kind(subject: &str, headers: &Map<String, Value>) -> Kind {
+fn kind(subject: &str, headers: &Map<String, Value>) -> LetterKind {
     if let Some((rack, gear)) = subject::parse_gear(subject) {
-        return Kind::Gear(Box::new(Failure {
+        return LetterKind::Gear(Box::new(DeliveryFailure {
             rack,
             gear,
             entity: read(headers, wire::ENTITY_ID),
@@ -270,11 +272,11 @@ fn kind(subject: &str, headers: &Map<String, Value>) -> Kind {
         }));
     }
     if let Some((rack, gear, port)) = subject::parse_message(subject) {
-        return Kind::Message { rack, gear, port };
+        return LetterKind::Message { rack, gear, port };
     }
     match subject::parse_telemetry(subject) {
-        Some((_, rack)) => Kind::Telemetry { rack },
-        None => Kind::Unknown,
+        Some((_, rack)) => LetterKind::Telemetry { rack },
+        None => LetterKind::Unknown,
     }
 }
 
@@ -349,7 +351,7 @@ pub struct LetterView {
 
 /// A letter and everything in it.
 #[derive(Debug, Clone, Serialize)]
-pub struct WholeLetter {
+pub struct LetterDetail {
     /// As it is listed.
     #[serde(flatten)]
     pub view: LetterView,
@@ -395,8 +397,8 @@ mod tests {
             ("flux.gear.a.b.c", json!(null), "whom it was for"),
             ("", json!([]), "whom it was for"),
         ] {
-            let letter = Letter::of(row(subject, headers, "00ff")).unwrap();
-            let said = letter.way_back().unwrap_err();
+            let letter = DeadLetterEntry::of(row(subject, headers, "00ff")).unwrap();
+            let said = letter.replay_point().unwrap_err();
             assert!(said.contains(says), "{subject}: {said}");
             assert_eq!(letter.view(None).why_not, Some(said));
         }
@@ -405,7 +407,11 @@ mod tests {
     #[test]
     fn a_letter_has_one_id_whatever_form_its_row_is_in_and_another_for_other_bytes() {
         let headers = json!({ "Flux-Seq": "7" });
-        let id = |headers: &Value, payload| Letter::of(row("flux.gear.a.b", headers.clone(), payload)).unwrap().id;
+        let id = |headers: &Value, payload| {
+            DeadLetterEntry::of(row("flux.gear.a.b", headers.clone(), payload))
+                .unwrap()
+                .id
+        };
         assert_eq!(id(&headers, "00ff"), id(&headers, "00FF"));
         assert_ne!(id(&headers, "00ff"), id(&headers, "00fe"));
         assert_ne!(id(&headers, "00ff"), id(&json!({ "Flux-Seq": "8" }), "00ff"));
@@ -421,7 +427,7 @@ mod tests {
             (wire::DEAD_PORT, json!("a.b")),
             (wire::ENTITY_ID, json!([1])),
         ] {
-            let letter = Letter::of(row("flux.gear.a.b", json!({ (name): value }), "")).unwrap();
+            let letter = DeadLetterEntry::of(row("flux.gear.a.b", json!({ (name): value }), "")).unwrap();
             let view = letter.view(None);
             assert_eq!(
                 (view.way, view.attempts, view.replays),
@@ -436,7 +442,7 @@ mod tests {
         }
         for broken in ["0", "zz", "é0"] {
             assert!(
-                Letter::of(row("flux.gear.a.b", json!({}), broken)).is_none(),
+                DeadLetterEntry::of(row("flux.gear.a.b", json!({}), broken)).is_none(),
                 "{broken}"
             );
         }

@@ -37,19 +37,19 @@ use query::{ListAnswer, ListQuery, QueryEngine, QueryStats};
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
-use crate::bus_server::Bus;
+use crate::bus_server::MixerBus;
 use crate::cluster::Cluster;
-use crate::events::Events;
-use crate::presence::Presence;
-use crate::registry::{MAX_MARKS, Mark, Registry, RegistryError};
+use crate::events::EventPublisher;
+use crate::presence::LivenessTracker;
+use crate::registry::{ClusterRegistry, LetterMark, MAX_MARKS, RegistryError};
 
-pub use change::{Begun, Refusal, Report, Wish};
-pub use letter::{LetterView, WholeLetter};
+pub use change::{LetterRefusal, LetterUpdate, LetterUpdateReport, PendingReplay};
+pub use letter::{LetterDetail, LetterView};
 
-pub(crate) use census::Census;
-pub(crate) use deliveries::Deliveries;
+pub(crate) use census::OpenLetterCounts;
+pub(crate) use deliveries::LetterReplayer;
 
-use letter::Letter;
+use letter::DeadLetterEntry;
 
 /// Rows that are read at once, at first and at most; their bytes say how many of them.
 const CHUNK: (u32, u32) = (64, 512);
@@ -99,7 +99,7 @@ pub enum DlqError {
 
 /// Letters of a list.
 #[derive(Debug)]
-pub struct Letters {
+pub struct LetterPage {
     /// The newest first.
     pub letters: Vec<LetterView>,
     /// Where to go on; none after the last.
@@ -113,34 +113,34 @@ pub struct Letters {
 pub(crate) struct DlqParts {
     pub(crate) querier: Arc<QueryEngine>,
     pub(crate) engine: Arc<Engine>,
-    pub(crate) registry: Arc<Registry>,
+    pub(crate) registry: Arc<ClusterRegistry>,
     pub(crate) cluster: Arc<Cluster>,
-    pub(crate) presence: Arc<Presence>,
-    pub(crate) bus: Bus,
-    pub(crate) events: Events,
+    pub(crate) presence: Arc<LivenessTracker>,
+    pub(crate) bus: MixerBus,
+    pub(crate) events: EventPublisher,
     pub(crate) clock: Clock,
 }
 
 /// A gear of a Rack.
-type Gear = (EntityId, Token);
+type GearAddress = (EntityId, Token);
 
-/// The queue. Used as `Arc<Dlq>`.
+/// The queue. Used as `Arc<DeadLetterQueue>`.
 #[derive(Debug)]
-pub struct Dlq {
+pub struct DeadLetterQueue {
     parts: DlqParts,
     /// What turns count within.
     turns: Uuid,
     /// The letters that wait for their gear, by turn.
-    waiting: Mutex<BTreeMap<Gear, BTreeMap<u64, LetterId>>>,
+    waiting: Mutex<BTreeMap<GearAddress, BTreeMap<u64, LetterId>>>,
     /// Held by who gives out turns, until they wait. Only where threads may block.
     in_order: Mutex<()>,
     /// Why a gear's letters still wait.
-    late: Mutex<BTreeMap<Gear, String>>,
+    late: Mutex<BTreeMap<GearAddress, String>>,
     /// Wakes who sends.
     bell: Notify,
     /// Grows with every letter that waits no more.
     settled: watch::Sender<u64>,
-    census: Mutex<Census>,
+    census: Mutex<OpenLetterCounts>,
     replayed: AtomicU64,
     dropped: AtomicU64,
 }
@@ -149,12 +149,12 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Dlq {
+impl DeadLetterQueue {
     /// Opens the queue: what waits goes on waiting.
     pub(crate) fn open(parts: DlqParts, entropy: &Entropy) -> Result<Arc<Self>, RegistryError> {
         let fresh = uuid::Builder::from_random_bytes(entropy.bytes()).into_uuid();
         let turns = parts.registry.change(|change| change.turns_of(fresh))?;
-        let mut waiting: BTreeMap<Gear, BTreeMap<u64, LetterId>> = BTreeMap::new();
+        let mut waiting: BTreeMap<GearAddress, BTreeMap<u64, LetterId>> = BTreeMap::new();
         parts.registry.each_mark(|id, mark| {
             if let (LetterState::Waiting, Some(turn)) = (mark.state, mark.turn) {
                 waiting
@@ -181,13 +181,13 @@ impl Dlq {
     ///
     /// # Errors
     /// [`DlqError`].
-    pub async fn list(&self, filter: &LetterFilter) -> Result<Letters, DlqError> {
+    pub async fn list(&self, filter: &LetterFilter) -> Result<LetterPage, DlqError> {
         let wanted = page_size(filter.limit).map_err(|bad| DlqError::Wish {
             parameter: "limit",
             reason: bad.to_string(),
         })?;
         let (mut letters, mut looked) = (Vec::new(), 0);
-        let mut look = Look::new(filter);
+        let mut look = LetterScan::new(filter);
         loop {
             let from = look.cursor.clone();
             let mut page = self.look(&mut look).await?;
@@ -195,10 +195,10 @@ impl Dlq {
             let missing = wanted - letters.len();
             if let Some((last, ..)) = page.found.get(missing) {
                 // One too many: the same again up to before it, so that the cursor is right.
-                let mut again = Look {
+                let mut again = LetterScan {
                     cursor: from,
                     chunk: u32::try_from(*last).unwrap_or(u32::MAX),
-                    ..Look::new(filter)
+                    ..LetterScan::new(filter)
                 };
                 page = self.look(&mut again).await?;
                 look = again;
@@ -206,7 +206,7 @@ impl Dlq {
             let found = page.found.into_iter().take(missing);
             letters.extend(found.map(|(_, letter, mark)| self.view(&letter, mark)));
             if letters.len() >= wanted || look.cursor.is_none() || looked >= MOST_LOOKED {
-                return Ok(Letters {
+                return Ok(LetterPage {
                     letters,
                     next_cursor: look.cursor,
                     stats: page.stats,
@@ -219,18 +219,18 @@ impl Dlq {
     ///
     /// # Errors
     /// [`DlqError::Unknown`]; see [`DlqError`].
-    pub async fn show(&self, id: LetterId) -> Result<WholeLetter, DlqError> {
+    pub async fn show(&self, id: LetterId) -> Result<LetterDetail, DlqError> {
         let letter = self.letter(id).await?.ok_or(DlqError::Unknown(id))?;
         let mut view = self.view(&letter, self.parts.registry.mark(&id)?);
         if view.replayable
-            && let Err(reason) = self.stage().await?.check(&letter)
+            && let Err(reason) = self.replay_targets().await?.check(&letter)
         {
             (view.replayable, view.why_not) = (false, Some(reason));
         }
         Ok(letter.whole(view))
     }
 
-    fn view(&self, letter: &Letter, mark: Option<Mark>) -> LetterView {
+    fn view(&self, letter: &DeadLetterEntry, mark: Option<LetterMark>) -> LetterView {
         let turn = mark.as_ref().and_then(|mark| mark.turn.clone());
         let mut view = letter.view(mark);
         if let (LetterState::Waiting, Some(turn)) = (view.state, turn) {
@@ -240,7 +240,7 @@ impl Dlq {
     }
 
     /// A letter by its id.
-    async fn letter(&self, id: LetterId) -> Result<Option<Letter>, DlqError> {
+    async fn letter(&self, id: LetterId) -> Result<Option<DeadLetterEntry>, DlqError> {
         let next = Timestamp::from_micros(id.ts().micros().saturating_add(1));
         let mut filter = LetterFilter {
             since: Some(TimePoint::At(id.ts())),
@@ -272,7 +272,7 @@ impl Dlq {
     }
 
     /// The next rows, and of them the letters that are asked for, each with its place among them.
-    async fn look(&self, look: &mut Look) -> Result<Looked, DlqError> {
+    async fn look(&self, look: &mut LetterScan) -> Result<LetterScanPage, DlqError> {
         let filter = LetterFilter {
             cursor: look.cursor.take(),
             ..look.filter.clone()
@@ -289,7 +289,7 @@ impl Dlq {
                 let mark = registry.mark(&letter.id)?;
                 let state = mark.as_ref().map_or(LetterState::Open, |mark| mark.state);
                 if letter.meets(&wanted) && LetterStateFilter::meets(wanted.state, state) {
-                    found.push((at, letter.light(), mark));
+                    found.push((at, letter.without_payload(), mark));
                 }
             }
             Ok::<_, DlqError>((list, bytes, found))
@@ -298,7 +298,7 @@ impl Dlq {
         let rows = list.rows().num_rows();
         look.chunk = if bytes > LARGE { look.chunk / 4 } else { look.chunk * 2 }.clamp(4, CHUNK.1);
         look.cursor = list.next_cursor;
-        Ok(Looked {
+        Ok(LetterScanPage {
             rows,
             found,
             stats: list.stats,
@@ -306,8 +306,8 @@ impl Dlq {
     }
 
     /// All letters that a filter asks for, in the order in which they failed, and why some may be missing.
-    async fn select(&self, filter: &LetterFilter) -> Result<(Vec<Letter>, Option<String>), DlqError> {
-        let (mut look, mut all, mut partial) = (Look::new(filter), Vec::new(), None);
+    async fn select(&self, filter: &LetterFilter) -> Result<(Vec<DeadLetterEntry>, Option<String>), DlqError> {
+        let (mut look, mut all, mut partial) = (LetterScan::new(filter), Vec::new(), None);
         loop {
             let page = self.look(&mut look).await?;
             partial = page.stats.partial.or(partial);
@@ -316,7 +316,7 @@ impl Dlq {
                 return Err(DlqError::TooMany);
             }
             if look.cursor.is_none() {
-                all.sort_by_key(Letter::order);
+                all.sort_by_key(DeadLetterEntry::order);
                 return Ok((all, partial));
             }
         }
@@ -336,25 +336,25 @@ impl Dlq {
 }
 
 /// The letters of rows, made one after the other: each is large.
-fn letters(list: &ListAnswer) -> impl Iterator<Item = Option<Letter>> + '_ {
-    (0..list.rows().num_rows()).map(|row| Letter::of(row_json(list.rows(), row)))
+fn letters(list: &ListAnswer) -> impl Iterator<Item = Option<DeadLetterEntry>> + '_ {
+    (0..list.rows().num_rows()).map(|row| DeadLetterEntry::of(row_json(list.rows(), row)))
 }
 
 /// How far a look over the rows has come.
-struct Look {
+struct LetterScan {
     filter: LetterFilter,
     cursor: Option<String>,
     chunk: u32,
 }
 
 /// What it saw.
-struct Looked {
+struct LetterScanPage {
     rows: usize,
-    found: Vec<(usize, Letter, Option<Mark>)>,
+    found: Vec<(usize, DeadLetterEntry, Option<LetterMark>)>,
     stats: QueryStats,
 }
 
-impl Look {
+impl LetterScan {
     fn new(filter: &LetterFilter) -> Self {
         Self {
             filter: filter.clone(),

@@ -13,19 +13,19 @@ const MOST: usize = 4096;
 
 /// The challenges that are out.
 #[derive(Debug, Default)]
-pub(super) struct Challenges {
-    out: HashMap<Vec<u8>, Issued>,
+pub(super) struct ChallengeStore {
+    out: HashMap<Vec<u8>, IssuedChallenge>,
     order: VecDeque<Vec<u8>>,
 }
 
 #[derive(Debug)]
-struct Issued {
+struct IssuedChallenge {
     challenge: EnrollChallenge,
     rack_key: Vec<u8>,
     at: Timestamp,
 }
 
-impl Challenges {
+impl ChallengeStore {
     /// Remembers a challenge and for whom it is.
     pub(super) fn issue(&mut self, challenge: EnrollChallenge, rack_key: Vec<u8>, at: Timestamp) {
         while self.order.len() >= MOST {
@@ -37,7 +37,7 @@ impl Challenges {
         let nonce = challenge.nonce.clone();
         self.out.insert(
             nonce,
-            Issued {
+            IssuedChallenge {
                 challenge,
                 rack_key,
                 at,

@@ -9,8 +9,8 @@
 use model::control::{NameClaim, RefusalCode};
 use model::{EntityId, Token};
 
-use super::{No, no};
-use crate::registry::{Change, RackRow, RegistryError};
+use super::{AdmissionError, no};
+use crate::registry::{RackRow, RegistryError, RegistryTransaction};
 
 /// The claim as it is remembered: a prefix ends in `*`, which no name does.
 pub(super) fn claimed(claim: &NameClaim) -> String {
@@ -26,7 +26,11 @@ pub(crate) fn is_id(name: &Token) -> bool {
 }
 
 /// The name for a claim, if nobody else has it.
-pub(super) fn free_name(change: &Change<'_>, claim: &NameClaim, own: Option<&EntityId>) -> Result<Token, No> {
+pub(super) fn free_name(
+    change: &RegistryTransaction<'_>,
+    claim: &NameClaim,
+    own: Option<&EntityId>,
+) -> Result<Token, AdmissionError> {
     match claim {
         NameClaim::Name(name) if is_id(name) => {
             let reason =
@@ -58,7 +62,7 @@ pub(super) fn free_name(change: &Change<'_>, claim: &NameClaim, own: Option<&Ent
 }
 
 /// The number of an adopted Rack's name is its own for ever, if it has the name by its prefix.
-pub(crate) fn keep_number(change: &Change<'_>, row: &RackRow) -> Result<(), RegistryError> {
+pub(crate) fn reserve_number(change: &RegistryTransaction<'_>, row: &RackRow) -> Result<(), RegistryError> {
     let Some(prefix) = row.claimed.strip_suffix('*') else {
         return Ok(());
     };

@@ -12,15 +12,15 @@ use model::control::{
 use model::passport::Passport;
 use model::{EntityId, SignedPayload, SigningContext, Token, signed};
 
-use super::{Enrolled, Enrollment, keep_number};
+use super::{AdmissionOutcome, EnrollmentService, reserve_number};
 use crate::cluster::Cluster;
-use crate::events::Event;
-use crate::registry::{AuditQuery, Registry};
+use crate::events::LifecycleEvent;
+use crate::registry::{AuditQuery, ClusterRegistry};
 use crate::testing::{Hand, entropy};
 
 struct Bench {
-    desk: Enrollment,
-    registry: Arc<Registry>,
+    desk: EnrollmentService,
+    registry: Arc<ClusterRegistry>,
     hand: Hand,
     _folder: tempfile::TempDir,
 }
@@ -28,10 +28,10 @@ struct Bench {
 fn bench(auto_adopt: bool) -> Bench {
     let folder = tempfile::tempdir().unwrap();
     let hand = Hand::new();
-    let registry = Arc::new(Registry::open(&folder.path().join("registry.redb")).unwrap());
+    let registry = Arc::new(ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap());
     let (clock, entropy) = (hand.clock(), entropy());
     let cluster = Cluster::open(&registry, &folder.path().join("cluster.key"), &clock, &entropy).unwrap();
-    let desk = Enrollment::new(auto_adopt, Arc::new(cluster), Arc::clone(&registry), clock, entropy);
+    let desk = EnrollmentService::new(auto_adopt, Arc::new(cluster), Arc::clone(&registry), clock, entropy);
     Bench {
         desk,
         registry,
@@ -77,11 +77,11 @@ impl Bench {
         }
     }
 
-    fn enroll(&self, key: &SigningKey, claim: NameClaim, counter: u64) -> Enrolled {
+    fn enroll(&self, key: &SigningKey, claim: NameClaim, counter: u64) -> AdmissionOutcome {
         self.send(&self.transcript(key, claim, counter), key)
     }
 
-    fn send(&self, transcript: &EnrollTranscript, key: &SigningKey) -> Enrolled {
+    fn send(&self, transcript: &EnrollTranscript, key: &SigningKey) -> AdmissionOutcome {
         let signed = SignedPayload::new(transcript, SigningContext::Enroll, key).unwrap();
         self.desk.enroll(&signed.to_bytes().unwrap())
     }
@@ -97,7 +97,7 @@ impl Bench {
     }
 }
 
-fn passport(enrolled: &Enrolled) -> Passport {
+fn passport(enrolled: &AdmissionOutcome) -> Passport {
     let EnrollReply::Adopted { passport, .. } = &enrolled.reply else {
         panic!("{:?}", enrolled.reply);
     };
@@ -105,18 +105,18 @@ fn passport(enrolled: &Enrolled) -> Passport {
 }
 
 /// What is new, each as the log has it.
-fn kinds(enrolled: &Enrolled) -> Vec<Event> {
+fn kinds(enrolled: &AdmissionOutcome) -> Vec<LifecycleEvent> {
     let all = [
-        Event::RackPending,
-        Event::RackAdopted,
-        Event::RackRenamed,
-        Event::RackRemoved,
+        LifecycleEvent::RackPending,
+        LifecycleEvent::RackAdopted,
+        LifecycleEvent::RackRenamed,
+        LifecycleEvent::RackRemoved,
     ];
     let known = |kind: &str| all.into_iter().find(|event| event.as_str() == kind);
     enrolled.news.iter().filter_map(|entry| known(&entry.kind)).collect()
 }
 
-fn refused(enrolled: &Enrolled) -> (RefusalCode, &str) {
+fn refused(enrolled: &AdmissionOutcome) -> (RefusalCode, &str) {
     let EnrollReply::Refused(refusal) = &enrolled.reply else {
         panic!("{:?}", enrolled.reply);
     };
@@ -127,7 +127,7 @@ fn refused(enrolled: &Enrolled) -> (RefusalCode, &str) {
 fn with_auto_adopt_a_rack_gets_a_passport_for_its_key_at_once_and_keeps_its_identity() {
     let bench = bench(true);
     let first = bench.enroll(&rack(1), name("press"), 0);
-    assert_eq!(kinds(&first), [Event::RackAdopted]);
+    assert_eq!(kinds(&first), [LifecycleEvent::RackAdopted]);
     let given = passport(&first);
     assert_eq!((given.name.as_str(), given.counter), ("press", 1));
     assert_eq!(given.rack_key, rack(1).verifying_key().as_bytes());
@@ -148,7 +148,7 @@ fn without_auto_adopt_a_rack_waits_and_gets_its_passport_once_approved() {
     let EnrollReply::Pending { entity_id } = first.reply else {
         panic!("{:?}", first.reply);
     };
-    assert_eq!(kinds(&first), [Event::RackPending]);
+    assert_eq!(kinds(&first), [LifecycleEvent::RackPending]);
     let again = bench.enroll(&rack(1), name("press"), 0);
     assert!(matches!(again.reply, EnrollReply::Pending { entity_id: same } if same == entity_id));
     assert_eq!(kinds(&again), [], "it is pending since before");
@@ -156,7 +156,7 @@ fn without_auto_adopt_a_rack_waits_and_gets_its_passport_once_approved() {
     bench.set_state(entity_id, RackState::Active);
     let adopted = bench.enroll(&rack(1), name("press"), 0);
     assert_eq!(passport(&adopted).entity_id, entity_id);
-    assert_eq!(kinds(&adopted), [Event::RackAdopted]);
+    assert_eq!(kinds(&adopted), [LifecycleEvent::RackAdopted]);
 }
 
 #[test]
@@ -405,7 +405,10 @@ fn only_so_many_racks_may_wait_and_one_that_was_long_not_heard_of_makes_room() {
     let bench = full_of_pending(now.minus(Duration::from_secs(2 * 3_600)));
     let enrolled = bench.enroll(&rack(1), name("one-more"), 0);
     assert!(matches!(enrolled.reply, EnrollReply::Pending { .. }));
-    assert_eq!(kinds(&enrolled), [Event::RackRemoved, Event::RackPending]);
+    assert_eq!(
+        kinds(&enrolled),
+        [LifecycleEvent::RackRemoved, LifecycleEvent::RackPending]
+    );
     assert_eq!(bench.registry.racks().unwrap().len(), super::MAX_PENDING);
 }
 
@@ -450,7 +453,7 @@ fn a_rack_that_asks_for_another_name_is_renamed_and_the_audit_log_says_from_what
     bench.enroll(&rack(1), name("old"), 0);
     let renamed = bench.enroll(&rack(1), name("new"), 1);
     assert_eq!(passport(&renamed).name.as_str(), "new");
-    assert_eq!(kinds(&renamed), [Event::RackRenamed]);
+    assert_eq!(kinds(&renamed), [LifecycleEvent::RackRenamed]);
     let entry = &renamed.news[0];
     assert_eq!(entry.kind, "rack_renamed");
     assert_eq!((entry.from.as_deref(), entry.to.as_deref()), (Some("old"), Some("new")));
@@ -501,7 +504,7 @@ fn a_rack_that_waits_fills_neither_the_audit_log_nor_the_registry_however_often_
         .into_iter()
         .map(|entry| entry.kind)
         .collect();
-    assert_eq!(kinds, [Event::RackPending.as_str()]);
+    assert_eq!(kinds, [LifecycleEvent::RackPending.as_str()]);
     let last = |text: &str| {
         let prefix: Token = text.parse().unwrap();
         bench.registry.change(|change| change.last_number(&prefix)).unwrap()
@@ -515,7 +518,7 @@ fn a_rack_that_waits_fills_neither_the_audit_log_nor_the_registry_however_often_
         .change(|change| {
             let mut row = change.rack(&waits.entity_id)?.unwrap();
             row.state = RackState::Active;
-            keep_number(change, &row)?;
+            reserve_number(change, &row)?;
             row.state = RackState::Removed;
             change.put_rack(&row)
         })

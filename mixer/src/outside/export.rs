@@ -22,7 +22,7 @@ const PROGRAM: &str = "duckdb";
 
 /// What to make.
 #[derive(Debug, Clone, Copy)]
-pub struct Task<'a> {
+pub struct ExportOptions<'a> {
     /// The database; `store.database_file` if none.
     pub file: Option<&'a Path>,
     /// Tables with all rows instead of views of the data files.
@@ -37,7 +37,7 @@ pub struct Task<'a> {
 ///
 /// # Errors
 /// A sentence and an exit code if the file is there already, there are no views yet, or DuckDB is missing or fails.
-pub fn duckdb(config: &MixerConfig, task: Task<'_>) -> Result<String, (ExitReason, String)> {
+pub fn duckdb(config: &MixerConfig, task: ExportOptions<'_>) -> Result<String, (ExitReason, String)> {
     let target = task.file.unwrap_or(&config.store.database_file);
     if target.exists() && !task.force {
         let sentence = format!("{} is there already; --force replaces it", target.display());

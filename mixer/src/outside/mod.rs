@@ -7,8 +7,8 @@
 pub mod export;
 mod views;
 
-pub(crate) use views::Views;
-pub use views::ViewsStats;
+pub use views::ViewFileStats;
+pub(crate) use views::ViewFileWriter;
 
 /// The file of views, in the store's folder.
 pub const VIEWS_FILE: &str = "platform.sql";

@@ -27,7 +27,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::VIEWS_FILE;
-use crate::specs::SpecBook;
+use crate::specs::SpecRegistry;
 
 /// The tables of specs, with their columns.
 type SpecTables = Vec<(SpecName, Vec<SpecColumn>)>;
@@ -48,12 +48,12 @@ const SNAPPY: &str = "DuckDB does not read lines in snappy frames: set observabi
 
 /// How often it was written.
 #[derive(Debug, Default)]
-pub struct ViewsStats {
+pub struct ViewFileStats {
     written: AtomicU64,
     failures: AtomicU64,
 }
 
-impl ViewsStats {
+impl ViewFileStats {
     /// Times that the file was written.
     #[must_use]
     pub fn written(&self) -> u64 {
@@ -69,17 +69,17 @@ impl ViewsStats {
 
 /// The file and what is known of it.
 #[derive(Debug)]
-pub(crate) struct Views {
+pub(crate) struct ViewFileWriter {
     engine: Arc<Engine>,
-    specs: Arc<SpecBook>,
+    specs: Arc<SpecRegistry>,
     file: PathBuf,
     every: Duration,
-    stats: Arc<ViewsStats>,
-    state: Mutex<State>,
+    stats: Arc<ViewFileStats>,
+    state: Mutex<ViewFileCache>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ViewFileCache {
     /// The engine's view, and the tables of specs, that it was made for.
     version: Option<(u64, SpecTables)>,
     /// What is in the file.
@@ -89,16 +89,16 @@ struct State {
 
 /// What a table's files are made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Form {
+enum TableFileFormat {
     Parquet,
     Json,
     JsonZstd,
     JsonSnappy,
 }
 
-impl Views {
+impl ViewFileWriter {
     /// Of the store that `engine` has open, in `folder`.
-    pub(crate) fn new(engine: Arc<Engine>, specs: Arc<SpecBook>, folder: &Path) -> Self {
+    pub(crate) fn new(engine: Arc<Engine>, specs: Arc<SpecRegistry>, folder: &Path) -> Self {
         let every = engine.settings().flush_interval;
         Self {
             engine,
@@ -110,7 +110,7 @@ impl Views {
         }
     }
 
-    pub(crate) fn stats(&self) -> Arc<ViewsStats> {
+    pub(crate) fn stats(&self) -> Arc<ViewFileStats> {
         Arc::clone(&self.stats)
     }
 
@@ -154,7 +154,7 @@ impl Views {
         };
         match written {
             Ok(text) => {
-                *state = State {
+                *state = ViewFileCache {
                     version: Some(version),
                     text: Some(text),
                     failing: false,
@@ -186,7 +186,7 @@ impl Views {
             let folder = std::path::absolute(folder).ok()?;
             let forms = forms(view.files(table).iter(), settings.remote.is_some());
             let patterns = patterns(&forms, folder.to_str()?);
-            let files: Vec<DataFileSet<'_>> = patterns.iter().map(Pattern::files).collect();
+            let files: Vec<DataFileSet<'_>> = patterns.iter().map(FilePattern::files).collect();
             text.push('\n');
             text.push_str(&duckdb::views(table, &files));
         }
@@ -199,7 +199,7 @@ impl Views {
                 settings.remote.is_some(),
             );
             let patterns = patterns(&forms, folder.to_str()?);
-            let files: Vec<DataFileSet<'_>> = patterns.iter().map(Pattern::files).collect();
+            let files: Vec<DataFileSet<'_>> = patterns.iter().map(FilePattern::files).collect();
             text.push('\n');
             text.push_str(&specs::views(spec, columns, &files));
         }
@@ -208,14 +208,17 @@ impl Views {
 }
 
 /// The forms of a table's files. Beside an object store a file may be there only, and DuckDB refuses a pattern without files.
-fn forms<'a>(files: impl DoubleEndedIterator<Item = &'a Arc<DataFileHandle>>, may_be_away: bool) -> BTreeSet<Form> {
+fn forms<'a>(
+    files: impl DoubleEndedIterator<Item = &'a Arc<DataFileHandle>>,
+    may_be_away: bool,
+) -> BTreeSet<TableFileFormat> {
     let mut forms = BTreeSet::new();
     for file in files.rev() {
         let form = match file.path.extension() {
-            _ if file.is_parquet() => Form::Parquet,
-            Some(ending) if ending == "zst" => Form::JsonZstd,
-            Some(ending) if ending == "sz" => Form::JsonSnappy,
-            _ => Form::Json,
+            _ if file.is_parquet() => TableFileFormat::Parquet,
+            Some(ending) if ending == "zst" => TableFileFormat::JsonZstd,
+            Some(ending) if ending == "sz" => TableFileFormat::JsonSnappy,
+            _ => TableFileFormat::Json,
         };
         if !forms.contains(&form) && (!may_be_away || file.path.is_file()) {
             forms.insert(form);
@@ -224,13 +227,13 @@ fn forms<'a>(files: impl DoubleEndedIterator<Item = &'a Arc<DataFileHandle>>, ma
     forms
 }
 
-enum Pattern {
+enum FilePattern {
     Parquet(String),
     Lines(String),
     Unreadable,
 }
 
-impl Pattern {
+impl FilePattern {
     fn files(&self) -> DataFileSet<'_> {
         match self {
             Self::Parquet(pattern) => DataFileSet::Parquet(pattern),
@@ -240,13 +243,13 @@ impl Pattern {
     }
 }
 
-fn patterns(forms: &BTreeSet<Form>, folder: &str) -> Vec<Pattern> {
+fn patterns(forms: &BTreeSet<TableFileFormat>, folder: &str) -> Vec<FilePattern> {
     let folder = duckdb::literal(folder);
-    let pattern = |form: &Form| match form {
-        Form::Parquet => Pattern::Parquet(format!("{folder}/**/*.parquet")),
-        Form::Json => Pattern::Lines(format!("{folder}/**/*.json")),
-        Form::JsonZstd => Pattern::Lines(format!("{folder}/**/*.json.zst")),
-        Form::JsonSnappy => Pattern::Unreadable,
+    let pattern = |form: &TableFileFormat| match form {
+        TableFileFormat::Parquet => FilePattern::Parquet(format!("{folder}/**/*.parquet")),
+        TableFileFormat::Json => FilePattern::Lines(format!("{folder}/**/*.json")),
+        TableFileFormat::JsonZstd => FilePattern::Lines(format!("{folder}/**/*.json.zst")),
+        TableFileFormat::JsonSnappy => FilePattern::Unreadable,
     };
     forms.iter().map(pattern).collect()
 }

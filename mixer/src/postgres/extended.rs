@@ -13,13 +13,13 @@ use bytes::BufMut;
 use query::{SqlDialect, SqlParameters, SqlStatement};
 use serde_json::Value;
 
-use super::fault::Fault;
+use super::fault::PgError;
 use super::parameters;
-use super::rows::{self, Column, Forms, Progress, Running, Stop};
-use super::session::{Session, text_column};
-use super::utility::Utility;
-use super::values::{Form, PgType, Scalar};
-use super::wire::{Body, Outgoing, put_count};
+use super::rows::{self, FetchProgress, FormatList, PgColumn, PgReplyError, PgRowSender};
+use super::session::{PgSession, text_column};
+use super::utility::UtilityStatement;
+use super::values::{FormatCode, PgType, ScalarType};
+use super::wire::{BackendWriter, MessageFields, put_count};
 
 const MOST_PREPARED: usize = 1_024;
 const MOST_HELD: usize = 4 << 20;
@@ -28,62 +28,67 @@ const MOST_RUNNING: usize = 2;
 
 /// A statement that was prepared.
 #[derive(Debug)]
-pub(super) struct Prepared {
+pub(super) struct PreparedStatement {
     text: String,
-    plan: Plan,
+    plan: StatementPlan,
     /// The id and the kind of each parameter.
-    parameters: Vec<(u32, Scalar)>,
+    parameters: Vec<(u32, ScalarType)>,
     /// How many of them the text has.
     used: usize,
 }
 
 #[derive(Debug)]
-enum Plan {
+enum StatementPlan {
     Empty,
-    Utility(Utility),
-    Rows(Arc<[Column]>),
+    Utility(UtilityStatement),
+    Rows(Arc<[PgColumn]>),
 }
 
-impl Prepared {
+impl PreparedStatement {
     /// About how much memory it takes.
     fn size(&self) -> usize {
         let columns = match &self.plan {
-            Plan::Rows(columns) => columns.iter().map(|column| column.name.len() + 64).sum(),
+            StatementPlan::Rows(columns) => columns.iter().map(|column| column.name.len() + 64).sum(),
             _ => 0,
         };
         self.text.len() + self.parameters.len() * 8 + columns + 256
     }
 
-    fn columns(&self) -> Option<Arc<[Column]>> {
+    fn columns(&self) -> Option<Arc<[PgColumn]>> {
         match &self.plan {
-            Plan::Rows(columns) => Some(Arc::clone(columns)),
-            Plan::Utility(utility) => utility.column().map(text_column),
-            Plan::Empty => None,
+            StatementPlan::Rows(columns) => Some(Arc::clone(columns)),
+            StatementPlan::Utility(utility) => utility.column().map(text_column),
+            StatementPlan::Empty => None,
         }
     }
 }
 
 /// A prepared statement with its values.
 #[derive(Debug)]
-pub(super) struct Portal {
-    prepared: Arc<Prepared>,
+pub(super) struct StatementPortal {
+    prepared: Arc<PreparedStatement>,
     values: Vec<Value>,
-    forms: Forms,
-    state: State,
+    forms: FormatList,
+    state: PortalState,
 }
 
 #[derive(Debug)]
-enum State {
+enum PortalState {
     Bound,
-    Running(Box<Running>),
+    Running(Box<PgRowSender>),
     /// Its rows were given up.
     Late,
     Ended,
 }
 
-impl Session {
+impl PgSession {
     /// Answers one message of this part of the protocol.
-    pub(super) async fn extended(&mut self, kind: u8, mut body: Body, out: &mut Outgoing) -> Result<(), Stop> {
+    pub(super) async fn extended(
+        &mut self,
+        kind: u8,
+        mut body: MessageFields,
+        out: &mut BackendWriter,
+    ) -> Result<(), PgReplyError> {
         match kind {
             b'P' => self.parse(&mut body, out).await?,
             b'B' => self.bind(&mut body, out)?,
@@ -95,38 +100,38 @@ impl Session {
         Ok(out.send_some().await?)
     }
 
-    async fn parse(&mut self, body: &mut Body, out: &mut Outgoing) -> Result<(), Stop> {
+    async fn parse(&mut self, body: &mut MessageFields, out: &mut BackendWriter) -> Result<(), PgReplyError> {
         let (name, text) = (body.text()?, body.text()?);
         let mut declared = Vec::new();
         for _ in 0..body.count()? {
             declared.push(u32::try_from(body.int()?).unwrap_or_default());
         }
         if !name.is_empty() && self.prepared.contains_key(&name) {
-            return Err(Fault::error("42P05", format!("prepared statement \"{name}\" already exists")).into());
+            return Err(PgError::error("42P05", format!("prepared statement \"{name}\" already exists")).into());
         }
         let prepared = self.prepare(text, &declared).await?;
         self.prepared.remove(&name);
         let held: usize = self.prepared.values().map(|prepared| prepared.size()).sum();
         if self.prepared.len() >= MOST_PREPARED || held + prepared.size() > MOST_HELD {
             let message = "the session keeps too many prepared statements: close some of them";
-            return Err(Fault::error("54000", message).into());
+            return Err(PgError::error("54000", message).into());
         }
         self.prepared.insert(name, Arc::new(prepared));
         out.message(b'1', |_| ());
         Ok(())
     }
 
-    async fn prepare(&self, text: String, declared: &[u32]) -> Result<Prepared, Stop> {
+    async fn prepare(&self, text: String, declared: &[u32]) -> Result<PreparedStatement, PgReplyError> {
         let mut statements = query::split_statements(&text).into_iter();
         let plain = |plan| (plan, Vec::new());
         let (plan, found) = match (statements.next(), statements.next()) {
-            (None, _) => plain(Plan::Empty),
+            (None, _) => plain(StatementPlan::Empty),
             (Some(_), Some(_)) => {
                 let message = "cannot insert multiple commands into a prepared statement";
-                return Err(Fault::error("42601", message).into());
+                return Err(PgError::error("42601", message).into());
             }
-            (Some((_, statement)), None) => match Utility::of(statement) {
-                Some(utility) => plain(Plan::Utility(utility)),
+            (Some((_, statement)), None) => match UtilityStatement::of(statement) {
+                Some(utility) => plain(StatementPlan::Utility(utility)),
                 None => {
                     self.check_transaction()?;
                     let asked = SqlStatement {
@@ -135,9 +140,9 @@ impl Session {
                         ..SqlStatement::default()
                     };
                     let described = self.interrupt().or(self.querier.describe(&asked)).await?;
-                    let described = described.map_err(|error| Fault::of(&error, &text, 0))?;
+                    let described = described.map_err(|error| PgError::of(&error, &text, 0))?;
                     let columns = rows::columns(&described.columns, &described.schema)?;
-                    (Plan::Rows(columns), described.parameters)
+                    (StatementPlan::Rows(columns), described.parameters)
                 }
             },
         };
@@ -147,11 +152,11 @@ impl Session {
             let kind = match (oid, found.get(place).cloned().flatten().map(|kind| PgType::of(&kind))) {
                 (Some(oid), _) => (oid, known(oid)?),
                 (None, Some(PgType::One(scalar))) => (PgType::One(scalar).oid(), scalar),
-                (None, _) => (PgType::One(Scalar::Text).oid(), Scalar::Text),
+                (None, _) => (PgType::One(ScalarType::Text).oid(), ScalarType::Text),
             };
             parameters.push(kind);
         }
-        Ok(Prepared {
+        Ok(PreparedStatement {
             text,
             plan,
             parameters,
@@ -159,7 +164,7 @@ impl Session {
         })
     }
 
-    fn bind(&mut self, body: &mut Body, out: &mut Outgoing) -> Result<(), Fault> {
+    fn bind(&mut self, body: &mut MessageFields, out: &mut BackendWriter) -> Result<(), PgError> {
         let (portal, name) = (body.text()?, body.text()?);
         let prepared = Arc::clone(self.statement(&name)?);
         let given = forms(body)?;
@@ -167,7 +172,7 @@ impl Session {
         if count != prepared.parameters.len() {
             let wanted = prepared.parameters.len();
             let message = format!("bind message supplies {count} parameters, but prepared statement requires {wanted}");
-            return Err(Fault::error("08P01", message));
+            return Err(PgError::error("08P01", message));
         }
         let mut values = Vec::with_capacity(count);
         for (index, (_, kind)) in prepared.parameters.iter().enumerate() {
@@ -178,34 +183,34 @@ impl Session {
         values.shrink_to_fit();
         let forms = forms(body)?;
         let columns = prepared.columns().map_or(0, |columns| columns.len());
-        if matches!(&forms, Forms::Each(each) if each.len() != columns) {
-            return Err(Fault::error(
+        if matches!(&forms, FormatList::Each(each) if each.len() != columns) {
+            return Err(PgError::error(
                 "08P01",
                 "bind message has another number of result formats than there are columns",
             ));
         }
         if !portal.is_empty() && self.portals.contains_key(&portal) {
-            return Err(Fault::error("42P03", format!("cursor \"{portal}\" already exists")));
+            return Err(PgError::error("42P03", format!("cursor \"{portal}\" already exists")));
         }
         self.portals.remove(&portal);
         if self.portals.len() >= MOST_PORTALS {
-            return Err(Fault::error(
+            return Err(PgError::error(
                 "54000",
                 "the session has too many portals: close some of them",
             ));
         }
-        let bound = Portal {
+        let bound = StatementPortal {
             prepared,
             values,
             forms,
-            state: State::Bound,
+            state: PortalState::Bound,
         };
         self.portals.insert(portal, bound);
         out.message(b'2', |_| ());
         Ok(())
     }
 
-    fn describe(&mut self, body: &mut Body, out: &mut Outgoing) -> Result<(), Fault> {
+    fn describe(&mut self, body: &mut MessageFields, out: &mut BackendWriter) -> Result<(), PgError> {
         let (what, name) = (body.byte()?, body.text()?);
         let (columns, forms) = if what == b'S' {
             let prepared = self.statement(&name)?;
@@ -213,7 +218,7 @@ impl Session {
                 put_count(out, prepared.parameters.len());
                 prepared.parameters.iter().for_each(|(oid, _)| out.put_u32(*oid));
             });
-            (prepared.columns(), Forms::All(Form::Text))
+            (prepared.columns(), FormatList::All(FormatCode::Text))
         } else {
             let portal = self.portals.get(&name).ok_or_else(|| no_portal(&name))?;
             (portal.prepared.columns(), portal.forms.clone())
@@ -225,7 +230,7 @@ impl Session {
         Ok(())
     }
 
-    async fn execute(&mut self, body: &mut Body, out: &mut Outgoing) -> Result<(), Stop> {
+    async fn execute(&mut self, body: &mut MessageFields, out: &mut BackendWriter) -> Result<(), PgReplyError> {
         let (name, most) = (body.text()?, body.int()?);
         let most = usize::try_from(most)
             .ok()
@@ -236,9 +241,9 @@ impl Session {
         };
         let prepared = Arc::clone(&portal.prepared);
         match &prepared.plan {
-            Plan::Empty => out.message(b'I', |_| ()),
-            Plan::Utility(utility) => self.utility(utility, out)?,
-            Plan::Rows(columns) => {
+            StatementPlan::Empty => out.message(b'I', |_| ()),
+            StatementPlan::Utility(utility) => self.utility(utility, out)?,
+            StatementPlan::Rows(columns) => {
                 self.check_transaction()?;
                 portal.state = self.proceed(&mut portal, columns, most, out).await?;
             }
@@ -250,24 +255,24 @@ impl Session {
     /// Sends the next rows of a portal.
     async fn proceed(
         &self,
-        portal: &mut Portal,
-        columns: &Arc<[Column]>,
+        portal: &mut StatementPortal,
+        columns: &Arc<[PgColumn]>,
         most: usize,
-        out: &mut Outgoing,
-    ) -> Result<State, Stop> {
+        out: &mut BackendWriter,
+    ) -> Result<PortalState, PgReplyError> {
         let interrupt = self.interrupt();
-        let mut running = match std::mem::replace(&mut portal.state, State::Ended) {
-            State::Running(running) => running,
-            State::Late => {
+        let mut running = match std::mem::replace(&mut portal.state, PortalState::Ended) {
+            PortalState::Running(running) => running,
+            PortalState::Late => {
                 let message = "the rows of the portal were given up when query.timeout was over: read it to its end sooner, or without \
                                a fetch size";
-                return Err(Fault::error("57014", message).into());
+                return Err(PgError::error("57014", message).into());
             }
-            State::Ended => {
+            PortalState::Ended => {
                 out.complete("SELECT 0");
-                return Ok(State::Ended);
+                return Ok(PortalState::Ended);
             }
-            State::Bound => {
+            PortalState::Bound => {
                 self.check_running()?;
                 let text = &portal.prepared.text;
                 let asked = SqlStatement {
@@ -277,18 +282,18 @@ impl Session {
                     dialect: SqlDialect::Postgres,
                 };
                 let answer = interrupt.or(self.querier.sql(&asked)).await?;
-                let answer = answer.map_err(|error| Fault::of(&error, text, 0))?;
-                Box::new(Running::new(answer, Arc::clone(columns)))
+                let answer = answer.map_err(|error| PgError::of(&error, text, 0))?;
+                Box::new(PgRowSender::new(answer, Arc::clone(columns)))
             }
         };
         match running.send(out, &portal.forms, most, &interrupt).await? {
-            Progress::Ended(rows) => {
+            FetchProgress::Ended(rows) => {
                 out.complete(&format!("SELECT {rows}"));
-                Ok(State::Ended)
+                Ok(PortalState::Ended)
             }
-            Progress::Paused => {
+            FetchProgress::Paused => {
                 out.message(b's', |_| ());
-                Ok(State::Running(running))
+                Ok(PortalState::Running(running))
             }
         }
     }
@@ -296,7 +301,7 @@ impl Session {
     /// Waits until the time of a portal with rows left is over, and gives up its rows.
     pub(super) async fn give_up_late_portals(&mut self) {
         let running = self.portals.values_mut().filter_map(|portal| match &portal.state {
-            State::Running(running) => Some((running.deadline()?, &mut portal.state)),
+            PortalState::Running(running) => Some((running.deadline()?, &mut portal.state)),
             _ => None,
         });
         let Some((deadline, state)) = running.min_by_key(|(deadline, _)| *deadline) else {
@@ -304,25 +309,25 @@ impl Session {
         };
         tokio::time::sleep_until(deadline.into()).await;
         // Its statement may have ended meanwhile.
-        if matches!(&*state, State::Running(running) if running.deadline().is_some()) {
-            *state = State::Late;
+        if matches!(&*state, PortalState::Running(running) if running.deadline().is_some()) {
+            *state = PortalState::Late;
         }
     }
 
     /// Whether one more portal may run.
-    fn check_running(&self) -> Result<(), Fault> {
+    fn check_running(&self) -> Result<(), PgError> {
         let running = self.portals.values();
-        let running = running.filter(|portal| matches!(portal.state, State::Running(_)));
+        let running = running.filter(|portal| matches!(portal.state, PortalState::Running(_)));
         if running.count() >= MOST_RUNNING {
             let message = format!(
                 "{MOST_RUNNING} portals of the session have rows left: read one to its end, or close it, before the next"
             );
-            return Err(Fault::error("54000", message));
+            return Err(PgError::error("54000", message));
         }
         Ok(())
     }
 
-    fn close(&mut self, body: &mut Body, out: &mut Outgoing) -> Result<(), Fault> {
+    fn close(&mut self, body: &mut MessageFields, out: &mut BackendWriter) -> Result<(), PgError> {
         let (what, name) = (body.byte()?, body.text()?);
         if what == b'S' {
             self.prepared.remove(&name);
@@ -333,40 +338,40 @@ impl Session {
         Ok(())
     }
 
-    fn statement(&self, name: &str) -> Result<&Arc<Prepared>, Fault> {
-        let missing = || Fault::error("26000", format!("prepared statement \"{name}\" does not exist"));
+    fn statement(&self, name: &str) -> Result<&Arc<PreparedStatement>, PgError> {
+        let missing = || PgError::error("26000", format!("prepared statement \"{name}\" does not exist"));
         self.prepared.get(name).ok_or_else(missing)
     }
 }
 
-fn no_portal(name: &str) -> Fault {
-    Fault::error("34000", format!("portal \"{name}\" does not exist"))
+fn no_portal(name: &str) -> PgError {
+    PgError::error("34000", format!("portal \"{name}\" does not exist"))
 }
 
 /// What values of a type that a client names are.
-fn known(oid: u32) -> Result<Scalar, Fault> {
+fn known(oid: u32) -> Result<ScalarType, PgError> {
     let unknown = || {
-        Fault::error(
+        PgError::error(
             "0A000",
             format!("parameters of the type {oid} are not offered: give a text"),
         )
     };
-    Scalar::of_oid(oid).ok_or_else(unknown)
+    ScalarType::of_oid(oid).ok_or_else(unknown)
 }
 
 /// The forms of values: none named is text, one is that of all.
-fn forms(body: &mut Body) -> Result<Forms, Fault> {
+fn forms(body: &mut MessageFields) -> Result<FormatList, PgError> {
     let mut forms = Vec::new();
     for _ in 0..body.count()? {
         forms.push(match body.short()? {
-            0 => Form::Text,
-            1 => Form::Binary,
-            other => return Err(Fault::error("22023", format!("there is no format {other}"))),
+            0 => FormatCode::Text,
+            1 => FormatCode::Binary,
+            other => return Err(PgError::error("22023", format!("there is no format {other}"))),
         });
     }
     Ok(match forms.as_slice() {
-        [] => Forms::All(Form::Text),
-        [one] => Forms::All(*one),
-        _ => Forms::Each(forms),
+        [] => FormatList::All(FormatCode::Text),
+        [one] => FormatList::All(*one),
+        _ => FormatList::Each(forms),
     })
 }

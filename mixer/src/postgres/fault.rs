@@ -7,7 +7,7 @@ use super::wire::put_text;
 
 /// One error for a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Fault {
+pub(super) struct PgError {
     /// Whether the connection ends with it.
     pub(super) fatal: bool,
     pub(super) code: &'static str,
@@ -16,7 +16,7 @@ pub(super) struct Fault {
     pub(super) position: Option<usize>,
 }
 
-impl Fault {
+impl PgError {
     pub(super) fn error(code: &'static str, message: impl Into<String>) -> Self {
         Self {
             fatal: false,

@@ -14,29 +14,29 @@ use bytes::BufMut;
 use query::{SqlAnswer, SqlColumn};
 use tokio_util::sync::CancellationToken;
 
-use super::fault::Fault;
-use super::values::{self, Form, PgType};
-use super::wire::{Outgoing, put_count, put_text};
+use super::fault::PgError;
+use super::values::{self, FormatCode, PgType};
+use super::wire::{BackendWriter, put_count, put_text};
 
 /// The most columns of an answer.
 const MOST_COLUMNS: usize = 1_664;
 
 /// Why a message has no proper end.
 #[derive(Debug)]
-pub(super) enum Stop {
+pub(super) enum PgReplyError {
     /// What the client is told.
-    Fault(Fault),
+    Fault(PgError),
     /// Nothing can be told any more.
     Gone,
 }
 
-impl From<Fault> for Stop {
-    fn from(fault: Fault) -> Self {
+impl From<PgError> for PgReplyError {
+    fn from(fault: PgError) -> Self {
         Self::Fault(fault)
     }
 }
 
-impl From<std::io::Error> for Stop {
+impl From<std::io::Error> for PgReplyError {
     fn from(error: std::io::Error) -> Self {
         tracing::debug!(%error, "a PostgreSQL client takes no more");
         Self::Gone
@@ -45,16 +45,16 @@ impl From<std::io::Error> for Stop {
 
 /// What ends a statement before its time.
 #[derive(Debug, Clone)]
-pub(super) struct Interrupt {
+pub(super) struct StatementInterrupt {
     /// A request to cancel.
     pub(super) cancelled: CancellationToken,
     /// The client's own limit.
     pub(super) deadline: Option<Instant>,
 }
 
-impl Interrupt {
+impl StatementInterrupt {
     /// What comes of work, unless it is interrupted.
-    pub(super) async fn or<T>(&self, work: impl Future<Output = T>) -> Result<T, Fault> {
+    pub(super) async fn or<T>(&self, work: impl Future<Output = T>) -> Result<T, PgError> {
         let late = async {
             match self.deadline {
                 Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
@@ -63,28 +63,28 @@ impl Interrupt {
         };
         tokio::select! {
             biased;
-            () = self.cancelled.cancelled() => Err(Fault::cancelled()),
+            () = self.cancelled.cancelled() => Err(PgError::cancelled()),
             done = work => Ok(done),
-            () = late => Err(Fault::error("57014", "canceling statement due to statement timeout")),
+            () = late => Err(PgError::error("57014", "canceling statement due to statement timeout")),
         }
     }
 }
 
 /// A column of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Column {
+pub(super) struct PgColumn {
     pub(super) name: String,
     pub(super) kind: PgType,
 }
 
 /// The columns of an answer or a description.
-pub(super) fn columns(columns: &[SqlColumn], schema: &Schema) -> Result<Arc<[Column]>, Fault> {
+pub(super) fn columns(columns: &[SqlColumn], schema: &Schema) -> Result<Arc<[PgColumn]>, PgError> {
     if columns.len() > MOST_COLUMNS {
         let message = format!("the answer has {} columns, more than {MOST_COLUMNS}", columns.len());
-        return Err(Fault::error("54011", message));
+        return Err(PgError::error("54011", message));
     }
     let pairs = columns.iter().zip(schema.fields());
-    let column = |(column, field): (&SqlColumn, &Arc<arrow_schema::Field>)| Column {
+    let column = |(column, field): (&SqlColumn, &Arc<arrow_schema::Field>)| PgColumn {
         name: column.name.clone(),
         kind: PgType::of(field.data_type()),
     };
@@ -93,22 +93,22 @@ pub(super) fn columns(columns: &[SqlColumn], schema: &Schema) -> Result<Arc<[Col
 
 /// The forms in which the columns of an answer are wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Forms {
-    All(Form),
-    Each(Vec<Form>),
+pub(super) enum FormatList {
+    All(FormatCode),
+    Each(Vec<FormatCode>),
 }
 
-impl Forms {
-    pub(super) fn of(&self, index: usize) -> Form {
+impl FormatList {
+    pub(super) fn of(&self, index: usize) -> FormatCode {
         match self {
             Self::All(form) => *form,
-            Self::Each(forms) => forms.get(index).copied().unwrap_or(Form::Text),
+            Self::Each(forms) => forms.get(index).copied().unwrap_or(FormatCode::Text),
         }
     }
 }
 
 /// Tells a client which columns come.
-pub(super) fn describe(out: &mut Outgoing, columns: &[Column], forms: &Forms) {
+pub(super) fn describe(out: &mut BackendWriter, columns: &[PgColumn], forms: &FormatList) {
     out.message(b'T', |out| {
         put_count(out, columns.len());
         for (index, column) in columns.iter().enumerate() {
@@ -119,14 +119,14 @@ pub(super) fn describe(out: &mut Outgoing, columns: &[Column], forms: &Forms) {
             out.put_u32(column.kind.oid());
             out.put_i16(column.kind.size());
             out.put_i32(-1);
-            out.put_u16((forms.of(index) == Form::Binary).into());
+            out.put_u16((forms.of(index) == FormatCode::Binary).into());
         }
     });
 }
 
 /// How far an answer came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Progress {
+pub(super) enum FetchProgress {
     /// All of it was sent, the last time so many rows.
     Ended(usize),
     /// As many rows as were asked for were sent.
@@ -135,17 +135,17 @@ pub(super) enum Progress {
 
 /// An answer that is being sent. Dropping it ends the statement.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct PgRowSender {
     answer: SqlAnswer,
     /// Why rows are missing, until the client was told.
     partial: Option<String>,
-    columns: Arc<[Column]>,
+    columns: Arc<[PgColumn]>,
     /// Rows that came and were not sent, from a place on.
     rest: Option<(Vec<ArrayRef>, usize, usize)>,
 }
 
-impl Running {
-    pub(super) fn new(answer: SqlAnswer, columns: Arc<[Column]>) -> Self {
+impl PgRowSender {
+    pub(super) fn new(answer: SqlAnswer, columns: Arc<[PgColumn]>) -> Self {
         Self {
             partial: answer.partial().map(str::to_owned),
             answer,
@@ -162,11 +162,11 @@ impl Running {
     /// Sends the next rows, `most` at most.
     pub(super) async fn send(
         &mut self,
-        out: &mut Outgoing,
-        forms: &Forms,
+        out: &mut BackendWriter,
+        forms: &FormatList,
         most: usize,
-        interrupt: &Interrupt,
-    ) -> Result<Progress, Stop> {
+        interrupt: &StatementInterrupt,
+    ) -> Result<FetchProgress, PgReplyError> {
         if let Some(reason) = self.partial.take() {
             out.warning("01000", &format!("the answer is partial: {reason}"));
         }
@@ -177,8 +177,8 @@ impl Running {
                     Some(batch) => self.rest = Some((self.canonical(&batch)?, 0, batch.num_rows())),
                     None => {
                         return match self.answer.cut_at() {
-                            Some(most) => Err(Fault::too_many_rows(most).into()),
-                            None => Ok(Progress::Ended(sent)),
+                            Some(most) => Err(PgError::too_many_rows(most).into()),
+                            None => Ok(FetchProgress::Ended(sent)),
                         };
                     }
                 }
@@ -199,26 +199,29 @@ impl Running {
                 self.rest = Some((columns, to, rows));
             }
             if sent == most {
-                return Ok(Progress::Paused);
+                return Ok(FetchProgress::Paused);
             }
         }
     }
 
-    fn canonical(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>, Fault> {
+    fn canonical(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>, PgError> {
         if batch.num_columns() != self.columns.len() {
-            return Err(Fault::error("0A000", "the columns are other ones than were described"));
+            return Err(PgError::error(
+                "0A000",
+                "the columns are other ones than were described",
+            ));
         }
         let pairs = batch.columns().iter().zip(self.columns.iter());
         let canonical = pairs.map(|(array, column)| column.kind.canonical(array));
         let canonical: Result<Vec<ArrayRef>, _> = canonical.collect();
-        canonical.map_err(|error| Fault::error("22000", error.to_string()))
+        canonical.map_err(|error| PgError::error("22000", error.to_string()))
     }
 }
 
 /// What went wrong with rows; their statement's text has no place for it.
-fn fault(error: &query::Error) -> Fault {
-    Fault {
+fn fault(error: &query::Error) -> PgError {
+    PgError {
         position: None,
-        ..Fault::of(error, "", 0)
+        ..PgError::of(error, "", 0)
     }
 }

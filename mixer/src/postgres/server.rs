@@ -22,12 +22,12 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::fault::Fault;
-use super::rows::Stop;
-use super::session::{Next, Session};
-use super::settings::Settings;
-use super::startup::{self, Purpose};
-use super::wire::{self, Incoming, Outgoing};
+use super::fault::PgError;
+use super::rows::PgReplyError;
+use super::session::{PgSession, SessionStep};
+use super::settings::SessionSettings;
+use super::startup::{self, StartupRequest};
+use super::wire::{self, BackendWriter, FrontendReader};
 use crate::api::next_connection;
 
 /// So many clients at once.
@@ -76,7 +76,7 @@ impl PostgresServer {
 pub fn serve(querier: Arc<QueryEngine>, listener: TcpListener, entropy: Entropy) -> io::Result<PostgresServer> {
     let addr = listener.local_addr()?;
     let (stop, connections) = (CancellationToken::new(), TaskTracker::new());
-    let host = Arc::new(Host {
+    let host = Arc::new(SessionManager {
         querier,
         entropy,
         places: Arc::new(Semaphore::new(MAX_CONNECTIONS)),
@@ -94,21 +94,21 @@ pub fn serve(querier: Arc<QueryEngine>, listener: TcpListener, entropy: Entropy)
 }
 
 /// What all connections share.
-struct Host {
+struct SessionManager {
     querier: Arc<QueryEngine>,
     entropy: Entropy,
     places: Arc<Semaphore>,
     numbers: AtomicI32,
     /// The sessions by number, with what only their clients know.
-    slots: Mutex<HashMap<i32, (i32, Arc<Slot>)>>,
+    slots: Mutex<HashMap<i32, (i32, Arc<CancelHandle>)>>,
     stop: CancellationToken,
 }
 
 /// What a request to cancel finds: the statement that runs.
 #[derive(Debug, Default)]
-pub(super) struct Slot(Mutex<CancellationToken>);
+pub(super) struct CancelHandle(Mutex<CancellationToken>);
 
-impl Slot {
+impl CancelHandle {
     /// A statement begins; what would have cancelled the one before has no effect on it.
     pub(super) fn begin(&self) -> CancellationToken {
         let fresh = CancellationToken::new();
@@ -122,19 +122,22 @@ impl Slot {
 }
 
 /// A session's place among those that can be cancelled; it goes with the session.
-struct Registered<'a> {
-    host: &'a Host,
+struct SessionRegistration<'a> {
+    host: &'a SessionManager,
     number: i32,
     secret: i32,
-    slot: Arc<Slot>,
+    slot: Arc<CancelHandle>,
 }
 
-impl Host {
-    fn register(&self) -> Registered<'_> {
+impl SessionManager {
+    fn register(&self) -> SessionRegistration<'_> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed) & i32::MAX;
-        let (secret, slot) = (i32::from_be_bytes(self.entropy.bytes()), Arc::new(Slot::default()));
+        let (secret, slot) = (
+            i32::from_be_bytes(self.entropy.bytes()),
+            Arc::new(CancelHandle::default()),
+        );
         held(&self.slots).insert(number, (secret, Arc::clone(&slot)));
-        Registered {
+        SessionRegistration {
             host: self,
             number,
             secret,
@@ -150,7 +153,7 @@ impl Host {
     }
 }
 
-impl Drop for Registered<'_> {
+impl Drop for SessionRegistration<'_> {
     fn drop(&mut self) {
         held(&self.host.slots).remove(&self.number);
     }
@@ -161,20 +164,20 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn accept(listener: TcpListener, host: Arc<Host>, connections: TaskTracker) {
+async fn accept(listener: TcpListener, host: Arc<SessionManager>, connections: TaskTracker) {
     let places = Arc::new(Semaphore::new(MAX_CONNECTIONS + SPARE));
     while let Some((stream, place)) = next_connection(&listener, &places, &host.stop).await {
         connections.spawn(connection(stream, Arc::clone(&host), place));
     }
 }
 
-async fn connection(stream: TcpStream, host: Arc<Host>, _heard: OwnedSemaphorePermit) {
+async fn connection(stream: TcpStream, host: Arc<SessionManager>, _heard: OwnedSemaphorePermit) {
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a connection has gone already");
         return;
     }
     let (mut incoming, mut out) = wire::split(stream);
-    if let Err(Stop::Fault(fault)) = served(&host, &mut incoming, &mut out).await {
+    if let Err(PgReplyError::Fault(fault)) = served(&host, &mut incoming, &mut out).await {
         tracing::debug!(code = fault.code, "a PostgreSQL client is let go: {}", fault.message);
         out.fault(&fault);
         // It may have gone, or read nothing.
@@ -182,18 +185,22 @@ async fn connection(stream: TcpStream, host: Arc<Host>, _heard: OwnedSemaphorePe
     }
 }
 
-async fn served(host: &Host, incoming: &mut Incoming, out: &mut Outgoing) -> Result<(), Stop> {
+async fn served(
+    host: &SessionManager,
+    incoming: &mut FrontendReader,
+    out: &mut BackendWriter,
+) -> Result<(), PgReplyError> {
     let purpose = tokio::select! {
         biased;
         () = host.stop.cancelled() => return Err(stopping().into()),
         purpose = tokio::time::timeout(STARTUP_TIME, startup::purpose(incoming, out)) => match purpose {
             Ok(purpose) => purpose?,
-            Err(_) => return Err(Fault::protocol("the first message did not come in time").into()),
+            Err(_) => return Err(PgError::protocol("the first message did not come in time").into()),
         },
     };
     let settings = match purpose {
-        Purpose::Session { settings } => settings,
-        Purpose::Cancel { number, secret } => {
+        StartupRequest::Session { settings } => settings,
+        StartupRequest::Cancel { number, secret } => {
             if !host.cancel(number, secret) {
                 tracing::debug!("a request to cancel names no session");
                 let stopped = host.stop.cancelled();
@@ -202,24 +209,24 @@ async fn served(host: &Host, incoming: &mut Incoming, out: &mut Outgoing) -> Res
             }
             return Ok(());
         }
-        Purpose::Nothing => return Ok(()),
+        StartupRequest::Nothing => return Ok(()),
     };
     let Ok(_place) = Arc::clone(&host.places).try_acquire_owned() else {
         let message = format!("sorry, too many clients already: {MAX_CONNECTIONS} are connected");
-        return Err(Fault::fatal("53300", message).into());
+        return Err(PgError::fatal("53300", message).into());
     };
     let registered = host.register();
-    let (settings, refused) = Settings::new(&settings);
+    let (settings, refused) = SessionSettings::new(&settings);
     startup::welcome(out, (registered.number, registered.secret), &refused).await?;
     let slot = Arc::clone(&registered.slot);
-    let mut session = Session::new(Arc::clone(&host.querier), slot, settings);
+    let mut session = PgSession::new(Arc::clone(&host.querier), slot, settings);
     loop {
         let frame = tokio::select! {
             biased;
             () = host.stop.cancelled() => return Err(stopping().into()),
             frame = tokio::time::timeout(IDLE_TIME, incoming.next()) => match frame {
                 Ok(frame) => frame?,
-                Err(_) => return Err(Fault::fatal("57P05", "nothing was asked for too long").into()),
+                Err(_) => return Err(PgError::fatal("57P05", "nothing was asked for too long").into()),
             },
             () = session.give_up_late_portals() => continue,
         };
@@ -229,7 +236,7 @@ async fn served(host: &Host, incoming: &mut Incoming, out: &mut Outgoing) -> Res
             tokio::time::sleep(GRACE).await;
         };
         tokio::select! {
-            answered = session.answer(frame, out) => if answered? == Next::End {
+            answered = session.answer(frame, out) => if answered? == SessionStep::End {
                 return Ok(());
             },
             () = incoming.gone() => return Ok(()),
@@ -238,6 +245,6 @@ async fn served(host: &Host, incoming: &mut Incoming, out: &mut Outgoing) -> Res
     }
 }
 
-fn stopping() -> Fault {
-    Fault::fatal("57P01", "the Mixer is shutting down")
+fn stopping() -> PgError {
+    PgError::fatal("57P01", "the Mixer is shutting down")
 }

@@ -8,18 +8,18 @@ use bytes::BufMut;
 use query::{QueryEngine, SqlDialect, SqlStatement};
 use tokio_util::sync::CancellationToken;
 
-use super::extended::{Portal, Prepared};
-use super::fault::Fault;
-use super::rows::{self, Column, Forms, Interrupt, Progress, Running, Stop};
-use super::server::Slot;
-use super::settings::Settings;
-use super::utility::Utility;
-use super::values::{Form, PgType, Scalar};
-use super::wire::{Body, Frame, Outgoing, put_count};
+use super::extended::{PreparedStatement, StatementPortal};
+use super::fault::PgError;
+use super::rows::{self, FetchProgress, FormatList, PgColumn, PgReplyError, PgRowSender, StatementInterrupt};
+use super::server::CancelHandle;
+use super::settings::SessionSettings;
+use super::utility::UtilityStatement;
+use super::values::{FormatCode, PgType, ScalarType};
+use super::wire::{BackendWriter, FrontendMessage, MessageFields, put_count};
 
 /// Where a session is in a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Transaction {
+pub(super) enum TransactionStatus {
     None,
     /// A text of several statements, which is a transaction where it does not begin one itself.
     Implicit,
@@ -28,7 +28,7 @@ pub(super) enum Transaction {
     Failed,
 }
 
-impl Transaction {
+impl TransactionStatus {
     const fn byte(self) -> u8 {
         match self {
             Self::None | Self::Implicit => b'I',
@@ -40,31 +40,31 @@ impl Transaction {
 
 /// What comes after a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum SessionStep {
     Message,
     End,
 }
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct PgSession {
     pub(super) querier: Arc<QueryEngine>,
-    slot: Arc<Slot>,
-    pub(super) settings: Settings,
-    pub(super) transaction: Transaction,
-    pub(super) prepared: HashMap<String, Arc<Prepared>>,
-    pub(super) portals: HashMap<String, Portal>,
+    slot: Arc<CancelHandle>,
+    pub(super) settings: SessionSettings,
+    pub(super) transaction: TransactionStatus,
+    pub(super) prepared: HashMap<String, Arc<PreparedStatement>>,
+    pub(super) portals: HashMap<String, StatementPortal>,
     /// Whether messages are left out up to the next that says that what failed is over.
     skipping: bool,
 }
 
-impl Session {
-    pub(super) fn new(querier: Arc<QueryEngine>, slot: Arc<Slot>, settings: Settings) -> Self {
+impl PgSession {
+    pub(super) fn new(querier: Arc<QueryEngine>, slot: Arc<CancelHandle>, settings: SessionSettings) -> Self {
         Self {
             querier,
             slot,
             settings,
-            transaction: Transaction::None,
+            transaction: TransactionStatus::None,
             prepared: HashMap::new(),
             portals: HashMap::new(),
             skipping: false,
@@ -72,10 +72,14 @@ impl Session {
     }
 
     /// Answers one message.
-    pub(super) async fn answer(&mut self, frame: Frame, out: &mut Outgoing) -> Result<Next, Stop> {
-        let Frame { kind, body } = frame;
+    pub(super) async fn answer(
+        &mut self,
+        frame: FrontendMessage,
+        out: &mut BackendWriter,
+    ) -> Result<SessionStep, PgReplyError> {
+        let FrontendMessage { kind, body } = frame;
         match kind {
-            b'X' => return Ok(Next::End),
+            b'X' => return Ok(SessionStep::End),
             b'S' => {
                 self.skipping = false;
                 self.ready(out).await?;
@@ -92,23 +96,23 @@ impl Session {
             // What remains of a COPY that was refused.
             b'd' | b'c' | b'f' => {}
             b'F' => {
-                let refused = Fault::error("0A000", "calls of functions by number are not offered");
+                let refused = PgError::error("0A000", "calls of functions by number are not offered");
                 self.failed(Err(refused.into()), out)?;
                 self.ready(out).await?;
             }
-            other => return Err(Fault::protocol(format!("there is no message of kind {other}")).into()),
+            other => return Err(PgError::protocol(format!("there is no message of kind {other}")).into()),
         }
-        Ok(Next::Message)
+        Ok(SessionStep::Message)
     }
 
     /// Tells of a fault that the session survives; whether there was one.
-    fn failed(&mut self, answered: Result<(), Stop>, out: &mut Outgoing) -> Result<bool, Stop> {
+    fn failed(&mut self, answered: Result<(), PgReplyError>, out: &mut BackendWriter) -> Result<bool, PgReplyError> {
         match answered {
             Ok(()) => Ok(false),
-            Err(Stop::Fault(fault)) if !fault.fatal => {
+            Err(PgReplyError::Fault(fault)) if !fault.fatal => {
                 out.fault(&fault);
-                if self.transaction == Transaction::Open {
-                    self.transaction = Transaction::Failed;
+                if self.transaction == TransactionStatus::Open {
+                    self.transaction = TransactionStatus::Failed;
                 }
                 Ok(true)
             }
@@ -117,8 +121,8 @@ impl Session {
     }
 
     /// Tells that the next statement may come. Portals end with their transaction.
-    async fn ready(&mut self, out: &mut Outgoing) -> Result<(), Stop> {
-        if self.transaction != Transaction::Open {
+    async fn ready(&mut self, out: &mut BackendWriter) -> Result<(), PgReplyError> {
+        if self.transaction != TransactionStatus::Open {
             self.portals.clear();
         }
         let status = self.transaction.byte();
@@ -127,13 +131,13 @@ impl Session {
     }
 
     /// One text with any number of statements; what fails ends them.
-    async fn simple(&mut self, mut body: Body, out: &mut Outgoing) -> Result<(), Stop> {
+    async fn simple(&mut self, mut body: MessageFields, out: &mut BackendWriter) -> Result<(), PgReplyError> {
         let answered = match body.text() {
             Ok(text) => self.statements(&text, out).await,
             Err(fault) => Err(fault.into()),
         };
         let failed = self.failed(answered, out)?;
-        if self.transaction == Transaction::Implicit {
+        if self.transaction == TransactionStatus::Implicit {
             self.end(!failed);
         }
         self.ready(out).await
@@ -141,7 +145,7 @@ impl Session {
 
     /// The transaction ends, and its portals with it.
     fn end(&mut self, commits: bool) {
-        self.transaction = Transaction::None;
+        self.transaction = TransactionStatus::None;
         self.portals.clear();
         if commits {
             self.settings.commit();
@@ -150,7 +154,7 @@ impl Session {
         }
     }
 
-    async fn statements(&mut self, text: &str, out: &mut Outgoing) -> Result<(), Stop> {
+    async fn statements(&mut self, text: &str, out: &mut BackendWriter) -> Result<(), PgReplyError> {
         let cancelled = self.slot.begin();
         let statements = query::split_statements(text);
         if statements.is_empty() {
@@ -158,13 +162,13 @@ impl Session {
         }
         let is_alone = statements.len() == 1;
         for (begin, statement) in statements {
-            if !is_alone && self.transaction == Transaction::None {
-                self.transaction = Transaction::Implicit;
+            if !is_alone && self.transaction == TransactionStatus::None {
+                self.transaction = TransactionStatus::Implicit;
                 self.settings.begin();
             }
-            if let Some(utility) = Utility::of(statement) {
+            if let Some(utility) = UtilityStatement::of(statement) {
                 if let Some(column) = utility.column() {
-                    rows::describe(out, &text_column(column), &Forms::All(Form::Text));
+                    rows::describe(out, &text_column(column), &FormatList::All(FormatCode::Text));
                 }
                 self.utility(&utility, out)?;
                 continue;
@@ -177,12 +181,12 @@ impl Session {
                 ..SqlStatement::default()
             };
             let answer = interrupt.or(self.querier.sql(&asked)).await?;
-            let answer = answer.map_err(|error| Fault::of(&error, text, begin))?;
+            let answer = answer.map_err(|error| PgError::of(&error, text, begin))?;
             let columns = rows::columns(answer.columns(), answer.schema())?;
-            let forms = Forms::All(Form::Text);
+            let forms = FormatList::All(FormatCode::Text);
             rows::describe(out, &columns, &forms);
-            let mut running = Running::new(answer, columns);
-            if let Progress::Ended(rows) = running.send(out, &forms, usize::MAX, &interrupt).await? {
+            let mut running = PgRowSender::new(answer, columns);
+            if let FetchProgress::Ended(rows) = running.send(out, &forms, usize::MAX, &interrupt).await? {
                 out.complete(&format!("SELECT {rows}"));
             }
         }
@@ -190,106 +194,109 @@ impl Session {
     }
 
     /// What may end the statement that begins now.
-    pub(super) fn interrupt(&self) -> Interrupt {
+    pub(super) fn interrupt(&self) -> StatementInterrupt {
         self.interrupt_by(self.slot.begin())
     }
 
-    /// As [`Session::interrupt`], where one request to cancel is for all statements of a text.
-    fn interrupt_by(&self, cancelled: CancellationToken) -> Interrupt {
+    /// As [`PgSession::interrupt`], where one request to cancel is for all statements of a text.
+    fn interrupt_by(&self, cancelled: CancellationToken) -> StatementInterrupt {
         let timeout = self.settings.statement_timeout();
-        Interrupt {
+        StatementInterrupt {
             cancelled,
             deadline: timeout.and_then(|timeout| Instant::now().checked_add(timeout)),
         }
     }
 
-    pub(super) fn check_transaction(&self) -> Result<(), Fault> {
-        if self.transaction == Transaction::Failed {
+    pub(super) fn check_transaction(&self) -> Result<(), PgError> {
+        if self.transaction == TransactionStatus::Failed {
             let message = "current transaction is aborted, commands ignored until end of transaction block";
-            return Err(Fault::error("25P02", message));
+            return Err(PgError::error("25P02", message));
         }
         Ok(())
     }
 
     /// Carries out a statement that is about the session.
-    pub(super) fn utility(&mut self, utility: &Utility, out: &mut Outgoing) -> Result<(), Fault> {
-        let ends = matches!(utility, Utility::Commit | Utility::Rollback | Utility::RollbackTo);
+    pub(super) fn utility(&mut self, utility: &UtilityStatement, out: &mut BackendWriter) -> Result<(), PgError> {
+        let ends = matches!(
+            utility,
+            UtilityStatement::Commit | UtilityStatement::Rollback | UtilityStatement::RollbackTo
+        );
         if !ends {
             self.check_transaction()?;
         }
         let tag = match utility {
-            Utility::Begin => {
-                if self.transaction == Transaction::None {
+            UtilityStatement::Begin => {
+                if self.transaction == TransactionStatus::None {
                     self.settings.begin();
                 }
-                self.transaction = Transaction::Open;
+                self.transaction = TransactionStatus::Open;
                 "BEGIN"
             }
-            Utility::Commit | Utility::Rollback => {
-                let commits = *utility == Utility::Commit && self.transaction != Transaction::Failed;
+            UtilityStatement::Commit | UtilityStatement::Rollback => {
+                let commits = *utility == UtilityStatement::Commit && self.transaction != TransactionStatus::Failed;
                 self.end(commits);
                 if commits { "COMMIT" } else { "ROLLBACK" }
             }
-            Utility::RollbackTo => {
-                if matches!(self.transaction, Transaction::None | Transaction::Implicit) {
+            UtilityStatement::RollbackTo => {
+                if matches!(self.transaction, TransactionStatus::None | TransactionStatus::Implicit) {
                     let message = "ROLLBACK TO SAVEPOINT can only be used in transaction blocks";
-                    return Err(Fault::error("25P01", message));
+                    return Err(PgError::error("25P01", message));
                 }
-                self.transaction = Transaction::Open;
+                self.transaction = TransactionStatus::Open;
                 "ROLLBACK"
             }
-            Utility::Set { name, value } => {
+            UtilityStatement::Set { name, value } => {
                 self.settings.set(name, value.as_deref())?;
                 "SET"
             }
-            Utility::SetLocal { name, value } => {
-                if self.transaction == Transaction::None {
+            UtilityStatement::SetLocal { name, value } => {
+                if self.transaction == TransactionStatus::None {
                     out.warning("25P01", "SET LOCAL can only be used in transaction blocks");
                 } else {
                     self.settings.set_local(name, value.as_deref())?;
                 }
                 "SET"
             }
-            Utility::Reset(name) => {
+            UtilityStatement::Reset(name) => {
                 self.settings.reset(name);
                 "RESET"
             }
-            Utility::ResetAll => {
+            UtilityStatement::ResetAll => {
                 self.settings.reset_all();
                 "RESET"
             }
-            Utility::Show(name) => {
+            UtilityStatement::Show(name) => {
                 let Some(value) = self.settings.get(name) else {
                     let message = format!("unrecognized configuration parameter \"{name}\"");
-                    return Err(Fault::error("42704", message));
+                    return Err(PgError::error("42704", message));
                 };
                 put_text_row(out, value);
                 "SHOW"
             }
-            Utility::SetConfig { name, value, is_local } => {
+            UtilityStatement::SetConfig { name, value, is_local } => {
                 if !is_local {
                     self.settings.set(name, Some(value))?;
-                } else if self.transaction != Transaction::None {
+                } else if self.transaction != TransactionStatus::None {
                     self.settings.set_local(name, Some(value))?;
                 }
                 put_text_row(out, value);
                 "SELECT 1"
             }
-            Utility::Deallocate(None) => {
+            UtilityStatement::Deallocate(None) => {
                 self.prepared.clear();
                 "DEALLOCATE ALL"
             }
-            Utility::Deallocate(Some(name)) => {
+            UtilityStatement::Deallocate(Some(name)) => {
                 self.prepared.remove(name);
                 "DEALLOCATE"
             }
-            Utility::DiscardAll => {
+            UtilityStatement::DiscardAll => {
                 self.prepared.clear();
                 self.portals.clear();
                 self.settings.reset_all();
                 "DISCARD ALL"
             }
-            Utility::Nothing(tag) => tag,
+            UtilityStatement::Nothing(tag) => tag,
         };
         out.complete(tag);
         Ok(())
@@ -297,14 +304,14 @@ impl Session {
 }
 
 /// The one column of an answer to a utility.
-pub(super) fn text_column(name: &str) -> Arc<[Column]> {
-    Arc::from([Column {
+pub(super) fn text_column(name: &str) -> Arc<[PgColumn]> {
+    Arc::from([PgColumn {
         name: name.to_owned(),
-        kind: PgType::One(Scalar::Text),
+        kind: PgType::One(ScalarType::Text),
     }])
 }
 
-fn put_text_row(out: &mut Outgoing, value: &str) {
+fn put_text_row(out: &mut BackendWriter, value: &str) {
     out.message(b'D', |out| {
         put_count(out, 1);
         out.put_i32(i32::try_from(value.len()).unwrap_or(i32::MAX));

@@ -15,7 +15,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::fault::Fault;
+use super::fault::PgError;
 
 /// What every session says of itself; clients are told those of [`REPORTED`] when they connect.
 const FIXED: [(&str, &str); 24] = [
@@ -72,23 +72,23 @@ pub(super) const TIME_ZONE: &str = "timezone";
 /// The longest value that is remembered.
 const LONGEST: usize = 1_024;
 
-type Values = BTreeMap<&'static str, String>;
+type SettingValues = BTreeMap<&'static str, String>;
 
 /// The settings of one session.
 #[derive(Debug, Default)]
-pub(super) struct Settings {
+pub(super) struct SessionSettings {
     /// What the client said when it connected.
-    given: Values,
-    session: Values,
+    given: SettingValues,
+    session: SettingValues,
     /// What is set until the transaction ends.
-    local: Values,
+    local: SettingValues,
     /// Those of the session when the transaction began.
-    before: Option<Values>,
+    before: Option<SettingValues>,
 }
 
-impl Settings {
+impl SessionSettings {
     /// Those of a client that connects, and what is wrong with the ones that are left out.
-    pub(super) fn new(given: &[(String, String)]) -> (Self, Vec<Fault>) {
+    pub(super) fn new(given: &[(String, String)]) -> (Self, Vec<PgError>) {
         let mut settings = Self::default();
         let refused = given
             .iter()
@@ -99,7 +99,7 @@ impl Settings {
     }
 
     /// Remembers what may be set.
-    pub(super) fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), Fault> {
+    pub(super) fn set(&mut self, name: &str, value: Option<&str>) -> Result<(), PgError> {
         let Some(value) = value else {
             self.reset(name);
             return Ok(());
@@ -112,7 +112,7 @@ impl Settings {
     }
 
     /// Remembers what may be set, until the transaction ends.
-    pub(super) fn set_local(&mut self, name: &str, value: Option<&str>) -> Result<(), Fault> {
+    pub(super) fn set_local(&mut self, name: &str, value: Option<&str>) -> Result<(), PgError> {
         let value = value.or_else(|| self.initial(name)).map(str::to_owned);
         if let Some(value) = value
             && let Some(name) = checked(name, &value)?
@@ -181,21 +181,21 @@ impl Settings {
 }
 
 /// The name of what is remembered, if it may be set; a fault if it cannot be this.
-fn checked(name: &str, value: &str) -> Result<Option<&'static str>, Fault> {
+fn checked(name: &str, value: &str) -> Result<Option<&'static str>, PgError> {
     if name == TIME_ZONE && !is_utc(value) {
         let message = format!(
             "times are in UTC here, TimeZone cannot be \"{value}\": convert in the client, or in the statement, as in \
              date_trunc('day', ts AT TIME ZONE 'Europe/Berlin')"
         );
-        return Err(Fault::error("22023", message));
+        return Err(PgError::error("22023", message));
     }
     if name == "statement_timeout" && millis(value).is_none() {
         let message = format!("invalid value for parameter \"{name}\": \"{value}\"");
-        return Err(Fault::error("22023", message));
+        return Err(PgError::error("22023", message));
     }
     if changes_answers(name, value) {
         let message = format!("{name} cannot be \"{value}\" here: values are sent in one form only");
-        return Err(Fault::error("22023", message));
+        return Err(PgError::error("22023", message));
     }
     let free = FREE.iter().find(|(free, _)| *free == name);
     Ok(free.filter(|_| value.len() <= LONGEST).map(|(name, _)| *name))
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_setting_is_shown_as_it_was_set_and_a_timeout_is_understood() {
-        let mut settings = Settings::default();
+        let mut settings = SessionSettings::default();
         assert_eq!(settings.statement_timeout(), None);
         assert!(settings.set("statement_timeout", Some("2min")).is_ok());
         assert!(settings.set("statement_timeout", Some("soon")).is_err());
@@ -265,7 +265,7 @@ mod tests {
             ("statement_timeout", "soon"),
         ];
         let given = given.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        let (mut settings, refused) = Settings::new(&given);
+        let (mut settings, refused) = SessionSettings::new(&given);
         assert_eq!(refused.len(), 2, "{refused:?}");
         settings.begin();
         assert!(settings.set(NAME, Some("set")).is_ok() && settings.set_local(NAME, Some("local")).is_ok());
@@ -289,7 +289,7 @@ mod tests {
 
     #[test]
     fn a_form_of_values_other_than_ours_is_refused() {
-        let mut settings = Settings::default();
+        let mut settings = SessionSettings::default();
         for (name, ours, other) in [
             ("client_encoding", "UTF8", "LATIN1"),
             ("datestyle", "ISO, DMY", "German"),

@@ -2,10 +2,10 @@
 
 use bytes::BufMut;
 
-use super::fault::Fault;
-use super::rows::Stop;
-use super::settings::Settings;
-use super::wire::{Body, Incoming, Outgoing, put_text};
+use super::fault::PgError;
+use super::rows::PgReplyError;
+use super::settings::SessionSettings;
+use super::wire::{BackendWriter, FrontendReader, MessageFields, put_text};
 
 const CANCEL: i32 = 80_877_102;
 const TLS: i32 = 80_877_103;
@@ -17,7 +17,7 @@ const MOST_NAMES: usize = 64;
 
 /// What a connection is for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum StartupRequest {
     /// Statements.
     Session {
         /// What the client sets from the beginning, names in small letters.
@@ -35,11 +35,14 @@ pub(super) enum Purpose {
 }
 
 /// Reads what a connection is for.
-pub(super) async fn purpose(incoming: &mut Incoming, out: &mut Outgoing) -> Result<Purpose, Stop> {
+pub(super) async fn purpose(
+    incoming: &mut FrontendReader,
+    out: &mut BackendWriter,
+) -> Result<StartupRequest, PgReplyError> {
     // Each kind of encryption may be asked for once.
     for _ in 0..3 {
         let Some(mut body) = incoming.startup().await? else {
-            return Ok(Purpose::Nothing);
+            return Ok(StartupRequest::Nothing);
         };
         match body.int()? {
             TLS | GSS => {
@@ -47,7 +50,7 @@ pub(super) async fn purpose(incoming: &mut Incoming, out: &mut Outgoing) -> Resu
                 out.send().await?;
             }
             CANCEL => {
-                return Ok(Purpose::Cancel {
+                return Ok(StartupRequest::Cancel {
                     number: body.int()?,
                     secret: body.int()?,
                 });
@@ -56,14 +59,14 @@ pub(super) async fn purpose(incoming: &mut Incoming, out: &mut Outgoing) -> Resu
             version => {
                 let (major, minor) = (version >> 16, version & 0xffff);
                 let message = format!("unsupported frontend protocol {major}.{minor}: server supports 3.0");
-                return Err(Fault::fatal("0A000", message).into());
+                return Err(PgError::fatal("0A000", message).into());
             }
         }
     }
-    Err(Fault::protocol("encryption is not offered here").into())
+    Err(PgError::protocol("encryption is not offered here").into())
 }
 
-fn session(version: i32, body: &mut Body, out: &mut Outgoing) -> Result<Purpose, Stop> {
+fn session(version: i32, body: &mut MessageFields, out: &mut BackendWriter) -> Result<StartupRequest, PgReplyError> {
     let (mut settings, mut unknown) = (Vec::new(), Vec::new());
     for _ in 0..MOST_NAMES {
         let name = body.text()?;
@@ -71,7 +74,7 @@ fn session(version: i32, body: &mut Body, out: &mut Outgoing) -> Result<Purpose,
             if version != VERSION || !unknown.is_empty() {
                 negotiate(out, &unknown);
             }
-            return Ok(Purpose::Session { settings });
+            return Ok(StartupRequest::Session { settings });
         }
         let value = body.text()?;
         if name.starts_with("_pq_.") {
@@ -82,7 +85,7 @@ fn session(version: i32, body: &mut Body, out: &mut Outgoing) -> Result<Purpose,
             settings.push((name.to_ascii_lowercase(), value));
         }
     }
-    Err(Fault::protocol("the first message has too many names").into())
+    Err(PgError::protocol("the first message has too many names").into())
 }
 
 /// What `-c name=value` and `--name=value` set, `-` in a name being `_`. A backslash stands before a character of a value.
@@ -106,7 +109,7 @@ fn options(text: &str) -> Vec<(String, String)> {
 }
 
 /// Tells a client which version and options there are.
-fn negotiate(out: &mut Outgoing, unknown: &[String]) {
+fn negotiate(out: &mut BackendWriter, unknown: &[String]) {
     out.message(b'v', |out| {
         out.put_i32(VERSION);
         out.put_i32(i32::try_from(unknown.len()).unwrap_or(i32::MAX));
@@ -118,12 +121,12 @@ fn negotiate(out: &mut Outgoing, unknown: &[String]) {
 
 /// Tells a client that it may begin, how to cancel, and what of its settings is not carried out.
 pub(super) async fn welcome(
-    out: &mut Outgoing,
+    out: &mut BackendWriter,
     (number, secret): (i32, i32),
-    refused: &[Fault],
+    refused: &[PgError],
 ) -> std::io::Result<()> {
     out.message(b'R', |out| out.put_i32(0));
-    for (name, value) in Settings::reported() {
+    for (name, value) in SessionSettings::reported() {
         out.message(b'S', |out| {
             put_text(out, name);
             put_text(out, value);

@@ -12,40 +12,40 @@ use bytes::{BufMut, BytesMut};
 use chrono::DateTime;
 use uuid::Uuid;
 
-use super::values::Scalar;
+use super::values::ScalarType;
 
 const DAY_MICROS: i64 = 86_400_000_000;
 
 /// Writes one value of a canonical column.
-pub(super) fn put(out: &mut BytesMut, scalar: Scalar, column: &dyn Array, row: usize) {
+pub(super) fn put(out: &mut BytesMut, scalar: ScalarType, column: &dyn Array, row: usize) {
     // Writing into memory does not fail.
     let _ = match scalar {
-        Scalar::Bool => out.write_char(if column.as_boolean().value(row) { 't' } else { 'f' }),
-        Scalar::Int2 => write!(out, "{}", column.as_primitive::<Int16Type>().value(row)),
-        Scalar::Int4 => write!(out, "{}", column.as_primitive::<Int32Type>().value(row)),
-        Scalar::Int8 => write!(out, "{}", column.as_primitive::<Int64Type>().value(row)),
-        Scalar::Float4 => {
+        ScalarType::Bool => out.write_char(if column.as_boolean().value(row) { 't' } else { 'f' }),
+        ScalarType::Int2 => write!(out, "{}", column.as_primitive::<Int16Type>().value(row)),
+        ScalarType::Int4 => write!(out, "{}", column.as_primitive::<Int32Type>().value(row)),
+        ScalarType::Int8 => write!(out, "{}", column.as_primitive::<Int64Type>().value(row)),
+        ScalarType::Float4 => {
             let value = column.as_primitive::<Float32Type>().value(row);
             out.write_str(&query::text_of_real(value))
         }
-        Scalar::Float8 => {
+        ScalarType::Float8 => {
             let value = column.as_primitive::<Float64Type>().value(row);
             out.write_str(&query::text_of_double(value))
         }
-        Scalar::Numeric | Scalar::Text => out.write_str(column.as_string::<i32>().value(row)),
-        Scalar::Bytea => bytes(out, column.as_binary::<i32>().value(row)),
-        Scalar::Uuid => {
+        ScalarType::Numeric | ScalarType::Text => out.write_str(column.as_string::<i32>().value(row)),
+        ScalarType::Bytea => bytes(out, column.as_binary::<i32>().value(row)),
+        ScalarType::Uuid => {
             let id = Uuid::from_slice(column.as_fixed_size_binary().value(row)).unwrap_or_default();
             write!(out, "{}", id.hyphenated())
         }
-        Scalar::Date => {
+        ScalarType::Date => {
             let days = i64::from(column.as_primitive::<Date32Type>().value(row));
             date(out, days.saturating_mul(DAY_MICROS))
         }
-        Scalar::Time => clock(out, column.as_primitive::<Time64MicrosecondType>().value(row)),
-        Scalar::Timestamp => moment(out, column.as_primitive::<TimestampMicrosecondType>().value(row), ""),
-        Scalar::Timestamptz => moment(out, column.as_primitive::<TimestampMicrosecondType>().value(row), "+00"),
-        Scalar::Interval => {
+        ScalarType::Time => clock(out, column.as_primitive::<Time64MicrosecondType>().value(row)),
+        ScalarType::Timestamp => moment(out, column.as_primitive::<TimestampMicrosecondType>().value(row), ""),
+        ScalarType::Timestamptz => moment(out, column.as_primitive::<TimestampMicrosecondType>().value(row), "+00"),
+        ScalarType::Interval => {
             let value = column.as_primitive::<IntervalMonthDayNanoType>().value(row);
             let micros = value.nanoseconds / 1_000;
             out.write_str(&query::text_of_interval(value.months, value.days.into(), micros))
@@ -54,7 +54,7 @@ pub(super) fn put(out: &mut BytesMut, scalar: Scalar, column: &dyn Array, row: u
 }
 
 /// Writes a list of values: `{a,"b c",NULL}`.
-pub(super) fn put_array(out: &mut BytesMut, scalar: Scalar, items: &ArrayRef) {
+pub(super) fn put_array(out: &mut BytesMut, scalar: ScalarType, items: &ArrayRef) {
     out.put_u8(b'{');
     for row in 0..items.len() {
         if row > 0 {

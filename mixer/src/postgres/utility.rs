@@ -6,7 +6,7 @@ use super::settings::TIME_ZONE;
 
 /// What such a statement is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Utility {
+pub(super) enum UtilityStatement {
     Begin,
     Commit,
     Rollback,
@@ -37,7 +37,7 @@ pub(super) enum Utility {
     Nothing(&'static str),
 }
 
-impl Utility {
+impl UtilityStatement {
     /// What a statement is if it is about the session.
     pub(super) fn of(text: &str) -> Option<Self> {
         let text = uncommented(text).trim_end_matches([';', ' ', '\t', '\r', '\n']);
@@ -84,7 +84,7 @@ impl Utility {
 }
 
 /// `SELECT set_config('name', 'value', is_local)`, alone and of literals. Any other use of the function the planner refuses.
-fn set_config(text: &str) -> Option<Utility> {
+fn set_config(text: &str) -> Option<UtilityStatement> {
     let (_, call) = word(text);
     let call = call.strip_prefix("pg_catalog.").unwrap_or(call);
     let (function, arguments) = call.split_once('(')?;
@@ -96,11 +96,11 @@ fn set_config(text: &str) -> Option<Utility> {
     let (name, value) = (literal()?.to_ascii_lowercase(), literal()?);
     let is_local = arguments.next()?.parse().ok()?;
     let is_it = function.trim_end().eq_ignore_ascii_case("set_config") && arguments.next().is_none();
-    is_it.then_some(Utility::SetConfig { name, value, is_local })
+    is_it.then_some(UtilityStatement::SetConfig { name, value, is_local })
 }
 
 /// `SET name = value`, `SET name TO value` or `SET TIME ZONE value`; of other forms only that they are there.
-fn set(text: &str) -> Utility {
+fn set(text: &str) -> UtilityStatement {
     let is = |word: &str, name: &str| word.eq_ignore_ascii_case(name);
     let (_, text) = word(text);
     let (scope, rest) = word(text);
@@ -115,9 +115,9 @@ fn set(text: &str) -> Utility {
     let is_initial = is(value, "default") || (name == TIME_ZONE && is(value, "local"));
     let value = (!is_initial).then(|| value.trim_end().trim_matches('\'').to_owned());
     if is_local {
-        Utility::SetLocal { name, value }
+        UtilityStatement::SetLocal { name, value }
     } else {
-        Utility::Set { name, value }
+        UtilityStatement::Set { name, value }
     }
 }
 
@@ -152,20 +152,20 @@ mod tests {
 
     #[test]
     fn what_clients_send_unasked_is_known_and_statements_are_left_alone() {
-        let set = |name: &str, value: &str| Utility::Set {
+        let set = |name: &str, value: &str| UtilityStatement::Set {
             name: name.to_owned(),
             value: (value != "DEFAULT").then(|| value.to_owned()),
         };
-        let set_local = |name: &str, value: &str| Utility::SetLocal {
+        let set_local = |name: &str, value: &str| UtilityStatement::SetLocal {
             name: name.to_owned(),
             value: (value != "DEFAULT").then(|| value.to_owned()),
         };
         for (text, expected) in [
-            ("BEGIN READ ONLY;", Utility::Begin),
-            ("/* a */ -- b\n start transaction", Utility::Begin),
-            ("commit", Utility::Commit),
-            ("ROLLBACK TO SAVEPOINT a", Utility::RollbackTo),
-            ("abort;", Utility::Rollback),
+            ("BEGIN READ ONLY;", UtilityStatement::Begin),
+            ("/* a */ -- b\n start transaction", UtilityStatement::Begin),
+            ("commit", UtilityStatement::Commit),
+            ("ROLLBACK TO SAVEPOINT a", UtilityStatement::RollbackTo),
+            ("abort;", UtilityStatement::Rollback),
             ("SET extra_float_digits = 3", set("extra_float_digits", "3")),
             (
                 "SET application_name='Grafana; x'",
@@ -177,30 +177,33 @@ mod tests {
             ("SET TIME ZONE 'UTC'", set("timezone", "UTC")),
             ("SET SESSION TIMEZONE TO 'Asia/Tokyo'", set("timezone", "Asia/Tokyo")),
             ("set local time zone local", set_local("timezone", "DEFAULT")),
-            ("RESET ALL;", Utility::ResetAll),
+            ("RESET ALL;", UtilityStatement::ResetAll),
             (
                 "reset Statement_Timeout",
-                Utility::Reset("statement_timeout".to_owned()),
+                UtilityStatement::Reset("statement_timeout".to_owned()),
             ),
-            ("RESET TIME ZONE", Utility::Reset("timezone".to_owned())),
-            ("RESET SESSION AUTHORIZATION", Utility::Nothing("RESET")),
-            ("SHOW server_version", Utility::Show("server_version".to_owned())),
+            ("RESET TIME ZONE", UtilityStatement::Reset("timezone".to_owned())),
+            ("RESET SESSION AUTHORIZATION", UtilityStatement::Nothing("RESET")),
+            (
+                "SHOW server_version",
+                UtilityStatement::Show("server_version".to_owned()),
+            ),
             (
                 "show TRANSACTION isolation LEVEL",
-                Utility::Show("transaction_isolation".to_owned()),
+                UtilityStatement::Show("transaction_isolation".to_owned()),
             ),
-            ("DEALLOCATE \"s1\"", Utility::Deallocate(Some("s1".to_owned()))),
-            ("DISCARD ALL", Utility::DiscardAll),
+            ("DEALLOCATE \"s1\"", UtilityStatement::Deallocate(Some("s1".to_owned()))),
+            ("DISCARD ALL", UtilityStatement::DiscardAll),
             (
                 "SELECT pg_catalog.set_config('Statement_Timeout', '5s', true)",
-                Utility::SetConfig {
+                UtilityStatement::SetConfig {
                     name: "statement_timeout".to_owned(),
                     value: "5s".to_owned(),
                     is_local: true,
                 },
             ),
         ] {
-            assert_eq!(Utility::of(text), Some(expected), "{text}");
+            assert_eq!(UtilityStatement::of(text), Some(expected), "{text}");
         }
         for text in [
             "SELECT 1",
@@ -212,7 +215,7 @@ mod tests {
             "INSERT INTO logs VALUES (1)",
             "",
         ] {
-            assert_eq!(Utility::of(text), None, "{text}");
+            assert_eq!(UtilityStatement::of(text), None, "{text}");
         }
     }
 }

@@ -31,7 +31,7 @@ const DAY_MICROS: i64 = 86_400_000_000;
 
 /// A type of a column that is no array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scalar {
+pub(super) enum ScalarType {
     Bool,
     Int2,
     Int4,
@@ -49,12 +49,12 @@ pub(super) enum Scalar {
     Interval,
 }
 
-use Scalar::{
+use ScalarType::{
     Bool, Bytea, Date, Float4, Float8, Int2, Int4, Int8, Interval, Numeric, Text, Time, Timestamp, Timestamptz, Uuid,
 };
 
 /// Every scalar with its id, that of its array, and its size.
-const SCALARS: [(Scalar, u32, u32, i16); 15] = [
+const SCALARS: [(ScalarType, u32, u32, i16); 15] = [
     (Bool, 16, 1000, 1),
     (Int2, 21, 1005, 2),
     (Int4, 23, 1007, 4),
@@ -75,18 +75,18 @@ const SCALARS: [(Scalar, u32, u32, i16); 15] = [
 /// A type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PgType {
-    One(Scalar),
-    Array(Scalar),
+    One(ScalarType),
+    Array(ScalarType),
 }
 
 /// How a value is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum FormatCode {
     Text,
     Binary,
 }
 
-impl Scalar {
+impl ScalarType {
     fn of(kind: &DataType) -> Option<Self> {
         Some(match kind {
             DataType::Boolean => Bool,
@@ -148,12 +148,12 @@ impl Scalar {
 
 impl PgType {
     pub(super) fn of(kind: &DataType) -> Self {
-        if let Some(scalar) = Scalar::of(kind) {
+        if let Some(scalar) = ScalarType::of(kind) {
             return Self::One(scalar);
         }
         let item = match kind {
             DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
-                Scalar::of(item.data_type())
+                ScalarType::of(item.data_type())
             }
             _ => None,
         };
@@ -224,7 +224,7 @@ fn as_json(column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
 }
 
 /// Writes one value of a canonical column, with its length before it.
-pub(super) fn put(out: &mut BytesMut, kind: PgType, form: Form, column: &dyn Array, row: usize) {
+pub(super) fn put(out: &mut BytesMut, kind: PgType, form: FormatCode, column: &dyn Array, row: usize) {
     if column.is_null(row) {
         out.put_i32(-1);
         return;
@@ -241,14 +241,14 @@ pub(super) fn put(out: &mut BytesMut, kind: PgType, form: Form, column: &dyn Arr
     }
 }
 
-fn one(out: &mut BytesMut, scalar: Scalar, form: Form, column: &dyn Array, row: usize) {
+fn one(out: &mut BytesMut, scalar: ScalarType, form: FormatCode, column: &dyn Array, row: usize) {
     match form {
-        Form::Text => text::put(out, scalar, column, row),
-        Form::Binary => binary(out, scalar, column, row),
+        FormatCode::Text => text::put(out, scalar, column, row),
+        FormatCode::Binary => binary(out, scalar, column, row),
     }
 }
 
-fn binary(out: &mut BytesMut, scalar: Scalar, column: &dyn Array, row: usize) {
+fn binary(out: &mut BytesMut, scalar: ScalarType, column: &dyn Array, row: usize) {
     match scalar {
         Bool => out.put_u8(column.as_boolean().value(row).into()),
         Int2 => out.put_i16(column.as_primitive::<Int16Type>().value(row)),
@@ -280,8 +280,8 @@ fn binary(out: &mut BytesMut, scalar: Scalar, column: &dyn Array, row: usize) {
     }
 }
 
-fn array(out: &mut BytesMut, scalar: Scalar, form: Form, items: &ArrayRef) {
-    if form == Form::Text {
+fn array(out: &mut BytesMut, scalar: ScalarType, form: FormatCode, items: &ArrayRef) {
+    if form == FormatCode::Text {
         return text::put_array(out, scalar, items);
     }
     let length = i32::try_from(items.len()).unwrap_or(i32::MAX);

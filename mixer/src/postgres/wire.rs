@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-use super::fault::{Fault, put_fields};
+use super::fault::{PgError, put_fields};
 
 /// The largest message of a client.
 pub(super) const MAX_FRAME: usize = 512 << 10;
@@ -36,68 +36,68 @@ const GATHER: usize = 64 << 10;
 
 /// One message of a client.
 #[derive(Debug)]
-pub(super) struct Frame {
+pub(super) struct FrontendMessage {
     pub(super) kind: u8,
-    pub(super) body: Body,
+    pub(super) body: MessageFields,
 }
 
 /// The fields of a message.
 #[derive(Debug)]
-pub(super) struct Body(Bytes);
+pub(super) struct MessageFields(Bytes);
 
-impl Body {
+impl MessageFields {
     /// A text up to its zero byte.
-    pub(super) fn text(&mut self) -> Result<String, Fault> {
+    pub(super) fn text(&mut self) -> Result<String, PgError> {
         let end = self.0.iter().position(|byte| *byte == 0);
-        let end = end.ok_or_else(|| Fault::protocol("a text in a message has no end"))?;
+        let end = end.ok_or_else(|| PgError::protocol("a text in a message has no end"))?;
         let text = self.0.split_to(end);
         self.0.advance(1);
-        String::from_utf8(text.into()).map_err(|_| Fault::error("22021", "a text is not UTF-8"))
+        String::from_utf8(text.into()).map_err(|_| PgError::error("22021", "a text is not UTF-8"))
     }
 
-    pub(super) fn byte(&mut self) -> Result<u8, Fault> {
+    pub(super) fn byte(&mut self) -> Result<u8, PgError> {
         self.0.try_get_u8().map_err(short)
     }
 
-    pub(super) fn short(&mut self) -> Result<i16, Fault> {
+    pub(super) fn short(&mut self) -> Result<i16, PgError> {
         self.0.try_get_i16().map_err(short)
     }
 
     /// A number of things.
-    pub(super) fn count(&mut self) -> Result<u16, Fault> {
+    pub(super) fn count(&mut self) -> Result<u16, PgError> {
         self.0.try_get_u16().map_err(short)
     }
 
-    pub(super) fn int(&mut self) -> Result<i32, Fault> {
+    pub(super) fn int(&mut self) -> Result<i32, PgError> {
         self.0.try_get_i32().map_err(short)
     }
 
     /// A value with its length before it; `None` if it is null.
-    pub(super) fn value(&mut self) -> Result<Option<Bytes>, Fault> {
+    pub(super) fn value(&mut self) -> Result<Option<Bytes>, PgError> {
         let Ok(length) = usize::try_from(self.int()?) else {
             return Ok(None);
         };
         if length > self.0.len() {
-            return Err(Fault::protocol("a value is longer than its message"));
+            return Err(PgError::protocol("a value is longer than its message"));
         }
         Ok(Some(self.0.split_to(length)))
     }
 }
 
-fn short(_: bytes::TryGetError) -> Fault {
-    Fault::protocol("a message ends too early")
+fn short(_: bytes::TryGetError) -> PgError {
+    PgError::protocol("a message ends too early")
 }
 
 /// The two directions of a connection.
-pub(super) fn split(stream: TcpStream) -> (Incoming, Outgoing) {
+pub(super) fn split(stream: TcpStream) -> (FrontendReader, BackendWriter) {
     let (read, write) = stream.into_split();
     let is_sending = Arc::new(AtomicBool::new(false));
-    let incoming = Incoming {
+    let incoming = FrontendReader {
         stream: read,
         buffer: BytesMut::new(),
         is_sending: Arc::clone(&is_sending),
     };
-    let outgoing = Outgoing {
+    let outgoing = BackendWriter {
         stream: write,
         buffer: BytesMut::new(),
         is_sending,
@@ -107,32 +107,32 @@ pub(super) fn split(stream: TcpStream) -> (Incoming, Outgoing) {
 
 /// What comes from a client.
 #[derive(Debug)]
-pub(super) struct Incoming {
+pub(super) struct FrontendReader {
     stream: OwnedReadHalf,
     buffer: BytesMut,
     /// Whether a part of what goes to the client is still to be sent.
     is_sending: Arc<AtomicBool>,
 }
 
-impl Incoming {
+impl FrontendReader {
     /// The first message, which has no kind; `None` if the client has gone.
-    pub(super) async fn startup(&mut self) -> Result<Option<Body>, Fault> {
+    pub(super) async fn startup(&mut self) -> Result<Option<MessageFields>, PgError> {
         if !self.fill(4).await? {
             return Ok(None);
         }
         let length = usize::try_from(self.buffer.get_i32()).unwrap_or_default();
         if !(8..=MAX_STARTUP).contains(&length) {
-            return Err(Fault::protocol("this is not how a client of PostgreSQL begins"));
+            return Err(PgError::protocol("this is not how a client of PostgreSQL begins"));
         }
         let length = length - 4;
         if !self.fill(length).await? {
             return Ok(None);
         }
-        Ok(Some(Body(self.buffer.split_to(length).freeze())))
+        Ok(Some(MessageFields(self.buffer.split_to(length).freeze())))
     }
 
     /// The next message; `None` if the client has gone. Nothing is lost if it is not waited for to its end.
-    pub(super) async fn next(&mut self) -> Result<Option<Frame>, Fault> {
+    pub(super) async fn next(&mut self) -> Result<Option<FrontendMessage>, PgError> {
         if !self.fill(5).await? {
             return Ok(None);
         }
@@ -142,7 +142,7 @@ impl Incoming {
             .ok()
             .filter(|length| (4..=MAX_FRAME).contains(length));
         let Some(length) = length else {
-            return Err(Fault::protocol(format!(
+            return Err(PgError::protocol(format!(
                 "a message is longer than {MAX_FRAME} bytes, or has no length"
             )));
         };
@@ -150,12 +150,12 @@ impl Incoming {
             return Ok(None);
         }
         self.buffer.advance(5);
-        let body = Body(self.buffer.split_to(length - 4).freeze());
-        Ok(Some(Frame { kind, body }))
+        let body = MessageFields(self.buffer.split_to(length - 4).freeze());
+        Ok(Some(FrontendMessage { kind, body }))
     }
 
     /// Whether there are so many bytes; waits for them.
-    async fn fill(&mut self, wanted: usize) -> Result<bool, Fault> {
+    async fn fill(&mut self, wanted: usize) -> Result<bool, PgError> {
         while self.buffer.len() < wanted {
             if !self.more().await {
                 return Ok(false);
@@ -212,14 +212,14 @@ impl Incoming {
 
 /// What goes to a client.
 #[derive(Debug)]
-pub(super) struct Outgoing {
+pub(super) struct BackendWriter {
     stream: OwnedWriteHalf,
     buffer: BytesMut,
     /// Whether a part of it is still to be sent.
     is_sending: Arc<AtomicBool>,
 }
 
-impl Outgoing {
+impl BackendWriter {
     /// One byte that is no message.
     pub(super) fn byte(&mut self, byte: u8) {
         self.buffer.put_u8(byte);
@@ -242,7 +242,7 @@ impl Outgoing {
         self.message(b'C', |out| put_text(out, tag));
     }
 
-    pub(super) fn fault(&mut self, fault: &Fault) {
+    pub(super) fn fault(&mut self, fault: &PgError) {
         self.message(b'E', |out| fault.write(out));
     }
 

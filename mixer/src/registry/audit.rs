@@ -18,8 +18,8 @@ use model::{EntityId, Timestamp, Token};
 use redb::{ReadableDatabase, ReadableTableMetadata, TableDefinition};
 use serde::{Deserialize, Serialize};
 
-use super::{Change, RackRow, Registry, RegistryError, db, from_cbor, to_cbor};
-use crate::events::Event;
+use super::{ClusterRegistry, RackRow, RegistryError, RegistryTransaction, db, from_cbor, to_cbor};
+use crate::events::LifecycleEvent;
 
 pub(super) const AUDIT: TableDefinition<u64, &[u8]> = TableDefinition::new("audit");
 pub(super) const SEEN: TableDefinition<u64, &[u8]> = TableDefinition::new("sightings");
@@ -33,7 +33,7 @@ const LONGEST: usize = 256;
 
 /// Who did something.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum Actor {
+pub enum AuditActor {
     /// The Mixer by itself, by its configuration or its clock.
     #[default]
     Mixer,
@@ -43,7 +43,7 @@ pub enum Actor {
     Api(Option<std::net::IpAddr>),
 }
 
-impl std::fmt::Display for Actor {
+impl std::fmt::Display for AuditActor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Mixer => f.write_str("mixer"),
@@ -100,7 +100,7 @@ pub struct AuditQuery {
 
 impl AuditEntry {
     /// Something that `by` did; it gets its number when it is recorded.
-    pub(crate) fn new(event: Event, by: &Actor, ts: Timestamp) -> Self {
+    pub(crate) fn new(event: LifecycleEvent, by: &AuditActor, ts: Timestamp) -> Self {
         Self {
             id: 0,
             ts,
@@ -178,7 +178,7 @@ fn entry(bytes: &[u8]) -> Result<AuditEntry, RegistryError> {
     from_cbor("audit entry", bytes)
 }
 
-impl Registry {
+impl ClusterRegistry {
     /// The entries that a query wants, the newest first. Reads all that are kept at worst: not for a thread that must not
     /// block.
     ///
@@ -212,7 +212,7 @@ impl Registry {
     }
 }
 
-impl Change<'_> {
+impl RegistryTransaction<'_> {
     pub(super) fn create_audit(&self) -> Result<(), RegistryError> {
         self.transaction.open_table(AUDIT).map_err(db)?;
         self.transaction.open_table(SEEN).map_err(db)?;
@@ -230,7 +230,7 @@ impl Change<'_> {
             ..event.bounded()
         };
         self.set_meta("audit", &entry.id)?;
-        let (table, kept) = match Event::is_sighting(&entry.kind) {
+        let (table, kept) = match LifecycleEvent::is_sighting(&entry.kind) {
             true => (SEEN, SIGHTINGS),
             false => (AUDIT, DECISIONS),
         };

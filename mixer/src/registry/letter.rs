@@ -11,14 +11,14 @@ use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::{Change, LETTERS, Registry, RegistryError, TURNS, db, from_cbor, to_cbor};
+use super::{ClusterRegistry, LETTERS, RegistryError, RegistryTransaction, TURNS, db, from_cbor, to_cbor};
 
 /// The most marks, about 40 MiB.
 pub const MAX_MARKS: u64 = 200_000;
 
 /// What the registry keeps of a letter.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mark {
+pub struct LetterMark {
     /// What became of it. Open again, if the gear could not be given it.
     pub state: LetterState,
     /// Since when.
@@ -30,14 +30,14 @@ pub struct Mark {
     /// How often it was to go back to its gear.
     pub times: u32,
     /// While it waits, and after that: its turn.
-    pub turn: Option<Turn>,
+    pub turn: Option<ReplaySequence>,
     /// Why it could not go back the last time.
     pub note: Option<String>,
 }
 
 /// The place of a letter among those that go back to one gear.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Turn {
+pub struct ReplaySequence {
     /// The Rack.
     pub rack: EntityId,
     /// The gear.
@@ -54,12 +54,12 @@ fn id(bytes: &[u8]) -> Result<LetterId, RegistryError> {
     Ok(LetterId::from_bytes(bytes))
 }
 
-impl Registry {
+impl ClusterRegistry {
     /// What became of a letter; none if nobody touched it.
     ///
     /// # Errors
     /// [`RegistryError`].
-    pub fn mark(&self, letter: &LetterId) -> Result<Option<Mark>, RegistryError> {
+    pub fn mark(&self, letter: &LetterId) -> Result<Option<LetterMark>, RegistryError> {
         let read = self.database.begin_read().map_err(db)?;
         let letters = read.open_table(LETTERS).map_err(db)?;
         let found = letters.get(letter.as_bytes().as_slice()).map_err(db)?;
@@ -70,7 +70,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`RegistryError`], or what `each` says.
-    pub fn each_mark(&self, mut each: impl FnMut(LetterId, Mark)) -> Result<(), RegistryError> {
+    pub fn each_mark(&self, mut each: impl FnMut(LetterId, LetterMark)) -> Result<(), RegistryError> {
         let read = self.database.begin_read().map_err(db)?;
         let letters = read.open_table(LETTERS).map_err(db)?;
         for entry in letters.iter().map_err(db)? {
@@ -81,7 +81,7 @@ impl Registry {
     }
 }
 
-impl Change<'_> {
+impl RegistryTransaction<'_> {
     pub(super) fn create_letters(&self) -> Result<(), RegistryError> {
         self.transaction.open_table(LETTERS).map_err(db)?;
         self.transaction.open_table(TURNS).map_err(db)?;
@@ -92,7 +92,7 @@ impl Change<'_> {
     ///
     /// # Errors
     /// [`RegistryError`].
-    pub fn mark(&self, letter: &LetterId) -> Result<Option<Mark>, RegistryError> {
+    pub fn mark(&self, letter: &LetterId) -> Result<Option<LetterMark>, RegistryError> {
         let letters = self.transaction.open_table(LETTERS).map_err(db)?;
         let found = letters.get(letter.as_bytes().as_slice()).map_err(db)?;
         found.map(|bytes| from_cbor("letter", bytes.value())).transpose()
@@ -111,7 +111,7 @@ impl Change<'_> {
     ///
     /// # Errors
     /// [`RegistryError`].
-    pub fn put_mark(&self, letter: &LetterId, mark: &Mark) -> Result<(), RegistryError> {
+    pub fn put_mark(&self, letter: &LetterId, mark: &LetterMark) -> Result<(), RegistryError> {
         let mut letters = self.transaction.open_table(LETTERS).map_err(db)?;
         letters
             .insert(letter.as_bytes().as_slice(), to_cbor("letter", mark)?.as_slice())
@@ -137,13 +137,13 @@ impl Change<'_> {
     ///
     /// # Errors
     /// [`RegistryError`].
-    pub fn next_turn(&self, rack: EntityId, gear: &Token) -> Result<Turn, RegistryError> {
+    pub fn next_turn(&self, rack: EntityId, gear: &Token) -> Result<ReplaySequence, RegistryError> {
         let mut turns = self.transaction.open_table(TURNS).map_err(db)?;
         let key = format!("{rack} {gear}");
         let last = turns.get(key.as_str()).map_err(db)?.map_or(0, |n| n.value());
         let number = last.saturating_add(1);
         turns.insert(key.as_str(), number).map_err(db)?;
-        Ok(Turn {
+        Ok(ReplaySequence {
             rack,
             gear: gear.clone(),
             number,

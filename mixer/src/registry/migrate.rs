@@ -18,18 +18,18 @@ use std::path::Path;
 
 use redb::ReadableTable;
 
-use super::{Change, FORMAT, HEADS, RACKS, RegistryError, SCENARIOS, db, from_cbor, to_cbor};
+use super::{FORMAT, HEADS, RACKS, RegistryError, RegistryTransaction, SCENARIOS, db, from_cbor, to_cbor};
 use crate::registry::{RackRow, ScenarioHead};
 
 /// What brings a file from a format to the next.
-type Step = fn(&Change<'_>) -> Result<(), RegistryError>;
+type MigrationStep = fn(&RegistryTransaction<'_>) -> Result<(), RegistryError>;
 
 /// The steps, by the format that they begin at.
-const STEPS: [(u16, Step); 2] = [(1, audit_letters_and_offline), (2, heads_of_scenarios)];
+const STEPS: [(u16, MigrationStep); 2] = [(1, audit_letters_and_offline), (2, heads_of_scenarios)];
 
 /// Makes the tables of a new file, or brings those of an older one to this format. The format that was found; none of a new
 /// file.
-pub(super) fn run(change: &Change<'_>, path: &Path) -> Result<Option<u16>, RegistryError> {
+pub(super) fn run(change: &RegistryTransaction<'_>, path: &Path) -> Result<Option<u16>, RegistryError> {
     let found = change.meta::<u16>("format")?;
     match found {
         None => change.create_tables()?,
@@ -40,7 +40,7 @@ pub(super) fn run(change: &Change<'_>, path: &Path) -> Result<Option<u16>, Regis
     Ok(found)
 }
 
-fn steps(change: &Change<'_>, path: &Path, found: u16) -> Result<(), RegistryError> {
+fn steps(change: &RegistryTransaction<'_>, path: &Path, found: u16) -> Result<(), RegistryError> {
     let mut at = found;
     for (from, step) in STEPS {
         if at == from {
@@ -58,7 +58,7 @@ fn steps(change: &Change<'_>, path: &Path, found: u16) -> Result<(), RegistryErr
 }
 
 /// 1 to 2: the tables of the audit log and of letters, and every Rack with the fields that it lacks.
-fn audit_letters_and_offline(change: &Change<'_>) -> Result<(), RegistryError> {
+fn audit_letters_and_offline(change: &RegistryTransaction<'_>) -> Result<(), RegistryError> {
     change.create_letters()?;
     change.create_audit()?;
     let mut racks = change.transaction.open_table(RACKS).map_err(db)?;
@@ -76,7 +76,7 @@ fn audit_letters_and_offline(change: &Change<'_>) -> Result<(), RegistryError> {
 }
 
 /// 2 to 3: the table of heads, without the contents that nothing refers to, which were kept until then.
-fn heads_of_scenarios(change: &Change<'_>) -> Result<(), RegistryError> {
+fn heads_of_scenarios(change: &RegistryTransaction<'_>) -> Result<(), RegistryError> {
     let mut hashes = Vec::new();
     {
         let scenarios = change.transaction.open_table(SCENARIOS).map_err(db)?;

@@ -11,7 +11,7 @@
 //! | `heads` | content hash (hex) | CBOR [`ScenarioHead`]: the same without the text |
 //! | `references` | `name:version` | content hash |
 //! | `audit`, `sightings` | number | CBOR [`AuditEntry`] (`audit`) |
-//! | `letters` | id of a dead letter (16 bytes) | CBOR [`Mark`] |
+//! | `letters` | id of a dead letter (16 bytes) | CBOR [`LetterMark`] |
 //! | `turns` | entity id and gear | the last number given out to a letter |
 //! | `wires` | name of a wire's consumer | CBOR: the stream and the sequence that it begins at |
 //!
@@ -19,7 +19,7 @@
 //!
 //! # Invariants
 //!
-//! - A change is one durable transaction: it is on disk when [`Registry::change`] returns, or it never happened.
+//! - A change is one durable transaction: it is on disk when [`ClusterRegistry::change`] returns, or it never happened.
 //! - `keys` and `names` follow `racks`; a removed Rack keeps its key (so that it stays revoked) and gives its name back.
 //! - `heads` has the keys of `scenarios`. A content is there as long as its reference means it, it is active, or it is remembered as
 //!   active: the change that takes the last of these away drops it.
@@ -49,8 +49,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::scenario::StreamMarks;
 
-pub use audit::{Actor, AuditEntry, AuditQuery};
-pub use letter::{MAX_MARKS, Mark, Turn};
+pub use audit::{AuditActor, AuditEntry, AuditQuery};
+pub use letter::{LetterMark, MAX_MARKS, ReplaySequence};
 pub use rack::RackRow;
 pub(crate) use rack::begun;
 pub use scenario::{ActiveScenario, ScenarioHead, ScenarioRow};
@@ -129,7 +129,7 @@ fn from_cbor<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T,
 
 /// The cluster as the registry remembers it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Founding {
+pub struct ClusterIdentity {
     /// The cluster's identity.
     pub cluster_id: ClusterId,
     /// Its Ed25519 public key (32 bytes); the secret one is in the key file.
@@ -138,11 +138,11 @@ pub struct Founding {
 
 /// The open registry.
 #[derive(Debug)]
-pub struct Registry {
+pub struct ClusterRegistry {
     database: Database,
 }
 
-impl Registry {
+impl ClusterRegistry {
     /// Opens or creates the file.
     ///
     /// # Errors
@@ -164,9 +164,12 @@ impl Registry {
     ///
     /// # Errors
     /// What `f` says, or [`RegistryError`].
-    pub fn change<T, E: From<RegistryError>>(&self, f: impl FnOnce(&Change<'_>) -> Result<T, E>) -> Result<T, E> {
+    pub fn change<T, E: From<RegistryError>>(
+        &self,
+        f: impl FnOnce(&RegistryTransaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
         let transaction = self.database.begin_write().map_err(db)?;
-        let answer = f(&Change {
+        let answer = f(&RegistryTransaction {
             transaction: &transaction,
         })?;
         transaction.commit().map_err(db)?;
@@ -177,22 +180,25 @@ impl Registry {
     ///
     /// # Errors
     /// What `f` says, or [`RegistryError`].
-    pub fn would<T, E: From<RegistryError>>(&self, f: impl FnOnce(&Change<'_>) -> Result<T, E>) -> Result<T, E> {
+    pub fn dry_run<T, E: From<RegistryError>>(
+        &self,
+        f: impl FnOnce(&RegistryTransaction<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
         let transaction = self.database.begin_write().map_err(db)?;
-        let answer = f(&Change {
+        let answer = f(&RegistryTransaction {
             transaction: &transaction,
         })?;
         transaction.abort().map_err(db)?;
         Ok(answer)
     }
 
-    /// [`Registry::change`] from async code: the sync to disk happens on a thread that may block.
+    /// [`ClusterRegistry::change`] from async code: the sync to disk happens on a thread that may block.
     ///
     /// # Errors
-    /// As [`Registry::change`].
+    /// As [`ClusterRegistry::change`].
     pub async fn commit<T, E>(
         self: &Arc<Self>,
-        f: impl FnOnce(&Change<'_>) -> Result<T, E> + Send + 'static,
+        f: impl FnOnce(&RegistryTransaction<'_>) -> Result<T, E> + Send + 'static,
     ) -> Result<T, E>
     where
         T: Send + 'static,
@@ -219,7 +225,7 @@ impl Registry {
     ///
     /// # Errors
     /// [`RegistryError`].
-    pub fn founding(&self) -> Result<Option<Founding>, RegistryError> {
+    pub fn cluster_identity(&self) -> Result<Option<ClusterIdentity>, RegistryError> {
         self.meta("cluster")
     }
 
@@ -241,18 +247,18 @@ impl Registry {
     }
 }
 
-/// An open change; see [`Registry::change`].
-pub struct Change<'t> {
+/// An open change; see [`ClusterRegistry::change`].
+pub struct RegistryTransaction<'t> {
     transaction: &'t WriteTransaction,
 }
 
-impl std::fmt::Debug for Change<'_> {
+impl std::fmt::Debug for RegistryTransaction<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Change")
     }
 }
 
-impl Change<'_> {
+impl RegistryTransaction<'_> {
     fn create_tables(&self) -> Result<(), RegistryError> {
         let on = self.transaction;
         on.open_table(META).map_err(db)?;
@@ -293,7 +299,7 @@ impl Change<'_> {
     ///
     /// # Errors
     /// [`RegistryError`].
-    pub fn found(&self, founding: &Founding) -> Result<(), RegistryError> {
+    pub fn put_cluster_identity(&self, founding: &ClusterIdentity) -> Result<(), RegistryError> {
         self.set_meta("cluster", founding)
     }
 }

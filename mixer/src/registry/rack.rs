@@ -7,7 +7,9 @@ use model::{EntityId, Timestamp, Token};
 use redb::{ReadableDatabase, ReadableTable};
 use serde::{Deserialize, Serialize};
 
-use super::{Change, KEYS, NAMES, PREFIXES, RACKS, Registry, RegistryError, db, from_cbor, to_cbor};
+use super::{
+    ClusterRegistry, KEYS, NAMES, PREFIXES, RACKS, RegistryError, RegistryTransaction, db, from_cbor, to_cbor,
+};
 
 /// What the registry keeps of a Rack.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,7 +85,7 @@ fn entity(bytes: &[u8]) -> Result<EntityId, RegistryError> {
     Ok(EntityId::from_bytes(bytes))
 }
 
-impl Registry {
+impl ClusterRegistry {
     /// A Rack by identity.
     ///
     /// # Errors
@@ -123,7 +125,7 @@ impl Registry {
     }
 }
 
-impl Change<'_> {
+impl RegistryTransaction<'_> {
     /// A Rack by identity, as of this change.
     ///
     /// # Errors

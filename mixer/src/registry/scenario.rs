@@ -6,7 +6,9 @@ use model::{Timestamp, Token};
 use redb::{ReadableDatabase, ReadableTable};
 use serde::{Deserialize, Serialize};
 
-use super::{Change, HEADS, META, REFERENCES, Registry, RegistryError, SCENARIOS, db, from_cbor, to_cbor};
+use super::{
+    ClusterRegistry, HEADS, META, REFERENCES, RegistryError, RegistryTransaction, SCENARIOS, db, from_cbor, to_cbor,
+};
 
 /// So many former activations are remembered.
 const REMEMBERED: usize = 16;
@@ -100,7 +102,7 @@ fn heads_of(
     Ok(found)
 }
 
-impl Registry {
+impl ClusterRegistry {
     /// A scenario by content hash.
     ///
     /// # Errors
@@ -222,7 +224,7 @@ impl Registry {
     }
 }
 
-impl Change<'_> {
+impl RegistryTransaction<'_> {
     /// The scenario that Racks should run, as of this change.
     ///
     /// # Errors

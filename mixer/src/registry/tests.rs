@@ -7,7 +7,7 @@ use model::control::RackState;
 use model::letter::LetterState;
 use model::{EntityId, LetterId, Timestamp};
 
-use super::{ActiveScenario, Mark, RackRow, Registry, RegistryError, ScenarioRow};
+use super::{ActiveScenario, ClusterRegistry, LetterMark, RackRow, RegistryError, ScenarioRow};
 use crate::cluster::{Cluster, ClusterError};
 use crate::testing::{Hand, entropy};
 
@@ -36,7 +36,7 @@ pub(crate) fn row(name: &str) -> RackRow {
 }
 
 /// Has the row of a Rack be one that cannot be read.
-pub(crate) fn damage(registry: &Registry, rack: &RackRow) {
+pub(crate) fn damage(registry: &ClusterRegistry, rack: &RackRow) {
     let id = rack.entity_id.as_bytes().as_slice();
     let put = registry.change(|change| {
         let mut racks = change.transaction.open_table(super::RACKS).unwrap();
@@ -47,7 +47,7 @@ pub(crate) fn damage(registry: &Registry, rack: &RackRow) {
 }
 
 /// Takes the row of a Rack away, readable or not.
-pub(crate) fn forget(registry: &Registry, rack: &RackRow) {
+pub(crate) fn forget(registry: &ClusterRegistry, rack: &RackRow) {
     let id = rack.entity_id.as_bytes().as_slice();
     let taken = registry.change(|change| {
         let mut racks = change.transaction.open_table(super::RACKS).unwrap();
@@ -70,7 +70,7 @@ pub(crate) fn scenario(name: &str, version: &str, text: &str, stored: i64) -> Sc
 #[test]
 fn what_is_stored_last_is_the_latest_though_the_clock_was_a_day_ahead_before() {
     let folder = tempfile::tempdir().unwrap();
-    let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+    let registry = ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap();
     let day = 86_400_000_000;
     let demo = "demo".parse().unwrap();
     for (version, stored) in [("1", day), ("2", 5), ("10", 7), ("2b", day / 2)] {
@@ -99,7 +99,7 @@ fn racks_scenarios_and_the_active_one_survive_a_reopen() {
         hash: first.hash.clone(),
         activated: Timestamp::from_micros(9),
     };
-    let registry = Registry::open(&path).unwrap();
+    let registry = ClusterRegistry::open(&path).unwrap();
     registry
         .change(|change| {
             change.put_rack(&row("a"))?;
@@ -111,7 +111,7 @@ fn racks_scenarios_and_the_active_one_survive_a_reopen() {
         .unwrap();
     drop(registry);
 
-    let registry = Registry::open(&path).unwrap();
+    let registry = ClusterRegistry::open(&path).unwrap();
     assert_eq!(registry.rack(&EntityId::for_name("a")).unwrap(), Some(row("a")));
     assert_eq!(registry.rack_named(&"b".parse().unwrap()).unwrap(), Some(row("b")));
     assert_eq!(registry.racks().unwrap().len(), 2);
@@ -133,7 +133,7 @@ fn activation(scenario: &ScenarioRow) -> ActiveScenario {
 #[test]
 fn a_reference_may_mean_another_content_while_the_active_one_stays_under_its_hash() {
     let folder = tempfile::tempdir().unwrap();
-    let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+    let registry = ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap();
     let (old, new) = (scenario("demo", "1", "old", 1), scenario("demo", "1", "new", 2));
     registry.change(|change| change.put_scenario(&old)).unwrap();
     registry.change(|change| change.activate(&activation(&old))).unwrap();
@@ -156,9 +156,9 @@ fn a_reference_may_mean_another_content_while_the_active_one_stays_under_its_has
 #[test]
 fn scenarios_are_listed_and_the_newest_is_found_without_reading_their_texts() {
     let folder = tempfile::tempdir().unwrap();
-    let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+    let registry = ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap();
     let (one, two) = (scenario("demo", "1", "one", 5), scenario("demo", "2", "two", 1));
-    let unread = |change: &super::Change<'_>, row: &ScenarioRow| {
+    let unread = |change: &super::RegistryTransaction<'_>, row: &ScenarioRow| {
         change.put_scenario(row)?;
         let mut scenarios = change.transaction.open_table(super::SCENARIOS).unwrap();
         scenarios.insert(row.hash.as_str(), [0xff].as_slice()).unwrap();
@@ -178,7 +178,7 @@ fn scenarios_are_listed_and_the_newest_is_found_without_reading_their_texts() {
 #[test]
 fn a_content_is_dropped_with_the_last_that_refers_to_it() {
     let folder = tempfile::tempdir().unwrap();
-    let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+    let registry = ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap();
     let put = |row: &ScenarioRow| registry.change(|change| change.put_scenario(row)).unwrap();
     let activate = |row: &ScenarioRow| registry.change(|change| change.activate(&activation(row))).unwrap();
     let is_there = |row: &ScenarioRow| {
@@ -223,7 +223,7 @@ fn a_content_is_dropped_with_the_last_that_refers_to_it() {
 #[test]
 fn rolling_back_goes_further_back_each_time_until_nothing_was_before() {
     let folder = tempfile::tempdir().unwrap();
-    let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+    let registry = ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap();
     let active = |text: &str| ActiveScenario {
         reference: format!("demo:{text}"),
         hash: model::scenario::content_hash(text),
@@ -251,7 +251,7 @@ fn rolling_back_goes_further_back_each_time_until_nothing_was_before() {
 #[test]
 fn a_scenario_is_found_by_the_beginning_of_its_hash() {
     let folder = tempfile::tempdir().unwrap();
-    let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+    let registry = ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap();
     let all: Vec<_> = (0..40)
         .map(|n| scenario("demo", &n.to_string(), &n.to_string(), n))
         .collect();
@@ -269,7 +269,7 @@ fn a_scenario_is_found_by_the_beginning_of_its_hash() {
 #[test]
 fn a_change_that_is_refused_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
-    let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+    let registry = ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap();
     let refused: Result<(), RegistryError> = registry.change(|change| {
         change.put_rack(&row("a"))?;
         Err(RegistryError::Interrupted("on purpose".to_owned()))
@@ -282,7 +282,7 @@ fn a_change_that_is_refused_leaves_nothing_behind() {
 #[test]
 fn a_removed_rack_gives_its_name_back_and_keeps_its_key() {
     let folder = tempfile::tempdir().unwrap();
-    let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+    let registry = ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap();
     let mut gone = row("a");
     registry.change(|change| change.put_rack(&gone)).unwrap();
     gone.state = RackState::Removed;
@@ -305,7 +305,7 @@ fn a_removed_rack_gives_its_name_back_and_keeps_its_key() {
 fn marks_of_letters_survive_a_reopen_and_leave_with_the_letters_and_turns_are_given_out_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("registry.redb");
-    let registry = Registry::open(&path).unwrap();
+    let registry = ClusterRegistry::open(&path).unwrap();
     let at = |micros| LetterId::of(Timestamp::from_micros(micros), &[b"x"]);
     let (rack, gear) = (EntityId::for_name("a"), "pass".parse().unwrap());
     let fresh = uuid::Uuid::from_bytes([1; 16]);
@@ -314,7 +314,7 @@ fn marks_of_letters_survive_a_reopen_and_leave_with_the_letters_and_turns_are_gi
         .change(|change| {
             assert_eq!(change.turns_of(fresh)?, fresh);
             for micros in 1..=5 {
-                let mark = Mark {
+                let mark = LetterMark {
                     state: LetterState::Waiting,
                     at: Timestamp::from_micros(9),
                     by: "ada".to_owned(),
@@ -329,11 +329,11 @@ fn marks_of_letters_survive_a_reopen_and_leave_with_the_letters_and_turns_are_gi
             Ok::<_, RegistryError>(())
         })
         .unwrap();
-    let undone = registry.would(|change| Ok::<_, RegistryError>(change.next_turn(rack, &gear)?.number));
+    let undone = registry.dry_run(|change| Ok::<_, RegistryError>(change.next_turn(rack, &gear)?.number));
     assert_eq!(undone.unwrap(), 6);
     drop(registry);
 
-    let registry = Registry::open(&path).unwrap();
+    let registry = ClusterRegistry::open(&path).unwrap();
     let all = || {
         let mut all = Vec::new();
         registry.each_mark(|id, mark| all.push((id, mark))).unwrap();
@@ -361,8 +361,8 @@ fn marks_of_letters_survive_a_reopen_and_leave_with_the_letters_and_turns_are_gi
 fn a_registry_in_use_is_refused_and_named() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("registry.redb");
-    let _first = Registry::open(&path).unwrap();
-    let error = Registry::open(&path).map(|_| ()).unwrap_err();
+    let _first = ClusterRegistry::open(&path).unwrap();
+    let error = ClusterRegistry::open(&path).map(|_| ()).unwrap_err();
     assert!(matches!(error, RegistryError::InUse { .. }), "{error}");
     assert!(error.to_string().contains("registry.redb"), "{error}");
 }
@@ -371,7 +371,7 @@ fn a_registry_in_use_is_refused_and_named() {
 fn a_cluster_keeps_its_identity_and_refuses_to_start_without_its_key_or_with_another() {
     let folder = tempfile::tempdir().unwrap();
     let key = folder.path().join("cluster.key");
-    let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+    let registry = ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap();
     let (clock, entropy) = (Hand::new().clock(), entropy());
     let open = || Cluster::open(&registry, &key, &clock, &entropy);
     let founded = open().unwrap();
@@ -411,7 +411,7 @@ fn a_message_id_of_the_cluster_is_the_same_again_and_another_cluster_has_another
     let folder = tempfile::tempdir().unwrap();
     let (clock, entropy) = (Hand::new().clock(), entropy());
     let id = |cluster: &str, number: u64| {
-        let registry = Registry::open(&folder.path().join(format!("{cluster}.redb"))).unwrap();
+        let registry = ClusterRegistry::open(&folder.path().join(format!("{cluster}.redb"))).unwrap();
         let opened = Cluster::open(&registry, &folder.path().join(cluster), &clock, &entropy).unwrap();
         opened.message_id(&("wire-a", number)).unwrap()
     };

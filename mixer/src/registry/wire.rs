@@ -14,7 +14,7 @@ use model::{HumanDuration, Token};
 use redb::{ReadableDatabase, ReadableTable, TableDefinition, TableError};
 use serde::{Deserialize, Serialize};
 
-use super::{Change, Registry, RegistryError, db, from_cbor, to_cbor};
+use super::{ClusterRegistry, RegistryError, RegistryTransaction, db, from_cbor, to_cbor};
 
 const WIRES: TableDefinition<&str, &[u8]> = TableDefinition::new("wires");
 
@@ -72,7 +72,7 @@ impl WireRow {
     }
 }
 
-impl Registry {
+impl ClusterRegistry {
     /// Every wire, by its name.
     pub(crate) fn wires(&self) -> Result<BTreeMap<String, WireRow>, RegistryError> {
         let read = self.database.begin_read().map_err(db)?;
@@ -91,7 +91,7 @@ impl Registry {
     }
 }
 
-impl Registry {
+impl ClusterRegistry {
     /// The wire of this name.
     pub(crate) fn wire(&self, name: &str) -> Result<Option<WireRow>, RegistryError> {
         let read = self.database.begin_read().map_err(db)?;
@@ -105,7 +105,7 @@ impl Registry {
     }
 }
 
-impl Change<'_> {
+impl RegistryTransaction<'_> {
     /// Writes a wire down that was known as `was`: where it was moved since ([`Self::move_wire`]), it does not go back.
     pub(crate) fn put_wire(&self, name: &str, row: &WireRow, was: Option<&WireRow>) -> Result<(), RegistryError> {
         let mut wires = self.transaction.open_table(WIRES).map_err(db)?;

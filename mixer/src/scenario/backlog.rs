@@ -78,9 +78,9 @@ impl WireBacklog {
 
 /// The volumes of wires at earlier moments.
 #[derive(Debug, Default)]
-pub(super) struct Marks(BTreeMap<String, VecDeque<TrafficVolume>>);
+pub(super) struct VolumeHistory(BTreeMap<String, VecDeque<TrafficVolume>>);
 
-impl Marks {
+impl VolumeHistory {
     /// The bytes of the last messages of a wire, of which so much came so far: of those that came to this process, and about those of the
     /// others.
     pub(super) fn bytes(&mut self, wire: &str, waiting: u64, now: TrafficVolume, mean: u64) -> (u64, u64) {
@@ -256,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_bytes_that_wait_are_those_of_the_last_messages() {
-        let mut marks = Marks::default();
+        let mut marks = VolumeHistory::default();
         assert_eq!(
             marks.bytes("w", 5, TrafficVolume::default(), 7),
             (0, 35),

@@ -27,13 +27,13 @@ use tokio::sync::{Mutex, Notify};
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
-use super::courier::CourierParts;
-use super::part::Flow;
-use super::reconcile::{Reconciliation, corrected_infos, infos};
-use super::rewiring::{Rewiring, rewirings};
+use super::courier::RolloutParts;
+use super::part::GuaranteedWire;
+use super::reconcile::{ConsumerReconciliation, corrected_infos, infos};
+use super::rewiring::{WireTransition, rewirings};
 use super::text;
-use crate::bus_server::{Bus, Reconnects};
-use crate::registry::{Registry, WireRow};
+use crate::bus_server::{MixerBus, ReconnectWatcher};
+use crate::registry::{ClusterRegistry, WireRow};
 
 /// How often all are looked for.
 const LOOK: Duration = Duration::from_secs(60);
@@ -42,9 +42,9 @@ const SETTLING: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Consumers {
+pub(crate) struct WireConsumerManager {
     stream: String,
-    registry: Arc<Registry>,
+    registry: Arc<ClusterRegistry>,
     /// The wires whose consumers are there.
     made: Mutex<BTreeSet<String>>,
     complete: CompleteScenario,
@@ -79,18 +79,18 @@ impl CompleteScenario {
 
 /// What is in force.
 #[derive(Debug, Default)]
-pub(super) struct WiresInForce {
+pub(super) struct EffectiveWires {
     /// Of the active scenario; none if that cannot be read, and then all stay as they are.
-    pub(super) active: Option<Vec<Flow>>,
+    pub(super) active: Option<Vec<GuaranteedWire>>,
     /// Of Racks that refused the active scenario: what they run.
-    pub(super) refused: Vec<Flow>,
+    pub(super) refused: Vec<GuaranteedWire>,
     /// Of Racks that have not answered so far: as they are, while they are.
     pub(super) unsettled: BTreeSet<String>,
     /// Racks that run what cannot be read: their wires are as they are.
     pub(super) unreadable: BTreeSet<Token>,
 }
 
-impl WiresInForce {
+impl EffectiveWires {
     /// Whether a wire stays as it is.
     fn keeps(&self, name: &str, row: &WireRow) -> bool {
         let may_be_unreadable = row
@@ -103,12 +103,12 @@ impl WiresInForce {
     }
 
     /// The wires. One whose new name its Rack refused is that of the new name, with whose consumer the Rack goes on.
-    fn flows(&self, rows: &BTreeMap<String, WireRow>) -> Vec<Flow> {
-        let with_consumer = |flow: &Flow| {
+    fn flows(&self, rows: &BTreeMap<String, WireRow>) -> Vec<GuaranteedWire> {
+        let with_consumer = |flow: &GuaranteedWire| {
             let renamed = rows
                 .iter()
                 .find(|(name, row)| **name != flow.name && row.consumer(name) == flow.name);
-            Flow {
+            GuaranteedWire {
                 name: renamed.map_or(&flow.name, |(name, _)| name).clone(),
                 ..flow.clone()
             }
@@ -125,15 +125,15 @@ pub struct WireChange {
     pub wire: String,
     /// What becomes of it.
     #[serde(flatten)]
-    pub change: Rewiring,
+    pub change: WireTransition,
     /// The bus messages, each of one message or more, that wait for it, or for the one that it takes over from. Of one that resumes,
     /// not known.
     pub waiting: Option<u64>,
 }
 
-impl Consumers {
+impl WireConsumerManager {
     /// Those on the stream of business messages.
-    pub(crate) fn new(stream: String, registry: Arc<Registry>) -> Self {
+    pub(crate) fn new(stream: String, registry: Arc<ClusterRegistry>) -> Self {
         Self {
             stream,
             registry,
@@ -144,12 +144,17 @@ impl Consumers {
     }
 
     /// A Rack has answered, or another scenario is active: wires may be in force no more.
-    pub(super) fn look_soon(&self) {
+    pub(super) fn request_reconcile(&self) {
         self.changed.notify_one();
     }
 
     /// What activating a scenario with these wires would do to wires; those that are paused go on where they were, or begin anew.
-    pub(super) async fn rehearse(&self, bus: &Bus, flows: &[Flow], resumes: bool) -> Result<Vec<WireChange>, String> {
+    pub(super) async fn rehearse(
+        &self,
+        bus: &MixerBus,
+        flows: &[GuaranteedWire],
+        resumes: bool,
+    ) -> Result<Vec<WireChange>, String> {
         let infos = infos(&self.stream(bus).await?).await?;
         let mut rows = self.registry.wires().map_err(text)?;
         rows.retain(|_, row| resumes || !row.is_paused);
@@ -158,22 +163,22 @@ impl Consumers {
             let info = infos.get(rows.get(name)?.consumer(name))?;
             Some(info.num_pending + info.num_ack_pending as u64)
         };
-        let change = |(name, change): (String, Rewiring)| {
+        let change = |(name, change): (String, WireTransition)| {
             let of_row = || rows.get(&name).map(|row| &row.description);
             WireChange {
                 wire: names.get(&name).copied().or_else(of_row).cloned().unwrap_or_default(),
                 waiting: match &change {
-                    Rewiring::Begins => Some(0),
-                    Rewiring::Resumes => None,
-                    Rewiring::TakesOver { wire, .. } => waiting(wire),
-                    Rewiring::Pauses | Rewiring::Ends => waiting(&name),
+                    WireTransition::Begins => Some(0),
+                    WireTransition::Resumes => None,
+                    WireTransition::TakesOver { wire, .. } => waiting(wire),
+                    WireTransition::Pauses | WireTransition::Ends => waiting(&name),
                 },
                 change,
             }
         };
         let changes = rewirings(flows, &rows).into_iter();
         Ok(changes
-            .filter(|(_, change)| *change != Rewiring::Ends)
+            .filter(|(_, change)| *change != WireTransition::Ends)
             .map(change)
             .collect())
     }
@@ -190,7 +195,13 @@ impl Consumers {
 
     /// Makes those that are not there, unless another scenario than that of this hash is active; of all wires of a scenario, they take
     /// over from those that leave.
-    pub(super) async fn ensure(&self, bus: &Bus, hash: &str, flows: &[Flow], is_all: bool) -> Result<(), String> {
+    pub(super) async fn ensure(
+        &self,
+        bus: &MixerBus,
+        hash: &str,
+        flows: &[GuaranteedWire],
+        is_all: bool,
+    ) -> Result<(), String> {
         self.make_missing(bus, hash, flows, is_all).await?;
         if is_all {
             self.complete.set(hash);
@@ -198,7 +209,13 @@ impl Consumers {
         Ok(())
     }
 
-    async fn make_missing(&self, bus: &Bus, hash: &str, flows: &[Flow], is_all: bool) -> Result<(), String> {
+    async fn make_missing(
+        &self,
+        bus: &MixerBus,
+        hash: &str,
+        flows: &[GuaranteedWire],
+        is_all: bool,
+    ) -> Result<(), String> {
         let mut made = self.made.lock().await;
         if flows.iter().all(|flow| made.contains(&flow.name)) {
             return Ok(());
@@ -210,8 +227,8 @@ impl Consumers {
         made.clear();
         let mut change = self.reconciliation(bus, flows).await?;
         for change_of in change.all.values_mut() {
-            if !is_all && matches!(change_of, Rewiring::TakesOver { .. }) {
-                *change_of = Rewiring::Begins;
+            if !is_all && matches!(change_of, WireTransition::TakesOver { .. }) {
+                *change_of = WireTransition::Begins;
             }
         }
         // What is in force no more is found out by looking.
@@ -222,7 +239,12 @@ impl Consumers {
 
     /// Looks which are there, makes those that are not, and pauses the wires that are in force no more. Returns whether wires
     /// changed.
-    async fn reconcile(&self, bus: &Bus, made: &mut BTreeSet<String>, wires: &WiresInForce) -> Result<bool, String> {
+    async fn reconcile(
+        &self,
+        bus: &MixerBus,
+        made: &mut BTreeSet<String>,
+        wires: &EffectiveWires,
+    ) -> Result<bool, String> {
         made.clear();
         let rows = self.registry.wires().map_err(text)?;
         let flows = wires.flows(&rows);
@@ -234,10 +256,14 @@ impl Consumers {
         Ok(is_changed)
     }
 
-    async fn reconciliation<'a>(&self, bus: &Bus, flows: &'a [Flow]) -> Result<Reconciliation<'a>, String> {
+    async fn reconciliation<'a>(
+        &self,
+        bus: &MixerBus,
+        flows: &'a [GuaranteedWire],
+    ) -> Result<ConsumerReconciliation<'a>, String> {
         let stream = self.stream(bus).await?;
         let rows = self.registry.wires().map_err(text)?;
-        Ok(Reconciliation {
+        Ok(ConsumerReconciliation {
             infos: corrected_infos(&stream).await?,
             all: rewirings(flows, &rows),
             stream,
@@ -247,15 +273,15 @@ impl Consumers {
         })
     }
 
-    async fn stream(&self, bus: &Bus) -> Result<Stream, String> {
+    async fn stream(&self, bus: &MixerBus) -> Result<Stream, String> {
         let stream = bus.jetstream().get_stream(&self.stream).await;
         stream.map_err(|error| format!("stream {}: {error}", self.stream))
     }
 }
 
 /// Looks after the wires in force until stopped.
-pub(crate) async fn keep(parts: Arc<CourierParts>, stop: CancellationToken) {
-    let mut reconnects = Reconnects::unsettled(&parts.bus);
+pub(crate) async fn keep(parts: Arc<RolloutParts>, stop: CancellationToken) {
+    let mut reconnects = ReconnectWatcher::unsettled(&parts.bus);
     let mut look = tokio::time::interval_at(Instant::now() + LOOK, LOOK);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -275,14 +301,14 @@ pub(crate) async fn keep(parts: Arc<CourierParts>, stop: CancellationToken) {
                 continue;
             },
         }
-        match look_after(&parts).await {
+        match reconcile_wires(&parts).await {
             Ok(()) => reconnects.settle(),
             Err(reason) => tracing::warn!(%reason, "the wires of the scenario have no consumers yet; trying again"),
         }
     }
 }
 
-async fn look_after(parts: &Arc<CourierParts>) -> Result<(), String> {
+async fn reconcile_wires(parts: &Arc<RolloutParts>) -> Result<(), String> {
     let mut made = parts.consumers.made.lock().await;
     let parts_of = Arc::clone(parts);
     let read = tokio::task::spawn_blocking(move || parts_of.wires_in_force()).await;
@@ -306,12 +332,12 @@ mod tests {
     use super::super::reconcile::{AT_ONCE, config};
     use super::*;
     use crate::bus_server::BusServer;
-    use crate::registry::{ActiveScenario, Change};
-    use crate::tasks::failures;
+    use crate::registry::{ActiveScenario, RegistryTransaction};
+    use crate::tasks::failure_channel;
     use crate::testing::{bus_settings, managed};
 
     /// The wire from rack-a to this Rack.
-    fn flow(to: &str) -> Flow {
+    fn flow(to: &str) -> GuaranteedWire {
         let yaml = format!(
             "meta: {{ name: plant, version: '1' }}\nracks: [ {{ name: rack-a }}, {{ name: {to} }} ]\ngears:\n  \
              - {{ name: gen, type: generator, deploy: rack-a }}\n  - {{ name: sink, type: log_sink, deploy: {to} }}\nwires:\n  \
@@ -322,16 +348,16 @@ mod tests {
     }
 
     /// A bus server and a registry.
-    async fn ground() -> (BusServer, Arc<Registry>, tempfile::TempDir) {
+    async fn ground() -> (BusServer, Arc<ClusterRegistry>, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();
-        let server = BusServer::start(bus_settings(managed(folder.path())), &failures().0)
+        let server = BusServer::start(bus_settings(managed(folder.path())), &failure_channel().0)
             .await
             .unwrap();
-        let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
+        let registry = ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap();
         (server, Arc::new(registry), folder)
     }
 
-    async fn publish(bus: &Bus, count: usize) {
+    async fn publish(bus: &MixerBus, count: usize) {
         for _ in 0..count {
             let sent = bus.jetstream().publish("flux.msg.rack-a.gen.out", "".into()).await;
             sent.unwrap().await.unwrap();
@@ -343,30 +369,30 @@ mod tests {
     }
 
     /// As a push does, of a scenario with these wires.
-    async fn ensure(consumers: &Consumers, bus: &Bus, flows: &[Flow]) {
+    async fn ensure(consumers: &WireConsumerManager, bus: &MixerBus, flows: &[GuaranteedWire]) {
         let active = ActiveScenario {
             reference: "plant:1".to_owned(),
             hash: "h".to_owned(),
             activated: model::Timestamp::from_micros(1),
         };
-        let activate = move |change: &Change<'_>| change.activate(&active);
+        let activate = move |change: &RegistryTransaction<'_>| change.activate(&active);
         consumers.registry.commit(activate).await.unwrap();
         consumers.ensure(bus, "h", flows, true).await.unwrap();
     }
 
-    async fn look(consumers: &Consumers, bus: &Bus, wires: &WiresInForce) {
+    async fn look(consumers: &WireConsumerManager, bus: &MixerBus, wires: &EffectiveWires) {
         let mut made = consumers.made.lock().await;
         consumers.reconcile(bus, &mut made, wires).await.unwrap();
     }
 
-    fn only(active: &[Flow]) -> WiresInForce {
-        WiresInForce {
+    fn only(active: &[GuaranteedWire]) -> EffectiveWires {
+        EffectiveWires {
             active: Some(active.to_vec()),
-            ..WiresInForce::default()
+            ..EffectiveWires::default()
         }
     }
 
-    async fn pending(stream: &Stream, flow: &Flow) -> u64 {
+    async fn pending(stream: &Stream, flow: &GuaranteedWire) -> u64 {
         let consumer: PullConsumer = stream.get_consumer(&flow.name).await.unwrap();
         consumer.cached_info().num_pending
     }
@@ -374,7 +400,7 @@ mod tests {
     #[tokio::test]
     async fn a_scenario_that_is_active_again_makes_all_its_consumers_anew_though_the_one_between_was_never_pushed() {
         let (server, registry, _folder) = ground().await;
-        let consumers = Consumers::new("flux-msg".to_owned(), Arc::clone(&registry));
+        let consumers = WireConsumerManager::new("flux-msg".to_owned(), Arc::clone(&registry));
         consumers.follow("h");
         ensure(&consumers, server.bus(), &[flow("active")]).await;
         consumers.follow("h");
@@ -389,7 +415,7 @@ mod tests {
     async fn a_lost_consumer_of_a_wire_in_force_is_made_anew_and_a_lost_one_of_none_is_not() {
         let (server, registry, _folder) = ground().await;
         let bus = server.bus();
-        let consumers = Consumers::new("flux-msg".to_owned(), Arc::clone(&registry));
+        let consumers = WireConsumerManager::new("flux-msg".to_owned(), Arc::clone(&registry));
         let all = ["active", "refused", "gone"].map(flow);
         ensure(&consumers, bus, &all).await;
         let stream = bus.jetstream().get_stream("flux-msg").await.unwrap();
@@ -398,16 +424,16 @@ mod tests {
             publish(bus, 1).await;
         }
         let [active, refused, gone] = all;
-        let wires = WiresInForce {
+        let wires = EffectiveWires {
             active: Some(vec![active.clone()]),
             refused: vec![refused.clone()],
-            ..WiresInForce::default()
+            ..EffectiveWires::default()
         };
         look(&consumers, bus, &wires).await;
         let mut made = [active.name.clone(), refused.name.clone()];
         made.sort();
         assert_eq!(names(&stream).await, made);
-        let is_paused = |flow: &Flow| registry.wire(&flow.name).unwrap().unwrap().is_paused;
+        let is_paused = |flow: &GuaranteedWire| registry.wire(&flow.name).unwrap().unwrap().is_paused;
         assert_eq!([&active, &refused, &gone].map(is_paused), [false, false, true]);
         assert_eq!(pending(&stream, &refused).await, 3, "from where it began");
         server.close().await;
@@ -417,15 +443,15 @@ mod tests {
     async fn wires_of_racks_that_run_what_cannot_be_read_or_have_not_answered_stay() {
         let (server, registry, _folder) = ground().await;
         let bus = server.bus();
-        let consumers = Consumers::new("flux-msg".to_owned(), Arc::clone(&registry));
+        let consumers = WireConsumerManager::new("flux-msg".to_owned(), Arc::clone(&registry));
         let all = ["unreadable", "unsettled", "gone"].map(flow);
         ensure(&consumers, bus, &all).await;
         let stream = bus.jetstream().get_stream("flux-msg").await.unwrap();
-        let mut wires = WiresInForce {
+        let mut wires = EffectiveWires {
             active: Some(Vec::new()),
             unreadable: ["unreadable".parse().unwrap()].into(),
             unsettled: [all[1].name.clone()].into(),
-            ..WiresInForce::default()
+            ..EffectiveWires::default()
         };
         // A lost one that stays is made anew as well.
         stream.delete_consumer(&all[1].name).await.unwrap();
@@ -444,7 +470,7 @@ mod tests {
     async fn a_moved_wire_takes_over_and_one_that_was_paused_goes_on_where_it_was() {
         let (server, registry, _folder) = ground().await;
         let bus = server.bus();
-        let consumers = Consumers::new("flux-msg".to_owned(), Arc::clone(&registry));
+        let consumers = WireConsumerManager::new("flux-msg".to_owned(), Arc::clone(&registry));
         let (before, moved) = (flow("before"), flow("moved"));
         ensure(&consumers, bus, std::slice::from_ref(&before)).await;
         let stream = bus.jetstream().get_stream("flux-msg").await.unwrap();
@@ -503,7 +529,7 @@ mod tests {
         }
         let mut taken = before.fetch().max_messages(1).messages().await.unwrap();
         taken.try_next().await.unwrap().unwrap().double_ack().await.unwrap();
-        let consumers = Consumers::new("flux-msg".to_owned(), registry);
+        let consumers = WireConsumerManager::new("flux-msg".to_owned(), registry);
         ensure(&consumers, bus, &[flow]).await;
         let after = before.info().await.unwrap();
         assert_eq!(

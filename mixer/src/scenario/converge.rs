@@ -7,25 +7,25 @@ use model::scenario::Scenario;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::standing::{self, RackStanding, ScenarioRef};
-use crate::presence::Presence;
-use crate::registry::{Registry, RegistryError};
+use super::standing::{self, RackRolloutStatus, ScenarioRef};
+use crate::presence::LivenessTracker;
+use crate::registry::{ClusterRegistry, RegistryError};
 
 /// Answers of so long are looked at together: each look reads all Racks.
 const GATHERING: Duration = Duration::from_millis(50);
 
 /// What is awaited.
 #[derive(Debug)]
-pub(crate) struct Convergence {
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) presence: Arc<Presence>,
+pub(crate) struct ConvergenceMonitor {
+    pub(crate) registry: Arc<ClusterRegistry>,
+    pub(crate) presence: Arc<LivenessTracker>,
     pub(crate) wanted: ScenarioRef,
     pub(crate) scenario: Scenario,
     /// `mixer.scenario_wait_timeout`, or what a request says.
     pub(crate) within: Duration,
 }
 
-impl Convergence {
+impl ConvergenceMonitor {
     /// Waits, then tells the log wanted against running.
     pub(crate) async fn report(self, stop: CancellationToken) {
         let standings = tokio::select! {
@@ -55,7 +55,7 @@ impl Convergence {
     }
 
     /// How the Racks stand once all run it, or no other will, or the time is over.
-    pub(crate) async fn wait(&self) -> Result<Vec<RackStanding>, RegistryError> {
+    pub(crate) async fn wait(&self) -> Result<Vec<RackRolloutStatus>, RegistryError> {
         let deadline = Instant::now() + self.within;
         loop {
             let news = self.presence.news();

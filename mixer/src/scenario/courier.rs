@@ -29,16 +29,16 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::consumers::{Consumers, WireChange, WiresInForce};
+use super::consumers::{EffectiveWires, WireChange, WireConsumerManager};
 use super::flow_control::FlowControl;
-use super::part::{self, Flow, Part};
+use super::part::{self, GuaranteedWire, RackAssignment};
 use super::scenario_cache::ScenarioCache;
-use crate::bus_server::{Bus, CommandError};
+use crate::bus_server::{CommandError, MixerBus};
 use crate::cluster::Cluster;
-use crate::issuer::Issuer;
-use crate::passes::Passes;
-use crate::presence::Presence;
-use crate::registry::{ActiveScenario, RackRow, Registry, RegistryError};
+use crate::issuer::CommandClock;
+use crate::passes::BusAcl;
+use crate::presence::LivenessTracker;
+use crate::registry::{ActiveScenario, ClusterRegistry, RackRow, RegistryError};
 
 /// How long a Rack may take to apply a push.
 const APPLY: Duration = Duration::from_secs(15);
@@ -58,50 +58,50 @@ const WISHES: usize = 4096;
 
 /// Counts of pushes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct CourierStats {
+pub(crate) struct RolloutStats {
     pub(crate) applied: u64,
     pub(crate) failed: u64,
 }
 
 #[derive(Debug, Default)]
-struct Counters {
+struct RolloutCounters {
     applied: AtomicU64,
     failed: AtomicU64,
 }
 
 /// Where deliveries are asked for; cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Courier {
+pub(crate) struct ScenarioRollout {
     wishes: mpsc::Sender<EntityId>,
-    counters: Arc<Counters>,
-    parts: Arc<CourierParts>,
+    counters: Arc<RolloutCounters>,
+    parts: Arc<RolloutParts>,
 }
 
 /// What the courier works with.
 #[derive(Debug)]
-pub(crate) struct CourierParts {
-    pub(crate) bus: Bus,
+pub(crate) struct RolloutParts {
+    pub(crate) bus: MixerBus,
     pub(crate) cluster: Arc<Cluster>,
-    pub(crate) registry: Arc<Registry>,
-    pub(crate) presence: Arc<Presence>,
-    pub(crate) issuer: Arc<Issuer>,
-    pub(crate) consumers: Consumers,
+    pub(crate) registry: Arc<ClusterRegistry>,
+    pub(crate) presence: Arc<LivenessTracker>,
+    pub(crate) issuer: Arc<CommandClock>,
+    pub(crate) consumers: WireConsumerManager,
     pub(crate) flow_control: Arc<FlowControl>,
     pub(crate) scenarios: ScenarioCache,
-    pub(crate) passes: Passes,
+    pub(crate) passes: BusAcl,
 }
 
-impl Courier {
+impl ScenarioRollout {
     /// The handle, and the deliveries for a task to run.
-    pub(crate) fn new(parts: Arc<CourierParts>, push_delay: Duration) -> (Self, Deliveries) {
+    pub(crate) fn new(parts: Arc<RolloutParts>, push_delay: Duration) -> (Self, RolloutWorker) {
         let (wishes, wished) = mpsc::channel(WISHES);
-        let counters = Arc::new(Counters::default());
+        let counters = Arc::new(RolloutCounters::default());
         let courier = Self {
             wishes,
             counters: Arc::clone(&counters),
             parts: Arc::clone(&parts),
         };
-        let deliveries = Deliveries {
+        let deliveries = RolloutWorker {
             parts,
             push_delay,
             wished,
@@ -120,7 +120,7 @@ impl Courier {
 
     /// Another scenario is active, or a Rack is away or back: wires may be in force no more.
     pub(crate) fn rewire(&self) {
-        self.parts.consumers.look_soon();
+        self.parts.consumers.request_reconcile();
     }
 
     /// What activating a scenario would do to wires; why that is not known, if it is not.
@@ -135,8 +135,8 @@ impl Courier {
         Ok(flows.into_iter().map(|flow| flow.name).collect())
     }
 
-    pub(crate) fn stats(&self) -> CourierStats {
-        CourierStats {
+    pub(crate) fn stats(&self) -> RolloutStats {
+        RolloutStats {
             applied: self.counters.applied.load(Ordering::Relaxed),
             failed: self.counters.failed.load(Ordering::Relaxed),
         }
@@ -145,19 +145,19 @@ impl Courier {
 
 /// The deliveries that are due and under way.
 #[derive(Debug)]
-pub(crate) struct Deliveries {
-    parts: Arc<CourierParts>,
+pub(crate) struct RolloutWorker {
+    parts: Arc<RolloutParts>,
     push_delay: Duration,
     wished: mpsc::Receiver<EntityId>,
-    counters: Arc<Counters>,
+    counters: Arc<RolloutCounters>,
     due: HashMap<EntityId, Instant>,
     under_way: HashSet<EntityId>,
-    refused: HashMap<EntityId, Refused>,
+    refused: HashMap<EntityId, PushBackoff>,
 }
 
 /// What decides which part a Rack is given: the scenario's content, and the Rack's name and labels.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Given {
+struct AssignmentKey {
     hash: String,
     name: Option<Token>,
     labels: BTreeMap<String, String>,
@@ -165,8 +165,8 @@ struct Given {
 
 /// What a run of a Rack could not apply.
 #[derive(Debug)]
-struct Refused {
-    given: Given,
+struct PushBackoff {
+    given: AssignmentKey,
     boot_epoch: u64,
     wait: Duration,
     again: Instant,
@@ -174,25 +174,25 @@ struct Refused {
 
 /// What became of one push.
 #[derive(Debug)]
-struct Outcome {
+struct PushOutcome {
     rack: EntityId,
-    given: Given,
-    result: Result<Delivered, PushError>,
+    given: AssignmentKey,
+    result: Result<PushReply, PushError>,
 }
 
-impl Outcome {
+impl PushOutcome {
     /// Whose push panicked: its Rack must not wait for ever.
     fn cut_off(rack: EntityId) -> Self {
         Self {
             rack,
-            given: Given::default(),
+            given: AssignmentKey::default(),
             result: Err(PushError::CutOff),
         }
     }
 }
 
 #[derive(Debug)]
-enum Delivered {
+enum PushReply {
     /// The Rack answered.
     Answered(ScenarioPushAnswer),
     /// There is nothing to push: not active, or nothing wanted and nothing running.
@@ -215,10 +215,10 @@ pub(super) enum PushError {
     Answer(#[from] model::BadSignature),
 }
 
-impl Deliveries {
+impl RolloutWorker {
     /// Delivers until stopped.
     pub(crate) async fn run(mut self, stop: CancellationToken) {
-        let mut pushes: JoinSet<Outcome> = JoinSet::new();
+        let mut pushes: JoinSet<PushOutcome> = JoinSet::new();
         loop {
             let room = pushes.len() < AT_ONCE;
             let next = self.next_due();
@@ -238,7 +238,7 @@ impl Deliveries {
                         self.under_way.insert(rack);
                         let parts = Arc::clone(&self.parts);
                         let push = async move { AssertUnwindSafe(parts.push(rack)).catch_unwind().await };
-                        pushes.spawn(push.map(move |done| done.unwrap_or_else(|_| Outcome::cut_off(rack))));
+                        pushes.spawn(push.map(move |done| done.unwrap_or_else(|_| PushOutcome::cut_off(rack))));
                     }
                 }
             }
@@ -263,33 +263,35 @@ impl Deliveries {
         self.due.entry(rack).or_insert(at);
     }
 
-    fn settle(&mut self, outcome: Outcome) {
-        let Outcome { rack, given, result } = outcome;
+    fn settle(&mut self, outcome: PushOutcome) {
+        let PushOutcome { rack, given, result } = outcome;
         let hash = given.hash.clone();
         self.under_way.remove(&rack);
-        let answered = matches!(result, Ok(Delivered::Answered(_)));
+        let answered = matches!(result, Ok(PushReply::Answered(_)));
         if answered {
-            self.parts.consumers.look_soon();
+            self.parts.consumers.request_reconcile();
         }
         if answered && self.parts.given(&rack) == given {
             // Wished for while it was on its way, and still the same: it has it.
             self.due.remove(&rack);
         }
         match result {
-            Ok(Delivered::Nothing) => {}
-            Ok(Delivered::Answered(ScenarioPushAnswer { running, error: None })) => {
+            Ok(PushReply::Nothing) => {}
+            Ok(PushReply::Answered(ScenarioPushAnswer { running, error: None })) => {
                 tracing::info!(entity_id = %rack, %hash, "rack runs the scenario");
                 self.counters.applied.fetch_add(1, Ordering::Relaxed);
                 self.refused.remove(&rack);
-                self.parts.presence.applied(&rack, &hash, running, None);
+                self.parts.presence.record_push_reply(&rack, &hash, running, None);
             }
-            Ok(Delivered::Answered(ScenarioPushAnswer {
+            Ok(PushReply::Answered(ScenarioPushAnswer {
                 running,
                 error: Some(error),
             })) => {
                 tracing::warn!(entity_id = %rack, %hash, %error, "rack cannot run the scenario; it keeps its last good one");
                 self.counters.failed.fetch_add(1, Ordering::Relaxed);
-                self.parts.presence.applied(&rack, &hash, running, Some(error));
+                self.parts
+                    .presence
+                    .record_push_reply(&rack, &hash, running, Some(error));
                 self.refuse(rack, given);
             }
             Err(error @ (PushError::Command(_) | PushError::Consumers(_))) => {
@@ -304,14 +306,14 @@ impl Deliveries {
         }
     }
 
-    fn refuse(&mut self, rack: EntityId, given: Given) {
+    fn refuse(&mut self, rack: EntityId, given: AssignmentKey) {
         let before = self.refused.get(&rack).filter(|before| before.given == given);
         let wait = before.map_or(FIRST_RETRY, |before| (before.wait * 2).min(LAST_RETRY));
         let boot_epoch = self.parts.presence.of(&rack).map_or(0, |seen| seen.boot_epoch);
         let again = Instant::now() + wait;
         self.refused.insert(
             rack,
-            Refused {
+            PushBackoff {
                 given,
                 boot_epoch,
                 wait,
@@ -322,30 +324,30 @@ impl Deliveries {
 }
 
 /// What is pushed, the consumers that must be there, whether these are all of the scenario, and what decided that.
-type Composed = (ScenarioPush, (Vec<Flow>, bool), Given);
+type PreparedPush = (ScenarioPush, (Vec<GuaranteedWire>, bool), AssignmentKey);
 
-impl CourierParts {
-    async fn push(&self, rack: EntityId) -> Outcome {
+impl RolloutParts {
+    async fn push(&self, rack: EntityId) -> PushOutcome {
         let issued = self.issuer.next().await.map_err(PushError::from);
         let (given, result) = match issued.and_then(|issued| self.compose(rack, issued)) {
-            Ok(None) => (Given::default(), Ok(Delivered::Nothing)),
+            Ok(None) => (AssignmentKey::default(), Ok(PushReply::Nothing)),
             Ok(Some((push, flows, given))) => {
-                let result = self.push_with(push, flows).await.map(Delivered::Answered);
-                if let Ok(Delivered::Answered(ScenarioPushAnswer { error: None, .. })) = &result {
+                let result = self.push_with(push, flows).await.map(PushReply::Answered);
+                if let Ok(PushReply::Answered(ScenarioPushAnswer { error: None, .. })) = &result {
                     self.settle_labels(rack, &given).await;
                 }
                 (given, result)
             }
             Err(error) => (self.given(&rack), Err(error)),
         };
-        Outcome { rack, given, result }
+        PushOutcome { rack, given, result }
     }
 
     /// Pushes once the consumers are there, and the Rack may pull from them.
     async fn push_with(
         &self,
         mut push: ScenarioPush,
-        (flows, is_all): (Vec<Flow>, bool),
+        (flows, is_all): (Vec<GuaranteedWire>, bool),
     ) -> Result<ScenarioPushAnswer, PushError> {
         let ready = self.consumers.ensure(&self.bus, &push.hash, &flows, is_all).await;
         ready.map_err(PushError::Consumers)?;
@@ -368,10 +370,10 @@ impl CourierParts {
     }
 
     /// What a Rack would be given now.
-    fn given(&self, rack: &EntityId) -> Given {
+    fn given(&self, rack: &EntityId) -> AssignmentKey {
         let active = self.registry.active_scenario().ok().flatten();
         let row = self.registry.rack(rack).ok().flatten();
-        Given {
+        AssignmentKey {
             hash: active.map(|active| active.hash).unwrap_or_default(),
             name: row.as_ref().map(|row| row.name.clone()),
             labels: row.map(|row| row.labels).unwrap_or_default(),
@@ -379,7 +381,7 @@ impl CourierParts {
     }
 
     /// The Rack runs by this name and these labels: it is owed nothing, unless it has others by now. Then these are what it works by.
-    async fn settle_labels(&self, rack: EntityId, given: &Given) {
+    async fn settle_labels(&self, rack: EntityId, given: &AssignmentKey) {
         let is_owed = |row: &RackRow| row.relabelled.is_some();
         let row = self.registry.rack(&rack);
         if !row.is_ok_and(|row| row.as_ref().is_some_and(is_owed)) {
@@ -408,7 +410,7 @@ impl CourierParts {
     }
 
     /// What to push, the consumers that must be there before anybody is told of the scenario, and what decided that.
-    fn compose(&self, rack: EntityId, issued: Timestamp) -> Result<Option<Composed>, PushError> {
+    fn compose(&self, rack: EntityId, issued: Timestamp) -> Result<Option<PreparedPush>, PushError> {
         let Some(row) = self.registry.rack(&rack)?.filter(|row| row.state == RackState::Active) else {
             return Ok(None);
         };
@@ -424,14 +426,14 @@ impl CourierParts {
         };
         let Some((active, scenario)) = self.active()? else {
             let runs = self.presence.of(&rack).is_some_and(|seen| seen.running.is_some());
-            let given = Given {
+            let given = AssignmentKey {
                 hash: String::new(),
                 name: Some(row.name),
                 labels: row.labels,
             };
             return Ok(runs.then_some((empty, (Vec::new(), false), given)));
         };
-        let Part {
+        let RackAssignment {
             gears,
             wires,
             flows: own,
@@ -441,7 +443,7 @@ impl CourierParts {
         } else {
             (self.all_flows(&scenario)?, true)
         };
-        let inlet = |flow: Flow| ConsumerBinding {
+        let inlet = |flow: GuaranteedWire| ConsumerBinding {
             from: flow.from,
             to: flow.to,
             consumer: flow.name,
@@ -454,7 +456,7 @@ impl CourierParts {
             inlets: own.into_iter().map(inlet).collect(),
             ..empty
         };
-        let given = Given {
+        let given = AssignmentKey {
             hash: push.hash.clone(),
             name: Some(row.name),
             labels: row.labels,
@@ -463,8 +465,8 @@ impl CourierParts {
     }
 
     /// What is in force. Not for a thread that must not block.
-    pub(super) fn wires_in_force(&self) -> Result<WiresInForce, PushError> {
-        let mut wires = WiresInForce::default();
+    pub(super) fn wires_in_force(&self) -> Result<EffectiveWires, PushError> {
+        let mut wires = EffectiveWires::default();
         let active = match self.active() {
             Ok(Some((active, scenario))) => {
                 wires.active = Some(self.all_flows(&scenario)?);
@@ -517,7 +519,7 @@ impl CourierParts {
     }
 
     /// The flows of every Rack that the scenario names or the registry knows.
-    fn all_flows(&self, scenario: &Scenario) -> Result<Vec<Flow>, RegistryError> {
+    fn all_flows(&self, scenario: &Scenario) -> Result<Vec<GuaranteedWire>, RegistryError> {
         let racks = self.registry.racks()?;
         let known = racks.iter().filter(|row| row.state != RackState::Removed);
         Ok(part::flows(scenario, known.map(|row| (&row.name, &row.labels))))

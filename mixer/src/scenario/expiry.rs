@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::text;
-use crate::registry::{Change, Registry, RegistryError, WireRow};
+use crate::registry::{ClusterRegistry, RegistryError, RegistryTransaction, WireRow};
 
 /// So many marks are there for an age.
 const MARKS: u32 = 32;
@@ -102,7 +102,7 @@ impl StreamExpiry {
     }
 
     /// Removes what is too old, whoever wants it.
-    pub(super) async fn expire(&mut self, registry: &Arc<Registry>, stream: &Stream) -> Result<(), String> {
+    pub(super) async fn expire(&mut self, registry: &Arc<ClusterRegistry>, stream: &Stream) -> Result<(), String> {
         let Some(now) = (self.time)() else { return Ok(()) };
         let (info, instant) = (stream.cached_info(), Instant::now());
         let life = WireRow::life(info.created.unix_timestamp_nanos());
@@ -114,7 +114,7 @@ impl StreamExpiry {
         let jump = self.jump(now, instant, before.looked);
         let through = marks.at(now, jump, info.state.last_sequence, self.max_age);
         if marks != before {
-            let put = move |change: &Change<'_>| change.set_stream_marks(&marks);
+            let put = move |change: &RegistryTransaction<'_>| change.set_stream_marks(&marks);
             registry.commit::<_, RegistryError>(put).await.map_err(text)?;
         }
         // It goes in steps of an hour where nothing is stored.

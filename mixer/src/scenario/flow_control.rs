@@ -26,15 +26,15 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::backlog::{Marks, SharedStream, WireBacklog, credits, set_limits};
+use super::backlog::{SharedStream, VolumeHistory, WireBacklog, credits, set_limits};
 use super::expiry::StreamExpiry;
-use super::overflow::{self, OverflowRequest, Overflowed, SequenceHistory};
+use super::overflow::{self, OverflowRequest, OverflowResult, SequenceHistory};
 use super::spent;
 use super::text;
-use crate::bus_server::Bus;
+use crate::bus_server::MixerBus;
 use crate::cluster::Cluster;
-use crate::issuer::Issuer;
-use crate::registry::{RackRow, Registry, WireRow};
+use crate::issuer::CommandClock;
+use crate::registry::{ClusterRegistry, RackRow, WireRow};
 
 /// How often the stream is looked at while Racks use what they may send, or much of it waits.
 const BUSY_INTERVAL: Duration = Duration::from_millis(500);
@@ -53,16 +53,16 @@ const USED_PART: u64 = 8;
 
 /// See the module.
 pub(crate) struct FlowControl {
-    bus: Bus,
+    bus: MixerBus,
     stream: String,
-    registry: Arc<Registry>,
-    issuer: Arc<Issuer>,
+    registry: Arc<ClusterRegistry>,
+    issuer: Arc<CommandClock>,
     cluster: Arc<Cluster>,
     /// What was archived; none where nothing is.
     archived: Option<Arc<IngestStats>>,
     /// None where the bus syncs before it acknowledges, or is not ours.
     sync: Option<SyncBus>,
-    seen: Mutex<Seen>,
+    seen: Mutex<FlowSnapshot>,
     /// A wire began that was not there at the last look.
     changed: Notify,
     /// Whether there was a look.
@@ -73,7 +73,7 @@ pub(crate) struct FlowControl {
 
 /// As of the last look.
 #[derive(Debug, Default)]
-struct Seen {
+struct FlowSnapshot {
     /// By their names.
     wires: BTreeMap<String, WireBacklog>,
     /// What is shared; none before the first look, and where the stream has no bound.
@@ -89,10 +89,10 @@ struct Seen {
 }
 
 /// What a Rack was told last, and what had come by each port then.
-type LastWords = HashMap<Token, (Vec<PortCredit>, Vec<u64>)>;
+type SentCredits = HashMap<Token, (Vec<PortCredit>, Vec<u64>)>;
 
 /// What one look at the stream finds.
-struct Found {
+struct StreamInspection {
     stream: Stream,
     wires: BTreeMap<String, WireBacklog>,
     shared: Option<SharedStream>,
@@ -104,8 +104,8 @@ struct Found {
 
 /// What was found by earlier looks.
 #[derive(Debug, Default)]
-struct LookHistory {
-    volumes: Marks,
+struct InspectionHistory {
+    volumes: VolumeHistory,
     sequences: SequenceHistory,
 }
 
@@ -133,8 +133,8 @@ impl std::fmt::Debug for FlowControl {
 
 impl FlowControl {
     pub(crate) fn new(
-        (bus, stream): (Bus, String),
-        (registry, issuer): (Arc<Registry>, Arc<Issuer>),
+        (bus, stream): (MixerBus, String),
+        (registry, issuer): (Arc<ClusterRegistry>, Arc<CommandClock>),
         cluster: Arc<Cluster>,
         (archived, sync): (Option<Arc<IngestStats>>, Option<SyncBus>),
     ) -> Self {
@@ -195,7 +195,7 @@ impl FlowControl {
         Ok(credits.remove(rack).unwrap_or_default())
     }
 
-    fn seen(&self) -> MutexGuard<'_, Seen> {
+    fn seen(&self) -> MutexGuard<'_, FlowSnapshot> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -221,7 +221,7 @@ impl FlowControl {
                 if before.ended.is_some_and(|ended| at <= ended) {
                     continue;
                 }
-                let mut done = Overflowed::default();
+                let mut done = OverflowResult::default();
                 let parts = (&self.registry, &*self.cluster);
                 let moved = request
                     .carry_out((&self.bus, &stream), parts, self.sync.as_ref(), &mut done)
@@ -229,7 +229,7 @@ impl FlowControl {
                 if let Err(reason) = moved {
                     tracing::warn!(wire = name, reason, "a wire cannot overflow just now; trying again");
                 }
-                let Overflowed { letters, young } = done;
+                let OverflowResult { letters, young } = done;
                 if letters > 0 {
                     tracing::warn!(
                         wire = name,
@@ -258,7 +258,7 @@ impl FlowControl {
         requests: watch::Sender<OverflowRequests>,
         stop: CancellationToken,
     ) {
-        let (mut history, mut told) = (LookHistory::default(), LastWords::new());
+        let (mut history, mut told) = (InspectionHistory::default(), SentCredits::new());
         let (mut warned, mut wait) = (None, Duration::ZERO);
         loop {
             tokio::select! {
@@ -271,7 +271,7 @@ impl FlowControl {
                 continue;
             }
             let (began, known) = (Instant::now(), self.seen().begun);
-            let mut found = match self.look(&mut history).await {
+            let mut found = match self.inspect_stream(&mut history).await {
                 Ok(found) => found,
                 Err(reason) => {
                     tracing::debug!(stream = self.stream, reason, "the stream cannot be looked at just now");
@@ -295,7 +295,7 @@ impl FlowControl {
         }
     }
 
-    async fn look(&self, history: &mut LookHistory) -> Result<Found, String> {
+    async fn inspect_stream(&self, history: &mut InspectionHistory) -> Result<StreamInspection, String> {
         let marks = &mut history.volumes;
         let stream = self.bus.jetstream().get_stream(&self.stream).await.map_err(text)?;
         let info = stream.cached_info();
@@ -331,7 +331,7 @@ impl FlowControl {
         let (mut bytes, mut held) = (info.state.bytes, None);
         if let Some(max) = max {
             // First: what everybody has takes nothing away from what wires may have.
-            (bytes, held) = spent::clear(&stream, max, &consumers, &rows).await?;
+            (bytes, held) = spent::trim(&stream, max, &consumers, &rows).await?;
         }
         let is_foreign = |info: &&Info| {
             info.name != spent::ARCHIVE && !info.name.starts_with(super::part::WIRE) && !overflow::is_reader(info)
@@ -358,7 +358,7 @@ impl FlowControl {
             let consumer = infos.get(row.consumer(name))?;
             OverflowRequest::of((name, row), wire, consumer, (&history.sequences, young))
         };
-        Ok(Found {
+        Ok(StreamInspection {
             overflowing: wires.iter().filter_map(request).collect(),
             wires,
             shared,
@@ -368,7 +368,7 @@ impl FlowControl {
     }
 
     /// Removes what is too old; an operator hears of what cannot go, and of what keeps the stream full.
-    async fn expire(&self, found: Found, expiry: &mut StreamExpiry, warned: &mut Option<String>) {
+    async fn expire(&self, found: StreamInspection, expiry: &mut StreamExpiry, warned: &mut Option<String>) {
         let expired = expiry.expire(&self.registry, &found.stream).await;
         let refused = expired.err();
         let news = refused.map(|reason| format!("what is too old cannot leave the stream: {reason}"));
@@ -424,7 +424,7 @@ impl FlowControl {
     }
 
     /// Tells Racks what they may send, where they would not know it; how many.
-    async fn tell(&self, found: &Found, known: u64, told: &mut LastWords) -> Result<usize, String> {
+    async fn tell(&self, found: &StreamInspection, known: u64, told: &mut SentCredits) -> Result<usize, String> {
         let before = self.seen().at;
         let at = match before {
             // Later than that of any Mixer before, and then one by one: not each is a write.
@@ -443,7 +443,7 @@ impl FlowControl {
         }
         let is_stale = {
             let mut seen = self.seen();
-            *seen = Seen {
+            *seen = FlowSnapshot {
                 wires: found.wires.clone(),
                 shared: found.shared,
                 at: Some(at),

@@ -33,20 +33,20 @@ use model::scenario::{self, BadScenario, Scenario, ScenarioVersion};
 use model::{Clock, Token};
 
 use crate::control::turned;
-use crate::events::Event;
-use crate::registry::{ActiveScenario, Actor, AuditEntry, Registry, RegistryError, ScenarioRow};
+use crate::events::LifecycleEvent;
+use crate::registry::{ActiveScenario, AuditActor, AuditEntry, ClusterRegistry, RegistryError, ScenarioRow};
 
 pub use backlog::WireBacklog;
 pub use consumers::WireChange;
-pub(crate) use consumers::{Consumers, keep as keep_consumers};
-pub(crate) use converge::Convergence;
-pub(crate) use courier::{Courier, CourierParts, CourierStats};
+pub(crate) use consumers::{WireConsumerManager, keep as keep_consumers};
+pub(crate) use converge::ConvergenceMonitor;
+pub(crate) use courier::{RolloutParts, RolloutStats, ScenarioRollout};
 pub(crate) use expiry::{StreamExpiry, StreamMarks};
 pub(crate) use flow_control::FlowControl;
-pub(crate) use part::{Layout, Spot, still_there};
+pub(crate) use part::{FailurePoint, ScenarioIndex, check_failure_point};
 pub(crate) use scenario_cache::ScenarioCache;
-pub use standing::{GroupStanding, RackStanding, ScenarioRef};
-pub(crate) use standing::{References, groups, racks};
+pub use standing::{GroupMembership, RackRolloutStatus, ScenarioRef};
+pub(crate) use standing::{ReferenceCache, groups, racks};
 
 /// An error in words.
 fn text(error: impl std::fmt::Display) -> String {
@@ -103,7 +103,7 @@ pub enum ScenarioError {
 
 /// A checked scenario with its text.
 #[derive(Debug, Clone)]
-pub(crate) struct Chosen {
+pub(crate) struct StartupScenario {
     pub(crate) row: ScenarioRow,
     pub(crate) scenario: Scenario,
 }
@@ -113,9 +113,9 @@ pub(crate) struct Chosen {
 pub(crate) fn choose(
     reference: &str,
     max_hops: u32,
-    registry: &Registry,
+    registry: &ClusterRegistry,
     clock: &Clock,
-) -> Result<Option<Chosen>, ScenarioError> {
+) -> Result<Option<StartupScenario>, ScenarioError> {
     if reference.is_empty() {
         let Some(active) = registry.active_scenario()? else {
             return Ok(None);
@@ -150,7 +150,7 @@ fn looks_like_a_path(word: &str) -> bool {
 }
 
 /// A stored scenario by `name:version` or `name:latest`.
-pub(crate) fn stored(reference: &str, registry: &Registry) -> Result<Option<ScenarioRow>, RegistryError> {
+pub(crate) fn stored(reference: &str, registry: &ClusterRegistry) -> Result<Option<ScenarioRow>, RegistryError> {
     let Some((name, version)) = reference.split_once(':') else {
         return Ok(None);
     };
@@ -177,7 +177,7 @@ fn read(path: &Path) -> Result<String, ScenarioError> {
     std::fs::read_to_string(path).map_err(unreadable)
 }
 
-fn check(origin: String, text: String, max_hops: u32, clock: &Clock) -> Result<Chosen, ScenarioError> {
+fn check(origin: String, text: String, max_hops: u32, clock: &Clock) -> Result<StartupScenario, ScenarioError> {
     let reviewed = scenario::review_within(&text, rack::manifests(), max_hops);
     let scenario = reviewed
         .map_err(|reason| ScenarioError::Invalid { origin, reason })?
@@ -189,20 +189,20 @@ fn check(origin: String, text: String, max_hops: u32, clock: &Clock) -> Result<C
         stored: clock.now(),
         text,
     };
-    Ok(Chosen { row, scenario })
+    Ok(StartupScenario { row, scenario })
 }
 
 /// A stored scenario, checked again: this program may know other gear types than the one that stored it.
-fn recheck(origin: String, row: ScenarioRow) -> Result<Chosen, ScenarioError> {
+fn recheck(origin: String, row: ScenarioRow) -> Result<StartupScenario, ScenarioError> {
     match scenario::parse(&row.text, rack::manifests()) {
-        Ok(scenario) => Ok(Chosen { row, scenario }),
+        Ok(scenario) => Ok(StartupScenario { row, scenario }),
         Err(reason) => Err(ScenarioError::Invalid { origin, reason }),
     }
 }
 
 /// What was active before, if this program reads it still. Telemetry is stored and served without it, and only a Mixer that
 /// runs can activate another one.
-fn resume(reference: String, row: ScenarioRow) -> Option<Chosen> {
+fn resume(reference: String, row: ScenarioRow) -> Option<StartupScenario> {
     match recheck(reference, row) {
         Ok(chosen) => Some(chosen),
         Err(error) => {
@@ -219,8 +219,8 @@ fn resume(reference: String, row: ScenarioRow) -> Option<Chosen> {
 /// Stores a scenario and makes it the active one. What the audit log has of it: that it was stored, where its reference meant nothing
 /// or another content before, and that it is active, where another one was.
 pub(crate) async fn activate(
-    chosen: &Chosen,
-    registry: &Arc<Registry>,
+    chosen: &StartupScenario,
+    registry: &Arc<ClusterRegistry>,
     clock: &Clock,
 ) -> Result<(ActiveScenario, Vec<AuditEntry>), ScenarioError> {
     let active = ActiveScenario {
@@ -241,7 +241,7 @@ pub(crate) async fn activate(
             let replaced = match means.as_ref() == Some(&hash) {
                 true => None,
                 false => {
-                    let entry = AuditEntry::new(Event::ScenarioImported, &Actor::Mixer, next.activated);
+                    let entry = AuditEntry::new(LifecycleEvent::ScenarioImported, &AuditActor::Mixer, next.activated);
                     let entry = entry.scenario(&reference, &hash).turn(means, &hash);
                     news.push(change.record(entry.because(BY_FILE))?);
                     change.put_scenario(&row)?
@@ -250,7 +250,7 @@ pub(crate) async fn activate(
             if !keep {
                 let before = change.active_scenario()?;
                 change.activate(&next)?;
-                let entry = turned(Event::ScenarioActivated, &Actor::Mixer, before, &next);
+                let entry = turned(LifecycleEvent::ScenarioActivated, &AuditActor::Mixer, before, &next);
                 news.push(change.record(entry.because(BY_FILE))?);
             }
             Ok::<_, RegistryError>((replaced, news))

@@ -44,9 +44,9 @@ use tokio::time::{Instant, timeout};
 use super::backlog::WireBacklog;
 use super::flow_control::waiting;
 use super::text;
-use crate::bus_server::Bus;
+use crate::bus_server::MixerBus;
 use crate::cluster::Cluster;
-use crate::registry::{Change, Registry, RegistryError, WireRow};
+use crate::registry::{ClusterRegistry, RegistryError, RegistryTransaction, WireRow};
 
 /// Bus messages of one request.
 const FETCH: usize = 256;
@@ -124,7 +124,7 @@ pub(super) struct OverflowRequest {
 
 /// What has left a wire.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Overflowed {
+pub(super) struct OverflowResult {
     pub(super) letters: u64,
     /// The first message that is too young to leave, where one was seen.
     pub(super) young: Option<u64>,
@@ -132,7 +132,7 @@ pub(super) struct Overflowed {
 
 /// Letters of one request.
 #[derive(Debug, Default)]
-struct LettersMade {
+struct OverflowProgress {
     letters: u64,
     /// Up to here all are on the stream.
     through: Option<u64>,
@@ -188,10 +188,10 @@ impl OverflowRequest {
     /// Moves the wire; which letters were made is told also where it fails.
     pub(super) async fn carry_out(
         &self,
-        (bus, stream): (&Bus, &Stream),
-        (registry, cluster): (&Arc<Registry>, &Cluster),
+        (bus, stream): (&MixerBus, &Stream),
+        (registry, cluster): (&Arc<ClusterRegistry>, &Cluster),
         sync: Option<&SyncBus>,
-        done: &mut Overflowed,
+        done: &mut OverflowResult,
     ) -> Result<(), String> {
         // Where that fails, letters would be made again and again and the wire never move.
         synced(sync).await?;
@@ -216,14 +216,14 @@ impl OverflowRequest {
             ..Default::default()
         });
         let reader = reader.await.map_err(text)?;
-        let mut made = LettersMade::default();
+        let mut made = OverflowProgress::default();
         let read = self
             .make_letters((bus, cluster), (&reader, entity), excess, &mut made)
             .await;
         if let Err(error) = stream.delete_consumer(&reader.cached_info().name).await {
             tracing::debug!(%error, "a reader of what overflows goes by itself");
         }
-        *done = Overflowed {
+        *done = OverflowResult {
             letters: made.letters,
             young: made.young,
         };
@@ -237,10 +237,10 @@ impl OverflowRequest {
     /// Makes letters of what is to leave, by its age or of so many bytes.
     async fn make_letters(
         &self,
-        (bus, cluster): (&Bus, &Cluster),
+        (bus, cluster): (&MixerBus, &Cluster),
         (reader, entity): (&PullConsumer, Option<EntityId>),
         excess: u64,
-        made: &mut LettersMade,
+        made: &mut OverflowProgress,
     ) -> Result<(), String> {
         let mut waiting = reader.cached_info().num_pending;
         let (mut bytes, mut delivered, mut is_large) = (0, 0, false);
@@ -305,7 +305,7 @@ impl OverflowRequest {
     /// Sends the dead letter of a message.
     async fn send(
         &self,
-        bus: &Bus,
+        bus: &MixerBus,
         (message, mut body): (&BusMessage, Bytes),
         (id, entity): (&str, Option<EntityId>),
         sequence: u64,
@@ -344,14 +344,14 @@ impl OverflowRequest {
     }
 
     /// The wire goes on behind this sequence, whatever becomes of its consumer.
-    async fn move_wire(&self, stream: &Stream, registry: &Arc<Registry>, through: u64) -> Result<(), String> {
+    async fn move_wire(&self, stream: &Stream, registry: &Arc<ClusterRegistry>, through: u64) -> Result<(), String> {
         let mut consumer: PullConsumer = stream.get_consumer(&self.consumer).await.map_err(text)?;
         if consumer.cached_info().ack_floor.stream_sequence >= through {
             // Its receiver has taken it meanwhile.
             return Ok(());
         }
         let (name, before) = (self.name.clone(), (self.life, self.consumer.clone()));
-        let put = move |change: &Change<'_>| change.move_wire(&name, &before, through + 1);
+        let put = move |change: &RegistryTransaction<'_>| change.move_wire(&name, &before, through + 1);
         if !registry.commit::<_, RegistryError>(put).await.map_err(text)? {
             return Err("the wire changed meanwhile".to_owned());
         }

@@ -20,15 +20,15 @@ pub(super) const WIRE: &str = "wire-";
 
 /// What a Rack is given.
 #[derive(Debug, Default)]
-pub(super) struct Part {
+pub(super) struct RackAssignment {
     pub(super) gears: Vec<Gear>,
     pub(super) wires: Vec<Wire>,
-    pub(super) flows: Vec<Flow>,
+    pub(super) flows: Vec<GuaranteedWire>,
 }
 
 /// A wire of lane guaranteed that ends at a Rack.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Flow {
+pub(super) struct GuaranteedWire {
     pub(super) from: GearPort,
     pub(super) to: GearPort,
     /// What it is called, by what it connects; its consumer too, unless the registry has another one ([`crate::registry::WireRow`]).
@@ -45,7 +45,7 @@ pub(super) struct Flow {
 
 /// A scenario laid out so that a Rack's part is found without a look at everybody's.
 #[derive(Debug)]
-pub(crate) struct Layout<'s> {
+pub(crate) struct ScenarioIndex<'s> {
     scenario: &'s Scenario,
     /// Where each gear is deployed.
     deploy: HashMap<&'s Token, &'s Token>,
@@ -58,7 +58,7 @@ pub(crate) struct Layout<'s> {
     groups: Vec<(&'s Token, &'s BTreeMap<String, String>)>,
 }
 
-impl<'s> Layout<'s> {
+impl<'s> ScenarioIndex<'s> {
     pub(crate) fn of(scenario: &'s Scenario) -> Self {
         let (mut deploy, mut gears, mut wires) = (HashMap::new(), HashMap::new(), HashMap::new());
         for (place, gear) in scenario.gears.iter().enumerate() {
@@ -94,7 +94,7 @@ impl<'s> Layout<'s> {
     }
 
     /// The part of a Rack with this name and these labels of its own.
-    pub(super) fn part(&self, name: &Token, labels: &BTreeMap<String, String>) -> Part {
+    pub(super) fn part(&self, name: &Token, labels: &BTreeMap<String, String>) -> RackAssignment {
         let gears: Vec<&Gear> = self.gears(name, labels).collect();
         let here: BTreeSet<&Token> = gears.iter().map(|gear| &gear.name).collect();
         // What may wait for a wire is the Mixer's business: a Rack's gears go on when only that changes.
@@ -105,7 +105,7 @@ impl<'s> Layout<'s> {
             overflow: None,
             ..wire.clone()
         });
-        Part {
+        RackAssignment {
             wires: wires.collect(),
             flows: self.flows_to(&here, name),
             gears: gears.into_iter().cloned().collect(),
@@ -122,11 +122,11 @@ impl<'s> Layout<'s> {
     }
 
     /// The wires of lane guaranteed that end at a Rack.
-    pub(super) fn flows(&self, name: &Token, labels: &BTreeMap<String, String>) -> Vec<Flow> {
+    pub(super) fn flows(&self, name: &Token, labels: &BTreeMap<String, String>) -> Vec<GuaranteedWire> {
         self.flows_to(&self.gears(name, labels).map(|gear| &gear.name).collect(), name)
     }
 
-    fn flows_to(&self, here: &BTreeSet<&Token>, name: &Token) -> Vec<Flow> {
+    fn flows_to(&self, here: &BTreeSet<&Token>, name: &Token) -> Vec<GuaranteedWire> {
         self.wires(here)
             .filter(|wire| here.contains(&wire.to.gear) && self.lane(wire) == Lane::Guaranteed)
             .filter_map(|wire| self.flow(wire, name))
@@ -169,7 +169,7 @@ impl<'s> Layout<'s> {
     }
 
     /// The consumer of a wire that ends at a Rack.
-    fn flow(&self, wire: &Wire, rack: &Token) -> Option<Flow> {
+    fn flow(&self, wire: &Wire, rack: &Token) -> Option<GuaranteedWire> {
         let (from, to) = (self.deploy.get(&wire.from.gear)?, self.deploy.get(&wire.to.gear)?);
         let source = if from == to {
             rack.as_str()
@@ -186,7 +186,7 @@ impl<'s> Layout<'s> {
             .take(12)
             .map(|byte| format!("{byte:02x}"))
             .collect();
-        Some(Flow {
+        Some(GuaranteedWire {
             from: wire.from.clone(),
             to: wire.to.clone(),
             name: format!("{WIRE}{name}"),
@@ -203,17 +203,17 @@ impl<'s> Layout<'s> {
 }
 
 /// The part of a Rack with this name and these labels of its own.
-pub(super) fn part(scenario: &Scenario, name: &Token, labels: &BTreeMap<String, String>) -> Part {
-    Layout::of(scenario).part(name, labels)
+pub(super) fn part(scenario: &Scenario, name: &Token, labels: &BTreeMap<String, String>) -> RackAssignment {
+    ScenarioIndex::of(scenario).part(name, labels)
 }
 
 /// Every consumer that a scenario needs for the Racks that are known: those that it names, and these.
 pub(super) fn flows<'a>(
     scenario: &'a Scenario,
     known: impl Iterator<Item = (&'a Token, &'a BTreeMap<String, String>)>,
-) -> Vec<Flow> {
+) -> Vec<GuaranteedWire> {
     static NONE: BTreeMap<String, String> = BTreeMap::new();
-    let layout = Layout::of(scenario);
+    let layout = ScenarioIndex::of(scenario);
     let mut racks: BTreeMap<&Token, &BTreeMap<String, String>> =
         layout.named.keys().map(|name| (*name, &NONE)).collect();
     racks.extend(known);
@@ -223,7 +223,7 @@ pub(super) fn flows<'a>(
 
 /// Where a message failed.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Spot<'a> {
+pub(crate) struct FailurePoint<'a> {
     pub(crate) gear: &'a Token,
     pub(crate) port: &'a Token,
     pub(crate) way: PortSide,
@@ -232,13 +232,13 @@ pub(crate) struct Spot<'a> {
 }
 
 /// Says why a message cannot go back to where it failed on a Rack, if it cannot: its gear, its port or its wire is gone.
-pub(crate) fn still_there(
+pub(crate) fn check_failure_point(
     scenario: &Scenario,
     name: &Token,
     labels: &BTreeMap<String, String>,
-    spot: Spot<'_>,
+    spot: FailurePoint<'_>,
 ) -> Result<(), String> {
-    let Part { gears, flows, .. } = part(scenario, name, labels);
+    let RackAssignment { gears, flows, .. } = part(scenario, name, labels);
     let meta = &scenario.meta;
     let reference = format!("{}:{}", meta.name, meta.version);
     let Some(gear) = gears.iter().find(|gear| gear.name == *spot.gear) else {
@@ -257,7 +257,7 @@ pub(crate) fn still_there(
     }
     let Some(from) = spot.from else { return Ok(()) };
     let leads_here =
-        |flow: &Flow| flow.to.gear == *spot.gear && flow.to.port == *spot.port && carries(&flow.filter, from);
+        |flow: &GuaranteedWire| flow.to.gear == *spot.gear && flow.to.port == *spot.port && carries(&flow.filter, from);
     if flows.iter().any(leads_here) {
         return Ok(());
     }
@@ -363,13 +363,13 @@ wires:
         let token = |text: &str| text.parse::<Token>().unwrap();
         let look = |rack: &str, gear: &str, port: &str, way, from| {
             let (rack, gear, port) = (token(rack), token(gear), token(port));
-            let spot = Spot {
+            let spot = FailurePoint {
                 gear: &gear,
                 port: &port,
                 way,
                 from,
             };
-            still_there(&scenario, &rack, &BTreeMap::new(), spot).err()
+            check_failure_point(&scenario, &rack, &BTreeMap::new(), spot).err()
         };
         let wire = Some("flux.msg.a.gen.out");
         assert_eq!(look("b", "far", "in", PortSide::In, wire), None);

@@ -18,10 +18,10 @@ use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, Info, pull};
 use async_nats::jetstream::stream::Stream;
 use futures::{StreamExt as _, TryStreamExt as _};
 
-use super::part::{Flow, WIRE};
-use super::rewiring::Rewiring;
+use super::part::{GuaranteedWire, WIRE};
+use super::rewiring::WireTransition;
 use super::text;
-use crate::registry::{Change, Registry, RegistryError, WireRow};
+use crate::registry::{ClusterRegistry, RegistryError, RegistryTransaction, WireRow};
 
 /// Messages of a wire that may be delivered and not acknowledged: more than an inlet takes.
 pub(super) const AT_ONCE: i64 = 8192;
@@ -34,39 +34,39 @@ const CREATED_AT_ONCE: usize = 16;
 const MOST_PAUSED: usize = 4096;
 
 /// See the module.
-pub(super) struct Reconciliation<'a> {
+pub(super) struct ConsumerReconciliation<'a> {
     pub(super) stream: Stream,
     /// By consumer.
     pub(super) infos: BTreeMap<String, Info>,
     /// By wire.
     pub(super) rows: BTreeMap<String, WireRow>,
-    pub(super) flows: &'a [Flow],
-    pub(super) all: BTreeMap<String, Rewiring>,
+    pub(super) flows: &'a [GuaranteedWire],
+    pub(super) all: BTreeMap<String, WireTransition>,
     /// Whether consumers of no known wire go.
     pub(super) ends_unknown: bool,
 }
 
-impl Reconciliation<'_> {
+impl ConsumerReconciliation<'_> {
     /// These wires do not leave, unless another one takes over.
     pub(super) fn keep(&mut self, is_kept: impl Fn(&str, &WireRow) -> bool) {
         let taken_over = self.all.values().filter_map(|change| match change {
-            Rewiring::TakesOver { wire, .. } => Some(wire.clone()),
+            WireTransition::TakesOver { wire, .. } => Some(wire.clone()),
             _ => None,
         });
         let taken_over: BTreeSet<String> = taken_over.collect();
         let rows = &self.rows;
         self.all.retain(|name, change| {
-            let leaves = matches!(change, Rewiring::Pauses | Rewiring::Ends) && !taken_over.contains(name);
+            let leaves = matches!(change, WireTransition::Pauses | WireTransition::Ends) && !taken_over.contains(name);
             !leaves || !rows.get(name).is_some_and(|row| is_kept(name, row))
         });
     }
 
     /// Writes it down, ends the consumers of wires that are paused, and makes those that are not there. Returns the wires whose consumers
     /// are there then.
-    pub(super) async fn carry_out(self, registry: &Arc<Registry>) -> Result<BTreeSet<String>, String> {
+    pub(super) async fn carry_out(self, registry: &Arc<ClusterRegistry>) -> Result<BTreeSet<String>, String> {
         let rows = self.new_rows();
         let before = self.rows.clone();
-        let put = move |change: &Change<'_>| {
+        let put = move |change: &RegistryTransaction<'_>| {
             for (name, row) in rows.iter().filter(|(name, row)| before.get(*name) != Some(row)) {
                 change.put_wire(name, row, before.get(name))?;
             }
@@ -82,7 +82,7 @@ impl Reconciliation<'_> {
             tracing::info!(name, wire, sequence, ?change, "a wire changes");
         }
         // A crash may have come between a note and this. What ends is forgotten the next time, when its consumer is gone.
-        let ends = |name: &String, row: &WireRow| row.is_paused || self.all.get(name) == Some(&Rewiring::Ends);
+        let ends = |name: &String, row: &WireRow| row.is_paused || self.all.get(name) == Some(&WireTransition::Ends);
         let mut gone: BTreeMap<&str, bool> = BTreeMap::new();
         for (name, row) in &rows {
             *gone.entry(row.consumer(name)).or_insert(true) &= ends(name, row);
@@ -128,14 +128,14 @@ impl Reconciliation<'_> {
         for (name, change) in &self.all {
             let mut row = rows.remove(name).unwrap_or_default();
             match change {
-                Rewiring::Ends if self.infos.contains_key(row.consumer(name)) => {}
-                Rewiring::Ends => continue,
-                Rewiring::Begins if !self.has_unknown(name) => row.sequence = next,
-                Rewiring::Begins | Rewiring::Resumes | Rewiring::Pauses => {
+                WireTransition::Ends if self.infos.contains_key(row.consumer(name)) => {}
+                WireTransition::Ends => continue,
+                WireTransition::Begins if !self.has_unknown(name) => row.sequence = next,
+                WireTransition::Begins | WireTransition::Resumes | WireTransition::Pauses => {
                     row.sequence = self.next_sequence(name, (life, next));
-                    row.is_paused = *change == Rewiring::Pauses;
+                    row.is_paused = *change == WireTransition::Pauses;
                 }
-                Rewiring::TakesOver { wire, .. } => {
+                WireTransition::TakesOver { wire, .. } => {
                     row.sequence = self.next_sequence(wire, (life, next));
                     row.consumer = self.taken_over(name, wire, &mut rows);
                 }
@@ -185,20 +185,20 @@ impl Reconciliation<'_> {
     }
 
     /// Another name for the consumer of a wire that begins, or takes over, where its own is in use.
-    fn free_consumer(&self, flow: &Flow, rows: &BTreeMap<String, WireRow>) -> Option<String> {
+    fn free_consumer(&self, flow: &GuaranteedWire, rows: &BTreeMap<String, WireRow>) -> Option<String> {
         let is_in_use = |consumer: &str| {
             let has_it = |(name, row): (&String, &WireRow)| *name != flow.name && row.consumer(name) == consumer;
             rows.iter().any(has_it)
         };
         let is_taken = match self.all.get(&flow.name)? {
-            Rewiring::Begins => is_in_use(&flow.name),
-            Rewiring::TakesOver { .. } if rows.get(&flow.name)?.consumer.is_some() => false,
+            WireTransition::Begins => is_in_use(&flow.name),
+            WireTransition::TakesOver { .. } if rows.get(&flow.name)?.consumer.is_some() => false,
             // One that is left of another time stands elsewhere.
-            Rewiring::TakesOver { wire, .. } => {
+            WireTransition::TakesOver { wire, .. } => {
                 let goes_on = self.rows.get(wire).is_some_and(|row| row.consumer(wire) == flow.name);
                 is_in_use(&flow.name) || (self.infos.contains_key(&flow.name) && !goes_on)
             }
-            Rewiring::Resumes | Rewiring::Pauses | Rewiring::Ends => false,
+            WireTransition::Resumes | WireTransition::Pauses | WireTransition::Ends => false,
         };
         let names = (2..u32::MAX).map(|number| format!("{}-{number}", flow.name));
         let mut free = names.filter(|name| !is_in_use(name) && !self.infos.contains_key(name));

@@ -16,13 +16,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::part::Flow;
+use super::part::GuaranteedWire;
 use crate::registry::WireRow;
 
 /// What becomes of a wire.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
-pub enum Rewiring {
+pub enum WireTransition {
     /// It gets what comes from now on.
     Begins,
     /// It goes on where it was paused.
@@ -43,44 +43,51 @@ pub enum Rewiring {
 
 /// What becomes of the wires, by their names, when these are the scenario's. Those that stay, and those that others of their Rack take
 /// over from, are left out.
-pub(super) fn rewirings(flows: &[Flow], rows: &BTreeMap<String, WireRow>) -> BTreeMap<String, Rewiring> {
-    let wanted: BTreeMap<&String, &Flow> = flows.iter().map(|flow| (&flow.name, flow)).collect();
+pub(super) fn rewirings(
+    flows: &[GuaranteedWire],
+    rows: &BTreeMap<String, WireRow>,
+) -> BTreeMap<String, WireTransition> {
+    let wanted: BTreeMap<&String, &GuaranteedWire> = flows.iter().map(|flow| (&flow.name, flow)).collect();
     let (mut arriving, mut all) = (Vec::new(), BTreeMap::new());
     for flow in wanted.values().copied() {
         match rows.get(&flow.name) {
             None => arriving.push(flow),
             Some(row) if row.ends => arriving.push(flow),
-            Some(row) if row.is_paused => drop(all.insert(flow.name.clone(), Rewiring::Resumes)),
+            Some(row) if row.is_paused => drop(all.insert(flow.name.clone(), WireTransition::Resumes)),
             Some(_) => {}
         }
     }
     let leaves = |(name, row): &(&String, &WireRow)| !row.is_paused && !wanted.contains_key(name);
     let (ending, mut leaving): (BTreeMap<_, _>, BTreeMap<_, _>) =
         rows.iter().filter(leaves).partition(|(_, row)| row.ends);
-    all.extend(ending.into_keys().map(|name| (name.clone(), Rewiring::Ends)));
+    all.extend(ending.into_keys().map(|name| (name.clone(), WireTransition::Ends)));
     for is_of_rack in [true, false] {
         for (flow, name) in pairs(&arriving, &leaving, is_of_rack) {
             let Some(row) = leaving.remove(name) else { continue };
             if row.rack.as_ref() != Some(&flow.rack) {
-                all.insert(name.clone(), Rewiring::Ends);
+                all.insert(name.clone(), WireTransition::Ends);
             }
             let (from, wire) = (row.description.clone(), name.clone());
-            all.insert(flow.name.clone(), Rewiring::TakesOver { from, wire });
+            all.insert(flow.name.clone(), WireTransition::TakesOver { from, wire });
         }
         arriving.retain(|flow| !all.contains_key(&flow.name));
     }
-    all.extend(arriving.into_iter().map(|flow| (flow.name.clone(), Rewiring::Begins)));
-    all.extend(leaving.into_keys().map(|name| (name.clone(), Rewiring::Pauses)));
+    all.extend(
+        arriving
+            .into_iter()
+            .map(|flow| (flow.name.clone(), WireTransition::Begins)),
+    );
+    all.extend(leaving.into_keys().map(|name| (name.clone(), WireTransition::Pauses)));
     all
 }
 
 /// The wires of the same messages, at the same Rack or at any, of which one arrives and one leaves.
 fn pairs<'a>(
-    arriving: &[&'a Flow],
+    arriving: &[&'a GuaranteedWire],
     leaving: &BTreeMap<&'a String, &'a WireRow>,
     is_of_rack: bool,
-) -> Vec<(&'a Flow, &'a String)> {
-    let mut both: BTreeMap<_, (Vec<&'a Flow>, Vec<&'a String>)> = BTreeMap::new();
+) -> Vec<(&'a GuaranteedWire, &'a String)> {
+    let mut both: BTreeMap<_, (Vec<&'a GuaranteedWire>, Vec<&'a String>)> = BTreeMap::new();
     for flow in arriving {
         let key = (flow.filter.as_str(), is_of_rack.then_some(flow.rack.as_str()));
         both.entry(key).or_default().0.push(flow);
@@ -103,14 +110,14 @@ mod tests {
     use crate::registry::WireBounds;
 
     /// A wire from this gear to that one of this Rack.
-    fn flow(from: &str, rack: &str, to: &str) -> Flow {
+    fn flow(from: &str, rack: &str, to: &str) -> GuaranteedWire {
         let end = |gear: &str, port: &str| model::scenario::GearPort {
             rack: None,
             gear: gear.parse().unwrap(),
             port: port.parse().unwrap(),
         };
         let filter = format!("flux.msg.a.{from}.out");
-        Flow {
+        GuaranteedWire {
             from: end(from, "out"),
             to: end(to, "in"),
             name: format!("{from} {rack} {to}"),
@@ -121,7 +128,7 @@ mod tests {
         }
     }
 
-    fn row(flow: &Flow, is_paused: bool) -> (String, WireRow) {
+    fn row(flow: &GuaranteedWire, is_paused: bool) -> (String, WireRow) {
         let row = WireRow {
             rack: Some(flow.rack.clone()),
             filter: flow.filter.clone(),
@@ -132,14 +139,14 @@ mod tests {
         (flow.name.clone(), row)
     }
 
-    fn words(flows: &[Flow], rows: &[(String, WireRow)]) -> Vec<String> {
+    fn words(flows: &[GuaranteedWire], rows: &[(String, WireRow)]) -> Vec<String> {
         let all = rewirings(flows, &rows.iter().cloned().collect());
-        let word = |(name, change): (String, Rewiring)| match change {
-            Rewiring::Begins => format!("{name}: begins"),
-            Rewiring::Resumes => format!("{name}: resumes"),
-            Rewiring::TakesOver { wire, .. } => format!("{name}: takes over from {wire}"),
-            Rewiring::Pauses => format!("{name}: pauses"),
-            Rewiring::Ends => format!("{name}: ends"),
+        let word = |(name, change): (String, WireTransition)| match change {
+            WireTransition::Begins => format!("{name}: begins"),
+            WireTransition::Resumes => format!("{name}: resumes"),
+            WireTransition::TakesOver { wire, .. } => format!("{name}: takes over from {wire}"),
+            WireTransition::Pauses => format!("{name}: pauses"),
+            WireTransition::Ends => format!("{name}: ends"),
         };
         all.into_iter().map(word).collect()
     }
@@ -162,7 +169,7 @@ mod tests {
     fn a_renamed_or_moved_receiver_takes_over_one_for_one() {
         let (sink, renamed, moved) = (flow("x", "b", "sink"), flow("x", "b", "sink2"), flow("x", "c", "sink"));
         let before = [row(&sink, false)];
-        let takes_over = |to: &Flow| words(std::slice::from_ref(to), &before);
+        let takes_over = |to: &GuaranteedWire| words(std::slice::from_ref(to), &before);
         assert_eq!(takes_over(&renamed), ["x b sink2: takes over from x b sink"]);
         let wanted = ["x b sink: ends", "x c sink: takes over from x b sink"];
         assert_eq!(takes_over(&moved), wanted);

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use model::scenario::{self, BadScenario, Scenario};
 
-use crate::registry::{Registry, RegistryError};
+use crate::registry::{ClusterRegistry, RegistryError};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -19,7 +19,11 @@ pub(crate) struct ScenarioCache(Mutex<HashMap<String, Result<Arc<Scenario>, BadS
 impl ScenarioCache {
     /// The scenario of a content hash; none if it is gone or this program cannot read it. May read it: not for a thread that must not
     /// block.
-    pub(crate) fn of_registry(&self, registry: &Registry, hash: &str) -> Result<Option<Arc<Scenario>>, RegistryError> {
+    pub(crate) fn of_registry(
+        &self,
+        registry: &ClusterRegistry,
+        hash: &str,
+    ) -> Result<Option<Arc<Scenario>>, RegistryError> {
         if let Some(parsed) = self.lock().get(hash) {
             return Ok(parsed.as_ref().ok().cloned());
         }

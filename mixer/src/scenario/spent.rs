@@ -36,14 +36,14 @@ pub(super) const ARCHIVE: &str = "archive";
 const MOST_SUBJECTS: usize = 1024;
 
 /// Who keeps the stream full.
-struct Held {
+struct TrimBlocker {
     by: String,
     wire: String,
     bytes: ByteSize,
     of: ByteSize,
 }
 
-impl Held {
+impl TrimBlocker {
     /// For an operator.
     fn text(&self) -> String {
         format!(
@@ -56,7 +56,7 @@ impl Held {
 
 /// How far a consumer of the stream is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Progress {
+struct ConsumerProgress {
     name: String,
     /// What it is for.
     wire: String,
@@ -66,7 +66,7 @@ struct Progress {
     waiting: u64,
 }
 
-impl Progress {
+impl ConsumerProgress {
     fn reads(&self, subject: &str) -> bool {
         self.filters.is_empty() || self.filters.iter().any(|filter| matches(filter, subject))
     }
@@ -74,7 +74,7 @@ impl Progress {
 
 /// Clears a stream of so many bytes if it fills up; what it holds then, and for an operator what keeps it full. A stream that refuses to
 /// be cleared is one that is full.
-pub(super) async fn clear(
+pub(super) async fn trim(
     stream: &Stream,
     max: u64,
     consumers: &[Info],
@@ -87,13 +87,13 @@ pub(super) async fn clear(
     if share(bytes) < FILLED || consumers.len() != info.state.consumer_count {
         return Ok((bytes, None));
     }
-    let mut all: Vec<Progress> = consumers.iter().map(progress).collect();
+    let mut all: Vec<ConsumerProgress> = consumers.iter().map(progress).collect();
     let life = WireRow::life(info.created.unix_timestamp_nanos());
     all.extend(missing(wires.clone(), consumers, life));
     let Some(least) = least(&all, |_| true) else {
         return Ok((bytes, None));
     };
-    let cleared = clear_to(stream, least.done, &all).await;
+    let cleared = trim_to(stream, least.done, &all).await;
     if let Err(reason) = cleared {
         return Ok((
             bytes,
@@ -101,7 +101,7 @@ pub(super) async fn clear(
         ));
     }
     bytes = stream.get_info().await.map_err(text)?.state.bytes;
-    let held = Held {
+    let held = TrimBlocker {
         by: least.name.clone(),
         wire: least.wire.clone(),
         bytes: ByteSize::bytes(bytes),
@@ -111,20 +111,20 @@ pub(super) async fn clear(
 }
 
 /// Up to where everybody is, then subject by subject.
-async fn clear_to(stream: &Stream, done: u64, all: &[Progress]) -> Result<(), String> {
+async fn trim_to(stream: &Stream, done: u64, all: &[ConsumerProgress]) -> Result<(), String> {
     if done >= stream.cached_info().state.first_sequence {
         stream.purge().sequence(done + 1).await.map_err(text)?;
     }
-    clear_subjects(stream, all).await
+    trim_subjects(stream, all).await
 }
 
 /// The wires without a consumer, which have nothing of what they are for, whatever that is.
-fn missing(wires: BTreeMap<String, WireRow>, consumers: &[Info], life: i64) -> impl Iterator<Item = Progress> {
+fn missing(wires: BTreeMap<String, WireRow>, consumers: &[Info], life: i64) -> impl Iterator<Item = ConsumerProgress> {
     let is_missing = |name: &str| consumers.iter().all(|consumer| consumer.name != name);
     wires
         .into_iter()
         .filter(move |(name, row)| !row.is_paused && !row.ends && is_missing(row.consumer(name)))
-        .map(move |(name, row)| Progress {
+        .map(move |(name, row)| ConsumerProgress {
             name,
             wire: "its consumer is lost, and is made anew within a minute".to_owned(),
             filters: vec![row.filter]
@@ -141,14 +141,14 @@ fn missing(wires: BTreeMap<String, WireRow>, consumers: &[Info], life: i64) -> i
 }
 
 /// Who is the furthest behind of those that a condition names; none while messages of theirs are not archived.
-fn least(all: &[Progress], reads: impl Fn(&Progress) -> bool) -> Option<&Progress> {
+fn least(all: &[ConsumerProgress], reads: impl Fn(&ConsumerProgress) -> bool) -> Option<&ConsumerProgress> {
     let readers = || all.iter().filter(|progress| reads(progress));
     readers().any(|progress| progress.name == ARCHIVE).then_some(())?;
     readers().min_by_key(|progress| progress.done)
 }
 
 /// Where somebody is behind, the messages of other subjects leave all the same.
-async fn clear_subjects(stream: &Stream, all: &[Progress]) -> Result<(), String> {
+async fn trim_subjects(stream: &Stream, all: &[ConsumerProgress]) -> Result<(), String> {
     let subjects = stream.info_with_subjects(">").await.map_err(text)?;
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     let counted: Vec<(String, usize)> = subjects.try_collect().await.map_err(text)?;
@@ -164,7 +164,7 @@ async fn clear_subjects(stream: &Stream, all: &[Progress]) -> Result<(), String>
     Ok(())
 }
 
-fn progress(consumer: &Info) -> Progress {
+fn progress(consumer: &Info) -> ConsumerProgress {
     let config = &consumer.config;
     let mut filters = config.filter_subjects.clone();
     if !config.filter_subject.is_empty() {
@@ -175,7 +175,7 @@ fn progress(consumer: &Info) -> Progress {
     } else {
         consumer.ack_floor.stream_sequence
     };
-    Progress {
+    ConsumerProgress {
         name: consumer.name.clone(),
         wire: config.description.clone().unwrap_or_default(),
         filters,
@@ -205,13 +205,13 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    use crate::bus_server::{Bus, BusServer};
-    use crate::registry::Registry;
-    use crate::tasks::failures;
+    use crate::bus_server::{BusServer, MixerBus};
+    use crate::registry::ClusterRegistry;
+    use crate::tasks::failure_channel;
     use crate::testing::{bus_settings, managed};
 
-    fn progress(name: &str, filter: &str, done: u64) -> Progress {
-        Progress {
+    fn progress(name: &str, filter: &str, done: u64) -> ConsumerProgress {
+        ConsumerProgress {
             name: name.to_owned(),
             wire: String::new(),
             filters: vec![filter.to_owned()],
@@ -241,12 +241,12 @@ mod tests {
         }
     }
 
-    async fn look(bus: &Bus, registry: &Registry) -> Option<String> {
+    async fn look(bus: &MixerBus, registry: &ClusterRegistry) -> Option<String> {
         let stream = bus.jetstream().get_stream("flux-msg").await.unwrap();
         let max = u64::try_from(stream.cached_info().config.max_bytes).unwrap();
         let consumers: Vec<Info> = stream.consumers().try_collect().await.unwrap();
         let wires = registry.wires().unwrap();
-        clear(&stream, max, &consumers, &wires).await.unwrap().1
+        trim(&stream, max, &consumers, &wires).await.unwrap().1
     }
 
     /// Takes everything that a consumer has.
@@ -263,9 +263,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut settings = bus_settings(managed(folder.path()));
         settings.streams.max_store = ByteSize::mib(4);
-        let server = BusServer::start(settings, &failures().0).await.unwrap();
+        let server = BusServer::start(settings, &failure_channel().0).await.unwrap();
         let bus = server.bus();
-        let registry = Arc::new(Registry::open(&folder.path().join("registry.redb")).unwrap());
+        let registry = Arc::new(ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap());
         let stream = bus.jetstream().get_stream("flux-msg").await.unwrap();
         let (gone, wire) = (
             "wire-1",
@@ -307,7 +307,7 @@ mod tests {
     #[tokio::test]
     async fn a_wire_without_a_consumer_keeps_what_it_is_for_unless_it_is_paused_or_has_anothers() {
         let folder = tempfile::tempdir().unwrap();
-        let server = BusServer::start(bus_settings(managed(folder.path())), &failures().0)
+        let server = BusServer::start(bus_settings(managed(folder.path())), &failure_channel().0)
             .await
             .unwrap();
         let stream = server.bus().jetstream().get_stream("flux-msg").await.unwrap();

@@ -16,9 +16,9 @@ use model::scenario::{RackEntry, Scenario};
 use model::{EntityId, Token};
 use serde::Serialize;
 
-use super::part::Layout;
-use crate::presence::{Presence, Sighting};
-use crate::registry::{RackRow, Registry, RegistryError};
+use super::part::ScenarioIndex;
+use crate::presence::{LivenessRecord, LivenessTracker};
+use crate::registry::{ClusterRegistry, RackRow, RegistryError};
 
 /// A scenario by name and content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -31,13 +31,13 @@ pub struct ScenarioRef {
 
 /// The words for what Racks run, each looked up once: most run the same.
 #[derive(Debug)]
-pub(crate) struct References<'r> {
-    registry: &'r Registry,
+pub(crate) struct ReferenceCache<'r> {
+    registry: &'r ClusterRegistry,
     known: BTreeMap<String, String>,
 }
 
-impl<'r> References<'r> {
-    pub(crate) const fn of(registry: &'r Registry) -> Self {
+impl<'r> ReferenceCache<'r> {
+    pub(crate) const fn of(registry: &'r ClusterRegistry) -> Self {
         Self {
             registry,
             known: BTreeMap::new(),
@@ -62,7 +62,7 @@ impl<'r> References<'r> {
 
 /// How one Rack stands to a scenario.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct RackStanding {
+pub struct RackRolloutStatus {
     /// Its name.
     pub name: Token,
     /// Its identity; none before its first handshake.
@@ -86,7 +86,7 @@ pub struct RackStanding {
 
 /// Which Racks a group means.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct GroupStanding {
+pub struct GroupMembership {
     /// Its name.
     pub group: Token,
     /// The labels that its members have.
@@ -97,7 +97,7 @@ pub struct GroupStanding {
     pub gears: Vec<Token>,
 }
 
-impl GroupStanding {
+impl GroupMembership {
     /// What its author should know.
     pub(crate) fn warning(&self) -> Option<String> {
         let is_idle = self.racks.is_empty() && !self.gears.is_empty();
@@ -121,11 +121,11 @@ impl GroupStanding {
 pub(crate) fn racks(
     scenario: &Scenario,
     wanted: &ScenarioRef,
-    registry: &Registry,
-    presence: &Presence,
-) -> Result<Vec<RackStanding>, RegistryError> {
-    let layout = Layout::of(scenario);
-    let mut references = References::of(registry);
+    registry: &ClusterRegistry,
+    presence: &LivenessTracker,
+) -> Result<Vec<RackRolloutStatus>, RegistryError> {
+    let layout = ScenarioIndex::of(scenario);
+    let mut references = ReferenceCache::of(registry);
     let mut standings = BTreeMap::new();
     let mut absent: BTreeSet<&Token> = scenario.racks.iter().filter_map(|entry| entry.name.as_ref()).collect();
     for row in registry
@@ -152,7 +152,7 @@ pub(crate) fn racks(
             .gears(name, &BTreeMap::new())
             .map(|gear| gear.name.clone())
             .collect();
-        let standing = RackStanding {
+        let standing = RackRolloutStatus {
             name: name.clone(),
             id: None,
             state: None,
@@ -169,19 +169,19 @@ pub(crate) fn racks(
 }
 
 /// Whether a Rack was heard since the Mixer started and has not missed its heartbeats.
-fn is_fresh(sighting: Option<&Sighting>) -> bool {
+fn is_fresh(sighting: Option<&LivenessRecord>) -> bool {
     sighting.is_some_and(|seen| seen.boot_epoch != 0 && !seen.is_late())
 }
 
 fn standing(
     row: &RackRow,
-    sighting: Option<Sighting>,
+    sighting: Option<LivenessRecord>,
     gears: Vec<Token>,
     wanted: &ScenarioRef,
-    references: &mut References<'_>,
-) -> Result<RackStanding, RegistryError> {
+    references: &mut ReferenceCache<'_>,
+) -> Result<RackRolloutStatus, RegistryError> {
     let seen = sighting.as_ref();
-    let is_late = row.is_adopted() && seen.is_some_and(Sighting::is_late);
+    let is_late = row.is_adopted() && seen.is_some_and(LivenessRecord::is_late);
     let state = if is_late { RackState::Offline } else { row.state };
     let running = match seen {
         Some(seen) => seen.runs(row.state),
@@ -200,7 +200,7 @@ fn standing(
         (RackState::Suspended, _) => Some("it is suspended: platform racks resume".to_owned()),
         (state, _) => Some(format!("it is {state}")),
     };
-    Ok(RackStanding {
+    Ok(RackRolloutStatus {
         name: row.name.clone(),
         id: Some(row.entity_id),
         state: Some(state),
@@ -214,9 +214,9 @@ fn standing(
 }
 
 /// The groups of a scenario.
-pub(crate) fn groups(scenario: &Scenario, registry: &Registry) -> Result<Vec<GroupStanding>, RegistryError> {
+pub(crate) fn groups(scenario: &Scenario, registry: &ClusterRegistry) -> Result<Vec<GroupMembership>, RegistryError> {
     let rows: Vec<_> = registry.racks()?.into_iter().filter(RackRow::is_adopted).collect();
-    let layout = Layout::of(scenario);
+    let layout = ScenarioIndex::of(scenario);
     let meant: Vec<_> = rows
         .iter()
         .map(|row| (row, layout.targets(&row.name, &row.labels)))
@@ -225,7 +225,7 @@ pub(crate) fn groups(scenario: &Scenario, registry: &Registry) -> Result<Vec<Gro
         let group = entry.group.as_ref()?;
         let members = meant.iter().filter(|(_, targets)| targets.contains(group));
         let gears = scenario.gears.iter().filter(|gear| gear.deploy == *group);
-        Some(GroupStanding {
+        Some(GroupMembership {
             group: group.clone(),
             labels: entry.labels.clone(),
             racks: members.map(|(row, _)| row.name.clone()).collect(),

@@ -11,19 +11,19 @@ const MOST_FILES: usize = 1000;
 
 /// What the files of a folder are, without their content.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Listing(Vec<Seen>);
+pub(super) struct FolderListing(Vec<FileStamp>);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Seen {
+struct FileStamp {
     name: String,
     size: u64,
     changed: Option<SystemTime>,
 }
 
 /// A file's name, and its text or why there is none.
-pub(super) type Read = (String, Result<String, String>);
+pub(super) type FileContent = (String, Result<String, String>);
 
-impl Listing {
+impl FolderListing {
     /// The spec files of a folder, by name; none of one that is not there.
     pub(super) fn of(folder: &Path) -> io::Result<Self> {
         let entries = match std::fs::read_dir(folder) {
@@ -50,7 +50,7 @@ impl Listing {
                 Err(error) => return Err(io::Error::new(error.kind(), format!("{name}: {error}"))),
             };
             if about.is_file() {
-                seen.push(Seen {
+                seen.push(FileStamp {
                     name,
                     size: about.len(),
                     changed: about.modified().ok(),
@@ -67,9 +67,9 @@ impl Listing {
 
     /// Their texts, and whether that is all there is to know. A file that the system does not give out may be had later without
     /// any sign of it here.
-    pub(super) fn read(&self, folder: &Path) -> (Vec<Read>, bool) {
+    pub(super) fn read(&self, folder: &Path) -> (Vec<FileContent>, bool) {
         let mut is_whole = true;
-        let mut read = |seen: &Seen| {
+        let mut read = |seen: &FileStamp| {
             if seen.size > MAX_FILE {
                 return Err(format!("it has {} bytes, {MAX_FILE} at most", seen.size));
             }

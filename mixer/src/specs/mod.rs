@@ -38,10 +38,10 @@ use query::{QueryEngine, SpecTable};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use files::Listing;
-use review::{Review, review};
-pub use standing::StandingError;
-use standing::{Entry, Standing};
+use files::FolderListing;
+use review::{SpecValidation, review};
+pub use standing::SpecSetError;
+use standing::{SpecEntry, SpecSet};
 
 /// How often the folder is looked at.
 const EVERY: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ const LAST_LOOK: Duration = Duration::from_secs(2);
 
 /// Why a file is not in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Refused {
+pub struct SpecRejection {
     /// The file's name.
     pub file: String,
     /// Everything that is wrong with it.
@@ -91,13 +91,13 @@ pub struct SpecView {
 
 /// All that is known of specs.
 #[derive(Debug, Clone, Serialize)]
-pub struct SpecsView {
+pub struct SpecListView {
     /// The folder.
     pub folder: String,
     /// By name.
     pub specs: Vec<SpecView>,
     /// Files that are not in force, by name.
-    pub refused: Vec<Refused>,
+    pub refused: Vec<SpecRejection>,
 }
 
 /// Figures for `/metrics`.
@@ -112,26 +112,26 @@ pub(crate) struct SpecFigures {
 
 /// Who is told of a change.
 #[derive(Debug)]
-struct Rooms {
+struct SpecSubscribers {
     engine: Arc<Engine>,
     querier: Arc<QueryEngine>,
 }
 
 /// What one look leaves for the next. Its lock is held while the folder is read, which may take for ever.
 #[derive(Debug, Default)]
-struct Looker {
+struct FolderWatch {
     /// What the folder was when its files were read last; none while some cannot be read, so that it is tried again.
-    read: Option<Listing>,
+    read: Option<FolderListing>,
     /// What it was when it was looked at last: files that are being written are not read.
-    seen: Option<Listing>,
+    seen: Option<FolderListing>,
     /// Why the folder cannot be listed, or the standing not be written.
     trouble: Option<String>,
 }
 
 /// What is in force. Its lock is held for moments, never over a call to the file system.
 #[derive(Debug, Default)]
-struct State {
-    standing: Arc<Standing>,
+struct SpecRegistryState {
+    standing: Arc<SpecSet>,
     refused: BTreeMap<String, Vec<SourceDiagnostic>>,
     changes: u64,
     refusals: u64,
@@ -139,36 +139,36 @@ struct State {
 
 /// See the module.
 #[derive(Debug)]
-pub struct SpecBook {
+pub struct SpecRegistry {
     folder: PathBuf,
     file: PathBuf,
     clock: Clock,
     specs: Arc<SpecMatcher>,
-    rooms: OnceLock<Rooms>,
-    looker: Mutex<Looker>,
-    state: Mutex<State>,
+    rooms: OnceLock<SpecSubscribers>,
+    looker: Mutex<FolderWatch>,
+    state: Mutex<SpecRegistryState>,
 }
 
-impl SpecBook {
+impl SpecRegistry {
     /// Takes up what stood last, and looks at the folder.
     ///
     /// # Errors
     /// If what stood last cannot be read.
-    pub fn open(folder: &Path, store_dir: &Path, clock: Clock) -> Result<Self, StandingError> {
+    pub fn open(folder: &Path, store_dir: &Path, clock: Clock) -> Result<Self, SpecSetError> {
         let file = store_dir.join("specs.json");
         let book = Self {
             folder: folder.to_owned(),
             looker: Mutex::default(),
-            state: Mutex::new(State {
-                standing: Arc::new(Standing::read(&file)?),
-                ..State::default()
+            state: Mutex::new(SpecRegistryState {
+                standing: Arc::new(SpecSet::read(&file)?),
+                ..SpecRegistryState::default()
             }),
             file,
             clock,
             specs: Arc::default(),
             rooms: OnceLock::new(),
         };
-        book.look();
+        book.scan_folder();
         book.tell(&book.standing());
         Ok(book)
     }
@@ -189,7 +189,7 @@ impl SpecBook {
     pub fn serve(&self, engine: Arc<Engine>, querier: Arc<QueryEngine>) {
         // No look tells them of a change in between.
         let _looker = self.looker();
-        let _ = self.rooms.set(Rooms { engine, querier });
+        let _ = self.rooms.set(SpecSubscribers { engine, querier });
         self.tell(&self.standing());
     }
 
@@ -205,7 +205,7 @@ impl SpecBook {
             };
             tokio::select! {
                 // A panic is the runtime's to report; the next look tries again.
-                _ = tokio::task::spawn_blocking(move || this.look()) => {}
+                _ = tokio::task::spawn_blocking(move || this.scan_folder()) => {}
                 () = stopped => tracing::warn!(folder = %self.folder.display(), "a look at the folder of specs does not end: it is left behind"),
             }
         }
@@ -213,7 +213,7 @@ impl SpecBook {
 
     /// What the API shows.
     #[must_use]
-    pub fn view(&self) -> SpecsView {
+    pub fn view(&self) -> SpecListView {
         let state = self.state();
         let specs = state.standing.specs().map(|(name, entry)| {
             let counts = self.specs.counts(name);
@@ -234,11 +234,11 @@ impl SpecBook {
                 failed_values: counts.failed,
             }
         });
-        let refused = state.refused.iter().map(|(file, faults)| Refused {
+        let refused = state.refused.iter().map(|(file, faults)| SpecRejection {
             file: file.clone(),
             faults: faults.clone(),
         });
-        SpecsView {
+        SpecListView {
             folder: self.folder.display().to_string(),
             specs: specs.collect(),
             refused: refused.collect(),
@@ -264,22 +264,22 @@ impl SpecBook {
         tables.collect()
     }
 
-    fn standing(&self) -> Arc<Standing> {
+    fn standing(&self) -> Arc<SpecSet> {
         Arc::clone(&self.state().standing)
     }
 
-    fn looker(&self) -> MutexGuard<'_, Looker> {
+    fn looker(&self) -> MutexGuard<'_, FolderWatch> {
         self.looker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SpecRegistryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks at the folder, and puts in force what changed before the last look.
-    pub(crate) fn look(&self) {
+    pub(crate) fn scan_folder(&self) {
         let mut looker = self.looker();
-        let listing = match Listing::of(&self.folder) {
+        let listing = match FolderListing::of(&self.folder) {
             Ok(listing) => listing,
             Err(error) => return looker.note(Some(format!("the folder of specs cannot be read: {error}"))),
         };
@@ -289,7 +289,7 @@ impl SpecBook {
         }
         let (read, is_whole) = listing.read(&self.folder);
         let before = self.standing();
-        let Review {
+        let SpecValidation {
             standing,
             refused,
             changed,
@@ -317,7 +317,7 @@ impl SpecBook {
     }
 
     /// Puts in force what stands.
-    fn tell(&self, standing: &Standing) {
+    fn tell(&self, standing: &SpecSet) {
         if let Some(rooms) = self.rooms.get() {
             rooms.engine.set_specs(&files_of(standing));
             let tables = standing.specs();
@@ -329,15 +329,15 @@ impl SpecBook {
     }
 }
 
-fn files_of(standing: &Standing) -> AllSpecFiles {
-    let files = |entry: &Entry| SpecFiles {
+fn files_of(standing: &SpecSet) -> AllSpecFiles {
+    let files = |entry: &SpecEntry| SpecFiles {
         prefix: entry.known.spec.prefix,
         columns: entry.known.columns(),
     };
     standing.specs().map(|(name, entry)| (*name, files(entry))).collect()
 }
 
-impl Looker {
+impl FolderWatch {
     /// Keeps what is wrong, and says it once.
     fn note(&mut self, trouble: Option<String>) {
         if let Some(trouble) = trouble.as_ref().filter(|new| self.trouble.as_ref() != Some(new)) {
@@ -347,7 +347,7 @@ impl Looker {
     }
 }
 
-impl State {
+impl SpecRegistryState {
     /// Keeps which files are not in force, and says each once.
     fn refuse(&mut self, refused: BTreeMap<String, Vec<SourceDiagnostic>>) {
         for (file, faults) in &refused {

@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::spec::{SourceDiagnostic, Spec, SpecHistory};
 use model::{SpecName, Timestamp};
 
-use super::files::Read;
-use super::standing::{Entry, Standing};
+use super::files::FileContent;
+use super::standing::{SpecEntry, SpecSet};
 
 /// What becomes of the files of a folder.
-pub(super) struct Review {
+pub(super) struct SpecValidation {
     /// What stands from now on.
-    pub(super) standing: Standing,
+    pub(super) standing: SpecSet,
     /// Files that are not in force, and why.
     pub(super) refused: BTreeMap<String, Vec<SourceDiagnostic>>,
     /// What became of which spec.
@@ -28,7 +28,7 @@ fn of_file(text: impl Into<String>) -> SourceDiagnostic {
 }
 
 /// What stands after the files were looked at.
-pub(super) fn review(now: &Standing, files: Vec<Read>, at: Timestamp) -> Review {
+pub(super) fn review(now: &SpecSet, files: Vec<FileContent>, at: Timestamp) -> SpecValidation {
     let mut refused = BTreeMap::new();
     let mut offered: BTreeMap<SpecName, Vec<(String, String, Spec)>> = BTreeMap::new();
     for (file, text) in files {
@@ -43,7 +43,7 @@ pub(super) fn review(now: &Standing, files: Vec<Read>, at: Timestamp) -> Review 
             }
         }
     }
-    let mut review = Review {
+    let mut review = SpecValidation {
         standing: now.clone(),
         refused,
         changed: Vec::new(),
@@ -58,7 +58,7 @@ pub(super) fn review(now: &Standing, files: Vec<Read>, at: Timestamp) -> Review 
     review
 }
 
-impl Review {
+impl SpecValidation {
     /// Of files that say they are one spec, the one it was read from stays it; else the first by name. Whether that one is taken. A name that
     /// differs from another in its capitals only is refused.
     fn offer(&mut self, name: SpecName, files: Vec<(String, String, Spec)>, at: Timestamp) -> bool {
@@ -120,7 +120,7 @@ impl Review {
         let Some(what) = what else { return true };
         let taken = before.filter(|_| is_same).map_or(at, |before| before.taken);
         self.changed.push((name, what));
-        self.standing.put(Entry {
+        self.standing.put(SpecEntry {
             file,
             text,
             taken,
@@ -132,7 +132,7 @@ impl Review {
 
     /// Specs whose files are gone, or are another spec now, take no more messages. A file that is refused changes nothing.
     fn withdraw(&mut self, taken: &BTreeSet<SpecName>) {
-        let gone: Vec<Entry> = self
+        let gone: Vec<SpecEntry> = self
             .standing
             .active()
             .filter(|entry| !taken.contains(&entry.known.spec.name) && !self.refused.contains_key(&entry.file))
@@ -141,7 +141,7 @@ impl Review {
         for entry in gone {
             let what = format!("{} is gone, or another spec: it takes no more messages", entry.file);
             self.changed.push((entry.known.spec.name, what));
-            self.standing.put(Entry {
+            self.standing.put(SpecEntry {
                 withdrawn: true,
                 ..entry
             });

@@ -17,7 +17,7 @@ const FORMAT: u16 = 1;
 
 /// Why what stands cannot be known.
 #[derive(Debug, thiserror::Error)]
-pub enum StandingError {
+pub enum SpecSetError {
     /// The file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Unreadable {
@@ -49,7 +49,7 @@ pub enum StandingError {
 
 /// A spec that was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct SpecEntry {
     /// The file that it was read from.
     pub(super) file: String,
     /// That file's text.
@@ -63,20 +63,20 @@ pub(super) struct Entry {
 
 /// See the module.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Standing {
-    specs: BTreeMap<SpecName, Entry>,
+pub(super) struct SpecSet {
+    specs: BTreeMap<SpecName, SpecEntry>,
     /// What this program does not understand is kept for the one that does.
-    unread: Vec<StoredEntry>,
+    unread: Vec<SpecFileEntry>,
 }
 
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct SpecSetFile {
     format: u16,
-    specs: Vec<StoredEntry>,
+    specs: Vec<SpecFileEntry>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-struct StoredEntry {
+struct SpecFileEntry {
     file: String,
     taken: Timestamp,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -85,25 +85,25 @@ struct StoredEntry {
     text: String,
 }
 
-impl Standing {
+impl SpecSet {
     /// What was written; nothing if there is no file.
-    pub(super) fn read(path: &Path) -> Result<Self, StandingError> {
+    pub(super) fn read(path: &Path) -> Result<Self, SpecSetError> {
         let bytes = match std::fs::read(path) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Self::default()),
             Err(source) => {
-                return Err(StandingError::Unreadable {
+                return Err(SpecSetError::Unreadable {
                     path: path.to_owned(),
                     source,
                 });
             }
         };
-        let stored: Stored = serde_json::from_slice(&bytes).map_err(|error| StandingError::Damaged {
+        let stored: SpecSetFile = serde_json::from_slice(&bytes).map_err(|error| SpecSetError::Damaged {
             path: path.to_owned(),
             reason: error.to_string(),
         })?;
         if stored.format != FORMAT {
-            return Err(StandingError::Format {
+            return Err(SpecSetError::Format {
                 path: path.to_owned(),
                 found: stored.format,
             });
@@ -111,7 +111,7 @@ impl Standing {
         let mut standing = Self::default();
         for entry in stored.specs {
             match model::spec::parse(&entry.text) {
-                Ok(spec) => standing.put(Entry {
+                Ok(spec) => standing.put(SpecEntry {
                     file: entry.file,
                     taken: entry.taken,
                     withdrawn: entry.withdrawn,
@@ -132,14 +132,14 @@ impl Standing {
 
     /// Puts it on disk.
     pub(super) fn write(&self, path: &Path) -> Result<(), chassis::Error> {
-        let stored = self.specs.values().map(|entry| StoredEntry {
+        let stored = self.specs.values().map(|entry| SpecFileEntry {
             file: entry.file.clone(),
             taken: entry.taken,
             withdrawn: entry.withdrawn,
             past: entry.known.past.clone(),
             text: entry.text.clone(),
         });
-        let stored = Stored {
+        let stored = SpecSetFile {
             format: FORMAT,
             specs: stored.chain(self.unread.iter().cloned()).collect(),
         };
@@ -148,26 +148,26 @@ impl Standing {
     }
 
     /// What stands under a name that differs from this one in its capitals only.
-    pub(super) fn twin(&self, name: &SpecName) -> Option<&Entry> {
+    pub(super) fn twin(&self, name: &SpecName) -> Option<&SpecEntry> {
         let mut twins = self.specs.iter().filter(|(other, _)| other.is_twin_of(name));
         twins.next().map(|(_, entry)| entry)
     }
 
-    pub(super) fn get(&self, name: &SpecName) -> Option<&Entry> {
+    pub(super) fn get(&self, name: &SpecName) -> Option<&SpecEntry> {
         self.specs.get(name)
     }
 
-    pub(super) fn put(&mut self, entry: Entry) {
+    pub(super) fn put(&mut self, entry: SpecEntry) {
         self.specs.insert(entry.known.spec.name, entry);
     }
 
     /// All of them, by name.
-    pub(super) fn specs(&self) -> impl Iterator<Item = (&SpecName, &Entry)> {
+    pub(super) fn specs(&self) -> impl Iterator<Item = (&SpecName, &SpecEntry)> {
         self.specs.iter()
     }
 
     /// Those that take messages.
-    pub(super) fn active(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn active(&self) -> impl Iterator<Item = &SpecEntry> {
         self.specs.values().filter(|entry| !entry.withdrawn)
     }
 }

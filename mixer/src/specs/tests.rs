@@ -21,9 +21,9 @@ impl Desk {
         Self { dir }
     }
 
-    fn open(&self) -> SpecBook {
+    fn open(&self) -> SpecRegistry {
         let clock = Clock::new(|| Timestamp::from_micros(7));
-        SpecBook::open(&self.dir.path().join("specs"), self.dir.path(), clock).unwrap()
+        SpecRegistry::open(&self.dir.path().join("specs"), self.dir.path(), clock).unwrap()
     }
 
     fn write(&self, file: &str, text: &str) {
@@ -49,7 +49,7 @@ fn spec(name: &str, version: u32, fields: &[(&str, &str)]) -> String {
 }
 
 /// Name, version and state of each, and the refused files.
-fn stands(book: &SpecBook) -> (Vec<(String, u32, &'static str)>, Vec<String>) {
+fn stands(book: &SpecRegistry) -> (Vec<(String, u32, &'static str)>, Vec<String>) {
     let view = book.view();
     let specs = view
         .specs
@@ -70,9 +70,9 @@ fn as_nobody<T>(work: impl FnOnce() -> T) -> T {
 }
 
 /// Looks until what was written is read.
-fn looked(book: &SpecBook) {
-    book.look();
-    book.look();
+fn looked(book: &SpecRegistry) {
+    book.scan_folder();
+    book.scan_folder();
 }
 
 fn is(name: &str, version: u32, state: &'static str) -> (String, u32, &'static str) {
@@ -258,7 +258,7 @@ fn a_damaged_standing_stops_the_start_and_says_what_to_do() {
     let desk = Desk::new();
     std::fs::write(desk.dir.path().join("specs.json"), "{").unwrap();
     let clock = Clock::new(|| Timestamp::from_micros(7));
-    let refused = SpecBook::open(&desk.dir.path().join("specs"), desk.dir.path(), clock).unwrap_err();
+    let refused = SpecRegistry::open(&desk.dir.path().join("specs"), desk.dir.path(), clock).unwrap_err();
     assert!(refused.to_string().contains("or remove it"), "{refused}");
 }
 
@@ -268,10 +268,10 @@ fn a_file_is_read_once_it_stays_as_it_is() {
     let book = desk.open();
     for fields in [&[("amount", "int")][..], &[("amount", "int"), ("city", "string")]] {
         desk.write("a.yaml", &spec("order", 1, fields));
-        book.look();
+        book.scan_folder();
     }
     assert_eq!(stands(&book).0, []);
-    book.look();
+    book.scan_folder();
     assert_eq!(book.view().specs[0].columns.len(), 2);
 }
 
@@ -291,7 +291,7 @@ fn a_file_that_could_not_be_read_is_tried_again_though_nothing_of_it_changed() {
     assert_eq!(stands(&book), (vec![], vec!["a.yaml".to_owned()]));
     assert_eq!(book.figures().refusals, 1, "said once");
     desk.mode("specs/a.yaml", 0o644);
-    book.look();
+    book.scan_folder();
     assert_eq!(stands(&book), (vec![is("order", 1, "active")], vec![]));
 }
 
@@ -314,7 +314,7 @@ fn a_folder_whose_files_cannot_be_looked_at_withdraws_nothing() {
 fn a_folder_that_is_not_there_has_no_specs() {
     let desk = Desk::new();
     let clock = Clock::new(|| Timestamp::from_micros(7));
-    let book = SpecBook::open(&desk.dir.path().join("nowhere"), desk.dir.path(), clock).unwrap();
+    let book = SpecRegistry::open(&desk.dir.path().join("nowhere"), desk.dir.path(), clock).unwrap();
     assert_eq!(stands(&book), (vec![], vec![]));
 }
 
@@ -341,7 +341,7 @@ fn a_look_that_hangs_keeps_nobody_waiting_who_asks_what_is_in_force() {
     let desk = Desk::new();
     desk.write("a.yaml", &spec("order", 1, &[("amount", "int")]));
     let (clock, gate) = hanging();
-    let book = SpecBook::open(&desk.dir.path().join("specs"), desk.dir.path(), clock).unwrap();
+    let book = SpecRegistry::open(&desk.dir.path().join("specs"), desk.dir.path(), clock).unwrap();
     let (hangs, begun, over) = &*gate;
     hangs.store(true, Ordering::Release);
     desk.write("a.yaml", &spec("order", 2, &[("amount", "float")]));
@@ -366,7 +366,7 @@ fn a_look_that_hangs_keeps_nobody_waiting_who_asks_what_is_in_force() {
 async fn a_look_that_hangs_does_not_keep_the_mixer_from_ending() {
     let desk = Desk::new();
     let (clock, gate) = hanging();
-    let book = SpecBook::open(&desk.dir.path().join("specs"), desk.dir.path(), clock).unwrap();
+    let book = SpecRegistry::open(&desk.dir.path().join("specs"), desk.dir.path(), clock).unwrap();
     let (hangs, begun, over) = &*gate;
     desk.write("a.yaml", &spec("order", 1, &[("amount", "int")]));
     hangs.store(true, Ordering::Release);

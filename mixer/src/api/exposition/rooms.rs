@@ -14,9 +14,9 @@ use crate::scenario::WireBacklog;
 
 /// The other rooms' counters, read at each scrape.
 #[derive(Debug)]
-pub(super) struct Rooms(pub(super) ApiParts);
+pub(super) struct ServiceCollector(pub(super) ApiParts);
 
-impl Collector for Rooms {
+impl Collector for ServiceCollector {
     fn encode(&self, mut to: DescriptorEncoder) -> Result<(), fmt::Error> {
         store::encode(&self.0.engine, &mut to)?;
         self.views(&mut to)?;
@@ -37,7 +37,7 @@ pub(super) fn gauge(to: &mut DescriptorEncoder, name: &str, help: &str, value: u
     metric.encode(to.encode_descriptor(name, help, None, metric.metric_type())?)
 }
 
-impl Rooms {
+impl ServiceCollector {
     fn views(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
         let views = &self.0.views;
         counter(

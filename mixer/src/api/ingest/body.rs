@@ -6,7 +6,7 @@
 //!   only so long.
 //! - A client holds half as much again as it has sent, and 8 KiB at first. One that has begun to send a body of the usual size has room
 //!   for all of it, for many that are here in part would wait for each other; where it becomes slow it gives that back.
-//! - A client that sends nothing for a while, or too slowly on the whole ([`Patience`]), is sent away: it gives back what it holds.
+//! - A client that sends nothing for a while, or too slowly on the whole ([`SlowClientLimits`]), is sent away: it gives back what it holds.
 //! - What a packed body becomes is counted as it is unpacked; what it says of itself is not believed.
 
 use std::io::Read;
@@ -21,8 +21,8 @@ use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use http::{HeaderMap, StatusCode};
 use tokio::time::Instant;
 
-use crate::api::problem::Problem;
-use crate::api::server::Patience;
+use crate::api::problem::ApiProblem;
+use crate::api::server::SlowClientLimits;
 
 /// The largest body, packed and unpacked.
 pub(super) const MAX_BODY: usize = 64 << 20;
@@ -33,7 +33,7 @@ const USUAL: usize = 4 << 20;
 /// … has room for all of them when so many are here …
 const BEGUN: usize = 64 << 10;
 /// … as long as the others come as fast as this, by so much on the whole.
-const QUICK: Patience = Patience {
+const QUICK: SlowClientLimits = SlowClientLimits {
     silence: Duration::from_secs(1),
     byte_time: Duration::from_nanos(1_000_000_000 / (1 << 20)),
 };
@@ -46,12 +46,12 @@ const ZSTD_WINDOW: u32 = 23;
 
 /// What a request takes of the memory that all share; given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct IngestReservation {
     inbound: InboundRoom,
     patience: Duration,
 }
 
-impl Room {
+impl IngestReservation {
     pub(super) fn new(memory: &InboundMemory) -> Self {
         Self {
             inbound: memory.room(),
@@ -60,11 +60,11 @@ impl Room {
     }
 
     /// Takes room for so many bytes more.
-    pub(super) async fn grow(&mut self, bytes: usize) -> Result<(), Problem> {
+    pub(super) async fn grow(&mut self, bytes: usize) -> Result<(), ApiProblem> {
         let taken = tokio::time::timeout(self.patience, self.inbound.grow(bytes as u64)).await;
         let busy =
             "what came before holds the memory for what is on its way to the store, and nothing of this is stored";
-        taken.map_err(|_| Problem::busy(busy))
+        taken.map_err(|_| ApiProblem::busy(busy))
     }
 
     /// Gives back what it has beyond so many bytes.
@@ -73,7 +73,7 @@ impl Room {
     }
 
     /// Takes room for so many bytes more in a buffer, and some beyond them, if there may be more than them: `most` altogether.
-    async fn reserve(&mut self, buffer: &mut Vec<u8>, bytes: usize, most: usize) -> Result<(), Problem> {
+    async fn reserve(&mut self, buffer: &mut Vec<u8>, bytes: usize, most: usize) -> Result<(), ApiProblem> {
         let (held, needed) = (buffer.capacity(), buffer.len() + bytes);
         if needed > held {
             let wanted = (needed + needed / 2).max(FIRST).min(most).max(needed);
@@ -92,38 +92,38 @@ impl Room {
 
 /// How a body is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Packing {
+pub(super) enum RequestCompression {
     None,
     Gzip,
     Zstd,
 }
 
 /// What `Content-Encoding` says.
-pub(super) fn packing(headers: &HeaderMap) -> Result<Packing, Problem> {
+pub(super) fn packing(headers: &HeaderMap) -> Result<RequestCompression, ApiProblem> {
     let mut said = headers.get_all(CONTENT_ENCODING).iter();
     let (first, second) = (said.next(), said.next());
     let name = first.map(|value| value.to_str().unwrap_or("?").trim().to_ascii_lowercase());
     match name.as_deref() {
         _ if second.is_some() => Err(unknown("more than one")),
-        None | Some("" | "identity") => Ok(Packing::None),
-        Some("gzip" | "x-gzip") => Ok(Packing::Gzip),
-        Some("zstd") => Ok(Packing::Zstd),
+        None | Some("" | "identity") => Ok(RequestCompression::None),
+        Some("gzip" | "x-gzip") => Ok(RequestCompression::Gzip),
+        Some("zstd") => Ok(RequestCompression::Zstd),
         Some(other) => Err(unknown(other)),
     }
 }
 
-fn unknown(name: &str) -> Problem {
+fn unknown(name: &str) -> ApiProblem {
     let detail = format!("Content-Encoding {name:?} is not known here: send gzip, zstd, or none");
-    Problem::body(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail)
+    ApiProblem::body(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail)
 }
 
-fn too_large() -> Problem {
+fn too_large() -> ApiProblem {
     let detail = format!("the body is larger than {MAX_BODY} bytes, unpacked: send several smaller ones");
-    Problem::body(StatusCode::PAYLOAD_TOO_LARGE, detail)
+    ApiProblem::body(StatusCode::PAYLOAD_TOO_LARGE, detail)
 }
 
 /// The body as it came.
-pub(super) async fn read(headers: &HeaderMap, body: Body, room: &mut Room) -> Result<Bytes, Problem> {
+pub(super) async fn read(headers: &HeaderMap, body: Body, room: &mut IngestReservation) -> Result<Bytes, ApiProblem> {
     let said = headers
         .get(CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse().ok());
@@ -132,7 +132,7 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, room: &mut Room) -> Re
     }
     let mut chunks = body.into_data_stream();
     let mut read = Vec::new();
-    let slow = Patience::default();
+    let slow = SlowClientLimits::default();
     let (least, quick) = (MinimumRate::default(), MinimumRate::default());
     least.set(Some(slow.byte_time));
     quick.set(Some(QUICK.byte_time));
@@ -152,7 +152,7 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, room: &mut Room) -> Re
         let waited = began.elapsed();
         let Ok(next) = next else {
             if !has_all {
-                return Err(Problem::slow_body());
+                return Err(ApiProblem::slow_body());
             }
             least.count(waited, 0);
             all = None;
@@ -165,7 +165,7 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, room: &mut Room) -> Re
         };
         let chunk = chunk.map_err(|error| {
             let detail = format!("the body did not arrive whole: {error}");
-            Problem::body(StatusCode::BAD_REQUEST, detail)
+            ApiProblem::body(StatusCode::BAD_REQUEST, detail)
         })?;
         least.count(waited, chunk.len());
         if has_all {
@@ -185,14 +185,19 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, room: &mut Room) -> Re
 }
 
 /// The body as it was meant.
-pub(super) async fn unpack(packing: Packing, packed: Bytes, room: &mut Room) -> Result<Bytes, Problem> {
-    let bad =
-        |error: std::io::Error| Problem::body(StatusCode::BAD_REQUEST, format!("the body cannot be unpacked: {error}"));
+pub(super) async fn unpack(
+    packing: RequestCompression,
+    packed: Bytes,
+    room: &mut IngestReservation,
+) -> Result<Bytes, ApiProblem> {
+    let bad = |error: std::io::Error| {
+        ApiProblem::body(StatusCode::BAD_REQUEST, format!("the body cannot be unpacked: {error}"))
+    };
     let from = std::io::Cursor::new(packed);
     let mut reader: Box<dyn Read + Send> = match packing {
-        Packing::None => return Ok(from.into_inner()),
-        Packing::Gzip => Box::new(flate2::read::MultiGzDecoder::new(from)),
-        Packing::Zstd => {
+        RequestCompression::None => return Ok(from.into_inner()),
+        RequestCompression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(from)),
+        RequestCompression::Zstd => {
             let mut reader = zstd::stream::read::Decoder::new(from).map_err(bad)?;
             reader.window_log_max(ZSTD_WINDOW).map_err(bad)?;
             room.grow(1 << ZSTD_WINDOW).await?;
@@ -234,8 +239,13 @@ mod tests {
         writer.finish().unwrap()
     }
 
-    async fn unpacked(packing: Packing, packed: Vec<u8>, room: u64) -> Result<Bytes, Problem> {
-        unpack(packing, packed.into(), &mut Room::new(&InboundMemory::new(room))).await
+    async fn unpacked(packing: RequestCompression, packed: Vec<u8>, room: u64) -> Result<Bytes, ApiProblem> {
+        unpack(
+            packing,
+            packed.into(),
+            &mut IngestReservation::new(&InboundMemory::new(room)),
+        )
+        .await
     }
 
     #[tokio::test]
@@ -244,23 +254,23 @@ mod tests {
         let zstd = |bytes: &[u8]| zstd::encode_all(bytes, 1).unwrap();
         let twice = [gzip(&text), gzip(&text)].concat();
         for (packing, packed, copies) in [
-            (Packing::None, text.clone(), 1),
-            (Packing::Gzip, gzip(&text), 1),
-            (Packing::Gzip, twice, 2),
-            (Packing::Zstd, zstd(&text), 1),
-            (Packing::Zstd, [zstd(&text), zstd(&text)].concat(), 2),
+            (RequestCompression::None, text.clone(), 1),
+            (RequestCompression::Gzip, gzip(&text), 1),
+            (RequestCompression::Gzip, twice, 2),
+            (RequestCompression::Zstd, zstd(&text), 1),
+            (RequestCompression::Zstd, [zstd(&text), zstd(&text)].concat(), 2),
         ] {
             let body = unpacked(packing, packed, 256 << 20).await.unwrap();
             assert_eq!(body.len(), text.len() * copies, "{packing:?}");
         }
         let bomb = vec![b' '; MAX_BODY + 1];
         for (packing, packed, says) in [
-            (Packing::Gzip, gzip(&bomb), "larger than"),
-            (Packing::Zstd, zstd(&bomb), "larger than"),
-            (Packing::Gzip, b"garbage".to_vec(), "unpacked"),
-            (Packing::Zstd, b"garbage".to_vec(), "unpacked"),
-            (Packing::Gzip, gzip(&text)[..500].to_vec(), "unpacked"),
-            (Packing::Zstd, zstd(&text)[..100].to_vec(), "unpacked"),
+            (RequestCompression::Gzip, gzip(&bomb), "larger than"),
+            (RequestCompression::Zstd, zstd(&bomb), "larger than"),
+            (RequestCompression::Gzip, b"garbage".to_vec(), "unpacked"),
+            (RequestCompression::Zstd, b"garbage".to_vec(), "unpacked"),
+            (RequestCompression::Gzip, gzip(&text)[..500].to_vec(), "unpacked"),
+            (RequestCompression::Zstd, zstd(&text)[..100].to_vec(), "unpacked"),
         ] {
             let refused = format!("{:?}", unpacked(packing, packed, 256 << 20).await.unwrap_err());
             assert!(refused.contains(says), "{packing:?}: {refused}");
@@ -273,7 +283,7 @@ mod tests {
         writer.window_log(27).unwrap();
         writer.write_all(b"small").unwrap();
         let frame = writer.finish().unwrap();
-        assert!(unpacked(Packing::Zstd, frame, 256 << 20).await.is_err());
+        assert!(unpacked(RequestCompression::Zstd, frame, 256 << 20).await.is_err());
     }
 
     #[tokio::test(start_paused = true)]
@@ -284,7 +294,12 @@ mod tests {
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 Ok::<_, std::convert::Infallible>(Bytes::from(vec![7; chunk]))
             });
-            read(&HeaderMap::new(), Body::from_stream(chunks), &mut Room::new(&all)).await
+            read(
+                &HeaderMap::new(),
+                Body::from_stream(chunks),
+                &mut IngestReservation::new(&all),
+            )
+            .await
         };
         assert_eq!(sent(64 << 10, 100).await.unwrap().len(), 100 << 16);
         assert_eq!(sent(32 << 10, 50).await.unwrap().len(), 50 << 15);
@@ -293,13 +308,17 @@ mod tests {
             let slow = format!("{:?}", sent(chunk, 100).await.unwrap_err());
             assert!(slow.contains("slow_request"), "{slow}");
             assert!(
-                began.elapsed() <= 2 * Patience::default().silence,
+                began.elapsed() <= 2 * SlowClientLimits::default().silence,
                 "{:?}",
                 began.elapsed()
             );
         }
         let silent = Body::from_stream(futures::stream::pending::<Result<Bytes, std::convert::Infallible>>());
-        assert!(read(&HeaderMap::new(), silent, &mut Room::new(&all)).await.is_err());
+        assert!(
+            read(&HeaderMap::new(), silent, &mut IngestReservation::new(&all))
+                .await
+                .is_err()
+        );
         assert_eq!(all.held(), 0);
     }
 
@@ -310,7 +329,7 @@ mod tests {
         let sent = async |chunks: usize, bytes: usize| {
             let chunks = (0..chunks).map(|_| Ok::<_, std::convert::Infallible>(Bytes::from(vec![7; bytes])));
             let body = futures::stream::iter(chunks.collect::<Vec<_>>()).chain(futures::stream::pending());
-            read(&headers, Body::from_stream(body), &mut Room::new(&all)).await
+            read(&headers, Body::from_stream(body), &mut IngestReservation::new(&all)).await
         };
         let mut one_byte: Vec<_> = (0..9).map(|_| Box::pin(sent(1, 1))).collect();
         for client in &mut one_byte {
@@ -331,9 +350,12 @@ mod tests {
     #[tokio::test]
     async fn a_body_has_its_bytes_in_the_end_packed_or_not() {
         let text = b"some telemetry, ".repeat(100_000);
-        for (packing, sent) in [(Packing::None, text.clone()), (Packing::Gzip, gzip(&text))] {
+        for (packing, sent) in [
+            (RequestCompression::None, text.clone()),
+            (RequestCompression::Gzip, gzip(&text)),
+        ] {
             let all = InboundMemory::new(64 << 20);
-            let mut room = Room::new(&all);
+            let mut room = IngestReservation::new(&all);
             let chunks: Vec<_> = sent
                 .chunks(10_000)
                 .map(|chunk| Ok::<_, std::convert::Infallible>(Bytes::copy_from_slice(chunk)))
@@ -353,13 +375,17 @@ mod tests {
     #[tokio::test]
     async fn a_request_that_finds_no_room_is_sent_away_after_a_while_and_room_comes_back() {
         let all = InboundMemory::new(1 << 20);
-        let (mut first, mut second, mut third) = (Room::new(&all), Room::new(&all), Room::new(&all));
+        let (mut first, mut second, mut third) = (
+            IngestReservation::new(&all),
+            IngestReservation::new(&all),
+            IngestReservation::new(&all),
+        );
         first.grow(1 << 20).await.unwrap();
         second.grow(1).await.unwrap();
         third.patience = Duration::from_millis(10);
         let busy = format!("{:?}", third.grow(1).await.unwrap_err());
         assert!(busy.contains("holds the memory"), "{busy}");
         drop(first);
-        Room::new(&all).grow(1 << 20).await.unwrap();
+        IngestReservation::new(&all).grow(1 << 20).await.unwrap();
     }
 }

@@ -14,12 +14,12 @@ use tokio::task::JoinError;
 
 /// See the module.
 #[derive(Debug, Clone)]
-pub(super) struct Decoders(Arc<Threads>);
+pub(super) struct DecoderPool(Arc<DecoderRuntime>);
 
 #[derive(Debug)]
-struct Threads(Option<Runtime>);
+struct DecoderRuntime(Option<Runtime>);
 
-impl Decoders {
+impl DecoderPool {
     pub(super) fn new() -> io::Result<Self> {
         let processors = std::thread::available_parallelism().map_or(2, usize::from);
         // It has blocking threads only.
@@ -28,7 +28,7 @@ impl Decoders {
             .thread_name("decoder")
             .on_thread_start(|| engine::lower_thread_priority(engine::ThreadNiceness::Background))
             .build()?;
-        Ok(Self(Arc::new(Threads(Some(runtime)))))
+        Ok(Self(Arc::new(DecoderRuntime(Some(runtime)))))
     }
 
     /// What `work` makes. Its error says that `work` died, or that all is being closed.
@@ -41,7 +41,7 @@ impl Decoders {
     }
 }
 
-impl Drop for Threads {
+impl Drop for DecoderRuntime {
     fn drop(&mut self) {
         // Who drops it may be a thread that must not wait.
         if let Some(runtime) = self.0.take() {

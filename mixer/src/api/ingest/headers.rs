@@ -4,19 +4,19 @@ use http::{HeaderMap, StatusCode};
 use model::EntityId;
 use model::wire::{self, BatchEncoding, PublisherIdentity};
 
-use crate::api::problem::Problem;
+use crate::api::problem::ApiProblem;
 
 /// The publisher of those that do not name themselves.
 pub(super) const NAMELESS: &str = "http";
 
-fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, Problem> {
+fn text<'a>(headers: &'a HeaderMap, name: &'static str) -> Result<Option<&'a str>, ApiProblem> {
     let value = headers.get(name).map(|value| std::str::from_utf8(value.as_bytes()));
     value
         .transpose()
-        .map_err(|_| Problem::parameter(name, "it is not UTF-8"))
+        .map_err(|_| ApiProblem::parameter(name, "it is not UTF-8"))
 }
 
-pub(super) fn encoding(headers: &HeaderMap) -> Result<BatchEncoding, Problem> {
+pub(super) fn encoding(headers: &HeaderMap) -> Result<BatchEncoding, ApiProblem> {
     let unknown = |what: &str| {
         let known = [
             BatchEncoding::Ndjson,
@@ -26,7 +26,7 @@ pub(super) fn encoding(headers: &HeaderMap) -> Result<BatchEncoding, Problem> {
         ]
         .map(BatchEncoding::content_type);
         let detail = format!("{} {what}: known are {}", wire::CONTENT_TYPE, known.join(", "));
-        Problem::body(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail)
+        ApiProblem::body(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail)
     };
     let said = text(headers, wire::CONTENT_TYPE)?.ok_or_else(|| unknown("is missing"))?;
     let known = said.parse();
@@ -34,14 +34,14 @@ pub(super) fn encoding(headers: &HeaderMap) -> Result<BatchEncoding, Problem> {
 }
 
 /// Who sends, for rows that do not say it themselves.
-pub(super) fn publisher(headers: &HeaderMap) -> Result<PublisherIdentity, Problem> {
+pub(super) fn publisher(headers: &HeaderMap) -> Result<PublisherIdentity, ApiProblem> {
     let name = text(headers, wire::ENTITY_NAME)?.unwrap_or(NAMELESS);
     if name.is_empty() || name.len() > wire::MAX_ENTITY_NAME {
         let reason = format!("it has {} bytes, not 1 to {}", name.len(), wire::MAX_ENTITY_NAME);
-        return Err(Problem::parameter(wire::ENTITY_NAME, reason));
+        return Err(ApiProblem::parameter(wire::ENTITY_NAME, reason));
     }
     let id = text(headers, wire::ENTITY_ID)?.map(str::parse).transpose();
-    let id = id.map_err(|error: model::BadId| Problem::parameter(wire::ENTITY_ID, error))?;
+    let id = id.map_err(|error: model::BadId| ApiProblem::parameter(wire::ENTITY_ID, error))?;
     Ok(PublisherIdentity {
         entity_id: id.unwrap_or_else(|| EntityId::for_name(name)),
         entity_name: name.to_owned(),

@@ -10,7 +10,7 @@ use model::wire::{BatchEncoding, PublisherIdentity};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::api::problem::Problem;
+use crate::api::problem::ApiProblem;
 
 /// The header.
 pub(super) const HEADER: &str = "Idempotency-Key";
@@ -18,28 +18,28 @@ const MAX_KEY: usize = 255;
 
 /// A request's key, of one publisher and table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Key {
+pub(super) struct IdempotencyHeader {
     id: Uuid,
     /// Stands for the publisher.
     sender: u64,
 }
 
-impl Key {
+impl IdempotencyHeader {
     /// What the headers say.
     pub(super) fn of(
         headers: &HeaderMap,
         table: Table,
         publisher: &PublisherIdentity,
-    ) -> Result<Option<Self>, Problem> {
+    ) -> Result<Option<Self>, ApiProblem> {
         let Some(value) = headers.get(HEADER) else {
             return Ok(None);
         };
         let text = value
             .to_str()
-            .map_err(|_| Problem::parameter(HEADER, "it is not visible ASCII"))?;
+            .map_err(|_| ApiProblem::parameter(HEADER, "it is not visible ASCII"))?;
         if text.is_empty() || text.len() > MAX_KEY {
             let reason = format!("it has {} characters, not 1 to {MAX_KEY}", text.len());
-            return Err(Problem::parameter(HEADER, reason));
+            return Err(ApiProblem::parameter(HEADER, reason));
         }
         let scoped = format!("{table}/{text}");
         let publisher = publisher.entity_id.uuid();
@@ -63,20 +63,20 @@ impl Key {
 
 /// The keys of the requests that are being answered.
 #[derive(Debug, Clone, Default)]
-pub(super) struct InUse(Arc<Mutex<HashSet<Uuid>>>);
+pub(super) struct InFlightKeys(Arc<Mutex<HashSet<Uuid>>>);
 
 /// A key that nobody else uses until this is dropped.
 #[derive(Debug)]
-pub(super) struct Held {
-    all: InUse,
+pub(super) struct KeyGuard {
+    all: InFlightKeys,
     part: RequestPart,
 }
 
-impl InUse {
-    pub(super) fn hold(&self, key: Key, digest: u64) -> Result<Held, Problem> {
+impl InFlightKeys {
+    pub(super) fn hold(&self, key: IdempotencyHeader, digest: u64) -> Result<KeyGuard, ApiProblem> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !all.insert(key.id) {
-            return Err(Problem::key_in_use());
+            return Err(ApiProblem::key_in_use());
         }
         let part = RequestPart {
             id: key.id,
@@ -85,21 +85,21 @@ impl InUse {
             from: 0,
             to: 0,
         };
-        Ok(Held {
+        Ok(KeyGuard {
             all: self.clone(),
             part,
         })
     }
 }
 
-impl Held {
+impl KeyGuard {
     /// The request, of which nothing is stored yet.
     pub(super) const fn part(&self) -> RequestPart {
         self.part
     }
 }
 
-impl Drop for Held {
+impl Drop for KeyGuard {
     fn drop(&mut self) {
         let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.remove(&self.part.id);
@@ -113,13 +113,13 @@ mod tests {
 
     use super::*;
 
-    fn key(name: &str, table: Table, text: &str) -> Result<Option<Key>, Problem> {
+    fn key(name: &str, table: Table, text: &str) -> Result<Option<IdempotencyHeader>, ApiProblem> {
         let publisher = PublisherIdentity {
             entity_id: EntityId::for_name(name),
             entity_name: name.to_owned(),
         };
         let headers = HeaderMap::from_iter([(http::HeaderName::from_static("idempotency-key"), text.parse().unwrap())]);
-        Key::of(&headers, table, &publisher)
+        IdempotencyHeader::of(&headers, table, &publisher)
     }
 
     #[test]
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_key_is_held_by_one_request_at_a_time() {
-        let (all, key) = (InUse::default(), key("a", Table::Logs, "1").unwrap().unwrap());
+        let (all, key) = (InFlightKeys::default(), key("a", Table::Logs, "1").unwrap().unwrap());
         let held = all.hold(key, 1).unwrap();
         assert!(all.hold(key, 1).is_err());
         drop(held);

@@ -9,7 +9,7 @@ use engine::{AppendBatch, BatchOrigin};
 use model::Table;
 use model::wire::{self, BatchEncoding, BodyRecordReader};
 
-use super::body::Room;
+use super::body::IngestReservation;
 
 /// A body as it is read part by part, with the room for all of it.
 #[derive(Debug)]
@@ -19,8 +19,8 @@ pub(super) struct BodyReader {
     pub(super) size: usize,
     /// What an Arrow stream has become: its compressed buffers, or its good rows where bad ones were among them.
     pub(super) unpacked: usize,
-    pub(super) decoding: Room,
-    pub(super) _body: Room,
+    pub(super) decoding: IngestReservation,
+    pub(super) _body: IngestReservation,
 }
 
 /// A part of a body, ready to be appended.
@@ -65,7 +65,7 @@ impl BodyReader {
 
 /// What a body needs beside itself.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct WorkingRoom {
+pub(super) struct DecodeBudget {
     /// The most bytes of a part's rows.
     pub(super) size: usize,
     /// What an Arrow stream becomes.
@@ -74,7 +74,7 @@ pub(super) struct WorkingRoom {
     pub(super) bytes: usize,
 }
 
-impl WorkingRoom {
+impl DecodeBudget {
     /// A part as columns while they grow, then as rows and as the log takes it; of a body that is larger than the largest part, one
     /// record may be all of a part that is twice as large.
     pub(super) fn of(encoding: BatchEncoding, body: &[u8], largest: usize) -> Self {

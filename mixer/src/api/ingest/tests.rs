@@ -12,16 +12,16 @@ use model::{Clock, EntityId, Entropy, Timestamp};
 use super::headers::NAMELESS;
 use super::*;
 
-async fn door(store: &std::path::Path) -> Door {
+async fn door(store: &std::path::Path) -> IngestHandler {
     let clock = Clock::new(|| Timestamp::from_micros(1_800_000_000_000_000));
     let opened = Engine::open(engine::Settings::new(store), clock, Entropy::new(|bytes| bytes.fill(7)));
-    Door {
+    IngestHandler {
         engine: opened.await.unwrap(),
         open: true,
         storing: TaskTracker::new(),
-        in_use: InUse::default(),
-        decoders: Decoders::new().unwrap(),
-        counters: Counters::default(),
+        in_use: InFlightKeys::default(),
+        decoders: DecoderPool::new().unwrap(),
+        counters: HttpIngestCounters::default(),
     }
 }
 
@@ -39,8 +39,8 @@ fn reader(lines: std::ops::Range<u32>, size: usize) -> BodyReader {
         records: BodyRecordReader::new(Table::Logs, BatchEncoding::Ndjson, body.into(), publisher).unwrap(),
         size,
         unpacked: 0,
-        decoding: Room::new(&all),
-        _body: Room::new(&other),
+        decoding: IngestReservation::new(&all),
+        _body: IngestReservation::new(&other),
     }
 }
 
@@ -76,7 +76,7 @@ async fn a_keyed_body_that_a_crash_cut_short_is_completed_whatever_the_size_of_a
 }
 
 /// Keeps all threads that decode busy until it is dropped.
-async fn busy(decoders: &Decoders) -> Vec<mpsc::Sender<()>> {
+async fn busy(decoders: &DecoderPool) -> Vec<mpsc::Sender<()>> {
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let mut held = Vec::new();
     for _ in 0..threads {

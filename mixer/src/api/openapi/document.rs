@@ -5,11 +5,11 @@ use model::wire::BatchEncoding;
 use query::RowFormat;
 use serde_json::{Map, Value, json};
 
-use super::{Answer, Method, Route, Sent, problems, schemas};
+use super::{ApiRoute, RequestBody, ResponseBody, RouteMethod, problems, schemas};
 use crate::api::exposition;
 use crate::api::formats::content_type;
 
-pub(super) fn of(routes: &[Route]) -> Value {
+pub(super) fn of(routes: &[ApiRoute]) -> Value {
     let mut paths = Map::new();
     for route in routes {
         let path = paths.entry(route.path).or_insert_with(|| json!({}));
@@ -30,12 +30,12 @@ pub(super) fn of(routes: &[Route]) -> Value {
     })
 }
 
-const fn method(method: Method) -> &'static str {
+const fn method(method: RouteMethod) -> &'static str {
     match method {
-        Method::Get => "get",
-        Method::Post => "post",
-        Method::Put => "put",
-        Method::Patch => "patch",
+        RouteMethod::Get => "get",
+        RouteMethod::Post => "post",
+        RouteMethod::Put => "put",
+        RouteMethod::Patch => "patch",
     }
 }
 
@@ -49,12 +49,12 @@ fn tag(path: &str) -> &str {
     }
 }
 
-fn operation(route: &Route) -> Value {
+fn operation(route: &ApiRoute) -> Value {
     let mut operation = json!({
         "operationId": route.id,
         "tags": [tag(route.path)],
         "summary": route.summary,
-        "parameters": route.parameters().map(super::Parameter::document).collect::<Vec<_>>(),
+        "parameters": route.parameters().map(super::ApiParameter::document).collect::<Vec<_>>(),
         "responses": responses(route),
     });
     let successor = route.successor.map(|path| format!("The same as `{path}`."));
@@ -78,12 +78,12 @@ fn typed(content_type: &str, schema: Value) -> (String, Value) {
     (content_type.to_owned(), json!({ "schema": schema }))
 }
 
-fn body(sent: Sent) -> Option<Value> {
+fn body(sent: RequestBody) -> Option<Value> {
     let (content, required) = match sent {
-        Sent::Nothing => return None,
-        Sent::Json(schema) => (vec![typed("application/json", reference(schema))], false),
-        Sent::Required(schema) => (vec![typed("application/json", reference(schema))], true),
-        Sent::Sql => {
+        RequestBody::Nothing => return None,
+        RequestBody::Json(schema) => (vec![typed("application/json", reference(schema))], false),
+        RequestBody::Required(schema) => (vec![typed("application/json", reference(schema))], true),
+        RequestBody::Sql => {
             let text = || json!({ "type": "string", "minLength": 1, "examples": ["SELECT count(*) FROM logs"] });
             let content = vec![
                 typed("application/json", reference("Statement")),
@@ -92,12 +92,12 @@ fn body(sent: Sent) -> Option<Value> {
             ];
             (content, true)
         }
-        Sent::Scenario => {
+        RequestBody::Scenario => {
             let example = "meta: { name: demo, version: \"1\" }\nracks: [ { name: rack-a } ]\ngears:\n  - { name: numbers, type: generator, deploy: rack-a }\n";
             let text = json!({ "type": "string", "examples": [example] });
             (vec![typed("application/yaml", text)], true)
         }
-        Sent::Records(table) => (records(table), true),
+        RequestBody::Records(table) => (records(table), true),
     };
     Some(json!({ "required": required, "content": content.into_iter().collect::<Map<_, _>>() }))
 }
@@ -125,21 +125,21 @@ fn records(table: Table) -> Vec<(String, Value)> {
     .into()
 }
 
-fn responses(route: &Route) -> Value {
+fn responses(route: &ApiRoute) -> Value {
     let mut responses = Map::from_iter([("200".to_owned(), answer(route))]);
     let problems = route.problems.iter().chain(&problems::EVERYWHERE);
     for status in problems {
         let name = format!("#/components/responses/{}", problems::name(*status));
         responses.insert(status.to_string(), json!({ "$ref": name }));
     }
-    if let Answer::Rows(_) = route.answer {
+    if let ResponseBody::Rows(_) = route.answer {
         let description = "The answer that the client has still holds.";
         responses.insert(
             "304".to_owned(),
             json!({ "description": description, "headers": tags() }),
         );
     }
-    if let Answer::Ready(schema) = route.answer {
+    if let ResponseBody::Ready(schema) = route.answer {
         let content = Map::from_iter([typed("application/json", reference(schema))]);
         let not = json!({ "description": "Something is not well.", "content": content });
         responses.insert("503".to_owned(), not);
@@ -170,13 +170,13 @@ fn tags() -> Value {
     json!({ "ETag": text("Of an answer whose time is over and whose rows are in data files."), "Cache-Control": text("`no-cache` with an `ETag`.") })
 }
 
-fn answer(route: &Route) -> Value {
+fn answer(route: &ApiRoute) -> Value {
     let content = match route.answer {
-        Answer::Json(schema) | Answer::Ready(schema) => vec![typed("application/json", reference(schema))],
-        Answer::Rows(schema) => formats(schema),
-        Answer::Sql => formats("SqlAnswer"),
-        Answer::Events(schema) => vec![typed("text/event-stream", reference(schema))],
-        Answer::OpenMetrics => {
+        ResponseBody::Json(schema) | ResponseBody::Ready(schema) => vec![typed("application/json", reference(schema))],
+        ResponseBody::Rows(schema) => formats(schema),
+        ResponseBody::Sql => formats("SqlAnswer"),
+        ResponseBody::Events(schema) => vec![typed("text/event-stream", reference(schema))],
+        ResponseBody::OpenMetrics => {
             vec![typed(bare(exposition::CONTENT), json!({ "type": "string" }))]
         }
     };
@@ -191,10 +191,10 @@ fn answer(route: &Route) -> Value {
         }));
     }
     let text = |says| json!({ "description": says, "schema": { "type": "string" } });
-    if let Answer::Rows(_) | Answer::Sql = route.answer {
+    if let ResponseBody::Rows(_) | ResponseBody::Sql = route.answer {
         add(json!({ "X-Partial": text("Why rows are missing, in every format; absent when none are.") }));
     }
-    if let Answer::Rows(_) = route.answer {
+    if let ResponseBody::Rows(_) = route.answer {
         add(tags());
         add(json!({
             "X-Next-Cursor": text("`next_cursor`, where the format is not JSON; absent after the last row."),

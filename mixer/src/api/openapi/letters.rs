@@ -70,7 +70,7 @@ fn with(some: &Value, more: &Value) -> Value {
 /// Letters by their ids, by a filter that is one, or all of them.
 fn wish(beside: &Value) -> Value {
     let text = || json!({ "type": ["string", "null"] });
-    let when = || json!({ "anyOf": [p::Kind::When.schema(), { "type": "null" }] });
+    let when = || json!({ "anyOf": [p::ParameterKind::When.schema(), { "type": "null" }] });
     let names = ["rack", "gear", "subject", "reason", "since", "until"];
     let filter = || {
         json!({ "type": "object", "additionalProperties": false, "properties": {

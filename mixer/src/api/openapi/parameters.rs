@@ -27,7 +27,7 @@ pub(super) const TYPES: &[&str] = &["counter", "gauge", "histogram"];
 pub(super) const DIRECTIONS: &[&str] = &["inbound", "outbound", "internal"];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ParameterLocation {
     Path,
     Query,
     Header,
@@ -35,7 +35,7 @@ pub(super) enum Place {
 
 /// What a parameter may be.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum ParameterKind {
     /// Any text.
     Text,
     /// Any text of so many characters.
@@ -56,351 +56,380 @@ pub(super) enum Kind {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Parameter {
+pub(super) struct ApiParameter {
     pub(super) name: &'static str,
-    pub(super) place: Place,
+    pub(super) place: ParameterLocation,
     pub(super) required: bool,
-    pub(super) kind: Kind,
+    pub(super) kind: ParameterKind,
     pub(super) says: &'static str,
 }
 
-const fn query(name: &'static str, kind: Kind, says: &'static str) -> Parameter {
-    Parameter {
+const fn query(name: &'static str, kind: ParameterKind, says: &'static str) -> ApiParameter {
+    ApiParameter {
         name,
-        place: Place::Query,
+        place: ParameterLocation::Query,
         required: false,
         kind,
         says,
     }
 }
 
-const fn header(name: &'static str, kind: Kind, says: &'static str) -> Parameter {
-    Parameter {
-        place: Place::Header,
+const fn header(name: &'static str, kind: ParameterKind, says: &'static str) -> ApiParameter {
+    ApiParameter {
+        place: ParameterLocation::Header,
         ..query(name, kind, says)
     }
 }
 
-const fn path(name: &'static str, kind: Kind, says: &'static str) -> Parameter {
-    Parameter {
-        place: Place::Path,
+const fn path(name: &'static str, kind: ParameterKind, says: &'static str) -> ApiParameter {
+    ApiParameter {
+        place: ParameterLocation::Path,
         required: true,
         ..query(name, kind, says)
     }
 }
 
-const ENTITY: Parameter = query("entity", Kind::Text, "An entity's name or id.");
-const FLUX_ID: Parameter = query("flux_id", Kind::Uuid, "The business signal.");
-const TRACE: Parameter = query("trace_id", Kind::Pattern(TRACE_ID), "The trace.");
-const SINCE: Parameter = query(
+const ENTITY: ApiParameter = query("entity", ParameterKind::Text, "An entity's name or id.");
+const FLUX_ID: ApiParameter = query("flux_id", ParameterKind::Uuid, "The business signal.");
+const TRACE: ApiParameter = query("trace_id", ParameterKind::Pattern(TRACE_ID), "The trace.");
+const SINCE: ApiParameter = query(
     "since",
-    Kind::When,
+    ParameterKind::When,
     "From this moment on (inclusive); without it, 24 hours before `until` or now.",
 );
-const UNTIL: Parameter = query(
+const UNTIL: ApiParameter = query(
     "until",
-    Kind::When,
+    ParameterKind::When,
     "Before this moment (exclusive). Not before `since`.",
 );
-const STATUS: Parameter = query("status", Kind::Words(STATUSES), "The outcome.");
-const INTERVAL: Parameter = query("interval", Kind::Duration, "The width of a time bucket, at least 1us.");
-const FILL: Parameter = query("fill", Kind::Switch, "Whether empty buckets are given too.");
-const ATTRIBUTES: Parameter = query(
+const STATUS: ApiParameter = query("status", ParameterKind::Words(STATUSES), "The outcome.");
+const INTERVAL: ApiParameter = query(
+    "interval",
+    ParameterKind::Duration,
+    "The width of a time bucket, at least 1us.",
+);
+const FILL: ApiParameter = query("fill", ParameterKind::Switch, "Whether empty buckets are given too.");
+const ATTRIBUTES: ApiParameter = query(
     "attributes",
-    Kind::Family("attr."),
+    ParameterKind::Family("attr."),
     "Attributes with these values: `attr.http.status=500` for the key `http.status`. Compared with the text of a scalar.",
 );
-const LABELS: Parameter = query(
+const LABELS: ApiParameter = query(
     "labels",
-    Kind::Family("labels."),
+    ParameterKind::Family("labels."),
     "Labels with these values: `labels.cpu=0` for the key `cpu`.",
 );
-const LIMIT: Parameter = query(
+const LIMIT: ApiParameter = query(
     "limit",
-    Kind::Number(1, Some(DEFAULT_LIMIT), MAX_LIMIT),
+    ParameterKind::Number(1, Some(DEFAULT_LIMIT), MAX_LIMIT),
     "At most so many rows.",
 );
 
-const RAW: Parameter = query(
+const RAW: ApiParameter = query(
     "raw",
-    Kind::Words(&["hex", "base64", "json", "none"]),
+    ParameterKind::Words(&["hex", "base64", "json", "none"]),
     "How a message's bytes are shown, if at all; `hex` without it. `json` is what they say: the envelope's fields, and `body` as a value.",
 );
-const EVER: Parameter = Parameter {
+const EVER: ApiParameter = ApiParameter {
     says: "From this moment on (inclusive); without it, from the first row that is stored.",
     ..SINCE
 };
-const CURSOR: Parameter = query(
+const CURSOR: ApiParameter = query(
     "cursor",
-    Kind::Text,
+    ParameterKind::Text,
     "Go on where the `next_cursor` of an answer says; all other parameters but `limit` stay as they were.",
 );
 
-pub(super) const TIMES: &[Parameter] = &[SINCE, UNTIL];
+pub(super) const TIMES: &[ApiParameter] = &[SINCE, UNTIL];
 /// Of what is found by an id.
-pub(super) const ALL_TIMES: &[Parameter] = &[EVER, UNTIL];
+pub(super) const ALL_TIMES: &[ApiParameter] = &[EVER, UNTIL];
 /// Of a signal.
-pub(super) const SIGNAL: &[Parameter] = &[RAW, LIMIT, CURSOR];
-pub(super) const ORDER: &[Parameter] = &[query(
+pub(super) const SIGNAL: &[ApiParameter] = &[RAW, LIMIT, CURSOR];
+pub(super) const ORDER: &[ApiParameter] = &[query(
     "order",
-    Kind::Words(&["desc", "asc"]),
+    ParameterKind::Words(&["desc", "asc"]),
     "Which rows come first, by time.",
 )];
-pub(super) const PAGES: &[Parameter] = &[
+pub(super) const PAGES: &[ApiParameter] = &[
     LIMIT,
     query(
         "offset",
-        Kind::Number(0, Some(0), u32::MAX),
+        ParameterKind::Number(0, Some(0), u32::MAX),
         "Skip so many rows. Not together with `cursor`.",
     ),
     CURSOR,
 ];
 
-pub(super) const LOGS: &[Parameter] = &[
-    query("level", Kind::Words(LEVELS), "Exactly this level."),
-    query("min_level", Kind::Words(LEVELS), "This level and graver ones."),
-    query("rack_id", Kind::Text, "A Rack's entity id or name."),
-    query("gear_id", Kind::Text, "The attribute `gear.id`."),
+pub(super) const LOGS: &[ApiParameter] = &[
+    query("level", ParameterKind::Words(LEVELS), "Exactly this level."),
+    query("min_level", ParameterKind::Words(LEVELS), "This level and graver ones."),
+    query("rack_id", ParameterKind::Text, "A Rack's entity id or name."),
+    query("gear_id", ParameterKind::Text, "The attribute `gear.id`."),
     ENTITY,
     FLUX_ID,
-    query("trace_id", Kind::Pattern(TRACE_ID), "The attribute `trace_id`."),
-    query("q", Kind::Text, "A part of the message, letter case aside."),
+    query(
+        "trace_id",
+        ParameterKind::Pattern(TRACE_ID),
+        "The attribute `trace_id`.",
+    ),
+    query("q", ParameterKind::Text, "A part of the message, letter case aside."),
     ATTRIBUTES,
 ];
-pub(super) const TRACES: &[Parameter] = &[
+pub(super) const TRACES: &[ApiParameter] = &[
     FLUX_ID,
     TRACE,
     query(
         "min_duration_ms",
-        Kind::Number(0, None, u32::MAX),
+        ParameterKind::Number(0, None, u32::MAX),
         "At least so long, in milliseconds.",
     ),
     STATUS,
     ENTITY,
-    query("span_name", Kind::Text, "The operation."),
+    query("span_name", ParameterKind::Text, "The operation."),
     ATTRIBUTES,
 ];
 /// Of metrics, the name apart.
-pub(super) const METRICS: &[Parameter] = &[
+pub(super) const METRICS: &[ApiParameter] = &[
     ENTITY,
     query(
         "group_by",
-        Kind::Sized(1, u32::MAX),
+        ParameterKind::Sized(1, u32::MAX),
         "`entity_name`, `entity_id`, `name`, `type` or a label key.",
     ),
     INTERVAL,
     query(
         "agg",
-        Kind::Pattern("^(avg|sum|min|max|count|last|rate|p[5-9][0-9])$"),
+        ParameterKind::Pattern("^(avg|sum|min|max|count|last|rate|p[5-9][0-9])$"),
         "How the values of a bucket become one; `p50` to `p99` of histograms.",
     ),
     LABELS,
     query(
         "shape",
-        Kind::Words(&["rows", "series"]),
+        ParameterKind::Words(&["rows", "series"]),
         "A row for each bucket, or for each group with a list of values; `series` needs `interval`.",
     ),
     query(
         "fill",
-        Kind::Switch,
+        ParameterKind::Switch,
         "Whether empty buckets are given too; needs `interval`.",
     ),
 ];
-pub(super) const METRIC: &[Parameter] = &[query("name", Kind::Text, "The metric's name.")];
+pub(super) const METRIC: &[ApiParameter] = &[query("name", ParameterKind::Text, "The metric's name.")];
 /// Of messages, the flux id apart.
-pub(super) const MESSAGES: &[Parameter] = &[
+pub(super) const MESSAGES: &[ApiParameter] = &[
     TRACE,
-    query("rack_id", Kind::Text, "A Rack's entity id or name."),
+    query("rack_id", ParameterKind::Text, "A Rack's entity id or name."),
     ENTITY,
-    query("src_gear_id", Kind::Text, "The gear that sent it."),
+    query("src_gear_id", ParameterKind::Text, "The gear that sent it."),
     query(
         "dst_gear_id",
-        Kind::Text,
+        ParameterKind::Text,
         "The gear that it is for, where it is for one only.",
     ),
-    query("msg_type", Kind::Text, "What kind of message it is."),
+    query("msg_type", ParameterKind::Text, "What kind of message it is."),
     query(
         "direction",
-        Kind::Words(DIRECTIONS),
+        ParameterKind::Words(DIRECTIONS),
         "Its way as its Rack saw it: to gears of the same Rack (`internal`), also to another one (`outbound`), or from somebody who is \
          no Rack (`inbound`).",
     ),
     STATUS,
     query(
         "promoted",
-        Kind::Family("promoted."),
+        ParameterKind::Family("promoted."),
         "Promoted fields with these values: `promoted.order=7` for the field `order`.",
     ),
     RAW,
 ];
-pub(super) const FLUX: &[Parameter] = &[FLUX_ID];
-pub(super) const HISTOGRAM: &[Parameter] = &[
+pub(super) const FLUX: &[ApiParameter] = &[FLUX_ID];
+pub(super) const HISTOGRAM: &[ApiParameter] = &[
     INTERVAL,
     query(
         "by",
-        Kind::Words(&["none", "level", "entity_name"]),
+        ParameterKind::Words(&["none", "level", "entity_name"]),
         "What the counts are split by.",
     ),
     FILL,
 ];
-const fn field(table: Table) -> Parameter {
-    Parameter {
+const fn field(table: Table) -> ApiParameter {
+    ApiParameter {
         required: true,
         ..query(
             "field",
-            Kind::Field(table),
+            ParameterKind::Field(table),
             "A column, or a key of the JSON column such as `attr.gear.id`.",
         )
     }
 }
-const fn most(most: u32, default: u32) -> Parameter {
-    query("limit", Kind::Number(1, Some(default), most), "At most so many.")
+const fn most(most: u32, default: u32) -> ApiParameter {
+    query(
+        "limit",
+        ParameterKind::Number(1, Some(default), most),
+        "At most so many.",
+    )
 }
-pub(super) const LOGS_TOP: &[Parameter] = &[field(Table::Logs), most(1_000, DEFAULT_LIMIT)];
-pub(super) const TRACES_TOP: &[Parameter] = &[field(Table::Traces), most(1_000, DEFAULT_LIMIT)];
-pub(super) const SERIES: &[Parameter] = &[ENTITY, LABELS, SINCE, UNTIL, most(MAX_LIMIT, MAX_LIMIT)];
-pub(super) const TAIL: &[Parameter] = &[
+pub(super) const LOGS_TOP: &[ApiParameter] = &[field(Table::Logs), most(1_000, DEFAULT_LIMIT)];
+pub(super) const TRACES_TOP: &[ApiParameter] = &[field(Table::Traces), most(1_000, DEFAULT_LIMIT)];
+pub(super) const SERIES: &[ApiParameter] = &[ENTITY, LABELS, SINCE, UNTIL, most(MAX_LIMIT, MAX_LIMIT)];
+pub(super) const TAIL: &[ApiParameter] = &[
     query(
         "since",
-        Kind::When,
+        ParameterKind::When,
         "Have the rows from this moment on come first, the oldest first.",
     ),
     query(
         "limit",
-        Kind::Number(1, None, MAX_LIMIT),
+        ParameterKind::Number(1, None, MAX_LIMIT),
         "Have so many of the newest rows come first, the oldest first.",
     ),
-    query("cursor", Kind::Text, "Go on behind the event with this `id`."),
+    query("cursor", ParameterKind::Text, "Go on behind the event with this `id`."),
     header(
         "Last-Event-ID",
-        Kind::Text,
+        ParameterKind::Text,
         "The same, as browsers send it when they come back; goes before `cursor`.",
     ),
 ];
-pub(super) const FORMAT: &[Parameter] = &[query(
+pub(super) const FORMAT: &[ApiParameter] = &[query(
     "format",
-    Kind::Words(&["json", "ndjson", "csv", "arrow"]),
+    ParameterKind::Words(&["json", "ndjson", "csv", "arrow"]),
     "The format of the answer; goes before `Accept`.",
 )];
-pub(super) const KNOWN: &[Parameter] = &[header(
+pub(super) const KNOWN: &[ApiParameter] = &[header(
     "If-None-Match",
-    Kind::Text,
+    ParameterKind::Text,
     "The `ETag` of an answer that is there already: 304 if it still holds.",
 )];
-pub(super) const INGEST: &[Parameter] = &[
+pub(super) const INGEST: &[ApiParameter] = &[
     query(
         "durable",
-        Kind::Words(&["disk", "bucket"]),
+        ParameterKind::Words(&["disk", "bucket"]),
         "Where the rows are to be before the answer: on the Mixer's disk, or in its object store too.",
     ),
     header(
         "Idempotency-Key",
-        Kind::Sized(1, 255),
+        ParameterKind::Sized(1, 255),
         "Names this body among those of its publisher: sent again it is not stored again.",
     ),
     header(
         "Content-Encoding",
-        Kind::Words(&["", "identity", "gzip", "x-gzip", "zstd"]),
+        ParameterKind::Words(&["", "identity", "gzip", "x-gzip", "zstd"]),
         "How the body is packed; letter case aside.",
     ),
     header(
         "Flux-Entity-Name",
-        Kind::Sized(1, 255),
+        ParameterKind::Sized(1, 255),
         "Whose the rows are that do not say it; `http` without it.",
     ),
     header(
         "Flux-Entity-Id",
-        Kind::Uuid,
+        ParameterKind::Uuid,
         "The id of the same; made of the name without it.",
     ),
 ];
-pub(super) const TRACE_PATH: &[Parameter] = &[path("trace_id", Kind::Pattern(TRACE_ID), "The trace.")];
-pub(super) const METRIC_PATH: &[Parameter] = &[path("metric_name", Kind::Sized(1, u32::MAX), "The metric's name.")];
-pub(super) const LABEL_PATH: &[Parameter] = &[path("label_key", Kind::Sized(1, u32::MAX), "The label's key.")];
-pub(super) const FLUX_PATH: &[Parameter] = &[path("flux_id", Kind::Uuid, "The business signal.")];
-pub(super) const RACK_PATH: &[Parameter] = &[path("id", Kind::Sized(1, u32::MAX), "A Rack's id or name.")];
-pub(super) const TAPPED: &[Parameter] = &[Parameter {
+pub(super) const TRACE_PATH: &[ApiParameter] = &[path("trace_id", ParameterKind::Pattern(TRACE_ID), "The trace.")];
+pub(super) const METRIC_PATH: &[ApiParameter] = &[path(
+    "metric_name",
+    ParameterKind::Sized(1, u32::MAX),
+    "The metric's name.",
+)];
+pub(super) const LABEL_PATH: &[ApiParameter] =
+    &[path("label_key", ParameterKind::Sized(1, u32::MAX), "The label's key.")];
+pub(super) const FLUX_PATH: &[ApiParameter] = &[path("flux_id", ParameterKind::Uuid, "The business signal.")];
+pub(super) const RACK_PATH: &[ApiParameter] = &[path("id", ParameterKind::Sized(1, u32::MAX), "A Rack's id or name.")];
+pub(super) const TAPPED: &[ApiParameter] = &[ApiParameter {
     required: true,
-    ..query("port", Kind::Pattern(OUTPUT), "The gear and its output: `gear.port`.")
+    ..query(
+        "port",
+        ParameterKind::Pattern(OUTPUT),
+        "The gear and its output: `gear.port`.",
+    )
 }];
-pub(super) const SCENARIO_PATH: &[Parameter] = &[path(
+pub(super) const SCENARIO_PATH: &[ApiParameter] = &[path(
     "reference",
-    Kind::Sized(1, u32::MAX),
+    ParameterKind::Sized(1, u32::MAX),
     "`name:version`, `name:latest`, `name` for the same, or at least eight digits that a content hash begins with.",
 )];
-pub(super) const GEAR_PATH: &[Parameter] = &[path("type", Kind::Sized(1, u32::MAX), "A gear type's name.")];
-pub(super) const LETTERS: &[Parameter] = &[
-    query("rack", Kind::Text, "The Rack that they are of, by its name."),
-    query("gear", Kind::Text, "The gear that could not handle them."),
+pub(super) const GEAR_PATH: &[ApiParameter] = &[path("type", ParameterKind::Sized(1, u32::MAX), "A gear type's name.")];
+pub(super) const LETTERS: &[ApiParameter] = &[
+    query("rack", ParameterKind::Text, "The Rack that they are of, by its name."),
+    query("gear", ParameterKind::Text, "The gear that could not handle them."),
     query(
         "subject",
-        Kind::Text,
+        ParameterKind::Text,
         "The subject of the letter, or of the wire that its message came by.",
     ),
-    query("reason", Kind::Text, "A part of the reason, letter case aside."),
+    query(
+        "reason",
+        ParameterKind::Text,
+        "A part of the reason, letter case aside.",
+    ),
     query(
         "state",
-        Kind::Words(LETTER_STATES),
+        ParameterKind::Words(LETTER_STATES),
         "What became of them; without it, those that are open or waiting.",
     ),
     query(
         "since",
-        Kind::When,
+        ParameterKind::When,
         "From this moment on (inclusive); without it, all that are kept.",
     ),
     UNTIL,
     LIMIT,
     query(
         "cursor",
-        Kind::Text,
+        ParameterKind::Text,
         "Go on where the `next_cursor` of an answer says; all other parameters but `limit` stay as they were.",
     ),
 ];
-pub(super) const LETTER_PATH: &[Parameter] = &[path("letter_id", Kind::Pattern(LETTER_ID), "The letter.")];
-pub(super) const IMPORT: &[Parameter] = &[query(
+pub(super) const LETTER_PATH: &[ApiParameter] = &[path("letter_id", ParameterKind::Pattern(LETTER_ID), "The letter.")];
+pub(super) const IMPORT: &[ApiParameter] = &[query(
     "replace",
-    Kind::Switch,
+    ParameterKind::Switch,
     "Whether the name and version may mean another content from now on.",
 )];
-pub(super) const WAIT: &[Parameter] = &[query(
+pub(super) const WAIT: &[ApiParameter] = &[query(
     "wait",
-    Kind::Pattern(DURATION),
+    ParameterKind::Pattern(DURATION),
     "How long to wait for the Racks, at most 100s; without it, as long as `mixer.scenario_wait_timeout` says, and at most that.",
 )];
-pub(super) const AUDIT: &[Parameter] = &[
-    query("since", Kind::When, "From this moment on (inclusive)."),
+pub(super) const AUDIT: &[ApiParameter] = &[
+    query("since", ParameterKind::When, "From this moment on (inclusive)."),
     UNTIL,
-    query("rack", Kind::Text, "A Rack's id, or the name that it had then."),
+    query(
+        "rack",
+        ParameterKind::Text,
+        "A Rack's id, or the name that it had then.",
+    ),
     query(
         "kind",
-        Kind::Text,
+        ParameterKind::Text,
         "What happened: `rack_removed`, `scenario_activated`, …",
     ),
     LIMIT,
     query(
         "cursor",
-        Kind::Pattern("^[0-9]{1,19}$"),
+        ParameterKind::Pattern("^[0-9]{1,19}$"),
         "Go on where the `next_cursor` of an answer says.",
     ),
 ];
-pub(super) const DRY_RUN: &[Parameter] = &[query(
+pub(super) const DRY_RUN: &[ApiParameter] = &[query(
     "dry_run",
-    Kind::Switch,
+    ParameterKind::Switch,
     "Only say how the Racks would stand to it.",
 )];
 
-impl Parameter {
+impl ApiParameter {
     /// As OpenAPI says it.
     pub(super) fn document(&self) -> Value {
         let place = match self.place {
-            Place::Path => "path",
-            Place::Query => "query",
-            Place::Header => "header",
+            ParameterLocation::Path => "path",
+            ParameterLocation::Query => "query",
+            ParameterLocation::Header => "header",
         };
         let mut said = json!({
             "name": self.name, "in": place, "required": self.required, "description": self.says, "schema": self.kind.schema(),
         });
-        if matches!(self.kind, Kind::Family(_)) {
+        if matches!(self.kind, ParameterKind::Family(_)) {
             said["style"] = "form".into();
             said["explode"] = true.into();
         }
@@ -408,7 +437,7 @@ impl Parameter {
     }
 }
 
-impl Kind {
+impl ParameterKind {
     pub(super) fn schema(self) -> Value {
         match self {
             Self::Text => json!({ "type": "string" }),

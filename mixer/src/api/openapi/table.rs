@@ -2,8 +2,8 @@
 
 use model::Table;
 
-use super::parameters::{self as p, Parameter};
-use super::{Answer, Link, Method, PATH, Route, Sent};
+use super::parameters::{self as p, ApiParameter};
+use super::{ApiRoute, OperationLink, PATH, RequestBody, ResponseBody, RouteMethod};
 
 /// What queries may fail with.
 const QUERY: &[u16] = &[400, 422, 503, 504];
@@ -31,43 +31,43 @@ const LETTER: &[u16] = &[400, 403, 404, 409, 413, 422, 503, 504];
 const REPLAYED: &str = "A letter that is asked for twice goes back once, unless `again` says otherwise. The answer waits for the gears as long \
                         as `wait` says, at most 60s; a letter whose Rack is away is `waiting` and goes back when it is there.";
 
-const fn get(path: &'static str, id: &'static str, summary: &'static str) -> Route {
-    Route {
-        method: Method::Get,
+const fn get(path: &'static str, id: &'static str, summary: &'static str) -> ApiRoute {
+    ApiRoute {
+        method: RouteMethod::Get,
         path,
         id,
         summary,
         details: "",
         parameters: &[],
-        sent: Sent::Nothing,
-        answer: Answer::Json("Any"),
+        sent: RequestBody::Nothing,
+        answer: ResponseBody::Json("Any"),
         problems: &[],
         successor: None,
         links: &[],
     }
 }
 
-const fn link(to: &'static str, given: &'static [(&'static str, &'static str)]) -> Link {
-    Link { to, given }
+const fn link(to: &'static str, given: &'static [(&'static str, &'static str)]) -> OperationLink {
+    OperationLink { to, given }
 }
 
-const fn post(path: &'static str, id: &'static str, summary: &'static str) -> Route {
-    Route {
-        method: Method::Post,
+const fn post(path: &'static str, id: &'static str, summary: &'static str) -> ApiRoute {
+    ApiRoute {
+        method: RouteMethod::Post,
         ..get(path, id, summary)
     }
 }
 
-impl Route {
-    const fn takes(self, parameters: &'static [&'static [Parameter]]) -> Self {
+impl ApiRoute {
+    const fn takes(self, parameters: &'static [&'static [ApiParameter]]) -> Self {
         Self { parameters, ..self }
     }
 
-    const fn with(self, sent: Sent) -> Self {
+    const fn with(self, sent: RequestBody) -> Self {
         Self { sent, ..self }
     }
 
-    const fn gives(self, answer: Answer) -> Self {
+    const fn gives(self, answer: ResponseBody) -> Self {
         Self { answer, ..self }
     }
 
@@ -75,7 +75,7 @@ impl Route {
         Self { problems, ..self }
     }
 
-    const fn leads_to(self, links: &'static [Link]) -> Self {
+    const fn leads_to(self, links: &'static [OperationLink]) -> Self {
         Self { links, ..self }
     }
 
@@ -105,63 +105,63 @@ impl Route {
     }
 }
 
-const LOGS: Route = get("/api/v1/telemetry/logs", "logs", "Log records")
+const LOGS: ApiRoute = get("/api/v1/telemetry/logs", "logs", "Log records")
     .takes(&[p::LOGS, p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
-    .gives(Answer::Rows("Logs"))
+    .gives(ResponseBody::Rows("Logs"))
     .fails(ROWS)
     .details(LISTED);
-const TRACES: Route = get("/api/v1/telemetry/traces", "traces", "Spans")
+const TRACES: ApiRoute = get("/api/v1/telemetry/traces", "traces", "Spans")
     .takes(&[p::TRACES, p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
-    .gives(Answer::Rows("Spans"))
+    .gives(ResponseBody::Rows("Spans"))
     .fails(ROWS)
     .leads_to(&[link("trace", &[("trace_id", "$response.body#/data/0/trace_id")])])
     .details(LISTED);
-const TRACE: Route = get(
+const TRACE: ApiRoute = get(
     "/api/v1/telemetry/traces/{trace_id}",
     "trace",
     "One trace: its spans as a tree, and its logs",
 )
 .takes(&[p::TRACE_PATH])
-.gives(Answer::Json("Trace"))
+.gives(ResponseBody::Json("Trace"))
 .fails(FIND);
-const METRICS: Route = get(
+const METRICS: ApiRoute = get(
     "/api/v1/telemetry/metrics",
     "metrics",
     "Metric points, or what they come to",
 )
 .takes(&[p::METRIC, p::METRICS, p::TIMES, p::PAGES, p::FORMAT, p::KNOWN])
-.gives(Answer::Rows("Points"))
+.gives(ResponseBody::Rows("Points"))
 .fails(ROWS)
 .details(POINTS);
-const METRIC: Route = get(
+const METRIC: ApiRoute = get(
     "/api/v1/telemetry/metrics/{metric_name}",
     "metric",
     "One metric: what it is, and its points or what they come to",
 )
 .takes(&[p::METRIC_PATH, p::METRICS, p::TIMES, p::PAGES, p::FORMAT, p::KNOWN])
-.gives(Answer::Rows("Metric"))
+.gives(ResponseBody::Rows("Metric"))
 .fails(ROWS_OF_ONE)
 .details(POINTS);
 
-const MESSAGES: Route = get("/api/v1/messages", "messages", "Business messages")
+const MESSAGES: ApiRoute = get("/api/v1/messages", "messages", "Business messages")
     .takes(&[p::FLUX, p::MESSAGES, p::TIMES, p::ORDER, p::PAGES, p::FORMAT, p::KNOWN])
-    .gives(Answer::Rows("Messages"))
+    .gives(ResponseBody::Rows("Messages"))
     .fails(ROWS)
     .leads_to(&[
         link("messages_of", &[("flux_id", "$response.body#/data/0/flux_id")]),
         link("flux", &[("flux_id", "$response.body#/data/0/flux_id")]),
     ])
     .details(LISTED);
-const MESSAGES_TAIL: Route = get(
+const MESSAGES_TAIL: ApiRoute = get(
     "/api/v1/messages/tail",
     "messages_tail",
     "Business messages as they become visible, as server-sent events",
 )
 .takes(&[p::FLUX, p::MESSAGES, p::TAIL])
-.gives(Answer::Events("MessageEvent"))
+.gives(ResponseBody::Events("MessageEvent"))
 .fails(&[400, 403, 429, 503])
 .details("An event without a name is a row as the list of messages gives it. All else is as with the tail of logs.");
-const MESSAGES_OF: Route = get(
+const MESSAGES_OF: ApiRoute = get(
     "/api/v1/messages/{flux_id}",
     "messages_of",
     "The messages of one business signal, the oldest first",
@@ -175,11 +175,11 @@ const MESSAGES_OF: Route = get(
     p::FORMAT,
     p::KNOWN,
 ])
-.gives(Answer::Rows("Messages"))
+.gives(ResponseBody::Rows("Messages"))
 .fails(ROWS)
 .details(LISTED_OF_ONE);
 
-pub(super) const ROUTES: &[Route] = &[
+pub(super) const ROUTES: &[ApiRoute] = &[
     LOGS,
     get(
         "/api/v1/telemetry/logs/histogram",
@@ -187,7 +187,7 @@ pub(super) const ROUTES: &[Route] = &[
         "How many log records there are over time",
     )
     .takes(&[p::LOGS, p::TIMES, p::HISTOGRAM])
-    .gives(Answer::Json("Histogram"))
+    .gives(ResponseBody::Json("Histogram"))
     .fails(QUERY)
     .details(WINDOW),
     get(
@@ -196,7 +196,7 @@ pub(super) const ROUTES: &[Route] = &[
         "The most frequent values of a field of log records",
     )
     .takes(&[p::LOGS_TOP, p::LOGS, p::TIMES])
-    .gives(Answer::Json("Values"))
+    .gives(ResponseBody::Json("Values"))
     .fails(QUERY)
     .details(WINDOW),
     get(
@@ -205,7 +205,7 @@ pub(super) const ROUTES: &[Route] = &[
         "Log records as they become visible, as server-sent events",
     )
     .takes(&[p::LOGS, p::TAIL])
-    .gives(Answer::Events("LogEvent"))
+    .gives(ResponseBody::Events("LogEvent"))
     .fails(&[400, 403, 429, 503])
     .details(
         "An event without a name is a row as the list of logs gives it, its `id` the place behind it. `lagged` says that the reader was too \
@@ -218,14 +218,14 @@ pub(super) const ROUTES: &[Route] = &[
         "The most frequent values of a field of spans",
     )
     .takes(&[p::TRACES_TOP, p::TRACES, p::TIMES])
-    .gives(Answer::Json("Values"))
+    .gives(ResponseBody::Json("Values"))
     .fails(QUERY)
     .details(WINDOW),
     TRACE,
     METRICS,
     get("/api/v1/telemetry/metrics/names", "metric_names", "The metrics that have points")
         .takes(&[p::SERIES])
-        .gives(Answer::Json("Names"))
+        .gives(ResponseBody::Json("Names"))
         .fails(QUERY)
         .leads_to(&[
             link("metric", &[("metric_name", "$response.body#/data/0/name")]),
@@ -239,7 +239,7 @@ pub(super) const ROUTES: &[Route] = &[
         "The keys of a metric's labels",
     )
     .takes(&[p::METRIC_PATH, p::SERIES])
-    .gives(Answer::Json("Keys"))
+    .gives(ResponseBody::Json("Keys"))
     .fails(FIND)
     .leads_to(&[link(
         "metric_label_values",
@@ -252,7 +252,7 @@ pub(super) const ROUTES: &[Route] = &[
         "The values of one of a metric's labels",
     )
     .takes(&[p::METRIC_PATH, p::LABEL_PATH, p::SERIES])
-    .gives(Answer::Json("Values"))
+    .gives(ResponseBody::Json("Values"))
     .fails(FIND)
     .details(WINDOW),
     MESSAGES,
@@ -264,7 +264,7 @@ pub(super) const ROUTES: &[Route] = &[
         "One business signal: its messages, spans and log records, the oldest first",
     )
     .takes(&[p::FLUX_PATH, p::ALL_TIMES, p::SIGNAL, p::FORMAT, p::KNOWN])
-    .gives(Answer::Rows("Signal"))
+    .gives(ResponseBody::Rows("Signal"))
     .fails(ROWS_OF_ONE)
     .details(
         "Messages are those that left a gear by a wire of lane guaranteed; what went by wires of lane hot only is not archived. Spans \
@@ -280,7 +280,7 @@ pub(super) const ROUTES: &[Route] = &[
         "Telemetry that could not be decoded, with the reason",
     )
     .takes(&[p::TIMES, p::PAGES, p::FORMAT, p::KNOWN])
-    .gives(Answer::Rows("DeadLetters"))
+    .gives(ResponseBody::Rows("DeadLetters"))
     .fails(ROWS)
     .details(LISTED),
     LOGS.formerly("/api/v1/logs", "former_logs"),
@@ -290,8 +290,8 @@ pub(super) const ROUTES: &[Route] = &[
     METRIC.formerly("/api/v1/metrics/{metric_name}", "former_metric"),
     post("/api/v1/sql", "sql", "One SQL statement that only reads")
         .takes(&[p::FORMAT])
-        .with(Sent::Sql)
-        .gives(Answer::Sql)
+        .with(RequestBody::Sql)
+        .gives(ResponseBody::Sql)
         .fails(&[400, 403, 406, 413, 415, 422, 503, 504, 505])
         .details(
             "A statement that fails before the first 64 KiB of its answer are there has the status of its failure. An answer that fails later never \
@@ -307,7 +307,7 @@ pub(super) const ROUTES: &[Route] = &[
     ),
     ingest("/api/v1/ingest/traces", "ingest_traces", "Stores spans", Table::Traces),
     get("/api/v1/racks", "racks", "Every Rack, the oldest first; removed ones included")
-        .gives(Answer::Json("Racks"))
+        .gives(ResponseBody::Json("Racks"))
         .fails(&[400])
         .leads_to(&[
             link("rack", &[("id", "$response.body#/data/0/id")]),
@@ -319,37 +319,37 @@ pub(super) const ROUTES: &[Route] = &[
         ]),
     get("/api/v1/racks/{id}", "rack", "One Rack")
         .takes(&[p::RACK_PATH])
-        .gives(Answer::Json("Rack"))
+        .gives(ResponseBody::Json("Rack"))
         .fails(&[400, 404]),
     change(
         "/api/v1/racks/{id}/approve",
         "approve_rack",
         "Adopts a pending Rack, under another name if one is given",
     )
-    .with(Sent::Json("Approval")),
+    .with(RequestBody::Json("Approval")),
     change("/api/v1/racks/{id}/suspend", "suspend_rack", "Stops a Rack's gears"),
     change("/api/v1/racks/{id}/resume", "resume_rack", "Has a suspended Rack run its gears"),
     change("/api/v1/racks/{id}/remove", "remove_rack", "Revokes a Rack's identity"),
     change("/api/v1/racks/{id}/log-level", "rack_log_level", "Changes the level of a Rack's own log")
-        .with(Sent::Required("LogLevel"))
+        .with(RequestBody::Required("LogLevel"))
         .fails(&[400, 403, 404, 409, 413, 503])
         .details("Until the Rack's process ends or its configuration file says another level."),
-    Route {
-        method: Method::Put,
+    ApiRoute {
+        method: RouteMethod::Put,
         ..change("/api/v1/racks/{id}/labels", "rack_labels", "Gives a Rack labels, in place of those that it has")
     }
-    .with(Sent::Required("Labels"))
+    .with(RequestBody::Required("Labels"))
     .details("Groups of a scenario choose Racks by their labels. The Rack is sent what it shall run by the new ones, now or when it is there."),
-    Route {
-        method: Method::Patch,
+    ApiRoute {
+        method: RouteMethod::Patch,
         ..change("/api/v1/racks/{id}/labels", "change_rack_labels", "Gives a Rack some labels and takes others away")
     }
-    .with(Sent::Required("LabelChanges"))
+    .with(RequestBody::Required("LabelChanges"))
     .fails(&[400, 403, 404, 409, 413, 422])
     .details("A label that is null is taken away; those that are not named stay, also where others change them at the same moment."),
     get("/api/v1/racks/{id}/tap", "rack_tap", "Messages as they leave an output port of a Rack, as server-sent events")
         .takes(&[p::RACK_PATH, p::TAPPED])
-        .gives(Answer::Events("TapEvent"))
+        .gives(ResponseBody::Events("TapEvent"))
         .fails(&[400, 404, 409, 429, 503])
         .details(
             "Of all wires of the port, of both lanes; the flow is not slowed. An event without a name is a message: of its body and its facts the first 4 KiB, \
@@ -357,14 +357,14 @@ pub(super) const ROUTES: &[Route] = &[
              reader takes. `error` says why the stream ends (`detail`).",
         ),
     get("/api/v1/wires", "wires", "The wires of lane guaranteed and what waits for each, the largest backlog first")
-        .gives(Answer::Json("Wires"))
+        .gives(ResponseBody::Json("Wires"))
         .fails(&[400])
         .details(
             "A wire that is held has as much waiting as it may: its senders wait until its receiver takes something. What the bus keeps is counted in bus \
              messages, each of one message or more; bytes are an estimate by what was archived.",
         ),
     get("/api/v1/scenarios", "scenarios", "The stored scenarios")
-        .gives(Answer::Json("Scenarios"))
+        .gives(ResponseBody::Json("Scenarios"))
         .fails(&[400])
         .leads_to(&[
             link("scenario", &[("reference", "$response.body#/data/0/reference")]),
@@ -372,8 +372,8 @@ pub(super) const ROUTES: &[Route] = &[
         ]),
     post("/api/v1/scenarios", "import_scenario", "Checks a scenario and stores it")
         .takes(&[p::IMPORT])
-        .with(Sent::Scenario)
-        .gives(Answer::Json("Imported"))
+        .with(RequestBody::Scenario)
+        .gives(ResponseBody::Json("Imported"))
         .fails(&[400, 403, 409, 413, 415, 422])
         .leads_to(&[link("activate_scenario", &[("reference", "$response.body#/data/reference")])])
         .details("A file of up to 4 MiB. The same content again changes nothing. What runs stays what it is until it is activated."),
@@ -382,7 +382,7 @@ pub(super) const ROUTES: &[Route] = &[
         "scenario_status",
         "What each Rack should run of the active scenario, what it runs, and why not",
     )
-    .gives(Answer::Json("ScenarioReport"))
+    .gives(ResponseBody::Json("ScenarioReport"))
     .fails(&[400, 422]),
     post(
         "/api/v1/scenarios/rollback",
@@ -390,13 +390,13 @@ pub(super) const ROUTES: &[Route] = &[
         "Activates the scenario that was active before, each time one further back",
     )
     .takes(&[p::WAIT])
-    .with(Sent::Json("Nothing"))
-    .gives(Answer::Json("ScenarioReport"))
+    .with(RequestBody::Json("Nothing"))
+    .gives(ResponseBody::Json("ScenarioReport"))
     .fails(&[400, 403, 404, 409, 413, 422])
     .details(ACTIVATED),
     get("/api/v1/scenarios/{reference}", "scenario", "One stored scenario")
         .takes(&[p::SCENARIO_PATH])
-        .gives(Answer::Json("Scenario"))
+        .gives(ResponseBody::Json("Scenario"))
         .fails(&[400, 404]),
     post(
         "/api/v1/scenarios/{reference}/activate",
@@ -404,8 +404,8 @@ pub(super) const ROUTES: &[Route] = &[
         "Has the Racks run a stored scenario",
     )
     .takes(&[p::SCENARIO_PATH, p::DRY_RUN, p::WAIT])
-    .with(Sent::Json("Nothing"))
-    .gives(Answer::Json("ScenarioReport"))
+    .with(RequestBody::Json("Nothing"))
+    .gives(ResponseBody::Json("ScenarioReport"))
     .fails(&[400, 403, 404, 413, 422])
     .details(ACTIVATED),
     post(
@@ -414,18 +414,18 @@ pub(super) const ROUTES: &[Route] = &[
         "Forgets a stored scenario",
     )
     .takes(&[p::SCENARIO_PATH])
-    .with(Sent::Json("Nothing"))
-    .gives(Answer::Json("Deleted"))
+    .with(RequestBody::Json("Nothing"))
+    .gives(ResponseBody::Json("Deleted"))
     .fails(&[400, 403, 404, 409, 413, 422])
     .details("The active one is refused. A rollback goes back to a deleted one all the same."),
     get("/api/v1/audit", "audit", "What happened to Racks, scenarios and dead letters and who did it, the newest first")
         .takes(&[p::AUDIT])
-        .gives(Answer::Json("Audit"))
+        .gives(ResponseBody::Json("Audit"))
         .fails(&[400])
         .details("A window that ends before it begins is refused. The last 50000 decisions are kept, and as many sightings (offline, online)."),
     get("/api/v1/dlq", "letters", "The letters of the dead-letter queue, the newest first")
         .takes(&[p::LETTERS])
-        .gives(Answer::Json("Letters"))
+        .gives(ResponseBody::Json("Letters"))
         .fails(QUERY)
         .leads_to(&[
             link("letter", &[("letter_id", "$response.body#/data/0/id")]),
@@ -435,73 +435,73 @@ pub(super) const ROUTES: &[Route] = &[
         .details(WINDOW),
     get("/api/v1/dlq/{letter_id}", "letter", "One letter: where it came from, why it failed, its message and its bytes")
         .takes(&[p::LETTER_PATH])
-        .gives(Answer::Json("Letter"))
+        .gives(ResponseBody::Json("Letter"))
         .fails(FIND),
     post("/api/v1/dlq/replay", "replay_letters", "Gives letters back to the gears that could not handle them")
-        .with(Sent::Required("ReplayWish"))
-        .gives(Answer::Json("LettersChanged"))
+        .with(RequestBody::Required("ReplayWish"))
+        .gives(ResponseBody::Json("LettersChanged"))
         .fails(LETTERS)
         .details(REPLAYED),
     post("/api/v1/dlq/drop", "drop_letters", "Marks letters as dropped; their rows stay until rotation")
-        .with(Sent::Required("DropWish"))
-        .gives(Answer::Json("LettersChanged"))
+        .with(RequestBody::Required("DropWish"))
+        .gives(ResponseBody::Json("LettersChanged"))
         .fails(LETTERS),
     post("/api/v1/dlq/{letter_id}/replay", "replay_letter", "Gives a letter back to the gear that could not handle it")
         .takes(&[p::LETTER_PATH])
-        .with(Sent::Json("ReplayOfOne"))
-        .gives(Answer::Json("Letter"))
+        .with(RequestBody::Json("ReplayOfOne"))
+        .gives(ResponseBody::Json("Letter"))
         .fails(LETTER)
         .details(REPLAYED),
     post("/api/v1/dlq/{letter_id}/drop", "drop_letter", "Marks a letter as dropped; its row stays until rotation")
         .takes(&[p::LETTER_PATH])
-        .with(Sent::Json("DropOfOne"))
-        .gives(Answer::Json("Letter"))
+        .with(RequestBody::Json("DropOfOne"))
+        .gives(ResponseBody::Json("Letter"))
         .fails(LETTER),
     get("/api/v1/gears", "gears", "The gear types that a scenario may name")
-        .gives(Answer::Json("Gears"))
+        .gives(ResponseBody::Json("Gears"))
         .fails(&[400])
         .leads_to(&[link("gear", &[("type", "$response.body#/data/0/type")])]),
     get("/api/v1/gears/{type}", "gear", "One gear type: its ports, and the JSON Schema of its configuration")
         .takes(&[p::GEAR_PATH])
-        .gives(Answer::Json("Gear"))
+        .gives(ResponseBody::Json("Gear"))
         .fails(&[400, 404]),
     get("/api/v1/specs", "specs", "The specs of business messages: what is in force, and which files are refused")
-        .gives(Answer::Json("Specs"))
+        .gives(ResponseBody::Json("Specs"))
         .fails(&[400]),
     get("/api/v1/storage", "storage", "What is stored, and how it gets there")
-        .gives(Answer::Json("Storage"))
+        .gives(ResponseBody::Json("Storage"))
         .fails(&[400]),
     get(PATH, "openapi", "This document")
-        .gives(Answer::Json("OpenApi"))
+        .gives(ResponseBody::Json("OpenApi"))
         .fails(&[400]),
-    get("/healthz", "healthz", "Whether the process answers").gives(Answer::Json("Health")),
+    get("/healthz", "healthz", "Whether the process answers").gives(ResponseBody::Json("Health")),
     get(
         "/readyz",
         "readyz",
         "Whether telemetry sent now would be stored, with each check's result",
     )
-    .gives(Answer::Ready("Readiness")),
-    get("/version", "version", "What answers here").gives(Answer::Json("Version")),
+    .gives(ResponseBody::Ready("Readiness")),
+    get("/version", "version", "What answers here").gives(ResponseBody::Json("Version")),
     get("/metrics", "exposition", "The Mixer's own counters, as OpenMetrics text")
-        .gives(Answer::OpenMetrics)
+        .gives(ResponseBody::OpenMetrics)
         .fails(&[404]),
 ];
 
-const fn ingest(path: &'static str, id: &'static str, summary: &'static str, table: Table) -> Route {
+const fn ingest(path: &'static str, id: &'static str, summary: &'static str, table: Table) -> ApiRoute {
     post(path, id, summary)
         .takes(&[p::INGEST])
-        .with(Sent::Records(table))
-        .gives(Answer::Json("Stored"))
+        .with(RequestBody::Records(table))
+        .gives(ResponseBody::Json("Stored"))
         .fails(INGEST)
         .details(
             "200 means durable and visible. Good rows are stored though others are bad; these are named. A body of up to 64 MiB, unpacked.",
         )
 }
 
-const fn change(path: &'static str, id: &'static str, summary: &'static str) -> Route {
+const fn change(path: &'static str, id: &'static str, summary: &'static str) -> ApiRoute {
     post(path, id, summary)
         .takes(&[p::RACK_PATH])
-        .with(Sent::Json("Nothing"))
-        .gives(Answer::Json("Rack"))
+        .with(RequestBody::Json("Nothing"))
+        .gives(ResponseBody::Json("Rack"))
         .fails(CHANGE)
 }

@@ -17,9 +17,9 @@ use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
-use super::parameters::{Kind, LEVELS, Place, STATUSES, TYPES};
+use super::parameters::{LEVELS, ParameterKind, ParameterLocation, STATUSES, TYPES};
 use super::table::ROUTES;
-use super::{Method, Route, document, problems};
+use super::{ApiRoute, RouteMethod, document, problems};
 use crate::api::params::FORMAT;
 use crate::api::tests::whole_mixer;
 
@@ -42,12 +42,12 @@ async fn methods(router: &Router, path: &str) -> BTreeSet<String> {
     methods.filter(|method| method != "HEAD").collect()
 }
 
-fn word(method: Method) -> &'static str {
+fn word(method: RouteMethod) -> &'static str {
     match method {
-        Method::Get => "GET",
-        Method::Post => "POST",
-        Method::Put => "PUT",
-        Method::Patch => "PATCH",
+        RouteMethod::Get => "GET",
+        RouteMethod::Post => "POST",
+        RouteMethod::Put => "PUT",
+        RouteMethod::Patch => "PATCH",
     }
 }
 
@@ -97,20 +97,22 @@ fn fields<F: DeserializeOwned>() -> BTreeSet<String> {
 }
 
 /// What the parameters of a path are called in filters.
-fn documented(route: &Route) -> BTreeSet<String> {
-    let query = route.parameters().filter(|parameter| parameter.place == Place::Query);
+fn documented(route: &ApiRoute) -> BTreeSet<String> {
+    let query = route
+        .parameters()
+        .filter(|parameter| parameter.place == ParameterLocation::Query);
     // The format belongs to no filter.
     let of_filters = query.filter(|parameter| parameter.name != FORMAT);
     of_filters
         .map(|parameter| match parameter.kind {
-            Kind::Family(prefix) => format!("{prefix}<key>"),
+            ParameterKind::Family(prefix) => format!("{prefix}<key>"),
             _ => parameter.name.to_owned(),
         })
         .collect()
 }
 
 /// Whether its parameters are fields of filters.
-fn lists_rows(route: &Route) -> bool {
+fn lists_rows(route: &ApiRoute) -> bool {
     let begins = ["/api/v1/telemetry/", "/api/v1/messages", "/api/v1/flux/"];
     begins.iter().any(|begin| route.path.starts_with(begin))
 }
@@ -205,7 +207,9 @@ fn paths_name_their_parameters_and_former_ones_are_their_successors() {
             .split('/')
             .filter_map(|part| part.strip_prefix('{')?.strip_suffix('}'))
             .collect();
-        let named = route.parameters().filter(|parameter| parameter.place == Place::Path);
+        let named = route
+            .parameters()
+            .filter(|parameter| parameter.place == ParameterLocation::Path);
         assert_eq!(named.map(|parameter| parameter.name).collect::<BTreeSet<_>>(), in_path);
         assert!(
             ids.insert(route.id, route.path).is_none(),
@@ -241,8 +245,13 @@ fn words_are_those_of_the_nouns() {
     assert!(all(STATUSES, |word| word.parse::<SpanStatus>().is_ok()));
     assert!(all(TYPES, |word| word.parse::<MetricType>().is_ok()));
     for route in ROUTES.iter().filter(|route| lists_rows(route)) {
-        for parameter in route.parameters().filter(|parameter| parameter.place == Place::Query) {
-            let Kind::Words(words) = parameter.kind else { continue };
+        for parameter in route
+            .parameters()
+            .filter(|parameter| parameter.place == ParameterLocation::Query)
+        {
+            let ParameterKind::Words(words) = parameter.kind else {
+                continue;
+            };
             if parameter.name == FORMAT {
                 continue;
             }

@@ -27,7 +27,7 @@ const STORED: u64 = 40;
 
 /// What is stored, as the Mixer sees it.
 struct Ground<'a> {
-    bus: &'a crate::bus_server::Bus,
+    bus: &'a crate::bus_server::MixerBus,
     /// The consumers of rack-a and of rack-b.
     consumers: [String; 2],
 }

@@ -40,7 +40,7 @@ async fn a_mixer_whose_clock_was_a_day_ahead_and_a_rack_whose_clock_is_a_day_beh
             "{name}: a Rack would refuse {} after {last}",
             push.issued
         );
-        mixer.control().suspend("rack-a", &Actor::Mixer).await.unwrap();
+        mixer.control().suspend("rack-a", &AuditActor::Mixer).await.unwrap();
         let told: StateChange = next(&mut commands, &rack.client, "state", &passport, &()).await;
         assert!(told.issued > push.issued, "{name}");
         last = told.issued;
@@ -50,7 +50,7 @@ async fn a_mixer_whose_clock_was_a_day_ahead_and_a_rack_whose_clock_is_a_day_beh
             hand.clock().now(),
             "{name}: by the Mixer's clock, as it is"
         );
-        mixer.control().resume("rack-a", &Actor::Mixer).await.unwrap();
+        mixer.control().resume("rack-a", &AuditActor::Mixer).await.unwrap();
         let told: StateChange = next(&mut commands, &rack.client, "state", &passport, &()).await;
         last = last.max(told.issued);
         mixer.close().await;
@@ -90,11 +90,11 @@ async fn a_rack_whose_clock_is_a_day_off_works_and_its_offset_is_shown() {
         assert_eq!(shown.last_seen, ours.clock().now(), "{name}: by the Mixer's clock");
         // Orders are followed, each after the one before.
         for _ in 0..2 {
-            mixer.control().suspend("rack-a", &Actor::Mixer).await.unwrap();
+            mixer.control().suspend("rack-a", &AuditActor::Mixer).await.unwrap();
             agent
                 .wait_for(|status| status.state == Some(RackState::Suspended))
                 .await;
-            mixer.control().resume("rack-a", &Actor::Mixer).await.unwrap();
+            mixer.control().resume("rack-a", &AuditActor::Mixer).await.unwrap();
             agent.wait_for(|status| status.state == Some(RackState::Active)).await;
         }
         agent.close().await;

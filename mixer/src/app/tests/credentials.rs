@@ -199,7 +199,7 @@ async fn a_removed_rack_is_cut_off_at_once_and_no_other_connection_is_touched() 
     let mixer = start(folder.path(), &ON).await;
     let url = mixer.control().bus_status().url;
     let (mut a, mut b) = (member(&mixer, 1, "rack-a").await, member(&mixer, 2, "rack-b").await);
-    mixer.control().remove("rack-a", &Actor::Mixer).await.unwrap();
+    mixer.control().remove("rack-a", &AuditActor::Mixer).await.unwrap();
     let asked = std::time::Instant::now();
     while !matches!(a.guest.event().await, BusEvent::Disconnected) {}
     assert!(asked.elapsed() < Duration::from_secs(15), "{:?}", asked.elapsed());
@@ -263,7 +263,11 @@ async fn a_restart_of_the_mixer_cuts_nobody_off_and_a_waiting_rack_is_known_befo
             commands
         }
     });
-    mixer.control().approve("rack-a", None, &Actor::Mixer).await.unwrap();
+    mixer
+        .control()
+        .approve("rack-a", None, &AuditActor::Mixer)
+        .await
+        .unwrap();
     drop(answers.await.unwrap());
     rack.client = guest.client.clone();
     let passport = rack.adopted("rack-a").await;

@@ -48,7 +48,10 @@ async fn a_rack_that_did_not_hear_of_its_labels_is_sent_its_part_by_them_until_i
     // Nobody hears of the labels, and the Mixer ends.
     drop(commands);
     rack.client.flush().await.unwrap();
-    let set = mixer.control().set_labels("rack-a", role("edge"), &Actor::Mixer).await;
+    let set = mixer
+        .control()
+        .set_labels("rack-a", role("edge"), &AuditActor::Mixer)
+        .await;
     assert_eq!(set.unwrap().labels, role("edge"));
     let report = mixer.control().scenario_report().await.unwrap();
     assert!(!report.converged, "it runs the scenario, but by its old labels");
@@ -68,7 +71,10 @@ async fn a_rack_that_did_not_hear_of_its_labels_is_sent_its_part_by_them_until_i
     })
     .await;
     // That it could not run by those labels says nothing about others.
-    control.set_labels("rack-a", role("core"), &Actor::Mixer).await.unwrap();
+    control
+        .set_labels("rack-a", role("core"), &AuditActor::Mixer)
+        .await
+        .unwrap();
     let push: ScenarioPush = next(&mut commands, &rack.client, "scenario", &passport, &running(None)).await;
     assert_eq!(gears(&push), ["others"]);
     eventually("the Rack runs by its labels", || async {
@@ -153,11 +159,17 @@ async fn a_rack_that_runs_by_labels_which_it_has_no_more_keeps_what_it_works_by_
     };
     let _none: ScenarioPush = next(&mut commands, &rack.client, "scenario", &passport, &running).await;
     let relabelled = || control.registry.rack(&id).unwrap().unwrap().relabelled;
-    control.set_labels("rack-a", role("edge"), &Actor::Mixer).await.unwrap();
+    control
+        .set_labels("rack-a", role("edge"), &AuditActor::Mixer)
+        .await
+        .unwrap();
     // It has other ones again before it says that it runs by these.
     let push = tokio::time::timeout(Duration::from_secs(20), commands.next()).await;
     let push = push.unwrap().unwrap();
-    control.set_labels("rack-a", role("core"), &Actor::Mixer).await.unwrap();
+    control
+        .set_labels("rack-a", role("core"), &AuditActor::Mixer)
+        .await
+        .unwrap();
     assert_eq!(relabelled(), Some(BTreeMap::new()));
     let answer = signed::encode(&running).unwrap();
     rack.client.publish(push.reply.unwrap(), answer.into()).await.unwrap();

@@ -11,7 +11,7 @@ use model::{FluxId, MessageId, wire};
 use tokio::io::AsyncWriteExt;
 
 use super::*;
-use crate::dlq::Wish;
+use crate::dlq::LetterUpdate;
 
 /// A message that the sink of `rack-a` could not handle, as its Rack sends it.
 fn dead(number: u8) -> Vec<u8> {
@@ -75,7 +75,7 @@ async fn a_mixer_does_not_wait_for_a_replay_when_it_stops() {
     let began = std::time::Instant::now();
     mixer.close().await;
     assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
-    let registry = crate::registry::Registry::open(&folder.path().join("data/registry.redb")).unwrap();
+    let registry = crate::registry::ClusterRegistry::open(&folder.path().join("data/registry.redb")).unwrap();
     assert_eq!(registry.mark(&letter).unwrap().unwrap().state, LetterState::Waiting);
 }
 
@@ -104,12 +104,12 @@ async fn a_rack_gets_letters_in_the_order_of_their_numbers_though_who_asked_firs
     })
     .await;
     let ask = |at: usize| {
-        let begun = Arc::clone(&dlq).replay(Wish {
+        let begun = Arc::clone(&dlq).replay(LetterUpdate {
             ids: vec![letters[at].id],
-            ..Wish::default()
+            ..LetterUpdate::default()
         });
         let dlq = &dlq;
-        async move { dlq.taken(begun.await?).await }
+        async move { dlq.wait_for_gears(begun.await?).await }
     };
     let mut early = std::pin::pin!(ask(0));
     let has_number = || mixer.control().registry.mark(&letters[0].id).unwrap().is_some();
@@ -164,10 +164,10 @@ async fn letters_wait_for_a_rack_that_works_by_its_old_labels_still() {
     })
     .await;
     let labels = [("role".to_owned(), "edge".to_owned())].into();
-    control.set_labels("rack-a", labels, &Actor::Mixer).await.unwrap();
-    let wish = Wish {
+    control.set_labels("rack-a", labels, &AuditActor::Mixer).await.unwrap();
+    let wish = LetterUpdate {
         ids: vec![letter],
-        ..Wish::default()
+        ..LetterUpdate::default()
     };
     let begun = Arc::clone(&dlq).replay(wish).await.unwrap();
     eventually("why it waits", || async {
@@ -176,7 +176,7 @@ async fn letters_wait_for_a_rack_that_works_by_its_old_labels_still() {
         note.contains("does not run the active scenario").then_some(())
     })
     .await;
-    assert_eq!(dlq.taken(begun).await.unwrap().waiting, 1);
+    assert_eq!(dlq.wait_for_gears(begun).await.unwrap().waiting, 1);
     // It says that it runs by them.
     let settled = control.registry.commit(move |change| {
         let mut row = change.rack(&id)?.unwrap();

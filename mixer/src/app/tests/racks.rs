@@ -23,17 +23,17 @@ async fn a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_r
     };
     assert_eq!(view(control, "rack-a").state, RackState::Pending);
     assert!(matches!(
-        control.suspend("rack-a", &Actor::Mixer).await,
+        control.suspend("rack-a", &AuditActor::Mixer).await,
         Err(ControlError::State { .. })
     ));
     assert!(matches!(
-        control.approve("nobody", None, &Actor::Mixer).await,
+        control.approve("nobody", None, &AuditActor::Mixer).await,
         Err(ControlError::UnknownRack(_))
     ));
 
     let mut commands = rack.commands(&entity_id).await;
     let approved = control
-        .approve(&entity_id.to_string(), None, &Actor::Mixer)
+        .approve(&entity_id.to_string(), None, &AuditActor::Mixer)
         .await
         .unwrap();
     assert_eq!(
@@ -41,12 +41,12 @@ async fn a_pending_rack_is_approved_and_gets_its_part_of_the_scenario_until_it_r
         (RackState::Active, "host-of-a")
     );
     assert_eq!(
-        control.approve("rack-a", None, &Actor::Mixer).await.unwrap().state,
+        control.approve("rack-a", None, &AuditActor::Mixer).await.unwrap().state,
         RackState::Active,
         "again"
     );
     let renamed = control
-        .approve("rack-a", Some("x".parse().unwrap()), &Actor::Mixer)
+        .approve("rack-a", Some("x".parse().unwrap()), &AuditActor::Mixer)
         .await;
     assert!(matches!(renamed, Err(ControlError::State { .. })));
     let passport = rack.adopted("rack-a").await;
@@ -121,7 +121,7 @@ async fn a_suspended_rack_has_nothing_to_run_until_it_is_resumed_and_a_removed_o
     let entity_id = passport.entity_id;
     let mut commands = rack.commands(&entity_id).await;
 
-    control.suspend("rack-a", &Actor::Mixer).await.unwrap();
+    control.suspend("rack-a", &AuditActor::Mixer).await.unwrap();
     let told: StateChange = next(&mut commands, &rack.client, "state", &passport, &()).await;
     assert_eq!(told.state, RackState::Suspended);
     let reply = rack
@@ -138,12 +138,12 @@ async fn a_suspended_rack_has_nothing_to_run_until_it_is_resumed_and_a_removed_o
         ),
         "{reply:?}"
     );
-    control.resume("rack-a", &Actor::Mixer).await.unwrap();
+    control.resume("rack-a", &AuditActor::Mixer).await.unwrap();
     let told: StateChange = next(&mut commands, &rack.client, "state", &passport, &()).await;
     assert_eq!(told.state, RackState::Active);
 
     assert_eq!(
-        control.remove("rack-a", &Actor::Mixer).await.unwrap().state,
+        control.remove("rack-a", &AuditActor::Mixer).await.unwrap().state,
         RackState::Removed
     );
     let reply = rack
@@ -151,7 +151,7 @@ async fn a_suspended_rack_has_nothing_to_run_until_it_is_resumed_and_a_removed_o
         .await;
     assert!(matches!(reply, HeartbeatReply::Refused(refusal) if refusal.code == RefusalCode::Removed));
     assert!(matches!(
-        control.resume(&entity_id.to_string(), &Actor::Mixer).await,
+        control.resume(&entity_id.to_string(), &AuditActor::Mixer).await,
         Err(ControlError::State { .. })
     ));
     mixer.close().await;
@@ -167,18 +167,18 @@ async fn a_rack_is_approved_under_a_name_that_is_free_and_only_under_such_a_name
     let control = mixer.control();
     let name = |text: &str| Some(text.parse().unwrap());
     control
-        .approve("node-01", name("press-7"), &Actor::Mixer)
+        .approve("node-01", name("press-7"), &AuditActor::Mixer)
         .await
         .unwrap();
     assert_eq!(first.adopted("node-01").await.name.as_str(), "press-7");
     let taken = control
-        .approve("node-02", name("press-7"), &Actor::Mixer)
+        .approve("node-02", name("press-7"), &AuditActor::Mixer)
         .await
         .unwrap_err();
     assert!(matches!(taken, ControlError::NameTaken { .. }), "{taken}");
     let other = view(control, "press-7").id.to_string();
     let is_id = control
-        .approve("node-02", name(&other), &Actor::Mixer)
+        .approve("node-02", name(&other), &AuditActor::Mixer)
         .await
         .unwrap_err();
     assert!(matches!(is_id, ControlError::NameIsId(_)), "{is_id}");
@@ -249,7 +249,7 @@ async fn a_rack_that_cannot_apply_a_scenario_says_why_and_is_not_sent_it_again_a
         model::scenario::content_hash(SCENARIO),
         "its next run may fare better"
     );
-    mixer.control().suspend("rack-a", &Actor::Mixer).await.unwrap();
+    mixer.control().suspend("rack-a", &AuditActor::Mixer).await.unwrap();
     let mut more = 0;
     while let Some(message) = commands.next().await {
         more += usize::from(message.subject.ends_with(".scenario"));
@@ -326,7 +326,7 @@ async fn a_heartbeat_signed_by_another_key_copied_or_of_a_stranger_changes_nothi
     }
     let stats = eventually("all of them are counted", || async {
         let stats = mixer.control().stats().unwrap();
-        let elsewhere = |of: &crate::refusals::ByReason| of["answer_elsewhere"];
+        let elsewhere = |of: &crate::refusals::ReasonCounts| of["answer_elsewhere"];
         let all = (
             elsewhere(&stats.handshakes_refused),
             elsewhere(&stats.heartbeats_refused),
@@ -334,7 +334,7 @@ async fn a_heartbeat_signed_by_another_key_copied_or_of_a_stranger_changes_nothi
         (all == (3, 1)).then_some(stats)
     })
     .await;
-    let of = |all: &crate::refusals::ByReason| {
+    let of = |all: &crate::refusals::ReasonCounts| {
         let counted = all.iter().filter(|(_, count)| **count > 0);
         counted.map(|(code, count)| (*code, *count)).collect::<Vec<_>>()
     };
@@ -423,7 +423,7 @@ async fn a_rack_is_told_last_what_the_registry_says_last_whoever_changes_its_sta
     };
     set(RackState::Suspended).await.unwrap();
     let (resumed, told) = tokio::join!(
-        control.resume("rack-a", &Actor::Mixer),
+        control.resume("rack-a", &AuditActor::Mixer),
         next::<StateChange>(&mut commands, &rack.client, "state", &passport, &())
     );
     resumed.unwrap();

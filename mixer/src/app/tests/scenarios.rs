@@ -1,7 +1,7 @@
 //! Scenarios that change, and those that this program refuses.
 
 use super::*;
-use crate::control::ResumeFrom;
+use crate::control::ResumePoint;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_change_of_scenarios_is_an_event_and_what_changes_nothing_is_none() {
@@ -13,25 +13,28 @@ async fn every_change_of_scenarios_is_an_event_and_what_changes_nothing_is_none(
     let control = mixer.control();
     let second = SCENARIO.replace("version: '1'", "version: '2'");
     for text in [SCENARIO, SCENARIO, second.as_str()] {
-        control.import(text.to_owned(), false, &Actor::Mixer).await.unwrap();
+        control
+            .import(text.to_owned(), false, &AuditActor::Mixer)
+            .await
+            .unwrap();
     }
-    control.rehearse("demo:1", ResumeFrom::Floor).await.unwrap();
+    control.rehearse("demo:1", ResumePoint::Floor).await.unwrap();
     control
-        .activate("demo:1", ResumeFrom::Floor, &Actor::Mixer)
+        .activate("demo:1", ResumePoint::Floor, &AuditActor::Mixer)
         .await
         .unwrap();
     control
-        .activate("demo:2", ResumeFrom::Floor, &Actor::Mixer)
+        .activate("demo:2", ResumePoint::Floor, &AuditActor::Mixer)
         .await
         .unwrap();
-    control.roll_back(ResumeFrom::Floor, &Actor::Mixer).await.unwrap();
-    let active = control.delete_scenario("demo:1", &Actor::Mixer).await;
+    control.roll_back(ResumePoint::Floor, &AuditActor::Mixer).await.unwrap();
+    let active = control.delete_scenario("demo:1", &AuditActor::Mixer).await;
     assert!(
         matches!(active, Err(crate::control::ControlError::ScenarioActive(_))),
         "{active:?}"
     );
-    control.delete_scenario("demo:2", &Actor::Mixer).await.unwrap();
-    let gone = control.delete_scenario("demo:2", &Actor::Mixer).await;
+    control.delete_scenario("demo:2", &AuditActor::Mixer).await.unwrap();
+    let gone = control.delete_scenario("demo:2", &AuditActor::Mixer).await;
     assert!(
         matches!(gone, Err(crate::control::ControlError::UnknownScenario { .. })),
         "{gone:?}"
@@ -57,7 +60,7 @@ async fn every_change_of_scenarios_is_an_event_and_what_changes_nothing_is_none(
 
 /// What an older program had active: a scenario that this one refuses, then another one.
 fn activate_unread(folder: &Path, last: &str) {
-    let registry = crate::registry::Registry::open(&folder.join("data/registry.redb")).unwrap();
+    let registry = crate::registry::ClusterRegistry::open(&folder.join("data/registry.redb")).unwrap();
     let row = |version: &str, text: String| crate::registry::ScenarioRow {
         hash: model::scenario::content_hash(&text),
         name: "demo".parse().unwrap(),
@@ -72,7 +75,7 @@ fn activate_unread(folder: &Path, last: &str) {
     } else {
         [refused, good]
     };
-    let activate = |change: &crate::registry::Change<'_>| {
+    let activate = |change: &crate::registry::RegistryTransaction<'_>| {
         for row in &all {
             change.put_scenario(row)?;
             change.activate(&crate::registry::ActiveScenario {
@@ -102,7 +105,10 @@ async fn a_rollback_to_a_scenario_that_this_program_refuses_says_its_faults_and_
         ..Default::default()
     };
     let entries = control.audit(all()).await.unwrap();
-    let error = control.roll_back(ResumeFrom::Floor, &Actor::Mixer).await.unwrap_err();
+    let error = control
+        .roll_back(ResumePoint::Floor, &AuditActor::Mixer)
+        .await
+        .unwrap_err();
     assert!(
         matches!(&error, ControlError::BadFormer { reference, .. } if reference == "demo:0"),
         "{error}"
@@ -130,7 +136,7 @@ async fn a_mixer_whose_active_scenario_it_refuses_starts_and_another_one_can_be_
     assert!(error.to_string().contains("genrator"), "{error}");
     let mut rack = FakeRack::connect(&mixer, 1).await;
     rack.adopted("rack-a").await;
-    let back = control.roll_back(ResumeFrom::Floor, &Actor::Mixer).await.unwrap();
+    let back = control.roll_back(ResumePoint::Floor, &AuditActor::Mixer).await.unwrap();
     assert_eq!(back.reference, "demo:1");
     mixer.close().await;
     let named = refused(folder.path(), &[("mixer.startup_scenario", "demo:0")]).await;
@@ -161,7 +167,7 @@ async fn that_a_start_stores_a_scenario_or_gives_a_reference_another_meaning_is_
     let first = ("mixer".to_owned(), hash.clone(), String::new());
     assert_eq!(imports(&mixer).await, std::slice::from_ref(&first));
     let other = SCENARIO.replace("rate: 10", "rate: 20");
-    let stored = mixer.control().import(other, true, &Actor::Mixer).await.unwrap();
+    let stored = mixer.control().import(other, true, &AuditActor::Mixer).await.unwrap();
     mixer.close().await;
     for _ in 0..2 {
         // What is active has not changed, what its reference means has.

@@ -7,7 +7,7 @@ use model::tap::{TapAnswer, TapLease, TapRequest};
 use tokio_util::task::TaskTracker;
 
 use super::*;
-use crate::control::TapNews;
+use crate::control::TapEvent;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_ends_with_its_reason_when_the_rack_restarts_and_whoever_leaves_early_leaves_no_tap() {
@@ -46,7 +46,7 @@ async fn a_stream_ends_with_its_reason_when_the_rack_restarts_and_whoever_leaves
     assert_eq!(told.request, TapRequest::Renew);
     let news = stream.next().await;
     assert!(
-        matches!(&news, Some(TapNews::Ended(reason)) if reason.contains("restarted")),
+        matches!(&news, Some(TapEvent::Ended(reason)) if reason.contains("restarted")),
         "{news:?}"
     );
     let _: TapLease = next(&mut commands, &rack.client, "tap", &passport, &TapAnswer::Done).await;

@@ -3,10 +3,10 @@
 
 use model::Timestamp;
 
-use super::{Actor, AuditEntry, AuditQuery, SIGHTINGS};
-use crate::events::Event;
+use super::{AuditActor, AuditEntry, AuditQuery, SIGHTINGS};
+use crate::events::LifecycleEvent;
 use crate::registry::tests::row;
-use crate::registry::{Registry, RegistryError};
+use crate::registry::{ClusterRegistry, RegistryError};
 
 fn at(micros: i64) -> Timestamp {
     Timestamp::from_micros(micros)
@@ -19,29 +19,33 @@ fn all() -> AuditQuery {
     }
 }
 
-fn numbers(registry: &Registry, query: AuditQuery) -> Vec<u64> {
+fn numbers(registry: &ClusterRegistry, query: AuditQuery) -> Vec<u64> {
     let found = registry.audit(&query).unwrap();
     found.into_iter().map(|entry| entry.id).collect()
 }
 
 /// An approval, an absence and a return of `a`, a removal of `b`, and an activation.
-fn filled(path: &std::path::Path) -> Registry {
-    let registry = Registry::open(path).unwrap();
-    let api = Actor::Api(Some([192, 0, 2, 7].into()));
+fn filled(path: &std::path::Path) -> ClusterRegistry {
+    let registry = ClusterRegistry::open(path).unwrap();
+    let api = AuditActor::Api(Some([192, 0, 2, 7].into()));
     let entries = [
-        AuditEntry::new(Event::RackApproved, &api, at(10))
+        AuditEntry::new(LifecycleEvent::RackApproved, &api, at(10))
             .of(&row("a"))
             .turn(Some("pending"), "active"),
-        AuditEntry::new(Event::RackOffline, &Actor::Mixer, at(20))
+        AuditEntry::new(LifecycleEvent::RackOffline, &AuditActor::Mixer, at(20))
             .of(&row("a"))
             .turn(Some("active"), "offline"),
-        AuditEntry::new(Event::RackOnline, &Actor::Rack("a".parse().unwrap()), at(30))
-            .of(&row("a"))
-            .turn(Some("offline"), "active"),
-        AuditEntry::new(Event::RackRemoved, &api, at(40))
+        AuditEntry::new(
+            LifecycleEvent::RackOnline,
+            &AuditActor::Rack("a".parse().unwrap()),
+            at(30),
+        )
+        .of(&row("a"))
+        .turn(Some("offline"), "active"),
+        AuditEntry::new(LifecycleEvent::RackRemoved, &api, at(40))
             .of(&row("b"))
             .turn(Some("active"), "removed"),
-        AuditEntry::new(Event::ScenarioActivated, &Actor::Mixer, at(50))
+        AuditEntry::new(LifecycleEvent::ScenarioActivated, &AuditActor::Mixer, at(50))
             .scenario("demo:1", "ab")
             .turn(None::<String>, "demo:1")
             .because("mixer.startup_scenario"),
@@ -57,7 +61,7 @@ fn entries_survive_a_reopen_newest_first_with_who_did_it_and_are_found_by_rack_k
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("registry.redb");
     drop(filled(&path));
-    let registry = Registry::open(&path).unwrap();
+    let registry = ClusterRegistry::open(&path).unwrap();
     assert_eq!(numbers(&registry, all()), [5, 4, 3, 2, 1], "both tables in one order");
     let of = |change: fn(&mut AuditQuery)| {
         let mut query = all();
@@ -85,12 +89,13 @@ fn a_change_that_is_refused_leaves_no_entry_and_uses_no_number() {
     let folder = tempfile::tempdir().unwrap();
     let registry = filled(&folder.path().join("registry.redb"));
     let refused: Result<(), RegistryError> = registry.change(|change| {
-        change.record(AuditEntry::new(Event::RackRemoved, &Actor::Mixer, at(60)))?;
+        change.record(AuditEntry::new(LifecycleEvent::RackRemoved, &AuditActor::Mixer, at(60)))?;
         Err(RegistryError::Interrupted("on purpose".to_owned()))
     });
     assert!(refused.is_err());
     assert_eq!(numbers(&registry, all()), [5, 4, 3, 2, 1]);
-    let next = registry.change(|change| change.record(AuditEntry::new(Event::RackRemoved, &Actor::Mixer, at(60))));
+    let next = registry
+        .change(|change| change.record(AuditEntry::new(LifecycleEvent::RackRemoved, &AuditActor::Mixer, at(60))));
     assert_eq!(next.unwrap().id, 6);
 }
 
@@ -101,24 +106,27 @@ fn a_rack_that_comes_and_goes_for_ever_pushes_out_sightings_and_never_a_decision
     registry
         .change(|change| {
             for n in 0..SIGHTINGS {
-                let entry = AuditEntry::new(Event::RackOffline, &Actor::Mixer, at(100));
+                let entry = AuditEntry::new(LifecycleEvent::RackOffline, &AuditActor::Mixer, at(100));
                 change.record(entry.because(n.to_string()))?;
             }
             Ok::<_, RegistryError>(())
         })
         .unwrap();
     let kept = registry.audit(&all()).unwrap();
-    let sightings = kept.iter().filter(|entry| Event::is_sighting(&entry.kind)).count();
+    let sightings = kept
+        .iter()
+        .filter(|entry| LifecycleEvent::is_sighting(&entry.kind))
+        .count();
     assert_eq!(u64::try_from(sightings).unwrap(), SIGHTINGS);
-    let decisions = kept.iter().filter(|entry| !Event::is_sighting(&entry.kind));
+    let decisions = kept.iter().filter(|entry| !LifecycleEvent::is_sighting(&entry.kind));
     assert_eq!(decisions.map(|entry| entry.id).collect::<Vec<_>>(), [5, 4, 1]);
 }
 
 #[test]
 fn a_long_reason_is_cut_at_a_character() {
     let folder = tempfile::tempdir().unwrap();
-    let registry = Registry::open(&folder.path().join("registry.redb")).unwrap();
-    let entry = AuditEntry::new(Event::RackRemoved, &Actor::Mixer, at(1)).because("é".repeat(500));
+    let registry = ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap();
+    let entry = AuditEntry::new(LifecycleEvent::RackRemoved, &AuditActor::Mixer, at(1)).because("é".repeat(500));
     let kept = registry.change(|change| change.record(entry)).unwrap();
     assert_eq!(kept.why, Some("é".repeat(128)));
 }

@@ -6,9 +6,11 @@ use std::path::Path;
 
 use model::control::RackState;
 
-use crate::events::Event;
+use crate::events::LifecycleEvent;
 use crate::registry::tests::{row, scenario};
-use crate::registry::{Actor, AuditEntry, AuditQuery, HEADS, Registry, RegistryError, SCENARIOS, migrate, to_cbor};
+use crate::registry::{
+    AuditActor, AuditEntry, AuditQuery, ClusterRegistry, HEADS, RegistryError, SCENARIOS, migrate, to_cbor,
+};
 
 /// Racks `a` and `b`, one that waits, one that was removed, two scenarios of which the second is active, the first number of
 /// the prefix `node-`, and a cluster.
@@ -26,7 +28,7 @@ fn a_file_of_format_1_is_brought_to_this_format_with_all_that_is_in_it() {
     let path = folder.path().join("registry.redb");
     unpack(&path);
     for _ in 0..2 {
-        let registry = Registry::open(&path).unwrap();
+        let registry = ClusterRegistry::open(&path).unwrap();
         let mut names: Vec<(String, RackState)> = Vec::new();
         for rack in registry.racks().unwrap() {
             assert!(!rack.offline && rack.bus_key.is_none() && rack.heard.is_none());
@@ -44,13 +46,17 @@ fn a_file_of_format_1_is_brought_to_this_format_with_all_that_is_in_it() {
         assert_eq!(registry.active_scenario().unwrap().unwrap().reference, "demo:2");
         assert_eq!(registry.former_scenarios().unwrap()[0].reference, "demo:1");
         assert_eq!(registry.scenarios().unwrap().len(), 2);
-        assert!(registry.founding().unwrap().is_some());
+        assert!(registry.cluster_identity().unwrap().is_some());
         assert_eq!(registry.meta::<u16>("format").unwrap(), Some(3));
     }
-    let registry = Registry::open(&path).unwrap();
+    let registry = ClusterRegistry::open(&path).unwrap();
     let number = registry.change(|change| change.last_number(&"node-".parse().unwrap()));
     assert_eq!(number.unwrap(), 1, "numbers go on");
-    let entry = AuditEntry::new(Event::RackRemoved, &Actor::Mixer, model::Timestamp::from_micros(1));
+    let entry = AuditEntry::new(
+        LifecycleEvent::RackRemoved,
+        &AuditActor::Mixer,
+        model::Timestamp::from_micros(1),
+    );
     assert_eq!(registry.change(|change| change.record(entry)).unwrap().id, 1);
     let query = AuditQuery {
         limit: 10,
@@ -64,7 +70,7 @@ fn a_file_of_format_2_gets_the_heads_of_its_scenarios_and_keeps_no_content_that_
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("registry.redb");
     let (old, new) = (scenario("demo", "1", "old", 1), scenario("demo", "1", "new", 2));
-    let registry = Registry::open(&path).unwrap();
+    let registry = ClusterRegistry::open(&path).unwrap();
     let as_format_2 = registry.change(|change| {
         change.put_scenario(&new)?;
         let mut scenarios = change.transaction.open_table(SCENARIOS).unwrap();
@@ -76,7 +82,7 @@ fn a_file_of_format_2_gets_the_heads_of_its_scenarios_and_keeps_no_content_that_
     as_format_2.unwrap();
     drop(registry);
     for _ in 0..2 {
-        let registry = Registry::open(&path).unwrap();
+        let registry = ClusterRegistry::open(&path).unwrap();
         assert_eq!(registry.scenarios().unwrap(), [new.head()]);
         assert_eq!(registry.scenario(&new.hash).unwrap(), Some(new.clone()));
         assert_eq!(registry.scenario(&old.hash).unwrap(), None);
@@ -88,7 +94,7 @@ fn a_migration_that_is_cut_off_leaves_the_file_at_its_format() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("registry.redb");
     unpack(&path);
-    let registry = Registry {
+    let registry = ClusterRegistry {
         database: redb::Database::open(&path).unwrap(),
     };
     let cut: Result<(), RegistryError> = registry.change(|change| {
@@ -99,7 +105,7 @@ fn a_migration_that_is_cut_off_leaves_the_file_at_its_format() {
     assert!(cut.is_err());
     assert_eq!(registry.meta::<u16>("format").unwrap(), Some(1));
     drop(registry);
-    assert_eq!(Registry::open(&path).unwrap().racks().unwrap().len(), 4);
+    assert_eq!(ClusterRegistry::open(&path).unwrap().racks().unwrap().len(), 4);
 }
 
 #[test]
@@ -107,14 +113,17 @@ fn a_file_of_a_newer_format_or_of_none_that_ever_was_is_refused_and_not_written_
     for format in [0, 4, u16::MAX] {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("registry.redb");
-        let registry = Registry::open(&path).unwrap();
+        let registry = ClusterRegistry::open(&path).unwrap();
         registry.change(|change| change.set_meta("format", &format)).unwrap();
         drop(registry);
-        let error = Registry::open(&path).map(|_| ()).unwrap_err();
+        let error = ClusterRegistry::open(&path).map(|_| ()).unwrap_err();
         assert!(matches!(error, RegistryError::Format { found, .. } if found == format));
         let text = error.to_string();
         assert!(text.contains("registry.redb") && text.contains("backup"), "{text}");
         let database = redb::Database::open(&path).unwrap();
-        assert_eq!(Registry { database }.meta::<u16>("format").unwrap(), Some(format));
+        assert_eq!(
+            ClusterRegistry { database }.meta::<u16>("format").unwrap(),
+            Some(format)
+        );
     }
 }
