@@ -1,5 +1,6 @@
 //! The Mixer's own connection to the bus: `chassis`'s, with what the Mixer knows about the server behind it.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,10 +14,13 @@ use model::subject::RackCommand;
 use model::{BadSignature, EntityId, SigningContext, subject, wire};
 use serde::Serialize;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{BusError, BusStatus, ProcessStatus, ProcessWatch};
 use crate::cluster::Cluster;
+
+/// How long an answer may take after the server has read its configuration, before a state is sent again.
+const LATE_ANSWER: Duration = Duration::from_secs(1);
 
 /// One question to a server that is starting.
 const PROBE: Duration = Duration::from_secs(2);
@@ -178,7 +182,7 @@ impl MixerBus {
     }
 
     /// Sends a command signed by the cluster to a Rack and waits for its answer. Where the server, which reads its configuration
-    /// meanwhile, knows nobody who hears it, it is sent again.
+    /// meanwhile, knows nobody who hears it, it is sent again; so is a state where the answer may have got lost meanwhile.
     pub(crate) async fn command<T: Serialize>(
         &self,
         cluster: &Cluster,
@@ -190,10 +194,15 @@ impl MixerBus {
         let body = Bytes::from(cluster.sign(body, SigningContext::Command)?);
         let deadline = Instant::now() + within;
         loop {
-            let readings = self.process().readings;
+            let before = self.process();
             let left = deadline.saturating_duration_since(Instant::now());
-            match self.request(rack, command, body.clone(), left).await {
-                Err(RequestErrorKind::NoResponders) if self.wait_for_reload(readings, deadline).await => {}
+            let answer = tokio::select! {
+                answer = self.request(rack, command, body.clone(), left) => answer,
+                // A Rack ignores a state that it was told before, and answers.
+                () = self.outlast_reload(&before), if command == RackCommand::State => continue,
+            };
+            match answer {
+                Err(RequestErrorKind::NoResponders) if self.wait_for_reload(before.readings, deadline).await => {}
                 Err(RequestErrorKind::NoResponders) => return Err(CommandError::NotConnected),
                 Err(RequestErrorKind::TimedOut) => return Err(CommandError::NoAnswer(within)),
                 Err(other) => return Err(CommandError::Bus(other.to_string())),
@@ -226,6 +235,18 @@ impl MixerBus {
     fn process(&self) -> ProcessStatus {
         let process = self.facts.process.as_ref();
         process.map(|process| process.borrow().clone()).unwrap_or_default()
+    }
+
+    /// Returns a moment after the end of a reading that was under way then or began since; not at all without one.
+    async fn outlast_reload(&self, then: &ProcessStatus) {
+        let is_over = |now: &ProcessStatus| !now.is_reading && (then.is_reading || now.readings != then.readings);
+        if let Some(mut process) = self.facts.process.clone()
+            && process.wait_for(is_over).await.is_ok()
+        {
+            sleep(LATE_ANSWER).await;
+        } else {
+            pending().await
+        }
     }
 
     /// Whether the server reads its configuration, or has begun to since it had so often. Waits for the end of that.
