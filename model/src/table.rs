@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | `Time` | Timestamp(µs, UTC) | INT64 TIMESTAMP(MICROS, adjusted) |
 //! | `Uuid` | FixedSizeBinary(16), extension `arrow.uuid` | FLBA(16) UUID |
-//! | `StringToken` | Utf8 | BYTE_ARRAY UTF8 |
+//! | `Text` | Utf8 | BYTE_ARRAY UTF8 |
 //! | `Word` | Utf8 | BYTE_ARRAY UTF8, dictionary-encoded |
 //! | `Json` | Utf8 | BYTE_ARRAY JSON (or UTF8 with `json_type = "string"`) |
 //! | `Float` / `Double` | Float32 / Float64 | FLOAT / DOUBLE |

@@ -4,9 +4,9 @@
 //!
 //! A group is a bucket (aligned to the epoch; without `interval` the whole window), a metric's name and type, and the value
 //! of `group_by`. Metrics of different names are never mixed. A row has the group's columns (`labels` holds the label it was
-//! grouped by), `aggregate_value`, and `samples`, the number of points.
+//! grouped by), `value`, and `samples`, the number of points.
 //!
-//! | `agg` | `aggregate_value` |
+//! | `agg` | `value` |
 //! |---|---|
 //! | none, gauge | the average |
 //! | none, counter | the per-second rate |
@@ -17,7 +17,7 @@
 //! | `p50` to `p99` | of what histograms observed; nothing for other types |
 //!
 //! With `fill=true` each group has a row for every bucket of the window, up to now where that is open: those without points have
-//! 0 `samples`, and no `aggregate_value` (a `count` of 0).
+//! 0 `samples`, and no `value` (a `count` of 0).
 //!
 //! With `shape=series` a row is a group with a list of values, see [`crate::summary::shape`]; those come by name, type and group.
 //!

@@ -3,7 +3,7 @@
 //! ```text
 //!                      ┌─ sorted pieces that do not overlap, newest first, declared sorted by ts DESC
 //! UnionExec ───────────┼─ other segments: open ones, and all where order is of no use
-//!                      ├─ segments of lines, see [`crate::series_rows`]
+//!                      ├─ segments of lines, see [`crate::lines`]
 //!                      └─ hot batches
 //! ```
 //!

@@ -17,7 +17,7 @@ pub(crate) fn narrow_range(window: TimeRange, conditions: &[Expr]) -> TimeRange 
     stretches.fold(window, both)
 }
 
-/// Whether a condition says that `ts` is within what it is [`narrow_range`] to, and nothing else.
+/// Whether a condition says that `ts` is within the range of [`narrow_range`], and nothing else.
 pub(crate) fn is_time_range(condition: &Expr) -> bool {
     of(condition).1
 }

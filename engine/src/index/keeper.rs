@@ -287,7 +287,7 @@ pub(crate) fn index_staged(shared: &EngineCore, segment: &DataFileHandle, staged
     }
 }
 
-/// Writes the sidecar of a file and opens it; `None` if `wait_while_busy` says that it is not wanted any more.
+/// Writes the sidecar of a file and opens it; `None` if `goes_on` says that it is not wanted any more.
 fn make_sidecar(
     shared: &EngineCore,
     file: &FilePrefix,
