@@ -2,9 +2,9 @@
 //!
 //! # Invariants
 //!
-//! - [`Agent::start`] fails only for what an operator must repair (a state file that was tampered with, a folder that
+//! - [`RackAgent::start`] fails only for what an operator must repair (a state file that was tampered with, a folder that
 //!   cannot be written, another Rack on it). A bus or a Mixer that is away is waited for.
-//! - [`Agent::close`] takes less than two seconds: gears first, then what they recorded goes to disk.
+//! - [`RackAgent::close`] takes less than two seconds: gears first, then what they recorded goes to disk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,21 +20,24 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::ask::Asker;
-use crate::commands::{Address, Commands, LevelDesk};
+use crate::ask::RpcClient;
+use crate::commands::{CommandAddress, CommandListener, LogLevelControl};
 use crate::config::{RackConfig, SpoolPolicy};
 use crate::gears::ProgramAllowList;
 use crate::host::{self, BusHost};
-use crate::lane::{Lane, Outbox};
-use crate::limits::Limits as MessageLimits;
-use crate::presence::Presence;
+use crate::lane::{GuaranteedLane, MessageOutbox};
+use crate::limits::MessageLimits;
+use crate::presence::MixerSession;
 use crate::runtime::{DRAIN_BOUND, PATIENCE, RuntimeParts};
-use crate::spool::{self, Found, Limits, SpoolHandle, SpoolThread, WhenFull};
-use crate::stage::{self, ORDERS, Report, StageParts};
+use crate::spool::{self, SpoolFullPolicy, SpoolHandle, SpoolLimits, SpoolRecoveryReport, SpoolThread};
+use crate::stage::{self, ControllerParts, ControllerStatus, ORDERS};
 use crate::state::StateFile;
 use crate::tap::{TapLeases, TapRegistry};
-use crate::telemetry::{Batcher, Counters, OwnMetrics, Recorder, RecorderParts, Sender, SenderParts, TelemetryLayer};
-use crate::{Error, Identity};
+use crate::telemetry::{
+    RecorderParts, RowBatcher, SelfMetrics, SpoolPublisher, SpoolPublisherParts, TelemetryCounters, TelemetryLayer,
+    TelemetryRecorder,
+};
+use crate::{Error, RackIdentity};
 
 /// The floor stands still this long before everything above it is sent again.
 const FLOOR_STALL: Duration = Duration::from_secs(30);
@@ -98,7 +101,7 @@ impl AgentParts {
 
 /// What a Rack is at the moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Status {
+pub struct AgentStatus {
     /// Who it is, once adopted.
     pub identity: Option<(Token, EntityId)>,
     /// The identity it waits for, while it is not adopted.
@@ -111,10 +114,10 @@ pub struct Status {
 
 /// A running Rack.
 #[derive(Debug)]
-pub struct Agent {
+pub struct RackAgent {
     bus: BusConnection,
     layer: TelemetryLayer,
-    recorder: Recorder,
+    recorder: TelemetryRecorder,
     talk: CancellationToken,
     talkers: Vec<JoinHandle<()>>,
     acting: CancellationToken,
@@ -123,29 +126,29 @@ pub struct Agent {
     batcher: JoinHandle<()>,
     spool: SpoolThread,
     outbox: SpoolThread,
-    status: Watched,
+    status: StatusWatch,
     _lock: LockFile,
 }
 
 /// Where the parts of the status are published.
 #[derive(Debug, Clone)]
-struct Watched {
-    identity: watch::Receiver<Option<Identity>>,
+struct StatusWatch {
+    identity: watch::Receiver<Option<RackIdentity>>,
     pending: watch::Receiver<Option<EntityId>>,
-    report: watch::Receiver<Report>,
+    report: watch::Receiver<ControllerStatus>,
 }
 
 /// The channels between the tasks.
-struct Channels {
-    identity: watch::Sender<Option<Identity>>,
-    address: watch::Sender<Option<Address>>,
+struct AgentChannels {
+    identity: watch::Sender<Option<RackIdentity>>,
+    address: watch::Sender<Option<CommandAddress>>,
     pending: watch::Sender<Option<EntityId>>,
     subscribed: watch::Sender<bool>,
-    report: watch::Sender<Report>,
+    report: watch::Sender<ControllerStatus>,
     news: Arc<Notify>,
 }
 
-impl Agent {
+impl RackAgent {
     /// Opens the state and the spool and starts every task.
     ///
     /// # Errors
@@ -160,21 +163,21 @@ impl Agent {
             &config.base.state_dir.join("spool"),
             limits(config),
             parts.clock.clone(),
-            spool::Lane::Telemetry,
+            spool::SpoolKind::Telemetry,
         )?;
-        let channels = Channels::new(state.identity());
-        let (outbox, outbox_thread, left) = Outbox::open(
+        let channels = AgentChannels::new(state.identity());
+        let (outbox, outbox_thread, left) = MessageOutbox::open(
             &config.base.state_dir.join("outbox"),
             config.spool.max_size.get(),
             (parts.clock.clone(), &parts.entropy),
             channels.identity.subscribe(),
         )?;
-        tell_start(config, spool.boot_epoch(), state.passport().is_some());
-        tell_found("telemetry", &found);
-        tell_found("messages", &left);
+        log_start(config, spool.boot_epoch(), state.passport().is_some());
+        log_recovery("telemetry", &found);
+        log_recovery("messages", &left);
         let bus = BusConnection::connect_forever(options_of(config, Some(&state))).await?;
-        let counters = Arc::new(Counters::default());
-        let (recorder, intake) = Recorder::new(RecorderParts {
+        let counters = Arc::new(TelemetryCounters::default());
+        let (recorder, intake) = TelemetryRecorder::new(RecorderParts {
             enabled: config.observability.enabled,
             sampling_rate: config.observability.sampling_rate,
             clock: parts.clock.clone(),
@@ -184,7 +187,7 @@ impl Agent {
         });
         parts.layer.attach(recorder.clone());
         let [talk, acting, recording] = std::array::from_fn(|_| CancellationToken::new());
-        let batcher = Batcher {
+        let batcher = RowBatcher {
             intake,
             spool: spool.clone(),
             identity: channels.identity.subscribe(),
@@ -193,7 +196,7 @@ impl Agent {
         };
         let (orders, incoming) = mpsc::channel(ORDERS);
         let (message_limits, taps) = (MessageLimits::of(&config.rack), TapRegistry::default());
-        let stage = stage::run(StageParts {
+        let stage = stage::run(ControllerParts {
             memory: config.base.state_dir.join("scenario.cbor"),
             identity: channels.identity.subscribe(),
             runtime: RuntimeParts {
@@ -201,7 +204,7 @@ impl Agent {
                 entropy: parts.entropy.clone(),
                 limits: message_limits.clone(),
                 programs: ProgramAllowList::new(&config.exec_allow),
-                lane: Some(Lane {
+                lane: Some(GuaranteedLane {
                     outbox: Arc::clone(&outbox),
                     bus: bus.clone(),
                     stream: config.snake.stream_name.to_string(),
@@ -217,7 +220,7 @@ impl Agent {
             cancel: acting.clone(),
         });
         let status = channels.watched();
-        let talkers = Talkers {
+        let talkers = MixerTasks {
             parts: &parts,
             bus: &bus,
             spool: &spool,
@@ -248,18 +251,18 @@ impl Agent {
 
     /// The recorder that the Rack's gears use.
     #[must_use]
-    pub fn recorder(&self) -> Recorder {
+    pub fn recorder(&self) -> TelemetryRecorder {
         self.recorder.clone()
     }
 
     /// What the Rack is now.
     #[must_use]
-    pub fn status(&self) -> Status {
+    pub fn status(&self) -> AgentStatus {
         self.status.now()
     }
 
     /// Waits until the status is one that `wanted` accepts.
-    pub async fn wait_for(&self, wanted: impl Fn(&Status) -> bool) -> Status {
+    pub async fn wait_for(&self, wanted: impl Fn(&AgentStatus) -> bool) -> AgentStatus {
         self.status.clone().wait_for(wanted).await
     }
 
@@ -293,29 +296,29 @@ impl Agent {
 }
 
 /// The tasks that speak with the Mixer or about the Rack.
-struct Talkers<'a> {
+struct MixerTasks<'a> {
     parts: &'a AgentParts,
     bus: &'a BusConnection,
     spool: &'a SpoolHandle,
-    outbox: &'a Arc<Outbox>,
-    recorder: &'a Recorder,
-    counters: &'a Arc<Counters>,
+    outbox: &'a Arc<MessageOutbox>,
+    recorder: &'a TelemetryRecorder,
+    counters: &'a Arc<TelemetryCounters>,
     limits: MessageLimits,
     taps: TapRegistry,
     cancel: &'a CancellationToken,
 }
 
-impl Talkers<'_> {
+impl MixerTasks<'_> {
     fn start(
         self,
         state: StateFile,
         claim: NameClaim,
-        orders: mpsc::Sender<stage::Order>,
-        channels: Channels,
+        orders: mpsc::Sender<stage::ControllerCommand>,
+        channels: AgentChannels,
     ) -> Vec<JoinHandle<()>> {
         let config = &self.parts.config;
         let subscribed = channels.subscribed.subscribe();
-        let commands = Commands {
+        let commands = CommandListener {
             client: self.bus.client.clone(),
             address: channels.address.subscribe(),
             identity: channels.identity.subscribe(),
@@ -324,16 +327,16 @@ impl Talkers<'_> {
             spool: self.spool.clone(),
             outbox: Arc::clone(self.outbox),
             news: Arc::clone(&channels.news),
-            level: LevelDesk::new(self.parts.level.clone()),
+            level: LogLevelControl::new(self.parts.level.clone()),
             taps: TapLeases::new(self.taps, self.bus.client.clone()),
             cancel: self.cancel.clone(),
         };
-        let lane = Lane {
+        let lane = GuaranteedLane {
             outbox: Arc::clone(self.outbox),
             bus: self.bus.clone(),
             stream: config.snake.stream_name.to_string(),
         };
-        let sender = |spool: &SpoolHandle, lane| SenderParts {
+        let sender = |spool: &SpoolHandle, lane| SpoolPublisherParts {
             spool: spool.clone(),
             bus: self.bus.clone(),
             identity: channels.identity.subscribe(),
@@ -346,12 +349,12 @@ impl Talkers<'_> {
             lane,
             cancel: self.cancel.clone(),
         };
-        let messages = Sender::new(sender(self.outbox.spool(), Some((lane, self.limits.clone()))));
+        let messages = SpoolPublisher::new(sender(self.outbox.spool(), Some((lane, self.limits.clone()))));
         let mut tasks = vec![tokio::spawn(commands.run()), tokio::spawn(messages.run())];
         if config.observability.enabled {
-            let rows = Sender::new(sender(self.spool, None));
+            let rows = SpoolPublisher::new(sender(self.spool, None));
             tasks.push(tokio::spawn(rows.run()));
-            let own = OwnMetrics {
+            let own = SelfMetrics {
                 recorder: self.recorder.clone(),
                 spool: self.spool.clone(),
                 counters: Arc::clone(self.counters),
@@ -359,14 +362,14 @@ impl Talkers<'_> {
             };
             tasks.push(tokio::spawn(own.run()));
         }
-        let presence = Presence {
+        let presence = MixerSession {
             bus: self.bus.clone(),
-            asker: Asker::new(Arc::clone(self.counters)),
+            asker: RpcClient::new(Arc::clone(self.counters)),
             state,
             claim,
             ip: config.rack.ip,
             bus_host: BusHost::of(&config.snake.url),
-            machine: host::Machine::new(config.base.state_dir.clone()),
+            machine: host::HostProbe::new(config.base.state_dir.clone()),
             enrollment_timeout: config.rack.enrollment_timeout,
             heartbeat_interval: config.rack.heartbeat_interval,
             beats: 0,
@@ -391,9 +394,9 @@ impl Talkers<'_> {
     }
 }
 
-impl Channels {
-    fn new(identity: Option<Identity>) -> Self {
-        let address = identity.as_ref().map(|identity| Address {
+impl AgentChannels {
+    fn new(identity: Option<RackIdentity>) -> Self {
+        let address = identity.as_ref().map(|identity| CommandAddress {
             entity_id: identity.entity_id,
             cluster_key: identity.cluster_key,
         });
@@ -402,13 +405,13 @@ impl Channels {
             address: watch::Sender::new(address),
             pending: watch::Sender::new(None),
             subscribed: watch::Sender::new(false),
-            report: watch::Sender::new(Report::default()),
+            report: watch::Sender::new(ControllerStatus::default()),
             news: Arc::new(Notify::new()),
         }
     }
 
-    fn watched(&self) -> Watched {
-        Watched {
+    fn watched(&self) -> StatusWatch {
+        StatusWatch {
             identity: self.identity.subscribe(),
             pending: self.pending.subscribe(),
             report: self.report.subscribe(),
@@ -416,11 +419,11 @@ impl Channels {
     }
 }
 
-impl Watched {
-    fn now(&self) -> Status {
+impl StatusWatch {
+    fn now(&self) -> AgentStatus {
         let report = self.report.borrow();
         let identity = self.identity.borrow();
-        Status {
+        AgentStatus {
             identity: identity
                 .as_ref()
                 .map(|identity| (identity.name.clone(), identity.entity_id)),
@@ -430,7 +433,7 @@ impl Watched {
         }
     }
 
-    async fn wait_for(&mut self, wanted: impl Fn(&Status) -> bool) -> Status {
+    async fn wait_for(&mut self, wanted: impl Fn(&AgentStatus) -> bool) -> AgentStatus {
         loop {
             let now = self.now();
             if wanted(&now) {
@@ -461,12 +464,12 @@ fn claim(config: &RackConfig) -> Result<NameClaim, Error> {
     Ok(NameClaim::Prefix(prefix))
 }
 
-fn limits(config: &RackConfig) -> Limits {
+fn limits(config: &RackConfig) -> SpoolLimits {
     let when_full = match config.spool.policy {
-        SpoolPolicy::DropOldest => WhenFull::DropOldest,
-        SpoolPolicy::Block => WhenFull::Block,
+        SpoolPolicy::DropOldest => SpoolFullPolicy::DropOldest,
+        SpoolPolicy::Block => SpoolFullPolicy::Block,
     };
-    Limits::new(config.spool.max_size.get(), when_full)
+    SpoolLimits::new(config.spool.max_size.get(), when_full)
 }
 
 /// How the agent with this configuration connects to the bus; nothing is made or changed for it. A state file that cannot be
@@ -495,7 +498,7 @@ fn options_of(config: &RackConfig, state: Option<&StateFile>) -> BusOptions {
     }
 }
 
-fn tell_start(config: &RackConfig, boot_epoch: u64, known: bool) {
+fn log_start(config: &RackConfig, boot_epoch: u64, known: bool) {
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         state_dir = %config.base.state_dir.display(),
@@ -505,7 +508,7 @@ fn tell_start(config: &RackConfig, boot_epoch: u64, known: bool) {
     );
 }
 
-fn tell_found(what: &str, found: &Found) {
+fn log_recovery(what: &str, found: &SpoolRecoveryReport) {
     if found.batches > 0 {
         tracing::info!(
             batches = found.batches,

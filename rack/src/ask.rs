@@ -19,27 +19,27 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
-use crate::telemetry::Counters;
+use crate::telemetry::TelemetryCounters;
 
 /// How often it is said at most that answers are passed over.
 const SAY_EVERY: Duration = Duration::from_secs(60);
 
 /// Asks, and counts what is no answer.
-pub(crate) struct Asker {
-    counters: Arc<Counters>,
+pub(crate) struct RpcClient {
+    counters: Arc<TelemetryCounters>,
     said: Mutex<Option<Instant>>,
 }
 
 /// Why there is no answer.
 #[derive(Debug)]
-pub(crate) struct Unanswered {
+pub(crate) struct RpcError {
     pub(crate) error: chassis::Error,
     /// Another cluster that answered.
     pub(crate) other: Option<ClusterId>,
 }
 
-impl Asker {
-    pub(crate) fn new(counters: Arc<Counters>) -> Self {
+impl RpcClient {
+    pub(crate) fn new(counters: Arc<TelemetryCounters>) -> Self {
         Self {
             counters,
             said: Mutex::default(),
@@ -47,13 +47,13 @@ impl Asker {
     }
 
     /// The answer to a question with these bytes, and who vouches for it: this cluster, if one is known.
-    pub(crate) async fn ask<T: Serialize + DeserializeOwned>(
+    pub(crate) async fn call<T: Serialize + DeserializeOwned>(
         &self,
         bus: &BusConnection,
         (subject, question): (&'static str, Vec<u8>),
         cluster: Option<&ClusterKey>,
         within: Duration,
-    ) -> Result<(T, ClusterKey), Unanswered> {
+    ) -> Result<(T, ClusterKey), RpcError> {
         let mut other = None;
         let sent = question.clone();
         let accept = |body: &[u8]| match SignedReply::open(body, &sent, cluster) {
@@ -62,7 +62,7 @@ impl Asker {
                 if let SignedReplyError::Cluster(found) = why {
                     other = Some(found);
                 }
-                self.pass_over(subject, &why);
+                self.reject_reply(subject, &why);
                 None
             }
         };
@@ -72,10 +72,10 @@ impl Asker {
             // A handshake may come late: its numbers are good for once. The bus breaks connections when it gives rights.
             bus.ask_over_outages(subject, question, within, accept).await
         };
-        answer.map_err(|error| Unanswered { error, other })
+        answer.map_err(|error| RpcError { error, other })
     }
 
-    fn pass_over(&self, subject: &str, why: &SignedReplyError) {
+    fn reject_reply(&self, subject: &str, why: &SignedReplyError) {
         let passed_over = self.counters.passed_over.fetch_add(1, Relaxed) + 1;
         let (mut said, now) = (self.said.lock(), Instant::now());
         if said.is_none_or(|said| now >= said + SAY_EVERY) {

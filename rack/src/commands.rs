@@ -22,45 +22,45 @@ use std::sync::Arc;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::Identity;
-use crate::lane::Outbox;
+use crate::RackIdentity;
+use crate::lane::MessageOutbox;
 use crate::memory;
 use crate::spool::SpoolHandle;
-use crate::stage::Order;
+use crate::stage::ControllerCommand;
 use crate::tap::TapLeases;
 
 /// Where commands for this Rack come, and whose they must be. Known before adoption, so that an approval is heard at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Address {
+pub(crate) struct CommandAddress {
     pub(crate) entity_id: EntityId,
     pub(crate) cluster_key: VerifyingKey,
 }
 
 /// The task.
-pub(crate) struct Commands {
+pub(crate) struct CommandListener {
     pub(crate) client: Client,
-    pub(crate) address: watch::Receiver<Option<Address>>,
-    pub(crate) identity: watch::Receiver<Option<Identity>>,
+    pub(crate) address: watch::Receiver<Option<CommandAddress>>,
+    pub(crate) identity: watch::Receiver<Option<RackIdentity>>,
     pub(crate) subscribed: watch::Sender<bool>,
-    pub(crate) orders: mpsc::Sender<Order>,
+    pub(crate) orders: mpsc::Sender<ControllerCommand>,
     pub(crate) spool: SpoolHandle,
-    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) outbox: Arc<MessageOutbox>,
     /// Woken when a Rack that waits for approval hears of a change.
     pub(crate) news: Arc<Notify>,
-    pub(crate) level: LevelDesk,
+    pub(crate) level: LogLevelControl,
     pub(crate) taps: TapLeases,
     pub(crate) cancel: CancellationToken,
 }
 
 /// Where the level of the process's log is changed.
 #[derive(Debug)]
-pub(crate) struct LevelDesk {
+pub(crate) struct LogLevelControl {
     level: Option<LogLevelHandle>,
     /// When the last change was sent.
     last: Option<Timestamp>,
 }
 
-impl LevelDesk {
+impl LogLevelControl {
     pub(crate) const fn new(level: Option<LogLevelHandle>) -> Self {
         Self { level, last: None }
     }
@@ -77,9 +77,9 @@ impl LevelDesk {
     }
 }
 
-type Answer = (Option<Subject>, Bytes);
+type CommandReply = (Option<Subject>, Bytes);
 
-impl Commands {
+impl CommandListener {
     /// Runs until cancelled.
     pub(crate) async fn run(mut self) {
         let cancel = self.cancel.clone();
@@ -114,8 +114,8 @@ impl Commands {
     }
 
     /// Until the address changes or the subscription ends.
-    async fn listen(&mut self, address: &Address, mut commands: async_nats::Subscriber) {
-        let mut answers: FuturesUnordered<BoxFuture<'static, Answer>> = FuturesUnordered::new();
+    async fn listen(&mut self, address: &CommandAddress, mut commands: async_nats::Subscriber) {
+        let mut answers: FuturesUnordered<BoxFuture<'static, CommandReply>> = FuturesUnordered::new();
         loop {
             tokio::select! {
                 changed = self.address.changed() => {
@@ -146,7 +146,11 @@ impl Commands {
         }
     }
 
-    fn take(&mut self, address: &Address, command: &Message) -> Result<Option<BoxFuture<'static, Answer>>, String> {
+    fn take(
+        &mut self,
+        address: &CommandAddress,
+        command: &Message,
+    ) -> Result<Option<BoxFuture<'static, CommandReply>>, String> {
         let text = |error: BadSignature| error.to_string();
         let kind = RackCommand::of_subject(&command.subject).ok_or("it is not known here")?;
         let signed = SignedPayload::from_bytes(&command.payload).map_err(text)?;
@@ -155,51 +159,51 @@ impl Commands {
         match kind {
             RackCommand::Floor => {
                 let floor: DurableFloor = signed.open(SigningContext::Command, key).map_err(text)?;
-                ours(floor.entity_id, address)?;
-                self.spool.settle([floor]);
-                self.outbox.spool().settle([floor]);
+                verify_recipient(floor.entity_id, address)?;
+                self.spool.apply_floors([floor]);
+                self.outbox.spool().apply_floors([floor]);
                 Ok(None)
             }
             RackCommand::Credits => {
                 let credits: PortCredits = signed.open(SigningContext::Command, key).map_err(text)?;
-                ours(credits.entity_id, address)?;
+                verify_recipient(credits.entity_id, address)?;
                 self.outbox.set_credits(credits);
                 Ok(None)
             }
             RackCommand::State => {
                 let change: StateChange = signed.open(SigningContext::Command, key).map_err(text)?;
-                ours(change.entity_id, address)?;
+                verify_recipient(change.entity_id, address)?;
                 Ok(Some(self.state(&change, to)))
             }
             RackCommand::LogLevel => {
                 let change: LevelChange = signed.open(SigningContext::Command, key).map_err(text)?;
-                ours(change.entity_id, address)?;
+                verify_recipient(change.entity_id, address)?;
                 self.level.take(&change)?;
                 Ok(Some(Box::pin(async { (to, Bytes::new()) })))
             }
             RackCommand::Scenario => Ok(Some(self.scenario(signed, to)?)),
             RackCommand::Replay => {
                 let replay: ReplayCommand = signed.open(SigningContext::Command, key).map_err(text)?;
-                ours(replay.entity_id, address)?;
+                verify_recipient(replay.entity_id, address)?;
                 Ok(Some(self.replay(replay, to)))
             }
             RackCommand::Tap => {
                 let lease: TapLease = signed.open(SigningContext::Command, key).map_err(text)?;
-                ours(lease.entity_id, address)?;
+                verify_recipient(lease.entity_id, address)?;
                 let body = model::signed::encode(&self.taps.take(&lease)).map_err(text)?;
                 Ok(Some(Box::pin(async { (to, body.into()) })))
             }
         }
     }
 
-    fn state(&self, change: &StateChange, to: Option<Subject>) -> BoxFuture<'static, Answer> {
+    fn state(&self, change: &StateChange, to: Option<Subject>) -> BoxFuture<'static, CommandReply> {
         if self.identity.borrow().is_none() {
             // Not adopted so far: ask again, the passport comes with the answer.
             self.news.notify_one();
             return Box::pin(async { (to, Bytes::new()) });
         }
         let (done, wait) = oneshot::channel();
-        let order = Order::State {
+        let order = ControllerCommand::State {
             state: change.state,
             issued: Some(change.issued),
             done: Some(done),
@@ -214,12 +218,12 @@ impl Commands {
         })
     }
 
-    fn scenario(&self, signed: SignedPayload, to: Option<Subject>) -> Result<BoxFuture<'static, Answer>, String> {
+    fn scenario(&self, signed: SignedPayload, to: Option<Subject>) -> Result<BoxFuture<'static, CommandReply>, String> {
         let identity = self.identity.borrow().clone();
         let identity = identity.ok_or("a scenario came before this Rack was adopted")?;
         let push = Box::new(memory::verify(&signed, &identity)?);
         let (done, wait) = oneshot::channel();
-        let order = Order::Scenario { signed, push, done };
+        let order = ControllerCommand::Scenario { signed, push, done };
         let orders = self.orders.clone();
         Ok(Box::pin(async move {
             let applied = if orders.send(order).await.is_ok() {
@@ -237,13 +241,13 @@ impl Commands {
     }
 }
 
-impl Commands {
-    fn replay(&self, replay: ReplayCommand, to: Option<Subject>) -> BoxFuture<'static, Answer> {
+impl CommandListener {
+    fn replay(&self, replay: ReplayCommand, to: Option<Subject>) -> BoxFuture<'static, CommandReply> {
         let orders = self.orders.clone();
         Box::pin(async move {
             let (under_way, begun) = oneshot::channel();
             let replay = Box::new(replay);
-            let answer = match orders.send(Order::Replay { replay, under_way }).await {
+            let answer = match orders.send(ControllerCommand::Replay { replay, under_way }).await {
                 Ok(()) => match begun.await {
                     Ok(answer) => Some(answer.await),
                     Err(_) => None,
@@ -272,7 +276,7 @@ fn answer_to(command: &Message, entity: &EntityId) -> Option<Subject> {
     named.or_else(|| command.reply.clone())
 }
 
-fn ours(entity: EntityId, address: &Address) -> Result<(), String> {
+fn verify_recipient(entity: EntityId, address: &CommandAddress) -> Result<(), String> {
     if entity == address.entity_id {
         Ok(())
     } else {

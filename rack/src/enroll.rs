@@ -22,11 +22,11 @@ use model::passport::Passport;
 use model::{BadSignature, ClusterId, Entropy, SignedPayload, SigningContext, signed, subject};
 use tokio::time::Instant;
 
-use crate::ask::Asker;
+use crate::ask::RpcClient;
 
 /// Why a handshake led to nothing.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotEnrolled {
+pub(crate) enum HandshakeError {
     /// No bus, nobody there, or no answer in time.
     #[error(transparent)]
     Bus(#[from] chassis::Error),
@@ -56,7 +56,7 @@ pub(crate) enum NotEnrolled {
 }
 
 /// What a Rack says of itself.
-pub(crate) struct Applicant<'a> {
+pub(crate) struct EnrollmentApplicant<'a> {
     pub(crate) key: &'a SigningKey,
     pub(crate) passport: Option<&'a Passport>,
     pub(crate) claim: NameClaim,
@@ -69,7 +69,7 @@ pub(crate) struct Applicant<'a> {
 }
 
 /// The Mixer's answer, and the cluster's key that vouches for it.
-pub(crate) struct Enrolled {
+pub(crate) struct VerifiedEnrollReply {
     pub(crate) cluster_key: VerifyingKey,
     pub(crate) reply: EnrollReply,
 }
@@ -77,11 +77,11 @@ pub(crate) struct Enrolled {
 /// Enrols once, within this time for both questions.
 pub(crate) async fn enroll(
     bus: &BusConnection,
-    asker: &Asker,
-    applicant: &Applicant<'_>,
+    asker: &RpcClient,
+    applicant: &EnrollmentApplicant<'_>,
     entropy: &Entropy,
     within: Duration,
-) -> Result<Enrolled, NotEnrolled> {
+) -> Result<VerifiedEnrollReply, HandshakeError> {
     let began = Instant::now();
     let rack_key = applicant.key.verifying_key().as_bytes().to_vec();
     let hello = HelloRequest {
@@ -91,15 +91,15 @@ pub(crate) async fn enroll(
     };
     let question = (subject::HELLO, signed::encode(&hello)?);
     let ours = applicant.passport.and_then(ClusterKey::of);
-    let answered = asker.ask(bus, question, ours.as_ref(), within).await;
+    let answered = asker.call(bus, question, ours.as_ref(), within).await;
     let (reply, cluster) = answered.map_err(|unanswered| match (unanswered.other, &ours) {
-        (Some(found), Some(ours)) => NotEnrolled::OtherCluster { found, ours: ours.id },
-        _ => NotEnrolled::Bus(unanswered.error),
+        (Some(found), Some(ours)) => HandshakeError::OtherCluster { found, ours: ours.id },
+        _ => HandshakeError::Bus(unanswered.error),
     })?;
     let challenge = match reply {
         HelloReply::Challenge(challenge) if is_for(&challenge, &hello.nonce, &cluster) => challenge,
-        HelloReply::Challenge(_) => return Err(NotEnrolled::Challenge),
-        HelloReply::Refused(refusal) => return Err(NotEnrolled::Refused(refusal)),
+        HelloReply::Challenge(_) => return Err(HandshakeError::Challenge),
+        HelloReply::Refused(refusal) => return Err(HandshakeError::Refused(refusal)),
     };
     let transcript = EnrollTranscript {
         protocol: PROTOCOL,
@@ -116,10 +116,10 @@ pub(crate) async fn enroll(
     let transcript = SignedPayload::new(&transcript, SigningContext::Enroll, applicant.key)?.to_bytes()?;
     let left = within.saturating_sub(began.elapsed());
     let question = (subject::ENROLL, transcript);
-    let answered = asker.ask(bus, question, Some(&cluster), left).await;
+    let answered = asker.call(bus, question, Some(&cluster), left).await;
     match answered.map_err(|unanswered| unanswered.error)? {
-        (EnrollReply::Refused(refusal), _) => Err(NotEnrolled::Refused(refusal)),
-        (reply, cluster) => Ok(Enrolled {
+        (EnrollReply::Refused(refusal), _) => Err(HandshakeError::Refused(refusal)),
+        (reply, cluster) => Ok(VerifiedEnrollReply {
             cluster_key: cluster.key,
             reply,
         }),

@@ -28,7 +28,7 @@ pub enum Error {
         /// The file.
         path: PathBuf,
         /// Why not.
-        reason: crate::BadSeal,
+        reason: crate::SealError,
     },
     /// The key of the state file is not one.
     #[error("{key}: {reason}")]
@@ -80,7 +80,7 @@ impl Error {
                 ..
             } => ExitReason::Data,
             Self::Sealed {
-                reason: crate::BadSeal::Version { .. },
+                reason: crate::SealError::Version { .. },
                 ..
             } => ExitReason::Data,
             Self::State { .. } | Self::Sealed { .. } => ExitReason::Denied,

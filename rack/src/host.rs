@@ -81,13 +81,13 @@ fn interface() -> Option<IpAddr> {
 
 /// The machine as heartbeats tell of it.
 #[derive(Debug)]
-pub(crate) struct Machine {
+pub(crate) struct HostProbe {
     state_dir: PathBuf,
     /// The processors at the last look.
     cpu: CpuTimes,
 }
 
-impl Machine {
+impl HostProbe {
     /// The one whose disk this folder is on.
     pub(crate) fn new(state_dir: PathBuf) -> Self {
         Self {
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn facts_name_the_machines_memory_and_disk_in_bytes() {
-        let facts = Machine::new("/".into()).facts();
+        let facts = HostProbe::new("/".into()).facts();
         for key in [
             "cpu.count",
             "cpu.usage",

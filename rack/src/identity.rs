@@ -5,7 +5,7 @@ use model::{EntityId, Token};
 
 /// An adopted Rack's identity, from its verified passport.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Identity {
+pub struct RackIdentity {
     /// Its id: the owner of everything it records.
     pub entity_id: EntityId,
     /// Its name, unique in the cluster.

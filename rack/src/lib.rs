@@ -39,12 +39,12 @@ pub mod telemetry;
 mod timer;
 mod wires;
 
-pub use agent::{Agent, AgentParts, Status, bus_options};
+pub use agent::{AgentParts, AgentStatus, RackAgent, bus_options};
 pub use error::Error;
 pub use gears::manifests;
-pub use identity::Identity;
+pub use identity::RackIdentity;
 pub use spool::SpoolError;
-pub use state::seal::BadSeal;
+pub use state::seal::SealError;
 
 use std::io::Write as _;
 
@@ -57,7 +57,7 @@ use tokio_util::sync::CancellationToken;
 /// # Errors
 /// [`Error`] if it cannot start; its [`exit`](Error::exit) is the process's.
 pub async fn run(parts: AgentParts, stop: CancellationToken) -> Result<(), Error> {
-    let agent = Agent::start(parts).await?;
+    let agent = RackAgent::start(parts).await?;
     tokio::select! {
         () = stop.cancelled() => {}
         () = announce(&agent) => stop.cancelled().await,
@@ -66,21 +66,21 @@ pub async fn run(parts: AgentParts, stop: CancellationToken) -> Result<(), Error
     Ok(())
 }
 
-async fn announce(agent: &Agent) {
-    let is_active = |status: &Status| status.identity.is_some() && status.state == Some(RackState::Active);
+async fn announce(agent: &RackAgent) {
+    let is_active = |status: &AgentStatus| status.identity.is_some() && status.state == Some(RackState::Active);
     let status = agent
         .wait_for(|status| is_active(status) || status.pending.is_some())
         .await;
     if let Some(id) = status.pending {
-        say(&format!("pending id={id}"));
+        print_line(&format!("pending id={id}"));
     }
     if let Some((name, id)) = agent.wait_for(is_active).await.identity {
-        say(&format!("ready name={name} id={id}"));
+        print_line(&format!("ready name={name} id={id}"));
     }
 }
 
 /// A line for whoever started us; nobody may be reading any more.
-fn say(line: &str) {
+fn print_line(line: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }

@@ -20,7 +20,7 @@ use crate::config::AgentConfig;
 
 /// The limits in force. Clones share them.
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub struct MessageLimits {
     own: (u32, usize),
     now: Arc<(AtomicU32, AtomicUsize)>,
     bus: Arc<AtomicUsize>,
@@ -28,12 +28,12 @@ pub struct Limits {
 
 /// The most bytes of a message, and whose limit that is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Most {
+pub(crate) struct PayloadLimit {
     pub(crate) bytes: usize,
     pub(crate) whose: &'static str,
 }
 
-impl Limits {
+impl MessageLimits {
     /// The Rack's own: the most gears a message may leave, and its most bytes.
     #[must_use]
     pub fn new(max_hops: u32, max_payload_size: usize) -> Self {
@@ -69,17 +69,17 @@ impl Limits {
     }
 
     /// Obeys the bus, which takes so many bytes of a message.
-    pub(crate) fn bus_takes(&self, most: usize) {
+    pub(crate) fn set_bus_limit(&self, most: usize) {
         self.bus.store(most, Relaxed);
     }
 
     /// The most bytes of a message that stays on the Rack, or leaves it.
-    pub(crate) fn most(&self, leaves: bool) -> Most {
-        let own = Most {
+    pub(crate) fn payload_limit(&self, leaves: bool) -> PayloadLimit {
+        let own = PayloadLimit {
             bytes: self.max_payload_size(),
             whose: "max_payload_size",
         };
-        let bus = Most {
+        let bus = PayloadLimit {
             bytes: self.bus.load(Relaxed),
             whose: "the bus (its max_payload, less a header's room)",
         };
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn the_mixer_narrows_what_a_message_may_be_and_never_widens_it() {
-        let limits = Limits::new(8, 4_096);
+        let limits = MessageLimits::new(8, 4_096);
         let shared = limits.clone();
         let in_force = || (shared.max_hops(), shared.max_payload_size());
         let told = |max_hops, max_payload_size| {
@@ -107,9 +107,12 @@ mod tests {
         assert_eq!(in_force(), (8, 1_024));
         told(3, u64::MAX);
         assert_eq!(in_force(), (3, 4_096));
-        limits.bus_takes(2_000);
-        assert_eq!((shared.most(true).bytes, shared.most(false).bytes), (2_000, 4_096));
-        limits.bus_takes(5_000);
-        assert_eq!(shared.most(true).bytes, 4_096);
+        limits.set_bus_limit(2_000);
+        assert_eq!(
+            (shared.payload_limit(true).bytes, shared.payload_limit(false).bytes),
+            (2_000, 4_096)
+        );
+        limits.set_bus_limit(5_000);
+        assert_eq!(shared.payload_limit(true).bytes, 4_096);
     }
 }

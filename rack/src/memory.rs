@@ -4,7 +4,7 @@
 //! # Invariants
 //!
 //! - The scenario is kept as the cluster signed it and verified again when it is read.
-//! - What could not be written is written as soon as it can be ([`Memory::try_again`]); it is in force meanwhile.
+//! - What could not be written is written as soon as it can be ([`AppliedState::retry_write`]); it is in force meanwhile.
 //! - A file that does not verify is told of and then treated as absent: the Mixer pushes the scenario again.
 
 use std::path::{Path, PathBuf};
@@ -13,14 +13,14 @@ use model::control::{RackState, ScenarioPush};
 use model::{SignedPayload, SigningContext, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::Identity;
+use crate::RackIdentity;
 
 const VERSION: u16 = 1;
 
 /// What the file holds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Stored {
+struct AppliedStateRecord {
     version: u16,
     state: RackState,
     state_issued: Timestamp,
@@ -29,20 +29,20 @@ struct Stored {
 
 /// The orders that a Rack follows.
 #[derive(Debug)]
-pub(crate) struct Memory {
+pub(crate) struct AppliedState {
     path: PathBuf,
-    stored: Stored,
+    stored: AppliedStateRecord,
     push: Option<ScenarioPush>,
     /// Whether the file is older than this.
     unwritten: bool,
 }
 
-impl Memory {
+impl AppliedState {
     /// Reads what was remembered; an unreadable file is reported and counts as none.
-    pub(crate) fn open(path: &Path, identity: &Identity) -> Self {
+    pub(crate) fn open(path: &Path, identity: &RackIdentity) -> Self {
         let mut memory = Self {
             path: path.to_owned(),
-            stored: Stored {
+            stored: AppliedStateRecord {
                 version: VERSION,
                 state: RackState::Pending,
                 state_issued: Timestamp::MIN,
@@ -102,7 +102,7 @@ impl Memory {
     }
 
     /// Writes what could not be written before.
-    pub(crate) fn try_again(&mut self) {
+    pub(crate) fn retry_write(&mut self) {
         if self.unwritten && self.write().is_ok() {
             self.unwritten = false;
             tracing::info!("the Rack's state and scenario are remembered again");
@@ -126,15 +126,15 @@ impl Memory {
     }
 }
 
-type Remembered = (Stored, Option<ScenarioPush>);
+type RestoredState = (AppliedStateRecord, Option<ScenarioPush>);
 
-fn read(path: &Path, identity: &Identity) -> Result<Option<Remembered>, String> {
+fn read(path: &Path, identity: &RackIdentity) -> Result<Option<RestoredState>, String> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error.to_string()),
     };
-    let stored: Stored = model::signed::decode_strict(&bytes).map_err(|error| error.to_string())?;
+    let stored: AppliedStateRecord = model::signed::decode_strict(&bytes).map_err(|error| error.to_string())?;
     if stored.version != VERSION {
         return Err(format!(
             "it has version {}, this program knows {VERSION}",
@@ -150,7 +150,7 @@ fn read(path: &Path, identity: &Identity) -> Result<Option<Remembered>, String> 
 }
 
 /// A push that our cluster signed for us.
-pub(crate) fn verify(signed: &SignedPayload, identity: &Identity) -> Result<ScenarioPush, String> {
+pub(crate) fn verify(signed: &SignedPayload, identity: &RackIdentity) -> Result<ScenarioPush, String> {
     let push: ScenarioPush = signed
         .open(SigningContext::Command, &identity.cluster_key)
         .map_err(|error| error.to_string())?;
@@ -177,7 +177,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("not there so far/scenario.cbor");
         let cluster = SigningKey::from_bytes(&[1; 32]);
-        let identity = Identity {
+        let identity = RackIdentity {
             entity_id: EntityId::for_name("r"),
             name: "r".parse().unwrap(),
             cluster_key: cluster.verifying_key(),
@@ -192,19 +192,19 @@ mod tests {
             inlets: Vec::new(),
             credits: Vec::new(),
         };
-        let mut memory = Memory::open(&path, &identity);
+        let mut memory = AppliedState::open(&path, &identity);
         memory.set_push(
             SignedPayload::new(&push, SigningContext::Command, &cluster).unwrap(),
             push,
         );
         memory.set_state(RackState::Active, None);
-        memory.try_again();
+        memory.retry_write();
         assert!(memory.is_unwritten());
         assert_eq!(memory.push().unwrap().hash, "h2", "it is in force");
         std::fs::create_dir(path.parent().unwrap()).unwrap();
-        memory.try_again();
+        memory.retry_write();
         assert!(!memory.is_unwritten());
-        let again = Memory::open(&path, &identity);
+        let again = AppliedState::open(&path, &identity);
         assert_eq!(
             (again.state(), again.push().unwrap().hash.as_str()),
             (RackState::Active, "h2")

@@ -29,16 +29,16 @@ use model::{Clock, EntityId, Entropy, SignedPayload, SigningContext, Token, subj
 use tokio::sync::{Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::Identity;
-use crate::ask::Asker;
-use crate::commands::Address;
-use crate::enroll::{Applicant, Enrolled, NotEnrolled, enroll};
-use crate::lane::Outbox;
-use crate::limits::Limits;
+use crate::RackIdentity;
+use crate::ask::RpcClient;
+use crate::commands::CommandAddress;
+use crate::enroll::{EnrollmentApplicant, HandshakeError, VerifiedEnrollReply, enroll};
+use crate::lane::MessageOutbox;
+use crate::limits::MessageLimits;
 use crate::spool::SpoolHandle;
-use crate::stage::{Order, Report};
+use crate::stage::{ControllerCommand, ControllerStatus};
 use crate::state::StateFile;
-use crate::telemetry::Recorder;
+use crate::telemetry::TelemetryRecorder;
 use crate::{host, host::BusHost};
 
 /// The first pause after a failure.
@@ -60,14 +60,14 @@ const DOOR_CLOSES: Duration = Duration::from_millis(200);
 const SUBSCRIBE_WITHIN: Duration = Duration::from_secs(2);
 
 /// What the presence works with.
-pub(crate) struct Presence {
+pub(crate) struct MixerSession {
     pub(crate) bus: BusConnection,
-    pub(crate) asker: Asker,
+    pub(crate) asker: RpcClient,
     pub(crate) state: StateFile,
     pub(crate) claim: NameClaim,
     pub(crate) ip: Option<std::net::IpAddr>,
     pub(crate) bus_host: BusHost,
-    pub(crate) machine: host::Machine,
+    pub(crate) machine: host::HostProbe,
     pub(crate) enrollment_timeout: Duration,
     pub(crate) heartbeat_interval: Duration,
     /// The heartbeats of this run.
@@ -75,25 +75,25 @@ pub(crate) struct Presence {
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
     pub(crate) spool: SpoolHandle,
-    pub(crate) outbox: Arc<Outbox>,
-    pub(crate) recorder: Recorder,
-    pub(crate) limits: Limits,
+    pub(crate) outbox: Arc<MessageOutbox>,
+    pub(crate) recorder: TelemetryRecorder,
+    pub(crate) limits: MessageLimits,
     /// `snake.stream_name`.
     pub(crate) stream: Token,
-    pub(crate) identity: watch::Sender<Option<Identity>>,
-    pub(crate) address: watch::Sender<Option<Address>>,
+    pub(crate) identity: watch::Sender<Option<RackIdentity>>,
+    pub(crate) address: watch::Sender<Option<CommandAddress>>,
     pub(crate) subscribed: watch::Receiver<bool>,
     pub(crate) pending: watch::Sender<Option<EntityId>>,
-    pub(crate) report: watch::Receiver<Report>,
-    pub(crate) orders: mpsc::Sender<Order>,
+    pub(crate) report: watch::Receiver<ControllerStatus>,
+    pub(crate) orders: mpsc::Sender<ControllerCommand>,
     pub(crate) news: Arc<Notify>,
     pub(crate) cancel: CancellationToken,
 }
 
 /// A pause that grows with each failure.
-struct Pause(Duration);
+struct EnrollmentBackoff(Duration);
 
-impl Pause {
+impl EnrollmentBackoff {
     fn next(&mut self, most: Duration) -> Duration {
         let pause = self.0.min(most);
         self.0 = (self.0 * 2).min(most.max(FIRST_PAUSE));
@@ -101,31 +101,31 @@ impl Pause {
     }
 }
 
-impl Presence {
+impl MixerSession {
     /// Runs until cancelled.
     pub(crate) async fn run(mut self) {
         let cancel = self.cancel.clone();
         tokio::select! {
             () = cancel.cancelled() => {}
-            () = self.be() => {}
+            () = self.enroll_and_heartbeat() => {}
         }
     }
 
-    async fn be(&mut self) {
-        let mut pause = Pause(FIRST_PAUSE);
+    async fn enroll_and_heartbeat(&mut self) {
+        let mut pause = EnrollmentBackoff(FIRST_PAUSE);
         let mut told = String::new();
         loop {
             let known = self.reach_bus().await;
             match self.enrol(known).await {
                 Ok(Some(identity)) => {
-                    pause = Pause(FIRST_PAUSE);
+                    pause = EnrollmentBackoff(FIRST_PAUSE);
                     told.clear();
-                    self.look_for_stream().await;
-                    let removed = self.beat(&identity).await == RefusalCode::Removed;
+                    self.check_stream().await;
+                    let removed = self.send_heartbeats(&identity).await == RefusalCode::Removed;
                     self.wait(if removed { REFUSED_PAUSE } else { FIRST_PAUSE }).await;
                 }
                 Ok(None) => {
-                    pause = Pause(FIRST_PAUSE);
+                    pause = EnrollmentBackoff(FIRST_PAUSE);
                     told.clear();
                     self.wait(self.heartbeat_interval).await;
                 }
@@ -136,11 +136,11 @@ impl Presence {
                         told = reason;
                     }
                     let most = match &error {
-                        NotEnrolled::Refused(refusal) => {
-                            self.refused(refusal).await;
+                        HandshakeError::Refused(refusal) => {
+                            self.handle_refusal(refusal).await;
                             REFUSED_PAUSE
                         }
-                        NotEnrolled::Bus(_) => UNANSWERED_PAUSE,
+                        HandshakeError::Bus(_) => UNANSWERED_PAUSE,
                         _ => REFUSED_PAUSE,
                     };
                     self.wait(pause.next(most)).await;
@@ -165,7 +165,7 @@ impl Presence {
     }
 
     /// A connection as a stranger, who may ask for admission only.
-    async fn door(&self) -> Result<BusConnection, chassis::Error> {
+    async fn connect_for_enrollment(&self) -> Result<BusConnection, chassis::Error> {
         let ours = self.bus.options();
         let options = BusOptions {
             name: format!("{}, asking for admission", ours.name),
@@ -178,12 +178,12 @@ impl Presence {
     }
 
     /// One handshake, over a connection that may carry it.
-    async fn ask(&self, known: bool) -> Result<Enrolled, NotEnrolled> {
+    async fn run_handshake(&self, known: bool) -> Result<VerifiedEnrollReply, HandshakeError> {
         let ip = match self.ip {
             Some(ip) => ip,
             None => host::address(&self.bus_host).await,
         };
-        let applicant = Applicant {
+        let applicant = EnrollmentApplicant {
             key: self.state.key(),
             passport: self.state.passport(),
             claim: self.claim.clone(),
@@ -211,7 +211,7 @@ impl Presence {
             }
             return Ok(answer);
         }
-        let door = self.door().await?;
+        let door = self.connect_for_enrollment().await?;
         let answer = enroll(&door, &self.asker, &applicant, &self.entropy, self.enrollment_timeout).await;
         door.close(DOOR_CLOSES).await;
         let answer = answer?;
@@ -226,7 +226,7 @@ impl Presence {
     }
 
     /// Says it if the primary stream is not on the bus: the key must be that of the Mixer.
-    async fn look_for_stream(&self) {
+    async fn check_stream(&self) {
         let found = tokio::time::timeout(STREAM_WITHIN, self.bus.js.get_stream(self.stream.as_str())).await;
         if let Ok(Err(error)) = found
             && is_missing(&error)
@@ -239,14 +239,14 @@ impl Presence {
     }
 
     /// One handshake; the identity if the Rack is adopted, none if it waits for approval.
-    async fn enrol(&mut self, known: bool) -> Result<Option<Identity>, NotEnrolled> {
-        let answer = self.ask(known).await?;
+    async fn enrol(&mut self, known: bool) -> Result<Option<RackIdentity>, HandshakeError> {
+        let answer = self.run_handshake(known).await?;
         match answer.reply {
             EnrollReply::Adopted { passport, state } => {
                 let identity = self
                     .state
                     .accept(&passport)
-                    .map_err(|error| NotEnrolled::Passport(error.to_string()))?;
+                    .map_err(|error| HandshakeError::Passport(error.to_string()))?;
                 tracing::info!(name = %identity.name, id = %identity.entity_id, %state, "enrolled");
                 self.adopt(&identity, state).await;
                 Ok(Some(identity))
@@ -255,32 +255,32 @@ impl Presence {
                 if *self.pending.borrow() != Some(entity_id) {
                     tracing::info!(id = %entity_id, "known to the Mixer and waiting for approval: platform racks approve {entity_id}");
                 }
-                let address = Address {
+                let address = CommandAddress {
                     entity_id,
                     cluster_key: answer.cluster_key,
                 };
-                self.listen(address).await;
+                self.subscribe_commands(address).await;
                 self.pending.send_if_modified(|old| replace(old, Some(entity_id)));
                 Ok(None)
             }
-            EnrollReply::Refused(refusal) => Err(NotEnrolled::Refused(refusal)),
+            EnrollReply::Refused(refusal) => Err(HandshakeError::Refused(refusal)),
         }
     }
 
-    async fn adopt(&self, identity: &Identity, state: RackState) {
-        let address = Address {
+    async fn adopt(&self, identity: &RackIdentity, state: RackState) {
+        let address = CommandAddress {
             entity_id: identity.entity_id,
             cluster_key: identity.cluster_key,
         };
-        self.listen(address).await;
+        self.subscribe_commands(address).await;
         self.pending.send_if_modified(|old| replace(old, None));
         self.identity
             .send_if_modified(|old| replace(old, Some(identity.clone())));
-        self.order(state).await;
+        self.send_state(state).await;
     }
 
     /// Has commands subscribed to before anyone is told who we are: an order may follow at once.
-    async fn listen(&self, address: Address) {
+    async fn subscribe_commands(&self, address: CommandAddress) {
         self.address.send_if_modified(|old| replace(old, Some(address)));
         let mut subscribed = self.subscribed.clone();
         let subscribed = subscribed.wait_for(|subscribed| *subscribed);
@@ -289,8 +289,8 @@ impl Presence {
         }
     }
 
-    async fn order(&self, state: RackState) {
-        let order = Order::State {
+    async fn send_state(&self, state: RackState) {
+        let order = ControllerCommand::State {
             state,
             issued: None,
             done: None,
@@ -299,20 +299,20 @@ impl Presence {
         let _ = self.orders.send(order).await;
     }
 
-    async fn refused(&self, refusal: &RackRefusal) {
+    async fn handle_refusal(&self, refusal: &RackRefusal) {
         // Without an identity there is nothing to stop, and nobody who takes orders.
         if refusal.code == RefusalCode::Removed && self.identity.borrow().is_some() {
-            self.order(RackState::Removed).await;
+            self.send_state(RackState::Removed).await;
         }
     }
 
     /// Heartbeats until the Mixer does not know us any more; why.
-    async fn beat(&mut self, identity: &Identity) -> RefusalCode {
+    async fn send_heartbeats(&mut self, identity: &RackIdentity) -> RefusalCode {
         let mut missed = false;
         loop {
             let bus = self.bus.clone();
             let beat = tokio::select! {
-                beat = self.one_beat(identity) => beat,
+                beat = self.send_heartbeat(identity) => beat,
                 () = bus.refused() => {
                     tracing::warn!("the bus does not know this Rack any more; asking for admission again");
                     return RefusalCode::Unknown;
@@ -329,8 +329,8 @@ impl Presence {
                     if std::mem::take(&mut missed) {
                         tracing::info!("the Mixer answers heartbeats again");
                     }
-                    self.spool.settle(floors.iter().copied());
-                    self.outbox.spool().settle(floors);
+                    self.spool.apply_floors(floors.iter().copied());
+                    self.outbox.spool().apply_floors(floors);
                     if let Some(credits) = credits {
                         self.outbox.set_credits(credits);
                     }
@@ -339,7 +339,7 @@ impl Presence {
                         self.recorder.narrow_sampling(limits.sampling_rate);
                     }
                     if self.report.borrow().state != Some(state) {
-                        self.order(state).await;
+                        self.send_state(state).await;
                     }
                     self.wait(self.heartbeat_interval).await;
                 }
@@ -348,7 +348,7 @@ impl Presence {
                         reason = refusal.reason,
                         "the Mixer refuses this Rack's heartbeats; enrolling again"
                     );
-                    self.refused(&refusal).await;
+                    self.handle_refusal(&refusal).await;
                     return refusal.code;
                 }
                 Err(error) => {
@@ -361,7 +361,7 @@ impl Presence {
         }
     }
 
-    async fn one_beat(&mut self, identity: &Identity) -> Result<HeartbeatReply, NotEnrolled> {
+    async fn send_heartbeat(&mut self, identity: &RackIdentity) -> Result<HeartbeatReply, HandshakeError> {
         let report = self.report.borrow().clone();
         self.beats += 1;
         let (status, outbox) = (self.spool.status(), self.outbox.spool().status());
@@ -382,7 +382,7 @@ impl Presence {
         let within = self.heartbeat_interval.clamp(Duration::from_secs(1), HEARTBEAT_WITHIN);
         let question = (subject::HEARTBEAT, heartbeat);
         let ours = self.state.passport().and_then(ClusterKey::of);
-        let answered = self.asker.ask(&self.bus, question, ours.as_ref(), within).await;
+        let answered = self.asker.call(&self.bus, question, ours.as_ref(), within).await;
         let (reply, _) = answered.map_err(|unanswered| unanswered.error)?;
         Ok(reply)
     }

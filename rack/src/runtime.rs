@@ -32,13 +32,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gears::patience::watch;
 use crate::gears::supervisor::{panic_text, supervise};
-use crate::gears::{Context, ContextParts, Ending, Gear, ProgramAllowList, forget_windows};
-use crate::lane::{self, Inlet, InletSpec, Lane};
-use crate::limits::Limits;
+use crate::gears::{ContextParts, Gear, GearContext, GearShutdown, ProgramAllowList, forget_windows};
+use crate::lane::{self, GuaranteedLane, WireConsumer, WireConsumerSpec};
+use crate::limits::MessageLimits;
 use crate::tap::TapRegistry;
-use crate::telemetry::Recorder;
-use crate::wires::{self, Inbox, NotApplied, Outlets, Plan, Spec};
-use order::{Part, Turn, waves};
+use crate::telemetry::TelemetryRecorder;
+use crate::wires::{self, GearInbox, GearSpec, OutputWires, RackPlan, ScenarioApplyError};
+use order::{ShutdownPhase, ShutdownStep, shutdown_waves};
 
 /// How long gears of a Rack may take to finish what they began when they are stopped.
 pub const DRAIN_BOUND: Duration = Duration::from_secs(1);
@@ -53,15 +53,15 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone)]
 pub struct RuntimeParts {
     /// Where gears record.
-    pub recorder: Recorder,
+    pub recorder: TelemetryRecorder,
     /// Where ids come from.
     pub entropy: Entropy,
     /// What messages may be.
-    pub limits: Limits,
+    pub limits: MessageLimits,
     /// What gears may run.
     pub(crate) programs: ProgramAllowList,
     /// The guaranteed lane; none in a Rack without a bus.
-    pub(crate) lane: Option<Lane>,
+    pub(crate) lane: Option<GuaranteedLane>,
     /// The ports that can be tapped.
     pub(crate) taps: TapRegistry,
     /// How long a gear may be at one message before that is told.
@@ -74,22 +74,22 @@ pub struct RuntimeParts {
 #[derive(Debug)]
 pub struct GearRuntime {
     parts: RuntimeParts,
-    plan: Option<Plan>,
+    plan: Option<RackPlan>,
     suspended: bool,
-    gears: BTreeMap<Token, Slot>,
-    inboxes: BTreeMap<Token, Inbox>,
-    inlets: BTreeMap<String, Intake>,
+    gears: BTreeMap<Token, GearTask>,
+    inboxes: BTreeMap<Token, GearInbox>,
+    inlets: BTreeMap<String, WireConsumerTask>,
 }
 
 /// An inlet that runs.
 #[derive(Debug)]
-struct Intake {
-    spec: InletSpec,
+struct WireConsumerTask {
+    spec: WireConsumerSpec,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
 
-impl Drop for Intake {
+impl Drop for WireConsumerTask {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -97,17 +97,17 @@ impl Drop for Intake {
 
 /// A gear that runs.
 #[derive(Debug)]
-struct Slot {
-    spec: Spec,
-    ending: Ending,
+struct GearTask {
+    spec: GearSpec,
+    ending: GearShutdown,
     task: JoinHandle<()>,
     /// Looks at it from outside.
     watch: JoinHandle<()>,
 }
 
-impl Slot {
+impl GearTask {
     /// Tells the gear that the gear of the plan with its name takes over its inbox, if there is one that can.
-    fn leave_to(&self, plan: &Plan) {
+    fn hand_over_inbox(&self, plan: &RackPlan) {
         let next = plan.gears.get(&self.spec.name);
         if next.is_some_and(|next| next.kind.inputs() == self.spec.kind.inputs()) {
             self.ending.successor.cancel();
@@ -115,11 +115,11 @@ impl Slot {
     }
 
     /// Tells the gear to stop, or a part of it.
-    fn begin(&self, part: Part) {
+    fn begin_shutdown(&self, part: ShutdownPhase) {
         match part {
-            Part::Whole => self.ending.stop_all(),
-            Part::Asking => self.ending.stop.cancel(),
-            Part::Replies => self.ending.unfed.cancel(),
+            ShutdownPhase::Whole => self.ending.stop_all(),
+            ShutdownPhase::Asking => self.ending.stop.cancel(),
+            ShutdownPhase::Replies => self.ending.unfed.cancel(),
         }
     }
 
@@ -136,7 +136,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for GearTask {
     fn drop(&mut self) {
         self.watch.abort();
         self.task.abort();
@@ -144,12 +144,12 @@ impl Drop for Slot {
 }
 
 /// A gear that has what it needs and waits for its task.
-struct Ready {
-    spec: Spec,
+struct PreparedGear {
+    spec: GearSpec,
     /// None where the gear shall try again by itself.
     gear: Option<Gear>,
-    cx: Arc<Context>,
-    ending: Ending,
+    cx: Arc<GearContext>,
+    ending: GearShutdown,
 }
 
 impl GearRuntime {
@@ -185,8 +185,8 @@ impl GearRuntime {
             && applied.error.is_some()
             && let Some(plan) = self.plan.clone()
         {
-            self.lead(&plan);
-            self.revive(plan.gears.values()).await;
+            self.apply_destinations(&plan);
+            self.restart_gears(plan.gears.values()).await;
             self.open_inlets(&plan);
         }
         applied
@@ -194,7 +194,7 @@ impl GearRuntime {
 
     /// Why the pushed scenario could not even be tried, if it could not. Starts nothing.
     pub(crate) fn check(&self, push: &ScenarioPush) -> Option<String> {
-        self.planned(push).err().map(|error| error.to_string())
+        self.plan_push(push).err().map(|error| error.to_string())
     }
 
     /// Whether no gear runs now, whatever scenario is in force.
@@ -231,12 +231,12 @@ impl GearRuntime {
     }
 
     /// The gear that letters go back to.
-    fn target(&self, gear: &Token) -> Result<lane::Target, ReplayRejection> {
+    fn target(&self, gear: &Token) -> Result<lane::ReplayTarget, ReplayRejection> {
         if self.suspended {
             return Err(ReplayRejection::Later("the Rack is suspended".to_owned()));
         }
         match (self.gears.get(gear), self.inboxes.get(gear)) {
-            (Some(slot), Some(inbox)) => Ok(lane::Target {
+            (Some(slot), Some(inbox)) => Ok(lane::ReplayTarget {
                 inbox: inbox.clone(),
                 inputs: slot.spec.kind.inputs(),
                 outputs: slot.spec.kind.outputs(),
@@ -258,8 +258,8 @@ impl GearRuntime {
             self.close_inlets(|_| true).await;
             self.stop(self.gears.keys().cloned().collect()).await;
         } else if let Some(plan) = self.plan.clone() {
-            self.lead(&plan);
-            self.revive(plan.gears.values()).await;
+            self.apply_destinations(&plan);
+            self.restart_gears(plan.gears.values()).await;
             self.open_inlets(&plan);
         }
     }
@@ -270,32 +270,36 @@ impl GearRuntime {
         self.stop(self.gears.keys().cloned().collect()).await
     }
 
-    fn planned(&self, push: &ScenarioPush) -> Result<Plan, NotApplied> {
+    fn plan_push(&self, push: &ScenarioPush) -> Result<RackPlan, ScenarioApplyError> {
         let rack = self.parts.lane.as_ref().and_then(|lane| lane.outbox.rack());
         let plan = wires::plan(push, rack.as_ref())?;
         if self.parts.lane.is_none() && plan.needs_lane() {
-            return Err(NotApplied::NoLane);
+            return Err(ScenarioApplyError::NoLane);
         }
         Ok(plan)
     }
 
     /// Runs a plan whose gears may also send to these inboxes, which others take from.
-    pub(crate) async fn apply_beside(&mut self, plan: Plan, beside: BTreeMap<Token, Inbox>) -> Result<(), NotApplied> {
+    pub(crate) async fn apply_beside(
+        &mut self,
+        plan: RackPlan,
+        beside: BTreeMap<Token, GearInbox>,
+    ) -> Result<(), ScenarioApplyError> {
         self.inboxes.extend(beside);
         self.change_to(plan).await
     }
 
     /// The inboxes of its gears.
-    pub(crate) fn inboxes(&self) -> impl Iterator<Item = (Token, Inbox)> {
+    pub(crate) fn inboxes(&self) -> impl Iterator<Item = (Token, GearInbox)> {
         self.inboxes.iter().map(|(name, inbox)| (name.clone(), inbox.clone()))
     }
 
-    async fn change(&mut self, push: &ScenarioPush) -> Result<(), NotApplied> {
-        let plan = self.planned(push)?;
+    async fn change(&mut self, push: &ScenarioPush) -> Result<(), ScenarioApplyError> {
+        let plan = self.plan_push(push)?;
         self.change_to(plan).await
     }
 
-    async fn change_to(&mut self, plan: Plan) -> Result<(), NotApplied> {
+    async fn change_to(&mut self, plan: RackPlan) -> Result<(), ScenarioApplyError> {
         if !self.suspended {
             let replaced = self.replace(&plan).await;
             if replaced.is_err() {
@@ -320,23 +324,23 @@ impl GearRuntime {
     }
 
     /// Stops what the plan changes or leaves out, starts what is new; on failure, restores what ran.
-    async fn replace(&mut self, plan: &Plan) -> Result<(), NotApplied> {
+    async fn replace(&mut self, plan: &RackPlan) -> Result<(), ScenarioApplyError> {
         let changed: BTreeSet<Token> = self
             .gears
             .values()
             .filter(|slot| plan.gears.get(&slot.spec.name) != Some(&slot.spec))
             .map(|slot| slot.spec.name.clone())
             .collect();
-        let before: Vec<Spec> = changed
+        let before: Vec<GearSpec> = changed
             .iter()
             .filter_map(|name| Some(self.gears.get(name)?.spec.clone()))
             .collect();
         let changing = changed.iter().filter_map(|name| self.gears.get(name));
-        changing.for_each(|slot| slot.leave_to(plan));
+        changing.for_each(|slot| slot.hand_over_inbox(plan));
         self.stop(changed).await;
         match self.prepare(plan).await {
             Ok(ready) => {
-                self.lead(plan);
+                self.apply_destinations(plan);
                 ready.into_iter().for_each(|ready| self.spawn(ready));
                 self.close_inlets(|inlet| plan.inlets.get(&inlet.consumer) != Some(inlet))
                     .await;
@@ -344,18 +348,18 @@ impl GearRuntime {
                 Ok(())
             }
             Err(error) => {
-                self.revive(before.iter()).await;
+                self.restart_gears(before.iter()).await;
                 Err(error)
             }
         }
     }
 
     /// Builds and initialises every gear of the plan that does not run. Nothing runs before all are ready.
-    async fn prepare(&mut self, plan: &Plan) -> Result<Vec<Ready>, NotApplied> {
+    async fn prepare(&mut self, plan: &RackPlan) -> Result<Vec<PreparedGear>, ScenarioApplyError> {
         self.make_inboxes(plan.gears.values());
         let mut all = Vec::new();
         for spec in plan.gears.values().filter(|spec| !self.gears.contains_key(&spec.name)) {
-            let mut ready = self.ready(spec);
+            let mut ready = self.prepare_gear(spec);
             let reason = match tokio::time::timeout(INIT_BOUND, AssertUnwindSafe(ready.init()).catch_unwind()).await {
                 Ok(Ok(Ok(()))) => None,
                 Ok(Ok(Err(reason))) => Some(reason),
@@ -363,7 +367,7 @@ impl GearRuntime {
                 Err(_) => Some(format!("not ready within {INIT_BOUND:?}")),
             };
             if let Some(reason) = reason {
-                return Err(NotApplied::Init {
+                return Err(ScenarioApplyError::Init {
                     gear: spec.name.clone(),
                     kind: spec.kind.name(),
                     reason,
@@ -375,24 +379,25 @@ impl GearRuntime {
     }
 
     /// Starts gears that ran before: one that fails now tries again by itself.
-    async fn revive(&mut self, specs: impl Iterator<Item = &Spec> + Clone) {
+    async fn restart_gears(&mut self, specs: impl Iterator<Item = &GearSpec> + Clone) {
         self.make_inboxes(specs.clone());
         for spec in specs {
-            let ready = self.ready(spec);
+            let ready = self.prepare_gear(spec);
             self.spawn(ready);
         }
     }
 
     /// From now on messages that leave by the outbox are for whom the plan says.
-    fn lead(&self, plan: &Plan) {
+    fn apply_destinations(&self, plan: &RackPlan) {
         if let Some(lane) = &self.parts.lane {
-            lane.outbox.lead_to(plan.destinations.clone(), plan.consumers.clone());
-            lane.outbox.begin_credits(&plan.credits);
+            lane.outbox
+                .set_destinations(plan.destinations.clone(), plan.consumers.clone());
+            lane.outbox.set_initial_credits(&plan.credits);
         }
     }
 
     /// Deletes the windows of gears that the plan does not have; where the disk does not let it now, the next plan does.
-    async fn forget_windows(&self, plan: &Plan) {
+    async fn forget_windows(&self, plan: &RackPlan) {
         let Some(lane) = &self.parts.lane else { return };
         let is_there = |gear: &str| {
             let mut gears = plan.gears.values();
@@ -403,7 +408,7 @@ impl GearRuntime {
     }
 
     /// Starts the inlets of the plan that do not run.
-    fn open_inlets(&mut self, plan: &Plan) {
+    fn open_inlets(&mut self, plan: &RackPlan) {
         let Some(lane) = &self.parts.lane else { return };
         for spec in plan.inlets.values() {
             if self.inlets.contains_key(&spec.consumer) {
@@ -413,8 +418,8 @@ impl GearRuntime {
                 continue;
             };
             let stop = CancellationToken::new();
-            let inlet = Inlet::new(spec.clone(), lane.clone(), inbox, stop.clone());
-            let intake = Intake {
+            let inlet = WireConsumer::new(spec.clone(), lane.clone(), inbox, stop.clone());
+            let intake = WireConsumerTask {
                 spec: spec.clone(),
                 stop,
                 task: tokio::spawn(inlet.run()),
@@ -424,7 +429,7 @@ impl GearRuntime {
     }
 
     /// Ends the inlets of a kind. What they gave to a gear stays with it; the bus sends the rest again.
-    async fn close_inlets(&mut self, ends: impl Fn(&InletSpec) -> bool) {
+    async fn close_inlets(&mut self, ends: impl Fn(&WireConsumerSpec) -> bool) {
         let names: Vec<String> = self
             .inlets
             .values()
@@ -442,41 +447,41 @@ impl GearRuntime {
         }
     }
 
-    fn make_inboxes<'a>(&mut self, specs: impl Iterator<Item = &'a Spec>) {
+    fn make_inboxes<'a>(&mut self, specs: impl Iterator<Item = &'a GearSpec>) {
         for spec in specs.filter(|spec| spec.takes_messages()) {
-            self.inboxes.entry(spec.name.clone()).or_insert_with(Inbox::new);
+            self.inboxes.entry(spec.name.clone()).or_insert_with(GearInbox::new);
         }
     }
 
-    fn ready(&self, spec: &Spec) -> Ready {
-        let ending = Ending::default();
+    fn prepare_gear(&self, spec: &GearSpec) -> PreparedGear {
+        let ending = GearShutdown::default();
         let parts = ContextParts {
             recorder: self.parts.recorder.clone(),
             entropy: self.parts.entropy.clone(),
             limits: self.parts.limits.clone(),
             programs: self.parts.programs.clone(),
-            outlets: Outlets::connect(spec, &self.inboxes),
+            outlets: OutputWires::connect(spec, &self.inboxes),
             outbox: self.parts.lane.as_ref().map(|lane| Arc::clone(&lane.outbox)),
             ending: ending.clone(),
             tap: self.parts.taps.point(spec),
         };
-        Ready {
+        PreparedGear {
             spec: spec.clone(),
             gear: None,
-            cx: Arc::new(Context::new(spec, parts)),
+            cx: Arc::new(GearContext::new(spec, parts)),
             ending,
         }
     }
 
-    fn spawn(&mut self, ready: Ready) {
-        let Ready { spec, gear, cx, ending } = ready;
+    fn spawn(&mut self, ready: PreparedGear) {
+        let PreparedGear { spec, gear, cx, ending } = ready;
         let inbox = spec
             .takes_messages()
             .then(|| self.inboxes.get(&spec.name).cloned())
             .flatten();
         let watch = tokio::spawn(watch(Arc::clone(&cx), self.parts.patience));
         let task = tokio::spawn(supervise(gear, spec.clone(), cx, inbox));
-        let slot = Slot {
+        let slot = GearTask {
             spec,
             ending,
             task,
@@ -490,16 +495,16 @@ impl GearRuntime {
         let mut cut_off = Vec::new();
         let deadline = Instant::now() + self.parts.drain;
         let slots = names.iter().filter_map(|name| self.gears.get(name));
-        for wave in waves(slots.map(|slot| &slot.spec)) {
+        for wave in shutdown_waves(slots.map(|slot| &slot.spec)) {
             for turn in &wave {
                 if let Some(slot) = self.gears.get(&turn.gear) {
-                    slot.begin(turn.part);
+                    slot.begin_shutdown(turn.part);
                 }
             }
             let patience = deadline.min(Instant::now() + REPLIES_BOUND);
-            for Turn { gear, part } in wave {
+            for ShutdownStep { gear, part } in wave {
                 match (part, self.gears.get(&gear)) {
-                    (Part::Asking, Some(slot)) => {
+                    (ShutdownPhase::Asking, Some(slot)) => {
                         // What it still waits for may come when the gears between are drained.
                         tokio::time::timeout_at(patience, slot.ending.quiet.cancelled())
                             .await
@@ -519,7 +524,7 @@ impl GearRuntime {
     }
 }
 
-impl Ready {
+impl PreparedGear {
     async fn init(&mut self) -> Result<(), String> {
         let mut gear = self
             .spec

@@ -21,8 +21,8 @@ use model::{SignedPayload, Timestamp};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::Identity;
-use crate::memory::Memory;
+use crate::RackIdentity;
+use crate::memory::AppliedState;
 use crate::runtime::{GearRuntime, RuntimeParts};
 
 /// How long gears wait for the subscription of a bus that may be away.
@@ -33,7 +33,7 @@ const REMEMBER_AGAIN: Duration = Duration::from_secs(1);
 pub(crate) const ORDERS: usize = 16;
 
 /// What the stage is told.
-pub(crate) enum Order {
+pub(crate) enum ControllerCommand {
     /// Run this scenario.
     Scenario {
         signed: SignedPayload,
@@ -55,7 +55,7 @@ pub(crate) enum Order {
 
 /// What runs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Report {
+pub(crate) struct ControllerStatus {
     /// The admission state that is followed; none before the first.
     pub(crate) state: Option<RackState>,
     /// The scenario's content hash.
@@ -67,43 +67,43 @@ pub(crate) struct Report {
 }
 
 /// What the stage works with.
-pub(crate) struct StageParts {
+pub(crate) struct ControllerParts {
     pub(crate) memory: PathBuf,
-    pub(crate) identity: watch::Receiver<Option<Identity>>,
+    pub(crate) identity: watch::Receiver<Option<RackIdentity>>,
     pub(crate) runtime: RuntimeParts,
     pub(crate) convergence: Duration,
     pub(crate) subscribed: watch::Receiver<bool>,
-    pub(crate) orders: mpsc::Receiver<Order>,
-    pub(crate) report: watch::Sender<Report>,
+    pub(crate) orders: mpsc::Receiver<ControllerCommand>,
+    pub(crate) report: watch::Sender<ControllerStatus>,
     pub(crate) cancel: CancellationToken,
 }
 
 /// The task.
-pub(crate) struct Stage {
-    memory: Memory,
+pub(crate) struct RackController {
+    memory: AppliedState,
     runtime: GearRuntime,
-    report: watch::Sender<Report>,
+    report: watch::Sender<ControllerStatus>,
     open: bool,
     error: Option<String>,
-    waiting: Option<Waiting>,
+    waiting: Option<PendingScenario>,
 }
 
 /// A scenario that was not tried so far.
-struct Waiting {
+struct PendingScenario {
     signed: SignedPayload,
     push: ScenarioPush,
     done: oneshot::Sender<ScenarioPushAnswer>,
 }
 
 /// Runs the stage until cancelled, and stops the gears.
-pub(crate) async fn run(mut parts: StageParts) {
+pub(crate) async fn run(mut parts: ControllerParts) {
     let identity = tokio::select! {
         () = parts.cancel.cancelled() => return,
         known = parts.identity.wait_for(Option::is_some) => known.ok().and_then(|known| known.clone()),
     };
     let Some(identity) = identity else { return };
-    let mut stage = Stage {
-        memory: Memory::open(&parts.memory, &identity),
+    let mut stage = RackController {
+        memory: AppliedState::open(&parts.memory, &identity),
         runtime: GearRuntime::start(parts.runtime),
         report: parts.report,
         open: false,
@@ -112,15 +112,15 @@ pub(crate) async fn run(mut parts: StageParts) {
     };
     tokio::select! {
         () = parts.cancel.cancelled() => {}
-        () = stage.follow(&mut parts.orders, parts.subscribed, parts.convergence) => {}
+        () = stage.process_commands(&mut parts.orders, parts.subscribed, parts.convergence) => {}
     }
     stage.runtime.close().await;
 }
 
-impl Stage {
-    async fn follow(
+impl RackController {
+    async fn process_commands(
         &mut self,
-        orders: &mut mpsc::Receiver<Order>,
+        orders: &mut mpsc::Receiver<ControllerCommand>,
         mut subscribed: watch::Receiver<bool>,
         convergence: Duration,
     ) {
@@ -128,7 +128,7 @@ impl Stage {
         if let Some(push) = self.memory.push() {
             self.error = self.runtime.apply(push).await.error;
         }
-        self.tell();
+        self.publish_status();
         let gate = async {
             let subscribed = subscribed.wait_for(|subscribed| *subscribed);
             // Without a bus the gears start all the same.
@@ -143,36 +143,36 @@ impl Stage {
                     self.set_running().await;
                 }
                 order = orders.recv() => match order {
-                    Some(order) => self.obey(order).await,
+                    Some(order) => self.handle_command(order).await,
                     None => return,
                 },
-                () = tokio::time::sleep(REMEMBER_AGAIN), if self.memory.is_unwritten() => self.memory.try_again(),
+                () = tokio::time::sleep(REMEMBER_AGAIN), if self.memory.is_unwritten() => self.memory.retry_write(),
             }
         }
     }
 
-    async fn obey(&mut self, order: Order) {
+    async fn handle_command(&mut self, order: ControllerCommand) {
         match order {
-            Order::Scenario { signed, push, done } => {
+            ControllerCommand::Scenario { signed, push, done } => {
                 let push = *push;
-                self.take(Waiting { signed, push, done }).await;
-                self.tell();
+                self.accept_push(PendingScenario { signed, push, done }).await;
+                self.publish_status();
             }
-            Order::State { state, issued, done } => {
+            ControllerCommand::State { state, issued, done } => {
                 self.change_state(state, issued).await;
-                self.tell();
+                self.publish_status();
                 if let Some(done) = done {
                     let _ = done.send(());
                 }
             }
-            Order::Replay { replay, under_way } => {
+            ControllerCommand::Replay { replay, under_way } => {
                 let _ = under_way.send(self.runtime.replay(*replay));
             }
         }
     }
 
     /// A push: refused if it is late, tried now if gears may run, kept for then otherwise.
-    async fn take(&mut self, new: Waiting) {
+    async fn accept_push(&mut self, new: PendingScenario) {
         let push = &new.push;
         let waiting = self.waiting.as_ref().map(|waiting| &waiting.push);
         if let Some(last) = waiting.or(self.memory.push())
@@ -191,7 +191,7 @@ impl Stage {
             );
             answer(older.done, self.not_applied(reason));
         }
-        if !self.runtime.is_suspended() || self.ran(push) {
+        if !self.runtime.is_suspended() || self.is_last_applied(push) {
             return self.apply(new).await;
         }
         if let Some(reason) = self.runtime.check(push) {
@@ -211,7 +211,7 @@ impl Stage {
     }
 
     /// Whether it is what ran last.
-    fn ran(&self, push: &ScenarioPush) -> bool {
+    fn is_last_applied(&self, push: &ScenarioPush) -> bool {
         self.memory.push().is_some_and(|last| {
             let last = ScenarioPush {
                 issued: push.issued,
@@ -228,8 +228,8 @@ impl Stage {
         }
     }
 
-    async fn apply(&mut self, new: Waiting) {
-        let Waiting { signed, push, done } = new;
+    async fn apply(&mut self, new: PendingScenario) {
+        let PendingScenario { signed, push, done } = new;
         let applied = match self.may_run() {
             true => self.runtime.resume_with(&push).await,
             false => self.runtime.apply(&push).await,
@@ -272,11 +272,11 @@ impl Stage {
             Some(waiting) => self.apply(waiting).await,
             None => self.runtime.set_running(may_run).await,
         }
-        self.tell();
+        self.publish_status();
     }
 
-    fn tell(&self) {
-        let report = Report {
+    fn publish_status(&self) {
+        let report = ControllerStatus {
             state: Some(self.memory.state()),
             scenario: self.runtime.hash().map(str::to_owned),
             error: self.error.clone(),

@@ -20,13 +20,13 @@ use model::{Entropy, SignedPayload};
 use nkeys::{KeyPair, KeyPairType};
 use sha2::{Digest as _, Sha256};
 
-use self::seal::{BadSeal, StateKey};
+use self::seal::{SealError, StateKey};
 use crate::config::BaseConfig;
-use crate::{Error, Identity};
+use crate::{Error, RackIdentity};
 
 /// Why a passport is not taken.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotAccepted {
+pub(crate) enum PassportRejection {
     #[error(transparent)]
     Bad(#[from] BadPassport),
     #[error("it was issued by another cluster than the one this Rack belongs to")]
@@ -85,7 +85,7 @@ impl StateFile {
         };
         let bytes = match (seal::is_sealed(&bytes), &seal) {
             (false, _) => Ok(bytes),
-            (true, None) => Err(BadSeal::NoKey),
+            (true, None) => Err(SealError::NoKey),
             (true, Some((key, _))) => key.open(&bytes),
         };
         let bytes = bytes.map_err(|reason| sealed(path, reason))?;
@@ -145,22 +145,22 @@ impl StateFile {
     }
 
     /// Who the passport says we are.
-    pub(crate) fn identity(&self) -> Option<Identity> {
+    pub(crate) fn identity(&self) -> Option<RackIdentity> {
         self.passport.as_ref().and_then(|passport| identity(passport).ok())
     }
 
     /// Checks and stores a passport from the Mixer.
-    pub(crate) fn accept(&mut self, signed: &SignedPayload) -> Result<Identity, NotAccepted> {
+    pub(crate) fn accept(&mut self, signed: &SignedPayload) -> Result<RackIdentity, PassportRejection> {
         let offered = Passport::open(signed)?;
         if offered.rack_key != self.key.verifying_key().as_bytes() {
             return Err(BadPassport::NotOurs.into());
         }
         if let Some(held) = &self.passport {
             if held.cluster_key != offered.cluster_key {
-                return Err(NotAccepted::OtherCluster);
+                return Err(PassportRejection::OtherCluster);
             }
             if offered.counter < held.counter {
-                return Err(NotAccepted::Older {
+                return Err(PassportRejection::Older {
                     offered: offered.counter,
                     held: held.counter,
                 });
@@ -203,15 +203,15 @@ fn bytes_of(path: &Path) -> Result<Option<Vec<u8>>, Error> {
     }
 }
 
-fn sealed(path: &Path, reason: BadSeal) -> Error {
+fn sealed(path: &Path, reason: SealError) -> Error {
     Error::Sealed {
         path: path.to_owned(),
         reason,
     }
 }
 
-fn identity(passport: &Passport) -> Result<Identity, BadPassport> {
-    Ok(Identity {
+fn identity(passport: &Passport) -> Result<RackIdentity, BadPassport> {
+    Ok(RackIdentity {
         entity_id: passport.entity_id,
         name: passport.name.clone(),
         cluster_key: model::passport::public_key(&passport.cluster_key)?,
@@ -298,15 +298,15 @@ mod tests {
         state.accept(&passport(&ours, &rack, 5)).unwrap();
         assert!(matches!(
             state.accept(&passport(&theirs, &rack, 6)),
-            Err(NotAccepted::OtherCluster)
+            Err(PassportRejection::OtherCluster)
         ));
         assert!(matches!(
             state.accept(&passport(&ours, &theirs, 6)),
-            Err(NotAccepted::Bad(BadPassport::NotOurs))
+            Err(PassportRejection::Bad(BadPassport::NotOurs))
         ));
         assert!(matches!(
             state.accept(&passport(&ours, &rack, 4)),
-            Err(NotAccepted::Older { offered: 4, held: 5 })
+            Err(PassportRejection::Older { offered: 4, held: 5 })
         ));
         state.accept(&passport(&ours, &rack, 6)).unwrap();
         assert_eq!(

@@ -11,7 +11,7 @@
 //!
 //! - Lane hot: a bounded queue in memory. A full inbox slows the sender; a message is delivered at most once.
 //! - An inbox belongs to a gear's name, not to its task: gears that feed it keep their wire while it is replaced.
-//! - A [`Plan`] is valid: types are known, configurations parse, every wire connects an output to an input of this Rack.
+//! - A [`RackPlan`] is valid: types are known, configurations parse, every wire connects an output to an input of this Rack.
 //!
 //! - Lane guaranteed: a port that leaves by the outbox leaves once for all its wires; each wire has an inlet where it ends.
 //!
@@ -33,16 +33,18 @@ use model::scenario::{GearPort, Lane, Wire};
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
-use crate::gears::{self, GearType};
-use crate::lane::{Delivered, Destinations, InletSpec, Past, Taken, Whole};
-use crate::spool::Done;
+use crate::gears::{self, GearDefinition};
+use crate::lane::{
+    ConsumerOffset, DeliveredOffsets, DeliveryHistory, OutboxTransaction, PortDestinations, WireConsumerSpec,
+};
+use crate::spool::DurabilityNotifier;
 
 /// How many messages wait in front of a gear before its senders wait.
 pub(crate) const INBOX_CAPACITY: usize = 1024;
 
 /// A message at an input port.
 #[derive(Debug, Clone)]
-pub(crate) struct Delivery {
+pub(crate) struct InputMessage {
     /// The input.
     pub(crate) port: &'static str,
     /// What came.
@@ -51,49 +53,49 @@ pub(crate) struct Delivery {
 
 /// What waits in front of a gear.
 #[derive(Debug)]
-pub(crate) struct Arrival {
+pub(crate) struct InboxMessage {
     pub(crate) port: &'static str,
-    pub(crate) message: Result<Message, Unreadable>,
+    pub(crate) message: Result<Message, UndecodableMessage>,
     /// Lane guaranteed: what says that it was taken.
-    pub(crate) receipt: Option<Receipt>,
+    pub(crate) receipt: Option<DeliveryReceipt>,
 }
 
 /// What came and is no message.
 #[derive(Debug)]
-pub(crate) struct Unreadable {
+pub(crate) struct UndecodableMessage {
     pub(crate) reason: String,
     pub(crate) body: Bytes,
 }
 
 /// Who waits for a message to be taken.
 #[derive(Debug)]
-pub(crate) struct Receipt {
-    pub(crate) taken: Taken,
-    pub(crate) done: Done,
+pub(crate) struct DeliveryReceipt {
+    pub(crate) taken: ConsumerOffset,
+    pub(crate) done: DurabilityNotifier,
     /// Out for a message that the gear is to send by the port: it was refused there before.
     pub(crate) way: PortSide,
-    pub(crate) past: Past,
+    pub(crate) past: DeliveryHistory,
 }
 
 /// The queue in front of a gear.
 #[derive(Debug, Clone)]
-pub(crate) struct Inbox {
-    sender: mpsc::Sender<Arrival>,
+pub(crate) struct GearInbox {
+    sender: mpsc::Sender<InboxMessage>,
     /// Locked by the gear's task for as long as it runs.
-    pub(crate) receiver: Arc<Mutex<mpsc::Receiver<Arrival>>>,
+    pub(crate) receiver: Arc<Mutex<mpsc::Receiver<InboxMessage>>>,
     /// What the gear has begun, in order; when it begins anew, these are first.
-    pub(crate) held: Arc<Mutex<VecDeque<Held>>>,
-    delivered: Arc<Delivered>,
+    pub(crate) held: Arc<Mutex<VecDeque<UncommittedMessage>>>,
+    delivered: Arc<DeliveredOffsets>,
 }
 
 /// A message of lane guaranteed that a gear has begun, until it is kept that it was taken.
 #[derive(Debug)]
-pub(crate) struct Held {
-    pub(crate) arrival: Arrival,
+pub(crate) struct UncommittedMessage {
+    pub(crate) arrival: InboxMessage,
     /// Since when.
     pub(crate) since: Instant,
     /// What it made, once the gear is done with it.
-    pub(crate) whole: Option<Whole>,
+    pub(crate) whole: Option<OutboxTransaction>,
     /// Whether the gear holds nothing of it back any more.
     pub(crate) is_flushed: bool,
     /// Its bytes: the message as it travels, or what came and is none.
@@ -108,7 +110,7 @@ pub(crate) struct Held {
     pub(crate) reason: String,
 }
 
-impl Inbox {
+impl GearInbox {
     pub(crate) fn new() -> Self {
         let (sender, receiver) = mpsc::channel(INBOX_CAPACITY);
         Self {
@@ -119,37 +121,37 @@ impl Inbox {
         }
     }
 
-    pub(crate) const fn sender(&self) -> &mpsc::Sender<Arrival> {
+    pub(crate) const fn sender(&self) -> &mpsc::Sender<InboxMessage> {
         &self.sender
     }
 
     /// What inlets have put in.
-    pub(crate) fn delivered(&self) -> &Delivered {
+    pub(crate) fn delivered(&self) -> &DeliveredOffsets {
         &self.delivered
     }
 }
 
 /// A gear's output ports with the inboxes behind them.
 #[derive(Debug, Default)]
-pub(crate) struct Outlets {
-    wires: BTreeMap<&'static str, Vec<Outlet>>,
+pub(crate) struct OutputWires {
+    wires: BTreeMap<&'static str, Vec<WireSender>>,
     /// The ports that leave by the outbox.
     published: BTreeSet<&'static str>,
 }
 
 #[derive(Debug)]
-struct Outlet {
+struct WireSender {
     port: &'static str,
-    sender: mpsc::Sender<Arrival>,
+    sender: mpsc::Sender<InboxMessage>,
 }
 
-impl Outlets {
+impl OutputWires {
     /// The wires of a gear, given every inbox of the Rack.
-    pub(crate) fn connect(spec: &Spec, inboxes: &BTreeMap<Token, Inbox>) -> Self {
-        let mut ports: BTreeMap<&'static str, Vec<Outlet>> = BTreeMap::new();
+    pub(crate) fn connect(spec: &GearSpec, inboxes: &BTreeMap<Token, GearInbox>) -> Self {
+        let mut ports: BTreeMap<&'static str, Vec<WireSender>> = BTreeMap::new();
         for target in &spec.targets {
             if let Some(inbox) = inboxes.get(&target.gear) {
-                ports.entry(target.from).or_default().push(Outlet {
+                ports.entry(target.from).or_default().push(WireSender {
                     port: target.to,
                     sender: inbox.sender.clone(),
                 });
@@ -182,15 +184,15 @@ impl Outlets {
             return;
         };
         for outlet in others {
-            outlet.give(message.clone()).await;
+            outlet.deliver(message.clone()).await;
         }
-        last.give(message).await;
+        last.deliver(message).await;
     }
 }
 
-impl Outlet {
-    async fn give(&self, message: Message) {
-        let arrival = Arrival {
+impl WireSender {
+    async fn deliver(&self, message: Message) {
+        let arrival = InboxMessage {
             port: self.port,
             message: Ok(message),
             receipt: None,
@@ -202,17 +204,17 @@ impl Outlet {
 
 /// A gear of this Rack as the scenario wants it. Two equal specs are the same running gear.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Spec {
+pub(crate) struct GearSpec {
     pub(crate) name: Token,
-    pub(crate) kind: &'static GearType,
+    pub(crate) kind: &'static GearDefinition,
     pub(crate) config: serde_json::Map<String, serde_json::Value>,
     /// The wires from its outputs, sorted.
-    pub(crate) targets: Vec<Target>,
+    pub(crate) targets: Vec<WireTarget>,
     /// The outputs that leave by the outbox.
     pub(crate) published: BTreeSet<&'static str>,
 }
 
-impl Spec {
+impl GearSpec {
     /// Whether messages can be sent to it.
     pub(crate) fn takes_messages(&self) -> bool {
         !self.kind.inputs().is_empty()
@@ -221,7 +223,7 @@ impl Spec {
 
 /// Where a wire leads.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Target {
+pub(crate) struct WireTarget {
     pub(crate) from: &'static str,
     pub(crate) gear: Token,
     pub(crate) to: &'static str,
@@ -229,21 +231,21 @@ pub(crate) struct Target {
 
 /// This Rack's part of a scenario, checked.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Plan {
+pub(crate) struct RackPlan {
     pub(crate) reference: String,
     pub(crate) hash: String,
-    pub(crate) gears: BTreeMap<Token, Spec>,
+    pub(crate) gears: BTreeMap<Token, GearSpec>,
     /// The wires of lane guaranteed that end here, by consumer.
-    pub(crate) inlets: BTreeMap<String, InletSpec>,
+    pub(crate) inlets: BTreeMap<String, WireConsumerSpec>,
     /// Where those lead that begin here. A gear that only sends to somebody else is the same running gear.
-    pub(crate) destinations: Destinations,
+    pub(crate) destinations: PortDestinations,
     /// The gears that a guaranteed wire leads to, over hot wires as well: who takes from the bus waits for them.
     pub(crate) consumers: BTreeSet<Token>,
     /// What ports may have on their way that the Mixer says nothing else of.
     pub(crate) credits: Vec<PortCredit>,
 }
 
-impl Plan {
+impl RackPlan {
     /// Whether any of it goes over the bus.
     pub(crate) fn needs_lane(&self) -> bool {
         !self.inlets.is_empty() || self.gears.values().any(|spec| !spec.published.is_empty())
@@ -252,7 +254,7 @@ impl Plan {
 
 /// Why a scenario does not run on this Rack. The last good one goes on.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum NotApplied {
+pub(crate) enum ScenarioApplyError {
     /// The type is not known here.
     #[error("gear {gear} has the unknown type {kind:?}; this Rack knows {known}")]
     UnknownType {
@@ -333,20 +335,20 @@ fn list(ports: &[&str]) -> String {
 }
 
 /// Checks a push and makes the plan of it of the Rack with this name.
-pub(crate) fn plan(push: &ScenarioPush, rack: Option<&Token>) -> Result<Plan, NotApplied> {
+pub(crate) fn plan(push: &ScenarioPush, rack: Option<&Token>) -> Result<RackPlan, ScenarioApplyError> {
     let mut gears = BTreeMap::new();
     for gear in &push.gears {
-        let kind = gears::find(&gear.kind).ok_or_else(|| NotApplied::UnknownType {
+        let kind = gears::find(&gear.kind).ok_or_else(|| ScenarioApplyError::UnknownType {
             gear: gear.name.clone(),
             kind: gear.kind.clone(),
             known: model::gear::names(gears::manifests()),
         })?;
-        kind.check(&gear.config).map_err(|reason| NotApplied::Config {
+        kind.check(&gear.config).map_err(|reason| ScenarioApplyError::Config {
             gear: gear.name.clone(),
             kind: kind.name(),
             reason,
         })?;
-        let spec = Spec {
+        let spec = GearSpec {
             name: gear.name.clone(),
             kind,
             config: gear.config.clone(),
@@ -354,13 +356,13 @@ pub(crate) fn plan(push: &ScenarioPush, rack: Option<&Token>) -> Result<Plan, No
             published: BTreeSet::new(),
         };
         if gears.insert(gear.name.clone(), spec).is_some() {
-            return Err(NotApplied::TwoGears(gear.name.clone()));
+            return Err(ScenarioApplyError::TwoGears(gear.name.clone()));
         }
     }
     let mut inlets = BTreeMap::new();
     for wire in &push.wires {
         if wire.lane == Some(Lane::Guaranteed) {
-            let inlet = guarantee(wire, push, &mut gears)?;
+            let inlet = connect_guaranteed(wire, push, &mut gears)?;
             inlets.extend(inlet.map(|inlet| (inlet.consumer.clone(), inlet)));
         } else {
             connect(wire, push, &mut gears)?;
@@ -370,7 +372,7 @@ pub(crate) fn plan(push: &ScenarioPush, rack: Option<&Token>) -> Result<Plan, No
         spec.targets.sort();
         spec.targets.dedup();
     }
-    Ok(Plan {
+    Ok(RackPlan {
         reference: push.reference.clone(),
         hash: push.hash.clone(),
         destinations: destinations::of(&gears, push, rack),
@@ -381,7 +383,7 @@ pub(crate) fn plan(push: &ScenarioPush, rack: Option<&Token>) -> Result<Plan, No
     })
 }
 
-fn consumers(gears: &BTreeMap<Token, Spec>, inlets: &BTreeMap<String, InletSpec>) -> BTreeSet<Token> {
+fn consumers(gears: &BTreeMap<Token, GearSpec>, inlets: &BTreeMap<String, WireConsumerSpec>) -> BTreeSet<Token> {
     let mut consumers = BTreeSet::new();
     let mut reached: Vec<&Token> = inlets.values().map(|inlet| &inlet.gear).collect();
     while let Some(name) = reached.pop() {
@@ -393,10 +395,10 @@ fn consumers(gears: &BTreeMap<Token, Spec>, inlets: &BTreeMap<String, InletSpec>
     consumers
 }
 
-fn connect(wire: &Wire, push: &ScenarioPush, gears: &mut BTreeMap<Token, Spec>) -> Result<(), NotApplied> {
+fn connect(wire: &Wire, push: &ScenarioPush, gears: &mut BTreeMap<Token, GearSpec>) -> Result<(), ScenarioApplyError> {
     for end in [&wire.from, &wire.to] {
         if !runs_here(end, push) {
-            return Err(NotApplied::CrossesRacks {
+            return Err(ScenarioApplyError::CrossesRacks {
                 wire: describe(wire),
                 gear: end.gear.clone(),
             });
@@ -405,7 +407,7 @@ fn connect(wire: &Wire, push: &ScenarioPush, gears: &mut BTreeMap<Token, Spec>) 
     let from = port(wire, &wire.from, "output", gears)?;
     let to = port(wire, &wire.to, "input", gears)?;
     if let Some(spec) = gears.get_mut(&wire.from.gear) {
-        spec.targets.push(Target {
+        spec.targets.push(WireTarget {
             from,
             gear: wire.to.gear.clone(),
             to,
@@ -415,11 +417,11 @@ fn connect(wire: &Wire, push: &ScenarioPush, gears: &mut BTreeMap<Token, Spec>) 
 }
 
 /// A wire over the bus: what of it is here.
-fn guarantee(
+fn connect_guaranteed(
     wire: &Wire,
     push: &ScenarioPush,
-    gears: &mut BTreeMap<Token, Spec>,
-) -> Result<Option<InletSpec>, NotApplied> {
+    gears: &mut BTreeMap<Token, GearSpec>,
+) -> Result<Option<WireConsumerSpec>, ScenarioApplyError> {
     if runs_here(&wire.from, push) {
         let from = port(wire, &wire.from, "output", gears)?;
         if let Some(spec) = gears.get_mut(&wire.from.gear) {
@@ -432,8 +434,8 @@ fn guarantee(
     let to = port(wire, &wire.to, "input", gears)?;
     let mut inlets = push.inlets.iter();
     let inlet = inlets.find(|inlet| inlet.from == wire.from && inlet.to == wire.to);
-    let inlet = inlet.ok_or_else(|| NotApplied::NoConsumer { wire: describe(wire) })?;
-    Ok(Some(InletSpec {
+    let inlet = inlet.ok_or_else(|| ScenarioApplyError::NoConsumer { wire: describe(wire) })?;
+    Ok(Some(WireConsumerSpec {
         consumer: inlet.consumer.clone(),
         gear: wire.to.gear.clone(),
         port: to,
@@ -454,8 +456,8 @@ fn port(
     wire: &Wire,
     end: &GearPort,
     direction: &'static str,
-    gears: &BTreeMap<Token, Spec>,
-) -> Result<&'static str, NotApplied> {
+    gears: &BTreeMap<Token, GearSpec>,
+) -> Result<&'static str, ScenarioApplyError> {
     let kind = gears.get(&end.gear).map(|spec| spec.kind);
     let ports = kind.map_or(&[][..], |kind| {
         if direction == "output" {
@@ -465,7 +467,7 @@ fn port(
         }
     });
     let found = ports.iter().copied().find(|name| *name == end.port.as_str());
-    found.ok_or_else(|| NotApplied::NoPort {
+    found.ok_or_else(|| ScenarioApplyError::NoPort {
         wire: describe(wire),
         gear: end.gear.clone(),
         kind: kind.map_or("unknown", |kind| kind.name()),

@@ -10,8 +10,8 @@ use model::control::{RackState, ScenarioPush, ScenarioPushAnswer, StateChange};
 use model::subject::RackCommand;
 use model::{Attributes, Level, Timestamp, TraceId};
 use peer::{BusServer, Desk, Peer, agent, close, entity, parts, until};
-use rack::telemetry::{Checkpoint, LogRow};
-use rack::{Agent, Error, Status};
+use rack::telemetry::{LogRow, SourceCheckpoint};
+use rack::{AgentStatus, Error, RackAgent};
 
 /// Its own bounds add up to two seconds; a busy machine gets more. Whoever waits for a bus or a Mixer waits longer.
 const SOON: Duration = Duration::from_secs(10);
@@ -23,7 +23,7 @@ fn adopting() -> Desk {
     }
 }
 
-fn is_active(status: &Status) -> bool {
+fn is_active(status: &AgentStatus) -> bool {
     status.identity.is_some() && status.state == Some(RackState::Active)
 }
 
@@ -38,7 +38,7 @@ fn line(text: &str) -> LogRow {
 }
 
 /// Records lines, each as a batch of its own.
-async fn record(agent: &Agent, lines: &[&str]) {
+async fn record(agent: &RackAgent, lines: &[&str]) {
     for text in lines {
         agent.recorder().log_durably(vec![line(text)], None).await.unwrap();
     }
@@ -198,7 +198,7 @@ async fn what_the_bus_acknowledged_and_lost_is_sent_again_under_the_same_sequenc
     let peer = Peer::start(&bus, 1, adopting()).await;
     let mut parts = parts(dir.path(), &bus.url(), &[]);
     parts.floor_stall = Duration::from_millis(800);
-    let agent = Agent::start(parts).await.unwrap();
+    let agent = RackAgent::start(parts).await.unwrap();
     agent.wait_for(is_active).await;
     record(&agent, &["one", "two", "three"]).await;
     let before = peer.wait_for_lines(&["one", "two", "three"]).await;
@@ -222,7 +222,7 @@ async fn what_is_on_the_mixers_disk_is_not_sent_again_while_its_floor_waits_for_
     let peer = Peer::start(&bus, 1, desk).await;
     let mut parts = parts(dir.path(), &bus.url(), &[]);
     parts.floor_stall = Duration::from_millis(300);
-    let agent = Agent::start(parts).await.unwrap();
+    let agent = RackAgent::start(parts).await.unwrap();
     agent.wait_for(is_active).await;
     record(&agent, &["one", "two"]).await;
     peer.wait_for_lines(&["one", "two"]).await;
@@ -352,7 +352,7 @@ async fn rows_recorded_just_before_the_stop_are_sent_by_the_next_run() {
     let first = agent(dir.path(), &bus.url(), &[]).await;
     first.wait_for(is_active).await;
     first.recorder().log_data(line("last words"));
-    let checkpoint = Checkpoint {
+    let checkpoint = SourceCheckpoint {
         key: "tail".to_owned(),
         value: b"17".to_vec(),
     };
@@ -409,7 +409,7 @@ async fn with_telemetry_off_no_row_is_recorded_or_sent_no_trace_is_sampled_and_s
     let peer = Peer::start(&bus, 1, adopting()).await;
     let agent = agent(dir.path(), &bus.url(), &[("observability.enabled", "false")]).await;
     agent.wait_for(is_active).await;
-    let checkpoint = Checkpoint {
+    let checkpoint = SourceCheckpoint {
         key: "tail".to_owned(),
         value: b"1".to_vec(),
     };
@@ -428,7 +428,7 @@ async fn with_telemetry_off_no_row_is_recorded_or_sent_no_trace_is_sampled_and_s
 async fn a_second_rack_on_the_same_folder_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let first = agent(dir.path(), "nats://127.0.0.1:1", &[]).await;
-    let error = Agent::start(parts(dir.path(), "nats://127.0.0.1:1", &[]))
+    let error = RackAgent::start(parts(dir.path(), "nats://127.0.0.1:1", &[]))
         .await
         .unwrap_err();
     assert!(

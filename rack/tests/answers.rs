@@ -15,12 +15,12 @@ use model::control::{EnrollReply, HeartbeatReply, HelloReply, RackRefusal, RackS
 use model::{SignedPayload, SigningContext, signed, subject};
 use parking_lot::Mutex;
 use peer::{BusServer, Desk, Peer, agent, answered, close, until};
-use rack::Status;
+use rack::AgentStatus;
 
 /// The Mixer answers after the forger.
 const LATER: Duration = Duration::from_millis(30);
 
-fn is_active(status: &Status) -> bool {
+fn is_active(status: &AgentStatus) -> bool {
     status.identity.is_some() && status.state == Some(RackState::Active)
 }
 

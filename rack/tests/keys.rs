@@ -15,7 +15,7 @@ use model::subject::{self, RackCommand};
 use model::{Attributes, Level, Timestamp, TraceId};
 use peer::{BusServer, Desk, Peer, TOKEN, agent, close, entity, until};
 use rack::telemetry::LogRow;
-use rack::{Agent, Status};
+use rack::{AgentStatus, RackAgent};
 
 fn adopting() -> Desk {
     Desk {
@@ -24,7 +24,7 @@ fn adopting() -> Desk {
     }
 }
 
-fn is_active(status: &Status) -> bool {
+fn is_active(status: &AgentStatus) -> bool {
     status.identity.is_some() && status.state == Some(RackState::Active)
 }
 
@@ -197,7 +197,7 @@ async fn snake_convergence_delay_holds_gears_back() {
     close(soon).await;
 }
 
-async fn record(agent: &Agent, text: &str) -> Result<(), rack::telemetry::NotRecorded> {
+async fn record(agent: &RackAgent, text: &str) -> Result<(), rack::telemetry::RecordingError> {
     let row = LogRow {
         ts: Timestamp::from_micros(1_700_000_000_000_000),
         level: Level::Info,

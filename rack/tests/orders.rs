@@ -10,7 +10,7 @@ use model::Timestamp;
 use model::control::{RackState, RefusalCode, ScenarioPush, ScenarioPushAnswer, StateChange};
 use model::subject::RackCommand;
 use peer::{BusServer, Desk, Peer, agent, close, entity, until};
-use rack::Status;
+use rack::AgentStatus;
 
 fn adopting() -> Desk {
     Desk {
@@ -19,7 +19,7 @@ fn adopting() -> Desk {
     }
 }
 
-fn is_active(status: &Status) -> bool {
+fn is_active(status: &AgentStatus) -> bool {
     status.identity.is_some() && status.state == Some(RackState::Active)
 }
 

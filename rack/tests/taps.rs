@@ -10,9 +10,9 @@ use model::subject::{self, RackCommand};
 use model::tap::{TapAnswer, TapBatch, TapLease, TapRequest};
 use model::{Timestamp, Token};
 use peer::{BusServer, Desk, Peer, agent, close, entity, until};
-use rack::Status;
+use rack::AgentStatus;
 
-fn is_active(status: &Status) -> bool {
+fn is_active(status: &AgentStatus) -> bool {
     status.identity.is_some() && status.state == Some(RackState::Active)
 }
 

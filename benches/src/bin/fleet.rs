@@ -15,7 +15,7 @@ use chassis::config::{ConfigSources, LogThrottleConfig};
 use chassis::throttle::LogRateLimiter;
 use harness::{Failure, TestMixer, eventually};
 use rack::telemetry::TelemetryLayer;
-use rack::{Agent, AgentParts};
+use rack::{AgentParts, RackAgent};
 
 const SCENARIO: &str = "
 meta: { name: fleet, version: '1' }
@@ -88,9 +88,9 @@ fn count(mixer: &TestMixer, state: &str, right: bool) -> Option<usize> {
     Some(racks.iter().filter(fits).count())
 }
 
-async fn start(racks: usize, folder: &Path, bus: &str) -> Result<Vec<Agent>, Failure> {
+async fn start(racks: usize, folder: &Path, bus: &str) -> Result<Vec<RackAgent>, Failure> {
     let starting: Result<Vec<_>, Failure> = (0..racks).map(|number| parts(number, folder, bus)).collect();
-    let starting = starting?.into_iter().map(|parts| tokio::spawn(Agent::start(parts)));
+    let starting = starting?.into_iter().map(|parts| tokio::spawn(RackAgent::start(parts)));
     let mut agents = Vec::with_capacity(racks);
     for agent in starting.collect::<Vec<_>>() {
         agents.push(agent.await??);

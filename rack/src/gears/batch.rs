@@ -9,9 +9,9 @@
 //! - A message is in one batch, in the order of arrival. One that does not fit closes the batch before it; one larger than a batch
 //!   may be leaves alone.
 //! - No message of a guaranteed wire counts as taken before its batch is durable: both are one write of the outbox
-//!   ([`Context::group_commit`]). Until then it is held, and comes again after a crash.
+//!   ([`GearContext::group_commit`]). Until then it is held, and comes again after a crash.
 //! - Messages of a guaranteed wire are taken in their order, so a batch of one key waits for older ones that are open. Where as many
-//!   are held as may be ([`Passive::finish_all`]), all batches with such messages leave.
+//!   are held as may be ([`PassiveGear::finish_all`]), all batches with such messages leave.
 //! - At most `max_keys` batches are open; the oldest makes room and leaves.
 //!
 //! # Not here
@@ -34,12 +34,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::expression::{Expression, compile_if_any, key_or_one};
-use super::gathering::Handled;
+use super::expression::{CelExpression, compile_if_any, key_or_one};
+use super::gathering::DeliveryGuarantee;
 use super::recent_keys::RecentKeys;
-use super::{Config, Context, Fault, Gear, Passive, Work};
-use crate::wires::Delivery;
-use body::{BatchBody, Format};
+use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use crate::wires::InputMessage;
+use body::{BatchBody, BatchFormat};
 
 /// What the facts of a batch add to a message, about.
 const FACTS: usize = 512;
@@ -57,14 +57,14 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           or 8 MiB (a sixteenth of the outbox, if that is less) wait so, rejected ones between them included, then all open batches leave before \
           they are full. Messages of hot wires that wait when the Rack is killed are lost.",
     example: include_str!("../../../examples/gears/batch.yaml"),
-    schema: gear::schema::<Batch>,
-    check: gear::check::<Batch>,
+    schema: gear::schema::<BatchConfig>,
+    check: gear::check::<BatchConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    let config: Batch = gear::config(config)?;
-    Ok(Gear::Passive(Box::new(Collector {
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    let config: BatchConfig = gear::config(config)?;
+    Ok(Gear::Passive(Box::new(MessageBatcher {
         key: config.compile()?,
         config,
         open: RecentKeys::default(),
@@ -73,17 +73,17 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
     })))
 }
 
-struct Collector {
-    config: Batch,
-    key: Option<Expression>,
-    open: RecentKeys<OpenBatch>,
+struct MessageBatcher {
+    config: BatchConfig,
+    key: Option<CelExpression>,
+    open: RecentKeys<UnsentBatch>,
     /// What leaves next.
-    closed: Vec<OpenBatch>,
+    closed: Vec<UnsentBatch>,
     /// How many messages came.
     count: u64,
 }
 
-struct OpenBatch {
+struct UnsentBatch {
     key: String,
     /// The first message, without its body.
     first: Message,
@@ -106,33 +106,33 @@ struct HeldSpan {
 }
 
 /// A message as a part of a batch.
-struct Part {
+struct BatchPart {
     /// Without its body.
     message: Message,
     bytes: Vec<u8>,
-    handled: Handled,
+    handled: DeliveryGuarantee,
 }
 
-impl Passive for Collector {
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+impl PassiveGear for MessageBatcher {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
             let mut message = delivery.message;
             cx.check_hops(&message)?;
             let key = key_or_one(self.key.as_ref(), &message)?;
             let bytes = self.config.format.part(&message)?;
-            let handled = Handled::now();
+            let handled = DeliveryGuarantee::current();
             (message.raw, message.data) = (Vec::new(), Value::Null);
             self.add(
                 cx,
                 key,
-                Part {
+                BatchPart {
                     message,
                     bytes,
                     handled,
                 },
                 Instant::now(),
             );
-            self.leave_unheld(cx).await;
+            self.send_unheld(cx).await;
             Ok(())
         }
         .boxed()
@@ -142,15 +142,15 @@ impl Passive for Collector {
         true
     }
 
-    fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+    fn flush<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             if cx.is_draining() {
                 self.close_where(|_| true);
             }
             for batch in std::mem::take(&mut self.closed) {
                 match batch.held {
-                    Some(held) => cx.group_commit((held.first, held.last), batch.leave(cx)).await,
-                    None => batch.leave(cx).await,
+                    Some(held) => cx.group_commit((held.first, held.last), batch.send(cx)).await,
+                    None => batch.send(cx).await,
                 }
             }
             Ok(())
@@ -172,21 +172,21 @@ impl Passive for Collector {
         self.open.values().next().map(|batch| batch.until)
     }
 
-    fn wake<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+    fn wake<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let now = Instant::now();
             self.close_where(|batch| batch.until <= now);
-            self.leave_unheld(cx).await;
+            self.send_unheld(cx).await;
             Ok(())
         }
         .boxed()
     }
 }
 
-impl Collector {
+impl MessageBatcher {
     /// Puts a message into the open batch of its key, and closes what must make room or is full.
-    fn add(&mut self, cx: &Context, key: String, part: Part, now: Instant) {
-        let is_full = |batch: &OpenBatch| batch.body.len_with(&part.bytes) > batch.most;
+    fn add(&mut self, cx: &GearContext, key: String, part: BatchPart, now: Instant) {
+        let is_full = |batch: &UnsentBatch| batch.body.len_with(&part.bytes) > batch.most;
         if self.open.get(&key).is_some_and(is_full) {
             self.close(&key);
         }
@@ -197,7 +197,7 @@ impl Collector {
             let begun = self.begin(cx, key.clone(), &part.message, now);
             self.open.set(&key, begun);
         }
-        let is_held = part.handled == Handled::Again;
+        let is_held = part.handled == DeliveryGuarantee::Again;
         self.count += 1;
         let number = self.count;
         let max_messages = self.config.max_messages;
@@ -210,11 +210,11 @@ impl Collector {
         }
     }
 
-    fn begin(&self, cx: &Context, key: String, of: &Message, now: Instant) -> OpenBatch {
+    fn begin(&self, cx: &GearContext, key: String, of: &Message, now: Instant) -> UnsentBatch {
         let first = of.clone();
-        let payload = cx.limits().most(cx.is_published("out")).bytes;
+        let payload = cx.limits().payload_limit(cx.is_published("out")).bytes;
         let room = payload.saturating_sub(first.size() + key.len() + FACTS);
-        OpenBatch {
+        UnsentBatch {
             key,
             hops: first.hops,
             times: (first.ts, first.ts),
@@ -230,24 +230,24 @@ impl Collector {
         self.closed.extend(self.open.remove(key));
     }
 
-    fn close_where(&mut self, is_due: impl Fn(&OpenBatch) -> bool) {
+    fn close_where(&mut self, is_due: impl Fn(&UnsentBatch) -> bool) {
         let due = self.open.values().filter(|batch| is_due(batch));
         let keys: Vec<_> = due.map(|batch| batch.key.clone()).collect();
         keys.iter().for_each(|key| self.close(key));
     }
 
     /// Sends what is closed and has only messages that do not come again; the rest leaves with the next flush.
-    async fn leave_unheld(&mut self, cx: &Context) {
+    async fn send_unheld(&mut self, cx: &GearContext) {
         let unheld: Vec<_> = self.closed.extract_if(.., |batch| batch.held.is_none()).collect();
         for batch in unheld {
-            batch.leave(cx).await;
+            batch.send(cx).await;
         }
     }
 }
 
-impl OpenBatch {
+impl UnsentBatch {
     /// Adds a message; with its number, if it is held.
-    fn add(&mut self, part: &Part, number: Option<u64>) {
+    fn add(&mut self, part: &BatchPart, number: Option<u64>) {
         let Message { id, ts, hops, .. } = part.message;
         self.body.add(&part.bytes);
         self.hops = self.hops.max(hops);
@@ -261,7 +261,7 @@ impl OpenBatch {
         self.held.get_or_insert(begun).last = id;
     }
 
-    async fn leave(self, cx: &Context) {
+    async fn send(self, cx: &GearContext) {
         let mut message = cx.child(&self.first);
         message.hops = self.hops;
         let facts = &mut message.meta;
@@ -283,10 +283,10 @@ impl OpenBatch {
 /// Configuration of `batch`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Batch {
+pub(super) struct BatchConfig {
     /// How the messages are written into one body.
     #[serde(default)]
-    format: Format,
+    format: BatchFormat,
     /// What stands between two messages of `concatenated`, such as `"\n"`.
     #[serde(default)]
     separator: String,
@@ -328,13 +328,13 @@ const MAX_OPEN_BYTES: u64 = 1 << 30;
 /// The longest separator.
 const MAX_SEPARATOR: usize = 256;
 
-impl Batch {
-    fn compile(&self) -> Result<Option<Expression>, String> {
+impl BatchConfig {
+    fn compile(&self) -> Result<Option<CelExpression>, String> {
         compile_if_any("key", self.key.as_ref())
     }
 }
 
-impl GearConfig for Batch {
+impl GearConfig for BatchConfig {
     fn validate(&self) -> Result<(), String> {
         if !(1..=100_000).contains(&self.max_messages) {
             return Err("max_messages must be 1 to 100000".into());
@@ -351,7 +351,7 @@ impl GearConfig for Batch {
         if self.key.is_some() && u64::from(self.max_keys) * u64::from(self.max_bytes) > MAX_OPEN_BYTES {
             return Err("max_keys times max_bytes must be at most 1073741824: set one of them lower".into());
         }
-        if !self.separator.is_empty() && self.format != Format::Concatenated {
+        if !self.separator.is_empty() && self.format != BatchFormat::Concatenated {
             return Err("separator belongs to format concatenated; the other formats have their own".into());
         }
         if self.separator.len() > MAX_SEPARATOR {

@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Context, Fault};
+use super::{GearContext, GearError};
 
 /// The deepest nesting that is read.
 pub(super) const MAX_DEPTH: usize = 128;
@@ -20,7 +20,7 @@ pub(super) const MAX_DEPTH: usize = 128;
 /// Which way a codec works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Direction {
+pub(super) enum CodecDirection {
     /// From bytes to a value.
     Decode,
     /// From a value to bytes.
@@ -30,23 +30,23 @@ pub(super) enum Direction {
 /// Configuration of a codec that needs no more.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Codec {
+pub(super) struct CodecConfig {
     /// `decode` makes a value of the bytes, `encode` makes bytes of the value.
-    pub(super) direction: Direction,
+    pub(super) direction: CodecDirection,
     /// Whether the bytes are kept beside the value that was made of them.
     #[serde(default)]
     pub(super) keep_raw: bool,
 }
 
-impl GearConfig for Codec {
+impl GearConfig for CodecConfig {
     fn validate(&self) -> Result<(), String> {
         check_keep_raw(self.direction, self.keep_raw)
     }
 }
 
 /// Refuses a key that would mean nothing.
-pub(super) fn check_keep_raw(direction: Direction, keep_raw: bool) -> Result<(), String> {
-    if keep_raw && direction == Direction::Encode {
+pub(super) fn check_keep_raw(direction: CodecDirection, keep_raw: bool) -> Result<(), String> {
+    if keep_raw && direction == CodecDirection::Encode {
         Err("keep_raw belongs to direction decode; encode makes the bytes anew".into())
     } else {
         Ok(())
@@ -54,22 +54,22 @@ pub(super) fn check_keep_raw(direction: Direction, keep_raw: bool) -> Result<(),
 }
 
 /// The bytes to read.
-pub(super) fn raw(message: &Message) -> Result<&[u8], Fault> {
+pub(super) fn raw(message: &Message) -> Result<&[u8], GearError> {
     if message.raw.is_empty() {
         let why = if message.data.is_null() {
             "the body is empty"
         } else {
             "the body is a value already"
         };
-        return Err(Fault::Rejected(format!("nothing to decode: {why}")));
+        return Err(GearError::Rejected(format!("nothing to decode: {why}")));
     }
     Ok(&message.raw)
 }
 
 /// The value to write.
-pub(super) fn data(message: &Message) -> Result<&Value, Fault> {
+pub(super) fn data(message: &Message) -> Result<&Value, GearError> {
     if message.data.is_null() {
-        return Err(Fault::Rejected(
+        return Err(GearError::Rejected(
             "nothing to encode: the message has no value; decode it or make one with map".into(),
         ));
     }
@@ -77,7 +77,7 @@ pub(super) fn data(message: &Message) -> Result<&Value, Fault> {
 }
 
 /// A message with a value in place of the bytes.
-pub(super) fn decoded(cx: &Context, of: &Message, data: Value, keep_raw: bool) -> Message {
+pub(super) fn decoded(cx: &GearContext, of: &Message, data: Value, keep_raw: bool) -> Message {
     let mut message = cx.child(of);
     message.data = data;
     if !keep_raw {
@@ -87,7 +87,7 @@ pub(super) fn decoded(cx: &Context, of: &Message, data: Value, keep_raw: bool) -
 }
 
 /// A message with bytes in place of the value.
-pub(super) fn encoded(cx: &Context, of: &Message, raw: Vec<u8>, content_type: &str) -> Message {
+pub(super) fn encoded(cx: &GearContext, of: &Message, raw: Vec<u8>, content_type: &str) -> Message {
     let mut message = cx.child(of);
     message.data = Value::Null;
     message.raw = raw;

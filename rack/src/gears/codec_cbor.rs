@@ -24,9 +24,9 @@ use model::gear::{self, GearManifest};
 use model::message::{Message, value_to_cbor};
 use serde_json::{Map, Number, Value};
 
-use super::codec::{Codec, Direction, MAX_DEPTH, data, decoded, encoded, raw};
-use super::{Config, Context, Fault, Gear, Passive, Work};
-use crate::wires::Delivery;
+use super::codec::{CodecConfig, CodecDirection, MAX_DEPTH, data, decoded, encoded, raw};
+use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use crate::wires::InputMessage;
 
 /// What the type is.
 pub(super) const MANIFEST: GearManifest = GearManifest {
@@ -37,19 +37,19 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     doc: "Values are those of JSON, converted by RFC 8949, 6.1: byte strings become base64url, integer keys text, tags are left out. What is \
           encoded is deterministic and gets the content type `application/cbor`.",
     example: include_str!("../../../examples/gears/codec_cbor.yaml"),
-    schema: gear::schema::<Codec>,
-    check: gear::check::<Codec>,
+    schema: gear::schema::<CodecConfig>,
+    check: gear::check::<CodecConfig>,
     passes_on: gear::always,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    Ok(Gear::Passive(Box::new(Cbor(gear::config(config)?))))
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    Ok(Gear::Passive(Box::new(CborCodec(gear::config(config)?))))
 }
 
-struct Cbor(Codec);
+struct CborCodec(CodecConfig);
 
-impl Passive for Cbor {
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+impl PassiveGear for CborCodec {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
             let message = self.convert(cx, &delivery.message)?;
             // A refusal has been counted and reported.
@@ -60,16 +60,16 @@ impl Passive for Cbor {
     }
 }
 
-impl Cbor {
-    fn convert(&self, cx: &Context, of: &Message) -> Result<Message, Fault> {
-        let refused = |reason| Fault::Rejected(format!("the body is not CBOR that a value can hold: {reason}"));
+impl CborCodec {
+    fn convert(&self, cx: &GearContext, of: &Message) -> Result<Message, GearError> {
+        let refused = |reason| GearError::Rejected(format!("the body is not CBOR that a value can hold: {reason}"));
         match self.0.direction {
-            Direction::Decode => {
+            CodecDirection::Decode => {
                 let value = read(raw(of)?).map_err(refused)?;
                 Ok(decoded(cx, of, value, self.0.keep_raw))
             }
-            Direction::Encode => {
-                let bytes = value_to_cbor(data(of)?).map_err(Fault::Rejected)?;
+            CodecDirection::Encode => {
+                let bytes = value_to_cbor(data(of)?).map_err(GearError::Rejected)?;
                 Ok(encoded(cx, of, bytes, "application/cbor"))
             }
         }

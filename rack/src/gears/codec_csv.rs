@@ -20,9 +20,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::codec::{Direction, check_keep_raw, data, decoded, encoded, raw};
-use super::{Config, Context, Fault, Gear, Passive, Work};
-use crate::wires::Delivery;
+use super::codec::{CodecDirection, check_keep_raw, data, decoded, encoded, raw};
+use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use crate::wires::InputMessage;
 
 /// The most bytes that the messages of a body have together. On a guaranteed wire all of them are held at once.
 const MOST_MADE: usize = 16 << 20;
@@ -37,30 +37,30 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           several records, and gives the content type `text/csv`; the columns are those of `header`, or the fields in alphabetical order. \
           A body is refused whose messages would have more than 16 MiB together: each has the names of the columns and the facts anew.",
     example: include_str!("../../../examples/gears/codec_csv.yaml"),
-    schema: gear::schema::<CodecCsv>,
-    check: gear::check::<CodecCsv>,
+    schema: gear::schema::<CodecCsvConfig>,
+    check: gear::check::<CodecCsvConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    Ok(Gear::Passive(Box::new(Csv(gear::config(config)?))))
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    Ok(Gear::Passive(Box::new(CsvCodec(gear::config(config)?))))
 }
 
-struct Csv(CodecCsv);
+struct CsvCodec(CodecCsvConfig);
 
-impl Passive for Csv {
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+impl PassiveGear for CsvCodec {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
             let of = delivery.message;
-            if self.0.direction == Direction::Encode {
-                let bytes = self.0.write(data(&of)?).map_err(Fault::Rejected)?;
+            if self.0.direction == CodecDirection::Encode {
+                let bytes = self.0.write(data(&of)?).map_err(GearError::Rejected)?;
                 // A refusal has been counted and reported.
                 cx.send("out", encoded(cx, &of, bytes, "text/csv")).await.ok();
                 return Ok(());
             }
-            self.0.check_body(raw(&of)?, head_size(&of)).map_err(Fault::Rejected)?;
-            let mut records = Records::open(&self.0, &of.raw).map_err(Fault::Rejected)?;
-            while let Some(record) = records.next().map_err(Fault::Rejected)? {
+            self.0.check_body(raw(&of)?, head_size(&of)).map_err(GearError::Rejected)?;
+            let mut records = CsvRecordReader::open(&self.0, &of.raw).map_err(GearError::Rejected)?;
+            while let Some(record) = records.next().map_err(GearError::Rejected)? {
                 // As above; the next record may pass.
                 cx.send("out", self.0.message(cx, &of, record)).await.ok();
             }
@@ -71,15 +71,15 @@ impl Passive for Csv {
 }
 
 /// One record: its line, its bytes, its value.
-struct Read<'a> {
+struct CsvRecord<'a> {
     line: u64,
     raw: &'a [u8],
     value: Map<String, Value>,
 }
 
 /// The records of a body, one after another.
-struct Records<'a> {
-    config: &'a CodecCsv,
+struct CsvRecordReader<'a> {
+    config: &'a CodecCsvConfig,
     body: &'a [u8],
     reader: Reader<&'a [u8]>,
     columns: Vec<String>,
@@ -90,8 +90,8 @@ struct Records<'a> {
     line: u64,
 }
 
-impl<'a> Records<'a> {
-    fn open(config: &'a CodecCsv, body: &'a [u8]) -> Result<Self, String> {
+impl<'a> CsvRecordReader<'a> {
+    fn open(config: &'a CodecCsvConfig, body: &'a [u8]) -> Result<Self, String> {
         let mut builder = ReaderBuilder::new();
         builder.delimiter(config.delimiter()?).has_headers(false);
         let mut records = Self {
@@ -105,14 +105,14 @@ impl<'a> Records<'a> {
             line: 1,
         };
         records.columns = match &config.header {
-            Header::Names(names) => names.clone(),
-            Header::Word(First::First) => {
+            CsvHeader::Names(names) => names.clone(),
+            CsvHeader::Word(HeaderKeyword::First) => {
                 records.advance()?;
                 records.record.iter().map(str::to_owned).collect()
             }
         };
         records.count = 0;
-        match twice(&records.columns) {
+        match duplicate_column(&records.columns) {
             Some(name) => Err(format!("the header has the column {name:?} twice")),
             None => Ok(records),
         }
@@ -145,7 +145,7 @@ impl<'a> Records<'a> {
         self.begin = begin;
     }
 
-    fn next(&mut self) -> Result<Option<Read<'a>>, String> {
+    fn next(&mut self) -> Result<Option<CsvRecord<'a>>, String> {
         if !self.advance()? {
             return Ok(None);
         }
@@ -153,7 +153,7 @@ impl<'a> Records<'a> {
         let raw = self.body.get(self.begin..end).unwrap_or_default();
         let raw = raw.strip_suffix(b"\n").unwrap_or(raw);
         let fields = self.columns.iter().zip(self.record.iter());
-        Ok(Some(Read {
+        Ok(Some(CsvRecord {
             line: self.line,
             raw: raw.strip_suffix(b"\r").unwrap_or(raw),
             value: fields.map(|(name, text)| (name.clone(), self.config.types.value(text))).collect(),
@@ -183,7 +183,7 @@ fn head_size(of: &Message) -> usize {
 }
 
 /// A name that a list has twice.
-fn twice(names: &[String]) -> Option<&String> {
+fn duplicate_column(names: &[String]) -> Option<&String> {
     let mut seen = std::collections::BTreeSet::new();
     names.iter().find(|name| !seen.insert(name.as_str()))
 }
@@ -191,9 +191,9 @@ fn twice(names: &[String]) -> Option<&String> {
 /// Configuration of `codec_csv`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct CodecCsv {
+pub(super) struct CodecCsvConfig {
     /// `decode` makes a value of each record, `encode` makes records of the value.
-    pub(super) direction: Direction,
+    pub(super) direction: CodecDirection,
     /// Whether the bytes of a record are kept beside the value that was made of it.
     #[serde(default)]
     pub(super) keep_raw: bool,
@@ -202,10 +202,10 @@ pub(super) struct CodecCsv {
     pub(super) delimiter: String,
     /// The names of the columns, or `first`: the first line of each body has them.
     #[serde(default = "default_header")]
-    pub(super) header: Header,
+    pub(super) header: CsvHeader,
     /// Whether fields that look like numbers, `true`, `false` or nothing become such values, or all stay texts.
     #[serde(default)]
-    pub(super) types: Types,
+    pub(super) types: TypeInference,
     /// The most records of one body.
     #[serde(default = "default_max_records")]
     pub(super) max_records: u32,
@@ -215,8 +215,8 @@ fn default_delimiter() -> String {
     ",".to_owned()
 }
 
-const fn default_header() -> Header {
-    Header::Word(First::First)
+const fn default_header() -> CsvHeader {
+    CsvHeader::Word(HeaderKeyword::First)
 }
 
 const fn default_max_records() -> u32 {
@@ -226,9 +226,9 @@ const fn default_max_records() -> u32 {
 /// Where the names of the columns come from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "header must be `first` or a list of column names")]
-pub(super) enum Header {
+pub(super) enum CsvHeader {
     /// From the body.
-    Word(First),
+    Word(HeaderKeyword),
     /// From here.
     Names(Vec<String>),
 }
@@ -236,7 +236,7 @@ pub(super) enum Header {
 /// The first line of each body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum First {
+pub(super) enum HeaderKeyword {
     /// It has the names.
     First,
 }
@@ -244,7 +244,7 @@ pub(super) enum First {
 /// What fields become.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Types {
+pub(super) enum TypeInference {
     /// Numbers, bools and null where they look like it.
     #[default]
     Infer,
@@ -252,7 +252,7 @@ pub(super) enum Types {
     Text,
 }
 
-impl Types {
+impl TypeInference {
     fn value(self, text: &str) -> Value {
         if self == Self::Text {
             return text.into();
@@ -276,7 +276,7 @@ fn number(text: &str) -> Value {
     }
 }
 
-impl CodecCsv {
+impl CodecCsvConfig {
     fn delimiter(&self) -> Result<u8, String> {
         match self.delimiter.as_bytes() {
             [byte] if byte.is_ascii() && !b"\"\r\n".contains(byte) => Ok(*byte),
@@ -286,7 +286,7 @@ impl CodecCsv {
 
     /// Reads a body to its end, to know that all of it can be read, and how much it becomes: each message has a head of this size.
     fn check_body(&self, body: &[u8], head: usize) -> Result<(), String> {
-        let mut records = Records::open(self, body)?;
+        let mut records = CsvRecordReader::open(self, body)?;
         let names: usize = records.columns.iter().map(String::len).sum();
         let mut made: usize = 0;
         while records.advance()? {
@@ -302,7 +302,7 @@ impl CodecCsv {
         Ok(())
     }
 
-    fn message(&self, cx: &Context, of: &Message, record: Read<'_>) -> Message {
+    fn message(&self, cx: &GearContext, of: &Message, record: CsvRecord<'_>) -> Message {
         let head = Message {
             raw: if self.keep_raw { record.raw.to_vec() } else { Vec::new() },
             meta: of.meta.clone().with("csv.line", record.line),
@@ -326,15 +326,15 @@ impl CodecCsv {
         }
         let mut writer = WriterBuilder::new().delimiter(self.delimiter()?).from_writer(Vec::new());
         let columns: Vec<&str> = match &self.header {
-            Header::Names(names) => names.iter().map(String::as_str).collect(),
-            Header::Word(First::First) => {
+            CsvHeader::Names(names) => names.iter().map(String::as_str).collect(),
+            CsvHeader::Word(HeaderKeyword::First) => {
                 let columns: Vec<&str> = objects.first().into_iter().flat_map(|object| object.keys()).map(String::as_str).collect();
                 writer.write_record(&columns).map_err(|error| error.to_string())?;
                 columns
             }
         };
         for (index, object) in objects.iter().enumerate() {
-            if matches!(self.header, Header::Word(_)) && !object.keys().eq(columns.iter()) {
+            if matches!(self.header, CsvHeader::Word(_)) && !object.keys().eq(columns.iter()) {
                 return Err(format!("record {index} has other fields than the first one; name the columns in header"));
             }
             let fields = columns.iter().map(|name| field(name, object.get(*name)));
@@ -353,15 +353,15 @@ fn field(name: &str, value: Option<&Value>) -> Result<String, String> {
     }
 }
 
-impl GearConfig for CodecCsv {
+impl GearConfig for CodecCsvConfig {
     fn validate(&self) -> Result<(), String> {
         check_keep_raw(self.direction, self.keep_raw)?;
         self.delimiter()?;
-        if let Header::Names(names) = &self.header {
+        if let CsvHeader::Names(names) = &self.header {
             if names.is_empty() {
                 return Err("header has no names; give them, or `first`".into());
             }
-            if let Some(name) = twice(names) {
+            if let Some(name) = duplicate_column(names) {
                 return Err(format!("header has {name:?} twice"));
             }
         }

@@ -12,9 +12,9 @@ use model::gear::{self, GearManifest};
 use model::message::Message;
 use serde_json::Value;
 
-use super::codec::{Codec, Direction, data, decoded, encoded, raw};
-use super::{Config, Context, Fault, Gear, Passive, Work};
-use crate::wires::Delivery;
+use super::codec::{CodecConfig, CodecDirection, data, decoded, encoded, raw};
+use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use crate::wires::InputMessage;
 
 /// What the type is.
 pub(super) const MANIFEST: GearManifest = GearManifest {
@@ -24,19 +24,19 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     outputs: &["out"],
     doc: "A body that is not JSON is refused with line and column. What is encoded gets the content type `application/json`.",
     example: include_str!("../../../examples/gears/codec_json.yaml"),
-    schema: gear::schema::<Codec>,
-    check: gear::check::<Codec>,
+    schema: gear::schema::<CodecConfig>,
+    check: gear::check::<CodecConfig>,
     passes_on: gear::always,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    Ok(Gear::Passive(Box::new(Json(gear::config(config)?))))
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    Ok(Gear::Passive(Box::new(JsonCodec(gear::config(config)?))))
 }
 
-struct Json(Codec);
+struct JsonCodec(CodecConfig);
 
-impl Passive for Json {
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+impl PassiveGear for JsonCodec {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
             let message = self.convert(cx, &delivery.message)?;
             // A refusal has been counted and reported.
@@ -47,15 +47,15 @@ impl Passive for Json {
     }
 }
 
-impl Json {
-    fn convert(&self, cx: &Context, of: &Message) -> Result<Message, Fault> {
+impl JsonCodec {
+    fn convert(&self, cx: &GearContext, of: &Message) -> Result<Message, GearError> {
         match self.0.direction {
-            Direction::Decode => {
+            CodecDirection::Decode => {
                 let read: Result<Value, _> = serde_json::from_slice(raw(of)?);
-                let value = read.map_err(|error| Fault::Rejected(format!("the body is not JSON: {error}")))?;
+                let value = read.map_err(|error| GearError::Rejected(format!("the body is not JSON: {error}")))?;
                 Ok(decoded(cx, of, value, self.0.keep_raw))
             }
-            Direction::Encode => {
+            CodecDirection::Encode => {
                 let bytes = data(of)?.to_string().into_bytes();
                 Ok(encoded(cx, of, bytes, "application/json"))
             }

@@ -2,12 +2,12 @@
 //!
 //! # Invariants
 //!
-//! - Every message that leaves a gear passes [`Context::send`]: hops are counted and both limits are kept there. What is refused for
+//! - Every message that leaves a gear passes [`GearContext::send`]: hops are counted and both limits are kept there. What is refused for
 //!   a limit and came, or would leave, by a guaranteed wire becomes a dead letter, unless its sender hears of it.
 //! - Every message has one span for each gear that made or handled it, named `<type> <gear>`; sampling is decided where
 //!   the trace begins and carried along.
 //! - What a gear sends while it handles a message leaves the Rack together with the word that the message was taken, or not at
-//!   all. Sent at another time it is durable before [`Context::send`] returns.
+//!   all. Sent at another time it is durable before [`GearContext::send`] returns.
 //! - What is logged while a message is handled is that signal's ([`super::signal`]).
 //! - Refusals are reported once for each reason and reporting interval, with the number of others like it.
 
@@ -25,30 +25,32 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::Fault;
-use super::ending::Ending;
+use super::GearError;
+use super::ending::GearShutdown;
 use super::exec::ProgramAllowList;
-use super::gathering::{Gathered, Handled, Later, gather, gathered};
-use super::meter::Meter;
-use super::patience::{Behind, InHand, Until, is_at_work};
-use super::signal::Signal;
+use super::gathering::{DeferredOutput, DeliveryGuarantee, GearOutput, add_output, collect_output};
+use super::meter::GearCounters;
+use super::patience::{BackpressureSource, CurrentWork, WorkGuard, is_watched};
+use super::signal::TraceContext;
 use super::traceparent::TraceParent;
-use crate::lane::{Dead, Demand, Leaving, Outbox, Past, Room, Whole};
-use crate::limits::{Limits, Most};
-use crate::spool::{AdmissionClass, Done};
+use crate::lane::{
+    CreditDemand, DeliveryHistory, MessageOutbox, OutboxDeadLetter, OutboxPermit, OutboxTransaction, OutgoingMessage,
+};
+use crate::limits::{MessageLimits, PayloadLimit};
+use crate::spool::{AdmissionClass, DurabilityNotifier};
 use crate::tap::TapPoint;
-use crate::telemetry::{Checkpoint, Recorder, SpanRow};
-use crate::wires::{Outlets, Spec};
+use crate::telemetry::{SourceCheckpoint, SpanRow, TelemetryRecorder};
+use crate::wires::{GearSpec, OutputWires};
 
 /// Why a message did not leave the gear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refused {
+pub(crate) enum GearSendError {
     /// Too many gears.
     #[error("the message has passed {max} gears, the most that max_hops allows: is there a loop in the wires?")]
     Hops { max: u32 },
     /// Too many bytes.
     #[error("the message has {size} bytes; {} allows {}", most.whose, most.bytes)]
-    Size { size: usize, most: Most },
+    Size { size: usize, most: PayloadLimit },
     /// It could not be kept for the guaranteed lane.
     #[error("the message could not be kept: the Rack is stopping")]
     NotKept,
@@ -57,7 +59,7 @@ pub(crate) enum Refused {
     Unwired { port: &'static str },
 }
 
-impl Refused {
+impl GearSendError {
     const fn kind(self) -> usize {
         match self {
             Self::Hops { .. } => 0,
@@ -68,52 +70,52 @@ impl Refused {
     }
 }
 
-/// What counts the messages that a gear rejected, behind the kinds of [`Refused`].
+/// What counts the messages that a gear rejected, behind the kinds of [`GearSendError`].
 const REJECTED: usize = 4;
 /// What counts those that were lost before it had them.
 const LOST: usize = 5;
 
 /// What a context is made of.
 pub(crate) struct ContextParts {
-    pub(crate) recorder: Recorder,
+    pub(crate) recorder: TelemetryRecorder,
     pub(crate) entropy: Entropy,
-    pub(crate) limits: Limits,
+    pub(crate) limits: MessageLimits,
     pub(crate) programs: ProgramAllowList,
-    pub(crate) outlets: Outlets,
+    pub(crate) outlets: OutputWires,
     /// Where messages of the guaranteed lane leave; none in a Rack without a bus.
-    pub(crate) outbox: Option<Arc<Outbox>>,
-    pub(crate) ending: Ending,
+    pub(crate) outbox: Option<Arc<MessageOutbox>>,
+    pub(crate) ending: GearShutdown,
     /// Where what it sends is shown to who watches.
     pub(crate) tap: Arc<TapPoint>,
 }
 
 /// A gear's surroundings.
-pub(crate) struct Context {
+pub(crate) struct GearContext {
     name: Token,
     span_name: String,
     /// Whether what arrives are answers to its own requests.
     answers: bool,
     parts: ContextParts,
-    meter: Meter,
-    in_hand: InHand,
+    meter: GearCounters,
+    in_hand: CurrentWork,
     /// Refusals of each kind since the last report.
     refusals: [AtomicU64; LOST + 1],
     /// The messages in work that were letters before.
-    letters: Mutex<BTreeMap<MessageId, Past>>,
+    letters: Mutex<BTreeMap<MessageId, DeliveryHistory>>,
     /// What outlives the gear's lives.
     kept: OnceLock<Arc<dyn Any + Send + Sync>>,
 }
 
-impl Context {
-    pub(crate) fn new(spec: &Spec, mut parts: ContextParts) -> Self {
+impl GearContext {
+    pub(crate) fn new(spec: &GearSpec, mut parts: ContextParts) -> Self {
         parts.recorder = parts.recorder.for_gear(&spec.name, spec.kind.name());
         Self {
             name: spec.name.clone(),
             span_name: format!("{} {}", spec.kind.name(), spec.name),
             answers: spec.kind.answers(),
             parts,
-            meter: Meter::default(),
-            in_hand: InHand::default(),
+            meter: GearCounters::default(),
+            in_hand: CurrentWork::default(),
             refusals: Default::default(),
             letters: Mutex::default(),
             kept: OnceLock::new(),
@@ -131,17 +133,17 @@ impl Context {
     }
 
     /// Where the gear's rows go.
-    pub(crate) fn recorder(&self) -> &Recorder {
+    pub(crate) fn recorder(&self) -> &TelemetryRecorder {
         &self.parts.recorder
     }
 
     /// What the gear is at.
-    pub(crate) const fn in_hand(&self) -> &InHand {
+    pub(crate) const fn in_hand(&self) -> &CurrentWork {
         &self.in_hand
     }
 
     /// What messages may be.
-    pub(crate) const fn limits(&self) -> &Limits {
+    pub(crate) const fn limits(&self) -> &MessageLimits {
         &self.parts.limits
     }
 
@@ -171,7 +173,7 @@ impl Context {
 
     /// Whether what is in the inbox is the last that comes.
     pub(crate) fn is_draining(&self) -> bool {
-        let Ending { unfed, quiet, .. } = &self.parts.ending;
+        let GearShutdown { unfed, quiet, .. } = &self.parts.ending;
         self.is_stopping() && (!self.answers || unfed.is_cancelled() && quiet.is_cancelled())
     }
 
@@ -181,7 +183,7 @@ impl Context {
     }
 
     /// The gear sends nothing of its own any more.
-    pub(crate) fn is_quiet(&self) {
+    pub(crate) fn mark_quiet(&self) {
         self.parts.ending.quiet.cancel();
     }
 
@@ -203,36 +205,36 @@ impl Context {
     /// How many bytes of messages that are taken together a gear may hold: so many, or what the outbox admits of consumers in any case.
     pub(crate) fn most_held(&self, most: usize) -> usize {
         let outbox = self.parts.outbox.as_ref();
-        outbox.map_or(most, |outbox| outbox.most_together().min(most))
+        outbox.map_or(most, |outbox| outbox.max_transaction_bytes().min(most))
     }
 
     /// Rejects a message of which nothing could be sent on: beside others it would take their result along.
-    pub(crate) fn check_hops(&self, message: &Message) -> Result<(), Fault> {
+    pub(crate) fn check_hops(&self, message: &Message) -> Result<(), GearError> {
         let max = self.limits().max_hops();
         if message.hops < max {
             return Ok(());
         }
-        Err(Fault::Rejected(Refused::Hops { max }.to_string()))
+        Err(GearError::Rejected(GearSendError::Hops { max }.to_string()))
     }
 
     /// Waits until what this gear, or one before it, has handed to the outbox is durable; false if the Rack is stopping.
-    pub(crate) async fn settled(&self) -> bool {
+    pub(crate) async fn wait_until_durable(&self) -> bool {
         match &self.parts.outbox {
-            Some(outbox) => outbox.settled().await.is_ok(),
+            Some(outbox) => outbox.flush().await.is_ok(),
             None => true,
         }
     }
 
     /// What a life of this gear leaves to the next one after a failure: the same thing in each of them, of one type for each
     /// type of gear. A new scenario begins with nothing.
-    pub(crate) fn kept<T: Any + Send + Sync + Default>(&self) -> Arc<T> {
+    pub(crate) fn restart_state<T: Any + Send + Sync + Default>(&self) -> Arc<T> {
         let kept = self.kept.get_or_init(|| Arc::<T>::default());
         Arc::clone(kept).downcast().unwrap_or_default()
     }
 
     /// A log line about the gear itself, or about the message that is being handled.
     pub(crate) fn log(&self, level: Level, message: impl Into<String>) {
-        let (attributes, flux_id) = Signal::of_record();
+        let (attributes, flux_id) = TraceContext::record_fields();
         self.parts.recorder.log(level, message, attributes, flux_id);
     }
 
@@ -291,7 +293,7 @@ impl Context {
         message: Message,
         parent: Option<SpanId>,
         began: Instant,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), GearSendError> {
         let mut span = OpenSpan::of(self, &message, parent, began);
         let sent = self.send(port, message).await;
         span.ok = sent.is_ok();
@@ -305,7 +307,7 @@ impl Context {
         message: Message,
         parent: Option<SpanId>,
         began: Instant,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), GearSendError> {
         let mut span = OpenSpan::of(self, &message, parent, began);
         let sent = match self.pass(port, message).await {
             Ok(()) => Ok(()),
@@ -319,36 +321,39 @@ impl Context {
     }
 
     /// Sends a message on: one more hop, within the limits, to every wire of the port, waiting where it is full.
-    pub(crate) async fn send(&self, port: &'static str, message: Message) -> Result<(), Refused> {
+    pub(crate) async fn send(&self, port: &'static str, message: Message) -> Result<(), GearSendError> {
         let Err(refused) = self.pass(port, message).await else {
             return Ok(());
         };
         let (message, why) = *refused;
         let is_kept = match why {
-            Refused::Hops { .. } => true,
-            Refused::Size { .. } => Handled::now() == Handled::Again || self.is_published(port),
-            Refused::NotKept | Refused::Unwired { .. } => false,
+            GearSendError::Hops { .. } => true,
+            GearSendError::Size { .. } => {
+                DeliveryGuarantee::current() == DeliveryGuarantee::Again || self.is_published(port)
+            }
+            GearSendError::NotKept | GearSendError::Unwired { .. } => false,
         };
         if is_kept {
-            self.bury((port, PortSide::Out), &message, (why.to_string(), 1)).await;
+            self.dead_letter((port, PortSide::Out), &message, (why.to_string(), 1))
+                .await;
         }
         self.refuse(&message, why)
     }
 
     /// Sends a message on, or gives it back as it was refused.
-    async fn pass(&self, port: &'static str, mut message: Message) -> Result<(), Box<(Message, Refused)>> {
+    async fn pass(&self, port: &'static str, mut message: Message) -> Result<(), Box<(Message, GearSendError)>> {
         message.hops = message.hops.saturating_add(1);
         let body = match self.admit(port, &message) {
             Ok(body) => body,
             Err(why) => return Err(Box::new((message, why))),
         };
         if let Some(body) = body
-            && !self.leave(port, body).await
+            && !self.send_to_outbox(port, body).await
         {
-            return Err(Box::new((message, Refused::NotKept)));
+            return Err(Box::new((message, GearSendError::NotKept)));
         }
         self.parts.tap.show(port, &message, || self.parts.recorder.now());
-        let waiting = self.waits(Behind::Port(port));
+        let waiting = self.begin_wait(BackpressureSource::Port(port));
         self.parts.outlets.send(port, message).await;
         drop(waiting);
         self.meter.sent();
@@ -356,73 +361,73 @@ impl Context {
     }
 
     /// Says that what is in hand may wait for room.
-    fn waits(&self, behind: Behind) -> Option<Until<'_>> {
-        is_at_work().then(|| self.in_hand.waits(behind))
+    fn begin_wait(&self, behind: BackpressureSource) -> Option<WorkGuard<'_>> {
+        is_watched().then(|| self.in_hand.begin_wait(behind))
     }
 
     /// Whether a message may go by a port; encoded if it leaves the Rack there.
-    fn admit(&self, port: &'static str, message: &Message) -> Result<Option<Vec<u8>>, Refused> {
+    fn admit(&self, port: &'static str, message: &Message) -> Result<Option<Vec<u8>>, GearSendError> {
         let max_hops = self.limits().max_hops();
         if message.hops > max_hops {
-            return Err(Refused::Hops { max: max_hops });
+            return Err(GearSendError::Hops { max: max_hops });
         }
         // What leaves is encoded anyhow; of the rest only the size is wanted.
         let leaves = self.is_published(port);
         let body = leaves.then(|| message.to_cbor()).transpose();
-        let body = body.map_err(|_| Refused::NotKept)?;
+        let body = body.map_err(|_| GearSendError::NotKept)?;
         let size = body.as_ref().map_or_else(|| message.size(), Vec::len);
-        let most = self.limits().most(leaves);
+        let most = self.limits().payload_limit(leaves);
         if size > most.bytes {
-            return Err(Refused::Size { size, most });
+            return Err(GearSendError::Size { size, most });
         }
         if !self.is_wired(port) {
-            return Err(Refused::Unwired { port });
+            return Err(GearSendError::Unwired { port });
         }
         Ok(body)
     }
 
     /// Lets a message leave the Rack: with what the message before it made, or at once, and then it waits until it is durable.
-    async fn leave(&self, port: &'static str, body: Vec<u8>) -> bool {
-        let leaving = Leaving {
+    async fn send_to_outbox(&self, port: &'static str, body: Vec<u8>) -> bool {
+        let leaving = OutgoingMessage {
             gear: self.name.clone(),
             port,
             body,
         };
         let mut leaving = vec![leaving];
-        if gather(|gathered| gathered.whole.leaving.append(&mut leaving)) {
+        if add_output(|gathered| gathered.whole.leaving.append(&mut leaving)) {
             return true;
         }
-        let whole = Whole {
+        let whole = OutboxTransaction {
             leaving,
-            ..Whole::default()
+            ..OutboxTransaction::default()
         };
         let (done, durable) = oneshot::channel();
         if !self.commit_by(self.source_class(), whole, Some(done)).await {
             return false;
         }
-        let _waiting = self.waits(Behind::Outbox);
+        let _waiting = self.begin_wait(BackpressureSource::Outbox);
         matches!(durable.await, Ok(Ok(())))
     }
 
-    /// A message was a letter before: if it becomes one again until it [has been handled](Self::was_letter), that one knows.
-    pub(crate) fn is_letter(&self, message: MessageId, past: &Past) {
+    /// A message was a letter before: if it becomes one again until it [has been handled](Self::untrack_replay), that one knows.
+    pub(crate) fn track_replay(&self, message: MessageId, past: &DeliveryHistory) {
         self.letters.lock().insert(message, past.clone());
     }
 
-    /// The end of [`is_letter`](Self::is_letter).
-    pub(crate) fn was_letter(&self, message: MessageId) {
+    /// The end of [`track_replay`](Self::track_replay).
+    pub(crate) fn untrack_replay(&self, message: MessageId) {
         self.letters.lock().remove(&message);
     }
 
     /// Keeps a message that goes no further, where somebody can find it: why, and after how many attempts.
-    pub(crate) async fn bury(
+    pub(crate) async fn dead_letter(
         &self,
         (port, way): (&str, PortSide),
         message: &Message,
         (reason, attempts): (String, u32),
     ) {
         let past = self.letters.lock().get(&message.id).cloned();
-        let dead = Dead {
+        let dead = OutboxDeadLetter {
             gear: self.name.clone(),
             port: port.to_owned(),
             way,
@@ -432,20 +437,20 @@ impl Context {
             body: message.to_cbor().unwrap_or_default(),
         };
         let mut dead = vec![dead];
-        if gather(|gathered| gathered.whole.dead.append(&mut dead)) {
+        if add_output(|gathered| gathered.whole.dead.append(&mut dead)) {
             return;
         }
-        let whole = Whole {
+        let whole = OutboxTransaction {
             dead,
-            ..Whole::default()
+            ..OutboxTransaction::default()
         };
         self.commit(whole, None).await;
     }
 
     /// Does work whose messages leave together, with a note; true once they are durable, or if there is nothing to keep.
-    pub(crate) async fn leave_together(&self, note: Option<Checkpoint>, work: impl Future<Output = ()>) -> bool {
-        let ((), gathered) = gathered(Handled::Once, work).await;
-        let whole = Whole {
+    pub(crate) async fn commit_together(&self, note: Option<SourceCheckpoint>, work: impl Future<Output = ()>) -> bool {
+        let ((), gathered) = collect_output(DeliveryGuarantee::Once, work).await;
+        let whole = OutboxTransaction {
             notes: note.into_iter().collect(),
             ..gathered.whole
         };
@@ -458,67 +463,76 @@ impl Context {
 
     /// Does work that sends by a port what one read has brought, with a note: with one sync. If the port has hot wires too, each message
     /// is durable before it goes there, and the note after them. True once all is durable, or if there is nothing to keep.
-    pub(crate) async fn leave_arrived(
+    pub(crate) async fn commit_received(
         &self,
         port: &str,
-        note: Option<Checkpoint>,
+        note: Option<SourceCheckpoint>,
         work: impl Future<Output = ()>,
     ) -> bool {
         if self.parts.outlets.is_hot(port) {
             work.await;
-            self.leave_together(note, std::future::ready(())).await
+            self.commit_together(note, std::future::ready(())).await
         } else {
-            self.leave_together(note, work).await
+            self.commit_together(note, work).await
         }
     }
 
     /// Does work for a message of a guaranteed wire whose handling began before, while the gear flushes: what is sent leaves
     /// together with the word that the message was taken.
-    pub(crate) async fn later(&self, of: MessageId, work: impl Future<Output = ()>) {
+    pub(crate) async fn commit_for(&self, of: MessageId, work: impl Future<Output = ()>) {
         self.group_commit((of, of), work).await;
     }
 
     /// The same for several messages of which the gear makes one thing: all from the first to the last one are taken together.
     pub(crate) async fn group_commit(&self, (first, last): (MessageId, MessageId), work: impl Future<Output = ()>) {
-        let ((), Gathered { whole, .. }) = gathered(Handled::Again, work).await;
-        let mut later = vec![Later { first, last, whole }];
-        if !gather(|gathered| gathered.later.append(&mut later)) {
-            for Later { whole, .. } in later {
+        let ((), GearOutput { whole, .. }) = collect_output(DeliveryGuarantee::Again, work).await;
+        let mut later = vec![DeferredOutput { first, last, whole }];
+        if !add_output(|gathered| gathered.later.append(&mut later)) {
+            for DeferredOutput { whole, .. } in later {
                 self.commit(whole, None).await;
             }
         }
     }
 
     /// Keeps notes together with what the work sends in which it is called.
-    pub(crate) fn add_notes(&self, mut notes: Vec<Checkpoint>) {
-        let is_gathered = gather(|gathered| gathered.whole.notes.append(&mut notes));
+    pub(crate) fn add_notes(&self, mut notes: Vec<SourceCheckpoint>) {
+        let is_gathered = add_output(|gathered| gathered.whole.notes.append(&mut notes));
         debug_assert!(is_gathered, "notes belong to what is gathered");
     }
 
     /// Does work for a message that does not come again, beside the one that is being handled: what is sent leaves at once.
-    pub(crate) async fn apart(&self, work: impl Future<Output = ()>) {
-        let ((), made) = gathered(Handled::Once, work).await;
+    pub(crate) async fn commit_immediately(&self, work: impl Future<Output = ()>) {
+        let ((), made) = collect_output(DeliveryGuarantee::Once, work).await;
         if !made.whole.is_empty() {
             self.commit(made.whole, None).await;
         }
     }
 
     /// Room at the outbox for what a whole asks for; none if the Rack is stopping, or has no outbox.
-    pub(crate) async fn room(&self, demand: Demand) -> Option<Room<'_>> {
+    pub(crate) async fn room(&self, demand: CreditDemand) -> Option<OutboxPermit<'_>> {
         self.room_by(self.class(), demand).await
     }
 
-    async fn room_by(&self, class: AdmissionClass, demand: Demand) -> Option<Room<'_>> {
-        let _waiting = self.waits(Behind::Outbox);
-        self.parts.outbox.as_ref()?.room(demand, class).await.ok()
+    async fn room_by(&self, class: AdmissionClass, demand: CreditDemand) -> Option<OutboxPermit<'_>> {
+        let _waiting = self.begin_wait(BackpressureSource::Outbox);
+        self.parts.outbox.as_ref()?.acquire_permit(demand, class).await.ok()
     }
 
     /// Hands a whole to the outbox; false if the Rack is stopping, or has none.
-    pub(crate) async fn commit(&self, whole: Whole, done: impl IntoIterator<Item = Done>) -> bool {
+    pub(crate) async fn commit(
+        &self,
+        whole: OutboxTransaction,
+        done: impl IntoIterator<Item = DurabilityNotifier>,
+    ) -> bool {
         self.commit_by(self.class(), whole, done).await
     }
 
-    async fn commit_by(&self, class: AdmissionClass, whole: Whole, done: impl IntoIterator<Item = Done>) -> bool {
+    async fn commit_by(
+        &self,
+        class: AdmissionClass,
+        whole: OutboxTransaction,
+        done: impl IntoIterator<Item = DurabilityNotifier>,
+    ) -> bool {
         let room = self.room_by(class, whole.demand()).await;
         room.is_some_and(|room| room.commit(whole, done).is_ok())
     }
@@ -526,7 +540,7 @@ impl Context {
     /// By which share of the outbox the gear's messages leave.
     fn class(&self) -> AdmissionClass {
         let outbox = self.parts.outbox.as_ref();
-        outbox.map_or(AdmissionClass::Producer, |outbox| outbox.class(&self.name))
+        outbox.map_or(AdmissionClass::Producer, |outbox| outbox.admission_class(&self.name))
     }
 
     /// The same of what it sends by itself: of a gear that takes replies, that is what others ask.
@@ -539,30 +553,30 @@ impl Context {
     }
 
     /// Sends a message to an output that need not be wired: where nobody listens it ends here, counted as dropped.
-    pub(crate) async fn offer(&self, port: &'static str, message: Message) {
+    pub(crate) async fn send_if_wired(&self, port: &'static str, message: Message) {
         if self.is_wired(port) {
             // A refusal has been counted and reported.
             self.send(port, message).await.ok();
         } else {
-            self.discard();
+            self.count_dropped();
         }
     }
 
     /// A message ends here as the configuration wants it: counted as dropped, not reported.
-    pub(crate) fn discard(&self) {
+    pub(crate) fn count_dropped(&self) {
         self.meter.dropped();
     }
 
     /// So many messages were lost before they were taken.
-    pub(crate) fn lost(&self, count: u64, why: &str) {
+    pub(crate) fn count_lost(&self, count: u64, why: &str) {
         self.meter.lost(count);
         if self.refusals[LOST].fetch_add(count, Relaxed) == 0 {
             self.error(format!("messages are lost: {why}"));
         }
     }
 
-    fn refuse(&self, message: &Message, why: Refused) -> Result<(), Refused> {
-        Signal::of(message).saying(|| self.report_first(why.kind(), || why.to_string()));
+    fn refuse(&self, message: &Message, why: GearSendError) -> Result<(), GearSendError> {
+        TraceContext::of(message).in_scope(|| self.report_first(why.kind(), || why.to_string()));
         Err(why)
     }
 
@@ -606,14 +620,14 @@ impl Context {
 
 /// A span that ends when it is dropped: with an error, unless `ok` was set, so that a panic leaves its trace.
 pub(crate) struct OpenSpan<'a> {
-    cx: &'a Context,
+    cx: &'a GearContext,
     row: Option<SpanRow>,
     began: Instant,
     pub(crate) ok: bool,
 }
 
 impl<'a> OpenSpan<'a> {
-    fn of(cx: &'a Context, message: &Message, parent: Option<SpanId>, began: Instant) -> Self {
+    fn of(cx: &'a GearContext, message: &Message, parent: Option<SpanId>, began: Instant) -> Self {
         let row = message.sampled.then(|| SpanRow {
             ts: message.ts,
             trace_id: message.trace_id,

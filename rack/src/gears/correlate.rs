@@ -28,10 +28,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::expression::Expression;
+use super::expression::CelExpression;
 use super::recent_keys::RecentKeys;
-use super::{Config, Context, Fault, Gear, Passive, Work};
-use crate::wires::Delivery;
+use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use crate::wires::InputMessage;
 
 /// The input of requests; what else arrives is a reply.
 const REQUEST: &str = "request";
@@ -52,29 +52,29 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           answered, put a `throttle` in front that is slower: a circle whose inboxes are all full stands still. Expressions are \
           [CEL](https://cel.dev): `data`, `text`, `meta`, `hops`, `ts` and `flux_id` are the message's.",
     example: include_str!("../../../examples/gears/correlate.yaml"),
-    schema: gear::schema::<Correlate>,
-    check: gear::check::<Correlate>,
+    schema: gear::schema::<CorrelateConfig>,
+    check: gear::check::<CorrelateConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    let config: Correlate = gear::config(config)?;
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    let config: CorrelateConfig = gear::config(config)?;
     let (request_key, reply_key) = config.compile()?;
-    Ok(Gear::Passive(Box::new(Correlator {
+    Ok(Gear::Passive(Box::new(ReplyCorrelator {
         request_key,
         reply_key,
-        parked: Parked::new(&config),
+        parked: ParkedRequests::new(&config),
     })))
 }
 
-struct Correlator {
-    request_key: Expression,
-    reply_key: Expression,
-    parked: Parked,
+struct ReplyCorrelator {
+    request_key: CelExpression,
+    reply_key: CelExpression,
+    parked: ParkedRequests,
 }
 
-impl Passive for Correlator {
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+impl PassiveGear for ReplyCorrelator {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
             let message = delivery.message;
             if delivery.port == REQUEST {
@@ -90,7 +90,7 @@ impl Passive for Correlator {
         self.parked.next()
     }
 
-    fn wake<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+    fn wake<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let now = Instant::now();
             while let Some(message) = self.parked.due(now) {
@@ -102,33 +102,33 @@ impl Passive for Correlator {
     }
 }
 
-impl Correlator {
-    async fn request(&mut self, cx: &Context, mut message: Message) -> Result<(), Fault> {
+impl ReplyCorrelator {
+    async fn request(&mut self, cx: &GearContext, mut message: Message) -> Result<(), GearError> {
         let key = self.request_key.key_of(&message)?;
         message.meta.set(KEY, key.as_str());
         for (older, why) in self.parked.park(key, message.clone(), Instant::now())? {
             expire(cx, older, why).await;
         }
-        cx.offer("out", message).await;
+        cx.send_if_wired("out", message).await;
         Ok(())
     }
 
-    async fn reply(&mut self, cx: &Context, message: Message) -> Result<(), Fault> {
+    async fn reply(&mut self, cx: &GearContext, message: Message) -> Result<(), GearError> {
         match self.parked.take(&self.reply_key.key_of(&message)?) {
-            Some(request) => cx.offer("matched", joined(cx, &message, request)).await,
-            None => cx.offer("unmatched", message).await,
+            Some(request) => cx.send_if_wired("matched", joined(cx, &message, request)).await,
+            None => cx.send_if_wired("unmatched", message).await,
         }
         Ok(())
     }
 }
 
-async fn expire(cx: &Context, mut message: Message, why: &str) {
+async fn expire(cx: &GearContext, mut message: Message, why: &str) {
     message.meta.set(EXPIRED, why);
-    cx.offer("expired", message).await;
+    cx.send_if_wired("expired", message).await;
 }
 
 /// A reply in the context of its request.
-fn joined(cx: &Context, reply: &Message, request: Message) -> Message {
+fn joined(cx: &GearContext, reply: &Message, request: Message) -> Message {
     let mut message = cx.child(reply);
     for (name, value) in request.meta.as_map() {
         message.meta.set(&format!("request.{name}"), value.clone());
@@ -141,22 +141,22 @@ fn joined(cx: &Context, reply: &Message, request: Message) -> Message {
 }
 
 /// The requests that wait, in the order in which they came, which is the order in which they expire.
-struct Parked {
+struct ParkedRequests {
     ttl: Duration,
     most: usize,
     most_bytes: usize,
     bytes: usize,
-    waiting: RecentKeys<Waiting>,
+    waiting: RecentKeys<ParkedRequest>,
 }
 
-struct Waiting {
+struct ParkedRequest {
     message: Message,
     size: usize,
     until: Instant,
 }
 
-impl Parked {
-    fn new(config: &Correlate) -> Self {
+impl ParkedRequests {
+    fn new(config: &CorrelateConfig) -> Self {
         Self {
             ttl: config.ttl.get(),
             most: config.max_parked as usize,
@@ -167,11 +167,11 @@ impl Parked {
     }
 
     /// Parks a request and gives back those that make room for it, each with the reason.
-    fn park(&mut self, key: String, message: Message, now: Instant) -> Result<Vec<(Message, &'static str)>, Fault> {
+    fn park(&mut self, key: String, message: Message, now: Instant) -> Result<Vec<(Message, &'static str)>, GearError> {
         let size = message.size() + 2 * key.len();
         if size > self.most_bytes {
             let most = self.most_bytes;
-            return Err(Fault::Rejected(format!("the request has {size} bytes; max_parked_bytes allows {most}")));
+            return Err(GearError::Rejected(format!("the request has {size} bytes; max_parked_bytes allows {most}")));
         }
         let mut out: Vec<_> = self.take(&key).map(|older| (older, "replaced")).into_iter().collect();
         while self.waiting.len() >= self.most || self.bytes + size > self.most_bytes {
@@ -180,21 +180,21 @@ impl Parked {
         }
         self.bytes += size;
         let until = now + self.ttl;
-        self.waiting.set(&key, Waiting { message, size, until });
+        self.waiting.set(&key, ParkedRequest { message, size, until });
         Ok(out)
     }
 
     fn take(&mut self, key: &str) -> Option<Message> {
         let waiting = self.waiting.remove(key);
-        self.left(waiting)
+        self.release_bytes(waiting)
     }
 
     fn take_oldest(&mut self) -> Option<Message> {
         let oldest = self.waiting.pop_oldest();
-        self.left(oldest)
+        self.release_bytes(oldest)
     }
 
-    fn left(&mut self, waiting: Option<Waiting>) -> Option<Message> {
+    fn release_bytes(&mut self, waiting: Option<ParkedRequest>) -> Option<Message> {
         let waiting = waiting?;
         self.bytes -= waiting.size;
         Some(waiting.message)
@@ -215,7 +215,7 @@ impl Parked {
 /// Configuration of `correlate`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Correlate {
+pub(super) struct CorrelateConfig {
     /// The expression of a request's key: a text, a number or a bool.
     pub(super) request_key: String,
     /// The expression of a reply's key; equal keys belong together.
@@ -243,14 +243,14 @@ const fn default_max_parked_bytes() -> u64 {
     64 * 1024 * 1024
 }
 
-impl Correlate {
-    fn compile(&self) -> Result<(Expression, Expression), String> {
-        let request = Expression::compile("request_key", &self.request_key)?;
-        Ok((request, Expression::compile("reply_key", &self.reply_key)?))
+impl CorrelateConfig {
+    fn compile(&self) -> Result<(CelExpression, CelExpression), String> {
+        let request = CelExpression::compile("request_key", &self.request_key)?;
+        Ok((request, CelExpression::compile("reply_key", &self.reply_key)?))
     }
 }
 
-impl GearConfig for Correlate {
+impl GearConfig for CorrelateConfig {
     fn validate(&self) -> Result<(), String> {
         if self.ttl.get() < Duration::from_millis(1) || self.ttl.get() > Duration::from_secs(7 * 86_400) {
             return Err("ttl must be 1ms to 168h".into());

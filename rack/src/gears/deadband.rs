@@ -27,10 +27,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 use tokio::time::Instant;
 
-use super::expression::{Expression, Scope, compile_if_any, key_or_one};
+use super::expression::{CelExpression, MessageVariables, compile_if_any, key_or_one};
 use super::recent_keys::RecentKeys;
-use super::{Config, Context, Fault, Gear, Passive, Work};
-use crate::wires::Delivery;
+use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use crate::wires::InputMessage;
 
 /// The largest value that is kept, in bytes of JSON.
 const MAX_VALUE: usize = 4096;
@@ -50,18 +50,18 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           `gear.messages.dropped`. The last values are in memory: after a restart the first one of each key passes. Expressions are \
           [CEL](https://cel.dev): `data`, `text`, `meta`, `hops`, `ts` and `flux_id` are the message's.",
     example: include_str!("../../../examples/gears/deadband.yaml"),
-    schema: gear::schema::<Deadband>,
-    check: gear::check::<Deadband>,
+    schema: gear::schema::<DeadbandConfig>,
+    check: gear::check::<DeadbandConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    let config: Deadband = gear::config(config)?;
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    let config: DeadbandConfig = gear::config(config)?;
     let (value, key) = config.compile()?;
     Ok(Gear::Passive(Box::new(ChangeDetector {
         value,
         key,
-        band: Band {
+        band: ChangeThreshold {
             absolute: config.absolute,
             percent: config.percent,
         },
@@ -73,9 +73,9 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
 }
 
 struct ChangeDetector {
-    value: Expression,
-    key: Option<Expression>,
-    band: Band,
+    value: CelExpression,
+    key: Option<CelExpression>,
+    band: ChangeThreshold,
     max_interval: Option<Duration>,
     most: usize,
     passed: RecentKeys<PassedValue>,
@@ -91,14 +91,14 @@ struct PassedValue {
     size: usize,
 }
 
-impl Passive for ChangeDetector {
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+impl PassiveGear for ChangeDetector {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
             let (message, now) = (delivery.message, Instant::now());
             let key = key_or_one(self.key.as_ref(), &message)?;
             let value = self.value_of(&message)?;
             if !self.passes(&key, &value, now) {
-                cx.discard();
+                cx.count_dropped();
             } else if cx.send("out", message).await.is_ok() {
                 self.keep(&key, value, now);
             }
@@ -109,11 +109,11 @@ impl Passive for ChangeDetector {
 }
 
 impl ChangeDetector {
-    fn value_of(&self, message: &Message) -> Result<Value, Fault> {
-        let value = self.value.value(&Scope::of(message))?;
+    fn value_of(&self, message: &Message) -> Result<Value, GearError> {
+        let value = self.value.value(&MessageVariables::of(message))?;
         let size = size_of(&value);
         if size > MAX_VALUE {
-            return Err(Fault::Rejected(format!(
+            return Err(GearError::Rejected(format!(
                 "value: the result has {size} bytes; a value that is compared has at most {MAX_VALUE}"
             )));
         }
@@ -123,7 +123,7 @@ impl ChangeDetector {
     fn passes(&self, key: &str, value: &Value, now: Instant) -> bool {
         let Some(last) = self.passed.get(key) else { return true };
         let is_due = |max_interval| now.saturating_duration_since(last.at) >= max_interval;
-        self.max_interval.is_some_and(is_due) || self.band.is_left(&last.value, value)
+        self.max_interval.is_some_and(is_due) || self.band.is_exceeded(&last.value, value)
     }
 
     fn keep(&mut self, key: &str, value: Value, at: Instant) {
@@ -150,13 +150,13 @@ fn size_of(value: &Value) -> usize {
 }
 
 /// The range around a value within which another one is no change.
-struct Band {
+struct ChangeThreshold {
     absolute: Option<f64>,
     percent: Option<f64>,
 }
 
-impl Band {
-    fn is_left(&self, last: &Value, value: &Value) -> bool {
+impl ChangeThreshold {
+    fn is_exceeded(&self, last: &Value, value: &Value) -> bool {
         let (Value::Number(last), Value::Number(value)) = (last, value) else {
             return last != value;
         };
@@ -181,7 +181,7 @@ fn difference(one: &Number, other: &Number) -> f64 {
 /// Configuration of `deadband`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Deadband {
+pub(super) struct DeadbandConfig {
     /// The expression of the value that is compared.
     #[serde(default = "default_value")]
     value: String,
@@ -210,14 +210,14 @@ const fn default_max_keys() -> u32 {
     10_000
 }
 
-impl Deadband {
-    fn compile(&self) -> Result<(Expression, Option<Expression>), String> {
-        let value = Expression::compile("value", &self.value)?;
+impl DeadbandConfig {
+    fn compile(&self) -> Result<(CelExpression, Option<CelExpression>), String> {
+        let value = CelExpression::compile("value", &self.value)?;
         Ok((value, compile_if_any("key", self.key.as_ref())?))
     }
 }
 
-impl GearConfig for Deadband {
+impl GearConfig for DeadbandConfig {
     fn validate(&self) -> Result<(), String> {
         for (key, bound) in [("absolute", self.absolute), ("percent", self.percent)] {
             if bound.is_some_and(|bound| !(bound >= 0.0 && bound.is_finite())) {
@@ -262,13 +262,13 @@ mod tests {
     }
 
     fn passing(absolute: Option<f64>, percent: Option<f64>, values: Value) -> Vec<Value> {
-        let band = Band { absolute, percent };
+        let band = ChangeThreshold { absolute, percent };
         let mut passed: Vec<Value> = Vec::new();
         let Value::Array(values) = values else {
             panic!("a list of values")
         };
         for value in values {
-            if passed.last().is_none_or(|last| band.is_left(last, &value)) {
+            if passed.last().is_none_or(|last| band.is_exceeded(last, &value)) {
                 passed.push(value);
             }
         }
@@ -311,12 +311,12 @@ mod tests {
     }
 
     fn detector(config: &Value) -> ChangeDetector {
-        let config: Deadband = gear::config(config.as_object().unwrap()).unwrap();
+        let config: DeadbandConfig = gear::config(config.as_object().unwrap()).unwrap();
         let (value, key) = config.compile().unwrap();
         ChangeDetector {
             value,
             key,
-            band: Band {
+            band: ChangeThreshold {
                 absolute: config.absolute,
                 percent: config.percent,
             },

@@ -20,10 +20,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use super::expression::Expression;
+use super::expression::CelExpression;
 use super::recent_keys::RecentKeys;
-use super::{Config, Context, Gear, Passive, Work};
-use crate::wires::Delivery;
+use super::{RawConfig, GearContext, Gear, PassiveGear, GearFuture};
+use crate::wires::InputMessage;
 
 /// A key of more bytes is not kept itself.
 const LONG_KEY: usize = 64;
@@ -39,31 +39,31 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           Rack, and where the gear is replaced or fails, they are forgotten, and duplicates pass once more. Expressions are \
           [CEL](https://cel.dev): `data`, `text`, `meta`, `hops`, `ts` and `flux_id` are the message's.",
     example: include_str!("../../../examples/gears/dedupe.yaml"),
-    schema: gear::schema::<Dedupe>,
-    check: gear::check::<Dedupe>,
+    schema: gear::schema::<DedupeConfig>,
+    check: gear::check::<DedupeConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    let config: Dedupe = gear::config(config)?;
-    Ok(Gear::Passive(Box::new(Deduplicator {
-        key: Expression::compile("key", &config.key)?,
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    let config: DedupeConfig = gear::config(config)?;
+    Ok(Gear::Passive(Box::new(MessageDeduplicator {
+        key: CelExpression::compile("key", &config.key)?,
         seen: SeenKeys::new(&config),
     })))
 }
 
-struct Deduplicator {
-    key: Expression,
+struct MessageDeduplicator {
+    key: CelExpression,
     seen: SeenKeys,
 }
 
-impl Passive for Deduplicator {
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+impl PassiveGear for MessageDeduplicator {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
             let (message, now) = (delivery.message, Instant::now());
-            let key = kept(self.key.key_of(&message)?);
-            if self.seen.has(&key, now) {
-                cx.offer("duplicate", message).await;
+            let key = bounded_key(self.key.key_of(&message)?);
+            if self.seen.check_seen(&key, now) {
+                cx.send_if_wired("duplicate", message).await;
             } else if cx.send("out", message).await.is_ok() {
                 self.seen.add(&key, now);
             }
@@ -74,7 +74,7 @@ impl Passive for Deduplicator {
 }
 
 /// What is kept of a key.
-fn kept(key: String) -> String {
+fn bounded_key(key: String) -> String {
     if key.len() <= LONG_KEY {
         return key;
     }
@@ -90,7 +90,7 @@ struct SeenKeys {
 }
 
 impl SeenKeys {
-    fn new(config: &Dedupe) -> Self {
+    fn new(config: &DedupeConfig) -> Self {
         Self {
             ttl: config.ttl.get(),
             most: config.max_keys as usize,
@@ -98,7 +98,7 @@ impl SeenKeys {
         }
     }
 
-    fn has(&mut self, key: &str, now: Instant) -> bool {
+    fn check_seen(&mut self, key: &str, now: Instant) -> bool {
         while self.keys.values().next().is_some_and(|seen| *seen + self.ttl <= now) {
             self.keys.pop_oldest();
         }
@@ -116,7 +116,7 @@ impl SeenKeys {
 /// Configuration of `dedupe`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Dedupe {
+pub(super) struct DedupeConfig {
     /// The expression of a key, a text, a number or a bool: messages with equal keys are duplicates.
     key: String,
     /// How long a key counts as seen, 1ms to 168h.
@@ -135,7 +135,7 @@ const fn default_max_keys() -> u32 {
     10_000
 }
 
-impl GearConfig for Dedupe {
+impl GearConfig for DedupeConfig {
     fn validate(&self) -> Result<(), String> {
         if !(Duration::from_millis(1)..=Duration::from_secs(7 * 86_400)).contains(&self.ttl.get()) {
             return Err("ttl must be 1ms to 168h".into());
@@ -143,7 +143,7 @@ impl GearConfig for Dedupe {
         if !(1..=1_000_000).contains(&self.max_keys) {
             return Err("max_keys must be 1 to 1000000".into());
         }
-        Expression::compile("key", &self.key).map(drop)
+        CelExpression::compile("key", &self.key).map(drop)
     }
 }
 
@@ -152,7 +152,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
     use serde_json::{Value, json};
 
-    use super::super::gathering::{Handled, gathered};
+    use super::super::gathering::{DeliveryGuarantee, collect_output};
     use super::super::testing::held::{outbox, spec, surroundings};
     use super::super::testing::{Bench, Flow, message};
     use super::*;
@@ -179,11 +179,11 @@ mod tests {
     fn a_key_is_forgotten_when_its_time_is_over_however_often_it_came() {
         let (mut keys, start) = (seen("10s", 100), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
-        assert!(!keys.has("a", at(0)));
+        assert!(!keys.check_seen("a", at(0)));
         keys.add("a", at(0));
         keys.add("b", at(5));
-        assert!(keys.has("a", at(5)) && keys.has("a", at(9)));
-        assert!(!keys.has("a", at(10)) && keys.has("b", at(14)) && !keys.has("b", at(15)));
+        assert!(keys.check_seen("a", at(5)) && keys.check_seen("a", at(9)));
+        assert!(!keys.check_seen("a", at(10)) && keys.check_seen("b", at(14)) && !keys.check_seen("b", at(15)));
         assert_eq!(keys.keys.len(), 0);
     }
 
@@ -194,15 +194,15 @@ mod tests {
             keys.add(key, now);
             assert!(keys.keys.len() <= 2);
         }
-        assert!(!keys.has("a", now) && keys.has("b", now) && keys.has("c", now));
+        assert!(!keys.check_seen("a", now) && keys.check_seen("b", now) && keys.check_seen("c", now));
     }
 
     #[test]
     fn long_keys_are_told_apart_by_what_is_kept_of_them() {
-        let long = |end: &str| kept(format!("{}{end}", "x".repeat(1_000)));
+        let long = |end: &str| bounded_key(format!("{}{end}", "x".repeat(1_000)));
         assert!(long("a") == long("a") && long("a") != long("b"));
         assert!(long("a").len() > LONG_KEY && long("a").len() < 80);
-        assert_eq!(kept("short".to_owned()), "short");
+        assert_eq!(bounded_key("short".to_owned()), "short");
     }
 
     #[tokio::test]
@@ -219,11 +219,11 @@ mod tests {
         let mut left = Vec::new();
         for mut gear in lives {
             for number in [1, 2] {
-                let delivery = Delivery {
+                let delivery = InputMessage {
                     port: "in",
                     message: message(number, Value::Null, b"same"),
                 };
-                let (done, made) = gathered(Handled::Again, gear.process(&cx, delivery)).await;
+                let (done, made) = collect_output(DeliveryGuarantee::Again, gear.process(&cx, delivery)).await;
                 done.unwrap();
                 left.push(made.whole.leaving.len());
             }

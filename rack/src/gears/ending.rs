@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 /// See the module. Clones are the same.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ending {
+pub(crate) struct GearShutdown {
     /// The gear shall stop.
     pub(crate) stop: CancellationToken,
     /// Cancelled before `stop` where another gear takes over the inbox.
@@ -25,7 +25,7 @@ pub(crate) struct Ending {
     pub(crate) quiet: CancellationToken,
 }
 
-impl Ending {
+impl GearShutdown {
     /// Stops all of the gear.
     pub(crate) fn stop_all(&self) {
         self.stop.cancel();

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - A file has whole lines only: what a failed write left of a line is cut off again.
-//! - A write that fails is [`Fault::Outside`]. Its lines are kept for the next life of the gear, which writes them before it
+//! - A write that fails is [`GearError::Outside`]. Its lines are kept for the next life of the gear, which writes them before it
 //!   takes another message: with a full disk messages wait in the inbox, and none is lost or written twice, also where the lane
 //!   gives them to the next life again.
 //! - Paths are the configured one and the same with a number behind it; nothing of a message gets into a path.
@@ -33,10 +33,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::gathering::Handled;
-use super::{Config, Context, Fault, Gear, Passive, Work};
-use crate::wires::Delivery;
-use file::{File, Rules};
+use super::gathering::DeliveryGuarantee;
+use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use crate::wires::InputMessage;
+use file::{AppendFile, AppendFileOptions};
 
 /// About how many bytes are written at once.
 const BATCH: usize = 256 * 1024;
@@ -50,23 +50,23 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     doc: "A line is the body as text, or the whole message as JSON. In a text, line breaks within the body are written as `\\n`. \
           While the disk is full, messages wait in the inbox. The folder must exist.",
     example: include_str!("../../../examples/gears/file_out.yaml"),
-    schema: gear::schema::<FileOut>,
-    check: gear::check::<FileOut>,
+    schema: gear::schema::<FileOutConfig>,
+    check: gear::check::<FileOutConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    let config: FileOut = gear::config(config)?;
-    let rules = Rules {
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    let config: FileOutConfig = gear::config(config)?;
+    let rules = AppendFileOptions {
         path: config.path.clone(),
         fsync: config.fsync,
         max_size: config.rotate.size,
         every: config.rotate.every.map(HumanDuration::get),
         keep: config.rotate.keep,
     };
-    Ok(Gear::Passive(Box::new(Out {
+    Ok(Gear::Passive(Box::new(FileAppender {
         format: config.format,
-        file: Some(File::new(rules)),
+        file: Some(AppendFile::new(rules)),
         pending: Arc::default(),
         inherited: HashMap::new(),
     })))
@@ -74,26 +74,26 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
 
 /// Whole lines that are not written, and the messages that come again if the gear fails.
 #[derive(Default)]
-struct Pending {
+struct PendingLines {
     lines: Vec<u8>,
     /// Those of these lines, and those whose lines were written since the last flush.
     of: Vec<MessageId>,
 }
 
-struct Out {
-    format: Format,
+struct FileAppender {
+    format: LineFormat,
     /// None while a thread writes.
-    file: Option<File>,
+    file: Option<AppendFile>,
     /// It outlives this life.
-    pending: Arc<Mutex<Pending>>,
+    pending: Arc<Mutex<PendingLines>>,
     /// How often a life before wrote each, or left it to be written: so often it is given again.
     inherited: HashMap<MessageId, usize>,
 }
 
-impl Passive for Out {
-    fn init<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+impl PassiveGear for FileAppender {
+    fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
-            self.pending = cx.kept();
+            self.pending = cx.restart_state();
             for id in &self.pending.lock().of {
                 *self.inherited.entry(*id).or_default() += 1;
             }
@@ -102,7 +102,7 @@ impl Passive for Out {
         .boxed()
     }
 
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
             let message = delivery.message;
             if let Some(times) = self.inherited.get_mut(&message.id).filter(|times| **times > 0) {
@@ -112,7 +112,7 @@ impl Passive for Out {
             let is_full = {
                 let mut pending = self.pending.lock();
                 self.format.line(&message, &mut pending.lines);
-                if Handled::now() == Handled::Again {
+                if DeliveryGuarantee::current() == DeliveryGuarantee::Again {
                     pending.of.push(message.id);
                 }
                 pending.lines.len() >= BATCH
@@ -126,7 +126,7 @@ impl Passive for Out {
         true
     }
 
-    fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+    fn flush<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             if !self.pending.lock().lines.is_empty() {
                 self.write(cx).await?;
@@ -140,9 +140,9 @@ impl Passive for Out {
     }
 }
 
-impl Out {
+impl FileAppender {
     /// Opens the file if it is not open, and writes what is pending.
-    async fn write(&mut self, cx: &Context) -> Result<(), Fault> {
+    async fn write(&mut self, cx: &GearContext) -> Result<(), GearError> {
         let Some(mut file) = self.file.take() else {
             return Ok(());
         };
@@ -158,11 +158,11 @@ impl Out {
         let (file, written) = tokio::task::spawn_blocking(write).await?;
         let what = format!("write to {}", file.path().display());
         self.file = Some(file);
-        written.map_err(|reason| Fault::Outside { what, reason })
+        written.map_err(|reason| GearError::Outside { what, reason })
     }
 }
 
-impl Format {
+impl LineFormat {
     /// Appends a message's line.
     fn line(self, message: &Message, to: &mut Vec<u8>) {
         match self {
@@ -214,15 +214,15 @@ fn whole(message: &Message) -> Value {
 /// Configuration of `file_out`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct FileOut {
+pub(super) struct FileOutConfig {
     /// The file; its folder must exist.
     path: PathBuf,
     /// What a line is.
     #[serde(default)]
-    format: Format,
+    format: LineFormat,
     /// When a new file is begun.
     #[serde(default)]
-    rotate: Rotate,
+    rotate: RotateConfig,
     /// Whether every write is on the disk before more messages are taken. Slower; without it a power cut may take the last lines.
     #[serde(default)]
     fsync: bool,
@@ -231,7 +231,7 @@ pub(super) struct FileOut {
 /// What a line is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Format {
+pub(super) enum LineFormat {
     /// The body as text.
     #[default]
     Body,
@@ -242,7 +242,7 @@ pub(super) enum Format {
 /// When a new file is begun.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Rotate {
+pub(super) struct RotateConfig {
     /// Before the file would have more bytes than this.
     size: Option<u64>,
     /// When such a period of UTC time has ended: `1h` at every full hour, `24h` at midnight.
@@ -251,7 +251,7 @@ pub(super) struct Rotate {
     keep: u16,
 }
 
-impl Default for Rotate {
+impl Default for RotateConfig {
     fn default() -> Self {
         Self {
             size: None,
@@ -261,7 +261,7 @@ impl Default for Rotate {
     }
 }
 
-impl GearConfig for FileOut {
+impl GearConfig for FileOutConfig {
     fn validate(&self) -> Result<(), String> {
         if self.path.file_name().is_none() {
             return Err(format!("path {:?} does not name a file", self.path.display().to_string()));

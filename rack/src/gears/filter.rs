@@ -12,9 +12,9 @@ use model::gear::{self, GearConfig, GearManifest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::expression::{Expression, Scope};
-use super::{Config, Context, Gear, Passive, Work};
-use crate::wires::Delivery;
+use super::expression::{CelExpression, MessageVariables};
+use super::{RawConfig, GearContext, Gear, PassiveGear, GearFuture};
+use crate::wires::InputMessage;
 
 /// What the type is.
 pub(super) const MANIFEST: GearManifest = GearManifest {
@@ -25,30 +25,30 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     doc: "Expressions are [CEL](https://cel.dev): `data`, `text`, `meta`, `hops`, `ts` and `flux_id` are the message's. `rest` has the \
           others; where it is not wired they end here and are counted as dropped.",
     example: include_str!("../../../examples/gears/filter.yaml"),
-    schema: gear::schema::<Filter>,
-    check: gear::check::<Filter>,
+    schema: gear::schema::<FilterConfig>,
+    check: gear::check::<FilterConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    let config: Filter = gear::config(config)?;
-    Ok(Gear::Passive(Box::new(Sieve {
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    let config: FilterConfig = gear::config(config)?;
+    Ok(Gear::Passive(Box::new(ExpressionFilter {
         kept: config.compile()?,
     })))
 }
 
-struct Sieve {
-    kept: Expression,
+struct ExpressionFilter {
+    kept: CelExpression,
 }
 
-impl Passive for Sieve {
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+impl PassiveGear for ExpressionFilter {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
-            if self.kept.is_true(&Scope::of(&delivery.message))? {
+            if self.kept.is_true(&MessageVariables::of(&delivery.message))? {
                 // A refusal has been counted and reported.
                 cx.send("out", delivery.message).await.ok();
             } else {
-                cx.offer("rest", delivery.message).await;
+                cx.send_if_wired("rest", delivery.message).await;
             }
             Ok(())
         }
@@ -59,19 +59,19 @@ impl Passive for Sieve {
 /// Configuration of `filter`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Filter {
+pub(super) struct FilterConfig {
     /// The expression that is true for the messages that leave by `out`.
     #[serde(rename = "where")]
     pub(super) kept: String,
 }
 
-impl Filter {
-    fn compile(&self) -> Result<Expression, String> {
-        Expression::compile("where", &self.kept)
+impl FilterConfig {
+    fn compile(&self) -> Result<CelExpression, String> {
+        CelExpression::compile("where", &self.kept)
     }
 }
 
-impl GearConfig for Filter {
+impl GearConfig for FilterConfig {
     fn validate(&self) -> Result<(), String> {
         self.compile().map(drop)
     }

@@ -9,8 +9,8 @@
 //!
 //! - A stream that announces or brings a frame longer than `max_frame` is given up before more of it is kept: what is held is
 //!   never more than one frame, its frame's edge and one read.
-//! - [`Frames::read`] may be dropped while it waits: no byte is lost.
-//! - What [`Rule::encode`] makes, [`Frames`] with the same framing gives back.
+//! - [`FrameReader::read`] may be dropped while it waits: no byte is lost.
+//! - What [`FrameFormat::encode`] makes, [`FrameReader`] with the same framing gives back.
 
 use std::io;
 
@@ -29,33 +29,33 @@ const MAX_DELIMITER: usize = 64;
 /// How a stream is cut into frames.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum Framing {
+pub(super) enum StreamFraming {
     /// Every frame ends with the same bytes.
-    Delimiter(Delimiter),
+    Delimiter(FrameDelimiter),
     /// Every frame begins with the number of its bytes.
-    Length(Length),
+    Length(LengthPrefix),
 }
 
 /// The bytes at the end of a frame, which may not be in it. `\n`, `\r`, `\t`, `\0`, `\\` and `\xNN` stand for bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub(super) struct Delimiter(String);
+pub(super) struct FrameDelimiter(String);
 
 /// The number in front of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Length {
+pub(super) struct LengthPrefix {
     /// How many bytes the number has: 1, 2 or 4.
     bytes: u8,
     /// The order of its bytes.
     #[serde(default)]
-    order: Order,
+    order: ByteOrder,
 }
 
 /// The order of the bytes of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Order {
+pub(super) enum ByteOrder {
     /// The highest first, as networks have it.
     #[default]
     Big,
@@ -63,29 +63,29 @@ pub(super) enum Order {
     Little,
 }
 
-impl Default for Framing {
+impl Default for StreamFraming {
     fn default() -> Self {
-        Self::Delimiter(Delimiter("\\n".to_owned()))
+        Self::Delimiter(FrameDelimiter("\\n".to_owned()))
     }
 }
 
-impl Framing {
+impl StreamFraming {
     /// Says what is wrong with it.
     pub(super) fn validate(&self) -> Result<(), String> {
         self.rule().map(drop)
     }
 
     /// What it comes to.
-    pub(super) fn rule(&self) -> Result<Rule, String> {
+    pub(super) fn rule(&self) -> Result<FrameFormat, String> {
         match self {
-            Self::Delimiter(Delimiter(text)) => {
+            Self::Delimiter(FrameDelimiter(text)) => {
                 let bytes = unescape(text)?;
                 if bytes.is_empty() || bytes.len() > MAX_DELIMITER {
                     return Err(format!("framing.delimiter must have 1 to {MAX_DELIMITER} bytes"));
                 }
-                Ok(Rule::Delimiter(bytes))
+                Ok(FrameFormat::Delimiter(bytes))
             }
-            Self::Length(length) if matches!(length.bytes, 1 | 2 | 4) => Ok(Rule::Length(*length)),
+            Self::Length(length) if matches!(length.bytes, 1 | 2 | 4) => Ok(FrameFormat::Length(*length)),
             Self::Length(length) => Err(format!("framing.length.bytes must be 1, 2 or 4, not {}", length.bytes)),
         }
     }
@@ -120,12 +120,12 @@ fn unescape(text: &str) -> Result<Vec<u8>, String> {
 
 /// A framing that is valid.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Rule {
+pub(super) enum FrameFormat {
     Delimiter(Vec<u8>),
-    Length(Length),
+    Length(LengthPrefix),
 }
 
-impl Rule {
+impl FrameFormat {
     /// A frame as it goes over the wire.
     pub(super) fn encode(&self, body: &[u8]) -> Result<Vec<u8>, String> {
         match self {
@@ -156,7 +156,7 @@ impl Rule {
     }
 }
 
-impl Length {
+impl LengthPrefix {
     /// The greatest number.
     const fn most(self) -> u32 {
         match self.bytes {
@@ -169,8 +169,8 @@ impl Length {
     fn write(self, count: u32) -> Vec<u8> {
         let size = usize::from(self.bytes).min(4);
         match self.order {
-            Order::Big => count.to_be_bytes().into_iter().skip(4 - size).collect(),
-            Order::Little => count.to_le_bytes().into_iter().take(size).collect(),
+            ByteOrder::Big => count.to_be_bytes().into_iter().skip(4 - size).collect(),
+            ByteOrder::Little => count.to_le_bytes().into_iter().take(size).collect(),
         }
     }
 
@@ -178,8 +178,8 @@ impl Length {
         let prefix = bytes.get(..usize::from(self.bytes))?;
         let add = |sum: usize, byte: &u8| (sum << 8) | usize::from(*byte);
         Some(match self.order {
-            Order::Big => prefix.iter().fold(0, add),
-            Order::Little => prefix.iter().rev().fold(0, add),
+            ByteOrder::Big => prefix.iter().fold(0, add),
+            ByteOrder::Little => prefix.iter().rev().fold(0, add),
         })
     }
 }
@@ -190,7 +190,7 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
 
 /// Why a stream has no more frames.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Broken {
+pub(super) enum FramingError {
     /// A frame is too long.
     #[error("a frame has more than {max} bytes, the most that max_frame allows")]
     TooLong { max: usize },
@@ -204,16 +204,16 @@ pub(super) enum Broken {
 
 /// The frames of a stream.
 #[derive(Debug)]
-pub(super) struct Frames {
-    rule: Rule,
+pub(super) struct FrameReader {
+    rule: FrameFormat,
     max: usize,
     buffer: BytesMut,
     /// How much of the buffer is known not to hold the beginning of a delimiter.
     seen: usize,
 }
 
-impl Frames {
-    pub(super) fn new(rule: Rule, max: usize) -> Self {
+impl FrameReader {
+    pub(super) fn new(rule: FrameFormat, max: usize) -> Self {
         Self {
             rule,
             max,
@@ -223,7 +223,7 @@ impl Frames {
     }
 
     /// The next frame; none where the stream has ended after a frame.
-    pub(super) async fn read(&mut self, from: &mut (impl AsyncRead + Unpin)) -> Result<Option<Vec<u8>>, Broken> {
+    pub(super) async fn read(&mut self, from: &mut (impl AsyncRead + Unpin)) -> Result<Option<Vec<u8>>, FramingError> {
         loop {
             if let Some(frame) = self.next()? {
                 return Ok(Some(frame));
@@ -232,7 +232,7 @@ impl Frames {
             if from.read_buf(&mut self.buffer).await? == 0 {
                 return match self.buffer.len() {
                     0 => Ok(None),
-                    bytes => Err(Broken::Unfinished { bytes }),
+                    bytes => Err(FramingError::Unfinished { bytes }),
                 };
             }
         }
@@ -240,45 +240,45 @@ impl Frames {
 
     /// Frames that have arrived, at least one and [`TOGETHER`] at most; none where the stream has ended after a frame. May be dropped
     /// while it waits: no byte is lost.
-    pub(super) async fn read_all(&mut self, from: &mut (impl AsyncRead + Unpin)) -> Result<Vec<Vec<u8>>, Broken> {
+    pub(super) async fn read_all(&mut self, from: &mut (impl AsyncRead + Unpin)) -> Result<Vec<Vec<u8>>, FramingError> {
         let mut arrived = Vec::from_iter(self.read(from).await?);
         if !arrived.is_empty() {
-            arrived.append(&mut self.arrived());
+            arrived.append(&mut self.buffered_frames());
         }
         Ok(arrived)
     }
 
     /// Frames that have arrived, fewer than [`TOGETHER`]. What is wrong with the next one is told by the next read.
-    pub(super) fn arrived(&mut self) -> Vec<Vec<u8>> {
+    pub(super) fn buffered_frames(&mut self) -> Vec<Vec<u8>> {
         std::iter::from_fn(|| self.next().ok().flatten())
             .take(TOGETHER - 1)
             .collect()
     }
 
     /// A frame that has arrived whole.
-    pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, Broken> {
+    pub(super) fn next(&mut self) -> Result<Option<Vec<u8>>, FramingError> {
         let max = self.max;
         let (skip, size, edge) = match &self.rule {
-            Rule::Delimiter(delimiter) => {
+            FrameFormat::Delimiter(delimiter) => {
                 let unseen = self.buffer.get(self.seen..).unwrap_or_default();
                 let Some(at) = find(unseen, delimiter) else {
                     self.seen = (self.buffer.len() + 1).saturating_sub(delimiter.len());
                     let is_long = self.seen > max;
                     return if is_long {
-                        Err(Broken::TooLong { max })
+                        Err(FramingError::TooLong { max })
                     } else {
                         Ok(None)
                     };
                 };
                 (0, self.seen + at, delimiter.len())
             }
-            Rule::Length(length) => match length.read(&self.buffer) {
+            FrameFormat::Length(length) => match length.read(&self.buffer) {
                 Some(size) => (usize::from(length.bytes), size, 0),
                 None => return Ok(None),
             },
         };
         if size > max {
-            return Err(Broken::TooLong { max });
+            return Err(FramingError::TooLong { max });
         }
         if self.buffer.len() < skip + size + edge {
             return Ok(None);
@@ -298,11 +298,11 @@ mod tests {
 
     use super::*;
 
-    fn rule(framing: &str) -> Result<Rule, String> {
-        serde_json::from_str::<Framing>(framing).unwrap().rule()
+    fn rule(framing: &str) -> Result<FrameFormat, String> {
+        serde_json::from_str::<StreamFraming>(framing).unwrap().rule()
     }
 
-    fn rules() -> Vec<Rule> {
+    fn rules() -> Vec<FrameFormat> {
         [
             r#"{"delimiter": "\n"}"#,
             r#"{"delimiter": "\\r\\n"}"#,
@@ -316,7 +316,7 @@ mod tests {
     }
 
     /// Feeds a stream in pieces and gives back its frames and what ended it.
-    fn frames(rule: &Rule, max: usize, stream: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<Broken>) {
+    fn frames(rule: &FrameFormat, max: usize, stream: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<FramingError>) {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
             let (mut near, mut far) = tokio::io::duplex(piece.max(1));
@@ -325,7 +325,7 @@ mod tests {
                 // A reader that gave up reads no more.
                 tokio::io::AsyncWriteExt::write_all(&mut near, &stream).await.ok();
             });
-            let (mut frames, mut all) = (Frames::new(rule.clone(), max), Vec::new());
+            let (mut frames, mut all) = (FrameReader::new(rule.clone(), max), Vec::new());
             let end = loop {
                 match frames.read(&mut far).await {
                     Ok(Some(frame)) => all.push(frame),
@@ -369,18 +369,18 @@ mod tests {
             let stream = [rule.encode(&[b'x'; 10]).unwrap(), rule.encode(&[b'x'; 11]).unwrap()].concat();
             let (got, end) = frames(&rule, 10, &stream, 5);
             assert!(
-                got.len() == 1 && matches!(end, Some(Broken::TooLong { max: 10 })),
+                got.len() == 1 && matches!(end, Some(FramingError::TooLong { max: 10 })),
                 "{rule:?}"
             );
             let (got, end) = frames(&rule, 11, &stream[..stream.len() - 1], 64);
             assert!(
-                got.len() == 1 && matches!(end, Some(Broken::Unfinished { .. })),
+                got.len() == 1 && matches!(end, Some(FramingError::Unfinished { .. })),
                 "{rule:?} {end:?}"
             );
         }
         // The end of a frame that never comes is not waited for.
         let (_, end) = frames(&rules()[0], 10, &[b'x'; 100_000], 64);
-        assert!(matches!(end, Some(Broken::TooLong { .. })));
+        assert!(matches!(end, Some(FramingError::TooLong { .. })));
     }
 
     #[test]

@@ -12,52 +12,52 @@
 //!
 //! # Not here
 //!
-//! Committing it: the supervisor's, and [`super::Context`]'s.
+//! Committing it: the supervisor's, and [`super::GearContext`]'s.
 
 use std::future::Future;
 
 use model::MessageId;
 use parking_lot::Mutex;
 
-use crate::lane::Whole;
+use crate::lane::OutboxTransaction;
 
 tokio::task_local! {
-    static GATHERED: (Handled, Mutex<Gathered>);
+    static GATHERED: (DeliveryGuarantee, Mutex<GearOutput>);
 }
 
 /// How the message came whose work is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Handled {
+pub(crate) enum DeliveryGuarantee {
     /// By a guaranteed wire: it comes again if the gear fails.
     Again,
     /// Otherwise.
     Once,
 }
 
-impl Handled {
+impl DeliveryGuarantee {
     /// What is being handled.
-    pub(super) fn now() -> Self {
+    pub(super) fn current() -> Self {
         GATHERED.try_with(|(handled, _)| *handled).unwrap_or(Self::Once)
     }
 }
 
 /// What was sent.
 #[derive(Debug, Default)]
-pub(crate) struct Gathered {
-    pub(crate) whole: Whole,
+pub(crate) struct GearOutput {
+    pub(crate) whole: OutboxTransaction,
     /// For messages whose handling began before.
-    pub(crate) later: Vec<Later>,
+    pub(crate) later: Vec<DeferredOutput>,
 }
 
 /// What was sent for messages whose handling began before: they are taken together with it.
 #[derive(Debug)]
-pub(crate) struct Later {
+pub(crate) struct DeferredOutput {
     pub(crate) first: MessageId,
     pub(crate) last: MessageId,
-    pub(crate) whole: Whole,
+    pub(crate) whole: OutboxTransaction,
 }
 
-impl Whole {
+impl OutboxTransaction {
     /// Adds what another made.
     pub(super) fn append(&mut self, mut more: Self) {
         self.leaving.append(&mut more.leaving);
@@ -67,7 +67,7 @@ impl Whole {
 }
 
 /// Does work and gathers what it sends; that is left to the caller.
-pub(crate) async fn gathered<T>(handled: Handled, work: impl Future<Output = T>) -> (T, Gathered) {
+pub(crate) async fn collect_output<T>(handled: DeliveryGuarantee, work: impl Future<Output = T>) -> (T, GearOutput) {
     let gathering = async {
         let done = work.await;
         let gathered = GATHERED.with(|(_, gathered)| std::mem::take(&mut *gathered.lock()));
@@ -77,6 +77,6 @@ pub(crate) async fn gathered<T>(handled: Handled, work: impl Future<Output = T>)
 }
 
 /// Adds to what is gathered; false where nothing is.
-pub(super) fn gather(add: impl FnOnce(&mut Gathered)) -> bool {
+pub(super) fn add_output(add: impl FnOnce(&mut GearOutput)) -> bool {
     GATHERED.try_with(|(_, gathered)| add(&mut gathered.lock())).is_ok()
 }

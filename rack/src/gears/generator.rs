@@ -16,7 +16,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::{Active, Config, Context, Gear, Work};
+use super::{ActiveGear, RawConfig, GearContext, Gear, GearFuture};
 
 /// How often at most messages are made; faster rates are made in batches.
 const STEP: Duration = Duration::from_millis(1);
@@ -33,25 +33,25 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     outputs: &["out"],
     doc: "The body of message *n* depends on the seed, *n* and the size alone.",
     example: include_str!("../../../examples/gears/generator.yaml"),
-    schema: gear::schema::<Generator>,
-    check: gear::check::<Generator>,
+    schema: gear::schema::<GeneratorConfig>,
+    check: gear::check::<GeneratorConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    Ok(Gear::Active(Box::new(Maker {
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    Ok(Gear::Active(Box::new(MessageGenerator {
         config: gear::config(config)?,
     })))
 }
 
-struct Maker {
-    config: Generator,
+struct MessageGenerator {
+    config: GeneratorConfig,
 }
 
-impl Active for Maker {
-    fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+impl ActiveGear for MessageGenerator {
+    fn run<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
-            let mut pace = Pace::new(self.config.rate, Instant::now());
+            let mut pace = RateSchedule::new(self.config.rate, Instant::now());
             let mut last = Instant::now() - STEP;
             let mut made = 0;
             let end = self.config.count.unwrap_or(u64::MAX);
@@ -77,19 +77,19 @@ impl Active for Maker {
     }
 }
 
-impl Maker {
+impl MessageGenerator {
     /// Makes the messages up to a number; what leaves the Rack of them is one write.
-    async fn make_some(&self, cx: &Context, from: u64, to: u64) -> u64 {
+    async fn make_some(&self, cx: &GearContext, from: u64, to: u64) -> u64 {
         let making = async {
             for number in from..to {
                 self.make(cx, number).await;
             }
         };
-        cx.leave_together(None, making).await;
+        cx.commit_together(None, making).await;
         to
     }
 
-    async fn make(&self, cx: &Context, number: u64) {
+    async fn make(&self, cx: &GearContext, number: u64) {
         let began = std::time::Instant::now();
         let meta = Attributes::new().with("generator.number", number);
         let message = cx.make(None, meta, body(self.config.seed, number, self.config.size));
@@ -99,14 +99,14 @@ impl Maker {
 }
 
 /// How many messages are due.
-struct Pace {
+struct RateSchedule {
     rate: f64,
     /// When message `done` of this count was due.
     since: Instant,
     done: u64,
 }
 
-impl Pace {
+impl RateSchedule {
     fn new(rate: f64, now: Instant) -> Self {
         Self {
             rate,
@@ -162,7 +162,7 @@ fn body(seed: u64, number: u64, size: u32) -> Vec<u8> {
 /// Configuration of `generator`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Generator {
+pub(super) struct GeneratorConfig {
     /// Messages per second.
     #[serde(default = "default_rate")]
     pub(super) rate: f64,
@@ -185,7 +185,7 @@ const fn default_size() -> u32 {
     64
 }
 
-impl GearConfig for Generator {
+impl GearConfig for GeneratorConfig {
     fn validate(&self) -> Result<(), String> {
         if !(self.rate > 0.0 && self.rate <= 1_000_000.0) {
             return Err("rate must be more than 0 and at most 1000000".into());
@@ -216,13 +216,13 @@ mod tests {
     fn the_rate_is_kept_on_average_and_only_a_second_is_made_good() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
-        let mut pace = Pace::new(1000.0, start);
+        let mut pace = RateSchedule::new(1000.0, start);
         assert_eq!(pace.due(at(0)), 1);
         assert_eq!((1..=500).map(|ms| pace.due(at(ms))).sum::<u64>(), 500);
         assert_eq!(pace.due(at(900)), 400);
         assert_eq!(pace.due(at(60_000)), 1001);
         assert_eq!(pace.due(at(60_100)), 100);
-        let mut slow = Pace::new(0.1, start);
+        let mut slow = RateSchedule::new(0.1, start);
         assert_eq!(slow.due(at(0)), 1);
         assert_eq!((1..=100).map(|s| slow.due(at(s * 1000))).sum::<u64>(), 10);
     }

@@ -56,12 +56,12 @@ use serde_json::json;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use super::listener::Listener;
-use super::naming::{FLUX_ID, Named};
+use super::listener::GearListener;
+use super::naming::{FLUX_ID, FluxHeaders};
 use super::traceparent::TraceParent;
-use super::{Active, Config, Context, Gear, Refused, Work};
+use super::{ActiveGear, RawConfig, GearContext, Gear, GearSendError, GearFuture};
 use keys::{IdempotencyCache, SignalIds};
-use replies::{Awaited, REQUEST, Replies, Waiting};
+use replies::{PendingHttpReply, REQUEST, HttpReplyHandler, PendingHttpReplies};
 
 /// The most connections at a time; more wait in the listener's backlog.
 const MAX_CONNECTIONS: usize = 256;
@@ -89,16 +89,16 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           they are obeyed only with `trust_flux_id`, which is true unless said otherwise where `listen` is a loopback address. Then a bad one is answered 400. \
           Set it to true where a gateway or a firewall lets in only senders that you trust, and to false behind a proxy on this machine that strangers reach.",
     example: include_str!("../../../examples/gears/http_in.yaml"),
-    schema: gear::schema::<HttpIn>,
-    check: gear::check::<HttpIn>,
+    schema: gear::schema::<HttpInConfig>,
+    check: gear::check::<HttpInConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    let config: HttpIn = gear::config(config)?;
-    let waiting = config.reply_within.map(|within| Arc::new(Waiting::new(within.get())));
-    let replies = Replies(waiting.clone());
-    let door = Door {
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    let config: HttpInConfig = gear::config(config)?;
+    let waiting = config.reply_within.map(|within| Arc::new(PendingHttpReplies::new(within.get())));
+    let replies = HttpReplyHandler(waiting.clone());
+    let door = HttpReceiver {
         config,
         waiting,
         keys: Arc::new(IdempotencyCache::new(MAX_CONNECTIONS)),
@@ -107,24 +107,24 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
     Ok(Gear::Duplex(Box::new(door), Box::new(replies)))
 }
 
-struct Door {
-    config: HttpIn,
+struct HttpReceiver {
+    config: HttpInConfig,
     /// Who waits for replies, if anybody does.
-    waiting: Option<Arc<Waiting>>,
+    waiting: Option<Arc<PendingHttpReplies>>,
     keys: Arc<IdempotencyCache>,
-    listener: Option<Listener>,
+    listener: Option<GearListener>,
 }
 
-impl Active for Door {
-    fn init<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+impl ActiveGear for HttpReceiver {
+    fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
-            self.listener = Some(Listener::bind(cx, self.config.listen, "http", &self.config.path).await?);
+            self.listener = Some(GearListener::bind(cx, self.config.listen, "http", &self.config.path).await?);
             Ok(())
         }
         .boxed()
     }
 
-    fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+    fn run<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let Some(listener) = self.listener.take() else {
                 return Ok(());
@@ -135,7 +135,7 @@ impl Active for Door {
             }
             let untrusted = Arc::new(AtomicBool::new(false));
             let serve = |stream, peer, stop| {
-                let entry = Entry {
+                let entry = HttpRequestHandler {
                     cx: Arc::clone(cx),
                     path: Arc::clone(&path),
                     peer,
@@ -156,7 +156,7 @@ impl Active for Door {
 }
 
 /// Serves one connection until its peer leaves or the gear stops.
-async fn serve(stream: TcpStream, entry: Entry, stop: CancellationToken) {
+async fn serve(stream: TcpStream, entry: HttpRequestHandler, stop: CancellationToken) {
     let limit = DefaultBodyLimit::max(entry.cx.limits().max_payload_size());
     let router: axum::Router = axum::Router::new()
         .fallback(move |request: Request| entry.clone().answer(request))
@@ -180,11 +180,11 @@ async fn serve(stream: TcpStream, entry: Entry, stop: CancellationToken) {
 
 /// What a request meets.
 #[derive(Clone)]
-struct Entry {
-    cx: Arc<Context>,
+struct HttpRequestHandler {
+    cx: Arc<GearContext>,
     path: Arc<str>,
     peer: SocketAddr,
-    waiting: Option<Arc<Waiting>>,
+    waiting: Option<Arc<PendingHttpReplies>>,
     keys: Arc<IdempotencyCache>,
     /// Whether what a request says of its signal is obeyed.
     trusts: bool,
@@ -192,7 +192,7 @@ struct Entry {
     untrusted: Arc<AtomicBool>,
 }
 
-impl Entry {
+impl HttpRequestHandler {
     async fn answer(self, request: Request) -> Response {
         let began = Instant::now();
         if request.uri().path() != &*self.path {
@@ -204,7 +204,7 @@ impl Entry {
             return ([(header::ALLOW, "POST")], problem).into_response();
         }
         if !self.cx.is_wired("out") {
-            return refused(Refused::Unwired { port: "out" });
+            return error_response(GearSendError::Unwired { port: "out" });
         }
         let headers = request.headers().clone();
         let body = match tokio::time::timeout(BODY_TIMEOUT, Bytes::from_request(request, &())).await {
@@ -227,9 +227,9 @@ impl Entry {
     }
 
     /// Whose message a request carries, as far as its sender is trusted.
-    fn named(&self, headers: &HeaderMap) -> Result<Option<Named>, String> {
+    fn named(&self, headers: &HeaderMap) -> Result<Option<FluxHeaders>, String> {
         if self.trusts {
-            return Named::read(headers);
+            return FluxHeaders::read(headers);
         }
         if headers.contains_key(FLUX_ID) && !self.untrusted.swap(true, Relaxed) {
             let said = "a request names a business signal in Flux-Id, which is not obeyed here: its message begins a signal of its own; set \
@@ -258,13 +258,13 @@ impl Entry {
             meta.set("content_type", content_type);
         }
         // Registered before the message leaves: its reply may be back before the send returns.
-        let awaited = self.waiting.as_ref().map(Waiting::expect);
+        let awaited = self.waiting.as_ref().map(PendingHttpReplies::expect);
         if let Some(awaited) = &awaited {
             meta.set(REQUEST, awaited.id());
         }
         let mut message = self.cx.make(parent, meta, body.into());
         if let Some(named) = named {
-            named.give(&mut message);
+            named.apply_to(&mut message);
         }
         let ids = SignalIds {
             flux_id: message.flux_id.to_string(),
@@ -276,15 +276,15 @@ impl Entry {
             passed.map(|()| ids)
         };
         let passed = match request {
-            Some(request) => self.keys.once(request, pass_on).await,
+            Some(request) => self.keys.run_once(request, pass_on).await,
             None => pass_on.await,
         };
         let SignalIds { flux_id, trace_id } = match passed {
             Ok(ids) => ids,
-            Err(why) => return refused(why),
+            Err(why) => return error_response(why),
         };
         let answer = match awaited {
-            Some(awaited) => replied(awaited).await,
+            Some(awaited) => reply_response(awaited).await,
             None => {
                 let ids = json!({ "flux_id": flux_id, "trace_id": trace_id });
                 (StatusCode::ACCEPTED, axum::Json(ids)).into_response()
@@ -295,7 +295,7 @@ impl Entry {
 }
 
 /// The answer to a request whose message has left.
-async fn replied(awaited: Awaited) -> Response {
+async fn reply_response(awaited: PendingHttpReply) -> Response {
     let within = HumanDuration::from(awaited.within());
     let Some((status, reply)) = awaited.reply().await else {
         let detail = format!("no reply came within {within} (reply_within); the message was taken");
@@ -315,12 +315,12 @@ fn content_type(reply: &Message) -> &str {
         .unwrap_or("application/octet-stream")
 }
 
-fn refused(why: Refused) -> Response {
+fn error_response(why: GearSendError) -> Response {
     let (status, code) = match why {
-        Refused::Size { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
-        Refused::Hops { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_hops"),
-        Refused::Unwired { .. } => (StatusCode::SERVICE_UNAVAILABLE, "unwired"),
-        Refused::NotKept => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
+        GearSendError::Size { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "too_large"),
+        GearSendError::Hops { .. } => (StatusCode::SERVICE_UNAVAILABLE, "too_many_hops"),
+        GearSendError::Unwired { .. } => (StatusCode::SERVICE_UNAVAILABLE, "unwired"),
+        GearSendError::NotKept => (StatusCode::SERVICE_UNAVAILABLE, "stopping"),
     };
     problem(status, code, &why.to_string())
 }
@@ -344,7 +344,7 @@ fn problem(status: StatusCode, code: &str, detail: &str) -> Response {
 /// Configuration of `http_in`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct HttpIn {
+pub(super) struct HttpInConfig {
     /// Where to listen, `127.0.0.1:0` for any free port.
     pub(super) listen: SocketAddr,
     /// The path that takes messages.
@@ -359,7 +359,7 @@ pub(super) struct HttpIn {
     trust_flux_id: Option<bool>,
 }
 
-impl HttpIn {
+impl HttpInConfig {
     fn trusts(&self) -> bool {
         self.trust_flux_id.unwrap_or_else(|| self.listen.ip().is_loopback())
     }
@@ -369,7 +369,7 @@ fn default_path() -> String {
     "/".to_owned()
 }
 
-impl GearConfig for HttpIn {
+impl GearConfig for HttpInConfig {
     fn validate(&self) -> Result<(), String> {
         if !self.path.starts_with('/') {
             return Err("path must begin with /".into());

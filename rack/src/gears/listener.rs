@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - At most a given number of connections at a time; more wait in the listener's backlog.
-//! - Every connection's task is joined before [`Listener::serve`] returns; what is not finished [`GRACE`] after the stop is cut
+//! - Every connection's task is joined before [`GearListener::serve`] returns; what is not finished [`GRACE`] after the stop is cut
 //!   off.
 
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{Context, Fault};
+use super::{GearContext, GearError};
 
 /// How long connections may take to finish what they began when the gear stops.
 const GRACE: Duration = Duration::from_millis(500);
@@ -22,12 +22,17 @@ const GRACE: Duration = Duration::from_millis(500);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A socket that listens.
-pub(super) struct Listener(TcpListener);
+pub(super) struct GearListener(TcpListener);
 
-impl Listener {
+impl GearListener {
     /// Takes the address and says so, as `<scheme>://<address><path>`.
-    pub(super) async fn bind(cx: &Context, address: SocketAddr, scheme: &str, path: &str) -> Result<Self, Fault> {
-        let failed = |reason| Fault::Listen { address, reason };
+    pub(super) async fn bind(
+        cx: &GearContext,
+        address: SocketAddr,
+        scheme: &str,
+        path: &str,
+    ) -> Result<Self, GearError> {
+        let failed = |reason| GearError::Listen { address, reason };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         announce(cx, listener.local_addr().map_err(failed)?, scheme, path);
         Ok(Self(listener))
@@ -36,7 +41,7 @@ impl Listener {
     /// Gives connections to `serve` until the gear stops. The token tells them of the stop.
     pub(super) async fn serve<F>(
         &self,
-        cx: &Context,
+        cx: &GearContext,
         max: usize,
         serve: impl Fn(TcpStream, SocketAddr, CancellationToken) -> F,
     ) where
@@ -69,7 +74,7 @@ impl Listener {
 }
 
 /// Says where the gear listens.
-pub(super) fn announce(cx: &Context, bound: SocketAddr, scheme: &str, path: &str) {
+pub(super) fn announce(cx: &GearContext, bound: SocketAddr, scheme: &str, path: &str) {
     let attributes = Attributes::new()
         .with("server.address", bound.ip().to_string())
         .with("server.port", bound.port());

@@ -15,9 +15,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use model::{Attributes, Level};
 
-use super::{Config, Context, Fault, Gear, Passive, Work};
+use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::telemetry::{BATCH_BYTES, BATCH_ROWS, LogRow};
-use crate::wires::Delivery;
+use crate::wires::InputMessage;
 
 /// The most bytes of a body that become a record's text.
 pub(crate) const MAX_TEXT: usize = 64 * 1024;
@@ -32,33 +32,33 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     outputs: &[],
     doc: "Structured data is written as JSON, other bodies as text; what is cut or replaced is marked in the attributes.",
     example: include_str!("../../../examples/gears/log_sink.yaml"),
-    schema: gear::schema::<LogSink>,
-    check: gear::check::<LogSink>,
+    schema: gear::schema::<LogSinkConfig>,
+    check: gear::check::<LogSinkConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    let config: LogSink = gear::config(config)?;
-    Ok(Gear::Passive(Box::new(Sink {
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    let config: LogSinkConfig = gear::config(config)?;
+    Ok(Gear::Passive(Box::new(LogRecordSink {
         level: config.level,
         rows: Vec::new(),
         bytes: 0,
     })))
 }
 
-struct Sink {
+struct LogRecordSink {
     level: Level,
     rows: Vec<LogRow>,
     bytes: usize,
 }
 
-impl Passive for Sink {
-    fn init<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+impl PassiveGear for LogRecordSink {
+    fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         let reason = "this Rack collects no telemetry (observability.enabled, PLATFORM_DISABLE_TELEMETRY), so its records would be lost";
-        ready(if cx.recorder().is_enabled() { Ok(()) } else { Err(Fault::Config(reason.to_owned())) }).boxed()
+        ready(if cx.recorder().is_enabled() { Ok(()) } else { Err(GearError::Config(reason.to_owned())) }).boxed()
     }
 
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
             let message = delivery.message;
             let (text, attributes) = text_of(&message.body());
@@ -86,7 +86,7 @@ impl Passive for Sink {
         true
     }
 
-    fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+    fn flush<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             if self.rows.is_empty() {
                 return Ok(());
@@ -142,13 +142,13 @@ fn facts(meta: Attributes, marks: Attributes) -> Attributes {
 /// Configuration of `log_sink`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct LogSink {
+pub(super) struct LogSinkConfig {
     /// The level of the records.
     #[serde(default = "default_level")]
     pub(super) level: Level,
 }
 
-impl GearConfig for LogSink {}
+impl GearConfig for LogSinkConfig {}
 
 const fn default_level() -> Level {
     Level::Info

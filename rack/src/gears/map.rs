@@ -17,9 +17,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map as Object, Value};
 
-use super::expression::{Expression, Scope};
-use super::{Config, Context, Fault, Gear, Passive, Work};
-use crate::wires::Delivery;
+use super::expression::{CelExpression, MessageVariables};
+use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use crate::wires::InputMessage;
 
 /// What the type is.
 pub(super) const MANIFEST: GearManifest = GearManifest {
@@ -30,26 +30,26 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     doc: "Expressions are [CEL](https://cel.dev): `data`, `text`, `meta`, `hops`, `ts` and `flux_id` are those of the message that came. \
           First `data` or the fields of `set`, then `drop`.",
     example: include_str!("../../../examples/gears/map.yaml"),
-    schema: gear::schema::<Map>,
-    check: gear::check::<Map>,
+    schema: gear::schema::<MapConfig>,
+    check: gear::check::<MapConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    let config: Map = gear::config(config)?;
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    let config: MapConfig = gear::config(config)?;
     Ok(Gear::Passive(Box::new(config.compile()?)))
 }
 
 /// The configuration, compiled.
-struct Maker {
-    data: Option<Expression>,
-    set: Vec<(String, Expression)>,
-    meta: Vec<(String, Expression)>,
+struct MessageMapper {
+    data: Option<CelExpression>,
+    set: Vec<(String, CelExpression)>,
+    meta: Vec<(String, CelExpression)>,
     drop: Vec<String>,
 }
 
-impl Passive for Maker {
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+impl PassiveGear for MessageMapper {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
             let message = self.make(cx, &delivery.message)?;
             // A refusal has been counted and reported.
@@ -60,9 +60,9 @@ impl Passive for Maker {
     }
 }
 
-impl Maker {
-    fn make(&self, cx: &Context, of: &Message) -> Result<Message, Fault> {
-        let scope = Scope::of(of);
+impl MessageMapper {
+    fn make(&self, cx: &GearContext, of: &Message) -> Result<Message, GearError> {
+        let scope = MessageVariables::of(of);
         let data = self.data(of, &scope)?;
         let meta = self.facts(of, &scope)?;
         let mut message = cx.child(of);
@@ -75,7 +75,7 @@ impl Maker {
     }
 
     /// The new value, if the value changes.
-    fn data(&self, of: &Message, scope: &Scope<'_>) -> Result<Option<Value>, Fault> {
+    fn data(&self, of: &Message, scope: &MessageVariables<'_>) -> Result<Option<Value>, GearError> {
         if let Some(data) = &self.data {
             let mut data = data.value(scope)?;
             if let Value::Object(object) = &mut data {
@@ -91,7 +91,7 @@ impl Maker {
             Value::Null => Object::new(),
             other => {
                 let kind = kind_of(other);
-                return Err(Fault::Rejected(format!("set and drop need an object, data is {kind}; use data")));
+                return Err(GearError::Rejected(format!("set and drop need an object, data is {kind}; use data")));
             }
         };
         for (field, expression) in &self.set {
@@ -101,7 +101,7 @@ impl Maker {
         Ok(Some(Value::Object(object)))
     }
 
-    fn facts(&self, of: &Message, scope: &Scope<'_>) -> Result<Attributes, Fault> {
+    fn facts(&self, of: &Message, scope: &MessageVariables<'_>) -> Result<Attributes, GearError> {
         if self.meta.is_empty() {
             return Ok(of.meta.clone());
         }
@@ -111,7 +111,7 @@ impl Maker {
                 Value::Null => drop(facts.remove(key)),
                 list @ (Value::Array(_) | Value::Object(_)) => {
                     let kind = kind_of(&list);
-                    return Err(Fault::Rejected(format!("meta.{key}: a fact is a text, a number or a bool, not {kind}")));
+                    return Err(GearError::Rejected(format!("meta.{key}: a fact is a text, a number or a bool, not {kind}")));
                 }
                 fact => drop(facts.insert(key.clone(), fact)),
             }
@@ -134,7 +134,7 @@ const fn kind_of(value: &Value) -> &'static str {
 /// Configuration of `map`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Map {
+pub(super) struct MapConfig {
     /// The expression of the whole new value. Not together with `set`.
     #[serde(default)]
     pub(super) data: Option<String>,
@@ -149,17 +149,17 @@ pub(super) struct Map {
     pub(super) drop: Vec<String>,
 }
 
-impl Map {
-    fn compile(&self) -> Result<Maker, String> {
+impl MapConfig {
+    fn compile(&self) -> Result<MessageMapper, String> {
         let all = |key: &str, expressions: &BTreeMap<String, String>| {
             let compiled = expressions.iter().map(|(name, text)| {
-                let expression = Expression::compile(&format!("{key}.{name}"), text)?;
+                let expression = CelExpression::compile(&format!("{key}.{name}"), text)?;
                 Ok((name.clone(), expression))
             });
             compiled.collect::<Result<Vec<_>, String>>()
         };
-        let data = self.data.as_deref().map(|text| Expression::compile("data", text));
-        Ok(Maker {
+        let data = self.data.as_deref().map(|text| CelExpression::compile("data", text));
+        Ok(MessageMapper {
             data: data.transpose()?,
             set: all("set", &self.set)?,
             meta: all("meta", &self.meta)?,
@@ -168,7 +168,7 @@ impl Map {
     }
 }
 
-impl GearConfig for Map {
+impl GearConfig for MapConfig {
     fn validate(&self) -> Result<(), String> {
         if self.data.is_some() && !self.set.is_empty() {
             return Err("data is the whole new value and set changes fields of the old one: use one of them".into());

@@ -4,18 +4,18 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use model::{Attributes, MetricType};
 
-use crate::telemetry::Recorder;
+use crate::telemetry::TelemetryRecorder;
 
 /// A gear's counters. They live as long as the gear is deployed, over its restarts.
 #[derive(Debug, Default)]
-pub(crate) struct Meter {
+pub(crate) struct GearCounters {
     received: AtomicU64,
     sent: AtomicU64,
     dropped: AtomicU64,
     errors: AtomicU64,
 }
 
-impl Meter {
+impl GearCounters {
     pub(crate) fn received(&self) {
         self.received.fetch_add(1, Relaxed);
     }
@@ -38,7 +38,7 @@ impl Meter {
 
     /// Records every counter as it stands.
     #[allow(clippy::cast_precision_loss, reason = "counts beyond 2^53 are out of reach")]
-    pub(crate) fn report(&self, recorder: &Recorder) {
+    pub(crate) fn report(&self, recorder: &TelemetryRecorder) {
         for (name, unit, count) in [
             ("gear.messages.in", "{message}", &self.received),
             ("gear.messages.out", "{message}", &self.sent),

@@ -46,10 +46,10 @@ pub(crate) mod testing;
 mod tls;
 pub(crate) mod traceparent;
 
-pub(crate) use context::{Context, ContextParts, Refused};
-pub(crate) use ending::Ending;
+pub(crate) use context::{ContextParts, GearContext, GearSendError};
+pub(crate) use ending::GearShutdown;
 pub(crate) use exec::ProgramAllowList;
-pub(crate) use expression::{Expression, Scope};
+pub(crate) use expression::{CelExpression, MessageVariables};
 pub(crate) use host_metrics::CpuTimes;
 
 use std::io;
@@ -62,37 +62,37 @@ use model::gear::{GearManifest, GearManifests};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use crate::telemetry::NotRecorded;
-use crate::wires::Delivery;
+use crate::telemetry::RecordingError;
+use crate::wires::InputMessage;
 
 /// What a gear does, to be awaited.
-pub(crate) type Work<'a> = BoxFuture<'a, Result<(), Fault>>;
+pub(crate) type GearFuture<'a> = BoxFuture<'a, Result<(), GearError>>;
 
 pub(crate) use window::forget_windows;
 
 /// A gear's configuration as the scenario gives it.
-pub(crate) type Config = Map<String, Value>;
+pub(crate) type RawConfig = Map<String, Value>;
 
 /// A gear with work of its own.
-pub(crate) trait Active: Send {
+pub(crate) trait ActiveGear: Send {
     /// Takes what the gear needs from outside.
-    fn init<'a>(&'a mut self, _cx: &'a Arc<Context>) -> Work<'a> {
+    fn init<'a>(&'a mut self, _cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         ready(Ok(())).boxed()
     }
 
-    /// Works until [`Context::stopping`] or until nothing is left to do.
-    fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a>;
+    /// Works until [`GearContext::stopping`] or until nothing is left to do.
+    fn run<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a>;
 }
 
 /// A gear that works on what arrives.
-pub(crate) trait Passive: Send {
+pub(crate) trait PassiveGear: Send {
     /// Takes what the gear needs from outside.
-    fn init<'a>(&'a mut self, _cx: &'a Arc<Context>) -> Work<'a> {
+    fn init<'a>(&'a mut self, _cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         ready(Ok(())).boxed()
     }
 
     /// Handles one message; `message.span_id` is already this gear's span.
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a>;
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a>;
 
     /// Whether it does several messages' work together: a message of a guaranteed wire is done only after [`flush`](Self::flush)
     /// then, and comes again where the gear fails before that.
@@ -102,7 +102,7 @@ pub(crate) trait Passive: Send {
 
     /// Finishes what it holds back: called whenever no message is waiting, about ten times a second while messages of a guaranteed
     /// wire keep coming (after each of them if it [holds nothing back](Self::holds_back)), and last of all.
-    fn flush<'a>(&'a mut self, _cx: &'a Arc<Context>) -> Work<'a> {
+    fn flush<'a>(&'a mut self, _cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         ready(Ok(())).boxed()
     }
 
@@ -122,21 +122,21 @@ pub(crate) trait Passive: Send {
     }
 
     /// Does what is due; [`wake_at`](Self::wake_at) is later then.
-    fn wake<'a>(&'a mut self, _cx: &'a Arc<Context>) -> Work<'a> {
+    fn wake<'a>(&'a mut self, _cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         ready(Ok(())).boxed()
     }
 }
 
 /// A gear that was built.
 pub(crate) enum Gear {
-    Active(Box<dyn Active>),
-    Passive(Box<dyn Passive>),
+    Active(Box<dyn ActiveGear>),
+    Passive(Box<dyn PassiveGear>),
     /// The active half is initialised first.
-    Duplex(Box<dyn Active>, Box<dyn Passive>),
+    Duplex(Box<dyn ActiveGear>, Box<dyn PassiveGear>),
 }
 
 impl Gear {
-    pub(crate) fn init<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+    pub(crate) fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         match self {
             Self::Active(gear) => gear.init(cx),
             Self::Passive(gear) => gear.init(cx),
@@ -151,7 +151,7 @@ impl Gear {
 
 /// Why a gear cannot go on.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Fault {
+pub(crate) enum GearError {
     /// The configuration does not fit.
     #[error("{0}")]
     Config(String),
@@ -167,7 +167,7 @@ pub(crate) enum Fault {
     Outside { what: String, reason: io::Error },
     /// The rows could not be made durable.
     #[error(transparent)]
-    NotRecorded(#[from] NotRecorded),
+    NotRecorded(#[from] RecordingError),
     /// A thread of work ended without a result.
     #[error("the work was cut off: {0}")]
     CutOff(#[from] tokio::task::JoinError),
@@ -188,12 +188,12 @@ fn listen_hint(reason: &io::Error) -> &'static str {
 
 /// A row of the table of types.
 #[derive(Debug)]
-pub(crate) struct GearType {
+pub(crate) struct GearDefinition {
     manifest: &'static GearManifest,
-    build: fn(&Config) -> Result<Gear, String>,
+    build: fn(&RawConfig) -> Result<Gear, String>,
 }
 
-impl PartialEq for GearType {
+impl PartialEq for GearDefinition {
     fn eq(&self, other: &Self) -> bool {
         self.name() == other.name()
     }
@@ -204,7 +204,7 @@ macro_rules! types {
     ($($module:ident)*) => {
         $(mod $module;)*
         static MANIFESTS: &GearManifests = &[$(&$module::MANIFEST),*];
-        static TYPES: &[GearType] = &[$(GearType { manifest: &$module::MANIFEST, build: $module::build }),*];
+        static TYPES: &[GearDefinition] = &[$(GearDefinition { manifest: &$module::MANIFEST, build: $module::build }),*];
     };
 }
 
@@ -247,26 +247,26 @@ pub fn manifests() -> &'static GearManifests {
 }
 
 /// The type of a name.
-pub(crate) fn find(name: &str) -> Option<&'static GearType> {
+pub(crate) fn find(name: &str) -> Option<&'static GearDefinition> {
     let mut types = TYPES.iter();
     #[cfg(test)]
     let mut types = types.by_ref().chain(testing::TYPES);
     types.find(|kind| kind.name() == name)
 }
 
-impl GearType {
+impl GearDefinition {
     /// What a scenario calls it.
     pub(crate) const fn name(&self) -> &'static str {
         self.manifest.kind
     }
 
     /// A gear of this type.
-    pub(crate) fn build(&self, config: &Config) -> Result<Gear, Fault> {
-        (self.build)(config).map_err(Fault::Config)
+    pub(crate) fn build(&self, config: &RawConfig) -> Result<Gear, GearError> {
+        (self.build)(config).map_err(GearError::Config)
     }
 
     /// Checks a configuration against the manifest.
-    pub(crate) fn check(&self, config: &Config) -> Result<(), String> {
+    pub(crate) fn check(&self, config: &RawConfig) -> Result<(), String> {
         (self.manifest.check)(config)
     }
 

@@ -25,12 +25,12 @@ pub(crate) const FLUX_PARENT: &str = "flux-parent";
 
 /// Whose message a request carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Named {
+pub(crate) struct FluxHeaders {
     flux_id: FluxId,
     parent: Option<MessageId>,
 }
 
-impl Named {
+impl FluxHeaders {
     /// What the headers of a request say; none if they name no signal.
     pub(crate) fn read(headers: &HeaderMap) -> Result<Option<Self>, String> {
         let flux_id = id(headers, FLUX_ID, |text| text.parse().ok(), FluxId::created)?;
@@ -39,7 +39,7 @@ impl Named {
     }
 
     /// Makes a message one of the signal.
-    pub(crate) const fn give(self, message: &mut Message) {
+    pub(crate) const fn apply_to(self, message: &mut Message) {
         message.flux_id = self.flux_id;
         message.parent = self.parent;
     }
@@ -73,12 +73,12 @@ mod tests {
     const ID: &str = "0193c3f2-7d1a-7000-8000-0123456789ab";
     const OTHER: &str = "0193c3f2-7d1a-7000-8000-0123456789ac";
 
-    fn read(headers: &[(&'static str, &str)]) -> Result<Option<Named>, String> {
+    fn read(headers: &[(&'static str, &str)]) -> Result<Option<FluxHeaders>, String> {
         let mut map = HeaderMap::new();
         for (name, value) in headers {
             map.append(*name, value.parse().unwrap());
         }
-        Named::read(&map)
+        FluxHeaders::read(&map)
     }
 
     #[test]

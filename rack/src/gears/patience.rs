@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use model::{HumanDuration, Level};
 use parking_lot::Mutex;
 
-use super::Context;
-use super::signal::Signal;
+use super::GearContext;
+use super::signal::TraceContext;
 
 tokio::task_local! {
     static AT_WORK: ();
@@ -28,34 +28,34 @@ const LONGEST: Duration = Duration::from_secs(3600);
 
 /// What a gear has in hand.
 #[derive(Debug, Default)]
-pub(crate) struct InHand(Mutex<Option<Hold>>);
+pub(crate) struct CurrentWork(Mutex<Option<WorkItem>>);
 
 #[derive(Debug)]
-struct Hold {
-    signal: Option<Signal>,
+struct WorkItem {
+    signal: Option<TraceContext>,
     since: Instant,
     /// How long it took when it was told last.
     told: Option<Duration>,
     /// Where there is no room.
-    waits: Option<Behind>,
+    waits: Option<BackpressureSource>,
 }
 
 /// Where there may be no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Behind {
+pub(crate) enum BackpressureSource {
     /// The inbox behind a port.
     Port(&'static str),
     /// The Rack's outbox.
     Outbox,
 }
 
-/// Ends what [`InHand::begin`] or [`InHand::waits`] began, also where a gear panics.
-pub(crate) struct Until<'a> {
-    in_hand: &'a InHand,
-    end: fn(&InHand),
+/// Ends what [`CurrentWork::begin`] or [`CurrentWork::begin_wait`] began, also where a gear panics.
+pub(crate) struct WorkGuard<'a> {
+    in_hand: &'a CurrentWork,
+    end: fn(&CurrentWork),
 }
 
-impl Drop for Until<'_> {
+impl Drop for WorkGuard<'_> {
     fn drop(&mut self) {
         (self.end)(self.in_hand);
     }
@@ -63,15 +63,15 @@ impl Drop for Until<'_> {
 
 /// Something to be said.
 #[derive(Debug, PartialEq, Eq)]
-struct Telling {
-    signal: Option<Signal>,
+struct StallReport {
+    signal: Option<TraceContext>,
     text: String,
 }
 
-impl InHand {
+impl CurrentWork {
     /// A message is begun, or what was held back is finished.
-    pub(crate) fn begin(&self, signal: Option<Signal>, now: Instant) {
-        *self.0.lock() = Some(Hold {
+    pub(crate) fn begin(&self, signal: Option<TraceContext>, now: Instant) {
+        *self.0.lock() = Some(WorkItem {
             signal,
             since: now,
             told: None,
@@ -80,33 +80,33 @@ impl InHand {
     }
 
     /// There may be no room for what is in hand.
-    pub(crate) fn waits(&self, behind: Behind) -> Until<'_> {
-        self.at(Some(behind));
-        Until {
+    pub(crate) fn begin_wait(&self, behind: BackpressureSource) -> WorkGuard<'_> {
+        self.set_wait(Some(behind));
+        WorkGuard {
             in_hand: self,
-            end: |in_hand| in_hand.at(None),
+            end: |in_hand| in_hand.set_wait(None),
         }
     }
 
-    fn at(&self, behind: Option<Behind>) {
+    fn set_wait(&self, behind: Option<BackpressureSource>) {
         if let Some(hold) = self.0.lock().as_mut() {
             hold.waits = behind;
         }
     }
 
     /// It is done; what is to be said of that, if it was told that it takes long.
-    fn end(&self, now: Instant) -> Option<Telling> {
+    fn end(&self, now: Instant) -> Option<StallReport> {
         let hold = self.0.lock().take()?;
         hold.told?;
         let took = HumanDuration::from(seconds(now - hold.since));
-        Some(Telling {
+        Some(StallReport {
             text: format!("the gear is done with it after {took}"),
             signal: hold.signal,
         })
     }
 
     /// What is to be said: at `patience`, then each time when it has taken twice as long, or an hour more.
-    fn overdue(&self, patience: Duration, now: Instant) -> Option<Telling> {
+    fn overdue(&self, patience: Duration, now: Instant) -> Option<StallReport> {
         let mut hold = self.0.lock();
         let hold = hold.as_mut()?;
         let took = now.saturating_duration_since(hold.since);
@@ -121,17 +121,17 @@ impl InHand {
             None => "finishing what it holds back or what is due",
         };
         let text = match hold.waits {
-            Some(Behind::Port(port)) => format!(
+            Some(BackpressureSource::Port(port)) => format!(
                 "the gear has been {what} for {long}: there is no room behind its port {port}, what it is wired to does not go on"
             ),
-            Some(Behind::Outbox) => format!(
+            Some(BackpressureSource::Outbox) => format!(
                 "the gear has been {what} for {long}: there is no room for what it sends: a receiver of it takes nothing (platform wires), the Mixer does not take what waits in the Rack's outbox, or its disk is full"
             ),
             None => format!(
                 "the gear has been {what} for {long} and its messages wait; another version of it, or a scenario without it, cuts it off"
             ),
         };
-        Some(Telling {
+        Some(StallReport {
             signal: hold.signal,
             text,
         })
@@ -147,20 +147,20 @@ fn seconds(time: Duration) -> Duration {
     }
 }
 
-impl Telling {
-    fn tell(self, cx: &Context, level: Level) {
+impl StallReport {
+    fn tell(self, cx: &GearContext, level: Level) {
         let Self { signal, text } = self;
         match signal {
-            Some(signal) => signal.saying(|| cx.log(level, text)),
+            Some(signal) => signal.in_scope(|| cx.log(level, text)),
             None => cx.log(level, text),
         }
     }
 }
 
 /// Does a gear's work, which is watched meanwhile.
-pub(crate) async fn at_work<T>(cx: &Context, signal: Option<Signal>, work: impl Future<Output = T>) -> T {
+pub(crate) async fn run_watched<T>(cx: &GearContext, signal: Option<TraceContext>, work: impl Future<Output = T>) -> T {
     cx.in_hand().begin(signal, Instant::now());
-    let unwinding = Until {
+    let unwinding = WorkGuard {
         in_hand: cx.in_hand(),
         end: |in_hand| *in_hand.0.lock() = None,
     };
@@ -173,12 +173,12 @@ pub(crate) async fn at_work<T>(cx: &Context, signal: Option<Signal>, work: impl 
 }
 
 /// Whether this is what a gear has in hand, and not what it does beside it.
-pub(super) fn is_at_work() -> bool {
+pub(super) fn is_watched() -> bool {
     AT_WORK.try_with(|()| ()).is_ok()
 }
 
 /// Watches a gear for as long as it runs.
-pub(crate) async fn watch(cx: Arc<Context>, patience: Duration) {
+pub(crate) async fn watch(cx: Arc<GearContext>, patience: Duration) {
     let mut look = tokio::time::interval((patience / 4).max(Duration::from_millis(1)));
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -199,8 +199,8 @@ mod tests {
 
     #[test]
     fn what_takes_long_is_told_at_ever_longer_intervals_and_once_more_when_it_is_done() {
-        let (in_hand, began) = (InHand::default(), Instant::now());
-        let signal = Signal::of(&message(1, serde_json::Value::Null, b""));
+        let (in_hand, began) = (CurrentWork::default(), Instant::now());
+        let signal = TraceContext::of(&message(1, serde_json::Value::Null, b""));
         let mut told = Vec::new();
         in_hand.begin(Some(signal), began);
         for second in 0..4 * 3600 {
@@ -218,7 +218,7 @@ mod tests {
 
     #[test]
     fn what_takes_no_longer_than_is_allowed_is_not_told() {
-        let (in_hand, began) = (InHand::default(), Instant::now());
+        let (in_hand, began) = (CurrentWork::default(), Instant::now());
         for _ in 0..3 {
             in_hand.begin(None, began);
             assert_eq!(in_hand.overdue(PATIENCE, began + Duration::from_secs(29)), None);
@@ -228,15 +228,15 @@ mod tests {
 
     #[test]
     fn who_waits_for_room_is_told_apart_from_who_does_not_come_back() {
-        let (in_hand, began) = (InHand::default(), Instant::now());
+        let (in_hand, began) = (CurrentWork::default(), Instant::now());
         let late = |times: u32| in_hand.overdue(PATIENCE, began + PATIENCE * times).unwrap().text;
         in_hand.begin(None, began);
         {
-            let _waiting = in_hand.waits(Behind::Port("out"));
+            let _waiting = in_hand.begin_wait(BackpressureSource::Port("out"));
             assert!(late(1).contains("no room behind its port out"));
         }
         {
-            let _waiting = in_hand.waits(Behind::Outbox);
+            let _waiting = in_hand.begin_wait(BackpressureSource::Outbox);
             assert!(late(2).contains("no room for what it sends"));
         }
         let text = late(4);

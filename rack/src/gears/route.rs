@@ -13,9 +13,9 @@ use model::message::Message;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::expression::{Expression, Scope};
-use super::{Config, Context, Fault, Gear, Passive, Work};
-use crate::wires::Delivery;
+use super::expression::{CelExpression, MessageVariables};
+use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use crate::wires::InputMessage;
 
 /// The port of what no route wants.
 const ELSE: &str = "else";
@@ -30,31 +30,31 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           here and is counted as dropped. Expressions are [CEL](https://cel.dev): `data`, `text`, `meta`, `hops`, `ts` and `flux_id` are the \
           message's. There is no type that merges: wire several outputs to one input.",
     example: include_str!("../../../examples/gears/route.yaml"),
-    schema: gear::schema::<Route>,
-    check: gear::check::<Route>,
+    schema: gear::schema::<RouteConfig>,
+    check: gear::check::<RouteConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    let config: Route = gear::config(config)?;
-    Ok(Gear::Passive(Box::new(Points {
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    let config: RouteConfig = gear::config(config)?;
+    Ok(Gear::Passive(Box::new(MessageRouter {
         mode: config.mode,
         routes: config.compile()?,
     })))
 }
 
-struct Points {
-    mode: Mode,
-    routes: Vec<(Expression, Port)>,
+struct MessageRouter {
+    mode: RouteMode,
+    routes: Vec<(CelExpression, RoutePort)>,
 }
 
-impl Passive for Points {
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+impl PassiveGear for MessageRouter {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
             let message = delivery.message;
             let ports = self.ports(&message)?;
             let Some((last, others)) = ports.split_last() else {
-                cx.offer(ELSE, message).await;
+                cx.send_if_wired(ELSE, message).await;
                 return Ok(());
             };
             // A refusal has been counted and reported; another port may take the message.
@@ -68,17 +68,17 @@ impl Passive for Points {
     }
 }
 
-impl Points {
+impl MessageRouter {
     /// The ports of a message, each once.
-    fn ports(&self, message: &Message) -> Result<Vec<Port>, Fault> {
-        let scope = Scope::of(message);
+    fn ports(&self, message: &Message) -> Result<Vec<RoutePort>, GearError> {
+        let scope = MessageVariables::of(message);
         let mut ports = Vec::new();
         for (when, to) in &self.routes {
             if ports.contains(to) || !when.is_true(&scope)? {
                 continue;
             }
             ports.push(*to);
-            if self.mode == Mode::First {
+            if self.mode == RouteMode::First {
                 break;
             }
         }
@@ -89,28 +89,28 @@ impl Points {
 /// Configuration of `route`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Route {
+pub(super) struct RouteConfig {
     /// The routes in the order in which they are asked, 64 at most.
-    pub(super) routes: Vec<Rule>,
+    pub(super) routes: Vec<RouteRule>,
     /// Whether a message goes to the first route that wants it, or to all of them.
     #[serde(default)]
-    pub(super) mode: Mode,
+    pub(super) mode: RouteMode,
 }
 
 /// One route.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Rule {
+pub(super) struct RouteRule {
     /// The expression that is true for the messages of this route.
     when: String,
     /// The port by which they leave, `a` to `h`. Several routes may share one.
-    to: Port,
+    to: RoutePort,
 }
 
 /// How many routes a message goes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Mode {
+pub(super) enum RouteMode {
     /// Only the first.
     #[default]
     First,
@@ -121,7 +121,7 @@ pub(super) enum Mode {
 /// An output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-enum Port {
+enum RoutePort {
     A,
     B,
     C,
@@ -132,7 +132,7 @@ enum Port {
     H,
 }
 
-impl Port {
+impl RoutePort {
     const fn name(self) -> &'static str {
         match self {
             Self::A => "a",
@@ -150,18 +150,18 @@ impl Port {
 /// The most routes.
 const MAX_ROUTES: usize = 64;
 
-impl Route {
-    fn compile(&self) -> Result<Vec<(Expression, Port)>, String> {
+impl RouteConfig {
+    fn compile(&self) -> Result<Vec<(CelExpression, RoutePort)>, String> {
         let routes = self.routes.iter().enumerate();
-        let compiled = routes.map(|(index, Rule { when, to })| {
-            let expression = Expression::compile(&format!("routes[{index}].when"), when)?;
+        let compiled = routes.map(|(index, RouteRule { when, to })| {
+            let expression = CelExpression::compile(&format!("routes[{index}].when"), when)?;
             Ok((expression, *to))
         });
         compiled.collect()
     }
 }
 
-impl GearConfig for Route {
+impl GearConfig for RouteConfig {
     fn validate(&self) -> Result<(), String> {
         if self.routes.is_empty() || self.routes.len() > MAX_ROUTES {
             return Err(format!("routes must have 1 to {MAX_ROUTES} entries, it has {}", self.routes.len()));

@@ -9,7 +9,7 @@ use chassis::config::{EnvExpansion, resolve};
 
 /// Whether a value may stand in a scenario as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Secrecy {
+pub(super) enum ValueSecrecy {
     Plain,
     Secret,
 }
@@ -18,7 +18,7 @@ pub(super) enum Secrecy {
 pub(super) fn resolved(
     key: &str,
     text: &str,
-    secrecy: Secrecy,
+    secrecy: ValueSecrecy,
     env: impl Fn(&str) -> Option<String>,
 ) -> Result<String, String> {
     let mut own = None;
@@ -35,7 +35,7 @@ pub(super) fn resolved(
     }
     match found {
         EnvExpansion::Text(value) => Ok(value),
-        EnvExpansion::Plain if secrecy == Secrecy::Secret => Err(format!(
+        EnvExpansion::Plain if secrecy == ValueSecrecy::Secret => Err(format!(
             "{key} is a secret and must not stand in a scenario: write a reference such as \"${{API_TOKEN}}\" \
              and set that variable in the environment of the Rack"
         )),

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - Work is done within the signal of its message ([`Signal::during`]); a task that a gear starts for one is not unless it says so.
+//! - Work is done within the signal of its message ([`TraceContext::scope`]); a task that a gear starts for one is not unless it says so.
 //! - A log record made meanwhile has the message's `flux_id`, and its trace and span as attributes, so that it is found with them.
 
 use std::future::Future;
@@ -11,18 +11,18 @@ use model::message::Message;
 use model::{Attributes, FluxId, SpanId, TraceId};
 
 tokio::task_local! {
-    static HANDLED: Signal;
+    static HANDLED: TraceContext;
 }
 
 /// What a message and all that is said about it have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Signal {
+pub(crate) struct TraceContext {
     flux_id: FluxId,
     trace_id: TraceId,
     span_id: SpanId,
 }
 
-impl Signal {
+impl TraceContext {
     /// That of a message whose span is the gear's.
     pub(crate) const fn of(message: &Message) -> Self {
         Self {
@@ -33,17 +33,17 @@ impl Signal {
     }
 
     /// Does work for the message.
-    pub(crate) async fn during<T>(self, work: impl Future<Output = T>) -> T {
+    pub(crate) async fn scope<T>(self, work: impl Future<Output = T>) -> T {
         HANDLED.scope(self, work).await
     }
 
     /// Says something about the message.
-    pub(crate) fn saying<T>(self, say: impl FnOnce() -> T) -> T {
+    pub(crate) fn in_scope<T>(self, say: impl FnOnce() -> T) -> T {
         HANDLED.sync_scope(self, say)
     }
 
     /// What a log record made now belongs to.
-    pub(crate) fn of_record() -> (Attributes, Option<FluxId>) {
+    pub(crate) fn record_fields() -> (Attributes, Option<FluxId>) {
         let Ok(signal) = HANDLED.try_with(|signal| *signal) else {
             return (Attributes::new(), None);
         };

@@ -10,7 +10,7 @@
 //!   order; what was flushed is not handled again. A gear that holds nothing back is flushed after each message: what it did outside
 //!   for one is done once, whatever becomes of the next. A message that a gear fails at again and again becomes a dead letter; an attempt
 //!   that was cut off, or failed while the gear was asked to stop, counts for nothing.
-//! - Messages of which a gear made one thing ([`Context::group_commit`]) are taken in one whole with it, and with all that came between
+//! - Messages of which a gear made one thing ([`GearContext::group_commit`]) are taken in one whole with it, and with all that came between
 //!   them, or not at all. Where [`HELD_MOST`] messages or [`HELD_BYTES`] are held, rejected and unreadable ones among them, the gear is told
 //!   to finish. What a life before has flushed is committed before the next one handles anything.
 //! - Asked to stop, a passive gear or half handles what waited in its inbox (at most what fits there), flushes and ends. One that has
@@ -31,14 +31,14 @@ use tokio::sync::MutexGuard;
 use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::gathering::{Gathered, Handled, Later, gathered};
-use super::patience::at_work;
-use super::signal::Signal;
-use super::{Context, Fault, Gear, Passive};
-use crate::lane::{Dead, Demand, Past, Taken, Whole};
-use crate::spool::Done;
-use crate::timer::until;
-use crate::wires::{Arrival, Delivery, Held, INBOX_CAPACITY, Inbox, Spec};
+use super::gathering::{DeferredOutput, DeliveryGuarantee, GearOutput, collect_output};
+use super::patience::run_watched;
+use super::signal::TraceContext;
+use super::{Gear, GearContext, GearError, PassiveGear};
+use crate::lane::{ConsumerOffset, CreditDemand, DeliveryHistory, OutboxDeadLetter, OutboxTransaction};
+use crate::spool::DurabilityNotifier;
+use crate::timer::sleep_until_deadline;
+use crate::wires::{GearInbox, GearSpec, INBOX_CAPACITY, InboxMessage, InputMessage, UncommittedMessage};
 
 /// How often a gear's counters are reported.
 pub(crate) const REPORT_INTERVAL: Duration = Duration::from_secs(10);
@@ -64,8 +64,8 @@ const PANICS: u32 = 3;
 const CALM: Duration = Duration::from_secs(60);
 
 /// Runs a gear until it is asked to stop or has nothing left to do. `gear` is the one that was initialised, if any.
-pub(crate) async fn supervise(mut gear: Option<Gear>, spec: Spec, cx: Arc<Context>, inbox: Option<Inbox>) {
-    let _quiet = Quiet(Arc::clone(&cx));
+pub(crate) async fn supervise(mut gear: Option<Gear>, spec: GearSpec, cx: Arc<GearContext>, inbox: Option<GearInbox>) {
+    let _quiet = QuietGuard(Arc::clone(&cx));
     let mut tick = tokio::time::interval_at(Instant::now() + REPORT_INTERVAL, REPORT_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut pause = FIRST_PAUSE;
@@ -73,7 +73,7 @@ pub(crate) async fn supervise(mut gear: Option<Gear>, spec: Spec, cx: Arc<Contex
     loop {
         let born = Instant::now();
         let ended = {
-            let life = AssertUnwindSafe(live(gear.take(), &spec, &cx, inbox.as_ref())).catch_unwind();
+            let life = AssertUnwindSafe(run_life(gear.take(), &spec, &cx, inbox.as_ref())).catch_unwind();
             tokio::pin!(life);
             loop {
                 tokio::select! {
@@ -112,15 +112,20 @@ pub(crate) async fn supervise(mut gear: Option<Gear>, spec: Spec, cx: Arc<Contex
 }
 
 /// Says that a gear sends nothing any more, also where it is cut off.
-struct Quiet(Arc<Context>);
+struct QuietGuard(Arc<GearContext>);
 
-impl Drop for Quiet {
+impl Drop for QuietGuard {
     fn drop(&mut self) {
-        self.0.is_quiet();
+        self.0.mark_quiet();
     }
 }
 
-async fn live(gear: Option<Gear>, spec: &Spec, cx: &Arc<Context>, inbox: Option<&Inbox>) -> Result<(), Fault> {
+async fn run_life(
+    gear: Option<Gear>,
+    spec: &GearSpec,
+    cx: &Arc<GearContext>,
+    inbox: Option<&GearInbox>,
+) -> Result<(), GearError> {
     let mut gear = match gear {
         Some(gear) => gear,
         None => {
@@ -134,7 +139,7 @@ async fn live(gear: Option<Gear>, spec: &Spec, cx: &Arc<Context>, inbox: Option<
         (Gear::Duplex(active, passive), Some(inbox)) => {
             let run = async {
                 active.run(cx).await?;
-                cx.is_quiet();
+                cx.mark_quiet();
                 Ok(())
             };
             tokio::try_join!(run, consume(passive.as_mut(), cx, inbox)).map(drop)
@@ -147,8 +152,8 @@ async fn live(gear: Option<Gear>, spec: &Spec, cx: &Arc<Context>, inbox: Option<
     }
 }
 
-async fn consume(gear: &mut dyn Passive, cx: &Arc<Context>, inbox: &Inbox) -> Result<(), Fault> {
-    let mut consumer = Consumer {
+async fn consume(gear: &mut dyn PassiveGear, cx: &Arc<GearContext>, inbox: &GearInbox) -> Result<(), GearError> {
+    let mut consumer = InboxConsumer {
         gear,
         cx,
         held: inbox.held.lock().await,
@@ -157,20 +162,20 @@ async fn consume(gear: &mut dyn Passive, cx: &Arc<Context>, inbox: &Inbox) -> Re
 }
 
 /// A passive gear at work.
-struct Consumer<'a> {
-    gear: &'a mut dyn Passive,
-    cx: &'a Arc<Context>,
-    held: MutexGuard<'a, VecDeque<Held>>,
+struct InboxConsumer<'a> {
+    gear: &'a mut dyn PassiveGear,
+    cx: &'a Arc<GearContext>,
+    held: MutexGuard<'a, VecDeque<UncommittedMessage>>,
 }
 
-impl Consumer<'_> {
-    async fn run(&mut self, inbox: &mut mpsc::Receiver<Arrival>) -> Result<(), Fault> {
+impl InboxConsumer<'_> {
+    async fn run(&mut self, inbox: &mut mpsc::Receiver<InboxMessage>) -> Result<(), GearError> {
         self.commit_flushed().await;
         self.resume().await?;
         let mut after_stop = 0;
         while after_stop < INBOX_CAPACITY {
             if self.gear.wake_at().is_some_and(|at| at <= Instant::now()) {
-                at_work(self.cx, None, self.gear.wake(self.cx)).await?;
+                run_watched(self.cx, None, self.gear.wake(self.cx)).await?;
             }
             let oldest = self.held.front().map(|held| held.since);
             if oldest.is_some_and(|since| since.elapsed() >= SETTLE_AFTER) {
@@ -191,7 +196,7 @@ impl Consumer<'_> {
             }
             if self.held.len() >= HELD_MOST && !is_last {
                 tokio::select! {
-                    () = until(self.gear.wake_at()) => {}
+                    () = sleep_until_deadline(self.gear.wake_at()) => {}
                     () = self.cx.draining() => {}
                 }
                 continue;
@@ -208,7 +213,7 @@ impl Consumer<'_> {
                         // Who is woken for silence is not while a message waits.
                         biased;
                         arrival = inbox.recv() => arrival,
-                        () = until(self.gear.wake_at()) => None,
+                        () = sleep_until_deadline(self.gear.wake_at()) => None,
                         () = self.cx.draining() => None,
                     };
                     let Some(arrival) = next else { continue };
@@ -229,7 +234,7 @@ impl Consumer<'_> {
     }
 
     /// Handles again what an earlier life did not finish.
-    async fn resume(&mut self) -> Result<(), Fault> {
+    async fn resume(&mut self) -> Result<(), GearError> {
         let unfinished = self.held.iter_mut().filter(|held| !held.is_flushed);
         unfinished.for_each(|held| {
             held.whole = None;
@@ -242,13 +247,13 @@ impl Consumer<'_> {
         Ok(())
     }
 
-    async fn take(&mut self, arrival: Arrival) -> Result<(), Fault> {
+    async fn take(&mut self, arrival: InboxMessage) -> Result<(), GearError> {
         if arrival.receipt.is_some() {
             let bytes = match &arrival.message {
                 Ok(message) => message.size(),
                 Err(unreadable) => unreadable.body.len(),
             };
-            self.held.push_back(Held {
+            self.held.push_back(UncommittedMessage {
                 arrival,
                 bytes,
                 since: Instant::now(),
@@ -263,24 +268,24 @@ impl Consumer<'_> {
             return self.settle_in_time().await;
         }
         let Ok(message) = arrival.message else { return Ok(()) };
-        let delivery = Delivery {
+        let delivery = InputMessage {
             port: arrival.port,
             message,
         };
-        let handled = handle(self.gear, self.cx, delivery, Handled::Once).await;
+        let handled = handle(self.gear, self.cx, delivery, DeliveryGuarantee::Once).await;
         if handled.is_err() && !self.gear.holds_back() {
             // It does not come again.
-            self.cx.discard();
+            self.cx.count_dropped();
         }
         let whole = handled?.0.whole;
         if !whole.is_empty() {
-            at_work(self.cx, None, self.cx.commit(whole, None)).await;
+            run_watched(self.cx, None, self.cx.commit(whole, None)).await;
         }
         Ok(())
     }
 
     /// Handles a held message, as often as it may be tried.
-    async fn begin(&mut self, index: usize) -> Result<(), Fault> {
+    async fn begin(&mut self, index: usize) -> Result<(), GearError> {
         let Some(held) = self.held.get_mut(index) else {
             return Ok(());
         };
@@ -288,33 +293,41 @@ impl Consumer<'_> {
             Ok(message) if held.attempts < ATTEMPTS && held.panics < PANICS => message.clone(),
             Ok(_) => {
                 // It keeps its count: begun again beside another that fails, it is not tried anew.
-                held.bury(self.cx, held.reason.clone(), held.attempts + held.panics);
+                held.dead_letter(self.cx, held.reason.clone(), held.attempts + held.panics);
                 return Ok(());
             }
             Err(unreadable) => {
                 let reason = unreadable.reason.clone();
-                held.bury(self.cx, reason, 1);
+                held.dead_letter(self.cx, reason, 1);
                 return Ok(());
             }
         };
-        if let Some(reason) = beyond(&message, held.bytes, self.cx) {
-            held.bury(self.cx, reason, 1);
+        if let Some(reason) = exceeded_limit(&message, held.bytes, self.cx) {
+            held.dead_letter(self.cx, reason, 1);
             return Ok(());
         }
         if let Some(past) = held.past().filter(|past| past.letter.is_some()) {
-            self.cx.is_letter(message.id, past);
+            self.cx.track_replay(message.id, past);
         }
         let port = held.arrival.port;
         let way = held.way();
         let trying = async {
             match way {
-                PortSide::In => handle(self.gear, self.cx, Delivery { port, message }, Handled::Again).await,
+                PortSide::In => {
+                    handle(
+                        self.gear,
+                        self.cx,
+                        InputMessage { port, message },
+                        DeliveryGuarantee::Again,
+                    )
+                    .await
+                }
                 PortSide::Out => Ok(send_on(self.cx, port, message).await),
             }
         };
         // Cut off here, it was not tried.
         match AssertUnwindSafe(trying).catch_unwind().await {
-            Ok(Ok((_, Some(reason)))) => held.bury(self.cx, reason, 1),
+            Ok(Ok((_, Some(reason)))) => held.dead_letter(self.cx, reason, 1),
             Ok(Ok((made, None))) => held.whole = Some(made.whole),
             Ok(Err(fault)) => {
                 if !self.cx.is_stopping() {
@@ -333,7 +346,7 @@ impl Consumer<'_> {
     }
 
     /// Settles where that is not better done for many messages at once.
-    async fn settle_in_time(&mut self) -> Result<(), Fault> {
+    async fn settle_in_time(&mut self) -> Result<(), GearError> {
         let begun = self.held.iter().take_while(|held| held.whole.is_some()).count();
         if begun >= SETTLE_AT || !self.gear.holds_back() {
             self.settle().await?;
@@ -342,13 +355,14 @@ impl Consumer<'_> {
     }
 
     /// Lets the gear finish what it holds back; then what was begun was taken, as far as it is finished.
-    async fn settle(&mut self) -> Result<(), Fault> {
-        let work = gathered(Handled::Again, self.gear.flush(self.cx));
-        let (flushed, made) = at_work(self.cx, None, work).await;
+    async fn settle(&mut self) -> Result<(), GearError> {
+        let work = collect_output(DeliveryGuarantee::Again, self.gear.flush(self.cx));
+        let (flushed, made) = run_watched(self.cx, None, work).await;
         flushed?;
         self.leave_flushed(made).await;
         let unfinished = self.gear.unfinished();
-        let is_done = |held: &&Held| held.whole.is_some() && !unfinished.is_some_and(|id| held.is(id));
+        let is_done =
+            |held: &&UncommittedMessage| held.whole.is_some() && !unfinished.is_some_and(|id| held.has_id(id));
         let done = self.held.iter().take_while(is_done).count();
         // Those that are taken together are done together.
         let done = self.held.range(..done).rposition(|held| !held.commits_with_next);
@@ -363,7 +377,7 @@ impl Consumer<'_> {
         while self.held.front().is_some_and(|held| held.is_flushed) {
             // Cut off while it waits, it leaves what is held to the next life.
             let (count, demand) = self.flushed();
-            let room = at_work(self.cx, None, self.cx.room(demand)).await;
+            let room = run_watched(self.cx, None, self.cx.room(demand)).await;
             let (whole, done) = self.take_flushed(count);
             if let Some(room) = room {
                 // Where the Rack stops before, the messages come again to its next run.
@@ -373,10 +387,10 @@ impl Consumer<'_> {
     }
 
     /// How many flushed messages are committed together next, and what they ask for.
-    fn flushed(&self) -> (usize, Demand) {
-        let (mut count, mut demand, mut is_joined) = (0, Demand::default(), false);
+    fn flushed(&self) -> (usize, CreditDemand) {
+        let (mut count, mut demand, mut is_joined) = (0, CreditDemand::default(), false);
         for held in self.held.iter().take_while(|held| held.is_flushed) {
-            let made = held.whole.as_ref().map(Whole::demand).unwrap_or_default();
+            let made = held.whole.as_ref().map(OutboxTransaction::demand).unwrap_or_default();
             // Notes alone need no room: they do not wait with what comes behind them.
             let is_enough = demand.bytes >= SETTLE_BYTES || (demand.bytes == 0 && count > 0 && made.bytes > 0);
             if is_enough && !is_joined {
@@ -390,27 +404,29 @@ impl Consumer<'_> {
     }
 
     /// The first messages as one whole: what they made, in order, and the last place taken of each source.
-    fn take_flushed(&mut self, count: usize) -> (Whole, Vec<Done>) {
-        let (mut whole, mut done, mut taken) = (Whole::default(), Vec::new(), BTreeMap::new());
+    fn take_flushed(&mut self, count: usize) -> (OutboxTransaction, Vec<DurabilityNotifier>) {
+        let (mut whole, mut done, mut taken) = (OutboxTransaction::default(), Vec::new(), BTreeMap::new());
         for held in self.held.drain(..count) {
             let Some(receipt) = held.arrival.receipt else { continue };
             if let (Ok(message), Some(_)) = (&held.arrival.message, receipt.past.letter) {
-                self.cx.was_letter(message.id);
+                self.cx.untrack_replay(message.id);
             }
             whole.append(held.whole.unwrap_or_default());
             taken.insert(receipt.taken.key, receipt.taken.place);
             done.push(receipt.done);
         }
-        let taken = taken.into_iter().map(|(key, place)| Taken { key, place }.note());
+        let taken = taken
+            .into_iter()
+            .map(|(key, place)| ConsumerOffset { key, place }.into_checkpoint());
         whole.notes.extend(taken);
         (whole, done)
     }
 
     /// Lets leave what a flush sent: each with the held messages that it is of, the rest with the first one, or at once.
-    async fn leave_flushed(&mut self, made: Gathered) {
+    async fn leave_flushed(&mut self, made: GearOutput) {
         let mut rest = made.whole;
-        for Later { first, last, whole } in made.later {
-            let is_open = |held: &Held, id| !held.is_flushed && held.is(id);
+        for DeferredOutput { first, last, whole } in made.later {
+            let is_open = |held: &UncommittedMessage, id| !held.is_flushed && held.has_id(id);
             let Some(begin) = self.held.iter().position(|held| is_open(held, first)) else {
                 rest.append(whole);
                 continue;
@@ -431,12 +447,12 @@ impl Consumer<'_> {
     }
 }
 
-impl Held {
-    fn is(&self, id: MessageId) -> bool {
+impl UncommittedMessage {
+    fn has_id(&self, id: MessageId) -> bool {
         self.arrival.message.as_ref().is_ok_and(|message| message.id == id)
     }
 
-    fn past(&self) -> Option<&Past> {
+    fn past(&self) -> Option<&DeliveryHistory> {
         Some(&self.arrival.receipt.as_ref()?.past)
     }
 
@@ -448,13 +464,13 @@ impl Held {
     }
 
     /// A dead letter takes the place of what the message would have made.
-    fn bury(&mut self, cx: &Context, reason: String, attempts: u32) {
+    fn dead_letter(&mut self, cx: &GearContext, reason: String, attempts: u32) {
         let text = format!("a message became a dead letter: {reason}");
         match &self.arrival.message {
-            Ok(message) => Signal::of(message).saying(|| cx.error(text)),
+            Ok(message) => TraceContext::of(message).in_scope(|| cx.error(text)),
             Err(_) => cx.error(text),
         }
-        let dead = Dead {
+        let dead = OutboxDeadLetter {
             gear: cx.name().clone(),
             port: self.arrival.port.to_owned(),
             way: self.way(),
@@ -466,15 +482,15 @@ impl Held {
                 Err(unreadable) => unreadable.body.to_vec(),
             },
         };
-        self.whole = Some(Whole {
+        self.whole = Some(OutboxTransaction {
             dead: vec![dead],
-            ..Whole::default()
+            ..OutboxTransaction::default()
         });
     }
 }
 
 /// Which limit a message is beyond that came over the bus: its sender's may be wider.
-fn beyond(message: &Message, size: usize, cx: &Context) -> Option<String> {
+fn exceeded_limit(message: &Message, size: usize, cx: &GearContext) -> Option<String> {
     let (hops, limits) = (message.hops, cx.limits());
     if hops > limits.max_hops() {
         return Some(format!("it has passed {hops} gears, more than max_hops allows here"));
@@ -485,29 +501,29 @@ fn beyond(message: &Message, size: usize, cx: &Context) -> Option<String> {
 
 /// What comes of sending a message by the port where it was refused before; and why it is refused again, unless that made a
 /// dead letter already.
-async fn send_on(cx: &Arc<Context>, port: &'static str, message: Message) -> (Gathered, Option<String>) {
-    let (sent, made) = gathered(Handled::Again, cx.send(port, message)).await;
+async fn send_on(cx: &Arc<GearContext>, port: &'static str, message: Message) -> (GearOutput, Option<String>) {
+    let (sent, made) = collect_output(DeliveryGuarantee::Again, cx.send(port, message)).await;
     let again = sent.err().filter(|_| made.whole.dead.is_empty());
     (made, again.map(|refused| refused.to_string()))
 }
 
 /// What a message made; and why the gear rejected it, if it did.
 async fn handle(
-    gear: &mut dyn Passive,
-    cx: &Arc<Context>,
-    mut delivery: Delivery,
-    handled: Handled,
-) -> Result<(Gathered, Option<String>), Fault> {
+    gear: &mut dyn PassiveGear,
+    cx: &Arc<GearContext>,
+    mut delivery: InputMessage,
+    handled: DeliveryGuarantee,
+) -> Result<(GearOutput, Option<String>), GearError> {
     let mut span = cx.arrive(&mut delivery.message);
-    let signal = Signal::of(&delivery.message);
-    let work = signal.during(gathered(handled, gear.process(cx, delivery)));
-    let (done, made) = at_work(cx, Some(signal), work).await;
+    let signal = TraceContext::of(&delivery.message);
+    let work = signal.scope(collect_output(handled, gear.process(cx, delivery)));
+    let (done, made) = run_watched(cx, Some(signal), work).await;
     span.ok = done.is_ok();
     match done {
         Ok(()) => Ok((made, None)),
-        Err(Fault::Rejected(reason)) => {
-            signal.saying(|| cx.reject(&reason));
-            Ok((Gathered::default(), Some(reason)))
+        Err(GearError::Rejected(reason)) => {
+            signal.in_scope(|| cx.reject(&reason));
+            Ok((GearOutput::default(), Some(reason)))
         }
         Err(fault) => Err(fault),
     }

@@ -44,13 +44,13 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::framing::{Broken, Frames, Framing, Rule};
-use super::gathering::Handled;
-use super::listener::Listener;
-use super::signal::Signal;
-use super::{Active, Config, Context, Fault, Gear, Passive, Work};
-use crate::wires::Delivery;
-use writer::{Queue, Reply};
+use super::framing::{FramingError, FrameReader, StreamFraming, FrameFormat};
+use super::gathering::DeliveryGuarantee;
+use super::listener::GearListener;
+use super::signal::TraceContext;
+use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use crate::wires::InputMessage;
+use writer::{TcpReplyQueue, TcpReply};
 
 /// How often it is asked what became of replies.
 const HEAR_EVERY: Duration = Duration::from_millis(10);
@@ -69,14 +69,14 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           one whose connection is closed is rejected. A full inbox keeps the peer waiting. A peer that ends its stream is closed. \
           A frame has no place for a business signal or a trace: each message begins its own, and only `correlate` joins it with another.",
     example: include_str!("../../../examples/gears/tcp_in.yaml"),
-    schema: gear::schema::<TcpIn>,
-    check: gear::check::<TcpIn>,
+    schema: gear::schema::<TcpInConfig>,
+    check: gear::check::<TcpInConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    let config: TcpIn = gear::config(config)?;
-    let shared = Arc::new(Shared {
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    let config: TcpInConfig = gear::config(config)?;
+    let shared = Arc::new(TcpConnectionTable {
         rule: config.framing.rule()?,
         max_frame: config.max_frame as usize,
         idle_timeout: config.idle_timeout.get(),
@@ -84,12 +84,12 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
         open: Mutex::default(),
         writers: Mutex::default(),
     });
-    let replies = Replies {
+    let replies = TcpReplyHandler {
         shared: Arc::clone(&shared),
         unheard: VecDeque::new(),
         asked: Instant::now(),
     };
-    let door = Door {
+    let door = TcpReceiver {
         config,
         shared,
         listener: None,
@@ -98,34 +98,34 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
 }
 
 /// What both halves know.
-struct Shared {
-    rule: Rule,
+struct TcpConnectionTable {
+    rule: FrameFormat,
     max_frame: usize,
     idle_timeout: Duration,
     /// How many connections this life has taken.
     made: AtomicU64,
     /// The connections that are open, as far as is known.
-    open: Mutex<HashMap<String, Arc<Queue>>>,
+    open: Mutex<HashMap<String, Arc<TcpReplyQueue>>>,
     /// They end with this life of the gear.
     writers: Mutex<JoinSet<()>>,
 }
 
-struct Door {
-    config: TcpIn,
-    shared: Arc<Shared>,
-    listener: Option<Listener>,
+struct TcpReceiver {
+    config: TcpInConfig,
+    shared: Arc<TcpConnectionTable>,
+    listener: Option<GearListener>,
 }
 
-impl Active for Door {
-    fn init<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+impl ActiveGear for TcpReceiver {
+    fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
-            self.listener = Some(Listener::bind(cx, self.config.listen, "tcp", "").await?);
+            self.listener = Some(GearListener::bind(cx, self.config.listen, "tcp", "").await?);
             Ok(())
         }
         .boxed()
     }
 
-    fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+    fn run<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let Some(listener) = self.listener.take() else {
                 return Ok(());
@@ -133,7 +133,7 @@ impl Active for Door {
             let life = cx.recorder().now().micros();
             let serve = |stream, peer, stop| {
                 let number = self.shared.made.fetch_add(1, Relaxed);
-                let peer = Peer {
+                let peer = TcpPeer {
                     cx: Arc::clone(cx),
                     shared: Arc::clone(&self.shared),
                     id: format!("{life:x}-{number}"),
@@ -149,18 +149,18 @@ impl Active for Door {
 }
 
 /// The other side of a connection.
-struct Peer {
-    cx: Arc<Context>,
-    shared: Arc<Shared>,
+struct TcpPeer {
+    cx: Arc<GearContext>,
+    shared: Arc<TcpConnectionTable>,
     id: String,
     address: SocketAddr,
 }
 
-impl Peer {
+impl TcpPeer {
     /// Reads one connection until it ends or the gear stops; replies may be written until the gear has ended.
     async fn serve(self, stream: TcpStream, stop: CancellationToken) {
         let (read, write) = stream.into_split();
-        let (queue, writing) = Queue::new(write);
+        let (queue, writing) = TcpReplyQueue::new(write);
         let queue = Arc::new(queue);
         let shared = Arc::clone(&self.shared);
         {
@@ -189,13 +189,13 @@ impl Peer {
     }
 
     /// Reads to the end, to the stop, or to what is wrong.
-    async fn read(&self, mut from: OwnedReadHalf, queue: &Queue, stop: &CancellationToken) -> Option<String> {
+    async fn read(&self, mut from: OwnedReadHalf, queue: &TcpReplyQueue, stop: &CancellationToken) -> Option<String> {
         let timeout = self.shared.idle_timeout;
-        let mut frames = Frames::new(self.shared.rule.clone(), self.shared.max_frame);
+        let mut frames = FrameReader::new(self.shared.rule.clone(), self.shared.max_frame);
         loop {
             let arrived = tokio::select! {
                 biased;
-                arrived = async { queue.calm().await; frames.read_all(&mut from).await } => arrived,
+                arrived = async { queue.wait_for_low_water().await; frames.read_all(&mut from).await } => arrived,
                 () = stop.cancelled() => return None,
                 () = queue.link.idle(timeout) => {
                     return Some(format!("no frame went either way for {}", HumanDuration::from(timeout)));
@@ -203,7 +203,7 @@ impl Peer {
             };
             match arrived {
                 // How a connection ends between two frames is its peer's affair.
-                Err(Broken::Io(_)) => return None,
+                Err(FramingError::Io(_)) => return None,
                 Ok(arrived) if arrived.is_empty() => return None,
                 Ok(arrived) => {
                     let pass_on = async {
@@ -211,7 +211,7 @@ impl Peer {
                             self.pass_on(frame).await;
                         }
                     };
-                    self.cx.leave_arrived("out", None, pass_on).await;
+                    self.cx.commit_received("out", None, pass_on).await;
                 }
                 Err(broken) => return Some(broken.to_string()),
             }
@@ -231,34 +231,34 @@ impl Peer {
 }
 
 /// The half that hands replies to the writers.
-struct Replies {
-    shared: Arc<Shared>,
+struct TcpReplyHandler {
+    shared: Arc<TcpConnectionTable>,
     /// Replies of guaranteed wires, until it is heard what became of them.
-    unheard: VecDeque<Unheard>,
+    unheard: VecDeque<UnconfirmedReply>,
     /// When that was asked last.
     asked: Instant,
 }
 
-struct Unheard {
+struct UnconfirmedReply {
     port: &'static str,
     message: Box<Message>,
     heard: oneshot::Receiver<Result<(), String>>,
 }
 
-impl Passive for Replies {
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+impl PassiveGear for TcpReplyHandler {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
-            let Delivery { port, message } = delivery;
+            let InputMessage { port, message } = delivery;
             let (id, queue) = self.connection(&message)?;
-            let bytes = self.shared.rule.encode(&message.body()).map_err(Fault::Rejected)?;
-            let (signal, gear) = (Signal::of(&message), Arc::clone(cx));
+            let bytes = self.shared.rule.encode(&message.body()).map_err(GearError::Rejected)?;
+            let (signal, gear) = (TraceContext::of(&message), Arc::clone(cx));
             let said = id.clone();
-            let mut reply = Reply {
+            let mut reply = TcpReply {
                 bytes,
                 done: None,
-                refused: Box::new(move |why| signal.saying(|| gear.reject(&format!("connection {said} {why}")))),
+                refused: Box::new(move |why| signal.in_scope(|| gear.reject(&format!("connection {said} {why}")))),
             };
-            let heard = (Handled::now() == Handled::Again).then(|| {
+            let heard = (DeliveryGuarantee::current() == DeliveryGuarantee::Again).then(|| {
                 let (done, heard) = oneshot::channel();
                 reply.done = Some(done);
                 heard
@@ -267,7 +267,7 @@ impl Passive for Replies {
                 return Err(closed(&id));
             }
             let message = Box::new(message);
-            self.unheard.extend(heard.map(|heard| Unheard { port, message, heard }));
+            self.unheard.extend(heard.map(|heard| UnconfirmedReply { port, message, heard }));
             Ok(())
         }
         .boxed()
@@ -277,10 +277,10 @@ impl Passive for Replies {
         true
     }
 
-    fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+    fn flush<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let last = Instant::now() + LAST_REPLIES;
-            while let Some(Unheard { heard, .. }) = self.unheard.front_mut() {
+            while let Some(UnconfirmedReply { heard, .. }) = self.unheard.front_mut() {
                 let heard = match heard.try_recv() {
                     // The others are not held up for a peer that does not read, unless they are the last.
                     Err(TryRecvError::Empty) if !cx.is_draining() => break,
@@ -298,14 +298,14 @@ impl Passive for Replies {
                     Err(TryRecvError::Closed) => Err("is closed".to_owned()),
                     Ok(heard) => heard,
                 };
-                let Some(Unheard { port, message, .. }) = self.unheard.pop_front() else {
+                let Some(UnconfirmedReply { port, message, .. }) = self.unheard.pop_front() else {
                     break;
                 };
                 if let Err(why) = heard {
                     let reason = format!("the connection {why}");
-                    Signal::of(&message).saying(|| cx.reject(&reason));
-                    let buried = cx.bury((port, PortSide::In), &message, (reason, 1));
-                    cx.later(message.id, buried).await;
+                    TraceContext::of(&message).in_scope(|| cx.reject(&reason));
+                    let buried = cx.dead_letter((port, PortSide::In), &message, (reason, 1));
+                    cx.commit_for(message.id, buried).await;
                 }
             }
             if cx.is_draining() {
@@ -327,18 +327,18 @@ impl Passive for Replies {
         (!self.unheard.is_empty()).then(|| self.asked + HEAR_EVERY)
     }
 
-    fn wake<'a>(&'a mut self, _: &'a Arc<Context>) -> Work<'a> {
+    fn wake<'a>(&'a mut self, _: &'a Arc<GearContext>) -> GearFuture<'a> {
         // What it is woken for is the flush.
         self.asked = Instant::now();
         futures::future::ready(Ok(())).boxed()
     }
 }
 
-impl Replies {
+impl TcpReplyHandler {
     /// The connection that a reply names.
-    fn connection(&self, message: &Message) -> Result<(String, Arc<Queue>), Fault> {
+    fn connection(&self, message: &Message) -> Result<(String, Arc<TcpReplyQueue>), GearError> {
         let id = message.meta.get(CONNECTION).and_then(Value::as_str).ok_or_else(|| {
-            Fault::Rejected(format!(
+            GearError::Rejected(format!(
                 "a reply names no connection: {CONNECTION} must be in its meta, as in messages from port out"
             ))
         })?;
@@ -347,19 +347,19 @@ impl Replies {
     }
 }
 
-fn closed(id: &str) -> Fault {
-    Fault::Rejected(format!("connection {id} is closed or was never open"))
+fn closed(id: &str) -> GearError {
+    GearError::Rejected(format!("connection {id} is closed or was never open"))
 }
 
 /// Configuration of `tcp_in`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct TcpIn {
+pub(super) struct TcpInConfig {
     /// Where to listen, `127.0.0.1:0` for any free port.
     listen: SocketAddr,
     /// How streams are cut into frames, both ways.
     #[serde(default)]
-    framing: Framing,
+    framing: StreamFraming,
     /// The most bytes of a frame; a connection that sends a longer one is closed.
     #[serde(default = "default_max_frame")]
     max_frame: u32,
@@ -383,7 +383,7 @@ const fn default_idle_timeout() -> HumanDuration {
     HumanDuration::from_secs(300)
 }
 
-impl GearConfig for TcpIn {
+impl GearConfig for TcpInConfig {
     fn validate(&self) -> Result<(), String> {
         if self.max_frame == 0 {
             return Err("max_frame must be more than zero".into());

@@ -30,9 +30,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::connect::{ReconnectBackoff, check_address, check_times, connect};
-use super::framing::{Frames, Framing, Rule};
-use super::{Active, Config, Context, Fault, Gear, Passive, Work};
-use crate::wires::Delivery;
+use super::framing::{FrameReader, StreamFraming, FrameFormat};
+use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use crate::wires::InputMessage;
 
 /// What the type is.
 pub(super) const MANIFEST: GearManifest = GearManifest {
@@ -44,41 +44,41 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           Port `reply` may stay unwired: what comes back is read and dropped then. \
           A frame has no place for a business signal or a trace: what comes back begins its own, and only `correlate` joins it with its request.",
     example: include_str!("../../../examples/gears/tcp_out.yaml"),
-    schema: gear::schema::<TcpOut>,
-    check: gear::check::<TcpOut>,
+    schema: gear::schema::<TcpOutConfig>,
+    check: gear::check::<TcpOutConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    let config: TcpOut = gear::config(config)?;
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    let config: TcpOutConfig = gear::config(config)?;
     let rule = config.framing.rule()?;
     let (link, linked) = watch::channel(None);
-    let writer = Writer {
+    let writer = TcpFrameWriter {
         rule: rule.clone(),
         address: config.address.clone(),
         linked,
     };
-    Ok(Gear::Duplex(Box::new(Keeper { config, rule, link }), Box::new(writer)))
+    Ok(Gear::Duplex(Box::new(TcpConnector { config, rule, link }), Box::new(writer)))
 }
 
 /// The connection that is open now.
-type Link = Option<Arc<Open>>;
+type TcpLink = Option<Arc<OpenTcpConnection>>;
 
-struct Open {
+struct OpenTcpConnection {
     write: Mutex<WriteTimeoutStream<OwnedWriteHalf>>,
     /// Says that nothing more can be written.
     broken: CancellationToken,
 }
 
 /// The half that opens the connection and reads from it.
-struct Keeper {
-    config: TcpOut,
-    rule: Rule,
-    link: watch::Sender<Link>,
+struct TcpConnector {
+    config: TcpOutConfig,
+    rule: FrameFormat,
+    link: watch::Sender<TcpLink>,
 }
 
-impl Active for Keeper {
-    fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+impl ActiveGear for TcpConnector {
+    fn run<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let mut backoff = ReconnectBackoff::new(self.config.reconnect_min.get(), self.config.reconnect_max.get());
             loop {
@@ -100,9 +100,9 @@ impl Active for Keeper {
     }
 }
 
-impl Keeper {
+impl TcpConnector {
     /// One connection from its beginning to its end, and what ended it; nothing where the gear shall stop.
-    async fn connect_and_read(&self, cx: &Context) -> Option<String> {
+    async fn connect_and_read(&self, cx: &GearContext) -> Option<String> {
         let address = &self.config.address;
         let connected = tokio::select! {
             () = cx.stopping() => return None,
@@ -116,14 +116,14 @@ impl Keeper {
         cx.log(Level::Info, format!("connected to {address} ({peer})"));
         let (read, write) = stream.into_split();
         let broken = CancellationToken::new();
-        self.link.send_replace(Some(Arc::new(Open {
+        self.link.send_replace(Some(Arc::new(OpenTcpConnection {
             write: WriteTimeoutStream::new(write, self.config.write_timeout.get()).into(),
             broken: broken.clone(),
         })));
-        let mut frames = Frames::new(self.rule.clone(), self.config.max_frame as usize);
+        let mut frames = FrameReader::new(self.rule.clone(), self.config.max_frame as usize);
         let ended = self.read(cx, (&mut frames, read), (&peer, &broken)).await;
         // What has arrived whole is passed on, whatever ended the connection.
-        while let arrived = frames.arrived()
+        while let arrived = frames.buffered_frames()
             && !arrived.is_empty()
         {
             pass_on(cx, arrived, &peer).await;
@@ -134,8 +134,8 @@ impl Keeper {
     /// Passes on frames until there are no more, and says why; nothing where the gear shall stop.
     async fn read(
         &self,
-        cx: &Context,
-        (frames, mut from): (&mut Frames, OwnedReadHalf),
+        cx: &GearContext,
+        (frames, mut from): (&mut FrameReader, OwnedReadHalf),
         (peer, broken): (&str, &CancellationToken),
     ) -> Option<String> {
         loop {
@@ -155,7 +155,7 @@ impl Keeper {
 }
 
 /// Passes on frames that came back.
-async fn pass_on(cx: &Context, frames: Vec<Vec<u8>>, peer: &str) {
+async fn pass_on(cx: &GearContext, frames: Vec<Vec<u8>>, peer: &str) {
     if !cx.is_wired("reply") {
         return;
     }
@@ -167,20 +167,20 @@ async fn pass_on(cx: &Context, frames: Vec<Vec<u8>>, peer: &str) {
             cx.emit("reply", message, None, began).await.ok();
         }
     };
-    cx.leave_arrived("reply", None, pass_on).await;
+    cx.commit_received("reply", None, pass_on).await;
 }
 
 /// The half that writes.
-struct Writer {
-    rule: Rule,
+struct TcpFrameWriter {
+    rule: FrameFormat,
     address: String,
-    linked: watch::Receiver<Link>,
+    linked: watch::Receiver<TcpLink>,
 }
 
-impl Passive for Writer {
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+impl PassiveGear for TcpFrameWriter {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
-            let bytes = self.rule.encode(&delivery.message.body()).map_err(Fault::Rejected)?;
+            let bytes = self.rule.encode(&delivery.message.body()).map_err(GearError::Rejected)?;
             loop {
                 let open = tokio::select! {
                     biased;
@@ -198,16 +198,16 @@ impl Passive for Writer {
     }
 }
 
-impl Writer {
+impl TcpFrameWriter {
     /// Waits for a connection that is not known to be broken.
-    async fn open(&mut self) -> Result<Arc<Open>, Fault> {
-        let usable = |link: &Link| link.as_ref().is_some_and(|open| !open.broken.is_cancelled());
+    async fn open(&mut self) -> Result<Arc<OpenTcpConnection>, GearError> {
+        let usable = |link: &TcpLink| link.as_ref().is_some_and(|open| !open.broken.is_cancelled());
         let open = self.linked.wait_for(usable).await.ok().and_then(|link| link.clone());
         open.ok_or_else(|| self.outside(io::ErrorKind::NotConnected.into()))
     }
 
-    fn outside(&self, reason: io::Error) -> Fault {
-        Fault::Outside {
+    fn outside(&self, reason: io::Error) -> GearError {
+        GearError::Outside {
             what: format!("write to {}", self.address),
             reason,
         }
@@ -217,12 +217,12 @@ impl Writer {
 /// Configuration of `tcp_out`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct TcpOut {
+pub(super) struct TcpOutConfig {
     /// Where to connect to: a host name or an address, and a port, such as `collector.example:9000`.
     address: String,
     /// How streams are cut into frames, both ways.
     #[serde(default)]
-    framing: Framing,
+    framing: StreamFraming,
     /// The most bytes of a frame that comes back; a longer one ends the connection.
     #[serde(default = "default_max_frame")]
     max_frame: u32,
@@ -256,7 +256,7 @@ const fn default_reconnect_max() -> HumanDuration {
     HumanDuration::from_secs(30)
 }
 
-impl GearConfig for TcpOut {
+impl GearConfig for TcpOutConfig {
     fn validate(&self) -> Result<(), String> {
         check_address("address", &self.address)?;
         if self.max_frame == 0 {

@@ -26,42 +26,42 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{Active, Context, Fault, Gear, GearType, Passive, ProgramAllowList, Work};
-use crate::Identity;
-use crate::limits::Limits as MessageLimits;
+use super::{ActiveGear, Gear, GearContext, GearDefinition, GearError, GearFuture, PassiveGear, ProgramAllowList};
+use crate::RackIdentity;
+use crate::limits::MessageLimits;
 use crate::runtime::{GearRuntime, RuntimeParts};
-use crate::spool::{self, Cursor, Limits, Outgoing, SpoolHandle, SpoolThread, WhenFull};
+use crate::spool::{self, SpoolCursor, SpoolFullPolicy, SpoolHandle, SpoolItem, SpoolLimits, SpoolThread};
 use crate::tap::TapRegistry;
-use crate::telemetry::{Batcher, Counters, Recorder, RecorderParts};
-use crate::wires::Delivery;
+use crate::telemetry::{RecorderParts, RowBatcher, TelemetryCounters, TelemetryRecorder};
+use crate::wires::InputMessage;
 
 /// Types that only tests can name.
-pub(super) static TYPES: &[GearType] = &[
-    GearType {
+pub(super) static TYPES: &[GearDefinition] = &[
+    GearDefinition {
         manifest: &manifest("test_panics", &["in"], &[]),
         build: |_| Ok(Gear::Passive(Box::new(Panics))),
     },
-    GearType {
+    GearDefinition {
         manifest: &manifest("test_refuses", &[], &[]),
         build: |_| Ok(Gear::Active(Box::new(Refuses))),
     },
-    GearType {
+    GearDefinition {
         manifest: &manifest("test_deaf", &[], &[]),
         build: |_| Ok(Gear::Active(Box::new(Deaf))),
     },
-    GearType {
+    GearDefinition {
         manifest: &manifest("test_hangs", &["in"], &[]),
         build: |_| Ok(Gear::Passive(Box::new(Hangs))),
     },
-    GearType {
+    GearDefinition {
         manifest: &manifest("test_feed", &[], &["out"]),
         build: flow::feed,
     },
-    GearType {
+    GearDefinition {
         manifest: &manifest("test_loop", &["in"], &["out"]),
         build: |_| Ok(Gear::Passive(Box::new(PassesOn))),
     },
-    GearType {
+    GearDefinition {
         manifest: &manifest("test_duplex", &["in"], &["out"]),
         build: |_| {
             let (said, heard) = mpsc::unbounded_channel();
@@ -91,8 +91,8 @@ const fn manifest(
 /// Panics at every message whose body begins with a letter from a to m.
 struct Panics;
 
-impl Passive for Panics {
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+impl PassiveGear for Panics {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
             let data = delivery.message.raw;
             assert!(
@@ -112,12 +112,12 @@ impl Passive for Panics {
 /// Cannot be started.
 struct Refuses;
 
-impl Active for Refuses {
-    fn init<'a>(&'a mut self, _: &'a Arc<Context>) -> Work<'a> {
-        async { Err(Fault::Test("it has no fuel")) }.boxed()
+impl ActiveGear for Refuses {
+    fn init<'a>(&'a mut self, _: &'a Arc<GearContext>) -> GearFuture<'a> {
+        async { Err(GearError::Test("it has no fuel")) }.boxed()
     }
 
-    fn run<'a>(&'a mut self, _: &'a Arc<Context>) -> Work<'a> {
+    fn run<'a>(&'a mut self, _: &'a Arc<GearContext>) -> GearFuture<'a> {
         async { Ok(()) }.boxed()
     }
 }
@@ -125,8 +125,8 @@ impl Active for Refuses {
 /// Does not hear that it shall stop.
 struct Deaf;
 
-impl Active for Deaf {
-    fn run<'a>(&'a mut self, _: &'a Arc<Context>) -> Work<'a> {
+impl ActiveGear for Deaf {
+    fn run<'a>(&'a mut self, _: &'a Arc<GearContext>) -> GearFuture<'a> {
         futures::future::pending().boxed()
     }
 }
@@ -134,8 +134,8 @@ impl Active for Deaf {
 /// Never comes back from the message `hang`.
 struct Hangs;
 
-impl Passive for Hangs {
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+impl PassiveGear for Hangs {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
             let body = String::from_utf8_lossy(&delivery.message.raw).into_owned();
             if body == "hang" {
@@ -151,8 +151,8 @@ impl Passive for Hangs {
 /// Sends on what it gets.
 struct PassesOn;
 
-impl Passive for PassesOn {
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+impl PassiveGear for PassesOn {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
             cx.send("out", delivery.message).await.ok();
             Ok(())
@@ -164,10 +164,10 @@ impl Passive for PassesOn {
 /// The half that says how much its other half has heard in all lives, and fails at the word `fail`.
 struct Speaks(mpsc::UnboundedReceiver<Vec<u8>>);
 
-impl Active for Speaks {
-    fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+impl ActiveGear for Speaks {
+    fn run<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
-            let all = cx.kept::<std::sync::atomic::AtomicUsize>();
+            let all = cx.restart_state::<std::sync::atomic::AtomicUsize>();
             loop {
                 let word = tokio::select! {
                     word = self.0.recv() => word.unwrap(),
@@ -176,7 +176,7 @@ impl Active for Speaks {
                 let count = all.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
                 cx.log(model::Level::Info, format!("heard {count}"));
                 if word == b"fail" {
-                    return Err(Fault::Test("its active half has heard enough"));
+                    return Err(GearError::Test("its active half has heard enough"));
                 }
             }
         }
@@ -187,8 +187,8 @@ impl Active for Speaks {
 /// The half that hears.
 struct Hears(mpsc::UnboundedSender<Vec<u8>>);
 
-impl Passive for Hears {
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+impl PassiveGear for Hears {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
             cx.log(
                 model::Level::Info,
@@ -245,12 +245,12 @@ pub(crate) const STOP_BOUND: Duration = Duration::from_secs(6);
 
 /// A Rack's telemetry way without a bus: recorder, batcher, and a spool in a folder.
 pub(crate) struct Bench {
-    pub(crate) recorder: Recorder,
+    pub(crate) recorder: TelemetryRecorder,
     spool: SpoolHandle,
     thread: SpoolThread,
     batcher: JoinHandle<()>,
     cancel: CancellationToken,
-    _identity: watch::Sender<Option<Identity>>,
+    _identity: watch::Sender<Option<RackIdentity>>,
     /// How long gears of its runtimes may drain.
     pub(crate) drain: Duration,
     /// What gears of its runtimes may run.
@@ -267,11 +267,16 @@ impl Bench {
     /// The same, where telemetry may be switched off.
     pub(crate) fn open_with(folder: &Path, enabled: bool) -> Self {
         let clock = Clock::new(|| chrono::Utc::now().into());
-        let limits = Limits::new(1 << 30, WhenFull::Block);
-        let (spool, thread, _) =
-            spool::open(&folder.join("spool"), limits, clock.clone(), spool::Lane::Telemetry).unwrap();
-        let counters = Arc::new(Counters::default());
-        let (recorder, intake) = Recorder::new(RecorderParts {
+        let limits = SpoolLimits::new(1 << 30, SpoolFullPolicy::Block);
+        let (spool, thread, _) = spool::open(
+            &folder.join("spool"),
+            limits,
+            clock.clone(),
+            spool::SpoolKind::Telemetry,
+        )
+        .unwrap();
+        let counters = Arc::new(TelemetryCounters::default());
+        let (recorder, intake) = TelemetryRecorder::new(RecorderParts {
             enabled,
             sampling_rate: 1.0,
             clock,
@@ -284,13 +289,13 @@ impl Bench {
             counters: Arc::clone(&counters),
         });
         let key = ed25519_dalek::SigningKey::from_bytes(&[7; 32]);
-        let identity = watch::Sender::new(Some(Identity {
+        let identity = watch::Sender::new(Some(RackIdentity {
             entity_id: EntityId::for_name("rack-a"),
             name: "rack-a".parse().unwrap(),
             cluster_key: key.verifying_key(),
         }));
         let cancel = CancellationToken::new();
-        let batcher = Batcher {
+        let batcher = RowBatcher {
             intake,
             spool: spool.clone(),
             identity: identity.subscribe(),
@@ -329,7 +334,7 @@ impl Bench {
 
     /// Every row of a table that is durable, in order.
     pub(crate) fn rows(&self, table: Table) -> Vec<Map<String, Value>> {
-        let (reader, mut cursor) = (self.spool.reader(), Cursor::default());
+        let (reader, mut cursor) = (self.spool.reader(), SpoolCursor::default());
         let mut rows = Vec::new();
         loop {
             let batches = reader.read(&mut cursor, 1 << 20).unwrap();
@@ -337,7 +342,7 @@ impl Bench {
                 return rows;
             }
             for outgoing in batches {
-                let Outgoing::Batch(kept) = outgoing else {
+                let SpoolItem::Batch(kept) = outgoing else {
                     panic!("a batch is lost")
                 };
                 if kept.table == table {

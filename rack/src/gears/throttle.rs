@@ -17,8 +17,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::{Config, Context, Gear, Passive, Work};
-use crate::wires::Delivery;
+use super::{RawConfig, GearContext, Gear, PassiveGear, GearFuture};
+use crate::wires::InputMessage;
 
 /// What the type is.
 pub(super) const MANIFEST: GearManifest = GearManifest {
@@ -29,36 +29,36 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     doc: "A token bucket: `burst` messages may leave at once, then `rate` a second. With `wait` the senders are slowed down, with `drop` \
           what is too much is dropped and counted in `gear.messages.dropped`.",
     example: include_str!("../../../examples/gears/throttle.yaml"),
-    schema: gear::schema::<Throttle>,
-    check: gear::check::<Throttle>,
+    schema: gear::schema::<ThrottleConfig>,
+    check: gear::check::<ThrottleConfig>,
     passes_on: waits,
 };
 
 /// With `drop` it chooses.
-fn waits(config: &Config) -> bool {
-    gear::config::<Throttle>(config).is_ok_and(|config| config.when_full == WhenFull::Wait)
+fn waits(config: &RawConfig) -> bool {
+    gear::config::<ThrottleConfig>(config).is_ok_and(|config| config.when_full == ThrottleAction::Wait)
 }
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    let config: Throttle = gear::config(config)?;
-    Ok(Gear::Passive(Box::new(Valve {
-        bucket: Bucket::new(&config, Instant::now()),
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    let config: ThrottleConfig = gear::config(config)?;
+    Ok(Gear::Passive(Box::new(MessageThrottle {
+        bucket: MessageTokenBucket::new(&config, Instant::now()),
         when_full: config.when_full,
     })))
 }
 
-struct Valve {
-    bucket: Bucket,
-    when_full: WhenFull,
+struct MessageThrottle {
+    bucket: MessageTokenBucket,
+    when_full: ThrottleAction,
 }
 
-impl Passive for Valve {
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+impl PassiveGear for MessageThrottle {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
             let wait = self.bucket.wait(Instant::now());
             if !wait.is_zero() {
-                if self.when_full == WhenFull::Drop {
-                    cx.discard();
+                if self.when_full == ThrottleAction::Drop {
+                    cx.count_dropped();
                     return Ok(());
                 }
                 tokio::select! {
@@ -76,7 +76,7 @@ impl Passive for Valve {
 }
 
 /// Tokens come with time, up to the burst.
-struct Bucket {
+struct MessageTokenBucket {
     rate: f64,
     burst: f64,
     tokens: f64,
@@ -84,8 +84,8 @@ struct Bucket {
     at: Instant,
 }
 
-impl Bucket {
-    fn new(config: &Throttle, now: Instant) -> Self {
+impl MessageTokenBucket {
+    fn new(config: &ThrottleConfig, now: Instant) -> Self {
         Self {
             rate: config.rate,
             burst: f64::from(config.burst),
@@ -120,7 +120,7 @@ impl Bucket {
 /// Configuration of `throttle`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Throttle {
+pub(super) struct ThrottleConfig {
     /// Messages per second, on average.
     pub(super) rate: f64,
     /// How many messages may leave at once.
@@ -128,7 +128,7 @@ pub(super) struct Throttle {
     pub(super) burst: u32,
     /// What happens to a message that comes too early.
     #[serde(default)]
-    pub(super) when_full: WhenFull,
+    pub(super) when_full: ThrottleAction,
 }
 
 const fn default_burst() -> u32 {
@@ -138,7 +138,7 @@ const fn default_burst() -> u32 {
 /// What happens to a message that comes too early.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum WhenFull {
+pub(super) enum ThrottleAction {
     /// It waits, and so do the senders.
     #[default]
     Wait,
@@ -146,7 +146,7 @@ pub(super) enum WhenFull {
     Drop,
 }
 
-impl GearConfig for Throttle {
+impl GearConfig for ThrottleConfig {
     fn validate(&self) -> Result<(), String> {
         if !(self.rate >= 0.001 && self.rate <= 1_000_000.0) {
             return Err("rate must be 0.001 to 1000000".into());
@@ -181,9 +181,9 @@ mod tests {
 
     #[test]
     fn a_burst_leaves_at_once_and_then_the_rate_is_kept() {
-        let config = Throttle { rate: 100.0, burst: 5, when_full: WhenFull::Wait };
+        let config = ThrottleConfig { rate: 100.0, burst: 5, when_full: ThrottleAction::Wait };
         let start = Instant::now();
-        let mut bucket = Bucket::new(&config, start);
+        let mut bucket = MessageTokenBucket::new(&config, start);
         let (mut now, mut left) = (start, 0);
         while now <= start + Duration::from_secs(10) {
             let wait = bucket.wait(now);

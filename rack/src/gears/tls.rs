@@ -11,7 +11,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 /// Who is trusted where no file of authorities is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Trust {
+pub(super) enum DefaultTrust {
     /// The authorities of this machine.
     Machine,
     Nobody,
@@ -27,7 +27,7 @@ pub(super) struct ClientIdentity<'a> {
 /// The settings of a client. It reads files; the error names the key and the file.
 pub(super) fn client_config(
     ca_file: Option<&Path>,
-    trust: Trust,
+    trust: DefaultTrust,
     identity: Option<ClientIdentity<'_>>,
 ) -> Result<ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -36,10 +36,10 @@ pub(super) fn client_config(
         .map_err(|error| error.to_string())?;
     let builder = match (ca_file, trust) {
         (Some(path), _) => builder.with_root_certificates(roots(path)?),
-        (None, Trust::Machine) => builder
+        (None, DefaultTrust::Machine) => builder
             .with_native_roots()
             .map_err(|error| format!("this machine's certificate authorities cannot be read: {error}; set ca_file"))?,
-        (None, Trust::Nobody) => builder.with_root_certificates(RootCertStore::empty()),
+        (None, DefaultTrust::Nobody) => builder.with_root_certificates(RootCertStore::empty()),
     };
     let Some(identity) = identity else {
         return Ok(builder.with_no_client_auth());

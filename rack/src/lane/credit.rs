@@ -24,22 +24,22 @@ use model::{Timestamp, Token};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::telemetry::NotRecorded;
+use crate::telemetry::RecordingError;
 
 /// Entries of a port that count as one: settled with the last of them.
 const CHUNK: u64 = 16 << 10;
 
 /// A port that messages leave by.
-pub(crate) type Port = (Token, &'static str);
+pub(crate) type PortKey = (Token, &'static str);
 
 /// What a whole asks for: bytes of messages, in all and of each port.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Demand {
+pub(crate) struct CreditDemand {
     pub(crate) bytes: u64,
-    pub(crate) ports: BTreeMap<Port, u64>,
+    pub(crate) ports: BTreeMap<PortKey, u64>,
 }
 
-impl Demand {
+impl CreditDemand {
     pub(super) fn add(&mut self, (gear, port): (&Token, &'static str), bytes: u64) {
         self.bytes += bytes;
         // A whole is of one gear, mostly by one port.
@@ -60,23 +60,23 @@ impl Demand {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Credits {
-    ports: Mutex<Ports>,
+pub(super) struct CreditFlowControl {
+    ports: Mutex<PortCreditTable>,
     changed: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
-struct Ports {
+struct PortCreditTable {
     /// What the Mixer said last.
     credits: BTreeMap<Token, BTreeMap<String, u64>>,
     /// When it looked.
     at: Option<Timestamp>,
-    uses: BTreeMap<Port, Use>,
+    uses: BTreeMap<PortKey, PortUsage>,
 }
 
 /// What of a port is on its way.
 #[derive(Debug, Default)]
-struct Use {
+struct PortUsage {
     reserved: u64,
     /// The sequences of its entries in the outbox, and their bytes.
     entries: VecDeque<(u64, u64)>,
@@ -85,7 +85,7 @@ struct Use {
     settled: u64,
 }
 
-impl Use {
+impl PortUsage {
     const fn bytes(&self) -> u64 {
         self.reserved + self.waiting + self.settled
     }
@@ -106,19 +106,19 @@ impl Use {
     }
 }
 
-impl Ports {
-    fn allows(&self, demand: &Demand) -> bool {
+impl PortCreditTable {
+    fn allows(&self, demand: &CreditDemand) -> bool {
         demand.ports.iter().all(|((gear, port), bytes)| {
             let Some(credit) = self.credits.get(gear).and_then(|of_gear| of_gear.get(*port)) else {
                 return true;
             };
-            let used = self.uses.get(&(gear.clone(), *port)).map_or(0, Use::bytes);
+            let used = self.uses.get(&(gear.clone(), *port)).map_or(0, PortUsage::bytes);
             used.saturating_add(*bytes) <= *credit || (used == 0 && *credit > 0)
         })
     }
 
     /// Changes what is reserved.
-    fn reserve(&mut self, demand: &Demand, change: impl Fn(u64, u64) -> u64) {
+    fn reserve(&mut self, demand: &CreditDemand, change: impl Fn(u64, u64) -> u64) {
         for (port, bytes) in &demand.ports {
             let of_port = self.uses.entry(port.clone()).or_default();
             of_port.reserved = change(of_port.reserved, *bytes);
@@ -126,7 +126,7 @@ impl Ports {
     }
 }
 
-impl Credits {
+impl CreditFlowControl {
     pub(super) fn new() -> Self {
         Self {
             ports: Mutex::default(),
@@ -135,7 +135,7 @@ impl Credits {
     }
 
     /// What ports have until the Mixer says more.
-    pub(super) fn begin(&self, credits: &[PortCredit]) {
+    pub(super) fn set_initial(&self, credits: &[PortCredit]) {
         let mut ports = self.ports.lock();
         for credit in credits {
             let of_gear = ports.credits.entry(credit.gear.clone()).or_default();
@@ -174,7 +174,7 @@ impl Credits {
     }
 
     /// Waits until every port has credit for what is asked of it.
-    pub(super) async fn reserve(&self, demand: Demand) -> Result<CreditReservation<'_>, NotRecorded> {
+    pub(super) async fn reserve(&self, demand: CreditDemand) -> Result<CreditReservation<'_>, RecordingError> {
         let mut changed = self.changed.subscribe();
         loop {
             {
@@ -184,12 +184,12 @@ impl Credits {
                     return Ok(CreditReservation { credits: self, demand });
                 }
             }
-            changed.changed().await.map_err(|_| NotRecorded::Closed)?;
+            changed.changed().await.map_err(|_| RecordingError::Closed)?;
         }
     }
 
     /// An entry of the outbox with messages of a port. The floor says which are settled.
-    pub(super) fn entered(&self, port: Port, bytes: u64, (sequence, floor): (u64, u64)) {
+    pub(super) fn record_entry(&self, port: PortKey, bytes: u64, (sequence, floor): (u64, u64)) {
         let mut ports = self.ports.lock();
         let of_port = ports.uses.entry(port).or_default();
         of_port.settle(floor);
@@ -200,15 +200,15 @@ impl Credits {
     #[cfg(test)]
     fn holds(&self, gear: &str, bytes: u64) -> bool {
         let ports = BTreeMap::from([((gear.parse().unwrap(), "out"), bytes)]);
-        !self.ports.lock().allows(&Demand { bytes, ports })
+        !self.ports.lock().allows(&CreditDemand { bytes, ports })
     }
 }
 
 /// Credit that was taken; given back unless it is used.
 #[derive(Debug)]
 pub(super) struct CreditReservation<'a> {
-    credits: &'a Credits,
-    demand: Demand,
+    credits: &'a CreditFlowControl,
+    demand: CreditDemand,
 }
 
 impl Drop for CreditReservation<'_> {
@@ -227,7 +227,7 @@ mod tests {
 
     use super::*;
 
-    fn port(gear: &str) -> Port {
+    fn port(gear: &str) -> PortKey {
         (gear.parse().unwrap(), "out")
     }
 
@@ -248,8 +248,8 @@ mod tests {
         }
     }
 
-    fn demand(gear: &str, bytes: u64) -> Demand {
-        Demand {
+    fn demand(gear: &str, bytes: u64) -> CreditDemand {
+        CreditDemand {
             bytes,
             ports: [(port(gear), bytes)].into(),
         }
@@ -257,26 +257,26 @@ mod tests {
 
     #[test]
     fn a_port_has_what_the_mixer_says_of_it_until_it_says_more_and_others_are_not_bound() {
-        let credits = Credits::new();
+        let credits = CreditFlowControl::new();
         assert!(!credits.holds("tail", u64::MAX), "nothing was said so far");
-        credits.begin(&[credit("tail", 7), credit("new", 7)]);
-        credits.entered(port("new"), 5, (1, 0));
+        credits.set_initial(&[credit("tail", 7), credit("new", 7)]);
+        credits.record_entry(port("new"), 5, (1, 0));
         assert!(
             credits.holds("new", 3) && !credits.holds("new", 2),
             "as its scenario says"
         );
         credits.forget_entries();
         credits.set(said(1, vec![credit("tail", 100)]), 0);
-        credits.begin(&[credit("tail", 7)]);
+        credits.set_initial(&[credit("tail", 7)]);
         let taken = credits.reserve(demand("tail", 60)).now_or_never().unwrap().unwrap();
         assert!(credits.holds("tail", 41) && !credits.holds("tail", 40) && !credits.holds("other", 1_000));
         drop(taken);
         assert!(!credits.holds("tail", 100), "given back");
-        credits.entered(port("tail"), 60, (1, 0));
-        credits.entered(port("tail"), 30, (2, 0));
+        credits.record_entry(port("tail"), 60, (1, 0));
+        credits.record_entry(port("tail"), 30, (2, 0));
         assert!(credits.holds("tail", 11));
         // Settled: the Mixer has not said so far whether it waits on the stream.
-        credits.entered(port("tail"), 5, (3, 2));
+        credits.record_entry(port("tail"), 5, (3, 2));
         assert!(credits.holds("tail", 6));
         credits.set(said(2, vec![credit("tail", 100)]), 2);
         assert!(credits.holds("tail", 96) && !credits.holds("tail", 95));
@@ -288,16 +288,16 @@ mod tests {
 
     #[test]
     fn what_is_larger_than_the_credit_leaves_alone_and_without_credit_nothing_leaves() {
-        let credits = Credits::new();
+        let credits = CreditFlowControl::new();
         credits.set(said(4, vec![credit("tail", 10), credit("held", 0)]), 0);
         assert!(!credits.holds("tail", 5_000) && credits.holds("held", 1));
-        credits.entered(port("tail"), 1, (1, 0));
+        credits.record_entry(port("tail"), 1, (1, 0));
         assert!(credits.holds("tail", 5_000));
     }
 
     #[tokio::test]
     async fn who_waits_goes_on_with_the_next_word_of_the_mixer() {
-        let credits = Credits::new();
+        let credits = CreditFlowControl::new();
         credits.set(said(5, vec![credit("tail", 0)]), 0);
         let waits = credits.reserve(demand("tail", 5));
         tokio::pin!(waits);

@@ -13,7 +13,7 @@
 //! - The stream has the messages of a port in the order of their places or not at all (the sender's fast batches), and a consumer
 //!   delivers in stream order. A place after the last one is therefore next; what is missing between never comes.
 //! - An acknowledgement covers everything delivered before it ([`AckPolicy::All`]). It is sent for a message once that and everything
-//!   before it is durable in the outbox ([`super::Outbox::commit`]), never earlier.
+//!   before it is durable in the outbox ([`super::MessageOutbox::commit`]), never earlier.
 //! - Whoever starts to pull resets the consumer to its ack floor first, and again when deliveries are not numbered 1, 2, 3, …: one went
 //!   to a reader that is gone.
 //! - Delivered messages, redeliveries included, are bounded in messages and bytes ([`MAX_PENDING`], [`MAX_PENDING_BYTES`]).
@@ -43,11 +43,11 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::place::Place;
-use super::{Lane, Past, TAKEN, Taken};
-use crate::telemetry::NotRecorded;
-use crate::timer::until;
-use crate::wires::{Arrival, Inbox, Receipt, Unreadable};
+use super::place::PortSequenceNumber;
+use super::{ConsumerOffset, DeliveryHistory, GuaranteedLane, TAKEN};
+use crate::telemetry::RecordingError;
+use crate::timer::sleep_until_deadline;
+use crate::wires::{DeliveryReceipt, GearInbox, InboxMessage, UndecodableMessage};
 
 /// Messages of one pull request.
 const PULL: usize = 512;
@@ -72,7 +72,7 @@ const ACK_AT: (usize, Duration) = (256, Duration::from_millis(100));
 
 /// A wire that ends at this Rack.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct InletSpec {
+pub(crate) struct WireConsumerSpec {
     /// The durable consumer's name.
     pub(crate) consumer: String,
     pub(crate) gear: Token,
@@ -80,15 +80,15 @@ pub(crate) struct InletSpec {
 }
 
 /// See the module.
-pub(crate) struct Inlet {
-    spec: InletSpec,
-    lane: Lane,
-    inbox: Inbox,
+pub(crate) struct WireConsumer {
+    spec: WireConsumerSpec,
+    lane: GuaranteedLane,
+    inbox: GearInbox,
     stop: CancellationToken,
     /// By subject.
     sources: HashMap<String, SourceState>,
     /// Delivered to this inlet, and next for the inbox.
-    ready: VecDeque<Arrival>,
+    ready: VecDeque<InboxMessage>,
     /// Delivered and unacknowledged, in order of delivery.
     pending: VecDeque<PendingAck>,
     pending_bytes: usize,
@@ -109,12 +109,12 @@ struct SourceState {
     /// Its checkpoint in the outbox.
     key: Arc<str>,
     /// The last place that is ready or was delivered to the gear, by this inlet or an earlier one.
-    last: Option<Place>,
+    last: Option<PortSequenceNumber>,
 }
 
 /// A message that is not acknowledged yet.
 struct PendingAck {
-    taken: Taken,
+    taken: ConsumerOffset,
     /// Of the last message of a bus message.
     acker: Option<Acker>,
     bytes: usize,
@@ -124,7 +124,7 @@ struct PendingAck {
 /// What tells that a message was taken and is durable.
 enum AckCondition {
     /// The receipt that went to the gear with it.
-    Receipt(oneshot::Receiver<Result<(), NotRecorded>>),
+    Receipt(oneshot::Receiver<Result<(), RecordingError>>),
     /// The outbox's checkpoint: an earlier inlet delivered it.
     Checkpoint,
     /// Nothing: the gear dropped its receipt.
@@ -147,8 +147,8 @@ enum PullEnd {
     Failed(String),
 }
 
-impl Inlet {
-    pub(crate) fn new(spec: InletSpec, lane: Lane, inbox: Inbox, stop: CancellationToken) -> Self {
+impl WireConsumer {
+    pub(crate) fn new(spec: WireConsumerSpec, lane: GuaranteedLane, inbox: GearInbox, stop: CancellationToken) -> Self {
         Self {
             spec,
             lane,
@@ -216,7 +216,7 @@ impl Inlet {
                     }
                     self.acknowledge().await;
                 }
-                () = until(self.acks.at) => self.acks.send().await,
+                () = sleep_until_deadline(self.acks.at) => self.acks.send().await,
                 free = sender.reserve(), if is_ready => match free {
                     Ok(permit) => {
                         self.hand_over(permit);
@@ -229,7 +229,7 @@ impl Inlet {
                 message = messages.next(), if takes_more => match message {
                     Some(Ok(message)) => {
                         let is_small = message.payload.len() < PULL_BYTES;
-                        if let Err(reason) = self.take(message) {
+                        if let Err(reason) = self.register_delivery(message) {
                             return PullEnd::Failed(reason);
                         }
                         (quiet, quiet_at) = (QUIET.0, Instant::now() + QUIET.0);
@@ -242,7 +242,7 @@ impl Inlet {
                     None => return PullEnd::Failed("the consumer ended".to_owned()),
                 },
                 () = tokio::time::sleep_until(quiet_at), if takes_more => {
-                    match self.is_drained(&consumer).await {
+                    match self.check_drained(&consumer).await {
                         Ok(true) => {
                             quiet = (quiet * 2).min(QUIET.1);
                             is_suspect = false;
@@ -298,7 +298,7 @@ impl Inlet {
     }
 
     /// Whether nothing is to come: no delivery went elsewhere, no message exceeds the pull's bytes, no acknowledgement was lost.
-    async fn is_drained(&mut self, consumer: &PullConsumer) -> Result<bool, String> {
+    async fn check_drained(&mut self, consumer: &PullConsumer) -> Result<bool, String> {
         let info = consumer.get_info().await.map_err(text)?;
         self.next_is_large = info.num_pending > 0;
         let is_acknowledged = info.num_ack_pending == 0 || !self.pending.is_empty() || self.acks.count > 0;
@@ -306,7 +306,7 @@ impl Inlet {
     }
 
     /// Registers a delivery: what the gear does not have yet is ready for it.
-    fn take(&mut self, message: jetstream::Message) -> Result<(), String> {
+    fn register_delivery(&mut self, message: jetstream::Message) -> Result<(), String> {
         let info = message.info().map_err(text)?;
         let (sequence, delivery) = (info.stream_sequence, info.consumer_sequence);
         if delivery != self.last_delivery + 1 {
@@ -320,14 +320,14 @@ impl Inlet {
         let source = self.source(&message.subject, place);
         let (key, mut last) = (Arc::clone(&source.key), source.last);
         for (body, read) in messages_of(place, message.payload) {
-            let taken = Taken {
+            let taken = ConsumerOffset {
                 key: Arc::clone(&key),
                 place,
             };
             let bytes = body.len() + MESSAGE_OVERHEAD;
             let mut done = AckCondition::Checkpoint;
             if !last.is_some_and(|last| place.is_behind(last)) {
-                if let Some(missing) = last.map(|last| place.missing(last)).filter(|missing| *missing > 0) {
+                if let Some(missing) = last.map(|last| place.gap_since(last)).filter(|missing| *missing > 0) {
                     self.report_missing(&taken, missing);
                 }
                 last = Some(place);
@@ -353,7 +353,7 @@ impl Inlet {
         Ok(())
     }
 
-    fn report_missing(&self, next: &Taken, missing: u64) {
+    fn report_missing(&self, next: &ConsumerOffset, missing: u64) {
         tracing::error!(
             consumer = self.spec.consumer,
             source = &*next.key,
@@ -364,7 +364,7 @@ impl Inlet {
     }
 
     /// The next ready message goes to the gear.
-    fn hand_over(&mut self, permit: Permit<'_, Arrival>) {
+    fn hand_over(&mut self, permit: Permit<'_, InboxMessage>) {
         let Some(arrival) = self.ready.pop_front() else { return };
         if let Some(receipt) = &arrival.receipt {
             self.inbox.delivered().set(&receipt.taken);
@@ -373,7 +373,7 @@ impl Inlet {
     }
 
     /// The source of a message, with the last place that the gear has of it.
-    fn source(&mut self, subject: &Subject, place: Place) -> &mut SourceState {
+    fn source(&mut self, subject: &Subject, place: PortSequenceNumber) -> &mut SourceState {
         let (lane, inbox, created, consumer) = (&self.lane, &self.inbox, self.stream_created, &self.spec.consumer);
         let open = || {
             let key = if place.outbox.is_nil() {
@@ -385,7 +385,7 @@ impl Inlet {
             SourceState {
                 outbox: place.outbox,
                 // Another gear may have gone on with the consumer meanwhile.
-                last: last.max(lane.outbox.handed_over(&key)),
+                last: last.max(lane.outbox.submitted_offset(&key)),
                 key: key.into(),
             }
         };
@@ -399,23 +399,23 @@ impl Inlet {
     /// A message as the gear gets it.
     fn arrival(
         &self,
-        taken: Taken,
-        done: oneshot::Sender<Result<(), NotRecorded>>,
+        taken: ConsumerOffset,
+        done: oneshot::Sender<Result<(), RecordingError>>,
         subject: Subject,
         (body, read): (Bytes, Result<Message, String>),
-    ) -> Arrival {
-        let message = read.map_err(|reason| Unreadable {
+    ) -> InboxMessage {
+        let message = read.map_err(|reason| UndecodableMessage {
             reason: format!("not a message: {reason}"),
             body,
         });
-        let past = Past {
+        let past = DeliveryHistory {
             from: Some(subject),
-            ..Past::default()
+            ..DeliveryHistory::default()
         };
-        Arrival {
+        InboxMessage {
             port: self.spec.port,
             message,
-            receipt: Some(Receipt {
+            receipt: Some(DeliveryReceipt {
                 taken,
                 done,
                 way: PortSide::In,
@@ -432,7 +432,7 @@ impl Inlet {
             if let Some(acker) = pending.acker {
                 self.acks.add(acker);
             }
-            if !self.pending.front_mut().is_some_and(|next| next.is_done(&self.lane)) {
+            if !self.pending.front_mut().is_some_and(|next| next.poll_done(&self.lane)) {
                 break;
             }
         }
@@ -444,7 +444,7 @@ impl Inlet {
 
 impl PendingAck {
     /// Whether it was taken and is durable.
-    fn is_done(&mut self, lane: &Lane) -> bool {
+    fn poll_done(&mut self, lane: &GuaranteedLane) -> bool {
         let told = match &mut self.done {
             AckCondition::Receipt(done) => done.try_recv(),
             AckCondition::Checkpoint => return self.is_noted(lane),
@@ -460,14 +460,14 @@ impl PendingAck {
         }
     }
 
-    fn is_noted(&self, lane: &Lane) -> bool {
-        let noted = lane.outbox.taken(&self.taken.key);
+    fn is_noted(&self, lane: &GuaranteedLane) -> bool {
+        let noted = lane.outbox.committed_offset(&self.taken.key);
         noted.is_some_and(|noted| self.taken.place.is_behind(noted))
     }
 }
 
 /// Waits until the oldest pending message is durable; false if it never will be. Cancel safe.
-async fn oldest_done(pending: &mut VecDeque<PendingAck>, lane: &Lane) -> bool {
+async fn oldest_done(pending: &mut VecDeque<PendingAck>, lane: &GuaranteedLane) -> bool {
     let Some(first) = pending.front_mut() else {
         return std::future::pending().await;
     };
@@ -508,7 +508,7 @@ fn text(error: impl std::fmt::Display) -> String {
 }
 
 /// The messages of a bus message, of which the first is at this place: a foreign one has one.
-fn messages_of(place: Place, payload: Bytes) -> Vec<(Bytes, Result<Message, String>)> {
+fn messages_of(place: PortSequenceNumber, payload: Bytes) -> Vec<(Bytes, Result<Message, String>)> {
     if place.outbox.is_nil() {
         let read = Message::from_cbor(&payload);
         vec![(payload, read)]
@@ -518,11 +518,13 @@ fn messages_of(place: Place, payload: Bytes) -> Vec<(Bytes, Result<Message, Stri
 }
 
 /// The place of a bus message's first message; a foreign one has the stream's sequence.
-fn place_of(message: &jetstream::Message, sequence: u64) -> Place {
+fn place_of(message: &jetstream::Message, sequence: u64) -> PortSequenceNumber {
     let place = message.headers.as_ref().and_then(|headers| headers.get(wire::PLACE));
-    place.and_then(|place| Place::parse(place.as_str())).unwrap_or(Place {
-        outbox: Uuid::nil(),
-        run: 0,
-        number: sequence,
-    })
+    place
+        .and_then(|place| PortSequenceNumber::parse(place.as_str()))
+        .unwrap_or(PortSequenceNumber {
+            outbox: Uuid::nil(),
+            run: 0,
+            number: sequence,
+        })
 }

@@ -22,8 +22,8 @@ use bytes::Bytes;
 use model::letter::PortSide;
 use model::{LetterId, MessageDestination, Token, subject, wire};
 
-use super::place::Place;
-use super::{Dead, Leaving, Past};
+use super::place::PortSequenceNumber;
+use super::{DeliveryHistory, OutboxDeadLetter, OutgoingMessage};
 
 /// The most bytes of a batch of several messages. What the Mixer lets every bus message have beyond `max_payload_size` is more, so
 /// its bus takes a batch whatever that is.
@@ -35,19 +35,19 @@ const MAX_REASON: usize = 1024;
 const MAX_BODY: usize = 60 << 20;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Kind {
+enum OutboxRecordKind {
     Messages {
         /// Of the first one.
         number: u64,
         count: u32,
         destination: Option<MessageDestination>,
     },
-    Dead(Box<Death>),
+    Dead(Box<DeadLetterCause>),
 }
 
 /// How a message came to be a dead letter.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Death {
+struct DeadLetterCause {
     reason: String,
     way: PortSide,
     attempts: u32,
@@ -58,8 +58,8 @@ struct Death {
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Letter {
-    kind: Kind,
+pub(crate) struct OutboxRecord {
+    kind: OutboxRecordKind,
     gear: String,
     port: String,
     body: Bytes,
@@ -78,7 +78,7 @@ pub(super) struct MessageBatch {
 
 impl MessageBatch {
     /// A batch of one.
-    pub(super) fn new(leaving: Leaving, number: u64) -> Self {
+    pub(super) fn new(leaving: OutgoingMessage, number: u64) -> Self {
         Self {
             gear: leaving.gear,
             port: leaving.port,
@@ -96,12 +96,12 @@ impl MessageBatch {
         self.port
     }
 
-    pub(super) fn is_of(&self, leaving: &Leaving) -> bool {
+    pub(super) fn is_of(&self, leaving: &OutgoingMessage) -> bool {
         self.port == leaving.port && self.gear == leaving.gear
     }
 
     /// Adds the port's next message; gives it back if there is no room.
-    pub(super) fn add(&mut self, leaving: Leaving) -> Option<Leaving> {
+    pub(super) fn add(&mut self, leaving: OutgoingMessage) -> Option<OutgoingMessage> {
         if self.body.len() + leaving.body.len() > MAX_BATCH {
             return Some(leaving);
         }
@@ -111,10 +111,10 @@ impl MessageBatch {
     }
 }
 
-impl Letter {
+impl OutboxRecord {
     pub(super) fn messages(batch: MessageBatch, destination: Option<MessageDestination>) -> Self {
         Self {
-            kind: Kind::Messages {
+            kind: OutboxRecordKind::Messages {
                 number: batch.number,
                 count: batch.count,
                 destination,
@@ -125,14 +125,14 @@ impl Letter {
         }
     }
 
-    pub(super) fn dead(dead: Dead) -> Self {
-        let Past {
+    pub(super) fn dead(dead: OutboxDeadLetter) -> Self {
+        let DeliveryHistory {
             from,
             letter,
             replays,
             attempts,
         } = dead.past;
-        let death = Death {
+        let death = DeadLetterCause {
             reason: one_line(&dead.reason, ""),
             way: dead.way,
             attempts: dead.attempts.saturating_add(attempts),
@@ -141,23 +141,23 @@ impl Letter {
             letter: letter.as_ref().map(LetterId::to_string).unwrap_or_default(),
         };
         let letter = Self {
-            kind: Kind::Dead(Box::new(death)),
+            kind: OutboxRecordKind::Dead(Box::new(death)),
             gear: dead.gear.to_string(),
             port: dead.port,
             body: dead.body.into(),
         };
-        letter.cut(MAX_BODY)
+        letter.truncate(MAX_BODY)
     }
 
     /// A letter whose body has at most so many bytes. What is cut is a dead letter and says so: nothing can be made of it again.
-    pub(crate) fn cut(self, most: usize) -> Self {
+    pub(crate) fn truncate(self, most: usize) -> Self {
         let bytes = self.body.len();
         if bytes <= most {
             return self;
         }
         let mut death = match self.kind {
-            Kind::Dead(death) => death,
-            Kind::Messages { .. } => Box::new(Death {
+            OutboxRecordKind::Dead(death) => death,
+            OutboxRecordKind::Messages { .. } => Box::new(DeadLetterCause {
                 reason: "it is too large for the bus".to_owned(),
                 way: PortSide::Out,
                 attempts: 1,
@@ -169,7 +169,7 @@ impl Letter {
         let note = format!("; it has {bytes} bytes, and of them only the first {most} could be kept");
         death.reason = one_line(&death.reason, &note);
         Self {
-            kind: Kind::Dead(death),
+            kind: OutboxRecordKind::Dead(death),
             body: self.body.slice(..most),
             ..self
         }
@@ -178,7 +178,7 @@ impl Letter {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(128 + self.body.len());
         let (kind, number, count, said) = match &self.kind {
-            Kind::Messages {
+            OutboxRecordKind::Messages {
                 number,
                 count,
                 destination,
@@ -186,7 +186,7 @@ impl Letter {
                 let destination = destination.as_ref().map(MessageDestination::to_string);
                 (1, *number, *count, Cow::Owned(destination.unwrap_or_default()))
             }
-            Kind::Dead(death) => (3, 0, death.attempts, Cow::Borrowed(death.reason.as_str())),
+            OutboxRecordKind::Dead(death) => (3, 0, death.attempts, Cow::Borrowed(death.reason.as_str())),
         };
         out.push(kind);
         out.extend_from_slice(&number.to_le_bytes());
@@ -194,7 +194,7 @@ impl Letter {
         for text in [self.gear.as_str(), &self.port, &said] {
             put(&mut out, text);
         }
-        if let Kind::Dead(death) = &self.kind {
+        if let OutboxRecordKind::Dead(death) = &self.kind {
             out.push(u8::from(death.way == PortSide::Out));
             out.extend_from_slice(&death.replays.to_le_bytes());
             put(&mut out, &death.from);
@@ -212,12 +212,12 @@ impl Letter {
         let count = u32::from_le_bytes(take(&mut rest, 4)?.as_ref().try_into().ok()?);
         let (gear, port, said) = (text(&mut rest)?, text(&mut rest)?, text(&mut rest)?);
         let kind = match kind {
-            1 => Kind::Messages {
+            1 => OutboxRecordKind::Messages {
                 number,
                 count,
                 destination: said.parse().ok(),
             },
-            3 => Kind::Dead(Box::new(Death {
+            3 => OutboxRecordKind::Dead(Box::new(DeadLetterCause {
                 reason: said,
                 attempts: count,
                 way: match *take(&mut rest, 1)?.first()? {
@@ -242,31 +242,31 @@ impl Letter {
     pub(crate) fn subject(&self, rack: &Token) -> Option<String> {
         let gear: Token = self.gear.parse().ok()?;
         match self.kind {
-            Kind::Messages { .. } => Some(subject::message(rack, &gear, &self.port.parse().ok()?)),
-            Kind::Dead(_) => Some(subject::gear(rack, &gear)),
+            OutboxRecordKind::Messages { .. } => Some(subject::message(rack, &gear, &self.port.parse().ok()?)),
+            OutboxRecordKind::Dead(_) => Some(subject::gear(rack, &gear)),
         }
     }
 
     /// How many messages it has; one for a dead letter.
     pub(crate) const fn count(&self) -> u32 {
         match self.kind {
-            Kind::Messages { count, .. } => count,
-            Kind::Dead(_) => 1,
+            OutboxRecordKind::Messages { count, .. } => count,
+            OutboxRecordKind::Dead(_) => 1,
         }
     }
 
     /// The number of its first message among those of its port and run; none for a dead letter.
     pub(crate) const fn number(&self) -> Option<u64> {
         match self.kind {
-            Kind::Messages { number, .. } => Some(number),
-            Kind::Dead(_) => None,
+            OutboxRecordKind::Messages { number, .. } => Some(number),
+            OutboxRecordKind::Dead(_) => None,
         }
     }
 
     /// Adds what its receiver must know.
-    pub(crate) fn head(&self, place: Option<Place>, headers: &mut HeaderMap) {
+    pub(crate) fn write_headers(&self, place: Option<PortSequenceNumber>, headers: &mut HeaderMap) {
         match &self.kind {
-            Kind::Messages { destination, .. } => {
+            OutboxRecordKind::Messages { destination, .. } => {
                 if let Some(place) = place {
                     headers.insert(wire::PLACE, place.to_string());
                 }
@@ -277,7 +277,7 @@ impl Letter {
                     }
                 }
             }
-            Kind::Dead(death) => {
+            OutboxRecordKind::Dead(death) => {
                 headers.insert(wire::DEAD_REASON, death.reason.as_str());
                 headers.insert(wire::DEAD_PORT, self.port.as_str());
                 headers.insert(wire::DEAD_WAY, death.way.as_str());
@@ -297,14 +297,14 @@ impl Letter {
     /// A letter of each message.
     #[cfg(test)]
     pub(crate) fn split(self) -> Vec<Self> {
-        let Kind::Messages {
+        let OutboxRecordKind::Messages {
             number, destination, ..
         } = &self.kind
         else {
             return vec![self];
         };
         let items = model::message::MessageSequence::new(self.body.clone()).zip(*number..);
-        let of = |number| Kind::Messages {
+        let of = |number| OutboxRecordKind::Messages {
             number,
             count: 1,
             destination: destination.clone(),
@@ -353,26 +353,26 @@ mod tests {
 
     #[test]
     fn a_letter_comes_back_and_no_part_of_one_panics() {
-        let leaving = Leaving {
+        let leaving = OutgoingMessage {
             gear: "parse".parse().unwrap(),
             port: "out",
             body: vec![1, 2, 3],
         };
         let rack: Token = "rack-a".parse().unwrap();
         let destination = MessageDestination::new(true, Some("sink".parse().unwrap()));
-        let message = Letter::messages(MessageBatch::new(leaving, 7), Some(destination));
+        let message = OutboxRecord::messages(MessageBatch::new(leaving, 7), Some(destination));
         let mut headers = HeaderMap::new();
-        message.head(None, &mut headers);
+        message.write_headers(None, &mut headers);
         for (name, value) in [(wire::DIRECTION, "internal"), (wire::TO, "sink")] {
             assert_eq!(headers.get(name).unwrap().as_str(), value, "{name}");
         }
-        let dead = Letter::dead(Dead {
+        let dead = OutboxRecord::dead(OutboxDeadLetter {
             gear: "parse".parse().unwrap(),
             port: "in".to_owned(),
             way: PortSide::Out,
             reason: "line\none".repeat(500),
             attempts: 5,
-            past: Past {
+            past: DeliveryHistory {
                 from: Some("flux.msg.rack-b.tail.out".into()),
                 letter: Some(LetterId::from_bytes([7; 16])),
                 replays: 2,
@@ -381,7 +381,7 @@ mod tests {
             body: vec![9; 10],
         });
         let mut headers = HeaderMap::new();
-        dead.head(None, &mut headers);
+        dead.write_headers(None, &mut headers);
         let said = |name| headers.get(name).unwrap().as_str();
         assert!(said(wire::DEAD_REASON).len() <= MAX_REASON && !said(wire::DEAD_REASON).contains('\n'));
         for (name, value) in [
@@ -396,41 +396,44 @@ mod tests {
         }
         for (letter, subject) in [(message, "flux.msg.rack-a.parse.out"), (dead, "flux.gear.rack-a.parse")] {
             let bytes = Bytes::from(letter.encode());
-            assert_eq!(Letter::decode(&bytes), Some(letter.clone()));
+            assert_eq!(OutboxRecord::decode(&bytes), Some(letter.clone()));
             assert_eq!(letter.subject(&rack).as_deref(), Some(subject));
             for end in 0..bytes.len() - letter.body.len() {
-                assert_eq!(Letter::decode(&bytes.slice(..end)), None, "{end}");
+                assert_eq!(OutboxRecord::decode(&bytes.slice(..end)), None, "{end}");
             }
         }
     }
 
     #[test]
     fn what_is_too_large_leaves_as_a_dead_letter_with_its_head_and_says_so() {
-        let leaving = Leaving {
+        let leaving = OutgoingMessage {
             gear: "parse".parse().unwrap(),
             port: "out",
             body: vec![7; 100],
         };
-        let whole = Letter::messages(MessageBatch::new(leaving, 7), None);
-        assert_eq!(whole.clone().cut(100), whole);
-        let letter = whole.cut(40);
-        assert_eq!((letter.body.len(), &letter.kind), (40, &letter.clone().cut(40).kind));
+        let whole = OutboxRecord::messages(MessageBatch::new(leaving, 7), None);
+        assert_eq!(whole.clone().truncate(100), whole);
+        let letter = whole.truncate(40);
+        assert_eq!(
+            (letter.body.len(), &letter.kind),
+            (40, &letter.clone().truncate(40).kind)
+        );
         assert_eq!(
             letter.subject(&"rack-a".parse().unwrap()).as_deref(),
             Some("flux.gear.rack-a.parse")
         );
-        let dead = Letter::dead(Dead {
+        let dead = OutboxRecord::dead(OutboxDeadLetter {
             gear: "parse".parse().unwrap(),
             port: "in".to_owned(),
             way: PortSide::In,
             reason: "because ".repeat(500),
             attempts: 5,
-            past: Past::default(),
+            past: DeliveryHistory::default(),
             body: vec![9; MAX_BODY + 1],
         });
         assert_eq!(dead.body.len(), MAX_BODY);
         let mut headers = HeaderMap::new();
-        dead.cut(50).head(None, &mut headers);
+        dead.truncate(50).write_headers(None, &mut headers);
         let reason = headers.get(wire::DEAD_REASON).unwrap().as_str();
         assert!(reason.starts_with("because ") && reason.len() <= MAX_REASON, "{reason}");
         assert!(reason.ends_with("only the first 50 could be kept"), "{reason}");

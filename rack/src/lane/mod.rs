@@ -11,7 +11,7 @@
 //!
 //! - Every message of a port has the next number of that port; numbers are given out in the order of the outbox and begin at 1
 //!   with every run of the Rack (`place`). The stream has them in that order, or not at all ([`crate::telemetry`], the sender), and
-//!   hands them on in it ([`Inlet`]).
+//!   hands them on in it ([`WireConsumer`]).
 //! - Messages of a port that are committed together travel together, as one entry of the outbox, one bus message and one batch of the
 //!   archive, up to a size; each keeps its own number, and is taken, refused and replayed by itself.
 //! - That a message was taken is durable in the same write as what was made of it, and before the bus hears of it: after a
@@ -48,22 +48,25 @@ use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
 
-use crate::identity::Identity;
-use crate::spool::{self, AdmissionClass, Batch, Done, Found, Limits, SpoolError, SpoolHandle, SpoolThread};
-use crate::telemetry::{Checkpoint, NotRecorded};
+use crate::identity::RackIdentity;
+use crate::spool::{
+    self, AdmissionClass, DurabilityNotifier, SpoolBatch, SpoolError, SpoolHandle, SpoolLimits, SpoolRecoveryReport,
+    SpoolThread,
+};
+use crate::telemetry::{RecordingError, SourceCheckpoint};
 
-pub(crate) use credit::Demand;
-use credit::{CreditReservation, Credits};
-pub(crate) use inlet::{Inlet, InletSpec};
-pub(crate) use letter::Letter;
+pub(crate) use credit::CreditDemand;
+use credit::{CreditFlowControl, CreditReservation};
+pub(crate) use inlet::{WireConsumer, WireConsumerSpec};
 use letter::MessageBatch;
-pub(crate) use place::{Delivered, Place};
-pub(crate) use replay::{Target, replay};
+pub(crate) use letter::OutboxRecord;
+pub(crate) use place::{DeliveredOffsets, PortSequenceNumber};
+pub(crate) use replay::{ReplayTarget, replay};
 
 /// What a Rack's gears need for the lane.
 #[derive(Debug, Clone)]
-pub(crate) struct Lane {
-    pub(crate) outbox: Arc<Outbox>,
+pub(crate) struct GuaranteedLane {
+    pub(crate) outbox: Arc<MessageOutbox>,
     /// Where arriving messages come from.
     pub(crate) bus: BusConnection,
     /// The stream of business messages.
@@ -77,36 +80,38 @@ const LETTER_OVERHEAD: usize = 256;
 const TAKEN: &str = "taken ";
 
 /// Where messages go, by the gear and the port that they leave by.
-pub(crate) type Destinations = BTreeMap<Token, BTreeMap<&'static str, MessageDestination>>;
+pub(crate) type PortDestinations = BTreeMap<Token, BTreeMap<&'static str, MessageDestination>>;
 
 /// Where messages wait until the Mixer has them.
-pub(crate) struct Outbox {
+pub(crate) struct MessageOutbox {
     spool: SpoolHandle,
     max_bytes: u64,
     /// What its places are told apart by from those of any other outbox.
     id: Uuid,
-    identity: watch::Receiver<Option<Identity>>,
+    identity: watch::Receiver<Option<RackIdentity>>,
     /// The last number of each port that this run gave away.
     numbers: Mutex<BTreeMap<(Token, &'static str), u64>>,
     /// The last note of each wire that was handed over by this run.
     notes: Mutex<BTreeMap<String, Vec<u8>>>,
-    destinations: Mutex<Destinations>,
+    destinations: Mutex<PortDestinations>,
     /// The gears whose messages have the share that is for consumers.
     consumers: Mutex<BTreeSet<Token>>,
-    credits: Credits,
+    credits: CreditFlowControl,
     /// How many entries this run has handed over, as whom: the sequence of the last one.
     entries: Mutex<(Option<EntityId>, u64)>,
 }
 
-impl std::fmt::Debug for Outbox {
+impl std::fmt::Debug for MessageOutbox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Outbox").field("id", &self.id).finish_non_exhaustive()
+        f.debug_struct("MessageOutbox")
+            .field("id", &self.id)
+            .finish_non_exhaustive()
     }
 }
 
 /// A message that leaves a port.
 #[derive(Debug)]
-pub(crate) struct Leaving {
+pub(crate) struct OutgoingMessage {
     pub(crate) gear: Token,
     pub(crate) port: &'static str,
     /// The message as it travels.
@@ -115,27 +120,27 @@ pub(crate) struct Leaving {
 
 /// That a message was taken: its source as the inlet names it, and its place there.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Taken {
+pub(crate) struct ConsumerOffset {
     pub(crate) key: Arc<str>,
-    pub(crate) place: Place,
+    pub(crate) place: PortSequenceNumber,
 }
 
 /// A message that could not be handled.
 #[derive(Debug)]
-pub(crate) struct Dead {
+pub(crate) struct OutboxDeadLetter {
     pub(crate) gear: Token,
     pub(crate) port: String,
     pub(crate) way: PortSide,
     pub(crate) reason: String,
     /// How often it was tried this time.
     pub(crate) attempts: u32,
-    pub(crate) past: Past,
+    pub(crate) past: DeliveryHistory,
     pub(crate) body: Vec<u8>,
 }
 
 /// What happened to a message before it came to a gear.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Past {
+pub(crate) struct DeliveryHistory {
     /// The subject that it came by, if it came over the bus.
     pub(crate) from: Option<Subject>,
     /// The letter that it was.
@@ -148,17 +153,17 @@ pub(crate) struct Past {
 
 /// What is written together.
 #[derive(Debug, Default)]
-pub(crate) struct Whole {
-    pub(crate) leaving: Vec<Leaving>,
-    pub(crate) dead: Vec<Dead>,
+pub(crate) struct OutboxTransaction {
+    pub(crate) leaving: Vec<OutgoingMessage>,
+    pub(crate) dead: Vec<OutboxDeadLetter>,
     /// What else is to be known with it: that messages were taken, how far a source has been read.
-    pub(crate) notes: Vec<Checkpoint>,
+    pub(crate) notes: Vec<SourceCheckpoint>,
 }
 
-impl Whole {
+impl OutboxTransaction {
     /// The bytes of its messages in the outbox, about; notes do not count.
-    pub(crate) fn demand(&self) -> Demand {
-        let mut demand = Demand::default();
+    pub(crate) fn demand(&self) -> CreditDemand {
+        let mut demand = CreditDemand::default();
         let size = |body: &[u8]| (body.len() + LETTER_OVERHEAD) as u64;
         for leaving in &self.leaving {
             demand.add((&leaving.gear, leaving.port), size(&leaving.body));
@@ -172,28 +177,28 @@ impl Whole {
     }
 }
 
-impl Taken {
-    pub(crate) fn note(self) -> Checkpoint {
-        Checkpoint {
+impl ConsumerOffset {
+    pub(crate) fn into_checkpoint(self) -> SourceCheckpoint {
+        SourceCheckpoint {
             key: self.key.to_string(),
             value: self.place.to_bytes(),
         }
     }
 }
 
-impl Outbox {
+impl MessageOutbox {
     /// Opens the outbox in a folder and starts its writer.
     pub(crate) fn open(
         dir: &Path,
         max_bytes: u64,
         (clock, entropy): (Clock, &Entropy),
-        identity: watch::Receiver<Option<Identity>>,
-    ) -> Result<(Arc<Self>, SpoolThread, Found), SpoolError> {
+        identity: watch::Receiver<Option<RackIdentity>>,
+    ) -> Result<(Arc<Self>, SpoolThread, SpoolRecoveryReport), SpoolError> {
         // Messages are never dropped: who sends them waits.
-        let limits = Limits::new(max_bytes, spool::WhenFull::Block);
-        let (spool, thread, found) = spool::open(dir, limits, clock, spool::Lane::Messages)?;
+        let limits = SpoolLimits::new(max_bytes, spool::SpoolFullPolicy::Block);
+        let (spool, thread, found) = spool::open(dir, limits, clock, spool::SpoolKind::Messages)?;
         let outbox = Self {
-            id: id(dir, entropy)?,
+            id: load_or_create_id(dir, entropy)?,
             spool,
             max_bytes,
             identity,
@@ -201,7 +206,7 @@ impl Outbox {
             notes: Mutex::default(),
             destinations: Mutex::default(),
             consumers: Mutex::default(),
-            credits: Credits::new(),
+            credits: CreditFlowControl::new(),
             entries: Mutex::default(),
         };
         Ok((Arc::new(outbox), thread, found))
@@ -214,7 +219,7 @@ impl Outbox {
 
     /// How many bytes may be written as one and be admitted though sources fill their share: half of what is the consumers' alone, since
     /// what is made of messages may be larger than they are.
-    pub(crate) fn most_together(&self) -> usize {
+    pub(crate) fn max_transaction_bytes(&self) -> usize {
         usize::try_from(self.max_bytes / 16).unwrap_or(usize::MAX)
     }
 
@@ -224,13 +229,13 @@ impl Outbox {
     }
 
     /// From now on messages go there, and these gears are consumers.
-    pub(crate) fn lead_to(&self, destinations: Destinations, consumers: BTreeSet<Token>) {
+    pub(crate) fn set_destinations(&self, destinations: PortDestinations, consumers: BTreeSet<Token>) {
         *self.destinations.lock() = destinations;
         *self.consumers.lock() = consumers;
     }
 
     /// By which share the messages of a gear leave.
-    pub(crate) fn class(&self, gear: &Token) -> AdmissionClass {
+    pub(crate) fn admission_class(&self, gear: &Token) -> AdmissionClass {
         if self.consumers.lock().contains(gear) {
             AdmissionClass::Consumer
         } else {
@@ -239,8 +244,8 @@ impl Outbox {
     }
 
     /// The place of a number that a run gave away.
-    pub(crate) const fn place(&self, run: u64, number: u64) -> Place {
-        Place {
+    pub(crate) const fn place(&self, run: u64, number: u64) -> PortSequenceNumber {
+        PortSequenceNumber {
             outbox: self.id,
             run,
             number,
@@ -251,33 +256,37 @@ impl Outbox {
     /// the numbers, if each is polled before the next.
     pub(crate) async fn commit(
         &self,
-        whole: Whole,
+        whole: OutboxTransaction,
         class: AdmissionClass,
-        done: impl IntoIterator<Item = Done>,
-    ) -> Result<(), NotRecorded> {
-        self.room(whole.demand(), class).await?.commit(whole, done)
+        done: impl IntoIterator<Item = DurabilityNotifier>,
+    ) -> Result<(), RecordingError> {
+        self.acquire_permit(whole.demand(), class).await?.commit(whole, done)
     }
 
-    /// Waits until a whole of this [demand](Whole::demand) is admitted: then it goes without another wait.
-    pub(crate) async fn room(&self, demand: Demand, class: AdmissionClass) -> Result<Room<'_>, NotRecorded> {
+    /// Waits until a whole of this [demand](OutboxTransaction::demand) is admitted: then it goes without another wait.
+    pub(crate) async fn acquire_permit(
+        &self,
+        demand: CreditDemand,
+        class: AdmissionClass,
+    ) -> Result<OutboxPermit<'_>, RecordingError> {
         let owner = self.identity.borrow().as_ref().map(|identity| identity.entity_id);
-        let (owner, bytes) = (owner.ok_or(NotRecorded::Closed)?, demand.bytes);
+        let (owner, bytes) = (owner.ok_or(RecordingError::Closed)?, demand.bytes);
         // Credit first: who waits for a receiver is in nobody's way.
         let credit = tokio::select! {
             credit = self.credits.reserve(demand) => credit?,
-            () = self.spool.closes() => return Err(NotRecorded::Closed),
+            () = self.spool.wait_closed() => return Err(RecordingError::Closed),
         };
-        Ok(Room {
+        Ok(OutboxPermit {
             outbox: self,
             owner,
-            room: self.spool.room(bytes, class).await?,
+            room: self.spool.acquire_permit(bytes, class).await?,
             credit,
         })
     }
 
     /// What ports may have that the Mixer has said nothing of so far.
-    pub(crate) fn begin_credits(&self, credits: &[PortCredit]) {
-        self.credits.begin(credits);
+    pub(crate) fn set_initial_credits(&self, credits: &[PortCredit]) {
+        self.credits.set_initial(credits);
     }
 
     /// Takes what the Mixer says of ports.
@@ -292,26 +301,30 @@ impl Outbox {
     }
 
     /// The last place of a source that is known to be taken.
-    pub(crate) fn taken(&self, key: &str) -> Option<Place> {
-        Place::from_bytes(&self.spool.checkpoint(key)?)
+    pub(crate) fn committed_offset(&self, key: &str) -> Option<PortSequenceNumber> {
+        PortSequenceNumber::from_bytes(&self.spool.checkpoint(key)?)
     }
 
     /// The last place of a source whose note was handed over. It may not be durable so far, and will be, unless the Rack stops.
-    pub(crate) fn handed_over(&self, key: &str) -> Option<Place> {
-        let handed = self.notes.lock().get(key).and_then(|note| Place::from_bytes(note));
-        handed.or_else(|| self.taken(key))
+    pub(crate) fn submitted_offset(&self, key: &str) -> Option<PortSequenceNumber> {
+        let handed = self
+            .notes
+            .lock()
+            .get(key)
+            .and_then(|note| PortSequenceNumber::from_bytes(note));
+        handed.or_else(|| self.committed_offset(key))
     }
 
     /// Waits until everything that was handed over before is durable.
-    pub(crate) async fn settled(&self) -> Result<(), NotRecorded> {
+    pub(crate) async fn flush(&self) -> Result<(), RecordingError> {
         let (done, durable) = oneshot::channel();
-        self.commit(Whole::default(), AdmissionClass::Consumer, Some(done))
+        self.commit(OutboxTransaction::default(), AdmissionClass::Consumer, Some(done))
             .await?;
-        durable.await.unwrap_or(Err(NotRecorded::Closed))
+        durable.await.unwrap_or(Err(RecordingError::Closed))
     }
 
-    fn batches(&self, owner: EntityId, whole: Whole) -> Vec<Batch> {
-        let batch = |rows, payload, checkpoints| Batch {
+    fn batches(&self, owner: EntityId, whole: OutboxTransaction) -> Vec<SpoolBatch> {
+        let batch = |rows, payload, checkpoints| SpoolBatch {
             entity: owner,
             table: Table::Messages,
             rows,
@@ -323,15 +336,15 @@ impl Outbox {
         let (mut sequence, floor) = (self.last_entry(owner), self.spool.floor(owner));
         for messages in self.message_batches(whole.leaving) {
             let (destination, port) = (self.destination(&messages), (messages.gear().clone(), messages.port()));
-            let letter = Letter::messages(messages, destination);
+            let letter = OutboxRecord::messages(messages, destination);
             let payload = letter.encode();
             sequence += 1;
-            self.credits.entered(port, payload.len() as u64, (sequence, floor));
+            self.credits.record_entry(port, payload.len() as u64, (sequence, floor));
             batches.push(batch(letter.count(), payload, Vec::new()));
         }
         for dead in whole.dead {
             sequence += 1;
-            batches.push(batch(1, Letter::dead(dead).encode(), Vec::new()));
+            batches.push(batch(1, OutboxRecord::dead(dead).encode(), Vec::new()));
         }
         *self.entries.lock() = (Some(owner), sequence);
         // A batch without rows ends a whole, so it is the last.
@@ -358,7 +371,7 @@ impl Outbox {
     }
 
     /// Numbers messages, and puts those of a port together.
-    fn message_batches(&self, all: Vec<Leaving>) -> Vec<MessageBatch> {
+    fn message_batches(&self, all: Vec<OutgoingMessage>) -> Vec<MessageBatch> {
         let mut numbers = self.numbers.lock();
         let (mut full, mut open) = (Vec::new(), Vec::<MessageBatch>::new());
         for leaving in all {
@@ -384,8 +397,8 @@ impl Outbox {
 }
 
 /// Whether a note of a wire says less than the last one: two gears note the same wire where one goes on with the other's consumer.
-fn is_behind(note: &Checkpoint, last: Option<&Vec<u8>>) -> bool {
-    let place = |value: &[u8]| Place::from_bytes(value).filter(|_| note.key.starts_with(TAKEN));
+fn is_behind(note: &SourceCheckpoint, last: Option<&Vec<u8>>) -> bool {
+    let place = |value: &[u8]| PortSequenceNumber::from_bytes(value).filter(|_| note.key.starts_with(TAKEN));
     let (Some(place), Some(last)) = (place(&note.value), last.and_then(|last| place(last))) else {
         return false;
     };
@@ -393,7 +406,7 @@ fn is_behind(note: &Checkpoint, last: Option<&Vec<u8>>) -> bool {
 }
 
 /// The id of an outbox, made with it.
-fn id(dir: &Path, entropy: &Entropy) -> Result<Uuid, SpoolError> {
+fn load_or_create_id(dir: &Path, entropy: &Entropy) -> Result<Uuid, SpoolError> {
     let path = dir.join("id");
     let at = |source| SpoolError::Io {
         path: path.clone(),
@@ -414,28 +427,34 @@ fn id(dir: &Path, entropy: &Entropy) -> Result<Uuid, SpoolError> {
 }
 
 /// Room for a whole at the outbox.
-pub(crate) struct Room<'a> {
-    outbox: &'a Outbox,
+pub(crate) struct OutboxPermit<'a> {
+    outbox: &'a MessageOutbox,
     owner: EntityId,
-    room: spool::Room,
+    room: spool::SpoolPermit,
     /// Given back once its messages are counted as entries.
     credit: CreditReservation<'a>,
 }
 
-impl Room<'_> {
+impl OutboxPermit<'_> {
     /// Hands a whole to the writer; `done` hears when it is durable.
-    pub(crate) fn commit(self, whole: Whole, done: impl IntoIterator<Item = Done>) -> Result<(), NotRecorded> {
-        if let Some(note) = whole.notes.iter().find(|note| !spool::fits_a_note(note)) {
+    pub(crate) fn commit(
+        self,
+        whole: OutboxTransaction,
+        done: impl IntoIterator<Item = DurabilityNotifier>,
+    ) -> Result<(), RecordingError> {
+        if let Some(note) = whole.notes.iter().find(|note| !spool::fits_checkpoint(note)) {
             let (key, bytes) = (note.key.clone(), note.value.len());
             tracing::error!(
                 key,
                 bytes,
                 "a note is too large for the outbox; what was to be written with it is not"
             );
-            return Err(NotRecorded::Checkpoint { key, bytes });
+            return Err(RecordingError::Checkpoint { key, bytes });
         }
         let done = done.into_iter().collect();
-        let handed_over = self.room.submit_whole(|| self.outbox.batches(self.owner, whole), done);
+        let handed_over = self
+            .room
+            .submit_transaction(|| self.outbox.batches(self.owner, whole), done);
         drop(self.credit);
         handed_over
     }

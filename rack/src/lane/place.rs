@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use uuid::Uuid;
 
-use super::Taken;
+use super::ConsumerOffset;
 
 /// See the module. Ordered within one outbox and port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct PortSequenceNumber {
     /// The outbox that numbered it; nil if the stream did.
     pub(crate) outbox: Uuid,
     /// The boot epoch of the outbox; 0 if the stream numbered it.
@@ -24,13 +24,13 @@ pub(crate) struct Place {
     pub(crate) number: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for PortSequenceNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}/{}", self.outbox, self.run, self.number)
     }
 }
 
-impl Place {
+impl PortSequenceNumber {
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.splitn(3, '/');
         Some(Self {
@@ -66,7 +66,7 @@ impl Place {
     }
 
     /// How many places lie between `last` and this one. Those at the end of an earlier run are not known.
-    pub(super) const fn missing(self, last: Self) -> u64 {
+    pub(super) const fn gap_since(self, last: Self) -> u64 {
         let before = if self.run == last.run { last.number } else { 0 };
         if self.outbox.is_nil() {
             0
@@ -78,14 +78,14 @@ impl Place {
 
 /// The last place of each source that was put into an inbox. Lives as long as the inbox.
 #[derive(Debug, Default)]
-pub(crate) struct Delivered(pub(super) parking_lot::Mutex<BTreeMap<Arc<str>, Place>>);
+pub(crate) struct DeliveredOffsets(pub(super) parking_lot::Mutex<BTreeMap<Arc<str>, PortSequenceNumber>>);
 
-impl Delivered {
-    pub(super) fn last(&self, key: &str) -> Option<Place> {
+impl DeliveredOffsets {
+    pub(super) fn last(&self, key: &str) -> Option<PortSequenceNumber> {
         self.0.lock().get(key).copied()
     }
 
-    pub(super) fn set(&self, last: &Taken) {
+    pub(super) fn set(&self, last: &ConsumerOffset) {
         let mut all = self.0.lock();
         if let Some(place) = all.get_mut(&last.key) {
             *place = last.place;
@@ -100,16 +100,16 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    const fn place(outbox: u8, run: u64, number: u64) -> Place {
+    const fn place(outbox: u8, run: u64, number: u64) -> PortSequenceNumber {
         let outbox = Uuid::from_bytes([outbox; 16]);
-        Place { outbox, run, number }
+        PortSequenceNumber { outbox, run, number }
     }
 
     #[test]
     fn a_place_comes_back_and_what_is_none_is_none() {
         let one = place(7, 1_764_000_000_000_001, 9);
-        assert_eq!(Place::parse(&one.to_string()), Some(one));
-        assert_eq!(Place::from_bytes(&one.to_bytes()), Some(one));
+        assert_eq!(PortSequenceNumber::parse(&one.to_string()), Some(one));
+        assert_eq!(PortSequenceNumber::from_bytes(&one.to_bytes()), Some(one));
         for text in [
             "",
             "not a place/0",
@@ -117,9 +117,9 @@ mod tests {
             "07070707-0707-0707-0707-070707070707/1/0",
             "00000000-0000-0000-0000-000000000000/5/1",
         ] {
-            assert_eq!(Place::parse(text), None, "{text}");
+            assert_eq!(PortSequenceNumber::parse(text), None, "{text}");
         }
-        assert_eq!(Place::from_bytes(&[1; 31]), None);
+        assert_eq!(PortSequenceNumber::from_bytes(&[1; 31]), None);
     }
 
     #[test]
@@ -132,8 +132,8 @@ mod tests {
             ((4, 1), (3, 7), 0),
             ((4, 3), (3, 7), 2),
         ] {
-            assert_eq!(place(1, next.0, next.1).missing(place(1, last.0, last.1)), missing);
+            assert_eq!(place(1, next.0, next.1).gap_since(place(1, last.0, last.1)), missing);
         }
-        assert_eq!(place(0, 0, 9).missing(place(0, 0, 2)), 0);
+        assert_eq!(place(0, 0, 9).gap_since(place(0, 0, 2)), 0);
     }
 }

@@ -21,28 +21,28 @@ use model::message::Message;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::{Outbox, Past, Place, Taken, Whole};
+use super::{ConsumerOffset, DeliveryHistory, MessageOutbox, OutboxTransaction, PortSequenceNumber};
 use crate::spool::AdmissionClass;
-use crate::wires::{Arrival, Inbox, Receipt};
+use crate::wires::{DeliveryReceipt, GearInbox, InboxMessage};
 
 /// How long an answer waits for the gear.
 const WITHIN: Duration = Duration::from_secs(10);
 
 /// The gear that letters go back to.
 #[derive(Debug)]
-pub(crate) struct Target {
-    pub(crate) inbox: Inbox,
+pub(crate) struct ReplayTarget {
+    pub(crate) inbox: GearInbox,
     pub(crate) inputs: &'static [&'static str],
     pub(crate) outputs: &'static [&'static str],
 }
 
 /// Gives letters to a gear, and answers when it has taken them.
 pub(crate) async fn replay(
-    outbox: Arc<Outbox>,
-    target: Result<Target, ReplayRejection>,
+    outbox: Arc<MessageOutbox>,
+    target: Result<ReplayTarget, ReplayRejection>,
     replay: ReplayCommand,
 ) -> ReplayAnswer {
-    let desk = Desk {
+    let desk = GearReplayer {
         key: format!("replayed {}", replay.gear).into(),
         queue: replay.queue,
         outbox,
@@ -50,12 +50,15 @@ pub(crate) async fn replay(
     let mut not_taken = None;
     let mut with_gear = Vec::new();
     for letter in replay.letters {
-        if letter.number <= desk.taken() {
+        if letter.number <= desk.committed_number() {
             continue;
         }
-        match desk.give(target.as_ref().map_err(ReplayRejection::clone), letter).await {
-            Ok(Given::Now(durable)) => with_gear.push(durable),
-            Ok(Given::Before) => {}
+        match desk
+            .deliver_letter(target.as_ref().map_err(ReplayRejection::clone), letter)
+            .await
+        {
+            Ok(ReplayHandover::Now(durable)) => with_gear.push(durable),
+            Ok(ReplayHandover::Before) => {}
             Err(reason) => {
                 not_taken = Some(reason);
                 break;
@@ -66,43 +69,43 @@ pub(crate) async fn replay(
         not_taken = Some(ReplayRejection::Later("the gear works on it".to_owned()));
     }
     ReplayAnswer {
-        taken: desk.taken(),
+        taken: desk.committed_number(),
         not_taken,
     }
 }
 
 /// The letters of one gear.
-struct Desk {
+struct GearReplayer {
     key: Arc<str>,
     queue: uuid::Uuid,
-    outbox: Arc<Outbox>,
+    outbox: Arc<MessageOutbox>,
 }
 
-enum Given {
+enum ReplayHandover {
     /// It is with the gear; hears when that is done.
-    Now(oneshot::Receiver<Result<(), crate::telemetry::NotRecorded>>),
+    Now(oneshot::Receiver<Result<(), crate::telemetry::RecordingError>>),
     /// It was taken meanwhile.
     Before,
 }
 
-impl Desk {
+impl GearReplayer {
     /// The last number that is known to be taken.
-    fn taken(&self) -> u64 {
-        let taken = self.outbox.taken(&self.key);
+    fn committed_number(&self) -> u64 {
+        let taken = self.outbox.committed_offset(&self.key);
         taken
             .filter(|taken| taken.outbox == self.queue)
             .map_or(0, |taken| taken.number)
     }
 
-    async fn give(
+    async fn deliver_letter(
         &self,
-        target: Result<&Target, ReplayRejection>,
+        target: Result<&ReplayTarget, ReplayRejection>,
         letter: ReplayLetter,
-    ) -> Result<Given, ReplayRejection> {
+    ) -> Result<ReplayHandover, ReplayRejection> {
         let (target, number) = match target {
             Ok(target) => (target, letter.number),
             Err(ReplayRejection::Later(reason)) => return Err(ReplayRejection::Later(reason)),
-            Err(ReplayRejection::Never { reason, .. }) => return self.never(letter.number, reason).await,
+            Err(ReplayRejection::Never { reason, .. }) => return self.reject_letter(letter.number, reason).await,
         };
         let ports = match letter.way {
             PortSide::In => target.inputs,
@@ -110,16 +113,16 @@ impl Desk {
         };
         let Some(port) = ports.iter().copied().find(|port| *port == letter.port.as_str()) else {
             return self
-                .never(number, format!("the gear has no port {}", letter.port))
+                .reject_letter(number, format!("the gear has no port {}", letter.port))
                 .await;
         };
         let mut message = match Message::from_cbor(&letter.message) {
             Ok(message) => message,
-            Err(reason) => return self.never(number, format!("it is no message: {reason}")).await,
+            Err(reason) => return self.reject_letter(number, format!("it is no message: {reason}")).await,
         };
         // A journey of its own: one that was too long would never go on.
         message.hops = 0;
-        let place = Place {
+        let place = PortSequenceNumber {
             outbox: self.queue,
             run: 0,
             number,
@@ -129,8 +132,8 @@ impl Desk {
         };
         {
             let mut delivered = target.inbox.delivered().0.lock();
-            let is_there = |last: Place| last.outbox == self.queue && last.number >= number;
-            let with_one_before = self.outbox.handed_over(&self.key);
+            let is_there = |last: PortSequenceNumber| last.outbox == self.queue && last.number >= number;
+            let with_one_before = self.outbox.submitted_offset(&self.key);
             if delivered
                 .get(&self.key)
                 .copied()
@@ -142,38 +145,38 @@ impl Desk {
             delivered.insert(Arc::clone(&self.key), place);
         }
         let (done, durable) = oneshot::channel();
-        let past = Past {
+        let past = DeliveryHistory {
             from: letter.from.map(Into::into),
             letter: Some(letter.letter),
             replays: letter.replays,
             attempts: letter.attempts,
         };
-        let taken = Taken {
+        let taken = ConsumerOffset {
             key: Arc::clone(&self.key),
             place,
         };
-        room.send(Arrival {
+        room.send(InboxMessage {
             port,
             message: Ok(message),
-            receipt: Some(Receipt {
+            receipt: Some(DeliveryReceipt {
                 taken,
                 done,
                 way: letter.way,
                 past,
             }),
         });
-        Ok(Given::Now(durable))
+        Ok(ReplayHandover::Now(durable))
     }
 
     /// Says that a letter will never be taken, unless it was: a note on its way to the disk is waited for, behind one of ours.
-    async fn never(&self, number: u64, reason: String) -> Result<Given, ReplayRejection> {
-        let note = crate::telemetry::Checkpoint {
+    async fn reject_letter(&self, number: u64, reason: String) -> Result<ReplayHandover, ReplayRejection> {
+        let note = crate::telemetry::SourceCheckpoint {
             key: format!("asked {}", self.key),
             value: number.to_le_bytes().to_vec(),
         };
-        let whole = Whole {
+        let whole = OutboxTransaction {
             notes: vec![note],
-            ..Whole::default()
+            ..OutboxTransaction::default()
         };
         let (done, durable) = oneshot::channel();
         let kept = self
@@ -185,8 +188,8 @@ impl Desk {
         if !kept {
             return Err(ReplayRejection::Later("the Rack is stopping".to_owned()));
         }
-        if number <= self.taken() {
-            return Ok(Given::Before);
+        if number <= self.committed_number() {
+            return Ok(ReplayHandover::Before);
         }
         Err(ReplayRejection::Never { number, reason })
     }

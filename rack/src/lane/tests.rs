@@ -28,7 +28,7 @@ use uuid::Uuid;
 
 use super::*;
 use crate::spool::SpoolThread;
-use crate::wires::{Arrival, Inbox, Receipt};
+use crate::wires::{DeliveryReceipt, GearInbox, InboxMessage};
 
 const STREAM: &str = "flux-msg";
 const CONSUMER: &str = "wire-1";
@@ -118,8 +118,8 @@ async fn until<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
 }
 
 /// The place of a message in the first run of our outbox.
-const fn place(number: u64) -> Place {
-    Place {
+const fn place(number: u64) -> PortSequenceNumber {
+    PortSequenceNumber {
         outbox: BOX,
         run: 1,
         number,
@@ -158,12 +158,12 @@ async fn publish(bus: &BusConnection, number: Option<u64>, body: &'static str) {
     sent.await.unwrap().await.unwrap();
 }
 
-fn outbox(dir: &Path) -> (Arc<Outbox>, SpoolThread) {
+fn outbox(dir: &Path) -> (Arc<MessageOutbox>, SpoolThread) {
     outbox_of(dir, 64 << 20)
 }
 
-fn outbox_of(dir: &Path, max_bytes: u64) -> (Arc<Outbox>, SpoolThread) {
-    let identity = Identity {
+fn outbox_of(dir: &Path, max_bytes: u64) -> (Arc<MessageOutbox>, SpoolThread) {
+    let identity = RackIdentity {
         entity_id: EntityId::for_name("rack-a"),
         name: "rack-a".parse().unwrap(),
         cluster_key: SigningKey::from_bytes(&[7; 32]).verifying_key(),
@@ -171,14 +171,14 @@ fn outbox_of(dir: &Path, max_bytes: u64) -> (Arc<Outbox>, SpoolThread) {
     let clock = Clock::new(|| chrono::Utc::now().into());
     let entropy = Entropy::new(|buffer| getrandom::fill(buffer).unwrap());
     let (_, identity) = watch::channel(Some(identity));
-    let (outbox, thread, _) = Outbox::open(dir, max_bytes, (clock, &entropy), identity).unwrap();
+    let (outbox, thread, _) = MessageOutbox::open(dir, max_bytes, (clock, &entropy), identity).unwrap();
     (outbox, thread)
 }
 
 /// A receiving Rack.
 struct Receiver {
-    inbox: Inbox,
-    outbox: Arc<Outbox>,
+    inbox: GearInbox,
+    outbox: Arc<MessageOutbox>,
     stop: CancellationToken,
     task: JoinHandle<()>,
     _thread: SpoolThread,
@@ -190,19 +190,19 @@ impl Receiver {
     }
 
     /// One with an outbox.
-    fn of((outbox, thread): (Arc<Outbox>, SpoolThread), bus: &BusConnection) -> Self {
-        let (inbox, stop) = (Inbox::new(), CancellationToken::new());
-        let lane = Lane {
+    fn of((outbox, thread): (Arc<MessageOutbox>, SpoolThread), bus: &BusConnection) -> Self {
+        let (inbox, stop) = (GearInbox::new(), CancellationToken::new());
+        let lane = GuaranteedLane {
             outbox: Arc::clone(&outbox),
             bus: bus.clone(),
             stream: STREAM.to_owned(),
         };
-        let spec = InletSpec {
+        let spec = WireConsumerSpec {
             consumer: CONSUMER.to_owned(),
             gear: "sink".parse().unwrap(),
             port: "in",
         };
-        let inlet = Inlet::new(spec, lane, inbox.clone(), stop.clone());
+        let inlet = WireConsumer::new(spec, lane, inbox.clone(), stop.clone());
         Self {
             inbox,
             outbox,
@@ -213,19 +213,19 @@ impl Receiver {
     }
 
     /// The next message and its text: they are not messages of ours, which is no matter here.
-    async fn next(&self) -> (String, Receipt) {
+    async fn next(&self) -> (String, DeliveryReceipt) {
         let mut receiver = self.inbox.receiver.lock().await;
         let next = tokio::time::timeout(PATIENCE, receiver.recv()).await;
-        let Arrival { message, receipt, .. } = next.unwrap().unwrap();
+        let InboxMessage { message, receipt, .. } = next.unwrap().unwrap();
         let text = String::from_utf8(message.unwrap_err().body.to_vec()).unwrap();
         (text, receipt.unwrap())
     }
 
     /// Notes that a message was taken, as its gear does.
-    async fn take(&self, receipt: Receipt) {
-        let whole = Whole {
-            notes: vec![receipt.taken.note()],
-            ..Whole::default()
+    async fn take(&self, receipt: DeliveryReceipt) {
+        let whole = OutboxTransaction {
+            notes: vec![receipt.taken.into_checkpoint()],
+            ..OutboxTransaction::default()
         };
         self.outbox
             .commit(whole, AdmissionClass::Consumer, Some(receipt.done))
@@ -317,7 +317,7 @@ async fn a_message_of_a_stream_that_was_made_anew_is_another_one_than_that_in_it
     receiver.take(old).await;
     publish(&bus, None, "next").await;
     assert_eq!(receiver.take_next().await, "next");
-    receiver.outbox.settled().await.unwrap();
+    receiver.outbox.flush().await.unwrap();
     let floor = async || consumer.get_info().await.unwrap().ack_floor.stream_sequence;
     assert_eq!(floor().await, 0, "the one before it was not taken");
     receiver.take(new).await;

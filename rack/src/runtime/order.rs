@@ -17,11 +17,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::Token;
 
-use crate::wires::Spec;
+use crate::wires::GearSpec;
 
 /// What of a gear is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Part {
+pub(super) enum ShutdownPhase {
     /// All of it.
     Whole,
     /// What takes requests. The gear goes on, for their replies.
@@ -32,25 +32,27 @@ pub(super) enum Part {
 
 /// A gear that is stopped now.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Turn {
+pub(super) struct ShutdownStep {
     pub(super) gear: Token,
-    pub(super) part: Part,
+    pub(super) part: ShutdownPhase,
 }
 
-type Node<'a> = (&'a Token, Part);
+type ShutdownNode<'a> = (&'a Token, ShutdownPhase);
 
 /// Gears that stop together, one set after the other.
-pub(super) fn waves<'a>(specs: impl Iterator<Item = &'a Spec>) -> Vec<Vec<Turn>> {
+pub(super) fn shutdown_waves<'a>(specs: impl Iterator<Item = &'a GearSpec>) -> Vec<Vec<ShutdownStep>> {
     let wires = wires(&specs.collect::<Vec<_>>());
-    let fed: BTreeMap<Node<'_>, BTreeSet<Node<'_>>> =
-        wires.keys().map(|node| (*node, reached(*node, &wires))).collect();
-    let mut waves: BTreeMap<usize, Vec<Turn>> = BTreeMap::new();
+    let fed: BTreeMap<ShutdownNode<'_>, BTreeSet<ShutdownNode<'_>>> = wires
+        .keys()
+        .map(|node| (*node, reachable_from(*node, &wires)))
+        .collect();
+    let mut waves: BTreeMap<usize, Vec<ShutdownStep>> = BTreeMap::new();
     for (node, feeds) in &fed {
         let feeders = fed
             .iter()
             .filter(|(other, fed)| fed.contains(node) && !feeds.contains(*other));
         // What feeds a feeder feeds this one, too: each has fewer feeders than what it feeds.
-        let turn = Turn {
+        let turn = ShutdownStep {
             gear: node.0.clone(),
             part: node.1,
         };
@@ -60,7 +62,7 @@ pub(super) fn waves<'a>(specs: impl Iterator<Item = &'a Spec>) -> Vec<Vec<Turn>>
 }
 
 /// What each part sends to, of the gears that stop.
-fn wires<'a>(specs: &[&'a Spec]) -> BTreeMap<Node<'a>, Vec<Node<'a>>> {
+fn wires<'a>(specs: &[&'a GearSpec]) -> BTreeMap<ShutdownNode<'a>, Vec<ShutdownNode<'a>>> {
     let targets = specs
         .iter()
         .flat_map(|spec| spec.targets.iter().map(|target| &target.gear));
@@ -76,9 +78,9 @@ fn wires<'a>(specs: &[&'a Spec]) -> BTreeMap<Node<'a>, Vec<Node<'a>>> {
         (
             gear,
             if halves.contains(gear) {
-                Part::Replies
+                ShutdownPhase::Replies
             } else {
-                Part::Whole
+                ShutdownPhase::Whole
             },
         )
     };
@@ -86,11 +88,11 @@ fn wires<'a>(specs: &[&'a Spec]) -> BTreeMap<Node<'a>, Vec<Node<'a>>> {
     for spec in specs {
         let targets = spec.targets.iter().map(|target| &target.gear);
         let mut next: Vec<_> = targets.filter(|gear| names.contains(gear)).map(taking).collect();
-        let mut part = Part::Whole;
+        let mut part = ShutdownPhase::Whole;
         if halves.contains(&spec.name) {
-            part = Part::Asking;
-            next.push((&spec.name, Part::Replies));
-            wires.insert((&spec.name, Part::Replies), Vec::new());
+            part = ShutdownPhase::Asking;
+            next.push((&spec.name, ShutdownPhase::Replies));
+            wires.insert((&spec.name, ShutdownPhase::Replies), Vec::new());
         }
         wires.insert((&spec.name, part), next);
     }
@@ -98,7 +100,10 @@ fn wires<'a>(specs: &[&'a Spec]) -> BTreeMap<Node<'a>, Vec<Node<'a>>> {
 }
 
 /// What a part feeds, over however many wires.
-fn reached<'a>(from: Node<'a>, wires: &BTreeMap<Node<'a>, Vec<Node<'a>>>) -> BTreeSet<Node<'a>> {
+fn reachable_from<'a>(
+    from: ShutdownNode<'a>,
+    wires: &BTreeMap<ShutdownNode<'a>, Vec<ShutdownNode<'a>>>,
+) -> BTreeSet<ShutdownNode<'a>> {
     let (mut seen, mut next) = (BTreeSet::new(), vec![from]);
     while let Some(node) = next.pop() {
         for to in wires.get(&node).into_iter().flatten() {
@@ -140,12 +145,12 @@ mod tests {
             None,
         )
         .unwrap();
-        let turn = |turn: &Turn| match turn.part {
-            Part::Whole => turn.gear.to_string(),
-            Part::Asking => format!("{} asks", turn.gear),
-            Part::Replies => format!("{} replies", turn.gear),
+        let turn = |turn: &ShutdownStep| match turn.part {
+            ShutdownPhase::Whole => turn.gear.to_string(),
+            ShutdownPhase::Asking => format!("{} asks", turn.gear),
+            ShutdownPhase::Replies => format!("{} replies", turn.gear),
         };
-        let waves = waves(plan.gears.values());
+        let waves = shutdown_waves(plan.gears.values());
         waves
             .iter()
             .map(|wave| wave.iter().map(turn).collect::<Vec<_>>().join(", "))

@@ -235,7 +235,7 @@ async fn a_loop_ends_at_max_hops_and_a_large_message_at_max_payload_size() {
     let bench = Bench::open(folder.path());
     let file = "[rack]\nmax_hops = 5\nmax_payload_size = 1024\n";
     let config = RackConfig::of(&load_from(&SCHEMA, file, &[]).unwrap()).unwrap();
-    let mut runtime = bench.runtime_with(Limits::of(&config.rack));
+    let mut runtime = bench.runtime_with(MessageLimits::of(&config.rack));
     let gears = "
   - { name: numbers, type: generator, deploy: rack-a, config: { rate: 1000, count: 1 } }
   - { name: large, type: generator, deploy: rack-a, config: { rate: 1000, count: 3, size: 1024 } }

@@ -8,19 +8,19 @@ use crate::gears;
 
 /// Everything that a case says of gears and ports and that does not fit the scenario.
 #[must_use]
-pub fn misfits(scenario: &Scenario, case: &ScenarioTestCase) -> Vec<String> {
+pub fn validate_case(scenario: &Scenario, case: &ScenarioTestCase) -> Vec<String> {
     let given = case.given.iter().map(|given| (&given.port, true));
     let expected = case.expect.iter().map(|expected| (&expected.port, false));
     let misfits = given
         .chain(expected)
-        .filter_map(|(port, is_given)| fit(scenario, port, is_given).err());
+        .filter_map(|(port, is_given)| validate_port(scenario, port, is_given).err());
     let conditions = case.expect.iter().filter_map(|expected| expected.condition.as_deref());
     let unread = conditions.filter_map(|text| MessageCondition::compile(text).err());
     misfits.chain(unread).collect()
 }
 
 /// Whether a port can be given messages, or watched.
-fn fit(scenario: &Scenario, port: &ScenarioTestPort, is_given: bool) -> Result<(), String> {
+fn validate_port(scenario: &Scenario, port: &ScenarioTestPort, is_given: bool) -> Result<(), String> {
     let gear = scenario.gears.iter().find(|gear| gear.name == port.gear);
     let gear = gear.ok_or_else(|| {
         let names: Vec<_> = scenario.gears.iter().map(|gear| gear.name.as_str()).collect();

@@ -37,14 +37,14 @@ use model::scenario_test::{MessagePattern, ScenarioTestCase, ScenarioTestPort};
 use model::{Attributes, Clock, EntityId, Entropy, FluxId, Level, MessageId, SpanId, Timestamp, Token, TraceId};
 use serde_json::Value;
 
-use crate::gears::{Expression, ProgramAllowList, Scope};
-use crate::limits::Limits as MessageLimits;
+use crate::gears::{CelExpression, MessageVariables, ProgramAllowList};
+use crate::limits::MessageLimits;
 use crate::runtime::{GearRuntime, PATIENCE, RuntimeParts};
-use crate::spool::{self, Limits, WhenFull};
+use crate::spool::{self, SpoolFullPolicy, SpoolLimits};
 use crate::tap::TapRegistry;
-use crate::telemetry::{Intake, Recorder, RecorderParts, Row};
-use crate::wires::{self, Arrival, Inbox, NotApplied, Outlets, Plan, Spec, Target};
-pub use fit::misfits;
+use crate::telemetry::{RecorderParts, RecorderReceiver, TelemetryRecorder, TelemetryRow};
+use crate::wires::{self, GearInbox, GearSpec, InboxMessage, OutputWires, RackPlan, ScenarioApplyError, WireTarget};
+pub use fit::validate_case;
 use folder::ScenarioTestFolder;
 use record::{PortRecorder, SeenByPort};
 
@@ -126,7 +126,7 @@ pub struct ScenarioTestReport {
 
 /// A condition on messages, in the expressions of gears.
 #[derive(Debug)]
-pub struct MessageCondition(Expression);
+pub struct MessageCondition(CelExpression);
 
 impl MessageCondition {
     /// Reads one.
@@ -134,7 +134,7 @@ impl MessageCondition {
     /// # Errors
     /// What is wrong with it, and where.
     pub fn compile(text: &str) -> Result<Self, String> {
-        Expression::compile("where", text).map(Self)
+        CelExpression::compile("where", text).map(Self)
     }
 
     /// Whether it is true for a message.
@@ -142,7 +142,9 @@ impl MessageCondition {
     /// # Errors
     /// If it has no value for this message.
     pub fn is_true(&self, message: &Message) -> Result<bool, String> {
-        self.0.is_true(&Scope::of(message)).map_err(|fault| fault.to_string())
+        self.0
+            .is_true(&MessageVariables::of(message))
+            .map_err(|fault| fault.to_string())
     }
 }
 
@@ -151,7 +153,7 @@ fn is_started(kind: &str) -> bool {
     INSIDE.contains(&kind)
 }
 
-/// Runs a case of a scenario that it [fits](misfits).
+/// Runs a case of a scenario that it [fits](validate_case).
 ///
 /// # Errors
 /// [`ScenarioTestError`] if it could not run.
@@ -160,12 +162,12 @@ pub async fn run(
     case: &ScenarioTestCase,
     ambient: (&Clock, &Entropy),
 ) -> Result<ScenarioTestReport, ScenarioTestError> {
-    let stage = ScenarioTestStage::set(scenario, case)?;
+    let stage = ScenarioTestSetup::set(scenario, case)?;
     let folder = ScenarioTestFolder::make(ambient.1)?;
     let (clock, entropy) = ambient;
-    let limits = Limits::new(16 << 20, WhenFull::Block);
-    let (spool, thread, _) = spool::open(folder.path(), limits, clock.clone(), spool::Lane::Telemetry)?;
-    let (recorder, intake) = Recorder::new(RecorderParts {
+    let limits = SpoolLimits::new(16 << 20, SpoolFullPolicy::Block);
+    let (spool, thread, _) = spool::open(folder.path(), limits, clock.clone(), spool::SpoolKind::Telemetry)?;
+    let (recorder, intake) = TelemetryRecorder::new(RecorderParts {
         enabled: true,
         sampling_rate: 0.0,
         clock: clock.clone(),
@@ -198,10 +200,10 @@ pub async fn run(
 }
 
 /// What gears logged as warnings and errors.
-fn complaints(intake: &Intake) -> Vec<String> {
+fn complaints(intake: &RecorderReceiver) -> Vec<String> {
     let rows = intake.queue().take().into_iter();
     rows.filter_map(|row| match row {
-        Row::Log(log) if matches!(log.level, Level::Warn | Level::Error) => {
+        TelemetryRow::Log(log) if matches!(log.level, Level::Warn | Level::Error) => {
             let gear = log
                 .attributes
                 .get("gear.id")
@@ -215,17 +217,17 @@ fn complaints(intake: &Intake) -> Vec<String> {
 }
 
 /// The gears of a case before they are started.
-struct ScenarioTestStage {
-    plan: Plan,
+struct ScenarioTestSetup {
+    plan: RackPlan,
     /// All gears, also those that are not started.
-    specs: BTreeMap<Token, Spec>,
+    specs: BTreeMap<Token, GearSpec>,
     /// The inboxes that are recorded.
-    watched: BTreeMap<Token, (Inbox, Vec<ScenarioTestPort>)>,
+    watched: BTreeMap<Token, (GearInbox, Vec<ScenarioTestPort>)>,
 }
 
-impl ScenarioTestStage {
+impl ScenarioTestSetup {
     fn set(scenario: &Scenario, case: &ScenarioTestCase) -> Result<Self, ScenarioTestError> {
-        let not_started = |reason: NotApplied| ScenarioTestError::NotStarted(reason.to_string());
+        let not_started = |reason: ScenarioApplyError| ScenarioTestError::NotStarted(reason.to_string());
         let mut plan = wires::plan(&push(scenario), None).map_err(not_started)?;
         let specs = plan.gears.clone();
         plan.gears.retain(|_, spec| is_started(spec.kind.name()));
@@ -233,7 +235,7 @@ impl ScenarioTestStage {
         let outside = specs.iter().filter(|(name, _)| !plan.gears.contains_key(*name));
         for (name, spec) in outside.filter(|(_, spec)| spec.takes_messages()) {
             let ports = spec.kind.inputs().iter().filter_map(|port| port_of(name, port, true));
-            watched.insert(name.clone(), (Inbox::new(), ports.collect()));
+            watched.insert(name.clone(), (GearInbox::new(), ports.collect()));
         }
         let mut stage = Self { plan, specs, watched };
         let outputs: BTreeSet<&ScenarioTestPort> = case.expect.iter().map(|expected| &expected.port).collect();
@@ -255,12 +257,12 @@ impl ScenarioTestStage {
         let Some((spec, output)) = found else {
             return Err(ScenarioTestError::NotStarted(format!("there is no output {port}")));
         };
-        spec.targets.push(Target {
+        spec.targets.push(WireTarget {
             from: output,
             gear: name.clone(),
             to: output,
         });
-        self.watched.insert(name, (Inbox::new(), vec![port.clone()]));
+        self.watched.insert(name, (GearInbox::new(), vec![port.clone()]));
         Ok(())
     }
 
@@ -278,7 +280,7 @@ impl ScenarioTestStage {
         parts: RuntimeParts,
         (clock, entropy): (&Clock, &Entropy),
     ) -> Result<(SeenByPort, Vec<String>), ScenarioTestError> {
-        let beside: BTreeMap<Token, Inbox> = self
+        let beside: BTreeMap<Token, GearInbox> = self
             .watched
             .iter()
             .map(|(name, (inbox, _))| (name.clone(), inbox.clone()))
@@ -316,17 +318,19 @@ impl ScenarioTestStage {
 async fn give(
     port: &ScenarioTestPort,
     message: Message,
-    specs: &BTreeMap<Token, Spec>,
-    inboxes: &BTreeMap<Token, Inbox>,
+    specs: &BTreeMap<Token, GearSpec>,
+    inboxes: &BTreeMap<Token, GearInbox>,
 ) {
     let Some(spec) = specs.get(&port.gear) else { return };
     if !port.is_input {
-        return Outlets::connect(spec, inboxes).send(port.port.as_str(), message).await;
+        return OutputWires::connect(spec, inboxes)
+            .send(port.port.as_str(), message)
+            .await;
     }
     let mut inputs = spec.kind.inputs().iter().copied();
     let input = inputs.find(|input| *input == port.port.as_str());
     if let Some((inbox, input)) = inboxes.get(&port.gear).zip(input) {
-        let arrival = Arrival {
+        let arrival = InboxMessage {
             port: input,
             message: Ok(message),
             receipt: None,

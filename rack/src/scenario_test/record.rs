@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{MOST_SEEN, MOST_SEEN_BYTES, ScenarioTestError};
-use crate::wires::Inbox;
+use crate::wires::GearInbox;
 
 /// Takes what comes into some inboxes.
 pub(super) struct PortRecorder {
@@ -47,7 +47,7 @@ impl SeenMessages {
 
 impl PortRecorder {
     /// Begins; each inbox has the ports whose messages come there.
-    pub(super) fn start(watched: impl Iterator<Item = (Inbox, Vec<ScenarioTestPort>)>) -> Self {
+    pub(super) fn start(watched: impl Iterator<Item = (GearInbox, Vec<ScenarioTestPort>)>) -> Self {
         let seen = watch::Sender::default();
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
@@ -77,7 +77,7 @@ impl PortRecorder {
 }
 
 async fn record(
-    inbox: Inbox,
+    inbox: GearInbox,
     ports: Vec<ScenarioTestPort>,
     seen: watch::Sender<SeenMessages>,
     stop: CancellationToken,

@@ -41,7 +41,7 @@ async fn ran(case: &ScenarioTestCase) -> ScenarioTestReport {
 
 async fn ran_in(flow: &str, case: &ScenarioTestCase) -> ScenarioTestReport {
     let scenario = model::scenario::parse(flow, crate::manifests()).unwrap();
-    assert_eq!(misfits(&scenario, case), Vec::<String>::new());
+    assert_eq!(validate_case(&scenario, case), Vec::<String>::new());
     let (clock, entropy) = ambient();
     run(&scenario, case, (&clock, &entropy)).await.unwrap()
 }
@@ -176,7 +176,7 @@ fn a_case_that_does_not_fit_its_scenario_is_told_what_there_is() {
         ),
     ] {
         let cases = file(&format!("  - {{ name: a, given: [ {given} ], expect: [ {expect} ] }}"));
-        let found = misfits(&scenario, &cases.cases[0]);
+        let found = validate_case(&scenario, &cases.cases[0]);
         assert!(
             found.iter().any(|misfit| misfit.contains(says)),
             "{given} {expect}: {found:?}"

@@ -45,7 +45,7 @@ impl AdmissionControl {
     }
 
     /// Somebody waits: logged once until there is room again.
-    pub(super) fn is_full(&self) {
+    pub(super) fn warn_full(&self) {
         if !self.has_warned.swap(true, Relaxed) {
             tracing::warn!(
                 "the spool is full and may not drop: what is to be kept waits until the Mixer has more of it"
@@ -54,7 +54,7 @@ impl AdmissionControl {
     }
 
     /// Somebody was admitted.
-    pub(super) fn has_room(&self) {
+    pub(super) fn reset_full_warning(&self) {
         self.has_warned.store(false, Relaxed);
     }
 

@@ -11,13 +11,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::index::{Segment, note_down};
-use super::segment::{self, HEADER, Kind, RecordAt, Run, Unread};
-use crate::telemetry::Checkpoint;
+use super::index::{SpoolSegment, apply_checkpoint};
+use super::segment::{self, HEADER, ProducerRun, SpoolReadError, SpoolRecord, SpoolRecordKind};
+use crate::telemetry::SourceCheckpoint;
 
 /// What was found when the spool was opened.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct SpoolRecoveryReport {
     /// Batches that wait to be sent.
     pub(crate) batches: u64,
     /// Bytes that a crash left behind unfinished; they were never acknowledged to anyone.
@@ -48,8 +48,8 @@ pub(super) fn scan(
     newest: bool,
     now: model::Timestamp,
     checkpoints: &mut BTreeMap<String, Vec<u8>>,
-    found: &mut Found,
-) -> io::Result<Option<Segment>> {
+    found: &mut SpoolRecoveryReport,
+) -> io::Result<Option<SpoolSegment>> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let meta = file.metadata()?;
     let end = meta.len();
@@ -57,12 +57,12 @@ pub(super) fn scan(
         if newest && end <= HEADER {
             std::fs::remove_file(path)?;
         } else {
-            found.damaged.push(set_aside(path)?);
+            found.damaged.push(copy_damaged(path)?);
             std::fs::remove_file(path)?;
         }
         return Ok(None);
     }
-    let mut segment = Segment {
+    let mut segment = SpoolSegment {
         id,
         path: path.to_owned(),
         file: Arc::new(file),
@@ -70,26 +70,26 @@ pub(super) fn scan(
         opened: meta.modified().map_or(now, Into::into),
         spans: Vec::new(),
     };
-    let mut whole = Whole::default();
+    let mut whole = SpoolTransaction::default();
     let mut at = segment.len;
     while at < end {
         match segment::read(&segment.file, id, at, end) {
             Ok(record) => {
                 at = record.next;
                 whole.take(&record);
-                if record.head.kind != Kind::Part {
+                if record.head.kind != SpoolRecordKind::Part {
                     segment.len = at;
                     whole.end(&mut segment, checkpoints, found);
                 }
             }
-            Err(Unread::Io(error)) => return Err(error),
-            Err(Unread::Damaged) => {
+            Err(SpoolReadError::Io(error)) => return Err(error),
+            Err(SpoolReadError::Damaged) => {
                 if newest && segment::is_torn(&segment.file, id, at, end)? {
                     found.torn_bytes += end - segment.len;
                 } else {
-                    found.damaged.push(set_aside(path)?);
+                    found.damaged.push(copy_damaged(path)?);
                 }
-                cut(&segment)?;
+                truncate_file(&segment)?;
                 return Ok(Some(segment));
             }
         }
@@ -97,48 +97,55 @@ pub(super) fn scan(
     if segment.len < end {
         // What a crash left of a whole; nobody was told that it is there.
         found.torn_bytes += end - segment.len;
-        cut(&segment)?;
+        truncate_file(&segment)?;
     }
     Ok(Some(segment))
 }
 
-fn cut(segment: &Segment) -> io::Result<()> {
+fn truncate_file(segment: &SpoolSegment) -> io::Result<()> {
     segment.file.set_len(segment.len)?;
     segment.file.sync_all()
 }
 
 /// Records that count together.
 #[derive(Default)]
-struct Whole {
-    batches: Vec<(Run, u64)>,
-    checkpoints: Vec<Checkpoint>,
+struct SpoolTransaction {
+    batches: Vec<(ProducerRun, u64)>,
+    checkpoints: Vec<SourceCheckpoint>,
 }
 
-impl Whole {
-    fn take(&mut self, record: &RecordAt) {
+impl SpoolTransaction {
+    fn take(&mut self, record: &SpoolRecord) {
         let head = record.head;
         let notes = match head.kind {
-            Kind::Notes => &record.body[..],
-            Kind::Batch | Kind::Part => record.body.get(..head.notes.into()).unwrap_or_default(),
+            SpoolRecordKind::Notes => &record.body[..],
+            SpoolRecordKind::Batch | SpoolRecordKind::Part => record.body.get(..head.notes.into()).unwrap_or_default(),
         };
-        self.checkpoints.extend(segment::decode_notes(notes));
+        self.checkpoints.extend(segment::decode_checkpoints(notes));
         if head.kind.is_batch() {
             self.batches.push((head.run, head.seq));
         }
     }
 
     /// It is complete.
-    fn end(&mut self, segment: &mut Segment, checkpoints: &mut BTreeMap<String, Vec<u8>>, found: &mut Found) {
+    fn end(
+        &mut self,
+        segment: &mut SpoolSegment,
+        checkpoints: &mut BTreeMap<String, Vec<u8>>,
+        found: &mut SpoolRecoveryReport,
+    ) {
         found.batches += self.batches.len() as u64;
         for (run, seq) in self.batches.drain(..) {
             segment.add(run, seq);
         }
-        self.checkpoints.drain(..).for_each(|note| note_down(checkpoints, note));
+        self.checkpoints
+            .drain(..)
+            .for_each(|note| apply_checkpoint(checkpoints, note));
     }
 }
 
 /// A copy of a damaged segment, for people.
-pub(super) fn set_aside(path: &Path) -> io::Result<PathBuf> {
+pub(super) fn copy_damaged(path: &Path) -> io::Result<PathBuf> {
     let mut aside = path.as_os_str().to_owned();
     aside.push(".damaged");
     let aside = PathBuf::from(aside);

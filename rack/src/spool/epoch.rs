@@ -12,12 +12,12 @@ use std::path::Path;
 
 use model::Timestamp;
 
-use super::{Lane, SpoolError};
+use super::{SpoolError, SpoolKind};
 
 const FILE: &str = "epoch";
 
 /// The next epoch; `seen` is the greatest one in the segments.
-pub(super) fn next(dir: &Path, seen: u64, now: Timestamp, lane: Lane) -> Result<u64, SpoolError> {
+pub(super) fn next(dir: &Path, seen: u64, now: Timestamp, lane: SpoolKind) -> Result<u64, SpoolError> {
     let path = dir.join(FILE);
     let stored: u64 = match std::fs::read_to_string(&path) {
         Ok(text) => text.trim().parse().unwrap_or(0),
@@ -26,8 +26,8 @@ pub(super) fn next(dir: &Path, seen: u64, now: Timestamp, lane: Lane) -> Result<
     };
     let clock = u64::try_from(now.micros()).unwrap_or(0);
     let parity = match lane {
-        Lane::Telemetry => 0,
-        Lane::Messages => 1,
+        SpoolKind::Telemetry => 0,
+        SpoolKind::Messages => 1,
     };
     let least = stored.max(seen).saturating_add(1).max(clock);
     let epoch = least.saturating_add((least % 2) ^ parity);

@@ -13,35 +13,35 @@ use std::sync::Arc;
 use model::Timestamp;
 use model::control::DurableFloor;
 
-use super::segment::Run;
-use crate::telemetry::Checkpoint;
+use super::segment::ProducerRun;
+use crate::telemetry::SourceCheckpoint;
 
 /// The sequences of one run within a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Span {
-    pub(super) run: Run,
+pub(super) struct RunSequenceRange {
+    pub(super) run: ProducerRun,
     pub(super) first: u64,
     pub(super) last: u64,
 }
 
 #[derive(Debug)]
-pub(super) struct Segment {
+pub(super) struct SpoolSegment {
     pub(super) id: u64,
     pub(super) path: PathBuf,
     pub(super) file: Arc<File>,
     pub(super) len: u64,
     pub(super) opened: Timestamp,
-    pub(super) spans: Vec<Span>,
+    pub(super) spans: Vec<RunSequenceRange>,
 }
 
-impl Segment {
-    pub(super) fn add(&mut self, run: Run, seq: u64) {
+impl SpoolSegment {
+    pub(super) fn add(&mut self, run: ProducerRun, seq: u64) {
         match self.spans.iter_mut().find(|span| span.run == run) {
             Some(span) => {
                 span.first = span.first.min(seq);
                 span.last = span.last.max(seq);
             }
-            None => self.spans.push(Span {
+            None => self.spans.push(RunSequenceRange {
                 run,
                 first: seq,
                 last: seq,
@@ -51,11 +51,11 @@ impl Segment {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Index {
-    pub(super) segments: VecDeque<Segment>,
-    pub(super) floors: BTreeMap<Run, u64>,
+pub(super) struct SpoolIndex {
+    pub(super) segments: VecDeque<SpoolSegment>,
+    pub(super) floors: BTreeMap<ProducerRun, u64>,
     /// How far the Mixer said last that each run is on its disk. Falls when another machine takes its place.
-    on_disk: BTreeMap<Run, u64>,
+    on_disk: BTreeMap<ProducerRun, u64>,
     pub(super) checkpoints: BTreeMap<String, Vec<u8>>,
     /// Rows that were given up because the spool was full.
     pub(super) dropped_rows: u64,
@@ -63,18 +63,18 @@ pub(super) struct Index {
     pub(super) leave_active: bool,
 }
 
-impl Index {
+impl SpoolIndex {
     pub(super) fn bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.len).sum()
     }
 
-    pub(super) fn floor(&self, run: Run) -> u64 {
+    pub(super) fn floor(&self, run: ProducerRun) -> u64 {
         self.floors.get(&run).copied().unwrap_or(0)
     }
 
     /// Raises the floor of a run that has entries here; false if it was there already. Floors of the Rack's other spool come, too.
     pub(super) fn raise(&mut self, floor: &DurableFloor) -> bool {
-        let run = Run {
+        let run = ProducerRun {
             entity: floor.entity_id,
             epoch: floor.boot_epoch,
         };
@@ -95,7 +95,7 @@ impl Index {
     /// Restores the floors that an earlier run wrote down, and forgets those of runs that have nothing here.
     pub(super) fn restore_floors(&mut self) {
         let spans = self.segments.iter().flat_map(|segment| &segment.spans);
-        let runs: BTreeSet<Run> = spans.map(|span| span.run).collect();
+        let runs: BTreeSet<ProducerRun> = spans.map(|span| span.run).collect();
         let keys: BTreeSet<String> = runs.iter().map(|run| floor_key(*run)).collect();
         self.checkpoints
             .retain(|key, _| !key.starts_with(FLOOR) || keys.contains(key));
@@ -108,18 +108,18 @@ impl Index {
     }
 
     /// Whether a run has entries here.
-    fn has(&self, run: Run) -> bool {
+    fn has(&self, run: ProducerRun) -> bool {
         let mut spans = self.segments.iter().flat_map(|segment| &segment.spans);
         spans.any(|span| span.run == run)
     }
 
     /// Whether everything in the segment is durable at the Mixer.
-    pub(super) fn is_settled(&self, segment: &Segment) -> bool {
+    pub(super) fn is_settled(&self, segment: &SpoolSegment) -> bool {
         segment.spans.iter().all(|span| span.last <= self.floor(span.run))
     }
 
     /// The sequence up to which nothing of the run will be sent any more: durable at the Mixer, or given up here.
-    pub(super) fn settled(&self, run: Run) -> u64 {
+    pub(super) fn settled(&self, run: ProducerRun) -> u64 {
         let kept = self
             .segments
             .iter()
@@ -131,8 +131,8 @@ impl Index {
     }
 
     /// The first run of which something is neither durable at the Mixer nor on its disk, as far as it said, and how far it is.
-    pub(super) fn first_waiting(&self) -> Option<(Run, u64)> {
-        let has = |run: Run| self.floor(run).max(self.on_disk.get(&run).copied().unwrap_or(0));
+    pub(super) fn first_waiting(&self) -> Option<(ProducerRun, u64)> {
+        let has = |run: ProducerRun| self.floor(run).max(self.on_disk.get(&run).copied().unwrap_or(0));
         let mut spans = self.segments.iter().flat_map(|segment| &segment.spans);
         let first = spans.find(|span| span.last > has(span.run))?;
         Some((first.run, has(first.run)))
@@ -152,7 +152,7 @@ impl Index {
 
     /// The last sequence of each run that waits for its floor, oldest first, at most `limit`.
     pub(super) fn waiting(&self, limit: usize) -> Vec<DurableFloor> {
-        let mut last: BTreeMap<Run, u64> = BTreeMap::new();
+        let mut last: BTreeMap<ProducerRun, u64> = BTreeMap::new();
         for span in self.segments.iter().flat_map(|segment| &segment.spans) {
             let seq = last.entry(span.run).or_default();
             *seq = span.last.max(*seq);
@@ -173,7 +173,7 @@ impl Index {
 
     /// Forgets floors of runs that have nothing here, except this process's own.
     pub(super) fn forget_floors(&mut self, current_epoch: u64) {
-        let known: Vec<Run> = self.floors.keys().copied().collect();
+        let known: Vec<ProducerRun> = self.floors.keys().copied().collect();
         for run in known {
             if run.epoch != current_epoch && !self.has(run) {
                 self.floors.remove(&run);
@@ -185,7 +185,7 @@ impl Index {
 }
 
 /// Takes a checkpoint down; one without a value is forgotten.
-pub(super) fn note_down(checkpoints: &mut BTreeMap<String, Vec<u8>>, note: Checkpoint) {
+pub(super) fn apply_checkpoint(checkpoints: &mut BTreeMap<String, Vec<u8>>, note: SourceCheckpoint) {
     if note.value.is_empty() {
         checkpoints.remove(&note.key);
     } else {
@@ -197,6 +197,6 @@ pub(super) fn note_down(checkpoints: &mut BTreeMap<String, Vec<u8>>, note: Check
 const FLOOR: &str = "floor ";
 
 /// The checkpoint that keeps the floor of a run.
-fn floor_key(run: Run) -> String {
+fn floor_key(run: ProducerRun) -> String {
     format!("{FLOOR}{} {}", run.entity, run.epoch)
 }

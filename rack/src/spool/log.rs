@@ -9,7 +9,7 @@
 //! # Invariants
 //!
 //! - A batch that is part of a whole is there after a crash only with all of the whole: an unfinished one is cut off.
-//! - [`Spool::append`] returns after the group is synced; then all of it is there after a crash, with its checkpoints.
+//! - [`SpoolLog::append`] returns after the group is synced; then all of it is there after a crash, with its checkpoints.
 //!   When it fails nothing of the group counts, and its sequences are used again for the same rows.
 //! - A run never appends to another run's segment, so only the newest segment can have a torn tail. It is cut when opened.
 //!   A segment with anything else that does not read is copied aside and reported, and what precedes the damage is kept.
@@ -33,18 +33,18 @@ use model::control::DurableFloor;
 use model::{Clock, EntityId, Table};
 use parking_lot::Mutex;
 
-use super::disk::{Found, scan, segment_ids, segment_path};
-use super::index::{Index, Segment, note_down};
-use super::segment::{self, HEADER, Head, Kind, Run};
-use super::{Lane, SpoolError, epoch};
-use crate::telemetry::Checkpoint;
+use super::disk::{SpoolRecoveryReport, scan, segment_ids, segment_path};
+use super::index::{SpoolIndex, SpoolSegment, apply_checkpoint};
+use super::segment::{self, HEADER, ProducerRun, SpoolRecordHeader, SpoolRecordKind};
+use super::{SpoolError, SpoolKind, epoch};
+use crate::telemetry::SourceCheckpoint;
 
 /// The bytes of one record of a snapshot, about: far less than a record may have.
 const SNAPSHOT_BYTES: usize = 1 << 20;
 
 /// What happens when the spool is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WhenFull {
+pub(crate) enum SpoolFullPolicy {
     /// The oldest segment goes; its rows are counted.
     DropOldest,
     /// New rows wait until they are admitted.
@@ -53,22 +53,22 @@ pub(crate) enum WhenFull {
 
 /// How large the spool may grow.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+pub(crate) struct SpoolLimits {
     /// All segments together.
     pub(crate) max_bytes: u64,
     /// When to begin the next segment.
     pub(crate) segment_bytes: u64,
     /// What then.
-    pub(crate) when_full: WhenFull,
+    pub(crate) when_full: SpoolFullPolicy,
 }
 
-impl Limits {
+impl SpoolLimits {
     /// Segments of 8 MiB, or a part of a small spool: dropping one must not take most of what is there, and one that never drops has
     /// room again by whole segments.
-    pub(crate) fn new(max_bytes: u64, when_full: WhenFull) -> Self {
+    pub(crate) fn new(max_bytes: u64, when_full: SpoolFullPolicy) -> Self {
         let parts = match when_full {
-            WhenFull::DropOldest => 4,
-            WhenFull::Block => 32,
+            SpoolFullPolicy::DropOldest => 4,
+            SpoolFullPolicy::Block => 32,
         };
         Self {
             max_bytes,
@@ -80,27 +80,27 @@ impl Limits {
 
 /// A batch to be kept. Without rows it has only checkpoints.
 #[derive(Debug, Clone)]
-pub(crate) struct Batch {
+pub(crate) struct SpoolBatch {
     pub(crate) entity: EntityId,
     pub(crate) table: Table,
     pub(crate) rows: u32,
     pub(crate) payload: Vec<u8>,
-    pub(crate) checkpoints: Vec<Checkpoint>,
+    pub(crate) checkpoints: Vec<SourceCheckpoint>,
     /// Whether it counts only together with the batch behind it: both are there after a crash, or neither.
     pub(crate) is_part: bool,
 }
 
-pub(super) struct Spool {
+pub(super) struct SpoolLog {
     dir: PathBuf,
-    limits: Limits,
+    limits: SpoolLimits,
     clock: Clock,
     epoch: u64,
     next_seq: BTreeMap<EntityId, u64>,
-    index: Arc<Mutex<Index>>,
-    active: Active,
+    index: Arc<Mutex<SpoolIndex>>,
+    active: ActiveSpoolSegment,
 }
 
-struct Active {
+struct ActiveSpoolSegment {
     id: u64,
     file: Arc<File>,
     len: u64,
@@ -108,7 +108,7 @@ struct Active {
     begun: u64,
 }
 
-impl Active {
+impl ActiveSpoolSegment {
     /// Whether nothing was appended to it.
     const fn is_fresh(&self) -> bool {
         self.len == self.begun
@@ -122,15 +122,20 @@ impl Active {
     }
 }
 
-impl Spool {
-    pub(super) fn open(dir: &Path, limits: Limits, clock: Clock, lane: Lane) -> Result<(Self, Found), SpoolError> {
+impl SpoolLog {
+    pub(super) fn open(
+        dir: &Path,
+        limits: SpoolLimits,
+        clock: Clock,
+        lane: SpoolKind,
+    ) -> Result<(Self, SpoolRecoveryReport), SpoolError> {
         let at = |path: &Path| {
             let path = path.to_owned();
             move |source| SpoolError::Io { path, source }
         };
         chassis::files::create_dir_durable(dir)?;
-        let mut index = Index::default();
-        let mut found = Found::default();
+        let mut index = SpoolIndex::default();
+        let mut found = SpoolRecoveryReport::default();
         let ids = segment_ids(dir).map_err(at(dir))?;
         for id in &ids {
             let path = segment_path(dir, *id);
@@ -164,13 +169,13 @@ impl Spool {
         self.epoch
     }
 
-    pub(super) fn index(&self) -> Arc<Mutex<Index>> {
+    pub(super) fn index(&self) -> Arc<Mutex<SpoolIndex>> {
         Arc::clone(&self.index)
     }
 
     /// Writes a group of batches, syncs, and only then lets the reader see them.
-    pub(super) fn append<'a>(&mut self, group: impl IntoIterator<Item = &'a Batch>) -> io::Result<()> {
-        let group: Vec<&Batch> = group.into_iter().collect();
+    pub(super) fn append<'a>(&mut self, group: impl IntoIterator<Item = &'a SpoolBatch>) -> io::Result<()> {
+        let group: Vec<&SpoolBatch> = group.into_iter().collect();
         if group.is_empty() {
             // Whoever waits for what is before it has no need of room.
             return Ok(());
@@ -200,7 +205,7 @@ impl Spool {
     }
 
     /// Takes what the Mixer has as durable, and removes segments that hold nothing else.
-    pub(super) fn settle(&mut self, floors: &[DurableFloor]) {
+    pub(super) fn apply_floors(&mut self, floors: &[DurableFloor]) {
         let raised = {
             let mut index = self.index.lock();
             floors.iter().filter(|floor| index.raise(floor)).count()
@@ -210,7 +215,7 @@ impl Spool {
         }
     }
 
-    fn encode(&self, group: &[&Batch]) -> Vec<u8> {
+    fn encode(&self, group: &[&SpoolBatch]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(group.iter().map(|batch| size_of_batch(batch)).sum());
         let mut next_seq = self.next_seq.clone();
         for batch in group {
@@ -218,17 +223,24 @@ impl Spool {
                 .checkpoints
                 .iter()
                 .map(|note| (note.key.as_str(), note.value.as_slice()));
-            let notes = segment::encode_notes(notes);
+            let notes = segment::encode_checkpoints(notes);
             let run = self.run(batch.entity);
             let head = if batch.rows == 0 {
-                head(Kind::Notes, run)
+                record_header(SpoolRecordKind::Notes, run)
             } else {
                 let seq = next_seq.entry(batch.entity).or_insert(1);
-                let head = Head {
+                let head = SpoolRecordHeader {
                     table: batch.table.number(),
                     rows: batch.rows,
                     seq: *seq,
-                    ..head(if batch.is_part { Kind::Part } else { Kind::Batch }, run)
+                    ..record_header(
+                        if batch.is_part {
+                            SpoolRecordKind::Part
+                        } else {
+                            SpoolRecordKind::Batch
+                        },
+                        run,
+                    )
                 };
                 *seq += 1;
                 head
@@ -246,12 +258,12 @@ impl Spool {
     }
 
     /// The group is durable: gives its sequences away and shows it to the reader.
-    fn publish(&mut self, group: &[&Batch]) {
+    fn publish(&mut self, group: &[&SpoolBatch]) {
         let mut index = self.index.lock();
         for batch in group {
             let run = self.run(batch.entity);
             for note in &batch.checkpoints {
-                note_down(&mut index.checkpoints, note.clone());
+                apply_checkpoint(&mut index.checkpoints, note.clone());
             }
             if batch.rows > 0 {
                 let seq = self.next_seq.entry(batch.entity).or_insert(1);
@@ -266,8 +278,8 @@ impl Spool {
         }
     }
 
-    const fn run(&self, entity: EntityId) -> Run {
-        Run {
+    const fn run(&self, entity: EntityId) -> ProducerRun {
+        ProducerRun {
             entity,
             epoch: self.epoch,
         }
@@ -290,7 +302,7 @@ impl Spool {
             }
             if settled && !fresh {
                 self.roll()?;
-            } else if self.limits.when_full == WhenFull::Block {
+            } else if self.limits.when_full == SpoolFullPolicy::Block {
                 // It was admitted: what is beyond the bound are checkpoints, and bytes of settled batches.
                 return Ok(());
             } else if alone {
@@ -366,8 +378,8 @@ impl Spool {
     }
 }
 
-pub(super) fn head(kind: Kind, run: Run) -> Head {
-    Head {
+pub(super) fn record_header(kind: SpoolRecordKind, run: ProducerRun) -> SpoolRecordHeader {
+    SpoolRecordHeader {
         len: 0,
         crc: 0,
         kind,
@@ -379,7 +391,7 @@ pub(super) fn head(kind: Kind, run: Run) -> Head {
     }
 }
 
-pub(super) fn size_of_batch(batch: &Batch) -> usize {
+pub(super) fn size_of_batch(batch: &SpoolBatch) -> usize {
     let notes = batch
         .checkpoints
         .iter()
@@ -387,7 +399,7 @@ pub(super) fn size_of_batch(batch: &Batch) -> usize {
     segment::RECORD_HEADER + notes.sum::<usize>() + batch.payload.len()
 }
 
-fn rows_above_floor(segment: &Segment, index: &Index) -> u64 {
+fn rows_above_floor(segment: &SpoolSegment, index: &SpoolIndex) -> u64 {
     let (mut offset, mut rows) = (HEADER, 0);
     while let Ok(record) = segment::read(&segment.file, segment.id, offset, segment.len) {
         if record.head.kind.is_batch() && record.head.seq > index.floor(record.head.run) {
@@ -410,7 +422,7 @@ fn create(
     id: u64,
     clock: &Clock,
     checkpoints: &BTreeMap<String, Vec<u8>>,
-) -> io::Result<(Active, Segment)> {
+) -> io::Result<(ActiveSpoolSegment, SpoolSegment)> {
     let path = segment_path(dir, id);
     let file = OpenOptions::new()
         .read(true)
@@ -419,7 +431,7 @@ fn create(
         .mode(0o600)
         .open(&path)?;
     let mut bytes = segment::file_header(id).to_vec();
-    let run = Run {
+    let run = ProducerRun {
         entity: EntityId::from_bytes([0; 16]),
         epoch: 0,
     };
@@ -432,15 +444,21 @@ fn create(
         while encoded.len() < SNAPSHOT_BYTES
             && let Some(note) = notes.next()
         {
-            encoded.append(&mut segment::encode_notes(std::iter::once(note)));
+            encoded.append(&mut segment::encode_checkpoints(std::iter::once(note)));
         }
-        segment::encode(&mut bytes, id, head(Kind::Notes, run), &encoded, &[]);
+        segment::encode(
+            &mut bytes,
+            id,
+            record_header(SpoolRecordKind::Notes, run),
+            &encoded,
+            &[],
+        );
     }
     file.write_all_at(&bytes, 0)?;
     file.sync_all()?;
     File::open(dir)?.sync_all()?;
     let (file, len) = (Arc::new(file), bytes.len() as u64);
-    let segment = Segment {
+    let segment = SpoolSegment {
         id,
         path,
         file: Arc::clone(&file),
@@ -448,7 +466,7 @@ fn create(
         opened: clock.now(),
         spans: Vec::new(),
     };
-    let active = Active {
+    let active = ActiveSpoolSegment {
         id,
         file,
         len,

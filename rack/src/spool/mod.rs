@@ -35,16 +35,16 @@ use model::{Clock, EntityId, Timestamp};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
-use crate::telemetry::{Checkpoint, NotRecorded};
+use crate::telemetry::{RecordingError, SourceCheckpoint};
 use admission::AdmissionControl;
-use index::Index;
-use log::Spool;
+use index::SpoolIndex;
+use log::SpoolLog;
 
 pub(crate) use admission::AdmissionClass;
-pub(crate) use disk::Found;
-pub(crate) use log::{Batch, Limits, WhenFull};
-pub(crate) use reader::{Cursor, Kept, Outgoing, Reader};
-pub(crate) use segment::{Run, fits_a_note};
+pub(crate) use disk::SpoolRecoveryReport;
+pub(crate) use log::{SpoolBatch, SpoolFullPolicy, SpoolLimits};
+pub(crate) use reader::{SpoolCursor, SpoolEntry, SpoolItem, SpoolReader};
+pub(crate) use segment::{ProducerRun, fits_checkpoint};
 
 /// How many batches may wait for the writer: enough for one group to form while the one before is being synced.
 const SLOTS: usize = 32;
@@ -80,7 +80,7 @@ pub enum SpoolError {
 
 /// How full the spool is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Status {
+pub(crate) struct SpoolStatus {
     /// Bytes on disk.
     pub(crate) bytes: u64,
     /// Bytes not known to be durable at the Mixer, by whole segments.
@@ -95,7 +95,7 @@ pub(crate) struct Status {
 
 /// What a spool is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lane {
+pub(crate) enum SpoolKind {
     /// Rows about the Rack and its gears.
     Telemetry,
     /// Business messages of the guaranteed lane.
@@ -103,12 +103,12 @@ pub(crate) enum Lane {
 }
 
 /// Where who waits for a batch hears that it is durable.
-pub(crate) type Done = oneshot::Sender<Result<(), NotRecorded>>;
+pub(crate) type DurabilityNotifier = oneshot::Sender<Result<(), RecordingError>>;
 
-struct Pending {
+struct PendingAppend {
     /// What is written together.
-    batches: Vec<Batch>,
-    done: Vec<Done>,
+    batches: Vec<SpoolBatch>,
+    done: Vec<DurabilityNotifier>,
     /// Whether it is written even if nobody waits for it any more.
     is_bound: bool,
     /// Admitted.
@@ -116,26 +116,26 @@ struct Pending {
     _slot: OwnedSemaphorePermit,
 }
 
-impl Pending {
+impl PendingAppend {
     /// Whether whoever waits for it still does. A source that was stopped begins again at its checkpoint: rows of it that
     /// are not written so far must not be written behind its back.
-    fn is_wanted(&self) -> bool {
+    fn has_waiter(&self) -> bool {
         self.is_bound || self.done.is_empty() || self.done.iter().any(|done| !done.is_closed())
     }
 }
 
 #[derive(Default)]
-struct Inbox {
-    pending: VecDeque<Pending>,
+struct SpoolWriterQueue {
+    pending: VecDeque<PendingAppend>,
     floors: Vec<DurableFloor>,
     closing: bool,
 }
 
-struct Shared {
-    inbox: Mutex<Inbox>,
+struct SpoolCore {
+    inbox: Mutex<SpoolWriterQueue>,
     wake: Condvar,
     slots: Arc<Semaphore>,
-    index: Arc<Mutex<Index>>,
+    index: Arc<Mutex<SpoolIndex>>,
     changed: watch::Sender<u64>,
     boot_epoch: u64,
     heard: AtomicU64,
@@ -143,7 +143,7 @@ struct Shared {
     admission: Option<AdmissionControl>,
 }
 
-impl Shared {
+impl SpoolCore {
     fn release(&self, bytes: u64) {
         if let Some(admission) = self.admission.as_ref().filter(|_| bytes > 0) {
             admission.release(bytes);
@@ -153,7 +153,7 @@ impl Shared {
 
 /// Bytes that were admitted; given back unless they are handed over.
 struct ByteReservation {
-    shared: Arc<Shared>,
+    shared: Arc<SpoolCore>,
     bytes: u64,
 }
 
@@ -168,31 +168,39 @@ impl Drop for ByteReservation {
 
 /// The spool, for everyone but its writer. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct SpoolHandle(Arc<Shared>);
+pub(crate) struct SpoolHandle(Arc<SpoolCore>);
 
 impl SpoolHandle {
     /// Hands a batch to the writer; `done` hears when it is durable. Waits for a free slot.
-    pub(crate) async fn submit(&self, batch: Batch, done: Option<Done>) -> Result<(), NotRecorded> {
+    pub(crate) async fn submit(
+        &self,
+        batch: SpoolBatch,
+        done: Option<DurabilityNotifier>,
+    ) -> Result<(), RecordingError> {
         let bytes = if batch.rows > 0 {
             log::size_of_batch(&batch) as u64
         } else {
             0
         };
-        let room = self.room(bytes, AdmissionClass::Consumer).await?;
+        let room = self.acquire_permit(bytes, AdmissionClass::Consumer).await?;
         room.push(|| vec![batch], done.into_iter().collect(), false)
     }
 
     /// Waits until so many bytes are admitted, and for a free slot, for batches that are written together.
-    pub(crate) async fn room(&self, bytes: u64, class: AdmissionClass) -> Result<Room, NotRecorded> {
+    pub(crate) async fn acquire_permit(
+        &self,
+        bytes: u64,
+        class: AdmissionClass,
+    ) -> Result<SpoolPermit, RecordingError> {
         let reservation = self.reserve(bytes, class).await?;
         let slot = Arc::clone(&self.0.slots).acquire_owned().await;
-        Ok(Room {
+        Ok(SpoolPermit {
             reservation,
-            slot: slot.map_err(|_| NotRecorded::Closed)?,
+            slot: slot.map_err(|_| RecordingError::Closed)?,
         })
     }
 
-    async fn reserve(&self, bytes: u64, class: AdmissionClass) -> Result<ByteReservation, NotRecorded> {
+    async fn reserve(&self, bytes: u64, class: AdmissionClass) -> Result<ByteReservation, RecordingError> {
         let mut reservation = ByteReservation {
             shared: Arc::clone(&self.0),
             bytes: 0,
@@ -204,20 +212,20 @@ impl SpoolHandle {
         let mut changed = self.changed();
         loop {
             if self.0.slots.is_closed() {
-                return Err(NotRecorded::Closed);
+                return Err(RecordingError::Closed);
             }
             if admission.try_reserve(bytes, || self.0.index.lock().waiting_bytes(), class) {
                 reservation.bytes = bytes;
-                admission.has_room();
+                admission.reset_full_warning();
                 return Ok(reservation);
             }
-            admission.is_full();
-            changed.changed().await.map_err(|_| NotRecorded::Closed)?;
+            admission.warn_full();
+            changed.changed().await.map_err(|_| RecordingError::Closed)?;
         }
     }
 
     /// Takes floors from the Mixer.
-    pub(crate) fn settle(&self, floors: impl IntoIterator<Item = DurableFloor>) {
+    pub(crate) fn apply_floors(&self, floors: impl IntoIterator<Item = DurableFloor>) {
         self.0.heard.fetch_add(1, Relaxed);
         self.0.inbox.lock().floors.extend(floors);
         self.0.wake.notify_one();
@@ -229,11 +237,11 @@ impl SpoolHandle {
     }
 
     /// The keys of checkpoints that begin so, with their values.
-    pub(crate) fn checkpoints(&self, prefix: &str) -> Vec<Checkpoint> {
+    pub(crate) fn checkpoints(&self, prefix: &str) -> Vec<SourceCheckpoint> {
         let index = self.0.index.lock();
         let behind = index.checkpoints.range(prefix.to_owned()..);
         let of = behind.take_while(|(key, _)| key.starts_with(prefix));
-        of.map(|(key, value)| Checkpoint {
+        of.map(|(key, value)| SourceCheckpoint {
             key: key.clone(),
             value: value.clone(),
         })
@@ -241,18 +249,18 @@ impl SpoolHandle {
     }
 
     /// How often the Mixer has spoken of floors, raised or not.
-    pub(crate) fn heard(&self) -> u64 {
+    pub(crate) fn floor_updates(&self) -> u64 {
         self.0.heard.load(Relaxed)
     }
 
     /// The last sequence of an entity in this process's run that is durable at the Mixer.
     pub(crate) fn floor(&self, entity: EntityId) -> u64 {
         let epoch = self.boot_epoch();
-        self.0.index.lock().floor(Run { entity, epoch })
+        self.0.index.lock().floor(ProducerRun { entity, epoch })
     }
 
     /// Waits until the spool takes nothing any more.
-    pub(crate) async fn closes(&self) {
+    pub(crate) async fn wait_closed(&self) {
         let mut changed = self.changed();
         while !self.0.slots.is_closed() && changed.changed().await.is_ok() {}
     }
@@ -263,8 +271,8 @@ impl SpoolHandle {
     }
 
     /// The reading end.
-    pub(crate) fn reader(&self) -> Reader {
-        Reader::new(Arc::clone(&self.0.index))
+    pub(crate) fn reader(&self) -> SpoolReader {
+        SpoolReader::new(Arc::clone(&self.0.index))
     }
 
     /// Changes whenever there is something new to send, or a floor rose.
@@ -273,9 +281,9 @@ impl SpoolHandle {
     }
 
     /// How full it is.
-    pub(crate) fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> SpoolStatus {
         let index = self.0.index.lock();
-        Status {
+        SpoolStatus {
             bytes: index.bytes(),
             waiting_bytes: index.waiting_bytes(),
             waiting_since: index.waiting_since(),
@@ -286,19 +294,24 @@ impl SpoolHandle {
 }
 
 /// A free slot at the writer, and bytes that were admitted.
-pub(crate) struct Room {
+pub(crate) struct SpoolPermit {
     reservation: ByteReservation,
     slot: OwnedSemaphorePermit,
 }
 
-impl Room {
-    fn push(mut self, make: impl FnOnce() -> Vec<Batch>, done: Vec<Done>, is_bound: bool) -> Result<(), NotRecorded> {
+impl SpoolPermit {
+    fn push(
+        mut self,
+        make: impl FnOnce() -> Vec<SpoolBatch>,
+        done: Vec<DurabilityNotifier>,
+        is_bound: bool,
+    ) -> Result<(), RecordingError> {
         let shared = Arc::clone(&self.reservation.shared);
         let mut inbox = shared.inbox.lock();
         if inbox.closing {
-            return Err(NotRecorded::Closed);
+            return Err(RecordingError::Closed);
         }
-        inbox.pending.push_back(Pending {
+        inbox.pending.push_back(PendingAppend {
             batches: make(),
             done,
             is_bound,
@@ -311,7 +324,11 @@ impl Room {
 
     /// Hands batches over that are written together, whether or not somebody still waits for them then. They are made at the
     /// moment from which on their order is fixed.
-    pub(crate) fn submit_whole(self, make: impl FnOnce() -> Vec<Batch>, done: Vec<Done>) -> Result<(), NotRecorded> {
+    pub(crate) fn submit_transaction(
+        self,
+        make: impl FnOnce() -> Vec<SpoolBatch>,
+        done: Vec<DurabilityNotifier>,
+    ) -> Result<(), RecordingError> {
         let whole = || {
             let mut batches = make();
             let parts = batches.len().saturating_sub(1);
@@ -324,7 +341,7 @@ impl Room {
 
 /// The writer; whoever opened it closes it.
 pub(crate) struct SpoolThread {
-    shared: Arc<Shared>,
+    shared: Arc<SpoolCore>,
     done: oneshot::Receiver<()>,
     thread: std::thread::JoinHandle<()>,
 }
@@ -338,12 +355,12 @@ impl std::fmt::Debug for SpoolThread {
 /// Opens the spool in a folder and starts its writer.
 pub(crate) fn open(
     dir: &Path,
-    limits: Limits,
+    limits: SpoolLimits,
     clock: Clock,
-    lane: Lane,
-) -> Result<(SpoolHandle, SpoolThread, Found), SpoolError> {
-    let (spool, found) = Spool::open(dir, limits, clock, lane)?;
-    let shared = Arc::new(Shared {
+    lane: SpoolKind,
+) -> Result<(SpoolHandle, SpoolThread, SpoolRecoveryReport), SpoolError> {
+    let (spool, found) = SpoolLog::open(dir, limits, clock, lane)?;
+    let shared = Arc::new(SpoolCore {
         inbox: Mutex::default(),
         wake: Condvar::new(),
         slots: Arc::new(Semaphore::new(SLOTS)),
@@ -351,10 +368,10 @@ pub(crate) fn open(
         changed: watch::Sender::new(0),
         boot_epoch: spool.epoch(),
         heard: AtomicU64::new(0),
-        admission: (limits.when_full == WhenFull::Block).then(|| AdmissionControl::new(limits.max_bytes)),
+        admission: (limits.when_full == SpoolFullPolicy::Block).then(|| AdmissionControl::new(limits.max_bytes)),
     });
     let (finished, done) = oneshot::channel();
-    let mut writer = Writer {
+    let mut writer = SpoolWriter {
         spool,
         group_bytes: limits.segment_bytes.min(GROUP_BYTES),
         shared: Arc::clone(&shared),
@@ -385,20 +402,20 @@ impl SpoolThread {
     }
 }
 
-struct Writer {
-    spool: Spool,
+struct SpoolWriter {
+    spool: SpoolLog,
     /// About how much is written at once: enough to share a sync, little enough not to hold the first batch up.
     group_bytes: u64,
-    shared: Arc<Shared>,
+    shared: Arc<SpoolCore>,
     /// Whether a group was not written because the Rack stops.
     has_given_up: bool,
 }
 
-impl Writer {
+impl SpoolWriter {
     fn run(&mut self) {
         loop {
             let (floors, group, closing) = self.next();
-            self.spool.settle(&floors);
+            self.spool.apply_floors(&floors);
             let empty = group.is_empty();
             if !empty {
                 self.write(group);
@@ -415,7 +432,7 @@ impl Writer {
     }
 
     /// Waits for something to do.
-    fn next(&self) -> (Vec<DurableFloor>, Vec<Pending>, bool) {
+    fn next(&self) -> (Vec<DurableFloor>, Vec<PendingAppend>, bool) {
         let mut inbox = self.shared.inbox.lock();
         while inbox.pending.is_empty() && inbox.floors.is_empty() && !inbox.closing {
             self.shared.wake.wait(&mut inbox);
@@ -424,7 +441,7 @@ impl Writer {
         while bytes < self.group_bytes
             && let Some(pending) = inbox.pending.pop_front()
         {
-            if !pending.is_wanted() {
+            if !pending.has_waiter() {
                 self.shared.release(pending.bytes);
             } else {
                 let sizes = pending.batches.iter().map(|batch| log::size_of_batch(batch) as u64);
@@ -437,11 +454,11 @@ impl Writer {
 
     /// Writes a group, however long that takes; when closing, tries once, unless one before it was given up: what is later says
     /// that what was earlier is there.
-    fn write(&mut self, mut group: Vec<Pending>) {
+    fn write(&mut self, mut group: Vec<PendingAppend>) {
         let mut told = false;
         let result = loop {
             if self.has_given_up {
-                break Err(NotRecorded::Closed);
+                break Err(RecordingError::Closed);
             }
             let error = match self.spool.append(group.iter().flat_map(|pending| &pending.batches)) {
                 Ok(()) => break Ok(()),
@@ -452,7 +469,7 @@ impl Writer {
             }
             self.has_given_up = self.pause();
             group.retain(|pending| {
-                let is_wanted = pending.is_wanted();
+                let is_wanted = pending.has_waiter();
                 if !is_wanted {
                     self.shared.release(pending.bytes);
                 }
@@ -480,7 +497,7 @@ impl Writer {
             }
             std::mem::take(&mut inbox.floors)
         };
-        self.spool.settle(&floors);
+        self.spool.apply_floors(&floors);
         self.shared.changed.send_modify(|version| *version += 1);
         false
     }

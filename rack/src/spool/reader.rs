@@ -4,7 +4,7 @@
 //!
 //! - Batches that the Mixer has as durable are skipped.
 //! - A sequence that is missing although nothing before it was given up (its bytes are damaged) is handed out as
-//!   [`Outgoing::Lost`], so that the publisher can say so under that sequence and the Mixer's floor is not held back.
+//!   [`SpoolItem::Lost`], so that the publisher can say so under that sequence and the Mixer's floor is not held back.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,22 +15,22 @@ use model::Table;
 use parking_lot::Mutex;
 
 use super::SpoolError;
-use super::disk::set_aside;
-use super::index::{Index, Segment};
-use super::segment::{self, HEADER, RecordAt, Run, Unread};
+use super::disk::copy_damaged;
+use super::index::{SpoolIndex, SpoolSegment};
+use super::segment::{self, HEADER, ProducerRun, SpoolReadError, SpoolRecord};
 
 /// Where reading goes on. The default is the oldest batch.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Cursor {
+pub(crate) struct SpoolCursor {
     segment: u64,
     offset: u64,
-    seen: BTreeMap<Run, u64>,
+    seen: BTreeMap<ProducerRun, u64>,
 }
 
 /// A batch to publish.
 #[derive(Debug, Clone)]
-pub(crate) struct Kept {
-    pub(crate) run: Run,
+pub(crate) struct SpoolEntry {
+    pub(crate) run: ProducerRun,
     pub(crate) seq: u64,
     pub(crate) table: Table,
     pub(crate) payload: Bytes,
@@ -38,11 +38,11 @@ pub(crate) struct Kept {
 
 /// What is to be published under the next sequence.
 #[derive(Debug, Clone)]
-pub(crate) enum Outgoing {
-    Batch(Kept),
+pub(crate) enum SpoolItem {
+    Batch(SpoolEntry),
     /// The batches of these sequences cannot be read any more.
     Lost {
-        run: Run,
+        run: ProducerRun,
         first: u64,
         last: u64,
     },
@@ -50,17 +50,17 @@ pub(crate) enum Outgoing {
 
 /// The reading end of the spool.
 #[derive(Debug, Clone)]
-pub(crate) struct Reader {
-    index: Arc<Mutex<Index>>,
+pub(crate) struct SpoolReader {
+    index: Arc<Mutex<SpoolIndex>>,
 }
 
-impl Reader {
-    pub(super) const fn new(index: Arc<Mutex<Index>>) -> Self {
+impl SpoolReader {
+    pub(super) const fn new(index: Arc<Mutex<SpoolIndex>>) -> Self {
         Self { index }
     }
 
     /// The next batches, at most about `max_bytes` of them; what is skipped does not count. Blocks on the disk.
-    pub(crate) fn read(&self, cursor: &mut Cursor, max_bytes: usize) -> Result<Vec<Outgoing>, SpoolError> {
+    pub(crate) fn read(&self, cursor: &mut SpoolCursor, max_bytes: usize) -> Result<Vec<SpoolItem>, SpoolError> {
         let (mut out, mut bytes) = (Vec::new(), 0);
         while bytes < max_bytes {
             let Some((file, id, end)) = self.locate(cursor) else {
@@ -75,35 +75,35 @@ impl Reader {
                         bytes += record.body.len();
                     }
                 }
-                Err(Unread::Io(source)) => {
+                Err(SpoolReadError::Io(source)) => {
                     return Err(SpoolError::Io {
                         path: self.path(id),
                         source,
                     });
                 }
-                Err(Unread::Damaged) => self.damaged(id, cursor)?,
+                Err(SpoolReadError::Damaged) => self.damaged(id, cursor)?,
             }
         }
         Ok(out)
     }
 
     /// The sequence up to which nothing of the run will be sent any more.
-    pub(crate) fn settled(&self, run: Run) -> u64 {
+    pub(crate) fn settled(&self, run: ProducerRun) -> u64 {
         self.index.lock().settled(run)
     }
 
     /// Whether the Mixer has a batch as durable.
-    pub(crate) fn is_durable(&self, run: Run, seq: u64) -> bool {
+    pub(crate) fn is_durable(&self, run: ProducerRun, seq: u64) -> bool {
         self.index.lock().floor(run) >= seq
     }
 
     /// The first run of which the Mixer did not say that it has everything, and how far it has it.
-    pub(crate) fn first_waiting(&self) -> Option<(Run, u64)> {
+    pub(crate) fn first_waiting(&self) -> Option<(ProducerRun, u64)> {
         self.index.lock().first_waiting()
     }
 
     /// The segment that the cursor is in, or the first one behind it.
-    fn locate(&self, cursor: &mut Cursor) -> Option<(Arc<File>, u64, u64)> {
+    fn locate(&self, cursor: &mut SpoolCursor) -> Option<(Arc<File>, u64, u64)> {
         let index = self.index.lock();
         let from = cursor.segment;
         let mut segments = index.segments.iter().skip_while(|segment| segment.id < from);
@@ -120,7 +120,7 @@ impl Reader {
         }
     }
 
-    fn take(&self, record: &RecordAt, cursor: &mut Cursor, out: &mut Vec<Outgoing>) {
+    fn take(&self, record: &SpoolRecord, cursor: &mut SpoolCursor, out: &mut Vec<SpoolItem>) {
         let head = record.head;
         let Some(table) = Table::from_number(head.table).filter(|_| head.kind.is_batch()) else {
             return;
@@ -136,13 +136,13 @@ impl Reader {
             return;
         }
         if head.seq > before + 1 {
-            out.push(Outgoing::Lost {
+            out.push(SpoolItem::Lost {
                 run: head.run,
                 first: before + 1,
                 last: head.seq - 1,
             });
         }
-        out.push(Outgoing::Batch(Kept {
+        out.push(SpoolItem::Batch(SpoolEntry {
             run: head.run,
             seq: head.seq,
             table,
@@ -151,7 +151,7 @@ impl Reader {
     }
 
     /// Keeps a copy of a segment that cannot be read further, and goes on behind it.
-    fn damaged(&self, id: u64, cursor: &mut Cursor) -> Result<(), SpoolError> {
+    fn damaged(&self, id: u64, cursor: &mut SpoolCursor) -> Result<(), SpoolError> {
         let mut index = self.index.lock();
         if index.segments.back().is_some_and(|active| active.id == id) {
             index.leave_active = true;
@@ -167,9 +167,9 @@ impl Reader {
             return Ok(());
         };
         let path = segment.path.clone();
-        let aside = set_aside(&path).map_err(|source| SpoolError::Io { path, source })?;
+        let aside = copy_damaged(&path).map_err(|source| SpoolError::Io { path, source })?;
         tracing::error!(kept = %aside.display(), "a spool segment is damaged; what is behind the damage is lost");
-        cut(segment, cursor.offset);
+        truncate_segment(segment, cursor.offset);
         Ok(())
     }
 
@@ -181,7 +181,7 @@ impl Reader {
 }
 
 /// Forgets everything of the segment from `end` on.
-fn cut(segment: &mut Segment, end: u64) {
+fn truncate_segment(segment: &mut SpoolSegment, end: u64) {
     segment.len = end;
     segment.spans.clear();
     let mut offset = HEADER;

@@ -26,7 +26,7 @@ use std::os::unix::fs::FileExt;
 use bytes::Bytes;
 use model::{EntityId, Table};
 
-use crate::telemetry::Checkpoint;
+use crate::telemetry::SourceCheckpoint;
 
 pub(super) const HEADER: u64 = 32;
 pub(super) const RECORD_HEADER: usize = 48;
@@ -40,13 +40,13 @@ const MAGIC: &[u8; 8] = b"FLUXSPL1";
 
 /// A producer run: what sequences count within.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Run {
+pub(crate) struct ProducerRun {
     pub(crate) entity: EntityId,
     pub(crate) epoch: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum SpoolRecordKind {
     /// A batch of rows, perhaps with a checkpoint.
     Batch,
     /// Only checkpoints.
@@ -55,7 +55,7 @@ pub(super) enum Kind {
     Part,
 }
 
-impl Kind {
+impl SpoolRecordKind {
     /// Whether it has rows to be sent.
     pub(super) const fn is_batch(self) -> bool {
         matches!(self, Self::Batch | Self::Part)
@@ -64,31 +64,33 @@ impl Kind {
 
 /// Everything of a record but its body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct SpoolRecordHeader {
     pub(super) len: u32,
     pub(super) crc: u32,
-    pub(super) kind: Kind,
+    pub(super) kind: SpoolRecordKind,
     pub(super) table: u8,
     pub(super) notes: u16,
     pub(super) rows: u32,
-    pub(super) run: Run,
+    pub(super) run: ProducerRun,
     pub(super) seq: u64,
 }
 
-impl Head {
+impl SpoolRecordHeader {
     /// Whether a spool writes such a head.
     fn is_likely(&self) -> bool {
         match self.kind {
-            Kind::Notes => self.rows == 0 && self.seq == 0 && self.table == 0,
-            Kind::Batch | Kind::Part => self.rows > 0 && self.seq > 0 && Table::from_number(self.table).is_some(),
+            SpoolRecordKind::Notes => self.rows == 0 && self.seq == 0 && self.table == 0,
+            SpoolRecordKind::Batch | SpoolRecordKind::Part => {
+                self.rows > 0 && self.seq > 0 && Table::from_number(self.table).is_some()
+            }
         }
     }
 }
 
 /// A checked record.
 #[derive(Debug, Clone)]
-pub(super) struct RecordAt {
-    pub(super) head: Head,
+pub(super) struct SpoolRecord {
+    pub(super) head: SpoolRecordHeader,
     pub(super) body: Bytes,
     /// Where the next record begins.
     pub(super) next: u64,
@@ -96,13 +98,13 @@ pub(super) struct RecordAt {
 
 /// Why no record could be read.
 #[derive(Debug)]
-pub(super) enum Unread {
+pub(super) enum SpoolReadError {
     /// The file ends before the record does, or the bytes are not a record.
     Damaged,
     Io(io::Error),
 }
 
-impl From<io::Error> for Unread {
+impl From<io::Error> for SpoolReadError {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::UnexpectedEof {
             Self::Damaged
@@ -132,7 +134,7 @@ pub(super) fn has_header(file: &File, id: u64) -> io::Result<bool> {
 }
 
 /// Appends one record to `out`.
-pub(super) fn encode(out: &mut Vec<u8>, segment: u64, mut head: Head, notes: &[u8], payload: &[u8]) {
+pub(super) fn encode(out: &mut Vec<u8>, segment: u64, mut head: SpoolRecordHeader, notes: &[u8], payload: &[u8]) {
     head.notes = if head.kind.is_batch() {
         u16::try_from(notes.len()).unwrap_or(u16::MAX)
     } else {
@@ -151,14 +153,14 @@ fn seed(segment: u64) -> u32 {
     crc32c::crc32c(&segment.to_le_bytes())
 }
 
-fn head_bytes(head: &Head) -> [u8; RECORD_HEADER] {
+fn head_bytes(head: &SpoolRecordHeader) -> [u8; RECORD_HEADER] {
     let mut bytes = [0; RECORD_HEADER];
     bytes[..4].copy_from_slice(&head.len.to_le_bytes());
     bytes[4..8].copy_from_slice(&head.crc.to_le_bytes());
     bytes[8] = match head.kind {
-        Kind::Batch => 1,
-        Kind::Notes => 2,
-        Kind::Part => 3,
+        SpoolRecordKind::Batch => 1,
+        SpoolRecordKind::Notes => 2,
+        SpoolRecordKind::Part => 3,
     };
     bytes[9] = head.table;
     bytes[10..12].copy_from_slice(&head.notes.to_le_bytes());
@@ -169,25 +171,25 @@ fn head_bytes(head: &Head) -> [u8; RECORD_HEADER] {
     bytes
 }
 
-fn parse_head(bytes: &[u8; RECORD_HEADER]) -> Option<Head> {
+fn parse_head(bytes: &[u8; RECORD_HEADER]) -> Option<SpoolRecordHeader> {
     let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
     let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
     let kind = match bytes[8] {
-        1 => Kind::Batch,
-        2 => Kind::Notes,
-        3 => Kind::Part,
+        1 => SpoolRecordKind::Batch,
+        2 => SpoolRecordKind::Notes,
+        3 => SpoolRecordKind::Part,
         _ => return None,
     };
     let mut entity = [0; 16];
     entity.copy_from_slice(&bytes[16..32]);
-    let head = Head {
+    let head = SpoolRecordHeader {
         len: word(0),
         crc: word(4),
         kind,
         table: bytes[9],
         notes: u16::from_le_bytes([bytes[10], bytes[11]]),
         rows: word(12),
-        run: Run {
+        run: ProducerRun {
             entity: EntityId::from_bytes(entity),
             epoch: long(32),
         },
@@ -197,25 +199,25 @@ fn parse_head(bytes: &[u8; RECORD_HEADER]) -> Option<Head> {
 }
 
 /// The record at `offset` of the segment, of which `end` bytes count.
-pub(super) fn read(file: &File, segment: u64, offset: u64, end: u64) -> Result<RecordAt, Unread> {
+pub(super) fn read(file: &File, segment: u64, offset: u64, end: u64) -> Result<SpoolRecord, SpoolReadError> {
     let mut bytes = [0; RECORD_HEADER];
     let body_at = offset + RECORD_HEADER as u64;
     if body_at > end {
-        return Err(Unread::Damaged);
+        return Err(SpoolReadError::Damaged);
     }
     file.read_exact_at(&mut bytes, offset)?;
-    let head = parse_head(&bytes).ok_or(Unread::Damaged)?;
+    let head = parse_head(&bytes).ok_or(SpoolReadError::Damaged)?;
     let next = body_at + u64::from(head.len);
     if next > end {
-        return Err(Unread::Damaged);
+        return Err(SpoolReadError::Damaged);
     }
     let mut body = vec![0; head.len as usize];
     file.read_exact_at(&mut body, body_at)?;
     let crc = crc32c::crc32c_append(crc32c::crc32c_append(seed(segment), &bytes[8..]), &body);
     if crc != head.crc {
-        return Err(Unread::Damaged);
+        return Err(SpoolReadError::Damaged);
     }
-    Ok(RecordAt {
+    Ok(SpoolRecord {
         head,
         body: body.into(),
         next,
@@ -296,12 +298,12 @@ fn followed_by_a_record(file: &File, segment: u64, offset: u64, end: u64) -> io:
 }
 
 /// Whether a checkpoint can be written: its key and its value have less than 64 KiB each.
-pub(crate) fn fits_a_note(note: &Checkpoint) -> bool {
+pub(crate) fn fits_checkpoint(note: &SourceCheckpoint) -> bool {
     note.key.len().max(note.value.len()) <= usize::from(u16::MAX)
 }
 
-/// Whoever hands them over has looked whether they [fit](fits_a_note).
-pub(super) fn encode_notes<'a>(notes: impl Iterator<Item = (&'a str, &'a [u8])>) -> Vec<u8> {
+/// Whoever hands them over has looked whether they [fit](fits_checkpoint).
+pub(super) fn encode_checkpoints<'a>(notes: impl Iterator<Item = (&'a str, &'a [u8])>) -> Vec<u8> {
     let mut out = Vec::new();
     for (key, value) in notes {
         let (Ok(key_len), Ok(value_len)) = (u16::try_from(key.len()), u16::try_from(value.len())) else {
@@ -315,20 +317,20 @@ pub(super) fn encode_notes<'a>(notes: impl Iterator<Item = (&'a str, &'a [u8])>)
     out
 }
 
-pub(super) fn decode_notes(mut bytes: &[u8]) -> Vec<Checkpoint> {
+pub(super) fn decode_checkpoints(mut bytes: &[u8]) -> Vec<SourceCheckpoint> {
     let mut notes = Vec::new();
-    while let Some((note, rest)) = decode_note(bytes) {
+    while let Some((note, rest)) = decode_checkpoint(bytes) {
         notes.push(note);
         bytes = rest;
     }
     notes
 }
 
-fn decode_note(bytes: &[u8]) -> Option<(Checkpoint, &[u8])> {
+fn decode_checkpoint(bytes: &[u8]) -> Option<(SourceCheckpoint, &[u8])> {
     let (lens, rest) = bytes.split_at_checked(4)?;
     let (key, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes([lens[0], lens[1]])))?;
     let (value, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes([lens[2], lens[3]])))?;
     let key = String::from_utf8_lossy(key).into_owned();
     let value = value.to_vec();
-    Some((Checkpoint { key, value }, rest))
+    Some((SourceCheckpoint { key, value }, rest))
 }

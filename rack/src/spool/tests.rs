@@ -11,27 +11,27 @@ use model::{EntityId, Table};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use super::log::Spool;
+use super::log::SpoolLog;
 use super::*;
-use crate::telemetry::Checkpoint;
+use crate::telemetry::SourceCheckpoint;
 
 fn clock_at(micros: i64) -> Clock {
     Clock::new(move || Timestamp::from_micros(micros))
 }
 
-fn small(max_bytes: u64, when_full: WhenFull) -> Limits {
-    Limits {
+fn small(max_bytes: u64, when_full: SpoolFullPolicy) -> SpoolLimits {
+    SpoolLimits {
         max_bytes,
         segment_bytes: max_bytes / 4,
         when_full,
     }
 }
 
-fn roomy() -> Limits {
-    Limits {
+fn roomy() -> SpoolLimits {
+    SpoolLimits {
         max_bytes: 1 << 30,
         segment_bytes: 2_000,
-        when_full: WhenFull::DropOldest,
+        when_full: SpoolFullPolicy::DropOldest,
     }
 }
 
@@ -39,15 +39,15 @@ fn rack() -> EntityId {
     EntityId::for_name("rack-a")
 }
 
-fn batch(payload: &[u8], note: Option<(&str, &[u8])>) -> Batch {
-    Batch {
+fn batch(payload: &[u8], note: Option<(&str, &[u8])>) -> SpoolBatch {
+    SpoolBatch {
         entity: rack(),
         table: Table::Logs,
         rows: 10,
         payload: payload.to_vec(),
         checkpoints: note
             .into_iter()
-            .map(|(key, value)| Checkpoint {
+            .map(|(key, value)| SourceCheckpoint {
                 key: key.to_owned(),
                 value: value.to_vec(),
             })
@@ -57,9 +57,9 @@ fn batch(payload: &[u8], note: Option<(&str, &[u8])>) -> Batch {
 }
 
 /// Everything that would be sent, oldest first: run, sequence, payload; `None` for a lost one.
-fn sent(spool: &Spool) -> Vec<(u64, u64, Option<Vec<u8>>)> {
-    let reader = Reader::new(spool.index());
-    let (mut cursor, mut all) = (Cursor::default(), Vec::new());
+fn sent(spool: &SpoolLog) -> Vec<(u64, u64, Option<Vec<u8>>)> {
+    let reader = SpoolReader::new(spool.index());
+    let (mut cursor, mut all) = (SpoolCursor::default(), Vec::new());
     loop {
         let some = reader.read(&mut cursor, 4_096).unwrap();
         if some.is_empty() {
@@ -67,8 +67,8 @@ fn sent(spool: &Spool) -> Vec<(u64, u64, Option<Vec<u8>>)> {
         }
         for outgoing in some {
             match outgoing {
-                Outgoing::Batch(kept) => all.push((kept.run.epoch, kept.seq, Some(kept.payload.to_vec()))),
-                Outgoing::Lost { run, first, last } => all.extend((first..=last).map(|seq| (run.epoch, seq, None))),
+                SpoolItem::Batch(kept) => all.push((kept.run.epoch, kept.seq, Some(kept.payload.to_vec()))),
+                SpoolItem::Lost { run, first, last } => all.extend((first..=last).map(|seq| (run.epoch, seq, None))),
             }
         }
     }
@@ -104,13 +104,13 @@ fn a_spool_is_the_list_of_what_was_appended_and_not_settled_over_restarts_and_to
     for seed in 0..40 {
         let mut rng = StdRng::seed_from_u64(seed);
         let dir = tempfile::tempdir().unwrap();
-        let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1), Lane::Telemetry).unwrap();
+        let (mut spool, _) = SpoolLog::open(dir.path(), roomy(), clock_at(1), SpoolKind::Telemetry).unwrap();
         let mut model: Vec<(u64, u64, Option<Vec<u8>>)> = Vec::new();
         let (mut appended, mut note, mut seq) = (Vec::new(), None, 0);
         for step in 0..60u32 {
             match rng.random_range(0..10) {
                 0..6 => {
-                    let group: Vec<Batch> = (0..rng.random_range(1..5))
+                    let group: Vec<SpoolBatch> = (0..rng.random_range(1..5))
                         .map(|_| {
                             let payload: Vec<u8> = (0..rng.random_range(1..900)).map(|_| rng.random()).collect();
                             seq += 1;
@@ -124,7 +124,7 @@ fn a_spool_is_the_list_of_what_was_appended_and_not_settled_over_restarts_and_to
                 }
                 6..9 if !model.is_empty() => {
                     let upto = model[rng.random_range(0..model.len())].clone();
-                    spool.settle(&[floor(upto.0, upto.1)]);
+                    spool.apply_floors(&[floor(upto.0, upto.1)]);
                     model.retain(|kept| kept.0 != upto.0 || kept.1 > upto.1);
                 }
                 _ => {
@@ -135,7 +135,7 @@ fn a_spool_is_the_list_of_what_was_appended_and_not_settled_over_restarts_and_to
                     let end = file.metadata().unwrap().len();
                     file.write_all_at(&beginning(&newest, &mut rng, torn), end).unwrap();
                     let found;
-                    (spool, found) = Spool::open(dir.path(), roomy(), clock_at(1), Lane::Telemetry).unwrap();
+                    (spool, found) = SpoolLog::open(dir.path(), roomy(), clock_at(1), SpoolKind::Telemetry).unwrap();
                     assert_eq!((found.torn_bytes, found.damaged.len()), (torn as u64, 0), "seed {seed}");
                     // Floors are the Mixer's to repeat: what is still here is sent again until it does.
                     let again: Vec<_> = sent(&spool);
@@ -158,7 +158,7 @@ fn a_spool_is_the_list_of_what_was_appended_and_not_settled_over_restarts_and_to
 #[test]
 fn a_spool_cut_at_any_byte_holds_exactly_the_batches_before_the_cut_and_their_last_checkpoint() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1), Lane::Telemetry).unwrap();
+    let (mut spool, _) = SpoolLog::open(dir.path(), roomy(), clock_at(1), SpoolKind::Telemetry).unwrap();
     let mut ends = Vec::new();
     let newest = segments(dir.path()).pop().unwrap();
     for n in 0..4u8 {
@@ -178,7 +178,7 @@ fn a_spool_cut_at_any_byte_holds_exactly_the_batches_before_the_cut_and_their_la
             .unwrap()
             .set_len(cut)
             .unwrap();
-        let (spool, found) = Spool::open(copy.path(), roomy(), clock_at(1), Lane::Telemetry).unwrap();
+        let (spool, found) = SpoolLog::open(copy.path(), roomy(), clock_at(1), SpoolKind::Telemetry).unwrap();
         let whole = ends.iter().filter(|end| **end <= cut).count();
         let payloads: Vec<_> = sent(&spool)
             .into_iter()
@@ -195,7 +195,7 @@ fn a_spool_cut_at_any_byte_holds_exactly_the_batches_before_the_cut_and_their_la
 #[test]
 fn a_flipped_byte_in_a_finished_segment_is_kept_aside_and_the_lost_sequences_are_told() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1), Lane::Telemetry).unwrap();
+    let (mut spool, _) = SpoolLog::open(dir.path(), roomy(), clock_at(1), SpoolKind::Telemetry).unwrap();
     for n in 0..30u8 {
         spool
             .append(&[batch(&[n; 200], Some(("tail", &[n])))])
@@ -214,7 +214,7 @@ fn a_flipped_byte_in_a_finished_segment_is_kept_aside_and_the_lost_sequences_are
         let mut byte = [0];
         file.read_exact_at(&mut byte, at).unwrap();
         file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
-        let (spool, found) = Spool::open(copy.path(), roomy(), clock_at(1), Lane::Telemetry).unwrap();
+        let (spool, found) = SpoolLog::open(copy.path(), roomy(), clock_at(1), SpoolKind::Telemetry).unwrap();
         assert_eq!(found.damaged.len(), 1, "byte {at}");
         assert_eq!(fs::metadata(&found.damaged[0]).unwrap().len(), len, "the copy is whole");
         let all = sent(&spool);
@@ -249,7 +249,7 @@ fn beginning(segment: &Path, rng: &mut StdRng, bytes: usize) -> Vec<u8> {
     segment::encode(
         &mut record,
         id,
-        log::head(segment::Kind::Batch, nobody()),
+        log::record_header(segment::SpoolRecordKind::Batch, nobody()),
         &[],
         &payload,
     );
@@ -257,15 +257,15 @@ fn beginning(segment: &Path, rng: &mut StdRng, bytes: usize) -> Vec<u8> {
     record
 }
 
-fn nobody() -> Run {
+fn nobody() -> ProducerRun {
     let entity = EntityId::from_bytes([0; 16]);
-    Run { entity, epoch: 0 }
+    ProducerRun { entity, epoch: 0 }
 }
 
 #[test]
 fn a_flipped_byte_anywhere_in_what_was_durable_last_is_damage_and_no_torn_write() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1), Lane::Messages).unwrap();
+    let (mut spool, _) = SpoolLog::open(dir.path(), roomy(), clock_at(1), SpoolKind::Messages).unwrap();
     let newest = segments(dir.path()).pop().unwrap();
     let mut ends = Vec::new();
     for n in 0..4u8 {
@@ -282,7 +282,7 @@ fn a_flipped_byte_anywhere_in_what_was_durable_last_is_damage_and_no_torn_write(
         let mut byte = [0];
         file.read_exact_at(&mut byte, at).unwrap();
         file.write_all_at(&[byte[0] ^ flip], at).unwrap();
-        let (spool, found) = Spool::open(copy.path(), roomy(), clock_at(1), Lane::Messages).unwrap();
+        let (spool, found) = SpoolLog::open(copy.path(), roomy(), clock_at(1), SpoolKind::Messages).unwrap();
         assert_eq!((found.damaged.len(), found.torn_bytes), (1, 0), "byte {at} ^ {flip}");
         let before = ends.iter().filter(|end| **end <= at).count();
         assert_eq!(sent(&spool).len(), before, "byte {at} ^ {flip}");
@@ -293,7 +293,7 @@ fn a_flipped_byte_anywhere_in_what_was_durable_last_is_damage_and_no_torn_write(
 fn the_boot_epoch_grows_even_if_the_clock_or_the_epoch_file_is_lost() {
     let dir = tempfile::tempdir().unwrap();
     let open = |micros| {
-        Spool::open(dir.path(), roomy(), clock_at(micros), Lane::Telemetry)
+        SpoolLog::open(dir.path(), roomy(), clock_at(micros), SpoolKind::Telemetry)
             .unwrap()
             .0
     };
@@ -310,7 +310,7 @@ fn the_boot_epoch_grows_even_if_the_clock_or_the_epoch_file_is_lost() {
 #[test]
 fn a_checkpoint_survives_that_every_batch_is_settled_and_removed() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1), Lane::Telemetry).unwrap();
+    let (mut spool, _) = SpoolLog::open(dir.path(), roomy(), clock_at(1), SpoolKind::Telemetry).unwrap();
     spool
         .append(&[batch(&[0; 10], Some(("a", b"1")))])
         .map_err(|_| "append")
@@ -318,21 +318,21 @@ fn a_checkpoint_survives_that_every_batch_is_settled_and_removed() {
     for _ in 0..20 {
         spool.append(&[batch(&[0; 1_000], None)]).map_err(|_| "append").unwrap();
     }
-    spool.settle(&[floor(spool.epoch(), 21)]);
+    spool.apply_floors(&[floor(spool.epoch(), 21)]);
     assert_eq!(segments(dir.path()).len(), 1);
     drop(spool);
-    let (spool, _) = Spool::open(dir.path(), roomy(), clock_at(1), Lane::Telemetry).unwrap();
+    let (spool, _) = SpoolLog::open(dir.path(), roomy(), clock_at(1), SpoolKind::Telemetry).unwrap();
     assert_eq!(spool.index().lock().checkpoints.get("a"), Some(&b"1".to_vec()));
 }
 
 #[test]
 fn large_notes_neither_begin_a_segment_for_each_group_nor_outgrow_a_record_and_can_be_deleted() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1), Lane::Messages).unwrap();
+    let (mut spool, _) = SpoolLog::open(dir.path(), roomy(), clock_at(1), SpoolKind::Messages).unwrap();
     let key = |number: u8| format!("page {number}");
     let pages = (0..40_u8).map(|number| {
         let note = batch(&[], Some((&key(number), &[number; 60_000])));
-        Batch { rows: 0, ..note }
+        SpoolBatch { rows: 0, ..note }
     });
     let pages: Vec<_> = pages.collect();
     spool.append(&pages).unwrap();
@@ -343,11 +343,11 @@ fn large_notes_neither_begin_a_segment_for_each_group_nor_outgrow_a_record_and_c
     }
     assert_eq!(segments(dir.path()).len(), before);
     let gone = batch(&[], Some((&key(7), b"")));
-    spool.append(&[Batch { rows: 0, ..gone }]).unwrap();
+    spool.append(&[SpoolBatch { rows: 0, ..gone }]).unwrap();
     for number in 2..4 {
         drop(spool);
         let found;
-        (spool, found) = Spool::open(dir.path(), roomy(), clock_at(number), Lane::Messages).unwrap();
+        (spool, found) = SpoolLog::open(dir.path(), roomy(), clock_at(number), SpoolKind::Messages).unwrap();
         assert!(found.damaged.is_empty() && found.torn_bytes == 0);
         let index = spool.index();
         let index = index.lock();
@@ -361,7 +361,7 @@ fn large_notes_neither_begin_a_segment_for_each_group_nor_outgrow_a_record_and_c
 #[test]
 fn damage_met_while_sending_loses_only_what_is_behind_it_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1), Lane::Telemetry).unwrap();
+    let (mut spool, _) = SpoolLog::open(dir.path(), roomy(), clock_at(1), SpoolKind::Telemetry).unwrap();
     for n in 0..30u8 {
         spool.append(&[batch(&[n; 200], None)]).map_err(|_| "append").unwrap();
     }
@@ -380,12 +380,12 @@ fn damage_met_while_sending_loses_only_what_is_behind_it_and_says_so() {
 }
 
 /// Batches that count together, with their checkpoint at the end.
-fn whole(first: &[u8], second: &[u8]) -> [Batch; 3] {
-    let part = |payload| Batch {
+fn whole(first: &[u8], second: &[u8]) -> [SpoolBatch; 3] {
+    let part = |payload| SpoolBatch {
         is_part: true,
         ..batch(payload, None)
     };
-    let end = Batch {
+    let end = SpoolBatch {
         rows: 0,
         payload: Vec::new(),
         ..batch(&[], Some(("taken", first)))
@@ -396,7 +396,7 @@ fn whole(first: &[u8], second: &[u8]) -> [Batch; 3] {
 #[test]
 fn a_whole_that_is_cut_anywhere_is_not_there_and_the_one_before_is() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut spool, _) = Spool::open(dir.path(), roomy(), clock_at(1), Lane::Messages).unwrap();
+    let (mut spool, _) = SpoolLog::open(dir.path(), roomy(), clock_at(1), SpoolKind::Messages).unwrap();
     let epoch = spool.epoch();
     assert_eq!(epoch % 2, 1, "epochs of messages are odd");
     spool.append(&whole(b"one", b"two")).unwrap();
@@ -422,7 +422,7 @@ fn a_whole_that_is_cut_anywhere_is_not_there_and_the_one_before_is() {
             .unwrap()
             .set_len(cut)
             .unwrap();
-        let (spool, found) = Spool::open(copy.path(), roomy(), clock_at(1), Lane::Messages).unwrap();
+        let (spool, found) = SpoolLog::open(copy.path(), roomy(), clock_at(1), SpoolKind::Messages).unwrap();
         let (count, note): (usize, &[u8]) = if cut == after { (4, b"three") } else { (2, b"one") };
         assert_eq!(sent(&spool), wanted(count), "cut at {cut} of {before}..{after}");
         let index = spool.index();
@@ -436,9 +436,9 @@ fn a_whole_that_is_cut_anywhere_is_not_there_and_the_one_before_is() {
 fn epochs_of_telemetry_and_of_messages_never_meet_whatever_the_clock_says() {
     let dir = tempfile::tempdir().unwrap();
     for micros in [5, 6, 1, 1_000, 3] {
-        for (lane, parity) in [(Lane::Telemetry, 0), (Lane::Messages, 1)] {
+        for (lane, parity) in [(SpoolKind::Telemetry, 0), (SpoolKind::Messages, 1)] {
             let folder = dir.path().join(format!("{lane:?}"));
-            let (spool, _) = Spool::open(&folder, roomy(), clock_at(micros), lane).unwrap();
+            let (spool, _) = SpoolLog::open(&folder, roomy(), clock_at(micros), lane).unwrap();
             assert_eq!(spool.epoch() % 2, parity);
         }
     }

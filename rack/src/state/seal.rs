@@ -31,7 +31,7 @@ const CONTEXT: &[u8] = b"platform/state/2";
 
 /// Why a sealed file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadSeal {
+pub enum SealError {
     /// There is no key.
     #[error("it is encrypted, and no key is given: set PLATFORM_BASE_STATE_KEY or base.state_key_file")]
     NoKey,
@@ -60,7 +60,7 @@ impl std::fmt::Debug for StateKey {
 
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Sealed {
+struct SealedBundle {
     version: u16,
     #[serde(with = "model::signed::bytes_form")]
     nonce: Vec<u8>,
@@ -70,7 +70,7 @@ struct Sealed {
 
 /// Whether these bytes are of the sealed form.
 pub(super) fn is_sealed(bytes: &[u8]) -> bool {
-    signed::decode_strict::<Sealed>(bytes).is_ok()
+    signed::decode_strict::<SealedBundle>(bytes).is_ok()
 }
 
 impl StateKey {
@@ -89,34 +89,34 @@ impl StateKey {
     }
 
     /// Of 32 bytes.
-    pub(crate) fn new(bytes: &[u8; 32]) -> Result<Self, BadSeal> {
-        let key = UnboundKey::new(&CHACHA20_POLY1305, bytes).map_err(|_| BadSeal::Cipher)?;
+    pub(crate) fn new(bytes: &[u8; 32]) -> Result<Self, SealError> {
+        let key = UnboundKey::new(&CHACHA20_POLY1305, bytes).map_err(|_| SealError::Cipher)?;
         Ok(Self(LessSafeKey::new(key)))
     }
 
     /// The sealed form of a bundle's bytes.
-    pub(super) fn seal(&self, mut bytes: Vec<u8>, entropy: &Entropy) -> Result<Vec<u8>, BadSeal> {
+    pub(super) fn seal(&self, mut bytes: Vec<u8>, entropy: &Entropy) -> Result<Vec<u8>, SealError> {
         let nonce: [u8; NONCE_LEN] = entropy.bytes();
         self.0
             .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(CONTEXT), &mut bytes)
-            .map_err(|_| BadSeal::Cipher)?;
-        let sealed = Sealed {
+            .map_err(|_| SealError::Cipher)?;
+        let sealed = SealedBundle {
             version: VERSION,
             nonce: nonce.to_vec(),
             sealed: bytes,
         };
-        signed::encode(&sealed).map_err(|_: BadSignature| BadSeal::Cipher)
+        signed::encode(&sealed).map_err(|_: BadSignature| SealError::Cipher)
     }
 
     /// The bundle's bytes of a sealed form.
-    pub(super) fn open(&self, bytes: &[u8]) -> Result<Vec<u8>, BadSeal> {
-        let mut file: Sealed = signed::decode_strict(bytes).map_err(|_| BadSeal::Key)?;
+    pub(super) fn open(&self, bytes: &[u8]) -> Result<Vec<u8>, SealError> {
+        let mut file: SealedBundle = signed::decode_strict(bytes).map_err(|_| SealError::Key)?;
         if file.version != VERSION {
-            return Err(BadSeal::Version { found: file.version });
+            return Err(SealError::Version { found: file.version });
         }
-        let nonce = Nonce::try_assume_unique_for_key(&file.nonce).map_err(|_| BadSeal::Key)?;
+        let nonce = Nonce::try_assume_unique_for_key(&file.nonce).map_err(|_| SealError::Key)?;
         let opened = self.0.open_in_place(nonce, Aad::from(CONTEXT), &mut file.sealed);
-        opened.map(|bytes| bytes.to_vec()).map_err(|_| BadSeal::Key)
+        opened.map(|bytes| bytes.to_vec()).map_err(|_| SealError::Key)
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use super::sample::{self, SizedSample};
 use super::{BATCH_BYTES, BYTES_A_SECOND, QUEUED};
-use crate::wires::Spec;
+use crate::wires::GearSpec;
 
 /// The gears of this Rack whose ports can be tapped.
 #[derive(Debug, Clone, Default)]
@@ -27,12 +27,12 @@ struct TappableGear {
 
 impl TapRegistry {
     /// Where a gear shows what it sends: for all gears of its name the same.
-    pub(crate) fn point(&self, spec: &Spec) -> Arc<TapPoint> {
+    pub(crate) fn point(&self, spec: &GearSpec) -> Arc<TapPoint> {
         Arc::clone(&entry(&mut self.0.lock(), spec).point)
     }
 
     /// Makes the gears of a plan the ones that can be tapped.
-    pub(crate) fn keep(&self, gears: &BTreeMap<Token, Spec>) {
+    pub(crate) fn keep(&self, gears: &BTreeMap<Token, GearSpec>) {
         let mut registry = self.0.lock();
         registry.retain(|name, _| gears.contains_key(name));
         for spec in gears.values() {
@@ -41,20 +41,20 @@ impl TapRegistry {
     }
 
     /// Begins a tap of a port.
-    pub(super) fn attach(&self, gear: &Token, port: &Token) -> Result<TapIntake, TapAnswer> {
+    pub(super) fn attach(&self, gear: &Token, port: &Token) -> Result<TapReceiver, TapAnswer> {
         let registry = self.0.lock();
         let (point, port) = find(&registry, gear, port)?;
         let (sender, samples) = mpsc::channel(QUEUED);
-        let tap = Arc::new(Tap {
+        let tap = Arc::new(PortTap {
             port,
             sampler: Mutex::new(TapSampler {
                 passed: 0,
-                budget: ByteBudget::full(Instant::now()),
+                budget: ByteTokenBucket::full(Instant::now()),
                 sender,
             }),
         });
         point.add(&tap);
-        Ok(TapIntake {
+        Ok(TapReceiver {
             point: Arc::clone(point),
             tap,
             samples,
@@ -71,7 +71,7 @@ impl TapRegistry {
     }
 }
 
-fn entry<'b>(registry: &'b mut BTreeMap<Token, TappableGear>, spec: &Spec) -> &'b TappableGear {
+fn entry<'b>(registry: &'b mut BTreeMap<Token, TappableGear>, spec: &GearSpec) -> &'b TappableGear {
     let outputs = spec.kind.outputs();
     let gear = registry.entry(spec.name.clone()).or_insert_with(|| TappableGear {
         outputs,
@@ -105,7 +105,7 @@ fn find<'b>(
 pub(crate) struct TapPoint {
     /// How many taps there are, for whoever only wants to know whether there is one.
     open: AtomicUsize,
-    taps: RwLock<Vec<Arc<Tap>>>,
+    taps: RwLock<Vec<Arc<PortTap>>>,
 }
 
 impl TapPoint {
@@ -119,13 +119,13 @@ impl TapPoint {
         }
     }
 
-    fn add(&self, tap: &Arc<Tap>) {
+    fn add(&self, tap: &Arc<PortTap>) {
         let mut taps = self.taps.write();
         taps.push(Arc::clone(tap));
         self.open.store(taps.len(), Relaxed);
     }
 
-    fn remove(&self, tap: &Arc<Tap>) {
+    fn remove(&self, tap: &Arc<PortTap>) {
         let mut taps = self.taps.write();
         taps.retain(|other| !Arc::ptr_eq(other, tap));
         self.open.store(taps.len(), Relaxed);
@@ -134,7 +134,7 @@ impl TapPoint {
 
 /// One watcher at one port.
 #[derive(Debug)]
-struct Tap {
+struct PortTap {
     port: &'static str,
     sampler: Mutex<TapSampler>,
 }
@@ -143,14 +143,14 @@ struct Tap {
 #[derive(Debug)]
 struct TapSampler {
     passed: u64,
-    budget: ByteBudget,
+    budget: ByteTokenBucket,
     sender: mpsc::Sender<SizedSample>,
 }
 
 impl TapSampler {
     fn show(&mut self, message: &Message, now: impl Fn() -> Timestamp) {
         self.passed += 1;
-        if !self.budget.has_some(Instant::now()) {
+        if !self.budget.refill(Instant::now()) {
             return;
         }
         let Ok(place) = self.sender.try_reserve() else { return };
@@ -162,12 +162,12 @@ impl TapSampler {
 
 /// A token bucket of bytes, as large as what it fills with in a second. What is spent last may be more than is left: it is owed.
 #[derive(Debug)]
-pub(super) struct ByteBudget {
+pub(super) struct ByteTokenBucket {
     left: i64,
     filled: Instant,
 }
 
-impl ByteBudget {
+impl ByteTokenBucket {
     pub(super) const fn full(now: Instant) -> Self {
         Self {
             left: BYTES_A_SECOND,
@@ -175,7 +175,7 @@ impl ByteBudget {
         }
     }
 
-    pub(super) fn has_some(&mut self, now: Instant) -> bool {
+    pub(super) fn refill(&mut self, now: Instant) -> bool {
         let since = now.saturating_duration_since(self.filled).as_micros();
         let micros = i64::try_from(since).unwrap_or(i64::MAX);
         // A short time fills nothing, and counts to the next one.
@@ -194,9 +194,9 @@ impl ByteBudget {
 
 /// The end of a tap that takes the samples; the tap ends with it.
 #[derive(Debug)]
-pub(super) struct TapIntake {
+pub(super) struct TapReceiver {
     pub(super) point: Arc<TapPoint>,
-    tap: Arc<Tap>,
+    tap: Arc<PortTap>,
     samples: mpsc::Receiver<SizedSample>,
     /// How many messages the batches have told of.
     pub(super) told: u64,
@@ -204,7 +204,7 @@ pub(super) struct TapIntake {
     estimated: u64,
 }
 
-impl TapIntake {
+impl TapReceiver {
     /// Samples that wait, at least one and as many as the bus takes at once.
     pub(super) async fn batch(&mut self) -> TapBatch {
         let (mut samples, mut bytes) = (Vec::new(), 0);
@@ -248,7 +248,7 @@ impl TapIntake {
     }
 }
 
-impl Drop for TapIntake {
+impl Drop for TapReceiver {
     fn drop(&mut self) {
         self.point.remove(&self.tap);
     }

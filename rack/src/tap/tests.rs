@@ -8,7 +8,7 @@ use model::tap::{MOST_BATCH, MOST_BODY, MOST_FACTS, TapAnswer};
 use model::{Attributes, Timestamp};
 use serde_json::{Value, json};
 
-use super::point::{ByteBudget, TapIntake};
+use super::point::{ByteTokenBucket, TapReceiver};
 use super::*;
 use crate::gears::testing::{Bench, message, push};
 
@@ -16,12 +16,12 @@ const NUMBERS: &str = "\n  - { name: numbers, type: generator, deploy: rack-a, c
 const SINK: &str = "\n  - { name: sink, type: log_sink, deploy: rack-a }";
 const WIRE: &str = "{ from: numbers.out, to: sink.in }";
 
-fn attach(registry: &TapRegistry, gear: &str, port: &str) -> Result<TapIntake, TapAnswer> {
+fn attach(registry: &TapRegistry, gear: &str, port: &str) -> Result<TapReceiver, TapAnswer> {
     registry.attach(&gear.parse().unwrap(), &port.parse().unwrap())
 }
 
 /// The numbers of the samples until so many messages have passed, and how many were not shown.
-async fn watch(intake: &mut TapIntake, passed: u64) -> (Vec<u64>, u64) {
+async fn watch(intake: &mut TapReceiver, passed: u64) -> (Vec<u64>, u64) {
     let mut numbers = Vec::new();
     loop {
         let batch = match intake.rest() {
@@ -130,10 +130,10 @@ fn a_tap_shows_its_bytes_a_second_its_burst_and_one_sample_more_at_most() {
     // More than a step fills.
     const SAMPLE: u64 = 9_000;
     let began = Instant::now();
-    let mut budget = ByteBudget::full(began);
+    let mut budget = ByteTokenBucket::full(began);
     let mut shown = 0;
     for millis in 0..=STEPS {
-        while budget.has_some(began + Duration::from_millis(millis)) {
+        while budget.refill(began + Duration::from_millis(millis)) {
             budget.spend(SAMPLE);
             shown += SAMPLE;
         }

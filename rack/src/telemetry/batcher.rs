@@ -16,29 +16,29 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::recorder::{Durable, Intake, IntakeQueue};
-use super::rows::Row;
-use super::{BATCH_BYTES, BATCH_LINGER, BATCH_ROWS, Counters, LogRow, NotRecorded};
-use crate::identity::Identity;
-use crate::spool::{Batch, SpoolHandle};
+use super::recorder::{DurableWrite, RecorderReceiver, RowQueueReceiver};
+use super::rows::TelemetryRow;
+use super::{BATCH_BYTES, BATCH_LINGER, BATCH_ROWS, LogRow, RecordingError, TelemetryCounters};
+use crate::identity::RackIdentity;
+use crate::spool::{SpoolBatch, SpoolHandle};
 
 /// The task between the recorder and the spool.
-pub(crate) struct Batcher {
-    pub(crate) intake: Intake,
+pub(crate) struct RowBatcher {
+    pub(crate) intake: RecorderReceiver,
     pub(crate) spool: SpoolHandle,
-    pub(crate) identity: watch::Receiver<Option<Identity>>,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) identity: watch::Receiver<Option<RackIdentity>>,
+    pub(crate) counters: Arc<TelemetryCounters>,
     pub(crate) cancel: CancellationToken,
 }
 
-enum Next {
+enum BatcherEvent {
     Stop,
-    Call(Durable),
+    Call(DurableWrite),
     Look,
     Linger,
 }
 
-impl Batcher {
+impl RowBatcher {
     /// Runs until cancelled; then writes what waits, if the Rack has an identity.
     pub(crate) async fn run(mut self) {
         let queue = self.intake.queue();
@@ -51,19 +51,19 @@ impl Batcher {
                 let linger = deadline.unwrap_or_else(Instant::now);
                 tokio::select! {
                     biased;
-                    () = self.cancel.cancelled() => Next::Stop,
-                    call = self.intake.calls.recv() => call.map_or(Next::Stop, Next::Call),
-                    () = tokio::time::sleep_until(linger), if deadline.is_some() => Next::Linger,
-                    () = queue.woken() => Next::Look,
+                    () = self.cancel.cancelled() => BatcherEvent::Stop,
+                    call = self.intake.calls.recv() => call.map_or(BatcherEvent::Stop, BatcherEvent::Call),
+                    () = tokio::time::sleep_until(linger), if deadline.is_some() => BatcherEvent::Linger,
+                    () = queue.wait_for_rows() => BatcherEvent::Look,
                 }
             };
             match next {
-                Next::Stop => break,
-                Next::Call(call) => self.write_call(call).await,
-                Next::Look if !queue.is_batch() => {
+                BatcherEvent::Stop => break,
+                BatcherEvent::Call(call) => self.write_call(call).await,
+                BatcherEvent::Look if !queue.is_batch() => {
                     deadline.get_or_insert_with(|| Instant::now() + BATCH_LINGER);
                 }
-                Next::Look | Next::Linger => {
+                BatcherEvent::Look | BatcherEvent::Linger => {
                     deadline = None;
                     self.write_queue(&queue).await;
                 }
@@ -84,13 +84,13 @@ impl Batcher {
         }
     }
 
-    fn owner(&self) -> Option<Identity> {
+    fn owner(&self) -> Option<RackIdentity> {
         self.identity.borrow().clone()
     }
 
-    async fn write_call(&self, call: Durable) {
+    async fn write_call(&self, call: DurableWrite) {
         let Some(owner) = self.owner() else {
-            let _ = call.done.send(Err(NotRecorded::Closed));
+            let _ = call.done.send(Err(RecordingError::Closed));
             return;
         };
         let rows: Vec<LogRecord> = call.rows.into_iter().map(|row| row.owned_by(&owner)).collect();
@@ -102,17 +102,17 @@ impl Batcher {
         match batch {
             Ok(batch) => {
                 let checkpoints = call.checkpoint.into_iter().collect();
-                self.submit(Batch { checkpoints, ..batch }, Some(call.done)).await;
+                self.submit(SpoolBatch { checkpoints, ..batch }, Some(call.done)).await;
             }
             Err(reason) => {
                 self.counters.unencodable.fetch_add(rows.len() as u64, Relaxed);
-                let _ = call.done.send(Err(NotRecorded::Encode(reason)));
+                let _ = call.done.send(Err(RecordingError::Encode(reason)));
             }
         }
     }
 
-    const fn empty(&self, owner: &Identity) -> Batch {
-        Batch {
+    const fn empty(&self, owner: &RackIdentity) -> SpoolBatch {
+        SpoolBatch {
             entity: owner.entity_id,
             table: model::Table::Logs,
             rows: 0,
@@ -122,14 +122,14 @@ impl Batcher {
         }
     }
 
-    async fn write_queue(&self, queue: &IntakeQueue) {
+    async fn write_queue(&self, queue: &RowQueueReceiver) {
         let Some(owner) = self.owner() else { return };
         let (mut logs, mut spans, mut metrics) = split(queue.take());
         let logs =
-            Chunks::new(&mut logs, LogRow::size).map(|rows| encode(&owned(rows, &owner, LogRow::owned_by), &owner));
-        let spans = Chunks::new(&mut spans, |row| 128 + row.span_name.len())
+            RowChunks::new(&mut logs, LogRow::size).map(|rows| encode(&owned(rows, &owner, LogRow::owned_by), &owner));
+        let spans = RowChunks::new(&mut spans, |row| 128 + row.span_name.len())
             .map(|rows| encode(&owned(rows, &owner, super::SpanRow::owned_by), &owner));
-        let metrics = Chunks::new(&mut metrics, |row| 64 + row.name.len())
+        let metrics = RowChunks::new(&mut metrics, |row| 64 + row.name.len())
             .map(|rows| encode(&owned(rows, &owner, super::MetricRow::owned_by), &owner));
         for batch in logs.chain(spans).chain(metrics) {
             match batch {
@@ -141,7 +141,7 @@ impl Batcher {
         }
     }
 
-    async fn submit(&self, batch: Batch, done: Option<tokio::sync::oneshot::Sender<Result<(), NotRecorded>>>) {
+    async fn submit(&self, batch: SpoolBatch, done: Option<tokio::sync::oneshot::Sender<Result<(), RecordingError>>>) {
         let rows = u64::from(batch.rows);
         // A closed spool drops `done`, and who waits for it hears that the Rack stops.
         if self.spool.submit(batch, done).await.is_ok() && rows > 0 {
@@ -151,14 +151,14 @@ impl Batcher {
     }
 }
 
-fn owned<T, R>(rows: Vec<T>, owner: &Identity, own: impl Fn(T, &Identity) -> R) -> Vec<R> {
+fn owned<T, R>(rows: Vec<T>, owner: &RackIdentity, own: impl Fn(T, &RackIdentity) -> R) -> Vec<R> {
     rows.into_iter().map(|row| own(row, owner)).collect()
 }
 
-fn encode<R: TelemetryRecord>(rows: &[R], owner: &Identity) -> Result<Batch, String> {
+fn encode<R: TelemetryRecord>(rows: &[R], owner: &RackIdentity) -> Result<SpoolBatch, String> {
     let columns = R::to_batch(rows).map_err(|error| error.to_string())?;
     let payload = model::wire::encode_arrow(&[columns]).map_err(|error| error.to_string())?;
-    Ok(Batch {
+    Ok(SpoolBatch {
         entity: owner.entity_id,
         table: R::TABLE,
         rows: u32::try_from(rows.len()).unwrap_or(u32::MAX),
@@ -168,28 +168,28 @@ fn encode<R: TelemetryRecord>(rows: &[R], owner: &Identity) -> Result<Batch, Str
     })
 }
 
-type Split = (Vec<LogRow>, Vec<super::SpanRow>, Vec<super::MetricRow>);
+type RowsByTable = (Vec<LogRow>, Vec<super::SpanRow>, Vec<super::MetricRow>);
 
-fn split(rows: VecDeque<Row>) -> Split {
-    let mut split = Split::default();
+fn split(rows: VecDeque<TelemetryRow>) -> RowsByTable {
+    let mut split = RowsByTable::default();
     for row in rows {
         match row {
-            Row::Log(row) => split.0.push(row),
-            Row::Span(row) => split.1.push(*row),
-            Row::Metric(row) => split.2.push(row),
+            TelemetryRow::Log(row) => split.0.push(row),
+            TelemetryRow::Span(row) => split.1.push(*row),
+            TelemetryRow::Metric(row) => split.2.push(row),
         }
     }
     split
 }
 
 /// Rows in pieces of one batch.
-struct Chunks<'a, T, F> {
+struct RowChunks<'a, T, F> {
     rows: std::vec::Drain<'a, T>,
     size: F,
     held: Option<T>,
 }
 
-impl<'a, T, F: Fn(&T) -> usize> Chunks<'a, T, F> {
+impl<'a, T, F: Fn(&T) -> usize> RowChunks<'a, T, F> {
     fn new(rows: &'a mut Vec<T>, size: F) -> Self {
         Self {
             rows: rows.drain(..),
@@ -199,7 +199,7 @@ impl<'a, T, F: Fn(&T) -> usize> Chunks<'a, T, F> {
     }
 }
 
-impl<T, F: Fn(&T) -> usize> Iterator for Chunks<'_, T, F> {
+impl<T, F: Fn(&T) -> usize> Iterator for RowChunks<'_, T, F> {
     type Item = Vec<T>;
 
     fn next(&mut self) -> Option<Vec<T>> {
@@ -227,7 +227,7 @@ mod tests {
         rows.push(2 * BATCH_BYTES);
         rows.extend([1; 3]);
         let total = rows.len();
-        let chunks: Vec<Vec<usize>> = Chunks::new(&mut rows, |size| *size).collect();
+        let chunks: Vec<Vec<usize>> = RowChunks::new(&mut rows, |size| *size).collect();
         let lens: Vec<usize> = chunks.iter().map(Vec::len).collect();
         assert_eq!(lens, [500, 500, 200, 1, 3]);
         assert_eq!(chunks.iter().flatten().count(), total);

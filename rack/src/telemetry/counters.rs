@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 
 /// Counts since the start; only growing.
 #[derive(Debug, Default)]
-pub(crate) struct Counters {
+pub(crate) struct TelemetryCounters {
     /// Rows that did not fit the queue in memory.
     pub(crate) dropped_in_memory: AtomicU64,
     /// Rows that could not be encoded.

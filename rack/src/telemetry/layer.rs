@@ -16,7 +16,7 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-use super::{LogRow, Recorder};
+use super::{LogRow, TelemetryRecorder};
 
 /// Whose events become records.
 const OURS: [&str; 3] = ["rack", "chassis", "platform"];
@@ -25,11 +25,11 @@ const NOT: [&str; 2] = ["rack::telemetry", "chassis::bus"];
 
 /// A tracing layer that hands events to the recorder that is attached to it, if one is.
 #[derive(Debug, Clone, Default)]
-pub struct TelemetryLayer(Arc<RwLock<Option<Recorder>>>);
+pub struct TelemetryLayer(Arc<RwLock<Option<TelemetryRecorder>>>);
 
 impl TelemetryLayer {
     /// From now on events become records of this recorder.
-    pub(crate) fn attach(&self, recorder: Recorder) {
+    pub(crate) fn attach(&self, recorder: TelemetryRecorder) {
         *self.0.write() = Some(recorder);
     }
 
@@ -60,7 +60,7 @@ fn is_ours(target: &str) -> bool {
 }
 
 fn row(event: &Event<'_>, ts: Timestamp) -> LogRow {
-    let mut fields = Fields::default();
+    let mut fields = EventFieldVisitor::default();
     event.record(&mut fields);
     let level = match *event.metadata().level() {
         tracing::Level::ERROR => Level::Error,
@@ -78,12 +78,12 @@ fn row(event: &Event<'_>, ts: Timestamp) -> LogRow {
 }
 
 #[derive(Default)]
-struct Fields {
+struct EventFieldVisitor {
     message: String,
     attributes: Attributes,
 }
 
-impl Visit for Fields {
+impl Visit for EventFieldVisitor {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         if field.name() == "message" {
             let _ = write!(self.message, "{value:?}");

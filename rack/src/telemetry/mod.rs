@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //!
-//! - Recording never waits, with one exception: [`Recorder::log_durably`] waits for the disk and so slows its caller.
+//! - Recording never waits, with one exception: [`TelemetryRecorder::log_durably`] waits for the disk and so slows its caller.
 //! - Rows that do not fit the queue are dropped oldest first, counted and reported.
 //! - Rows get their entity where batches are made, so that nothing is stored under an identity the Rack does not have.
 //!   Until the Rack has one, rows wait in the bounded queue and `log_durably` waits.
@@ -25,15 +25,15 @@ mod recorder;
 mod rows;
 mod sender;
 
-pub(crate) use batcher::Batcher;
-pub(crate) use counters::Counters;
-pub(crate) use own::OwnMetrics;
-pub(crate) use recorder::{Intake, RecorderParts};
-pub(crate) use rows::Row;
-pub(crate) use sender::{Sender, SenderParts};
+pub(crate) use batcher::RowBatcher;
+pub(crate) use counters::TelemetryCounters;
+pub(crate) use own::SelfMetrics;
+pub(crate) use recorder::{RecorderParts, RecorderReceiver};
+pub(crate) use rows::TelemetryRow;
+pub(crate) use sender::{SpoolPublisher, SpoolPublisherParts};
 
 pub use layer::TelemetryLayer;
-pub use recorder::{Checkpoint, NotRecorded, Recorder};
+pub use recorder::{RecordingError, SourceCheckpoint, TelemetryRecorder};
 pub use rows::{LogRow, MetricRow, SpanRow};
 
 use std::time::Duration;
@@ -48,7 +48,7 @@ pub const BATCH_BYTES: usize = 512 * 1024;
 /// recorded without waiting, and costs at most 15 small batches a second when a Rack is nearly idle.
 pub const BATCH_LINGER: Duration = Duration::from_millis(200);
 
-/// The most bytes that one [`Recorder::log_durably`] call may hold: one call is one batch, whole or not at all.
+/// The most bytes that one [`TelemetryRecorder::log_durably`] call may hold: one call is one batch, whole or not at all.
 pub const DURABLE_BYTES: usize = 1536 * 1024;
 
 /// The tracing target of gears' lines in the log file.

@@ -8,21 +8,21 @@ use model::{Attributes, MetricType};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::{Counters, Recorder};
+use super::{TelemetryCounters, TelemetryRecorder};
 use crate::spool::SpoolHandle;
 
 /// How often the figures are recorded.
 const INTERVAL: Duration = Duration::from_secs(15);
 
 /// The task that records them.
-pub(crate) struct OwnMetrics {
-    pub(crate) recorder: Recorder,
+pub(crate) struct SelfMetrics {
+    pub(crate) recorder: TelemetryRecorder,
     pub(crate) spool: SpoolHandle,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) counters: Arc<TelemetryCounters>,
     pub(crate) cancel: CancellationToken,
 }
 
-impl OwnMetrics {
+impl SelfMetrics {
     /// Runs until cancelled.
     pub(crate) async fn run(self) {
         let mut tick = tokio::time::interval(INTERVAL);

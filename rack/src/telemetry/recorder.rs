@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - `log`, `log_data`, `span` and `metric` take a short lock and return; they never wait for the disk or the bus.
-//! - A [`Recorder::log_durably`] call is one batch: after a crash all of its rows and its checkpoint are there, or none.
+//! - A [`TelemetryRecorder::log_durably`] call is one batch: after a crash all of its rows and its checkpoint are there, or none.
 //! - A Rack with telemetry switched off records nothing; a checkpoint of `log_durably` moves all the same, or its source would
 //!   begin anew with each life.
 
@@ -17,8 +17,8 @@ use model::{Attributes, Clock, FluxId, Level, MetricType, Timestamp, Token, Trac
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::rows::Row;
-use super::{BATCH_BYTES, BATCH_ROWS, Counters, DURABLE_BYTES, LogRow, MetricRow, SpanRow};
+use super::rows::TelemetryRow;
+use super::{BATCH_BYTES, BATCH_ROWS, DURABLE_BYTES, LogRow, MetricRow, SpanRow, TelemetryCounters};
 use crate::spool::SpoolHandle;
 
 /// The most rows that wait in memory.
@@ -33,7 +33,7 @@ pub(crate) const DURABLE_SLOTS: usize = 16;
 /// How far a source has been recorded: stored with the rows in one write, so that after a crash the source goes on exactly
 /// behind the last row that was recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Checkpoint {
+pub struct SourceCheckpoint {
     /// Names the source, such as `file_tail/<gear>/<path>`; the last value of each key is kept for ever.
     pub key: String,
     /// Whatever the source needs to go on; at most 4 KiB with rows, less than 64 KiB in the outbox.
@@ -42,7 +42,7 @@ pub struct Checkpoint {
 
 /// Why rows were not recorded durably.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotRecorded {
+pub enum RecordingError {
     /// The Rack stops. The rows may or may not be in the spool; the checkpoint tells.
     #[error("the Rack is stopping")]
     Closed,
@@ -67,10 +67,10 @@ pub enum NotRecorded {
 
 /// Rows that wait for the disk together with who waits for them.
 #[derive(Debug)]
-pub(crate) struct Durable {
+pub(crate) struct DurableWrite {
     pub(crate) rows: Vec<LogRow>,
-    pub(crate) checkpoint: Option<Checkpoint>,
-    pub(crate) done: oneshot::Sender<Result<(), NotRecorded>>,
+    pub(crate) checkpoint: Option<SourceCheckpoint>,
+    pub(crate) done: oneshot::Sender<Result<(), RecordingError>>,
 }
 
 /// What a recorder is made of.
@@ -80,32 +80,32 @@ pub(crate) struct RecorderParts {
     pub(crate) clock: Clock,
     pub(crate) throttle: Arc<LogRateLimiter>,
     pub(crate) spool: SpoolHandle,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) counters: Arc<TelemetryCounters>,
 }
 
-struct Shared {
+struct RecorderCore {
     enabled: bool,
     own_below: u64,
     sample_below: AtomicU64,
     clock: Clock,
     throttle: Arc<LogRateLimiter>,
     spool: SpoolHandle,
-    counters: Arc<Counters>,
-    queue: Mutex<Queue>,
+    counters: Arc<TelemetryCounters>,
+    queue: Mutex<RowQueue>,
     wake: Notify,
-    durable: mpsc::Sender<Durable>,
+    durable: mpsc::Sender<DurableWrite>,
 }
 
 #[derive(Default)]
-struct Queue {
-    rows: VecDeque<Row>,
+struct RowQueue {
+    rows: VecDeque<TelemetryRow>,
     bytes: usize,
 }
 
 /// Records logs, spans and metrics. Cheap to clone.
 #[derive(Clone)]
-pub struct Recorder {
-    shared: Arc<Shared>,
+pub struct TelemetryRecorder {
+    shared: Arc<RecorderCore>,
     gear: Option<Arc<GearTag>>,
 }
 
@@ -114,19 +114,19 @@ struct GearTag {
     kind: String,
 }
 
-impl std::fmt::Debug for Recorder {
+impl std::fmt::Debug for TelemetryRecorder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Recorder")
+        f.debug_struct("TelemetryRecorder")
             .field("enabled", &self.shared.enabled)
             .field("gear", &self.gear.as_ref().map(|gear| &gear.id))
             .finish_non_exhaustive()
     }
 }
 
-impl Recorder {
-    pub(crate) fn new(parts: RecorderParts) -> (Self, Intake) {
+impl TelemetryRecorder {
+    pub(crate) fn new(parts: RecorderParts) -> (Self, RecorderReceiver) {
         let (durable, calls) = mpsc::channel(DURABLE_SLOTS);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(RecorderCore {
             enabled: parts.enabled,
             own_below: threshold(parts.sampling_rate),
             sample_below: AtomicU64::new(threshold(parts.sampling_rate)),
@@ -138,7 +138,7 @@ impl Recorder {
             wake: Notify::new(),
             durable,
         });
-        let intake = Intake {
+        let intake = RecorderReceiver {
             shared: Arc::clone(&shared),
             calls,
         };
@@ -186,7 +186,7 @@ impl Recorder {
         if let Some(gear) = &self.gear {
             match self.shared.throttle.admit(&gear.id, Instant::now()) {
                 AdmissionDecision::Yes => {}
-                AdmissionDecision::YesAfter { suppressed } => self.tell_suppressed(&gear.id, suppressed),
+                AdmissionDecision::YesAfter { suppressed } => self.log_suppressed(&gear.id, suppressed),
                 AdmissionDecision::No => return,
             }
         }
@@ -196,11 +196,11 @@ impl Recorder {
     /// What the throttle held back of gears that went silent, for a slow tick.
     pub(crate) fn report_suppressed(&self) {
         for (gear, lines) in self.shared.throttle.take_suppressed(Instant::now()) {
-            self.tell_suppressed(&gear, lines);
+            self.log_suppressed(&gear, lines);
         }
     }
 
-    fn tell_suppressed(&self, gear: &str, lines: u64) {
+    fn log_suppressed(&self, gear: &str, lines: u64) {
         let message = format!("{lines} log lines of gear {gear} suppressed by logging.throttling");
         let attributes = Attributes::new().with("gear.id", gear).with("log.suppressed", lines);
         self.write(Level::Warn, message, attributes, None);
@@ -223,7 +223,7 @@ impl Recorder {
     pub fn log_data(&self, mut row: LogRow) {
         if self.shared.enabled {
             self.tag(&mut row.attributes);
-            self.push(Row::Log(row));
+            self.push(TelemetryRow::Log(row));
         }
     }
 
@@ -235,7 +235,7 @@ impl Recorder {
         }
         if self.shared.enabled {
             self.tag(&mut row.attributes);
-            self.push(Row::Span(Box::new(row)));
+            self.push(TelemetryRow::Span(Box::new(row)));
         }
     }
 
@@ -259,7 +259,7 @@ impl Recorder {
         }
         if self.shared.enabled {
             self.tag(&mut row.labels);
-            self.push(Row::Metric(row));
+            self.push(TelemetryRow::Metric(row));
         }
     }
 
@@ -275,8 +275,12 @@ impl Recorder {
     /// unless the write has begun.
     ///
     /// # Errors
-    /// [`NotRecorded`]: the Rack stops, or the rows are more than [`DURABLE_BYTES`].
-    pub async fn log_durably(&self, mut rows: Vec<LogRow>, checkpoint: Option<Checkpoint>) -> Result<(), NotRecorded> {
+    /// [`RecordingError`]: the Rack stops, or the rows are more than [`DURABLE_BYTES`].
+    pub async fn log_durably(
+        &self,
+        mut rows: Vec<LogRow>,
+        checkpoint: Option<SourceCheckpoint>,
+    ) -> Result<(), RecordingError> {
         if !self.shared.enabled && !rows.is_empty() {
             if checkpoint.is_none() {
                 return Ok(());
@@ -286,20 +290,24 @@ impl Recorder {
         rows.iter_mut().for_each(|row| self.tag(&mut row.attributes));
         let bytes: usize = rows.iter().map(LogRow::size).sum();
         if bytes > DURABLE_BYTES {
-            return Err(NotRecorded::TooLarge { bytes });
+            return Err(RecordingError::TooLarge { bytes });
         }
         if let Some(checkpoint) = &checkpoint
             && checkpoint.key.len() + checkpoint.value.len() > 4096
         {
-            return Err(NotRecorded::Checkpoint {
+            return Err(RecordingError::Checkpoint {
                 key: checkpoint.key.clone(),
                 bytes: checkpoint.key.len() + checkpoint.value.len(),
             });
         }
         let (done, wait) = oneshot::channel();
-        let call = Durable { rows, checkpoint, done };
-        self.shared.durable.send(call).await.map_err(|_| NotRecorded::Closed)?;
-        wait.await.unwrap_or(Err(NotRecorded::Closed))
+        let call = DurableWrite { rows, checkpoint, done };
+        self.shared
+            .durable
+            .send(call)
+            .await
+            .map_err(|_| RecordingError::Closed)?;
+        wait.await.unwrap_or(Err(RecordingError::Closed))
     }
 
     /// The last checkpoint that was recorded under a key, also by an earlier run of the Rack.
@@ -315,7 +323,7 @@ impl Recorder {
         }
     }
 
-    fn push(&self, row: Row) {
+    fn push(&self, row: TelemetryRow) {
         let size = row.size();
         let mut dropped = 0;
         let wake = {
@@ -339,7 +347,7 @@ impl Recorder {
     }
 }
 
-impl Queue {
+impl RowQueue {
     fn is_batch(&self) -> bool {
         self.rows.len() >= BATCH_ROWS || self.bytes >= BATCH_BYTES
     }
@@ -371,25 +379,25 @@ fn threshold(rate: f64) -> u64 {
 }
 
 /// The batcher's end of the recorder.
-pub(crate) struct Intake {
-    shared: Arc<Shared>,
-    pub(crate) calls: mpsc::Receiver<Durable>,
+pub(crate) struct RecorderReceiver {
+    shared: Arc<RecorderCore>,
+    pub(crate) calls: mpsc::Receiver<DurableWrite>,
 }
 
-impl Intake {
+impl RecorderReceiver {
     /// The queue, apart from the calls, so that both can be awaited at once.
-    pub(crate) fn queue(&self) -> IntakeQueue {
-        IntakeQueue(Arc::clone(&self.shared))
+    pub(crate) fn queue(&self) -> RowQueueReceiver {
+        RowQueueReceiver(Arc::clone(&self.shared))
     }
 }
 
 /// The queue of rows that nobody waits for.
 #[derive(Clone)]
-pub(crate) struct IntakeQueue(Arc<Shared>);
+pub(crate) struct RowQueueReceiver(Arc<RecorderCore>);
 
-impl IntakeQueue {
+impl RowQueueReceiver {
     /// Waits until the queue stops being empty or becomes a full batch.
-    pub(crate) async fn woken(&self) {
+    pub(crate) async fn wait_for_rows(&self) {
         self.0.wake.notified().await;
     }
 
@@ -399,7 +407,7 @@ impl IntakeQueue {
     }
 
     /// Everything that waits.
-    pub(crate) fn take(&self) -> VecDeque<Row> {
+    pub(crate) fn take(&self) -> VecDeque<TelemetryRow> {
         let mut queue = self.0.queue.lock();
         queue.bytes = 0;
         std::mem::take(&mut queue.rows)
@@ -412,12 +420,12 @@ mod tests {
     use chassis::config::LogThrottleConfig;
 
     use super::*;
-    use crate::spool::{self, Limits, WhenFull};
+    use crate::spool::{self, SpoolFullPolicy, SpoolLimits};
 
     struct Bench {
-        recorder: Recorder,
-        intake: Intake,
-        counters: Arc<Counters>,
+        recorder: TelemetryRecorder,
+        intake: RecorderReceiver,
+        counters: Arc<TelemetryCounters>,
         thread: spool::SpoolThread,
         _dir: tempfile::TempDir,
     }
@@ -425,15 +433,15 @@ mod tests {
     fn bench() -> Bench {
         let dir = tempfile::tempdir().unwrap();
         let clock = Clock::new(|| Timestamp::from_micros(1));
-        let limits = Limits::new(1 << 20, WhenFull::Block);
-        let (spool, thread, _) = spool::open(dir.path(), limits, clock.clone(), spool::Lane::Telemetry).unwrap();
-        let counters = Arc::new(Counters::default());
+        let limits = SpoolLimits::new(1 << 20, SpoolFullPolicy::Block);
+        let (spool, thread, _) = spool::open(dir.path(), limits, clock.clone(), spool::SpoolKind::Telemetry).unwrap();
+        let counters = Arc::new(TelemetryCounters::default());
         let rules = LogThrottleConfig {
             enabled: false,
             rate: 1.0,
             burst: 1,
         };
-        let (recorder, intake) = Recorder::new(RecorderParts {
+        let (recorder, intake) = TelemetryRecorder::new(RecorderParts {
             enabled: true,
             sampling_rate: 1.0,
             clock,
@@ -476,7 +484,7 @@ mod tests {
         }
         let rows = intake.queue().take();
         assert_eq!((rows.len(), counters.dropped_in_memory.load(Relaxed)), (QUEUE_ROWS, 10));
-        assert!(matches!(rows.front(), Some(Row::Log(row)) if row.message == "10"));
+        assert!(matches!(rows.front(), Some(TelemetryRow::Log(row)) if row.message == "10"));
         assert!(thread.close(std::time::Duration::from_secs(5)).await);
     }
 

@@ -1,4 +1,4 @@
-//! Records before they have an owner: what gears and the agent hand to the [`Recorder`](super::Recorder).
+//! Records before they have an owner: what gears and the agent hand to the [`TelemetryRecorder`](super::TelemetryRecorder).
 //!
 //! # Invariants
 //!
@@ -8,7 +8,7 @@ use model::{
     Attributes, FluxId, Level, LogRecord, MetricPoint, MetricType, Span, SpanId, SpanStatus, Timestamp, TraceId,
 };
 
-use crate::identity::Identity;
+use crate::identity::RackIdentity;
 
 /// A [`LogRecord`] without its entity.
 #[derive(Debug, Clone, PartialEq)]
@@ -65,13 +65,13 @@ pub struct MetricRow {
 
 /// A row of any table.
 #[derive(Debug)]
-pub(crate) enum Row {
+pub(crate) enum TelemetryRow {
     Log(LogRow),
     Span(Box<SpanRow>),
     Metric(MetricRow),
 }
 
-impl Row {
+impl TelemetryRow {
     /// About how many bytes it takes, in memory and in a batch.
     pub(crate) fn size(&self) -> usize {
         match self {
@@ -89,7 +89,7 @@ impl LogRow {
         64 + self.message.len() + attributes_size(&self.attributes)
     }
 
-    pub(crate) fn owned_by(self, owner: &Identity) -> LogRecord {
+    pub(crate) fn owned_by(self, owner: &RackIdentity) -> LogRecord {
         LogRecord {
             ts: self.ts,
             entity_id: owner.entity_id,
@@ -103,7 +103,7 @@ impl LogRow {
 }
 
 impl SpanRow {
-    pub(crate) fn owned_by(self, owner: &Identity) -> Span {
+    pub(crate) fn owned_by(self, owner: &RackIdentity) -> Span {
         Span {
             ts: self.ts,
             trace_id: self.trace_id,
@@ -121,7 +121,7 @@ impl SpanRow {
 }
 
 impl MetricRow {
-    pub(crate) fn owned_by(self, owner: &Identity) -> MetricPoint {
+    pub(crate) fn owned_by(self, owner: &RackIdentity) -> MetricPoint {
         MetricPoint {
             ts: self.ts,
             name: self.name,

@@ -10,7 +10,7 @@
 //!   messages: it gets everything above the Mixer's durable floor again before anything new.
 //! - A batch is within one stream: a log record that stands for a message of the outbox has a batch of its own.
 //! - Acknowledgements of the bus trim nothing, the Mixer's durable floor does. A floor that stands still although the bus has
-//!   acknowledged more ([`FloorWatch`]) makes everything above it go out again.
+//!   acknowledged more ([`FloorStallDetector`]) makes everything above it go out again.
 //! - Every sequence is published in the end: lost, undecodable and oversized entries have substitutes ([`EntryEncoder`]).
 //! - A rejection is judged by its error code. What may be accepted later is retried with back-off and holds up what is behind it; what
 //!   never will be is substituted; a batch of messages, which every bus of ours accepts, waits for the operator instead.
@@ -34,13 +34,13 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::encode::{BusMessage, EntryEncoder};
-use self::floor_watch::{FloorState, FloorWatch};
-use super::Counters;
-use crate::identity::Identity;
-use crate::lane::{Lane, Place};
-use crate::limits::Limits;
-use crate::spool::{Cursor, Kept, Outgoing, Reader, Run, SpoolHandle};
-use crate::timer::until;
+use self::floor_watch::{FloorObservation, FloorStallDetector};
+use super::TelemetryCounters;
+use crate::identity::RackIdentity;
+use crate::lane::{GuaranteedLane, PortSequenceNumber};
+use crate::limits::MessageLimits;
+use crate::spool::{ProducerRun, SpoolCursor, SpoolEntry, SpoolHandle, SpoolItem, SpoolReader};
+use crate::timer::sleep_until_deadline;
 
 /// Unacknowledged entries: a round trip of 50 ms at 80,000 entries a second. A stream of the server queues 10,000.
 const WINDOW: usize = 4096;
@@ -68,51 +68,51 @@ const WARN_AGAIN: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(500);
 
 /// What the sender works with.
-pub(crate) struct SenderParts {
+pub(crate) struct SpoolPublisherParts {
     pub(crate) spool: SpoolHandle,
     pub(crate) bus: BusConnection,
-    pub(crate) identity: watch::Receiver<Option<Identity>>,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) identity: watch::Receiver<Option<RackIdentity>>,
+    pub(crate) counters: Arc<TelemetryCounters>,
     pub(crate) clock: Clock,
     /// The lane, where the spool is its outbox, and the limits of what goes into it.
-    pub(crate) lane: Option<(Lane, Limits)>,
+    pub(crate) lane: Option<(GuaranteedLane, MessageLimits)>,
     /// How long the floor may stand still before everything above it is sent again.
     pub(crate) stall: Duration,
     pub(crate) cancel: CancellationToken,
 }
 
 /// The task between a spool and the bus.
-pub(crate) struct Sender {
-    parts: SenderParts,
+pub(crate) struct SpoolPublisher {
+    parts: SpoolPublisherParts,
     encoder: EntryEncoder,
-    reader: Reader,
-    cursor: Cursor,
+    reader: SpoolReader,
+    cursor: SpoolCursor,
     connection: watch::Receiver<BusState>,
     /// Read from the spool and to be sent next, in order.
-    queue: VecDeque<Kept>,
+    queue: VecDeque<SpoolEntry>,
     /// Sent in the open batch and unacknowledged, in order.
-    in_flight: VecDeque<InFlight>,
+    in_flight: VecDeque<InFlightEntry>,
     in_flight_bytes: usize,
-    batch: Option<OpenBatch>,
+    batch: Option<PublishBatch>,
     /// The last entry that the bus acknowledged.
-    acknowledged: Option<(Run, u64)>,
+    acknowledged: Option<(ProducerRun, u64)>,
     /// The last message of the outbox that it acknowledged.
     last_message: Option<StoredMessage>,
     backoff: RetryBackoff,
-    floor: FloorWatch,
+    floor: FloorStallDetector,
     /// What was logged last of why the bus rejects, and when.
     warned: Option<(String, Instant)>,
 }
 
-struct InFlight {
-    kept: Kept,
+struct InFlightEntry {
+    kept: SpoolEntry,
     subject: Subject,
     /// `None` for dead letters and telemetry.
-    place: Option<Place>,
+    place: Option<PortSequenceNumber>,
     sent: Instant,
 }
 
-struct OpenBatch {
+struct PublishBatch {
     batch: FastBatch,
     /// Whether it goes to the stream of messages: a batch is within one stream.
     is_of_messages: bool,
@@ -124,7 +124,7 @@ struct OpenBatch {
     last_heard: Instant,
 }
 
-impl OpenBatch {
+impl PublishBatch {
     fn accepts_no_more(&self) -> bool {
         self.waits_for_reply() || self.committed.is_some() || self.rejection.is_some()
     }
@@ -137,9 +137,9 @@ impl OpenBatch {
 /// A message of the outbox that the stream has acknowledged.
 struct StoredMessage {
     subject: Subject,
-    place: Place,
+    place: PortSequenceNumber,
     /// Its spool entry.
-    entry: (Run, u64),
+    entry: (ProducerRun, u64),
     /// Its sequence in the stream, once known.
     sequence: Option<u64>,
     /// Whether nothing was acknowledged after it.
@@ -151,8 +151,8 @@ struct RetryBackoff {
     next: Duration,
 }
 
-impl Sender {
-    pub(crate) fn new(parts: SenderParts) -> Self {
+impl SpoolPublisher {
+    pub(crate) fn new(parts: SpoolPublisherParts) -> Self {
         let outbox = parts.lane.as_ref().map(|(lane, _)| Arc::clone(&lane.outbox));
         Self {
             encoder: EntryEncoder {
@@ -161,7 +161,7 @@ impl Sender {
                 outbox,
             },
             reader: parts.spool.reader(),
-            cursor: Cursor::default(),
+            cursor: SpoolCursor::default(),
             connection: parts.bus.state(),
             queue: VecDeque::new(),
             in_flight: VecDeque::new(),
@@ -173,7 +173,7 @@ impl Sender {
                 until: None,
                 next: BACKOFF.0,
             },
-            floor: FloorWatch::new(parts.stall),
+            floor: FloorStallDetector::new(parts.stall),
             warned: None,
             parts,
         }
@@ -199,7 +199,7 @@ impl Sender {
                 self.connection.mark_unchanged();
                 self.abandon_batch();
             }
-            let is_blocked = self.fill().await;
+            let is_blocked = self.publish_pending().await;
             let (deadline, retry) = (self.batch_deadline(), self.backoff.until);
             tokio::select! {
                 reply = next_reply(&mut self.batch) => match reply {
@@ -211,17 +211,17 @@ impl Sender {
                     if gone.is_err() { return }
                     self.abandon_batch();
                 }
-                () = until(deadline) => self.commit_batch().await,
-                () = until(retry) => self.backoff.until = None,
-                _ = look.tick() => self.look(),
+                () = sleep_until_deadline(deadline) => self.commit_batch().await,
+                () = sleep_until_deadline(retry) => self.backoff.until = None,
+                _ = look.tick() => self.check_floor(),
             }
         }
     }
 
     /// Publishes while there is something to publish and room for it. True if it stopped for want of room.
-    async fn fill(&mut self) -> bool {
+    async fn publish_pending(&mut self) -> bool {
         loop {
-            let is_closing = self.batch.as_ref().is_some_and(OpenBatch::accepts_no_more);
+            let is_closing = self.batch.as_ref().is_some_and(PublishBatch::accepts_no_more);
             if self.is_window_full() || is_closing || self.backoff.until.is_some() || !self.is_connected() {
                 return true;
             }
@@ -273,7 +273,7 @@ impl Sender {
         let bytes = self.queue.front().map_or(0, |next| next.payload.len()).max(1);
         let flow = (WINDOW_BYTES / 4 / bytes).clamp(1, FLOW.into());
         let batch = FastBatch::open(&self.parts.bus, u16::try_from(flow).unwrap_or(FLOW)).await;
-        self.batch = Some(OpenBatch {
+        self.batch = Some(PublishBatch {
             batch: batch.map_err(|error| error.to_string())?,
             is_of_messages: is_message,
             stored: 0,
@@ -298,7 +298,10 @@ impl Sender {
         let stream = stream.map_err(|error| error.to_string())?;
         match stream.direct_get_last_for_subject(last.subject.as_str()).await {
             Ok(found) => {
-                let place = found.headers.get(wire::PLACE).map(|place| Place::parse(place.as_str()));
+                let place = found
+                    .headers
+                    .get(wire::PLACE)
+                    .map(|place| PortSequenceNumber::parse(place.as_str()));
                 let is_there = place.flatten().is_some_and(|place| last.place.is_behind(place));
                 last.sequence = is_there.then_some(found.sequence);
             }
@@ -322,7 +325,7 @@ impl Sender {
         self.parts.counters.resends.fetch_add(1, Relaxed);
         self.abandon_batch();
         self.queue.clear();
-        self.cursor = Cursor::default();
+        self.cursor = SpoolCursor::default();
         self.acknowledged = None;
         self.last_message = None;
     }
@@ -350,10 +353,10 @@ impl Sender {
         }
     }
 
-    fn enqueue(&mut self, outgoing: Outgoing) {
+    fn enqueue(&mut self, outgoing: SpoolItem) {
         match outgoing {
-            Outgoing::Batch(kept) => self.queue.push_back(kept),
-            Outgoing::Lost { run, first, last } => {
+            SpoolItem::Batch(kept) => self.queue.push_back(kept),
+            SpoolItem::Lost { run, first, last } => {
                 tracing::error!(first, last, "batches are lost: their spool segment is damaged");
                 for seq in first..=last {
                     let reason = format!(
@@ -374,7 +377,7 @@ impl Sender {
             .filter(|most| *most > wire::HEADER_ROOM)
     }
 
-    async fn publish(&mut self, kept: Kept) {
+    async fn publish(&mut self, kept: SpoolEntry) {
         let settled = self.reader.settled(kept.run);
         let Some(message) = self.encoder.encode(&kept, settled) else {
             let reason = format!("sequence {} of the spool is neither a batch nor a message", kept.seq);
@@ -383,7 +386,7 @@ impl Sender {
             return;
         };
         if let Some(most) = self.max_body().filter(|most| message.body.len() > *most) {
-            if EntryEncoder::is_of_several(&kept) {
+            if EntryEncoder::is_message_batch(&kept) {
                 return self.hold_batch(kept);
             }
             self.replace_first(self.encoder.substitute(&kept, message.body.len(), most));
@@ -410,7 +413,7 @@ impl Sender {
         }
         open.last_sent = Instant::now();
         self.in_flight_bytes += kept.payload.len();
-        self.in_flight.push_back(InFlight {
+        self.in_flight.push_back(InFlightEntry {
             kept,
             subject,
             place,
@@ -419,7 +422,7 @@ impl Sender {
     }
 
     /// Queues a substitute for the entry that was to be sent next.
-    fn replace_first(&mut self, substitute: Option<Kept>) {
+    fn replace_first(&mut self, substitute: Option<SpoolEntry>) {
         self.parts.counters.replaced.fetch_add(1, Relaxed);
         if let Some(substitute) = substitute {
             self.queue.push_front(substitute);
@@ -563,7 +566,7 @@ impl Sender {
         };
         let limit = stream.and_then(|stream| usize::try_from(stream.cached_info().config.max_message_size).ok());
         let Some(kept) = self.queue.pop_front() else { return };
-        if EntryEncoder::is_of_several(&kept) {
+        if EntryEncoder::is_message_batch(&kept) {
             return self.hold_batch(kept);
         }
         let bytes = kept.payload.len();
@@ -584,7 +587,7 @@ impl Sender {
     }
 
     /// Each of its messages is small enough: it waits until the bus takes as much as every bus of ours.
-    fn hold_batch(&mut self, kept: Kept) {
+    fn hold_batch(&mut self, kept: SpoolEntry) {
         let reason = format!(
             "the bus does not accept {} bytes: its max_payload, and its stream's max_msg_size, must be 64 KiB or more",
             kept.payload.len()
@@ -607,18 +610,18 @@ impl Sender {
     }
 
     /// Tells the lane what the bus accepts, and watches the floor.
-    fn look(&mut self) {
+    fn check_floor(&mut self) {
         let is_connected = self.is_connected();
         if let (true, Some(most), Some((_, limits))) = (is_connected, self.max_body(), &self.parts.lane) {
-            limits.bus_takes(most);
+            limits.set_bus_limit(most);
         }
-        let state = FloorState {
+        let state = FloorObservation {
             is_connected,
-            heard: self.parts.spool.heard(),
+            heard: self.parts.spool.floor_updates(),
             waiting: self.reader.first_waiting(),
             acknowledged: self.acknowledged,
         };
-        if self.floor.is_stalled(&state) {
+        if self.floor.detect_stall(&state) {
             self.resend_above_floor("the Mixer does not have what the bus acknowledged");
         }
     }
@@ -633,7 +636,7 @@ impl StoredMessage {
     }
 }
 
-async fn next_reply(batch: &mut Option<OpenBatch>) -> Option<BatchReply> {
+async fn next_reply(batch: &mut Option<PublishBatch>) -> Option<BatchReply> {
     match batch {
         Some(open) => open.batch.next_reply().await,
         None => std::future::pending().await,

@@ -24,7 +24,7 @@ use model::{ClusterId, EntityId, Entropy, SignedPayload, SigningContext, Table, 
 use parking_lot::Mutex;
 use rack::config::{RackConfig, SCHEMA};
 use rack::telemetry::TelemetryLayer;
-use rack::{Agent, AgentParts};
+use rack::{AgentParts, RackAgent};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -463,12 +463,12 @@ pub(crate) fn parts(dir: &Path, url: &str, more: &[(&str, &str)]) -> AgentParts 
     AgentParts::new(config, clock, entropy, throttle, TelemetryLayer::default())
 }
 
-pub(crate) async fn agent(dir: &Path, url: &str, more: &[(&str, &str)]) -> Agent {
-    Agent::start(parts(dir, url, more)).await.unwrap()
+pub(crate) async fn agent(dir: &Path, url: &str, more: &[(&str, &str)]) -> RackAgent {
+    RackAgent::start(parts(dir, url, more)).await.unwrap()
 }
 
 /// Closes it and says how long that took.
-pub(crate) async fn close(agent: Agent) -> Duration {
+pub(crate) async fn close(agent: RackAgent) -> Duration {
     let start = Instant::now();
     agent.close().await;
     start.elapsed()

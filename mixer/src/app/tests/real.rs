@@ -9,7 +9,7 @@ use chassis::throttle::LogRateLimiter;
 use model::Clock;
 use rack::config::RackConfig;
 use rack::telemetry::TelemetryLayer;
-use rack::{Agent, AgentParts};
+use rack::{AgentParts, RackAgent};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -29,12 +29,12 @@ pub(super) fn scenario(lines: &Path, folder: &Path) -> String {
 }
 
 /// Starts `rack-a`, whose state is in the folder.
-pub(super) async fn agent(folder: &Path, mixer: &Mixer, clock: Clock) -> Agent {
+pub(super) async fn agent(folder: &Path, mixer: &Mixer, clock: Clock) -> RackAgent {
     agent_at(folder, &mixer.control().bus_status().url, clock).await
 }
 
 /// The same where a bus is said to be.
-pub(super) async fn agent_at(folder: &Path, url: &str, clock: Clock) -> Agent {
+pub(super) async fn agent_at(folder: &Path, url: &str, clock: Clock) -> RackAgent {
     let dir = folder.join("rack").display().to_string();
     let flags = [
         ("base.name", "rack-a"),
@@ -61,7 +61,7 @@ pub(super) async fn agent_at(folder: &Path, url: &str, clock: Clock) -> Agent {
         throttle,
         TelemetryLayer::default(),
     );
-    Agent::start(parts).await.unwrap()
+    RackAgent::start(parts).await.unwrap()
 }
 
 fn line(number: u32) -> String {

@@ -10,12 +10,12 @@ use model::message::Message;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Fault;
+use super::GearError;
 
 /// How the messages are written into one body.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub(in crate::gears) enum Format {
+pub(in crate::gears) enum BatchFormat {
     /// A line of JSON for each message: its value, or its text as a JSON string.
     #[default]
     Ndjson,
@@ -25,16 +25,16 @@ pub(in crate::gears) enum Format {
     Concatenated,
 }
 
-impl Format {
+impl BatchFormat {
     /// A message as a part of a batch.
-    pub(super) fn part(self, message: &Message) -> Result<Vec<u8>, Fault> {
+    pub(super) fn part(self, message: &Message) -> Result<Vec<u8>, GearError> {
         if self == Self::Concatenated || !message.data.is_null() {
             return Ok(message.body().into_owned());
         }
         let text = std::str::from_utf8(&message.raw).map_err(|_| {
             let why =
                 "the body is neither a value nor UTF-8 text: put a codec before this gear, or use format concatenated";
-            Fault::Rejected(why.into())
+            GearError::Rejected(why.into())
         })?;
         Ok(serde_json::Value::from(text).to_string().into_bytes())
     }
@@ -42,14 +42,14 @@ impl Format {
 
 /// See the module.
 pub(super) struct BatchBody {
-    format: Format,
+    format: BatchFormat,
     separator: Vec<u8>,
     bytes: Vec<u8>,
     count: u32,
 }
 
 impl BatchBody {
-    pub(super) fn new(format: Format, separator: &str) -> Self {
+    pub(super) fn new(format: BatchFormat, separator: &str) -> Self {
         Self {
             format,
             separator: separator.as_bytes().to_vec(),
@@ -65,14 +65,14 @@ impl BatchBody {
 
     pub(super) const fn len(&self) -> usize {
         // An array is to be closed.
-        self.bytes.len() + matches!(self.format, Format::JsonArray) as usize
+        self.bytes.len() + matches!(self.format, BatchFormat::JsonArray) as usize
     }
 
     /// How many bytes it would have with one more message.
     pub(super) const fn len_with(&self, part: &[u8]) -> usize {
         self.len()
             + part.len()
-            + if matches!(self.format, Format::Concatenated) {
+            + if matches!(self.format, BatchFormat::Concatenated) {
                 self.separator.len()
             } else {
                 1
@@ -81,13 +81,13 @@ impl BatchBody {
 
     pub(super) fn add(&mut self, part: &[u8]) {
         match (self.format, self.count) {
-            (Format::JsonArray, 0) => self.bytes.push(b'['),
-            (Format::JsonArray, _) => self.bytes.push(b','),
-            (Format::Ndjson, _) | (Format::Concatenated, 0) => {}
-            (Format::Concatenated, _) => self.bytes.extend_from_slice(&self.separator),
+            (BatchFormat::JsonArray, 0) => self.bytes.push(b'['),
+            (BatchFormat::JsonArray, _) => self.bytes.push(b','),
+            (BatchFormat::Ndjson, _) | (BatchFormat::Concatenated, 0) => {}
+            (BatchFormat::Concatenated, _) => self.bytes.extend_from_slice(&self.separator),
         }
         self.bytes.extend_from_slice(part);
-        if self.format == Format::Ndjson {
+        if self.format == BatchFormat::Ndjson {
             self.bytes.push(b'\n');
         }
         self.count += 1;
@@ -95,14 +95,14 @@ impl BatchBody {
 
     pub(super) const fn content_type(&self) -> Option<&'static str> {
         match self.format {
-            Format::Ndjson => Some("application/x-ndjson"),
-            Format::JsonArray => Some("application/json"),
-            Format::Concatenated => None,
+            BatchFormat::Ndjson => Some("application/x-ndjson"),
+            BatchFormat::JsonArray => Some("application/json"),
+            BatchFormat::Concatenated => None,
         }
     }
 
     pub(super) fn into_bytes(mut self) -> Vec<u8> {
-        if self.format == Format::JsonArray {
+        if self.format == BatchFormat::JsonArray {
             self.bytes.push(b']');
         }
         self.bytes

@@ -5,14 +5,14 @@
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::super::gathering::gathered;
+use super::super::gathering::collect_output;
 use super::super::supervisor::{HELD_BYTES, HELD_MOST, supervise};
 use super::super::testing::held::{deliver_to, deliver_what_came, outbox, spec, surroundings, taken_from};
 use super::super::testing::{Bench, Flow, message};
 use super::*;
-use crate::lane::Letter;
-use crate::telemetry::NotRecorded;
-use crate::wires::{Inbox, Unreadable};
+use crate::lane::OutboxRecord;
+use crate::telemetry::RecordingError;
+use crate::wires::{GearInbox, UndecodableMessage};
 
 #[test]
 fn a_configuration_that_cannot_be_obeyed_is_refused_with_the_key() {
@@ -36,7 +36,7 @@ fn a_configuration_that_cannot_be_obeyed_is_refused_with_the_key() {
         let error = (MANIFEST.check)(config.as_object().unwrap()).unwrap_err();
         assert!(error.contains(says), "{config}: {error}");
     }
-    assert_eq!((MANIFEST.check)(&Config::new()), Ok(()));
+    assert_eq!((MANIFEST.check)(&RawConfig::new()), Ok(()));
 }
 
 #[test]
@@ -48,17 +48,17 @@ fn every_format_writes_values_texts_and_bytes_as_it_says() {
     ];
     for (format, separator, expected) in [
         (
-            Format::Ndjson,
+            BatchFormat::Ndjson,
             "",
             "{\"a\":[1,\"x\\n\"]}\n\"say \\\"hi\\\"\\n\"\n\"\"\n",
         ),
         (
-            Format::JsonArray,
+            BatchFormat::JsonArray,
             "",
             "[{\"a\":[1,\"x\\n\"]},\"say \\\"hi\\\"\\n\",\"\"]",
         ),
-        (Format::Concatenated, "", "{\"a\":[1,\"x\\n\"]}say \"hi\"\n"),
-        (Format::Concatenated, "--", "{\"a\":[1,\"x\\n\"]}--say \"hi\"\n--"),
+        (BatchFormat::Concatenated, "", "{\"a\":[1,\"x\\n\"]}say \"hi\"\n"),
+        (BatchFormat::Concatenated, "--", "{\"a\":[1,\"x\\n\"]}--say \"hi\"\n--"),
     ] {
         let mut body = BatchBody::new(format, separator);
         for message in &messages {
@@ -75,9 +75,9 @@ fn every_format_writes_values_texts_and_bytes_as_it_says() {
         );
     }
     let bytes = message(1, Value::Null, b"\xff");
-    assert_eq!(Format::Concatenated.part(&bytes).unwrap(), b"\xff");
+    assert_eq!(BatchFormat::Concatenated.part(&bytes).unwrap(), b"\xff");
     assert!(
-        Format::Ndjson
+        BatchFormat::Ndjson
             .part(&bytes)
             .unwrap_err()
             .to_string()
@@ -161,9 +161,9 @@ async fn each_key_has_a_batch_and_the_oldest_makes_room() {
     assert!(flow.says("batch", "a message was refused: key: No such key: k"));
 }
 
-type Receipt = oneshot::Receiver<Result<(), NotRecorded>>;
+type Receipt = oneshot::Receiver<Result<(), RecordingError>>;
 
-fn deliver(inbox: &Inbox, numbers: std::ops::Range<u64>) -> Vec<Receipt> {
+fn deliver(inbox: &GearInbox, numbers: std::ops::Range<u64>) -> Vec<Receipt> {
     let of = |number| deliver_to(inbox, "in", number, numbered(number));
     numbers.map(of).collect()
 }
@@ -174,8 +174,8 @@ fn numbered(number: u64) -> Message {
     message
 }
 
-fn numbers(letters: &[Letter]) -> Vec<Vec<u64>> {
-    let body = |letter: &Letter| serde_json::from_slice(&Message::from_cbor(letter.body()).unwrap().raw).unwrap();
+fn numbers(letters: &[OutboxRecord]) -> Vec<Vec<u64>> {
+    let body = |letter: &OutboxRecord| serde_json::from_slice(&Message::from_cbor(letter.body()).unwrap().raw).unwrap();
     letters.iter().map(body).collect()
 }
 
@@ -185,7 +185,7 @@ async fn messages_of_a_batch_that_never_left_come_again_and_those_of_one_that_di
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
     let config = json!({"format": "json_array", "max_messages": 2, "max_age": "24h"});
-    let (spec, inbox) = (spec("batch", &config, &["out"]), Inbox::new());
+    let (spec, inbox) = (spec("batch", &config, &["out"]), GearInbox::new());
     let mut taken = deliver(&inbox, 1..4);
     let (cx, _stop) = surroundings(&spec, &bench, &outbox);
     let life = tokio::spawn(supervise(None, spec.clone(), cx, Some(inbox)));
@@ -197,9 +197,9 @@ async fn messages_of_a_batch_that_never_left_come_again_and_those_of_one_that_di
     life.abort();
     life.await.unwrap_err();
     assert!(open.await.is_err(), "the third message was not taken");
-    assert_eq!(outbox.taken("taken wire").unwrap().number, 2);
+    assert_eq!(outbox.committed_offset("taken wire").unwrap().number, 2);
 
-    let inbox = Inbox::new();
+    let inbox = GearInbox::new();
     let taken = deliver(&inbox, 3..6);
     let (cx, stop) = surroundings(&spec, &bench, &outbox);
     let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
@@ -220,7 +220,7 @@ async fn a_batch_larger_than_a_gear_may_hold_leaves_before_it_is_full_and_nothin
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 8 << 20);
     let config = json!({"format": "json_array", "max_messages": 100_000, "max_age": "24h", "key": "data % 3", "max_bytes": 100_000});
-    let (spec, inbox) = (spec("batch", &config, &["out"]), Inbox::new());
+    let (spec, inbox) = (spec("batch", &config, &["out"]), GearInbox::new());
     let most = HELD_MOST as u64;
     let taken = deliver(&inbox, 0..most);
     let (cx, stop) = surroundings(&spec, &bench, &outbox);
@@ -250,7 +250,7 @@ async fn open_batches_leave_when_as_many_bytes_are_held_as_may_be_also_of_what_a
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 16 * HELD_BYTES as u64);
     let config = json!({"format": "concatenated", "max_age": "24h", "key": "flux_id", "max_bytes": 2 << 20});
-    let (spec, inbox) = (spec("batch", &config, &["out"]), Inbox::new());
+    let (spec, inbox) = (spec("batch", &config, &["out"]), GearInbox::new());
     let body = vec![b'x'; HELD_BYTES / 8];
     let taken = (1..=8_u8).map(|number| deliver_to(&inbox, "in", number, message(number, number.into(), &body)));
     let taken: Vec<_> = taken.collect();
@@ -267,7 +267,7 @@ async fn open_batches_leave_when_as_many_bytes_are_held_as_may_be_also_of_what_a
 }
 
 /// Runs a gear over what is in its inbox until all of that is taken; says what left.
-async fn left_of(config: &Value, inbox: Inbox, taken: Vec<Receipt>, count: usize) -> Vec<Letter> {
+async fn left_of(config: &Value, inbox: GearInbox, taken: Vec<Receipt>, count: usize) -> Vec<OutboxRecord> {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 8 << 20);
@@ -287,13 +287,13 @@ async fn left_of(config: &Value, inbox: Inbox, taken: Vec<Receipt>, count: usize
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_open_batch_leaves_when_what_is_behind_it_is_rejected_or_unreadable_and_no_more_may_be_held() {
-    let inbox = Inbox::new();
+    let inbox = GearInbox::new();
     let mut taken = deliver(&inbox, 1..2);
     for number in 2..=HELD_MOST as u64 {
         let came = if number % 2 == 0 {
             Ok(message(0, Value::Null, b"\xff"))
         } else {
-            Err(Unreadable {
+            Err(UndecodableMessage {
                 reason: "it is no message".into(),
                 body: "x".into(),
             })
@@ -308,7 +308,7 @@ async fn an_open_batch_leaves_when_what_is_behind_it_is_rejected_or_unreadable_a
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_has_left_counts_for_nothing_and_batches_are_full() {
-    let inbox = Inbox::new();
+    let inbox = GearInbox::new();
     let taken = deliver(&inbox, 0..1000);
     let config = json!({"format": "json_array", "max_messages": 500, "max_age": "24h"});
     let batches = numbers(&left_of(&config, inbox, taken, 2).await);
@@ -317,7 +317,7 @@ async fn what_has_left_counts_for_nothing_and_batches_are_full() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_message_without_a_hop_left_is_a_dead_letter_and_its_batch_leaves_without_it() {
-    let inbox = Inbox::new();
+    let inbox = GearInbox::new();
     let mut spent = numbered(2);
     spent.hops = 64;
     let taken = vec![
@@ -345,14 +345,14 @@ async fn a_batch_leaves_for_all_its_messages_and_those_of_open_ones_are_not_done
         panic!("batch is passive")
     };
     for number in [2, 1, 3] {
-        let delivery = Delivery {
+        let delivery = InputMessage {
             port: "in",
             message: numbered(number),
         };
-        let (done, made) = gathered(Handled::Again, gear.process(&cx, delivery)).await;
+        let (done, made) = collect_output(DeliveryGuarantee::Again, gear.process(&cx, delivery)).await;
         assert!(done.is_ok() && made.whole.is_empty());
     }
-    let (flushed, made) = gathered(Handled::Again, gear.flush(&cx)).await;
+    let (flushed, made) = collect_output(DeliveryGuarantee::Again, gear.flush(&cx)).await;
     assert!(flushed.is_ok() && made.whole.is_empty());
     let of: Vec<_> = made
         .later

@@ -11,16 +11,16 @@ use super::super::supervisor::supervise;
 use super::super::testing::held::{deliver, outbox, spec, surroundings, taken_from};
 use super::super::testing::{Bench, Flow};
 use super::*;
-use crate::wires::Inbox;
+use crate::wires::GearInbox;
 
-fn config(config: Value) -> Result<CodecCsv, String> {
+fn config(config: Value) -> Result<CodecCsvConfig, String> {
     gear::config(config.as_object().unwrap())
 }
 
 /// Every record, or why the body is refused.
-fn read(codec: &CodecCsv, body: &[u8]) -> Result<Vec<(u64, Value)>, String> {
+fn read(codec: &CodecCsvConfig, body: &[u8]) -> Result<Vec<(u64, Value)>, String> {
     codec.check_body(body, 0)?;
-    let mut records = Records::open(codec, body)?;
+    let mut records = CsvRecordReader::open(codec, body)?;
     let mut all = Vec::new();
     while let Some(record) = records.next()? {
         all.push((record.line, Value::Object(record.value)));
@@ -65,8 +65,8 @@ fn fields_become_what_they_look_like_and_nothing_is_lost() {
         ("2026-11-22", json!("2026-11-22")),
         ("NaN", json!("NaN")),
     ] {
-        assert_eq!(Types::Infer.value(text), wanted, "{text:?}");
-        assert_eq!(Types::Text.value(text), json!(text));
+        assert_eq!(TypeInference::Infer.value(text), wanted, "{text:?}");
+        assert_eq!(TypeInference::Text.value(text), json!(text));
     }
 }
 
@@ -116,7 +116,7 @@ async fn a_body_of_a_guaranteed_wire_that_becomes_very_much_is_one_dead_letter()
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 64 << 20);
-    let (spec, inbox) = (spec("codec_csv", &json!({"direction": "decode"}), &["out"]), Inbox::new());
+    let (spec, inbox) = (spec("codec_csv", &json!({"direction": "decode"}), &["out"]), GearInbox::new());
     let body = format!("{}\n{}", "n".repeat(100_000), "1\n".repeat(10_000));
     let taken = [deliver(&inbox, 1, body.as_bytes()), deliver(&inbox, 2, b"a\n7\n")];
     let (cx, stop) = surroundings(&spec, &bench, &outbox);

@@ -29,9 +29,9 @@ fn message(number: u64) -> Message {
     testing::message(1, number.into(), &[b'x'; 100])
 }
 
-fn parked(max_parked: u32, max_parked_bytes: u64) -> Parked {
+fn parked(max_parked: u32, max_parked_bytes: u64) -> ParkedRequests {
     let config = json!({"request_key": "data", "reply_key": "data", "ttl": "10s", "max_parked": max_parked, "max_parked_bytes": max_parked_bytes});
-    Parked::new(&serde_json::from_value(config).unwrap())
+    ParkedRequests::new(&serde_json::from_value(config).unwrap())
 }
 
 #[test]

@@ -16,7 +16,7 @@ const MOST: u32 = 64 << 20;
 /// Configuration of `exec`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Exec {
+pub(super) struct ExecConfig {
     /// The program, by an absolute path that `gears.exec.allow` of the Rack has, and its arguments; there is no shell.
     command: Vec<String>,
     /// `interval`: the program runs again and again and ends by itself; `streaming`: it goes on, and is started again when it ends.
@@ -78,7 +78,7 @@ const fn default_max_output() -> u32 {
     1024 * 1024
 }
 
-impl Exec {
+impl ExecConfig {
     pub(super) fn every(&self) -> HumanDuration {
         self.every.unwrap_or(HumanDuration::from_secs(60))
     }
@@ -124,7 +124,7 @@ impl Exec {
     }
 }
 
-impl GearConfig for Exec {
+impl GearConfig for ExecConfig {
     fn validate(&self) -> Result<(), String> {
         if !Path::new(self.program()).is_absolute() {
             return Err("command must begin with the absolute path of a program, such as [/usr/bin/uptime]".into());

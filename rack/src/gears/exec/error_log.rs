@@ -14,7 +14,7 @@ use model::{Attributes, Level};
 
 use super::super::level::level_of;
 use super::lines::OutputLine;
-use crate::telemetry::{LogRow, Recorder};
+use crate::telemetry::{LogRow, TelemetryRecorder};
 
 /// Lines at once.
 const BURST: u32 = 1000;
@@ -27,12 +27,12 @@ const STREAM: &str = "stderr";
 
 /// The standard error of all runs.
 pub(super) struct ErrorLog<'a> {
-    recorder: &'a Recorder,
+    recorder: &'a TelemetryRecorder,
     throttle: LogRateLimiter,
 }
 
 impl<'a> ErrorLog<'a> {
-    pub(super) fn new(recorder: &'a Recorder) -> Self {
+    pub(super) fn new(recorder: &'a TelemetryRecorder) -> Self {
         let rules = LogThrottleConfig {
             enabled: true,
             rate: RATE,

@@ -48,10 +48,10 @@ use tokio::time::Instant;
 
 use super::framing::TOGETHER;
 use super::poll_schedule::PollSchedule;
-use super::{Active, Config, Context, Fault, Gear, Work};
+use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, GearFuture};
 pub(crate) use allow_list::ProgramAllowList;
 use child::{OutputReader, ProgramCall};
-use config::{Exec, ExecMode, OutputFraming};
+use config::{ExecConfig, ExecMode, OutputFraming};
 use error_log::{ErrorLog, MAX_LINE};
 use lines::{LineSplitter, OutputLine};
 
@@ -73,12 +73,12 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           When the gear stops, the program gets SIGTERM and shortly after SIGKILL, with all of its process group; when the Rack is killed, it is killed too, \
           unless it is a set-user-ID program such as sudo.",
     example: include_str!("../../../../examples/gears/exec.yaml"),
-    schema: gear::schema::<Exec>,
-    check: gear::check::<Exec>,
+    schema: gear::schema::<ExecConfig>,
+    check: gear::check::<ExecConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     Ok(Gear::Active(Box::new(ProgramRunner {
         config: gear::config(config)?,
         ready: None,
@@ -86,21 +86,21 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
 }
 
 struct ProgramRunner {
-    config: Exec,
+    config: ExecConfig,
     ready: Option<(ProgramCall, ChildSpawner)>,
 }
 
-impl Active for ProgramRunner {
-    fn init<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+impl ActiveGear for ProgramRunner {
+    fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let (programs, program) = (cx.programs().clone(), self.config.program().to_owned());
             let admitted = tokio::task::spawn_blocking(move || programs.admit(&program)).await?;
-            admitted.map_err(Fault::Config)?;
+            admitted.map_err(GearError::Config)?;
             let call = self
                 .config
                 .call(|name| std::env::var(name).ok())
-                .map_err(Fault::Config)?;
-            let keeper = ChildSpawner::start("exec-keeper", Signal::SIGKILL).map_err(|reason| Fault::Outside {
+                .map_err(GearError::Config)?;
+            let keeper = ChildSpawner::start("exec-keeper", Signal::SIGKILL).map_err(|reason| GearError::Outside {
                 what: "start the thread that spawns programs".to_owned(),
                 reason,
             })?;
@@ -110,7 +110,7 @@ impl Active for ProgramRunner {
         .boxed()
     }
 
-    fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+    fn run<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let Some((call, keeper)) = &self.ready else {
                 return Ok(());
@@ -135,8 +135,8 @@ impl Active for ProgramRunner {
 
 /// One run after another.
 struct ProgramRuns<'a> {
-    cx: &'a Arc<Context>,
-    config: &'a Exec,
+    cx: &'a Arc<GearContext>,
+    config: &'a ExecConfig,
     call: &'a ProgramCall,
     keeper: &'a ChildSpawner,
     errors: ErrorLog<'a>,
@@ -187,7 +187,7 @@ impl ProgramRuns<'_> {
     /// Runs the program to its end.
     async fn run(&self, timeout: Option<HumanDuration>) {
         let program = &self.call.program;
-        let number = self.cx.kept::<AtomicU64>().fetch_add(1, Relaxed);
+        let number = self.cx.restart_state::<AtomicU64>().fetch_add(1, Relaxed);
         let (mut child, outputs) = match self.call.start(self.keeper).await {
             Ok(started) => started,
             Err(error) => {
@@ -280,7 +280,7 @@ impl ProgramRuns<'_> {
                 self.cx.emit("out", message, None, began).await.ok();
             }
         };
-        self.cx.leave_arrived("out", None, sending).await;
+        self.cx.commit_received("out", None, sending).await;
     }
 
     async fn take_errors(&self, err: Option<OutputReader<ChildStderr>>) {

@@ -3,17 +3,17 @@
 use model::message::Message;
 use serde_json::Value;
 
-use super::{Expression, Scope};
-use crate::gears::Fault;
+use super::{CelExpression, MessageVariables};
+use crate::gears::GearError;
 
 /// The longest key in bytes.
 pub(crate) const MAX_KEY: usize = 1024;
 
-impl Expression {
+impl CelExpression {
     /// The key of a message: a text, or what is written as one.
-    pub(crate) fn key_of(&self, message: &Message) -> Result<String, Fault> {
-        let rejected = |reason: &str| Fault::Rejected(format!("{}: {reason}", self.key));
-        let key = match self.value(&Scope::of(message))? {
+    pub(crate) fn key_of(&self, message: &Message) -> Result<String, GearError> {
+        let rejected = |reason: &str| GearError::Rejected(format!("{}: {reason}", self.key));
+        let key = match self.value(&MessageVariables::of(message))? {
             Value::String(text) => text,
             scalar @ (Value::Number(_) | Value::Bool(_)) => scalar.to_string(),
             _ => return Err(rejected("the result is neither a text nor a number nor a bool")),
@@ -29,11 +29,11 @@ impl Expression {
 }
 
 /// The key of a message by an expression that need not be there: without one, all messages have the same.
-pub(crate) fn key_or_one(expression: Option<&Expression>, message: &Message) -> Result<String, Fault> {
+pub(crate) fn key_or_one(expression: Option<&CelExpression>, message: &Message) -> Result<String, GearError> {
     expression.map_or_else(|| Ok(String::new()), |expression| expression.key_of(message))
 }
 
 /// Reads the expression that a configuration may have under `key`.
-pub(crate) fn compile_if_any(key: &str, text: Option<&String>) -> Result<Option<Expression>, String> {
-    text.map(|text| Expression::compile(key, text)).transpose()
+pub(crate) fn compile_if_any(key: &str, text: Option<&String>) -> Result<Option<CelExpression>, String> {
+    text.map(|text| CelExpression::compile(key, text)).transpose()
 }

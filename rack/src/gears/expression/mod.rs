@@ -39,9 +39,9 @@ use cel::context::VariableResolver;
 use model::message::Message;
 use serde_json::Value;
 
-use super::Fault;
+use super::GearError;
 use super::supervisor::panic_text;
-use shape::{Bad, Shaper};
+use shape::{CelCheckError, CelChecker};
 
 pub(crate) use key::{compile_if_any, key_or_one};
 
@@ -56,12 +56,12 @@ const NAMES: &[&str] = &["data", "text", "meta", "hops", "ts", "flux_id"];
 
 /// An expression that can be evaluated.
 #[derive(Debug)]
-pub(crate) struct Expression {
+pub(crate) struct CelExpression {
     key: String,
     root: IdedExpr,
 }
 
-impl Expression {
+impl CelExpression {
     /// Reads the expression that the configuration has under `key`. The error names the key and the place.
     pub(crate) fn compile(key: &str, text: &str) -> Result<Self, String> {
         let wrong = |reason: String| format!("{key}: {reason}");
@@ -87,19 +87,23 @@ impl Expression {
     }
 
     /// The value for a message; what has no value rejects the message.
-    pub(crate) fn value(&self, scope: &Scope<'_>) -> Result<Value, Fault> {
+    pub(crate) fn value(&self, scope: &MessageVariables<'_>) -> Result<Value, GearError> {
         self.evaluate(scope, |value| values::to_json(value, 1))
     }
 
     /// Whether it is true for a message.
-    pub(crate) fn is_true(&self, scope: &Scope<'_>) -> Result<bool, Fault> {
+    pub(crate) fn is_true(&self, scope: &MessageVariables<'_>) -> Result<bool, GearError> {
         self.evaluate(scope, |value| match value {
             cel::Value::Bool(value) => Ok(*value),
             other => Err(format!("the result is of type {}, not bool", other.type_of())),
         })
     }
 
-    fn evaluate<T>(&self, scope: &Scope<'_>, take: impl Fn(&cel::Value) -> Result<T, String>) -> Result<T, Fault> {
+    fn evaluate<T>(
+        &self,
+        scope: &MessageVariables<'_>,
+        take: impl Fn(&cel::Value) -> Result<T, String>,
+    ) -> Result<T, GearError> {
         let evaluated = functions::env().and_then(|env| {
             let run = || {
                 let mut cx = Context::with_env(env);
@@ -111,7 +115,7 @@ impl Expression {
                 catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(short(panic_text(panic.as_ref()))))
             })?
         });
-        evaluated.map_err(|reason| Fault::Rejected(format!("{}: {reason}", self.key)))
+        evaluated.map_err(|reason| GearError::Rejected(format!("{}: {reason}", self.key)))
     }
 }
 
@@ -121,10 +125,10 @@ fn read(text: &str) -> Result<IdedExpr, String> {
     let (mut root, source) = parser.parse_with_source_info(text).map_err(|errors| first(&errors))?;
     let cx = Context::with_env(env);
     let names = NAMES.iter().map(|name| (*name).to_owned()).collect();
-    let mut shaper = Shaper { cx: &cx, names };
-    match budget::with_budget(|| shaper.shape(&mut root, 1))? {
+    let mut shaper = CelChecker { cx: &cx, names };
+    match budget::with_budget(|| shaper.check_and_instrument(&mut root, 1))? {
         Ok(_) => Ok(root),
-        Err(Bad { part, reason }) => Err(format!("{}{reason}", place(&source, part))),
+        Err(CelCheckError { part, reason }) => Err(format!("{}{reason}", place(&source, part))),
     }
 }
 
@@ -156,15 +160,15 @@ fn first(errors: &cel::ParseErrors) -> String {
 
 /// A reason on one line, cut where it is long.
 fn short(reason: impl fmt::Display) -> String {
-    struct Cut(String);
-    impl Write for Cut {
+    struct TruncatingWriter(String);
+    impl Write for TruncatingWriter {
         fn write_str(&mut self, text: &str) -> fmt::Result {
             let room = MAX_REASON.saturating_sub(self.0.len());
             self.0.push_str(&text[..text.floor_char_boundary(room)]);
             if text.len() > room { Err(fmt::Error) } else { Ok(()) }
         }
     }
-    let mut cut = Cut(String::new());
+    let mut cut = TruncatingWriter(String::new());
     if write!(cut, "{reason}").is_err() {
         cut.0.push('…');
     }
@@ -172,13 +176,13 @@ fn short(reason: impl fmt::Display) -> String {
 }
 
 /// A message's variables. What is costly to make is made when it is first asked for.
-pub(crate) struct Scope<'m> {
+pub(crate) struct MessageVariables<'m> {
     message: &'m Message,
     data: OnceLock<Box<dyn Val + 'm>>,
     meta: OnceLock<Box<dyn Val + 'm>>,
 }
 
-impl<'m> Scope<'m> {
+impl<'m> MessageVariables<'m> {
     pub(crate) const fn of(message: &'m Message) -> Self {
         Self {
             message,
@@ -203,7 +207,7 @@ impl<'m> Scope<'m> {
     }
 }
 
-impl VariableResolver for Scope<'_> {
+impl VariableResolver for MessageVariables<'_> {
     fn resolve<'b>(&'b self, name: &str) -> Option<CowVal<'b, 'b>> {
         let message = self.message;
         Some(match name {

@@ -31,24 +31,24 @@ const TYPES: &[&str] = &[
 ];
 
 /// What is wrong, and with which part.
-pub(super) struct Bad {
+pub(super) struct CelCheckError {
     pub(super) part: u64,
     pub(super) reason: String,
 }
 
 /// A walk over an expression.
-pub(super) struct Shaper<'a> {
+pub(super) struct CelChecker<'a> {
     /// The surroundings, to ask which functions there are.
     pub(super) cx: &'a Context<'a, 'a>,
     /// The variables in scope.
     pub(super) names: Vec<String>,
 }
 
-impl Shaper<'_> {
+impl CelChecker<'_> {
     /// Checks an expression, puts the payments into it and gives its size.
-    pub(super) fn shape(&mut self, expr: &mut IdedExpr, depth: usize) -> Result<u64, Bad> {
+    pub(super) fn check_and_instrument(&mut self, expr: &mut IdedExpr, depth: usize) -> Result<u64, CelCheckError> {
         let part = expr.id;
-        let bad = |reason: String| Bad { part, reason };
+        let bad = |reason: String| CelCheckError { part, reason };
         if depth > MAX_NESTING {
             return Err(bad(format!("it is nested more than {MAX_NESTING} deep")));
         }
@@ -70,7 +70,7 @@ impl Shaper<'_> {
                 }
                 0
             }
-            Expr::Select(select) => self.shape(&mut select.operand, depth + 1)?,
+            Expr::Select(select) => self.check_and_instrument(&mut select.operand, depth + 1)?,
             Expr::List(list) => self.paid(&mut list.elements, depth)?,
             Expr::Map(map) => self.entries(&mut map.entries, depth)?,
             Expr::Struct(_) => {
@@ -79,25 +79,25 @@ impl Shaper<'_> {
                 ));
             }
             Expr::Call(call) => self.call(part, call, depth)?,
-            Expr::Comprehension(turns) => self.turns(turns, depth)?,
+            Expr::Comprehension(turns) => self.comprehension(turns, depth)?,
         })
     }
 
-    fn paid(&mut self, parts: &mut [IdedExpr], depth: usize) -> Result<u64, Bad> {
+    fn paid(&mut self, parts: &mut [IdedExpr], depth: usize) -> Result<u64, CelCheckError> {
         let mut size = 0;
         for part in parts {
-            size += self.shape(part, depth + 1)?;
+            size += self.check_and_instrument(part, depth + 1)?;
             put_payment(part);
         }
         Ok(size)
     }
 
-    fn entries(&mut self, entries: &mut [IdedEntryExpr], depth: usize) -> Result<u64, Bad> {
+    fn entries(&mut self, entries: &mut [IdedEntryExpr], depth: usize) -> Result<u64, CelCheckError> {
         let mut size = 0;
         for entry in entries {
             let EntryExpr::MapEntry(map_entry) = &mut entry.expr else {
                 let reason = "an entry needs a key and a value".to_owned();
-                return Err(Bad { part: entry.id, reason });
+                return Err(CelCheckError { part: entry.id, reason });
             };
             size += self.paid(std::slice::from_mut(&mut map_entry.key), depth)?;
             size += self.paid(std::slice::from_mut(&mut map_entry.value), depth)?;
@@ -105,12 +105,12 @@ impl Shaper<'_> {
         Ok(size)
     }
 
-    fn call(&mut self, part: u64, call: &mut CallExpr, depth: usize) -> Result<u64, Bad> {
+    fn call(&mut self, part: u64, call: &mut CallExpr, depth: usize) -> Result<u64, CelCheckError> {
         self.exists(part, call)?;
         if let ("matches", Some(LiteralValue::String(text))) =
             (call.func_name.as_str(), call.args.last().and_then(literal))
         {
-            pattern(text.inner()).map_err(|reason| Bad { part, reason })?;
+            pattern(text.inner()).map_err(|reason| CelCheckError { part, reason })?;
         }
         let free = matches!(
             call.func_name.as_str(),
@@ -123,7 +123,7 @@ impl Shaper<'_> {
         );
         let mut size = 0;
         for argument in call.args.iter_mut().chain(call.target.as_deref_mut()) {
-            size += self.shape(argument, depth + 1)?;
+            size += self.check_and_instrument(argument, depth + 1)?;
             if !free {
                 put_payment(argument);
             }
@@ -132,7 +132,7 @@ impl Shaper<'_> {
     }
 
     /// Whether there is a function of the name: called without arguments, one that is there misses them.
-    fn exists(&self, part: u64, call: &CallExpr) -> Result<(), Bad> {
+    fn exists(&self, part: u64, call: &CallExpr) -> Result<(), CelCheckError> {
         let name = &call.func_name;
         if !name.chars().all(|char| char.is_ascii_alphanumeric() || char == '_') || name.contains("_?") {
             return Ok(());
@@ -147,7 +147,7 @@ impl Shaper<'_> {
             args: Vec::new(),
         }));
         match Value::resolve(&bare, self.cx) {
-            Err(ExecutionError::UndeclaredReference(_)) => Err(Bad {
+            Err(ExecutionError::UndeclaredReference(_)) => Err(CelCheckError {
                 part,
                 reason: format!("there is no function {name}"),
             }),
@@ -156,14 +156,15 @@ impl Shaper<'_> {
     }
 
     /// A loop: `all`, `exists`, `exists_one`, `map` or `filter`.
-    fn turns(&mut self, turns: &mut ComprehensionExpr, depth: usize) -> Result<u64, Bad> {
-        let mut size = self.shape(&mut turns.iter_range, depth + 1)?;
-        size += self.shape(&mut turns.accu_init, depth + 1)?;
+    fn comprehension(&mut self, turns: &mut ComprehensionExpr, depth: usize) -> Result<u64, CelCheckError> {
+        let mut size = self.check_and_instrument(&mut turns.iter_range, depth + 1)?;
+        size += self.check_and_instrument(&mut turns.accu_init, depth + 1)?;
         let outside = self.names.len();
         self.names.extend([turns.accu_var.clone(), turns.iter_var.clone()]);
         self.names.extend(turns.iter_var2.clone());
-        let body = self.shape(&mut turns.loop_cond, depth + 1)? + self.shape(&mut turns.loop_step, depth + 1)?;
-        size += body + self.shape(&mut turns.result, depth + 1)?;
+        let body = self.check_and_instrument(&mut turns.loop_cond, depth + 1)?
+            + self.check_and_instrument(&mut turns.loop_step, depth + 1)?;
+        size += body + self.check_and_instrument(&mut turns.result, depth + 1)?;
         self.names.truncate(outside);
         let body = LiteralValue::Int(i64::try_from(body).unwrap_or(i64::MAX).into());
         wrap(&mut turns.iter_range, PAY_LOOP, vec![node(Expr::Literal(body))]);

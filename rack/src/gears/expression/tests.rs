@@ -19,8 +19,10 @@ fn message(data: Value, raw: &[u8]) -> Message {
 }
 
 fn eval(text: &str, message: &Message) -> Result<Value, String> {
-    let expression = Expression::compile("where", text)?;
-    expression.value(&Scope::of(message)).map_err(|fault| fault.to_string())
+    let expression = CelExpression::compile("where", text)?;
+    expression
+        .value(&MessageVariables::of(message))
+        .map_err(|fault| fault.to_string())
 }
 
 #[test]
@@ -103,17 +105,17 @@ fn what_cannot_be_compiled_names_the_key_and_the_place() {
         ("'open", "where: at 1:1"),
         ("", "where: at 1:1"),
     ] {
-        let error = Expression::compile("where", text).unwrap_err();
+        let error = CelExpression::compile("where", text).unwrap_err();
         assert!(error.contains(says), "{text}: {error}");
     }
     let long = format!("'{}'", "x".repeat(MAX_TEXT));
     assert!(
-        Expression::compile("where", &long)
+        CelExpression::compile("where", &long)
             .unwrap_err()
             .contains("at most 16384")
     );
     let longest = format!("'{}'", "x".repeat(MAX_TEXT - 2));
-    assert!(Expression::compile("where", &longest).is_ok());
+    assert!(CelExpression::compile("where", &longest).is_ok());
 }
 
 #[test]
@@ -143,8 +145,8 @@ fn the_longest_expressions_of_every_shape_are_read_or_refused() {
         ("1", "[1,", "]"),
     ] {
         let text = fill(begin, unit, end);
-        if let Ok(expression) = Expression::compile("where", &text) {
-            drop(expression.value(&Scope::of(&message(json!({"a": 1}), b""))));
+        if let Ok(expression) = CelExpression::compile("where", &text) {
+            drop(expression.value(&MessageVariables::of(&message(json!({"a": 1}), b""))));
         }
     }
 }
@@ -159,9 +161,9 @@ fn the_deepest_expression_that_is_taken_runs_on_the_stack_of_a_gear() {
     for text in [&nested as &dyn Fn(usize) -> String, &sums, &loops, &calls] {
         let deepest = (1..=MAX_NESTING_TRIED)
             .rev()
-            .find_map(|depth| Expression::compile("where", &text(depth)).ok());
-        assert!(deepest.unwrap().value(&Scope::of(&message)).is_ok());
-        let error = Expression::compile("where", &text(MAX_NESTING_TRIED)).unwrap_err();
+            .find_map(|depth| CelExpression::compile("where", &text(depth)).ok());
+        assert!(deepest.unwrap().value(&MessageVariables::of(&message)).is_ok());
+        let error = CelExpression::compile("where", &text(MAX_NESTING_TRIED)).unwrap_err();
         assert!(error.contains("nested"), "{error}");
     }
 }
@@ -189,10 +191,10 @@ fn a_message_on_which_it_fails_is_rejected_with_the_reason() {
         assert!(error.contains(says), "{text}: {error}");
         assert!(error.len() < 2 * MAX_REASON && !error.contains('\n'), "{text}: {error}");
     }
-    let number = Expression::compile("where", "data.id").unwrap();
-    let fault = number.is_true(&Scope::of(&message)).unwrap_err();
+    let number = CelExpression::compile("where", "data.id").unwrap();
+    let fault = number.is_true(&MessageVariables::of(&message)).unwrap_err();
     assert_eq!(fault.to_string(), "where: the result is of type int, not bool");
-    assert!(matches!(fault, Fault::Rejected(_)));
+    assert!(matches!(fault, GearError::Rejected(_)));
     let deep = eval(
         "[[[data]]]",
         &super::tests::message((0..127).fold(json!(1), |inner, _| json!([inner])), b""),
@@ -271,11 +273,11 @@ fn ten_thousand_random_texts_panic_nowhere() {
                 .map(|_| *PARTS.choose(&mut rng).unwrap())
                 .collect()
         };
-        let said = match Expression::compile("where", &text) {
+        let said = match CelExpression::compile("where", &text) {
             Err(error) => error,
             Ok(expression) => {
                 read += 1;
-                let scope = Scope::of(messages.choose(&mut rng).unwrap());
+                let scope = MessageVariables::of(messages.choose(&mut rng).unwrap());
                 match expression.value(&scope) {
                     Ok(_) => {
                         valued += 1;

@@ -18,7 +18,7 @@ use nix::fcntl::OFlag;
 
 /// Where the file is and when a new one is begun.
 #[derive(Debug, Clone)]
-pub(super) struct Rules {
+pub(super) struct AppendFileOptions {
     pub(super) path: PathBuf,
     pub(super) fsync: bool,
     pub(super) max_size: Option<u64>,
@@ -28,21 +28,21 @@ pub(super) struct Rules {
 
 /// A file that lines are appended to.
 #[derive(Debug)]
-pub(super) struct File {
-    rules: Rules,
-    open: Option<Open>,
+pub(super) struct AppendFile {
+    rules: AppendFileOptions,
+    open: Option<AppendHandle>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct AppendHandle {
     file: fs::File,
     size: u64,
     /// When it was written to last.
     written: Timestamp,
 }
 
-impl File {
-    pub(super) fn new(rules: Rules) -> Self {
+impl AppendFile {
+    pub(super) fn new(rules: AppendFileOptions) -> Self {
         Self { rules, open: None }
     }
 
@@ -74,7 +74,7 @@ impl File {
             Some(open) => open,
             None => self.rules.open(now)?,
         };
-        if open.size > 0 && !lines.is_empty() && self.rules.is_over(&open, first_line(lines), now) {
+        if open.size > 0 && !lines.is_empty() && self.rules.needs_rotation(&open, first_line(lines), now) {
             drop(open);
             self.rules.rotate()?;
             open = self.rules.open(now)?;
@@ -110,7 +110,7 @@ fn first_line(lines: &[u8]) -> &[u8] {
     end.and_then(|end| lines.get(..=end)).unwrap_or(lines)
 }
 
-impl Open {
+impl AppendHandle {
     fn append(&mut self, lines: &[u8], fsync: bool) -> io::Result<()> {
         if lines.is_empty() {
             return Ok(());
@@ -137,8 +137,8 @@ impl Open {
     }
 }
 
-impl Rules {
-    fn open(&self, now: Timestamp) -> io::Result<Open> {
+impl AppendFileOptions {
+    fn open(&self, now: Timestamp) -> io::Result<AppendHandle> {
         let mut options = fs::OpenOptions::new();
         options.append(true).create(true).custom_flags(OFlag::O_NONBLOCK.bits());
         let opened = options.open(&self.path).and_then(|file| Ok((file.metadata()?, file)));
@@ -150,7 +150,7 @@ impl Rules {
             opened => opened?,
         };
         let written = facts.modified().map_or(now, Timestamp::from);
-        Ok(Open {
+        Ok(AppendHandle {
             file,
             size: facts.len(),
             written,
@@ -158,7 +158,7 @@ impl Rules {
     }
 
     /// The lines for which the file has room, at least one.
-    fn fitting<'a>(&self, open: &Open, lines: &'a [u8]) -> &'a [u8] {
+    fn fitting<'a>(&self, open: &AppendHandle, lines: &'a [u8]) -> &'a [u8] {
         let room = self.max_size.map_or(u64::MAX, |max| max.saturating_sub(open.size));
         if lines.len() as u64 <= room {
             return lines;
@@ -173,7 +173,7 @@ impl Rules {
     }
 
     /// Whether a line belongs into a new file.
-    fn is_over(&self, open: &Open, line: &[u8], now: Timestamp) -> bool {
+    fn needs_rotation(&self, open: &AppendHandle, line: &[u8], now: Timestamp) -> bool {
         let too_large = self.max_size.is_some_and(|max| open.size + line.len() as u64 > max);
         let too_old = self.every.is_some_and(|every| {
             let micros = i64::try_from(every.as_micros()).unwrap_or(i64::MAX).max(1);
@@ -224,8 +224,8 @@ mod tests {
         text.parse().unwrap()
     }
 
-    fn rules(folder: &Path) -> Rules {
-        Rules {
+    fn rules(folder: &Path) -> AppendFileOptions {
+        AppendFileOptions {
             path: folder.join("out.log"),
             fsync: true,
             max_size: None,
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn a_file_is_rotated_before_it_is_too_large_and_old_ones_are_bounded() {
         let folder = tempfile::tempdir().unwrap();
-        let mut file = File::new(Rules {
+        let mut file = AppendFile::new(AppendFileOptions {
             max_size: Some(6),
             ..rules(folder.path())
         });
@@ -259,12 +259,12 @@ mod tests {
     #[test]
     fn lines_that_are_written_at_once_go_into_as_many_files_as_they_need() {
         let folder = tempfile::tempdir().unwrap();
-        let rules = Rules {
+        let rules = AppendFileOptions {
             max_size: Some(6),
             keep: 9,
             ..rules(folder.path())
         };
-        let mut file = File::new(rules);
+        let mut file = AppendFile::new(rules);
         let lines = b"aaa\nbbb\nccc\nd\nlonger than that\ne\nf\n";
         assert_eq!(file.append(lines, at("2026-11-22T10:00:00Z")).0, lines.len());
         let names = ["out.log.4", "out.log.3", "out.log.2", "out.log.1", "out.log"];
@@ -279,7 +279,7 @@ mod tests {
         (rules.max_size, rules.keep) = (Some(6), 1);
         // The old file cannot be replaced: a folder has its name.
         fs::create_dir(rules.numbered(1)).unwrap();
-        let (written, failed) = File::new(rules).append(b"aaa\nbbb\n", at("2026-11-22T10:00:00Z"));
+        let (written, failed) = AppendFile::new(rules).append(b"aaa\nbbb\n", at("2026-11-22T10:00:00Z"));
         assert!(written == 4 && failed.is_err(), "{written} {failed:?}");
         assert_eq!(read(folder.path(), "out.log").unwrap(), "aaa\n");
     }
@@ -287,11 +287,11 @@ mod tests {
     #[test]
     fn a_period_that_ended_rotates_the_file_also_after_a_restart() {
         let folder = tempfile::tempdir().unwrap();
-        let rules = Rules {
+        let rules = AppendFileOptions {
             every: Some(Duration::from_secs(3600)),
             ..rules(folder.path())
         };
-        let mut file = File::new(rules.clone());
+        let mut file = AppendFile::new(rules.clone());
         file.append(b"old\n", at("2026-11-22T10:59:59Z")).1.unwrap();
         file.append(b"new\n", at("2026-11-22T11:00:00Z")).1.unwrap();
         file.append(b"new too\n", at("2026-11-22T11:59:59Z")).1.unwrap();
@@ -301,7 +301,7 @@ mod tests {
         assert_eq!(read(folder.path(), "out.log.1").unwrap(), "old\n");
         // When the file was written to last is what the file system says.
         let hour = fs::metadata(&rules.path).unwrap().modified().unwrap() + Duration::from_secs(3600);
-        File::new(rules).append(b"later\n", hour.into()).1.unwrap();
+        AppendFile::new(rules).append(b"later\n", hour.into()).1.unwrap();
         assert_eq!(read(folder.path(), "out.log").unwrap(), "later\n");
     }
 
@@ -318,7 +318,7 @@ mod tests {
             let (ends, ended) = std::sync::mpsc::channel();
             let rules = rules.clone();
             // Where the pipe is waited for, the thread stays there.
-            std::thread::spawn(move || ends.send(File::new(rules).append(b"x\n", now).1));
+            std::thread::spawn(move || ends.send(AppendFile::new(rules).append(b"x\n", now).1));
             let error = ended.recv_timeout(Duration::from_secs(10)).unwrap().unwrap_err();
             assert!(error.to_string().contains("named pipe"), "{error}");
             drop(reader);

@@ -12,13 +12,13 @@ use tokio::net::TcpStream;
 
 use super::*;
 use crate::gears::ContextParts;
-use crate::gears::gathering::gathered;
+use crate::gears::gathering::collect_output;
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{deliver, outbox, spec, surroundings};
 use crate::gears::testing::{Bench, push};
-use crate::limits::Limits;
+use crate::limits::MessageLimits;
 use crate::runtime::GearRuntime;
-use crate::wires::{Inbox, Outlets, Spec};
+use crate::wires::{GearInbox, OutputWires, GearSpec};
 
 /// Frames that go to `door` become lines of the files, and records of `queued` once every file has them in its inbox.
 async fn start(bench: &Bench, files: &[(&Path, &str)]) -> (GearRuntime, TcpStream) {
@@ -127,7 +127,7 @@ async fn a_message_that_is_given_again_after_its_line_was_written_has_one_line()
     let (path, real) = (folder.path().join("out.log"), folder.path().join("real"));
     symlink("/dev/full", &path).unwrap();
     let config = json!({ "path": path.display().to_string() });
-    let spec = Spec {
+    let spec = GearSpec {
         name: "out".parse().unwrap(),
         kind: crate::gears::find("file_out").unwrap(),
         config: config.as_object().unwrap().clone(),
@@ -137,15 +137,15 @@ async fn a_message_that_is_given_again_after_its_line_was_written_has_one_line()
     let parts = ContextParts {
         recorder: bench.recorder.clone(),
         entropy: model::Entropy::new(|buffer| getrandom::fill(buffer).unwrap()),
-        limits: Limits::new(64, 1 << 20),
+        limits: MessageLimits::new(64, 1 << 20),
         programs: bench.programs.clone(),
-        outlets: Outlets::default(),
+        outlets: OutputWires::default(),
         outbox: None,
         ending: Default::default(),
         tap: Default::default(),
     };
-    let cx = Arc::new(Context::new(&spec, parts));
-    let of = |text: &[u8]| Delivery {
+    let cx = Arc::new(GearContext::new(&spec, parts));
+    let of = |text: &[u8]| InputMessage {
         port: "in",
         message: cx.make(None, model::Attributes::new(), text.to_vec()),
     };
@@ -157,9 +157,9 @@ async fn a_message_that_is_given_again_after_its_line_was_written_has_one_line()
     let mut one = life();
     one.init(&cx).await.unwrap();
     again(one.process(&cx, first.clone())).await.unwrap();
-    assert!(matches!(one.flush(&cx).await, Err(Fault::Outside { .. })));
+    assert!(matches!(one.flush(&cx).await, Err(GearError::Outside { .. })));
     // The next life takes nothing while the disk is full.
-    assert!(matches!(life().init(&cx).await, Err(Fault::Outside { .. })));
+    assert!(matches!(life().init(&cx).await, Err(GearError::Outside { .. })));
     fs::remove_file(&path).unwrap();
     symlink(&real, &path).unwrap();
     let mut two = life();
@@ -174,8 +174,8 @@ async fn a_message_that_is_given_again_after_its_line_was_written_has_one_line()
 }
 
 /// Handles a message that comes again if the gear fails.
-async fn again(work: Work<'_>) -> Result<(), Fault> {
-    gathered(Handled::Again, work).await.0
+async fn again(work: GearFuture<'_>) -> Result<(), GearError> {
+    collect_output(DeliveryGuarantee::Again, work).await.0
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -186,7 +186,7 @@ async fn lines_that_were_written_before_the_disk_was_full_are_not_written_again(
     let path = folder.path().join("out.log");
     // More than two writes, all of it held at once; the file is exchanged for a full disk between them.
     let bodies: Vec<String> = (0..60).map(|number| format!("{number:010000}")).collect();
-    let (inbox, config) = (Inbox::new(), json!({ "path": path.display().to_string() }));
+    let (inbox, config) = (GearInbox::new(), json!({ "path": path.display().to_string() }));
     let deliver = |range: std::ops::Range<u8>| -> Vec<_> {
         let of = |number: u8| deliver(&inbox, number, bodies[usize::from(number)].as_bytes());
         range.map(of).collect()
@@ -202,7 +202,7 @@ async fn lines_that_were_written_before_the_disk_was_full_are_not_written_again(
     one.init(&cx).await.unwrap();
     for number in 0..30 {
         let message = crate::gears::testing::message(number, Value::Null, bodies[usize::from(number)].as_bytes());
-        let delivery = Delivery { port: "in", message };
+        let delivery = InputMessage { port: "in", message };
         again(one.process(&cx, delivery)).await.unwrap();
     }
     let written = fs::metadata(&path).unwrap().len();
@@ -211,7 +211,7 @@ async fn lines_that_were_written_before_the_disk_was_full_are_not_written_again(
     fs::rename(&path, &whole).unwrap();
     symlink("/dev/full", &path).unwrap();
     one = life();
-    assert!(matches!(one.init(&cx).await, Err(Fault::Outside { .. })));
+    assert!(matches!(one.init(&cx).await, Err(GearError::Outside { .. })));
     fs::remove_file(&path).unwrap();
     fs::rename(&whole, &path).unwrap();
     // The next one is given all of them again, and more.
@@ -237,7 +237,7 @@ fn a_configuration_that_cannot_work_is_refused_with_the_key() {
         (json!({ "path": "x", "rotate": { "keep": 0 } }), "rotate.keep"),
         (json!({ "path": "x", "rotate": { "siez": 1 } }), "siez"),
     ] {
-        let error = gear::config::<FileOut>(config.as_object().unwrap()).unwrap_err();
+        let error = gear::config::<FileOutConfig>(config.as_object().unwrap()).unwrap_err();
         assert!(error.contains(says), "{config}: {error}");
     }
 }

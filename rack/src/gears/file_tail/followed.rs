@@ -14,8 +14,8 @@ use std::time::{Instant, UNIX_EPOCH};
 
 use nix::fcntl::OFlag;
 
-use super::lines::Lines;
-use super::position::{FINGERPRINT, Known, Mark};
+use super::lines::RecordAssembler;
+use super::position::{FINGERPRINT, FileFingerprint, FileProgress};
 
 /// How much is read at once.
 const BLOCK: usize = 256 * 1024;
@@ -38,12 +38,12 @@ impl FileId {
 
 /// A file and where we are in it.
 #[derive(Debug)]
-pub(super) struct Followed {
+pub(super) struct TailedFile {
     file: File,
     pub(super) id: FileId,
     pub(super) born: u64,
     head: Vec<u8>,
-    pub(super) lines: Lines,
+    pub(super) lines: RecordAssembler,
     /// Size and modification time when it was last looked at.
     seen: (u64, i64, i64),
     /// When it last gave bytes, or was found to be renamed.
@@ -87,7 +87,7 @@ pub(super) fn head_of(file: &File, count: usize) -> io::Result<Vec<u8>> {
     Ok(head)
 }
 
-impl Followed {
+impl TailedFile {
     /// Follows a file from `offset` on.
     pub(super) fn new(file: File, metadata: &Metadata, offset: u64, skipping: bool, now: Instant) -> io::Result<Self> {
         let head = head_of(&file, usize::try_from(offset).unwrap_or(FINGERPRINT))?;
@@ -96,18 +96,18 @@ impl Followed {
             id: FileId::of(metadata),
             born: born(metadata),
             head,
-            lines: Lines::new(offset, skipping),
+            lines: RecordAssembler::new(offset, skipping),
             seen: (0, 0, 0),
             active: now,
         })
     }
 
     /// What to store about it.
-    pub(super) fn mark(&self) -> Mark {
+    pub(super) fn mark(&self) -> FileProgress {
         let (offset, skipping) = self.lines.resume_at();
         let covered = self.head.len().min(usize::try_from(offset).unwrap_or(FINGERPRINT));
-        Mark {
-            known: Known::new(self.id.inode, &self.head[..covered]),
+        FileProgress {
+            known: FileFingerprint::new(self.id.inode, &self.head[..covered]),
             born: self.born,
             offset,
             skipping,
@@ -115,12 +115,12 @@ impl Followed {
     }
 
     /// What it was, once it has been read.
-    pub(super) fn known(&self) -> Known {
-        Known::new(self.id.inode, &self.head)
+    pub(super) fn known(&self) -> FileFingerprint {
+        FileFingerprint::new(self.id.inode, &self.head)
     }
 
     /// Whether the file is shorter than what was read of it, or begins otherwise than it did.
-    pub(super) fn was_rewritten(&mut self) -> io::Result<bool> {
+    pub(super) fn detect_rewrite(&mut self) -> io::Result<bool> {
         let metadata = self.file.metadata()?;
         if metadata.size() < self.lines.fed_to() {
             return Ok(true);
@@ -142,10 +142,10 @@ impl Followed {
     }
 
     /// Begins again at the first byte; gives back what was read and not given out.
-    pub(super) fn restart(&mut self) -> Lines {
+    pub(super) fn restart(&mut self) -> RecordAssembler {
         self.head.clear();
         self.seen = (0, 0, 0);
-        std::mem::replace(&mut self.lines, Lines::new(0, false))
+        std::mem::replace(&mut self.lines, RecordAssembler::new(0, false))
     }
 
     /// Reads one block; zero at the end of the file.

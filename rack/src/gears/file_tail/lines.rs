@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - Every byte of the file belongs to exactly one record or to a line end; [`Lines::resume_at`] is the first byte that no
+//! - Every byte of the file belongs to exactly one record or to a line end; [`RecordAssembler::resume_at`] is the first byte that no
 //!   record given out covers.
 //! - A line without its end waits for it, in memory at most `max` bytes: then it is given out, marked cut, and the bytes up
 //!   to its end are passed over.
@@ -18,7 +18,7 @@ use regex::Regex;
 
 /// How lines become records.
 #[derive(Debug, Clone)]
-pub(super) struct Rules {
+pub(super) struct RecordRules {
     /// The most bytes of a record.
     pub(super) max: usize,
     /// What the first line of a record looks like; none for a record a line.
@@ -29,7 +29,7 @@ pub(super) struct Rules {
 
 /// A record.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct TailRecord {
     pub(super) text: String,
     /// The offset of its first byte.
     pub(super) offset: u64,
@@ -39,7 +39,7 @@ pub(super) struct Record {
 
 /// The bytes of one file on their way to records.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct RecordAssembler {
     /// Room that is kept; what lies before `to` holds the file's bytes.
     bytes: Vec<u8>,
     /// The first byte in `bytes` that is not consumed.
@@ -52,10 +52,10 @@ pub(super) struct Lines {
     offset: u64,
     skipping: bool,
     /// A record that may get more lines, and since when it waits.
-    open: Option<(Record, Instant)>,
+    open: Option<(TailRecord, Instant)>,
 }
 
-impl Lines {
+impl RecordAssembler {
     pub(super) fn new(offset: u64, skipping: bool) -> Self {
         Self {
             bytes: Vec::new(),
@@ -98,7 +98,7 @@ impl Lines {
     }
 
     /// The next record that is complete.
-    pub(super) fn next(&mut self, rules: &Rules, now: Instant) -> Option<Record> {
+    pub(super) fn next(&mut self, rules: &RecordRules, now: Instant) -> Option<TailRecord> {
         while let Some(line) = self.next_line(rules.max) {
             let Some(start) = &rules.start else { return Some(line) };
             match &mut self.open {
@@ -117,7 +117,7 @@ impl Lines {
     }
 
     /// The open record, if it has waited long enough for more lines.
-    pub(super) fn next_stale(&mut self, rules: &Rules, now: Instant) -> Option<Record> {
+    pub(super) fn next_stale(&mut self, rules: &RecordRules, now: Instant) -> Option<TailRecord> {
         let (record, _) = self
             .open
             .take_if(|(_, since)| now.saturating_duration_since(*since) >= rules.patience)?;
@@ -125,7 +125,7 @@ impl Lines {
     }
 
     /// What is left when nothing more will come, one record a call. To be asked after [`next`](Self::next) gave none.
-    pub(super) fn next_rest(&mut self, rules: &Rules) -> Option<Record> {
+    pub(super) fn next_rest(&mut self, rules: &RecordRules) -> Option<TailRecord> {
         let tail = self.to - self.from;
         if tail == 0 || self.skipping {
             return self.open.take().map(|(record, _)| record);
@@ -142,7 +142,7 @@ impl Lines {
         Some(record)
     }
 
-    fn next_line(&mut self, max: usize) -> Option<Record> {
+    fn next_line(&mut self, max: usize) -> Option<TailRecord> {
         loop {
             let end = self.bytes[self.scanned..self.to].iter().position(|byte| *byte == b'\n');
             let waiting = self.to - self.from;
@@ -175,7 +175,7 @@ impl Lines {
     }
 
     /// Consumes `all` bytes, the first `length` of which are a line.
-    fn cut(&mut self, length: usize, all: usize, max: usize) -> Record {
+    fn cut(&mut self, length: usize, all: usize, max: usize) -> TailRecord {
         let line = &self.bytes[self.from..self.from + length];
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let (kept, truncated) = line
@@ -190,7 +190,7 @@ impl Lines {
             ),
             Err(_) => (String::from_utf8_lossy(kept).into_owned(), true),
         };
-        let mut record = Record {
+        let mut record = TailRecord {
             text,
             offset: self.offset,
             truncated,
@@ -209,7 +209,7 @@ impl Lines {
 }
 
 /// Adds a line to a record.
-fn append(record: &mut Record, line: &Record, max: usize) {
+fn append(record: &mut TailRecord, line: &TailRecord, max: usize) {
     if !record.truncated {
         record.text.push('\n');
         record.text.push_str(&line.text);
@@ -220,7 +220,7 @@ fn append(record: &mut Record, line: &Record, max: usize) {
 }
 
 /// Replaced characters are longer than what they replace, and lines add up.
-fn limit(record: &mut Record, max: usize) {
+fn limit(record: &mut TailRecord, max: usize) {
     if record.text.len() > max {
         record.text.truncate(record.text.floor_char_boundary(max));
         record.truncated = true;
@@ -232,22 +232,22 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn rules(max: usize, start: Option<&str>) -> Rules {
-        Rules {
+    fn rules(max: usize, start: Option<&str>) -> RecordRules {
+        RecordRules {
             max,
             start: start.map(|start| Regex::new(start).unwrap()),
             patience: Duration::from_secs(1),
         }
     }
 
-    fn feed(lines: &mut Lines, bytes: &[u8]) {
+    fn feed(lines: &mut RecordAssembler, bytes: &[u8]) {
         lines.room(bytes.len() + 3)[..bytes.len()].copy_from_slice(bytes);
         lines.fed(bytes.len());
     }
 
     /// Every record of `bytes`, fed in pieces of `step`, and what is left at the end.
-    fn all(bytes: &[u8], step: usize, rules: &Rules) -> Vec<Record> {
-        let mut lines = Lines::new(0, false);
+    fn all(bytes: &[u8], step: usize, rules: &RecordRules) -> Vec<TailRecord> {
+        let mut lines = RecordAssembler::new(0, false);
         let mut records = Vec::new();
         for piece in bytes.chunks(step) {
             feed(&mut lines, piece);
@@ -259,7 +259,7 @@ mod tests {
         records
     }
 
-    fn texts(records: &[Record]) -> Vec<&str> {
+    fn texts(records: &[TailRecord]) -> Vec<&str> {
         records.iter().map(|record| record.text.as_str()).collect()
     }
 
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_half_line_waits_and_the_position_stays_before_it() {
-        let (rules, mut lines) = (rules(10, None), Lines::new(100, false));
+        let (rules, mut lines) = (rules(10, None), RecordAssembler::new(100, false));
         feed(&mut lines, b"ab\ncd");
         assert_eq!(lines.next(&rules, Instant::now()).unwrap().text, "ab");
         assert_eq!(lines.next(&rules, Instant::now()), None);
@@ -329,7 +329,7 @@ mod tests {
                 ["orphan", "2026 boom\n  at a\n  at b", "2027 ok", "2028 last\n  at c"]
             );
         }
-        let (mut lines, start) = (Lines::new(0, false), Instant::now());
+        let (mut lines, start) = (RecordAssembler::new(0, false), Instant::now());
         feed(&mut lines, b"2026 boom\n  at a\n");
         assert_eq!(
             (lines.next(&rules, start), lines.next_stale(&rules, start)),

@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - Exactly once, whatever happens: the records and the position behind them are one durable write
-//!   ([`Recorder::log_durably`](crate::telemetry::Recorder::log_durably)); after a crash the gear goes on from the last
+//!   ([`TelemetryRecorder::log_durably`](crate::telemetry::TelemetryRecorder::log_durably)); after a crash the gear goes on from the last
 //!   position that is on disk.
 //! - Records keep the order of the lines: their times grow by at least a microsecond.
 //! - A message on a hot wire leaves after its record is durable, and at most once: a crash in between loses the message, not the
@@ -36,12 +36,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::level::level_of;
-use super::{Active, Config, Context, Fault, Gear, Work};
-use crate::telemetry::{BATCH_ROWS, Checkpoint, LogRow, NotRecorded};
-use lines::{Record, Rules};
-use position::Position;
-use sent::Sent;
-use tailer::{Limit, Notice, Tailer};
+use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, GearFuture};
+use crate::telemetry::{BATCH_ROWS, SourceCheckpoint, LogRow, RecordingError};
+use lines::{TailRecord, RecordRules};
+use position::TailPosition;
+use sent::SentRecordCount;
+use tailer::{TailPollLimit, TailEvent, FileTailer};
 
 /// The most bytes of one durable write, short of its last record, which may have 1 MiB by itself.
 const WRITE_BYTES: usize = 256 * 1024;
@@ -60,38 +60,38 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     outputs: &["out"],
     doc: "Rotated and truncated files are followed; where a file was read to is remembered over restarts. Records whose first word is a level have that level.",
     example: include_str!("../../../../examples/gears/file_tail.yaml"),
-    schema: gear::schema::<FileTail>,
-    check: gear::check::<FileTail>,
+    schema: gear::schema::<FileTailConfig>,
+    check: gear::check::<FileTailConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    let config: FileTail = gear::config(config)?;
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    let config: FileTailConfig = gear::config(config)?;
     let start = config
         .multiline_start
         .as_deref()
         .map(Regex::new)
         .transpose()
         .map_err(|error| format!("multiline_start is not a regular expression: {error}"))?;
-    let rules = Rules {
+    let rules = RecordRules {
         max: config.max_line_bytes as usize,
         start,
         patience: config.multiline_timeout.get(),
     };
-    Ok(Gear::Active(Box::new(Tail { config, rules })))
+    Ok(Gear::Active(Box::new(FileTailRunner { config, rules })))
 }
 
-struct Tail {
-    config: FileTail,
-    rules: Rules,
+struct FileTailRunner {
+    config: FileTailConfig,
+    rules: RecordRules,
 }
 
-impl Active for Tail {
-    fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+impl ActiveGear for FileTailRunner {
+    fn run<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             match self.follow(cx).await {
                 // The Rack stops; what was not recorded is read again.
-                Err(Fault::NotRecorded(NotRecorded::Closed)) => Ok(()),
+                Err(GearError::NotRecorded(RecordingError::Closed)) => Ok(()),
                 ended => ended,
             }
         }
@@ -99,29 +99,29 @@ impl Active for Tail {
     }
 }
 
-impl Tail {
-    async fn follow(&self, cx: &Arc<Context>) -> Result<(), Fault> {
+impl FileTailRunner {
+    async fn follow(&self, cx: &Arc<GearContext>) -> Result<(), GearError> {
         let key = checkpoint_key(cx, &self.config.path);
         let Some(mut stored) = self.stored_position(cx, &key).await? else {
             return Ok(());
         };
         let (path, rules, from) = (self.config.path.clone(), self.rules.clone(), self.config.from);
-        let reader = Reader {
+        let reader = TailReader {
             cx: Arc::clone(cx),
             facts: Attributes::new().with("file.path", path.display().to_string()),
             default_level: self.config.level,
-            limit: Limit {
+            limit: TailPollLimit {
                 records: BATCH_ROWS,
                 bytes: WRITE_BYTES,
                 overhead: ROW_OVERHEAD + path.as_os_str().len(),
             },
             last: Timestamp::MIN,
-            tailer: Tailer::new(path, rules, from, stored.clone(), Instant::now()),
+            tailer: FileTailer::new(path, rules, from, stored.clone(), Instant::now()),
         };
-        let mut sent = Sent::before(cx, &key, stored.as_ref());
+        let mut sent = SentRecordCount::load(cx, &key, stored.as_ref());
         let mut take = reader.take().await?;
         loop {
-            let Take {
+            let TailBatch {
                 reader,
                 rows,
                 mut messages,
@@ -135,9 +135,9 @@ impl Tail {
                     return Ok(());
                 }
             }
-            notices.iter().for_each(|notice| tell(cx, &self.config.path, notice));
+            notices.iter().for_each(|notice| log_event(cx, &self.config.path, notice));
             let moved = !rows.is_empty() || stored.as_ref() != Some(&position);
-            let checkpoint = moved.then(|| Checkpoint {
+            let checkpoint = moved.then(|| SourceCheckpoint {
                 key: key.clone(),
                 value: position.to_bytes(),
             });
@@ -159,15 +159,15 @@ impl Tail {
     }
 
     /// The position on disk: none inside for a file that was never followed, none at all if the gear shall stop.
-    async fn stored_position(&self, cx: &Context, key: &str) -> Result<Option<Option<Position>>, Fault> {
+    async fn stored_position(&self, cx: &GearContext, key: &str) -> Result<Option<Option<TailPosition>>, GearError> {
         // A life before this one may have left writes under way; this one is behind them.
-        if !store(cx, Vec::new(), None).await? || !self.sent_is_known(cx).await {
+        if !store(cx, Vec::new(), None).await? || !self.wait_for_sent_note(cx).await {
             return Ok(None);
         }
         let Some(bytes) = cx.recorder().checkpoint(key) else {
             return Ok(Some(None));
         };
-        match Position::from_bytes(&bytes) {
+        match TailPosition::from_bytes(&bytes) {
             Ok(position) => Ok(Some(Some(position))),
             Err(reason) => {
                 let path = self.config.path.display();
@@ -181,30 +181,30 @@ impl Tail {
 
     /// Waits until the note of what a life before this one sent is durable, however full the outbox is; false if the gear shall
     /// stop.
-    async fn sent_is_known(&self, cx: &Context) -> bool {
+    async fn wait_for_sent_note(&self, cx: &GearContext) -> bool {
         if !cx.is_published("out") {
             return true;
         }
         tokio::select! {
             biased;
-            is_known = cx.settled() => is_known,
+            is_known = cx.wait_until_durable() => is_known,
             () = cx.stopping() => false,
         }
     }
 
     /// Sends messages over the guaranteed lane, with the note that they were sent; false if the gear shall stop.
-    async fn send_before(&self, cx: &Context, note: Option<Checkpoint>, messages: Vec<Message>) -> bool {
+    async fn send_before(&self, cx: &GearContext, note: Option<SourceCheckpoint>, messages: Vec<Message>) -> bool {
         if note.is_none() {
             return true;
         }
         let sending = async {
             self.pass_on(cx, messages).await;
         };
-        cx.leave_together(note, sending).await
+        cx.commit_together(note, sending).await
     }
 
     /// Sends what became durable; false if the gear shall stop.
-    async fn pass_on(&self, cx: &Context, messages: Vec<Message>) -> bool {
+    async fn pass_on(&self, cx: &GearContext, messages: Vec<Message>) -> bool {
         let began = Instant::now();
         for message in messages {
             // A refusal has been counted and reported; the record is stored all the same.
@@ -214,7 +214,7 @@ impl Tail {
     }
 
     /// Waits until the file is to be looked at again; true if the gear shall stop.
-    async fn pause(&self, cx: &Context) -> bool {
+    async fn pause(&self, cx: &GearContext) -> bool {
         tokio::select! {
             () = tokio::time::sleep(self.config.poll_interval.get()) => cx.is_stopping(),
             () = cx.stopping() => true,
@@ -223,7 +223,7 @@ impl Tail {
 }
 
 /// Makes rows and position durable; false if the gear shall stop and it is not known whether they are.
-async fn store(cx: &Context, rows: Vec<LogRow>, checkpoint: Option<Checkpoint>) -> Result<bool, Fault> {
+async fn store(cx: &GearContext, rows: Vec<LogRow>, checkpoint: Option<SourceCheckpoint>) -> Result<bool, GearError> {
     let write = cx.recorder().log_durably(rows, checkpoint);
     tokio::pin!(write);
     tokio::select! {
@@ -238,33 +238,33 @@ async fn store(cx: &Context, rows: Vec<LogRow>, checkpoint: Option<Checkpoint>) 
 }
 
 /// The tailer on its way through threads that may block.
-struct Reader {
-    cx: Arc<Context>,
+struct TailReader {
+    cx: Arc<GearContext>,
     facts: Attributes,
     default_level: Level,
-    limit: Limit,
+    limit: TailPollLimit,
     /// The time of the last row.
     last: Timestamp,
-    tailer: Tailer,
+    tailer: FileTailer,
 }
 
 /// What a reader took, and the reader.
-struct Take {
-    reader: Reader,
+struct TailBatch {
+    reader: TailReader,
     rows: Vec<LogRow>,
     messages: Vec<Message>,
-    position: Position,
-    notices: Vec<Notice>,
+    position: TailPosition,
+    notices: Vec<TailEvent>,
     idle: bool,
 }
 
-impl Reader {
-    async fn take(self) -> Result<Take, Fault> {
+impl TailReader {
+    async fn take(self) -> Result<TailBatch, GearError> {
         Ok(tokio::task::spawn_blocking(move || self.take_now()).await?)
     }
 
-    fn take_now(mut self) -> Take {
-        let harvest = self.tailer.harvest(self.limit, Instant::now());
+    fn take_now(mut self) -> TailBatch {
+        let harvest = self.tailer.poll(self.limit, Instant::now());
         let wired = self.cx.is_wired("out");
         let now = self.cx.recorder().now();
         let mut rows = Vec::with_capacity(harvest.records.len());
@@ -281,7 +281,7 @@ impl Reader {
             }
             rows.push(row);
         }
-        Take {
+        TailBatch {
             reader: self,
             rows,
             messages,
@@ -291,7 +291,7 @@ impl Reader {
         }
     }
 
-    fn row(&mut self, record: Record, now: Timestamp) -> LogRow {
+    fn row(&mut self, record: TailRecord, now: Timestamp) -> LogRow {
         self.last = now.max(Timestamp::from_micros(self.last.micros().saturating_add(1)));
         let mut attributes = self.facts.clone();
         attributes.set("file.offset", record.offset);
@@ -311,7 +311,7 @@ impl Reader {
     }
 }
 
-fn checkpoint_key(cx: &Context, path: &Path) -> String {
+fn checkpoint_key(cx: &GearContext, path: &Path) -> String {
     let text = path.display().to_string();
     let name = cx.name();
     if text.len() <= MAX_KEY_PATH {
@@ -325,24 +325,24 @@ fn checkpoint_key(cx: &Context, path: &Path) -> String {
     }
 }
 
-fn tell(cx: &Context, path: &Path, notice: &Notice) {
+fn log_event(cx: &GearContext, path: &Path, notice: &TailEvent) {
     let path = path.display();
     match notice {
-        Notice::Missing => cx.log(Level::Warn, format!("{path} does not exist; waiting for it")),
-        Notice::Follows { offset } => cx.log(Level::Info, format!("following {path} from byte {offset}")),
-        Notice::Rotated => cx.log(
+        TailEvent::Missing => cx.log(Level::Warn, format!("{path} does not exist; waiting for it")),
+        TailEvent::Follows { offset } => cx.log(Level::Info, format!("following {path} from byte {offset}")),
+        TailEvent::Rotated => cx.log(
             Level::Info,
             format!("{path} was rotated; the old file is read to its end first"),
         ),
-        Notice::Truncated => cx.log(
+        TailEvent::Truncated => cx.log(
             Level::Warn,
             format!("{path} was truncated or written anew; reading it from its beginning"),
         ),
-        Notice::Lost { offset } => cx.log(
+        TailEvent::Lost { offset } => cx.log(
             Level::Warn,
             format!("the file that was {path} and was read up to byte {offset} is gone: what followed in it is lost"),
         ),
-        Notice::Unreadable { reason } => {
+        TailEvent::Unreadable { reason } => {
             cx.error(format!(
                 "cannot read {path}: {reason}; trying again until it can be read"
             ));
@@ -353,12 +353,12 @@ fn tell(cx: &Context, path: &Path, notice: &Notice) {
 /// Configuration of `file_tail`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct FileTail {
+pub(super) struct FileTailConfig {
     /// The file to follow; it need not exist yet.
     pub(super) path: PathBuf,
     /// Where to begin in a file that was never followed before.
     #[serde(default)]
-    pub(super) from: TailFrom,
+    pub(super) from: TailStart,
     /// A regular expression that a record's first line matches; other lines are appended to the record before.
     #[serde(default)]
     pub(super) multiline_start: Option<String>,
@@ -379,7 +379,7 @@ pub(super) struct FileTail {
 /// Where `file_tail` begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum TailFrom {
+pub(super) enum TailStart {
     /// At the first byte.
     #[default]
     Start,
@@ -403,7 +403,7 @@ const fn default_level() -> Level {
     Level::Info
 }
 
-impl GearConfig for FileTail {
+impl GearConfig for FileTailConfig {
     fn validate(&self) -> Result<(), String> {
         if self.path.as_os_str().is_empty() {
             return Err("path is empty".into());

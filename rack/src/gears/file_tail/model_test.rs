@@ -8,22 +8,22 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::TailFrom;
+use super::TailStart;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::lines::Rules;
-use super::position::Position;
-use super::tailer::{LINGER, Limit, Notice, Tailer};
+use super::lines::RecordRules;
+use super::position::TailPosition;
+use super::tailer::{LINGER, TailPollLimit, TailEvent, FileTailer};
 
-const LIMIT: Limit = Limit {
+const LIMIT: TailPollLimit = TailPollLimit {
     records: 7,
     bytes: 400,
     overhead: 10,
 };
 
-fn rules() -> Rules {
-    Rules {
+fn rules() -> RecordRules {
+    RecordRules {
         max: 100,
         start: None,
         patience: Duration::from_secs(1),
@@ -31,21 +31,21 @@ fn rules() -> Rules {
 }
 
 /// A writer and its file, a tailer, and what the tailer's spool holds.
-struct World {
+struct TailerModel {
     folder: TempDir,
     writer: Option<File>,
     number: u32,
     written: Vec<String>,
     half: String,
-    tailer: Option<Tailer>,
+    tailer: Option<FileTailer>,
     /// What is on disk: rows and position, always together.
     stored: Vec<String>,
-    position: Option<Position>,
-    notices: Vec<Notice>,
+    position: Option<TailPosition>,
+    notices: Vec<TailEvent>,
     now: Instant,
 }
 
-impl World {
+impl TailerModel {
     fn new() -> Self {
         Self {
             folder: tempfile::tempdir().unwrap(),
@@ -116,8 +116,8 @@ impl World {
         let (path, position, now) = (self.path(), self.position.clone(), self.now);
         let tailer = self
             .tailer
-            .get_or_insert_with(|| Tailer::new(path, rules(), TailFrom::Start, position, now));
-        let harvest = tailer.harvest(LIMIT, now);
+            .get_or_insert_with(|| FileTailer::new(path, rules(), TailStart::Start, position, now));
+        let harvest = tailer.poll(LIMIT, now);
         assert!(harvest.records.len() <= LIMIT.records);
         if killed {
             self.tailer = None;
@@ -126,7 +126,7 @@ impl World {
         self.notices.extend(harvest.notices);
         self.stored
             .extend(harvest.records.into_iter().map(|record| record.text));
-        self.position = Some(Position::from_bytes(&harvest.position.to_bytes()).unwrap());
+        self.position = Some(TailPosition::from_bytes(&harvest.position.to_bytes()).unwrap());
         harvest.idle
     }
 
@@ -165,7 +165,7 @@ impl World {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum TailerStep {
     Write(u32),
     Half,
     Rename,
@@ -178,47 +178,47 @@ enum Step {
     Wait,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = TailerStep> {
     prop_oneof![
-        4 => (1u32..30).prop_map(Step::Write),
-        1 => Just(Step::Half),
-        1 => Just(Step::Rename),
-        1 => Just(Step::Reopen),
-        2 => Just(Step::RenameAndReopen),
-        1 => Just(Step::TruncateAfterDrain),
-        4 => Just(Step::Harvest),
-        1 => Just(Step::Drain),
-        2 => Just(Step::Kill),
-        1 => Just(Step::Wait),
+        4 => (1u32..30).prop_map(TailerStep::Write),
+        1 => Just(TailerStep::Half),
+        1 => Just(TailerStep::Rename),
+        1 => Just(TailerStep::Reopen),
+        2 => Just(TailerStep::RenameAndReopen),
+        1 => Just(TailerStep::TruncateAfterDrain),
+        4 => Just(TailerStep::Harvest),
+        1 => Just(TailerStep::Drain),
+        2 => Just(TailerStep::Kill),
+        1 => Just(TailerStep::Wait),
     ]
 }
 
-impl World {
-    fn take(&mut self, step: &Step) {
+impl TailerModel {
+    fn take(&mut self, step: &TailerStep) {
         match step {
-            Step::Write(lines) => self.write(*lines),
-            Step::Half => self.write_half(),
-            Step::Rename => self.rename(),
-            Step::Reopen => {
+            TailerStep::Write(lines) => self.write(*lines),
+            TailerStep::Half => self.write_half(),
+            TailerStep::Rename => self.rename(),
+            TailerStep::Reopen => {
                 self.complete();
                 self.writer = Some(Self::open(&self.path()));
             }
-            Step::RenameAndReopen => {
+            TailerStep::RenameAndReopen => {
                 self.complete();
                 self.rename();
                 self.writer = Some(Self::open(&self.path()));
             }
-            Step::TruncateAfterDrain => {
+            TailerStep::TruncateAfterDrain => {
                 self.complete();
                 self.drain();
                 if let Some(writer) = &self.writer {
                     writer.set_len(0).unwrap();
                 }
             }
-            Step::Harvest => drop(self.harvest(false)),
-            Step::Drain => self.drain(),
-            Step::Kill => drop(self.harvest(true)),
-            Step::Wait => self.now += LINGER / 2,
+            TailerStep::Harvest => drop(self.harvest(false)),
+            TailerStep::Drain => self.drain(),
+            TailerStep::Kill => drop(self.harvest(true)),
+            TailerStep::Wait => self.now += LINGER / 2,
         }
     }
 }
@@ -228,7 +228,7 @@ proptest! {
 
     #[test]
     fn lines_stored_are_lines_written_once_each_and_in_order(steps in prop::collection::vec(step(), 1..60)) {
-        let mut world = World::new();
+        let mut world = TailerModel::new();
         // What was rotated away before the first look nobody asked for.
         world.write(1);
         world.harvest(false);
@@ -244,7 +244,7 @@ proptest! {
 
 #[test]
 fn a_restart_after_several_rotations_reads_every_file_in_order() {
-    let mut world = World::new();
+    let mut world = TailerModel::new();
     world.write(20);
     world.harvest(false);
     world.tailer = None;
@@ -256,12 +256,12 @@ fn a_restart_after_several_rotations_reads_every_file_in_order() {
     world.write(5);
     world.drain_all();
     world.check();
-    assert!(!world.notices.iter().any(|notice| matches!(notice, Notice::Lost { .. })));
+    assert!(!world.notices.iter().any(|notice| matches!(notice, TailEvent::Lost { .. })));
 }
 
 #[test]
 fn what_was_rotated_before_the_first_look_is_not_read() {
-    let mut world = World::new();
+    let mut world = TailerModel::new();
     world.write(3);
     world.rename();
     world.writer = None;
@@ -273,7 +273,7 @@ fn what_was_rotated_before_the_first_look_is_not_read() {
 
 #[test]
 fn a_file_that_was_finished_and_compressed_is_not_read_again() {
-    let mut world = World::new();
+    let mut world = TailerModel::new();
     world.write(10);
     world.drain();
     world.rename();
@@ -291,7 +291,7 @@ fn a_file_that_was_finished_and_compressed_is_not_read_again() {
 
 #[test]
 fn a_half_line_in_a_renamed_file_is_given_out_when_nobody_completes_it() {
-    let mut world = World::new();
+    let mut world = TailerModel::new();
     world.write(2);
     world.write_half();
     world.drain();
@@ -309,7 +309,7 @@ fn a_half_line_in_a_renamed_file_is_given_out_when_nobody_completes_it() {
 
 #[test]
 fn the_rest_of_a_file_that_was_deleted_while_held_open_is_read() {
-    let mut world = World::new();
+    let mut world = TailerModel::new();
     world.write(50);
     world.harvest(false);
     fs::remove_file(world.path()).unwrap();
@@ -324,7 +324,7 @@ fn the_rest_of_a_file_that_was_deleted_while_held_open_is_read() {
 
 #[test]
 fn a_truncation_is_seen_even_if_the_file_has_grown_past_where_we_were() {
-    let mut world = World::new();
+    let mut world = TailerModel::new();
     world.write(5);
     world.drain();
     world.writer.as_ref().unwrap().set_len(0).unwrap();
@@ -335,7 +335,7 @@ fn a_truncation_is_seen_even_if_the_file_has_grown_past_where_we_were() {
         world
             .notices
             .iter()
-            .filter(|notice| **notice == Notice::Truncated)
+            .filter(|notice| **notice == TailEvent::Truncated)
             .count(),
         1
     );
@@ -348,7 +348,7 @@ fn a_truncation_is_seen_even_if_the_file_has_grown_past_where_we_were() {
 
 #[test]
 fn lines_that_were_read_before_a_truncation_are_kept_even_if_not_given_out() {
-    let mut world = World::new();
+    let mut world = TailerModel::new();
     world.write(40);
     world.harvest(false);
     assert!(world.stored.len() < 10);
@@ -360,36 +360,36 @@ fn lines_that_were_read_before_a_truncation_are_kept_even_if_not_given_out() {
 
 #[test]
 fn from_the_end_means_only_lines_written_after_the_first_look_also_after_a_restart() {
-    let mut world = World::new();
-    let tail = |position| Tailer::new(world.path(), rules(), TailFrom::End, position, world.now);
+    let mut world = TailerModel::new();
+    let tail = |position| FileTailer::new(world.path(), rules(), TailStart::End, position, world.now);
     let mut tailer = tail(None);
-    let harvest = tailer.harvest(LIMIT, world.now);
-    assert_eq!(harvest.notices, [Notice::Missing]);
+    let harvest = tailer.poll(LIMIT, world.now);
+    assert_eq!(harvest.notices, [TailEvent::Missing]);
     fs::write(world.path(), "new\n").unwrap();
-    let harvest = tail(Some(harvest.position)).harvest(LIMIT, world.now);
+    let harvest = tail(Some(harvest.position)).poll(LIMIT, world.now);
     assert_eq!(harvest.records[0].text, "new");
     let other = world.folder.path().join("other.log");
     fs::write(&other, "old\n").unwrap();
-    let tail = |position| Tailer::new(other.clone(), rules(), TailFrom::End, position, world.now);
-    let harvest = tail(None).harvest(LIMIT, world.now);
+    let tail = |position| FileTailer::new(other.clone(), rules(), TailStart::End, position, world.now);
+    let harvest = tail(None).poll(LIMIT, world.now);
     assert_eq!(
         (harvest.records.len(), harvest.notices),
-        (0, vec![Notice::Follows { offset: 4 }])
+        (0, vec![TailEvent::Follows { offset: 4 }])
     );
     fs::write(&other, "old\nnew\n").unwrap();
-    let harvest = tail(Some(harvest.position)).harvest(LIMIT, world.now);
+    let harvest = tail(Some(harvest.position)).poll(LIMIT, world.now);
     assert_eq!(harvest.records[0].text, "new");
     world.number += 1;
 }
 
 #[test]
 fn a_path_that_cannot_be_read_is_told_once_and_followed_when_it_can() {
-    let mut world = World::new();
+    let mut world = TailerModel::new();
     fs::create_dir(world.path()).unwrap();
     for _ in 0..3 {
         assert!(world.harvest(false));
     }
-    assert!(matches!(&world.notices[..], [Notice::Unreadable { reason }] if reason.contains("not a regular file")));
+    assert!(matches!(&world.notices[..], [TailEvent::Unreadable { reason }] if reason.contains("not a regular file")));
     fs::remove_dir(world.path()).unwrap();
     world.write(3);
     world.drain();
@@ -398,7 +398,7 @@ fn a_path_that_cannot_be_read_is_told_once_and_followed_when_it_can() {
 
 #[test]
 fn a_file_that_disappeared_unfinished_is_told() {
-    let mut world = World::new();
+    let mut world = TailerModel::new();
     world.write(40);
     world.harvest(false);
     world.tailer = None;
@@ -409,5 +409,5 @@ fn a_file_that_disappeared_unfinished_is_told() {
     world.write(2);
     world.drain();
     world.check();
-    assert!(world.notices.contains(&Notice::Lost { offset }));
+    assert!(world.notices.contains(&TailEvent::Lost { offset }));
 }

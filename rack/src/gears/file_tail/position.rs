@@ -12,21 +12,21 @@ pub(super) const FINGERPRINT: usize = 256;
 
 /// Where to go on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) struct Position {
+pub(super) struct TailPosition {
     /// Files with more to read, oldest first; the last one was at the path.
     #[serde(rename = "f")]
-    pub(super) files: Vec<Mark>,
+    pub(super) files: Vec<FileProgress>,
     /// The birth of the newest file that was followed, for when it is gone.
     #[serde(rename = "b")]
     pub(super) newest: Option<u64>,
     /// Files that were read to their end lately, so that none is taken for new.
     #[serde(rename = "d")]
-    pub(super) done: Vec<Known>,
+    pub(super) done: Vec<FileFingerprint>,
 }
 
 /// What makes a file recognisable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Known {
+pub(super) struct FileFingerprint {
     #[serde(rename = "i")]
     pub(super) inode: u64,
     /// How many first bytes `crc` covers.
@@ -39,9 +39,9 @@ pub(super) struct Known {
 
 /// A file and how far it has been recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Mark {
+pub(super) struct FileProgress {
     #[serde(rename = "k")]
-    pub(super) known: Known,
+    pub(super) known: FileFingerprint,
     /// When the file was born, in nanoseconds since 1970; orders rotated files.
     #[serde(rename = "b")]
     pub(super) born: u64,
@@ -53,7 +53,7 @@ pub(super) struct Mark {
     pub(super) skipping: bool,
 }
 
-impl Known {
+impl FileFingerprint {
     /// A file by its inode and the bytes it begins with.
     #[allow(clippy::cast_possible_truncation, reason = "at most FINGERPRINT bytes")]
     pub(super) fn new(inode: u64, head: &[u8]) -> Self {
@@ -72,7 +72,7 @@ impl Known {
     }
 }
 
-impl Position {
+impl TailPosition {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         // Writing to memory does not fail.
@@ -93,31 +93,31 @@ mod tests {
 
     #[test]
     fn the_largest_position_fits_a_checkpoint_and_comes_back_as_it_was() {
-        let known = Known {
+        let known = FileFingerprint {
             inode: u64::MAX,
             length: 256,
             crc: u32::MAX,
         };
-        let mark = Mark {
+        let mark = FileProgress {
             known,
             born: u64::MAX,
             offset: u64::MAX,
             skipping: true,
         };
-        let position = Position {
+        let position = TailPosition {
             files: vec![mark; MAX_MARKS],
             newest: Some(u64::MAX),
             done: vec![known; MAX_DONE],
         };
         let bytes = position.to_bytes();
         assert!(bytes.len() < 3000, "{}", bytes.len());
-        assert_eq!(Position::from_bytes(&bytes).unwrap(), position);
-        assert!(Position::from_bytes(&bytes[..bytes.len() - 1]).is_err());
+        assert_eq!(TailPosition::from_bytes(&bytes).unwrap(), position);
+        assert!(TailPosition::from_bytes(&bytes[..bytes.len() - 1]).is_err());
     }
 
     #[test]
     fn a_file_is_known_by_its_first_bytes_even_after_it_grew() {
-        let known = Known::new(1, b"first line\n");
+        let known = FileFingerprint::new(1, b"first line\n");
         assert!(known.begins(b"first line\nsecond"));
         assert!(!known.begins(b"first lin"));
         assert!(!known.begins(b"other line\nsecond"));

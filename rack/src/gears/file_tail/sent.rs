@@ -16,21 +16,21 @@
 
 use model::message::Message;
 
-use super::position::Position;
-use crate::gears::Context;
-use crate::telemetry::Checkpoint;
+use super::position::TailPosition;
+use crate::gears::GearContext;
+use crate::telemetry::SourceCheckpoint;
 
 /// How many of the next records have left.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Sent(usize);
+pub(super) struct SentRecordCount(usize);
 
-impl Sent {
+impl SentRecordCount {
     /// What the outbox says of the records behind a position.
-    pub(super) fn before(cx: &Context, key: &str, stored: Option<&Position>) -> Self {
+    pub(super) fn load(cx: &GearContext, key: &str, stored: Option<&TailPosition>) -> Self {
         Self::of(&cx.note(key).unwrap_or_default(), stored)
     }
 
-    fn of(mut note: &[u8], stored: Option<&Position>) -> Self {
+    fn of(mut note: &[u8], stored: Option<&TailPosition>) -> Self {
         let here = bytes(stored);
         while let Some((count, position, rest)) = entry(note) {
             if position == here {
@@ -45,10 +45,10 @@ impl Sent {
     pub(super) fn skip(
         &mut self,
         key: &str,
-        stored: Option<&Position>,
-        behind: &Position,
+        stored: Option<&TailPosition>,
+        behind: &TailPosition,
         messages: &mut Vec<Message>,
-    ) -> Option<Checkpoint> {
+    ) -> Option<SourceCheckpoint> {
         let (all, had) = (messages.len(), self.0);
         let skipped = had.min(all);
         self.0 -= skipped;
@@ -62,15 +62,15 @@ impl Sent {
             // Some of the records behind the next position have left too.
             push(&mut value, self.0, &behind.to_bytes());
         }
-        Some(Checkpoint {
+        Some(SourceCheckpoint {
             key: key.to_owned(),
             value,
         })
     }
 }
 
-fn bytes(position: Option<&Position>) -> Vec<u8> {
-    position.map(Position::to_bytes).unwrap_or_default()
+fn bytes(position: Option<&TailPosition>) -> Vec<u8> {
+    position.map(TailPosition::to_bytes).unwrap_or_default()
 }
 
 fn push(note: &mut Vec<u8>, count: usize, position: &[u8]) {
@@ -96,10 +96,10 @@ mod tests {
         testing::message(n, serde_json::Value::Null, &[n])
     }
 
-    fn at(newest: u64) -> Position {
-        Position {
+    fn at(newest: u64) -> TailPosition {
+        TailPosition {
             newest: Some(newest),
-            ..Position::default()
+            ..TailPosition::default()
         }
     }
 
@@ -108,11 +108,11 @@ mod tests {
     fn every_record_leaves_once_however_takes_are_cut_and_whenever_the_gear_ends() {
         for crash_at in 1..6 {
             for again in [1, 2, 3, 10] {
-                let (mut stored, mut note): (Option<Position>, Vec<u8>) = (None, Vec::new());
+                let (mut stored, mut note): (Option<TailPosition>, Vec<u8>) = (None, Vec::new());
                 let (mut read, mut left) = (0u8, Vec::new());
                 let mut notes = 0;
                 for (life, size) in [3, again, 10].into_iter().enumerate() {
-                    let mut sent = Sent::of(&note, stored.as_ref());
+                    let mut sent = SentRecordCount::of(&note, stored.as_ref());
                     let mut next = read;
                     while next < 12 {
                         let end = next.saturating_add(size).min(12);
@@ -138,12 +138,12 @@ mod tests {
     #[test]
     fn a_note_of_another_position_or_a_damaged_one_says_nothing() {
         let mut messages: Vec<_> = (0..4).map(message).collect();
-        let note = Sent(0).skip("k", Some(&at(5)), &at(9), &mut messages).unwrap();
-        assert_eq!(Sent::of(&note.value, Some(&at(5))), Sent(4));
-        assert_eq!(Sent::of(&note.value, Some(&at(6))), Sent(0));
-        assert_eq!(Sent::of(&note.value, None), Sent(0));
+        let note = SentRecordCount(0).skip("k", Some(&at(5)), &at(9), &mut messages).unwrap();
+        assert_eq!(SentRecordCount::of(&note.value, Some(&at(5))), SentRecordCount(4));
+        assert_eq!(SentRecordCount::of(&note.value, Some(&at(6))), SentRecordCount(0));
+        assert_eq!(SentRecordCount::of(&note.value, None), SentRecordCount(0));
         for end in 0..note.value.len() {
-            assert_eq!(Sent::of(&note.value[..end], Some(&at(5))), Sent(0));
+            assert_eq!(SentRecordCount::of(&note.value[..end], Some(&at(5))), SentRecordCount(0));
         }
     }
 }

@@ -8,7 +8,7 @@
 //!
 //! # Invariants
 //!
-//! - Records and the [`Position`] behind them leave together ([`Harvest`]); from that position a new tailer gives exactly the
+//! - Records and the [`TailPosition`] behind them leave together ([`TailPollResult`]); from that position a new tailer gives exactly the
 //!   records that come after.
 //! - A renamed file is read to its end before the next one, and watched [`LINGER`] longer for a writer that still has it open.
 //!   A block of a newer file is handed out only after every older file has been found at its end *after* the block was read.
@@ -30,11 +30,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::TailFrom;
+use super::TailStart;
 
-use super::followed::{FileId, Followed, born, head_of, open};
-use super::lines::{Record, Rules};
-use super::position::{FINGERPRINT, Known, Mark, Position};
+use super::followed::{FileId, TailedFile, born, head_of, open};
+use super::lines::{TailRecord, RecordRules};
+use super::position::{FINGERPRINT, FileFingerprint, FileProgress, TailPosition};
 
 /// How long a renamed file is watched after its last byte.
 pub(super) const LINGER: Duration = Duration::from_secs(5);
@@ -45,22 +45,22 @@ pub(super) const MAX_MARKS: usize = 16;
 
 /// How much one harvest may hold.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limit {
+pub(super) struct TailPollLimit {
     pub(super) records: usize,
     pub(super) bytes: usize,
     /// What a record takes beside its text.
     pub(super) overhead: usize,
 }
 
-/// Records up to a [`Limit`]; the last one may exceed the bytes.
-struct Basket {
-    limit: Limit,
+/// Records up to a [`TailPollLimit`]; the last one may exceed the bytes.
+struct TailRecordBuffer {
+    limit: TailPollLimit,
     bytes: usize,
-    records: Vec<Record>,
+    records: Vec<TailRecord>,
 }
 
-impl Basket {
-    fn put(&mut self, record: Record) {
+impl TailRecordBuffer {
+    fn put(&mut self, record: TailRecord) {
         self.bytes += record.text.len() + self.limit.overhead;
         self.records.push(record);
     }
@@ -72,18 +72,18 @@ impl Basket {
 
 /// What one look brought.
 #[derive(Debug)]
-pub(super) struct Harvest {
-    pub(super) records: Vec<Record>,
+pub(super) struct TailPollResult {
+    pub(super) records: Vec<TailRecord>,
     /// Where to go on once the records are stored.
-    pub(super) position: Position,
-    pub(super) notices: Vec<Notice>,
+    pub(super) position: TailPosition,
+    pub(super) notices: Vec<TailEvent>,
     /// Whether there is nothing more to read right now.
     pub(super) idle: bool,
 }
 
 /// Something to tell people.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Notice {
+pub(super) enum TailEvent {
     /// There is no file yet.
     Missing,
     /// A file is followed from this offset.
@@ -108,13 +108,13 @@ enum PathState {
 }
 
 /// A file that was at the path between two looks.
-struct Missed {
+struct MissedFile {
     file: File,
     metadata: Metadata,
     name: OsString,
 }
 
-impl Missed {
+impl MissedFile {
     /// Sorts the older file first: by birth, by last write, and, where the clock was too coarse to tell, by the number of
     /// renames that the name counts.
     fn age(&self) -> (u64, i64, i64, Reverse<u64>) {
@@ -135,32 +135,32 @@ impl Missed {
 
 /// A path that is followed.
 #[derive(Debug)]
-pub(super) struct Tailer {
+pub(super) struct FileTailer {
     path: PathBuf,
-    rules: Rules,
+    rules: RecordRules,
     /// Oldest first; the last was found at the path.
-    files: VecDeque<Followed>,
-    done: VecDeque<Known>,
+    files: VecDeque<TailedFile>,
+    done: VecDeque<FileFingerprint>,
     /// Where the first file of all begins to be read.
-    from: TailFrom,
+    from: TailStart,
     /// What was read of files that were written anew meanwhile: it exists nowhere else.
-    saved: VecDeque<Record>,
+    saved: VecDeque<TailRecord>,
     /// The birth of the newest file that we had, once it is gone: what was born after it is unread.
     newest: Option<u64>,
     state: PathState,
-    notices: Vec<Notice>,
+    notices: Vec<TailEvent>,
 }
 
-impl Tailer {
+impl FileTailer {
     /// Goes on where a position says, or begins.
-    pub(super) fn new(path: PathBuf, rules: Rules, from: TailFrom, position: Option<Position>, now: Instant) -> Self {
+    pub(super) fn new(path: PathBuf, rules: RecordRules, from: TailStart, position: Option<TailPosition>, now: Instant) -> Self {
         let mut tailer = Self {
             path,
             rules,
             files: VecDeque::new(),
             done: VecDeque::new(),
             // A file that appears after the first look was written after it, from its first byte on.
-            from: if position.is_some() { TailFrom::Start } else { from },
+            from: if position.is_some() { TailStart::Start } else { from },
             saved: VecDeque::new(),
             newest: None,
             state: PathState::Unknown,
@@ -173,16 +173,16 @@ impl Tailer {
     }
 
     /// Looks at the path and takes what is there, within a limit.
-    pub(super) fn harvest(&mut self, limit: Limit, now: Instant) -> Harvest {
+    pub(super) fn poll(&mut self, limit: TailPollLimit, now: Instant) -> TailPollResult {
         self.look(now);
-        let mut basket = Basket {
+        let mut basket = TailRecordBuffer {
             limit,
             bytes: 0,
             records: Vec::new(),
         };
         self.take(now, &mut basket);
         let idle = basket.records.is_empty() && !self.retire(now, &mut basket);
-        Harvest {
+        TailPollResult {
             idle: idle || !(basket.is_full() || basket.records.is_empty()),
             records: basket.records,
             position: self.position(),
@@ -190,9 +190,9 @@ impl Tailer {
         }
     }
 
-    fn position(&self) -> Position {
-        Position {
-            files: self.files.iter().take(MAX_MARKS).map(Followed::mark).collect(),
+    fn position(&self) -> TailPosition {
+        TailPosition {
+            files: self.files.iter().take(MAX_MARKS).map(TailedFile::mark).collect(),
             newest: self.newest,
             done: self.done.iter().copied().collect(),
         }
@@ -201,7 +201,7 @@ impl Tailer {
     // ---- taking records
 
     /// Fills the basket, oldest file first.
-    fn take(&mut self, now: Instant, basket: &mut Basket) {
+    fn take(&mut self, now: Instant, basket: &mut TailRecordBuffer) {
         let mut at = 0;
         while at < self.files.len() && !basket.is_full() {
             if let Some(record) = self.saved.pop_front() {
@@ -230,7 +230,7 @@ impl Tailer {
 
     /// Lets go of files that get nothing more: renamed or deleted, and quiet for a while. What is left of one is given out
     /// first. Asked only when nothing else is to be given out. True if something happened.
-    fn retire(&mut self, now: Instant, basket: &mut Basket) -> bool {
+    fn retire(&mut self, now: Instant, basket: &mut TailRecordBuffer) -> bool {
         let only = self.files.len() == 1;
         let Some(file) = self.files.front_mut() else {
             return false;
@@ -250,7 +250,7 @@ impl Tailer {
         true
     }
 
-    fn remember(&mut self, known: Known) {
+    fn remember(&mut self, known: FileFingerprint) {
         if self.done.len() >= MAX_DONE {
             self.done.pop_front();
         }
@@ -275,15 +275,15 @@ impl Tailer {
 
     fn failed(&mut self, error: &io::Error, now: Instant) {
         if error.kind() == io::ErrorKind::NotFound {
-            if let Some(before) = self.had() {
+            if let Some(before) = self.newest_birth() {
                 self.find_missed(before, None, now);
             }
             if self.state != PathState::Missing && self.files.is_empty() {
-                self.notices.push(Notice::Missing);
+                self.notices.push(TailEvent::Missing);
             }
             self.state = PathState::Missing;
             // The first look has been: whatever appears later is new.
-            self.from = TailFrom::Start;
+            self.from = TailStart::Start;
         } else {
             self.unreadable(error);
         }
@@ -292,7 +292,7 @@ impl Tailer {
     fn unreadable(&mut self, error: &io::Error) {
         if self.state != PathState::Unreadable {
             self.state = PathState::Unreadable;
-            self.notices.push(Notice::Unreadable {
+            self.notices.push(TailEvent::Unreadable {
                 reason: error.to_string(),
             });
         }
@@ -302,14 +302,14 @@ impl Tailer {
         for at in 0..self.files.len() {
             let Some(file) = self.files.get_mut(at) else { return };
             // A file that cannot be looked at cannot be read either, and reading reports it.
-            if file.was_rewritten().unwrap_or(false) {
+            if file.detect_rewrite().unwrap_or(false) {
                 let known = file.known();
                 let mut lines = file.restart();
                 let complete = std::iter::from_fn(|| lines.next(&self.rules, now));
                 self.saved.extend(complete);
                 self.saved.extend(std::iter::from_fn(|| lines.next_rest(&self.rules)));
                 self.remember(known);
-                self.notices.push(Notice::Truncated);
+                self.notices.push(TailEvent::Truncated);
             }
         }
     }
@@ -324,26 +324,26 @@ impl Tailer {
             self.files.extend(file);
             return;
         }
-        if let Some(before) = self.had() {
-            self.notices.push(Notice::Rotated);
+        if let Some(before) = self.newest_birth() {
+            self.notices.push(TailEvent::Rotated);
             self.files.iter_mut().for_each(|file| file.active = now);
             self.find_missed(before, Some(metadata), now);
         }
-        let offset = if self.from == TailFrom::End { metadata.len() } else { 0 };
-        self.from = TailFrom::Start;
+        let offset = if self.from == TailStart::End { metadata.len() } else { 0 };
+        self.from = TailStart::Start;
         self.follow(file, metadata, offset, now);
-        self.notices.push(Notice::Follows { offset });
+        self.notices.push(TailEvent::Follows { offset });
     }
 
     fn follow(&mut self, file: File, metadata: &Metadata, offset: u64, now: Instant) {
-        match Followed::new(file, metadata, offset, false, now) {
+        match TailedFile::new(file, metadata, offset, false, now) {
             Ok(file) => self.files.push_back(file),
             Err(error) => self.unreadable(&error),
         }
     }
 
     /// The birth of the newest file we know of.
-    fn had(&self) -> Option<u64> {
+    fn newest_birth(&self) -> Option<u64> {
         self.files.back().map(|file| file.born).or(self.newest)
     }
 
@@ -351,7 +351,7 @@ impl Tailer {
     /// at the path now.
     fn find_missed(&mut self, before: u64, current: Option<&Metadata>, now: Instant) {
         let latest = current.map_or(u64::MAX, born);
-        let mut missed: Vec<Missed> = Vec::new();
+        let mut missed: Vec<MissedFile> = Vec::new();
         // Renames go on while we look; two passes that see the same have seen all.
         for _ in 0..4 {
             let seen = missed.len();
@@ -366,7 +366,7 @@ impl Tailer {
                     || current.is_some_and(|current| id == FileId::of(current));
                 if !held && (before..=latest).contains(&age) && !self.is_done(&file, &metadata) {
                     let name = entry.file_name();
-                    missed.push(Missed { file, metadata, name });
+                    missed.push(MissedFile { file, metadata, name });
                 }
             }
             if missed.len() == seen {
@@ -382,7 +382,7 @@ impl Tailer {
     fn is_done(&self, file: &File, metadata: &Metadata) -> bool {
         let head = head_of(file, FINGERPRINT).unwrap_or_default();
         // By its first bytes alone, as a copy is, only if there are enough of them to tell files apart.
-        let told_apart = |known: &Known| usize::from(known.length) == FINGERPRINT || known.inode == metadata.ino();
+        let told_apart = |known: &FileFingerprint| usize::from(known.length) == FINGERPRINT || known.inode == metadata.ino();
         self.done
             .iter()
             .any(|known| known.length > 0 && told_apart(known) && known.begins(&head))
@@ -409,12 +409,12 @@ impl Tailer {
 
     // ---- going on from a position
 
-    fn resume(&mut self, position: &Position, now: Instant) {
+    fn resume(&mut self, position: &TailPosition, now: Instant) {
         self.done = position.done.iter().copied().collect();
         self.newest = position.newest;
         for mark in &position.files {
             match self.find(mark) {
-                Some((file, metadata)) => match Followed::new(file, &metadata, mark.offset, mark.skipping, now) {
+                Some((file, metadata)) => match TailedFile::new(file, &metadata, mark.offset, mark.skipping, now) {
                     Ok(mut file) => {
                         file.born = mark.born;
                         self.files.push_back(file);
@@ -426,25 +426,25 @@ impl Tailer {
             self.newest = Some(mark.born);
         }
         if let Some(file) = self.files.back() {
-            self.notices.push(Notice::Follows {
+            self.notices.push(TailEvent::Follows {
                 offset: file.lines.fed_to(),
             });
         }
     }
 
     /// The file of a mark is no more what it was.
-    fn missing(&mut self, mark: &Mark) {
+    fn missing(&mut self, mark: &FileProgress) {
         let same = |found: Metadata| found.ino() == mark.known.inode && born(&found) == mark.born;
         if std::fs::metadata(&self.path).is_ok_and(same) {
             self.remember(mark.known);
-            self.notices.push(Notice::Truncated);
+            self.notices.push(TailEvent::Truncated);
         } else {
-            self.notices.push(Notice::Lost { offset: mark.offset });
+            self.notices.push(TailEvent::Lost { offset: mark.offset });
         }
     }
 
     /// The file of a mark, at the path or under any name beside it.
-    fn find(&self, mark: &Mark) -> Option<(File, Metadata)> {
+    fn find(&self, mark: &FileProgress) -> Option<(File, Metadata)> {
         let here = std::iter::once(self.path.clone());
         let beside = self.siblings().map(|entry| entry.path());
         here.chain(beside).find_map(|path| {

@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::Bench;
 use crate::gears::testing::held::{fill, outbox, spec, surroundings, taken_behind};
-use crate::lane::Outbox;
-use crate::spool::Cursor;
+use crate::lane::MessageOutbox;
+use crate::spool::SpoolCursor;
 
 /// A followed file.
 struct Followed {
@@ -45,14 +45,14 @@ impl Followed {
 }
 
 /// Lets the gear live, until it is stopped.
-fn live(path: &Path, bench: &Bench, outbox: &std::sync::Arc<Outbox>) -> (JoinHandle<()>, CancellationToken) {
+fn live(path: &Path, bench: &Bench, outbox: &std::sync::Arc<MessageOutbox>) -> (JoinHandle<()>, CancellationToken) {
     let spec = spec("file_tail", &json!({ "path": path, "poll_interval": "5ms" }), &["out"]);
     let (cx, stop) = surroundings(&spec, bench, outbox);
     (tokio::spawn(supervise(None, spec, cx, None)), stop)
 }
 
 /// The next lines that leave.
-async fn lines(outbox: &Outbox, cursor: &mut Cursor, count: usize) -> Vec<u32> {
+async fn lines(outbox: &MessageOutbox, cursor: &mut SpoolCursor, count: usize) -> Vec<u32> {
     let letters = tokio::time::timeout(Duration::from_secs(30), taken_behind(outbox, cursor, count)).await;
     let letters = letters.map_err(|_| "a line never left").unwrap();
     let line = |body: &[u8]| String::from_utf8(Message::from_cbor(body).unwrap().raw).unwrap();
@@ -70,7 +70,7 @@ async fn lines_that_wait_for_room_when_the_gear_is_cut_off_leave_once() {
     // It reads the lines, and none of them is admitted.
     let left = tokio::time::timeout(Duration::from_millis(500), async {
         let reader = outbox.spool().reader();
-        while reader.read(&mut Cursor::default(), 1 << 20).unwrap().len() < 2 {
+        while reader.read(&mut SpoolCursor::default(), 1 << 20).unwrap().len() < 2 {
             tokio::task::yield_now().await;
         }
     });
@@ -80,7 +80,7 @@ async fn lines_that_wait_for_room_when_the_gear_is_cut_off_leave_once() {
 
     let (life, stop) = live(&followed.path, &bench, &outbox);
     followed.write(4..=5);
-    let mut cursor = Cursor::default();
+    let mut cursor = SpoolCursor::default();
     let filler = taken_behind(&outbox, &mut cursor, 1).await;
     assert_eq!(filler.len(), 1, "it stands alone");
     assert_eq!(lines(&outbox, &mut cursor, 5).await, [1, 2, 3, 4, 5]);
@@ -95,7 +95,7 @@ async fn lines_leave_once_through_the_gears_lives_on_a_rack_that_records_no_tele
     let followed = Followed::new();
     let bench = Bench::open_with(followed.folder.path(), false);
     let (outbox, thread) = outbox(&followed.outbox(), 1 << 20);
-    let mut cursor = Cursor::default();
+    let mut cursor = SpoolCursor::default();
     for first in [1, 4, 7] {
         followed.write(first..first + 3);
         let (life, stop) = live(&followed.path, &bench, &outbox);

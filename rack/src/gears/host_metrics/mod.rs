@@ -24,10 +24,10 @@ use serde::{Deserialize, Serialize};
 use model::{Attributes, MetricType, HumanDuration};
 use tokio::time::MissedTickBehavior;
 
-use super::{Active, Config, Context, Gear, Work};
+use super::{ActiveGear, RawConfig, GearContext, Gear, GearFuture};
 use crate::telemetry::MetricRow;
 pub(crate) use proc::CpuTimes;
-use proc::{CPU_MODES, Memory, Traffic};
+use proc::{CPU_MODES, SystemMemory, TrafficCounters};
 
 /// When the first report comes, if the interval is longer: soon, but with a CPU utilization to report.
 const FIRST: Duration = Duration::from_secs(1);
@@ -40,26 +40,26 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     outputs: &[],
     doc: "Nothing is to be wired: the points go to the metrics table under the semantic conventions of OpenTelemetry.",
     example: include_str!("../../../../examples/gears/host_metrics.yaml"),
-    schema: gear::schema::<HostMetrics>,
-    check: gear::check::<HostMetrics>,
+    schema: gear::schema::<HostMetricsConfig>,
+    check: gear::check::<HostMetricsConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    let config: HostMetrics = gear::config(config)?;
-    Ok(Gear::Active(Box::new(Host {
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    let config: HostMetricsConfig = gear::config(config)?;
+    Ok(Gear::Active(Box::new(HostMetricsReporter {
         interval: config.interval.get(),
     })))
 }
 
-struct Host {
+struct HostMetricsReporter {
     interval: Duration,
 }
 
-impl Active for Host {
-    fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+impl ActiveGear for HostMetricsReporter {
+    fn run<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
-            let mut gauge = Gauge::new(Path::new("/proc"), clock_ticks());
+            let mut gauge = HostSampler::new(Path::new("/proc"), clock_ticks());
             // The first reading only gives the CPU times that the next one is compared with.
             gauge = read(gauge, cx).await?.0;
             let start = tokio::time::Instant::now() + FIRST.min(self.interval);
@@ -80,10 +80,10 @@ impl Active for Host {
 }
 
 /// Reads everything on a thread that may block: a disk in trouble blocks whoever asks for its size.
-async fn read(mut gauge: Gauge, cx: &Arc<Context>) -> Result<(Gauge, Vec<MetricRow>), super::Fault> {
+async fn read(mut gauge: HostSampler, cx: &Arc<GearContext>) -> Result<(HostSampler, Vec<MetricRow>), super::GearError> {
     let cx = Arc::clone(cx);
     let work = move || {
-        let mut rows = Rows {
+        let mut rows = MetricRowBuilder {
             ts: cx.recorder().now(),
             rows: Vec::new(),
         };
@@ -103,12 +103,12 @@ fn clock_ticks() -> f64 {
 }
 
 /// The metrics of one reading.
-struct Rows {
+struct MetricRowBuilder {
     ts: model::Timestamp,
     rows: Vec<MetricRow>,
 }
 
-impl Rows {
+impl MetricRowBuilder {
     fn put(&mut self, name: &str, metric_type: MetricType, unit: &str, value: f64, labels: &[(&str, &str)]) {
         let mut attributes = Attributes::new().with("otel.unit", unit);
         labels.iter().for_each(|(key, label)| attributes.set(key, *label));
@@ -152,7 +152,7 @@ impl Rows {
 }
 
 /// What reads the machine.
-struct Gauge {
+struct HostSampler {
     proc: PathBuf,
     ticks: f64,
     cpu: Option<CpuTimes>,
@@ -160,7 +160,7 @@ struct Gauge {
     broken: BTreeSet<&'static str>,
 }
 
-impl Gauge {
+impl HostSampler {
     fn new(proc: &Path, ticks: f64) -> Self {
         Self {
             proc: proc.to_owned(),
@@ -171,9 +171,9 @@ impl Gauge {
     }
 
     /// Measures everything; gives back what newly failed.
-    fn measure(&mut self, rows: &mut Rows) -> Vec<String> {
+    fn measure(&mut self, rows: &mut MetricRowBuilder) -> Vec<String> {
         let mut faults = Vec::new();
-        let sources: [(&'static str, Source); 7] = [
+        let sources: [(&'static str, MetricReader); 7] = [
             ("stat", Self::cpu),
             ("meminfo", Self::memory),
             ("diskstats", Self::disks),
@@ -203,7 +203,7 @@ impl Gauge {
     }
 
     #[allow(clippy::cast_precision_loss, reason = "ticks and counts of CPUs")]
-    fn cpu(&mut self, text: &str, rows: &mut Rows) -> Option<()> {
+    fn cpu(&mut self, text: &str, rows: &mut MetricRowBuilder) -> Option<()> {
         let now = CpuTimes::parse(text)?;
         for (mode, ticks) in CPU_MODES.iter().zip(now.0) {
             let seconds = ticks as f64 / self.ticks;
@@ -226,8 +226,8 @@ impl Gauge {
         Some(())
     }
 
-    fn memory(&mut self, text: &str, rows: &mut Rows) -> Option<()> {
-        let memory = Memory::parse(text)?;
+    fn memory(&mut self, text: &str, rows: &mut MetricRowBuilder) -> Option<()> {
+        let memory = SystemMemory::parse(text)?;
         rows.bytes("system.memory.limit", memory.total, &[]);
         rows.bytes("system.memory.linux.available", memory.available, &[]);
         for (state, bytes) in [
@@ -250,7 +250,7 @@ impl Gauge {
     }
 
     #[allow(clippy::cast_precision_loss, reason = "milliseconds since boot")]
-    fn disks(&mut self, text: &str, rows: &mut Rows) -> Option<()> {
+    fn disks(&mut self, text: &str, rows: &mut MetricRowBuilder) -> Option<()> {
         let second = |millis: u64| millis as f64 / 1_000.0;
         // Partitions would count their disk's bytes a second time.
         let whole = |device: &str| {
@@ -284,7 +284,7 @@ impl Gauge {
         Some(())
     }
 
-    fn file_systems(&mut self, text: &str, rows: &mut Rows) -> Option<()> {
+    fn file_systems(&mut self, text: &str, rows: &mut MetricRowBuilder) -> Option<()> {
         for mount in proc::mounts(text) {
             // A mount point that is hidden from us, or went away since: nothing to say about it.
             let Ok(size) = nix::sys::statvfs::statvfs(mount.point.as_str()) else {
@@ -313,10 +313,10 @@ impl Gauge {
         Some(())
     }
 
-    fn network(&mut self, text: &str, rows: &mut Rows) -> Option<()> {
+    fn network(&mut self, text: &str, rows: &mut MetricRowBuilder) -> Option<()> {
         for interface in proc::interfaces(text) {
             for (direction, traffic) in [("receive", interface.received), ("transmit", interface.sent)] {
-                let Traffic {
+                let TrafficCounters {
                     bytes,
                     packets,
                     errors,
@@ -335,25 +335,25 @@ impl Gauge {
         Some(())
     }
 
-    fn load(&mut self, text: &str, rows: &mut Rows) -> Option<()> {
+    fn load(&mut self, text: &str, rows: &mut MetricRowBuilder) -> Option<()> {
         for (name, value) in ["1m", "5m", "15m"].iter().zip(proc::load(text)?) {
             rows.gauge(&format!("system.linux.cpu.load_{name}"), "{thread}", value, &[]);
         }
         Some(())
     }
 
-    fn uptime(&mut self, text: &str, rows: &mut Rows) -> Option<()> {
+    fn uptime(&mut self, text: &str, rows: &mut MetricRowBuilder) -> Option<()> {
         rows.gauge("system.uptime", "s", proc::uptime(text)?, &[]);
         Some(())
     }
 }
 
-type Source = fn(&mut Gauge, &str, &mut Rows) -> Option<()>;
+type MetricReader = fn(&mut HostSampler, &str, &mut MetricRowBuilder) -> Option<()>;
 
 /// Configuration of `host_metrics`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct HostMetrics {
+pub(super) struct HostMetricsConfig {
     /// How often everything is measured.
     #[serde(default = "default_host_interval")]
     pub(super) interval: HumanDuration,
@@ -363,7 +363,7 @@ fn default_host_interval() -> HumanDuration {
     HumanDuration::from_secs(10)
 }
 
-impl GearConfig for HostMetrics {
+impl GearConfig for HostMetricsConfig {
     fn validate(&self) -> Result<(), String> {
         if self.interval.get().is_zero() {
             Err("interval must be more than zero".into())
@@ -378,28 +378,28 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    fn rows() -> Rows {
-        Rows {
+    fn rows() -> MetricRowBuilder {
+        MetricRowBuilder {
             ts: model::Timestamp::from_micros(1),
             rows: Vec::new(),
         }
     }
 
-    fn value(rows: &Rows, name: &str, label: Option<(&str, &str)>) -> f64 {
+    fn value(rows: &MetricRowBuilder, name: &str, label: Option<(&str, &str)>) -> f64 {
         let fits = |row: &&MetricRow| {
             row.name == name && label.is_none_or(|(key, label)| row.labels.get(key).is_some_and(|found| found == label))
         };
         rows.rows.iter().find(fits).unwrap().value
     }
 
-    fn unit<'a>(rows: &'a Rows, name: &str) -> &'a str {
+    fn unit<'a>(rows: &'a MetricRowBuilder, name: &str) -> &'a str {
         let row = rows.rows.iter().find(|row| row.name == name);
         row.unwrap().labels.get("otel.unit").unwrap().as_str().unwrap()
     }
 
     #[test]
     fn the_metrics_of_this_machine_agree_with_its_kernel() {
-        let mut gauge = Gauge::new(Path::new("/proc"), clock_ticks());
+        let mut gauge = HostSampler::new(Path::new("/proc"), clock_ticks());
         assert_eq!(gauge.measure(&mut rows()), Vec::<String>::new());
         let uptime = || proc::uptime(&std::fs::read_to_string("/proc/uptime").unwrap()).unwrap();
         let (mut all, before) = (rows(), uptime());
@@ -409,7 +409,7 @@ mod tests {
         }
         gauge.measure(&mut all);
         assert!((before..=uptime()).contains(&value(&all, "system.uptime", None)));
-        let memory = Memory::parse(&std::fs::read_to_string("/proc/meminfo").unwrap()).unwrap();
+        let memory = SystemMemory::parse(&std::fs::read_to_string("/proc/meminfo").unwrap()).unwrap();
         #[allow(clippy::cast_precision_loss, reason = "bytes of a machine")]
         let total = memory.total as f64;
         assert_eq!(value(&all, "system.memory.limit", None), total);
@@ -434,7 +434,7 @@ mod tests {
 
     #[test]
     fn every_metric_has_its_semantic_convention_unit() {
-        let mut gauge = Gauge::new(Path::new("/proc"), 100.0);
+        let mut gauge = HostSampler::new(Path::new("/proc"), 100.0);
         let mut all = rows();
         gauge.measure(&mut all);
         for (name, wanted) in [
@@ -456,7 +456,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("loadavg"), "1.0 2.0 3.0 1/1 1\n").unwrap();
         std::fs::write(folder.path().join("uptime"), "soon\n").unwrap();
-        let mut gauge = Gauge::new(folder.path(), 100.0);
+        let mut gauge = HostSampler::new(folder.path(), 100.0);
         let mut all = rows();
         let faults = gauge.measure(&mut all);
         assert_eq!(faults.len(), 6, "{faults:?}");

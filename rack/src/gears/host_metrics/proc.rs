@@ -58,7 +58,7 @@ pub(super) fn cpu_count(stat: &str) -> usize {
 
 /// `/proc/meminfo`, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Memory {
+pub(super) struct SystemMemory {
     pub(super) total: u64,
     pub(super) free: u64,
     pub(super) available: u64,
@@ -68,7 +68,7 @@ pub(super) struct Memory {
     pub(super) swap_free: u64,
 }
 
-impl Memory {
+impl SystemMemory {
     pub(super) fn parse(meminfo: &str) -> Option<Self> {
         let bytes = |key: &str| {
             let line = meminfo
@@ -96,7 +96,7 @@ impl Memory {
 
 /// A line of `/proc/diskstats`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Disk {
+pub(super) struct DiskStats {
     pub(super) device: String,
     pub(super) reads: u64,
     pub(super) read_bytes: u64,
@@ -108,7 +108,7 @@ pub(super) struct Disk {
 }
 
 /// The devices of `/proc/diskstats` that have done anything.
-pub(super) fn disks(diskstats: &str) -> Vec<Disk> {
+pub(super) fn disks(diskstats: &str) -> Vec<DiskStats> {
     /// The unit of this file, whatever the device's own sectors are.
     const SECTOR: u64 = 512;
     let disk = |line: &str| {
@@ -131,7 +131,7 @@ pub(super) fn disks(diskstats: &str) -> Vec<Disk> {
         else {
             return None;
         };
-        Some(Disk {
+        Some(DiskStats {
             device,
             reads,
             read_bytes: read.saturating_mul(SECTOR),
@@ -151,15 +151,15 @@ pub(super) fn disks(diskstats: &str) -> Vec<Disk> {
 
 /// A line of `/proc/net/dev`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Interface {
+pub(super) struct NetworkInterface {
     pub(super) name: String,
-    pub(super) received: Traffic,
-    pub(super) sent: Traffic,
+    pub(super) received: TrafficCounters,
+    pub(super) sent: TrafficCounters,
 }
 
 /// One direction of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Traffic {
+pub(super) struct TrafficCounters {
     pub(super) bytes: u64,
     pub(super) packets: u64,
     pub(super) errors: u64,
@@ -167,9 +167,9 @@ pub(super) struct Traffic {
 }
 
 /// The interfaces of `/proc/net/dev`.
-pub(super) fn interfaces(net_dev: &str) -> Vec<Interface> {
+pub(super) fn interfaces(net_dev: &str) -> Vec<NetworkInterface> {
     let traffic = |numbers: &[u64]| match numbers {
-        [bytes, packets, errors, dropped, ..] => Some(Traffic {
+        [bytes, packets, errors, dropped, ..] => Some(TrafficCounters {
             bytes: *bytes,
             packets: *packets,
             errors: *errors,
@@ -183,7 +183,7 @@ pub(super) fn interfaces(net_dev: &str) -> Vec<Interface> {
             .split_ascii_whitespace()
             .map_while(|word| word.parse().ok())
             .collect();
-        Some(Interface {
+        Some(NetworkInterface {
             name: name.trim().to_owned(),
             received: traffic(&numbers)?,
             sent: traffic(numbers.get(8..)?)?,
@@ -194,7 +194,7 @@ pub(super) fn interfaces(net_dev: &str) -> Vec<Interface> {
 
 /// A mounted file system that stores something.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Mount {
+pub(super) struct MountEntry {
     pub(super) device: String,
     pub(super) point: String,
     pub(super) kind: String,
@@ -203,8 +203,8 @@ pub(super) struct Mount {
 
 /// The mounts of `/proc/self/mounts` that lie on a local device, each device once, under its first mount point.
 /// Network file systems are left out: asking one whose server is away would block.
-pub(super) fn mounts(mounts: &str) -> Vec<Mount> {
-    let mut found: Vec<Mount> = Vec::new();
+pub(super) fn mounts(mounts: &str) -> Vec<MountEntry> {
+    let mut found: Vec<MountEntry> = Vec::new();
     for line in mounts.lines() {
         let mut words = line.split(' ');
         let (Some(device), Some(point), Some(kind), Some(options)) =
@@ -219,7 +219,7 @@ pub(super) fn mounts(mounts: &str) -> Vec<Mount> {
         {
             continue;
         }
-        found.push(Mount {
+        found.push(MountEntry {
             device,
             point: unescape(point),
             kind: kind.to_owned(),
@@ -287,13 +287,13 @@ mod tests {
     #[test]
     fn memory_is_in_bytes_and_used_is_neither_free_nor_cache() {
         let text = "MemTotal: 100 kB\nMemFree: 20 kB\nMemAvailable: 50 kB\nBuffers: 5 kB\nCached: 30 kB\nSReclaimable: 5 kB\nSwapTotal: 8 kB\nSwapFree: 2 kB\n";
-        let memory = Memory::parse(text).unwrap();
+        let memory = SystemMemory::parse(text).unwrap();
         assert_eq!(
             (memory.total, memory.available, memory.used()),
             (100 << 10, 50 << 10, 40 << 10)
         );
         assert_eq!((memory.swap_total, memory.swap_free), (8 << 10, 2 << 10));
-        assert_eq!(Memory::parse("MemTotal: 100 kB\n"), None);
+        assert_eq!(SystemMemory::parse("MemTotal: 100 kB\n"), None);
     }
 
     #[test]
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!(interfaces[0].name, "eth0");
         assert_eq!(
             interfaces[0].received,
-            Traffic {
+            TrafficCounters {
                 bytes: 1,
                 packets: 2,
                 errors: 3,
@@ -326,7 +326,7 @@ mod tests {
         );
         assert_eq!(
             interfaces[0].sent,
-            Traffic {
+            TrafficCounters {
                 bytes: 5,
                 packets: 6,
                 errors: 7,

@@ -10,7 +10,7 @@ use hyper::HeaderMap;
 use hyper::header::{self, HeaderName, HeaderValue};
 
 use super::super::naming::{FLUX_ID, FLUX_PARENT};
-use super::super::secret::{self, Secrecy};
+use super::super::secret::{self, ValueSecrecy};
 
 /// Parts of names of headers whose values are secrets.
 const SECRET: [&str; 7] = [
@@ -56,7 +56,11 @@ fn one(name: &str, text: &str, env: impl Fn(&str) -> Option<String>) -> Result<(
         return Err(format!("headers.{name} is not for a scenario to set; leave it out"));
     }
     let is_secret = SECRET.iter().any(|part| key.as_str().contains(part));
-    let secrecy = if is_secret { Secrecy::Secret } else { Secrecy::Plain };
+    let secrecy = if is_secret {
+        ValueSecrecy::Secret
+    } else {
+        ValueSecrecy::Plain
+    };
     let value = secret::resolved(&format!("headers.{name}"), text, secrecy, env)?;
     let value = HeaderValue::from_str(&value).map(|mut value| {
         value.set_sensitive(is_secret);

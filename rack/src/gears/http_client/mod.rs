@@ -27,7 +27,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use model::Timestamp;
 
-use super::tls::{self, Trust};
+use super::tls::{self, DefaultTrust};
 
 /// How long a connection is kept without a request.
 const IDLE: Duration = Duration::from_secs(60);
@@ -43,7 +43,7 @@ pub(super) type HttpClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// What a server answered.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct HttpResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) body: Vec<u8>,
@@ -51,7 +51,7 @@ pub(super) struct Answer {
     pub(super) truncated: bool,
 }
 
-impl Answer {
+impl HttpResponse {
     /// The text of a header that is not too long for the meta of a message.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
         let text = self.headers.get(name)?.to_str().ok()?;
@@ -97,7 +97,7 @@ pub(super) async fn exchange(
     client: &HttpClient,
     request: Request<Full<Bytes>>,
     (timeout, max): (Duration, usize),
-) -> Result<Answer, String> {
+) -> Result<HttpResponse, String> {
     let exchange = async {
         let response = client.request(request).await.map_err(|error| text(&error))?;
         read(response, max).await
@@ -106,9 +106,9 @@ pub(super) async fn exchange(
     answered.unwrap_or_else(|_| Err(format!("no answer within {timeout:?}")))
 }
 
-async fn read(response: Response<Incoming>, max: usize) -> Result<Answer, String> {
+async fn read(response: Response<Incoming>, max: usize) -> Result<HttpResponse, String> {
     let (head, mut incoming) = response.into_parts();
-    let mut answer = Answer {
+    let mut answer = HttpResponse {
         status: head.status,
         headers: head.headers,
         body: Vec::new(),
@@ -142,9 +142,9 @@ fn text(error: &dyn Error) -> String {
 pub(super) fn client(url: &Uri, ca_file: Option<&PathBuf>, connections: usize) -> Result<HttpClient, String> {
     // Without TLS nothing is trusted, and the machine's authorities need not be there.
     let trust = if url.scheme_str() == Some("https") {
-        Trust::Machine
+        DefaultTrust::Machine
     } else {
-        Trust::Nobody
+        DefaultTrust::Nobody
     };
     let mut http = HttpConnector::new();
     http.enforce_http(false);
@@ -177,7 +177,7 @@ mod tests {
             ("soon", None),
             ("-1", None),
         ] {
-            let answer = Answer {
+            let answer = HttpResponse {
                 status: StatusCode::SERVICE_UNAVAILABLE,
                 headers: [(RETRY_AFTER, text.parse().unwrap())].into_iter().collect(),
                 body: Vec::new(),

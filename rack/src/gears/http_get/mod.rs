@@ -37,9 +37,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::http_client::{self, AGENT, Answer, HttpClient, headers, parse_url};
+use super::http_client::{self, AGENT, HttpResponse, HttpClient, headers, parse_url};
 use super::poll_schedule::{PollSchedule, check_interval};
-use super::{Active, Config, Context, Fault, Gear, Refused, Work};
+use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, GearSendError, GearFuture};
 
 /// The most bytes of an answer's body that may be asked to be kept.
 const MOST_BODY: u32 = 64 << 20;
@@ -59,12 +59,12 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           Other answers, and none, count as errors; the pause grows from `every` to 15m then, or is what `Retry-After` asks for, up to 5m. \
           Values of secret headers are `${NAME}` references to the environment of the Rack.",
     example: include_str!("../../../../examples/gears/http_get.yaml"),
-    schema: gear::schema::<HttpGet>,
-    check: gear::check::<HttpGet>,
+    schema: gear::schema::<HttpGetConfig>,
+    check: gear::check::<HttpGetConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     Ok(Gear::Active(Box::new(HttpPoller {
         config: gear::config(config)?,
         source: None,
@@ -72,22 +72,22 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
 }
 
 struct HttpPoller {
-    config: HttpGet,
+    config: HttpGetConfig,
     source: Option<PollSource>,
 }
 
-impl Active for HttpPoller {
-    fn init<'a>(&'a mut self, _cx: &'a Arc<Context>) -> Work<'a> {
+impl ActiveGear for HttpPoller {
+    fn init<'a>(&'a mut self, _cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let config = self.config.clone();
             let source = tokio::task::spawn_blocking(move || config.source()).await?;
-            self.source = Some(source.map_err(Fault::Config)?);
+            self.source = Some(source.map_err(GearError::Config)?);
             Ok(())
         }
         .boxed()
     }
 
-    fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+    fn run<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let Some(source) = &self.source else {
                 return Ok(());
@@ -97,7 +97,7 @@ impl Active for HttpPoller {
             loop {
                 let polling = async {
                     tokio::time::sleep_until(schedule.due()).await;
-                    source.poll(&cx.kept::<KnownAnswer>()).await
+                    source.poll(&cx.restart_state::<KnownAnswer>()).await
                 };
                 let polled = tokio::select! {
                     biased;
@@ -142,7 +142,7 @@ fn pause_after(failures: u32, every: Duration, wait: Option<Duration>) -> Durati
     wait.map_or(pause, |wait| wait.max(every))
 }
 
-async fn pass_on(cx: &Context, answer: Answer) {
+async fn pass_on(cx: &GearContext, answer: HttpResponse) {
     let began = std::time::Instant::now();
     let mut meta = Attributes::new().with("http.response.status_code", answer.status.as_u16());
     for (fact, header) in [
@@ -157,8 +157,8 @@ async fn pass_on(cx: &Context, answer: Answer) {
     let known = KnownAnswer::validators_of(&answer);
     let message = cx.make(None, meta, answer.body);
     // Any other refusal has been counted and reported, and would come again.
-    if cx.emit("out", message, None, began).await != Err(Refused::NotKept) {
-        *cx.kept::<KnownAnswer>().validators.lock() = known;
+    if cx.emit("out", message, None, began).await != Err(GearSendError::NotKept) {
+        *cx.restart_state::<KnownAnswer>().validators.lock() = known;
     }
 }
 
@@ -170,7 +170,7 @@ struct KnownAnswer {
 }
 
 impl KnownAnswer {
-    fn validators_of(answer: &Answer) -> HeaderMap {
+    fn validators_of(answer: &HttpResponse) -> HeaderMap {
         let known = VALIDATORS.into_iter().filter_map(|(name, asked)| {
             answer.header(name.as_str())?;
             if name == LAST_MODIFIED && !is_settled(answer)? {
@@ -182,7 +182,7 @@ impl KnownAnswer {
     }
 
     /// Whether this is the same answer once more, from a server that does not care what it is asked.
-    fn is(&self, answer: &Answer) -> bool {
+    fn matches(&self, answer: &HttpResponse) -> bool {
         let known = self.validators.lock();
         let etag = known.get(IF_NONE_MATCH);
         etag.is_some() && etag == answer.headers.get(ETAG)
@@ -190,7 +190,7 @@ impl KnownAnswer {
 }
 
 /// Whether an answer was made at least a second after what it has was modified.
-fn is_settled(answer: &Answer) -> Option<bool> {
+fn is_settled(answer: &HttpResponse) -> Option<bool> {
     let time = |header: HeaderName| DateTime::parse_from_rfc2822(answer.header(header.as_str())?).ok();
     Some(time(DATE)? - time(LAST_MODIFIED)? >= TimeDelta::seconds(1))
 }
@@ -208,7 +208,7 @@ struct PollSource {
 /// Why a poll came to nothing.
 struct PollFailure {
     what: String,
-    answer: Option<Answer>,
+    answer: Option<HttpResponse>,
 }
 
 impl PollSource {
@@ -217,7 +217,7 @@ impl PollSource {
     }
 
     /// The answer, if it is new.
-    async fn poll(&self, known: &KnownAnswer) -> Result<Option<Answer>, PollFailure> {
+    async fn poll(&self, known: &KnownAnswer) -> Result<Option<HttpResponse>, PollFailure> {
         let failed = |what| PollFailure { what, answer: None };
         let request = self.request(known).map_err(|error| failed(error.to_string()))?;
         let is_conditional = VALIDATORS
@@ -237,7 +237,7 @@ impl PollSource {
                 let max = self.max_body;
                 format!("its answer has more than {max} bytes; raise max_body")
             }
-            _ if known.is(&answer) => return Ok(None),
+            _ if known.matches(&answer) => return Ok(None),
             _ => return Ok(Some(answer)),
         };
         Err(PollFailure {
@@ -259,7 +259,7 @@ impl PollSource {
 /// Configuration of `http_get`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct HttpGet {
+pub(super) struct HttpGetConfig {
     /// What is polled, `http://` or `https://`.
     url: String,
     /// The time from one poll to the next.
@@ -292,7 +292,7 @@ const fn default_max_body() -> u32 {
     1024 * 1024
 }
 
-impl HttpGet {
+impl HttpGetConfig {
     /// What is polled; reads the environment and files.
     fn source(&self) -> Result<PollSource, String> {
         let url = parse_url(&self.url)?;
@@ -306,7 +306,7 @@ impl HttpGet {
     }
 }
 
-impl GearConfig for HttpGet {
+impl GearConfig for HttpGetConfig {
     fn validate(&self) -> Result<(), String> {
         parse_url(&self.url)?;
         headers::validate(&self.headers)?;

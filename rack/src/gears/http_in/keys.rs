@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::gears::Refused;
+use crate::gears::GearSendError;
 use crate::gears::recent_keys::RecentKeys;
 
 /// The header.
@@ -31,9 +31,9 @@ pub(super) const MAX_KEY: usize = 255;
 const MOST_KEYS: usize = 16_384;
 
 /// What comes of a request.
-type Outcome = Result<SignalIds, Refused>;
+type SendOutcome = Result<SignalIds, GearSendError>;
 /// The same, for everybody who waits for it.
-type SharedOutcome = Shared<BoxFuture<'static, Outcome>>;
+type SharedOutcome = Shared<BoxFuture<'static, SendOutcome>>;
 
 /// What an answer names: the business signal and the trace.
 #[derive(Debug, Clone)]
@@ -69,7 +69,7 @@ impl IdempotencyCache {
     }
 
     /// Does the work of a request unless it was done, and gives what came of it.
-    pub(super) async fn once(&self, request: String, work: impl Future<Output = Outcome> + Send + 'static) -> Outcome {
+    pub(super) async fn run_once(&self, request: String, work: impl Future<Output = SendOutcome> + Send + 'static) -> SendOutcome {
         let known = self.known.lock().get(&request).cloned();
         let outcome = match known {
             Some(outcome) => outcome,
@@ -78,9 +78,9 @@ impl IdempotencyCache {
         outcome.await
     }
 
-    async fn begin(&self, request: String, work: impl Future<Output = Outcome> + Send + 'static) -> SharedOutcome {
+    async fn begin(&self, request: String, work: impl Future<Output = SendOutcome> + Send + 'static) -> SharedOutcome {
         let Ok(permit) = Arc::clone(&self.under_way).acquire_owned().await else {
-            return std::future::ready(Err(Refused::NotKept)).boxed().shared();
+            return std::future::ready(Err(GearSendError::NotKept)).boxed().shared();
         };
         let mut known = self.known.lock();
         // The same request may have come twice at once.
@@ -91,13 +91,13 @@ impl IdempotencyCache {
         let task = self.tasks.spawn(async move {
             let _permit = permit;
             let work = AssertUnwindSafe(ended.run_until_cancelled_owned(work)).catch_unwind();
-            let outcome = work.await.ok().flatten().unwrap_or(Err(Refused::NotKept));
+            let outcome = work.await.ok().flatten().unwrap_or(Err(GearSendError::NotKept));
             if outcome.is_err() {
                 all.lock().remove(&own);
             }
             outcome
         });
-        let outcome = async { task.await.unwrap_or(Err(Refused::NotKept)) }.boxed().shared();
+        let outcome = async { task.await.unwrap_or(Err(GearSendError::NotKept)) }.boxed().shared();
         if known.len() >= MOST_KEYS {
             known.pop_oldest();
         }

@@ -20,8 +20,8 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use crate::gears::{Context, Fault, Passive, Work};
-use crate::wires::Delivery;
+use crate::gears::{GearContext, GearError, PassiveGear, GearFuture};
+use crate::wires::InputMessage;
 
 /// The fact that names a message's request.
 pub(super) const REQUEST: &str = "http.request";
@@ -29,7 +29,7 @@ pub(super) const REQUEST: &str = "http.request";
 const STATUS: &str = "http.response.status_code";
 
 /// Who waits for replies.
-pub(super) struct Waiting {
+pub(super) struct PendingHttpReplies {
     within: Duration,
     /// When this life began, in microseconds.
     life: AtomicI64,
@@ -37,7 +37,7 @@ pub(super) struct Waiting {
     open: Mutex<HashMap<String, oneshot::Sender<(StatusCode, Message)>>>,
 }
 
-impl Waiting {
+impl PendingHttpReplies {
     pub(super) fn new(within: Duration) -> Self {
         Self {
             within,
@@ -53,12 +53,12 @@ impl Waiting {
     }
 
     /// One more request.
-    pub(super) fn expect(self: &Arc<Self>) -> Awaited {
+    pub(super) fn expect(self: &Arc<Self>) -> PendingHttpReply {
         let number = self.made.fetch_add(1, Relaxed);
         let id = format!("{:x}-{number}", self.life.load(Relaxed));
         let (give, reply) = oneshot::channel();
         self.open.lock().insert(id.clone(), give);
-        Awaited {
+        PendingHttpReply {
             waiting: Arc::clone(self),
             id,
             reply,
@@ -67,13 +67,13 @@ impl Waiting {
 }
 
 /// A request that waits; forgotten when it is dropped.
-pub(super) struct Awaited {
-    waiting: Arc<Waiting>,
+pub(super) struct PendingHttpReply {
+    waiting: Arc<PendingHttpReplies>,
     id: String,
     reply: oneshot::Receiver<(StatusCode, Message)>,
 }
 
-impl Awaited {
+impl PendingHttpReply {
     pub(super) fn id(&self) -> &str {
         &self.id
     }
@@ -89,22 +89,22 @@ impl Awaited {
     }
 }
 
-impl Drop for Awaited {
+impl Drop for PendingHttpReply {
     fn drop(&mut self) {
         self.waiting.open.lock().remove(&self.id);
     }
 }
 
 /// The half that takes replies.
-pub(super) struct Replies(pub(super) Option<Arc<Waiting>>);
+pub(super) struct HttpReplyHandler(pub(super) Option<Arc<PendingHttpReplies>>);
 
-impl Passive for Replies {
-    fn process<'a>(&'a mut self, _: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
-        async move { self.take(delivery.message).map_err(Fault::Rejected) }.boxed()
+impl PassiveGear for HttpReplyHandler {
+    fn process<'a>(&'a mut self, _: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
+        async move { self.take(delivery.message).map_err(GearError::Rejected) }.boxed()
     }
 }
 
-impl Replies {
+impl HttpReplyHandler {
     fn take(&self, reply: Message) -> Result<(), String> {
         let waiting = self.0.as_ref();
         let waiting = waiting.ok_or("nobody waits for replies: set reply_within")?;

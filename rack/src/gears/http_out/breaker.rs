@@ -18,13 +18,13 @@ use tokio::time::Instant;
 
 /// It outlives the gear's lives: a target does not recover because a gear began anew.
 #[derive(Debug, Default)]
-pub(super) struct Breaker {
-    state: Mutex<State>,
+pub(super) struct CircuitBreaker {
+    state: Mutex<BreakerState>,
     closes: Notify,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BreakerState {
     /// Failures in a row.
     failures: u32,
     /// Until when no attempt may begin; none while it is closed.
@@ -33,14 +33,14 @@ struct State {
 
 /// When it opens, and for how long.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rules {
+pub(super) struct BreakerPolicy {
     pub(super) failures: u32,
     pub(super) open_for: Duration,
 }
 
-impl Breaker {
+impl CircuitBreaker {
     /// Whether an attempt may begin; else how long it would have to wait.
-    pub(super) fn admit(&self, rules: Rules, now: Instant) -> Result<(), Duration> {
+    pub(super) fn admit(&self, rules: BreakerPolicy, now: Instant) -> Result<(), Duration> {
         let mut state = self.state.lock();
         match state.open_until {
             Some(until) if now < until => Err(until - now),
@@ -53,7 +53,7 @@ impl Breaker {
     }
 
     /// Waits until an attempt may begin.
-    pub(super) async fn wait(&self, rules: Rules) {
+    pub(super) async fn wait(&self, rules: BreakerPolicy) {
         loop {
             let closes = self.closes.notified();
             let Err(left) = self.admit(rules, Instant::now()) else {
@@ -78,7 +78,7 @@ impl Breaker {
     }
 
     /// An attempt failed. True if this opened it.
-    pub(super) fn failed(&self, rules: Rules, now: Instant) -> bool {
+    pub(super) fn failed(&self, rules: BreakerPolicy, now: Instant) -> bool {
         let mut state = self.state.lock();
         state.failures = state.failures.saturating_add(1);
         if state.failures < rules.failures {
@@ -94,8 +94,8 @@ mod tests {
 
     #[test]
     fn it_opens_after_failures_in_a_row_and_closes_when_the_one_attempt_it_lets_through_succeeds() {
-        let (breaker, start) = (Breaker::default(), Instant::now());
-        let rules = Rules {
+        let (breaker, start) = (CircuitBreaker::default(), Instant::now());
+        let rules = BreakerPolicy {
             failures: 3,
             open_for: Duration::from_secs(10),
         };
@@ -121,8 +121,8 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_goes_as_soon_as_it_closes() {
-        let breaker = Breaker::default();
-        let rules = Rules {
+        let breaker = CircuitBreaker::default();
+        let rules = BreakerPolicy {
             failures: 1,
             open_for: Duration::from_secs(3600),
         };

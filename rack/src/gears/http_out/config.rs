@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use super::super::http_client::{self, headers, parse_url};
 use super::breaker;
-use super::target::Target;
+use super::target::HttpTarget;
 
 /// Configuration of `http_out`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct HttpOut {
+pub(super) struct HttpOutConfig {
     /// Where requests go, `http://` or `https://`.
     url: String,
     /// The method.
@@ -31,7 +31,7 @@ pub(super) struct HttpOut {
     timeout: HumanDuration,
     /// How often and when a message is tried again.
     #[serde(default)]
-    pub(super) retry: Retry,
+    pub(super) retry: HttpRetryConfig,
     /// When a target that keeps failing is left alone.
     #[serde(default)]
     pub(super) breaker: BreakerConfig,
@@ -49,7 +49,7 @@ pub(super) struct HttpOut {
 /// How often and when a message is tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Retry {
+pub(super) struct HttpRetryConfig {
     /// How many more attempts follow the first one.
     pub(super) count: u32,
     /// The pause before the second attempt; every next one is twice as long.
@@ -58,7 +58,7 @@ pub(super) struct Retry {
     pub(super) longest: HumanDuration,
 }
 
-impl Default for Retry {
+impl Default for HttpRetryConfig {
     fn default() -> Self {
         Self {
             count: 3,
@@ -77,7 +77,7 @@ pub(super) struct BreakerConfig {
     /// For how long, before one attempt is let through.
     open_for: HumanDuration,
     /// What becomes of messages meanwhile.
-    pub(super) when_open: WhenOpen,
+    pub(super) when_open: OpenBreakerPolicy,
 }
 
 impl Default for BreakerConfig {
@@ -85,14 +85,14 @@ impl Default for BreakerConfig {
         Self {
             failures: 10,
             open_for: HumanDuration::from_secs(30),
-            when_open: WhenOpen::Wait,
+            when_open: OpenBreakerPolicy::Wait,
         }
     }
 }
 
 impl BreakerConfig {
-    pub(super) const fn rules(&self) -> breaker::Rules {
-        breaker::Rules {
+    pub(super) const fn rules(&self) -> breaker::BreakerPolicy {
+        breaker::BreakerPolicy {
             failures: self.failures,
             open_for: self.open_for.get(),
         }
@@ -102,7 +102,7 @@ impl BreakerConfig {
 /// What becomes of messages for a target that is left alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum WhenOpen {
+pub(super) enum OpenBreakerPolicy {
     /// They wait.
     #[default]
     Wait,
@@ -126,7 +126,7 @@ const fn default_max_answer() -> u32 {
     1024 * 1024
 }
 
-impl HttpOut {
+impl HttpOutConfig {
     fn method(&self) -> Result<Method, String> {
         let known = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::GET];
         let found = known.into_iter().find(|known| known.as_str() == self.method);
@@ -134,9 +134,9 @@ impl HttpOut {
     }
 
     /// What requests go to; reads the environment and files.
-    pub(super) fn target(&self) -> Result<Target, String> {
+    pub(super) fn target(&self) -> Result<HttpTarget, String> {
         let url = parse_url(&self.url)?;
-        Ok(Target {
+        Ok(HttpTarget {
             client: http_client::client(&url, self.ca_file.as_ref(), usize::from(self.in_flight))?,
             url,
             method: self.method()?,
@@ -147,7 +147,7 @@ impl HttpOut {
     }
 }
 
-impl GearConfig for HttpOut {
+impl GearConfig for HttpOutConfig {
     fn validate(&self) -> Result<(), String> {
         parse_url(&self.url)?;
         self.method()?;

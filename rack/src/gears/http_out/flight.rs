@@ -24,64 +24,64 @@ use model::message::Message;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
-use super::super::gathering::Handled;
-use super::super::signal::Signal;
+use super::super::gathering::DeliveryGuarantee;
+use super::super::signal::TraceContext;
 use super::super::supervisor::ATTEMPTS;
-use super::super::{Context, Fault};
-use super::breaker::Breaker;
-use super::{Sender, send_reply};
-use crate::wires::Delivery;
+use super::super::{GearContext, GearError};
+use super::breaker::CircuitBreaker;
+use super::{RetryingSender, send_reply};
+use crate::wires::InputMessage;
 
 /// What outlives the gear's lives.
 #[derive(Default)]
-pub(super) struct Kept {
-    pub(super) breaker: Breaker,
-    unsettled: Mutex<Unsettled>,
+pub(super) struct HttpRestartState {
+    pub(super) breaker: CircuitBreaker,
+    unsettled: Mutex<UnflushedOutcomes>,
 }
 
 /// Messages that come again, since the last flush.
 #[derive(Default)]
-struct Unsettled {
-    ended: Vec<(MessageId, Outcome)>,
+struct UnflushedOutcomes {
+    ended: Vec<(MessageId, RequestOutcome)>,
     /// How often each failed.
     failures: HashMap<MessageId, u32>,
 }
 
 /// How a message ended.
-enum Outcome {
+enum RequestOutcome {
     Delivered(Option<Box<Message>>),
     Dead(Box<Message>, &'static str, (String, u32)),
 }
 
-impl Outcome {
-    async fn leave(self, cx: &Context) {
+impl RequestOutcome {
+    async fn send(self, cx: &GearContext) {
         match self {
             Self::Delivered(reply) => send_reply(cx, reply).await,
-            Self::Dead(message, port, why) => cx.bury((port, PortSide::In), &message, why).await,
+            Self::Dead(message, port, why) => cx.dead_letter((port, PortSide::In), &message, why).await,
         }
     }
 }
 
-struct Answered {
+struct FinishedRequest {
     message: Box<Message>,
     port: &'static str,
-    handled: Handled,
-    result: Result<Option<Box<Message>>, Fault>,
+    handled: DeliveryGuarantee,
+    result: Result<Option<Box<Message>>, GearError>,
 }
 
 /// The requests of one life.
 #[derive(Default)]
-pub(super) struct Flight {
-    kept: Arc<Kept>,
-    under_way: JoinSet<Answered>,
+pub(super) struct InFlightRequests {
+    kept: Arc<HttpRestartState>,
+    under_way: JoinSet<FinishedRequest>,
     /// What ended well in a life before and comes again.
     inherited: HashSet<MessageId>,
     /// Why this life must end.
-    fault: Option<Fault>,
+    fault: Option<GearError>,
 }
 
-impl Flight {
-    pub(super) fn new(kept: Arc<Kept>) -> Self {
+impl InFlightRequests {
+    pub(super) fn new(kept: Arc<HttpRestartState>) -> Self {
         let inherited = kept.unsettled.lock().ended.iter().map(|(id, _)| *id).collect();
         Self {
             kept,
@@ -96,20 +96,20 @@ impl Flight {
     }
 
     /// Begins a request, as soon as fewer than `most` are under way.
-    pub(super) async fn begin(&mut self, cx: &Arc<Context>, sender: Arc<Sender>, delivery: Delivery, most: usize) {
-        let handled = Handled::now();
-        if handled == Handled::Again && self.inherited.remove(&delivery.message.id) {
+    pub(super) async fn begin(&mut self, cx: &Arc<GearContext>, sender: Arc<RetryingSender>, delivery: InputMessage, most: usize) {
+        let handled = DeliveryGuarantee::current();
+        if handled == DeliveryGuarantee::Again && self.inherited.remove(&delivery.message.id) {
             return;
         }
         while self.under_way.len() >= most {
             self.join_one(cx).await;
         }
         let (port, message) = (delivery.port, Box::new(delivery.message));
-        let signal = Signal::of(&message);
-        self.under_way.spawn(signal.during(async move {
+        let signal = TraceContext::of(&message);
+        self.under_way.spawn(signal.scope(async move {
             let delivered = AssertUnwindSafe(sender.deliver(&message)).catch_unwind().await;
             let result = delivered.unwrap_or_else(|_| Err(sender.outside("the request panicked")));
-            Answered {
+            FinishedRequest {
                 message,
                 port,
                 handled,
@@ -119,7 +119,7 @@ impl Flight {
     }
 
     /// Waits for what is under way. If all of it ended well since the last flush, lets leave what that made.
-    pub(super) async fn flush(&mut self, cx: &Context) -> Result<(), Fault> {
+    pub(super) async fn flush(&mut self, cx: &GearContext) -> Result<(), GearError> {
         while !self.under_way.is_empty() {
             self.join_one(cx).await;
         }
@@ -129,12 +129,12 @@ impl Flight {
         let unsettled = std::mem::take(&mut *self.kept.unsettled.lock());
         self.inherited.clear();
         for (id, outcome) in unsettled.ended {
-            cx.later(id, outcome.leave(cx)).await;
+            cx.commit_for(id, outcome.send(cx)).await;
         }
         Ok(())
     }
 
-    async fn join_one(&mut self, cx: &Context) {
+    async fn join_one(&mut self, cx: &GearContext) {
         match self.under_way.join_next().await {
             Some(Ok(answered)) => self.end(cx, answered).await,
             Some(Err(cut_off)) => self.fault = Some(cut_off.into()),
@@ -142,8 +142,8 @@ impl Flight {
         }
     }
 
-    async fn end(&mut self, cx: &Context, answered: Answered) {
-        let Answered {
+    async fn end(&mut self, cx: &GearContext, answered: FinishedRequest) {
+        let FinishedRequest {
             message,
             port,
             handled,
@@ -151,21 +151,21 @@ impl Flight {
         } = answered;
         let id = message.id;
         let outcome = match result {
-            Ok(reply) => Outcome::Delivered(reply),
-            Err(Fault::Rejected(reason)) => {
-                Signal::of(&message).saying(|| cx.reject(&reason));
-                Outcome::Dead(message, port, (reason, 1))
+            Ok(reply) => RequestOutcome::Delivered(reply),
+            Err(GearError::Rejected(reason)) => {
+                TraceContext::of(&message).in_scope(|| cx.reject(&reason));
+                RequestOutcome::Dead(message, port, (reason, 1))
             }
             Err(fault) => match self.failed(cx, id, handled) {
                 Some(attempts) => {
                     let said = format!("a message became a dead letter: {fault}");
-                    Signal::of(&message).saying(|| cx.error(said));
-                    Outcome::Dead(message, port, (fault.to_string(), attempts))
+                    TraceContext::of(&message).in_scope(|| cx.error(said));
+                    RequestOutcome::Dead(message, port, (fault.to_string(), attempts))
                 }
                 None => {
-                    if handled == Handled::Once {
+                    if handled == DeliveryGuarantee::Once {
                         // It does not come again.
-                        cx.discard();
+                        cx.count_dropped();
                     }
                     self.fault = Some(fault);
                     return;
@@ -173,15 +173,15 @@ impl Flight {
             },
         };
         match handled {
-            Handled::Again => self.kept.unsettled.lock().ended.push((id, outcome)),
-            Handled::Once => cx.apart(outcome.leave(cx)).await,
+            DeliveryGuarantee::Again => self.kept.unsettled.lock().ended.push((id, outcome)),
+            DeliveryGuarantee::Once => cx.commit_immediately(outcome.send(cx)).await,
         }
     }
 
     /// Counts a failure; how many there were, if that is too many.
-    fn failed(&self, cx: &Context, id: MessageId, handled: Handled) -> Option<u32> {
+    fn failed(&self, cx: &GearContext, id: MessageId, handled: DeliveryGuarantee) -> Option<u32> {
         // What is cut short by a stop was no attempt.
-        if handled == Handled::Once || cx.is_stopping() {
+        if handled == DeliveryGuarantee::Once || cx.is_stopping() {
             return None;
         }
         let mut unsettled = self.kept.unsettled.lock();

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | answers 2xx | done; the answer leaves on port `reply` |
 //! | answers 429, 5xx, or not at all | tried again after a growing pause, or after what `Retry-After` says |
-//! | does so once more than `retry.count` times | [`Fault::Outside`]: the gear begins anew |
+//! | does so once more than `retry.count` times | [`GearError::Outside`]: the gear begins anew |
 //! | answers anything else | rejected |
 //!
 //! # Invariants
@@ -39,13 +39,13 @@ use model::{HumanDuration, Level, Timestamp};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::http_client::Answer;
+use super::http_client::HttpResponse;
 use super::traceparent::TraceParent;
-use super::{Config, Context, Fault, Gear, Passive, Work};
-use crate::wires::Delivery;
-use config::{HttpOut, Retry, WhenOpen};
-use flight::{Flight, Kept};
-use target::{Sent, Target};
+use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use crate::wires::InputMessage;
+use config::{HttpOutConfig, HttpRetryConfig, OpenBreakerPolicy};
+use flight::{InFlightRequests, HttpRestartState};
+use target::{OutgoingRequest, HttpTarget};
 
 /// The headers of an answer that go into the meta of the message on `reply`.
 const KEPT_HEADERS: [&str; 4] = ["content-type", "etag", "location", "x-request-id"];
@@ -60,35 +60,35 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           with `http.response.status_code` and `http.response.header.<name>`. `traceparent` and `Idempotency-Key`, the id of the message, are sent along, and `Flux-Id` with `Flux-Parent`, by which an `http_in` that trusts them (`trust_flux_id`) \
           goes on with the same business signal. Values of secret headers are `${NAME}` references to the environment of the Rack.",
     example: include_str!("../../../../examples/gears/http_out.yaml"),
-    schema: gear::schema::<HttpOut>,
-    check: gear::check::<HttpOut>,
+    schema: gear::schema::<HttpOutConfig>,
+    check: gear::check::<HttpOutConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    Ok(Gear::Passive(Box::new(Out {
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    Ok(Gear::Passive(Box::new(HttpDispatcher {
         config: gear::config(config)?,
         sender: None,
-        flight: Flight::default(),
+        flight: InFlightRequests::default(),
     })))
 }
 
-struct Out {
-    config: HttpOut,
-    sender: Option<Arc<Sender>>,
+struct HttpDispatcher {
+    config: HttpOutConfig,
+    sender: Option<Arc<RetryingSender>>,
     /// Requests, where more than one may be under way.
-    flight: Flight,
+    flight: InFlightRequests,
 }
 
-impl Passive for Out {
-    fn init<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+impl PassiveGear for HttpDispatcher {
+    fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let config = self.config.clone();
             let target = tokio::task::spawn_blocking(move || config.target()).await?;
-            let kept: Arc<Kept> = cx.kept();
-            self.flight = Flight::new(Arc::clone(&kept));
-            self.sender = Some(Arc::new(Sender {
-                target: target.map_err(Fault::Config)?,
+            let kept: Arc<HttpRestartState> = cx.restart_state();
+            self.flight = InFlightRequests::new(Arc::clone(&kept));
+            self.sender = Some(Arc::new(RetryingSender {
+                target: target.map_err(GearError::Config)?,
                 retry: self.config.retry,
                 rules: self.config.breaker.rules(),
                 when_open: self.config.breaker.when_open,
@@ -100,7 +100,7 @@ impl Passive for Out {
         .boxed()
     }
 
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
             let Some(sender) = self.sender.clone() else {
                 return Ok(());
@@ -121,7 +121,7 @@ impl Passive for Out {
         self.config.in_flight > 1
     }
 
-    fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+    fn flush<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         self.flight.flush(cx).boxed()
     }
 
@@ -129,12 +129,12 @@ impl Passive for Out {
         self.flight.is_failing().then(Instant::now)
     }
 
-    fn wake<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+    fn wake<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         self.flight.flush(cx).boxed()
     }
 }
 
-async fn send_reply(cx: &Context, reply: Option<Box<Message>>) {
+async fn send_reply(cx: &GearContext, reply: Option<Box<Message>>) {
     if let Some(reply) = reply {
         // A refusal has been counted and reported; the message was delivered all the same.
         cx.send("reply", *reply).await.ok();
@@ -142,18 +142,18 @@ async fn send_reply(cx: &Context, reply: Option<Box<Message>>) {
 }
 
 /// What a message is sent with.
-struct Sender {
-    target: Target,
-    retry: Retry,
-    rules: breaker::Rules,
-    when_open: WhenOpen,
-    kept: Arc<Kept>,
-    cx: Arc<Context>,
+struct RetryingSender {
+    target: HttpTarget,
+    retry: HttpRetryConfig,
+    rules: breaker::BreakerPolicy,
+    when_open: OpenBreakerPolicy,
+    kept: Arc<HttpRestartState>,
+    cx: Arc<GearContext>,
 }
 
-impl Sender {
+impl RetryingSender {
     /// Delivers a message; what the target answered, if anybody wants it.
-    async fn deliver(&self, message: &Message) -> Result<Option<Box<Message>>, Fault> {
+    async fn deliver(&self, message: &Message) -> Result<Option<Box<Message>>, GearError> {
         let content_type = match message.meta.get("content_type").and_then(Value::as_str) {
             None if !message.data.is_null() => Some("application/json"),
             known => known,
@@ -164,7 +164,7 @@ impl Sender {
             span_id,
             sampled,
         };
-        let sent = Sent {
+        let sent = OutgoingRequest {
             body: Bytes::from(message.body().into_owned()),
             content_type,
             trace: trace.to_string(),
@@ -175,10 +175,10 @@ impl Sender {
         loop {
             self.pass_breaker().await?;
             let tried = self.target.attempt(&sent).await;
-            let trouble = match self.judge(tried) {
-                Verdict::Done(answer) => return Ok(self.reply(message, answer)),
-                Verdict::Rejected(reason) => return Err(Fault::Rejected(reason)),
-                Verdict::Again(trouble) => trouble,
+            let trouble = match self.record_attempt(tried) {
+                AttemptResult::Done(answer) => return Ok(self.reply(message, answer)),
+                AttemptResult::Rejected(reason) => return Err(GearError::Rejected(reason)),
+                AttemptResult::Again(trouble) => trouble,
             };
             if left == 0 {
                 let attempts = u64::from(self.retry.count) + 1;
@@ -194,7 +194,7 @@ impl Sender {
     }
 
     /// Returns when an attempt may begin.
-    async fn pass_breaker(&self) -> Result<(), Fault> {
+    async fn pass_breaker(&self) -> Result<(), GearError> {
         let refused = |left: Duration| {
             let left = HumanDuration::from_millis(u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
             format!(
@@ -205,8 +205,8 @@ impl Sender {
         };
         match (self.kept.breaker.admit(self.rules, Instant::now()), self.when_open) {
             (Ok(()), _) => Ok(()),
-            (Err(left), WhenOpen::Reject) => Err(Fault::Rejected(refused(left))),
-            (Err(left), WhenOpen::Wait) => tokio::select! {
+            (Err(left), OpenBreakerPolicy::Reject) => Err(GearError::Rejected(refused(left))),
+            (Err(left), OpenBreakerPolicy::Wait) => tokio::select! {
                 () = self.kept.breaker.wait(self.rules) => Ok(()),
                 () = self.cx.stopping() => Err(self.outside(&refused(left))),
             },
@@ -214,17 +214,17 @@ impl Sender {
     }
 
     /// What an attempt came to, for the message and for the breaker.
-    fn judge(&self, tried: Result<Answer, String>) -> Verdict {
+    fn record_attempt(&self, tried: Result<HttpResponse, String>) -> AttemptResult {
         let verdict = match tried {
             Ok(answer) => verdict(answer, self.cx.recorder().now()),
-            Err(what) => Verdict::Again(Trouble {
+            Err(what) => AttemptResult::Again(AttemptFailure {
                 what,
                 wait: None,
                 is_failure: true,
             }),
         };
         let shown = || self.target.shown();
-        if matches!(&verdict, Verdict::Again(trouble) if trouble.is_failure) {
+        if matches!(&verdict, AttemptResult::Again(trouble) if trouble.is_failure) {
             if self.kept.breaker.failed(self.rules, Instant::now()) {
                 let (failures, open_for) = (self.rules.failures, HumanDuration::from(self.rules.open_for));
                 self.cx.error(format!(
@@ -238,7 +238,7 @@ impl Sender {
         verdict
     }
 
-    fn reply(&self, to: &Message, answer: Answer) -> Option<Box<Message>> {
+    fn reply(&self, to: &Message, answer: HttpResponse) -> Option<Box<Message>> {
         if !self.cx.is_wired("reply") {
             return None;
         }
@@ -261,8 +261,8 @@ impl Sender {
         Some(reply)
     }
 
-    fn outside(&self, reason: &str) -> Fault {
-        Fault::Outside {
+    fn outside(&self, reason: &str) -> GearError {
+        GearError::Outside {
             what: format!("send a message to {}", self.target.shown()),
             reason: io::Error::other(reason.to_owned()),
         }
@@ -270,13 +270,13 @@ impl Sender {
 }
 
 /// What an attempt means for its message.
-enum Verdict {
-    Done(Answer),
-    Again(Trouble),
+enum AttemptResult {
+    Done(HttpResponse),
+    Again(AttemptFailure),
     Rejected(String),
 }
 
-struct Trouble {
+struct AttemptFailure {
     what: String,
     /// How long the target wants to be left alone.
     wait: Option<Duration>,
@@ -284,13 +284,13 @@ struct Trouble {
     is_failure: bool,
 }
 
-fn verdict(answer: Answer, now: Timestamp) -> Verdict {
+fn verdict(answer: HttpResponse, now: Timestamp) -> AttemptResult {
     let status = answer.status;
     if status.is_success() {
-        return Verdict::Done(answer);
+        return AttemptResult::Done(answer);
     }
     if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
-        return Verdict::Again(Trouble {
+        return AttemptResult::Again(AttemptFailure {
             what: format!("it answered {status}"),
             wait: answer.retry_after(now),
             is_failure: status.is_server_error(),
@@ -301,5 +301,5 @@ fn verdict(answer: Answer, now: Timestamp) -> Verdict {
     } else {
         ""
     };
-    Verdict::Rejected(format!("the target answered {status}{hint}"))
+    AttemptResult::Rejected(format!("the target answered {status}{hint}"))
 }

@@ -15,7 +15,7 @@ use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
 use hyper::{HeaderMap, Method, Request, Uri};
 
-use super::super::http_client::{self, AGENT, Answer, HttpClient};
+use super::super::http_client::{self, AGENT, HttpResponse, HttpClient};
 use super::super::naming::{FLUX_ID, FLUX_PARENT};
 
 /// The header that says which requests are the same one again.
@@ -23,7 +23,7 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// Where requests go and how.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct HttpTarget {
     pub(super) client: HttpClient,
     pub(super) url: Uri,
     pub(super) method: Method,
@@ -34,7 +34,7 @@ pub(super) struct Target {
 
 /// What is sent of a message, the same in every attempt.
 #[derive(Debug)]
-pub(super) struct Sent<'a> {
+pub(super) struct OutgoingRequest<'a> {
     pub(super) body: Bytes,
     pub(super) content_type: Option<&'a str>,
     /// The `traceparent`.
@@ -45,19 +45,19 @@ pub(super) struct Sent<'a> {
     pub(super) flux_id: String,
 }
 
-impl Target {
+impl HttpTarget {
     /// The address as people may see it.
     pub(super) fn shown(&self) -> String {
         http_client::shown(&self.url)
     }
 
     /// Sends one request and reads its answer; in words why there is none.
-    pub(super) async fn attempt(&self, sent: &Sent<'_>) -> Result<Answer, String> {
+    pub(super) async fn attempt(&self, sent: &OutgoingRequest<'_>) -> Result<HttpResponse, String> {
         let request = self.request(sent)?;
         http_client::exchange(&self.client, request, (self.timeout, self.max_answer)).await
     }
 
-    fn request(&self, sent: &Sent<'_>) -> Result<Request<Full<Bytes>>, String> {
+    fn request(&self, sent: &OutgoingRequest<'_>) -> Result<Request<Full<Bytes>>, String> {
         let has_body = !matches!(self.method, Method::GET | Method::HEAD);
         let body = if has_body { sent.body.clone() } else { Bytes::new() };
         let request = Request::builder().method(&self.method).uri(&self.url);

@@ -18,7 +18,7 @@ pub(super) const ERRORS: &str = "errors";
 /// Configuration of `modbus`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Modbus {
+pub(super) struct ModbusConfig {
     /// The device: a host name or an address, and a port, such as `plc.example:502`.
     pub(super) address: String,
     /// The unit that is asked; matters where the device is a gateway.
@@ -200,7 +200,7 @@ fn check_writes(entries: &[ModbusEntry]) -> Result<(), String> {
     }
 }
 
-impl GearConfig for Modbus {
+impl GearConfig for ModbusConfig {
     fn validate(&self) -> Result<(), String> {
         check_address("address", &self.address)?;
         check_interval("every", self.every)?;

@@ -50,9 +50,9 @@ use tokio::time::Instant;
 use tokio_modbus::Request;
 
 use super::poll_schedule::PollSchedule;
-use super::{Active, Config, Context, Fault, Gear, Passive, Work};
-use crate::wires::Delivery;
-use config::{ERRORS, Modbus, ModbusEntry, TableKind};
+use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use crate::wires::InputMessage;
+use config::{ERRORS, ModbusConfig, ModbusEntry, TableKind};
 use link::{AnswerData, DeviceBackoff, DeviceLink, RequestFailure};
 use plan::{NamedRange, RequestBlock, read_blocks, write_blocks};
 
@@ -73,13 +73,13 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           A device that is away or silent, or too busy to write, is tried again after a pause that grows to 30s; messages on `write` wait meanwhile. A write that the device leaves without an answer five times while it answers others is rejected; so is one that it confirms with another value. \
           No reading is made up for. A write whose confirmation was lost is done again: the device may get it twice.",
     example: include_str!("../../../../examples/gears/modbus.yaml"),
-    schema: gear::schema::<Modbus>,
-    check: gear::check::<Modbus>,
+    schema: gear::schema::<ModbusConfig>,
+    check: gear::check::<ModbusConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    let config: Modbus = gear::config(config)?;
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    let config: ModbusConfig = gear::config(config)?;
     let link = DeviceLink::new(config.address.clone(), config.unit, config.timeout.get());
     let device = Arc::new(Mutex::new(link));
     let writer = DeviceWriter {
@@ -97,13 +97,13 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
 
 /// The half that reads.
 struct DeviceReader {
-    config: Modbus,
+    config: ModbusConfig,
     device: Arc<Mutex<DeviceLink>>,
     blocks: Vec<RequestBlock>,
 }
 
-impl Active for DeviceReader {
-    fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+impl ActiveGear for DeviceReader {
+    fn run<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             if self.blocks.is_empty() {
                 cx.stopping().await;
@@ -178,7 +178,7 @@ impl DeviceReader {
         Ok(values.into())
     }
 
-    async fn send(&self, cx: &Context, values: Value) {
+    async fn send(&self, cx: &GearContext, values: Value) {
         let began = std::time::Instant::now();
         let meta = Attributes::new()
             .with("modbus.address", self.config.address.as_str())
@@ -222,10 +222,10 @@ struct DeviceWriter {
     writes: Vec<NamedRange>,
 }
 
-impl Passive for DeviceWriter {
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+impl PassiveGear for DeviceWriter {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
-            let requests = self.requests(&delivery.message).map_err(Fault::Rejected)?;
+            let requests = self.requests(&delivery.message).map_err(GearError::Rejected)?;
             let all = requests.len();
             for (done, (shown, request)) in requests.iter().enumerate() {
                 if let Err(failure) = self.write(cx, shown, request).await {
@@ -233,7 +233,7 @@ impl Passive for DeviceWriter {
                     return Err(if failure.is_temporary() {
                         self.outside(&what)
                     } else {
-                        Fault::Rejected(format!("{what}; {done} of its {all} requests were done before"))
+                        GearError::Rejected(format!("{what}; {done} of its {all} requests were done before"))
                     });
                 }
             }
@@ -276,7 +276,7 @@ impl DeviceWriter {
     }
 
     /// Sends a request until it is confirmed or refused, the device ignores it, or the gear shall stop.
-    async fn write(&self, cx: &Context, shown: &str, request: &Request<'_>) -> Result<(), RequestFailure> {
+    async fn write(&self, cx: &GearContext, shown: &str, request: &Request<'_>) -> Result<(), RequestFailure> {
         let (mut backoff, mut ignored, mut answers) = (DeviceBackoff::new(), 0, 0);
         loop {
             // The device is free for the other half between two attempts.
@@ -324,8 +324,8 @@ impl DeviceWriter {
         }
     }
 
-    fn outside(&self, reason: &str) -> Fault {
-        Fault::Outside {
+    fn outside(&self, reason: &str) -> GearError {
+        GearError::Outside {
             what: format!("write to {}", self.address),
             reason: io::Error::other(reason.to_owned()),
         }
@@ -333,7 +333,7 @@ impl DeviceWriter {
 }
 
 /// A write that is under way when the gear shall stop may be confirmed within this time.
-async fn last_moment(cx: &Context) {
+async fn last_moment(cx: &GearContext) {
     cx.stopping().await;
     tokio::time::sleep(GRACE).await;
 }

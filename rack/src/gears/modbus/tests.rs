@@ -17,7 +17,7 @@ use super::*;
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{deliver_to, outbox, spec, surroundings, taken_from};
 use crate::gears::testing::{Bench, Flow, message};
-use crate::wires::Inbox;
+use crate::wires::GearInbox;
 
 /// A device that runs as a program of its own.
 struct Device {
@@ -135,7 +135,7 @@ async fn a_message_of_a_guaranteed_wire_is_taken_when_the_device_has_confirmed_i
     let writes: Value = serde_json::from_str(WRITES).unwrap();
     let address = format!("127.0.0.1:{}", device.port);
     let config = json!({ "address": address, "timeout": "20s", "writes": writes });
-    let (spec, inbox) = (spec("modbus", &config, &["out"]), Inbox::new());
+    let (spec, inbox) = (spec("modbus", &config, &["out"]), GearInbox::new());
     let (cx, stop) = surroundings(&spec, &bench, &outbox);
     let life = tokio::spawn(supervise(None, spec, cx, Some(inbox.clone())));
     let write = |number, data| deliver_to(&inbox, "write", number, message(number, data, b""));
@@ -196,11 +196,11 @@ async fn a_device_that_goes_away_and_comes_back_is_read_again_and_gets_what_was_
         "address": format!("127.0.0.1:{port}"), "timeout": "20s", "every": "10ms", "writes": writes,
         "reads": [{ "name": "first", "kind": "holding", "address": 100 }],
     });
-    let (spec, inbox) = (spec("modbus", &config, &["out"]), Inbox::new());
+    let (spec, inbox) = (spec("modbus", &config, &["out"]), GearInbox::new());
     let (cx, stop) = surroundings(&spec, &bench, &outbox);
     let life = tokio::spawn(supervise(None, spec, cx, Some(inbox.clone())));
     let read = async |wanted: u64| {
-        let mut cursor = crate::spool::Cursor::default();
+        let mut cursor = crate::spool::SpoolCursor::default();
         loop {
             let letters = crate::gears::testing::held::taken_behind(&outbox, &mut cursor, 1).await;
             let values = letters
@@ -444,7 +444,7 @@ fn a_configuration_that_cannot_be_meant_is_refused_with_the_fix() {
             "a and b overlap",
         ),
     ] {
-        let error = gear::config::<Modbus>(config.as_object().unwrap()).unwrap_err();
+        let error = gear::config::<ModbusConfig>(config.as_object().unwrap()).unwrap_err();
         assert!(error.contains(says), "{config}: {error}");
     }
 }

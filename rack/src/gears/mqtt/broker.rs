@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use tokio_rustls::TlsConnector;
 
 use super::super::connect::{ReconnectBackoff, check_address, check_times};
-use super::super::secret::{self, Secrecy};
-use super::super::tls::{self, ClientIdentity, Trust};
+use super::super::secret::{self, ValueSecrecy};
+use super::super::tls::{self, ClientIdentity, DefaultTrust};
 use super::fields::{MAX_TEXT, is_text};
 
 /// The longest client identifier.
@@ -27,12 +27,12 @@ const MAX_KEEP_ALIVE: Duration = Duration::from_secs(65_535);
 /// The broker and how it is spoken to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Broker {
+pub(crate) struct BrokerConfig {
     /// Where the broker is: a host name or an address, and a port, such as `broker.example:8883`.
     address: String,
     /// The version of MQTT, `3.1.1` or `5`.
     #[serde(default)]
-    pub(crate) version: Version,
+    pub(crate) version: MqttVersion,
     /// The name of this client, at most 256 bytes, to which `-` and the name of the Rack are appended; where it has `${NAME}` references to the
     /// environment of the Rack, it is what they make it. The broker ends the connection of another client of the same name, so each gear on
     /// each Rack needs one of its own; a session goes on under the same name.
@@ -48,7 +48,7 @@ pub(crate) struct Broker {
     password_file: Option<PathBuf>,
     /// Speaks TLS; `{}` trusts the authorities of the machine.
     #[serde(default)]
-    tls: Option<Tls>,
+    tls: Option<BrokerTlsConfig>,
     /// How often a sign of life is sent, at least; two and a half times as long without one from the broker ends the connection.
     /// A broker of version 5 may want another time.
     #[serde(default = "default_keep_alive")]
@@ -74,7 +74,7 @@ pub(crate) struct Broker {
 /// How TLS is spoken.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Tls {
+pub(crate) struct BrokerTlsConfig {
     /// A file of certificate authorities in PEM form that are trusted instead of the machine's.
     ca_file: Option<PathBuf>,
     /// A file of this client's certificate and those above it, in PEM form; `key_file` must be set too.
@@ -89,7 +89,7 @@ pub(crate) struct Tls {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "VersionName", into = "VersionName")]
 #[schemars(with = "VersionName")]
-pub(crate) enum Version {
+pub(crate) enum MqttVersion {
     V3,
     #[default]
     V5,
@@ -103,7 +103,7 @@ enum VersionName {
     Text(String),
 }
 
-impl TryFrom<VersionName> for Version {
+impl TryFrom<VersionName> for MqttVersion {
     type Error = &'static str;
 
     fn try_from(name: VersionName) -> Result<Self, Self::Error> {
@@ -116,11 +116,11 @@ impl TryFrom<VersionName> for Version {
     }
 }
 
-impl From<Version> for VersionName {
-    fn from(version: Version) -> Self {
+impl From<MqttVersion> for VersionName {
+    fn from(version: MqttVersion) -> Self {
         match version {
-            Version::V3 => Self::Text("3.1.1".to_owned()),
-            Version::V5 => Self::Number(5),
+            MqttVersion::V3 => Self::Text("3.1.1".to_owned()),
+            MqttVersion::V5 => Self::Number(5),
         }
     }
 }
@@ -146,9 +146,9 @@ const fn default_reconnect_max() -> HumanDuration {
 }
 
 /// A broker, with secrets and files read.
-pub(crate) struct Endpoint {
+pub(crate) struct BrokerEndpoint {
     pub(crate) address: String,
-    pub(crate) version: Version,
+    pub(crate) version: MqttVersion,
     pub(crate) client_id: String,
     pub(super) user: Option<String>,
     pub(super) password: Option<String>,
@@ -162,13 +162,13 @@ pub(crate) struct Endpoint {
     reconnect: (Duration, Duration),
 }
 
-impl Endpoint {
+impl BrokerEndpoint {
     pub(crate) const fn backoff(&self) -> ReconnectBackoff {
         ReconnectBackoff::new(self.reconnect.0, self.reconnect.1)
     }
 }
 
-impl Broker {
+impl BrokerConfig {
     /// Says what the fields alone cannot.
     pub(crate) fn validate(&self) -> Result<(), String> {
         check_address("broker.address", &self.address)?;
@@ -200,7 +200,7 @@ impl Broker {
     }
 
     fn client_id(&self, rack: Option<&Token>, env: impl Fn(&str) -> Option<String>) -> Result<String, String> {
-        let mut client_id = secret::resolved("broker.client_id", &self.client_id, Secrecy::Plain, env)?;
+        let mut client_id = secret::resolved("broker.client_id", &self.client_id, ValueSecrecy::Plain, env)?;
         if let Some(rack) = rack.filter(|_| client_id == self.client_id) {
             client_id = format!("{client_id}-{rack}");
         }
@@ -214,13 +214,13 @@ impl Broker {
             None => Ok(None),
         };
         Ok([
-            one("broker.user", &self.user, Secrecy::Plain)?,
-            one("broker.password", &self.password, Secrecy::Secret)?,
+            one("broker.user", &self.user, ValueSecrecy::Plain)?,
+            one("broker.password", &self.password, ValueSecrecy::Secret)?,
         ])
     }
 
     /// What this Rack connects to; reads the environment and files.
-    pub(crate) fn endpoint(&self, rack: Option<&Token>) -> Result<Endpoint, String> {
+    pub(crate) fn endpoint(&self, rack: Option<&Token>) -> Result<BrokerEndpoint, String> {
         let [user, mut password] = self.secrets(|name| std::env::var(name).ok())?;
         if let Some(path) = &self.password_file {
             password = Some(read_password(path)?);
@@ -237,7 +237,7 @@ impl Broker {
         }
         let seconds = |time: HumanDuration| time.get().as_secs();
         let tls = self.tls.as_ref().map(|tls| tls.connector(&self.address)).transpose()?;
-        Ok(Endpoint {
+        Ok(BrokerEndpoint {
             address: self.address.clone(),
             version: self.version,
             client_id: self.client_id(rack, |name| std::env::var(name).ok())?,
@@ -269,7 +269,7 @@ fn read_password(path: &Path) -> Result<String, String> {
     Ok(text.trim_end_matches(['\r', '\n']).to_owned())
 }
 
-impl Tls {
+impl BrokerTlsConfig {
     fn check(&self, address: &str) -> Result<(), String> {
         if self.certificate_file.is_some() != self.key_file.is_some() {
             return Err("broker.tls.certificate_file and broker.tls.key_file belong together: set both or none".into());
@@ -293,7 +293,7 @@ impl Tls {
             certificate_file,
             key_file,
         });
-        let config = tls::client_config(self.ca_file.as_deref(), Trust::Machine, identity)
+        let config = tls::client_config(self.ca_file.as_deref(), DefaultTrust::Machine, identity)
             .map_err(|error| format!("broker.tls: {error}"))?;
         Ok((TlsConnector::from(Arc::new(config)), self.name(address)?))
     }

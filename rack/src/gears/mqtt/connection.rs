@@ -15,13 +15,13 @@ use chassis::stall::WriteTimeoutStream;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 
 use super::super::connect::connect;
-use super::Endpoint;
-use super::fields::Malformed;
+use super::BrokerEndpoint;
+use super::fields::MalformedPacket;
 use super::keep_alive::KeepAlive;
-use super::packet::{Connected, Packet};
+use super::packet::{BrokerPacket, ConnackPacket};
 use super::packet_reader::PacketReader;
-use super::reason::Refusal;
-use super::writing::{self, Connect};
+use super::reason::BrokerRefusal;
+use super::writing::{self, ConnectPacket};
 
 /// The most bytes of a packet beside a message: its topic, its properties.
 const HEAD: usize = 128 * 1024;
@@ -39,24 +39,24 @@ pub(crate) struct SessionOptions {
     pub(crate) max_message: usize,
 }
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+trait BrokerStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> BrokerStream for S {}
 
 /// A connection that the broker has accepted.
-pub(crate) struct Connection {
-    packets: PacketReader<ReadHalf<Box<dyn Stream>>>,
-    write: WriteHalf<Box<dyn Stream>>,
+pub(crate) struct BrokerConnection {
+    packets: PacketReader<ReadHalf<Box<dyn BrokerStream>>>,
+    write: WriteHalf<Box<dyn BrokerStream>>,
     /// What a write that was cut off has left.
     unsent: BytesMut,
     /// What the broker said when it accepted.
-    pub(crate) connected: Connected,
+    pub(crate) connected: ConnackPacket,
     keep_alive: u16,
 }
 
-impl Connection {
+impl BrokerConnection {
     /// Connects and is accepted; in words why not.
-    pub(crate) async fn open(endpoint: &Endpoint, options: SessionOptions) -> Result<Self, String> {
+    pub(crate) async fn open(endpoint: &BrokerEndpoint, options: SessionOptions) -> Result<Self, String> {
         let opened = tokio::time::timeout(endpoint.connect_timeout, Self::handshake(endpoint, options)).await;
         let timeout = || Err(format!("no answer within {:?}", endpoint.connect_timeout));
         opened
@@ -64,17 +64,17 @@ impl Connection {
             .map_err(|why| format!("cannot connect to {}: {why}", endpoint.address))
     }
 
-    async fn handshake(endpoint: &Endpoint, options: SessionOptions) -> Result<Self, String> {
+    async fn handshake(endpoint: &BrokerEndpoint, options: SessionOptions) -> Result<Self, String> {
         let stream = dial(endpoint).await.map_err(|error| error.to_string())?;
         let (read, write) = tokio::io::split(stream);
         let mut connection = Self {
             packets: PacketReader::new(read, endpoint.version, options.max_message + HEAD),
             write,
             unsent: BytesMut::new(),
-            connected: Connected::default(),
+            connected: ConnackPacket::default(),
             keep_alive: endpoint.keep_alive,
         };
-        let connect = Connect {
+        let connect = ConnectPacket {
             version: endpoint.version,
             client_id: &endpoint.client_id,
             user: endpoint.user.as_deref(),
@@ -97,7 +97,7 @@ impl Connection {
     }
 
     /// The packets that have come, at least one; else why there are none.
-    pub(crate) async fn next(&mut self) -> Result<Vec<Packet>, ConnectionEnd> {
+    pub(crate) async fn next(&mut self) -> Result<Vec<BrokerPacket>, ConnectionEnd> {
         self.packets.next().await
     }
 
@@ -134,7 +134,7 @@ impl Connection {
     }
 }
 
-async fn dial(endpoint: &Endpoint) -> io::Result<Box<dyn Stream>> {
+async fn dial(endpoint: &BrokerEndpoint) -> io::Result<Box<dyn BrokerStream>> {
     let stream = connect(&endpoint.address, endpoint.connect_timeout).await?;
     // Below TLS, which takes what the broker does not.
     let stream = WriteTimeoutStream::new(stream, endpoint.write_timeout);
@@ -151,7 +151,7 @@ pub(crate) enum ConnectionEnd {
     #[error("{0}")]
     Broken(String),
     #[error("the broker ends the connection: {0}")]
-    Disconnected(Refusal),
+    Disconnected(BrokerRefusal),
     #[error("{0}")]
     Told(String),
 }
@@ -173,8 +173,8 @@ impl From<String> for ConnectionEnd {
     }
 }
 
-impl From<Malformed> for ConnectionEnd {
-    fn from(malformed: Malformed) -> Self {
+impl From<MalformedPacket> for ConnectionEnd {
+    fn from(malformed: MalformedPacket) -> Self {
         Self::Told(malformed.to_string())
     }
 }
@@ -194,7 +194,7 @@ mod tests {
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
     use tokio_rustls::TlsAcceptor;
 
-    use super::super::Broker;
+    use super::super::BrokerConfig;
     use super::*;
 
     fn acceptor() -> TlsAcceptor {
@@ -213,7 +213,7 @@ mod tests {
     async fn a_broker_that_takes_nothing_ends_the_connection_also_with_tls() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let ca_file = concat!(env!("CARGO_MANIFEST_DIR"), "/src/gears/http_out/testdata/localhost.crt");
-        let broker: Broker = serde_json::from_value(serde_json::json!({
+        let broker: BrokerConfig = serde_json::from_value(serde_json::json!({
             "address": listener.local_addr().unwrap().to_string(), "client_id": "it", "write_timeout": "10ms",
             "tls": { "ca_file": ca_file, "server_name": "localhost" },
         }))

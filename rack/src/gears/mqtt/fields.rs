@@ -28,13 +28,13 @@ pub(crate) fn is_text(text: &str) -> bool {
 /// What is no MQTT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the broker sent what is not MQTT: {0}")]
-pub(crate) struct Malformed(pub(super) &'static str);
+pub(crate) struct MalformedPacket(pub(super) &'static str);
 
 /// Fields that are read one after another.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Fields<'a>(&'a [u8]);
+pub(super) struct PacketFieldReader<'a>(&'a [u8]);
 
-impl<'a> Fields<'a> {
+impl<'a> PacketFieldReader<'a> {
     pub(super) const fn of(bytes: &'a [u8]) -> Self {
         Self(bytes)
     }
@@ -52,29 +52,29 @@ impl<'a> Fields<'a> {
         self.0
     }
 
-    pub(super) fn bytes(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
+    pub(super) fn bytes(&mut self, count: usize) -> Result<&'a [u8], MalformedPacket> {
         let cut = self.0.split_at_checked(count);
-        let (bytes, rest) = cut.ok_or(Malformed("a packet ends within a field"))?;
+        let (bytes, rest) = cut.ok_or(MalformedPacket("a packet ends within a field"))?;
         self.0 = rest;
         Ok(bytes)
     }
 
-    pub(super) fn u8(&mut self) -> Result<u8, Malformed> {
+    pub(super) fn u8(&mut self) -> Result<u8, MalformedPacket> {
         Ok(self.bytes(1)?[0])
     }
 
-    pub(super) fn u16(&mut self) -> Result<u16, Malformed> {
+    pub(super) fn u16(&mut self) -> Result<u16, MalformedPacket> {
         let bytes = self.bytes(2)?;
         Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
     }
 
-    pub(super) fn u32(&mut self) -> Result<u32, Malformed> {
+    pub(super) fn u32(&mut self) -> Result<u32, MalformedPacket> {
         let (high, low) = (self.u16()?, self.u16()?);
         Ok(u32::from(high) << 16 | u32::from(low))
     }
 
     /// An integer of variable length; none if its bytes have not all come.
-    pub(super) fn partial_variable(&mut self) -> Result<Option<usize>, Malformed> {
+    pub(super) fn partial_variable(&mut self) -> Result<Option<usize>, MalformedPacket> {
         let mut value = 0;
         for shift in [0, 7, 14, 21] {
             let Some((byte, rest)) = self.0.split_first() else {
@@ -86,23 +86,23 @@ impl<'a> Fields<'a> {
                 return Ok(Some(value));
             }
         }
-        Err(Malformed("a length of more than four bytes"))
+        Err(MalformedPacket("a length of more than four bytes"))
     }
 
-    pub(super) fn variable(&mut self) -> Result<usize, Malformed> {
+    pub(super) fn variable(&mut self) -> Result<usize, MalformedPacket> {
         self.partial_variable()?
-            .ok_or(Malformed("a packet ends within a field"))
+            .ok_or(MalformedPacket("a packet ends within a field"))
     }
 
-    pub(super) fn binary(&mut self) -> Result<&'a [u8], Malformed> {
+    pub(super) fn binary(&mut self) -> Result<&'a [u8], MalformedPacket> {
         let length = usize::from(self.u16()?);
         self.bytes(length)
     }
 
-    pub(super) fn text(&mut self) -> Result<&'a str, Malformed> {
-        let text = std::str::from_utf8(self.binary()?).map_err(|_| Malformed("a text is not UTF-8"))?;
+    pub(super) fn text(&mut self) -> Result<&'a str, MalformedPacket> {
+        let text = std::str::from_utf8(self.binary()?).map_err(|_| MalformedPacket("a text is not UTF-8"))?;
         if text.contains('\0') {
-            return Err(Malformed("a text has the character U+0000"));
+            return Err(MalformedPacket("a text has the character U+0000"));
         }
         Ok(text)
     }
@@ -110,7 +110,7 @@ impl<'a> Fields<'a> {
 
 /// Properties of a packet that gears know.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Properties {
+pub(crate) struct PacketProperties {
     pub(crate) content_type: Option<String>,
     pub(crate) user: Vec<(String, String)>,
     /// Why, in the broker's words.
@@ -122,10 +122,10 @@ pub(crate) struct Properties {
     pub(crate) server_keep_alive: Option<u16>,
 }
 
-impl Properties {
-    pub(super) fn read(from: &mut Fields<'_>) -> Result<Self, Malformed> {
+impl PacketProperties {
+    pub(super) fn read(from: &mut PacketFieldReader<'_>) -> Result<Self, MalformedPacket> {
         let length = from.variable()?;
-        let mut fields = Fields::of(from.bytes(length)?);
+        let mut fields = PacketFieldReader::of(from.bytes(length)?);
         let mut properties = Self::default();
         while !fields.is_empty() {
             let identifier = fields.variable()?;
@@ -134,7 +134,7 @@ impl Properties {
         Ok(properties)
     }
 
-    fn read_one(&mut self, identifier: usize, fields: &mut Fields<'_>) -> Result<(), Malformed> {
+    fn read_one(&mut self, identifier: usize, fields: &mut PacketFieldReader<'_>) -> Result<(), MalformedPacket> {
         match identifier {
             0x03 => self.content_type = Some(fields.text()?.to_owned()),
             0x1f => self.reason = Some(fields.text()?.to_owned()),
@@ -155,7 +155,7 @@ impl Properties {
             0x0b => drop(fields.variable()?),
             0x08 | 0x12 | 0x15 | 0x1a | 0x1c => drop(fields.text()?),
             0x09 | 0x16 => drop(fields.binary()?),
-            _ => return Err(Malformed("a property that version 5 does not know")),
+            _ => return Err(MalformedPacket("a property that version 5 does not know")),
         }
         Ok(())
     }
@@ -216,12 +216,16 @@ mod tests {
         for value in [0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152, MAX_VARIABLE] {
             let mut out = Vec::new();
             put_variable(&mut out, value);
-            assert_eq!(Fields::of(&out).variable(), Ok(value));
+            assert_eq!(PacketFieldReader::of(&out).variable(), Ok(value));
             for end in 0..out.len() {
-                assert_eq!(Fields::of(&out[..end]).partial_variable(), Ok(None), "{value}");
+                assert_eq!(
+                    PacketFieldReader::of(&out[..end]).partial_variable(),
+                    Ok(None),
+                    "{value}"
+                );
             }
         }
-        assert!(Fields::of(&[0xff; 5]).partial_variable().is_err());
+        assert!(PacketFieldReader::of(&[0xff; 5]).partial_variable().is_err());
     }
 
     #[test]
@@ -238,14 +242,14 @@ mod tests {
         let long = ("long".to_owned(), "x".repeat(MAX_USER_PROPERTY));
         let short = |n: usize| (format!("n{n}"), n.to_string());
         let user = std::iter::once(long).chain((0..100).map(short)).collect();
-        let sent = Properties {
+        let sent = PacketProperties {
             content_type: Some("text/plain".into()),
             user,
-            ..Properties::default()
+            ..PacketProperties::default()
         };
         let mut out = Vec::new();
         sent.write(&mut out);
-        let read = Properties::read(&mut Fields::of(&out)).unwrap();
+        let read = PacketProperties::read(&mut PacketFieldReader::of(&out)).unwrap();
         assert_eq!(read.content_type, sent.content_type);
         assert_eq!(read.user, (0..MAX_USER_PROPERTIES).map(short).collect::<Vec<_>>());
     }

@@ -29,10 +29,10 @@ mod reason;
 pub(super) mod testing;
 mod writing;
 
-pub(super) use broker::{Broker, Endpoint, Version};
-pub(super) use connection::{Connection, ConnectionEnd, SessionOptions};
-pub(super) use fields::{MAX_TEXT, Properties, is_text};
+pub(super) use broker::{BrokerConfig, BrokerEndpoint, MqttVersion};
+pub(super) use connection::{BrokerConnection, ConnectionEnd, SessionOptions};
+pub(super) use fields::{MAX_TEXT, PacketProperties, is_text};
 pub(super) use keep_alive::KeepAlive;
-pub(super) use packet::{Acknowledgement, Connected, Packet, Publish, Qos};
-pub(super) use reason::{Refusal, is_refusal};
-pub(super) use writing::{Subscription, acknowledge, publish, subscribe};
+pub(super) use packet::{AckPacketKind, BrokerPacket, ConnackPacket, PublishPacket, QosLevel};
+pub(super) use reason::{BrokerRefusal, is_refusal};
+pub(super) use writing::{TopicSubscription, acknowledge, publish, subscribe};

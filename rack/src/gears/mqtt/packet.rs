@@ -19,9 +19,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Version;
-use super::fields::{Fields, Malformed, Properties};
-use super::reason::Refusal;
+use super::MqttVersion;
+use super::fields::{MalformedPacket, PacketFieldReader, PacketProperties};
+use super::reason::BrokerRefusal;
 
 const CONNACK: u8 = 0x20;
 pub(super) const PUBLISH: u8 = 0x30;
@@ -36,7 +36,7 @@ const RETAIN: u8 = 0x01;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
 #[allow(clippy::enum_variant_names, reason = "the words of the specification")]
-pub(crate) enum Qos {
+pub(crate) enum QosLevel {
     /// QoS 0.
     AtMostOnce,
     /// QoS 1.
@@ -45,7 +45,7 @@ pub(crate) enum Qos {
     ExactlyOnce,
 }
 
-impl TryFrom<u8> for Qos {
+impl TryFrom<u8> for QosLevel {
     type Error = String;
 
     fn try_from(level: u8) -> Result<Self, String> {
@@ -58,12 +58,12 @@ impl TryFrom<u8> for Qos {
     }
 }
 
-impl From<Qos> for u8 {
-    fn from(qos: Qos) -> Self {
+impl From<QosLevel> for u8 {
+    fn from(qos: QosLevel) -> Self {
         match qos {
-            Qos::AtMostOnce => 0,
-            Qos::AtLeastOnce => 1,
-            Qos::ExactlyOnce => 2,
+            QosLevel::AtMostOnce => 0,
+            QosLevel::AtLeastOnce => 1,
+            QosLevel::ExactlyOnce => 2,
         }
     }
 }
@@ -71,7 +71,7 @@ impl From<Qos> for u8 {
 /// A step of the delivery of one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(clippy::enum_variant_names, reason = "the words of the specification")]
-pub(crate) enum Acknowledgement {
+pub(crate) enum AckPacketKind {
     /// QoS 1: it was taken.
     PubAck,
     /// QoS 2: it was received.
@@ -82,7 +82,7 @@ pub(crate) enum Acknowledgement {
     PubComp,
 }
 
-impl Acknowledgement {
+impl AckPacketKind {
     pub(super) const fn first_byte(self) -> u8 {
         match self {
             Self::PubAck => 0x40,
@@ -100,14 +100,14 @@ impl Acknowledgement {
 
 /// What a broker said to a connection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Connected {
+pub(crate) struct ConnackPacket {
     /// Whether the session of before goes on.
     pub(crate) session_present: bool,
     pub(crate) code: u8,
-    pub(crate) properties: Properties,
+    pub(crate) properties: PacketProperties,
 }
 
-impl Connected {
+impl ConnackPacket {
     /// How many unacknowledged messages the broker takes.
     pub(crate) fn receive_maximum(&self) -> u16 {
         self.properties
@@ -126,7 +126,7 @@ impl Connected {
     }
 
     /// What the broker cannot do of what a message asks for.
-    pub(crate) fn lacks(&self, qos: Qos, is_retained: bool) -> Option<String> {
+    pub(crate) fn lacks(&self, qos: QosLevel, is_retained: bool) -> Option<String> {
         let most = self.properties.maximum_qos.unwrap_or(2);
         if u8::from(qos) > most {
             return Some(format!("the broker takes at most QoS {most}: set qos to that"));
@@ -135,8 +135,8 @@ impl Connected {
         (is_retained && !has_retain).then(|| "the broker keeps no retained messages: set retain to false".to_owned())
     }
 
-    pub(super) fn refusal(&self) -> Option<Refusal> {
-        (self.code != 0).then(|| Refusal {
+    pub(super) fn refusal(&self) -> Option<BrokerRefusal> {
+        (self.code != 0).then(|| BrokerRefusal {
             code: self.code,
             text: self.properties.reason.clone(),
         })
@@ -150,34 +150,34 @@ impl Connected {
 
 /// A message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Publish {
+pub(crate) struct PublishPacket {
     pub(crate) topic: String,
-    pub(crate) qos: Qos,
+    pub(crate) qos: QosLevel,
     pub(crate) retain: bool,
     /// Whether it was sent before.
     pub(crate) dup: bool,
     /// None, 0, for QoS 0.
     pub(crate) id: u16,
-    pub(crate) properties: Properties,
+    pub(crate) properties: PacketProperties,
     pub(crate) payload: Vec<u8>,
 }
 
 /// What a broker sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Packet {
-    Connected(Connected),
-    Publish(Publish),
+pub(crate) enum BrokerPacket {
+    Connected(ConnackPacket),
+    Publish(PublishPacket),
     /// A message that was read over: it is larger than what is kept.
     TooLong {
         topic: String,
-        qos: Qos,
+        qos: QosLevel,
         id: u16,
         size: usize,
     },
     Acknowledged {
-        kind: Acknowledgement,
+        kind: AckPacketKind,
         id: u16,
-        refusal: Option<Refusal>,
+        refusal: Option<BrokerRefusal>,
     },
     /// The codes of the filters, in their order, and the broker's own words, if it has any.
     Subscribed {
@@ -186,78 +186,86 @@ pub(crate) enum Packet {
         text: Option<String>,
     },
     Pong,
-    Disconnected(Refusal),
+    Disconnected(BrokerRefusal),
 }
 
 /// Reads the body of a packet.
-pub(super) fn decode(version: Version, first: u8, body: &[u8]) -> Result<Packet, Malformed> {
-    let mut fields = Fields::of(body);
+pub(super) fn decode(version: MqttVersion, first: u8, body: &[u8]) -> Result<BrokerPacket, MalformedPacket> {
+    let mut fields = PacketFieldReader::of(body);
     if first & 0xf0 == PUBLISH {
-        return decode_publish(version, first, fields).map(Packet::Publish);
+        return decode_publish(version, first, fields).map(BrokerPacket::Publish);
     }
     match first {
-        CONNACK => connack(version, &mut fields).map(Packet::Connected),
+        CONNACK => connack(version, &mut fields).map(BrokerPacket::Connected),
         SUBACK => suback(version, &mut fields),
-        PINGRESP => Ok(Packet::Pong),
-        DISCONNECT if version == Version::V5 => Ok(Packet::Disconnected(coded(&mut fields)?)),
-        _ => match Acknowledgement::of(first) {
+        PINGRESP => Ok(BrokerPacket::Pong),
+        DISCONNECT if version == MqttVersion::V5 => Ok(BrokerPacket::Disconnected(coded(&mut fields)?)),
+        _ => match AckPacketKind::of(first) {
             Some(kind) => acknowledged(version, kind, &mut fields),
-            None => Err(Malformed("a packet of a type or with flags that no broker sends")),
+            None => Err(MalformedPacket("a packet of a type or with flags that no broker sends")),
         },
     }
 }
 
-fn connack(version: Version, fields: &mut Fields<'_>) -> Result<Connected, Malformed> {
+fn connack(version: MqttVersion, fields: &mut PacketFieldReader<'_>) -> Result<ConnackPacket, MalformedPacket> {
     let (flags, code) = (fields.u8()?, fields.u8()?);
     let properties = match version {
         // A broker that speaks only 3.1.1 refuses version 5 without properties.
-        Version::V5 if !fields.is_empty() => Properties::read(fields)?,
-        _ => Properties::default(),
+        MqttVersion::V5 if !fields.is_empty() => PacketProperties::read(fields)?,
+        _ => PacketProperties::default(),
     };
-    Ok(Connected {
+    Ok(ConnackPacket {
         session_present: flags & 1 == 1,
         code,
         properties,
     })
 }
 
-fn suback(version: Version, fields: &mut Fields<'_>) -> Result<Packet, Malformed> {
+fn suback(version: MqttVersion, fields: &mut PacketFieldReader<'_>) -> Result<BrokerPacket, MalformedPacket> {
     let id = fields.u16()?;
     let text = match version {
-        Version::V5 => Properties::read(fields)?.reason,
-        Version::V3 => None,
+        MqttVersion::V5 => PacketProperties::read(fields)?.reason,
+        MqttVersion::V3 => None,
     };
     let codes = fields.rest().to_vec();
-    Ok(Packet::Subscribed { id, codes, text })
+    Ok(BrokerPacket::Subscribed { id, codes, text })
 }
 
-fn acknowledged(version: Version, kind: Acknowledgement, fields: &mut Fields<'_>) -> Result<Packet, Malformed> {
+fn acknowledged(
+    version: MqttVersion,
+    kind: AckPacketKind,
+    fields: &mut PacketFieldReader<'_>,
+) -> Result<BrokerPacket, MalformedPacket> {
     let id = fields.u16()?;
     let refusal = match version {
-        Version::V5 => Some(coded(fields)?).filter(|refusal| super::is_refusal(refusal.code)),
-        Version::V3 => None,
+        MqttVersion::V5 => Some(coded(fields)?).filter(|refusal| super::is_refusal(refusal.code)),
+        MqttVersion::V3 => None,
     };
-    Ok(Packet::Acknowledged { kind, id, refusal })
+    Ok(BrokerPacket::Acknowledged { kind, id, refusal })
 }
 
 /// A reason code and properties, either of which may be left out.
-fn coded(fields: &mut Fields<'_>) -> Result<Refusal, Malformed> {
+fn coded(fields: &mut PacketFieldReader<'_>) -> Result<BrokerRefusal, MalformedPacket> {
     let code = if fields.is_empty() { 0 } else { fields.u8()? };
     let text = if fields.is_empty() {
         None
     } else {
-        Properties::read(fields)?.reason
+        PacketProperties::read(fields)?.reason
     };
-    Ok(Refusal { code, text })
+    Ok(BrokerRefusal { code, text })
 }
 
-fn decode_publish(version: Version, first: u8, mut fields: Fields<'_>) -> Result<Publish, Malformed> {
+fn decode_publish(
+    version: MqttVersion,
+    first: u8,
+    mut fields: PacketFieldReader<'_>,
+) -> Result<PublishPacket, MalformedPacket> {
     let (topic, qos, id) = publish_head(first, &mut fields)?;
     let properties = match version {
-        Version::V5 => Properties::read(&mut fields)?,
-        Version::V3 => Properties::default(),
+        MqttVersion::V5 => PacketProperties::read(&mut fields)?,
+        MqttVersion::V3 => PacketProperties::default(),
     };
-    Ok(Publish {
+    Ok(PublishPacket {
         topic,
         qos,
         retain: first & RETAIN != 0,
@@ -269,22 +277,22 @@ fn decode_publish(version: Version, first: u8, mut fields: Fields<'_>) -> Result
 }
 
 /// What a message begins with: its topic, its QoS and its identifier.
-fn publish_head(first: u8, fields: &mut Fields<'_>) -> Result<(String, Qos, u16), Malformed> {
-    let qos = Qos::try_from(first >> 1 & 3).map_err(|_| Malformed("a message of QoS 3"))?;
+fn publish_head(first: u8, fields: &mut PacketFieldReader<'_>) -> Result<(String, QosLevel, u16), MalformedPacket> {
+    let qos = QosLevel::try_from(first >> 1 & 3).map_err(|_| MalformedPacket("a message of QoS 3"))?;
     let topic = fields.text()?;
     if topic.is_empty() || topic.contains(['+', '#']) {
-        return Err(Malformed("a message whose topic is empty or has a wildcard"));
+        return Err(MalformedPacket("a message whose topic is empty or has a wildcard"));
     }
-    let id = if qos == Qos::AtMostOnce { 0 } else { fields.u16()? };
-    if id == 0 && qos != Qos::AtMostOnce {
-        return Err(Malformed("a message of QoS 1 or 2 without an identifier"));
+    let id = if qos == QosLevel::AtMostOnce { 0 } else { fields.u16()? };
+    if id == 0 && qos != QosLevel::AtMostOnce {
+        return Err(MalformedPacket("a message of QoS 1 or 2 without an identifier"));
     }
     Ok((topic.to_owned(), qos, id))
 }
 
 /// What is known of a message that is too large, once enough of it has come.
-pub(super) fn too_long(first: u8, body: &[u8], size: usize) -> Result<Option<Packet>, Malformed> {
-    let mut fields = Fields::of(body);
+pub(super) fn too_long(first: u8, body: &[u8], size: usize) -> Result<Option<BrokerPacket>, MalformedPacket> {
+    let mut fields = PacketFieldReader::of(body);
     let needed = match fields.u16() {
         Ok(topic) => usize::from(topic) + 2,
         Err(_) => return Ok(None),
@@ -292,8 +300,8 @@ pub(super) fn too_long(first: u8, body: &[u8], size: usize) -> Result<Option<Pac
     if fields.len() < needed {
         return Ok(None);
     }
-    let (topic, qos, id) = publish_head(first, &mut Fields::of(body))?;
-    Ok(Some(Packet::TooLong { topic, qos, id, size }))
+    let (topic, qos, id) = publish_head(first, &mut PacketFieldReader::of(body))?;
+    Ok(Some(BrokerPacket::TooLong { topic, qos, id, size }))
 }
 
 #[cfg(test)]
@@ -306,7 +314,7 @@ mod tests {
 
     /// The first byte and the body of a packet.
     fn cut(packet: &[u8]) -> (u8, &[u8]) {
-        let mut fields = Fields::of(&packet[1..]);
+        let mut fields = PacketFieldReader::of(&packet[1..]);
         let length = fields.variable().unwrap();
         assert_eq!(length, fields.len());
         (packet[0], fields.rest())
@@ -315,8 +323,8 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_a_broker_sends_is_read_or_refused_in_words(first: u8, body in prop::collection::vec(any::<u8>(), 0..300)) {
-            for version in [Version::V3, Version::V5] {
-                if let Err(Malformed(why)) = decode(version, first, &body) {
+            for version in [MqttVersion::V3, MqttVersion::V5] {
+                if let Err(MalformedPacket(why)) = decode(version, first, &body) {
                     prop_assert!(!why.is_empty());
                 }
                 too_long(first, &body, 9).ok();
@@ -330,42 +338,42 @@ mod tests {
             user in prop::collection::vec(("[a-z]{0,5}", "[a-z]{0,5}"), 0..4),
             payload in prop::collection::vec(any::<u8>(), 0..300),
         ) {
-            let qos = Qos::try_from(level).unwrap();
-            let message = Publish {
+            let qos = QosLevel::try_from(level).unwrap();
+            let message = PublishPacket {
                 topic, qos, retain, dup,
                 id: if level == 0 { 0 } else { id },
-                properties: Properties { content_type, user, ..Properties::default() },
+                properties: PacketProperties { content_type, user, ..PacketProperties::default() },
                 payload,
             };
             let mut out = Vec::new();
-            publish(Version::V5, &message, &mut out);
+            publish(MqttVersion::V5, &message, &mut out);
             let (first, body) = cut(&out);
-            prop_assert_eq!(decode(Version::V5, first, body), Ok(Packet::Publish(message.clone())));
+            prop_assert_eq!(decode(MqttVersion::V5, first, body), Ok(BrokerPacket::Publish(message.clone())));
             let head = body.len() - message.payload.len();
             for end in 0..head {
-                prop_assert!(decode(Version::V5, first, &body[..end]).is_err());
+                prop_assert!(decode(MqttVersion::V5, first, &body[..end]).is_err());
             }
             // One that is read over is large.
             let large = [body, b"more"].concat();
-            prop_assert_eq!(too_long(first, &large, 9), Ok(Some(Packet::TooLong { topic: message.topic, qos, id: message.id, size: 9 })));
+            prop_assert_eq!(too_long(first, &large, 9), Ok(Some(BrokerPacket::TooLong { topic: message.topic, qos, id: message.id, size: 9 })));
         }
     }
 
     #[test]
     fn reason_codes_and_the_brokers_words_are_read_and_may_be_left_out() {
-        let (first, id) = (Acknowledgement::PubAck.first_byte(), 7);
+        let (first, id) = (AckPacketKind::PubAck.first_byte(), 7);
         let read = |version, body: &[u8]| match decode(version, first, body).unwrap() {
-            Packet::Acknowledged { id: 7, refusal, .. } => refusal.map(|refusal| refusal.to_string()),
+            BrokerPacket::Acknowledged { id: 7, refusal, .. } => refusal.map(|refusal| refusal.to_string()),
             other => panic!("{other:?}"),
         };
-        assert_eq!(read(Version::V3, &[0, id]), None);
-        assert_eq!(read(Version::V5, &[0, id]), None);
+        assert_eq!(read(MqttVersion::V3, &[0, id]), None);
+        assert_eq!(read(MqttVersion::V5, &[0, id]), None);
         // No matching subscribers is no refusal.
-        assert_eq!(read(Version::V5, &[0, id, 0x10]), None);
-        let said = read(Version::V5, &[0, id, 0x87]).unwrap();
+        assert_eq!(read(MqttVersion::V5, &[0, id, 0x10]), None);
+        let said = read(MqttVersion::V5, &[0, id, 0x87]).unwrap();
         assert_eq!(said, "not authorized (reason code 0x87)");
-        let said = read(Version::V5, &[0, id, 0x97, 6, 0x1f, 0, 3, b'n', b'o', b'w']).unwrap();
+        let said = read(MqttVersion::V5, &[0, id, 0x97, 6, 0x1f, 0, 3, b'n', b'o', b'w']).unwrap();
         assert_eq!(said, "quota exceeded (reason code 0x97), it says \"now\"");
-        assert!(decode(Version::V5, first, &[0, id, 0x97, 9, 0x1f]).is_err());
+        assert!(decode(MqttVersion::V5, first, &[0, id, 0x97, 9, 0x1f]).is_err());
     }
 }

@@ -3,16 +3,16 @@
 //! # Invariants
 //!
 //! - Nothing is lost where [`PacketReader::next`] is cut off: it goes on where it was. Packets before one that is malformed are taken.
-//! - A message that is larger than what is kept is read over, and told ([`Packet::TooLong`]). The broker is not told that limit: it would
+//! - A message that is larger than what is kept is read over, and told ([`BrokerPacket::TooLong`]). The broker is not told that limit: it would
 //!   drop such a message in silence.
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use super::Version;
+use super::MqttVersion;
 use super::connection::ConnectionEnd;
-use super::fields::{Fields, Malformed};
-use super::packet::{self, Connected, PUBLISH, Packet};
+use super::fields::{MalformedPacket, PacketFieldReader};
+use super::packet::{self, BrokerPacket, ConnackPacket, PUBLISH};
 
 /// How much is read at once, about.
 const READ: usize = 64 * 1024;
@@ -22,7 +22,7 @@ const MOST_PACKETS: usize = 1024;
 /// Cuts a stream into packets.
 pub(super) struct PacketReader<R> {
     read: R,
-    version: Version,
+    version: MqttVersion,
     buffer: BytesMut,
     /// The most bytes of a packet that is kept.
     max: usize,
@@ -31,7 +31,7 @@ pub(super) struct PacketReader<R> {
 }
 
 /// A packet in the buffer.
-struct Head {
+struct FixedHeader {
     first: u8,
     /// The bytes before the body.
     start: usize,
@@ -40,7 +40,7 @@ struct Head {
 }
 
 impl<R: AsyncRead + Unpin> PacketReader<R> {
-    pub(super) fn new(read: R, version: Version, max: usize) -> Self {
+    pub(super) fn new(read: R, version: MqttVersion, max: usize) -> Self {
         Self {
             read,
             version,
@@ -50,7 +50,7 @@ impl<R: AsyncRead + Unpin> PacketReader<R> {
         }
     }
 
-    pub(super) async fn next(&mut self) -> Result<Vec<Packet>, ConnectionEnd> {
+    pub(super) async fn next(&mut self) -> Result<Vec<BrokerPacket>, ConnectionEnd> {
         loop {
             let mut packets = Vec::new();
             while packets.len() < MOST_PACKETS {
@@ -70,10 +70,10 @@ impl<R: AsyncRead + Unpin> PacketReader<R> {
     }
 
     /// The answer to the request to connect.
-    pub(super) async fn first(&mut self) -> Result<Connected, String> {
+    pub(super) async fn first(&mut self) -> Result<ConnackPacket, String> {
         loop {
             match self.take().map_err(|error| error.to_string())? {
-                Some(Packet::Connected(connected)) => return Ok(connected),
+                Some(BrokerPacket::Connected(connected)) => return Ok(connected),
                 Some(_) => return Err("the broker sent something else before it accepted the connection".to_owned()),
                 None => self.fill().await?,
             }
@@ -92,18 +92,18 @@ impl<R: AsyncRead + Unpin> PacketReader<R> {
     }
 
     /// The next packet, if all of it is there.
-    fn take(&mut self) -> Result<Option<Packet>, Malformed> {
+    fn take(&mut self) -> Result<Option<BrokerPacket>, MalformedPacket> {
         let now = self.skipped.min(self.buffer.len());
         self.buffer.advance(now);
         self.skipped -= now;
         if self.skipped > 0 {
             return Ok(None);
         }
-        let Some(Head { first, start, size }) = self.head()? else {
+        let Some(FixedHeader { first, start, size }) = self.head()? else {
             return Ok(None);
         };
         if size > self.max {
-            return self.read_over(&Head { first, start, size });
+            return self.read_over(&FixedHeader { first, start, size });
         }
         let Some(body) = self.buffer.get(start..start + size) else {
             return Ok(None);
@@ -113,20 +113,20 @@ impl<R: AsyncRead + Unpin> PacketReader<R> {
         Ok(Some(packet))
     }
 
-    fn head(&self) -> Result<Option<Head>, Malformed> {
-        let mut fields = Fields::of(&self.buffer);
+    fn head(&self) -> Result<Option<FixedHeader>, MalformedPacket> {
+        let mut fields = PacketFieldReader::of(&self.buffer);
         if fields.is_empty() {
             return Ok(None);
         }
         let first = fields.u8()?;
         let size = fields.partial_variable()?;
         let start = self.buffer.len() - fields.len();
-        Ok(size.map(|size| Head { first, start, size }))
+        Ok(size.map(|size| FixedHeader { first, start, size }))
     }
 
-    fn read_over(&mut self, head: &Head) -> Result<Option<Packet>, Malformed> {
+    fn read_over(&mut self, head: &FixedHeader) -> Result<Option<BrokerPacket>, MalformedPacket> {
         if head.first & 0xf0 != PUBLISH {
-            return Err(Malformed("a packet that is too large and no message"));
+            return Err(MalformedPacket("a packet that is too large and no message"));
         }
         let told = packet::too_long(head.first, &self.buffer[head.start..], head.size)?;
         if told.is_some() {
@@ -141,17 +141,17 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use std::io;
 
-    use super::super::{Acknowledgement, Publish, Qos, writing};
+    use super::super::{AckPacketKind, PublishPacket, QosLevel, writing};
     use super::*;
 
-    fn message(id: u16, size: usize) -> Publish {
-        Publish {
+    fn message(id: u16, size: usize) -> PublishPacket {
+        PublishPacket {
             topic: "a/b".into(),
-            qos: Qos::AtLeastOnce,
+            qos: QosLevel::AtLeastOnce,
             retain: false,
             dup: false,
             id,
-            properties: super::super::Properties::default(),
+            properties: super::super::PacketProperties::default(),
             payload: vec![7; size],
         }
     }
@@ -160,12 +160,12 @@ mod tests {
     async fn packets_are_cut_out_of_a_stream_however_it_comes_and_one_that_is_too_large_is_read_over() {
         let mut stream = Vec::new();
         for (id, size) in [(1, 10), (2, 5000), (3, 0)] {
-            writing::publish(Version::V5, &message(id, size), &mut stream);
+            writing::publish(MqttVersion::V5, &message(id, size), &mut stream);
         }
-        writing::acknowledge(Acknowledgement::PubAck, 9, &mut stream);
+        writing::acknowledge(AckPacketKind::PubAck, 9, &mut stream);
         for piece in [1, 2, 3, 7, 1000, 10_000] {
             let mut reads = in_pieces(&stream, piece);
-            let mut reader = PacketReader::new(&mut reads, Version::V5, 100);
+            let mut reader = PacketReader::new(&mut reads, MqttVersion::V5, 100);
             let mut seen = Vec::new();
             let end = loop {
                 match reader.next().await {
@@ -175,12 +175,14 @@ mod tests {
             };
             assert_eq!(end, "the broker closed the connection");
             assert_eq!(seen.len(), 4, "{piece}: {seen:?}");
-            assert_eq!(seen[0], Packet::Publish(message(1, 10)));
-            assert!(matches!(&seen[1], Packet::TooLong { topic, id: 2, size, .. } if topic == "a/b" && *size > 5000));
-            assert_eq!(seen[2], Packet::Publish(message(3, 0)));
+            assert_eq!(seen[0], BrokerPacket::Publish(message(1, 10)));
+            assert!(
+                matches!(&seen[1], BrokerPacket::TooLong { topic, id: 2, size, .. } if topic == "a/b" && *size > 5000)
+            );
+            assert_eq!(seen[2], BrokerPacket::Publish(message(3, 0)));
             assert!(matches!(
                 seen[3],
-                Packet::Acknowledged {
+                BrokerPacket::Acknowledged {
                     id: 9,
                     refusal: None,
                     ..
@@ -192,10 +194,10 @@ mod tests {
     #[tokio::test]
     async fn packets_before_one_that_is_malformed_in_the_same_read_are_taken() {
         let mut stream = Vec::new();
-        writing::publish(Version::V5, &message(1, 10), &mut stream);
+        writing::publish(MqttVersion::V5, &message(1, 10), &mut stream);
         stream.extend([0xff; 9]);
-        let mut reader = PacketReader::new(stream.as_slice(), Version::V5, 100);
-        assert_eq!(reader.next().await.unwrap(), [Packet::Publish(message(1, 10))]);
+        let mut reader = PacketReader::new(stream.as_slice(), MqttVersion::V5, 100);
+        assert_eq!(reader.next().await.unwrap(), [BrokerPacket::Publish(message(1, 10))]);
         assert!(matches!(reader.next().await, Err(ConnectionEnd::Told(_))));
     }
 

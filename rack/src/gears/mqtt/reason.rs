@@ -7,13 +7,13 @@ const MAX_QUOTED: usize = 200;
 
 /// What a broker refused and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct BrokerRefusal {
     pub(crate) code: u8,
     /// The broker's own words, if it has any.
     pub(crate) text: Option<String>,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for BrokerRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (reason code 0x{:02x})", reason_text(self.code), self.code)?;
         let Some(text) = &self.text else { return Ok(()) };
@@ -22,7 +22,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-impl Refusal {
+impl BrokerRefusal {
     /// Whether the same message may be taken later.
     pub(crate) const fn is_temporary(&self) -> bool {
         // Unspecified, specific to the broker, busy, identifier in use, receive maximum exceeded, message rate, quota.

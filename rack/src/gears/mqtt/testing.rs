@@ -21,8 +21,8 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::{
-    Acknowledgement, Broker, Connection, Packet, Properties, Publish, Qos, SessionOptions, Subscription, acknowledge,
-    publish, subscribe,
+    AckPacketKind, BrokerConfig, BrokerConnection, BrokerPacket, PacketProperties, PublishPacket, QosLevel,
+    SessionOptions, TopicSubscription, acknowledge, publish, subscribe,
 };
 
 /// Longer than anything takes that happens at all.
@@ -172,8 +172,8 @@ async fn launch(program: &Path, folder: &Path) -> Option<(Child, mpsc::Unbounded
 /// A client that speaks for the test.
 pub(crate) struct Client {
     config: Value,
-    connection: Connection,
-    packets: VecDeque<Packet>,
+    connection: BrokerConnection,
+    packets: VecDeque<BrokerPacket>,
     last_id: u16,
     /// Messages of QoS 2 that have arrived and were not released.
     arrived: HashSet<u16>,
@@ -197,20 +197,20 @@ impl Client {
         assert!(self.connection.connected.session_present);
     }
 
-    async fn open(config: &Value) -> Connection {
-        let broker: Broker = serde_json::from_value(config.clone()).unwrap();
+    async fn open(config: &Value) -> BrokerConnection {
+        let broker: BrokerConfig = serde_json::from_value(config.clone()).unwrap();
         let options = SessionOptions {
             is_clean: false,
             session_expiry: 3600,
             receive_maximum: 100,
             max_message: 1 << 20,
         };
-        Connection::open(&broker.endpoint(None).unwrap(), options)
+        BrokerConnection::open(&broker.endpoint(None).unwrap(), options)
             .await
             .unwrap()
     }
 
-    async fn packet(&mut self) -> Packet {
+    async fn packet(&mut self) -> BrokerPacket {
         while self.packets.is_empty() {
             let next = happens("a packet comes", self.connection.next()).await;
             self.packets.extend(next.unwrap());
@@ -224,10 +224,10 @@ impl Client {
         self.connection.send(&out).await.unwrap();
     }
 
-    pub(crate) async fn subscribe(&mut self, filter: &str, qos: Qos) {
-        let topics = std::iter::once(Subscription { filter, qos });
-        self.send(|out| subscribe(super::Version::V5, 1, topics, out)).await;
-        let answer = Packet::Subscribed {
+    pub(crate) async fn subscribe(&mut self, filter: &str, qos: QosLevel) {
+        let topics = std::iter::once(TopicSubscription { filter, qos });
+        self.send(|out| subscribe(super::MqttVersion::V5, 1, topics, out)).await;
+        let answer = BrokerPacket::Subscribed {
             id: 1,
             codes: vec![qos.into()],
             text: None,
@@ -236,47 +236,54 @@ impl Client {
     }
 
     /// Publishes a message until the broker has it.
-    pub(crate) async fn publish(&mut self, topic: &str, qos: Qos, payload: &[u8]) {
-        self.publish_with(topic, qos, payload, Properties::default()).await;
+    pub(crate) async fn publish(&mut self, topic: &str, qos: QosLevel, payload: &[u8]) {
+        self.publish_with(topic, qos, payload, PacketProperties::default())
+            .await;
     }
 
-    pub(crate) async fn publish_with(&mut self, topic: &str, qos: Qos, payload: &[u8], properties: Properties) {
+    pub(crate) async fn publish_with(
+        &mut self,
+        topic: &str,
+        qos: QosLevel,
+        payload: &[u8],
+        properties: PacketProperties,
+    ) {
         self.last_id += 1;
-        let message = Publish {
+        let message = PublishPacket {
             properties,
             ..message(topic, qos, self.last_id, payload)
         };
-        self.send(|out| publish(super::Version::V5, &message, out)).await;
+        self.send(|out| publish(super::MqttVersion::V5, &message, out)).await;
         let steps: &[_] = match qos {
-            Qos::AtMostOnce => &[],
-            Qos::AtLeastOnce => &[Acknowledgement::PubAck],
-            Qos::ExactlyOnce => &[Acknowledgement::PubRec, Acknowledgement::PubComp],
+            QosLevel::AtMostOnce => &[],
+            QosLevel::AtLeastOnce => &[AckPacketKind::PubAck],
+            QosLevel::ExactlyOnce => &[AckPacketKind::PubRec, AckPacketKind::PubComp],
         };
         for step in steps {
             let packet = self.packet().await;
             assert!(
-                matches!(&packet, Packet::Acknowledged { kind, .. } if kind == step),
+                matches!(&packet, BrokerPacket::Acknowledged { kind, .. } if kind == step),
                 "{packet:?}"
             );
-            if *step == Acknowledgement::PubRec {
+            if *step == AckPacketKind::PubRec {
                 let id = self.last_id;
-                self.send(|out| acknowledge(Acknowledgement::PubRel, id, out)).await;
+                self.send(|out| acknowledge(AckPacketKind::PubRel, id, out)).await;
             }
         }
     }
 
     /// The next message, acknowledged; one of QoS 2 that comes again is the same one.
-    pub(crate) async fn receive(&mut self) -> Publish {
+    pub(crate) async fn receive(&mut self) -> PublishPacket {
         loop {
             match self.packet().await {
-                Packet::Publish(message) => {
+                BrokerPacket::Publish(message) => {
                     if self.take(&message).await {
                         return message;
                     }
                 }
-                Packet::Acknowledged { id, .. } => {
+                BrokerPacket::Acknowledged { id, .. } => {
                     self.arrived.remove(&id);
-                    self.send(|out| acknowledge(Acknowledgement::PubComp, id, out)).await;
+                    self.send(|out| acknowledge(AckPacketKind::PubComp, id, out)).await;
                 }
                 other => panic!("{other:?}"),
             }
@@ -284,26 +291,26 @@ impl Client {
     }
 
     /// Acknowledges a message; whether it is a new one.
-    async fn take(&mut self, message: &Publish) -> bool {
+    async fn take(&mut self, message: &PublishPacket) -> bool {
         let kind = match message.qos {
-            Qos::AtMostOnce => return true,
-            Qos::AtLeastOnce => Acknowledgement::PubAck,
-            Qos::ExactlyOnce => Acknowledgement::PubRec,
+            QosLevel::AtMostOnce => return true,
+            QosLevel::AtLeastOnce => AckPacketKind::PubAck,
+            QosLevel::ExactlyOnce => AckPacketKind::PubRec,
         };
         self.send(|out| acknowledge(kind, message.id, out)).await;
-        message.qos == Qos::AtLeastOnce || self.arrived.insert(message.id)
+        message.qos == QosLevel::AtLeastOnce || self.arrived.insert(message.id)
     }
 }
 
 /// A message.
-pub(crate) fn message(topic: &str, qos: Qos, id: u16, payload: &[u8]) -> Publish {
-    Publish {
+pub(crate) fn message(topic: &str, qos: QosLevel, id: u16, payload: &[u8]) -> PublishPacket {
+    PublishPacket {
         topic: topic.to_owned(),
         qos,
         retain: false,
         dup: false,
-        id: if qos == Qos::AtMostOnce { 0 } else { id },
-        properties: Properties::default(),
+        id: if qos == QosLevel::AtMostOnce { 0 } else { id },
+        properties: PacketProperties::default(),
         payload: payload.to_vec(),
     }
 }

@@ -1,8 +1,8 @@
 //! The control packets that a client writes.
 
-use super::Version;
+use super::MqttVersion;
 use super::fields::{put_binary, put_text, put_u16, put_variable};
-use super::packet::{Acknowledgement, DUP, PUBLISH, Publish, Qos};
+use super::packet::{AckPacketKind, DUP, PUBLISH, PublishPacket, QosLevel};
 
 const CONNECT: u8 = 0x10;
 const SUBSCRIBE: u8 = 0x82;
@@ -14,8 +14,8 @@ const RETAINED_ONCE: u8 = 0x10;
 
 /// What a client says of itself.
 #[derive(Debug)]
-pub(super) struct Connect<'a> {
-    pub(super) version: Version,
+pub(super) struct ConnectPacket<'a> {
+    pub(super) version: MqttVersion,
     pub(super) client_id: &'a str,
     pub(super) user: Option<&'a str>,
     pub(super) password: Option<&'a str>,
@@ -31,17 +31,17 @@ pub(super) struct Connect<'a> {
 
 /// A filter of topics.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Subscription<'a> {
+pub(crate) struct TopicSubscription<'a> {
     pub(crate) filter: &'a str,
-    pub(crate) qos: Qos,
+    pub(crate) qos: QosLevel,
 }
 
-pub(super) fn connect(connect: &Connect<'_>, out: &mut Vec<u8>) {
+pub(super) fn connect(connect: &ConnectPacket<'_>, out: &mut Vec<u8>) {
     let mut body = Vec::new();
     put_text(&mut body, "MQTT");
     let (level, is_5) = match connect.version {
-        Version::V3 => (4, false),
-        Version::V5 => (5, true),
+        MqttVersion::V3 => (4, false),
+        MqttVersion::V5 => (5, true),
     };
     let flag = |is_set: bool, bit: u8| u8::from(is_set) << bit;
     let secrets = flag(connect.user.is_some(), 7) | flag(connect.password.is_some(), 6);
@@ -63,13 +63,13 @@ pub(super) fn connect(connect: &Connect<'_>, out: &mut Vec<u8>) {
 }
 
 /// Writes a message.
-pub(crate) fn publish(version: Version, message: &Publish, out: &mut Vec<u8>) {
+pub(crate) fn publish(version: MqttVersion, message: &PublishPacket, out: &mut Vec<u8>) {
     let mut head = Vec::new();
     put_text(&mut head, &message.topic);
-    if message.qos != Qos::AtMostOnce {
+    if message.qos != QosLevel::AtMostOnce {
         put_u16(&mut head, message.id);
     }
-    if version == Version::V5 {
+    if version == MqttVersion::V5 {
         message.properties.write(&mut head);
     }
     let flags = u8::from(message.qos) << 1 | if message.dup { DUP } else { 0 } | u8::from(message.retain);
@@ -80,22 +80,22 @@ pub(crate) fn publish(version: Version, message: &Publish, out: &mut Vec<u8>) {
 }
 
 /// Writes a step of a delivery that succeeded.
-pub(crate) fn acknowledge(kind: Acknowledgement, id: u16, out: &mut Vec<u8>) {
+pub(crate) fn acknowledge(kind: AckPacketKind, id: u16, out: &mut Vec<u8>) {
     frame(kind.first_byte(), &id.to_be_bytes(), out);
 }
 
 /// Asks for topics. Of retained messages version 5 sends those of subscriptions that are new.
 pub(crate) fn subscribe<'a>(
-    version: Version,
+    version: MqttVersion,
     id: u16,
-    subscriptions: impl Iterator<Item = Subscription<'a>>,
+    subscriptions: impl Iterator<Item = TopicSubscription<'a>>,
     out: &mut Vec<u8>,
 ) {
     let mut body = Vec::new();
     put_u16(&mut body, id);
     let options = match version {
-        Version::V3 => 0,
-        Version::V5 => {
+        MqttVersion::V3 => 0,
+        MqttVersion::V5 => {
             put_variable(&mut body, 0);
             RETAIN_AS_PUBLISHED | RETAINED_ONCE
         }

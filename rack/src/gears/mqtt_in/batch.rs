@@ -1,7 +1,7 @@
 //! What has come from the broker at once: what is passed on, and what is answered after that.
 
 use super::packet_ids::ReceivedPacketIds;
-use crate::gears::mqtt::{Acknowledgement, Packet, Publish, Qos, acknowledge};
+use crate::gears::mqtt::{AckPacketKind, BrokerPacket, PublishPacket, QosLevel, acknowledge};
 
 /// What became of subscriptions.
 #[derive(Debug)]
@@ -13,9 +13,9 @@ pub(super) struct SubscribeAnswer {
 
 /// Packets, sorted; each kind is in its order.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct PacketBatch {
     /// Messages that are new.
-    pub(super) arrived: Vec<Publish>,
+    pub(super) arrived: Vec<PublishPacket>,
     /// What is sent once they are durable.
     pub(super) answers: Vec<u8>,
     /// The broker's answer to the subscriptions.
@@ -26,9 +26,9 @@ pub(super) struct Batch {
     pub(super) end: Option<String>,
 }
 
-impl Batch {
+impl PacketBatch {
     /// Sorts packets, up to one that ends the connection.
-    pub(super) fn sort(packets: Vec<Packet>, ids: &mut ReceivedPacketIds) -> Self {
+    pub(super) fn sort(packets: Vec<BrokerPacket>, ids: &mut ReceivedPacketIds) -> Self {
         let mut batch = Self::default();
         for packet in packets {
             if let Err(why) = batch.add(packet, ids) {
@@ -40,45 +40,45 @@ impl Batch {
     }
 
     /// Adds a packet; in words why the connection ends.
-    fn add(&mut self, packet: Packet, ids: &mut ReceivedPacketIds) -> Result<(), String> {
+    fn add(&mut self, packet: BrokerPacket, ids: &mut ReceivedPacketIds) -> Result<(), String> {
         match packet {
-            Packet::Publish(message) => self.arrive(message, ids)?,
-            Packet::TooLong { topic, qos, id, size } => {
+            BrokerPacket::Publish(message) => self.arrive(message, ids)?,
+            BrokerPacket::TooLong { topic, qos, id, size } => {
                 self.too_long.push(format!("one of topic {topic:?} has {size} bytes"));
                 self.answer(qos, id);
             }
-            Packet::Acknowledged { kind, id, .. } => self.release(kind, id, ids)?,
-            Packet::Subscribed { id, codes, text } => self.subscribed = Some(SubscribeAnswer { id, codes, text }),
-            Packet::Disconnected(why) => return Err(format!("the broker ends the connection: {why}")),
-            Packet::Pong => {}
-            Packet::Connected(_) => return Err("the broker accepts the connection a second time".to_owned()),
+            BrokerPacket::Acknowledged { kind, id, .. } => self.release(kind, id, ids)?,
+            BrokerPacket::Subscribed { id, codes, text } => self.subscribed = Some(SubscribeAnswer { id, codes, text }),
+            BrokerPacket::Disconnected(why) => return Err(format!("the broker ends the connection: {why}")),
+            BrokerPacket::Pong => {}
+            BrokerPacket::Connected(_) => return Err("the broker accepts the connection a second time".to_owned()),
         }
         Ok(())
     }
 
-    fn arrive(&mut self, message: Publish, ids: &mut ReceivedPacketIds) -> Result<(), String> {
+    fn arrive(&mut self, message: PublishPacket, ids: &mut ReceivedPacketIds) -> Result<(), String> {
         let (qos, id) = (message.qos, message.id);
-        if qos != Qos::ExactlyOnce || ids.arrived(&message)? {
+        if qos != QosLevel::ExactlyOnce || ids.arrived(&message)? {
             self.arrived.push(message);
         }
         self.answer(qos, id);
         Ok(())
     }
 
-    fn answer(&mut self, qos: Qos, id: u16) {
+    fn answer(&mut self, qos: QosLevel, id: u16) {
         match qos {
-            Qos::AtMostOnce => {}
-            Qos::AtLeastOnce => acknowledge(Acknowledgement::PubAck, id, &mut self.answers),
-            Qos::ExactlyOnce => acknowledge(Acknowledgement::PubRec, id, &mut self.answers),
+            QosLevel::AtMostOnce => {}
+            QosLevel::AtLeastOnce => acknowledge(AckPacketKind::PubAck, id, &mut self.answers),
+            QosLevel::ExactlyOnce => acknowledge(AckPacketKind::PubRec, id, &mut self.answers),
         }
     }
 
-    fn release(&mut self, kind: Acknowledgement, id: u16, ids: &mut ReceivedPacketIds) -> Result<(), String> {
-        if kind != Acknowledgement::PubRel {
+    fn release(&mut self, kind: AckPacketKind, id: u16, ids: &mut ReceivedPacketIds) -> Result<(), String> {
+        if kind != AckPacketKind::PubRel {
             return Err("the broker acknowledges what was never sent to it".to_owned());
         }
         ids.released(id);
-        acknowledge(Acknowledgement::PubComp, id, &mut self.answers);
+        acknowledge(AckPacketKind::PubComp, id, &mut self.answers);
         Ok(())
     }
 }

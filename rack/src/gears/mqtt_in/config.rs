@@ -4,7 +4,7 @@ use model::gear::GearConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::gears::mqtt::{Broker, Qos, Subscription, is_text};
+use crate::gears::mqtt::{BrokerConfig, QosLevel, TopicSubscription, is_text};
 
 /// The most topic filters.
 const MAX_TOPICS: usize = 256;
@@ -14,12 +14,12 @@ const MAX_RECEIVE_MAXIMUM: u16 = 4096;
 /// Configuration of `mqtt_in`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct MqttIn {
+pub(super) struct MqttInConfig {
     /// The broker.
-    pub(super) broker: Broker,
+    pub(super) broker: BrokerConfig,
     /// The topics to subscribe to, 1 to 256. The broker's session keeps those of an earlier configuration: to be rid of one, change `client_id`
     /// or let the session expire.
-    pub(super) topics: Vec<Topic>,
+    pub(super) topics: Vec<TopicConfig>,
     /// How many messages of QoS 1 and 2 may be under way and not acknowledged, 1 to 4096; a broker of version 5 is told. In version 3.1.1
     /// a broker that has more of QoS 2 under way is given those first, over another connection.
     #[serde(default = "default_receive_maximum")]
@@ -29,27 +29,27 @@ pub(super) struct MqttIn {
 /// Topics to subscribe to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Topic {
+pub(super) struct TopicConfig {
     /// The topic filter, with `+` for one level and `#` for all that follow; `$share/<group>/<filter>` shares the messages among the clients of
     /// a group.
     pub(super) filter: String,
     /// The most that is asked for: 0 at most once, 1 at least once, 2 exactly once.
     #[serde(default = "default_qos")]
     #[schemars(with = "u8")]
-    pub(super) qos: Qos,
+    pub(super) qos: QosLevel,
 }
 
 const fn default_receive_maximum() -> u16 {
     256
 }
 
-const fn default_qos() -> Qos {
-    Qos::AtLeastOnce
+const fn default_qos() -> QosLevel {
+    QosLevel::AtLeastOnce
 }
 
-impl Topic {
-    pub(super) fn subscription(&self) -> Subscription<'_> {
-        Subscription {
+impl TopicConfig {
+    pub(super) fn subscription(&self) -> TopicSubscription<'_> {
+        TopicSubscription {
             filter: &self.filter,
             qos: self.qos,
         }
@@ -81,7 +81,7 @@ impl Topic {
     }
 }
 
-impl GearConfig for MqttIn {
+impl GearConfig for MqttInConfig {
     fn validate(&self) -> Result<(), String> {
         self.broker.validate()?;
         if self.topics.is_empty() || self.topics.len() > MAX_TOPICS {

@@ -34,11 +34,11 @@ use std::sync::Arc;
 use futures::FutureExt;
 use model::gear::{self, GearManifest};
 
-use super::mqtt::Endpoint;
-use super::{Active, Config, Context, Fault, Gear, Refused, Work};
-use config::MqttIn;
+use super::mqtt::BrokerEndpoint;
+use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, GearSendError, GearFuture};
+use config::MqttInConfig;
 use packet_ids::ReceivedPacketIds;
-use session::Session;
+use session::SubscriberSession;
 
 /// What the type is.
 pub(super) const MANIFEST: GearManifest = GearManifest {
@@ -53,57 +53,57 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           At each connection the topics are subscribed to anew: in version 3.1.1 their retained messages come again then. \
           A message that is larger than the Rack takes is acknowledged, counted as lost and told.",
     example: include_str!("../../../../examples/gears/mqtt_in.yaml"),
-    schema: gear::schema::<MqttIn>,
-    check: gear::check::<MqttIn>,
+    schema: gear::schema::<MqttInConfig>,
+    check: gear::check::<MqttInConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    Ok(Gear::Active(Box::new(Subscriber {
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    Ok(Gear::Active(Box::new(MqttSubscriber {
         config: gear::config(config)?,
         endpoint: None,
     })))
 }
 
-struct Subscriber {
-    config: MqttIn,
-    endpoint: Option<Endpoint>,
+struct MqttSubscriber {
+    config: MqttInConfig,
+    endpoint: Option<BrokerEndpoint>,
 }
 
-impl Active for Subscriber {
-    fn init<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+impl ActiveGear for MqttSubscriber {
+    fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let (broker, rack) = (self.config.broker.clone(), cx.rack());
             let endpoint = tokio::task::spawn_blocking(move || broker.endpoint(rack.as_ref())).await?;
-            self.endpoint = Some(endpoint.map_err(Fault::Config)?);
+            self.endpoint = Some(endpoint.map_err(GearError::Config)?);
             Ok(())
         }
         .boxed()
     }
 
-    fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+    fn run<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let Some(endpoint) = &self.endpoint else {
                 return Ok(());
             };
             if !cx.is_wired("out") {
-                cx.error(Refused::Unwired { port: "out" }.to_string());
+                cx.error(GearSendError::Unwired { port: "out" }.to_string());
                 cx.stopping().await;
                 return Ok(());
             }
             // What a life before this one has handed to the outbox counts.
             let is_settled = tokio::select! {
-                is_settled = cx.settled() => is_settled,
+                is_settled = cx.wait_until_durable() => is_settled,
                 () = cx.stopping() => false,
             };
             if is_settled {
                 let ids = ReceivedPacketIds::load(cx, endpoint, self.config.receive_maximum);
-                let mut session = Session::new(cx, &self.config, endpoint, ids);
+                let mut session = SubscriberSession::new(cx, &self.config, endpoint, ids);
                 // A note that is not kept up would be wrong when the port is guaranteed again.
                 if !cx.is_published("out") && session.forget().await.is_err() {
                     return Ok(());
                 }
-                session.keep_up().await;
+                session.run().await;
             }
             Ok(())
         }

@@ -16,9 +16,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::gears::Context;
-use crate::gears::mqtt::{Endpoint, Publish};
-use crate::telemetry::Checkpoint;
+use crate::gears::GearContext;
+use crate::gears::mqtt::{BrokerEndpoint, PublishPacket};
+use crate::telemetry::SourceCheckpoint;
 
 /// The bytes of an identifier and a checksum.
 const ENTRY: usize = 6;
@@ -37,7 +37,7 @@ pub(super) struct ReceivedPacketIds {
 
 impl ReceivedPacketIds {
     /// Those that are durable.
-    pub(super) fn load(cx: &Context, endpoint: &Endpoint, most: u16) -> Self {
+    pub(super) fn load(cx: &GearContext, endpoint: &BrokerEndpoint, most: u16) -> Self {
         let key = format!("mqtt_in {} {}", endpoint.client_id, endpoint.address);
         let ids = cx.note(&key).map(|note| read(&note)).unwrap_or_default();
         Self {
@@ -63,7 +63,7 @@ impl ReceivedPacketIds {
     }
 
     /// A message has come; whether it is a new one. In words why there are too many.
-    pub(super) fn arrived(&mut self, message: &Publish) -> Result<bool, String> {
+    pub(super) fn arrived(&mut self, message: &PublishPacket) -> Result<bool, String> {
         let id = message.id;
         let checksum = crc32c::crc32c_append(crc32c::crc32c(message.topic.as_bytes()), &message.payload);
         self.unnamed.remove(&id);
@@ -98,13 +98,13 @@ impl ReceivedPacketIds {
     }
 
     /// Whether a note is durable.
-    pub(super) fn has_note(&self, cx: &Context) -> bool {
+    pub(super) fn has_note(&self, cx: &GearContext) -> bool {
         cx.note(&self.key).is_some()
     }
 
     /// All of them, to be made durable.
-    pub(super) fn note(&self) -> Checkpoint {
-        Checkpoint {
+    pub(super) fn note(&self) -> SourceCheckpoint {
+        SourceCheckpoint {
             key: self.key.clone(),
             value: write(&self.ids),
         }
@@ -129,10 +129,10 @@ fn read(note: &[u8]) -> BTreeMap<u16, u32> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
-    use super::super::batch::Batch;
+    use super::super::batch::PacketBatch;
     use super::*;
     use crate::gears::mqtt::testing::message;
-    use crate::gears::mqtt::{Packet, Qos};
+    use crate::gears::mqtt::{BrokerPacket, QosLevel};
 
     fn ids(most: usize) -> ReceivedPacketIds {
         ReceivedPacketIds {
@@ -143,9 +143,9 @@ mod tests {
         }
     }
 
-    fn sent(id: u16, payload: &str, dup: bool) -> Publish {
-        let message = message("t", Qos::ExactlyOnce, id, payload.as_bytes());
-        Publish { dup, ..message }
+    fn sent(id: u16, payload: &str, dup: bool) -> PublishPacket {
+        let message = message("t", QosLevel::ExactlyOnce, id, payload.as_bytes());
+        PublishPacket { dup, ..message }
     }
 
     #[test]
@@ -192,8 +192,8 @@ mod tests {
     fn a_broker_that_has_too_much_under_way_is_answered_as_far_as_there_is_room() {
         let mut ids = ids(1);
         let packets = ["a", "b"].into_iter().zip(1..);
-        let packets = packets.map(|(payload, id)| Packet::Publish(sent(id, payload, false)));
-        let batch = Batch::sort(packets.collect(), &mut ids);
+        let packets = packets.map(|(payload, id)| BrokerPacket::Publish(sent(id, payload, false)));
+        let batch = PacketBatch::sort(packets.collect(), &mut ids);
         assert_eq!(batch.arrived, [sent(1, "a", false)]);
         assert_eq!(batch.answers, [0x50, 2, 0, 1]);
         assert!(batch.end.unwrap().contains("receive_maximum"));

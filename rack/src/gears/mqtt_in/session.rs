@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use model::{Attributes, HumanDuration, Level};
 
-use super::batch::{Batch, SubscribeAnswer};
-use super::config::{MqttIn, Topic};
+use super::batch::{PacketBatch, SubscribeAnswer};
+use super::config::{MqttInConfig, TopicConfig};
 use super::packet_ids::ReceivedPacketIds;
 use crate::gears::mqtt::{
-    Connection, Endpoint, KeepAlive, Packet, Publish, Qos, Refusal, SessionOptions, is_refusal, subscribe,
+    BrokerConnection, BrokerEndpoint, KeepAlive, BrokerPacket, PublishPacket, QosLevel, BrokerRefusal, SessionOptions, is_refusal, subscribe,
 };
 use crate::gears::traceparent::TraceParent;
-use crate::gears::{Context, Refused};
-use crate::telemetry::Checkpoint;
-use crate::timer::until;
+use crate::gears::{GearContext, GearSendError};
+use crate::telemetry::SourceCheckpoint;
+use crate::timer::sleep_until_deadline;
 
 /// How long what has arrived may take to become durable when the gear stops.
 const GRACE: Duration = Duration::from_millis(500);
@@ -29,20 +29,20 @@ const TRACEPARENT: &str = "traceparent";
 const NOT_KEPT: &str = "what has come could not be kept and comes again";
 
 /// See the module.
-pub(super) struct Session<'a> {
-    cx: &'a Arc<Context>,
-    config: &'a MqttIn,
-    endpoint: &'a Endpoint,
+pub(super) struct SubscriberSession<'a> {
+    cx: &'a Arc<GearContext>,
+    config: &'a MqttInConfig,
+    endpoint: &'a BrokerEndpoint,
     ids: ReceivedPacketIds,
     /// Until when the broker may send nothing before it answers the subscriptions.
     subscribe_deadline: Option<tokio::time::Instant>,
 }
 
-impl<'a> Session<'a> {
+impl<'a> SubscriberSession<'a> {
     pub(super) const fn new(
-        cx: &'a Arc<Context>,
-        config: &'a MqttIn,
-        endpoint: &'a Endpoint,
+        cx: &'a Arc<GearContext>,
+        config: &'a MqttInConfig,
+        endpoint: &'a BrokerEndpoint,
         ids: ReceivedPacketIds,
     ) -> Self {
         Self {
@@ -55,11 +55,11 @@ impl<'a> Session<'a> {
     }
 
     /// Connects again and again until the gear stops.
-    pub(super) async fn keep_up(&mut self) {
+    pub(super) async fn run(&mut self) {
         let mut backoff = self.endpoint.backoff();
         loop {
             let born = Instant::now();
-            let Err(why) = self.converse().await else {
+            let Err(why) = self.run_connection().await else {
                 return;
             };
             if self.cx.is_stopping() {
@@ -76,7 +76,7 @@ impl<'a> Session<'a> {
     }
 
     /// One connection, until the gear stops; in words what else has ended it.
-    async fn converse(&mut self) -> Result<(), String> {
+    async fn run_connection(&mut self) -> Result<(), String> {
         let mut connection = tokio::select! {
             opened = self.open() => opened?,
             () = self.cx.stopping() => return Ok(()),
@@ -88,7 +88,7 @@ impl<'a> Session<'a> {
         }
         let mut keep_alive = connection.keep_alive();
         let mut out = Vec::new();
-        let topics = self.config.topics.iter().map(Topic::subscription);
+        let topics = self.config.topics.iter().map(TopicConfig::subscription);
         subscribe(self.endpoint.version, SUBSCRIBE_ID, topics, &mut out);
         connection.send(&out).await?;
         let within = self.endpoint.connect_timeout;
@@ -102,7 +102,7 @@ impl<'a> Session<'a> {
                     connection.send(&out).await?;
                     continue;
                 }
-                () = until(self.subscribe_deadline) => {
+                () = sleep_until_deadline(self.subscribe_deadline) => {
                     return Err(format!("the broker does not answer the subscriptions within {within:?}"));
                 }
                 () = self.cx.stopping() => {
@@ -118,14 +118,14 @@ impl<'a> Session<'a> {
         }
     }
 
-    async fn open(&self) -> Result<Connection, String> {
+    async fn open(&self) -> Result<BrokerConnection, String> {
         let options = SessionOptions {
             is_clean: self.endpoint.session_expiry == 0,
             session_expiry: self.endpoint.session_expiry,
             receive_maximum: self.config.receive_maximum,
             max_message: self.cx.limits().max_payload_size(),
         };
-        let connection = Connection::open(self.endpoint, options).await?;
+        let connection = BrokerConnection::open(self.endpoint, options).await?;
         let session = if connection.connected.session_present {
             "its session goes on"
         } else {
@@ -146,7 +146,7 @@ impl<'a> Session<'a> {
         let mut ids = self.ids.clone();
         ids.clear();
         let note = ids.has_note(self.cx).then(|| ids.note());
-        if !self.cx.leave_together(note, std::future::ready(())).await {
+        if !self.cx.commit_together(note, std::future::ready(())).await {
             return Err(NOT_KEPT.to_owned());
         }
         self.ids = ids;
@@ -156,32 +156,32 @@ impl<'a> Session<'a> {
     /// Passes on what has come and acknowledges it.
     async fn take(
         &mut self,
-        packets: Vec<Packet>,
-        connection: &mut Connection,
+        packets: Vec<BrokerPacket>,
+        connection: &mut BrokerConnection,
         keep_alive: &mut KeepAlive,
     ) -> Result<(), String> {
         // Until all of it is durable, it has not arrived.
         let mut ids = self.ids.clone();
-        let batch = Batch::sort(packets, &mut ids);
+        let batch = PacketBatch::sort(packets, &mut ids);
         let mut granted = Ok(());
         if let Some(answer) = &batch.subscribed {
-            granted = self.judge(answer);
+            granted = self.check_granted(answer);
             self.subscribe_deadline = None;
         }
         for lost in &batch.too_long {
             let most = self.cx.limits().max_payload_size();
             self.cx
-                .lost(1, &format!("{lost}, more than max_payload_size allows here, {most}"));
+                .count_lost(1, &format!("{lost}, more than max_payload_size allows here, {most}"));
         }
         let is_noted = self.cx.is_published("out") && !ids.has_same_ids(&self.ids);
         let note = is_noted.then(|| ids.note());
-        let once = batch.arrived.iter().filter(|message| message.qos == Qos::AtMostOnce);
+        let once = batch.arrived.iter().filter(|message| message.qos == QosLevel::AtMostOnce);
         let once = u64::try_from(once.count()).unwrap_or(u64::MAX);
         let (is_kept, pinged) = self.pass_on(batch.arrived, note, connection, keep_alive).await;
         if !is_kept {
             if once > 0 {
                 self.cx
-                    .lost(once, "messages of QoS 0 could not be kept, and do not come again");
+                    .count_lost(once, "messages of QoS 0 could not be kept, and do not come again");
             }
             return Err(NOT_KEPT.to_owned());
         }
@@ -197,9 +197,9 @@ impl<'a> Session<'a> {
     /// Lets messages leave; true once they and the note are durable. Signs of life go on meanwhile; in words why they cannot.
     async fn pass_on(
         &self,
-        arrived: Vec<Publish>,
-        note: Option<Checkpoint>,
-        connection: &mut Connection,
+        arrived: Vec<PublishPacket>,
+        note: Option<SourceCheckpoint>,
+        connection: &mut BrokerConnection,
         keep_alive: &mut KeepAlive,
     ) -> (bool, Result<(), String>) {
         let mut is_kept = true;
@@ -210,7 +210,7 @@ impl<'a> Session<'a> {
         };
         let mut pinged = Ok(());
         let is_durable = {
-            let mut leaving = pin!(self.cx.leave_arrived("out", note, sending));
+            let mut leaving = pin!(self.cx.commit_received("out", note, sending));
             let mut pinging = pin!(keep_pinging(connection, keep_alive));
             loop {
                 tokio::select! {
@@ -229,7 +229,7 @@ impl<'a> Session<'a> {
     }
 
     /// Sends a message on; false if it could not be kept. Another refusal has been counted and reported, and the next one may pass.
-    async fn emit(&self, message: Publish) -> bool {
+    async fn emit(&self, message: PublishPacket) -> bool {
         let began = Instant::now();
         let properties = &message.properties;
         let trace = properties.user.iter().find(|(name, _)| name == TRACEPARENT);
@@ -240,11 +240,11 @@ impl<'a> Session<'a> {
             .cx
             .emit("out", made, parent.map(|parent| parent.span_id), began)
             .await;
-        !matches!(sent, Err(Refused::NotKept))
+        !matches!(sent, Err(GearSendError::NotKept))
     }
 
     /// Whether the broker granted what was asked for.
-    fn judge(&self, answer: &SubscribeAnswer) -> Result<(), String> {
+    fn check_granted(&self, answer: &SubscribeAnswer) -> Result<(), String> {
         let topics = &self.config.topics;
         if answer.id != SUBSCRIBE_ID || answer.codes.len() != topics.len() {
             return Err("the broker answers other subscriptions than there are".to_owned());
@@ -253,7 +253,7 @@ impl<'a> Session<'a> {
             let filter = &topic.filter;
             if is_refusal(code) {
                 let text = answer.text.clone();
-                let refusal = Refusal { code, text };
+                let refusal = BrokerRefusal { code, text };
                 return Err(format!("the broker refuses the subscription to {filter:?}: {refusal}"));
             }
             if code < u8::from(topic.qos) {
@@ -268,7 +268,7 @@ impl<'a> Session<'a> {
 }
 
 /// Sends signs of life while nothing is read; in words why no more.
-async fn keep_pinging(connection: &mut Connection, keep_alive: &mut KeepAlive) -> String {
+async fn keep_pinging(connection: &mut BrokerConnection, keep_alive: &mut KeepAlive) -> String {
     let mut out = Vec::new();
     loop {
         keep_alive.ping_due().await;
@@ -285,7 +285,7 @@ async fn keep_pinging(connection: &mut Connection, keep_alive: &mut KeepAlive) -
 }
 
 /// What is known of a message.
-fn facts(message: &Publish) -> Attributes {
+fn facts(message: &PublishPacket) -> Attributes {
     let mut meta = Attributes::new()
         .with("mqtt.topic", message.topic.as_str())
         .with("mqtt.qos", u8::from(message.qos))

@@ -14,13 +14,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::gears::mqtt::testing::{ACCEPTED, Mosquitto, Proxy, RESUMED, ScriptedBroker, VERSIONS, happens, message};
-use crate::gears::mqtt::{Properties, Publish, Qos};
+use crate::gears::mqtt::{PacketProperties, PublishPacket, QosLevel};
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{fill, outbox, spec, surroundings_with, taken_behind, taken_from};
 use crate::gears::testing::{Bench, push};
-use crate::lane::{Letter, Outbox};
-use crate::limits::Limits;
-use crate::spool::{Cursor, SpoolThread};
+use crate::lane::{OutboxRecord, MessageOutbox};
+use crate::limits::MessageLimits;
+use crate::spool::{SpoolCursor, SpoolThread};
 
 const PUBACK: u8 = 0x40;
 const PUBREC: u8 = 0x50;
@@ -32,7 +32,7 @@ const PINGREQ: u8 = 0xc0;
 struct Rack {
     _folder: tempfile::TempDir,
     bench: Bench,
-    outbox: Arc<Outbox>,
+    outbox: Arc<MessageOutbox>,
     thread: SpoolThread,
 }
 
@@ -57,7 +57,7 @@ impl Rack {
     fn begin_with(&self, broker: &Value, qos: u8, max_payload: usize) -> Life {
         let config = json!({ "broker": broker, "topics": [ { "filter": "t/#", "qos": qos } ] });
         let spec = spec("mqtt_in", &config, &["out"]);
-        let (cx, stop) = surroundings_with(&spec, &self.bench, &self.outbox, Limits::new(64, max_payload));
+        let (cx, stop) = surroundings_with(&spec, &self.bench, &self.outbox, MessageLimits::new(64, max_payload));
         let task = tokio::spawn(supervise(None, spec, cx, None));
         Life { stop, task }
     }
@@ -86,8 +86,8 @@ impl Life {
     }
 }
 
-fn bodies(letters: &[Letter]) -> Vec<String> {
-    let body = |letter: &Letter| Message::from_cbor(letter.body()).unwrap().raw;
+fn bodies(letters: &[OutboxRecord]) -> Vec<String> {
+    let body = |letter: &OutboxRecord| Message::from_cbor(letter.body()).unwrap().raw;
     letters
         .iter()
         .map(|letter| String::from_utf8(body(letter)).unwrap())
@@ -131,16 +131,16 @@ async fn messages_of_both_versions_have_their_facts_and_go_on_in_their_trace() {
         bench.says("it", "subscribed to 2 topics").await;
         let mut client = broker.client("test").await;
         let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-        let properties = Properties {
+        let properties = PacketProperties {
             content_type: Some("text/x".into()),
             user: vec![("traceparent".into(), trace.into()), ("line".into(), "7".into())],
-            ..Properties::default()
+            ..PacketProperties::default()
         };
         client
-            .publish_with("plant/7/heat", Qos::ExactlyOnce, b"hot", properties)
+            .publish_with("plant/7/heat", QosLevel::ExactlyOnce, b"hot", properties)
             .await;
-        client.publish("alarm", Qos::AtLeastOnce, b"fire").await;
-        client.publish("plant/7/heat", Qos::AtMostOnce, b"warm").await;
+        client.publish("alarm", QosLevel::AtLeastOnce, b"fire").await;
+        client.publish("plant/7/heat", QosLevel::AtMostOnce, b"warm").await;
         let records = bench.records("sink", 3).await;
         let texts: Vec<_> = records.iter().map(|row| row["message"].as_str().unwrap()).collect();
         assert_eq!(texts, ["hot", "fire", "warm"]);
@@ -178,14 +178,14 @@ async fn nothing_is_lost_when_connections_break_and_gears_and_brokers_end_and_qo
         proxy.accepted().await;
         rack.bench.says("it", "subscribed to 1 topics").await;
         let mut client = broker.client("test").await;
-        let sent = Qos::try_from(qos).unwrap();
+        let sent = QosLevel::try_from(qos).unwrap();
         let publishing = async {
             for number in 0..300 {
                 client.publish("t/x", sent, number.to_string().as_bytes()).await;
             }
         };
         let cutting = async {
-            let (mut cursor, mut all) = (Cursor::default(), Vec::new());
+            let (mut cursor, mut all) = (SpoolCursor::default(), Vec::new());
             let mut cut = 0;
             while without_repetitions(&all).len() < 300 {
                 let letters = happens("a message leaves", taken_behind(&rack.outbox, &mut cursor, 1)).await;
@@ -238,13 +238,13 @@ async fn a_message_is_acknowledged_when_it_is_durable_and_signs_of_life_go_on_un
     config["keep_alive"] = json!("1s");
     let life = rack.begin(&config, 2);
     let mut guest = broker.accept_subscriber(ACCEPTED).await;
-    guest.publish(&message("t/x", Qos::AtLeastOnce, 1, b"one")).await;
-    guest.publish(&message("t/x", Qos::ExactlyOnce, 2, b"two")).await;
+    guest.publish(&message("t/x", QosLevel::AtLeastOnce, 1, b"one")).await;
+    guest.publish(&message("t/x", QosLevel::ExactlyOnce, 2, b"two")).await;
     for _ in 0..2 {
         let (first, _) = guest.packet().await.unwrap();
         assert_eq!(first, PINGREQ, "not acknowledged while there is no room");
     }
-    let mut cursor = Cursor::default();
+    let mut cursor = SpoolCursor::default();
     happens("the outbox empties", taken_behind(&rack.outbox, &mut cursor, 1)).await;
     let mut steps = Vec::new();
     while steps.len() < 2 {
@@ -274,13 +274,13 @@ async fn what_was_not_durable_when_the_gear_was_killed_comes_again() {
         let life = rack.begin(&config, qos);
         rack.bench.says("it", "subscribed").await;
         let mut client = broker.client("test").await;
-        let qos_level = Qos::try_from(qos).unwrap();
+        let qos_level = QosLevel::try_from(qos).unwrap();
         client.publish("t/x", qos_level, b"one").await;
         client.publish("t/x", qos_level, b"two").await;
         let has_read = |bench: &Bench| (!bench.rows(Table::Traces).is_empty()).then_some(());
         rack.bench.wait("the gear reads one", has_read).await;
         life.kill().await;
-        let mut cursor = Cursor::default();
+        let mut cursor = SpoolCursor::default();
         taken_behind(&rack.outbox, &mut cursor, 1).await;
         let life = rack.begin(&config, qos);
         let letters = happens("both leave", taken_behind(&rack.outbox, &mut cursor, 2)).await;
@@ -294,8 +294,8 @@ async fn what_was_not_durable_when_the_gear_was_killed_comes_again() {
 async fn a_message_of_qos_2_that_was_durable_when_the_gear_was_killed_is_no_second_one() {
     let rack = Rack::open(1 << 20);
     let broker = ScriptedBroker::start().await;
-    let mut cursor = Cursor::default();
-    let first = message("t/x", Qos::ExactlyOnce, 7, b"first");
+    let mut cursor = SpoolCursor::default();
+    let first = message("t/x", QosLevel::ExactlyOnce, 7, b"first");
     let life = rack.begin(&broker.client_config(), 2);
     let mut guest = broker.accept_subscriber(ACCEPTED).await;
     guest.publish(&first).await;
@@ -305,7 +305,7 @@ async fn a_message_of_qos_2_that_was_durable_when_the_gear_was_killed_is_no_seco
     drop(guest);
     let life = rack.begin(&broker.client_config(), 2);
     let mut guest = broker.accept_subscriber(RESUMED).await;
-    guest.publish(&Publish { dup: true, ..first }).await;
+    guest.publish(&PublishPacket { dup: true, ..first }).await;
     assert_eq!(guest.step().await, (PUBREC, 7));
     guest.answer(PUBREL, 7, &[]).await;
     assert_eq!(guest.step().await, (PUBCOMP, 7));
@@ -314,13 +314,13 @@ async fn a_message_of_qos_2_that_was_durable_when_the_gear_was_killed_is_no_seco
     drop(guest);
     let life = rack.begin(&broker.client_config(), 2);
     let mut guest = broker.accept_subscriber(RESUMED).await;
-    guest.publish(&message("t/x", Qos::ExactlyOnce, 7, b"second")).await;
+    guest.publish(&message("t/x", QosLevel::ExactlyOnce, 7, b"second")).await;
     assert_eq!(guest.step().await, (PUBREC, 7));
     assert_eq!(bodies(&taken_behind(&rack.outbox, &mut cursor, 1).await), ["second"]);
     // In a new session too.
     drop(guest);
     let mut guest = broker.accept_subscriber(ACCEPTED).await;
-    guest.publish(&message("t/x", Qos::ExactlyOnce, 7, b"third")).await;
+    guest.publish(&message("t/x", QosLevel::ExactlyOnce, 7, b"third")).await;
     assert_eq!(guest.step().await, (PUBREC, 7));
     assert_eq!(bodies(&taken_behind(&rack.outbox, &mut cursor, 1).await), ["third"]);
     // And where the identifier is left over, as after an expiry at the broker.
@@ -329,8 +329,8 @@ async fn a_message_of_qos_2_that_was_durable_when_the_gear_was_killed_is_no_seco
     let life = rack.begin(&broker.client_config(), 2);
     let mut guest = broker.accept_subscriber(RESUMED).await;
     for (body, dup) in [(&b"fourth"[..], true), (b"fifth", false)] {
-        let message = message("t/x", Qos::ExactlyOnce, 7, body);
-        guest.publish(&Publish { dup, ..message }).await;
+        let message = message("t/x", QosLevel::ExactlyOnce, 7, body);
+        guest.publish(&PublishPacket { dup, ..message }).await;
         assert_eq!(guest.step().await, (PUBREC, 7));
     }
     let letters = taken_behind(&rack.outbox, &mut cursor, 2).await;
@@ -348,10 +348,10 @@ async fn a_message_that_is_too_large_is_acknowledged_and_told_and_the_next_one_p
     // Larger than a message may be, and larger than a packet that is kept at all.
     for (id, size) in [(1, 2000), (2, 1 << 20)] {
         guest
-            .publish(&message("t/x", Qos::AtLeastOnce, id, &vec![b'x'; size]))
+            .publish(&message("t/x", QosLevel::AtLeastOnce, id, &vec![b'x'; size]))
             .await;
     }
-    guest.publish(&message("t/x", Qos::AtLeastOnce, 3, b"small")).await;
+    guest.publish(&message("t/x", QosLevel::AtLeastOnce, 3, b"small")).await;
     for id in 1..=3 {
         assert_eq!(guest.step().await, (PUBACK, id));
     }

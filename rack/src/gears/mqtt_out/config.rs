@@ -4,9 +4,9 @@ use model::gear::GearConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::topic::{Topic, check_topic};
-use crate::gears::expression::Expression;
-use crate::gears::mqtt::{Broker, Qos, Version};
+use super::topic::{TopicSelector, check_topic};
+use crate::gears::expression::CelExpression;
+use crate::gears::mqtt::{BrokerConfig, QosLevel, MqttVersion};
 
 /// The most that `in_flight` may be.
 const MAX_IN_FLIGHT: u16 = 1024;
@@ -16,9 +16,9 @@ const MAX_IN_FLIGHT_V3: u16 = 20;
 /// Configuration of `mqtt_out`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct MqttOut {
+pub(super) struct MqttOutConfig {
     /// The broker.
-    pub(super) broker: Broker,
+    pub(super) broker: BrokerConfig,
     /// The topic of all messages; either this or `topic_expression`.
     #[serde(default)]
     topic: Option<String>,
@@ -28,7 +28,7 @@ pub(super) struct MqttOut {
     /// How surely messages are delivered: 0 at most once, 1 at least once, 2 exactly once.
     #[serde(default = "default_qos")]
     #[schemars(with = "u8")]
-    pub(super) qos: Qos,
+    pub(super) qos: QosLevel,
     /// Whether the broker keeps the last message of a topic for those who subscribe later.
     #[serde(default)]
     pub(super) retain: bool,
@@ -39,35 +39,35 @@ pub(super) struct MqttOut {
     pub(super) in_flight: u16,
 }
 
-const fn default_qos() -> Qos {
-    Qos::AtLeastOnce
+const fn default_qos() -> QosLevel {
+    QosLevel::AtLeastOnce
 }
 
 const fn default_in_flight() -> u16 {
     16
 }
 
-impl MqttOut {
-    pub(super) fn topic(&self) -> Result<Topic, String> {
+impl MqttOutConfig {
+    pub(super) fn topic(&self) -> Result<TopicSelector, String> {
         match (&self.topic, &self.topic_expression) {
             (Some(topic), None) => {
                 check_topic("topic", topic)?;
-                Ok(Topic::Fixed(topic.clone()))
+                Ok(TopicSelector::Fixed(topic.clone()))
             }
-            (None, Some(text)) => Expression::compile("topic_expression", text).map(Topic::Computed),
+            (None, Some(text)) => CelExpression::compile("topic_expression", text).map(TopicSelector::Computed),
             _ => Err("either topic or topic_expression must be set".into()),
         }
     }
 }
 
-impl GearConfig for MqttOut {
+impl GearConfig for MqttOutConfig {
     fn validate(&self) -> Result<(), String> {
         self.broker.validate()?;
         self.topic()?;
         if self.in_flight == 0 || self.in_flight > MAX_IN_FLIGHT {
             return Err(format!("in_flight must be between 1 and {MAX_IN_FLIGHT}"));
         }
-        if self.broker.version == Version::V3 && self.qos == Qos::ExactlyOnce && self.in_flight > MAX_IN_FLIGHT_V3 {
+        if self.broker.version == MqttVersion::V3 && self.qos == QosLevel::ExactlyOnce && self.in_flight > MAX_IN_FLIGHT_V3 {
             return Err(format!(
                 "in_flight must be at most {MAX_IN_FLIGHT_V3} with version 3.1.1 and QoS 2: brokers acknowledge more without keeping them"
             ));

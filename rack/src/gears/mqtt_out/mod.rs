@@ -43,16 +43,16 @@ use tokio::sync::{Semaphore, mpsc, oneshot, oneshot::error::TryRecvError};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::gathering::Handled;
-use super::mqtt::{Endpoint, Properties, Publish, Version, is_text};
-use super::signal::Signal;
+use super::gathering::DeliveryGuarantee;
+use super::mqtt::{BrokerEndpoint, PacketProperties, PublishPacket, MqttVersion, is_text};
+use super::signal::TraceContext;
 use super::traceparent::TraceParent;
-use super::{Config, Context, Fault, Gear, Passive, Work};
-use crate::wires::Delivery;
-use config::MqttOut;
-use session::Session;
-use topic::Topic;
-use window::{Outgoing, Rejection, Window};
+use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use crate::wires::InputMessage;
+use config::MqttOutConfig;
+use session::PublisherSession;
+use topic::TopicSelector;
+use window::{OutgoingPublish, PublishRejection, PublishWindow};
 
 /// How often it is asked what became of messages.
 const HEAR_EVERY: Duration = Duration::from_millis(10);
@@ -72,14 +72,14 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           `content_type`, if it has no control character, and the trace, as user property `traceparent`, are sent along. Version 3.1.1 has no refusals. QoS 2 is exactly once as long as the Rack and this gear run and the broker keeps the session; \
           else a message can be published a second time.",
     example: include_str!("../../../../examples/gears/mqtt_out.yaml"),
-    schema: gear::schema::<MqttOut>,
-    check: gear::check::<MqttOut>,
+    schema: gear::schema::<MqttOutConfig>,
+    check: gear::check::<MqttOutConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    let config: MqttOut = gear::config(config)?;
-    Ok(Gear::Passive(Box::new(Publisher {
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    let config: MqttOutConfig = gear::config(config)?;
+    Ok(Gear::Passive(Box::new(MqttPublisher {
         topic: config.topic()?,
         config,
         endpoint: None,
@@ -90,14 +90,14 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
     })))
 }
 
-struct Publisher {
-    config: MqttOut,
-    topic: Topic,
+struct MqttPublisher {
+    config: MqttOutConfig,
+    topic: TopicSelector,
     /// Until the session begins.
-    endpoint: Option<Endpoint>,
-    session: Option<Running>,
+    endpoint: Option<BrokerEndpoint>,
+    session: Option<PublisherSessionHandle>,
     /// Messages of guaranteed wires, until it is heard what became of them.
-    unheard: VecDeque<Unheard>,
+    unheard: VecDeque<UnconfirmedPublish>,
     /// When that was asked last.
     asked: Instant,
     /// Until when a gear that stops waits for acknowledgements.
@@ -105,8 +105,8 @@ struct Publisher {
 }
 
 /// The session, which ends with this life of the gear.
-struct Running {
-    queue: mpsc::UnboundedSender<Outgoing>,
+struct PublisherSessionHandle {
+    queue: mpsc::UnboundedSender<OutgoingPublish>,
     /// For messages that have not ended: as many as may be under way, and so many that wait.
     room: Arc<Semaphore>,
     most: u32,
@@ -115,33 +115,33 @@ struct Running {
     _task: JoinSet<()>,
 }
 
-struct Unheard {
+struct UnconfirmedPublish {
     port: &'static str,
     message: Box<Message>,
-    heard: oneshot::Receiver<Result<(), Rejection>>,
+    heard: oneshot::Receiver<Result<(), PublishRejection>>,
 }
 
-impl Passive for Publisher {
-    fn init<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+impl PassiveGear for MqttPublisher {
+    fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let (broker, rack) = (self.config.broker.clone(), cx.rack());
             let endpoint = tokio::task::spawn_blocking(move || broker.endpoint(rack.as_ref())).await?;
-            self.endpoint = Some(endpoint.map_err(Fault::Config)?);
+            self.endpoint = Some(endpoint.map_err(GearError::Config)?);
             Ok(())
         }
         .boxed()
     }
 
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
             self.begin(cx);
-            let Delivery { port, message } = delivery;
+            let InputMessage { port, message } = delivery;
             let packet = self.packet(&message)?;
-            let mut outgoing = Outgoing::new(packet, Signal::of(&message));
-            let heard = (Handled::now() == Handled::Again).then(|| outgoing.tells());
+            let mut outgoing = OutgoingPublish::new(packet, TraceContext::of(&message));
+            let heard = (DeliveryGuarantee::current() == DeliveryGuarantee::Again).then(|| outgoing.completion());
             self.queue(cx, outgoing).await?;
             let message = Box::new(message);
-            self.unheard.extend(heard.map(|heard| Unheard { port, message, heard }));
+            self.unheard.extend(heard.map(|heard| UnconfirmedPublish { port, message, heard }));
             Ok(())
         }
         .boxed()
@@ -151,10 +151,10 @@ impl Passive for Publisher {
         true
     }
 
-    fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+    fn flush<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
-            let last = self.last(cx);
-            while let Some(Unheard { heard, .. }) = self.unheard.front_mut() {
+            let last = self.drain_deadline(cx);
+            while let Some(UnconfirmedPublish { heard, .. }) = self.unheard.front_mut() {
                 let heard = match heard.try_recv() {
                     Err(TryRecvError::Empty) if cx.is_draining() => match tokio::time::timeout_at(last, heard).await {
                         Ok(Ok(heard)) => heard,
@@ -165,17 +165,17 @@ impl Passive for Publisher {
                     Err(TryRecvError::Closed) => return Err(outside("the session ended")),
                     Ok(heard) => heard,
                 };
-                let Some(Unheard { port, message, .. }) = self.unheard.pop_front() else {
+                let Some(UnconfirmedPublish { port, message, .. }) = self.unheard.pop_front() else {
                     break;
                 };
-                if let Err(Rejection { reason, attempts }) = heard {
+                if let Err(PublishRejection { reason, attempts }) = heard {
                     let text = format!("a message became a dead letter: {reason}");
-                    Signal::of(&message).saying(|| {
+                    TraceContext::of(&message).in_scope(|| {
                         cx.reject(&reason);
                         cx.error(text);
                     });
-                    let buried = cx.bury((port, PortSide::In), &message, (reason, attempts));
-                    cx.later(message.id, buried).await;
+                    let buried = cx.dead_letter((port, PortSide::In), &message, (reason, attempts));
+                    cx.commit_for(message.id, buried).await;
                 }
             }
             if cx.is_draining() {
@@ -196,7 +196,7 @@ impl Passive for Publisher {
         (!is_idle).then(|| self.asked + HEAR_EVERY)
     }
 
-    fn wake<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+    fn wake<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         // What it is woken for is the flush, and the connection, which is there before the first message.
         self.begin(cx);
         self.asked = Instant::now();
@@ -204,24 +204,24 @@ impl Passive for Publisher {
     }
 }
 
-impl Publisher {
+impl MqttPublisher {
     /// Begins the session. Not before the gear runs: the one that it replaces may have the same client identifier.
-    fn begin(&mut self, cx: &Arc<Context>) {
+    fn begin(&mut self, cx: &Arc<GearContext>) {
         let Some(endpoint) = self.endpoint.take() else {
             return;
         };
         let (queue, waiting) = mpsc::unbounded_channel();
-        let window = Window::new(endpoint.version, usize::from(self.config.in_flight));
-        let session = Session::new(
+        let window = PublishWindow::new(endpoint.version, usize::from(self.config.in_flight));
+        let session = PublisherSession::new(
             Arc::clone(cx),
             endpoint,
             (self.config.qos, self.config.retain),
             (waiting, window),
         );
         let mut task = JoinSet::new();
-        task.spawn(session.keep_up());
+        task.spawn(session.run());
         let most = u32::from(self.config.in_flight) * 2;
-        self.session = Some(Running {
+        self.session = Some(PublisherSessionHandle {
             queue,
             room: Arc::new(Semaphore::new(most as usize)),
             most,
@@ -231,20 +231,20 @@ impl Publisher {
     }
 
     /// The packet that a message becomes.
-    fn packet(&self, message: &Message) -> Result<Publish, Fault> {
+    fn packet(&self, message: &Message) -> Result<PublishPacket, GearError> {
         let topic = self.topic.of(message)?;
         let payload = message.body().into_owned();
         if payload.len() > MAX_PAYLOAD {
-            return Err(Fault::Rejected(format!(
+            return Err(GearError::Rejected(format!(
                 "the body has {} bytes; MQTT takes at most {MAX_PAYLOAD}",
                 payload.len()
             )));
         }
         let properties = match self.config.broker.version {
-            Version::V3 => Properties::default(),
-            Version::V5 => properties(message),
+            MqttVersion::V3 => PacketProperties::default(),
+            MqttVersion::V5 => properties(message),
         };
-        Ok(Publish {
+        Ok(PublishPacket {
             topic,
             qos: self.config.qos,
             retain: self.config.retain,
@@ -256,7 +256,7 @@ impl Publisher {
     }
 
     /// Hands a message to the session, waiting where it has enough.
-    async fn queue(&mut self, cx: &Context, mut outgoing: Outgoing) -> Result<(), Fault> {
+    async fn queue(&mut self, cx: &GearContext, mut outgoing: OutgoingPublish) -> Result<(), GearError> {
         let Some(session) = &self.session else {
             return Err(outside("the session has not begun"));
         };
@@ -281,7 +281,7 @@ impl Publisher {
     }
 
     /// Until when a gear that stops waits; the same whenever it is asked.
-    fn last(&mut self, cx: &Context) -> Instant {
+    fn drain_deadline(&mut self, cx: &GearContext) -> Instant {
         let last = Instant::now() + LAST;
         if cx.is_stopping() {
             *self.end.get_or_insert(last)
@@ -298,8 +298,8 @@ impl Publisher {
     }
 }
 
-fn outside(reason: &str) -> Fault {
-    Fault::Outside {
+fn outside(reason: &str) -> GearError {
+    GearError::Outside {
         what: "publish a message".to_owned(),
         reason: io::Error::other(reason.to_owned()),
     }
@@ -309,7 +309,7 @@ fn outside(reason: &str) -> Fault {
 const MAX_PAYLOAD: usize = (256 << 20) - (256 << 10);
 
 /// What is sent along with a message.
-fn properties(message: &Message) -> Properties {
+fn properties(message: &Message) -> PacketProperties {
     let content_type = match message.meta.get("content_type").and_then(Value::as_str) {
         None if !message.data.is_null() => Some("application/json"),
         known => known,
@@ -319,9 +319,9 @@ fn properties(message: &Message) -> Properties {
         span_id: message.span_id,
         sampled: message.sampled,
     };
-    Properties {
+    PacketProperties {
         content_type: content_type.filter(|text| is_text(text)).map(ToOwned::to_owned),
         user: vec![("traceparent".to_owned(), trace.to_string())],
-        ..Properties::default()
+        ..PacketProperties::default()
     }
 }

@@ -13,32 +13,32 @@ use std::time::Instant;
 use model::{HumanDuration, Level};
 use tokio::sync::mpsc;
 
-use super::window::{Outgoing, Window};
-use crate::gears::Context;
-use crate::gears::mqtt::{Connection, ConnectionEnd, Endpoint, Packet, Qos, SessionOptions, Version};
-use crate::timer::until;
+use super::window::{OutgoingPublish, PublishWindow};
+use crate::gears::GearContext;
+use crate::gears::mqtt::{BrokerConnection, ConnectionEnd, BrokerEndpoint, BrokerPacket, QosLevel, SessionOptions, MqttVersion};
+use crate::timer::sleep_until_deadline;
 
 /// The most bytes of a message that comes; none is wanted.
 const MAX_MESSAGE: usize = 64 * 1024;
 
 /// What sends messages to one broker.
-pub(super) struct Session {
-    cx: Arc<Context>,
-    endpoint: Endpoint,
-    qos: Qos,
+pub(super) struct PublisherSession {
+    cx: Arc<GearContext>,
+    endpoint: BrokerEndpoint,
+    qos: QosLevel,
     retain: bool,
-    waiting: mpsc::UnboundedReceiver<Outgoing>,
-    window: Window,
+    waiting: mpsc::UnboundedReceiver<OutgoingPublish>,
+    window: PublishWindow,
     /// Whether this life has a session at the broker.
     has_begun: bool,
 }
 
-impl Session {
+impl PublisherSession {
     pub(super) fn new(
-        cx: Arc<Context>,
-        endpoint: Endpoint,
-        (qos, retain): (Qos, bool),
-        (waiting, window): (mpsc::UnboundedReceiver<Outgoing>, Window),
+        cx: Arc<GearContext>,
+        endpoint: BrokerEndpoint,
+        (qos, retain): (QosLevel, bool),
+        (waiting, window): (mpsc::UnboundedReceiver<OutgoingPublish>, PublishWindow),
     ) -> Self {
         Self {
             window,
@@ -52,13 +52,13 @@ impl Session {
     }
 
     /// Connects again and again until the gear's life ends.
-    pub(super) async fn keep_up(mut self) {
+    pub(super) async fn run(mut self) {
         let mut backoff = self.endpoint.backoff();
         loop {
             let born = Instant::now();
-            let Err(why) = self.converse().await;
+            let Err(why) = self.run_connection().await;
             self.window.end(&why);
-            self.tell_ended();
+            self.report_ended();
             let pause = backoff.after(born.elapsed());
             self.cx
                 .error(format!("{why}; trying again in {}", HumanDuration::from(pause)));
@@ -67,7 +67,7 @@ impl Session {
     }
 
     /// One connection, until it ends.
-    async fn converse(&mut self) -> Result<Infallible, ConnectionEnd> {
+    async fn run_connection(&mut self) -> Result<Infallible, ConnectionEnd> {
         let mut connection = self.open().await?;
         if let Some(lack) = connection.connected.lacks(self.qos, self.retain) {
             return Err(lack.into());
@@ -85,7 +85,7 @@ impl Session {
                 out.clear();
                 self.window.written();
             }
-            self.tell_ended();
+            self.report_ended();
             tokio::select! {
                 packets = connection.next() => {
                     keep_alive.heard();
@@ -94,7 +94,7 @@ impl Session {
                     }
                 }
                 Some(outgoing) = self.waiting.recv(), if self.window.has_room() => self.window.push(outgoing),
-                () = until(self.window.hold_until()), if self.window.hold_until().is_some() => {}
+                () = sleep_until_deadline(self.window.hold_until()), if self.window.hold_until().is_some() => {}
                 () = keep_alive.ping_due() => keep_alive.ping(&mut out)?,
                 // What the broker says is heard between two turns.
                 () = std::future::ready(()), if self.window.has_more() => {}
@@ -103,20 +103,20 @@ impl Session {
     }
 
     /// Opens a connection, to a session that has nothing of an earlier life.
-    async fn open(&mut self) -> Result<Connection, String> {
-        let is_kept = self.qos == Qos::ExactlyOnce && self.endpoint.session_expiry > 0;
+    async fn open(&mut self) -> Result<BrokerConnection, String> {
+        let is_kept = self.qos == QosLevel::ExactlyOnce && self.endpoint.session_expiry > 0;
         let mut options = SessionOptions {
             is_clean: !self.has_begun || !is_kept,
             session_expiry: if is_kept { self.endpoint.session_expiry } else { 0 },
             receive_maximum: 1,
             max_message: MAX_MESSAGE,
         };
-        let mut connection = Connection::open(&self.endpoint, options).await?;
-        if self.endpoint.version == Version::V3 && is_kept && options.is_clean {
+        let mut connection = BrokerConnection::open(&self.endpoint, options).await?;
+        if self.endpoint.version == MqttVersion::V3 && is_kept && options.is_clean {
             // In 3.1.1 a session that begins anew is not kept: it takes another connection.
             connection.close().await;
             options.is_clean = false;
-            connection = Connection::open(&self.endpoint, options).await?;
+            connection = BrokerConnection::open(&self.endpoint, options).await?;
         }
         self.has_begun = true;
         Ok(connection)
@@ -132,32 +132,32 @@ impl Session {
         }
     }
 
-    fn take(&mut self, packet: Packet, out: &mut Vec<u8>) -> Result<(), ConnectionEnd> {
+    fn take(&mut self, packet: BrokerPacket, out: &mut Vec<u8>) -> Result<(), ConnectionEnd> {
         match packet {
-            Packet::Acknowledged { kind, id, refusal } => {
+            BrokerPacket::Acknowledged { kind, id, refusal } => {
                 let now = tokio::time::Instant::now();
                 Ok(self.window.answered((kind, id), refusal.as_ref(), now, out)?)
             }
-            Packet::Disconnected(why) => Err(ConnectionEnd::Disconnected(why)),
-            Packet::Connected(_) => Err("the broker accepts the connection a second time".to_owned().into()),
+            BrokerPacket::Disconnected(why) => Err(ConnectionEnd::Disconnected(why)),
+            BrokerPacket::Connected(_) => Err("the broker accepts the connection a second time".to_owned().into()),
             // Nothing was subscribed to; what another client of this name did is not this gear's.
-            Packet::Publish(_) | Packet::TooLong { .. } | Packet::Subscribed { .. } | Packet::Pong => Ok(()),
+            BrokerPacket::Publish(_) | BrokerPacket::TooLong { .. } | BrokerPacket::Subscribed { .. } | BrokerPacket::Pong => Ok(()),
         }
     }
 
     /// Says what became of messages.
-    fn tell_ended(&mut self) {
+    fn report_ended(&mut self) {
         for (outgoing, result) in self.window.take_ended() {
             match (outgoing.done, result) {
                 (Some(done), result) => drop(done.send(result)),
-                (None, Err(rejection)) => outgoing.signal.saying(|| self.cx.reject(&rejection.reason)),
+                (None, Err(rejection)) => outgoing.signal.in_scope(|| self.cx.reject(&rejection.reason)),
                 (None, Ok(())) => {}
             }
         }
     }
 }
 
-impl Drop for Session {
+impl Drop for PublisherSession {
     /// What does not come again is lost.
     fn drop(&mut self) {
         self.waiting.close();
@@ -170,7 +170,7 @@ impl Drop for Session {
             .count();
         if lost > 0 {
             let why = format!("{lost} not acknowledged by the broker when the gear ended");
-            self.cx.lost(u64::try_from(lost).unwrap_or(u64::MAX), &why);
+            self.cx.count_lost(u64::try_from(lost).unwrap_or(u64::MAX), &why);
         }
     }
 }

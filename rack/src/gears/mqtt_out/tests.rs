@@ -9,30 +9,30 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::gears::mqtt::Qos;
+use crate::gears::mqtt::QosLevel;
 use crate::gears::mqtt::testing::{ACCEPTED, Guest, Mosquitto, Proxy, RESUMED, ScriptedBroker, VERSIONS, happens};
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{deliver, deliver_to, outbox, spec, surroundings, taken_from};
 use crate::gears::testing::{Bench, message, push};
-use crate::lane::Outbox;
+use crate::lane::MessageOutbox;
 use crate::spool::SpoolThread;
-use crate::telemetry::NotRecorded;
-use crate::wires::Inbox;
+use crate::telemetry::RecordingError;
+use crate::wires::GearInbox;
 
 const PUBACK: u8 = 0x40;
 const PUBREC: u8 = 0x50;
 const PUBREL: u8 = 0x62;
 const PUBCOMP: u8 = 0x70;
 
-type Taken = oneshot::Receiver<Result<(), NotRecorded>>;
+type Taken = oneshot::Receiver<Result<(), RecordingError>>;
 
 /// A gear behind a guaranteed wire.
 struct Rack {
     _folder: tempfile::TempDir,
     bench: Bench,
-    outbox: Arc<Outbox>,
+    outbox: Arc<MessageOutbox>,
     thread: SpoolThread,
-    inbox: Inbox,
+    inbox: GearInbox,
 }
 
 impl Rack {
@@ -45,7 +45,7 @@ impl Rack {
             bench,
             outbox,
             thread,
-            inbox: Inbox::new(),
+            inbox: GearInbox::new(),
         }
     }
 
@@ -102,7 +102,7 @@ fn bodies_of(count: u8) -> Vec<String> {
 }
 
 /// The next message of a gear that has this body.
-async fn is_sent(guest: &mut Guest, body: &str) -> Publish {
+async fn is_sent(guest: &mut Guest, body: &str) -> PublishPacket {
     let message = guest.message().await;
     assert_eq!(message.payload, body.as_bytes());
     message
@@ -118,7 +118,7 @@ async fn messages_of_both_versions_and_every_qos_reach_their_topics_in_order() {
             let folder = tempfile::tempdir().unwrap();
             let bench = Bench::open(folder.path());
             let mut client = broker.client(&format!("test-{version}-{qos}")).await;
-            client.subscribe("plant/#", Qos::ExactlyOnce).await;
+            client.subscribe("plant/#", QosLevel::ExactlyOnce).await;
             let config = json!({
                 "broker": broker.client_config(&format!("it-{version}-{qos}"), version),
                 "topic_expression": "'plant/' + meta['line']", "qos": qos, "in_flight": 4,
@@ -149,7 +149,7 @@ async fn messages_of_both_versions_and_every_qos_reach_their_topics_in_order() {
                     let (name, trace) = &properties.user[0];
                     assert!(name == "traceparent" && TraceParent::parse(trace).is_some(), "{trace}");
                 } else {
-                    assert_eq!(properties, Properties::default());
+                    assert_eq!(properties, PacketProperties::default());
                 }
             }
             runtime.close().await;
@@ -169,7 +169,7 @@ async fn nothing_is_lost_when_connections_break_and_the_broker_ends_and_qos_2_ar
         let mut config = broker.client_config(&format!("it-{version}-{qos}"), version);
         config["address"] = json!(proxy.address);
         let mut client = broker.client(&format!("test-{version}-{qos}")).await;
-        client.subscribe("t/#", Qos::ExactlyOnce).await;
+        client.subscribe("t/#", QosLevel::ExactlyOnce).await;
         let bodies = bodies_of(200);
         let bodies: Vec<_> = bodies.iter().map(String::as_str).collect();
         let taken = rack.deliver(&bodies);

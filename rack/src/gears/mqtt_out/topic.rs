@@ -3,26 +3,26 @@
 use model::message::Message;
 use serde_json::Value;
 
-use crate::gears::Fault;
-use crate::gears::expression::{Expression, Scope};
+use crate::gears::GearError;
+use crate::gears::expression::{CelExpression, MessageVariables};
 use crate::gears::mqtt::{MAX_TEXT, is_text};
 
 /// Where messages go.
-pub(super) enum Topic {
+pub(super) enum TopicSelector {
     Fixed(String),
-    Computed(Expression),
+    Computed(CelExpression),
 }
 
-impl Topic {
+impl TopicSelector {
     /// The topic of a message.
-    pub(super) fn of(&self, message: &Message) -> Result<String, Fault> {
+    pub(super) fn of(&self, message: &Message) -> Result<String, GearError> {
         let expression = match self {
             Self::Fixed(topic) => return Ok(topic.clone()),
             Self::Computed(expression) => expression,
         };
-        match expression.value(&Scope::of(message))? {
+        match expression.value(&MessageVariables::of(message))? {
             Value::String(topic) => {
-                check_topic("topic_expression", &topic).map_err(Fault::Rejected)?;
+                check_topic("topic_expression", &topic).map_err(GearError::Rejected)?;
                 Ok(topic)
             }
             other => {
@@ -33,7 +33,7 @@ impl Topic {
                     Value::Array(_) => "a list",
                     _ => "a map",
                 };
-                Err(Fault::Rejected(format!(
+                Err(GearError::Rejected(format!(
                     "topic_expression: the result is {kind}, not a text"
                 )))
             }

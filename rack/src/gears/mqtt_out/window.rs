@@ -28,9 +28,9 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
 use crate::gears::mqtt::{
-    Acknowledgement, Connected, ConnectionEnd, Publish, Qos, Refusal, Version, acknowledge, publish,
+    AckPacketKind, ConnackPacket, ConnectionEnd, PublishPacket, QosLevel, BrokerRefusal, MqttVersion, acknowledge, publish,
 };
-use crate::gears::signal::Signal;
+use crate::gears::signal::TraceContext;
 use crate::gears::supervisor::ATTEMPTS;
 
 /// The pause after the first refusal.
@@ -43,19 +43,19 @@ const TURN_BYTES: usize = 1 << 20;
 
 /// A message on its way.
 #[derive(Debug)]
-pub(super) struct Outgoing {
-    pub(super) packet: Publish,
-    pub(super) signal: Signal,
+pub(super) struct OutgoingPublish {
+    pub(super) packet: PublishPacket,
+    pub(super) signal: TraceContext,
     /// Says what became of it, where that counts.
-    pub(super) done: Option<oneshot::Sender<Result<(), Rejection>>>,
+    pub(super) done: Option<oneshot::Sender<Result<(), PublishRejection>>>,
     /// How often the broker refused it, or ended the connection at it.
     refusals: u32,
     /// Its place and its bytes, until it has ended.
     pub(super) room: Option<[OwnedSemaphorePermit; 2]>,
 }
 
-impl Outgoing {
-    pub(super) const fn new(packet: Publish, signal: Signal) -> Self {
+impl OutgoingPublish {
+    pub(super) const fn new(packet: PublishPacket, signal: TraceContext) -> Self {
         Self {
             packet,
             signal,
@@ -66,7 +66,7 @@ impl Outgoing {
     }
 
     /// It tells what becomes of it.
-    pub(super) fn tells(&mut self) -> oneshot::Receiver<Result<(), Rejection>> {
+    pub(super) fn completion(&mut self) -> oneshot::Receiver<Result<(), PublishRejection>> {
         let (done, heard) = oneshot::channel();
         self.done = Some(done);
         heard
@@ -75,32 +75,32 @@ impl Outgoing {
 
 /// Why a message goes no further.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Rejection {
+pub(super) struct PublishRejection {
     pub(super) reason: String,
     pub(super) attempts: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum PublishStage {
     Waiting,
     Published,
     Released,
 }
 
 #[derive(Debug)]
-struct Entry {
-    outgoing: Outgoing,
-    stage: Stage,
+struct PublishWindowEntry {
+    outgoing: OutgoingPublish,
+    stage: PublishStage,
 }
 
 /// What ended, and how.
-pub(super) type Ended = (Outgoing, Result<(), Rejection>);
+pub(super) type EndedPublish = (OutgoingPublish, Result<(), PublishRejection>);
 
 /// Messages that are not acknowledged.
 #[derive(Debug)]
-pub(super) struct Window {
-    version: Version,
-    entries: VecDeque<Entry>,
+pub(super) struct PublishWindow {
+    version: MqttVersion,
+    entries: VecDeque<PublishWindowEntry>,
     /// How many there may be.
     most: usize,
     /// How many the broker takes at a time.
@@ -114,11 +114,11 @@ pub(super) struct Window {
     has_more: bool,
     /// Whether the broker has answered anything in this connection, or there is none.
     is_answered: bool,
-    ended: Vec<Ended>,
+    ended: Vec<EndedPublish>,
 }
 
-impl Window {
-    pub(super) const fn new(version: Version, most: usize) -> Self {
+impl PublishWindow {
+    pub(super) const fn new(version: MqttVersion, most: usize) -> Self {
         Self {
             version,
             entries: VecDeque::new(),
@@ -149,31 +149,31 @@ impl Window {
     }
 
     /// What has ended since this was asked last.
-    pub(super) fn take_ended(&mut self) -> Vec<Ended> {
+    pub(super) fn take_ended(&mut self) -> Vec<EndedPublish> {
         std::mem::take(&mut self.ended)
     }
 
     /// What has not ended.
-    pub(super) fn drain(&mut self) -> impl Iterator<Item = Outgoing> {
+    pub(super) fn drain(&mut self) -> impl Iterator<Item = OutgoingPublish> {
         self.entries.drain(..).map(|entry| entry.outgoing)
     }
 
-    pub(super) fn push(&mut self, outgoing: Outgoing) {
-        let stage = Stage::Waiting;
-        self.entries.push_back(Entry { outgoing, stage });
+    pub(super) fn push(&mut self, outgoing: OutgoingPublish) {
+        let stage = PublishStage::Waiting;
+        self.entries.push_back(PublishWindowEntry { outgoing, stage });
     }
 
     /// A connection begins: writes what the broker must release, and lets wait what it must get again.
-    pub(super) fn begin(&mut self, connected: &Connected, out: &mut Vec<u8>) {
+    pub(super) fn begin(&mut self, connected: &ConnackPacket, out: &mut Vec<u8>) {
         self.limit = self.most.min(connected.receive_maximum().into());
         self.largest = connected.maximum_packet_size();
         self.is_answered = false;
         for mut entry in std::mem::take(&mut self.entries) {
             match (entry.stage, connected.session_present) {
-                (Stage::Released, true) => acknowledge(Acknowledgement::PubRel, entry.outgoing.packet.id, out),
+                (PublishStage::Released, true) => acknowledge(AckPacketKind::PubRel, entry.outgoing.packet.id, out),
                 (_, true) => {
                     entry.outgoing.packet.dup = entry.outgoing.packet.id != 0;
-                    entry.stage = Stage::Waiting;
+                    entry.stage = PublishStage::Waiting;
                 }
                 (_, false) => entry.forget(),
             }
@@ -186,7 +186,7 @@ impl Window {
         if std::mem::replace(&mut self.is_answered, true) || !why.blames_message() {
             return;
         }
-        let first = self.entries.iter().position(|entry| entry.stage == Stage::Published);
+        let first = self.entries.iter().position(|entry| entry.stage == PublishStage::Published);
         if let Some(index) = first {
             let why = format!("the broker ends the connection at it: {why}");
             self.count(index, why);
@@ -203,7 +203,7 @@ impl Window {
         let under_way = self
             .entries
             .iter()
-            .filter(|entry| entry.stage != Stage::Waiting)
+            .filter(|entry| entry.stage != PublishStage::Waiting)
             .count();
         let mut room = self.limit.saturating_sub(under_way);
         let mut index = 0;
@@ -212,7 +212,7 @@ impl Window {
                 self.has_more = true;
                 return;
             }
-            if self.entries[index].stage != Stage::Waiting {
+            if self.entries[index].stage != PublishStage::Waiting {
                 index += 1;
             } else if self.write(index, out) {
                 room -= 1;
@@ -224,7 +224,7 @@ impl Window {
     /// Writes a message that waits; false if the broker takes none that large.
     fn write(&mut self, index: usize, out: &mut Vec<u8>) -> bool {
         let packet = &self.entries[index].outgoing.packet;
-        if packet.qos != Qos::AtMostOnce && packet.id == 0 {
+        if packet.qos != QosLevel::AtMostOnce && packet.id == 0 {
             let id = self.free_id();
             self.entries[index].outgoing.packet.id = id;
         }
@@ -237,16 +237,16 @@ impl Window {
                 "it has {size} bytes as a packet; the broker takes at most {}",
                 self.largest
             );
-            self.finish(index, Err(Rejection { reason, attempts: 1 }));
+            self.finish(index, Err(PublishRejection { reason, attempts: 1 }));
             return false;
         }
-        self.entries[index].stage = Stage::Published;
+        self.entries[index].stage = PublishStage::Published;
         true
     }
 
     /// What was sent has been written: that is all for QoS 0.
     pub(super) fn written(&mut self) {
-        let is_done = |entry: &Entry| entry.stage == Stage::Published && entry.outgoing.packet.qos == Qos::AtMostOnce;
+        let is_done = |entry: &PublishWindowEntry| entry.stage == PublishStage::Published && entry.outgoing.packet.qos == QosLevel::AtMostOnce;
         while let Some(index) = self.entries.iter().position(is_done) {
             self.is_answered = true;
             self.finish(index, Ok(()));
@@ -256,8 +256,8 @@ impl Window {
     /// The broker answers; in words what is wrong with that.
     pub(super) fn answered(
         &mut self,
-        (kind, id): (Acknowledgement, u16),
-        refusal: Option<&Refusal>,
+        (kind, id): (AckPacketKind, u16),
+        refusal: Option<&BrokerRefusal>,
         now: Instant,
         out: &mut Vec<u8>,
     ) -> Result<(), String> {
@@ -274,22 +274,22 @@ impl Window {
             )
         });
         match (kind, stage, refusal) {
-            (Acknowledgement::PubAck, Some((index, Qos::AtLeastOnce, Stage::Published)), _)
-            | (Acknowledgement::PubRec, Some((index, Qos::ExactlyOnce, Stage::Published)), Some(_)) => {
+            (AckPacketKind::PubAck, Some((index, QosLevel::AtLeastOnce, PublishStage::Published)), _)
+            | (AckPacketKind::PubRec, Some((index, QosLevel::ExactlyOnce, PublishStage::Published)), Some(_)) => {
                 self.judge(index, refusal, now);
             }
             // Also before it was sent again: some brokers say first what they have.
-            (Acknowledgement::PubRec, Some((index, Qos::ExactlyOnce, _)), None) => {
-                self.entries[index].stage = Stage::Released;
-                acknowledge(Acknowledgement::PubRel, id, out);
+            (AckPacketKind::PubRec, Some((index, QosLevel::ExactlyOnce, _)), None) => {
+                self.entries[index].stage = PublishStage::Released;
+                acknowledge(AckPacketKind::PubRel, id, out);
             }
             // A refusal here says that the broker has forgotten the identifier, as it shall.
-            (Acknowledgement::PubComp, Some((index, Qos::ExactlyOnce, Stage::Released)), _) => {
+            (AckPacketKind::PubComp, Some((index, QosLevel::ExactlyOnce, PublishStage::Released)), _) => {
                 self.finish(index, Ok(()));
             }
             // Of a life before this one, which the broker still knows.
-            (Acknowledgement::PubRec, None, None) => acknowledge(Acknowledgement::PubRel, id, out),
-            (Acknowledgement::PubComp | Acknowledgement::PubRec, None, _) => {}
+            (AckPacketKind::PubRec, None, None) => acknowledge(AckPacketKind::PubRel, id, out),
+            (AckPacketKind::PubComp | AckPacketKind::PubRec, None, _) => {}
             _ => {
                 return Err(format!(
                     "the broker acknowledges message {id} in a way that does not fit"
@@ -299,13 +299,13 @@ impl Window {
         Ok(())
     }
 
-    fn judge(&mut self, index: usize, refusal: Option<&Refusal>, now: Instant) {
+    fn judge(&mut self, index: usize, refusal: Option<&BrokerRefusal>, now: Instant) {
         let Some(refusal) = refusal else {
             return self.finish(index, Ok(()));
         };
         let reason = format!("the broker refuses it: {refusal}");
         if !refusal.is_temporary() {
-            return self.finish(index, Err(Rejection { reason, attempts: 1 }));
+            return self.finish(index, Err(PublishRejection { reason, attempts: 1 }));
         }
         if let Some(refusals) = self.count(index, reason) {
             let pause = FIRST_PAUSE
@@ -324,11 +324,11 @@ impl Window {
         if attempts < ATTEMPTS {
             return Some(attempts);
         }
-        self.finish(index, Err(Rejection { reason: why, attempts }));
+        self.finish(index, Err(PublishRejection { reason: why, attempts }));
         None
     }
 
-    fn finish(&mut self, index: usize, result: Result<(), Rejection>) {
+    fn finish(&mut self, index: usize, result: Result<(), PublishRejection>) {
         if let Some(entry) = self.entries.remove(index) {
             self.ended.push((entry.outgoing, result));
         }
@@ -349,10 +349,10 @@ impl Window {
     }
 }
 
-impl Entry {
+impl PublishWindowEntry {
     /// It is a new message for the broker.
     const fn forget(&mut self) {
-        self.stage = Stage::Waiting;
+        self.stage = PublishStage::Waiting;
         self.outgoing.packet.id = 0;
         self.outgoing.packet.dup = false;
     }

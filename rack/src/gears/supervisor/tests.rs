@@ -9,7 +9,7 @@ use super::*;
 use crate::gears::patience::watch;
 use crate::gears::testing::Bench;
 use crate::gears::testing::held::{deliver, fill, outbox, spec, surroundings, surroundings_with, taken_from};
-use crate::limits::Limits;
+use crate::limits::MessageLimits;
 
 /// Messages that are delivered: several times what is settled at once, or waits for the outbox's writer.
 const MESSAGES: u8 = 200;
@@ -19,7 +19,7 @@ async fn a_gear_cut_off_while_the_outbox_is_full_leaves_what_it_holds_to_its_nex
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 8_000);
-    let (spec, inbox) = (spec("test_loop", &json!({}), &["out"]), Inbox::new());
+    let (spec, inbox) = (spec("test_loop", &json!({}), &["out"]), GearInbox::new());
     let taken: Vec<_> = (1..=MESSAGES)
         .map(|number| deliver(&inbox, number, &[number; 400]))
         .collect();
@@ -56,7 +56,7 @@ async fn a_gear_that_waits_for_the_outbox_is_said_to_do_so() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 8_000);
-    let (spec, inbox) = (spec("test_loop", &json!({}), &["out"]), Inbox::new());
+    let (spec, inbox) = (spec("test_loop", &json!({}), &["out"]), GearInbox::new());
     let taken: Vec<_> = (1..=MESSAGES)
         .map(|number| deliver(&inbox, number, &[number; 400]))
         .collect();
@@ -90,7 +90,7 @@ async fn what_one_half_of_a_gear_waits_for_is_not_said_of_what_the_other_has_in_
     while tokio::time::timeout(Duration::from_secs(3), emit()).await.is_ok() {}
     tokio::select! {
         biased;
-        () = at_work(&cx, None, std::future::pending()) => {}
+        () = run_watched(&cx, None, std::future::pending()) => {}
         _ = emit() => panic!("there is no room"),
         () = watch(Arc::clone(&cx), Duration::from_millis(40)) => {}
         said = bench.says("it", "the gear has been finishing") => assert!(said.contains("cuts it off"), "{said}"),
@@ -100,9 +100,9 @@ async fn what_one_half_of_a_gear_waits_for_is_not_said_of_what_the_other_has_in_
 }
 
 /// What a letter says of itself.
-fn said(letter: &crate::lane::Letter, name: &str) -> String {
+fn said(letter: &crate::lane::OutboxRecord, name: &str) -> String {
     let mut headers = async_nats::HeaderMap::new();
-    letter.head(None, &mut headers);
+    letter.write_headers(None, &mut headers);
     headers.get(name).unwrap().to_string()
 }
 
@@ -112,12 +112,12 @@ async fn what_outgrows_the_limit_at_a_gear_or_comes_beyond_it_is_a_dead_letter()
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
     let twice = json!({ "set": { "twice": "text + text" } });
-    let (spec, inbox) = (spec("map", &twice, &["out"]), Inbox::new());
+    let (spec, inbox) = (spec("map", &twice, &["out"]), GearInbox::new());
     let taken = [1200, 3000, 10].map(|size| {
         let number = u8::try_from(size % 251).unwrap();
         deliver(&inbox, number, &vec![b'x'; size])
     });
-    let (cx, stop) = surroundings_with(&spec, &bench, &outbox, Limits::new(64, 2000));
+    let (cx, stop) = surroundings_with(&spec, &bench, &outbox, MessageLimits::new(64, 2000));
     let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
     for taken in taken {
         assert_eq!(taken.await.unwrap(), Ok(()));
@@ -157,9 +157,9 @@ async fn an_attempt_that_is_cut_off_counts_for_nothing_and_the_corrected_gear_ge
         .local_addr()
         .unwrap();
     let to = |address| json!({ "url": format!("http://{address}"), "retry": { "count": 0 }, "timeout": "1h" });
-    let inbox = Inbox::new();
+    let inbox = GearInbox::new();
     let taken = deliver(&inbox, 1, b"one");
-    let held = |inbox: &Inbox| Arc::clone(&inbox.held);
+    let held = |inbox: &GearInbox| Arc::clone(&inbox.held);
     // Two attempts fail; the next ones are cut off, as by a scenario that replaces the gear.
     let refused = spec("http_out", &to(closed), &[]);
     let (cx, _stop) = surroundings(&refused, &bench, &outbox);
@@ -198,7 +198,7 @@ async fn a_message_that_the_gear_panics_at_is_a_dead_letter_after_three_attempts
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
-    let (spec, inbox) = (spec("test_panics", &json!({}), &[]), Inbox::new());
+    let (spec, inbox) = (spec("test_panics", &json!({}), &[]), GearInbox::new());
     let taken = [&b"bad"[..], b"zero"].map(|body| deliver(&inbox, body[0], body));
     let (cx, stop) = surroundings(&spec, &bench, &outbox);
     let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
@@ -221,7 +221,7 @@ async fn what_a_slow_gear_makes_leaves_when_it_is_made_and_not_in_bursts() {
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
     let (spec, inbox) = (
         spec("throttle", &json!({ "rate": 3, "burst": 1 }), &["out"]),
-        Inbox::new(),
+        GearInbox::new(),
     );
     let mut taken = (1..=30)
         .map(|number| deliver(&inbox, number, b"x"))
@@ -246,12 +246,12 @@ async fn messages_of_which_a_gear_made_one_thing_are_taken_in_one_whole_however_
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 4 << 20);
     let config = json!({ "format": "concatenated", "max_messages": 2, "max_bytes": 1 << 20, "max_age": "24h", "key": "text.substring(0, 1)" });
-    let (spec, inbox) = (spec("batch", &config, &["out"]), Inbox::new());
+    let (spec, inbox) = (spec("batch", &config, &["out"]), GearInbox::new());
     let (cx, _stop) = surroundings(&spec, &bench, &outbox);
     let Ok(Gear::Passive(mut gear)) = spec.kind.build(&spec.config) else {
         panic!("batch is passive")
     };
-    let mut consumer = Consumer {
+    let mut consumer = InboxConsumer {
         gear: gear.as_mut(),
         cx: &cx,
         held: inbox.held.lock().await,
@@ -265,10 +265,10 @@ async fn messages_of_which_a_gear_made_one_thing_are_taken_in_one_whole_however_
         consumer.take(receiver.try_recv().unwrap()).await.unwrap();
     }
     consumer.settle().await.unwrap();
-    assert_eq!((consumer.held.len(), outbox.handed_over("taken wire")), (3, None));
+    assert_eq!((consumer.held.len(), outbox.submitted_offset("taken wire")), (3, None));
     taken.push(deliver(&inbox, 4, &body("a")));
     consumer.take(receiver.try_recv().unwrap()).await.unwrap();
-    let flush = gathered(Handled::Again, consumer.gear.flush(&cx)).await;
+    let flush = collect_output(DeliveryGuarantee::Again, consumer.gear.flush(&cx)).await;
     flush.0.unwrap();
     consumer.leave_flushed(flush.1).await;
     consumer.held.iter_mut().for_each(|held| held.is_flushed = true);

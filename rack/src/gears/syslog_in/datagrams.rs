@@ -3,7 +3,7 @@
 //! # Invariants
 //!
 //! - What the system dropped, since its buffer was full, is counted with the next datagram that comes.
-//! - [`Datagrams::receive`] may be dropped while it waits: no datagram is lost.
+//! - [`DatagramReceiver::receive`] may be dropped while it waits: no datagram is lost.
 
 use std::io::{self, IoSliceMut};
 use std::net::SocketAddr;
@@ -23,7 +23,7 @@ const BATCH: usize = 512;
 const SYSTEM_BUFFER: usize = 8 << 20;
 
 /// See the module.
-pub(super) struct Datagrams {
+pub(super) struct DatagramReceiver {
     socket: UdpSocket,
     buffer: Vec<u8>,
     /// Dropped by the system since the socket was made.
@@ -32,13 +32,13 @@ pub(super) struct Datagrams {
 
 /// What arrived.
 #[derive(Debug, Default)]
-pub(super) struct Arrived {
+pub(super) struct DatagramBatch {
     pub(super) datagrams: Vec<(Vec<u8>, SocketAddr)>,
     /// So many more were dropped by the system before these.
     pub(super) dropped: u32,
 }
 
-impl Datagrams {
+impl DatagramReceiver {
     pub(super) async fn bind(address: SocketAddr) -> io::Result<Self> {
         let socket = UdpSocket::bind(address).await?;
         // Neither is vital: without them more is dropped, and not counted.
@@ -56,8 +56,8 @@ impl Datagrams {
     }
 
     /// Waits for one datagram, and takes those that are there already.
-    pub(super) async fn receive(&mut self) -> io::Result<Arrived> {
-        let (mut arrived, mut bytes) = (Arrived::default(), 0);
+    pub(super) async fn receive(&mut self) -> io::Result<DatagramBatch> {
+        let (mut arrived, mut bytes) = (DatagramBatch::default(), 0);
         while bytes < BATCH_BYTES && arrived.datagrams.len() < BATCH {
             if arrived.datagrams.is_empty() {
                 self.socket.readable().await?;
@@ -117,7 +117,7 @@ mod tests {
     async fn every_datagram_arrives_or_is_counted_as_dropped() {
         // More than the system's buffer can be made to hold.
         const COUNT: u64 = 40_000;
-        let mut datagrams = Datagrams::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let mut datagrams = DatagramReceiver::bind("127.0.0.1:0".parse().unwrap()).await.unwrap();
         let to = datagrams.local_addr().unwrap();
         let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         for number in 0..COUNT {

@@ -30,11 +30,11 @@ use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use super::listener::{Listener, announce};
-use super::{Active, Config, Context, Fault, Gear, Work};
-use datagrams::{Arrived, Datagrams};
-use parse::Line;
-use stream::{Broken, Lines, trimmed};
+use super::listener::{GearListener, announce};
+use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, GearFuture};
+use datagrams::{DatagramBatch, DatagramReceiver};
+use parse::SyslogMessage;
+use stream::{SyslogStreamError, SyslogLineReader, trimmed};
 
 /// The pause after a datagram could not be read.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -48,35 +48,35 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     doc: "RFC 5424 and RFC 3164, over TCP counted or ended by line feeds (RFC 6587). The data has `facility`, `severity`, `timestamp`, `host`, `app`, `procid`, `msgid`, \
           `structured` and `message`, as far as they are there; the body is the line. Other lines have `syslog.malformed: true` in their meta.",
     example: include_str!("../../../../examples/gears/syslog_in.yaml"),
-    schema: gear::schema::<SyslogIn>,
-    check: gear::check::<SyslogIn>,
+    schema: gear::schema::<SyslogInConfig>,
+    check: gear::check::<SyslogInConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    Ok(Gear::Active(Box::new(Door {
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    Ok(Gear::Active(Box::new(SyslogReceiver {
         config: gear::config(config)?,
         udp: None,
         tcp: None,
     })))
 }
 
-struct Door {
-    config: SyslogIn,
-    udp: Option<Datagrams>,
-    tcp: Option<Listener>,
+struct SyslogReceiver {
+    config: SyslogInConfig,
+    udp: Option<DatagramReceiver>,
+    tcp: Option<GearListener>,
 }
 
-impl Active for Door {
-    fn init<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+impl ActiveGear for SyslogReceiver {
+    fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let address = self.config.listen;
             if self.config.tcp {
-                self.tcp = Some(Listener::bind(cx, address, "tcp", "").await?);
+                self.tcp = Some(GearListener::bind(cx, address, "tcp", "").await?);
             }
             if self.config.udp {
-                let failed = |reason| Fault::Listen { address, reason };
-                let socket = Datagrams::bind(address).await.map_err(failed)?;
+                let failed = |reason| GearError::Listen { address, reason };
+                let socket = DatagramReceiver::bind(address).await.map_err(failed)?;
                 announce(cx, socket.local_addr().map_err(failed)?, "udp", "");
                 self.udp = Some(socket);
             }
@@ -85,16 +85,16 @@ impl Active for Door {
         .boxed()
     }
 
-    fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+    fn run<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let (max, idle) = (self.config.max_message as usize, self.config.idle_timeout.get());
             let serve = |stream, address, stop| {
-                let peer = Peer {
+                let peer = SyslogPeer {
                     cx: Arc::clone(cx),
                     address,
                     transport: "tcp",
                 };
-                peer.serve(stream, Lines::new(max), idle, stop)
+                peer.serve(stream, SyslogLineReader::new(max), idle, stop)
             };
             let tcp = async {
                 if let Some(listener) = self.tcp.take() {
@@ -114,20 +114,20 @@ impl Active for Door {
 }
 
 /// Passes on datagrams until the gear stops.
-async fn receive(cx: &Arc<Context>, mut socket: Datagrams) {
+async fn receive(cx: &Arc<GearContext>, mut socket: DatagramReceiver) {
     loop {
         let received = tokio::select! {
             () = cx.stopping() => return,
             received = socket.receive() => received,
         };
         match received {
-            Ok(Arrived { datagrams, dropped }) => {
+            Ok(DatagramBatch { datagrams, dropped }) => {
                 if dropped > 0 {
-                    cx.lost(dropped.into(), "the system dropped datagrams: its buffer was full, or they were damaged");
+                    cx.count_lost(dropped.into(), "the system dropped datagrams: its buffer was full, or they were damaged");
                 }
                 let pass_on = async {
                     for (datagram, address) in datagrams {
-                        let peer = Peer {
+                        let peer = SyslogPeer {
                             cx: Arc::clone(cx),
                             address,
                             transport: "udp",
@@ -138,7 +138,7 @@ async fn receive(cx: &Arc<Context>, mut socket: Datagrams) {
                         }
                     }
                 };
-                cx.leave_arrived("out", None, pass_on).await;
+                cx.commit_received("out", None, pass_on).await;
             }
             Err(error) => {
                 cx.error(format!("cannot read a datagram: {error}"));
@@ -149,15 +149,15 @@ async fn receive(cx: &Arc<Context>, mut socket: Datagrams) {
 }
 
 /// Who sends.
-struct Peer {
-    cx: Arc<Context>,
+struct SyslogPeer {
+    cx: Arc<GearContext>,
     address: SocketAddr,
     transport: &'static str,
 }
 
-impl Peer {
+impl SyslogPeer {
     /// Reads one connection until it ends, is silent for too long, or the gear stops.
-    async fn serve(self, mut stream: TcpStream, mut lines: Lines, idle: Duration, stop: CancellationToken) {
+    async fn serve(self, mut stream: TcpStream, mut lines: SyslogLineReader, idle: Duration, stop: CancellationToken) {
         let why = loop {
             let arrived = tokio::select! {
                 biased;
@@ -167,7 +167,7 @@ impl Peer {
             };
             match arrived {
                 // How a connection ends is its peer's affair.
-                Err(Broken::Io(_)) => break None,
+                Err(SyslogStreamError::Io(_)) => break None,
                 Ok(arrived) if arrived.is_empty() => break None,
                 Ok(arrived) => {
                     let pass_on = async {
@@ -175,7 +175,7 @@ impl Peer {
                             self.pass_on(line, false).await;
                         }
                     };
-                    self.cx.leave_arrived("out", None, pass_on).await;
+                    self.cx.commit_received("out", None, pass_on).await;
                 }
                 Err(broken) => break Some(broken.to_string()),
             }
@@ -195,7 +195,7 @@ impl Peer {
             .with("net.peer", self.address.to_string())
             .with("net.transport", self.transport);
         let text = String::from_utf8_lossy(&raw);
-        let line = Line::of(&text);
+        let line = SyslogMessage::of(&text);
         if let Some(format) = line.format {
             meta.set("syslog.format", format);
         }
@@ -214,7 +214,7 @@ impl Peer {
 /// Configuration of `syslog_in`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct SyslogIn {
+pub(super) struct SyslogInConfig {
     /// Where to listen, for UDP and TCP. The usual port is 514, which needs a privilege.
     listen: SocketAddr,
     /// Whether to take UDP.
@@ -250,7 +250,7 @@ const fn default_idle_timeout() -> HumanDuration {
     HumanDuration::from_secs(24 * 3600)
 }
 
-impl GearConfig for SyslogIn {
+impl GearConfig for SyslogInConfig {
     fn validate(&self) -> Result<(), String> {
         if !self.udp && !self.tcp {
             return Err("udp and tcp are both false: nothing would be taken; leave one of them out".into());

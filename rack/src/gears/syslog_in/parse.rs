@@ -28,7 +28,7 @@ const MONTHS: [&str; 12] = [
 
 /// What a line says.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct Line<'a> {
+pub(super) struct SyslogMessage<'a> {
     /// Whether it is in neither form; `message` is then all that could not be read.
     pub(super) malformed: bool,
     pub(super) format: Option<&'static str>,
@@ -43,7 +43,7 @@ pub(super) struct Line<'a> {
     pub(super) message: &'a str,
 }
 
-impl<'a> Line<'a> {
+impl<'a> SyslogMessage<'a> {
     /// Reads a line.
     pub(super) fn of(text: &'a str) -> Self {
         let Some((priority, rest)) = priority(text) else {
@@ -108,7 +108,7 @@ fn version(text: &str) -> Option<&str> {
     (is_version && !digits.starts_with('0')).then_some(rest)
 }
 
-fn modern(text: &str) -> Option<Line<'_>> {
+fn modern(text: &str) -> Option<SyslogMessage<'_>> {
     let mut rest = text;
     let mut field = || {
         let (field, tail) = rest.split_once(' ').filter(|(field, _)| !field.is_empty())?;
@@ -121,7 +121,7 @@ fn modern(text: &str) -> Option<Line<'_>> {
     }
     let (structured, rest) = structured(rest)?;
     let message = if rest.is_empty() { rest } else { rest.strip_prefix(' ')? };
-    Some(Line {
+    Some(SyslogMessage {
         format: Some("rfc5424"),
         timestamp,
         host,
@@ -130,7 +130,7 @@ fn modern(text: &str) -> Option<Line<'_>> {
         msgid,
         structured,
         message: message.strip_prefix('\u{feff}').unwrap_or(message),
-        ..Line::default()
+        ..SyslogMessage::default()
     })
 }
 
@@ -190,13 +190,13 @@ fn add(values: &mut Map<String, Value>, key: &str, value: String) {
     }
 }
 
-fn old(text: &str) -> Option<Line<'_>> {
+fn old(text: &str) -> Option<SyslogMessage<'_>> {
     let (timestamp, rest) = old_time(text)?;
-    let mut line = Line {
+    let mut line = SyslogMessage {
         format: Some("rfc3164"),
         timestamp: Some(timestamp),
         message: rest,
-        ..Line::default()
+        ..SyslogMessage::default()
     };
     if tag(rest).is_none()
         && let Some((host, tail)) = rest.split_once(' ').filter(|(host, _)| is_host(host))
@@ -299,7 +299,7 @@ mod tests {
                     "host": "fe80::1", "app": "kernel", "message": "x"}),
             ),
         ] {
-            let line = Line::of(text);
+            let line = SyslogMessage::of(text);
             assert!(!line.malformed && line.format.is_some(), "{text}");
             assert_eq!(line.data(), wanted, "{text}");
         }
@@ -321,7 +321,7 @@ mod tests {
             ("<34>1 - h a p m -x", Some("crit"), "1 - h a p m -x"),
             ("<34>1 - h a", Some("crit"), "1 - h a"),
         ] {
-            let line = Line::of(text);
+            let line = SyslogMessage::of(text);
             assert!(line.malformed && line.format.is_none(), "{text}");
             assert_eq!((line.severity, line.message), (severity, message), "{text}");
         }

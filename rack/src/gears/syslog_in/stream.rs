@@ -3,8 +3,8 @@
 //! # Invariants
 //!
 //! - What is held is at most one line of `max` bytes and one read.
-//! - Nothing that was read is lost: what is no whole line is given out at the end by [`Lines::rest`].
-//! - [`Lines::read`] may be dropped while it waits: no byte is lost.
+//! - Nothing that was read is lost: what is no whole line is given out at the end by [`SyslogLineReader::rest`].
+//! - [`SyslogLineReader::read`] may be dropped while it waits: no byte is lost.
 
 use std::io;
 
@@ -20,7 +20,7 @@ const MAX_DIGITS: usize = 9;
 
 /// Why a stream has no more lines.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Broken {
+pub(super) enum SyslogStreamError {
     /// A line is too long.
     #[error("a line has more than {max} bytes, the most that max_message allows")]
     TooLong { max: usize },
@@ -31,7 +31,7 @@ pub(super) enum Broken {
 
 /// The lines of a stream.
 #[derive(Debug)]
-pub(super) struct Lines {
+pub(super) struct SyslogLineReader {
     max: usize,
     buffer: BytesMut,
     /// How much of the buffer is known to have no line feed.
@@ -41,7 +41,7 @@ pub(super) struct Lines {
 }
 
 /// How the next line is framed.
-enum Framing {
+enum SyslogFraming {
     /// So many bytes behind so many of the count.
     Counted { skip: usize, size: usize },
     Line,
@@ -49,7 +49,7 @@ enum Framing {
     Unknown,
 }
 
-impl Lines {
+impl SyslogLineReader {
     pub(super) fn new(max: usize) -> Self {
         Self {
             max,
@@ -60,7 +60,7 @@ impl Lines {
     }
 
     /// Lines that have arrived, at least one and [`TOGETHER`] at most, none of them empty; none where the stream has ended.
-    pub(super) async fn read(&mut self, from: &mut (impl AsyncRead + Unpin)) -> Result<Vec<Vec<u8>>, Broken> {
+    pub(super) async fn read(&mut self, from: &mut (impl AsyncRead + Unpin)) -> Result<Vec<Vec<u8>>, SyslogStreamError> {
         let mut arrived = loop {
             if let Some(line) = self.next()? {
                 break vec![line];
@@ -81,14 +81,14 @@ impl Lines {
 
     /// What was read of a line that did not end.
     pub(super) fn rest(&mut self) -> Option<Vec<u8>> {
-        if let Framing::Counted { skip, .. } = self.framing() {
+        if let SyslogFraming::Counted { skip, .. } = self.framing() {
             self.buffer.advance(skip);
         }
         let rest = self.buffer.split().to_vec();
         (!rest.is_empty()).then_some(rest)
     }
 
-    fn next(&mut self) -> Result<Option<Vec<u8>>, Broken> {
+    fn next(&mut self) -> Result<Option<Vec<u8>>, SyslogStreamError> {
         let max = self.max;
         loop {
             if self.seen == 0 {
@@ -97,25 +97,25 @@ impl Lines {
                 self.buffer.advance(blank);
             }
             let (skip, size, edge) = match self.framing() {
-                Framing::Unknown => return Ok(None),
-                Framing::Counted { size, .. } if size > max => return Err(Broken::TooLong { max }),
-                Framing::Counted { skip, size } => {
+                SyslogFraming::Unknown => return Ok(None),
+                SyslogFraming::Counted { size, .. } if size > max => return Err(SyslogStreamError::TooLong { max }),
+                SyslogFraming::Counted { skip, size } => {
                     self.counts = true;
                     (skip, size, 0)
                 }
-                Framing::Line => {
+                SyslogFraming::Line => {
                     let unseen = self.buffer.get(self.seen..).unwrap_or_default();
                     match unseen.iter().position(|byte| *byte == b'\n') {
                         Some(at) => (0, self.seen + at, 1),
                         None => {
                             self.seen = self.buffer.len();
-                            return if self.seen > max { Err(Broken::TooLong { max }) } else { Ok(None) };
+                            return if self.seen > max { Err(SyslogStreamError::TooLong { max }) } else { Ok(None) };
                         }
                     }
                 }
             };
             if size > max {
-                return Err(Broken::TooLong { max });
+                return Err(SyslogStreamError::TooLong { max });
             }
             if self.buffer.len() < skip + size + edge {
                 return Ok(None);
@@ -131,25 +131,25 @@ impl Lines {
         }
     }
 
-    fn framing(&self) -> Framing {
+    fn framing(&self) -> SyslogFraming {
         let Some(first) = self.buffer.first() else {
-            return Framing::Unknown;
+            return SyslogFraming::Unknown;
         };
         if !(b'1'..=b'9').contains(first) {
-            return Framing::Line;
+            return SyslogFraming::Line;
         }
         let digits = self.buffer.iter().take_while(|byte| byte.is_ascii_digit()).count();
         match self.buffer.get(digits) {
-            _ if digits > MAX_DIGITS => Framing::Line,
-            None => Framing::Unknown,
+            _ if digits > MAX_DIGITS => SyslogFraming::Line,
+            None => SyslogFraming::Unknown,
             // What is counted first begins with its priority; a line may begin with a number.
-            Some(b' ') if !self.counts && self.buffer.get(digits + 1).is_none() => Framing::Unknown,
+            Some(b' ') if !self.counts && self.buffer.get(digits + 1).is_none() => SyslogFraming::Unknown,
             Some(b' ') if self.counts || self.buffer.get(digits + 1) == Some(&b'<') => {
                 let count = self.buffer.iter().take(digits);
                 let size = count.fold(0, |sum, digit| sum * 10 + usize::from(digit - b'0'));
-                Framing::Counted { skip: digits + 1, size }
+                SyslogFraming::Counted { skip: digits + 1, size }
             }
-            Some(_) => Framing::Line,
+            Some(_) => SyslogFraming::Line,
         }
     }
 }
@@ -166,13 +166,13 @@ mod tests {
     use super::*;
 
     /// Reads a stream that arrives in pieces: its lines, what is left, and what ended it.
-    async fn lines(stream: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<Vec<u8>>, Option<Broken>) {
+    async fn lines(stream: &[u8], piece: usize) -> (Vec<Vec<u8>>, Option<Vec<u8>>, Option<SyslogStreamError>) {
         let (mut near, mut far) = tokio::io::duplex(piece);
         let stream = stream.to_vec();
         let send = tokio::spawn(async move {
             tokio::io::AsyncWriteExt::write_all(&mut near, &stream).await.ok();
         });
-        let (mut lines, mut all) = (Lines::new(20), Vec::new());
+        let (mut lines, mut all) = (SyslogLineReader::new(20), Vec::new());
         let end = loop {
             match lines.read(&mut far).await {
                 Ok(arrived) if arrived.is_empty() => break None,
@@ -204,9 +204,9 @@ mod tests {
             let (all, rest, end) = lines(b"9 <1>cut", piece).await;
             assert!(all.is_empty() && rest.as_deref() == Some(b"<1>cut") && end.is_none());
             let (all, rest, end) = lines(&[b'x'; 200], piece).await;
-            assert!(all.is_empty() && rest.is_some() && matches!(end, Some(Broken::TooLong { max: 20 })));
+            assert!(all.is_empty() && rest.is_some() && matches!(end, Some(SyslogStreamError::TooLong { max: 20 })));
             let (all, _, end) = lines(b"4 <1>a21 <1>b", piece).await;
-            assert!(all == [b"<1>a"] && matches!(end, Some(Broken::TooLong { max: 20 })));
+            assert!(all == [b"<1>a"] && matches!(end, Some(SyslogStreamError::TooLong { max: 20 })));
             // Who counts once counts always.
             let (all, _, end) = lines(b"4 <1>a4 x\nyz3 <1>", piece).await;
             assert!(all == [&b"<1>a"[..], b"x\nyz", b"<1>"] && end.is_none(), "{all:?}");

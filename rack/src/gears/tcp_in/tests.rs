@@ -12,10 +12,10 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{deliver_to, outbox, spec, surroundings, taken_from};
 use crate::gears::testing::{Bench, STOP_BOUND, message, push};
-use crate::lane::Letter;
+use crate::lane::OutboxRecord;
 use crate::runtime::GearRuntime;
-use crate::spool::{Cursor, Outgoing};
-use crate::wires::Inbox;
+use crate::spool::{SpoolCursor, SpoolItem};
+use crate::wires::GearInbox;
 
 use super::writer::WRITE_TIMEOUT;
 
@@ -226,7 +226,7 @@ async fn a_reply_of_a_guaranteed_wire_is_taken_when_it_is_written_and_a_dead_let
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 64 << 20);
     let config = serde_json::json!({ "listen": "127.0.0.1:0", "framing": { "length": { "bytes": 4 } } });
-    let (spec, inbox) = (spec("tcp_in", &config, &["out"]), Inbox::new());
+    let (spec, inbox) = (spec("tcp_in", &config, &["out"]), GearInbox::new());
     let (cx, stop) = surroundings(&spec, &bench, &outbox);
     let life = tokio::spawn(supervise(None, spec, cx, Some(inbox.clone())));
     let mut peer = Client::connect(bench.address("it", "tcp").await).await;
@@ -269,7 +269,7 @@ async fn beside_a_deaf_peer(ends_before: bool) {
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 64 << 20);
     let config = serde_json::json!({ "listen": "127.0.0.1:0", "framing": { "length": { "bytes": 4 } } });
-    let (spec, inbox) = (spec("tcp_in", &config, &["out"]), Inbox::new());
+    let (spec, inbox) = (spec("tcp_in", &config, &["out"]), GearInbox::new());
     let (cx, stop) = surroundings(&spec, &bench, &outbox);
     let life = tokio::spawn(supervise(None, spec, cx, Some(inbox.clone())));
     let at = bench.address("it", "tcp").await;
@@ -339,28 +339,28 @@ async fn frames_that_arrive_together_are_one_entry_of_the_outbox() {
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 64 << 20);
     let config = serde_json::json!({ "listen": "127.0.0.1:0", "framing": { "delimiter": "\n" } });
-    let (spec, inbox) = (spec("tcp_in", &config, &["out"]), Inbox::new());
+    let (spec, inbox) = (spec("tcp_in", &config, &["out"]), GearInbox::new());
     let (cx, stop) = surroundings(&spec, &bench, &outbox);
     let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
     let mut peer = Client::connect(bench.address("it", "tcp").await).await;
     let lines: Vec<String> = (0..50).map(|number| format!("line {number}\n")).collect();
     peer.send(lines.concat().as_bytes()).await;
     let (reader, mut changed) = (outbox.spool().reader(), outbox.spool().changed());
-    let (mut cursor, mut entries) = (Cursor::default(), Vec::new());
-    while entries.iter().map(Letter::count).sum::<u32>() < 50 {
+    let (mut cursor, mut entries) = (SpoolCursor::default(), Vec::new());
+    while entries.iter().map(OutboxRecord::count).sum::<u32>() < 50 {
         changed.mark_unchanged();
         let read = reader.read(&mut cursor, 1 << 20).unwrap();
         if read.is_empty() {
             changed.changed().await.unwrap();
         }
         entries.extend(read.into_iter().map(|outgoing| match outgoing {
-            Outgoing::Batch(kept) => Letter::decode(&kept.payload).unwrap(),
-            Outgoing::Lost { .. } => panic!("a batch is lost"),
+            SpoolItem::Batch(kept) => OutboxRecord::decode(&kept.payload).unwrap(),
+            SpoolItem::Lost { .. } => panic!("a batch is lost"),
         }));
     }
     assert_eq!(entries.len(), 1);
-    let text = |letter: Letter| String::from_utf8(Message::from_cbor(letter.body()).unwrap().raw).unwrap() + "\n";
-    let messages = entries.into_iter().flat_map(Letter::split);
+    let text = |letter: OutboxRecord| String::from_utf8(Message::from_cbor(letter.body()).unwrap().raw).unwrap() + "\n";
+    let messages = entries.into_iter().flat_map(OutboxRecord::split);
     assert_eq!(messages.map(text).collect::<Vec<_>>(), lines);
     stop.cancel();
     life.await.unwrap();

@@ -9,7 +9,7 @@
 //! # Invariants
 //!
 //! - Replies of a connection are written in their order, each whole or the connection ends.
-//! - A peer that does not read is not read from ([`Queue::calm`]): who only answers it waits for nobody. Where more than [`MOST`] waits
+//! - A peer that does not read is not read from ([`TcpReplyQueue::wait_for_low_water`]): who only answers it waits for nobody. Where more than [`MOST`] waits
 //!   all the same, the gear waits, at most until the connection is closed.
 //! - Who queues a reply hears what became of it, if it asks to.
 
@@ -33,7 +33,7 @@ const MOST: usize = 4 << 20;
 const REPLY: usize = 256;
 
 /// A reply, as it is written.
-pub(super) struct Reply {
+pub(super) struct TcpReply {
     pub(super) bytes: Vec<u8>,
     /// Says why it was not written. One that nobody waits for is told by `refused`.
     pub(super) done: Option<oneshot::Sender<Result<(), String>>>,
@@ -41,7 +41,7 @@ pub(super) struct Reply {
 }
 
 /// What a connection and its writer know of each other.
-pub(super) struct Link {
+pub(super) struct ConnectionLink {
     /// When a frame went either way.
     active: Mutex<Instant>,
     /// Cancelled where the peer takes no more.
@@ -53,7 +53,7 @@ pub(super) struct Link {
     written: Notify,
 }
 
-impl Link {
+impl ConnectionLink {
     pub(super) fn touch(&self) {
         *self.active.lock() = Instant::now();
     }
@@ -71,15 +71,15 @@ impl Link {
 }
 
 /// The end of a writer at which replies are queued; the writer ends with the last one.
-pub(super) struct Queue {
-    pub(super) link: Arc<Link>,
-    sender: mpsc::UnboundedSender<(Reply, OwnedSemaphorePermit)>,
+pub(super) struct TcpReplyQueue {
+    pub(super) link: Arc<ConnectionLink>,
+    sender: mpsc::UnboundedSender<(TcpReply, OwnedSemaphorePermit)>,
 }
 
-impl Queue {
+impl TcpReplyQueue {
     /// A queue, and what writes it.
     pub(super) fn new(to: impl AsyncWrite + Send + Unpin) -> (Self, impl Future<Output = ()> + Send) {
-        let link = Arc::new(Link {
+        let link = Arc::new(ConnectionLink {
             active: Instant::now().into(),
             closed: CancellationToken::new(),
             ended: CancellationToken::new(),
@@ -92,14 +92,14 @@ impl Queue {
     }
 
     /// Queues a reply, waiting where too many wait; false if the peer takes no more.
-    pub(super) async fn put(&self, reply: Reply) -> bool {
+    pub(super) async fn put(&self, reply: TcpReply) -> bool {
         let bytes = u32::try_from((reply.bytes.len() + REPLY).min(MOST)).unwrap_or(u32::MAX);
         let room = Arc::clone(&self.link.room).acquire_many_owned(bytes).await;
         room.is_ok_and(|room| self.sender.send((reply, room)).is_ok())
     }
 
     /// Resolves when few replies wait for the peer.
-    pub(super) async fn calm(&self) {
+    pub(super) async fn wait_for_low_water(&self) {
         loop {
             let written = self.link.written.notified();
             if self.link.room.available_permits() > MOST - CALM {
@@ -112,7 +112,7 @@ impl Queue {
     /// Resolves when what was queued until now has been written, or never will be.
     pub(super) async fn drained(&self) {
         let (done, heard) = oneshot::channel();
-        let nothing = Reply {
+        let nothing = TcpReply {
             bytes: Vec::new(),
             done: Some(done),
             refused: Box::new(drop),
@@ -123,7 +123,7 @@ impl Queue {
     }
 }
 
-async fn write(to: impl AsyncWrite + Send + Unpin, mut queue: mpsc::UnboundedReceiver<(Reply, OwnedSemaphorePermit)>, link: Arc<Link>) {
+async fn write(to: impl AsyncWrite + Send + Unpin, mut queue: mpsc::UnboundedReceiver<(TcpReply, OwnedSemaphorePermit)>, link: Arc<ConnectionLink>) {
     let _ended = link.ended.clone().drop_guard();
     let mut to = WriteTimeoutStream::new(to, WRITE_TIMEOUT);
     while let Some((reply, room)) = queue.recv().await {
@@ -146,7 +146,7 @@ async fn write(to: impl AsyncWrite + Send + Unpin, mut queue: mpsc::UnboundedRec
     }
 }
 
-impl Reply {
+impl TcpReply {
     fn end(self, result: Result<(), String>) {
         match (self.done, result) {
             (Some(done), result) => drop(done.send(result)),

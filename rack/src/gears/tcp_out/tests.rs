@@ -9,13 +9,13 @@ use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 
-use super::TcpOut;
+use super::TcpOutConfig;
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{deliver, outbox, spec, surroundings_with};
 use crate::gears::testing::{Bench, STOP_BOUND, push};
-use crate::limits::Limits;
+use crate::limits::MessageLimits;
 use crate::runtime::GearRuntime;
-use crate::wires::Inbox;
+use crate::wires::GearInbox;
 
 async fn start(bench: &Bench, gears: &str, wires: &str) -> GearRuntime {
     let mut runtime = bench.runtime();
@@ -162,11 +162,11 @@ async fn frames_that_were_written_are_not_written_again_where_the_gear_is_replac
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = json!({ "address": listener.local_addr().unwrap().to_string() });
-    let (spec, inbox) = (spec("tcp_out", &config, &[]), Inbox::new());
+    let (spec, inbox) = (spec("tcp_out", &config, &[]), GearInbox::new());
     // The third one is larger than what sockets hold.
     let large = vec![b'x'; 24 << 20];
     let taken: Vec<_> = (1..).zip([&b"one"[..], b"two", &large]).map(|(number, body)| deliver(&inbox, number, body)).collect();
-    let limits = Limits::new(64, 64 << 20);
+    let limits = MessageLimits::new(64, 64 << 20);
     let (cx, _stop) = surroundings_with(&spec, &bench, &outbox, limits.clone());
     let life = tokio::spawn(supervise(None, spec.clone(), cx, Some(inbox.clone())));
     let mut first = BufReader::new(listener.accept().await.unwrap().0);
@@ -202,10 +202,10 @@ async fn a_peer_that_reads_slowly_gets_a_large_frame_once() {
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = json!({ "address": listener.local_addr().unwrap().to_string(), "write_timeout": "3s" });
-    let (spec, inbox) = (spec("tcp_out", &config, &[]), Inbox::new());
+    let (spec, inbox) = (spec("tcp_out", &config, &[]), GearInbox::new());
     let large = vec![b'x'; 32 << 20];
     let taken = deliver(&inbox, 1, &large);
-    let (cx, stop) = surroundings_with(&spec, &bench, &outbox, Limits::new(64, 64 << 20));
+    let (cx, stop) = surroundings_with(&spec, &bench, &outbox, MessageLimits::new(64, 64 << 20));
     let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
     let (mut peer, _) = listener.accept().await.unwrap();
     let (mut piece, mut got) = (vec![0; 1 << 20], 0);
@@ -227,10 +227,10 @@ async fn a_peer_that_reads_slowly_gets_a_large_frame_once() {
 fn an_address_without_a_port_is_refused_with_an_example() {
     for bad in ["", "host", ":80", "host:", "host:0", "host:70000", "http://host"] {
         let config = json!({ "address": bad });
-        let error = gear::config::<TcpOut>(config.as_object().unwrap()).unwrap_err();
+        let error = gear::config::<TcpOutConfig>(config.as_object().unwrap()).unwrap_err();
         assert!(error.contains("is not host:port"), "{bad}: {error}");
     }
     for good in ["host:80", "127.0.0.1:1", "[::1]:9000"] {
-        assert!(gear::config::<TcpOut>(json!({ "address": good }).as_object().unwrap()).is_ok(), "{good}");
+        assert!(gear::config::<TcpOutConfig>(json!({ "address": good }).as_object().unwrap()).is_ok(), "{good}");
     }
 }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use super::super::{Active, Config, Context, Gear, ProgramAllowList, Work, manifests};
+use super::super::{ActiveGear, Gear, GearContext, GearFuture, ProgramAllowList, RawConfig, manifests};
 use super::{Bench, push};
 use crate::runtime::GearRuntime;
 
@@ -174,13 +174,13 @@ struct Given {
     meta: Map<String, Value>,
 }
 
-pub(super) fn feed(config: &Config) -> Result<Gear, String> {
+pub(super) fn feed(config: &RawConfig) -> Result<Gear, String> {
     let feed: Feed = serde_json::from_value(Value::Object(config.clone())).map_err(|error| error.to_string())?;
     Ok(Gear::Active(Box::new(feed)))
 }
 
-impl Active for Feed {
-    fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+impl ActiveGear for Feed {
+    fn run<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             for given in &self.messages {
                 let hex = given.hex.as_bytes().chunks(2);

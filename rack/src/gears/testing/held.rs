@@ -14,24 +14,27 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{Bench, message};
-use crate::Identity;
-use crate::gears::{Context, ContextParts, Ending};
-use crate::lane::{Leaving, Letter, Outbox, Past, Place, Taken, Whole};
-use crate::limits::Limits;
-use crate::spool::{AdmissionClass, Cursor, Outgoing, SpoolThread};
-use crate::telemetry::NotRecorded;
-use crate::wires::{Arrival, Inbox, Outlets, Receipt, Spec, Unreadable};
+use crate::RackIdentity;
+use crate::gears::{ContextParts, GearContext, GearShutdown};
+use crate::lane::{
+    ConsumerOffset, DeliveryHistory, MessageOutbox, OutboxRecord, OutboxTransaction, OutgoingMessage,
+    PortSequenceNumber,
+};
+use crate::limits::MessageLimits;
+use crate::spool::{AdmissionClass, SpoolCursor, SpoolItem, SpoolThread};
+use crate::telemetry::RecordingError;
+use crate::wires::{DeliveryReceipt, GearInbox, GearSpec, InboxMessage, OutputWires, UndecodableMessage};
 
 /// An outbox in a folder.
-pub(crate) fn outbox(dir: &Path, max_bytes: u64) -> (Arc<Outbox>, SpoolThread) {
-    let identity = Identity {
+pub(crate) fn outbox(dir: &Path, max_bytes: u64) -> (Arc<MessageOutbox>, SpoolThread) {
+    let identity = RackIdentity {
         entity_id: EntityId::for_name("rack-a"),
         name: "rack-a".parse().unwrap(),
         cluster_key: SigningKey::from_bytes(&[7; 32]).verifying_key(),
     };
     let clock = Clock::new(|| chrono::Utc::now().into());
     let (_, identity) = watch::channel(Some(identity));
-    let (outbox, thread, _) = Outbox::open(dir, max_bytes, (clock, &entropy()), identity).unwrap();
+    let (outbox, thread, _) = MessageOutbox::open(dir, max_bytes, (clock, &entropy()), identity).unwrap();
     (outbox, thread)
 }
 
@@ -40,8 +43,8 @@ fn entropy() -> Entropy {
 }
 
 /// A gear of a type, some of whose ports leave the Rack.
-pub(crate) fn spec(kind: &str, config: &Value, published: &[&'static str]) -> Spec {
-    Spec {
+pub(crate) fn spec(kind: &str, config: &Value, published: &[&'static str]) -> GearSpec {
+    GearSpec {
         name: "it".parse().unwrap(),
         kind: crate::gears::find(kind).unwrap(),
         config: config.as_object().unwrap().clone(),
@@ -51,74 +54,78 @@ pub(crate) fn spec(kind: &str, config: &Value, published: &[&'static str]) -> Sp
 }
 
 /// The gear's context, and what stops it.
-pub(crate) fn surroundings(spec: &Spec, bench: &Bench, outbox: &Arc<Outbox>) -> (Arc<Context>, CancellationToken) {
-    surroundings_with(spec, bench, outbox, Limits::new(64, 2 << 20))
+pub(crate) fn surroundings(
+    spec: &GearSpec,
+    bench: &Bench,
+    outbox: &Arc<MessageOutbox>,
+) -> (Arc<GearContext>, CancellationToken) {
+    surroundings_with(spec, bench, outbox, MessageLimits::new(64, 2 << 20))
 }
 
 /// The same, where messages have other limits.
 pub(crate) fn surroundings_with(
-    spec: &Spec,
+    spec: &GearSpec,
     bench: &Bench,
-    outbox: &Arc<Outbox>,
-    limits: Limits,
-) -> (Arc<Context>, CancellationToken) {
+    outbox: &Arc<MessageOutbox>,
+    limits: MessageLimits,
+) -> (Arc<GearContext>, CancellationToken) {
     let stop = CancellationToken::new();
     let parts = ContextParts {
         recorder: bench.recorder.clone(),
         entropy: entropy(),
         limits,
         programs: bench.programs.clone(),
-        outlets: Outlets::connect(spec, &std::collections::BTreeMap::new()),
+        outlets: OutputWires::connect(spec, &std::collections::BTreeMap::new()),
         outbox: Some(Arc::clone(outbox)),
-        ending: Ending {
+        ending: GearShutdown {
             stop: stop.clone(),
             unfed: stop.clone(),
-            ..Ending::default()
+            ..GearShutdown::default()
         },
         tap: Arc::default(),
     };
-    (Arc::new(Context::new(spec, parts)), stop)
+    (Arc::new(GearContext::new(spec, parts)), stop)
 }
 
 /// Delivers a message as an inlet does; hears when it was taken.
-pub(crate) fn deliver(inbox: &Inbox, number: u8, body: &[u8]) -> oneshot::Receiver<Result<(), NotRecorded>> {
+pub(crate) fn deliver(inbox: &GearInbox, number: u8, body: &[u8]) -> oneshot::Receiver<Result<(), RecordingError>> {
     deliver_to(inbox, "in", number, message(number, Value::Null, body))
 }
 
 /// The same, of a message to a port.
 pub(crate) fn deliver_to(
-    inbox: &Inbox,
+    inbox: &GearInbox,
     port: &'static str,
     number: impl Into<u64>,
     message: Message,
-) -> oneshot::Receiver<Result<(), NotRecorded>> {
+) -> oneshot::Receiver<Result<(), RecordingError>> {
     deliver_what_came(inbox, port, number, Ok(message))
 }
 
 /// The same, of what need not be a message.
 pub(crate) fn deliver_what_came(
-    inbox: &Inbox,
+    inbox: &GearInbox,
     port: &'static str,
     number: impl Into<u64>,
-    message: Result<Message, Unreadable>,
-) -> oneshot::Receiver<Result<(), NotRecorded>> {
+    message: Result<Message, UndecodableMessage>,
+) -> oneshot::Receiver<Result<(), RecordingError>> {
     let (done, taken) = oneshot::channel();
-    let place = Place {
+    let place = PortSequenceNumber {
         outbox: Uuid::from_bytes([9; 16]),
         run: 0,
         number: number.into(),
     };
-    let arrival = Arrival {
+    let arrival = InboxMessage {
         port,
         message,
-        receipt: Some(Receipt {
-            taken: Taken {
+        receipt: Some(DeliveryReceipt {
+            taken: ConsumerOffset {
                 key: "taken wire".into(),
                 place,
             },
             done,
             way: PortSide::In,
-            past: Past::default(),
+            past: DeliveryHistory::default(),
         }),
     };
     inbox.sender().try_send(arrival).unwrap();
@@ -126,27 +133,27 @@ pub(crate) fn deliver_what_came(
 }
 
 /// Fills an outbox of 8,000 bytes: nothing else with a message is admitted.
-pub(crate) async fn fill(outbox: &Outbox) {
-    let filler = Leaving {
+pub(crate) async fn fill(outbox: &MessageOutbox) {
+    let filler = OutgoingMessage {
         gear: "other".parse().unwrap(),
         port: "out",
         body: vec![0; 7_900],
     };
-    let whole = Whole {
+    let whole = OutboxTransaction {
         leaving: vec![filler],
-        ..Whole::default()
+        ..OutboxTransaction::default()
     };
     outbox.commit(whole, AdmissionClass::Producer, None).await.unwrap();
-    outbox.settled().await.unwrap();
+    outbox.flush().await.unwrap();
 }
 
 /// Takes letters from an outbox as the Mixer does, so that it empties, until it has so many.
-pub(crate) async fn taken_from(outbox: &Outbox, count: usize) -> Vec<Letter> {
-    taken_behind(outbox, &mut Cursor::default(), count).await
+pub(crate) async fn taken_from(outbox: &MessageOutbox, count: usize) -> Vec<OutboxRecord> {
+    taken_behind(outbox, &mut SpoolCursor::default(), count).await
 }
 
 /// The same, from where it was read to before.
-pub(crate) async fn taken_behind(outbox: &Outbox, cursor: &mut Cursor, count: usize) -> Vec<Letter> {
+pub(crate) async fn taken_behind(outbox: &MessageOutbox, cursor: &mut SpoolCursor, count: usize) -> Vec<OutboxRecord> {
     let reader = outbox.spool().reader();
     let mut changed = outbox.spool().changed();
     let mut letters = Vec::new();
@@ -157,11 +164,11 @@ pub(crate) async fn taken_behind(outbox: &Outbox, cursor: &mut Cursor, count: us
             changed.changed().await.unwrap();
         }
         for outgoing in batches {
-            let Outgoing::Batch(kept) = outgoing else {
+            let SpoolItem::Batch(kept) = outgoing else {
                 panic!("a batch is lost")
             };
-            letters.extend(Letter::decode(&kept.payload).unwrap().split());
-            outbox.spool().settle([DurableFloor {
+            letters.extend(OutboxRecord::decode(&kept.payload).unwrap().split());
+            outbox.spool().apply_floors([DurableFloor {
                 entity_id: kept.run.entity,
                 boot_epoch: kept.run.epoch,
                 seq: kept.seq,

@@ -31,7 +31,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::poll_schedule::{PollSchedule, check_interval};
-use super::{Active, Config, Context, Gear, Work};
+use super::{ActiveGear, RawConfig, GearContext, Gear, GearFuture};
 use cron_clock::{ClockReading, CronClock, TimeZoneChoice};
 
 /// What the type is.
@@ -46,24 +46,24 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           set back by up to an hour, no time comes twice; set back farther, times come again. Where daylight saving time leaves out a local time, \
           it comes right after the gap.",
     example: include_str!("../../../../examples/gears/timer.yaml"),
-    schema: gear::schema::<Timer>,
-    check: gear::check::<Timer>,
+    schema: gear::schema::<TimerConfig>,
+    check: gear::check::<TimerConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    let config: Timer = gear::config(config)?;
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    let config: TimerConfig = gear::config(config)?;
     let clock = config.cron_clock()?;
     Ok(Gear::Active(Box::new(TickSender { config, clock })))
 }
 
 struct TickSender {
-    config: Timer,
+    config: TimerConfig,
     clock: Option<CronClock>,
 }
 
-impl Active for TickSender {
-    fn run<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+impl ActiveGear for TickSender {
+    fn run<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             if self.config.at_start {
                 self.tick(cx, cx.recorder().now()).await;
@@ -81,7 +81,7 @@ impl Active for TickSender {
 }
 
 impl TickSender {
-    async fn run_every(&self, cx: &Context, every: HumanDuration) {
+    async fn run_every(&self, cx: &GearContext, every: HumanDuration) {
         let mut schedule = PollSchedule::new(every.get(), Instant::now() + every.get());
         loop {
             tokio::select! {
@@ -96,7 +96,7 @@ impl TickSender {
         }
     }
 
-    async fn run_cron(&self, cx: &Context, mut clock: CronClock) {
+    async fn run_cron(&self, cx: &GearContext, mut clock: CronClock) {
         let mut is_told = false;
         while !cx.is_stopping() {
             let pause = match clock.read(cx.recorder().now()) {
@@ -125,9 +125,9 @@ impl TickSender {
         }
     }
 
-    async fn tick(&self, cx: &Context, scheduled: Timestamp) {
+    async fn tick(&self, cx: &GearContext, scheduled: Timestamp) {
         let began = std::time::Instant::now();
-        let number = cx.kept::<AtomicU64>().fetch_add(1, Relaxed);
+        let number = cx.restart_state::<AtomicU64>().fetch_add(1, Relaxed);
         let meta = Attributes::new()
             .with("timer.number", number)
             .with("timer.scheduled", scheduled.to_string());
@@ -141,7 +141,7 @@ impl TickSender {
 /// Configuration of `timer`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Timer {
+pub(super) struct TimerConfig {
     /// The time between two messages; this or `cron`.
     #[serde(default)]
     every: Option<HumanDuration>,
@@ -159,14 +159,14 @@ pub(super) struct Timer {
     at_start: bool,
 }
 
-impl Timer {
+impl TimerConfig {
     fn cron_clock(&self) -> Result<Option<CronClock>, String> {
         let parse = |text: &String| CronClock::parse(text, self.timezone);
         self.cron.as_ref().map(parse).transpose()
     }
 }
 
-impl GearConfig for Timer {
+impl GearConfig for TimerConfig {
     fn validate(&self) -> Result<(), String> {
         match (self.every, &self.cron) {
             (Some(_), Some(_)) => Err("every and cron exclude each other: leave one out".into()),
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     fn refused(config: Value) -> String {
-        gear::config::<Timer>(config.as_object().unwrap()).unwrap_err()
+        gear::config::<TimerConfig>(config.as_object().unwrap()).unwrap_err()
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use wasmi::{CompilationMode, Engine, ExternType, FuncType, Linker, Module, ValType};
 
 use super::super::supervisor::panic_text;
-use super::host::{self, Host};
+use super::host::{self, WasmHostState};
 
 /// The largest module in bytes.
 pub(super) const MAX_MODULE: usize = 16 << 20;
@@ -36,7 +36,7 @@ const EXPORTS: &[(&str, &[ValType], &[ValType], bool)] = &[
 
 /// What one guest may use.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bounds {
+pub(super) struct GuestLimits {
     /// Bytes of memory.
     pub(super) memory: usize,
     /// Fuel for one message, and for the start of an instance.
@@ -44,15 +44,15 @@ pub(super) struct Bounds {
 }
 
 /// A module of which instances can be made.
-pub(super) struct Guest {
+pub(super) struct GuestModule {
     pub(super) module: Module,
-    pub(super) linker: Linker<Host>,
-    pub(super) bounds: Bounds,
+    pub(super) linker: Linker<WasmHostState>,
+    pub(super) bounds: GuestLimits,
 }
 
-impl Guest {
+impl GuestModule {
     /// Reads a binary module or the text of one.
-    pub(super) fn read(bytes: &[u8], bounds: Bounds) -> Result<Self, String> {
+    pub(super) fn read(bytes: &[u8], bounds: GuestLimits) -> Result<Self, String> {
         if bytes.len() > MAX_MODULE {
             return Err(format!(
                 "the module has {} bytes; it has {MAX_MODULE} at most",
@@ -66,7 +66,7 @@ impl Guest {
         })
     }
 
-    fn compile(bytes: &[u8], bounds: Bounds) -> Result<Self, String> {
+    fn compile(bytes: &[u8], bounds: GuestLimits) -> Result<Self, String> {
         let engine = engine();
         let module = Module::new(&engine, binary(bytes)?)
             .map_err(|error| short(&format!("the module is not valid: {error}")))?;
@@ -142,7 +142,7 @@ fn check_imports(module: &Module) -> Result<(), String> {
     )))
 }
 
-fn check_exports(module: &Module, bounds: Bounds) -> Result<(), String> {
+fn check_exports(module: &Module, bounds: GuestLimits) -> Result<(), String> {
     match module.get_export("memory") {
         Some(ExternType::Memory(memory)) => {
             let needs = memory.minimum().saturating_mul(PAGE);

@@ -15,7 +15,7 @@ use wasmi::errors::LinkerError;
 use wasmi::{Caller, Engine, Error, Extern, Linker, StoreLimits, StoreLimitsBuilder, ValType};
 
 use super::guest::short;
-use super::{Form, OUTPUTS};
+use super::{GuestMessageFormat, OUTPUTS};
 
 /// The module of which guests import.
 pub(super) const MODULE: &str = "flux";
@@ -41,7 +41,7 @@ const MAX_EMITTED: usize = 10_000;
 const VALUE: usize = 72;
 
 /// The functions, for every instance of an engine.
-pub(super) fn linker(engine: &Engine) -> Result<Linker<Host>, LinkerError> {
+pub(super) fn linker(engine: &Engine) -> Result<Linker<WasmHostState>, LinkerError> {
     let mut linker = Linker::new(engine);
     linker.func_wrap(MODULE, "emit", emit)?;
     linker.func_wrap(MODULE, "log", log)?;
@@ -50,21 +50,21 @@ pub(super) fn linker(engine: &Engine) -> Result<Linker<Host>, LinkerError> {
 }
 
 /// The host's side of an instance.
-pub(super) struct Host {
+pub(super) struct WasmHostState {
     pub(super) limits: StoreLimits,
     /// What is made of the message that is being handled; none while no message is.
-    pub(super) made: Option<Made>,
-    pub(super) lines: Lines,
+    pub(super) made: Option<GuestOutput>,
+    pub(super) lines: GuestLog,
     /// Fuel that calls took and the slice did not have.
     pub(super) owed: u64,
 }
 
-impl Host {
+impl WasmHostState {
     pub(super) fn new(memory: usize) -> Self {
         Self {
             limits: limits(memory, MAX_TABLE),
             made: None,
-            lines: Lines::default(),
+            lines: GuestLog::default(),
             owed: 0,
         }
     }
@@ -74,7 +74,7 @@ impl Host {
         self.limits = limits(memory, 0);
     }
 
-    fn made(&mut self, call: &str) -> Result<&mut Made, Error> {
+    fn made(&mut self, call: &str) -> Result<&mut GuestOutput, Error> {
         let why = || Error::new(format!("{call}: there is no message while an instance begins"));
         self.made.as_mut().ok_or_else(why)
     }
@@ -87,8 +87,8 @@ fn limits(memory: usize, table: usize) -> StoreLimits {
 
 /// What a guest makes of a message.
 #[derive(Debug)]
-pub(super) struct Made {
-    form: Form,
+pub(super) struct GuestOutput {
+    form: GuestMessageFormat,
     /// The most bytes of one body.
     largest: usize,
     /// How much more may be kept.
@@ -99,8 +99,8 @@ pub(super) struct Made {
     pub(super) rejected: Option<String>,
 }
 
-impl Made {
-    pub(super) const fn new(form: Form, largest: usize, room: usize, facts: usize) -> Self {
+impl GuestOutput {
+    pub(super) const fn new(form: GuestMessageFormat, largest: usize, room: usize, facts: usize) -> Self {
         Self {
             form,
             largest,
@@ -116,11 +116,11 @@ impl Made {
             return Err(format!("it emits more than {MAX_EMITTED} messages of one"));
         }
         let content = match self.form {
-            Form::Body => MessageContent {
+            GuestMessageFormat::Body => MessageContent {
                 raw: body.to_vec(),
                 ..MessageContent::default()
             },
-            Form::Envelope => MessageContent::from_cbor(body)
+            GuestMessageFormat::Envelope => MessageContent::from_cbor(body)
                 .map_err(|reason| format!("what it emits is not a CBOR map of raw, data and meta: {reason}"))?,
         };
         let facts = content.meta.as_ref().map(|meta| object(meta.as_map()));
@@ -152,12 +152,12 @@ pub(super) fn object(fields: &serde_json::Map<String, Value>) -> usize {
 
 /// The log lines of a message.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
+pub(super) struct GuestLog {
     pub(super) kept: Vec<(Level, String)>,
     pub(super) left_out: u64,
 }
 
-fn emit(mut caller: Caller<'_, Host>, port: u32, at: u32, len: u32) -> Result<(), Error> {
+fn emit(mut caller: Caller<'_, WasmHostState>, port: u32, at: u32, len: u32) -> Result<(), Error> {
     let port = usize::try_from(port)
         .ok()
         .and_then(|port| OUTPUTS.get(port))
@@ -179,7 +179,7 @@ fn emit(mut caller: Caller<'_, Host>, port: u32, at: u32, len: u32) -> Result<()
     })
 }
 
-fn log(mut caller: Caller<'_, Host>, level: u32, at: u32, len: u32) -> Result<(), Error> {
+fn log(mut caller: Caller<'_, WasmHostState>, level: u32, at: u32, len: u32) -> Result<(), Error> {
     let levels = [Level::Debug, Level::Info, Level::Warn, Level::Error];
     let level = usize::try_from(level).ok().and_then(|level| levels.get(level).copied());
     let level = level.ok_or_else(|| Error::new("log: a level is 0 (debug) to 3 (error)"))?;
@@ -193,7 +193,7 @@ fn log(mut caller: Caller<'_, Host>, level: u32, at: u32, len: u32) -> Result<()
     })
 }
 
-fn reject(mut caller: Caller<'_, Host>, at: u32, len: u32) -> Result<(), Error> {
+fn reject(mut caller: Caller<'_, WasmHostState>, at: u32, len: u32) -> Result<(), Error> {
     with_bytes(&mut caller, "reject", (at, len), |host, text| {
         host.made("reject")?.rejected = Some(short(&line(text)));
         Ok(())
@@ -207,10 +207,10 @@ fn line(text: &[u8]) -> String {
 
 /// Pays for bytes of the guest's memory and does something with them.
 fn with_bytes<T>(
-    caller: &mut Caller<'_, Host>,
+    caller: &mut Caller<'_, WasmHostState>,
     call: &str,
     (at, len): (u32, u32),
-    work: impl FnOnce(&mut Host, &[u8]) -> Result<T, Error>,
+    work: impl FnOnce(&mut WasmHostState, &[u8]) -> Result<T, Error>,
 ) -> Result<T, Error> {
     let memory = caller.get_export("memory").and_then(Extern::into_memory);
     let memory = memory.ok_or_else(|| Error::new("the memory is gone"))?;

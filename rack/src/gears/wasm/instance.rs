@@ -11,15 +11,15 @@
 
 use wasmi::{Error, Memory, Store, TrapCode, TypedFunc, TypedResumableCall, WasmParams, WasmResults};
 
-use super::guest::{Guest, short};
-use super::host::{Host, Lines, Made};
+use super::guest::{GuestModule, short};
+use super::host::{WasmHostState, GuestLog, GuestOutput};
 
 /// Fuel after which a guest stands back: about a millisecond.
 pub(super) const SLICE: u64 = 200_000;
 
 /// An instance that can handle messages.
-pub(super) struct Instance {
-    store: Store<Host>,
+pub(super) struct GuestInstance {
+    store: Store<WasmHostState>,
     memory: Memory,
     alloc: TypedFunc<u32, u32>,
     process: TypedFunc<(u32, u32), ()>,
@@ -27,12 +27,12 @@ pub(super) struct Instance {
     slice: u64,
 }
 
-impl Instance {
+impl GuestInstance {
     /// Makes an instance and lets it begin, with the fuel of one message. It keeps its thread.
-    pub(super) fn new(guest: &Guest, slice: u64) -> Result<Self, String> {
+    pub(super) fn new(guest: &GuestModule, slice: u64) -> Result<Self, String> {
         let begin = || {
             let bounds = guest.bounds;
-            let mut store = Store::new(guest.module.engine(), Host::new(bounds.memory));
+            let mut store = Store::new(guest.module.engine(), WasmHostState::new(bounds.memory));
             store.limiter(|host| &mut host.limits);
             store.set_fuel(bounds.fuel)?;
             let instance = guest.linker.instantiate_and_start(&mut store, &guest.module)?;
@@ -50,21 +50,21 @@ impl Instance {
                 store,
             })
         };
-        begin().map_err(|error| short(&format!("the module cannot begin: {}", say(&error, guest.bounds.fuel))))
+        begin().map_err(|error| short(&format!("the module cannot begin: {}", error_text(&error, guest.bounds.fuel))))
     }
 
     /// Lets the guest handle a message.
-    pub(super) async fn handle(&mut self, message: &[u8], made: Made) -> Result<Made, String> {
+    pub(super) async fn handle(&mut self, message: &[u8], made: GuestOutput) -> Result<GuestOutput, String> {
         self.store.data_mut().made = Some(made);
         let handled = self.work(message).await;
         let made = self.store.data_mut().made.take();
         handled
             .and_then(|()| made.ok_or_else(|| Error::new("nothing is known of what it made")))
-            .map_err(|error| short(&format!("the module failed: {}", say(&error, self.fuel))))
+            .map_err(|error| short(&format!("the module failed: {}", error_text(&error, self.fuel))))
     }
 
     /// The lines that were logged since they were last taken.
-    pub(super) fn lines(&mut self) -> Lines {
+    pub(super) fn lines(&mut self) -> GuestLog {
         std::mem::take(&mut self.store.data_mut().lines)
     }
 
@@ -124,7 +124,7 @@ impl Instance {
 }
 
 /// What went wrong, for people.
-fn say(error: &Error, fuel: u64) -> String {
+fn error_text(error: &Error, fuel: u64) -> String {
     match error.as_trap_code() {
         Some(TrapCode::OutOfFuel) => format!("it has burnt all of its fuel, {fuel}: raise fuel if it needs more"),
         Some(TrapCode::MemoryOutOfBounds) => "it has reached outside of its memory".to_owned(),

@@ -38,11 +38,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::{Config, Context, Fault, Gear, Passive, Work};
-use crate::wires::Delivery;
-use guest::{Bounds, Guest, MAX_MODULE};
-use host::Made;
-use instance::{Instance, SLICE};
+use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use crate::wires::InputMessage;
+use guest::{GuestLimits, GuestModule, MAX_MODULE};
+use host::GuestOutput;
+use instance::{GuestInstance, SLICE};
 
 /// The outputs, in the order of their numbers.
 const OUTPUTS: &[&str] = &["out", "a", "b", "c", "d"];
@@ -61,30 +61,30 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           1 to 4 are `a` to `d`; outputs that are not wired are counted as dropped. A message for which it traps, has no fuel or no memory left is \
           tried once more in a new instance and then refused.",
     example: include_str!("../../../../examples/gears/wasm.yaml"),
-    schema: gear::schema::<Wasm>,
-    check: gear::check::<Wasm>,
+    schema: gear::schema::<WasmConfig>,
+    check: gear::check::<WasmConfig>,
     passes_on: gear::never,
 };
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    let config: Wasm = gear::config(config)?;
-    Ok(Gear::Passive(Box::new(Runner {
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    let config: WasmConfig = gear::config(config)?;
+    Ok(Gear::Passive(Box::new(WasmRunner {
         config,
         guest: None,
         instance: None,
     })))
 }
 
-struct Runner {
-    config: Wasm,
+struct WasmRunner {
+    config: WasmConfig,
     /// None until it was read.
-    guest: Option<Arc<Guest>>,
+    guest: Option<Arc<GuestModule>>,
     /// None where the next message gets a new one.
-    instance: Option<Instance>,
+    instance: Option<GuestInstance>,
 }
 
-impl Passive for Runner {
-    fn init<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+impl PassiveGear for WasmRunner {
+    fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let config = self.config.clone();
             let guest = tokio::task::spawn_blocking(move || config.read()).await??;
@@ -95,40 +95,40 @@ impl Passive for Runner {
         .boxed()
     }
 
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
             let message = delivery.message;
             let made = self.handle(cx, &message).await?;
             if let Some(reason) = made.rejected {
-                return Err(Fault::Rejected(format!("the module rejects it: {reason}")));
+                return Err(GearError::Rejected(format!("the module rejects it: {reason}")));
             }
-            leave(cx, message, made.emitted).await
+            send_emitted(cx, message, made.emitted).await
         }
         .boxed()
     }
 }
 
-impl Runner {
-    async fn handle(&mut self, cx: &Context, message: &Message) -> Result<Made, Fault> {
+impl WasmRunner {
+    async fn handle(&mut self, cx: &GearContext, message: &Message) -> Result<GuestOutput, GearError> {
         let bytes = match self.config.message {
-            Form::Body => message.body(),
-            Form::Envelope => message.to_cbor().map_err(Fault::Rejected)?.into(),
+            GuestMessageFormat::Body => message.body(),
+            GuestMessageFormat::Envelope => message.to_cbor().map_err(GearError::Rejected)?.into(),
         };
         loop {
             let used = self.instance.take();
-            let is_new = used.is_none() || self.config.instance == Lifetime::Fresh;
+            let is_new = used.is_none() || self.config.instance == InstanceLifetime::Fresh;
             let mut instance = match used {
                 Some(instance) => instance,
                 None => self.begin(cx).await?,
             };
             let handled = instance.handle(&bytes, self.made(cx, message)).await;
-            speak(cx, &mut instance);
+            record_logs(cx, &mut instance);
             match handled {
                 Ok(made) => {
-                    self.instance = (self.config.instance == Lifetime::Reuse).then_some(instance);
+                    self.instance = (self.config.instance == InstanceLifetime::Reuse).then_some(instance);
                     return Ok(made);
                 }
-                Err(reason) if is_new => return Err(Fault::Rejected(reason)),
+                Err(reason) if is_new => return Err(GearError::Rejected(reason)),
                 Err(reason) => cx.log(
                     Level::Warn,
                     format!("{reason}; a new instance tries the message once more"),
@@ -137,20 +137,20 @@ impl Runner {
         }
     }
 
-    async fn begin(&self, cx: &Context) -> Result<Instance, Fault> {
+    async fn begin(&self, cx: &GearContext) -> Result<GuestInstance, GearError> {
         let guest = self
             .guest
             .clone()
-            .ok_or_else(|| Fault::Config("the module was not read".to_owned()))?;
-        let begun = tokio::task::spawn_blocking(move || Instance::new(&guest, SLICE)).await?;
-        let mut instance = begun.map_err(Fault::Config)?;
-        speak(cx, &mut instance);
+            .ok_or_else(|| GearError::Config("the module was not read".to_owned()))?;
+        let begun = tokio::task::spawn_blocking(move || GuestInstance::new(&guest, SLICE)).await?;
+        let mut instance = begun.map_err(GearError::Config)?;
+        record_logs(cx, &mut instance);
         Ok(instance)
     }
 
-    fn made(&self, cx: &Context, message: &Message) -> Made {
+    fn made(&self, cx: &GearContext, message: &Message) -> GuestOutput {
         let facts = host::object(message.meta.as_map());
-        Made::new(
+        GuestOutput::new(
             self.config.message,
             cx.limits().max_payload_size(),
             self.config.bounds().memory,
@@ -160,9 +160,9 @@ impl Runner {
 }
 
 /// Lets what a module emitted leave, if all of it may.
-async fn leave(cx: &Context, of: Message, emitted: Vec<(&'static str, MessageContent)>) -> Result<(), Fault> {
+async fn send_emitted(cx: &GearContext, of: Message, emitted: Vec<(&'static str, MessageContent)>) -> Result<(), GearError> {
     if emitted.is_empty() {
-        cx.discard();
+        cx.count_dropped();
         return Ok(());
     }
     // The children have bodies of their own.
@@ -179,9 +179,9 @@ async fn leave(cx: &Context, of: Message, emitted: Vec<(&'static str, MessageCon
         if let Some(meta) = content.meta {
             message.meta = meta;
         }
-        let (size, most) = (message.size(), cx.limits().most(cx.is_published(port)));
+        let (size, most) = (message.size(), cx.limits().payload_limit(cx.is_published(port)));
         if size > most.bytes {
-            return Err(Fault::Rejected(format!(
+            return Err(GearError::Rejected(format!(
                 "the module emits a message of {size} bytes; {} allows {}",
                 most.whose, most.bytes
             )));
@@ -190,14 +190,14 @@ async fn leave(cx: &Context, of: Message, emitted: Vec<(&'static str, MessageCon
         tokio::task::coop::consume_budget().await;
     }
     for (port, message) in messages {
-        cx.offer(port, message).await;
+        cx.send_if_wired(port, message).await;
         tokio::task::coop::consume_budget().await;
     }
     Ok(())
 }
 
 /// Records what an instance has logged.
-fn speak(cx: &Context, instance: &mut Instance) {
+fn record_logs(cx: &GearContext, instance: &mut GuestInstance) {
     let lines = instance.lines();
     for (level, line) in lines.kept {
         cx.log(level, line);
@@ -211,7 +211,7 @@ fn speak(cx: &Context, instance: &mut Instance) {
 /// Configuration of `wasm`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Wasm {
+pub(super) struct WasmConfig {
     /// The file of the module on the Rack: binary, or in the text format. This or `code`.
     #[serde(default)]
     module: Option<PathBuf>,
@@ -223,10 +223,10 @@ pub(super) struct Wasm {
     code: Option<String>,
     /// What a module is given and what it emits: the bare `body`, or the `envelope` in CBOR.
     #[serde(default)]
-    message: Form,
+    message: GuestMessageFormat,
     /// Whether an instance handles one message after the other and may remember, or each message gets a `fresh` one.
     #[serde(default)]
-    instance: Lifetime,
+    instance: InstanceLifetime,
     /// The most bytes of the module's memory, 65536 to 268435456. What it emits of one message has this bound, too, and is 10000 messages at most.
     #[serde(default = "default_memory")]
     memory: u64,
@@ -246,7 +246,7 @@ const fn default_fuel() -> u64 {
 /// What a module is given and what it emits.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Form {
+pub(super) enum GuestMessageFormat {
     /// The body: its bytes, or its value as JSON. What is emitted is a body of bytes; the facts stay.
     #[default]
     Body,
@@ -257,7 +257,7 @@ pub(super) enum Form {
 /// How long an instance is used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Lifetime {
+pub(super) enum InstanceLifetime {
     /// Until it fails, or the gear stops.
     #[default]
     Reuse,
@@ -265,37 +265,37 @@ pub(super) enum Lifetime {
     Fresh,
 }
 
-impl Wasm {
-    fn bounds(&self) -> Bounds {
-        Bounds {
+impl WasmConfig {
+    fn bounds(&self) -> GuestLimits {
+        GuestLimits {
             memory: usize::try_from(self.memory).unwrap_or(usize::MAX),
             fuel: self.fuel,
         }
     }
 
     /// Reads the module, wherever it is. It keeps its thread.
-    fn read(&self) -> Result<Guest, Fault> {
+    fn read(&self) -> Result<GuestModule, GearError> {
         let Some(path) = &self.module else {
             let code = self.code.as_deref().unwrap_or_default();
-            return Guest::read(code.as_bytes(), self.bounds()).map_err(Fault::Config);
+            return GuestModule::read(code.as_bytes(), self.bounds()).map_err(GearError::Config);
         };
-        let bytes = load(path).map_err(|reason| Fault::Outside {
+        let bytes = load(path).map_err(|reason| GearError::Outside {
             what: format!("read module {:?}", path.display().to_string()),
             reason,
         })?;
         self.check_digest(path, &bytes)?;
-        let guest = Guest::read(&bytes, self.bounds());
-        guest.map_err(|reason| Fault::Config(format!("{}: {reason}", path.display())))
+        let guest = GuestModule::read(&bytes, self.bounds());
+        guest.map_err(|reason| GearError::Config(format!("{}: {reason}", path.display())))
     }
 
-    fn check_digest(&self, path: &Path, bytes: &[u8]) -> Result<(), Fault> {
+    fn check_digest(&self, path: &Path, bytes: &[u8]) -> Result<(), GearError> {
         let Some(wanted) = &self.sha256 else { return Ok(()) };
         let found = format!("{:x}", Sha256::digest(bytes));
         if found.eq_ignore_ascii_case(wanted) {
             return Ok(());
         }
         let path = path.display();
-        Err(Fault::Config(format!(
+        Err(GearError::Config(format!(
             "{path} has the SHA-256 {found}; the scenario wants {wanted}"
         )))
     }
@@ -311,7 +311,7 @@ fn load(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-impl GearConfig for Wasm {
+impl GearConfig for WasmConfig {
     fn validate(&self) -> Result<(), String> {
         if self.memory < 65_536 || self.memory > 256 * 1024 * 1024 {
             return Err("memory must be 65536 to 268435456".into());
@@ -340,7 +340,7 @@ impl GearConfig for Wasm {
                     "code has {size} bytes, at most {MAX_CODE} travel with a scenario: put it in a file and name that as module"
                 ))
             }
-            (None, Some(code)) => Guest::read(code.as_bytes(), self.bounds())
+            (None, Some(code)) => GuestModule::read(code.as_bytes(), self.bounds())
                 .map(drop)
                 .map_err(|reason| format!("code: {reason}")),
         }

@@ -4,7 +4,7 @@
 //!
 //! - An aggregate takes all of a message's value or rejects the message; null is left out.
 //! - The smallest and the largest of integers are exact. Sums of integers are exact until they leave 64 bits; then, and where there are fractions, they are rounded as `double`.
-//! - What an aggregate keeps is bounded ([`Operation::most_bytes`]), whatever comes.
+//! - What an aggregate keeps is bounded ([`AggregateOperation::most_bytes`]), whatever comes.
 
 use std::cmp::Ordering;
 
@@ -13,8 +13,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
-use super::super::Fault;
-use super::super::expression::{Expression, Scope};
+use super::super::GearError;
+use super::super::expression::{CelExpression, MessageVariables};
 
 /// The largest value that `first` and `last` keep, in bytes of JSON.
 const MAX_VALUE: usize = 256;
@@ -22,7 +22,7 @@ const MAX_VALUE: usize = 256;
 /// What is made of the values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(in crate::gears) enum Operation {
+pub(in crate::gears) enum AggregateOperation {
     /// How many messages there are.
     Count,
     /// The sum of numbers.
@@ -39,7 +39,7 @@ pub(in crate::gears) enum Operation {
     Last,
 }
 
-impl Operation {
+impl AggregateOperation {
     /// The most bytes of what it keeps, with its marks.
     pub(super) const fn most_bytes(self) -> usize {
         match self {
@@ -51,25 +51,25 @@ impl Operation {
 }
 
 /// An aggregate as it is configured.
-pub(super) struct Aggregate {
+pub(super) struct WindowAggregate {
     pub(super) name: String,
-    pub(super) operation: Operation,
+    pub(super) operation: AggregateOperation,
     /// None for a count.
-    pub(super) of: Option<Expression>,
+    pub(super) of: Option<CelExpression>,
 }
 
-impl Aggregate {
+impl WindowAggregate {
     /// A message's value.
-    pub(super) fn value(&self, message: &Message) -> Result<Value, Fault> {
+    pub(super) fn value(&self, message: &Message) -> Result<Value, GearError> {
         let Some(of) = &self.of else { return Ok(Value::Null) };
-        let value = of.value(&Scope::of(message))?;
-        let reject = |reason: &str| Err(Fault::Rejected(format!("aggregates.{}.of: {reason}", self.name)));
+        let value = of.value(&MessageVariables::of(message))?;
+        let reject = |reason: &str| Err(GearError::Rejected(format!("aggregates.{}.of: {reason}", self.name)));
         match (self.operation, &value) {
             (_, Value::Null | Value::Number(_)) => Ok(value),
-            (Operation::First | Operation::Last, value) if value.to_string().len() > MAX_VALUE => {
+            (AggregateOperation::First | AggregateOperation::Last, value) if value.to_string().len() > MAX_VALUE => {
                 reject(&format!("the result has more than {MAX_VALUE} bytes"))
             }
-            (Operation::First | Operation::Last, _) => Ok(value),
+            (AggregateOperation::First | AggregateOperation::Last, _) => Ok(value),
             _ => reject("the result is neither a number nor null"),
         }
     }
@@ -77,47 +77,47 @@ impl Aggregate {
 
 /// An aggregate of the messages so far.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) enum Accumulator {
+pub(super) enum WindowAccumulator {
     Count(u64),
-    Sum(Total),
+    Sum(RunningSum),
     Min(Option<Number>),
     Max(Option<Number>),
-    Mean(Total),
+    Mean(RunningSum),
     First(Option<Value>),
     Last(Option<Value>),
 }
 
 /// A sum, and of how many numbers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Total {
+pub(super) struct RunningSum {
     count: u64,
     integers: i64,
     /// None where all were integers.
     fractions: Option<f64>,
 }
 
-impl Accumulator {
-    pub(super) fn new(operation: Operation) -> Self {
+impl WindowAccumulator {
+    pub(super) fn new(operation: AggregateOperation) -> Self {
         match operation {
-            Operation::Count => Self::Count(0),
-            Operation::Sum => Self::Sum(Total::default()),
-            Operation::Min => Self::Min(None),
-            Operation::Max => Self::Max(None),
-            Operation::Mean => Self::Mean(Total::default()),
-            Operation::First => Self::First(None),
-            Operation::Last => Self::Last(None),
+            AggregateOperation::Count => Self::Count(0),
+            AggregateOperation::Sum => Self::Sum(RunningSum::default()),
+            AggregateOperation::Min => Self::Min(None),
+            AggregateOperation::Max => Self::Max(None),
+            AggregateOperation::Mean => Self::Mean(RunningSum::default()),
+            AggregateOperation::First => Self::First(None),
+            AggregateOperation::Last => Self::Last(None),
         }
     }
 
-    pub(super) const fn operation(&self) -> Operation {
+    pub(super) const fn operation(&self) -> AggregateOperation {
         match self {
-            Self::Count(_) => Operation::Count,
-            Self::Sum(_) => Operation::Sum,
-            Self::Min(_) => Operation::Min,
-            Self::Max(_) => Operation::Max,
-            Self::Mean(_) => Operation::Mean,
-            Self::First(_) => Operation::First,
-            Self::Last(_) => Operation::Last,
+            Self::Count(_) => AggregateOperation::Count,
+            Self::Sum(_) => AggregateOperation::Sum,
+            Self::Min(_) => AggregateOperation::Min,
+            Self::Max(_) => AggregateOperation::Max,
+            Self::Mean(_) => AggregateOperation::Mean,
+            Self::First(_) => AggregateOperation::First,
+            Self::Last(_) => AggregateOperation::Last,
         }
     }
 
@@ -167,7 +167,7 @@ fn compare(one: &Number, other: &Number) -> Ordering {
     }
 }
 
-impl Total {
+impl RunningSum {
     fn add(&mut self, number: &Number) {
         self.count += 1;
         match number.as_i64().and_then(|integer| self.integers.checked_add(integer)) {
@@ -200,8 +200,8 @@ mod tests {
     use super::super::super::testing;
     use super::*;
 
-    fn made(operation: Operation, values: &[Value]) -> Value {
-        let mut accumulator = Accumulator::new(operation);
+    fn made(operation: AggregateOperation, values: &[Value]) -> Value {
+        let mut accumulator = WindowAccumulator::new(operation);
         values.iter().for_each(|value| accumulator.add(value.clone()));
         let mut bytes = Vec::new();
         ciborium::into_writer(&accumulator, &mut bytes).unwrap();
@@ -211,7 +211,7 @@ mod tests {
             bytes.len()
         );
         assert_eq!(
-            ciborium::from_reader::<Accumulator, _>(&bytes[..]).unwrap(),
+            ciborium::from_reader::<WindowAccumulator, _>(&bytes[..]).unwrap(),
             accumulator
         );
         assert_eq!(accumulator.operation(), operation);
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn every_operation_makes_of_the_values_what_it_says_and_leaves_null_out() {
-        use Operation::{Count, First, Last, Max, Mean, Min, Sum};
+        use AggregateOperation::{Count, First, Last, Max, Mean, Min, Sum};
         let values = [json!(3), json!(null), json!(-1), json!(4.5)];
         for (operation, result, of_none) in [
             (Count, json!(4), json!(0)),
@@ -244,11 +244,11 @@ mod tests {
     #[test]
     fn sums_are_exact_within_64_bits_and_rounded_beyond() {
         let max = i64::MAX;
-        assert_eq!(made(Operation::Sum, &[json!(max - 1), json!(1)]), json!(max));
-        assert_eq!(made(Operation::Sum, &[json!(max), json!(max)]), json!(2.0 * max as f64));
-        assert_eq!(made(Operation::Sum, &[json!(u64::MAX)]), json!(u64::MAX as f64));
-        assert_eq!(made(Operation::Sum, &[json!(f64::MAX), json!(f64::MAX)]), json!(null));
-        assert_eq!(made(Operation::Mean, &[json!(max), json!(max)]), json!(max as f64));
+        assert_eq!(made(AggregateOperation::Sum, &[json!(max - 1), json!(1)]), json!(max));
+        assert_eq!(made(AggregateOperation::Sum, &[json!(max), json!(max)]), json!(2.0 * max as f64));
+        assert_eq!(made(AggregateOperation::Sum, &[json!(u64::MAX)]), json!(u64::MAX as f64));
+        assert_eq!(made(AggregateOperation::Sum, &[json!(f64::MAX), json!(f64::MAX)]), json!(null));
+        assert_eq!(made(AggregateOperation::Mean, &[json!(max), json!(max)]), json!(max as f64));
     }
 
     #[test]
@@ -256,33 +256,33 @@ mod tests {
         let (less, more) = (json!((1_u64 << 53) + 2), json!((1_u64 << 53) + 3));
         for values in [[less.clone(), more.clone()], [more.clone(), less.clone()]] {
             assert_eq!(
-                (made(Operation::Min, &values), made(Operation::Max, &values)),
+                (made(AggregateOperation::Min, &values), made(AggregateOperation::Max, &values)),
                 (less.clone(), more.clone())
             );
         }
         assert_eq!(
-            made(Operation::Max, &[json!(u64::MAX - 1), json!(u64::MAX), json!(-1)]),
+            made(AggregateOperation::Max, &[json!(u64::MAX - 1), json!(u64::MAX), json!(-1)]),
             json!(u64::MAX)
         );
     }
 
     #[test]
     fn a_value_that_an_operation_cannot_take_rejects_the_message_and_names_the_aggregate() {
-        let aggregate = |operation| Aggregate {
+        let aggregate = |operation| WindowAggregate {
             name: "total".into(),
             operation,
-            of: Some(Expression::compile("aggregates.total.of", "data").unwrap()),
+            of: Some(CelExpression::compile("aggregates.total.of", "data").unwrap()),
         };
         let value = |operation, data| {
             aggregate(operation)
                 .value(&testing::message(1, data, b""))
                 .map_err(|why| why.to_string())
         };
-        assert_eq!(value(Operation::Sum, json!(2)), Ok(json!(2)));
+        assert_eq!(value(AggregateOperation::Sum, json!(2)), Ok(json!(2)));
         let says = "aggregates.total.of: the result is neither a number nor null";
-        assert_eq!(value(Operation::Max, json!("2")), Err(says.into()));
-        assert_eq!(value(Operation::First, json!("2")), Ok(json!("2")));
-        let long = value(Operation::Last, json!("x".repeat(MAX_VALUE)));
+        assert_eq!(value(AggregateOperation::Max, json!("2")), Err(says.into()));
+        assert_eq!(value(AggregateOperation::First, json!("2")), Ok(json!("2")));
+        let long = value(AggregateOperation::Last, json!("x".repeat(MAX_VALUE)));
         assert_eq!(
             long,
             Err("aggregates.total.of: the result has more than 256 bytes".into())

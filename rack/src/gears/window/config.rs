@@ -8,8 +8,8 @@ use model::{HumanDuration, stable_hash};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::expression::{Expression, compile_if_any};
-use super::aggregate::{Aggregate, Operation};
+use super::super::expression::{CelExpression, compile_if_any};
+use super::aggregate::{WindowAggregate, AggregateOperation};
 
 /// The most aggregates.
 const MAX_AGGREGATES: usize = 16;
@@ -21,12 +21,12 @@ const RESERVED: [&str; 3] = ["start", "end", "key"];
 /// Configuration of `window`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(in crate::gears) struct Window {
+pub(in crate::gears) struct WindowConfig {
     /// How long a window is, 100ms to 168h.
     pub(super) every: HumanDuration,
     /// Which time of a message counts.
     #[serde(default)]
-    pub(super) time: Time,
+    pub(super) time: WindowTime,
     /// How much later than a younger one a message may come and still belong to its window, 0s to 168h. For `event` time.
     #[serde(default = "default_lateness")]
     pub(super) lateness: HumanDuration,
@@ -49,7 +49,7 @@ pub(in crate::gears) struct Window {
 /// Which time of a message counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(in crate::gears) enum Time {
+pub(in crate::gears) enum WindowTime {
     /// When it was made: its `ts`.
     #[default]
     Event,
@@ -62,7 +62,7 @@ pub(in crate::gears) enum Time {
 #[serde(deny_unknown_fields)]
 pub(in crate::gears) struct AggregateRule {
     /// What is made of the values.
-    op: Operation,
+    op: AggregateOperation,
     /// The expression of a message's value; null is left out. A count has none.
     #[serde(default)]
     of: Option<String>,
@@ -74,7 +74,7 @@ const fn default_lateness() -> HumanDuration {
 
 fn default_aggregates() -> BTreeMap<String, AggregateRule> {
     let count = AggregateRule {
-        op: Operation::Count,
+        op: AggregateOperation::Count,
         of: None,
     };
     BTreeMap::from([("count".to_owned(), count)])
@@ -87,7 +87,7 @@ const fn default_max_keys() -> u32 {
 /// How long nothing may come, at least, where it is not configured.
 const LEAST_IDLE: Duration = Duration::from_secs(60);
 
-impl Window {
+impl WindowConfig {
     /// How long nothing may come before what is open closes.
     pub(super) fn idle(&self) -> Duration {
         let usual = (self.every.get() + self.lateness.get()).max(LEAST_IDLE);
@@ -95,7 +95,7 @@ impl Window {
     }
 
     /// A hash of what makes a window what it is; how long it is waited for, and how many there may be, does not.
-    pub(super) fn meaning(&self) -> Result<u64, String> {
+    pub(super) fn identity_hash(&self) -> Result<u64, String> {
         let meaning = (
             self.every.get().as_micros().to_string(),
             self.time,
@@ -106,7 +106,7 @@ impl Window {
         Ok(stable_hash(&bytes))
     }
 
-    pub(super) fn compile(&self) -> Result<(Option<Expression>, Vec<Aggregate>), String> {
+    pub(super) fn compile(&self) -> Result<(Option<CelExpression>, Vec<WindowAggregate>), String> {
         let key = compile_if_any("key", self.key.as_ref())?;
         let aggregates = self.aggregates.iter().map(|(name, rule)| rule.compile(name));
         Ok((key, aggregates.collect::<Result<_, _>>()?))
@@ -114,7 +114,7 @@ impl Window {
 }
 
 impl AggregateRule {
-    fn compile(&self, name: &str) -> Result<Aggregate, String> {
+    fn compile(&self, name: &str) -> Result<WindowAggregate, String> {
         if RESERVED.contains(&name) {
             return Err(format!(
                 "aggregates.{name}: a result has its own {name}; choose another name"
@@ -127,15 +127,15 @@ impl AggregateRule {
             ));
         }
         match (self.op, &self.of) {
-            (Operation::Count, Some(_)) => {
+            (AggregateOperation::Count, Some(_)) => {
                 return Err(format!(
                     "aggregates.{name}.of: count counts messages and takes no expression; put a filter before"
                 ));
             }
-            (Operation::Count, None) | (_, Some(_)) => {}
+            (AggregateOperation::Count, None) | (_, Some(_)) => {}
             (_, None) => return Err(format!("aggregates.{name}.of is missing: the expression of the value")),
         }
-        Ok(Aggregate {
+        Ok(WindowAggregate {
             name: name.to_owned(),
             operation: self.op,
             of: compile_if_any(&format!("aggregates.{name}.of"), self.of.as_ref())?,
@@ -143,7 +143,7 @@ impl AggregateRule {
     }
 }
 
-impl GearConfig for Window {
+impl GearConfig for WindowConfig {
     fn validate(&self) -> Result<(), String> {
         let week = Duration::from_secs(7 * 86_400);
         if !(Duration::from_millis(100)..=week).contains(&self.every.get()) {
@@ -152,7 +152,7 @@ impl GearConfig for Window {
         if self.lateness.get() > week {
             return Err("lateness must be 0s to 168h".into());
         }
-        if self.time == Time::Arrival && !self.lateness.get().is_zero() {
+        if self.time == WindowTime::Arrival && !self.lateness.get().is_zero() {
             return Err("lateness belongs to time event: by arrival no message is late".into());
         }
         if self.aggregates.is_empty() || self.aggregates.len() > MAX_AGGREGATES {
@@ -162,7 +162,7 @@ impl GearConfig for Window {
             ));
         }
         if let Some(idle) = self.idle {
-            if self.time == Time::Arrival {
+            if self.time == WindowTime::Arrival {
                 return Err("idle belongs to time event: by arrival the clock closes windows".into());
             }
             if !(Duration::from_millis(1)..=week).contains(&idle.get()) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::page;
-use crate::lane::{Outbox, Whole};
+use crate::lane::{MessageOutbox, OutboxTransaction};
 use crate::spool::AdmissionClass;
 
 /// What the names of the notes begin with.
@@ -15,9 +15,9 @@ pub(super) fn note_key(gear: &str, page: u8) -> String {
 }
 
 /// Deletes what gears have left that are not there any more, and says how many windows are lost with them.
-pub(crate) async fn forget_windows(outbox: &Outbox, is_there: impl Fn(&str) -> bool) {
+pub(crate) async fn forget_windows(outbox: &MessageOutbox, is_there: impl Fn(&str) -> bool) {
     // What their last lives have handed over is there then.
-    if outbox.settled().await.is_err() {
+    if outbox.flush().await.is_err() {
         return;
     }
     let mut notes = outbox.spool().checkpoints(KEPT);
@@ -38,9 +38,9 @@ pub(crate) async fn forget_windows(outbox: &Outbox, is_there: impl Fn(&str) -> b
         );
     }
     if !notes.is_empty() {
-        let whole = Whole {
+        let whole = OutboxTransaction {
             notes,
-            ..Whole::default()
+            ..OutboxTransaction::default()
         };
         // Where the Rack stops before, the next scenario deletes them.
         outbox.commit(whole, AdmissionClass::Consumer, None).await.ok();

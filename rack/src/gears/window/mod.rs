@@ -15,7 +15,7 @@
 //! - Silence counts only while the gear waits for messages, not while it waits for room at the outbox; whether the bus is there it does
 //!   not know. What closed by silence says so.
 //! - Messages of guaranteed wires are aggregated exactly once: the state after them, the results that left and the word that they were
-//!   taken are one write of the outbox ([`Context::group_commit`]), and a life begins with the state that the one before has left.
+//!   taken are one write of the outbox ([`GearContext::group_commit`]), and a life begins with the state that the one before has left.
 //!   The messages are not held until their window closes, as `batch` does: 1,024 are held at most, which would bound a
 //!   window's rate, and event time would stand still with them. So the state is kept instead, in pages ([`open`]), once in
 //!   [`WRITE_AFTER`], when no more messages may be held, and with each result.
@@ -46,17 +46,17 @@ use model::{Level, MessageId, Timestamp};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::expression::{Expression, key_or_one};
-use super::gathering::Handled;
-use super::{Config, Context, Fault, Gear, Passive, Work};
-use crate::telemetry::Checkpoint;
-use crate::wires::Delivery;
-use aggregate::Aggregate;
-use config::{Time, Window};
+use super::expression::{CelExpression, key_or_one};
+use super::gathering::DeliveryGuarantee;
+use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use crate::telemetry::SourceCheckpoint;
+use crate::wires::InputMessage;
+use aggregate::WindowAggregate;
+use config::{WindowTime, WindowConfig};
 pub(crate) use kept::forget_windows;
 use kept::note_key;
-use open::{OpenWindow, OpenWindows, PAGES, PageFull, Slot};
-use result::{Closing, WindowResult};
+use open::{OpenWindow, OpenWindows, PAGES, PageFullError, WindowKey};
+use result::{WindowCloseReason, WindowResult};
 
 /// What the type is.
 pub(super) const MANIFEST: GearManifest = GearManifest {
@@ -73,18 +73,18 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           that is taken out of the scenario, moved or renamed loses them, and the Rack's log says how many. With hot wires only, windows are in memory: a stop, or a gear that is \
           replaced, sends what is open as `window.partial`; a crash loses it. Expressions are [CEL](https://cel.dev).",
     example: include_str!("../../../../examples/gears/window.yaml"),
-    schema: gear::schema::<Window>,
-    check: gear::check::<Window>,
+    schema: gear::schema::<WindowConfig>,
+    check: gear::check::<WindowConfig>,
     passes_on: gear::never,
 };
 
 /// How long messages wait for the next write of the state, if nothing closes.
 const WRITE_AFTER: Duration = Duration::from_secs(1);
 
-pub(super) fn build(config: &Config) -> Result<Gear, String> {
-    let config: Window = gear::config(config)?;
+pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
+    let config: WindowConfig = gear::config(config)?;
     let (key, aggregates) = config.compile()?;
-    Ok(Gear::Passive(Box::new(Aggregator {
+    Ok(Gear::Passive(Box::new(WindowAggregator {
         key,
         aggregates,
         every: config.every.get(),
@@ -92,7 +92,7 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
         idle: config.idle(),
         time: config.time,
         most: config.max_keys as usize,
-        open: OpenWindows::new(config.meaning()?),
+        open: OpenWindows::new(config.identity_hash()?),
         closed: Vec::new(),
         dirty: None,
         must_write: false,
@@ -103,13 +103,13 @@ pub(super) fn build(config: &Config) -> Result<Gear, String> {
     })))
 }
 
-struct Aggregator {
-    key: Option<Expression>,
-    aggregates: Vec<Aggregate>,
+struct WindowAggregator {
+    key: Option<CelExpression>,
+    aggregates: Vec<WindowAggregate>,
     every: Duration,
     lateness: Duration,
     idle: Duration,
-    time: Time,
+    time: WindowTime,
     most: usize,
     open: OpenWindows,
     /// What leaves next.
@@ -135,8 +135,8 @@ struct DirtySpan {
     until: Instant,
 }
 
-impl Passive for Aggregator {
-    fn process<'a>(&'a mut self, cx: &'a Arc<Context>, delivery: Delivery) -> Work<'a> {
+impl PassiveGear for WindowAggregator {
+    fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
             self.restore(cx).await;
             let now = cx.recorder().now();
@@ -151,24 +151,24 @@ impl Passive for Aggregator {
         true
     }
 
-    fn flush<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+    fn flush<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let is_last = cx.is_draining();
             if is_last && !self.is_kept {
                 let open = self.open.take_all();
-                self.end(open, Closing::Partial);
+                self.end(open, WindowCloseReason::Partial);
             }
             let is_due = self.dirty.is_some_and(|dirty| dirty.until <= Instant::now());
             if (is_last || is_due || self.must_write || !self.closed.is_empty())
                 && let Some(dirty) = self.dirty.take()
             {
                 self.must_write = false;
-                cx.group_commit((dirty.first, dirty.last), self.leave(cx)).await;
+                cx.group_commit((dirty.first, dirty.last), self.send_closed(cx)).await;
             }
             if is_last && self.is_kept && self.open.is_marked() {
-                cx.leave_together(None, self.leave(cx)).await;
+                cx.commit_together(None, self.send_closed(cx)).await;
             }
-            self.leave_closed(cx).await;
+            self.send_unheld(cx).await;
             Ok(())
         }
         .boxed()
@@ -187,7 +187,7 @@ impl Passive for Aggregator {
         self.close_at.into_iter().chain(write_at).min()
     }
 
-    fn wake<'a>(&'a mut self, cx: &'a Arc<Context>) -> Work<'a> {
+    fn wake<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let now = cx.recorder().now();
             if !self.is_restored {
@@ -196,16 +196,16 @@ impl Passive for Aggregator {
             }
             self.must_write |= self.dirty.is_some_and(|dirty| dirty.until <= Instant::now());
             self.close_due(now);
-            self.leave_closed(cx).await;
+            self.send_unheld(cx).await;
             Ok(())
         }
         .boxed()
     }
 }
 
-impl Aggregator {
+impl WindowAggregator {
     /// Takes a message into its window.
-    async fn take(&mut self, cx: &Context, message: Message, now: Timestamp) -> Result<(), Fault> {
+    async fn take(&mut self, cx: &GearContext, message: Message, now: Timestamp) -> Result<(), GearError> {
         cx.check_hops(&message)?;
         let key = key_or_one(self.key.as_ref(), &message)?;
         let values = self.aggregates.iter().map(|aggregate| aggregate.value(&message));
@@ -213,12 +213,12 @@ impl Aggregator {
         self.lower_watermark(cx, now);
         let (slot, end) = self.slot(&message, key, now);
         if end <= self.open.watermark() {
-            cx.offer("late", message).await;
+            cx.send_if_wired("late", message).await;
             return Ok(());
         }
         self.advance(message.ts.min(now), now);
         self.add((slot, end), message.hops, values)?;
-        if Handled::now() == Handled::Again {
+        if DeliveryGuarantee::current() == DeliveryGuarantee::Again {
             let begun = DirtySpan {
                 first: message.id,
                 last: message.id,
@@ -227,55 +227,55 @@ impl Aggregator {
             self.dirty.get_or_insert(begun).last = message.id;
             self.is_kept = true;
         } else {
-            self.leave_closed(cx).await;
+            self.send_unheld(cx).await;
         }
         Ok(())
     }
 
     /// Where a message belongs, and when that ends.
-    fn slot(&self, message: &Message, key: String, now: Timestamp) -> (Slot, Timestamp) {
+    fn slot(&self, message: &Message, key: String, now: Timestamp) -> (WindowKey, Timestamp) {
         let ts = match self.time {
-            Time::Event => message.ts.min(now),
+            WindowTime::Event => message.ts.min(now),
             // Where the clock was set back, the window that is open goes on.
-            Time::Arrival => now.max(self.open.watermark()),
+            WindowTime::Arrival => now.max(self.open.watermark()),
         };
         let every = i64::try_from(self.every.as_micros()).unwrap_or(i64::MAX).max(1);
         let start = Timestamp::from_micros(ts.micros() - ts.micros().rem_euclid(every));
-        (Slot { start, key }, start.plus(self.every))
+        (WindowKey { start, key }, start.plus(self.every))
     }
 
     /// Raises the watermark for a message of a time.
     fn advance(&mut self, ts: Timestamp, now: Timestamp) {
         let watermark = match self.time {
-            Time::Event => ts.minus(self.lateness),
-            Time::Arrival => now,
+            WindowTime::Event => ts.minus(self.lateness),
+            WindowTime::Arrival => now,
         };
         let closed = self.open.close(watermark);
-        self.end(closed, Closing::Watermark);
+        self.end(closed, WindowCloseReason::Watermark);
     }
 
     /// Corrects a watermark that the Rack's clock has raised while it was ahead: all that comes would be late for as long.
-    fn lower_watermark(&mut self, cx: &Context, now: Timestamp) {
+    fn lower_watermark(&mut self, cx: &GearContext, now: Timestamp) {
         if let Some(ahead) = self.open.lower(now.plus(self.every)) {
             let says = "the clock of the Rack was ahead: windows that began in the future leave as a part, and messages of the present are late \
                         for the length of one window";
             cx.log(Level::Warn, says);
-            self.end(ahead, Closing::Partial);
+            self.end(ahead, WindowCloseReason::Partial);
         }
     }
 
-    fn add(&mut self, (slot, end): (Slot, Timestamp), hops: u32, values: Vec<Value>) -> Result<(), Fault> {
+    fn add(&mut self, (slot, end): (WindowKey, Timestamp), hops: u32, values: Vec<Value>) -> Result<(), GearError> {
         if !self.open.has(&slot) {
             if self.open.len() >= self.most {
                 let most = self.most;
-                return Err(Fault::Rejected(format!(
+                return Err(GearError::Rejected(format!(
                     "{most} windows are open, and max_keys allows no more: raise it, or choose a key with fewer values"
                 )));
             }
             let opened = self.open.open(slot.clone(), OpenWindow::new(end, &self.aggregates));
-            opened.map_err(|PageFull| {
+            opened.map_err(|PageFullError| {
                 let why = "there is no place for another window, 1 MiB keeps all of them: use fewer or shorter keys, or fewer aggregates";
-                Fault::Rejected(why.into())
+                GearError::Rejected(why.into())
             })?;
         }
         if let Some(window) = self.open.window(&slot) {
@@ -290,18 +290,18 @@ impl Aggregator {
             return;
         }
         match self.time {
-            Time::Arrival => {
+            WindowTime::Arrival => {
                 let closed = self.open.close(now);
-                self.end(closed, Closing::Watermark);
+                self.end(closed, WindowCloseReason::Watermark);
             }
             // Messages may wait in the inbox because the gear waited for room: they come before it is woken once more.
-            Time::Event if !std::mem::replace(&mut self.is_silent, true) => {
+            WindowTime::Event if !std::mem::replace(&mut self.is_silent, true) => {
                 self.close_at = Some(Instant::now());
                 return;
             }
-            Time::Event => {
+            WindowTime::Event => {
                 let closed = self.open.close_all(now.plus(self.every));
-                self.end(closed, Closing::Idle);
+                self.end(closed, WindowCloseReason::Idle);
             }
         }
         self.schedule(now);
@@ -310,14 +310,14 @@ impl Aggregator {
     /// Sets the time when something is to be closed though nothing comes.
     fn schedule(&mut self, now: Timestamp) {
         let wait = |end: Timestamp| match self.time {
-            Time::Event => self.idle,
-            Time::Arrival => end.since(now),
+            WindowTime::Event => self.idle,
+            WindowTime::Arrival => end.since(now),
         };
         self.is_silent = false;
         self.close_at = self.open.first_end().map(|end| Instant::now() + wait(end));
     }
 
-    fn end(&mut self, windows: Vec<(Slot, OpenWindow)>, closing: Closing) {
+    fn end(&mut self, windows: Vec<(WindowKey, OpenWindow)>, closing: WindowCloseReason) {
         let results = windows
             .into_iter()
             .map(|(slot, window)| WindowResult { slot, window, closing });
@@ -325,23 +325,23 @@ impl Aggregator {
     }
 
     /// Lets closed windows leave, unless they wait with messages for the next flush.
-    async fn leave_closed(&mut self, cx: &Context) {
+    async fn send_unheld(&mut self, cx: &GearContext) {
         if !self.closed.is_empty() && self.dirty.is_none() {
-            cx.leave_together(None, self.leave(cx)).await;
+            cx.commit_together(None, self.send_closed(cx)).await;
         }
     }
 
     /// Sends what is closed, and keeps the state that is left.
-    async fn leave(&mut self, cx: &Context) {
+    async fn send_closed(&mut self, cx: &GearContext) {
         for result in std::mem::take(&mut self.closed) {
-            result.leave(cx).await;
+            result.send(cx).await;
         }
         if !self.is_kept {
             return;
         }
         match self.open.write() {
             Ok(pages) => {
-                let note = |(page, value)| Checkpoint {
+                let note = |(page, value)| SourceCheckpoint {
                     key: note_key(cx.name().as_str(), page),
                     value,
                 };
@@ -352,12 +352,12 @@ impl Aggregator {
     }
 
     /// Takes over what a life before has left in the outbox.
-    async fn restore(&mut self, cx: &Context) {
+    async fn restore(&mut self, cx: &GearContext) {
         if std::mem::replace(&mut self.is_restored, true) {
             return;
         }
         // It may have writes under way; this one begins behind them.
-        cx.settled().await;
+        cx.wait_until_durable().await;
         let mut foreign = Vec::new();
         for page in 0..PAGES {
             let Some(bytes) = cx.note(&note_key(cx.name().as_str(), page)) else {
@@ -371,7 +371,7 @@ impl Aggregator {
                 )),
             }
         }
-        self.end(foreign, Closing::Partial);
+        self.end(foreign, WindowCloseReason::Partial);
         self.lower_watermark(cx, cx.recorder().now());
     }
 }

@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{Timestamp, stable_hash};
 use serde_json::Value;
 
-use super::aggregate::{Accumulator, Aggregate};
-use super::page::{Page, StoredWindow};
+use super::aggregate::{WindowAccumulator, WindowAggregate};
+use super::page::{WindowPage, StoredWindow};
 
 /// How many pages a gear has.
 pub(super) const PAGES: u8 = 64;
@@ -32,7 +32,7 @@ const WINDOW_OVERHEAD: usize = 96;
 
 /// Where a message belongs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Slot {
+pub(super) struct WindowKey {
     pub(super) start: Timestamp,
     pub(super) key: String,
 }
@@ -43,12 +43,12 @@ pub(super) struct OpenWindow {
     pub(super) end: Timestamp,
     /// The most gears that one of its messages has left.
     pub(super) hops: u32,
-    pub(super) aggregates: Vec<(String, Accumulator)>,
+    pub(super) aggregates: Vec<(String, WindowAccumulator)>,
 }
 
 impl OpenWindow {
-    pub(super) fn new(end: Timestamp, aggregates: &[Aggregate]) -> Self {
-        let of = |aggregate: &Aggregate| (aggregate.name.clone(), Accumulator::new(aggregate.operation));
+    pub(super) fn new(end: Timestamp, aggregates: &[WindowAggregate]) -> Self {
+        let of = |aggregate: &WindowAggregate| (aggregate.name.clone(), WindowAccumulator::new(aggregate.operation));
         Self {
             end,
             hops: 0,
@@ -66,14 +66,14 @@ impl OpenWindow {
 
     /// The most bytes that it may have in a page.
     fn most_bytes(&self, key: &str) -> usize {
-        let of = |(name, accumulator): &(String, Accumulator)| name.len() + accumulator.operation().most_bytes();
+        let of = |(name, accumulator): &(String, WindowAccumulator)| name.len() + accumulator.operation().most_bytes();
         WINDOW_OVERHEAD + key.len() + self.aggregates.iter().map(of).sum::<usize>()
     }
 }
 
 /// Why there is no place for another window.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct PageFull;
+pub(super) struct PageFullError;
 
 /// See the module.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ pub(super) struct OpenWindows {
     /// A hash of what makes windows what they are.
     configuration: u64,
     watermark: Timestamp,
-    windows: BTreeMap<Slot, OpenWindow>,
+    windows: BTreeMap<WindowKey, OpenWindow>,
     /// The most bytes that each page may have.
     sizes: BTreeMap<u8, usize>,
     marked: BTreeSet<u8>,
@@ -111,23 +111,23 @@ impl OpenWindows {
         self.windows.values().next().map(|window| window.end)
     }
 
-    pub(super) fn has(&self, slot: &Slot) -> bool {
+    pub(super) fn has(&self, slot: &WindowKey) -> bool {
         self.windows.contains_key(slot)
     }
 
     /// The window of a slot, which is marked as changed.
-    pub(super) fn window(&mut self, slot: &Slot) -> Option<&mut OpenWindow> {
+    pub(super) fn window(&mut self, slot: &WindowKey) -> Option<&mut OpenWindow> {
         let window = self.windows.get_mut(slot)?;
         self.marked.insert(page_of(&slot.key));
         Some(window)
     }
 
     /// Opens a window.
-    pub(super) fn open(&mut self, slot: Slot, window: OpenWindow) -> Result<(), PageFull> {
+    pub(super) fn open(&mut self, slot: WindowKey, window: OpenWindow) -> Result<(), PageFullError> {
         let (page, bytes) = (page_of(&slot.key), window.most_bytes(&slot.key));
         let size = self.sizes.entry(page).or_default();
         if *size + bytes > MAX_PAGE - PAGE_OVERHEAD {
-            return Err(PageFull);
+            return Err(PageFullError);
         }
         *size += bytes;
         self.marked.insert(page);
@@ -136,7 +136,7 @@ impl OpenWindows {
     }
 
     /// Raises the watermark, and takes out what it closes.
-    pub(super) fn close(&mut self, watermark: Timestamp) -> Vec<(Slot, OpenWindow)> {
+    pub(super) fn close(&mut self, watermark: Timestamp) -> Vec<(WindowKey, OpenWindow)> {
         self.watermark = self.watermark.max(watermark);
         let mut closed = Vec::new();
         while let Some(first) = self.windows.first_entry()
@@ -149,7 +149,7 @@ impl OpenWindows {
     }
 
     /// Takes out all windows, and raises the watermark to the end of the last one, at most so far.
-    pub(super) fn close_all(&mut self, most: Timestamp) -> Vec<(Slot, OpenWindow)> {
+    pub(super) fn close_all(&mut self, most: Timestamp) -> Vec<(WindowKey, OpenWindow)> {
         if let Some(last) = self.windows.values().next_back() {
             self.watermark = self.watermark.max(last.end.min(most));
         }
@@ -157,28 +157,28 @@ impl OpenWindows {
     }
 
     /// Takes out all windows.
-    pub(super) fn take_all(&mut self) -> Vec<(Slot, OpenWindow)> {
+    pub(super) fn take_all(&mut self) -> Vec<(WindowKey, OpenWindow)> {
         let taken: Vec<_> = std::mem::take(&mut self.windows).into_iter().collect();
         self.leave(&taken);
         taken
     }
 
     /// Lowers a watermark that is later than this, and takes out the windows that begin later; none where it is not.
-    pub(super) fn lower(&mut self, most: Timestamp) -> Option<Vec<(Slot, OpenWindow)>> {
+    pub(super) fn lower(&mut self, most: Timestamp) -> Option<Vec<(WindowKey, OpenWindow)>> {
         if self.watermark <= most {
             return None;
         }
         self.watermark = most;
         // It is in all of them.
         self.marked.extend(0..PAGES);
-        let behind = |slot: &Slot, _: &mut OpenWindow| slot.start > most;
+        let behind = |slot: &WindowKey, _: &mut OpenWindow| slot.start > most;
         let taken: Vec<_> = self.windows.extract_if(.., behind).collect();
         self.leave(&taken);
         Some(taken)
     }
 
     /// Windows were taken out.
-    fn leave(&mut self, taken: &[(Slot, OpenWindow)]) {
+    fn leave(&mut self, taken: &[(WindowKey, OpenWindow)]) {
         for (slot, window) in taken {
             let page = page_of(&slot.key);
             self.marked.insert(page);
@@ -195,7 +195,7 @@ impl OpenWindows {
     /// The pages that have changed, to be kept.
     pub(super) fn write(&mut self) -> Result<Vec<(u8, Vec<u8>)>, String> {
         let marked = std::mem::take(&mut self.marked);
-        let mut pages: BTreeMap<u8, Page> = marked.iter().map(|page| (*page, self.new_page())).collect();
+        let mut pages: BTreeMap<u8, WindowPage> = marked.iter().map(|page| (*page, self.new_page())).collect();
         for (slot, window) in &self.windows {
             if let Some(page) = pages.get_mut(&page_of(&slot.key)) {
                 page.windows.push(StoredWindow::new(slot, window));
@@ -208,8 +208,8 @@ impl OpenWindows {
     }
 
     /// Takes in a page that was kept; gives back the windows of another configuration.
-    pub(super) fn read(&mut self, number: u8, page: &[u8]) -> Result<Vec<(Slot, OpenWindow)>, String> {
-        let page = Page::from_cbor(page)?;
+    pub(super) fn read(&mut self, number: u8, page: &[u8]) -> Result<Vec<(WindowKey, OpenWindow)>, String> {
+        let page = WindowPage::from_cbor(page)?;
         self.watermark = self.watermark.max(Timestamp::from_micros(page.watermark));
         let windows = page.windows.into_iter().map(StoredWindow::into_window);
         if page.configuration != self.configuration {
@@ -223,8 +223,8 @@ impl OpenWindows {
         Ok(Vec::new())
     }
 
-    const fn new_page(&self) -> Page {
-        Page {
+    const fn new_page(&self) -> WindowPage {
+        WindowPage {
             configuration: self.configuration,
             watermark: self.watermark.micros(),
             windows: Vec::new(),
@@ -242,19 +242,19 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use serde_json::json;
 
-    use super::super::aggregate::Operation;
+    use super::super::aggregate::AggregateOperation;
     use super::super::page::count;
     use super::*;
 
-    fn slot(start: i64, key: &str) -> Slot {
-        Slot {
+    fn slot(start: i64, key: &str) -> WindowKey {
+        WindowKey {
             start: Timestamp::from_micros(start),
             key: key.into(),
         }
     }
 
-    fn window(end: i64, operations: &[Operation]) -> OpenWindow {
-        let of = |operation: &Operation| Aggregate {
+    fn window(end: i64, operations: &[AggregateOperation]) -> OpenWindow {
+        let of = |operation: &AggregateOperation| WindowAggregate {
             name: format!("{operation:?}"),
             operation: *operation,
             of: None,
@@ -267,7 +267,7 @@ mod tests {
     fn what_was_written_comes_back_and_only_what_has_changed_is_written() {
         let mut open = OpenWindows::new(1);
         for number in 0..100 {
-            let mut window = window(20, &[Operation::Mean, Operation::Last]);
+            let mut window = window(20, &[AggregateOperation::Mean, AggregateOperation::Last]);
             window.add(3, vec![json!(number), json!({"n": number})]);
             open.open(slot(10, &number.to_string()), window).unwrap();
         }
@@ -301,21 +301,21 @@ mod tests {
         let mut open = OpenWindows::new(1);
         // All of one key, so of one page.
         let most = (0..).find(|number| {
-            let mut window = window(i64::MAX, &[Operation::First, Operation::Sum]);
+            let mut window = window(i64::MAX, &[AggregateOperation::First, AggregateOperation::Sum]);
             window.add(u32::MAX, vec![json!("x".repeat(254)), json!(f64::MAX)]);
-            open.open(slot(*number, "key"), window) == Err(PageFull)
+            open.open(slot(*number, "key"), window) == Err(PageFullError)
         });
         assert!(most.is_some_and(|most| most > 14), "{most:?}");
         let (_, page) = open.write().unwrap().remove(0);
         assert!(page.len() <= MAX_PAGE, "{}", page.len());
         open.close(Timestamp::MAX);
-        assert_eq!(open.open(slot(1, "key"), window(2, &[Operation::Count])), Ok(()));
+        assert_eq!(open.open(slot(1, "key"), window(2, &[AggregateOperation::Count])), Ok(()));
     }
 
     #[test]
     fn windows_of_another_configuration_are_given_back_and_their_page_is_written_without_them() {
         let mut open = OpenWindows::new(1);
-        open.open(slot(10, "a"), window(20, &[Operation::Count])).unwrap();
+        open.open(slot(10, "a"), window(20, &[AggregateOperation::Count])).unwrap();
         let (number, page) = open.write().unwrap().remove(0);
         assert_eq!(count(&page), 1);
         let mut other = OpenWindows::new(2);
@@ -329,7 +329,7 @@ mod tests {
         let time = Timestamp::from_micros;
         let mut open = OpenWindows::new(1);
         for start in [10, 1000] {
-            open.open(slot(start, "a"), window(start + 10, &[Operation::Count]))
+            open.open(slot(start, "a"), window(start + 10, &[AggregateOperation::Count]))
                 .unwrap();
         }
         open.watermark = time(1000);

@@ -3,12 +3,12 @@
 use model::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::aggregate::Accumulator;
-use super::open::{OpenWindow, Slot};
+use super::aggregate::WindowAccumulator;
+use super::open::{OpenWindow, WindowKey};
 
 /// The windows of some keys, as they are kept.
 #[derive(Serialize, Deserialize)]
-pub(super) struct Page {
+pub(super) struct WindowPage {
     pub(super) configuration: u64,
     /// In µs, as all times here.
     pub(super) watermark: i64,
@@ -21,10 +21,10 @@ pub(super) struct StoredWindow {
     end: i64,
     key: String,
     hops: u32,
-    aggregates: Vec<(String, Accumulator)>,
+    aggregates: Vec<(String, WindowAccumulator)>,
 }
 
-impl Page {
+impl WindowPage {
     pub(super) fn from_cbor(bytes: &[u8]) -> Result<Self, String> {
         ciborium::from_reader(bytes).map_err(|error| error.to_string())
     }
@@ -37,7 +37,7 @@ impl Page {
 }
 
 impl StoredWindow {
-    pub(super) fn new(slot: &Slot, window: &OpenWindow) -> Self {
+    pub(super) fn new(slot: &WindowKey, window: &OpenWindow) -> Self {
         Self {
             start: slot.start.micros(),
             end: window.end.micros(),
@@ -47,8 +47,8 @@ impl StoredWindow {
         }
     }
 
-    pub(super) fn into_window(self) -> (Slot, OpenWindow) {
-        let slot = Slot {
+    pub(super) fn into_window(self) -> (WindowKey, OpenWindow) {
+        let slot = WindowKey {
             start: Timestamp::from_micros(self.start),
             key: self.key,
         };
@@ -63,5 +63,5 @@ impl StoredWindow {
 
 /// How many windows a page has that was kept.
 pub(super) fn count(page: &[u8]) -> usize {
-    Page::from_cbor(page).map_or(0, |page| page.windows.len())
+    WindowPage::from_cbor(page).map_or(0, |page| page.windows.len())
 }

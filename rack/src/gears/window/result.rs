@@ -3,8 +3,8 @@
 use model::Attributes;
 use serde_json::{Map, Value};
 
-use super::super::Context;
-use super::open::{OpenWindow, Slot};
+use super::super::GearContext;
+use super::open::{OpenWindow, WindowKey};
 
 /// The fact of a result that is not of all of its window.
 const PARTIAL: &str = "window.partial";
@@ -13,14 +13,14 @@ const CLOSED_BY: &str = "window.closed_by";
 
 /// The result of a window of a key.
 pub(super) struct WindowResult {
-    pub(super) slot: Slot,
+    pub(super) slot: WindowKey,
     pub(super) window: OpenWindow,
-    pub(super) closing: Closing,
+    pub(super) closing: WindowCloseReason,
 }
 
 /// Why a window closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Closing {
+pub(super) enum WindowCloseReason {
     /// The watermark reached its end.
     Watermark,
     /// Nothing came any more.
@@ -30,7 +30,7 @@ pub(super) enum Closing {
 }
 
 impl WindowResult {
-    pub(super) async fn leave(self, cx: &Context) {
+    pub(super) async fn send(self, cx: &GearContext) {
         let began = std::time::Instant::now();
         let Self { slot, window, closing } = self;
         let mut data = Map::new();
@@ -42,9 +42,9 @@ impl WindowResult {
         let results = window.aggregates.into_iter().map(|(name, made)| (name, made.result()));
         data.extend(results);
         let meta = match closing {
-            Closing::Watermark => Attributes::new(),
-            Closing::Idle => Attributes::new().with(CLOSED_BY, "idle"),
-            Closing::Partial => Attributes::new().with(PARTIAL, true),
+            WindowCloseReason::Watermark => Attributes::new(),
+            WindowCloseReason::Idle => Attributes::new().with(CLOSED_BY, "idle"),
+            WindowCloseReason::Partial => Attributes::new().with(PARTIAL, true),
         };
         let mut message = cx.make(None, meta, Vec::new());
         message.data = Value::Object(data);

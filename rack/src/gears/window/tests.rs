@@ -11,16 +11,16 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::super::gathering::gathered;
+use super::super::gathering::collect_output;
 use super::super::patience::watch;
 use super::super::supervisor::supervise;
 use super::super::testing::held::{deliver_to, fill, outbox, spec, surroundings, taken_behind};
 use super::super::testing::{Bench, Flow, message};
 use super::*;
-use crate::lane::{Letter, Outbox};
-use crate::spool::Cursor;
-use crate::telemetry::NotRecorded;
-use crate::wires::{Arrival, Inbox};
+use crate::lane::{OutboxRecord, MessageOutbox};
+use crate::spool::SpoolCursor;
+use crate::telemetry::RecordingError;
+use crate::wires::{InboxMessage, GearInbox};
 
 #[test]
 fn a_configuration_that_cannot_be_obeyed_is_refused_with_the_key() {
@@ -131,23 +131,23 @@ async fn windows_close_by_either_time_though_nothing_comes_any_more() {
     }
 }
 
-type Receipt = oneshot::Receiver<Result<(), NotRecorded>>;
+type Receipt = oneshot::Receiver<Result<(), RecordingError>>;
 
 /// A gear behind a guaranteed wire whose ports are published.
 struct Life {
-    inbox: Inbox,
+    inbox: GearInbox,
     stop: CancellationToken,
     task: JoinHandle<()>,
     watching: JoinHandle<()>,
 }
 
 impl Life {
-    fn begin(config: &Value, bench: &Bench, outbox: &Arc<Outbox>) -> Self {
-        Self::begin_with(Inbox::new(), config, bench, outbox)
+    fn begin(config: &Value, bench: &Bench, outbox: &Arc<MessageOutbox>) -> Self {
+        Self::begin_with(GearInbox::new(), config, bench, outbox)
     }
 
     /// One that goes on with what waits for the one before.
-    fn begin_with(inbox: Inbox, config: &Value, bench: &Bench, outbox: &Arc<Outbox>) -> Self {
+    fn begin_with(inbox: GearInbox, config: &Value, bench: &Bench, outbox: &Arc<MessageOutbox>) -> Self {
         let spec = spec("window", config, &["out", "late"]);
         let (cx, stop) = surroundings(&spec, bench, outbox);
         let watching = tokio::spawn(watch(Arc::clone(&cx), Duration::from_millis(40)));
@@ -194,7 +194,7 @@ fn config(aggregates: Value) -> Value {
 }
 
 /// What left: the seconds at which a window begins, its key, its results; none of what was late.
-fn results(letters: &[Letter]) -> Vec<(u64, String, Value)> {
+fn results(letters: &[OutboxRecord]) -> Vec<(u64, String, Value)> {
     let begin = message(0, Value::Null, b"").ts;
     let bodies = letters
         .iter()
@@ -214,7 +214,7 @@ fn results(letters: &[Letter]) -> Vec<(u64, String, Value)> {
 async fn a_window_goes_on_in_the_next_life_and_what_comes_behind_its_end_is_late() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
-    let (dir, mut cursor) = (folder.path().join("outbox"), Cursor::default());
+    let (dir, mut cursor) = (folder.path().join("outbox"), SpoolCursor::default());
     let config = config(json!({"n": {"op": "count"}, "sum": {"op": "sum", "of": "data.v"}}));
     let (kept, thread) = outbox(&dir, 1 << 20);
     let first = Life::begin(&config, &bench, &kept);
@@ -265,7 +265,7 @@ async fn windows_of_another_configuration_leave_as_a_part_when_the_gear_begins()
     first.kill().await;
     // Nothing comes to the next one.
     let second = Life::begin(&config(json!({"max": {"op": "max", "of": "data.w"}})), &bench, &kept);
-    let left = taken_behind(&kept, &mut Cursor::default(), 1).await;
+    let left = taken_behind(&kept, &mut SpoolCursor::default(), 1).await;
     assert_eq!(results(&left), [(0, "a".into(), json!({"max": 7}))]);
     assert_eq!(
         Message::from_cbor(left[0].body()).unwrap().meta.get("window.partial"),
@@ -311,14 +311,14 @@ async fn every_message_is_aggregated_once_however_often_the_gear_is_killed() {
         let killed = taken.swap_remove(rng.random_range(0..most.min(300)));
         assert_eq!(killed.await.unwrap(), Ok(()));
         life.kill().await;
-        kept.settled().await.unwrap();
+        kept.flush().await.unwrap();
         // The bus gives again what is not noted.
-        next = usize::try_from(kept.taken("taken wire").unwrap().number).unwrap();
+        next = usize::try_from(kept.committed_offset("taken wire").unwrap().number).unwrap();
     }
     let last = Life::begin(&config, &bench, &kept);
     let end = last.deliver(given.len() as u64 + 1, (1000, "z", 0));
     assert_eq!(end.await.unwrap(), Ok(()));
-    let left = results(&taken_behind(&kept, &mut Cursor::default(), expected.len()).await);
+    let left = results(&taken_behind(&kept, &mut SpoolCursor::default(), expected.len()).await);
     let count = left.len();
     let made: BTreeMap<_, _> = left
         .into_iter()
@@ -341,7 +341,7 @@ async fn a_gear_that_is_cut_off_while_the_outbox_is_full_leaves_its_windows_to_t
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (kept, thread) = outbox(&folder.path().join("outbox"), 8_000);
-    let mut cursor = Cursor::default();
+    let mut cursor = SpoolCursor::default();
     let config = config(json!({"n": {"op": "count"}}));
     fill(&kept).await;
     let first = Life::begin(&config, &bench, &kept);
@@ -372,11 +372,11 @@ async fn messages_that_wait_while_the_gear_waits_for_room_come_before_silence_cl
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (kept, thread) = outbox(&folder.path().join("outbox"), 8_000);
-    let mut cursor = Cursor::default();
+    let mut cursor = SpoolCursor::default();
     let mut config = config(json!({"n": {"op": "count"}}));
     config["idle"] = "1ms".into();
     fill(&kept).await;
-    let inbox = Inbox::new();
+    let inbox = GearInbox::new();
     // The result of the first one's window has no room.
     let given = [(1, "a", 0), (40, "a", 0)];
     let before =
@@ -403,11 +403,11 @@ async fn messages_of_hot_and_of_guaranteed_wires_are_of_the_same_windows() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (kept, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
-    let mut cursor = Cursor::default();
+    let mut cursor = SpoolCursor::default();
     let config = config(json!({"sum": {"op": "sum", "of": "data.v"}}));
-    let inbox = Inbox::new();
+    let inbox = GearInbox::new();
     let hot = |number, given| {
-        let arrival = Arrival {
+        let arrival = InboxMessage {
             port: "in",
             message: Ok(of_second(number, given)),
             receipt: None,
@@ -450,13 +450,13 @@ async fn windows_of_a_gear_that_its_scenario_has_no_more_are_deleted() {
     forget_windows(&kept, |gear| gear == "it").await;
     assert_eq!(kept.spool().checkpoints("window it ").len(), 1);
     forget_windows(&kept, |_| false).await;
-    kept.settled().await.unwrap();
+    kept.flush().await.unwrap();
     assert!(kept.spool().checkpoints("window ").is_empty());
     drop(kept);
     assert!(thread.close(Duration::from_secs(10)).await);
     let (kept, thread) = outbox(&dir, 1 << 20);
     assert!(kept.spool().checkpoints("window ").is_empty());
-    assert_eq!(kept.taken("taken wire").unwrap().number, 1);
+    assert_eq!(kept.committed_offset("taken wire").unwrap().number, 1);
     bench.close().await;
     drop(kept);
     assert!(thread.close(Duration::from_secs(10)).await);
@@ -473,18 +473,18 @@ async fn the_state_is_written_when_messages_must_be_taken_and_not_with_each_flus
         panic!("window is passive")
     };
     for number in [1, 2] {
-        let delivery = Delivery {
+        let delivery = InputMessage {
             port: "in",
             message: of_second(number, (number, "a", 0)),
         };
-        gathered(Handled::Again, gear.process(&cx, delivery)).await.0.unwrap();
+        collect_output(DeliveryGuarantee::Again, gear.process(&cx, delivery)).await.0.unwrap();
     }
-    let (_, made) = gathered(Handled::Again, gear.flush(&cx)).await;
+    let (_, made) = collect_output(DeliveryGuarantee::Again, gear.flush(&cx)).await;
     assert!(made.whole.is_empty() && made.later.is_empty());
     assert_eq!(gear.unfinished(), Some(of_second(1, (1, "a", 0)).id));
     assert!(gear.wake_at().is_some());
     gear.finish_all();
-    let (_, made) = gathered(Handled::Again, gear.flush(&cx)).await;
+    let (_, made) = collect_output(DeliveryGuarantee::Again, gear.flush(&cx)).await;
     let notes: Vec<_> = made.later.iter().map(|later| later.whole.notes.len()).collect();
     assert_eq!((notes, gear.unfinished()), (vec![1], None));
     drop(cx);

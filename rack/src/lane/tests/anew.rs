@@ -2,7 +2,7 @@
 
 use tempfile::TempDir;
 
-use super::sending::{is_heard, landed, landed_through, leave, once, send};
+use super::sending::{landed, landed_through, leave, once, send, wait_for_acks};
 use super::*;
 
 impl BusServer {
@@ -74,7 +74,7 @@ async fn that_a_message_was_taken_is_durable_though_the_outbox_is_full_and_a_gea
     let consumer = make(&bus, -1).await;
     let receiver = Receiver::of(outbox_of(dir.path(), 8_000), &bus);
     leave(&receiver.outbox, 7_900).await;
-    receiver.outbox.settled().await.unwrap();
+    receiver.outbox.flush().await.unwrap();
     let full = receiver.outbox.spool().status().waiting_bytes;
     assert!(full > 7_900);
     publish(&bus, Some(1), "one").await;
@@ -112,7 +112,7 @@ async fn a_bus_that_lost_what_it_accepted_last_gets_it_again_before_anything_new
         leave(&outbox, 10).await;
     }
     landed(&bus, 5).await;
-    is_heard(&counters, 5).await;
+    wait_for_acks(&counters, 5).await;
     server.go_back_to(&copy, 3).await;
     leave(&outbox, 10).await;
     let all = landed_through(&bus, 6).await;

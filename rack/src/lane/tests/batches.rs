@@ -10,15 +10,15 @@ fn message(n: u8, raw: usize) -> Message {
 }
 
 /// Has these leave by a port each, together.
-async fn leave_together(outbox: &Outbox, messages: &[(&'static str, Message)]) {
-    let leaving = messages.iter().map(|(port, message)| Leaving {
+async fn leave_together(outbox: &MessageOutbox, messages: &[(&'static str, Message)]) {
+    let leaving = messages.iter().map(|(port, message)| OutgoingMessage {
         gear: "tail".parse().unwrap(),
         port,
         body: message.to_cbor().unwrap(),
     });
-    let whole = Whole {
+    let whole = OutboxTransaction {
         leaving: leaving.collect(),
-        ..Whole::default()
+        ..OutboxTransaction::default()
     };
     outbox.commit(whole, AdmissionClass::Producer, None).await.unwrap();
 }
@@ -34,7 +34,7 @@ async fn on_stream(bus: &BusConnection, count: u64) -> Vec<(String, u64, String,
     for sequence in 1..=count {
         let message = stream.get_raw_message(sequence).await.unwrap();
         let header = |name| message.headers.get(name).unwrap().as_str().to_owned();
-        let number = Place::parse(&header(wire::PLACE)).unwrap().number;
+        let number = PortSequenceNumber::parse(&header(wire::PLACE)).unwrap().number;
         let items = model::message::MessageSequence::new(message.payload.clone());
         assert!(items.into_iter().all(|(_, read)| read.is_ok()));
         let items = model::message::MessageSequence::new(message.payload.clone()).count();
@@ -45,10 +45,10 @@ async fn on_stream(bus: &BusConnection, count: u64) -> Vec<(String, u64, String,
 
 impl Receiver {
     /// The first byte of the next message's body.
-    async fn next_message(&self) -> (u8, Receipt) {
+    async fn next_message(&self) -> (u8, DeliveryReceipt) {
         let mut receiver = self.inbox.receiver.lock().await;
         let next = tokio::time::timeout(PATIENCE, receiver.recv()).await;
-        let Arrival { message, receipt, .. } = next.unwrap().unwrap();
+        let InboxMessage { message, receipt, .. } = next.unwrap().unwrap();
         (message.unwrap().raw[0], receipt.unwrap())
     }
 }
@@ -121,7 +121,7 @@ async fn of_a_batch_each_message_is_taken_by_itself_and_it_is_acknowledged_when_
         assert_eq!((raw, receipt.taken.place.number), (n, u64::from(n)));
         receiver.take(receipt).await;
     }
-    to.settled().await.unwrap();
+    to.flush().await.unwrap();
     let floor = async || consumer.get_info().await.unwrap().ack_floor.stream_sequence;
     assert_eq!(floor().await, 0, "three of it are not taken");
     receiver.stop.cancel();
@@ -169,9 +169,9 @@ async fn a_note_of_a_wire_never_goes_back() {
     for number in [7, 3] {
         let key = Arc::clone(&key);
         let place = place(number);
-        let whole = Whole {
-            notes: vec![Taken { key, place }.note()],
-            ..Whole::default()
+        let whole = OutboxTransaction {
+            notes: vec![ConsumerOffset { key, place }.into_checkpoint()],
+            ..OutboxTransaction::default()
         };
         let (done, durable) = oneshot::channel();
         outbox
@@ -180,6 +180,6 @@ async fn a_note_of_a_wire_never_goes_back() {
             .unwrap();
         durable.await.unwrap().unwrap();
     }
-    assert_eq!(outbox.taken(&key), Some(place(7)));
+    assert_eq!(outbox.committed_offset(&key), Some(place(7)));
     assert!(thread.close(PATIENCE).await);
 }

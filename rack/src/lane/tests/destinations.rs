@@ -3,12 +3,12 @@
 use super::sending::leave;
 use super::*;
 use crate::gears::testing::held;
-use crate::spool::Cursor;
+use crate::spool::SpoolCursor;
 
 /// Where messages of the port go.
-fn destinations(text: &str) -> Destinations {
+fn destinations(text: &str) -> PortDestinations {
     let port = BTreeMap::from([("out", text.parse().unwrap())]);
-    Destinations::from([("tail".parse().unwrap(), port)])
+    PortDestinations::from([("tail".parse().unwrap(), port)])
 }
 
 #[tokio::test]
@@ -16,20 +16,20 @@ async fn a_message_is_for_whom_the_wires_said_when_it_was_handed_over_also_after
     let folder = tempfile::tempdir().unwrap();
     let (before, thread) = held::outbox(folder.path(), 1 << 20);
     for text in ["internal near", "outbound far", "outbound"] {
-        before.lead_to(destinations(text), BTreeSet::new());
+        before.set_destinations(destinations(text), BTreeSet::new());
         leave(&before, 3).await;
     }
-    before.lead_to(Destinations::new(), BTreeSet::new());
+    before.set_destinations(PortDestinations::new(), BTreeSet::new());
     leave(&before, 3).await;
-    before.settled().await.unwrap();
+    before.flush().await.unwrap();
     assert!(thread.close(PATIENCE).await);
     drop(before);
     let (after, _thread) = held::outbox(folder.path(), 1 << 20);
-    after.lead_to(destinations("internal other"), BTreeSet::new());
-    let letters = held::taken_behind(&after, &mut Cursor::default(), 4).await;
+    after.set_destinations(destinations("internal other"), BTreeSet::new());
+    let letters = held::taken_behind(&after, &mut SpoolCursor::default(), 4).await;
     let said = letters.iter().map(|letter| {
         let mut headers = HeaderMap::new();
-        letter.head(None, &mut headers);
+        letter.write_headers(None, &mut headers);
         let header = |name| headers.get(name).map(|value| value.as_str().to_owned());
         (header(wire::DIRECTION), header(wire::TO))
     });

@@ -133,7 +133,7 @@ async fn what_an_old_connection_delivers_late_comes_neither_twice_nor_out_of_ord
     landed(&direct, 50).await;
     link.hold.send(true).unwrap();
     leave_some(200).await;
-    outbox.settled().await.unwrap();
+    outbox.flush().await.unwrap();
     until("much is held back", async || {
         (link.held_bytes.load(Relaxed) > 10_000).then_some(())
     })

@@ -3,31 +3,31 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
-use crate::limits::Limits;
-use crate::telemetry::{Counters, Sender, SenderParts};
+use crate::limits::MessageLimits;
+use crate::telemetry::{SpoolPublisher, SpoolPublisherParts, TelemetryCounters};
 
 /// A sending Rack.
 pub(super) fn send(
     dir: &Path,
     bus: &BusConnection,
     cancel: &CancellationToken,
-) -> (Arc<Outbox>, Arc<Counters>, SpoolThread) {
+) -> (Arc<MessageOutbox>, Arc<TelemetryCounters>, SpoolThread) {
     let (outbox, thread) = outbox(dir);
-    let counters = Arc::new(Counters::default());
+    let counters = Arc::new(TelemetryCounters::default());
     let (_, identity) = watch::channel(outbox.identity.borrow().clone());
-    let sender = Sender::new(SenderParts {
+    let sender = SpoolPublisher::new(SpoolPublisherParts {
         spool: outbox.spool().clone(),
         bus: bus.clone(),
         identity,
         counters: Arc::clone(&counters),
         clock: Clock::new(|| chrono::Utc::now().into()),
         lane: Some((
-            Lane {
+            GuaranteedLane {
                 outbox: Arc::clone(&outbox),
                 bus: bus.clone(),
                 stream: STREAM.to_owned(),
             },
-            Limits::new(64, 2 << 20),
+            MessageLimits::new(64, 2 << 20),
         )),
         stall: Duration::from_secs(600),
         cancel: cancel.clone(),
@@ -37,15 +37,15 @@ pub(super) fn send(
 }
 
 /// Has a message of so many bytes leave.
-pub(super) async fn leave(outbox: &Outbox, bytes: usize) {
-    let leaving = Leaving {
+pub(super) async fn leave(outbox: &MessageOutbox, bytes: usize) {
+    let leaving = OutgoingMessage {
         gear: "tail".parse().unwrap(),
         port: "out",
         body: vec![0; bytes],
     };
-    let whole = Whole {
+    let whole = OutboxTransaction {
         leaving: vec![leaving],
-        ..Whole::default()
+        ..OutboxTransaction::default()
     };
     outbox.commit(whole, AdmissionClass::Producer, None).await.unwrap();
 }
@@ -65,7 +65,7 @@ pub(super) async fn landed(bus: &BusConnection, count: usize) -> Vec<u64> {
             continue;
         };
         if let Some(place) = message.headers.get(wire::PLACE) {
-            all.push(Place::parse(place.as_str()).unwrap().number);
+            all.push(PortSequenceNumber::parse(place.as_str()).unwrap().number);
         }
     }
     all
@@ -92,7 +92,7 @@ pub(super) fn once(numbers: &[u64]) -> Vec<u64> {
 }
 
 /// Waits until the bus takes nothing of what is sent.
-async fn only_tries(counters: &Counters) {
+async fn only_tries(counters: &TelemetryCounters) {
     let read = || (counters.sent.load(Relaxed), counters.acked.load(Relaxed));
     until("the bus takes nothing", async || {
         let (sent, acked) = read();
@@ -166,7 +166,7 @@ async fn a_stream_that_is_another_one_gets_all_that_the_mixer_does_not_have_befo
         leave(&outbox, 10).await;
     }
     landed(&bus, 3).await;
-    is_heard(&counters, 3).await;
+    wait_for_acks(&counters, 3).await;
     server.lose_store().await;
     leave(&outbox, 10).await;
     until("the bus is back", async || bus.js.query_account().await.ok()).await;
@@ -176,7 +176,7 @@ async fn a_stream_that_is_another_one_gets_all_that_the_mixer_does_not_have_befo
 }
 
 /// Waits until the sender has heard that so many are stored.
-pub(super) async fn is_heard(counters: &Counters, count: u64) {
+pub(super) async fn wait_for_acks(counters: &TelemetryCounters, count: u64) {
     until("the bus has acknowledged", async || {
         (counters.acked.load(Relaxed) >= count).then_some(())
     })
@@ -194,7 +194,7 @@ async fn a_bus_that_is_killed_while_much_is_on_its_way_has_all_of_it_in_order() 
         for _ in 0..2_000 {
             leave(&outbox, 200).await;
         }
-        is_heard(&counters, (round - 1) * 2_000 + 500).await;
+        wait_for_acks(&counters, (round - 1) * 2_000 + 500).await;
         server.restart_with("").await;
     }
     let all = landed_through(&bus, 10_000).await;
@@ -218,7 +218,7 @@ async fn a_damaged_entry_of_the_outbox_becomes_a_log_record_and_holds_up_nothing
     let (before, thread) = outbox_of(dir.path(), 256 << 10);
     for _ in 1..=10 {
         leave(&before, 20_000).await;
-        before.settled().await.unwrap();
+        before.flush().await.unwrap();
     }
     assert!(thread.close(PATIENCE).await);
     drop(before);
@@ -262,7 +262,7 @@ async fn few_large_messages_behind_a_small_one_wait_for_no_acknowledgement_that_
             leave(&outbox, 1_500_000).await;
         }
     }
-    is_heard(&counters, 21).await;
+    wait_for_acks(&counters, 21).await;
     assert_eq!(landed(&bus, 21).await, (1..=21).collect::<Vec<_>>());
     assert_eq!(counters.sent.load(Relaxed), 21, "each was sent once");
     cancel.cancel();
@@ -276,16 +276,16 @@ async fn the_places_of_an_outbox_grow_with_every_run() {
     for _ in 0..3 {
         let (outbox, thread) = outbox(&path);
         for _ in 0..2 {
-            let leaving = Leaving {
+            let leaving = OutgoingMessage {
                 gear: "tail".parse().unwrap(),
                 port: "out",
                 body: Vec::new(),
             };
             let batch = outbox.message_batches(vec![leaving]).pop().unwrap();
-            let number = Letter::messages(batch, None).number().unwrap();
+            let number = OutboxRecord::messages(batch, None).number().unwrap();
             let next = outbox.place(outbox.spool().boot_epoch(), number);
             assert!(
-                last.is_none_or(|last| Place::is_behind(last, next) && !next.is_behind(last)),
+                last.is_none_or(|last| PortSequenceNumber::is_behind(last, next) && !next.is_behind(last)),
                 "{next}"
             );
             last = Some(next);

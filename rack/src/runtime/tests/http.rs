@@ -40,7 +40,7 @@ async fn a_posted_body_becomes_a_message_in_the_callers_trace() {
 async fn http_in_refuses_what_it_cannot_pass_on_and_says_why() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
-    let mut runtime = bench.runtime_with(Limits::new(64, 4096));
+    let mut runtime = bench.runtime_with(MessageLimits::new(64, 4096));
     let alone = "\n  - { name: alone, type: http_in, deploy: rack-a, config: { listen: '127.0.0.1:0' } }";
     runtime
         .apply(&push("h", &format!("{HTTP}{alone}{SINK}"), DOOR_TO_SINK))

@@ -83,7 +83,7 @@ async fn every_reply_that_waits_is_written_when_the_rack_stops() {
 async fn what_a_circle_still_sends_is_handled_by_who_is_behind_it() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
-    let mut runtime = bench.runtime_with(Limits::new(2, 2 << 20));
+    let mut runtime = bench.runtime_with(MessageLimits::new(2, 2 << 20));
     let messages: Vec<_> = (0..500).map(|number| json!({ "raw": number.to_string() })).collect();
     let gears = format!(
         "

@@ -5,11 +5,11 @@ use super::*;
 #[test]
 fn a_full_spool_drops_whole_oldest_segments_counts_their_rows_and_moves_settled() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut spool, _) = Spool::open(
+    let (mut spool, _) = SpoolLog::open(
         dir.path(),
-        small(40_000, WhenFull::DropOldest),
+        small(40_000, SpoolFullPolicy::DropOldest),
         clock_at(1),
-        Lane::Telemetry,
+        SpoolKind::Telemetry,
     )
     .unwrap();
     for n in 1..=200u64 {
@@ -25,7 +25,7 @@ fn a_full_spool_drops_whole_oldest_segments_counts_their_rows_and_moves_settled(
     );
     let index = spool.index();
     assert_eq!(index.lock().dropped_rows, (first - 1) * 10);
-    let run = Run {
+    let run = ProducerRun {
         entity: rack(),
         epoch: spool.epoch(),
     };
@@ -35,17 +35,17 @@ fn a_full_spool_drops_whole_oldest_segments_counts_their_rows_and_moves_settled(
 #[test]
 fn rows_that_the_mixer_has_are_not_counted_as_dropped() {
     let dir = tempfile::tempdir().unwrap();
-    let (mut spool, _) = Spool::open(
+    let (mut spool, _) = SpoolLog::open(
         dir.path(),
-        small(8_000, WhenFull::DropOldest),
+        small(8_000, SpoolFullPolicy::DropOldest),
         clock_at(1),
-        Lane::Telemetry,
+        SpoolKind::Telemetry,
     )
     .unwrap();
     let epoch = spool.epoch();
     for n in 1..=50u64 {
         spool.append(&[batch(&[0; 500], None)]).map_err(|_| "append").unwrap();
-        spool.settle(&[floor(epoch, n)]);
+        spool.apply_floors(&[floor(epoch, n)]);
     }
     assert_eq!(spool.index().lock().dropped_rows, 0);
     assert_eq!(sent(&spool), []);
@@ -54,16 +54,17 @@ fn rows_that_the_mixer_has_are_not_counted_as_dropped() {
 
 #[test]
 fn a_batch_larger_than_the_whole_spool_is_let_in_alone() {
-    for when_full in [WhenFull::Block, WhenFull::DropOldest] {
+    for when_full in [SpoolFullPolicy::Block, SpoolFullPolicy::DropOldest] {
         let dir = tempfile::tempdir().unwrap();
-        let (mut spool, _) = Spool::open(dir.path(), small(4_000, when_full), clock_at(1), Lane::Telemetry).unwrap();
+        let (mut spool, _) =
+            SpoolLog::open(dir.path(), small(4_000, when_full), clock_at(1), SpoolKind::Telemetry).unwrap();
         spool.append(&[batch(&[0; 9_000], None)]).map_err(|_| "append").unwrap();
         assert_eq!(sent(&spool).len(), 1);
     }
 }
 
 /// Hands a batch over; hears when it is written.
-async fn submit(spool: &SpoolHandle, payload: &[u8]) -> oneshot::Receiver<Result<(), NotRecorded>> {
+async fn submit(spool: &SpoolHandle, payload: &[u8]) -> oneshot::Receiver<Result<(), RecordingError>> {
     let (done, wait) = oneshot::channel();
     spool.submit(batch(payload, None), Some(done)).await.unwrap();
     wait
@@ -83,13 +84,19 @@ async fn fill(spool: &SpoolHandle) -> u64 {
 #[tokio::test]
 async fn a_batch_is_admitted_when_a_floor_makes_room() {
     let dir = tempfile::tempdir().unwrap();
-    let (spool, thread, _) = open(dir.path(), small(8_000, WhenFull::Block), clock_at(1), Lane::Telemetry).unwrap();
+    let (spool, thread, _) = open(
+        dir.path(),
+        small(8_000, SpoolFullPolicy::Block),
+        clock_at(1),
+        SpoolKind::Telemetry,
+    )
+    .unwrap();
     let seq = fill(&spool).await;
     let blocked = tokio::spawn({
         let spool = spool.clone();
         async move { submit(&spool, &[1; 500]).await.await }
     });
-    spool.settle([floor(spool.boot_epoch(), seq)]);
+    spool.apply_floors([floor(spool.boot_epoch(), seq)]);
     blocked.await.unwrap().unwrap().unwrap();
     assert_eq!(spool.status().waiting, [floor(spool.boot_epoch(), seq + 1)]);
     assert!(thread.close(Duration::from_secs(5)).await);
@@ -98,7 +105,13 @@ async fn a_batch_is_admitted_when_a_floor_makes_room() {
 #[tokio::test]
 async fn closing_a_full_spool_is_prompt_and_tells_who_waits() {
     let dir = tempfile::tempdir().unwrap();
-    let (spool, thread, _) = open(dir.path(), small(8_000, WhenFull::Block), clock_at(1), Lane::Telemetry).unwrap();
+    let (spool, thread, _) = open(
+        dir.path(),
+        small(8_000, SpoolFullPolicy::Block),
+        clock_at(1),
+        SpoolKind::Telemetry,
+    )
+    .unwrap();
     fill(&spool).await;
     let waits = (0..30).map(|_| {
         let spool = spool.clone();
@@ -116,31 +129,37 @@ async fn closing_a_full_spool_is_prompt_and_tells_who_waits() {
 #[tokio::test]
 async fn rows_of_a_source_that_gave_up_waiting_are_not_written_behind_its_back() {
     let dir = tempfile::tempdir().unwrap();
-    let (spool, thread, _) = open(dir.path(), small(8_000, WhenFull::Block), clock_at(1), Lane::Telemetry).unwrap();
+    let (spool, thread, _) = open(
+        dir.path(),
+        small(8_000, SpoolFullPolicy::Block),
+        clock_at(1),
+        SpoolKind::Telemetry,
+    )
+    .unwrap();
     // The last one that it tries is given up.
     let seq = fill(&spool).await;
-    spool.settle([floor(spool.boot_epoch(), seq)]);
+    spool.apply_floors([floor(spool.boot_epoch(), seq)]);
     submit(&spool, &[9; 500]).await.await.unwrap().unwrap();
-    let left = spool.reader().read(&mut Cursor::default(), 1 << 20).unwrap();
-    assert!(matches!(&left[..], [Outgoing::Batch(kept)] if kept.payload[..] == [9; 500] && kept.seq == seq + 1));
+    let left = spool.reader().read(&mut SpoolCursor::default(), 1 << 20).unwrap();
+    assert!(matches!(&left[..], [SpoolItem::Batch(kept)] if kept.payload[..] == [9; 500] && kept.seq == seq + 1));
     assert!(thread.close(Duration::from_secs(5)).await);
 }
 
 #[tokio::test]
 async fn a_full_spool_takes_checkpoints_and_what_consumers_make_in_their_share() {
     let dir = tempfile::tempdir().unwrap();
-    let limits = small(40_000, WhenFull::Block);
-    let (spool, thread, _) = open(dir.path(), limits, clock_at(1), Lane::Messages).unwrap();
+    let limits = small(40_000, SpoolFullPolicy::Block);
+    let (spool, thread, _) = open(dir.path(), limits, clock_at(1), SpoolKind::Messages).unwrap();
     let hand_over = async |bytes: usize, note: u8, class: AdmissionClass| {
         let (done, wait) = oneshot::channel();
         let note = batch(&[], Some(("taken", &[note])));
-        let mut batches = vec![Batch { rows: 0, ..note }];
+        let mut batches = vec![SpoolBatch { rows: 0, ..note }];
         if bytes > 0 {
             batches.insert(0, batch(&vec![0; bytes], None));
         }
-        let room = tokio::time::timeout(Duration::from_secs(1), spool.room(bytes as u64, class));
+        let room = tokio::time::timeout(Duration::from_secs(1), spool.acquire_permit(bytes as u64, class));
         let Ok(room) = room.await else { return false };
-        room.unwrap().submit_whole(|| batches, vec![done]).unwrap();
+        room.unwrap().submit_transaction(|| batches, vec![done]).unwrap();
         wait.await.unwrap().is_ok()
     };
     assert!(hand_over(33_000, 1, AdmissionClass::Producer).await);
@@ -158,20 +177,20 @@ async fn a_full_spool_takes_checkpoints_and_what_consumers_make_in_their_share()
 }
 
 /// Hands over rows with a note behind them, as one whole.
-async fn whole(spool: &SpoolHandle, bytes: usize, note: u8) -> oneshot::Receiver<Result<(), NotRecorded>> {
+async fn whole(spool: &SpoolHandle, bytes: usize, note: u8) -> oneshot::Receiver<Result<(), RecordingError>> {
     let (done, wait) = oneshot::channel();
     let note = batch(&[], Some(("taken", &[note])));
-    let batches = vec![batch(&vec![0; bytes], None), Batch { rows: 0, ..note }];
-    let room = spool.room(bytes as u64, AdmissionClass::Producer).await;
-    room.unwrap().submit_whole(|| batches, vec![done]).unwrap();
+    let batches = vec![batch(&vec![0; bytes], None), SpoolBatch { rows: 0, ..note }];
+    let room = spool.acquire_permit(bytes as u64, AdmissionClass::Producer).await;
+    room.unwrap().submit_transaction(|| batches, vec![done]).unwrap();
     wait
 }
 
 #[tokio::test]
 async fn what_was_handed_over_behind_a_whole_that_was_given_up_is_not_written() {
     let dir = tempfile::tempdir().unwrap();
-    let limits = small(40_000, WhenFull::Block);
-    let (spool, thread, _) = open(dir.path(), limits, clock_at(1), Lane::Messages).unwrap();
+    let limits = small(40_000, SpoolFullPolicy::Block);
+    let (spool, thread, _) = open(dir.path(), limits, clock_at(1), SpoolKind::Messages).unwrap();
     whole(&spool, 20_000, 1).await.await.unwrap().unwrap();
     // No other segment can be begun for now.
     let aside = dir.path().with_extension("aside");
@@ -181,7 +200,7 @@ async fn what_was_handed_over_behind_a_whole_that_was_given_up_is_not_written() 
     assert!(thread.close(Duration::from_secs(5)).await);
     assert!(large.await.unwrap().is_err() && small.await.unwrap().is_err());
     fs::rename(&aside, dir.path()).unwrap();
-    let (again, thread, _) = open(dir.path(), limits, clock_at(2), Lane::Messages).unwrap();
+    let (again, thread, _) = open(dir.path(), limits, clock_at(2), SpoolKind::Messages).unwrap();
     assert_eq!(
         again.checkpoint("taken"),
         Some(vec![1]),
@@ -193,15 +212,15 @@ async fn what_was_handed_over_behind_a_whole_that_was_given_up_is_not_written() 
 #[tokio::test]
 async fn a_spool_that_only_learns_notes_never_waits_for_the_mixer_however_many() {
     let dir = tempfile::tempdir().unwrap();
-    let limits = small(40_000, WhenFull::Block);
-    let (mut spool, _) = Spool::open(dir.path(), limits, clock_at(1), Lane::Messages).unwrap();
+    let limits = small(40_000, SpoolFullPolicy::Block);
+    let (mut spool, _) = SpoolLog::open(dir.path(), limits, clock_at(1), SpoolKind::Messages).unwrap();
     for n in 0..2_000u32 {
         let note = batch(&[], Some(("taken", &n.to_le_bytes())));
-        spool.append(&[Batch { rows: 0, ..note }]).map_err(|_| n).unwrap();
+        spool.append(&[SpoolBatch { rows: 0, ..note }]).map_err(|_| n).unwrap();
         assert!(spool.index().lock().bytes() <= 40_000, "after {n}");
     }
     drop(spool);
-    let (spool, _) = Spool::open(dir.path(), limits, clock_at(2), Lane::Messages).unwrap();
+    let (spool, _) = SpoolLog::open(dir.path(), limits, clock_at(2), SpoolKind::Messages).unwrap();
     let kept = spool.index().lock().checkpoints.get("taken").cloned();
     assert_eq!(kept, Some(1_999u32.to_le_bytes().to_vec()));
 }

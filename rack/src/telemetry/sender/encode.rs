@@ -16,30 +16,30 @@ use model::wire::{self, BatchEncoding};
 use model::{Attributes, Clock, Level, LogRecord, Table, TelemetryRecord as _, subject};
 use tokio::sync::watch;
 
-use crate::identity::Identity;
-use crate::lane::{Letter, Outbox, Place};
-use crate::spool::{Kept, Run};
+use crate::identity::RackIdentity;
+use crate::lane::{MessageOutbox, OutboxRecord, PortSequenceNumber};
+use crate::spool::{ProducerRun, SpoolEntry};
 
 /// A spool entry as it is published.
 pub(super) struct BusMessage {
     pub(super) subject: Subject,
     /// `None` for dead letters and telemetry.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<PortSequenceNumber>,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
 }
 
 /// See the module.
 pub(super) struct EntryEncoder {
-    pub(super) identity: watch::Receiver<Option<Identity>>,
+    pub(super) identity: watch::Receiver<Option<RackIdentity>>,
     pub(super) clock: Clock,
     /// The outbox, if that is the spool.
-    pub(super) outbox: Option<Arc<Outbox>>,
+    pub(super) outbox: Option<Arc<MessageOutbox>>,
 }
 
 impl EntryEncoder {
     /// `settled` is the sequence up to which nothing of the run will be sent any more. `None` if the entry cannot be decoded.
-    pub(super) fn encode(&self, kept: &Kept, settled: u64) -> Option<BusMessage> {
+    pub(super) fn encode(&self, kept: &SpoolEntry, settled: u64) -> Option<BusMessage> {
         let owner = self.identity.borrow();
         let owner = owner.as_ref()?;
         let mut headers = HeaderMap::new();
@@ -57,7 +57,7 @@ impl EntryEncoder {
                 body: Bytes::clone(&kept.payload),
             });
         }
-        let letter = Letter::decode(&kept.payload)?;
+        let letter = OutboxRecord::decode(&kept.payload)?;
         let content_type = match letter.count() {
             0 | 1 => BatchEncoding::Cbor.content_type(),
             _ => wire::CBOR_SEQUENCE,
@@ -65,7 +65,7 @@ impl EntryEncoder {
         headers.insert(wire::CONTENT_TYPE, content_type);
         let outbox = self.outbox.as_ref()?;
         let place = letter.number().map(|number| outbox.place(kept.run.epoch, number));
-        letter.head(place, &mut headers);
+        letter.write_headers(place, &mut headers);
         Some(BusMessage {
             subject: letter.subject(&owner.name)?.into(),
             place,
@@ -75,12 +75,12 @@ impl EntryEncoder {
     }
 
     /// Whether an entry is several messages: no substitute can stand for them.
-    pub(super) fn is_of_several(kept: &Kept) -> bool {
-        kept.table == Table::Messages && Letter::decode(&kept.payload).is_some_and(|letter| letter.count() > 1)
+    pub(super) fn is_message_batch(kept: &SpoolEntry) -> bool {
+        kept.table == Table::Messages && OutboxRecord::decode(&kept.payload).is_some_and(|letter| letter.count() > 1)
     }
 
     /// A log record that takes the place of an entry.
-    pub(super) fn log_record(&self, run: Run, seq: u64, reason: String) -> Option<Kept> {
+    pub(super) fn log_record(&self, run: ProducerRun, seq: u64, reason: String) -> Option<SpoolEntry> {
         let record = LogRecord {
             ts: self.clock.now(),
             entity_id: run.entity,
@@ -93,7 +93,7 @@ impl EntryEncoder {
                 .with("batch.boot_epoch", run.epoch),
         };
         let payload = LogRecord::to_batch(&[record]).and_then(|columns| wire::encode_arrow(&[columns]));
-        Some(Kept {
+        Some(SpoolEntry {
             run,
             seq,
             table: Table::Logs,
@@ -102,16 +102,16 @@ impl EntryEncoder {
     }
 
     /// What takes the place of an entry of `bytes` where the bus accepts `most`: a message becomes a truncated dead letter.
-    pub(super) fn substitute(&self, kept: &Kept, bytes: usize, most: usize) -> Option<Kept> {
+    pub(super) fn substitute(&self, kept: &SpoolEntry, bytes: usize, most: usize) -> Option<SpoolEntry> {
         let reason = format!(
             "batch of {} given up: it has {bytes} bytes and the bus takes {most}",
             kept.table
         );
         tracing::error!(seq = kept.seq, "{reason}");
-        let letter = (kept.table == Table::Messages).then(|| Letter::decode(&kept.payload));
+        let letter = (kept.table == Table::Messages).then(|| OutboxRecord::decode(&kept.payload));
         match letter.flatten() {
-            Some(letter) => Some(Kept {
-                payload: letter.cut(most).encode().into(),
+            Some(letter) => Some(SpoolEntry {
+                payload: letter.truncate(most).encode().into(),
                 ..kept.clone()
             }),
             None => self.log_record(kept.run, kept.seq, reason),

@@ -95,7 +95,7 @@ fn scenario(path: &Path, file: &ScenarioTestFile) -> Result<Scenario, Error> {
 fn check(origin: &str, scenario: &Scenario, file: &ScenarioTestFile) -> Result<(), Error> {
     let of_case = |case: &ScenarioTestCase| {
         let (line, column) = case.place;
-        let misfits = rack::scenario_test::misfits(scenario, case).into_iter();
+        let misfits = rack::scenario_test::validate_case(scenario, case).into_iter();
         let told = misfits.map(move |misfit| format!("{origin}:{line}:{column}: {misfit}"));
         told.collect::<Vec<_>>()
     };

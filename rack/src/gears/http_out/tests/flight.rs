@@ -2,14 +2,14 @@
 
 use serde_json::json;
 
-use super::super::super::gathering::{Gathered, Handled, gathered};
+use super::super::super::gathering::{GearOutput, DeliveryGuarantee, collect_output};
 use super::super::super::supervisor::{ATTEMPTS, supervise};
 use super::*;
 use crate::gears::testing::held::{deliver, outbox, spec, surroundings, taken_from};
 use crate::gears::testing::message;
-use crate::wires::{Inbox, Spec};
+use crate::wires::{GearInbox, GearSpec};
 
-fn out(server: &Server, in_flight: u8) -> Spec {
+fn out(server: &Server, in_flight: u8) -> GearSpec {
     let url = format!("http://{}", server.at);
     let config = json!({ "url": url, "in_flight": in_flight, "retry": { "count": 0 }, "breaker": { "failures": 1000 } });
     spec("http_out", &config, &["reply"])
@@ -45,7 +45,7 @@ async fn one_fails_for_a_while(in_flight: u8) {
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);
     let mut server = Server::start(refuses_bad(3)).await;
-    let (spec, inbox) = (out(&server, in_flight), Inbox::new());
+    let (spec, inbox) = (out(&server, in_flight), GearInbox::new());
     let bodies = ["one", "bad", "three", "four", "five"];
     let taken: Vec<_> = (1..).zip(bodies).map(|(number, body)| deliver(&inbox, number, body.as_bytes())).collect();
     let (cx, stop) = surroundings(&spec, &bench, &outbox);
@@ -73,7 +73,7 @@ async fn a_message_that_fails_again_and_again_becomes_a_dead_letter_and_the_othe
     let spec = out(&server, 4);
     let (cx, _stop) = surroundings(&spec, &bench, &outbox);
     let given = [message(1, Value::Null, b"good"), message(2, Value::Null, b"bad")];
-    let (mut lives, mut last) = (0, Gathered::default());
+    let (mut lives, mut last) = (0, GearOutput::default());
     while last.later.is_empty() {
         lives += 1;
         let Gear::Passive(mut gear) = build(&spec.config).unwrap() else {
@@ -81,11 +81,11 @@ async fn a_message_that_fails_again_and_again_becomes_a_dead_letter_and_the_othe
         };
         gear.init(&cx).await.unwrap();
         for message in given.clone() {
-            let delivery = Delivery { port: "in", message };
-            let (done, _) = gathered(Handled::Again, gear.process(&cx, delivery)).await;
+            let delivery = InputMessage { port: "in", message };
+            let (done, _) = collect_output(DeliveryGuarantee::Again, gear.process(&cx, delivery)).await;
             done.unwrap();
         }
-        let (flushed, made) = gathered(Handled::Again, gear.flush(&cx)).await;
+        let (flushed, made) = collect_output(DeliveryGuarantee::Again, gear.flush(&cx)).await;
         assert_eq!(flushed.is_ok(), lives == ATTEMPTS, "{lives}");
         last = made;
     }

@@ -5,13 +5,13 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn broker(more: Value) -> Result<Broker, String> {
+fn broker(more: Value) -> Result<BrokerConfig, String> {
     let mut config = json!({ "address": "broker.example:8883", "client_id": "c" });
     config
         .as_object_mut()
         .unwrap()
         .extend(more.as_object().unwrap().clone());
-    let broker: Broker = serde_json::from_value(config).map_err(|error| error.to_string())?;
+    let broker: BrokerConfig = serde_json::from_value(config).map_err(|error| error.to_string())?;
     broker.validate().map(|()| broker)
 }
 
@@ -42,11 +42,11 @@ fn a_broker_that_makes_no_sense_is_refused_by_the_name_of_its_key() {
         let error = broker(more.clone()).unwrap_err();
         assert!(error.contains(says), "{more}: {error}");
     }
-    assert_eq!(broker(json!({})).unwrap().version, Version::V5);
+    assert_eq!(broker(json!({})).unwrap().version, MqttVersion::V5);
     for (written, meant) in [
-        (json!(5), Version::V5),
-        (json!("5"), Version::V5),
-        (json!("3.1.1"), Version::V3),
+        (json!(5), MqttVersion::V5),
+        (json!("5"), MqttVersion::V5),
+        (json!("3.1.1"), MqttVersion::V3),
     ] {
         assert_eq!(broker(json!({ "version": written })).unwrap().version, meant);
     }

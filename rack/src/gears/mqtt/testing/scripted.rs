@@ -6,7 +6,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use super::super::fields::put_variable;
 use super::super::packet::decode;
-use super::super::{Packet, Publish, Version, publish};
+use super::super::{BrokerPacket, MqttVersion, PublishPacket, publish};
 use super::happens;
 
 /// A broker whose every step is the test's.
@@ -81,10 +81,10 @@ impl Guest {
     }
 
     /// The next message of a client, of version 5.
-    pub(crate) async fn message(&mut self) -> Publish {
+    pub(crate) async fn message(&mut self) -> PublishPacket {
         let (first, body) = self.packet().await.unwrap();
-        match decode(Version::V5, first, &body).unwrap() {
-            Packet::Publish(message) => message,
+        match decode(MqttVersion::V5, first, &body).unwrap() {
+            BrokerPacket::Publish(message) => message,
             other => panic!("{other:?}"),
         }
     }
@@ -94,9 +94,9 @@ impl Guest {
     }
 
     /// Sends a message of version 5.
-    pub(crate) async fn publish(&mut self, message: &Publish) {
+    pub(crate) async fn publish(&mut self, message: &PublishPacket) {
         let mut out = Vec::new();
-        publish(Version::V5, message, &mut out);
+        publish(MqttVersion::V5, message, &mut out);
         self.send(&out).await;
     }
 

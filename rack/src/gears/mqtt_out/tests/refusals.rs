@@ -11,7 +11,7 @@ async fn a_topic_that_is_not_allowed_and_a_message_that_is_too_large_are_rejecte
     };
     let rack = Rack::open();
     let mut client = broker.client("test").await;
-    client.subscribe("t/#", Qos::AtLeastOnce).await;
+    client.subscribe("t/#", QosLevel::AtLeastOnce).await;
     let config = json!({ "broker": broker.client_config("it", "5"), "topic_expression": "meta['topic']" });
     let large = "x".repeat(3000);
     let mut taken = Vec::new();
@@ -104,7 +104,7 @@ fn a_configuration_that_makes_no_sense_is_refused_by_its_key() {
             .as_object_mut()
             .unwrap()
             .extend(more.as_object().unwrap().clone());
-        let error = gear::check::<MqttOut>(config.as_object().unwrap()).unwrap_err();
+        let error = gear::check::<MqttOutConfig>(config.as_object().unwrap()).unwrap_err();
         assert!(error.contains(says), "{more}: {error}");
     }
 }

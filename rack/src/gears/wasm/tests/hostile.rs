@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use super::super::super::testing::held::{outbox, spec, surroundings};
 use super::super::super::testing::{Bench, message, push};
-use super::super::guest::{Bounds, Guest};
-use super::super::host::Made;
-use super::super::instance::{Instance, SLICE};
+use super::super::guest::{GuestLimits, GuestModule};
+use super::super::host::GuestOutput;
+use super::super::instance::{GuestInstance, SLICE};
 use super::*;
 use crate::runtime::DRAIN_BOUND;
 
@@ -239,9 +239,9 @@ async fn what_a_module_makes_does_not_depend_on_where_its_fuel_is_cut() {
           (else (i64.add (call $fib (i32.sub (local.get 0) (i32.const 1))) (call $fib (i32.sub (local.get 0) (i32.const 2)))))))
         (func (export \"alloc\")";
     let code = module(work).replace("(func (export \"alloc\")", fib);
-    let guest = Guest::read(
+    let guest = GuestModule::read(
         code.as_bytes(),
-        Bounds {
+        GuestLimits {
             memory: 1 << 22,
             fuel: 100_000_000,
         },
@@ -249,9 +249,9 @@ async fn what_a_module_makes_does_not_depend_on_where_its_fuel_is_cut() {
     .unwrap();
     let mut made = Vec::new();
     for slice in [u64::MAX, SLICE, 20_011, 1_009, 101, 7, 1] {
-        let mut instance = Instance::new(&guest, slice).unwrap();
+        let mut instance = GuestInstance::new(&guest, slice).unwrap();
         let done = instance
-            .handle(b"x", Made::new(Form::Body, 1 << 20, 1 << 20, 0))
+            .handle(b"x", GuestOutput::new(GuestMessageFormat::Body, 1 << 20, 1 << 20, 0))
             .await
             .unwrap();
         made.push(done.emitted);
@@ -293,7 +293,7 @@ async fn many_small_messages_of_a_large_one_give_way_to_other_tasks() {
     let emitted = vec![("b", MessageContent::default()); 10_000];
     let mut turns = 0;
     {
-        let mut leaving = std::pin::pin!(leave(&cx, of, emitted));
+        let mut leaving = std::pin::pin!(send_emitted(&cx, of, emitted));
         let left = std::future::poll_fn(|task| {
             turns += 1;
             leaving.as_mut().poll(task)
