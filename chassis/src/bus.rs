@@ -132,7 +132,7 @@ impl BusConnection {
         }
     }
 
-    /// Returns at once and connects in the background, for ever. Await [`BusConnection::connected`] before the first use.
+    /// Returns at once and connects in the background, for ever. Await [`BusConnection::wait_connected`] before the first use.
     ///
     /// # Errors
     /// If the address does not parse.
@@ -189,21 +189,21 @@ impl BusConnection {
     }
 
     /// Waits until the bus is there.
-    pub async fn connected(&self) {
+    pub async fn wait_connected(&self) {
         let mut state = self.state.clone();
         // The sender lives in the client's event callback, as long as the client.
         let _ = state.wait_for(|state| *state == BusState::Connected).await;
     }
 
     /// Waits until the bus is there. False if it does not know us.
-    pub async fn decided(&self) -> bool {
+    pub async fn wait_connected_or_refused(&self) -> bool {
         let mut state = self.state.clone();
         let decided = state.wait_for(|state| matches!(state, BusState::Connected | BusState::Refused));
         decided.await.is_ok_and(|state| *state == BusState::Connected)
     }
 
     /// Waits until the bus does not know us any more.
-    pub async fn refused(&self) {
+    pub async fn wait_refused(&self) {
         let mut state = self.state.clone();
         if state.wait_for(|state| *state == BusState::Refused).await.is_err() {
             std::future::pending().await
@@ -339,7 +339,7 @@ fn connect_options(options: &BusOptions, tell: watch::Sender<BusState>) -> Conne
         .max_reconnects(None)
         .reconnect_delay_callback(move |attempt| delay(wait, attempt))
         .event_callback(move |event| {
-            observer.see(&event);
+            observer.on_event(&event);
             std::future::ready(())
         });
     match (&options.user, &options.token) {

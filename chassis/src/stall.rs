@@ -83,11 +83,11 @@ impl<S> WriteTimeoutStream<S> {
 
     /// The same with a least rate; that all writes have waited longer than `patience` beyond it is its end too.
     #[must_use]
-    pub fn at_least(self, rate: MinimumRate) -> Self {
+    pub fn with_minimum_rate(self, rate: MinimumRate) -> Self {
         Self { rate, ..self }
     }
 
-    fn watched(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn enforce_timeout(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         let now = Instant::now();
         if let Poll::Ready(written) = written {
             let waited = self.waits.take().map_or(Duration::ZERO, |since| now - since);
@@ -115,7 +115,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for WriteTimeoutStream<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.watched(cx, written)
+        self.enforce_timeout(cx, written)
     }
 
     fn poll_write_vectored(
@@ -124,7 +124,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteTimeoutStream<S> {
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bytes);
-        self.watched(cx, written)
+        self.enforce_timeout(cx, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -169,7 +169,7 @@ mod tests {
     async fn a_peer_that_is_slower_than_the_least_rate_ends_the_stream_when_it_has_waited_for_too_long() {
         let (ours, mut theirs) = duplex(1);
         let rate = MinimumRate::default();
-        let mut stream = WriteTimeoutStream::new(ours, Duration::from_secs(30)).at_least(rate.clone());
+        let mut stream = WriteTimeoutStream::new(ours, Duration::from_secs(30)).with_minimum_rate(rate.clone());
         let slow = tokio::spawn(async move {
             while theirs.read_u8().await.is_ok() {
                 sleep(Duration::from_secs(1)).await;

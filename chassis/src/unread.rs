@@ -33,7 +33,7 @@ pub struct UnreadBodyFlag(Arc<AtomicBool>);
 
 impl UnreadBodyFlag {
     /// The body of the connection's next request.
-    pub fn watch<B: Body>(&self, body: B) -> TrackedBody<B> {
+    pub fn track<B: Body>(&self, body: B) -> TrackedBody<B> {
         self.0.store(!body.is_end_stream(), Relaxed);
         TrackedBody {
             body,

@@ -225,21 +225,21 @@ static SNAKE: [ConfigKey; 17] = [
         "js",
         "Folder of the bus server's persistent streams",
     )
-    .was("\"data/js\""),
+    .previous_default("\"data/js\""),
     ConfigKey::new(
         "snake.stream_name",
         ValueKind::Name { empty: false },
         "\"flux-msg\"",
         "Primary stream, for business messages",
     )
-    .was("\"flux\""),
+    .previous_default("\"flux\""),
     ConfigKey::new(
         "snake.stream_subjects",
         ValueKind::TextList,
         "[\"flux.msg.>\", \"flux.gear.>\", \"platform.>\"]",
         "Subjects captured; those under platform. go to a stream of their own",
     )
-    .was("[\"flux.msg.>\", \"flux.gear.>\", \"flux.telemetry.>\"]"),
+    .previous_default("[\"flux.msg.>\", \"flux.gear.>\", \"flux.telemetry.>\"]"),
     ConfigKey::new(
         "snake.business_stream_max_age",
         ValueKind::span(1_000),

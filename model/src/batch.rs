@@ -22,8 +22,8 @@ use crate::{
     Attributes, EntityId, FluxId, LogRecord, MessageDirection, MetricPoint, Span, SpanStatus, Table, Timestamp, TraceId,
 };
 
-pub(crate) use conform::words;
-pub use conform::{SchemaViolation, conform, sift};
+pub(crate) use conform::allowed_words;
+pub use conform::{SchemaViolation, conform, split_conforming};
 
 fn times<'a>(rows: impl ExactSizeIterator<Item = &'a Timestamp>) -> ArrayRef {
     let mut builder = TimestampMicrosecondBuilder::with_capacity(rows.len()).with_timezone("UTC");

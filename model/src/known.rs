@@ -45,7 +45,7 @@ pub(crate) struct FlatJsonCache {
 
 impl FlatJsonCache {
     /// Those of the thread; none if they are lent already.
-    pub(crate) fn lent() -> Self {
+    pub(crate) fn take_thread_cache() -> Self {
         Self {
             sets: KNOWN.try_with(Cell::take).unwrap_or_default(),
             tries: 0,
@@ -54,7 +54,7 @@ impl FlatJsonCache {
     }
 
     /// Whether a text is a flat JSON object.
-    pub(crate) fn is_flat(&mut self, text: &str) -> bool {
+    pub(crate) fn check_flat(&mut self, text: &str) -> bool {
         let pays = self.tries < TRIES || self.hits >= self.tries / ONE_IN;
         if !pays || !(SHORTEST..=LONGEST).contains(&text.len()) {
             return read(text);
@@ -112,12 +112,12 @@ mod tests {
 
     #[test]
     fn a_text_that_is_not_flat_is_refused_every_time() {
-        let mut known = FlatJsonCache::lent();
+        let mut known = FlatJsonCache::take_thread_cache();
         for _ in 0..3 {
-            assert!(known.is_flat(r#"{"device":"dev0","mode":"user"}"#));
-            assert!(known.is_flat(r#"{"device":"dev0","mode":"\u00e9"}"#));
-            assert!(!known.is_flat(r#"{"device":"dev0","mode":{"a":1}}"#));
-            assert!(!known.is_flat(r#"{"device":"dev0","mode":"user"]"#));
+            assert!(known.check_flat(r#"{"device":"dev0","mode":"user"}"#));
+            assert!(known.check_flat(r#"{"device":"dev0","mode":"\u00e9"}"#));
+            assert!(!known.check_flat(r#"{"device":"dev0","mode":{"a":1}}"#));
+            assert!(!known.check_flat(r#"{"device":"dev0","mode":"user"]"#));
         }
     }
 
@@ -125,17 +125,17 @@ mod tests {
     fn what_a_thread_has_read_is_known_in_its_next_batch() {
         let text = r#"{"device":"dev0","mode":"user"}"#;
         for batch in 0..3 {
-            let mut known = FlatJsonCache::lent();
-            assert!(known.is_flat(text));
+            let mut known = FlatJsonCache::take_thread_cache();
+            assert!(known.check_flat(text));
             assert_eq!(known.hits, u32::from(batch > 0));
         }
     }
 
     #[test]
     fn texts_that_do_not_repeat_are_soon_not_looked_up() {
-        let mut known = FlatJsonCache::lent();
+        let mut known = FlatJsonCache::take_thread_cache();
         for at in 0..1000 {
-            assert!(known.is_flat(&format!(r#"{{"request":"{at:016x}"}}"#)));
+            assert!(known.check_flat(&format!(r#"{{"request":"{at:016x}"}}"#)));
         }
         assert_eq!((known.tries, known.hits), (TRIES, 0));
     }
@@ -147,12 +147,12 @@ mod tests {
             tails in prop::collection::vec(r#"("[a-c\\"]{0,6}"|[0-9e.]{1,3}|\{\}|\[1,?\])[}\]]"#, 1..8),
             picks in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..400),
         ) {
-            let mut known = FlatJsonCache::lent();
+            let mut known = FlatJsonCache::take_thread_cache();
             for (head, tail) in picks {
                 // Beginnings and lengths are often the same.
                 let text = format!("{}{}", head.get(&heads), tail.get(&tails));
                 let flat = serde_json::from_str::<FlatObject>(&text).is_ok();
-                prop_assert_eq!(known.is_flat(&text), flat, "{}", text);
+                prop_assert_eq!(known.check_flat(&text), flat, "{}", text);
             }
         }
     }

@@ -98,14 +98,14 @@ impl<'a> JsonScanner<'a> {
     }
 
     /// Passes the byte, and white space before it, if it comes next.
-    pub(crate) fn pass(&mut self, byte: u8) -> bool {
+    pub(crate) fn consume_byte(&mut self, byte: u8) -> bool {
         let comes = self.peek() == Some(byte);
         self.at += usize::from(comes);
         comes
     }
 
     /// Whether nothing but white space is left.
-    pub(crate) fn is_at_end(&mut self) -> bool {
+    pub(crate) fn consume_end(&mut self) -> bool {
         self.peek().is_none()
     }
 
@@ -255,23 +255,26 @@ impl<'a> JsonScanner<'a> {
 
     /// An object without objects in it, that begins here; each of its keys and values, and whether both are as serde_json
     /// would write them.
-    pub(crate) fn flat(&mut self, mut each: impl FnMut(StringToken, Range<usize>, bool) -> Option<()>) -> Option<()> {
-        if !self.pass(b'{') {
+    pub(crate) fn read_flat_object(
+        &mut self,
+        mut each: impl FnMut(StringToken, Range<usize>, bool) -> Option<()>,
+    ) -> Option<()> {
+        if !self.consume_byte(b'{') {
             return None;
         }
-        if self.pass(b'}') {
+        if self.consume_byte(b'}') {
             return Some(());
         }
         loop {
             self.peek()?;
             let key = self.text()?;
-            if !self.pass(b':') {
+            if !self.consume_byte(b':') {
                 return None;
             }
             let (value, canonical) = self.leaf()?;
             each(key, value, canonical)?;
-            if !self.pass(b',') {
-                return self.pass(b'}').then_some(());
+            if !self.consume_byte(b',') {
+                return self.consume_byte(b'}').then_some(());
             }
         }
     }
@@ -280,7 +283,7 @@ impl<'a> JsonScanner<'a> {
 /// Whether a text is surely a flat JSON object; if not, the general way decides.
 pub(crate) fn is_flat(text: &str) -> bool {
     let mut scan = JsonScanner::new(text.as_bytes());
-    scan.flat(|_, _, _| Some(())).is_some() && scan.is_at_end()
+    scan.read_flat_object(|_, _, _| Some(())).is_some() && scan.consume_end()
 }
 
 /// Appends what an escaped string of [`JsonScanner::text`] stands for.
@@ -313,7 +316,7 @@ mod tests {
 
     fn text_of(json: &str) -> Option<String> {
         let mut scan = JsonScanner::new(json.as_bytes());
-        let text = scan.text().filter(|_| scan.is_at_end())?;
+        let text = scan.text().filter(|_| scan.consume_end())?;
         let mut bytes = Vec::new();
         unescape(scan.bytes(text.range), &mut bytes);
         String::from_utf8(bytes).ok()

@@ -213,7 +213,7 @@ pub struct ScenarioReview {
 /// # Errors
 /// [`BadScenario`]: every fault at once.
 pub fn parse(yaml: &str, types: &GearManifests) -> Result<Scenario, BadScenario> {
-    judge(yaml, types, ValidationLevel::Runs).map(|reviewed| reviewed.scenario)
+    validate(yaml, types, ValidationLevel::Runs).map(|reviewed| reviewed.scenario)
 }
 
 /// The same, with warnings, for what is to be stored: also whether it makes sense.
@@ -221,7 +221,7 @@ pub fn parse(yaml: &str, types: &GearManifests) -> Result<Scenario, BadScenario>
 /// # Errors
 /// [`BadScenario`]: every fault at once.
 pub fn review(yaml: &str, types: &GearManifests) -> Result<ScenarioReview, BadScenario> {
-    judge(yaml, types, ValidationLevel::MakesSense { max_hops: None })
+    validate(yaml, types, ValidationLevel::MakesSense { max_hops: None })
 }
 
 /// The same for Racks that let a message leave `max_hops` gears.
@@ -230,7 +230,7 @@ pub fn review(yaml: &str, types: &GearManifests) -> Result<ScenarioReview, BadSc
 /// [`BadScenario`]: every fault at once.
 pub fn review_within(yaml: &str, types: &GearManifests, max_hops: u32) -> Result<ScenarioReview, BadScenario> {
     let max_hops = Some(max_hops);
-    judge(yaml, types, ValidationLevel::MakesSense { max_hops })
+    validate(yaml, types, ValidationLevel::MakesSense { max_hops })
 }
 
 /// What is asked of a scenario. Rules that come with a new version are of the second kind: what runs stays readable.
@@ -242,8 +242,8 @@ enum ValidationLevel {
     MakesSense { max_hops: Option<u32> },
 }
 
-fn judge(yaml: &str, types: &GearManifests, asked: ValidationLevel) -> Result<ScenarioReview, BadScenario> {
-    let yaml = yaml::unmarked(yaml);
+fn validate(yaml: &str, types: &GearManifests, asked: ValidationLevel) -> Result<ScenarioReview, BadScenario> {
+    let yaml = yaml::strip_bom(yaml);
     let root = yaml::nodes(yaml).map_err(|fault| BadScenario(vec![fault]))?;
     let mut faults = Vec::new();
     let draft = read::draft(&root, yaml, asked, &mut faults);
@@ -260,7 +260,7 @@ fn judge(yaml: &str, types: &GearManifests, asked: ValidationLevel) -> Result<Sc
                 open_groups,
             })
         }
-        _ => Err(BadScenario(yaml::told(faults))),
+        _ => Err(BadScenario(yaml::limit_diagnostics(faults))),
     }
 }
 

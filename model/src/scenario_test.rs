@@ -223,11 +223,11 @@ struct ExpectedDraft {
 /// # Errors
 /// Every fault at once.
 pub fn parse(yaml: &str) -> Result<ScenarioTestFile, Vec<SourceDiagnostic>> {
-    let yaml = yaml::unmarked(yaml);
+    let yaml = yaml::strip_bom(yaml);
     let root = yaml::nodes(yaml).map_err(|fault| vec![fault])?;
     let mut faults = Vec::new();
-    let file: Option<FileDraft> = yaml::one(&root, "the file", &["scenario", "cases"], yaml, &mut faults);
-    let (drafts, _) = yaml::list::<CaseDraft>(&root, "cases", &["given", "expect"], yaml, &mut faults);
+    let file: Option<FileDraft> = yaml::read_entry(&root, "the file", &["scenario", "cases"], yaml, &mut faults);
+    let (drafts, _) = yaml::read_entries::<CaseDraft>(&root, "cases", &["given", "expect"], yaml, &mut faults);
     let timeout = file.as_ref().and_then(|file| file.timeout).unwrap_or(TIMEOUT);
     let mut names = BTreeSet::new();
     let mut cases = Vec::new();
@@ -243,7 +243,7 @@ pub fn parse(yaml: &str) -> Result<ScenarioTestFile, Vec<SourceDiagnostic>> {
     }
     match scenario {
         Some(scenario) if faults.is_empty() => Ok(ScenarioTestFile { scenario, cases }),
-        _ => Err(yaml::told(faults)),
+        _ => Err(yaml::limit_diagnostics(faults)),
     }
 }
 

@@ -32,7 +32,7 @@ impl SpecName {
 impl SpecName {
     /// Whether it is another name that readers who do not tell capitals from small letters take for this one.
     #[must_use]
-    pub fn is_twin_of(&self, other: &Self) -> bool {
+    pub fn is_case_variant_of(&self, other: &Self) -> bool {
         self != other && self.as_str().eq_ignore_ascii_case(other.as_str())
     }
 }

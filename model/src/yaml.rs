@@ -216,12 +216,12 @@ impl std::fmt::Display for SourceDiagnostic {
 }
 
 /// Without the mark that some editors begin a file with, which columns do not count.
-pub(crate) fn unmarked(yaml: &str) -> &str {
+pub(crate) fn strip_bom(yaml: &str) -> &str {
     yaml.strip_prefix('\u{feff}').unwrap_or(yaml)
 }
 
 /// Faults in the order of the file, no more than are worth reading.
-pub(crate) fn told(mut faults: Vec<SourceDiagnostic>) -> Vec<SourceDiagnostic> {
+pub(crate) fn limit_diagnostics(mut faults: Vec<SourceDiagnostic>) -> Vec<SourceDiagnostic> {
     faults.sort();
     let more = faults.len().saturating_sub(MOST);
     faults.truncate(MOST);
@@ -236,7 +236,7 @@ pub(crate) fn told(mut faults: Vec<SourceDiagnostic>) -> Vec<SourceDiagnostic> {
 pub(crate) type YamlEntries<'n, T> = (Vec<YamlEntry<'n, T>>, BTreeSet<Option<String>>);
 
 /// The entries of a list, and the names of those that cannot be read.
-pub(crate) fn list<'n, T: DeserializeOwned>(
+pub(crate) fn read_entries<'n, T: DeserializeOwned>(
     root: &'n YamlNode,
     section: &str,
     as_values: &[&str],
@@ -260,7 +260,7 @@ pub(crate) fn list<'n, T: DeserializeOwned>(
         let what = name
             .as_ref()
             .map_or_else(|| kind.to_owned(), |name| format!("{kind} {name}"));
-        match one(node, &what, as_values, yaml, faults) {
+        match read_entry(node, &what, as_values, yaml, faults) {
             Some(value) => good.push(YamlEntry { value, node }),
             None => {
                 unread.insert(name);
@@ -271,7 +271,7 @@ pub(crate) fn list<'n, T: DeserializeOwned>(
 }
 
 /// One entry; `as_values` are the keys whose values are not texts.
-pub(crate) fn one<T: DeserializeOwned>(
+pub(crate) fn read_entry<T: DeserializeOwned>(
     node: &YamlNode,
     what: &str,
     as_values: &[&str],

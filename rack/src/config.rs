@@ -84,7 +84,7 @@ static RACK: [ConfigKey; 6] = [
         "\"15s\"",
         "Time one enrolment handshake may take",
     )
-    .was("\"2s\""),
+    .previous_default("\"2s\""),
     ConfigKey::new(
         "rack.heartbeat_interval",
         ValueKind::span(10),
@@ -128,7 +128,7 @@ static SNAKE: [ConfigKey; 7] = [
         "\"flux-msg\"",
         "Primary stream",
     )
-    .was("\"flux\""),
+    .previous_default("\"flux\""),
     ConfigKey::new(
         "snake.connect_timeout",
         ValueKind::span(1),

@@ -152,7 +152,7 @@ impl MixerSession {
     /// Waits for the bus, for ever, and says so if it takes long. Whether it knows this Rack.
     async fn reach_bus(&self) -> bool {
         let within = self.bus.options().connect_timeout;
-        if let Ok(known) = tokio::time::timeout(within, self.bus.decided()).await {
+        if let Ok(known) = tokio::time::timeout(within, self.bus.wait_connected_or_refused()).await {
             known
         } else {
             tracing::warn!(
@@ -160,7 +160,7 @@ impl MixerSession {
                 port = self.bus_host.port,
                 "the bus cannot be reached so far; trying on. Start the Mixer there, or set snake.url to where it is"
             );
-            self.bus.decided().await
+            self.bus.wait_connected_or_refused().await
         }
     }
 
@@ -216,7 +216,7 @@ impl MixerSession {
         door.close(DOOR_CLOSES).await;
         let answer = answer?;
         // It is on the bus's list now.
-        if tokio::time::timeout(self.enrollment_timeout, self.bus.connected())
+        if tokio::time::timeout(self.enrollment_timeout, self.bus.wait_connected())
             .await
             .is_err()
         {
@@ -313,7 +313,7 @@ impl MixerSession {
             let bus = self.bus.clone();
             let beat = tokio::select! {
                 beat = self.send_heartbeat(identity) => beat,
-                () = bus.refused() => {
+                () = bus.wait_refused() => {
                     tracing::warn!("the bus does not know this Rack any more; asking for admission again");
                     return RefusalCode::Unknown;
                 }
@@ -400,7 +400,7 @@ impl MixerSession {
         let was_known = *self.bus.state().borrow() != BusState::Refused;
         let cut_off = async {
             if was_known {
-                self.bus.refused().await;
+                self.bus.wait_refused().await;
             } else {
                 std::future::pending().await
             }

@@ -41,7 +41,7 @@ impl BusOutage {
     }
 
     /// Whether this is the first time.
-    fn is_new(&mut self, text: &str) -> bool {
+    fn insert_message(&mut self, text: &str) -> bool {
         let is_new = self.told.len() < TOLD && !self.told.iter().any(|told| told == text);
         if is_new {
             self.told.push(text.to_owned());
@@ -60,7 +60,7 @@ impl ConnectionObserver {
         }
     }
 
-    pub(super) fn see(&self, event: &Event) {
+    pub(super) fn on_event(&self, event: &Event) {
         let bus = self.url.as_str();
         match event {
             Event::Connected => {
@@ -105,7 +105,7 @@ impl ConnectionObserver {
     fn server_error(&self, error: &ServerError) {
         let bus = self.url.as_str();
         let text = error.to_string();
-        if !self.outage().as_mut().is_none_or(|outage| outage.is_new(&text)) {
+        if !self.outage().as_mut().is_none_or(|outage| outage.insert_message(&text)) {
             tracing::debug!(bus, %error, "the bus reports an error");
         } else if matches!(error, ServerError::AuthorizationViolation) {
             tracing::error!(bus, "the bus refuses our credentials");
@@ -133,7 +133,9 @@ impl ConnectionObserver {
         }
         let mut outage = self.outage();
         let first = outage.is_none();
-        let is_new = outage.get_or_insert_with(BusOutage::starts).is_new(&error.to_string());
+        let is_new = outage
+            .get_or_insert_with(BusOutage::starts)
+            .insert_message(&error.to_string());
         drop(outage);
         if first {
             tracing::warn!(bus, %error, "the bus is not there so far; trying on");
@@ -195,7 +197,7 @@ mod tests {
             .finish();
         tracing::subscriber::with_default(subscriber, || {
             let observer = ConnectionObserver::new("nats://here".to_owned(), watch::channel(BusState::Disconnected).0);
-            events.iter().for_each(|event| observer.see(event));
+            events.iter().for_each(|event| observer.on_event(event));
         });
         let bytes = heard.0.lock().unwrap().clone();
         String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect()
@@ -266,7 +268,7 @@ mod tests {
             (Event::Disconnected, BusState::Disconnected),
             (failed(ConnectErrorKind::AuthorizationViolation), BusState::Refused),
         ] {
-            observer.see(&event);
+            observer.on_event(&event);
             assert_eq!(*state.borrow(), met, "{event}");
         }
     }

@@ -174,7 +174,7 @@ async fn a_rack_that_starts_before_the_bus_waits_for_it() {
     let bus = BusConnection::connect_forever(server.options("plant")).await.unwrap();
     assert_eq!(*bus.state().borrow(), BusState::Disconnected);
     server.restart().await;
-    tokio::time::timeout(Duration::from_secs(10), bus.connected())
+    tokio::time::timeout(Duration::from_secs(10), bus.wait_connected())
         .await
         .unwrap();
     bus.preflight().await.unwrap();

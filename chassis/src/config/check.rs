@@ -98,10 +98,10 @@ pub fn load_from(
 /// Everything that is wrong with a schema: defaults that do not load, keys that cannot be given in a file, in the
 /// environment or by a flag, generated texts that do not read back. Empty for a good one.
 #[must_use]
-pub fn complaints(schema: &'static ConfigSchema) -> Vec<String> {
+pub fn schema_errors(schema: &'static ConfigSchema) -> Vec<String> {
     let mut complaints = Vec::new();
     match load_from(schema, "", &[]) {
-        Ok(defaults) => generated(schema, &defaults, &mut complaints),
+        Ok(defaults) => check_generated_texts(schema, &defaults, &mut complaints),
         Err(errors) => complaints.push(format!("defaults: {errors}")),
     }
     let mut names = BTreeMap::new();
@@ -112,7 +112,7 @@ pub fn complaints(schema: &'static ConfigSchema) -> Vec<String> {
         if key.path.chars().any(char::is_uppercase) {
             complaints.push(format!("{} is not in lower case", key.path));
         }
-        given(schema, key, &mut complaints);
+        check_key_sources(schema, key, &mut complaints);
     }
     for removed in schema.removed {
         if schema.key(removed.path).is_some() || removed.to.is_some_and(|to| schema.key(to).is_none()) {
@@ -122,7 +122,7 @@ pub fn complaints(schema: &'static ConfigSchema) -> Vec<String> {
     complaints
 }
 
-fn generated(schema: &'static ConfigSchema, defaults: &Settings, complaints: &mut Vec<String>) {
+fn check_generated_texts(schema: &'static ConfigSchema, defaults: &Settings, complaints: &mut Vec<String>) {
     let init = init_text(schema);
     let bare = |line: &str| match line.strip_prefix('#') {
         Some(rest) if rest.starts_with(|c: char| c.is_ascii_lowercase()) => rest.to_owned(),
@@ -157,7 +157,7 @@ fn generated(schema: &'static ConfigSchema, defaults: &Settings, complaints: &mu
     }
 }
 
-fn given(schema: &'static ConfigSchema, key: &'static ConfigKey, complaints: &mut Vec<String>) {
+fn check_key_sources(schema: &'static ConfigSchema, key: &'static ConfigKey, complaints: &mut Vec<String>) {
     let sample = sample(key);
     if default_value(key).ok().flatten().as_ref() == Some(&sample.value) {
         complaints.push(format!("{}: the sample is the default", key.path));

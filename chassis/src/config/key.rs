@@ -187,7 +187,7 @@ impl ConfigKey {
 
     /// The default of v0.4.4.
     #[must_use]
-    pub const fn was(mut self, literal: &'static str) -> Self {
+    pub const fn previous_default(mut self, literal: &'static str) -> Self {
         self.was = Some(literal);
         self
     }

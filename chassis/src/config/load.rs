@@ -99,7 +99,7 @@ pub(crate) fn load_text(
     for (path, text) in &sources.flags {
         loading.flag(path, text);
     }
-    let (problems, warnings) = (std::mem::take(&mut loading.problems), loading.slips());
+    let (problems, warnings) = (std::mem::take(&mut loading.problems), loading.misspelled_env_names());
     ConfigErrors::unless_empty(problems)?;
     let mut settings = Settings {
         schema,
@@ -309,7 +309,7 @@ impl ConfigLoader<'_> {
 
     /// A text with every `${NAME}` replaced; a problem if it has none or one is not set.
     fn reference(&mut self, place: &ValueOrigin, key: &ConfigKey, full: &str, text: &str) -> Option<String> {
-        match resolve(text, |name| self.env.get(name).cloned()) {
+        match expand_env(text, |name| self.env.get(name).cloned()) {
             EnvExpansion::Text(text) => Some(text),
             EnvExpansion::Plain => {
                 let env = key.env_name();
@@ -378,7 +378,7 @@ impl ConfigLoader<'_> {
     }
 
     /// Environment names that look like a slip of a known one. Not an error: other programs may share the prefix.
-    fn slips(&self) -> Vec<String> {
+    fn misspelled_env_names(&self) -> Vec<String> {
         let known: Vec<String> = self
             .schema
             .keys()
@@ -422,7 +422,7 @@ pub enum EnvExpansion {
 }
 
 /// Replaces every `${NAME}` of a text with what `env` says.
-pub fn resolve(text: &str, mut env: impl FnMut(&str) -> Option<String>) -> EnvExpansion {
+pub fn expand_env(text: &str, mut env: impl FnMut(&str) -> Option<String>) -> EnvExpansion {
     let (mut out, mut rest, mut found) = (String::new(), text, false);
     while let Some((before, after)) = rest.split_once("${") {
         let Some((name, tail)) = after.split_once('}') else {

@@ -42,7 +42,7 @@ pub const fn keys(filename: &'static str) -> [ConfigKey; 7] {
             "7",
             "Rotated log files that are kept; 0 keeps none",
         )
-        .was("3"),
+        .previous_default("3"),
         ConfigKey::new(
             "logging.compress",
             ValueKind::Bool,
@@ -86,7 +86,7 @@ pub const fn throttling_keys() -> [ConfigKey; 3] {
             "Log lines per second that one gear may write",
         )
         .live()
-        .was("100.0"),
+        .previous_default("100.0"),
         ConfigKey::new(
             "logging.throttling.burst",
             ValueKind::Int {
@@ -97,7 +97,7 @@ pub const fn throttling_keys() -> [ConfigKey; 3] {
             "Log lines that one gear may write at once",
         )
         .live()
-        .was("10"),
+        .previous_default("10"),
     ]
 }
 

@@ -52,7 +52,7 @@ pub fn migrate(schema: &'static ConfigSchema, file: &Path, text: &str) -> Result
     }
     notes.extend(changed_defaults(schema, document.as_table()));
     let text = document.to_string();
-    notes.extend(left_to_do(schema, &text));
+    notes.extend(remaining_problems(schema, &text));
     Ok(ConfigMigration { text, notes })
 }
 
@@ -156,7 +156,7 @@ fn changed_defaults<'a>(schema: &'static ConfigSchema, table: &'a Table) -> impl
 }
 
 /// What the current schema still finds wrong.
-fn left_to_do(schema: &'static ConfigSchema, text: &str) -> Vec<String> {
+fn remaining_problems(schema: &'static ConfigSchema, text: &str) -> Vec<String> {
     let sources = ConfigSources {
         file: Some(PathBuf::from(schema.file)),
         required: true,

@@ -37,7 +37,7 @@ mod tests;
 
 pub use error::{ConfigErrors, ConfigProblem, ValueOrigin};
 pub use key::{ConfigKey, ConfigSchema, ConfigSection, DefaultValue, RemovedKey, ValueKind};
-pub use load::{ConfigSources, EnvExpansion, load, resolve};
+pub use load::{ConfigSources, EnvExpansion, expand_env, load};
 pub use logging::{LogThrottleConfig, LoggingConfig};
 pub use migrate::{ConfigMigration, migrate};
 pub use reference::{chapter, reference_markdown, with_chapter};

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::check::{complaints, load_from};
+use super::check::{load_from, schema_errors};
 use super::*;
 
 static LOGGING: [ConfigKey; 7] = logging::keys("\"logs/test.log\"");
@@ -64,7 +64,7 @@ fn problems(text: &str, env: &[(&str, &str)]) -> Vec<String> {
 
 #[test]
 fn the_schema_holds_what_every_schema_must() {
-    assert_eq!(complaints(&SCHEMA), Vec::<String>::new());
+    assert_eq!(schema_errors(&SCHEMA), Vec::<String>::new());
 }
 
 #[test]

@@ -73,14 +73,14 @@ struct CompressionFlags {
 
 impl CompressionTrigger {
     /// Asks for a look at the files. Whether a thread must be started for it.
-    fn order(&self) -> bool {
+    fn request(&self) -> bool {
         let mut orders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         orders.wanted = true;
         !std::mem::replace(&mut orders.running, true)
     }
 
     /// Takes the order; `false` if there is none, and then nobody runs.
-    fn take(&self) -> bool {
+    fn take_request(&self) -> bool {
         let mut orders = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         orders.running = orders.wanted;
         std::mem::take(&mut orders.wanted)
@@ -118,7 +118,7 @@ impl RotatingFile {
         if self.size > 0 && self.size + length > self.rotation.max_size {
             self.rotate();
         } else if self.unchecked > CHECK_EVERY {
-            self.idle();
+            self.reopen_if_moved();
         }
         if self.file.is_none() && self.reopen().is_err() {
             return false;
@@ -139,7 +139,7 @@ impl RotatingFile {
     }
 
     /// Begins a new file if somebody moved ours away.
-    pub(super) fn idle(&mut self) {
+    pub(super) fn reopen_if_moved(&mut self) {
         self.unchecked = 0;
         if !self.is_ours() {
             self.file = None;
@@ -185,7 +185,7 @@ impl RotatingFile {
 
     /// Removes what is too old, and starts compressing what is not compressed yet.
     fn tidy(&mut self) {
-        if !self.work.order() {
+        if !self.work.request() {
             return;
         }
         if let Some(done) = self.gzip.take() {
@@ -195,7 +195,7 @@ impl RotatingFile {
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, work) = (Arc::clone(&stop), Arc::clone(&self.work));
         let thread = std::thread::Builder::new().name("log-gzip".to_owned()).spawn(move || {
-            while work.take() {
+            while work.take_request() {
                 tidy(&path, rotation, &stopped);
             }
         });
@@ -362,11 +362,11 @@ mod tests {
     #[test]
     fn an_order_that_comes_while_the_thread_ends_is_taken_by_exactly_one() {
         let work = CompressionTrigger::default();
-        assert!(work.order() && !work.order(), "one thread is started");
-        assert!(work.take(), "both orders are one look");
-        assert!(!work.order(), "the thread is still there …");
-        assert!(work.take() && !work.take(), "… takes it, and ends");
-        assert!(work.order(), "the next order starts another");
+        assert!(work.request() && !work.request(), "one thread is started");
+        assert!(work.take_request(), "both orders are one look");
+        assert!(!work.request(), "the thread is still there …");
+        assert!(work.take_request() && !work.take_request(), "… takes it, and ends");
+        assert!(work.request(), "the next order starts another");
     }
 
     fn rotation(max_size: u64, max_backups: usize, compress: bool) -> LogRotationPolicy {
@@ -494,7 +494,7 @@ mod tests {
         let mut file = RotatingFile::open(&path, rotation(1_000, 3, false)).unwrap();
         assert!(file.append(b"one\n"));
         fs::rename(&path, dir.path().join("theirs")).unwrap();
-        file.idle();
+        file.reopen_if_moved();
         assert!(file.append(b"two\n"));
         assert_eq!(
             (content(&dir.path().join("theirs")), content(&path)),

@@ -134,7 +134,7 @@ fn write_all(mut file: RotatingFile, queue: &Receiver<WriterCommand>, dropped: &
             }
             Err(RecvTimeoutError::Timeout) => {
                 tell(&mut file, dropped, &mut told);
-                file.idle();
+                file.reopen_if_moved();
             }
             Ok(WriterCommand::Close) | Err(RecvTimeoutError::Disconnected) => break,
         }

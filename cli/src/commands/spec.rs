@@ -49,7 +49,9 @@ fn validate(paths: &[PathBuf]) -> Result<(), Error> {
                         other.display(),
                         found.name
                     ));
-                } else if let Some((twin, (other, _))) = good.iter().find(|(name, _)| name.is_twin_of(&found.name)) {
+                } else if let Some((twin, (other, _))) =
+                    good.iter().find(|(name, _)| name.is_case_variant_of(&found.name))
+                {
                     faults.push(format!(
                         "{origin}:1:1: {} is the spec {twin}, and DuckDB does not tell messages_{} from messages_{twin}: give one of them another name",
                         other.display(),

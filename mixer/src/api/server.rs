@@ -171,7 +171,7 @@ async fn connection(
     }
     let peer = stream.peer_addr().ok().map(|peer| PeerAddress(peer.ip()));
     let (unread, rate) = (UnreadBodyFlag::default(), MinimumRate::default());
-    let stream = WriteTimeoutStream::new(stream, patience.silence).at_least(rate.clone());
+    let stream = WriteTimeoutStream::new(stream, patience.silence).with_minimum_rate(rate.clone());
     let stream = LingeringStream::new(stream, unread.clone());
     let router = tower::ServiceExt::<http::Request<TrackedBody<Incoming>>>::map_err(router, |never: Infallible| never);
     let router =
@@ -186,7 +186,7 @@ async fn connection(
             if let Some(peer) = peer {
                 request.extensions_mut().insert(peer);
             }
-            request.map(|body| unread.watch(body))
+            request.map(|body| unread.track(body))
         },
     ));
     let served = http1::Builder::new()

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use chassis::config::check::{complaints, load_from, sample};
+use chassis::config::check::{load_from, sample, schema_errors};
 use chassis::config::{ConfigErrors, migrate, show_text, with_chapter};
 
 use super::*;
@@ -33,7 +33,7 @@ fn config(text: &str, env: &[(&str, &str)]) -> Result<MixerConfig, ConfigErrors>
 
 #[test]
 fn every_key_can_be_given_in_a_file_in_the_environment_and_by_a_flag() {
-    assert_eq!(complaints(&SCHEMA), Vec::<String>::new());
+    assert_eq!(schema_errors(&SCHEMA), Vec::<String>::new());
 }
 
 #[test]

@@ -149,7 +149,7 @@ impl SpecSet {
 
     /// What stands under a name that differs from this one in its capitals only.
     pub(super) fn twin(&self, name: &SpecName) -> Option<&SpecEntry> {
-        let mut twins = self.specs.iter().filter(|(other, _)| other.is_twin_of(name));
+        let mut twins = self.specs.iter().filter(|(other, _)| other.is_case_variant_of(name));
         twins.next().map(|(_, entry)| entry)
     }
 

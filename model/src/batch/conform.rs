@@ -76,7 +76,7 @@ pub fn conform(table: Table, batch: &RecordBatch) -> Result<RecordBatch, SchemaV
 ///
 /// # Errors
 /// If the columns are others.
-pub fn sift(
+pub fn split_conforming(
     table: Table,
     batch: &RecordBatch,
 ) -> Result<(RecordBatch, Vec<(usize, SchemaViolation)>), SchemaViolation> {
@@ -132,7 +132,7 @@ fn arranged(table: Table, batch: &RecordBatch) -> Result<Vec<ArrayRef>, SchemaVi
 }
 
 /// The words that a column allows; none where it allows any text.
-pub(crate) fn words(table: Table, column: &str) -> Option<&'static [&'static str]> {
+pub(crate) fn allowed_words(table: Table, column: &str) -> Option<&'static [&'static str]> {
     match (table, column) {
         (Table::Logs, "level") => Some(&["debug", "info", "warn", "error"]),
         (Table::Traces | Table::Messages, "status") => Some(&["ok", "error"]),
@@ -185,16 +185,16 @@ fn faults<'a>(
     array: &'a ArrayRef,
 ) -> Box<dyn Iterator<Item = (usize, SchemaViolation)> + 'a> {
     let lacking = !column.nullable && array.null_count() > 0;
-    let words = words(table, column.name);
+    let words = allowed_words(table, column.name);
     let json = column.kind == ColumnType::Json;
     let numbers = !is_finite(array);
     if !lacking && words.is_none() && !json && !numbers {
         return Box::new(std::iter::empty());
     }
     let texts = array.as_string_opt::<i32>();
-    let mut known = json.then(FlatJsonCache::lent);
+    let mut known = json.then(FlatJsonCache::take_thread_cache);
     let mut is_good = move |text: &str| {
-        words.is_none_or(|words| words.contains(&text)) && known.as_mut().is_none_or(|known| known.is_flat(text))
+        words.is_none_or(|words| words.contains(&text)) && known.as_mut().is_none_or(|known| known.check_flat(text))
     };
     Box::new((0..array.len()).filter_map(move |row| {
         if array.is_null(row) {

@@ -56,11 +56,11 @@ pub(super) fn check(
         let gear = gears.get(name);
         gear.is_some_and(|(gear, manifest)| manifest.is_some_and(|manifest| (manifest.passes_on)(&gear.config)))
     };
-    faults.extend(circles::closed(draft, passes_on));
+    faults.extend(circles::inescapable_cycles(draft, passes_on));
     faults.extend(
         max_hops
             .into_iter()
-            .flat_map(|max_hops| circles::endless(draft, max_hops)),
+            .flat_map(|max_hops| circles::overlong_cycles(draft, max_hops)),
     );
 }
 
@@ -194,7 +194,7 @@ pub(super) fn warnings(draft: &ScenarioDraft<'_>) -> Vec<SourceDiagnostic> {
             warnings.push(wire.at("from", text));
         }
     }
-    warnings.extend(circles::any(draft));
+    warnings.extend(circles::cycle_warnings(draft));
     warnings
 }
 

@@ -24,23 +24,29 @@ const REPLY: &str = "reply";
 const NAMED: usize = 12;
 
 /// Warnings of circles.
-pub(super) fn any<'d>(draft: &'d ScenarioDraft<'_>) -> impl Iterator<Item = SourceDiagnostic> + 'd {
-    found(&onward(draft)).into_iter().map(|(wire, gears)| {
-        let round = round(&gears);
-        let text = format!("the wires make a circle: {round}; a message goes round until it has left max_hops gears");
-        wire.at("to", text)
-    })
+pub(super) fn cycle_warnings<'d>(draft: &'d ScenarioDraft<'_>) -> impl Iterator<Item = SourceDiagnostic> + 'd {
+    cycles_with_wires(&forward_wires(draft))
+        .into_iter()
+        .map(|(wire, gears)| {
+            let round = cycle_text(&gears);
+            let text =
+                format!("the wires make a circle: {round}; a message goes round until it has left max_hops gears");
+            wire.at("to", text)
+        })
 }
 
 /// Faults: circles of gears that pass on every message.
-pub(super) fn closed(draft: &ScenarioDraft<'_>, passes_on: impl Fn(&Token) -> bool) -> Vec<SourceDiagnostic> {
-    let mut wires = onward(draft);
+pub(super) fn inescapable_cycles(
+    draft: &ScenarioDraft<'_>,
+    passes_on: impl Fn(&Token) -> bool,
+) -> Vec<SourceDiagnostic> {
+    let mut wires = forward_wires(draft);
     wires.retain(|wire| passes_on(&wire.value.from.gear) && passes_on(&wire.value.to.gear));
-    let faults = found(&wires).into_iter().map(|(wire, gears)| {
+    let faults = cycles_with_wires(&wires).into_iter().map(|(wire, gears)| {
         let text = format!(
             "no message comes out of the circle of wires {}: each of its gears passes on every message, so each goes round until max_hops \
              ends it; put a gear into it that chooses, such as filter or route, or leave out this wire",
-            round(&gears)
+            cycle_text(&gears)
         );
         wire.at("to", text)
     });
@@ -48,19 +54,19 @@ pub(super) fn closed(draft: &ScenarioDraft<'_>, passes_on: impl Fn(&Token) -> bo
 }
 
 /// Faults: circles that no message comes round.
-pub(super) fn endless(draft: &ScenarioDraft<'_>, max_hops: u32) -> Vec<SourceDiagnostic> {
-    let wires = onward(draft);
+pub(super) fn overlong_cycles(draft: &ScenarioDraft<'_>, max_hops: u32) -> Vec<SourceDiagnostic> {
+    let wires = forward_wires(draft);
     let most = usize::try_from(max_hops).unwrap_or(usize::MAX);
     let mut faults = Vec::new();
-    for (wire, gears) in found(&wires) {
+    for (wire, gears) in cycles_with_wires(&wires) {
         // There may be a shorter way round than the one that was found.
-        if gears.len() <= most || way_back(&wires, &wire.value).is_none_or(|length| length <= most) {
+        if gears.len() <= most || shortest_cycle(&wires, &wire.value).is_none_or(|length| length <= most) {
             continue;
         }
         let text = format!(
             "no message comes round the circle of wires {}: it ends when it has left max_hops gears, which are {max_hops}; make the way \
              shorter, or raise mixer.max_hops and rack.max_hops",
-            round(&gears)
+            cycle_text(&gears)
         );
         faults.push(wire.at("to", text));
     }
@@ -68,22 +74,22 @@ pub(super) fn endless(draft: &ScenarioDraft<'_>, max_hops: u32) -> Vec<SourceDia
 }
 
 /// The wires by which messages go on.
-fn onward<'d, 'n>(draft: &'d ScenarioDraft<'n>) -> Vec<&'d YamlEntry<'n, Wire>> {
+fn forward_wires<'d, 'n>(draft: &'d ScenarioDraft<'n>) -> Vec<&'d YamlEntry<'n, Wire>> {
     let wires = draft.wires.iter();
     wires.filter(|wire| wire.value.to.port.as_str() != REPLY).collect()
 }
 
 /// The circles with the wire that closes each.
-fn found<'d, 'n>(wires: &[&'d YamlEntry<'n, Wire>]) -> Vec<(&'d YamlEntry<'n, Wire>, Vec<&'d Token>)> {
+fn cycles_with_wires<'d, 'n>(wires: &[&'d YamlEntry<'n, Wire>]) -> Vec<(&'d YamlEntry<'n, Wire>, Vec<&'d Token>)> {
     let ends = wires.iter().map(|wire| (&wire.value.from.gear, &wire.value.to.gear));
-    let circles = circles(&ends.collect::<Vec<_>>()).into_iter();
+    let circles = find_cycles(&ends.collect::<Vec<_>>()).into_iter();
     circles
         .filter_map(|(closing, gears)| wires.get(closing).map(|wire| (*wire, gears)))
         .collect()
 }
 
 /// A circle for people.
-fn round(gears: &[&Token]) -> String {
+fn cycle_text(gears: &[&Token]) -> String {
     let mut names: Vec<_> = gears.iter().take(NAMED).map(|gear| gear.to_string()).collect();
     if gears.len() > NAMED {
         names.push(format!("({} more)", gears.len() - NAMED));
@@ -93,7 +99,7 @@ fn round(gears: &[&Token]) -> String {
 }
 
 /// How many gears are on the shortest way round by a wire.
-fn way_back(wires: &[&YamlEntry<'_, Wire>], by: &Wire) -> Option<usize> {
+fn shortest_cycle(wires: &[&YamlEntry<'_, Wire>], by: &Wire) -> Option<usize> {
     let mut out: BTreeMap<&Token, Vec<&Token>> = BTreeMap::new();
     for wire in wires {
         out.entry(&wire.value.from.gear).or_default().push(&wire.value.to.gear);
@@ -114,7 +120,7 @@ fn way_back(wires: &[&YamlEntry<'_, Wire>], by: &Wire) -> Option<usize> {
 
 /// For each set of gears that reach each other, at least one circle: the wire that closes it, and its gears from the one that
 /// this wire leads back to. No gear is in two of them. Takes time in proportion to the wires.
-fn circles<'t>(wires: &[(&'t Token, &'t Token)]) -> Vec<(usize, Vec<&'t Token>)> {
+fn find_cycles<'t>(wires: &[(&'t Token, &'t Token)]) -> Vec<(usize, Vec<&'t Token>)> {
     let mut out: BTreeMap<&Token, Vec<(usize, &'t Token)>> = BTreeMap::new();
     for (number, (from, to)) in wires.iter().enumerate() {
         out.entry(from).or_default().push((number, to));

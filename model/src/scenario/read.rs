@@ -12,7 +12,7 @@
 use std::collections::BTreeSet;
 
 use super::{Gear, RackEntry, Scenario, ScenarioMeta, ValidationLevel, Wire};
-use crate::yaml::{SourceDiagnostic, YamlEntry, YamlNode, YamlValue, at, get, list, one};
+use crate::yaml::{SourceDiagnostic, YamlEntry, YamlNode, YamlValue, at, get, read_entries, read_entry};
 
 /// What could be read of a file.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ pub(super) fn draft<'n>(
     }
     match get(root, "meta") {
         Some(node) => {
-            draft.meta = one(node, "meta", &[], yaml, faults);
+            draft.meta = read_entry(node, "meta", &[], yaml, faults);
             let is_latest = draft.meta.as_ref().is_some_and(|meta| meta.version.as_str() == LATEST);
             if is_latest && asked != ValidationLevel::Runs {
                 let text =
@@ -81,10 +81,10 @@ pub(super) fn draft<'n>(
         faults.push(at(root, "gears is missing: the list of what runs"));
         draft.unread_gears.insert(None);
     }
-    (draft.racks, draft.unread_racks) = list(root, "racks", &[], yaml, faults);
-    let (gears, unread) = list(root, "gears", &["config"], yaml, faults);
+    (draft.racks, draft.unread_racks) = read_entries(root, "racks", &[], yaml, faults);
+    let (gears, unread) = read_entries(root, "gears", &["config"], yaml, faults);
     draft.gears = gears;
     draft.unread_gears.extend(unread);
-    (draft.wires, _) = list(root, "wires", &["max_bytes"], yaml, faults);
+    (draft.wires, _) = read_entries(root, "wires", &["max_bytes"], yaml, faults);
     draft
 }

@@ -82,12 +82,12 @@ impl From<PatternSet> for Value {
 }
 
 pub(super) fn spec(text: &str) -> Result<Spec, BadSpec> {
-    let text = yaml::unmarked(text);
+    let text = yaml::strip_bom(text);
     let root = yaml::nodes(text).map_err(|fault| BadSpec(vec![fault]))?;
     let mut faults = Vec::new();
-    let head = yaml::one::<SpecHeader>(&root, "the spec", &["match", "fields"], text, &mut faults);
+    let head = yaml::read_entry::<SpecHeader>(&root, "the spec", &["match", "fields"], text, &mut faults);
     let rule = yaml::get(&root, "match").and_then(|node| {
-        let rule = yaml::one::<MatchRule>(node, "match", &[], text, &mut faults)?;
+        let rule = yaml::read_entry::<MatchRule>(node, "match", &[], text, &mut faults)?;
         if rule == MatchRule::default() {
             let says = "match has no condition: name msg_type, rack, gear, port or meta";
             faults.push(yaml::at(node, says));
@@ -98,7 +98,7 @@ pub(super) fn spec(text: &str) -> Result<Spec, BadSpec> {
     let (fields, _) = if yaml::get(&root, "fields").is_some_and(is_empty) {
         (Vec::new(), BTreeSet::new())
     } else {
-        yaml::list::<SpecField>(&root, "fields", &[], text, &mut faults)
+        yaml::read_entries::<SpecField>(&root, "fields", &[], text, &mut faults)
     };
     if let Some(node) = yaml::get(&root, "version").filter(|_| head.as_ref().is_some_and(|head| head.version == 0)) {
         faults.push(yaml::at(node, "versions count from 1"));
@@ -114,7 +114,7 @@ pub(super) fn spec(text: &str) -> Result<Spec, BadSpec> {
             rule,
             fields: fields.into_iter().map(|field| field.value).collect(),
         }),
-        _ => Err(BadSpec(yaml::told(faults))),
+        _ => Err(BadSpec(yaml::limit_diagnostics(faults))),
     }
 }
 

@@ -12,7 +12,7 @@
 use std::ops::Range;
 
 use super::cells::ColumnBuffer;
-use crate::batch::words;
+use crate::batch::allowed_words;
 use crate::scan::{JsonScanner, NumberToken, unescape};
 use crate::{ColumnType, Table, TableColumn, Timestamp};
 
@@ -35,7 +35,7 @@ impl JsonFastPath {
     /// Reads a record; a bit for each column that it has. After `None` columns may have a cell too many.
     pub(super) fn record(&mut self, text: &[u8], mut to: ColumnTarget<'_>) -> Option<u32> {
         let mut scan = JsonScanner::new(text);
-        if !scan.pass(b'{') {
+        if !scan.consume_byte(b'{') {
             return None;
         }
         let (mut seen, mut likely) = (0u32, 0);
@@ -49,18 +49,18 @@ impl JsonFastPath {
             } else {
                 to.columns.iter().position(is_named)?
             };
-            if seen & (1 << at) != 0 || !scan.pass(b':') {
+            if seen & (1 << at) != 0 || !scan.consume_byte(b':') {
                 return None;
             }
             scan.peek()?;
             self.value(&mut scan, &mut to, at)?;
             seen |= 1 << at;
             likely = at + 1;
-            if !scan.pass(b',') {
+            if !scan.consume_byte(b',') {
                 break;
             }
         }
-        let is_whole = scan.pass(b'}') && scan.is_at_end();
+        let is_whole = scan.consume_byte(b'}') && scan.consume_end();
         // Outside of texts no high byte is passed over.
         (is_whole && (!scan.has_high_bytes() || std::str::from_utf8(text).is_ok())).then_some(seen)
     }
@@ -96,7 +96,7 @@ impl JsonFastPath {
                 is_id.then(|| cells.push_text(bytes))?;
             }
             (ColumnType::Word, cells) => {
-                let allowed = words(to.table, column.name);
+                let allowed = allowed_words(to.table, column.name);
                 if text.escaped || allowed.is_some_and(|allowed| !allowed.iter().any(|word| word.as_bytes() == bytes)) {
                     return None;
                 }
@@ -119,7 +119,7 @@ impl JsonFastPath {
         let leaves = &mut self.leaves;
         leaves.clear();
         let start = scan.at;
-        scan.flat(|key, value, canonical| {
+        scan.read_flat_object(|key, value, canonical| {
             leaves.push((key.range, value));
             (canonical && !key.escaped).then_some(())
         })?;

@@ -27,7 +27,7 @@ use super::elements::{cbor, element, line};
 use super::rows::RecordBatchBuilder;
 use super::{BatchEncoding, DecodeError, PublisherIdentity, arrow_batches, body_error};
 use crate::Table;
-use crate::batch::{sift, slice_bytes};
+use crate::batch::{slice_bytes, split_conforming};
 
 /// So many bad records of a body are named.
 pub const NAMED: usize = 100;
@@ -320,7 +320,8 @@ impl BodyRecordReader {
         let table = self.table;
         let mut all = VecDeque::new();
         for batch in arrow_batches(body)? {
-            let (good, bad) = sift(table, &batch).map_err(|source| DecodeError::Schema { table, source })?;
+            let (good, bad) =
+                split_conforming(table, &batch).map_err(|source| DecodeError::Schema { table, source })?;
             let is_good = |row: &usize| bad.binary_search_by_key(row, |(other, _)| *other).is_err();
             let positions = (0..batch.num_rows()).filter(is_good);
             let positions = positions.map(|row| self.next + row as u64).collect();

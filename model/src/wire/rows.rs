@@ -21,7 +21,7 @@ use super::PublisherIdentity;
 use super::cells::ColumnBuffer;
 use super::flatten::JsonFlattener;
 use super::quick::{self, JsonFastPath};
-use crate::batch::words;
+use crate::batch::allowed_words;
 use crate::{ColumnType, SpanId, Table, TableColumn, Timestamp, TraceId};
 
 /// Rows of one table as they grow.
@@ -74,14 +74,14 @@ impl RecordBatchBuilder {
             valid: &mut self.valid,
         };
         if let Some(seen) = self.quick.record(text, to) {
-            return self.settle(Ok(seen), publisher);
+            return self.finish_row(Ok(seen), publisher);
         }
-        self.go_back();
+        self.roll_back();
         self.record = text.len();
         let mut from = serde_json::Deserializer::from_slice(text);
         let read = RecordSeed(self).deserialize(&mut from);
         let read = read.and_then(|seen| from.end().map(|()| seen));
-        self.settle(read, publisher)
+        self.finish_row(read, publisher)
     }
 
     /// The same of a JSON value that was sent as so many bytes.
@@ -93,11 +93,11 @@ impl RecordBatchBuilder {
     ) -> Result<(), serde_json::Error> {
         self.record = sent;
         let read = RecordSeed(self).deserialize(value);
-        self.settle(read, publisher)
+        self.finish_row(read, publisher)
     }
 
     /// Completes a row or takes it back.
-    fn settle<E: Error>(&mut self, read: Result<u32, E>, publisher: &PublisherIdentity) -> Result<(), E> {
+    fn finish_row<E: Error>(&mut self, read: Result<u32, E>, publisher: &PublisherIdentity) -> Result<(), E> {
         let settled = read.and_then(|seen| {
             let lacking = |at: &usize| seen & (1 << at) == 0;
             (0..self.columns.len())
@@ -108,7 +108,7 @@ impl RecordBatchBuilder {
             self.rows += 1;
             self.bytes += self.last_bytes();
         } else {
-            self.go_back();
+            self.roll_back();
         }
         settled
     }
@@ -117,7 +117,7 @@ impl RecordBatchBuilder {
     pub(super) fn pop(&mut self) {
         self.bytes -= self.last_bytes();
         self.rows -= 1;
-        self.go_back();
+        self.roll_back();
     }
 
     fn last_bytes(&self) -> usize {
@@ -125,7 +125,7 @@ impl RecordBatchBuilder {
     }
 
     /// Forgets what a record left before it turned out to be bad.
-    fn go_back(&mut self) {
+    fn roll_back(&mut self) {
         self.cells.iter_mut().for_each(|cells| cells.truncate(self.rows));
         self.valid.iter_mut().for_each(|valid| valid.truncate(self.rows));
     }
@@ -322,8 +322,12 @@ impl<'de> Visitor<'de> for CellSeed<'_> {
                 }
                 return Ok(());
             }
-            ColumnType::Word if words(self.rows.table, column.name).is_some_and(|allowed| !allowed.contains(&text)) => {
-                let allowed = words(self.rows.table, column.name).unwrap_or_default().join(", ");
+            ColumnType::Word
+                if allowed_words(self.rows.table, column.name).is_some_and(|allowed| !allowed.contains(&text)) =>
+            {
+                let allowed = allowed_words(self.rows.table, column.name)
+                    .unwrap_or_default()
+                    .join(", ");
                 let text: String = text.chars().take(40).collect();
                 return Err(E::custom(format_args!(
                     "{}: {text:?} is none of {allowed}",

@@ -1,7 +1,7 @@
 //! Tests of `platform.toml`.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use chassis::config::check::{complaints, load_from, sample};
+use chassis::config::check::{load_from, sample, schema_errors};
 use chassis::config::{migrate, with_chapter};
 
 use super::*;
@@ -28,7 +28,7 @@ connect_timeout = "10s"
 
 #[test]
 fn every_key_can_be_given_in_a_file_in_the_environment_and_by_a_flag() {
-    assert_eq!(complaints(&SCHEMA), Vec::<String>::new());
+    assert_eq!(schema_errors(&SCHEMA), Vec::<String>::new());
 }
 
 #[test]

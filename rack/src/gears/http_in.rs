@@ -163,7 +163,7 @@ async fn serve(stream: TcpStream, entry: HttpRequestHandler, stop: CancellationT
         .layer(limit);
     let unread = UnreadBodyFlag::default();
     let stream = LingeringStream::new(WriteTimeoutStream::new(stream, WRITE_TIMEOUT), unread.clone());
-    let watched = move |request: hyper::Request<Incoming>| request.map(|body| unread.watch(body));
+    let watched = move |request: hyper::Request<Incoming>| request.map(|body| unread.track(body));
     let service = tower::ServiceExt::map_request(router, watched);
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

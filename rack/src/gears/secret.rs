@@ -5,7 +5,7 @@
 //! - A secret never stands in a scenario: it is a `${NAME}` reference to the environment.
 //! - The Rack's own settings (`PLATFORM_…`) are not given away.
 
-use chassis::config::{EnvExpansion, resolve};
+use chassis::config::{EnvExpansion, expand_env};
 
 /// Whether a value may stand in a scenario as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub(super) fn resolved(
     env: impl Fn(&str) -> Option<String>,
 ) -> Result<String, String> {
     let mut own = None;
-    let found = resolve(text, |variable| {
+    let found = expand_env(text, |variable| {
         if variable.starts_with("PLATFORM_") {
             own = Some(variable.to_owned());
         }

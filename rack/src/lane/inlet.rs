@@ -193,7 +193,7 @@ impl WireConsumer {
 
     async fn pull(&mut self) -> PullEnd {
         let mut connection = self.lane.bus.state();
-        self.lane.bus.connected().await;
+        self.lane.bus.wait_connected().await;
         connection.mark_unchanged();
         let is_large = std::mem::take(&mut self.next_is_large);
         let (consumer, mut messages) = match self.begin(is_large).await {

@@ -95,7 +95,7 @@ async fn connect(port: u16) -> BusConnection {
         ..BusOptions::new(format!("nats://127.0.0.1:{port}"), "flux", "a test")
     };
     let bus = BusConnection::connect_forever(options).await.unwrap();
-    bus.connected().await;
+    bus.wait_connected().await;
     bus
 }
 
