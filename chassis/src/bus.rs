@@ -13,8 +13,8 @@
 //!
 //! The server process and the streams (`mixer`), what is published (`rack`), what is consumed (`ingest`).
 
-pub mod batch;
-mod outage;
+mod connection_log;
+pub mod fast_batch;
 mod preflight;
 
 use std::collections::hash_map::RandomState;
@@ -28,7 +28,7 @@ use futures::StreamExt;
 use model::HumanDuration;
 use tokio::sync::watch;
 
-use self::outage::ConnectionObserver;
+use self::connection_log::ConnectionObserver;
 use crate::Error;
 use crate::config::{SecretString, bus_urls, without_credentials};
 

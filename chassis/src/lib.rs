@@ -15,18 +15,18 @@
 //! What a key means: each binary's schema lies in the room that obeys it (`rack::config`, `mixer::config`).
 
 pub mod bus;
-pub mod child_keeper;
+pub mod child_spawner;
 pub mod config;
+pub mod durable_fs;
 mod error;
 mod exit;
-pub mod files;
+pub mod lingering_close;
+pub mod log_rate_limiter;
 pub mod logs;
-mod process;
 pub mod shutdown;
-pub mod stall;
-pub mod throttle;
-pub mod unread;
+mod system_clock;
+pub mod write_timeout;
 
 pub use error::Error;
 pub use exit::ExitReason;
-pub use process::{os_entropy, system_clock};
+pub use system_clock::{os_entropy, system_clock};

@@ -17,7 +17,7 @@
 //! The throttle per gear ([`crate::throttle`]): only a Rack knows which gear speaks.
 
 mod level;
-mod rotate;
+mod rotation;
 mod writer;
 
 use std::io::{self, IsTerminal};
@@ -29,7 +29,7 @@ use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::registry::Registry;
 
 use self::level::LiveLevel;
-use self::rotate::LogRotationPolicy;
+use self::rotation::LogRotationPolicy;
 use self::writer::LogWriter;
 use crate::Error;
 use crate::config::LoggingConfig;

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chassis::config::{self, ConfigChange, ConfigSources, ConfigWatcher, LogThrottleConfig, LoggingConfig, Settings};
+use chassis::log_rate_limiter::LogRateLimiter;
 use chassis::logs::{self, LogFile, ProcessLog};
 use chassis::shutdown::ShutdownListener;
-use chassis::throttle::LogRateLimiter;
 use chassis::{ExitReason, os_entropy, system_clock};
 use rack::AgentParts;
 use rack::config::{RackConfig, SCHEMA};

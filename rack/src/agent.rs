@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use chassis::bus::{BusConnection, BusOptions};
 use chassis::config::SecretString;
-use chassis::files::LockFile;
+use chassis::durable_fs::LockFile;
+use chassis::log_rate_limiter::LogRateLimiter;
 use chassis::logs::LogLevelHandle;
-use chassis::throttle::LogRateLimiter;
 use model::control::{NameClaim, RackState};
 use model::{Clock, EntityId, Entropy, Token, subject};
 use tokio::sync::{Notify, mpsc, watch};
@@ -156,7 +156,7 @@ impl RackAgent {
     pub async fn start(parts: AgentParts) -> Result<Self, Error> {
         let config = &parts.config;
         let claim = claim(config)?;
-        chassis::files::create_dir_durable(&config.base.state_dir)?;
+        chassis::durable_fs::create_dir_durable(&config.base.state_dir)?;
         let lock = LockFile::take(config.base.state_dir.join("rack.lock"))?;
         let state = StateFile::of(&config.base, &parts.entropy)?;
         let (spool, spool_thread, found) = spool::open(

@@ -188,7 +188,7 @@ impl StateFile {
             Some((key, entropy)) => key.seal(bytes, entropy).map_err(|reason| sealed(&self.path, reason))?,
             None => bytes,
         };
-        Ok(chassis::files::write_atomic(&self.path, &bytes, 0o600)?)
+        Ok(chassis::durable_fs::write_atomic(&self.path, &bytes, 0o600)?)
     }
 }
 

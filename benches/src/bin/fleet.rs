@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use benches::feed::runtime;
 use benches::{cost, load, setting};
 use chassis::config::{ConfigSources, LogThrottleConfig};
-use chassis::throttle::LogRateLimiter;
+use chassis::log_rate_limiter::LogRateLimiter;
 use harness::{Failure, TestMixer, eventually};
 use rack::telemetry::TelemetryLayer;
 use rack::{AgentParts, RackAgent};

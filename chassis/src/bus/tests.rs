@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 
-use super::batch::{BatchReply, ExpectedSequence, FastBatch, error_code};
+use super::fast_batch::{BatchReply, ExpectedSequence, FastBatch, error_code};
 use super::*;
 use crate::config::SecretString;
 

@@ -10,7 +10,7 @@ use model::HumanDuration;
 use toml_edit::{Document, Item, TableLike};
 
 use super::error::{ConfigErrors, ConfigProblem, ValueOrigin};
-use super::key::{ConfigKey, ConfigSchema, ValueKind, env_name, is_below};
+use super::schema::{ConfigKey, ConfigSchema, ValueKind, env_name, is_below};
 use super::settings::{Settings, SettingsEntry};
 use super::value::{ConfigValue, ConfigValueError, has_credentials};
 
@@ -184,7 +184,7 @@ impl ConfigLoader<'_> {
         let sections = self.schema.keys().map(ConfigKey::section);
         let nearest = sections
             .filter(|section| !section.is_empty())
-            .min_by_key(|section| super::key::distance(section, path))
+            .min_by_key(|section| super::schema::distance(section, path))
             .unwrap_or_default();
         self.problems.push(ConfigProblem::UnknownSection {
             place,
@@ -389,7 +389,7 @@ impl ConfigLoader<'_> {
                     .chain([key.env_name()])
             })
             .collect();
-        let near = |name: &&String| known.iter().find(|other| super::key::distance(name, other) <= 2);
+        let near = |name: &&String| known.iter().find(|other| super::schema::distance(name, other) <= 2);
         self.env
             .keys()
             .filter(|name| name.starts_with("PLATFORM_") && !known.contains(name))

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use model::{ByteSize, Level};
 
-use super::key::{ConfigKey, ValueKind};
+use super::schema::{ConfigKey, ValueKind};
 use super::settings::Settings;
 
 /// What `[logging]` rules, for the schemas.
@@ -161,6 +161,6 @@ impl LoggingConfig {
     /// The folder of the log files.
     #[must_use]
     pub fn dir(&self) -> &Path {
-        crate::files::folder(&self.filename)
+        crate::durable_fs::folder(&self.filename)
     }
 }

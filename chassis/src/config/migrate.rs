@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use toml_edit::{DocumentMut, Item, Key as TomlKey, Table, TableLike};
 
 use super::error::{ConfigErrors, ConfigProblem, ValueOrigin};
-use super::key::ConfigSchema;
 use super::load::{ConfigSources, load_text};
+use super::schema::ConfigSchema;
 
 /// A migrated file.
 #[derive(Debug, Clone, PartialEq, Eq)]

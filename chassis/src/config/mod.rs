@@ -20,13 +20,13 @@
 //!
 //! The keys themselves, except `[logging]`, which every process of ours has ([`logging`]).
 
-pub mod check;
 mod error;
-mod key;
 mod load;
 pub mod logging;
 mod migrate;
 mod reference;
+mod schema;
+pub mod schema_check;
 mod settings;
 mod show;
 mod value;
@@ -36,11 +36,11 @@ mod watch;
 mod tests;
 
 pub use error::{ConfigErrors, ConfigProblem, ValueOrigin};
-pub use key::{ConfigKey, ConfigSchema, ConfigSection, DefaultValue, RemovedKey, ValueKind};
 pub use load::{ConfigSources, EnvExpansion, expand_env, load};
 pub use logging::{LogThrottleConfig, LoggingConfig};
 pub use migrate::{ConfigMigration, migrate};
 pub use reference::{chapter, reference_markdown, with_chapter};
+pub use schema::{ConfigKey, ConfigSchema, ConfigSection, DefaultValue, RemovedKey, ValueKind};
 pub use settings::Settings;
 pub use show::{SettingLine, init_text, show_text, shown};
 pub(crate) use value::bus_urls;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::key::{ConfigKey, ConfigSchema, DefaultValue};
+use super::schema::{ConfigKey, ConfigSchema, DefaultValue};
 
 const INTRODUCTION: &str = "# Configuration
 

@@ -9,7 +9,7 @@ use model::Token;
 use toml_edit::Item;
 
 use super::error::{ConfigErrors, ConfigProblem, ValueOrigin};
-use super::key::{ConfigKey, ConfigSchema, DefaultValue, ValueKind};
+use super::schema::{ConfigKey, ConfigSchema, DefaultValue, ValueKind};
 use super::value::{ConfigValue, SecretString};
 
 /// A value and where it came from.

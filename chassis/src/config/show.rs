@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::error::ValueOrigin;
-use super::key::{ConfigKey, ConfigSchema, DefaultValue, ValueKind};
+use super::schema::{ConfigKey, ConfigSchema, DefaultValue, ValueKind};
 use super::settings::Settings;
 use super::value::{ConfigValue, without_credentials};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::check::{load_from, schema_errors};
+use super::schema_check::{load_from, schema_errors};
 use super::*;
 
 static LOGGING: [ConfigKey; 7] = logging::keys("\"logs/test.log\"");

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use model::{HumanDuration, Token};
 use toml_edit::Item;
 
-use super::key::ValueKind;
+use super::schema::ValueKind;
 
 /// The value of a key.
 #[derive(Debug, Clone, PartialEq)]

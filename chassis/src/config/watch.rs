@@ -18,8 +18,8 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::key::ConfigKey;
 use super::load::{ConfigSources, load_text, read};
+use super::schema::ConfigKey;
 use super::settings::Settings;
 use crate::Error;
 
@@ -90,7 +90,7 @@ pub fn watch(
     let Some(path) = sources.file.clone() else {
         return Ok(None);
     };
-    let dir = crate::files::folder(&path).to_owned();
+    let dir = crate::durable_fs::folder(&path).to_owned();
     let (wake, events) = mpsc::channel(1);
     let fault = |error: notify::Error| Error::Watch {
         path: dir.clone(),

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::rotate::{LogRotationPolicy, RotatingFile};
+use super::rotation::{LogRotationPolicy, RotatingFile};
 use crate::Error;
 
 /// Lines that may wait for the disk.

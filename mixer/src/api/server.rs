@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use axum::response::Response;
 use axum::{Extension, Router};
-use chassis::stall::{MinimumRate, WriteTimeoutStream};
-use chassis::unread::{LingeringStream, TrackedBody, UnreadBodyFlag};
+use chassis::lingering_close::{LingeringStream, TrackedBody, UnreadBodyFlag};
+use chassis::write_timeout::{MinimumRate, WriteTimeoutStream};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};

@@ -80,7 +80,11 @@ impl ServerConfig {
     /// Writes the configuration, whole or not at all, readable by us only.
     pub(super) fn write(&self) -> Result<(), BusError> {
         let text = render(&self.paths, &self.managed, self.port, &self.secured);
-        Ok(chassis::files::write_atomic(&self.paths.conf, text.as_bytes(), 0o600)?)
+        Ok(chassis::durable_fs::write_atomic(
+            &self.paths.conf,
+            text.as_bytes(),
+            0o600,
+        )?)
     }
 }
 

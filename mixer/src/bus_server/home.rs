@@ -33,7 +33,7 @@ pub(super) fn move_streams(store: &Path, told_apart: bool) -> Result<(), BusErro
         std::fs::remove_dir_all(&now).map_err(io("remove the empty", &now))?;
     }
     std::fs::rename(&before, &now).map_err(io("rename", &before))?;
-    chassis::files::sync_dir(&store.join("jetstream"))?;
+    chassis::durable_fs::sync_dir(&store.join("jetstream"))?;
     tracing::info!(from = %before.display(), to = %now.display(), "the streams of the bus belong to another account now");
     Ok(())
 }

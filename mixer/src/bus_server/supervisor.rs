@@ -15,7 +15,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use chassis::child_keeper::ChildSpawner;
+use chassis::child_spawner::ChildSpawner;
 use model::ByteSize;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

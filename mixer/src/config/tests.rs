@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use chassis::config::check::{load_from, sample, schema_errors};
+use chassis::config::schema_check::{load_from, sample, schema_errors};
 use chassis::config::{ConfigErrors, migrate, show_text, with_chapter};
 
 use super::*;

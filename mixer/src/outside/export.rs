@@ -10,7 +10,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use chassis::{ExitReason, files};
+use chassis::{ExitReason, durable_fs};
 use model::dialect::specs::quoted;
 use model::{SpecName, Table};
 
@@ -69,7 +69,8 @@ pub fn duckdb(config: &MixerConfig, task: ExportOptions<'_>) -> Result<String, (
     }
     made?;
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
-    files::sync_dir(folder.unwrap_or_else(|| Path::new("."))).map_err(|error| (error.exit(), error.to_string()))?;
+    durable_fs::sync_dir(folder.unwrap_or_else(|| Path::new(".")))
+        .map_err(|error| (error.exit(), error.to_string()))?;
     let what = if task.rows {
         "tables with all rows"
     } else {

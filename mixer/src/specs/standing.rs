@@ -144,7 +144,7 @@ impl SpecSet {
             specs: stored.chain(self.unread.iter().cloned()).collect(),
         };
         let bytes = serde_json::to_vec_pretty(&stored).unwrap_or_default();
-        chassis::files::write_atomic(path, &bytes, 0o644)
+        chassis::durable_fs::write_atomic(path, &bytes, 0o644)
     }
 
     /// What stands under a name that differs from this one in its capitals only.

@@ -1,7 +1,7 @@
 //! Tests of `platform.toml`.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use chassis::config::check::{load_from, sample, schema_errors};
+use chassis::config::schema_check::{load_from, sample, schema_errors};
 use chassis::config::{migrate, with_chapter};
 
 use super::*;

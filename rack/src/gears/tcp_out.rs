@@ -17,7 +17,7 @@
 use std::io;
 use std::sync::Arc;
 
-use chassis::stall::WriteTimeoutStream;
+use chassis::write_timeout::WriteTimeoutStream;
 use futures::FutureExt;
 use model::gear::{self, GearConfig, GearManifest};
 use model::{Attributes, HumanDuration, Level};

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chassis::config::LogThrottleConfig;
-use chassis::throttle::LogRateLimiter;
+use chassis::log_rate_limiter::LogRateLimiter;
 use futures::FutureExt;
 use model::control::ScenarioPush;
 use model::gear::GearManifest;

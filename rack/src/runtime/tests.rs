@@ -10,7 +10,7 @@ mod tail;
 
 use std::net::SocketAddr;
 
-use chassis::config::check::load_from;
+use chassis::config::schema_check::load_from;
 use model::Table;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -29,7 +29,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chassis::config::LogThrottleConfig;
-use chassis::throttle::LogRateLimiter;
+use chassis::log_rate_limiter::LogRateLimiter;
 use model::control::ScenarioPush;
 use model::message::Message;
 use model::scenario::{Gear, Lane, Scenario, Wire};

@@ -133,7 +133,7 @@ impl SpoolLog {
             let path = path.to_owned();
             move |source| SpoolError::Io { path, source }
         };
-        chassis::files::create_dir_durable(dir)?;
+        chassis::durable_fs::create_dir_durable(dir)?;
         let mut index = SpoolIndex::default();
         let mut found = SpoolRecoveryReport::default();
         let ids = segment_ids(dir).map_err(at(dir))?;

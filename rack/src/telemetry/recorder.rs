@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use chassis::throttle::{AdmissionDecision, LogRateLimiter};
+use chassis::log_rate_limiter::{AdmissionDecision, LogRateLimiter};
 use model::{Attributes, Clock, FluxId, Level, MetricType, Timestamp, Token, TraceId};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc, oneshot};

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use async_nats::Subject;
 use async_nats::jetstream::stream::DirectGetErrorKind;
-use chassis::bus::batch::{BatchRejection, BatchReply, ExpectedSequence, FastBatch, error_code};
+use chassis::bus::fast_batch::{BatchRejection, BatchReply, ExpectedSequence, FastBatch, error_code};
 use chassis::bus::{BusConnection, BusState};
 use model::{Clock, Table, wire};
 use tokio::sync::watch;

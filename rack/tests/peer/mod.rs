@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use async_nats::jetstream::{self, consumer, stream};
 use chassis::config::{ConfigSources, LogThrottleConfig, load};
-use chassis::throttle::LogRateLimiter;
+use chassis::log_rate_limiter::LogRateLimiter;
 use ed25519_dalek::SigningKey;
 use futures::StreamExt as _;
 use model::answer::SignedReply;

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
-use chassis::stall::MinimumRate;
+use chassis::write_timeout::MinimumRate;
 use engine::{InboundMemory, InboundRoom};
 use futures::StreamExt;
 use http::header::{CONTENT_ENCODING, CONTENT_LENGTH};

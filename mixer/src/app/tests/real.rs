@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use chassis::config::LogThrottleConfig;
-use chassis::throttle::LogRateLimiter;
+use chassis::log_rate_limiter::LogRateLimiter;
 use model::Clock;
 use rack::config::RackConfig;
 use rack::telemetry::TelemetryLayer;

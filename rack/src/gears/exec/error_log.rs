@@ -9,7 +9,7 @@
 use std::time::Instant;
 
 use chassis::config::LogThrottleConfig;
-use chassis::throttle::{AdmissionDecision, LogRateLimiter};
+use chassis::log_rate_limiter::{AdmissionDecision, LogRateLimiter};
 use model::{Attributes, Level};
 
 use super::super::level::level_of;

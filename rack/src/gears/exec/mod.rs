@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use chassis::child_keeper::ChildSpawner;
+use chassis::child_spawner::ChildSpawner;
 use futures::FutureExt;
 use model::gear::{self, GearManifest};
 use model::{Attributes, HumanDuration, Level};

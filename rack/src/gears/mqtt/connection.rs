@@ -11,7 +11,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::BytesMut;
-use chassis::stall::WriteTimeoutStream;
+use chassis::write_timeout::WriteTimeoutStream;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 
 use super::super::connect::connect;

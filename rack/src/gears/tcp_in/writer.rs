@@ -16,7 +16,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chassis::stall::WriteTimeoutStream;
+use chassis::write_timeout::WriteTimeoutStream;
 use parking_lot::Mutex;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc, oneshot};

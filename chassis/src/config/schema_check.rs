@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::error::ValueOrigin;
-use super::key::{ConfigKey, ConfigSchema, ValueKind};
 use super::load::{ConfigSources, load_text};
+use super::schema::{ConfigKey, ConfigSchema, ValueKind};
 use super::settings::{Settings, default_value};
 use super::show::{init_text, show_text};
 use super::value::ConfigValue;

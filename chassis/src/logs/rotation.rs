@@ -25,7 +25,7 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 
 use crate::config::LoggingConfig;
-use crate::files::folder;
+use crate::durable_fs::folder;
 
 /// Bytes after which the file's name is checked again: somebody may have moved the file away.
 const CHECK_EVERY: u64 = 64 << 10;
