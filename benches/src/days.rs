@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use engine::Engine;
 use harness::{Failure, TestMixer};
-use model::wire::encode_arrow;
+use model::telemetry_codec::encode_arrow;
 use model::{Attributes, EntityId, Level, LogRecord, Table, TelemetryRecord, Timestamp};
 
 use crate::data::{START, Source};

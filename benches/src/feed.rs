@@ -16,7 +16,7 @@ use arrow_array::RecordBatch;
 use bytes::Bytes;
 use engine::{AppendBatch, BatchOrigin, Engine, Settings};
 use harness::Failure;
-use model::wire::{BatchId, decode_arrow, encode_arrow};
+use model::telemetry_codec::{BatchId, decode_arrow, encode_arrow};
 use model::{Clock, EntityId, Entropy, Table, Timestamp};
 
 use crate::data::{START, Source};

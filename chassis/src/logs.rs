@@ -14,7 +14,7 @@
 //!
 //! # Not here
 //!
-//! The throttle per gear ([`crate::throttle`]): only a Rack knows which gear speaks.
+//! The throttle per gear ([`crate::log_rate_limiter`]): only a Rack knows which gear speaks.
 
 mod level;
 mod rotation;

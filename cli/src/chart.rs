@@ -23,7 +23,7 @@ use serde_json::Value;
 
 use crate::client::Row;
 use crate::output::plain;
-use crate::screen::{fit, text_width};
+use crate::terminal::{fit, text_width};
 
 /// One to eight eighths of a cell, from below.
 const STEPS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use model::gear::{GearManifest, GearManifests};
+use model::gear_manifest::{GearManifest, GearManifests};
 use serde_json::{Map, Value};
 
 /// How deep configurations are followed.

@@ -13,22 +13,22 @@ mod agent;
 mod args;
 mod chart;
 mod client;
+mod command_log;
 mod commands;
 mod error;
 mod gear_page;
 mod graph;
-#[cfg(test)]
-mod hostile;
-mod lines;
-mod log;
+mod key_value_view;
 mod output;
 mod pager;
 mod progress;
-mod screen;
-mod spans;
-mod stream;
+mod span_tree;
+mod sse;
+mod terminal;
+#[cfg(test)]
+mod test_strings;
+mod time_args;
 mod timeline;
-mod times;
 mod waterfall;
 
 use std::process::ExitCode;
@@ -37,8 +37,8 @@ use clap::Parser;
 use tikv_jemallocator::Jemalloc;
 
 use crate::args::{CliCommand, PlatformArgs};
+use crate::command_log::CommandLog;
 use crate::error::Error;
-use crate::log::CommandLog;
 
 /// A fifth of a busy Rack's time went into the allocator of the C library.
 #[global_allocator]

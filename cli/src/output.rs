@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::args::{ApiArgs, ChartMode, OutputFormat};
 use crate::client::Row;
 use crate::pager;
-use crate::times::DisplayZone;
+use crate::time_args::DisplayZone;
 
 /// The columns that hold times; elsewhere a text that looks like one is left alone.
 const TIMES: [&str; 5] = ["ts", "last_seen", "stored", "earliest", "latest"];
@@ -291,7 +291,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::hostile;
+    use crate::test_strings;
 
     #[test]
     fn stored_control_characters_are_shown_and_not_obeyed() {
@@ -347,8 +347,8 @@ mod tests {
     }
 
     fn hostile_row() -> impl Strategy<Value = Row> {
-        let texts = prop::collection::vec((hostile::text(), hostile::text()), 0..4);
-        (texts, hostile::text(), hostile::text()).prop_map(|(attributes, ts, message)| {
+        let texts = prop::collection::vec((test_strings::text(), test_strings::text()), 0..4);
+        (texts, test_strings::text(), test_strings::text()).prop_map(|(attributes, ts, message)| {
             let attributes: Row = attributes.into_iter().map(|(key, value)| (key, value.into())).collect();
             let row =
                 serde_json::json!({ "ts": ts, "last_seen": message, "message": message, "attributes": attributes });

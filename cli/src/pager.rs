@@ -14,7 +14,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use crate::screen::TerminalSize;
+use crate::terminal::TerminalSize;
 
 /// So much is written without asking whether to go on.
 const CHUNK: usize = 16 << 10;

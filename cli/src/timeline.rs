@@ -22,8 +22,8 @@ use serde_json::Value;
 use crate::client::Row;
 use crate::commands::messages::body;
 use crate::output::{TextPainter, escape_controls};
-use crate::screen::{fit, text_width};
-use crate::spans::{duration_ms, start, text};
+use crate::span_tree::{duration_ms, start, text};
+use crate::terminal::{fit, text_width};
 
 /// The widest that the places may be, so that a long name does not push all else out of sight.
 const WIDEST: usize = 48;
@@ -235,7 +235,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::hostile::{is_one_line_per_row, rows};
+    use crate::test_strings::{is_one_line_per_row, rows};
 
     fn at(micros: i64) -> Timestamp {
         Timestamp::from_micros(1_790_000_000_000_000 + micros)

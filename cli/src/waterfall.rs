@@ -20,8 +20,8 @@ use model::Timestamp;
 use crate::chart;
 use crate::client::Row;
 use crate::output::{TextPainter, escape_controls};
-use crate::screen::{fit, text_width};
-use crate::spans::{SpanPosition, duration_ms, start, text, tree_order};
+use crate::span_tree::{SpanPosition, duration_ms, start, text, tree_order};
+use crate::terminal::{fit, text_width};
 
 /// Deeper spans are not indented more.
 const DEEPEST: usize = 12;
@@ -201,7 +201,7 @@ mod tests {
     proptest! {
         #[test]
         fn nothing_stored_moves_the_cursor_or_the_edge(
-            spans in prop::collection::vec((crate::hostile::text(), crate::hostile::text(), any::<i32>(), 0.0f64..1e9, any::<bool>(), 0usize..8), 1..20),
+            spans in prop::collection::vec((crate::test_strings::text(), crate::test_strings::text(), any::<i32>(), 0.0f64..1e9, any::<bool>(), 0usize..8), 1..20),
             width in 44usize..200,
         ) {
             let spans: Vec<Row> = spans.iter().enumerate().map(|(id, (name, entity, at, ms, ok, parent))| {

@@ -3,7 +3,7 @@
 use arrow_array::RecordBatch;
 use bytes::Bytes;
 use model::Table;
-use model::wire::BatchId;
+use model::telemetry_codec::BatchId;
 use uuid::Uuid;
 
 /// Rows to append, all of one table and one origin: stored whole or not at all.

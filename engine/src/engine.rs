@@ -20,19 +20,19 @@ use tokio::sync::{OwnedSemaphorePermit, TryAcquireError, oneshot};
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::desk::ShutdownMode;
-use crate::hot::weight;
-use crate::intake::{AppendClaim, AppendRequest, QueuedAppend};
+use crate::append_queue::{AppendClaim, AppendRequest, QueuedAppend};
+use crate::engine_core::{EngineCore, units};
+use crate::flush_scheduler::ShutdownMode;
+use crate::memtable::weight;
+use crate::object_storage::RemoteLink;
+use crate::object_storage::replica_follower::ReplicaFollower;
+use crate::object_storage::uploader::CutUploader;
 use crate::recovery::{self, RecoveredStore};
-use crate::remote::RemoteLink;
-use crate::remote::follower::ReplicaFollower;
-use crate::remote::uploader::CutUploader;
-use crate::shared::{EngineCore, units};
 use crate::wal::WalFrame;
 use crate::{
     AckDurability, AllSpecFiles, AppendBatch, AppendOutcome, EngineStats, Error, InboundShares, ReadView,
-    RetentionHistory, RetentionRun, Settings, SpecName, StoredRequest, StreamTail, index, origin, place, scrubber,
-    sealer, sys,
+    RetentionHistory, RetentionRun, Settings, SpecName, StoredRequest, StreamTail, durable_fs, frame_origin, index,
+    partitioner, scrubber, sealer,
 };
 
 /// An append that has waited so long for room has every hot row published.
@@ -131,9 +131,9 @@ impl Engine {
             let is_awaited = name == "engine-committer";
             let run = move || {
                 if is_awaited {
-                    sys::raise_thread_priority();
+                    durable_fs::raise_thread_priority();
                 } else {
-                    sys::lower_thread_priority(sys::ThreadNiceness::Background);
+                    durable_fs::lower_thread_priority(durable_fs::ThreadNiceness::Background);
                 }
                 run();
             };
@@ -226,12 +226,12 @@ impl Engine {
         }
         let rule = shared.rule();
         let arrived = shared.clock.now();
-        let placed = place::partition_batch(batch.table, &batch.rows, arrived, (rule, &specs))?;
+        let placed = partitioner::partition_batch(batch.table, &batch.rows, arrived, (rule, &specs))?;
         let frame = WalFrame {
             lsn: 0,
             table: batch.table.number(),
             arrived,
-            origin: origin::encode(&batch.origin, rule, specs),
+            origin: frame_origin::encode(&batch.origin, rule, specs),
             payload: batch.payload,
         };
         let limit = shared.largest_frame;

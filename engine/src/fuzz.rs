@@ -24,15 +24,15 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use bytes::Bytes;
-use model::wire::{BatchEncoding, PublisherIdentity, decode, decode_arrow};
+use model::telemetry_codec::{BatchEncoding, PublisherIdentity, decode, decode_arrow};
 use model::{EntityId, Table};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use parquet::file::metadata::RowGroupMetaData;
 use uuid::Uuid;
 
-use crate::catalog::{ManifestState, fuzz_log};
+use crate::datafile::{FileFormat, FilePrefix, NdjsonReader, inspect, read_metadata};
+use crate::manifest::{ManifestState, fuzz_log};
 use crate::recovery::catch_panic;
-use crate::segment::{FileFormat, FilePrefix, NdjsonReader, inspect, read_metadata};
 
 /// A target: its name, and what it does with bytes.
 pub type FuzzTarget = (&'static str, fn(&[u8]));
@@ -61,7 +61,7 @@ pub fn log(bytes: &[u8]) {
         assert!(lsn > last, "LSNs grow");
         last = lsn;
         // An origin that says nothing is refused, never more.
-        let _ = crate::origin::decode(&origin);
+        let _ = crate::frame_origin::decode(&origin);
     }
 }
 
@@ -78,7 +78,7 @@ pub fn checkpoint(bytes: &[u8]) {
             "a state that was written can be read"
         );
     }
-    crate::catalog::fuzz_record(bytes);
+    crate::manifest::fuzz_record(bytes);
 }
 
 /// A file of these bytes that is on no disk, and a name that opens it as long as it is held.

@@ -30,7 +30,7 @@ use chrono::{DateTime, Datelike, NaiveDate, Timelike, Utc};
 use model::{Table, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::segment::FileFormat;
+use crate::datafile::FileFormat;
 use crate::{PartitionBy, Settings, SpecName};
 
 /// An interval of event time whose rows share a folder.

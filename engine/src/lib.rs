@@ -20,48 +20,48 @@
 //! Bus, HTTP, SQL, TOML. Knows Linux only.
 
 mod append;
-mod catalog;
-mod check;
-mod committer;
-mod desk;
+mod append_queue;
+mod datafile;
+mod dedup;
+mod disk_space;
+mod durable_fs;
 mod engine;
+mod engine_core;
 mod error;
 #[cfg(test)]
-mod faults;
+mod fault_injection;
+mod flush_scheduler;
+mod flusher;
+mod frame_origin;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
-mod hot;
-mod inbound;
+mod group_commit;
+mod grouped_lru;
+mod inbound_memory;
 mod index;
-mod intake;
-mod kept;
+mod integrity_check;
+mod io_pacing;
 mod layout;
-mod lru;
-mod origin;
-mod pace;
-mod place;
-mod publisher;
+mod live_tail;
+mod manifest;
+mod manifest_rebuild;
+mod memtable;
+mod object_storage;
+mod open_partition;
+mod partitioner;
 mod quarantine;
-mod rebuild;
 mod recovery;
-mod remote;
 mod repair;
-mod rotation;
+mod retention;
 mod scrubber;
 mod sealer;
-mod segment;
-mod seqs;
+mod sequence_set;
 mod settings;
-mod shared;
-mod slot;
-mod space;
+mod snapshot;
 mod spec_files;
 mod stats;
-mod sys;
-mod tail;
-mod view;
 mod wal;
-mod watermark;
+mod weighted_cache;
 
 #[cfg(test)]
 mod tests;
@@ -70,30 +70,30 @@ pub use append::{
     AppendBatch, AppendOutcome, BatchOrigin, BusPosition, REQUESTS_KNOWN, REQUESTS_KNOWN_OF_ONE, RequestPart,
     StoredRequest, StreamTail,
 };
-pub use catalog::DataFileHandle;
-pub use check::{CheckReport, FileProblem, check_store};
+pub use datafile::{NdjsonReader, SortedRun};
+pub use durable_fs::{ThreadNiceness, lower_thread_priority};
 pub use engine::{Engine, HealthIssue};
 pub use error::{Error, ErrorKind};
-pub use inbound::{InboundMemory, InboundRoom, InboundShares};
+pub use inbound_memory::{InboundMemory, InboundRoom, InboundShares};
 pub use index::{
     BLOCK_ROWS, BlockSelection, IdColumn, IndexLookup, IndexReport, MINUTE, MinuteRollup, NgramQuery, RollupDimension,
     RollupGroup, SidecarIndex, rebuild_index,
 };
-pub use kept::WeightedCache;
+pub use integrity_check::{CheckReport, FileProblem, check_store};
+pub use live_tail::{ArrivalBatch, ArrivalPosition, LINGER, TailArrival, TailFollower};
+pub use manifest::DataFileHandle;
+pub use manifest_rebuild::{RebuildReport, rebuild_catalogue};
 pub use model::{BadSpecName, SpecName};
-pub use rebuild::{RebuildReport, rebuild_catalogue};
-pub use remote::{
+pub use object_storage::{
     AckDurability, CopyReport, RemoteErrorKind, RemoteMode, RemoteSettings, copy_from_remote, copy_to_remote,
 };
 pub use repair::repair_store;
-pub use rotation::{
+pub use retention::{
     PartitionRemoval, RetentionHistory, RetentionPolicy, RetentionPreview, RetentionReason, RetentionRun,
     RetentionSettings, preview_rotation,
 };
-pub use segment::{NdjsonReader, SortedRun};
 pub use settings::{CompressionCodec, JsonType, PartitionBy, Settings, StorageFormat};
+pub use snapshot::{HotBatch, ReadView};
 pub use spec_files::{AllSpecFiles, SpecFiles};
 pub use stats::{EngineStats, RemoteStats};
-pub use sys::{ThreadNiceness, lower_thread_priority};
-pub use tail::{ArrivalBatch, ArrivalPosition, LINGER, TailArrival, TailFollower};
-pub use view::{HotBatch, ReadView};
+pub use weighted_cache::WeightedCache;

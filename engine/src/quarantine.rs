@@ -9,7 +9,7 @@
 //!
 //! # Not here
 //!
-//! Who finds the damage: queries, the publisher, the sealer, the scrubber, recovery, [`crate::check`].
+//! Who finds the damage: queries, the publisher, the sealer, the scrubber, recovery, [`crate::integrity_check`].
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -19,12 +19,12 @@ use std::sync::Arc;
 use model::Table;
 
 use crate::Error;
-use crate::catalog::DataFileHandle;
-use crate::desk::DamagedFile;
+use crate::durable_fs::{self, FolderHandles};
+use crate::engine_core::EngineCore;
+use crate::flush_scheduler::DamagedFile;
 use crate::layout::{StoreLayout, TimePartition};
-use crate::shared::EngineCore;
-use crate::slot::OpenPartition;
-use crate::sys::{self, FolderHandles};
+use crate::manifest::DataFileHandle;
+use crate::open_partition::OpenPartition;
 
 /// Why answers are partial. It is sent with every answer: the first reason and how many more there are, however many files
 /// are damaged.
@@ -63,13 +63,13 @@ impl<'a> FromIterator<&'a String> for PartialReason {
 
 /// Moves a file into quarantine, durably. Where it is now.
 pub(crate) fn move_to_quarantine(layout: &StoreLayout, path: &Path) -> Result<PathBuf, Error> {
-    let target = sys::free_name(layout.quarantined(path));
-    let folders = FolderHandles::open([sys::parent_of(path), sys::parent_of(&target)])?;
-    match sys::rename(path, &target) {
+    let target = durable_fs::free_name(layout.quarantined(path));
+    let folders = FolderHandles::open([durable_fs::parent_of(path), durable_fs::parent_of(&target)])?;
+    match durable_fs::rename(path, &target) {
         Err(error) if error.kind() == ErrorKind::CrossesDevices => {
             copy(path, &target).map_err(Error::io("copy into quarantine", path))?;
-            sys::sync_dir(sys::parent_of(&target))?;
-            sys::remove_if_there(path).map_err(Error::io("remove", path))?;
+            durable_fs::sync_dir(durable_fs::parent_of(&target))?;
+            durable_fs::remove_if_there(path).map_err(Error::io("remove", path))?;
         }
         renamed => renamed.map_err(Error::io("put into quarantine", path))?,
     }

@@ -15,13 +15,13 @@
 //!
 //! # Not here
 //!
-//! A catalogue that is damaged itself: [`crate::rebuild`].
+//! A catalogue that is damaged itself: [`crate::manifest_rebuild`].
 
-use crate::catalog::{FileEntry, ManifestRecord};
-use crate::check::{CheckReport, FileProblem, StoreInspector};
+use crate::integrity_check::{CheckReport, FileProblem, StoreInspector};
+use crate::manifest::{FileEntry, ManifestRecord};
 use crate::quarantine::move_to_quarantine;
 use crate::recovery::lock;
-use crate::{Error, Settings, sys};
+use crate::{Error, Settings, durable_fs};
 
 /// Repairs the store. `each` is called before each file, with the files done and all of them; `say` before anything is done
 /// about a file.
@@ -35,7 +35,7 @@ pub fn repair_store(
     mut say: impl FnMut(&FileProblem),
 ) -> Result<CheckReport, Error> {
     let store = StoreInspector::open(settings)?;
-    sys::create_dirs(&store.layout.quarantine)?;
+    durable_fs::create_dirs(&store.layout.quarantine)?;
     let _locks = lock(&store.layout, settings)?;
     let found = store.load()?;
     let entries: Vec<FileEntry> = found.state.files().cloned().collect();

@@ -19,10 +19,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::Error;
-use crate::catalog::{DataFileHandle, FileEntry};
+use crate::datafile::{FilePrefix, file_crc_while};
+use crate::engine_core::{EngineCore, PoisonGuard};
+use crate::manifest::{DataFileHandle, FileEntry};
 use crate::quarantine::{move_to_quarantine, quarantine_unlisted, remove_from_views};
-use crate::segment::{FilePrefix, file_crc_while};
-use crate::shared::{EngineCore, PoisonGuard};
 
 /// The longest wait before the first pass.
 const FIRST: Duration = Duration::from_secs(600);

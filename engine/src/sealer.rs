@@ -15,12 +15,12 @@
 use std::sync::Arc;
 
 use crate::Error;
-use crate::catalog::{DataFileHandle, FileEntry, FileLineage};
+use crate::datafile::{WriteOptions, damage_of, seal};
+use crate::engine_core::{EngineCore, PoisonGuard};
 use crate::index::index_staged;
+use crate::manifest::{DataFileHandle, FileEntry, FileLineage};
+use crate::open_partition::{OpenPartition, write_options};
 use crate::quarantine::quarantine_open_file;
-use crate::segment::{WriteOptions, damage_of, seal};
-use crate::shared::{EngineCore, PoisonGuard};
-use crate::slot::{OpenPartition, write_options};
 
 /// A file to seal.
 #[derive(Debug)]

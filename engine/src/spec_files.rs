@@ -16,7 +16,7 @@ use std::sync::Arc;
 use model::SpecName;
 use model::spec::SpecColumn;
 
-use crate::segment::PromotedColumns;
+use crate::datafile::PromotedColumns;
 
 /// How the data files of a spec's messages are made.
 #[derive(Debug, Clone, PartialEq, Eq)]

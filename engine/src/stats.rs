@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
+use crate::engine_core::EngineCore;
 use crate::index::wants_index;
-use crate::shared::EngineCore;
 
 /// A reading of all counters and gauges. Counters count since the store was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

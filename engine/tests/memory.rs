@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use engine::{AppendBatch, BatchOrigin, Engine, Settings};
-use model::wire::encode_arrow;
+use model::telemetry_codec::encode_arrow;
 use model::{Attributes, ByteSize, Clock, EntityId, Entropy, Level, LogRecord, Table, TelemetryRecord, Timestamp};
 
 struct Counting;

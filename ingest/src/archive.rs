@@ -28,12 +28,14 @@ use engine::{AppendBatch, SpecName};
 use model::batch::MessageRow;
 use model::message::{Message, MessageSequence};
 use model::spec::MessageFacts;
-use model::{EntityId, MessageDestination, MessageDirection, SpanStatus, Table, Timestamp, Token, subject, wire};
+use model::{
+    EntityId, MessageDestination, MessageDirection, SpanStatus, Table, Timestamp, Token, subject, telemetry_codec,
+};
 
 use crate::decode::{
     DecodedBatch, InboundMessage, PayloadTruncation, catch_panic, dead_letter, entity, header, origin,
 };
-use crate::specs::{ActiveSpec, PendingSpecCounts, SpecMatcher};
+use crate::spec_matcher::{ActiveSpec, PendingSpecCounts, SpecMatcher};
 
 /// The batch of the rows that a bus message carries; a dead letter if it carries none.
 ///
@@ -50,7 +52,7 @@ pub(crate) fn archive(
         return dead_letter(incoming, origin, reason, now, PayloadTruncation::Whole);
     }
     if subject::parse_gear(incoming.subject).is_some() {
-        let reason = header(incoming.headers, wire::DEAD_REASON).unwrap_or("it does not say why");
+        let reason = header(incoming.headers, telemetry_codec::DEAD_REASON).unwrap_or("it does not say why");
         return dead_letter(incoming, origin, reason.to_owned(), now, PayloadTruncation::Whole);
     }
     // Only Racks number what they send.
@@ -61,7 +63,9 @@ pub(crate) fn archive(
     };
     let batches = groups.values().map(|group| model::batch::messages(&group.rows));
     let rows: Vec<_> = batches.collect::<Result<_, _>>().map_err(|error| error.to_string())?;
-    let payload = wire::encode_arrow(&rows).map_err(|error| error.to_string())?.into();
+    let payload = telemetry_codec::encode_arrow(&rows)
+        .map_err(|error| error.to_string())?
+        .into();
     Ok(DecodedBatch {
         batch: AppendBatch {
             table: Table::Messages,
@@ -133,7 +137,8 @@ impl BusEnvelope {
         let (rack, gear, port) = subject::parse_message(incoming.subject)
             .ok_or_else(|| "the subject is not flux.msg.<rack>.<gear>.<port>".to_owned())?;
         let said = |name| header(incoming.headers, name);
-        let destination = said(wire::DIRECTION).and_then(|way| MessageDestination::of(way, said(wire::TO)));
+        let destination =
+            said(telemetry_codec::DIRECTION).and_then(|way| MessageDestination::of(way, said(telemetry_codec::TO)));
         let destination = destination.filter(|_| is_ours);
         let direction = match &destination {
             Some(destination) => destination.direction(),
@@ -279,48 +284,48 @@ mod tests {
         let payload = message(Attributes::new().with("dst.gear", "fact")).to_cbor().unwrap();
         let entity = EntityId::for_name("r").to_string();
         let rack = [
-            (wire::ENTITY_ID, entity.as_str()),
-            (wire::BOOT_EPOCH, "1"),
-            (wire::SEQUENCE, "1"),
+            (telemetry_codec::ENTITY_ID, entity.as_str()),
+            (telemetry_codec::BOOT_EPOCH, "1"),
+            (telemetry_codec::SEQUENCE, "1"),
         ];
         for (is_ours, said, direction, to) in [
             (
                 true,
-                &[(wire::DIRECTION, "internal"), (wire::TO, "sink")][..],
+                &[(telemetry_codec::DIRECTION, "internal"), (telemetry_codec::TO, "sink")][..],
                 "internal",
                 Some("sink"),
             ),
             (
                 true,
-                &[(wire::DIRECTION, "outbound"), (wire::TO, "sink")],
+                &[(telemetry_codec::DIRECTION, "outbound"), (telemetry_codec::TO, "sink")],
                 "outbound",
                 Some("sink"),
             ),
-            (true, &[(wire::DIRECTION, "outbound")], "outbound", None),
+            (true, &[(telemetry_codec::DIRECTION, "outbound")], "outbound", None),
             (
                 true,
-                &[(wire::DIRECTION, "outbound"), (wire::TO, "a b")],
+                &[(telemetry_codec::DIRECTION, "outbound"), (telemetry_codec::TO, "a b")],
                 "outbound",
                 None,
             ),
             (
                 true,
-                &[(wire::DIRECTION, "inbound"), (wire::TO, "sink")],
+                &[(telemetry_codec::DIRECTION, "inbound"), (telemetry_codec::TO, "sink")],
                 "outbound",
                 Some("fact"),
             ),
             (
                 true,
-                &[(wire::DIRECTION, "up"), (wire::TO, "sink")],
+                &[(telemetry_codec::DIRECTION, "up"), (telemetry_codec::TO, "sink")],
                 "outbound",
                 Some("fact"),
             ),
-            (true, &[(wire::TO, "sink")], "outbound", Some("fact")),
+            (true, &[(telemetry_codec::TO, "sink")], "outbound", Some("fact")),
             (true, &[], "outbound", Some("fact")),
             (false, &[], "inbound", Some("fact")),
             (
                 false,
-                &[(wire::DIRECTION, "internal"), (wire::TO, "sink")],
+                &[(telemetry_codec::DIRECTION, "internal"), (telemetry_codec::TO, "sink")],
                 "inbound",
                 Some("fact"),
             ),
@@ -383,9 +388,9 @@ mod tests {
         let sent = types.map(|kind| message(Attributes::new().with("msg.type", kind)).to_cbor().unwrap());
         let entity = EntityId::for_name("r").to_string();
         let rack = [
-            (wire::ENTITY_ID, entity.as_str()),
-            (wire::BOOT_EPOCH, "1"),
-            (wire::SEQUENCE, "1"),
+            (telemetry_codec::ENTITY_ID, entity.as_str()),
+            (telemetry_codec::BOOT_EPOCH, "1"),
+            (telemetry_codec::SEQUENCE, "1"),
         ];
         let done = archived_of("flux.msg.r.g.out", &rack, sent.concat(), &specs);
         let of = |at: usize| {

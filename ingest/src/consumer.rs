@@ -21,8 +21,8 @@ use model::{ByteSize, subject};
 use tracing::{info, warn};
 
 use crate::error::Error;
-use crate::history::{KnownStream, StreamPoint, check_regression, connections};
 use crate::pipeline::{ArchiveSource, IngestSettings};
+use crate::stream_regression::{KnownStream, StreamPoint, check_regression, connections};
 
 /// Messages asked for at once.
 const PULL: usize = 256;

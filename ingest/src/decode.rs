@@ -10,10 +10,10 @@ use async_nats::HeaderMap;
 use bytes::Bytes;
 use engine::{AppendBatch, BatchOrigin, BusPosition};
 use model::batch::DeadLetter;
-use model::wire::{self, BatchEncoding, BatchId, PublisherIdentity};
+use model::telemetry_codec::{self, BatchEncoding, BatchId, PublisherIdentity};
 use model::{Attributes, EntityId, Table, Timestamp, subject};
 
-use crate::specs::PendingSpecCounts;
+use crate::spec_matcher::PendingSpecCounts;
 
 /// What a dead letter keeps of a content type.
 const CONTENT_TYPE_CHARS: usize = 200;
@@ -63,7 +63,9 @@ pub(crate) fn decode(
         Ok((table, encoding, rows)) => {
             let payload = match encoding {
                 BatchEncoding::Arrow => incoming.payload.clone(),
-                _ => wire::encode_arrow(&rows).map_err(|error| error.to_string())?.into(),
+                _ => telemetry_codec::encode_arrow(&rows)
+                    .map_err(|error| error.to_string())?
+                    .into(),
             };
             Ok(DecodedBatch {
                 batch: AppendBatch {
@@ -123,11 +125,12 @@ fn rows(incoming: &InboundMessage<'_>, producer: Option<BatchId>, max_payload: u
             incoming.payload.len()
         ));
     }
-    let content_type = header(incoming.headers, wire::CONTENT_TYPE)
-        .ok_or_else(|| format!("the header {} is missing", wire::CONTENT_TYPE))?;
+    let content_type = header(incoming.headers, telemetry_codec::CONTENT_TYPE)
+        .ok_or_else(|| format!("the header {} is missing", telemetry_codec::CONTENT_TYPE))?;
     let encoding: BatchEncoding = content_type.parse().map_err(|error: model::BadId| error.to_string())?;
     let publisher = publisher(incoming.headers, producer, &rack)?;
-    let rows = wire::decode(table, encoding, incoming.payload, &publisher).map_err(|error| error.to_string())?;
+    let rows =
+        telemetry_codec::decode(table, encoding, incoming.payload, &publisher).map_err(|error| error.to_string())?;
     Ok((table, encoding, rows))
 }
 
@@ -145,21 +148,21 @@ fn number(headers: &HeaderMap, name: &str) -> Result<Option<u64>, String> {
 }
 
 pub(crate) fn entity(headers: &HeaderMap) -> Result<Option<EntityId>, String> {
-    header(headers, wire::ENTITY_ID)
+    header(headers, telemetry_codec::ENTITY_ID)
         .map(|text| {
             text.parse()
-                .map_err(|error: model::BadId| format!("the header {}: {error}", wire::ENTITY_ID))
+                .map_err(|error: model::BadId| format!("the header {}: {error}", telemetry_codec::ENTITY_ID))
         })
         .transpose()
 }
 
 /// The producer's key, if the message has one: all three headers or none of epoch and sequence.
 fn producer(headers: &HeaderMap) -> Result<(Option<BatchId>, u64), String> {
-    let settled = number(headers, wire::SETTLED)?.unwrap_or(0);
+    let settled = number(headers, telemetry_codec::SETTLED)?.unwrap_or(0);
     match (
         entity(headers)?,
-        number(headers, wire::BOOT_EPOCH)?,
-        number(headers, wire::SEQUENCE)?,
+        number(headers, telemetry_codec::BOOT_EPOCH)?,
+        number(headers, telemetry_codec::SEQUENCE)?,
     ) {
         (Some(entity), Some(boot_epoch), Some(seq)) if seq > 0 => Ok((
             Some(BatchId {
@@ -172,9 +175,9 @@ fn producer(headers: &HeaderMap) -> Result<(Option<BatchId>, u64), String> {
         (_, None, None) => Ok((None, 0)),
         _ => Err(format!(
             "the headers {}, {} and {} (from 1) go together",
-            wire::ENTITY_ID,
-            wire::BOOT_EPOCH,
-            wire::SEQUENCE
+            telemetry_codec::ENTITY_ID,
+            telemetry_codec::BOOT_EPOCH,
+            telemetry_codec::SEQUENCE
         )),
     }
 }
@@ -184,12 +187,14 @@ fn publisher(headers: &HeaderMap, producer: Option<BatchId>, rack: &model::Token
         Some(id) => id.entity,
         None => entity(headers)?.unwrap_or_else(|| EntityId::for_name(rack.as_str())),
     };
-    let entity_name = header(headers, wire::ENTITY_NAME).unwrap_or(rack.as_str()).to_owned();
-    if entity_name.len() > wire::MAX_ENTITY_NAME {
-        let (bytes, most) = (entity_name.len(), wire::MAX_ENTITY_NAME);
+    let entity_name = header(headers, telemetry_codec::ENTITY_NAME)
+        .unwrap_or(rack.as_str())
+        .to_owned();
+    if entity_name.len() > telemetry_codec::MAX_ENTITY_NAME {
+        let (bytes, most) = (entity_name.len(), telemetry_codec::MAX_ENTITY_NAME);
         return Err(format!(
             "the header {} has {bytes} bytes, more than {most}",
-            wire::ENTITY_NAME
+            telemetry_codec::ENTITY_NAME
         ));
     }
     Ok(PublisherIdentity { entity_id, entity_name })
@@ -222,7 +227,7 @@ pub(crate) fn dead_letter(
             reason = format!("{reason} (kept of it: the first {} of {all} bytes)", payload.len());
         }
     }
-    let content_type = header(incoming.headers, wire::CONTENT_TYPE);
+    let content_type = header(incoming.headers, telemetry_codec::CONTENT_TYPE);
     let letter = DeadLetter {
         ts: now,
         subject: incoming.subject.to_owned(),
@@ -232,7 +237,9 @@ pub(crate) fn dead_letter(
         payload: payload.to_vec(),
     };
     let rows = vec![model::batch::dead_letters(&[letter]).map_err(|error| error.to_string())?];
-    let payload = wire::encode_arrow(&rows).map_err(|error| error.to_string())?.into();
+    let payload = telemetry_codec::encode_arrow(&rows)
+        .map_err(|error| error.to_string())?
+        .into();
     Ok(DecodedBatch {
         batch: AppendBatch {
             table: Table::DeadLetters,
@@ -291,10 +298,10 @@ mod tests {
         let id = EntityId::for_name("rack-a").to_string();
         let headers = [
             ("Content-Type", "application/json"),
-            (wire::ENTITY_ID, id.as_str()),
-            (wire::BOOT_EPOCH, "5"),
-            (wire::SEQUENCE, "3"),
-            (wire::SETTLED, "2"),
+            (telemetry_codec::ENTITY_ID, id.as_str()),
+            (telemetry_codec::BOOT_EPOCH, "5"),
+            (telemetry_codec::SEQUENCE, "3"),
+            (telemetry_codec::SETTLED, "2"),
         ];
         let bad = decoded("flux.telemetry.logs.rack-a", &headers, b"not json");
         assert!(bad.dead.unwrap().contains("not application/json"));
@@ -326,19 +333,19 @@ mod tests {
             ("flux.telemetry.logs.a", &[json], big, "max_payload_size"),
             (
                 "flux.telemetry.logs.a",
-                &[json, (wire::SEQUENCE, "x")],
+                &[json, (telemetry_codec::SEQUENCE, "x")],
                 LINE,
                 "not a number",
             ),
             (
                 "flux.telemetry.logs.a",
-                &[json, (wire::SEQUENCE, "1")],
+                &[json, (telemetry_codec::SEQUENCE, "1")],
                 LINE,
                 "go together",
             ),
             (
                 "flux.telemetry.logs.a",
-                &[json, (wire::ENTITY_NAME, long)],
+                &[json, (telemetry_codec::ENTITY_NAME, long)],
                 LINE,
                 "more than 255",
             ),
@@ -358,9 +365,9 @@ mod tests {
     fn a_message_whose_place_the_bus_does_not_say_is_known_by_its_key_or_is_a_dead_letter() {
         let id = EntityId::for_name("rack-a").to_string();
         let key = [
-            (wire::ENTITY_ID, id.as_str()),
-            (wire::BOOT_EPOCH, "5"),
-            (wire::SEQUENCE, "3"),
+            (telemetry_codec::ENTITY_ID, id.as_str()),
+            (telemetry_codec::BOOT_EPOCH, "5"),
+            (telemetry_codec::SEQUENCE, "3"),
         ];
         for (said, reason) in [(&key[..], None), (&[], Some("does not say where"))] {
             let mut headers = HeaderMap::new();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_nats::HeaderMap;
 use async_nats::jetstream::{AckKind, Context, Message};
 use engine::{AppendBatch, AppendOutcome, BatchOrigin, BusPosition, Engine, ErrorKind, SpecName};
-use model::wire::{self, BatchId};
+use model::telemetry_codec::{self, BatchId};
 use model::{Clock, Timestamp};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
@@ -17,12 +17,12 @@ use tracing::{error, warn};
 use crate::archive::archive;
 use crate::consumer::IngestSource;
 use crate::decode::{DecodedBatch, InboundMessage, PayloadTruncation, dead_letter, decode, origin};
+use crate::durable_floors::{DurableFloorSender, DurableFloorTracker, SignFloor};
 use crate::error::Error;
-use crate::floors::{DurableFloorSender, DurableFloorTracker, SignFloor};
+use crate::publisher_identity::{self, PublisherMismatch, RackDirectory};
 use crate::puller::{InFlightPermit, StreamPuller};
-use crate::specs::{PendingSpecCounts, SpecMatcher};
+use crate::spec_matcher::{PendingSpecCounts, SpecMatcher};
 use crate::stats::IngestStats;
-use crate::vouch::{self, PublisherMismatch, RackDirectory};
 
 /// What a dead letter keeps of a message that is too large for the store.
 const CUT: usize = 64 << 10;
@@ -230,7 +230,7 @@ impl MessageProcessor {
         if let Ok(DecodedBatch { batch, .. }) = &next {
             let taken = if batch.payload.as_ptr() == incoming.payload.as_ptr() {
                 // An Arrow body is logged as it came, and shared by its rows.
-                wire::decoded_bytes(wire::BatchEncoding::Arrow, incoming.payload)
+                telemetry_codec::decoded_bytes(telemetry_codec::BatchEncoding::Arrow, incoming.payload)
             } else {
                 let rows: usize = batch.rows.iter().map(model::batch::slice_bytes).sum();
                 (incoming.payload.len() + batch.payload.len() + rows) as u64
@@ -292,7 +292,8 @@ impl MessageProcessor {
             bus: incoming.position.clone(),
             ..BatchOrigin::default()
         };
-        let owner = match vouch::verify_publisher(self.vouch.as_ref(), incoming.subject, incoming.headers) {
+        let owner = match publisher_identity::verify_publisher(self.vouch.as_ref(), incoming.subject, incoming.headers)
+        {
             Ok(owner) => owner,
             Err(PublisherMismatch { reason, is_of_removed }) => {
                 // Of a removed Rack its number counts, and not what it says of others.

@@ -14,7 +14,7 @@ use async_nats::jetstream::{Context, Message};
 use bytes::Bytes;
 use engine::{BusPosition, InboundRoom};
 use futures::StreamExt;
-use model::wire::{self, BatchEncoding};
+use model::telemetry_codec::{self, BatchEncoding};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
@@ -22,9 +22,9 @@ use tracing::{info, warn};
 
 use crate::consumer::{self, IngestSource, PullLimit, StreamConsumer};
 use crate::error::Error;
-use crate::history::StreamPoint;
 use crate::pipeline::{MessagePosition, MessageProcessor};
 use crate::stats::IngestStats;
+use crate::stream_regression::StreamPoint;
 
 /// How long a stop waits for the engine to take what is in flight.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -305,18 +305,18 @@ fn estimate_memory(feed: &IngestSource, headers: Option<&HeaderMap>, payload: &[
     let length = payload.len() as u64;
     // The message, a row of about its bytes, and the row as it is logged: a business message, or what becomes a dead letter.
     let row = length.saturating_mul(3);
-    let said = headers.and_then(|headers| headers.get(wire::CONTENT_TYPE));
+    let said = headers.and_then(|headers| headers.get(telemetry_codec::CONTENT_TYPE));
     match (feed, said.and_then(|said| said.as_str().parse::<BatchEncoding>().ok())) {
         // Whatever it is called: its values are read, each of them many times its bytes.
-        (IngestSource::Messages(_), _) => row.saturating_add(wire::value_bytes(payload)),
+        (IngestSource::Messages(_), _) => row.saturating_add(telemetry_codec::value_bytes(payload)),
         // Rows and what is logged share its bytes, unless it becomes a dead letter or is written anew.
         (IngestSource::Telemetry, Some(BatchEncoding::Arrow)) => {
-            let unpacked = wire::decoded_bytes(BatchEncoding::Arrow, payload).saturating_sub(length);
+            let unpacked = telemetry_codec::decoded_bytes(BatchEncoding::Arrow, payload).saturating_sub(length);
             row.saturating_add(unpacked)
         }
         // The message, its rows, and they as they are logged.
         (IngestSource::Telemetry, Some(encoding)) => {
-            let decoded = wire::decoded_bytes(encoding, payload).saturating_mul(2);
+            let decoded = telemetry_codec::decoded_bytes(encoding, payload).saturating_mul(2);
             length.saturating_add(decoded)
         }
         (IngestSource::Telemetry, None) => row,
@@ -352,7 +352,7 @@ mod tests {
 
     fn of_kind(content_type: &str) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        headers.insert(wire::CONTENT_TYPE, content_type);
+        headers.insert(telemetry_codec::CONTENT_TYPE, content_type);
         headers
     }
 
@@ -367,7 +367,10 @@ mod tests {
         let objects = [&[0x99, 0x27, 0x10][..], &[0xa0; 10_000]].concat();
         for headers in [Some(&cbor), None] {
             let weight = estimate_memory(&messages, headers, &objects);
-            assert!(weight >= 3 * 10_003 + wire::value_bytes(&objects), "{weight}");
+            assert!(
+                weight >= 3 * 10_003 + telemetry_codec::value_bytes(&objects),
+                "{weight}"
+            );
         }
         let usual = [&[0x79, 0x03, 0xe8][..], &[b'x'; 1_000]].concat();
         let few = estimate_memory(&messages, Some(&cbor), &usual);
@@ -386,7 +389,7 @@ mod tests {
             3 * length,
             "nothing in it is compressed"
         );
-        let rows = wire::decoded_bytes(BatchEncoding::Cbor, &usual);
+        let rows = telemetry_codec::decoded_bytes(BatchEncoding::Cbor, &usual);
         assert_eq!(as_telemetry(BatchEncoding::Cbor), length + 2 * rows);
     }
 }

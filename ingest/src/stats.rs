@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::watch;
 
-use crate::volumes::SubjectTraffic;
+use crate::subject_traffic::SubjectTraffic;
 
 /// Makes the live counters and their values at one moment, under the same names.
 macro_rules! counters {

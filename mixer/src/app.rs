@@ -16,9 +16,9 @@
 //!
 //! Command line, log files, signals (`main`).
 
-mod addresses;
 mod error;
-mod parts;
+mod lifecycle;
+mod listeners;
 pub(crate) mod settings;
 #[cfg(test)]
 mod tests;
@@ -33,8 +33,8 @@ use model::{Clock, Entropy};
 use crate::config::MixerConfig;
 use crate::control::ControlPlane;
 use crate::tasks::{FailureReceiver, failure_channel};
-use addresses::ListenAddresses;
-use parts::MixerComponents;
+use lifecycle::MixerComponents;
+use listeners::ListenAddresses;
 
 pub use error::StartError;
 pub(crate) use error::of_engine;

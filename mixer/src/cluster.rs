@@ -17,7 +17,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use ed25519_dalek::SigningKey;
-use model::answer::SignedReply;
+use model::signed_reply::SignedReply;
 use model::{BadSignature, Clock, ClusterId, Entropy, SignedPayload, SigningContext};
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -26,17 +26,17 @@ use model::subject::RackCommand;
 use model::{Clock, ClusterId, EntityId, Level, Token};
 use tokio::sync::Semaphore;
 
+use crate::bus_acl::BusAcl;
 use crate::bus_server::{BusStatus, MixerBus};
 use crate::cluster::Cluster;
+use crate::command_clock::CommandClock;
 use crate::enrollment::{is_id, reserve_number};
 use crate::events::{EventPublisher, LifecycleEvent};
-use crate::issuer::CommandClock;
-use crate::passes::BusAcl;
-use crate::presence::LivenessTracker;
-use crate::refusals::RejectionCounters;
+use crate::liveness::LivenessTracker;
 use crate::registry::{
     ActiveScenario, AuditActor, AuditEntry, ClusterRegistry, RackRow, RegistryError, RegistryTransaction,
 };
+use crate::rejection_counters::RejectionCounters;
 use crate::scenario::{FlowControl, ReferenceCache, ScenarioRollout, WireBacklog};
 
 pub(crate) use labels::MOST_LABELS;

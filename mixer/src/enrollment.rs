@@ -17,10 +17,10 @@
 //!
 //! # Not here
 //!
-//! Approval by people ([`crate::control`]), the subjects ([`crate::desk`]).
+//! Approval by people ([`crate::control`]), the subjects ([`crate::agent_rpc`]).
 
 mod challenge;
-mod names;
+mod name_claims;
 #[cfg(test)]
 mod tests;
 
@@ -36,11 +36,11 @@ use model::{BadSignature, Clock, EntityId, Entropy, SignedPayload, SigningContex
 
 use crate::cluster::Cluster;
 use crate::events::LifecycleEvent;
-use crate::presence::DEFAULT_INTERVAL_MS;
+use crate::liveness::DEFAULT_INTERVAL_MS;
 use crate::registry::{AuditActor, AuditEntry, ClusterRegistry, RackRow, RegistryError, RegistryTransaction, begun};
 use challenge::ChallengeStore;
-use names::{claimed, free_name};
-pub(crate) use names::{is_id, reserve_number};
+use name_claims::{claimed, free_name};
+pub(crate) use name_claims::{is_id, reserve_number};
 
 /// Racks that may wait for approval at one time.
 const MAX_PENDING: usize = 1000;

@@ -18,9 +18,9 @@ use model::passport::public_key;
 use model::{Clock, EntityId, SignedPayload, SigningContext, Timestamp};
 
 use crate::enrollment::refusal;
-use crate::presence::LivenessTracker;
-use crate::refusals::RejectionCounters;
+use crate::liveness::LivenessTracker;
 use crate::registry::{ClusterRegistry, RackRow, RegistryError};
+use crate::rejection_counters::RejectionCounters;
 use crate::scenario::{FlowControl, ScenarioRollout};
 
 /// Floors answered in one heartbeat; the rest come with the next.

@@ -19,31 +19,31 @@
 //!
 //! Storage (`engine`), the way from bus to storage (`ingest`), plans (`query`), gears (`rack`).
 
+mod agent_rpc;
 pub mod api;
 pub mod app;
+pub mod bootstrap;
 pub mod bucket;
+mod bus_acl;
 pub mod bus_server;
 pub mod check;
 pub mod cluster;
+mod command_clock;
 pub mod config;
 pub mod control;
 pub mod copy;
-mod desk;
 pub mod dlq;
+pub mod duckdb;
 mod enrollment;
 pub mod events;
-pub mod founding;
 mod heartbeat;
 mod hex;
-mod issuer;
-pub mod outside;
-mod passes;
+pub mod liveness;
+mod liveness_monitor;
 pub mod postgres;
-pub mod presence;
-mod refusals;
 pub mod registry;
+mod rejection_counters;
 pub mod retention;
-mod roll_call;
 pub mod scenario;
 pub mod specs;
 mod tasks;

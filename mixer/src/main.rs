@@ -22,8 +22,8 @@ use chassis::{ExitReason, os_entropy, system_clock};
 use clap::{Parser, Subcommand};
 use mixer::app::Mixer;
 use mixer::config::{MixerConfig, SCHEMA};
-use mixer::outside::export;
-use mixer::{check, copy, founding, retention};
+use mixer::duckdb::export;
+use mixer::{bootstrap, check, copy, retention};
 use tikv_jemallocator::Jemalloc;
 
 /// Rows are made by one thread and freed by another; the allocator of the C library kept hundreds of MiB of their pages. How soon
@@ -228,7 +228,7 @@ fn run(args: &MixerArgs) -> Result<ExitReason, MixerExitError> {
         }
         Some(MixerCommand::FoundCluster) => {
             let config = MixerConfig::of(&config::load(&SCHEMA, &sources)?)?;
-            let said = founding::init_cluster(&config, &system_clock(), &os_entropy());
+            let said = bootstrap::init_cluster(&config, &system_clock(), &os_entropy());
             print(&said.map_err(|(exit, sentence)| MixerExitError::new(exit, sentence))?)
         }
         Some(MixerCommand::Export { verb }) => {

@@ -16,13 +16,13 @@
 //! # Invariants
 //!
 //! - Heartbeats and transcripts are signed by the Rack, commands and every answer by the cluster.
-//! - An answer names its question ([`crate::answer`]).
+//! - An answer names its question ([`crate::signed_reply`]).
 //! - `cluster` and `rack` keys are 32-byte Ed25519 public keys.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::letter::PortSide;
+use crate::dead_letter::PortSide;
 use crate::signed::bytes_form;
 use crate::{Attributes, ClusterId, EntityId, LetterId, SignedPayload, Timestamp, Token};
 
@@ -42,7 +42,7 @@ pub struct HelloRequest {
     pub nonce: Vec<u8>,
 }
 
-/// The Mixer's [answer](crate::answer) to [`HelloRequest`].
+/// The Mixer's [answer](crate::signed_reply) to [`HelloRequest`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum HelloReply {
     /// Prove who you are.
@@ -104,7 +104,7 @@ pub enum NameClaim {
     Prefix(Token),
 }
 
-/// The Mixer's [answer](crate::answer) to a signed [`EnrollTranscript`].
+/// The Mixer's [answer](crate::signed_reply) to a signed [`EnrollTranscript`].
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum EnrollReply {
     /// The signed [`crate::passport::Passport`]; the Rack is active or suspended.
@@ -213,7 +213,7 @@ pub struct Heartbeat {
     pub stopped: bool,
 }
 
-/// The Mixer's [answer](crate::answer) to a heartbeat.
+/// The Mixer's [answer](crate::signed_reply) to a heartbeat.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum HeartbeatReply {
     /// Known.

@@ -11,7 +11,7 @@
 //!   `attr.http.status=500` is the entry `http.status` of `attr.<key>`. The value is compared with the text of a JSON
 //!   scalar: `500` meets the number 500 and the text "500".
 
-mod words;
+mod param_values;
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{FluxId, HumanDuration, Level, MessageDirection, SpanStatus, TraceId};
 
-pub use words::{BucketShape, HistogramGrouping, LetterStateFilter, MetricAggregate, RawForm, SortOrder, TimePoint};
+pub use param_values::{
+    BucketShape, HistogramGrouping, LetterStateFilter, MetricAggregate, RawForm, SortOrder, TimePoint,
+};
 
 /// In the name of a family of parameters, the place of the key.
 pub const ANY_KEY: &str = "<key>";

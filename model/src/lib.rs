@@ -12,44 +12,44 @@
 //!
 //! Files and sockets (`chassis`, `engine`, `rack`), Parquet (`engine`), plans (`query`).
 
-mod ambient;
-pub mod answer;
 pub mod batch;
+mod case_fold;
+mod clock;
 pub mod control;
+pub mod dead_letter;
 mod destination;
 pub mod dialect;
-mod field;
 pub mod filter;
-mod flat;
-mod fold;
-pub mod gear;
+mod flat_json;
+mod flat_json_cache;
+pub mod gear_manifest;
 mod id;
-mod known;
-pub mod letter;
+mod json_field;
+mod json_scan;
 pub mod message;
 pub mod passport;
 mod record;
-mod scan;
 pub mod scenario;
 pub mod scenario_test;
 pub mod signed;
+pub mod signed_reply;
 pub mod spec;
 mod spec_name;
 mod stable_hash;
 pub mod subject;
 mod table;
 pub mod tap;
+pub mod telemetry_codec;
 mod token;
 mod units;
-pub mod wire;
 mod yaml;
 
-pub use ambient::{Clock, Entropy};
+pub use case_fold::fold_into;
+pub use clock::{Clock, Entropy};
+pub use dead_letter::LetterId;
 pub use destination::MessageDestination;
-pub use field::{field_json, field_text, value_text};
-pub use fold::fold_into;
 pub use id::{BadId, ClusterId, EntityId, FluxId, MessageId, SpanId, TraceId};
-pub use letter::LetterId;
+pub use json_field::{field_json, field_text, value_text};
 pub use message::MessageDirection;
 pub use record::{Attributes, Level, LogRecord, MetricPoint, MetricType, Span, SpanStatus, TelemetryRecord};
 pub use signed::{BadSignature, SignedPayload, SigningContext};

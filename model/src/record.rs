@@ -9,7 +9,7 @@
 //!
 //! # Not here
 //!
-//! Columns ([`crate::Table`], [`crate::batch`]) and encodings ([`crate::wire`]).
+//! Columns ([`crate::Table`], [`crate::batch`]) and encodings ([`crate::telemetry_codec`]).
 
 use std::fmt;
 use std::str::FromStr;

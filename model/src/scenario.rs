@@ -15,27 +15,27 @@
 //! # Invariants
 //!
 //! - Unknown keys are errors. All that is wrong is named at once, each with line and column.
-//! - A [`Scenario`] that [`parse`] returns is valid: types, ports, configs, deploy targets and wires were checked.
+//! - A [`Scenario`] that [`parse()`] returns is valid: types, ports, configs, deploy targets and wires were checked.
 //! - Wires may make a circle: hops end what goes round in it. It is a warning, as is a group that may be empty, unless it is certain to
-//!   be wrong (`circles`).
+//!   be wrong (`wire_cycles`).
 //!
 //! # Not here
 //!
-//! Storage and activation (`mixer`), running (`rack`), gear types ([`crate::gear`]).
+//! Storage and activation (`mixer`), running (`rack`), gear types ([`crate::gear_manifest`]).
 
-mod check;
-mod circles;
-mod read;
+mod parse;
 #[cfg(test)]
 mod tests;
+mod validate;
 mod version;
+mod wire_cycles;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::gear::GearManifests;
+use crate::gear_manifest::GearManifests;
 pub use version::{BadVersion, ScenarioVersion};
 
 pub use crate::yaml::SourceDiagnostic;
@@ -246,12 +246,12 @@ fn validate(yaml: &str, types: &GearManifests, asked: ValidationLevel) -> Result
     let yaml = yaml::strip_bom(yaml);
     let root = yaml::nodes(yaml).map_err(|fault| BadScenario(vec![fault]))?;
     let mut faults = Vec::new();
-    let draft = read::draft(&root, yaml, asked, &mut faults);
-    check::check(&draft, types, asked, &mut faults);
+    let draft = parse::draft(&root, yaml, asked, &mut faults);
+    validate::check(&draft, types, asked, &mut faults);
     match draft.finish() {
         Some(scenario) if faults.is_empty() => {
-            let open_groups = check::open_groups(&draft);
-            let mut warnings = [open_groups.clone(), check::warnings(&draft)].concat();
+            let open_groups = validate::open_groups(&draft);
+            let mut warnings = [open_groups.clone(), validate::warnings(&draft)].concat();
             warnings.sort();
             warnings.truncate(MOST);
             Ok(ScenarioReview {

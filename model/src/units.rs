@@ -4,7 +4,7 @@
 //!
 //! A clock: the current time is always an argument.
 
-mod plain;
+mod fast_timestamp;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -92,7 +92,7 @@ impl fmt::Display for Timestamp {
 impl FromStr for Timestamp {
     type Err = BadTimestamp;
     fn from_str(text: &str) -> Result<Self, BadTimestamp> {
-        if let Some(micros) = plain::micros(text.as_bytes()) {
+        if let Some(micros) = fast_timestamp::micros(text.as_bytes()) {
             return Ok(Self(micros));
         }
         let at = DateTime::parse_from_rfc3339(text).map_err(|_| BadTimestamp(text.to_owned()))?;

@@ -4,8 +4,8 @@ use datafusion::error::DataFusionError;
 use model::{ByteSize, HumanDuration};
 
 use crate::QueryLimits;
-use crate::memory::is_contention;
-use crate::reader::ByteLimitError;
+use crate::segment_reader::ByteLimitError;
+use crate::session_pool::is_contention;
 
 /// Why a query has no answer.
 #[derive(Debug, thiserror::Error)]

@@ -10,8 +10,8 @@ use model::filter::{
 use model::{EntityId, FluxId, Level, MessageDirection, SpanStatus, Table, Timestamp, TraceId};
 
 use crate::Error;
-use crate::functions::{contains_fold, json_text};
-use crate::window::TimeRange;
+use crate::scalar_functions::{contains_fold, json_text};
+use crate::time_range::TimeRange;
 
 /// A moment as a literal of the `ts` column's type.
 pub(crate) fn timestamp_literal(ts: Timestamp) -> Expr {

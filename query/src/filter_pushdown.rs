@@ -22,8 +22,8 @@ use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::physical_plan::joins::HashJoinExec;
 use datafusion::physical_plan::{ExecutionPlan, replace_children_if_necessary};
 
-use crate::plan_properties::UnknownOrderRule;
 use crate::scan_order::ScanOrder;
+use crate::unknown_order::UnknownOrderRule;
 
 type PhysicalRule = Arc<dyn PhysicalOptimizerRule + Send + Sync>;
 

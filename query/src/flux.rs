@@ -42,14 +42,14 @@ use model::{FluxId, Table, TraceId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::answer::{ListAnswer, QueryStats};
 use crate::cursor::{KeysetPosition, PageCursor};
-use crate::exec::QueryScan;
-use crate::functions::{field_text, texts};
-use crate::rows::{self, PositionedRows};
-use crate::table::RowOrder;
-use crate::window::TimeRange;
-use crate::{Error, filter, messages};
+use crate::keyset_pagination::{self, PositionedRows};
+use crate::query_result::{ListAnswer, QueryStats};
+use crate::query_scan::QueryScan;
+use crate::scalar_functions::{field_text, texts};
+use crate::time_range::TimeRange;
+use crate::view_table::RowOrder;
+use crate::{Error, filter, message_rendering};
 
 /// Of a signal in more traces than this, rows without the id are looked for in so many of them: an index is asked for no more.
 const MOST_TRACES: usize = 100;
@@ -74,7 +74,7 @@ const COLUMNS: [(&str, Table); 19] = [
     ("message", Table::Logs),
     ("attributes", Table::Logs),
     ("promoted", Table::Messages),
-    (messages::RAW, Table::Messages),
+    (message_rendering::RAW, Table::Messages),
 ];
 
 /// Those that rows of all kinds have; what a row lacks of the others, objects leave out.
@@ -207,7 +207,7 @@ impl FluxScan {
                 std::cmp::Ordering::Greater => scan.window = scan.window.from(moment),
             }
         }
-        let rows = rows::positioned_rows(&scan, self.asked.limit, from).await?;
+        let rows = keyset_pagination::positioned_rows(&scan, self.asked.limit, from).await?;
         Ok(FluxPartRows { part, rows })
     }
 
@@ -314,7 +314,7 @@ fn merge_parts(
     memory: &MemoryReservation,
 ) -> Result<RecordBatch, Error> {
     let shown = found.iter().map(|found| match found.part {
-        FluxPart::Messages => messages::render_messages(&found.rows.rows, raw, Some(memory)),
+        FluxPart::Messages => message_rendering::render_messages(&found.rows.rows, raw, Some(memory)),
         _ => Ok(found.rows.rows.clone()),
     });
     let shown = shown.collect::<Result<Vec<_>, _>>()?;

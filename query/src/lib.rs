@@ -22,49 +22,49 @@
 //!
 //! HTTP (`mixer`), files and their lifetimes (`engine`).
 
-mod answer;
+mod admission_gate;
+mod aggregation;
 mod cursor;
 mod error;
-mod exec;
 mod filter;
 mod filter_pushdown;
 mod flux;
-mod functions;
-mod gate;
-mod lines;
-mod list;
-mod memory;
-mod messages;
-mod metrics;
-mod patterns;
-mod plan_properties;
-mod querier;
-mod reader;
-mod rows;
+mod keyset_pagination;
+mod list_query;
+mod live_tail;
+mod message_rendering;
+mod metric_aggregation;
+mod ndjson_scan;
+mod query_engine;
+mod query_result;
+mod query_scan;
+mod regex_matcher;
+mod row_writer;
+mod scalar_functions;
 mod scan;
 mod scan_order;
-mod series;
-mod snapshots;
-mod specs;
+mod segment_reader;
+mod series_rates;
+mod session_pool;
+mod snapshot_registry;
+mod spec_tables;
 mod sql;
-mod summary;
-mod table;
-mod tail;
 #[cfg(test)]
 mod tests;
-mod times;
-mod trace;
-mod window;
-mod write;
+mod time_bounds;
+mod time_range;
+mod trace_tree;
+mod unknown_order;
+mod view_table;
 
-pub use answer::{JsonPage, ListAnswer, LogHistogram, MetricPage, QueryStats};
 pub use error::{Error, QueryErrorKind};
-pub use list::ListQuery;
-pub use querier::{QueryEngine, QueryLimits};
-pub use specs::SpecTable;
+pub use list_query::ListQuery;
+pub use live_tail::{HEARTBEAT, LiveTail};
+pub use query_engine::{QueryEngine, QueryLimits};
+pub use query_result::{JsonPage, ListAnswer, LogHistogram, MetricPage, QueryStats};
+pub use row_writer::{RowFormat, RowWriter, json_of};
+pub use spec_tables::SpecTable;
 pub use sql::{
     POSTGRES_VERSION, POSTGRES_VERSION_NUMBER, SqlAnswer, SqlColumn, SqlDialect, SqlParameters, SqlStatement, SqlStats,
     StatementDescription, split_statements, text_of_double, text_of_interval, text_of_real,
 };
-pub use tail::{HEARTBEAT, LiveTail};
-pub use write::{RowFormat, RowWriter, json_of};

@@ -20,18 +20,18 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::ask::RpcClient;
-use crate::commands::{CommandAddress, CommandListener, LogLevelControl};
+use crate::command_listener::{CommandAddress, CommandListener, LogLevelControl};
 use crate::config::{RackConfig, SpoolPolicy};
+use crate::controller::{self, ControllerParts, ControllerStatus, ORDERS};
 use crate::gears::ProgramAllowList;
 use crate::host::{self, BusHost};
-use crate::lane::{GuaranteedLane, MessageOutbox};
-use crate::limits::MessageLimits;
-use crate::presence::MixerSession;
+use crate::message_limits::MessageLimits;
+use crate::mixer_session::MixerSession;
+use crate::outbox::{GuaranteedLane, MessageOutbox};
 use crate::runtime::{DRAIN_BOUND, PATIENCE, RuntimeParts};
+use crate::signed_rpc::RpcClient;
 use crate::spool::{self, SpoolFullPolicy, SpoolHandle, SpoolLimits, SpoolRecoveryReport, SpoolThread};
-use crate::stage::{self, ControllerParts, ControllerStatus, ORDERS};
-use crate::state::StateFile;
+use crate::state_file::StateFile;
 use crate::tap::{TapLeases, TapRegistry};
 use crate::telemetry::{
     RecorderParts, RowBatcher, SelfMetrics, SpoolPublisher, SpoolPublisherParts, TelemetryCounters, TelemetryLayer,
@@ -196,7 +196,7 @@ impl RackAgent {
         };
         let (orders, incoming) = mpsc::channel(ORDERS);
         let (message_limits, taps) = (MessageLimits::of(&config.rack), TapRegistry::default());
-        let stage = stage::run(ControllerParts {
+        let stage = controller::run(ControllerParts {
             memory: config.base.state_dir.join("scenario.cbor"),
             identity: channels.identity.subscribe(),
             runtime: RuntimeParts {
@@ -313,7 +313,7 @@ impl MixerTasks<'_> {
         self,
         state: StateFile,
         claim: NameClaim,
-        orders: mpsc::Sender<stage::ControllerCommand>,
+        orders: mpsc::Sender<controller::ControllerCommand>,
         channels: AgentChannels,
     ) -> Vec<JoinHandle<()>> {
         let config = &self.parts.config;

@@ -8,21 +8,21 @@
 //!
 //! # Not here
 //!
-//! When to enrol and what to do with the answer ([`crate::presence`]); keeping the passport ([`crate::state`]).
+//! When to enrol and what to do with the answer ([`crate::mixer_session`]); keeping the passport ([`crate::state_file`]).
 
 use std::time::Duration;
 
 use chassis::bus::BusConnection;
 use ed25519_dalek::{SigningKey, VerifyingKey};
-use model::answer::ClusterKey;
 use model::control::{
     EnrollChallenge, EnrollReply, EnrollTranscript, HelloReply, HelloRequest, NameClaim, PROTOCOL, RackRefusal,
 };
 use model::passport::Passport;
+use model::signed_reply::ClusterKey;
 use model::{BadSignature, ClusterId, Entropy, SignedPayload, SigningContext, signed, subject};
 use tokio::time::Instant;
 
-use crate::ask::RpcClient;
+use crate::signed_rpc::RpcClient;
 
 /// Why a handshake led to nothing.
 #[derive(Debug, thiserror::Error)]

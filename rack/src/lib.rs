@@ -17,26 +17,26 @@
 //! Arguments, log files and the runtime of the process (the `platform` binary), storage, SQL.
 
 mod agent;
-mod ask;
-mod commands;
+mod applied_state;
+mod command_listener;
 pub mod config;
+mod controller;
+mod deadline;
 mod enroll;
 mod error;
 mod gears;
 mod host;
 mod identity;
-mod lane;
-pub mod limits;
-mod memory;
-mod presence;
+pub mod message_limits;
+mod mixer_session;
+mod outbox;
 pub mod runtime;
 pub mod scenario_test;
+mod signed_rpc;
 mod spool;
-mod stage;
-mod state;
+mod state_file;
 mod tap;
 pub mod telemetry;
-mod timer;
 mod wires;
 
 pub use agent::{AgentParts, AgentStatus, RackAgent, bus_options};
@@ -44,7 +44,7 @@ pub use error::Error;
 pub use gears::manifests;
 pub use identity::RackIdentity;
 pub use spool::SpoolError;
-pub use state::seal::SealError;
+pub use state_file::encryption::SealError;
 
 use std::io::Write as _;
 

@@ -15,7 +15,7 @@
 //!
 //! Receiving and storing scenarios (the agent), what gears do (`gears`).
 
-mod order;
+mod shutdown_order;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::AssertUnwindSafe;
@@ -30,15 +30,15 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::gears::patience::watch;
+use crate::gears::stall_watchdog::watch;
 use crate::gears::supervisor::{panic_text, supervise};
 use crate::gears::{ContextParts, Gear, GearContext, GearShutdown, ProgramAllowList, forget_windows};
-use crate::lane::{self, GuaranteedLane, WireConsumer, WireConsumerSpec};
-use crate::limits::MessageLimits;
+use crate::message_limits::MessageLimits;
+use crate::outbox::{self, GuaranteedLane, WireConsumer, WireConsumerSpec};
 use crate::tap::TapRegistry;
 use crate::telemetry::TelemetryRecorder;
 use crate::wires::{self, GearInbox, GearSpec, OutputWires, RackPlan, ScenarioApplyError};
-use order::{ShutdownPhase, ShutdownStep, shutdown_waves};
+use shutdown_order::{ShutdownPhase, ShutdownStep, shutdown_waves};
 
 /// How long gears of a Rack may take to finish what they began when they are stopped.
 pub const DRAIN_BOUND: Duration = Duration::from_secs(1);
@@ -227,16 +227,16 @@ impl GearRuntime {
             return Box::pin(async { ReplayAnswer { taken: 0, not_taken } });
         };
         let target = self.target(&replay.gear);
-        Box::pin(lane::replay(Arc::clone(&lane.outbox), target, replay))
+        Box::pin(outbox::replay(Arc::clone(&lane.outbox), target, replay))
     }
 
     /// The gear that letters go back to.
-    fn target(&self, gear: &Token) -> Result<lane::ReplayTarget, ReplayRejection> {
+    fn target(&self, gear: &Token) -> Result<outbox::ReplayTarget, ReplayRejection> {
         if self.suspended {
             return Err(ReplayRejection::Later("the Rack is suspended".to_owned()));
         }
         match (self.gears.get(gear), self.inboxes.get(gear)) {
-            (Some(slot), Some(inbox)) => Ok(lane::ReplayTarget {
+            (Some(slot), Some(inbox)) => Ok(outbox::ReplayTarget {
                 inbox: inbox.clone(),
                 inputs: slot.spec.kind.inputs(),
                 outputs: slot.spec.kind.outputs(),

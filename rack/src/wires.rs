@@ -17,7 +17,7 @@
 //!
 //! # Not here
 //!
-//! The outbox and inlets ([`crate::lane`]).
+//! The outbox and inlets ([`crate::outbox`]).
 
 mod destinations;
 
@@ -27,14 +27,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use model::Token;
 use model::control::{PortCredit, ScenarioPush};
-use model::letter::PortSide;
+use model::dead_letter::PortSide;
 use model::message::Message;
 use model::scenario::{GearPort, Lane, Wire};
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
 
 use crate::gears::{self, GearDefinition};
-use crate::lane::{
+use crate::outbox::{
     ConsumerOffset, DeliveredOffsets, DeliveryHistory, OutboxTransaction, PortDestinations, WireConsumerSpec,
 };
 use crate::spool::DurabilityNotifier;
@@ -341,7 +341,7 @@ pub(crate) fn plan(push: &ScenarioPush, rack: Option<&Token>) -> Result<RackPlan
         let kind = gears::find(&gear.kind).ok_or_else(|| ScenarioApplyError::UnknownType {
             gear: gear.name.clone(),
             kind: gear.kind.clone(),
-            known: model::gear::names(gears::manifests()),
+            known: model::gear_manifest::names(gears::manifests()),
         })?;
         kind.check(&gear.config).map_err(|reason| ScenarioApplyError::Config {
             gear: gear.name.clone(),

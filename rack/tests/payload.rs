@@ -12,7 +12,7 @@ use futures::StreamExt as _;
 use model::Timestamp;
 use model::control::{RackState, ScenarioPush};
 use model::subject::RackCommand;
-use model::wire;
+use model::telemetry_codec;
 use peer::{BusServer, Desk, Peer, agent, close, entity, until};
 
 const LETTERS: &str = "flux-msg";
@@ -99,7 +99,7 @@ async fn what_the_bus_does_not_take_is_refused_and_what_was_taken_before_is_a_de
         .headers
         .as_ref()
         .unwrap()
-        .get(wire::DEAD_REASON)
+        .get(telemetry_codec::DEAD_REASON)
         .unwrap()
         .as_str();
     assert!(reason.starts_with("it is too large for the bus; it has 3"), "{reason}");

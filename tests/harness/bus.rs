@@ -3,7 +3,7 @@
 use async_nats::jetstream::{self, Context, consumer, stream};
 use async_nats::{Client, ConnectOptions, HeaderMap};
 use futures::TryStreamExt as _;
-use model::wire;
+use model::telemetry_codec;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
@@ -125,10 +125,10 @@ impl TestBus {
             for batch in batches {
                 let mut headers = HeaderMap::new();
                 headers.insert("Content-Type", "application/json");
-                headers.insert(wire::ENTITY_ID, batch.entity.to_string());
-                headers.insert(wire::ENTITY_NAME, publisher);
-                headers.insert(wire::BOOT_EPOCH, batch.boot_epoch.to_string());
-                headers.insert(wire::SEQUENCE, batch.seq.to_string());
+                headers.insert(telemetry_codec::ENTITY_ID, batch.entity.to_string());
+                headers.insert(telemetry_codec::ENTITY_NAME, publisher);
+                headers.insert(telemetry_codec::BOOT_EPOCH, batch.boot_epoch.to_string());
+                headers.insert(telemetry_codec::SEQUENCE, batch.seq.to_string());
                 let subject = format!("flux.telemetry.{table}.{publisher}");
                 let sent = self
                     .js

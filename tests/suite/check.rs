@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_nats::HeaderMap;
 use harness::{Failure, TestMixer, binary, duckdb, eventually, process};
-use model::{Timestamp, wire};
+use model::{Timestamp, telemetry_codec};
 use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -28,7 +28,7 @@ async fn a_flipped_bit_in_a_data_file_is_found_and_the_file_is_named() -> Result
     let mut mixer = tokio::task::spawn_blocking(|| TestMixer::start("")).await??;
     let js = async_nats::jetstream::with_domain(async_nats::connect(&mixer.bus_url).await?, "flux");
     let mut headers = HeaderMap::new();
-    headers.insert(wire::CONTENT_TYPE, "application/json");
+    headers.insert(telemetry_codec::CONTENT_TYPE, "application/json");
     let now = Timestamp::from(std::time::SystemTime::now()).to_string();
     let line = json!({ "ts": now, "level": "info", "message": "a row that matters" }).to_string();
     let sent = js.publish_with_headers("flux.telemetry.logs.script", headers, line.into());
@@ -107,7 +107,7 @@ fn files_named(folder: &Path, prefixes: &[&str], found: &mut Vec<PathBuf>) -> Re
 async fn send(js: &async_nats::jetstream::Context, numbers: std::ops::Range<usize>) -> Result<(), Failure> {
     for number in numbers {
         let mut headers = HeaderMap::new();
-        headers.insert(wire::CONTENT_TYPE, "application/json");
+        headers.insert(telemetry_codec::CONTENT_TYPE, "application/json");
         let now = Timestamp::from(std::time::SystemTime::now()).to_string();
         let line = json!({ "ts": now, "level": "info", "message": format!("row {number:03} that matters") });
         let sent = js.publish_with_headers("flux.telemetry.logs.script", headers, line.to_string().into());

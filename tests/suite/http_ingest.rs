@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use harness::disk::Disk;
 use harness::{Failure, TestMixer, api::Answer, duckdb, eventually};
-use model::wire::{self, BatchEncoding, PublisherIdentity};
+use model::telemetry_codec::{self, BatchEncoding, PublisherIdentity};
 use model::{EntityId, Table, Timestamp};
 use serde_json::{Value, json};
 
@@ -46,7 +46,7 @@ fn encoded(encoding: BatchEncoding, rows: &[Value]) -> Result<Vec<u8>, Failure> 
                 entity_id: EntityId::for_name("http"),
                 entity_name: "http".to_owned(),
             };
-            wire::encode_arrow(&wire::decode(
+            telemetry_codec::encode_arrow(&telemetry_codec::decode(
                 Table::Logs,
                 BatchEncoding::Json,
                 &array.to_string().into(),
@@ -188,7 +188,7 @@ fn bad_rows_are_named_and_the_good_ones_are_stored() -> Result<(), Failure> {
     );
     assert_eq!(
         refused.json["errors"].as_array().unwrap().len(),
-        wire::NAMED,
+        telemetry_codec::NAMED,
         "a list that ends"
     );
     assert!(

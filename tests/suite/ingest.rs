@@ -8,14 +8,14 @@ use async_nats::jetstream::Context;
 use async_nats::jetstream::consumer::PullConsumer;
 use harness::disk::Disk;
 use harness::{Failure, TestMixer, eventually};
-use model::{Attributes, EntityId, Level, LogRecord, TelemetryRecord, Timestamp, wire};
+use model::{Attributes, EntityId, Level, LogRecord, TelemetryRecord, Timestamp, telemetry_codec};
 use serde_json::json;
 
 const SOON: Duration = Duration::from_secs(30);
 
 async fn send(js: &Context, kind: &str, body: Vec<u8>) -> Result<(), Failure> {
     let mut headers = HeaderMap::new();
-    headers.insert(wire::CONTENT_TYPE, kind);
+    headers.insert(telemetry_codec::CONTENT_TYPE, kind);
     let sent = js.publish_with_headers("flux.telemetry.logs.script", headers, body.into());
     sent.await?.await?;
     Ok(())
@@ -42,7 +42,7 @@ fn arrow(message: &str) -> Result<Vec<u8>, Failure> {
         message: message.into(),
         attributes: Attributes::new(),
     };
-    Ok(wire::encode_arrow(&[LogRecord::to_batch(&[row])?])?)
+    Ok(telemetry_codec::encode_arrow(&[LogRecord::to_batch(&[row])?])?)
 }
 
 /// The value of a counter on `/metrics`.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use arrow_array::{ArrayRef, Float64Array, RecordBatch};
 use harness::{Failure, Random, TestMixer, eventually};
-use model::wire::{self, BatchEncoding, PublisherIdentity};
+use model::telemetry_codec::{self, BatchEncoding, PublisherIdentity};
 use model::{EntityId, Table, Timestamp};
 use serde_json::{Value, json};
 
@@ -57,10 +57,13 @@ fn arrow(rows: &[String], numbers: &[f64]) -> Result<Vec<u8>, Failure> {
         entity_name: "http".to_owned(),
     };
     let body = format!("[{}]", rows.join(","));
-    let batch = wire::decode(Table::Metrics, BatchEncoding::Json, &body.into(), &publisher)?.remove(0);
+    let batch = telemetry_codec::decode(Table::Metrics, BatchEncoding::Json, &body.into(), &publisher)?.remove(0);
     let mut columns = batch.columns().to_vec();
     columns[batch.schema().index_of("value")?] = Arc::new(Float64Array::from(numbers.to_vec())) as ArrayRef;
-    Ok(wire::encode_arrow(&[RecordBatch::try_new(batch.schema(), columns)?])?)
+    Ok(telemetry_codec::encode_arrow(&[RecordBatch::try_new(
+        batch.schema(),
+        columns,
+    )?])?)
 }
 
 /// Sends a body; so many rows are stored, so many are named as bad, with the column.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_nats::HeaderMap;
 use harness::{Failure, TestMixer, binary, duckdb, eventually, process};
-use model::{Timestamp, wire};
+use model::{Timestamp, telemetry_codec};
 use serde_json::{Value, json};
 
 const SOON: Duration = Duration::from_secs(30);
@@ -27,7 +27,7 @@ async fn with_an_old_row() -> Result<(TestMixer, String), Failure> {
     let old = days_ago(40).to_string();
     for (days, ts) in [(40, old.clone()), (0, days_ago(0).to_string())] {
         let mut headers = HeaderMap::new();
-        headers.insert(wire::CONTENT_TYPE, "application/json");
+        headers.insert(telemetry_codec::CONTENT_TYPE, "application/json");
         let line = json!({ "ts": ts, "level": "info", "message": format!("{days} days old") });
         let sent = js.publish_with_headers("flux.telemetry.logs.script", headers, line.to_string().into());
         sent.await?.await?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use engine::{AppendBatch, BatchOrigin, Engine, Settings};
 use harness::{Failure, Random, TestMixer, duckdb};
 use model::batch::MessageRow;
-use model::wire::encode_arrow;
+use model::telemetry_codec::encode_arrow;
 use model::{
     Attributes, Clock, EntityId, Entropy, FluxId, Level, LogRecord, MessageDirection, MetricPoint, MetricType, Span,
     SpanId, SpanStatus, Table, TelemetryRecord, Timestamp, TraceId, batch,

@@ -28,7 +28,7 @@ use benches::{Cost, cost, load, median, quantile, setting};
 use bytes::Bytes;
 use harness::Failure;
 use model::Table;
-use model::wire::{decode_arrow, encode_arrow};
+use model::telemetry_codec::{decode_arrow, encode_arrow};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;

@@ -18,7 +18,7 @@ use benches::data::{START, Source};
 use benches::{cost, load};
 use engine::{AppendBatch, BatchOrigin, Engine, Settings};
 use harness::Failure;
-use model::wire::{BatchId, encode_arrow};
+use model::telemetry_codec::{BatchId, encode_arrow};
 use model::{Clock, EntityId, Entropy, Table, Timestamp};
 use tokio::task::JoinSet;
 

@@ -23,7 +23,7 @@ use benches::data::Source;
 use benches::{cost, load, setting};
 use bytes::Bytes;
 use harness::Failure;
-use model::wire::{BatchEncoding as Wire, PublisherIdentity, decode};
+use model::telemetry_codec::{BatchEncoding as Wire, PublisherIdentity, decode};
 use model::{EntityId, Table};
 use parquet::arrow::arrow_reader::{ArrowPredicateFn, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowFilter};
 use parquet::arrow::{ArrowWriter, ProjectionMask};

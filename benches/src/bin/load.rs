@@ -10,7 +10,7 @@
 //!   cross joins, unselective patterns and whole downloads for `BENCH_SECONDS`, and one asks an everyday question ten times a second.
 //!   Whether the process lives, what the everyday question met, peak memory of the group. Needs root; left out, loudly, elsewhere.
 //! - `generated`: another Mixer, without that store, with 64 MiB for queries and a timeout of 5 s: NDJSON as fast as four connections post it for
-//!   `BENCH_SECONDS`, then `BENCH_STATEMENTS` (10,000) statements of the generator of the tests (`query/src/tests/greed/mod.rs`, seed `BENCH_SEED`) over `BENCH_CLIENTS` (4)
+//!   `BENCH_SECONDS`, then `BENCH_STATEMENTS` (10,000) statements of the generator of the tests (`query/src/tests/hostile_generator/mod.rs`, seed `BENCH_SEED`) over `BENCH_CLIENTS` (4)
 //!   connections, half of them alone and half beside such NDJSON. Outcomes, the latest answer, peak memory of each part over what the idle
 //!   process had, rows a second of each; over one connection, the statements that took most. Fails if the process does not live or an answer is later than 6 s.
 //! - `present [minutes]`: the questions of a dashboard of the present hour, beside 30,000 rows a second; see `load/present.rs`.
@@ -19,7 +19,7 @@
 mod clients;
 #[path = "load/generated.rs"]
 mod generated;
-#[path = "../../../query/src/tests/greed/mod.rs"]
+#[path = "../../../query/src/tests/hostile_generator/mod.rs"]
 mod greed;
 #[path = "load/hostile.rs"]
 mod hostile;

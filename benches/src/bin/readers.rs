@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use benches::{load, setting};
 use engine::{AppendBatch, BatchOrigin, Engine, RetentionPolicy, Settings};
 use harness::Failure;
-use model::wire::{BatchId, encode_arrow};
+use model::telemetry_codec::{BatchId, encode_arrow};
 use model::{Attributes, ByteSize, Clock, EntityId, Entropy, Level, LogRecord, Table, TelemetryRecord, Timestamp};
 use serde_json::json;
 

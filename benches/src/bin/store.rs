@@ -28,7 +28,7 @@ use benches::feed::{BATCH_ROWS, Batches, batch, figure, generate, open, runtime,
 use benches::{cost, load, median, setting};
 use harness::Failure;
 use model::filter::{LogFilter, MetricAggregate, MetricFilter, TimePoint};
-use model::wire::encode_arrow;
+use model::telemetry_codec::encode_arrow;
 use model::{ByteSize, Clock, Level, LogRecord, Table, TelemetryRecord, Timestamp};
 use query::{ListQuery, QueryEngine, QueryLimits};
 

@@ -6,7 +6,7 @@ use model::{HumanDuration, LetterId};
 
 use super::shared::{ApiArgs, PageArgs, window};
 use crate::error::Error;
-use crate::times::TimeArg;
+use crate::time_args::TimeArg;
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct DlqArgs {

@@ -8,7 +8,7 @@
 //! | `dlq` | the dead-letter queue |
 //! | `program` | what no Mixer is asked for: schemas, this program's check, its completions, its pages |
 
-mod control;
+mod admin;
 mod dlq;
 mod program;
 mod shared;
@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use clap::builder::FalseyValueParser;
 use clap::{Args as ClapArgs, Parser, Subcommand};
 
-pub(crate) use self::control::{
+pub(crate) use self::admin::{
     ActivationArgs, AuditArgs, ConfigArgs, ConfigFileVerb, GearsArgs, GearsVerb, GraphFormat, LabelChange,
     RackTargetArgs, RacksArgs, RacksVerb, ScenarioArgs, ScenarioVerb, SpecArgs, SpecVerb, TapArgs,
 };

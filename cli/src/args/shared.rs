@@ -5,7 +5,7 @@ use model::HumanDuration;
 use model::filter::TimePoint;
 
 use crate::error::Error;
-use crate::times::{DisplayZone, TimeArg};
+use crate::time_args::{DisplayZone, TimeArg};
 
 /// Where to ask and how to print.
 #[derive(Debug, Clone, ClapArgs)]

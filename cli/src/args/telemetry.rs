@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::shared::{ApiArgs, ChartMode, PageArgs};
 use crate::commands::by_key;
 use crate::error::Error;
-use crate::times::TimeArg;
+use crate::time_args::TimeArg;
 
 /// Which log entries.
 #[derive(Debug, ClapArgs)]

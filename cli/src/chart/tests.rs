@@ -135,7 +135,7 @@ fn extreme_values_are_drawn() {
 proptest! {
     #[test]
     fn nothing_stored_moves_the_cursor_or_the_edge(
-        points in prop::collection::vec((0usize..50, crate::hostile::text(), crate::hostile::text(), any::<f64>()), 1..40),
+        points in prop::collection::vec((0usize..50, crate::test_strings::text(), crate::test_strings::text(), any::<f64>()), 1..40),
         width in 40usize..200,
     ) {
         let rows: Vec<Row> = points.iter().map(|(at, name, label, value)| bucket(*at, name, label, &json!(value))).collect();

@@ -11,7 +11,7 @@ use crate::args::{
 };
 use crate::client::{self, ApiClient, ResultPage, Row};
 use crate::error::Error;
-use crate::lines::KeyValueView;
+use crate::key_value_view::KeyValueView;
 use crate::output::{RowPrinter, escape_controls, plain};
 
 const COLUMNS: &[&str] = &[
@@ -236,8 +236,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::hostile::rows;
     use crate::output::is_control_or_bidi;
+    use crate::test_strings::rows;
 
     #[test]
     fn a_letter_for_people_has_a_line_for_each_thing_that_is_known_of_it() {

@@ -8,8 +8,8 @@ use crate::args::{FluxArgs, OutputFormat, window};
 use crate::client::{ApiClient, Row};
 use crate::error::Error;
 use crate::output::{RowPrinter, TextPainter};
-use crate::screen::TerminalSize;
-use crate::spans::text;
+use crate::span_tree::text;
+use crate::terminal::TerminalSize;
 use crate::timeline;
 
 const COLUMNS: &[&str] = &[

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use model::gear;
+use model::gear_manifest;
 use serde_json::json;
 
 use crate::args::{GearsArgs, GearsVerb};
@@ -36,10 +36,10 @@ pub(crate) fn run(args: &GearsArgs) -> Result<(), Error> {
 fn doc(kind: Option<&str>) -> Result<(), Error> {
     let text = match kind {
         None => gear_page::all(rack::manifests()),
-        Some(kind) => match gear::manifest(rack::manifests(), kind) {
+        Some(kind) => match gear_manifest::manifest(rack::manifests(), kind) {
             Some(manifest) => gear_page::one(manifest),
             None => {
-                let known = gear::names(rack::manifests());
+                let known = gear_manifest::names(rack::manifests());
                 return Err(Error::NotFound(format!(
                     "there is no gear type {kind:?}; known are {known}"
                 )));

@@ -126,7 +126,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::hostile::{is_one_line_per_row, rows};
+    use crate::test_strings::{is_one_line_per_row, rows};
 
     #[test]
     fn counts_over_time_are_bars_and_counts_of_groups_lines() {

@@ -10,7 +10,7 @@ use crate::args::{MessagesArgs, OutputFormat};
 use crate::client::{ApiClient, Row};
 use crate::error::Error;
 use crate::output::{RowPrinter, TextPainter, escape_controls, plain};
-use crate::spans::text;
+use crate::span_tree::text;
 
 const COLUMNS: &[&str] = &[
     "ts",

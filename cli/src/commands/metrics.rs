@@ -8,7 +8,7 @@ use crate::chart::{self, TimeAxis};
 use crate::client::{ApiClient, Row};
 use crate::error::Error;
 use crate::output::RowPrinter;
-use crate::screen::TerminalSize;
+use crate::terminal::TerminalSize;
 
 const POINTS: &[&str] = &["ts", "name", "entity_name", "type", "value", "labels"];
 

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use crate::args::{ApiArgs, LabelChange, OutputFormat, RackTargetArgs, RacksArgs, RacksVerb};
 use crate::client::{self, ApiClient, Row};
 use crate::error::Error;
-use crate::lines::KeyValueView;
+use crate::key_value_view::KeyValueView;
 use crate::output::{RowPrinter, plain};
 
 const COLUMNS: &[&str] = &["name", "id", "state", "last_seen", "host", "ip", "software"];
@@ -111,8 +111,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::hostile::rows;
     use crate::output::is_control_or_bidi;
+    use crate::test_strings::rows;
 
     #[test]
     fn a_rack_for_people_has_its_last_heartbeat_and_what_it_should_run() {

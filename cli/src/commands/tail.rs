@@ -20,7 +20,7 @@ use crate::args::{ApiArgs, OutputFormat, TailArgs};
 use crate::client::{ApiClient, Row};
 use crate::error::Error;
 use crate::output::{RowPrinter, TextPainter, escape_controls};
-use crate::stream::{SseEvent, SseReader};
+use crate::sse::{SseEvent, SseReader};
 
 /// The pause before the connection is made again; doubled with each that brought it no further …
 const PAUSE: Duration = Duration::from_millis(250);

@@ -20,7 +20,7 @@ use crate::args::{OutputFormat, TapArgs};
 use crate::client::{ApiClient, Row};
 use crate::error::Error;
 use crate::output::{RowPrinter, TextPainter, escape_controls, plain};
-use crate::stream::{SseEvent, SseReader};
+use crate::sse::{SseEvent, SseReader};
 
 /// How long the last lines may take.
 const LAST_FLUSH: Duration = Duration::from_secs(2);
@@ -214,7 +214,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::hostile::{is_one_line_per_row, rows};
+    use crate::test_strings::{is_one_line_per_row, rows};
 
     fn shown(rows: &[Row]) -> String {
         let printer = RowPrinter::of(OutputFormat::Table);

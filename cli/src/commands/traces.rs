@@ -9,8 +9,8 @@ use crate::args::{OutputFormat, TraceArgs, TracesArgs};
 use crate::client::{ApiClient, Row};
 use crate::error::Error;
 use crate::output::{RowPrinter, TextPainter, escape_controls};
-use crate::screen::TerminalSize;
-use crate::spans::{collect, duration_ms, text, tree_order};
+use crate::span_tree::{collect, duration_ms, text, tree_order};
+use crate::terminal::TerminalSize;
 use crate::waterfall;
 
 const COLUMNS: &[&str] = &[
@@ -116,7 +116,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::hostile::{is_one_line_per_row, rows};
+    use crate::test_strings::{is_one_line_per_row, rows};
 
     #[test]
     fn a_trace_with_more_spans_than_an_answer_holds_is_partial() {

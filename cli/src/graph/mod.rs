@@ -5,7 +5,7 @@
 //! - The same scenario gives the same picture.
 //! - Names are written as text: nothing of a scenario becomes markup.
 
-mod layers;
+mod layout;
 mod mermaid;
 mod svg;
 #[cfg(test)]

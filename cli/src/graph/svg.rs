@@ -7,7 +7,7 @@ use model::Token;
 use model::scenario::Scenario;
 
 use super::is_guaranteed;
-use super::layers::places;
+use super::layout::places;
 
 const WIDTH: usize = 200;
 const HEIGHT: usize = 64;

@@ -4,7 +4,7 @@
 use model::scenario::Scenario;
 use serde_json::json;
 
-use super::layers::places;
+use super::layout::places;
 use super::{mermaid, svg};
 
 fn scenario(kind: &str, wires: &[(&str, &str)]) -> Scenario {

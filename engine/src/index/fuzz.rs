@@ -4,10 +4,10 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
-use super::format::SidecarHeader;
-use super::memory::SectionCache;
+use super::section_cache::SectionCache;
+use super::sidecar_format::SidecarHeader;
 use super::{BlockSelection, IdColumn, NgramQuery, RollupDimension, SidecarIndex};
-use crate::segment::FilePrefix;
+use crate::datafile::FilePrefix;
 
 /// Opens it, looks ids and texts up in it, and counts.
 pub(crate) fn fuzz_sidecar(file: File, size: u64) {

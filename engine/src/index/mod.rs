@@ -1,5 +1,5 @@
 //! Sidecars: beside a sealed Parquet file, in a folder of their own, a file that says which of its rows can have an id, or a text
-//! in their message, and how many rows each minute has. Of open files the same is in memory, row group by row group: [`live`].
+//! in their message, and how many rows each minute has. Of open files the same is in memory, row group by row group: [`live_index`].
 //!
 //! ```text
 //! <store_dir>/index/<table>/<segment / 4096>/segment_<segment>_v<version>.idx
@@ -22,46 +22,46 @@
 //!
 //! What a query asks, and the rows themselves: `query`.
 
-mod blocks;
-mod build;
-mod counts;
-mod digest;
-mod format;
+mod block_selection;
+mod checksummed_pages;
+mod column_reader;
 #[cfg(any(test, feature = "fuzz"))]
 mod fuzz;
-mod ids;
-mod keeper;
-mod live;
-mod memory;
-mod orders;
-mod pages;
-mod rebuild;
+mod id_index;
+mod index_queue;
+mod index_rebuild;
+mod indexer;
+mod live_index;
+mod minute_rollup;
+mod ngram_index;
+mod section_cache;
 mod sidecar;
+mod sidecar_builder;
+mod sidecar_format;
 #[cfg(test)]
 pub(crate) mod tests;
-mod texts;
-mod values;
+mod zone_map;
 
 use std::path::{Path, PathBuf};
 
 use model::Table;
 
-use crate::catalog::{DataFileHandle, FileVersionKey};
 use crate::layout::StoreLayout;
+use crate::manifest::{DataFileHandle, FileVersionKey};
 use crate::{Engine, Error};
-use format::SectionKind;
+use sidecar_format::SectionKind;
 
-pub use blocks::{BlockSelection, IndexLookup};
-pub(crate) use counts::LiveRollup;
-pub use counts::{MINUTE, MinuteRollup, RollupDimension, RollupGroup};
+pub use block_selection::{BlockSelection, IndexLookup};
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use fuzz::fuzz_sidecar;
-pub(crate) use keeper::{index_staged, run};
-pub(crate) use live::LiveIndex;
-pub(crate) use orders::IndexQueue;
-pub use rebuild::{IndexReport, rebuild_index};
+pub(crate) use index_queue::IndexQueue;
+pub use index_rebuild::{IndexReport, rebuild_index};
+pub(crate) use indexer::{index_staged, run};
+pub(crate) use live_index::LiveIndex;
+pub(crate) use minute_rollup::LiveRollup;
+pub use minute_rollup::{MINUTE, MinuteRollup, RollupDimension, RollupGroup};
+pub use ngram_index::NgramQuery;
 pub use sidecar::SidecarIndex;
-pub use texts::NgramQuery;
 
 /// Rows of a block.
 pub const BLOCK_ROWS: u32 = 2048;
@@ -115,7 +115,7 @@ impl Engine {
 
 /// Whether rows of a table have ids to index.
 pub(crate) fn is_indexed(table: Table) -> bool {
-    !build::columns_of_table(table).is_empty()
+    !sidecar_builder::columns_of_table(table).is_empty()
 }
 
 /// Whether a segment should have a sidecar.

@@ -17,17 +17,17 @@ use std::sync::{Arc, Weak};
 use model::Table;
 use parquet::file::reader::Length;
 
-use super::blocks::{BlockSelection, IndexLookup};
-use super::counts::RollupDimension;
-use super::digest::IdRange;
-use super::format::{HEAD_CRC, IndexedFile, SectionEntry, SectionKind, SidecarError, SidecarHeader};
-use super::memory::{OpeningId, SectionCache};
-use super::texts::{self, NgramClass, NgramQuery};
-use super::{IdColumn, ids, path_of};
+use super::block_selection::{BlockSelection, IndexLookup};
+use super::minute_rollup::RollupDimension;
+use super::ngram_index::{self, NgramClass, NgramQuery};
+use super::section_cache::{OpeningId, SectionCache};
+use super::sidecar_format::{HEAD_CRC, IndexedFile, SectionEntry, SectionKind, SidecarError, SidecarHeader};
+use super::zone_map::IdRange;
+use super::{IdColumn, id_index, path_of};
 use crate::Error;
-use crate::catalog::FileVersionKey;
-use crate::segment::FilePrefix;
-use crate::shared::EngineCore;
+use crate::datafile::FilePrefix;
+use crate::engine_core::EngineCore;
+use crate::manifest::FileVersionKey;
 
 /// The sidecar of one version of a data file. There may be a hundred thousand.
 #[derive(Debug)]
@@ -149,7 +149,9 @@ impl SidecarIndex {
             return IndexLookup::free(BlockSelection::All);
         };
         let place = (section.form, section.length);
-        self.look_up(column.kind(), section, |read| ids::find(id, place, self.blocks, read))
+        self.look_up(column.kind(), section, |read| {
+            id_index::find(id, place, self.blocks, read)
+        })
     }
 
     /// As [`crate::DataFileHandle::text`].
@@ -162,7 +164,7 @@ impl SidecarIndex {
             }
             let place = (section.form, section.length);
             let of_class = self.look_up(class.kind(), *section, |read| {
-                texts::find(grams, place, self.blocks, read)
+                ngram_index::find(grams, place, self.blocks, read)
             });
             found.blocks = found.blocks.and(of_class.blocks);
             found.bytes += of_class.bytes;

@@ -8,9 +8,9 @@ use std::sync::{Arc, Weak};
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use super::digest::{IdRange, ZoneMap};
-use super::format::{EncodedSection, IndexedFile, encode};
-use super::memory::SectionCache;
+use super::section_cache::SectionCache;
+use super::sidecar_format::{EncodedSection, IndexedFile, encode};
+use super::zone_map::{IdRange, ZoneMap};
 use super::*;
 
 /// Ids of rows, group by group.
@@ -44,7 +44,7 @@ fn expected(groups: &Groups) -> BTreeMap<Vec<u8>, BTreeSet<u32>> {
 }
 
 fn sidecar(groups: &Groups) -> Vec<u8> {
-    let (mut ids, mut range) = (ids::IdIndexBuilder::default(), IdRange::default());
+    let (mut ids, mut range) = (id_index::IdIndexBuilder::default(), IdRange::default());
     for group in groups {
         for id in group {
             id.iter().for_each(|id| range.add(id));

@@ -11,9 +11,9 @@
 //! - A frame's rows become hot only where their partition's files do not have them yet.
 //! - What is missing or damaged is reported, kept, and makes views partial; it is never dropped in silence.
 
-mod files;
+mod file_reconciliation;
 mod replay;
-mod tree;
+mod tree_scan;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -26,31 +26,33 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
-use crate::catalog::{
+use crate::datafile::{OpenDataFile, inspect};
+use crate::dedup::DedupWatermarks;
+use crate::disk_space::{DiskSpace, drop_ballast};
+use crate::engine_core::{EngineCore, WriteState};
+use crate::flusher::MemtableFlusher;
+use crate::group_commit::GroupCommitter;
+use crate::inbound_memory::InboundShares;
+use crate::layout::StoreLayout;
+use crate::live_tail::TailBuffers;
+use crate::manifest::{
     self, FileEntry, FileLineage, FooterCache, LoadedManifest, StoreLockFile, StoreManifest, known_store_id, no_files,
     store_id,
 };
-use crate::committer::GroupCommitter;
-use crate::hot::OriginRanges;
-use crate::inbound::InboundShares;
-use crate::layout::StoreLayout;
-use crate::publisher::MemtableFlusher;
-use crate::remote::attach::{self, RemoteConnection, RemoteLink};
-use crate::segment::{OpenDataFile, inspect};
-use crate::shared::{EngineCore, WriteState};
-use crate::slot::OpenPartition;
-use crate::space::{DiskSpace, drop_ballast};
+use crate::memtable::OriginRanges;
+use crate::object_storage::takeover::{self, RemoteConnection, RemoteLink};
+use crate::open_partition::OpenPartition;
+use crate::snapshot::StoreSnapshot;
 use crate::spec_files::FileTemplates;
 use crate::stats::EngineCounters;
-use crate::tail::TailBuffers;
-use crate::view::StoreSnapshot;
 use crate::wal::{self, MAX_FRAME, WalOptions, WriteAheadLog};
-use crate::watermark::DedupWatermarks;
-use crate::{Error, Settings, sys};
-use files::{RecoveryFindings, check_files, empty_staging, reconcile_unknown_files, remove_unknown_files};
-pub(crate) use files::{data_files, describe};
+use crate::{Error, Settings, durable_fs};
+use file_reconciliation::{
+    RecoveryFindings, check_files, empty_staging, reconcile_unknown_files, remove_unknown_files,
+};
+pub(crate) use file_reconciliation::{data_files, describe};
 pub(crate) use replay::catch_panic;
-use tree::TreeScan;
+use tree_scan::TreeScan;
 
 /// Memory for footers of data files.
 const FOOTER_BYTES: usize = 64 << 20;
@@ -79,7 +81,7 @@ pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Resul
         &layout.quarantine,
     ];
     for dir in dirs {
-        sys::create_dirs(dir)?;
+        durable_fs::create_dirs(dir)?;
     }
     let locks = lock(&layout, &settings)?;
     drop_ballast(&layout)?;
@@ -91,16 +93,16 @@ pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Resul
     };
     let remote = settings.remote.as_ref();
     let mut connected = remote
-        .map(|remote| attach::connect(remote, &layout, entropy))
+        .map(|remote| takeover::connect(remote, &layout, entropy))
         .transpose()?;
     let is_reader = connected.as_ref().is_some_and(|connected| connected.link.is_reader());
     let (mut found, tree) = match &mut connected {
         None => open_local(&layout, fresh)?,
         Some(connected) => {
             let found = if is_reader {
-                attach::become_reader(&layout, connected)?
+                takeover::become_reader(&layout, connected)?
             } else {
-                attach::become_writer(&layout, connected, now, fresh)?
+                takeover::become_writer(&layout, connected, now, fresh)?
             };
             (found, TreeScan::survey(&layout)?)
         }
@@ -117,7 +119,7 @@ pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Resul
     }
     drop(tree);
     if let Some(connected) = &connected {
-        attach::fill_cache(connected, &layout);
+        takeover::fill_cache(connected, &layout);
     }
     if found.torn > 0 {
         tracing::info!(bytes = found.torn, "cut an unfinished record from the catalogue's end");
@@ -150,7 +152,7 @@ fn open_local(layout: &StoreLayout, fresh: impl FnOnce() -> Uuid) -> Result<(Loa
 }
 
 fn read_catalogue(layout: &StoreLayout, fresh: impl FnOnce() -> Uuid) -> Result<LoadedManifest, Error> {
-    if !catalog::has_manifest(&layout.meta)? {
+    if !manifest::has_manifest(&layout.meta)? {
         check_not_lost(layout)?;
     }
     let store = store_id(&layout.meta, fresh).map_err(Error::of_catalogue)?;
@@ -181,7 +183,7 @@ struct RecoveryInputs {
 /// Takes the store and its tree for this process. Of the folders that it needs, those in staging are made.
 pub(crate) fn lock(layout: &StoreLayout, settings: &Settings) -> Result<Vec<StoreLockFile>, Error> {
     for dir in layout.staging_folders() {
-        sys::create_dirs(dir)?;
+        durable_fs::create_dirs(dir)?;
     }
     let mut locks = vec![
         StoreLockFile::take(&layout.meta, &settings.store_dir)?,
@@ -353,8 +355,8 @@ fn assemble(
         view: ArcSwap::from_pointee(StoreSnapshot::default()),
         marks: Mutex::new(marks),
         catalog: Mutex::new(catalog),
-        intake: crate::intake::AppendQueue::default(),
-        desk: crate::desk::FlushScheduler::default(),
+        intake: crate::append_queue::AppendQueue::default(),
+        desk: crate::flush_scheduler::FlushScheduler::default(),
         room: Arc::new(Semaphore::new(room as usize)),
         inbound: InboundShares::new(settings.inbound_max.get()),
         largest_frame,
@@ -372,11 +374,11 @@ fn assemble(
         #[cfg(test)]
         skew: 0.into(),
         #[cfg(test)]
-        fail_log_syncs: crate::shared::TestHook::default(),
+        fail_log_syncs: crate::engine_core::TestHook::default(),
         #[cfg(test)]
-        before_write: crate::shared::TestHook::default(),
+        before_write: crate::engine_core::TestHook::default(),
         #[cfg(test)]
-        before_freeze: crate::shared::TestHook::default(),
+        before_freeze: crate::engine_core::TestHook::default(),
         settings,
         clock,
         layout,

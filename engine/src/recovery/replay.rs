@@ -19,17 +19,17 @@ use std::thread::{Builder, scope};
 
 use bytes::Bytes;
 use model::Table;
-use model::wire::{DecodeError, decode_arrow};
+use model::telemetry_codec::{DecodeError, decode_arrow};
 use parking_lot::{Condvar, Mutex};
 
-use super::files::RecoveryFindings;
+use super::file_reconciliation::RecoveryFindings;
 use super::join_thread;
-use crate::hot::{PartitionKey, weight};
+use crate::engine_core::EngineCore;
+use crate::flusher::MemtableFlusher;
 use crate::layout::{StoreLayout, TimePartition};
-use crate::publisher::MemtableFlusher;
-use crate::shared::EngineCore;
+use crate::memtable::{PartitionKey, weight};
 use crate::wal::{FrameSink, WalFrame, WalRecovery, WriteAheadLog};
-use crate::{BatchOrigin, Error, HotBatch, origin, place, sys};
+use crate::{BatchOrigin, Error, HotBatch, durable_fs, frame_origin, partitioner};
 
 /// Makes what `open_log` hands out hot, and publishes beside it. Returns the log when all of it was read.
 pub(super) fn run(
@@ -213,7 +213,7 @@ type PartitionPieces = Vec<(TimePartition, HotBatch)>;
 /// A frame's rows where they belong.
 fn partition_frame(frame: &WalFrame) -> Result<(Table, BatchOrigin, PartitionPieces), String> {
     let table = Table::from_number(frame.table).ok_or_else(|| format!("it names table {}", frame.table))?;
-    let (origin, rule, specs) = origin::decode(&frame.origin)?;
+    let (origin, rule, specs) = frame_origin::decode(&frame.origin)?;
     let placed = catch_panic(|| {
         // Memory of its own, aligned: rows share it, and must not keep a whole segment of the log.
         let rows = match decode_arrow(table, &Bytes::copy_from_slice(&frame.payload)) {
@@ -221,7 +221,7 @@ fn partition_frame(frame: &WalFrame) -> Result<(Table, BatchOrigin, PartitionPie
             Err(DecodeError::Empty) => Vec::new(),
             Err(error) => return Err(error.to_string()),
         };
-        place::partition_batch(table, &rows, frame.arrived, (rule, &specs)).map_err(|error| error.to_string())
+        partitioner::partition_batch(table, &rows, frame.arrived, (rule, &specs)).map_err(|error| error.to_string())
     })?;
     Ok((table, origin, placed.pieces))
 }
@@ -292,7 +292,7 @@ fn keep_frame(
     findings: &mut RecoveryFindings,
 ) -> Result<(), Error> {
     let path = layout.quarantine.join(format!("batch_{:020}", frame.lsn));
-    sys::write_durably(&path, &frame.payload)?;
+    durable_fs::write_durably(&path, &frame.payload)?;
     findings.quarantined += 1;
     let lsn = frame.lsn;
     findings.report(format!(

@@ -1,7 +1,7 @@
 //! Memory for what is on its way to appends: who waits for it keeps nobody from publishing, sealing and indexing.
 
 use ::model::batch::slice_bytes;
-use ::model::wire::decode_arrow;
+use ::model::telemetry_codec::decode_arrow;
 use arrow_array::Array;
 use arrow_select::concat::concat_batches;
 use bytes::Bytes;

@@ -2,8 +2,8 @@
 
 use model::{FluxId, Span, SpanId, SpanStatus, TraceId};
 
-use super::counts::make_old;
-use super::rotation::{DAY, by, pass};
+use super::minute_rollup::make_old;
+use super::retention::{DAY, by, pass};
 use super::*;
 use crate::{BlockSelection, IdColumn, NgramQuery, RetentionPolicy, preview_rotation, rebuild_index};
 

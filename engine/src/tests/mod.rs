@@ -3,35 +3,35 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::large_futures, reason = "tests")]
 
 mod admission;
+mod append_withdrawal;
 mod appends;
-mod bucket;
-mod check;
-mod counts;
-mod emptied;
-mod expired;
-mod faults;
+mod fault_injection;
 mod first_open;
 mod fuzzing;
 mod group_commit;
 mod index;
-mod json;
-mod late;
+mod integrity_check;
+mod late_rows;
 mod live_index;
+mod live_tail;
 mod message_tree;
+mod minute_rollup;
 mod model_based;
+mod ndjson;
 mod open_damage;
+mod pending_delete;
 mod rebuild;
+mod remote_check;
 mod repair;
 mod replay;
 mod restarts;
-mod rotation;
+mod retention;
 mod scrubber;
 mod sealing;
+mod snapshots;
 mod spec_files;
 mod spec_histories;
-mod tail;
-mod views;
-mod withdrawal;
+mod tombstones;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use ::model::batch::row_json;
-use ::model::wire::{BatchId, encode_arrow};
+use ::model::telemetry_codec::{BatchId, encode_arrow};
 use ::model::{Attributes, ByteSize, Clock, EntityId, Entropy, Level, LogRecord, Table, TelemetryRecord, Timestamp};
 use arrow_array::RecordBatch;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};

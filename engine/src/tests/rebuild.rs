@@ -2,12 +2,12 @@
 
 mod history;
 
-use super::check::store;
+use super::integrity_check::store;
 use super::restarts::catalogue_log;
-use super::rotation::{DAY, pass};
+use super::retention::{DAY, pass};
 use super::*;
-use crate::faults::{FaultInjector, FsOperation};
-use crate::rebuild::MISSING;
+use crate::fault_injection::{FaultInjector, FsOperation};
+use crate::manifest_rebuild::MISSING;
 use crate::{RebuildReport, rebuild_catalogue};
 
 fn meta(bench: &Bench) -> PathBuf {

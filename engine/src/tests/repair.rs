@@ -1,6 +1,6 @@
 //! A repaired store starts without a word about what was damaged, and loses nothing else.
 
-use super::check::store;
+use super::integrity_check::store;
 use super::*;
 use crate::{CheckReport, FileProblem, repair_store};
 

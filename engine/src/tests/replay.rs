@@ -1,7 +1,7 @@
 //! A log that is longer than memory is for: published while it is read, each row once, whatever refuses on the way.
 
 use super::*;
-use crate::faults::{FaultInjector, FsOperation};
+use crate::fault_injection::{FaultInjector, FsOperation};
 
 const BATCHES: u64 = 120;
 const ROWS: i64 = 400;

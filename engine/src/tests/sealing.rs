@@ -1,7 +1,7 @@
 //! What the sealer does when the disk does not do what it is told.
 
 use super::*;
-use crate::faults::{FaultInjector, FsOperation};
+use crate::fault_injection::{FaultInjector, FsOperation};
 
 /// A store with one file that is due for its seal.
 async fn due(bench: &mut Bench) -> Arc<Engine> {

@@ -12,38 +12,38 @@
 //!   failed write left behind is unknown, so nothing may ever follow it in the same segment.
 //! - Segments are allocated and zero-written before use: an append into one can not find the disk full. A full disk or a
 //!   full log is met when a segment is wanted; that error leaves the log as it was, and the append may be tried again.
-//! - Segments, spares included, never take more than `max_bytes`; beside them is one block ([`word`]).
+//! - Segments, spares included, never take more than `max_bytes`; beside them is one block ([`durable_lsn`]).
 //! - Writes pass the page cache by where the file system lets them: the memory is for data files, and nothing is copied twice.
 //! - One append is one write in one segment. A group larger than a segment gets a segment of its own size.
 //! - A segment is synced to its end before the next one's header exists; a header is synced before the segment gets its
 //!   name; the folder is synced before the first frame is written. So a torn tail is possible in one place only.
-//! - What recovery hands out has been rewritten and synced by recovery ([`recover`]), on a full disk where it stood.
+//! - What recovery hands out has been rewritten and synced by recovery ([`recovery`]), on a full disk where it stood.
 //! - The first segment of a new log is small: the next one is made while it is written.
 //!
 //! # Limits
 //!
 //! Damage that reaches to the end of what was written, the mark included, can not be told from an interrupted write: it is
 //! cut. So it is where the power failed before the last mark was on the disk. The next group written closes that gap for
-//! everything before it, and a log that gives up or finds no room leaves word of how far it was ([`word`]).
+//! everything before it, and a log that gives up or finds no room leaves durable_lsn of how far it was ([`durable_lsn`]).
 //!
 //! # Not here
 //!
 //! What frames mean, group commit, when to release: the committer and the publisher.
 
-mod ahead;
-mod blocks;
-mod copy;
-mod disk;
+mod buffer_pool;
+mod direct_io;
+mod directory;
+mod durable_lsn;
 mod frame;
-mod glance;
-mod pool;
-mod recover;
+mod inspect;
+mod preallocate;
+mod recovery;
+mod rewrite;
 mod segment;
-mod supply;
-mod word;
+mod segment_pool;
 
 #[cfg(test)]
-mod faults;
+mod fault_injection;
 #[cfg(test)]
 mod tests;
 
@@ -55,18 +55,18 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 pub(crate) use frame::{MAX_FRAME, WalFrame};
-pub(crate) use glance::{inspect_log, is_there};
-pub(crate) use recover::WalRecovery;
+pub(crate) use inspect::{inspect_log, is_there};
+pub(crate) use recovery::WalRecovery;
 
 #[cfg(any(test, feature = "fuzz"))]
-pub(crate) use recover::fuzz_segment;
+pub(crate) use recovery::fuzz_segment;
 
-use crate::{Error, sys};
-use ahead::SegmentPreallocation;
-use blocks::BlockBuffer;
-use disk::WalDirectory;
+use crate::{Error, durable_fs};
+use direct_io::BlockBuffer;
+use directory::WalDirectory;
+use durable_lsn::DurableLsn;
+use preallocate::SegmentPreallocation;
 use segment::{HEADER_BLOCK, SegmentIdentity, WalFileRole, file_name};
-use word::DurableLsn;
 
 /// Segment sizes are multiples of this.
 const BLOCK: u64 = HEADER_BLOCK as u64;
@@ -186,7 +186,7 @@ impl WriteAheadLog {
     /// Opens the log in `dir`, creating it if need be, and recovers what it holds: the frames that are to be replayed, in LSN
     /// order, go to `sink` as soon as they are durable anew; before them those that are to be recalled. An error of it ends the recovery; a later one begins again.
     pub(crate) fn open(dir: &Path, options: WalOptions, sink: FrameSink<'_>) -> Result<(Self, WalRecovery), Error> {
-        sys::create_dirs(dir)?;
+        durable_fs::create_dirs(dir)?;
         Self::open_on(WalDirectory::open(dir)?, options, sink)
     }
 
@@ -211,7 +211,7 @@ impl WriteAheadLog {
             options,
             poisoned: None,
         };
-        let recovered = recover::run(&mut wal, sink)?;
+        let recovered = recovery::run(&mut wal, sink)?;
         if wal.active.is_none() {
             match wal.begin() {
                 // A full disk or log must not keep queries from starting; appends will say it again.
@@ -316,7 +316,7 @@ impl WriteAheadLog {
         Ok(())
     }
 
-    /// Leaves word of how far the log is, for the disk is in trouble: see [`word`].
+    /// Leaves durable_lsn of how far the log is, for the disk is in trouble: see [`durable_lsn`].
     pub(crate) fn persist_durable_lsn(&mut self) {
         self.word.persist(&self.disk, self.durable);
     }
@@ -404,9 +404,9 @@ impl WriteAheadLog {
     pub(crate) fn failing_syncs(&self) -> impl Fn() + Send + Sync + 'static {
         let faults = self.disk.faults.clone();
         move || {
-            faults.plan(Some(faults::DiskFaultPlan {
+            faults.plan(Some(fault_injection::DiskFaultPlan {
                 at: 0,
-                op: Some(disk::DiskOperation::SyncFile),
+                op: Some(directory::DiskOperation::SyncFile),
                 on: true,
                 errno: libc::EIO,
             }));

@@ -26,7 +26,7 @@
 //!
 //! # Not here
 //!
-//! The order of segments and what to do about damage: [`super::recover`].
+//! The order of segments and what to do about damage: [`super::recovery`].
 
 use uuid::Uuid;
 

@@ -10,8 +10,8 @@ mod full;
 use bytes::Bytes;
 use model::Timestamp;
 
-use super::disk::WalDirectory;
-use super::faults::DiskFaultInjector;
+use super::directory::WalDirectory;
+use super::fault_injection::DiskFaultInjector;
 use super::segment::parse_name;
 use super::*;
 
@@ -21,7 +21,7 @@ struct Recovered {
     frames: std::vec::IntoIter<WalFrame>,
     next_lsn: u64,
     torn_bytes: u64,
-    damage: Vec<super::recover::WalDamage>,
+    damage: Vec<super::recovery::WalDamage>,
 }
 
 /// A folder with a log in it. In memory where the system has such a folder: syncs are modelled, not timed.

@@ -7,9 +7,9 @@ use axum::extract::State;
 use axum::routing::get;
 use model::filter::{AuditFilter, page_size};
 
-use super::json::ListResponse;
-use super::params::QueryParams;
+use super::json_response::ListResponse;
 use super::problem::ApiProblem;
+use super::query_params::QueryParams;
 use crate::control::ControlPlane;
 use crate::registry::{AuditEntry, AuditQuery};
 

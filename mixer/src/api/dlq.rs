@@ -14,10 +14,10 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 use tokio_util::task::TaskTracker;
 
-use super::change::{BodyResult, RequestActor, ServiceHandle, body};
-use super::json::{ItemResponse, ListResponse};
-use super::params::{InPath, NoParams, QueryParams, in_path};
+use super::extractors::{BodyResult, RequestActor, ServiceHandle, body};
+use super::json_response::{ItemResponse, ListResponse};
 use super::problem::ApiProblem;
+use super::query_params::{InPath, NoParams, QueryParams, in_path};
 use crate::dlq::{DeadLetterQueue, DlqError, LetterDetail, LetterUpdate, LetterUpdateReport, LetterView};
 use crate::registry::AuditActor;
 

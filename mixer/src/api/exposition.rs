@@ -1,9 +1,9 @@
 //! `/metrics`: counters of every room in base units, as OpenMetrics text.
 //!
-//! Counters of the API are kept here; those of the other rooms are read when asked for ([`rooms`], [`store`]).
+//! Counters of the API are kept here; those of the other service_collector are read when asked for ([`service_collector`], [`engine_metrics`]).
 
-mod rooms;
-mod store;
+mod engine_metrics;
+mod service_collector;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,7 +20,7 @@ use prometheus_client::registry::Registry;
 
 use super::ApiParts;
 use super::problem::ApiProblem;
-use rooms::ServiceCollector;
+use service_collector::ServiceCollector;
 
 /// The content type of the text.
 pub(crate) const CONTENT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";

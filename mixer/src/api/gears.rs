@@ -2,13 +2,13 @@
 
 use axum::Router;
 use axum::routing::get;
-use model::gear::{self, GearManifest};
+use model::gear_manifest::{self, GearManifest};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::json::{ItemResponse, ListResponse};
-use super::params::{InPath, NoParams, in_path};
+use super::json_response::{ItemResponse, ListResponse};
 use super::problem::ApiProblem;
+use super::query_params::{InPath, NoParams, in_path};
 
 pub(crate) fn routes() -> Router {
     Router::new()
@@ -49,8 +49,11 @@ async fn list(_: NoParams) -> Result<ListResponse<GearType>, ApiProblem> {
 
 async fn show(kind: InPath, _: NoParams) -> Result<ItemResponse<GearType>, ApiProblem> {
     let kind = in_path("type", kind)?;
-    match gear::manifest(rack::manifests(), &kind) {
+    match gear_manifest::manifest(rack::manifests(), &kind) {
         Some(manifest) => Ok(ItemResponse { data: manifest.into() }),
-        None => Err(ApiProblem::unknown_gear(&kind, &gear::names(rack::manifests()))),
+        None => Err(ApiProblem::unknown_gear(
+            &kind,
+            &gear_manifest::names(rack::manifests()),
+        )),
     }
 }

@@ -25,10 +25,10 @@
 //! Encodings (`model::wire`); what a duplicate is (`engine`).
 
 mod body;
-mod decoders;
+mod body_reader;
+mod decoder_pool;
 mod headers;
-mod key;
-mod reader;
+mod idempotency_key;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +41,7 @@ use axum::routing::post;
 use engine::{AppendBatch, AppendOutcome, BatchOrigin, Engine, ErrorKind, HealthIssue, RequestPart};
 use http::{HeaderValue, StatusCode, header};
 use model::Table;
-use model::wire::{self, BodyRecordReader, RecordRejection};
+use model::telemetry_codec::{self, BodyRecordReader, RecordRejection};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
@@ -49,12 +49,12 @@ use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use self::body::IngestReservation;
-use self::decoders::DecoderPool;
-use self::key::{IdempotencyHeader, InFlightKeys};
-use self::reader::{BodyReader, DecodeBudget, PreparedPart};
-use super::json::ItemResponse;
-use super::params::QueryParams;
+use self::body_reader::{BodyReader, DecodeBudget, PreparedPart};
+use self::decoder_pool::DecoderPool;
+use self::idempotency_key::{IdempotencyHeader, InFlightKeys};
+use super::json_response::ItemResponse;
 use super::problem::ApiProblem;
+use super::query_params::QueryParams;
 
 /// About the bytes of one append.
 const PART: u64 = 4 << 20;
@@ -193,7 +193,7 @@ struct IngestRequest {
     table: Table,
     body: BodyReader,
     /// The key that nobody else uses meanwhile.
-    held: Option<key::KeyGuard>,
+    held: Option<idempotency_key::KeyGuard>,
     /// The position through which it is stored.
     through: u64,
     for_bucket: bool,
@@ -230,16 +230,16 @@ impl IngestHandler {
                 decoding,
                 _body: room,
             };
-            Ok::<_, wire::DecodeError>((digest, reader))
+            Ok::<_, telemetry_codec::DecodeError>((digest, reader))
         });
         let begun = beginning.await.map_err(decoding_stopped)?;
         let (digest, body) = begun.map_err(|error| ApiProblem::body(StatusCode::BAD_REQUEST, error.to_string()))?;
         let held = key.zip(digest).map(|(key, digest)| self.in_use.hold(key, digest));
         let held = held.transpose()?;
-        let request = held.as_ref().map(key::KeyGuard::part);
+        let request = held.as_ref().map(idempotency_key::KeyGuard::part);
         let known = request.and_then(|request| self.engine.request(request.sender, request.id));
         if known.is_some_and(|known| request.is_some_and(|request| known.digest != request.digest)) {
-            return Err(ApiProblem::key_of_another(key::HEADER));
+            return Err(ApiProblem::key_of_another(idempotency_key::HEADER));
         }
         Ok(IngestRequest {
             table,
@@ -254,7 +254,7 @@ impl IngestHandler {
     async fn finish(&self, begun: IngestRequest, latest: Instant) -> Result<ItemResponse<IngestResponse>, ApiProblem> {
         let door = self.clone();
         let storing = async move {
-            let request = begun.held.as_ref().map(key::KeyGuard::part);
+            let request = begun.held.as_ref().map(idempotency_key::KeyGuard::part);
             let stored = door.store(begun.table, begun.body, request, begun.through).await?;
             if begun.for_bucket {
                 door.wait_for_bucket(stored.stored).await?;

@@ -33,22 +33,22 @@
 //!
 //! Authentication (none is needed on loopback); what a Rack is (`control`); how rows are found (`query`).
 
-mod answer;
 mod audit;
-mod change;
-mod compress;
+mod compression;
+mod content_negotiation;
 mod dlq;
 mod exposition;
-mod formats;
+mod extractors;
 mod gears;
 mod ingest;
-mod json;
+mod json_response;
 mod openapi;
 mod ops;
-mod params;
 mod problem;
+mod query_params;
 mod racks;
 mod rotation;
+mod row_response;
 mod scenarios;
 mod server;
 mod specs;
@@ -75,7 +75,7 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::control::ControlPlane;
 use crate::dlq::DeadLetterQueue;
-use crate::outside::ViewFileStats;
+use crate::duckdb::ViewFileStats;
 use crate::specs::SpecRegistry;
 use exposition::MetricsExposition;
 use problem::ApiProblem;
@@ -147,7 +147,7 @@ fn guarded(router: Router, exposition: Arc<MetricsExposition>) -> Router {
         .fallback(|request: Request| async move { ApiProblem::no_route(request.uri().path()) })
         .method_not_allowed_fallback(|request: Request| async move { ApiProblem::method(request.method()) })
         .layer(DefaultBodyLimit::max(MAX_BODY))
-        .layer(middleware::from_fn(compress::compress_response))
+        .layer(middleware::from_fn(compression::compress_response))
         .layer(middleware::from_fn(in_time))
         .layer(middleware::from_fn(same_origin))
         .layer(CatchPanicLayer::custom(|_| {

@@ -2,10 +2,10 @@
 //!
 //! | table | says | held against |
 //! |---|---|---|
-//! | [`table::ROUTES`] | which paths, methods, parameters, bodies, answers and problems there are | the router, in both directions |
+//! | [`route_table::ROUTES`] | which paths, methods, parameters, bodies, answers and problems there are | the router, in both directions |
 //! | [`parameters`] | what parameters are called and what they may be | the fields of the filters, and what these accept |
 //! | [`problems::CODES`] | which statuses and codes problems have | every [`ApiProblem`](super::problem::ApiProblem) that is made while testing |
-//! | [`schemas`], [`letters`] | what bodies and answers look like | answers of a running Mixer (`make schema-check`) |
+//! | [`schemas`], [`dlq_schemas`] | what bodies and answers look like | answers of a running Mixer (`make schema-check`) |
 //!
 //! # Invariants
 //!
@@ -16,12 +16,12 @@
 //!
 //! A security scheme: there is no authentication yet (`api`).
 
+mod dlq_schemas;
 mod document;
-mod letters;
 mod parameters;
 pub(super) mod problems;
+mod route_table;
 mod schemas;
-mod table;
 #[cfg(test)]
 mod tests;
 
@@ -33,13 +33,13 @@ use axum::routing::get;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 
-use super::params::NoParams;
+use super::query_params::NoParams;
 use parameters::ApiParameter;
 
 /// The document's own path.
 const PATH: &str = "/api/v1/openapi.json";
 
-static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| document::of(table::ROUTES).to_string().into());
+static DOCUMENT: LazyLock<Bytes> = LazyLock::new(|| document::of(route_table::ROUTES).to_string().into());
 
 pub(super) fn routes() -> Router {
     Router::new().route(PATH, get(openapi))

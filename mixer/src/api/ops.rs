@@ -12,9 +12,9 @@ use serde_json::{Map, Value, json};
 
 use super::ApiParts;
 use super::exposition::{CONTENT, MetricsExposition};
-use super::json::ItemResponse;
-use super::params::NoParams;
+use super::json_response::ItemResponse;
 use super::problem::ApiProblem;
+use super::query_params::NoParams;
 
 pub(crate) fn routes(parts: ApiParts, exposition: Arc<MetricsExposition>) -> Router {
     let metrics = if parts.reports_itself {

@@ -4,7 +4,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderValue, Method, StatusCode};
 use model::scenario::{BadScenario, SourceDiagnostic};
-use model::wire::RecordRejection;
+use model::telemetry_codec::RecordRejection;
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -12,10 +12,10 @@ use model::{Level, Token};
 use serde::Deserialize;
 use tokio_util::task::TaskTracker;
 
-use super::change::{BodyResult, EmptyBody, RequestActor, ServiceHandle, body};
-use super::json::{ItemResponse, ListResponse};
-use super::params::{InPath, NoParams, in_path};
+use super::extractors::{BodyResult, EmptyBody, RequestActor, ServiceHandle, body};
+use super::json_response::{ItemResponse, ListResponse};
 use super::problem::ApiProblem;
+use super::query_params::{InPath, NoParams, in_path};
 use crate::control::{ControlError, ControlPlane, MOST_LABELS, RackView};
 use crate::registry::AuditActor;
 

@@ -11,10 +11,10 @@ use model::HumanDuration;
 use serde::Deserialize;
 use tokio_util::task::TaskTracker;
 
-use super::change::{BodyResult, EmptyBody, RequestActor, ServiceHandle, body, whole};
-use super::json::{ItemResponse, ListResponse};
-use super::params::{InPath, NoParams, QueryParams, in_path};
+use super::extractors::{BodyResult, EmptyBody, RequestActor, ServiceHandle, body, whole};
+use super::json_response::{ItemResponse, ListResponse};
 use super::problem::ApiProblem;
+use super::query_params::{InPath, NoParams, QueryParams, in_path};
 use crate::control::{ControlPlane, ImportReport, ResumePoint, ScenarioReport, ScenarioView};
 use crate::scenario::{MAX_FILE, ScenarioRef};
 

@@ -4,7 +4,7 @@
 //!
 //! - At [`MAX_CONNECTIONS`] no more are accepted until one ends; the system's queue holds the others.
 //! - A connection whose request's head is not there in [`HEAD_TIME`] is closed.
-//! - An answer that comes before all of a body was read reaches who still sends ([`chassis::unread`]).
+//! - An answer that comes before all of a body was read reaches who still sends ([`chassis::lingering_close`]).
 //! - A connection to which nothing can be written for [`SlowClientLimits::silence`] is closed, and so is one that takes the bytes of an answer
 //!   with an end more slowly than [`SlowClientLimits::byte_time`], by so much on the whole: however slow clients are, memory that answers hold comes back.
 //! - [`ApiServer::close`] ends tails, lets running requests finish for [`GRACE`], then drops them; it returns when all are gone.
@@ -30,7 +30,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::change::PeerAddress;
+use super::extractors::PeerAddress;
 use super::tail::is_events;
 
 const MAX_CONNECTIONS: usize = 512;

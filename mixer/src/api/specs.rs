@@ -6,9 +6,9 @@ use axum::Router;
 use axum::extract::State;
 use axum::routing::get;
 
-use super::json::ItemResponse;
-use super::params::NoParams;
+use super::json_response::ItemResponse;
 use super::problem::ApiProblem;
+use super::query_params::NoParams;
 use crate::specs::{SpecListView, SpecRegistry};
 
 pub(crate) fn routes(book: Arc<SpecRegistry>) -> Router {

@@ -1,5 +1,5 @@
-//! `POST /api/v1/sql`: one statement that only reads, its rows streamed in the format that is asked for ([`super::formats`],
-//! [`super::answer`]).
+//! `POST /api/v1/sql`: one statement that only reads, its rows streamed in the format that is asked for ([`super::content_negotiation`],
+//! [`super::row_response`]).
 //!
 //! The body is `{"query": …, "parameters": […] or {…}, "limit": n}`, or the text alone as `application/sql` or `text/plain`.
 
@@ -15,8 +15,8 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
 use query::{QueryEngine, SqlStatement};
 
-use super::answer::RowRequest;
 use super::problem::ApiProblem;
+use super::row_response::RowRequest;
 
 /// The largest body: a text with all of it escaped, and parameters.
 const MAX_BODY: usize = 512 << 10;

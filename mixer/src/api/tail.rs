@@ -23,8 +23,8 @@ use bytes::Bytes;
 use http::{HeaderName, HeaderValue, header};
 use query::{LiveTail, QueryEngine};
 
-use super::params::QueryParams;
 use super::problem::ApiProblem;
+use super::query_params::QueryParams;
 use super::server::ShutdownToken;
 
 const LAST_EVENT_ID: &str = "Last-Event-ID";

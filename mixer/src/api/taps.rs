@@ -37,8 +37,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio_util::task::TaskTracker;
 
-use super::params::{InPath, QueryParams, in_path};
 use super::problem::ApiProblem;
+use super::query_params::{InPath, QueryParams, in_path};
 use super::server::ShutdownToken;
 use super::tail::event_stream;
 use crate::control::{ControlPlane, TapEvent, TapStream};

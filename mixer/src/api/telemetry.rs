@@ -1,5 +1,5 @@
 //! Telemetry queries, under their current and their v0.4.4 paths, and those of business signals. Lists of rows come in the format
-//! that is asked for ([`super::answer`]), the rest as JSON.
+//! that is asked for ([`super::row_response`]), the rest as JSON.
 //!
 //! Messages have two paths, `/api/v1/messages` and `/api/v1/telemetry/messages`: both are current, and answer the same.
 
@@ -18,9 +18,9 @@ use query::{JsonPage, ListQuery, QueryEngine, QueryStats};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::answer::RowRequest;
-use super::params::{InPath, NoParams, QueryParams, in_path};
 use super::problem::ApiProblem;
+use super::query_params::{InPath, NoParams, QueryParams, in_path};
+use super::row_response::RowRequest;
 
 /// When the v0.4.4 paths were deprecated, as RFC 9745 writes it.
 const DEPRECATED: &str = "@1763683200";

@@ -95,7 +95,9 @@ impl Bench {
         let batch = AppendBatch {
             table,
             origin: BatchOrigin::default(),
-            payload: model::wire::encode_arrow(std::slice::from_ref(&rows)).unwrap().into(),
+            payload: model::telemetry_codec::encode_arrow(std::slice::from_ref(&rows))
+                .unwrap()
+                .into(),
             rows: vec![rows],
         };
         self.engine.append(batch).await.unwrap();

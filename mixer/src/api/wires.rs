@@ -6,9 +6,9 @@ use axum::Router;
 use axum::extract::State;
 use axum::routing::get;
 
-use super::json::ListResponse;
-use super::params::NoParams;
+use super::json_response::ListResponse;
 use super::problem::ApiProblem;
+use super::query_params::NoParams;
 use crate::control::ControlPlane;
 use crate::scenario::WireBacklog;
 

@@ -10,9 +10,9 @@ use tokio::sync::watch;
 
 use super::StartError;
 use crate::bucket::{self, BucketError};
+use crate::bus_acl::BusAcl;
 use crate::bus_server::{AclSnapshot, BusAuthorization, BusSettings, ManagedServer, ServerDeployment, StreamSettings};
 use crate::config::{MixerConfig, RotationConfig, RotationPolicy, ServerMode};
-use crate::passes::BusAcl;
 use crate::registry::ClusterRegistry;
 
 /// The URL that the configuration has when nobody set one.

@@ -22,12 +22,12 @@ use chassis::ExitReason;
 use chassis::config::{ConfigSources, load};
 use ed25519_dalek::SigningKey;
 use futures::StreamExt;
-use model::answer::SignedReply;
 use model::control::{
     DurableFloor, EnrollReply, EnrollTranscript, Heartbeat, HeartbeatReply, HelloReply, HelloRequest, NameClaim,
     PROTOCOL, RackState, RefusalCode, ScenarioPush, ScenarioPushAnswer, StateChange,
 };
 use model::passport::{Passport, public_key};
+use model::signed_reply::SignedReply;
 use model::{Attributes, EntityId, SignedPayload, SigningContext, Timestamp, signed, subject};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -201,7 +201,7 @@ async fn next<T: DeserializeOwned + Serialize>(
         let named = message
             .headers
             .as_ref()
-            .and_then(|headers| headers.get(model::wire::ANSWER_TO));
+            .and_then(|headers| headers.get(model::telemetry_codec::ANSWER_TO));
         if let Some(to) = named.map(|to| to.as_str().into()).or(message.reply) {
             client
                 .publish(to, signed::encode(answer).unwrap().into())

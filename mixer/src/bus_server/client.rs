@@ -11,7 +11,7 @@ use bytes::Bytes;
 use chassis::bus::{BusOptions, BusState};
 use chassis::config::{SecretString, without_credentials};
 use model::subject::RackCommand;
-use model::{BadSignature, EntityId, SigningContext, subject, wire};
+use model::{BadSignature, EntityId, SigningContext, subject, telemetry_codec};
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
@@ -225,7 +225,7 @@ impl MixerBus {
             let inbox = format!("{}.{number}", subject::answers(rack));
             // The reply subject that the Rack sees is the server's, on which it may not publish.
             let mut headers = HeaderMap::new();
-            headers.insert(wire::ANSWER_TO, inbox.as_str());
+            headers.insert(telemetry_codec::ANSWER_TO, inbox.as_str());
             request = request.headers(headers).inbox(inbox);
         }
         let answer = self.client().send_request(subject::rack(rack, command), request).await;

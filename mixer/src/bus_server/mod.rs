@@ -11,25 +11,25 @@
 //! # Invariants
 //!
 //! - One store, one server: the lock on the store is inherited by the child, so that not even an orphan shares a store.
-//! - The child does not outlive the Mixer: `PR_SET_PDEATHSIG`, on a thread that lives as long as the Mixer ([`chassis::child_keeper`]).
+//! - The child does not outlive the Mixer: `PR_SET_PDEATHSIG`, on a thread that lives as long as the Mixer ([`chassis::child_spawner`]).
 //! - Every stream has an explicit byte limit and file storage (`streams`).
 //! - Where others can reach it, each Rack is a user with its own key and subjects, in an account of its own (`access`).
 //!
 //! # Not here
 //!
-//! Consumers (`ingest`, `scenario`), what leaves the streams before its age and what is said over the bus (`scenario`, `desk`).
+//! Consumers (`ingest`, `scenario`), what leaves the streams before its age and what is said over the bus (`scenario`, `agent_rpc`).
 
-mod access;
+mod accounts;
 mod binary;
 mod client;
-mod conf;
 mod damaged_consumers;
-mod disk;
 mod error;
 mod health;
-mod home;
-mod lock;
+mod nats_conf;
 mod reload;
+mod store_dir;
+mod store_lock;
+mod stream_files;
 mod streams;
 mod supervisor;
 #[cfg(test)]
@@ -44,12 +44,12 @@ use tokio::sync::watch;
 
 use crate::tasks::{FailureReporter, SupervisedTask};
 
-pub(crate) use access::{AclEntry, AclSnapshot, BusAuthorization};
+pub(crate) use accounts::{AclEntry, AclSnapshot, BusAuthorization};
 pub(crate) use binary::places;
 pub use client::{CommandError, MixerBus};
-use disk::StreamFiles;
 pub use error::BusError;
-pub(crate) use lock::STORE_LOCK;
+pub(crate) use store_lock::STORE_LOCK;
+use stream_files::StreamFiles;
 pub(crate) use streams::ReconnectWatcher;
 use supervisor::ServerSupervisor;
 
@@ -253,7 +253,7 @@ fn unsynced(settings: &BusSettings) -> Option<PathBuf> {
     let ServerDeployment::Managed(managed) = &settings.server else {
         return None;
     };
-    let account = home::account(&managed.store_dir, settings.gate.is_some());
+    let account = store_dir::account(&managed.store_dir, settings.gate.is_some());
     (!managed.durable).then(|| account.join("streams").join(&settings.streams.name))
 }
 

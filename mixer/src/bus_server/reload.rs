@@ -13,7 +13,7 @@
 //!
 //! # Not here
 //!
-//! Who is on the list ([`crate::passes`]), what it looks like (`access`), the process (`supervisor`).
+//! Who is on the list ([`crate::bus_acl`]), what it looks like (`access`), the process (`supervisor`).
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -24,8 +24,8 @@ use nix::unistd::Pid;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::access::BusAuthorization;
-use super::conf::ServerConfig;
+use super::accounts::BusAuthorization;
+use super::nats_conf::ServerConfig;
 use super::{ProcessStatus, health};
 
 /// How long the server may take to read its configuration: half a second for 500 Racks that are at work, up to nine for 2,000.

@@ -26,13 +26,13 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::access::StreamNames;
+use super::accounts::StreamNames;
 use super::client::{authority, probe};
-use super::conf::{self, BusStorePaths, SecuritySettings, ServerConfig, ServerPorts};
 use super::health::{self, ServerHealth, StoreDiskSpace};
-use super::lock::StoreLock;
+use super::nats_conf::{self, BusStorePaths, SecuritySettings, ServerConfig, ServerPorts};
 use super::reload::UserList;
-use super::{BusError, BusSettings, ManagedServer, ProcessStatus, ProcessWatch, binary, damaged_consumers, home};
+use super::store_lock::StoreLock;
+use super::{BusError, BusSettings, ManagedServer, ProcessStatus, ProcessWatch, binary, damaged_consumers, store_dir};
 use crate::tasks::{FailureReporter, SupervisedTask};
 
 /// A store with much in it takes long to be read back.
@@ -68,7 +68,7 @@ impl ServerSupervisor {
             .map_err(|error| BusError::Thread(std::io::Error::other(error)))??;
         let paths = BusStorePaths::make(&managed.store_dir)?;
         let lock = StoreLock::take(&paths.store).await?;
-        home::move_streams(&paths.store, settings.gate.is_some())?;
+        store_dir::move_streams(&paths.store, settings.gate.is_some())?;
         if let Some(room) = StoreDiskSpace::at(&paths.store).filter(|room| room.free < max_store.get()) {
             let (free, limit) = (ByteSize::bytes(room.free), max_store);
             tracing::warn!(%free, %limit, "the bus store may grow to more than is free: lower snake.max_store_mb");
@@ -182,9 +182,9 @@ impl ServerLauncher {
             let path = paths.store.clone();
             move |source| BusError::Io { action, path, source }
         };
-        damaged_consumers::remove(&home::account(&paths.store, self.users.is_some()))?;
+        damaged_consumers::remove(&store_dir::account(&paths.store, self.users.is_some()))?;
         self.config.write()?;
-        conf::clear_ports(paths).map_err(io("clean"))?;
+        nats_conf::clear_ports(paths).map_err(io("clean"))?;
         let lock = self.lock.share().map_err(io("share the lock of"))?;
         let mut command = Command::new(&self.binary);
         command
@@ -242,7 +242,7 @@ impl ServerLauncher {
                 Ok(Some(status)) => return Err(ReadinessFailure::Died(status.to_string())),
                 Err(error) => return Err(ReadinessFailure::Died(error.to_string())),
             }
-            if let Some(ports) = conf::read_ports(&self.config.paths, pid) {
+            if let Some(ports) = nats_conf::read_ports(&self.config.paths, pid) {
                 match self.probe(ports.client).await {
                     Ok(()) => return Ok(ports),
                     Err(reason) => last = reason,

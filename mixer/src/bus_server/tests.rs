@@ -14,7 +14,7 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
 use chassis::ExitReason;
 use futures::StreamExt as _;
 use model::subject::RackCommand;
-use model::{EntityId, subject, wire};
+use model::{EntityId, subject, telemetry_codec};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use nkeys::KeyPair;
@@ -409,7 +409,12 @@ async fn a_command_reaches_a_rack_while_the_server_reads_its_users_again() {
     rack.flush().await.unwrap();
     let answers = tokio::spawn(async move {
         while let Some(command) = commands.next().await {
-            let to = command.headers.unwrap().get(wire::ANSWER_TO).unwrap().to_string();
+            let to = command
+                .headers
+                .unwrap()
+                .get(telemetry_codec::ANSWER_TO)
+                .unwrap()
+                .to_string();
             rack.publish(to, "".into()).await.unwrap();
         }
     });

@@ -8,9 +8,9 @@ use model::{Attributes, EntityId, Timestamp, Token};
 use serde::Serialize;
 
 use crate::events::TransitionCounts;
-use crate::presence::LivenessRecord;
-use crate::refusals::ReasonCounts;
+use crate::liveness::LivenessRecord;
 use crate::registry::{ActiveScenario, RackRow, ScenarioHead, ScenarioRow};
+use crate::rejection_counters::ReasonCounts;
 use crate::scenario::{GroupMembership, RackRolloutStatus, RolloutStats, ScenarioRef, WireChange};
 
 /// A Rack.

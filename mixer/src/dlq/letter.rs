@@ -12,10 +12,10 @@
 
 use std::str::FromStr;
 
+use model::dead_letter::{LetterState, PortSide};
 use model::filter::LetterFilter;
-use model::letter::{LetterState, PortSide};
 use model::message::Message;
-use model::{EntityId, FluxId, LetterId, Timestamp, Token, TraceId, subject, wire};
+use model::{EntityId, FluxId, LetterId, Timestamp, Token, TraceId, subject, telemetry_codec};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -84,7 +84,11 @@ impl DeadLetterEntry {
             Some(Value::Object(headers)) => headers,
             _ => Map::new(),
         };
-        let number = [wire::ENTITY_ID, wire::BOOT_EPOCH, wire::SEQUENCE];
+        let number = [
+            telemetry_codec::ENTITY_ID,
+            telemetry_codec::BOOT_EPOCH,
+            telemetry_codec::SEQUENCE,
+        ];
         let [entity, epoch, seq] = number.map(|name| said(&headers, name).unwrap_or_default().as_bytes());
         let id = LetterId::of(
             ts,
@@ -255,19 +259,19 @@ fn kind(subject: &str, headers: &Map<String, Value>) -> LetterKind {
         return LetterKind::Gear(Box::new(DeliveryFailure {
             rack,
             gear,
-            entity: read(headers, wire::ENTITY_ID),
-            port: read(headers, wire::DEAD_PORT),
-            way: match said(headers, wire::DEAD_WAY) {
+            entity: read(headers, telemetry_codec::ENTITY_ID),
+            port: read(headers, telemetry_codec::DEAD_PORT),
+            way: match said(headers, telemetry_codec::DEAD_WAY) {
                 Some(way) if way == PortSide::Out.as_str() => PortSide::Out,
                 _ => PortSide::In,
             },
-            from: said(headers, wire::DEAD_FROM).map(str::to_owned),
-            attempts: read(headers, wire::DEAD_ATTEMPTS).unwrap_or(0),
-            replays: read(headers, wire::DEAD_REPLAYS).unwrap_or(0),
-            before: read(headers, wire::DEAD_LETTER),
+            from: said(headers, telemetry_codec::DEAD_FROM).map(str::to_owned),
+            attempts: read(headers, telemetry_codec::DEAD_ATTEMPTS).unwrap_or(0),
+            replays: read(headers, telemetry_codec::DEAD_REPLAYS).unwrap_or(0),
+            before: read(headers, telemetry_codec::DEAD_LETTER),
             sent: (
-                read(headers, wire::BOOT_EPOCH).unwrap_or(0),
-                read(headers, wire::SEQUENCE).unwrap_or(0),
+                read(headers, telemetry_codec::BOOT_EPOCH).unwrap_or(0),
+                read(headers, telemetry_codec::SEQUENCE).unwrap_or(0),
             ),
         }));
     }
@@ -420,12 +424,12 @@ mod tests {
     #[test]
     fn what_anybody_puts_into_headers_is_not_believed() {
         for (name, value) in [
-            (wire::DEAD_WAY, json!("sideways")),
-            (wire::DEAD_ATTEMPTS, json!("-1")),
-            (wire::DEAD_REPLAYS, json!("99999999999")),
-            (wire::DEAD_LETTER, json!("../../etc")),
-            (wire::DEAD_PORT, json!("a.b")),
-            (wire::ENTITY_ID, json!([1])),
+            (telemetry_codec::DEAD_WAY, json!("sideways")),
+            (telemetry_codec::DEAD_ATTEMPTS, json!("-1")),
+            (telemetry_codec::DEAD_REPLAYS, json!("99999999999")),
+            (telemetry_codec::DEAD_LETTER, json!("../../etc")),
+            (telemetry_codec::DEAD_PORT, json!("a.b")),
+            (telemetry_codec::ENTITY_ID, json!([1])),
         ] {
             let letter = DeadLetterEntry::of(row("flux.gear.a.b", json!({ (name): value }), "")).unwrap();
             let view = letter.view(None);

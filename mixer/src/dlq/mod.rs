@@ -19,10 +19,10 @@
 //!
 //! How a Rack takes a letter (`rack::lane`), how letters come to be (`ingest`).
 
-mod census;
-mod change;
-mod deliveries;
 mod letter;
+mod metrics;
+mod replayer;
+mod update;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -30,8 +30,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use engine::Engine;
 use model::batch::row_json;
+use model::dead_letter::LetterState;
 use model::filter::{LetterFilter, LetterStateFilter, TimePoint, page_size};
-use model::letter::LetterState;
 use model::{Clock, EntityId, Entropy, LetterId, Timestamp, Token};
 use query::{ListAnswer, ListQuery, QueryEngine, QueryStats};
 use tokio::sync::{Notify, watch};
@@ -40,14 +40,14 @@ use uuid::Uuid;
 use crate::bus_server::MixerBus;
 use crate::cluster::Cluster;
 use crate::events::EventPublisher;
-use crate::presence::LivenessTracker;
+use crate::liveness::LivenessTracker;
 use crate::registry::{ClusterRegistry, LetterMark, MAX_MARKS, RegistryError};
 
-pub use change::{LetterRefusal, LetterUpdate, LetterUpdateReport, PendingReplay};
 pub use letter::{LetterDetail, LetterView};
+pub use update::{LetterRefusal, LetterUpdate, LetterUpdateReport, PendingReplay};
 
-pub(crate) use census::OpenLetterCounts;
-pub(crate) use deliveries::LetterReplayer;
+pub(crate) use metrics::OpenLetterCounts;
+pub(crate) use replayer::LetterReplayer;
 
 use letter::DeadLetterEntry;
 

@@ -20,18 +20,18 @@
 //! Authentication and TLS: as the REST API has none either, addresses other than loopback need a key that allows them.
 //! `COPY`, cursors of SQL, notifications, replication: nothing but reading is offered.
 
-mod extended;
-mod fault;
+mod bind_parameters;
+mod extended_query;
+mod framing;
 mod numeric;
-mod parameters;
+mod pg_error;
+mod pg_types;
 mod rows;
 mod server;
 mod session;
-mod settings;
+mod session_settings;
 mod startup;
-mod text;
-mod utility;
-mod values;
-mod wire;
+mod text_format;
+mod utility_statement;
 
 pub use server::{PostgresServer, serve};

@@ -14,9 +14,9 @@ use bytes::BufMut;
 use query::{SqlAnswer, SqlColumn};
 use tokio_util::sync::CancellationToken;
 
-use super::fault::PgError;
-use super::values::{self, FormatCode, PgType};
-use super::wire::{BackendWriter, put_count, put_text};
+use super::framing::{BackendWriter, put_count, put_text};
+use super::pg_error::PgError;
+use super::pg_types::{self, FormatCode, PgType};
 
 /// The most columns of an answer.
 const MOST_COLUMNS: usize = 1_664;
@@ -189,7 +189,7 @@ impl PgRowSender {
                 out.message(b'D', |out| {
                     put_count(out, columns.len());
                     for (index, (array, column)) in columns.iter().zip(self.columns.iter()).enumerate() {
-                        values::put(out, column.kind, forms.of(index), array.as_ref(), row);
+                        pg_types::put(out, column.kind, forms.of(index), array.as_ref(), row);
                     }
                 });
                 interrupt.or(out.send_some()).await??;

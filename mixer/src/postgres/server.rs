@@ -22,12 +22,12 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::fault::PgError;
+use super::framing::{self, BackendWriter, FrontendReader};
+use super::pg_error::PgError;
 use super::rows::PgReplyError;
 use super::session::{PgSession, SessionStep};
-use super::settings::SessionSettings;
+use super::session_settings::SessionSettings;
 use super::startup::{self, StartupRequest};
-use super::wire::{self, BackendWriter, FrontendReader};
 use crate::api::next_connection;
 
 /// So many clients at once.
@@ -176,7 +176,7 @@ async fn connection(stream: TcpStream, host: Arc<SessionManager>, _heard: OwnedS
         tracing::debug!(%error, "a connection has gone already");
         return;
     }
-    let (mut incoming, mut out) = wire::split(stream);
+    let (mut incoming, mut out) = framing::split(stream);
     if let Err(PgReplyError::Fault(fault)) = served(&host, &mut incoming, &mut out).await {
         tracing::debug!(code = fault.code, "a PostgreSQL client is let go: {}", fault.message);
         out.fault(&fault);

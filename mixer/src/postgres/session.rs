@@ -8,14 +8,14 @@ use bytes::BufMut;
 use query::{QueryEngine, SqlDialect, SqlStatement};
 use tokio_util::sync::CancellationToken;
 
-use super::extended::{PreparedStatement, StatementPortal};
-use super::fault::PgError;
+use super::extended_query::{PreparedStatement, StatementPortal};
+use super::framing::{BackendWriter, FrontendMessage, MessageFields, put_count};
+use super::pg_error::PgError;
+use super::pg_types::{FormatCode, PgType, ScalarType};
 use super::rows::{self, FetchProgress, FormatList, PgColumn, PgReplyError, PgRowSender, StatementInterrupt};
 use super::server::CancelHandle;
-use super::settings::SessionSettings;
-use super::utility::UtilityStatement;
-use super::values::{FormatCode, PgType, ScalarType};
-use super::wire::{BackendWriter, FrontendMessage, MessageFields, put_count};
+use super::session_settings::SessionSettings;
+use super::utility_statement::UtilityStatement;
 
 /// Where a session is in a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,10 +2,10 @@
 
 use bytes::BufMut;
 
-use super::fault::PgError;
+use super::framing::{BackendWriter, FrontendReader, MessageFields, put_text};
+use super::pg_error::PgError;
 use super::rows::PgReplyError;
-use super::settings::SessionSettings;
-use super::wire::{BackendWriter, FrontendReader, MessageFields, put_text};
+use super::session_settings::SessionSettings;
 
 const CANCEL: i32 = 80_877_102;
 const TLS: i32 = 80_877_103;

@@ -5,7 +5,7 @@
 //! - A letter without a mark is open. Marks are as many as [`MAX_MARKS`] at most, and leave with the letters' rows.
 //! - A number of a gear is given out once: what a Rack has taken under it is never another letter.
 
-use model::letter::LetterState;
+use model::dead_letter::LetterState;
 use model::{EntityId, LetterId, Timestamp, Token};
 use redb::{ReadableDatabase, ReadableTable, ReadableTableMetadata};
 use serde::{Deserialize, Serialize};

@@ -27,7 +27,7 @@
 //!
 //! # Not here
 //!
-//! What is seen of a Rack between two changes ([`crate::presence`]); who may change what (`enrollment`,
+//! What is seen of a Rack between two changes ([`crate::liveness`]); who may change what (`enrollment`,
 //! [`crate::control`]).
 
 mod audit;

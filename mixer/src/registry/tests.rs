@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use model::control::RackState;
-use model::letter::LetterState;
+use model::dead_letter::LetterState;
 use model::{EntityId, LetterId, Timestamp};
 
 use super::{ActiveScenario, ClusterRegistry, LetterMark, RackRow, RegistryError, ScenarioRow};

@@ -29,11 +29,11 @@ use tokio_util::sync::CancellationToken;
 use super::backlog::{SharedStream, VolumeHistory, WireBacklog, credits, set_limits};
 use super::expiry::StreamExpiry;
 use super::overflow::{self, OverflowRequest, OverflowResult, SequenceHistory};
-use super::spent;
+use super::stream_trimmer;
 use super::text;
 use crate::bus_server::MixerBus;
 use crate::cluster::Cluster;
-use crate::issuer::CommandClock;
+use crate::command_clock::CommandClock;
 use crate::registry::{ClusterRegistry, RackRow, WireRow};
 
 /// How often the stream is looked at while Racks use what they may send, or much of it waits.
@@ -331,10 +331,12 @@ impl FlowControl {
         let (mut bytes, mut held) = (info.state.bytes, None);
         if let Some(max) = max {
             // First: what everybody has takes nothing away from what wires may have.
-            (bytes, held) = spent::trim(&stream, max, &consumers, &rows).await?;
+            (bytes, held) = stream_trimmer::trim(&stream, max, &consumers, &rows).await?;
         }
         let is_foreign = |info: &&Info| {
-            info.name != spent::ARCHIVE && !info.name.starts_with(super::part::WIRE) && !overflow::is_reader(info)
+            info.name != stream_trimmer::ARCHIVE
+                && !info.name.starts_with(super::assignment::WIRE)
+                && !overflow::is_reader(info)
         };
         let foreign = consumers.iter().filter(is_foreign).map(waiting).max().unwrap_or(0);
         let shared = max.map(|max_bytes| SharedStream {
@@ -417,7 +419,7 @@ impl FlowControl {
             return TrafficVolume::default();
         };
         if filter.contains('*') {
-            archived.volumes.sum(|subject| spent::matches(filter, subject))
+            archived.volumes.sum(|subject| stream_trimmer::matches(filter, subject))
         } else {
             archived.volumes.of(filter)
         }

@@ -12,19 +12,19 @@
 //! - What was active before and is read no more by this program stays active and is not sent: Racks keep what they run, and the
 //!   Mixer starts. What the configuration asks for by its name must be right.
 
+mod assignment;
 mod backlog;
-mod consumers;
-mod converge;
-mod courier;
+mod convergence;
 mod expiry;
 mod flow_control;
 mod overflow;
-mod part;
 mod reconcile;
-mod rewiring;
+mod rollout;
+mod rollout_status;
 mod scenario_cache;
-mod spent;
-mod standing;
+mod stream_trimmer;
+mod wire_consumers;
+mod wire_transition;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,17 +36,17 @@ use crate::control::turned;
 use crate::events::LifecycleEvent;
 use crate::registry::{ActiveScenario, AuditActor, AuditEntry, ClusterRegistry, RegistryError, ScenarioRow};
 
+pub(crate) use assignment::{FailurePoint, ScenarioIndex, check_failure_point};
 pub use backlog::WireBacklog;
-pub use consumers::WireChange;
-pub(crate) use consumers::{WireConsumerManager, keep as keep_consumers};
-pub(crate) use converge::ConvergenceMonitor;
-pub(crate) use courier::{RolloutParts, RolloutStats, ScenarioRollout};
+pub(crate) use convergence::ConvergenceMonitor;
 pub(crate) use expiry::{StreamExpiry, StreamMarks};
 pub(crate) use flow_control::FlowControl;
-pub(crate) use part::{FailurePoint, ScenarioIndex, check_failure_point};
+pub(crate) use rollout::{RolloutParts, RolloutStats, ScenarioRollout};
+pub use rollout_status::{GroupMembership, RackRolloutStatus, ScenarioRef};
+pub(crate) use rollout_status::{ReferenceCache, groups, racks};
 pub(crate) use scenario_cache::ScenarioCache;
-pub use standing::{GroupMembership, RackRolloutStatus, ScenarioRef};
-pub(crate) use standing::{ReferenceCache, groups, racks};
+pub use wire_consumers::WireChange;
+pub(crate) use wire_consumers::{WireConsumerManager, keep as keep_consumers};
 
 /// An error in words.
 fn text(error: impl std::fmt::Display) -> String {

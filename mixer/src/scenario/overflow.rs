@@ -35,10 +35,10 @@ use async_nats::jetstream::stream::Stream;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use ingest::SyncBus;
-use model::letter::PortSide;
+use model::dead_letter::PortSide;
 use model::message::MessageSequence;
 use model::scenario::{GearPort, OverflowPolicy};
-use model::{EntityId, HumanDuration, Token, subject, wire};
+use model::{EntityId, HumanDuration, Token, subject, telemetry_codec};
 use tokio::time::{Instant, timeout};
 
 use super::backlog::WireBacklog;
@@ -321,7 +321,11 @@ impl OverflowRequest {
                 self.limit
             )
         };
-        let most = bus.client().server_info().max_payload.saturating_sub(wire::HEADER_ROOM);
+        let most = bus
+            .client()
+            .server_info()
+            .max_payload
+            .saturating_sub(telemetry_codec::HEADER_ROOM);
         if body.len() > most {
             reason = format!(
                 "{reason}; it has {} bytes, and of them only the first {most} could be kept",
@@ -330,13 +334,13 @@ impl OverflowRequest {
             body.truncate(most);
         }
         let mut headers = HeaderMap::new();
-        headers.insert(wire::DEAD_REASON, reason.as_str());
-        headers.insert(wire::DEAD_PORT, self.to.port.as_str());
-        headers.insert(wire::DEAD_WAY, PortSide::In.as_str());
-        headers.insert(wire::DEAD_ATTEMPTS, "0");
-        headers.insert(wire::DEAD_FROM, message.subject.as_str());
+        headers.insert(telemetry_codec::DEAD_REASON, reason.as_str());
+        headers.insert(telemetry_codec::DEAD_PORT, self.to.port.as_str());
+        headers.insert(telemetry_codec::DEAD_WAY, PortSide::In.as_str());
+        headers.insert(telemetry_codec::DEAD_ATTEMPTS, "0");
+        headers.insert(telemetry_codec::DEAD_FROM, message.subject.as_str());
         if let Some(entity) = entity {
-            headers.insert(wire::ENTITY_ID, entity.to_string());
+            headers.insert(telemetry_codec::ENTITY_ID, entity.to_string());
         }
         let letter = PublishMessage::build().headers(headers).message_id(id).payload(body);
         let to = subject::gear(&self.rack, &self.to.gear);
@@ -365,7 +369,7 @@ fn bodies(message: &BusMessage) -> Vec<Bytes> {
     let is_of_a_rack = message
         .headers
         .as_ref()
-        .is_some_and(|headers| headers.get(wire::PLACE).is_some());
+        .is_some_and(|headers| headers.get(telemetry_codec::PLACE).is_some());
     if is_of_a_rack {
         MessageSequence::new(message.payload.clone())
             .map(|(body, _)| body)

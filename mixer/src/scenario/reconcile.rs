@@ -8,7 +8,7 @@
 //!
 //! # Not here
 //!
-//! Which wires are in force, and when ([`super::consumers`]); what becomes of them ([`super::rewiring`]).
+//! Which wires are in force, and when ([`super::wire_consumers`]); what becomes of them ([`super::wire_transition`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, Info, pull};
 use async_nats::jetstream::stream::Stream;
 use futures::{StreamExt as _, TryStreamExt as _};
 
-use super::part::{GuaranteedWire, WIRE};
-use super::rewiring::WireTransition;
+use super::assignment::{GuaranteedWire, WIRE};
 use super::text;
+use super::wire_transition::WireTransition;
 use crate::registry::{ClusterRegistry, RegistryError, RegistryTransaction, WireRow};
 
 /// Messages of a wire that may be delivered and not acknowledged: more than an inlet takes.

@@ -19,11 +19,11 @@
 //!
 //! What a spec says ([`model::spec`]); how rows get their columns (`engine`).
 
-mod files;
-mod review;
-mod standing;
+mod folder_listing;
+mod spec_set;
 #[cfg(test)]
 mod tests;
+mod validate;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -38,10 +38,10 @@ use query::{QueryEngine, SpecTable};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use files::FolderListing;
-use review::{SpecValidation, review};
-pub use standing::SpecSetError;
-use standing::{SpecEntry, SpecSet};
+use folder_listing::FolderListing;
+pub use spec_set::SpecSetError;
+use spec_set::{SpecEntry, SpecSet};
+use validate::{SpecValidation, review};
 
 /// How often the folder is looked at.
 const EVERY: Duration = Duration::from_secs(1);

@@ -15,7 +15,7 @@ use arrow_array::types::{Float32Type, Float64Type};
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow_select::filter::filter;
 
-use crate::known::FlatJsonCache;
+use crate::flat_json_cache::FlatJsonCache;
 use crate::{ColumnType, Table, TableColumn};
 
 /// Why a batch is not one of a table.

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::gear::{self, GearManifest};
+use crate::gear_manifest::{self, GearManifest};
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -15,7 +15,7 @@ struct Numbers {
     _size: u32,
 }
 
-impl gear::GearConfig for Numbers {
+impl gear_manifest::GearConfig for Numbers {
     fn validate(&self) -> Result<(), String> {
         if self.rate < 0.0 {
             return Err("rate must not be negative".to_owned());
@@ -36,9 +36,9 @@ const fn manifest(
         outputs,
         doc: "",
         example: "",
-        schema: gear::schema::<Numbers>,
-        check: gear::check::<Numbers>,
-        passes_on: gear::never,
+        schema: gear_manifest::schema::<Numbers>,
+        check: gear_manifest::check::<Numbers>,
+        passes_on: gear_manifest::never,
     }
 }
 
@@ -48,7 +48,7 @@ const TYPES: &GearManifests = &[
     &manifest("log_sink", &["in"], &[]),
     &manifest("door", &["reply"], &["out"]),
     &GearManifest {
-        passes_on: gear::always,
+        passes_on: gear_manifest::always,
         ..manifest("always", &["in"], &["out"])
     },
 ];

@@ -21,10 +21,10 @@
 //!
 //! Which specs there are now, and their files (`mixer`); where rows of a spec lie (`engine`).
 
-mod change;
 pub mod columns;
+mod parse;
 mod promote;
-mod read;
+mod schema_evolution;
 #[cfg(test)]
 mod tests;
 
@@ -32,9 +32,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub use change::{FieldHistory, SpecHistory};
 pub use columns::SpecColumn;
 pub use promote::{MOST_TEXT, PromotionResult};
+pub use schema_evolution::{FieldHistory, SpecHistory};
 
 pub use crate::yaml::SourceDiagnostic;
 use crate::{Attributes, SpecName, Table};
@@ -203,7 +203,7 @@ pub struct BadSpec(pub Vec<SourceDiagnostic>);
 /// # Errors
 /// [`BadSpec`]: every fault at once.
 pub fn parse(yaml: &str) -> Result<Spec, BadSpec> {
-    read::spec(yaml)
+    parse::spec(yaml)
 }
 
 /// The table of a spec's messages, in statements and views.

@@ -20,20 +20,20 @@
 //!
 //! # Not here
 //!
-//! The order of rows of one `ts`, pages and cursors: [`crate::rows`]. Other aggregates, SQL, trees of traces: plans.
+//! The order of rows of one `ts`, pages and cursors: [`crate::keyset_pagination`]. Other aggregates, SQL, trees of traces: plans.
 
-mod cache;
-mod conditions;
-mod counted;
-mod files;
-mod first;
-mod pages;
+mod from_rollup;
+mod full_scan;
+mod index_pruning;
+mod ngram_predicate;
+mod page_cache;
 mod prune;
-mod read;
-mod source;
-mod sweep;
-mod texts;
-mod workers;
+mod row_group;
+mod row_group_scan;
+mod row_source;
+mod scan_filter;
+mod scan_workers;
+mod top_k;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,19 +47,19 @@ use model::filter::SortOrder;
 use model::{ByteSize, Table};
 use tokio::runtime::Handle;
 
-use self::cache::PageCache;
-pub(crate) use self::conditions::ScanFilter;
-pub(crate) use self::counted::{RollupCounts, RollupGrouping, RollupQuery};
-pub(crate) use self::files::{CandidateFiles, SegmentSelection};
-use self::first::{ScanError, TopKScan};
+pub(crate) use self::from_rollup::{RollupCounts, RollupGrouping, RollupQuery};
+use self::full_scan::FullScan;
+pub(crate) use self::full_scan::{FullScanRequest, RowSink};
+pub(crate) use self::index_pruning::{CandidateFiles, SegmentSelection};
+use self::page_cache::PageCache;
 pub(crate) use self::prune::asks_for_ids;
 use self::prune::{PruningConditions, needs};
-pub(crate) use self::read::times_of;
-use self::sweep::FullScan;
-pub(crate) use self::sweep::{FullScanRequest, RowSink};
-use self::workers::{ScanDeadline, ScanWorkers, TimeSlicedPermit};
-use crate::reader::ScanMeter;
-use crate::window::TimeRange;
+pub(crate) use self::row_group_scan::times_of;
+pub(crate) use self::scan_filter::ScanFilter;
+use self::scan_workers::{ScanDeadline, ScanWorkers, TimeSlicedPermit};
+use self::top_k::{ScanError, TopKScan};
+use crate::segment_reader::ScanMeter;
+use crate::time_range::TimeRange;
 use crate::{Error, QueryLimits};
 
 /// How long a scan reads on one thread before it is given others that are free.

@@ -27,11 +27,11 @@ use parquet::errors::Result;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData, RowGroupMetaData};
 use parquet::file::page_index::column_index::ColumnIndexMetaData;
 
-use super::pages::SegmentRowGroup;
-use super::texts::{NgramPredicate, texts};
-use crate::functions::JSON_TEXT;
-use crate::reader::ScanMeter;
-use crate::window::TimeRange;
+use super::ngram_predicate::{NgramPredicate, texts};
+use super::row_group::SegmentRowGroup;
+use crate::scalar_functions::JSON_TEXT;
+use crate::segment_reader::ScanMeter;
+use crate::time_range::TimeRange;
 
 /// Rows of a row group, as ranges that do not touch, in order.
 pub(super) type RowRanges = Vec<Range<usize>>;

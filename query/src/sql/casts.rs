@@ -6,7 +6,7 @@
 //! | `2.5::int`, a `decimal` as a whole number | the nearest, of two the one further from 0 |
 //! | a `decimal` with fewer digits | rounded before it is cast |
 //! | a `real` or a `double` as a whole number | the nearest, of two the even one |
-//! | a value as a text | see [`written`] |
+//! | a value as a text | see [`text_output`] |
 
 use std::collections::HashSet;
 use std::sync::{Arc, LazyLock};
@@ -22,8 +22,8 @@ use datafusion::functions::utils::make_scalar_function;
 use datafusion::functions::{math, unicode};
 use datafusion::logical_expr::{Cast, Expr, ExprSchemable as _, ScalarUDF, TryCast, Volatility, cast, create_udf, lit};
 
-use super::types::LETTERS;
-use super::{rounds, written};
+use super::sql_types::LETTERS;
+use super::{rounding, text_output};
 
 static NEAREST: LazyLock<ScalarUDF> = LazyLock::new(|| {
     create_udf(
@@ -47,7 +47,7 @@ pub(super) fn rewrite_cast(
     };
     let to = field.data_type().clone();
     let text = if to.is_string() {
-        written::to_text_expr(inner, schema)?
+        text_output::to_text_expr(inner, schema)?
     } else {
         None
     };
@@ -104,7 +104,7 @@ fn rounding(number: &Expr, to: &DataType, schema: &DFSchema, averages: &HashSet<
     match (number, number.get_type(schema).ok()?) {
         // PostgreSQL takes a number that is written with a point for a decimal.
         (Expr::Literal(ScalarValue::Float64(_), _), _) => Some(nearest_of_literal),
-        (number, DataType::Float64) if rounds::is_decimal(number, schema, averages) => Some(away_from_zero),
+        (number, DataType::Float64) if rounding::is_decimal(number, schema, averages) => Some(away_from_zero),
         (_, DataType::Float16 | DataType::Float32 | DataType::Float64) => Some(nearest),
         (_, DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..)) => Some(away_from_zero),
         _ => None,

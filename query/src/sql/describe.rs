@@ -4,10 +4,10 @@ use arrow_schema::{DataType, SchemaRef};
 use datafusion::execution::SessionState;
 
 use super::columns::columns_of;
-use super::failure::statement_error;
-use super::text::UnboundStatement;
-use super::{SqlColumn, StatementContext, growth, text};
-use crate::gate::QueryClass;
+use super::error_mapping::statement_error;
+use super::statement_parser::UnboundStatement;
+use super::{SqlColumn, StatementContext, expression_size, statement_parser};
+use crate::admission_gate::QueryClass;
 use crate::{Error, QueryEngine};
 
 /// What is known of a statement before it is carried out.
@@ -40,7 +40,7 @@ impl QueryEngine {
 }
 
 async fn plan_description(asking: &StatementContext) -> Result<StatementDescription, Error> {
-    let open = text::parse_unbound(&asking.statement.query, asking.postgres.as_deref())?;
+    let open = statement_parser::parse_unbound(&asking.statement.query, asking.postgres.as_deref())?;
     let mut session = asking.session(&open.asked, None).map_err(statement_error)?;
     let parameters = match open.parameters {
         0 => Vec::new(),
@@ -48,7 +48,7 @@ async fn plan_description(asking: &StatementContext) -> Result<StatementDescript
     };
     let plan = session.statement_to_plan(open.asked.statement).await;
     let plan = plan.map_err(statement_error)?;
-    growth::check(&plan, &mut session)?;
+    expression_size::check(&plan, &mut session)?;
     let plan = session.optimize(&plan).map_err(statement_error)?;
     let (columns, schema) = columns_of(plan.schema().as_arrow());
     Ok(StatementDescription {

@@ -26,7 +26,7 @@ use datafusion::logical_expr::{
 };
 
 use super::comparisons::rewrite_comparison;
-use super::moments::DAY;
+use super::timestamps::DAY;
 
 const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 

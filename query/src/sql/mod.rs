@@ -15,54 +15,54 @@
 //!
 //! # Not here
 //!
-//! How rows are written for a client: [`crate::write`]. HTTP.
+//! How rows are written for a client: [`crate::row_writer`]. HTTP.
 
+mod aggregate_memory;
 mod aggregate_order;
+mod approx_percentile;
 mod arithmetic;
-mod asking;
 mod base_scan;
-mod bounded;
-mod budget;
+mod bounded_functions;
+mod cancellable_rules;
+mod cancellation;
 mod casts;
+mod checked_sums;
 mod columns;
 mod comparisons;
-mod counts;
-mod days;
+mod date_comparisons;
 mod describe;
-mod distinct;
-mod failure;
-mod few_rows;
-mod gathered;
-mod grain;
-mod growth;
-mod ids;
+mod distinct_ids;
+mod error_mapping;
+mod expression_rewriter;
+mod expression_size;
+mod function_allowlist;
 mod intervals;
-mod moments;
-mod offered;
-mod own_scan;
-mod passing;
-mod patterns;
-mod percentile;
-mod points;
+mod log_rollup;
+mod operator_memory;
+mod pattern_operators;
+mod point_rollup;
 mod postgres;
 mod regtype;
+mod rollup_grain;
 mod rollups;
-mod rounds;
+mod rounding;
+mod row_lookup;
+mod scan_fallback;
 mod session;
-mod sizes;
+mod size_bounds;
 mod sort_keys;
+mod spill_free_join;
+mod sql_types;
 mod statement;
+mod statement_bounds;
+mod statement_context;
+mod statement_parser;
 mod static_rows;
-mod stop;
-mod stoppable_rules;
 mod subquery_predicates;
-mod sums;
-mod text;
+mod text_output;
+mod time_zones;
+mod timestamps;
 mod to_char;
-mod types;
-mod unspilled;
-mod written;
-mod zones;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -79,26 +79,26 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::asking::StatementContext;
-use self::budget::StatementBounds;
+use self::cancellation::{CancellationError, StatementCancellation, make_cancellable};
 pub use self::columns::SqlColumn;
 pub(crate) use self::columns::columns_of;
 pub use self::describe::StatementDescription;
-use self::distinct::DistinctLimitError;
-use self::failure::{statement_error, task_error};
+use self::distinct_ids::DistinctLimitError;
+use self::error_mapping::{statement_error, task_error};
 pub(crate) use self::postgres::PostgresCompatibility;
 pub use self::postgres::{POSTGRES_VERSION, POSTGRES_VERSION_NUMBER};
 pub(crate) use self::session::base;
 pub use self::statement::{SqlDialect, SqlParameters, SqlStatement};
-use self::stop::{CancellationError, StatementCancellation, make_cancellable};
-pub use self::text::split_statements;
-pub use self::written::{text_of_double, text_of_interval, text_of_real};
+use self::statement_bounds::StatementBounds;
+use self::statement_context::StatementContext;
+pub use self::statement_parser::split_statements;
+pub use self::text_output::{text_of_double, text_of_interval, text_of_real};
 
-use crate::answer::QueryStats;
+use crate::admission_gate::{QueryClass, QueryPermit};
 use crate::error::is_caused_by;
-use crate::gate::{QueryClass, QueryPermit};
-use crate::querier::DAMAGED_FILES;
-use crate::write::{RowFormat, RowWriter};
+use crate::query_engine::DAMAGED_FILES;
+use crate::query_result::QueryStats;
+use crate::row_writer::{RowFormat, RowWriter};
 use crate::{Error, QueryEngine};
 
 /// Batches that wait for a reader.
@@ -420,16 +420,16 @@ impl StatementTask {
         let StatementContext {
             statement, postgres, ..
         } = &self.asking;
-        let asked = text::parse_bound(&statement.query, &statement.parameters, postgres.as_deref())?;
+        let asked = statement_parser::parse_bound(&statement.query, &statement.parameters, postgres.as_deref())?;
         let stop = Some(&self.stop);
         let mut session = self.asking.session(&asked, stop).map_err(statement_error)?;
         let plan = session
             .statement_to_plan(asked.statement)
             .await
             .map_err(statement_error)?;
-        growth::check(&plan, &mut session)?;
+        expression_size::check(&plan, &mut session)?;
         let plan = match self.asking.ids_in_memory {
-            Some(most) => distinct::count_ids_in_memory(plan, most).map_err(statement_error)?,
+            Some(most) => distinct_ids::count_ids_in_memory(plan, most).map_err(statement_error)?,
             None => plan,
         };
         let plan = if asked.is_query && self.most_rows < SMALL_LIMIT {
@@ -441,7 +441,7 @@ impl StatementTask {
         };
         let plan = session.optimize(&plan).map_err(statement_error)?;
         let plan = aggregate_order::dedupe_order(plan).map_err(statement_error)?;
-        growth::fit_optimized(&plan, &mut session).map_err(statement_error)?;
+        expression_size::fit_optimized(&plan, &mut session).map_err(statement_error)?;
         let plan = sort_keys::materialize_sort_keys(plan, &session).map_err(statement_error)?;
         let planned = session.query_planner().create_physical_plan(&plan, &session).await;
         let plan = planned.map_err(statement_error)?;

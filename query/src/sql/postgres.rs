@@ -32,12 +32,12 @@ use datafusion_pg_catalog::pg_catalog::oid_type_planner::PgOidTypePlanner;
 use datafusion_pg_catalog::setup_pg_catalog;
 use datafusion_pg_catalog::sql::PostgresCompatibilityParser;
 
-use super::offered::offered;
+use super::function_allowlist::offered;
 use super::regtype::to_regtype;
 use super::session::{CATALOG, SCHEMA, TABLES};
-use super::types::SqlTypes;
-use crate::memory::SessionPool;
-use crate::specs::SpecTables;
+use super::sql_types::SqlTypes;
+use crate::session_pool::SessionPool;
+use crate::spec_tables::SpecTables;
 
 /// The schema that describes all others.
 pub(super) const PG_CATALOG: &str = "pg_catalog";

@@ -14,7 +14,7 @@
 //!
 //! # Not here
 //!
-//! Roll-ups of log records: [`super::counts`]; of metric points: [`super::points`].
+//! Roll-ups of log records: [`super::log_rollup`]; of metric points: [`super::point_rollup`].
 
 use std::sync::Arc;
 
@@ -39,12 +39,12 @@ use datafusion::physical_plan::{ExecutionPlan, PhysicalExpr};
 use model::Table;
 
 use super::base_scan::{BaseScan, base_scan};
-use super::counts::LogRollup;
-use super::grain::RollUpGrain;
-use super::own_scan::RowConditions;
-use super::points::{self, PointRollup};
-use crate::table::ViewTable;
-use crate::times::{is_time_range, narrow_range};
+use super::log_rollup::LogRollup;
+use super::point_rollup::{self, PointRollup};
+use super::rollup_grain::RollUpGrain;
+use super::scan_fallback::RowConditions;
+use crate::time_bounds::{is_time_range, narrow_range};
+use crate::view_table::ViewTable;
 
 /// The column that says how many rows one stands for.
 pub(super) const ROWS: &str = "rows_counted";
@@ -113,7 +113,7 @@ fn roll_up_aggregate(aggregate: &Aggregate) -> Result<Option<LogicalPlan>> {
 fn grain_of(of: &ViewTable, groups: &[Expr]) -> Option<RollUpGrain> {
     let mut grain = RollUpGrain::new(match of.table {
         Table::Logs => &["level", "entity_name"],
-        Table::Metrics => &points::WORDS,
+        Table::Metrics => &point_rollup::WORDS,
         _ => return None,
     });
     let are_alike = |group: &Expr| groups.iter().filter(|other| *other == group).count() > 1;

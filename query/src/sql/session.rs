@@ -4,7 +4,7 @@
 //!
 //! - Every statement sees the tables of one view, under `platform.public`, and nothing of another statement.
 //! - There are no files, no addresses and no settings behind any name, and no functions but those that are offered by name
-//!   ([`super::offered`]).
+//!   ([`super::function_allowlist`]).
 //! - Time stands still while a statement runs: `now()` is the moment at which it began.
 
 use std::collections::HashMap;
@@ -20,20 +20,20 @@ use datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use datafusion::optimizer::Analyzer;
 use model::Table;
 
-use super::asking::StatementContext;
-use super::bounded::BoundedFunctions;
-use super::budget::StatementBounds;
-use super::ids::ExpressionRewriter;
-use super::offered::offered;
+use super::bounded_functions::BoundedFunctions;
+use super::cancellation::StatementCancellation;
+use super::expression_rewriter::ExpressionRewriter;
+use super::function_allowlist::offered;
 use super::postgres::PG_CATALOG;
-use super::stop::StatementCancellation;
-use super::text::ParsedStatement;
-use super::types::SqlTypes;
-use super::{gathered, percentile, stoppable_rules, zones};
-use crate::functions;
+use super::sql_types::SqlTypes;
+use super::statement_bounds::StatementBounds;
+use super::statement_context::StatementContext;
+use super::statement_parser::ParsedStatement;
+use super::{aggregate_memory, approx_percentile, cancellable_rules, time_zones};
+use crate::scalar_functions;
 use crate::scan::SegmentSelection;
-use crate::table::{RowOrder, ViewTable};
-use crate::window::TimeRange;
+use crate::time_range::TimeRange;
+use crate::view_table::{RowOrder, ViewTable};
 
 /// The tables of statements.
 pub(super) const TABLES: [Table; 4] = [Table::Logs, Table::Traces, Table::Metrics, Table::Messages];
@@ -71,9 +71,9 @@ pub(crate) fn base(shared: &SessionState) -> SessionState {
         .with_runtime_env(Arc::clone(shared.runtime_env()))
         .with_expr_planners(planners)
         .with_type_planner(Arc::new(SqlTypes))
-        .with_analyzer_rules(stoppable_rules::analyzer_rules(rules))
-        .with_optimizer_rules(stoppable_rules::optimizer_rules())
-        .with_physical_optimizer_rules(stoppable_rules::physical_optimizer_rules())
+        .with_analyzer_rules(cancellable_rules::analyzer_rules(rules))
+        .with_optimizer_rules(cancellable_rules::optimizer_rules())
+        .with_physical_optimizer_rules(cancellable_rules::physical_optimizer_rules())
         .with_scalar_functions(scalar_functions())
         .with_aggregate_functions(aggregate_functions())
         .with_window_functions(SessionStateDefaults::default_window_functions())
@@ -85,16 +85,19 @@ pub(crate) fn base(shared: &SessionState) -> SessionState {
 fn scalar_functions() -> Vec<Arc<ScalarUDF>> {
     let known = SessionStateDefaults::default_scalar_functions().into_iter();
     known
-        .chain(functions::offered())
-        .chain([Arc::new(zones::timezone())])
+        .chain(scalar_functions::offered())
+        .chain([Arc::new(time_zones::timezone())])
         .collect()
 }
 
 fn aggregate_functions() -> Vec<Arc<AggregateUDF>> {
     let mut functions = SessionStateDefaults::default_aggregate_functions();
     // Of two with one name the last is taken.
-    functions.push(percentile::function());
-    functions.into_iter().map(gathered::with_counted_memory).collect()
+    functions.push(approx_percentile::function());
+    functions
+        .into_iter()
+        .map(aggregate_memory::with_counted_memory)
+        .collect()
 }
 
 impl StatementContext {

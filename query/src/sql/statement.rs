@@ -6,7 +6,7 @@
 //!
 //! # Not here
 //!
-//! What the text means: [`super::text`].
+//! What the text means: [`super::statement_parser`].
 
 use std::collections::BTreeMap;
 

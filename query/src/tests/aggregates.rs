@@ -6,15 +6,15 @@ use model::{ByteSize, FluxId, LogRecord, Timestamp};
 use serde_json::Value;
 
 use super::Bench;
+use super::random_world::{self, Random};
 use super::sql::rows;
-use super::world::{self, Random};
 use crate::QueryLimits;
 
 /// Rows in sealed files, open ones and memory, many of them in the same hours.
 async fn filled(mut bench: Bench, random: &mut Random) -> Bench {
     for round in 0..4 {
-        let logs: Vec<_> = (0..80).map(|_| world::log(random)).collect();
-        let spans: Vec<_> = (0..40).map(|_| world::span(random)).collect();
+        let logs: Vec<_> = (0..80).map(|_| random_world::log(random)).collect();
+        let spans: Vec<_> = (0..40).map(|_| random_world::span(random)).collect();
         bench.append(&logs).await;
         bench.append(&spans).await;
         match round {
@@ -174,7 +174,7 @@ async fn distinct_ids_are_counted_once_with_much_memory_and_with_little() {
         (0..n)
             .map(|k| LogRecord {
                 flux_id: (k % 4 > 0).then(|| of(k / times)),
-                ..world::log(random)
+                ..random_world::log(random)
             })
             .collect()
     };

@@ -9,15 +9,15 @@ use model::{ByteSize, LogRecord};
 use engine::{CompressionCodec, StorageFormat};
 use serde_json::json;
 
+use super::random_world::{self, Random};
 use super::sql::asked;
-use super::world::{self, Random};
 use super::{Bench, until};
 use crate::{Error, ListQuery, QueryErrorKind, QueryLimits};
 
 async fn bench(limits: QueryLimits) -> Bench {
     let bench = Bench::with(limits).await;
     let mut random = Random::new();
-    let rows: Vec<LogRecord> = (0..2_000).map(|_| world::log(&mut random)).collect();
+    let rows: Vec<LogRecord> = (0..2_000).map(|_| random_world::log(&mut random)).collect();
     bench.append(&rows).await;
     bench.publish().await;
     bench
@@ -67,7 +67,7 @@ async fn a_query_that_nobody_waits_for_gives_its_place_back() {
 async fn a_query_that_needs_too_much_memory_is_refused_and_a_smaller_one_answered() {
     let bench = Bench::with(QueryLimits::new(ByteSize::mib(1), Duration::from_secs(30), 1)).await;
     let mut random = Random::new();
-    let mut rows: Vec<LogRecord> = (0..1_000).map(|_| world::log(&mut random)).collect();
+    let mut rows: Vec<LogRecord> = (0..1_000).map(|_| random_world::log(&mut random)).collect();
     for row in &mut rows {
         row.message = "x".repeat(4_000);
     }
@@ -104,7 +104,7 @@ async fn a_query_that_needs_too_much_memory_is_refused_and_a_smaller_one_answere
 async fn a_query_that_lacks_the_memory_that_others_have_is_asked_to_come_again_and_one_that_needs_too_much_is_not() {
     let bench = Bench::with(QueryLimits::new(ByteSize::mib(4), Duration::from_secs(30), 2)).await;
     let mut random = Random::new();
-    let mut rows: Vec<LogRecord> = (0..1_000).map(|_| world::log(&mut random)).collect();
+    let mut rows: Vec<LogRecord> = (0..1_000).map(|_| random_world::log(&mut random)).collect();
     for row in &mut rows {
         row.message = "x".repeat(4_000);
     }
@@ -165,7 +165,7 @@ async fn a_query_that_lacks_the_memory_that_others_have_is_asked_to_come_again_a
 async fn the_rows_of_a_list_count_as_memory_of_queries_until_the_last_of_its_clones_is_dropped() {
     let bench = bench(QueryLimits::new(ByteSize::mib(64), Duration::from_secs(30), 2)).await;
     let mut random = Random::new();
-    let points: Vec<_> = (0..200).map(|_| world::point(&mut random)).collect();
+    let points: Vec<_> = (0..200).map(|_| random_world::point(&mut random)).collect();
     bench.append(&points).await;
     let pool = &bench.querier.sessions.template().runtime_env().memory_pool;
     for query in [
@@ -195,7 +195,7 @@ async fn the_rows_of_a_list_count_as_memory_of_queries_until_the_last_of_its_clo
 async fn lists_that_are_being_sent_leave_half_of_the_memory_to_queries() {
     let bench = Bench::with(QueryLimits::new(ByteSize::mib(16), Duration::from_secs(30), 4)).await;
     let mut random = Random::new();
-    let mut rows: Vec<LogRecord> = (0..2_000).map(|_| world::log(&mut random)).collect();
+    let mut rows: Vec<LogRecord> = (0..2_000).map(|_| random_world::log(&mut random)).collect();
     for row in &mut rows {
         row.message = "x".repeat(2_000);
     }
@@ -238,18 +238,18 @@ async fn lists_that_are_being_sent_leave_half_of_the_memory_to_queries() {
 async fn the_spans_and_logs_of_a_trace_count_as_memory_of_queries_until_they_are_dropped() {
     let bench = Bench::with(QueryLimits::new(ByteSize::mib(64), Duration::from_secs(30), 2)).await;
     let mut random = Random::new();
-    let id = world::trace(1);
+    let id = random_world::trace(1);
     let spans = (0..100).map(|_| model::Span {
         trace_id: id,
         span_name: "x".repeat(1_000),
-        ..world::span(&mut random)
+        ..random_world::span(&mut random)
     });
     bench.append(&spans.collect::<Vec<_>>()).await;
     let logs: Vec<_> = (0..100)
         .map(|_| LogRecord {
             message: "x".repeat(1_000),
             attributes: model::Attributes::new().with("trace_id", id.to_string()),
-            ..world::log(&mut random)
+            ..random_world::log(&mut random)
         })
         .collect();
     bench.append(&logs).await;
@@ -273,7 +273,7 @@ async fn a_query_reads_no_more_of_files_than_it_may_and_pages_that_are_kept_do_n
         };
         let bench = Bench::made_of(limits, forms.to_vec().leak()).await;
         let mut random = Random::new();
-        let rows: Vec<LogRecord> = (0..2_000).map(|_| world::log(&mut random)).collect();
+        let rows: Vec<LogRecord> = (0..2_000).map(|_| random_world::log(&mut random)).collect();
         bench.append(&rows).await;
         let absent = LogFilter {
             q: Some("nowhere at all".to_owned()),

@@ -10,8 +10,8 @@ use model::filter::{
 use model::{Attributes, Clock, LogRecord, MetricPoint, Span, Timestamp};
 use serde_json::{Map, Value, json};
 
+use super::random_world::{self, Random};
 use super::rows::{lets_log, lets_span, scattered};
-use super::world::{self, Random};
 use super::{Bench, HOUR, append, now, open_at};
 use crate::{Error, ListQuery, QueryEngine, QueryErrorKind, QueryLimits, QueryStats};
 
@@ -20,7 +20,7 @@ fn unpaged(random: &mut Random) -> LogFilter {
         limit: None,
         offset: None,
         order: None,
-        ..world::log_filter(random)
+        ..random_world::log_filter(random)
     }
 }
 
@@ -32,7 +32,7 @@ fn text(value: &Value) -> String {
 async fn a_histogram_counts_every_row_that_the_filter_lets_through_in_its_bucket() {
     let mut random = Random::new();
     let mut bench = Bench::new().await;
-    let all = scattered(&mut bench, &mut random, world::log).await;
+    let all = scattered(&mut bench, &mut random, random_world::log).await;
     for turn in 0..40 {
         let filter = unpaged(&mut random);
         let shape = HistogramFilter {
@@ -91,7 +91,7 @@ async fn a_filled_histogram_has_all_buckets_of_its_window_also_where_nothing_is(
     let bench = Bench::new().await;
     let row = LogRecord {
         ts: Timestamp::from_micros(now().micros() - 3 * HOUR),
-        ..world::log(&mut random)
+        ..random_world::log(&mut random)
     };
     bench.append(&[row]).await;
     let fill = HistogramFilter {
@@ -165,8 +165,8 @@ fn given(rows: &[Map<String, Value>], value: &str) -> Vec<(String, u64)> {
 async fn a_top_list_has_the_most_frequent_values_of_a_column_or_an_attribute() {
     let mut random = Random::new();
     let mut bench = Bench::new().await;
-    let logs: Vec<LogRecord> = scattered(&mut bench, &mut random, world::log).await;
-    let spans: Vec<Span> = scattered(&mut bench, &mut random, world::span).await;
+    let logs: Vec<LogRecord> = scattered(&mut bench, &mut random, random_world::log).await;
+    let spans: Vec<Span> = scattered(&mut bench, &mut random, random_world::span).await;
     let fields = [
         "entity_name",
         "entity_id",
@@ -224,7 +224,7 @@ async fn lists_of_metrics_label_keys_and_label_values_that_are_cut_say_so() {
     let bench = Bench::new().await;
     let model = MetricPoint {
         ts: Timestamp::from_micros(now().micros() - HOUR),
-        ..world::point(&mut Random::new())
+        ..random_world::point(&mut Random::new())
     };
     let point = |name: &str, labels| MetricPoint {
         name: name.to_owned(),
@@ -276,7 +276,7 @@ async fn lists_of_metrics_label_keys_and_label_values_that_are_cut_say_so() {
 async fn metrics_their_label_keys_and_label_values_are_listed_with_their_numbers_of_points() {
     let mut random = Random::new();
     let mut bench = Bench::new().await;
-    let all: Vec<MetricPoint> = scattered(&mut bench, &mut random, world::point).await;
+    let all: Vec<MetricPoint> = scattered(&mut bench, &mut random, random_world::point).await;
     let every = SeriesFilter::default();
     let page = bench.querier.metric_names(&every).await.unwrap();
     let mut names: BTreeMap<String, u64> = BTreeMap::new();
@@ -339,7 +339,7 @@ async fn metrics_their_label_keys_and_label_values_are_listed_with_their_numbers
 #[tokio::test(flavor = "multi_thread")]
 async fn values_of_a_label_are_counted_by_the_texts_that_they_are_listed_by() {
     let bench = Bench::new().await;
-    let point = world::point(&mut Random::new());
+    let point = random_world::point(&mut Random::new());
     let points = [json!(0), json!("0")].map(|cpu| MetricPoint {
         name: "cpu.load".to_owned(),
         labels: model::Attributes::new().with("cpu", cpu),
@@ -417,7 +417,7 @@ async fn leap_days_and_hours_that_clocks_skip_or_repeat_are_stretches_like_any_o
         let querier = QueryEngine::new(Arc::clone(&engine), QueryLimits::default(), clock).unwrap();
         let rows = moments.map(|ts| LogRecord {
             ts: ts.parse().unwrap(),
-            ..world::log(&mut random)
+            ..random_world::log(&mut random)
         });
         append(&engine, &rows[..2]).await;
         engine.flush().await.unwrap();

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use model::filter::LogFilter;
 
-use super::world::{Random, log};
+use super::random_world::{Random, log};
 use super::*;
 use crate::{Error, ListQuery, SqlStatement};
 

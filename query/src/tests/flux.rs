@@ -11,10 +11,10 @@ use model::{Attributes, EntityId, FluxId, LogRecord, MessageId, Span, Table, Tel
 use serde_json::{Map, Value, json};
 
 use super::indexed::{self, Hours};
+use super::random_world::{self, Random};
 use super::rows::scattered;
-use super::world::{self, Random};
 use super::*;
-use crate::functions::hash_rows;
+use crate::scalar_functions::hash_rows;
 use crate::{Error, JsonPage, ListQuery, QueryStats};
 
 /// All rows there are.
@@ -29,11 +29,11 @@ type Shown = ((i64, usize, u64), Map<String, Value>);
 
 impl World {
     async fn scattered(bench: &mut Bench, random: &mut Random) -> Self {
-        let all: Vec<_> = (0..300).map(|_| world::message(random)).collect();
+        let all: Vec<_> = (0..300).map(|_| random_world::message(random)).collect();
         append_batch(&bench.engine, Table::Messages, messages(&all[..200]).unwrap()).await;
-        let spans = scattered(bench, random, world::span).await;
+        let spans = scattered(bench, random, random_world::span).await;
         append_batch(&bench.engine, Table::Messages, messages(&all[200..250]).unwrap()).await;
-        let logs = scattered(bench, random, world::log).await;
+        let logs = scattered(bench, random, random_world::log).await;
         append_batch(&bench.engine, Table::Messages, messages(&all[250..]).unwrap()).await;
         Self {
             messages: all,
@@ -128,7 +128,7 @@ async fn a_signal_is_what_a_reading_of_all_rows_says_however_it_is_paged() {
         bench.set_index(index).await;
         bench.engine.index_all().await.unwrap();
         for n in 0..3 {
-            let id = world::flux(n);
+            let id = random_world::flux(n);
             let all = world.signal(id, |_| true);
             assert!(all.len() > 100, "{}", all.len());
             let whole = FluxFilter {
@@ -142,23 +142,23 @@ async fn a_signal_is_what_a_reading_of_all_rows_says_however_it_is_paged() {
         }
         let (since, until) = (random.moment(), random.moment());
         let (since, until) = (since.min(until), since.max(until));
-        let within = world.signal(world::flux(0), |ts| since <= ts && ts < until);
+        let within = world.signal(random_world::flux(0), |ts| since <= ts && ts < until);
         let filter = FluxFilter {
             since: Some(model::filter::TimePoint::At(since)),
             until: Some(model::filter::TimePoint::At(until)),
             ..FluxFilter::default()
         };
         if within.is_empty() {
-            let refused = asked(&bench, world::flux(0), &filter).await;
+            let refused = asked(&bench, random_world::flux(0), &filter).await;
             assert!(
                 matches!(refused, Err(Error::NotFound { what: "flux", .. })),
                 "{refused:?}"
             );
         } else {
-            assert_eq!(paged(&bench, world::flux(0), filter, &mut random).await, within);
+            assert_eq!(paged(&bench, random_world::flux(0), filter, &mut random).await, within);
         }
     }
-    let unknown = asked(&bench, world::flux(9), &FluxFilter::default()).await;
+    let unknown = asked(&bench, random_world::flux(9), &FluxFilter::default()).await;
     assert!(
         matches!(unknown, Err(Error::NotFound { what: "flux", .. })),
         "{unknown:?}"
@@ -171,19 +171,19 @@ async fn a_cursor_belongs_to_its_signal_and_pages_have_bounds() {
     let mut random = Random::new();
     let bench = Bench::new().await;
     let span = |n| Span {
-        flux_id: Some(world::flux(n)),
-        ..world::span(&mut Random::new())
+        flux_id: Some(random_world::flux(n)),
+        ..random_world::span(&mut Random::new())
     };
     bench.append(&[span(0), span(0), span(1)]).await;
     let one = FluxFilter {
         limit: Some(1),
         ..FluxFilter::default()
     };
-    let cursor = asked(&bench, world::flux(0), &one).await.unwrap().next_cursor;
+    let cursor = asked(&bench, random_world::flux(0), &one).await.unwrap().next_cursor;
     assert!(cursor.is_some());
     let next = FluxFilter { cursor, ..one.clone() };
-    assert_eq!(asked(&bench, world::flux(0), &next).await.unwrap().rows.len(), 1);
-    let of_other = asked(&bench, world::flux(1), &next).await;
+    assert_eq!(asked(&bench, random_world::flux(0), &next).await.unwrap().rows.len(), 1);
+    let of_other = asked(&bench, random_world::flux(1), &next).await;
     assert!(
         matches!(
             of_other,
@@ -199,14 +199,14 @@ async fn a_cursor_belongs_to_its_signal_and_pages_have_bounds() {
             limit: Some(limit),
             ..FluxFilter::default()
         };
-        let refused = asked(&bench, world::flux(0), &filter).await;
+        let refused = asked(&bench, random_world::flux(0), &filter).await;
         assert!(
             matches!(refused, Err(Error::Parameter { parameter: "limit", .. })),
             "{refused:?}"
         );
     }
     // Cursors made up: any part, before and behind everything.
-    bench.append(&[world::log(&mut random)]).await;
+    bench.append(&[random_world::log(&mut random)]).await;
     let token = next.cursor.unwrap();
     let bytes: Vec<u8> = (0..token.len())
         .step_by(2)
@@ -221,7 +221,7 @@ async fn a_cursor_belongs_to_its_signal_and_pages_have_bounds() {
                 cursor: Some(token),
                 ..one.clone()
             };
-            let page = asked(&bench, world::flux(0), &forged).await.unwrap();
+            let page = asked(&bench, random_world::flux(0), &forged).await.unwrap();
             assert!(page.rows.len() <= 1, "{page:?}");
         }
     }
@@ -243,7 +243,7 @@ async fn of_many_hours_only_the_files_with_the_signal_are_opened() {
             ts: span.ts,
             trace_id: span.trace_id,
             flux_id: span.flux_id.unwrap(),
-            ..world::message(&mut random)
+            ..random_world::message(&mut random)
         })
         .collect();
     bench.append(&hours.logs).await;
@@ -283,7 +283,7 @@ async fn a_late_row_and_one_of_a_clock_a_day_behind_are_found() {
     let at = |hours: i64| Span {
         ts: Timestamp::from_micros(now().micros() - hours * HOUR),
         flux_id: Some(id),
-        ..world::span(&mut Random::new())
+        ..random_world::span(&mut Random::new())
     };
     bench.append(&[at(0), at(25), at(24 * 20)]).await;
     let page = asked(&bench, id, &FluxFilter::default()).await.unwrap();
@@ -294,20 +294,20 @@ async fn a_late_row_and_one_of_a_clock_a_day_behind_are_found() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_of_more_traces_than_are_looked_for_says_so() {
     let bench = Bench::new().await;
-    let id = world::flux(0);
+    let id = random_world::flux(0);
     let mut random = Random::new();
     let traces: Vec<_> = (0..120_u8).map(|n| TraceId::from_entropy([n + 1; 16])).collect();
     let spans = traces.iter().map(|trace| Span {
         trace_id: *trace,
         flux_id: Some(id),
-        ..world::span(&mut random)
+        ..random_world::span(&mut random)
     });
     bench.append(&spans.collect::<Vec<_>>()).await;
     let logs = traces.iter().map(|trace| LogRecord {
         ts: now(),
         flux_id: None,
         attributes: Attributes::new().with("trace_id", trace.to_string()),
-        ..world::log(&mut Random::new())
+        ..random_world::log(&mut Random::new())
     });
     bench.append(&logs.collect::<Vec<_>>()).await;
     for limit in [10_000, 10] {
@@ -334,10 +334,10 @@ async fn a_signal_of_more_traces_than_are_looked_for_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_equal_in_every_column_are_each_given_once() {
     let bench = Bench::new().await;
-    let id = world::flux(0);
+    let id = random_world::flux(0);
     let span = Span {
         flux_id: Some(id),
-        ..world::span(&mut Random::new())
+        ..random_world::span(&mut Random::new())
     };
     bench.append(&vec![span.clone(); 20]).await;
     bench.publish().await;
@@ -363,10 +363,10 @@ async fn the_bytes_of_a_message_are_shown_as_what_they_say() {
         hops: 2,
         meta: Attributes::new().with("content_type", kind),
         parent: None,
-        flux_id: world::flux(0),
+        flux_id: random_world::flux(0),
         sampled: true,
         span_id: "b7ad6b7169203331".parse().unwrap(),
-        trace_id: world::trace(0),
+        trace_id: random_world::trace(0),
     };
     let none = || Value::Null;
     let cases = [
@@ -391,7 +391,7 @@ async fn the_bytes_of_a_message_are_shown_as_what_they_say() {
         let row = MessageRow {
             flux_id: id,
             raw_msg: message.to_cbor().unwrap(),
-            ..world::message(&mut Random::new())
+            ..random_world::message(&mut Random::new())
         };
         append_batch(&bench.engine, Table::Messages, messages(&[row]).unwrap()).await;
         let said = said(&bench, id).await;
@@ -407,7 +407,7 @@ async fn the_bytes_of_a_message_are_shown_as_what_they_say() {
         flux_id: id,
         entity_id: EntityId::for_name("rack-a"),
         raw_msg: vec![0xff, 0],
-        ..world::message(&mut Random::new())
+        ..random_world::message(&mut Random::new())
     };
     append_batch(&bench.engine, Table::Messages, messages(&[row]).unwrap()).await;
     let said = said(&bench, id).await;

@@ -10,7 +10,7 @@ use model::filter::{DeadLetterFilter, LogFilter, MetricFilter, RawForm};
 use model::{LogRecord, MetricPoint, Table, TelemetryRecord as _};
 use serde_json::{Map, Value, json};
 
-use super::world::{self, Random};
+use super::random_world::{self, Random};
 use super::{Bench, append_batch};
 use crate::{JsonPage, ListAnswer, ListQuery, RowFormat};
 
@@ -127,17 +127,17 @@ async fn agrees(bench: &Bench, query: &ListQuery) -> usize {
 async fn every_list_has_the_same_rows_in_all_formats() {
     let mut random = Random::new();
     let mut bench = Bench::new().await;
-    let logs: Vec<_> = (0..300).map(|_| world::log(&mut random)).collect();
-    let spans: Vec<_> = (0..300).map(|_| world::span(&mut random)).collect();
-    let sent: Vec<_> = (0..300).map(|_| world::message(&mut random)).collect();
+    let logs: Vec<_> = (0..300).map(|_| random_world::log(&mut random)).collect();
+    let spans: Vec<_> = (0..300).map(|_| random_world::span(&mut random)).collect();
+    let sent: Vec<_> = (0..300).map(|_| random_world::message(&mut random)).collect();
     let odd = [f64::NAN, f64::INFINITY, -0.0, 0.1, 1e300, -5e-324].into_iter();
     let odd: Vec<_> = odd
         .map(|value| MetricPoint {
             value,
-            ..world::point(&mut random)
+            ..random_world::point(&mut random)
         })
         .collect();
-    let points: Vec<_> = (0..300).map(|_| world::point(&mut random)).chain(odd).collect();
+    let points: Vec<_> = (0..300).map(|_| random_world::point(&mut random)).chain(odd).collect();
     for part in 0..3 {
         let rows = part * 100..(part + 1) * 100;
         bench.append(&logs[rows.clone()]).await;
@@ -153,18 +153,18 @@ async fn every_list_has_the_same_rows_in_all_formats() {
     bench.append(&points[300..]).await;
     let mut rows = 0;
     for _ in 0..40 {
-        let mut messages = world::message_filter(&mut random);
+        let mut messages = random_world::message_filter(&mut random);
         messages.raw = random.maybe(2, |random| {
             *random.pick(&[RawForm::None, RawForm::Base64, RawForm::Hex])
         });
         for query in [
-            ListQuery::Logs(world::log_filter(&mut random)),
-            ListQuery::Traces(world::trace_filter(&mut random)),
+            ListQuery::Logs(random_world::log_filter(&mut random)),
+            ListQuery::Traces(random_world::trace_filter(&mut random)),
             ListQuery::Metrics(MetricFilter {
                 limit: random.maybe(2, |random| u32::try_from(1 + random.below(40)).unwrap()),
                 ..MetricFilter::default()
             }),
-            ListQuery::Metrics(world::summary_filter(&mut random)),
+            ListQuery::Metrics(random_world::summary_filter(&mut random)),
             ListQuery::Messages(messages),
             ListQuery::DeadLetters(DeadLetterFilter::default()),
         ] {
@@ -179,7 +179,7 @@ async fn every_list_has_the_same_rows_in_all_formats() {
 async fn series_have_the_same_lists_of_values_in_all_formats() {
     let mut random = Random::new();
     let bench = Bench::new().await;
-    let points: Vec<_> = (0..300).map(|_| world::point(&mut random)).collect();
+    let points: Vec<_> = (0..300).map(|_| random_world::point(&mut random)).collect();
     bench.append(&points).await;
     for parameters in [
         json!({"interval": "1h", "shape": "series"}),
@@ -203,7 +203,7 @@ async fn json_that_was_stored_in_lines_or_with_what_cannot_be_read_spoils_no_ans
         "{\"a\": -0.0, \"b\": 18446744073709551616}",
         "no json",
     ];
-    let logs: Vec<_> = texts.iter().map(|_| world::log(&mut random)).collect();
+    let logs: Vec<_> = texts.iter().map(|_| random_world::log(&mut random)).collect();
     let batch = LogRecord::to_batch(&logs).unwrap();
     let mut columns = batch.columns().to_vec();
     columns[6] = Arc::new(StringArray::from_iter_values(texts));

@@ -4,9 +4,9 @@ use model::filter::{DeadLetterFilter, LogFilter, MAX_LIMIT, MetricFilter, TimePo
 use model::{FluxId, HumanDuration, Timestamp, TraceId};
 
 use super::Bench;
-use super::world::{self, Random};
+use super::random_world::{self, Random};
 use crate::cursor::{KeysetPosition, PageCursor, fingerprint};
-use crate::window::TimeRange;
+use crate::time_range::TimeRange;
 use crate::{Error, ListQuery, QueryErrorKind};
 
 const TEXTS: [&str; 12] = [
@@ -45,8 +45,8 @@ fn extremes() -> Vec<TimePoint> {
 async fn bench() -> Bench {
     let bench = Bench::new().await;
     let mut random = Random::new();
-    let logs: Vec<_> = (0..40).map(|_| world::log(&mut random)).collect();
-    let points: Vec<_> = (0..40).map(|_| world::point(&mut random)).collect();
+    let logs: Vec<_> = (0..40).map(|_| random_world::log(&mut random)).collect();
+    let points: Vec<_> = (0..40).map(|_| random_world::point(&mut random)).collect();
     bench.append(&logs).await;
     bench.append(&points).await;
     bench.publish().await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use model::ByteSize;
 
 use super::Bench;
-use super::world::{self, Random};
+use super::random_world::{self, Random};
 use crate::{Error, QueryErrorKind, QueryLimits, SqlStatement};
 
 const GOOD: [&str; 14] = [
@@ -107,9 +107,9 @@ async fn bench() -> Bench {
     let limits = QueryLimits::new(ByteSize::mib(64), Duration::from_secs(2), 4);
     let bench = Bench::with(limits).await;
     let mut random = Random::new();
-    let logs: Vec<_> = (0..40).map(|_| world::log(&mut random)).collect();
-    let spans: Vec<_> = (0..40).map(|_| world::span(&mut random)).collect();
-    let points: Vec<_> = (0..40).map(|_| world::point(&mut random)).collect();
+    let logs: Vec<_> = (0..40).map(|_| random_world::log(&mut random)).collect();
+    let spans: Vec<_> = (0..40).map(|_| random_world::span(&mut random)).collect();
+    let points: Vec<_> = (0..40).map(|_| random_world::point(&mut random)).collect();
     bench.append(&logs).await;
     bench.append(&spans).await;
     bench.append(&points).await;

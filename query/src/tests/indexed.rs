@@ -7,8 +7,8 @@ use model::filter::{LogFilter, TraceFilter};
 use model::{FluxId, LogRecord, Span, TraceId};
 
 use super::damage::files_below;
+use super::random_world::{self, Random};
 use super::rows::{logs_agree, scattered, spans_agree, trace_agrees};
-use super::world::{self, Random};
 use super::*;
 use crate::ListQuery;
 
@@ -43,7 +43,7 @@ async fn agree(bench: &Bench, logs: &[LogRecord], spans: &[Span], random: &mut R
     logs_agree(bench, logs, random).await;
     spans_agree(bench, spans, random).await;
     for n in 0..6 {
-        trace_agrees(bench, spans, logs, world::trace(n)).await;
+        trace_agrees(bench, spans, logs, random_world::trace(n)).await;
     }
 }
 
@@ -52,14 +52,14 @@ async fn answers_are_the_same_without_indexes_with_all_and_with_damaged_ones() {
     let mut random = Random::new();
     let mut bench = Bench::new().await;
     bench.set_index(false).await;
-    let mut logs = scattered(&mut bench, &mut random, world::log).await;
-    let mut spans = scattered(&mut bench, &mut random, world::span).await;
+    let mut logs = scattered(&mut bench, &mut random, random_world::log).await;
+    let mut spans = scattered(&mut bench, &mut random, random_world::span).await;
     assert_eq!(indexed(&bench), 0);
     agree(&bench, &logs, &spans, &mut random).await;
 
     bench.set_index(true).await;
     // In memory again: what was there has gone into files.
-    let (log, span) = (world::log(&mut random), world::span(&mut random));
+    let (log, span) = (random_world::log(&mut random), random_world::span(&mut random));
     bench.append(std::slice::from_ref(&log)).await;
     bench.append(std::slice::from_ref(&span)).await;
     logs.push(log);
@@ -83,8 +83,8 @@ async fn answers_are_the_same_with_indexes_in_memory() {
     let mut random = Random::new();
     let mut bench = Bench::new().await;
     bench.set_indexing(Indexing::InMemory).await;
-    let logs = scattered(&mut bench, &mut random, world::log).await;
-    let spans = scattered(&mut bench, &mut random, world::span).await;
+    let logs = scattered(&mut bench, &mut random, random_world::log).await;
+    let spans = scattered(&mut bench, &mut random, random_world::span).await;
     bench.engine.index_all().await.unwrap();
     for _ in 0..2 {
         agree(&bench, &logs, &spans, &mut random).await;
@@ -112,14 +112,14 @@ impl Hours {
             ts: moment(hour, n),
             flux_id: Some(flux(hour, n)),
             attributes: model::Attributes::new().with("trace_id", trace(hour, n).to_string()),
-            ..world::log(random)
+            ..random_world::log(random)
         });
         let logs = logs.collect();
         let spans = places().map(|(hour, n)| Span {
             ts: moment(hour, n),
             trace_id: trace(hour, n),
             flux_id: Some(flux(hour, n)),
-            ..world::span(random)
+            ..random_world::span(random)
         });
         Self {
             logs,
@@ -271,7 +271,7 @@ async fn of_a_large_file_only_the_blocks_with_the_id_are_read() {
         .map(|n| LogRecord {
             ts: Timestamp::from_micros(start + n * 20_000),
             flux_id: Some(flux(n % 11_000, 0)),
-            ..world::log(&mut random)
+            ..random_world::log(&mut random)
         })
         .collect();
     bench.append(&rows).await;
@@ -292,18 +292,18 @@ async fn of_a_large_file_only_the_blocks_with_the_id_are_read() {
 async fn a_trace_has_its_newest_thousand_logs_by_time() {
     let mut random = Random::new();
     let bench = Bench::new().await;
-    let id = world::trace(1);
+    let id = random_world::trace(1);
     let span = Span {
         trace_id: id,
         ts: now(),
-        ..world::span(&mut random)
+        ..random_world::span(&mut random)
     };
     bench.append(std::slice::from_ref(&span)).await;
     let log = |n: i64| LogRecord {
         ts: Timestamp::from_micros(now().micros() - n * SECOND),
         message: n.to_string(),
         attributes: model::Attributes::new().with("trace_id", id.to_string()),
-        ..world::log(&mut Random::new())
+        ..random_world::log(&mut Random::new())
     };
     bench.append(&(0..1_005).map(log).collect::<Vec<_>>()).await;
     // Too far from the span.

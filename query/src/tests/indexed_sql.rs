@@ -5,8 +5,8 @@ use model::{LogRecord, Table};
 use serde_json::{Value, json};
 
 use super::indexed::{Hours, damage, flux, sidecars, trace};
+use super::random_world::{self, Random};
 use super::sql::asked;
-use super::world::{self, Random};
 use super::*;
 
 /// What a statement writes for the id of a trace.
@@ -119,7 +119,7 @@ async fn statements_answer_the_same_without_indexes_with_all_and_with_damaged_on
             ts: log.ts,
             flux_id: flux(hour, n),
             trace_id: trace(hour, n),
-            ..world::message(&mut random)
+            ..random_world::message(&mut random)
         })
         .collect();
     // A third each in sealed files, open files and memory.
@@ -252,7 +252,7 @@ async fn of_a_large_file_a_statement_reads_the_blocks_with_the_id() {
         .map(|n| LogRecord {
             ts: Timestamp::from_micros(start + n * 20_000),
             flux_id: Some(flux(n / 2, 0)),
-            ..world::log(&mut random)
+            ..random_world::log(&mut random)
         })
         .collect();
     bench.append(&rows).await;

@@ -9,7 +9,7 @@ use engine::Engine;
 use model::{Attributes, ByteSize, Clock, LogRecord, Span, SpanStatus, Table, Timestamp, TraceId};
 use serde_json::{Value, json};
 
-use super::world::{self, Random};
+use super::random_world::{self, Random};
 use super::{Bench, HOUR, append, now, open_at, until};
 use crate::scan::ScanShortcut;
 use crate::{QueryEngine, QueryLimits};
@@ -27,7 +27,7 @@ fn hours_of_two_runs() -> Vec<Vec<Span>> {
         status: if n % 97 == 0 { SpanStatus::Error } else { SpanStatus::Ok },
         duration_ms: f32::from(u8::try_from(n % 89).unwrap()),
         attributes: Attributes::new().with("text", "x".repeat(8 << 10)),
-        ..world::span(&mut random)
+        ..random_world::span(&mut random)
     };
     let part = |part: i64| (part % 2 * OF_A_RUN..(part % 2 + 1) * OF_A_RUN).map(move |n| (part / 2, n));
     (0..6)
@@ -111,7 +111,7 @@ async fn a_list_in_the_order_of_time_opens_the_first_files_alone() {
     };
     let mut bench = Bench::with(limits).await;
     let past = |log: &LogRecord| log.ts.micros() < now().micros().div_euclid(HOUR) * HOUR;
-    let logs: Vec<_> = (0..900).map(|_| world::log(&mut random)).filter(past).collect();
+    let logs: Vec<_> = (0..900).map(|_| random_world::log(&mut random)).filter(past).collect();
     bench.append(&logs).await;
     bench.seal().await;
     for statement in [
@@ -149,7 +149,7 @@ async fn all_rows_come_in_the_order_of_time_however_many_share_a_moment() {
         .map(|n| LogRecord {
             ts: Timestamp::from_micros(ts(n)),
             message: n.to_string(),
-            ..world::log(&mut random)
+            ..random_world::log(&mut random)
         })
         .collect();
     bench.append(&rows).await;
@@ -183,7 +183,7 @@ async fn a_lookup_of_an_id_finds_all_rows_however_many_there_are() {
         spans.extend((0..count).map(|n| Span {
             trace_id,
             duration_ms: f32::from(u16::try_from(n).unwrap()),
-            ..world::span(&mut random)
+            ..random_world::span(&mut random)
         }));
         let half = spans.len() - count / 2;
         bench.append(&spans[spans.len() - count..half]).await;
@@ -213,7 +213,7 @@ async fn a_lookup_of_an_id_finds_all_rows_however_many_there_are() {
 async fn a_condition_that_cannot_be_evaluated_is_the_statements_fault() {
     let bench = Bench::new().await;
     let mut random = Random::new();
-    bench.append(&[world::log(&mut random)]).await;
+    bench.append(&[random_world::log(&mut random)]).await;
     let statement = "SELECT * FROM logs WHERE CAST(message || 'x' AS int) > 5 ORDER BY ts DESC LIMIT 5";
     let error = super::sql::asked(&bench, statement, json!([])).await.unwrap_err();
     assert_eq!(error.kind(), crate::QueryErrorKind::Statement, "{error}");

@@ -7,8 +7,8 @@ use model::filter::{MessageFilter, RawForm, TimePoint};
 use model::{ByteSize, Table, Timestamp};
 use serde_json::Value;
 
+use super::random_world::{self, Random};
 use super::rows::{cut, in_order, in_window, is_entity};
-use super::world::{self, Random};
 use super::{Bench, append_batch, now};
 use crate::{ListQuery, LiveTail, QueryLimits};
 
@@ -27,11 +27,11 @@ fn lets(filter: &MessageFilter, row: &MessageRow) -> bool {
         && is(&filter.msg_type, &row.msg_type)
         && filter.direction.is_none_or(|direction| row.direction == direction)
         && filter.status.is_none_or(|status| row.status == status)
-        && world::has_all(&row.promoted, &filter.promoted)
+        && random_world::has_all(&row.promoted, &filter.promoted)
 }
 
 pub(super) async fn scattered(bench: &mut Bench, random: &mut Random) -> Vec<MessageRow> {
-    let all: Vec<_> = (0..400).map(|_| world::message(random)).collect();
+    let all: Vec<_> = (0..400).map(|_| random_world::message(random)).collect();
     append_batch(&bench.engine, Table::Messages, messages(&all[..200]).unwrap()).await;
     bench.seal().await;
     append_batch(&bench.engine, Table::Messages, messages(&all[200..300]).unwrap()).await;
@@ -46,7 +46,7 @@ async fn messages_are_exactly_those_that_the_filter_lets_through_in_order() {
     let mut bench = Bench::new().await;
     let all = scattered(&mut bench, &mut random).await;
     for _ in 0..80 {
-        let filter = world::message_filter(&mut random);
+        let filter = random_world::message_filter(&mut random);
         let rows: Vec<_> = all.iter().filter(|row| lets(&filter, row)).cloned().collect();
         let times: Vec<_> = rows.iter().map(|row| row.ts).collect();
         let rows = in_order(&messages(&rows).unwrap(), &times, filter.order);
@@ -64,7 +64,7 @@ async fn the_bytes_of_a_message_are_shown_as_hex_as_base64_or_not_at_all() {
     let bench = Bench::new().await;
     let row = MessageRow {
         raw_msg: vec![0, 159, 146, 150],
-        ..world::message(&mut random)
+        ..random_world::message(&mut random)
     };
     append_batch(&bench.engine, Table::Messages, messages(&[row]).unwrap()).await;
     for (raw, shown) in [
@@ -147,8 +147,8 @@ async fn messages_are_followed_each_once_with_those_that_were_there_and_their_by
             assert_eq!(*got, listed, "{form:?} {turn}");
         }
         // Logs are no messages.
-        bench.append(&[world::log(&mut random)]).await;
-        wanted = (0..70).map(|_| world::message(&mut random)).collect();
+        bench.append(&[random_world::log(&mut random)]).await;
+        wanted = (0..70).map(|_| random_world::message(&mut random)).collect();
         append_batch(&bench.engine, Table::Messages, messages(&wanted).unwrap()).await;
     }
     drop(tails);
@@ -176,7 +176,7 @@ fn sized(random: &mut Random, number: usize, ts: Timestamp, bytes: usize) -> Mes
         ts,
         msg_type: format!("number_{number:03}"),
         raw_msg: vec![u8::try_from(number % 256).unwrap(); bytes],
-        ..world::message(random)
+        ..random_world::message(random)
     }
 }
 

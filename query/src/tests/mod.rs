@@ -3,43 +3,43 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::large_futures, reason = "tests")]
 
 mod aggregates;
-mod beside;
 mod bounds;
+mod cancellation;
+mod concurrent_changes;
 mod counts;
 mod damage;
 mod flux;
 mod formats;
-mod greed;
 mod hostile;
+mod hostile_generator;
 mod hostile_sql;
 mod indexed;
 mod indexed_sql;
 mod lists;
-mod live_texts;
+mod live_text_index;
 mod messages;
-mod minutes;
+mod minute_rollups;
 mod paging;
-mod points;
+mod point_rollups;
+mod random_world;
 mod rows;
 mod scan;
+mod series_walks;
 mod shortcuts;
 mod snapshots;
 mod specs;
 mod sql;
 mod statement_bounds;
-mod stopping;
 mod summaries;
 mod tail;
-mod texts;
-mod walks;
-mod world;
+mod text_index;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::{AppendBatch, BatchOrigin, CompressionCodec, Engine, Settings, StorageFormat};
-use model::wire::encode_arrow;
+use model::telemetry_codec::encode_arrow;
 use model::{Clock, Entropy, TelemetryRecord, Timestamp, TraceId};
 
 use crate::{Error, JsonPage, QueryEngine, QueryLimits};

@@ -7,7 +7,7 @@ use model::filter::{LogFilter, SortOrder};
 use model::{Attributes, EntityId, Level, LogRecord, Timestamp};
 use tokio::sync::Semaphore;
 
-use super::world::Random;
+use super::random_world::Random;
 use super::{Bench, HOUR, append, now};
 use crate::ListQuery;
 

@@ -10,9 +10,9 @@ use model::filter::{LogFilter, SortOrder, TimePoint, TraceFilter};
 use model::{ByteSize, Clock, EntityId, FluxId, LogRecord, Span, TelemetryRecord, Timestamp, TraceId};
 use serde_json::{Map, Value};
 
-use super::world::{self, Random};
+use super::random_world::{self, Random};
 use super::{Bench, HOUR, now, open_at, spans_and_logs};
-use crate::functions::hash_rows;
+use crate::scalar_functions::hash_rows;
 use crate::{Error, ListQuery, QueryEngine, QueryLimits};
 
 /// The stretch of time of a query, told without the code under test.
@@ -60,14 +60,14 @@ pub(super) fn lets_log(filter: &LogFilter, log: &LogRecord) -> bool {
             .q
             .as_ref()
             .is_none_or(|q| lower(&log.message).contains(&lower(q)))
-        && world::has_all(&log.attributes, &filter.attributes)
+        && random_world::has_all(&log.attributes, &filter.attributes)
 }
 
 pub(super) fn lets_span(filter: &TraceFilter, span: &Span) -> bool {
     in_window(span.ts, filter.since, filter.until, filter.flux_id)
         && filter.flux_id.is_none_or(|flux| span.flux_id == Some(flux))
         && filter.trace_id.is_none_or(|trace| span.trace_id == trace)
-        && world::has_all(&span.attributes, &filter.attributes)
+        && random_world::has_all(&span.attributes, &filter.attributes)
         && filter
             .min_duration_ms
             .is_none_or(|ms| f64::from(span.duration_ms) >= f64::from(ms))
@@ -134,7 +134,7 @@ pub(super) async fn scattered<R: TelemetryRecord + Clone>(
 /// Random filters let through what a reading of all rows says.
 pub(super) async fn logs_agree(bench: &Bench, all: &[LogRecord], random: &mut Random) {
     for _ in 0..60 {
-        let filter = world::log_filter(random);
+        let filter = random_world::log_filter(random);
         let rows = all.iter().filter(|log| lets_log(&filter, log)).cloned().collect();
         let (rows, more) = cut(expected::<LogRecord>(rows, filter.order), filter.limit, filter.offset);
         let page = bench.querier.page(ListQuery::Logs(filter.clone())).await.unwrap();
@@ -147,7 +147,7 @@ pub(super) async fn logs_agree(bench: &Bench, all: &[LogRecord], random: &mut Ra
 /// As [`logs_agree`], of spans.
 pub(super) async fn spans_agree(bench: &Bench, all: &[Span], random: &mut Random) {
     for _ in 0..60 {
-        let filter = world::trace_filter(random);
+        let filter = random_world::trace_filter(random);
         let rows = all.iter().filter(|span| lets_span(&filter, span)).cloned().collect();
         let (rows, more) = cut(expected::<Span>(rows, filter.order), filter.limit, filter.offset);
         let page = bench.querier.page(ListQuery::Traces(filter.clone())).await.unwrap();
@@ -191,7 +191,7 @@ pub(super) async fn trace_agrees(bench: &Bench, spans: &[Span], logs: &[LogRecor
 async fn logs_are_exactly_those_that_the_filter_lets_through_in_order() {
     let mut random = Random::new();
     for mut bench in [Bench::new().await, Bench::of_lines().await] {
-        let all = scattered(&mut bench, &mut random, world::log).await;
+        let all = scattered(&mut bench, &mut random, random_world::log).await;
         logs_agree(&bench, &all, &mut random).await;
         bench.close().await;
     }
@@ -201,7 +201,7 @@ async fn logs_are_exactly_those_that_the_filter_lets_through_in_order() {
 async fn spans_are_exactly_those_that_the_filter_lets_through_in_order() {
     let mut random = Random::new();
     for mut bench in [Bench::new().await, Bench::of_lines().await] {
-        let all = scattered(&mut bench, &mut random, world::span).await;
+        let all = scattered(&mut bench, &mut random, random_world::span).await;
         spans_agree(&bench, &all, &mut random).await;
         let id = all[0].trace_id;
         let spans = bench.querier.trace(id).await.unwrap();
@@ -217,12 +217,12 @@ async fn spans_are_exactly_those_that_the_filter_lets_through_in_order() {
 async fn pages_one_after_the_other_are_the_whole_answer() {
     let mut random = Random::new();
     let mut bench = Bench::new().await;
-    let all = scattered(&mut bench, &mut random, world::log).await;
+    let all = scattered(&mut bench, &mut random, random_world::log).await;
     for turn in 0..6 {
         let mut filter = LogFilter {
             offset: None,
             order: [Some(SortOrder::Asc), None, Some(SortOrder::Desc)][turn % 3],
-            ..world::log_filter(&mut random)
+            ..random_world::log_filter(&mut random)
         };
         let rows = all.iter().filter(|log| lets_log(&filter, log)).cloned().collect();
         let mut given = Vec::new();
@@ -244,7 +244,7 @@ async fn pages_one_after_the_other_are_the_whole_answer() {
 async fn files_outside_the_window_are_not_opened() {
     let mut random = Random::new();
     let mut bench = Bench::new().await;
-    scattered(&mut bench, &mut random, world::log).await;
+    scattered(&mut bench, &mut random, random_world::log).await;
     let last_hour = LogFilter {
         since: Some("30m".parse().unwrap()),
         ..LogFilter::default()
@@ -275,21 +275,23 @@ async fn the_newest_rows_are_read_from_the_newest_files() {
     let mut random = Random::new();
     let mut bench = Bench::new().await;
     let hour = |log: &LogRecord| log.ts.micros().div_euclid(HOUR);
-    let logs: Vec<_> = (0..900).map(|_| world::log(&mut random)).collect();
+    let logs: Vec<_> = (0..900).map(|_| random_world::log(&mut random)).collect();
     let current = now().micros().div_euclid(HOUR);
     let past: Vec<_> = logs.into_iter().filter(|log| hour(log) < current).collect();
     bench.append(&past).await;
     bench.seal().await;
-    let scan = crate::exec::QueryScan::new(
+    let scan = crate::query_scan::QueryScan::new(
         bench.querier.sessions.acquire_session(),
         bench.engine.view(),
         model::Table::Logs,
-        crate::window::TimeRange::ALL,
+        crate::time_range::TimeRange::ALL,
         Vec::new(),
     );
-    let frame = scan.frame(scan.window, crate::table::RowOrder::NewestFirst).unwrap();
+    let frame = scan
+        .frame(scan.window, crate::view_table::RowOrder::NewestFirst)
+        .unwrap();
     let frame = frame
-        .sort(crate::rows::by_time(model::filter::SortOrder::Desc))
+        .sort(crate::keyset_pagination::by_time(model::filter::SortOrder::Desc))
         .unwrap()
         .limit(0, Some(5))
         .unwrap();
@@ -324,7 +326,7 @@ async fn a_file_of_overlapping_runs_answers_in_order_without_a_row_twice_or_miss
         // Every thousandth row comes a minute late, so the two publishes overlap in time.
         ts: Timestamp::from_micros(start + n * 1000 - if n % 1000 == 0 { 60_000_000 } else { 0 }),
         message: format!("row {n}"),
-        ..world::log(&mut random)
+        ..random_world::log(&mut random)
     };
     let rows: Vec<LogRecord> = (0..2 * LARGE).map(&mut row).collect();
     for part in rows.chunks(usize::try_from(LARGE).unwrap()) {

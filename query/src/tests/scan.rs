@@ -9,15 +9,15 @@ use engine::{Engine, RemoteSettings, Settings};
 use model::filter::{LogFilter, RawForm, SortOrder};
 use model::{ByteSize, Clock, Entropy, LogRecord, Table, Timestamp};
 
-use super::world::{self, Random};
+use super::random_world::{self, Random};
 use super::{Bench, HOUR, SECOND, append, now, until};
-use crate::answer::JsonPage;
 use crate::cursor::{KeysetPosition, PageCursor, fingerprint};
-use crate::exec::QueryScan;
 use crate::filter::{self, PageBounds};
-use crate::rows;
+use crate::keyset_pagination;
+use crate::query_result::JsonPage;
+use crate::query_scan::QueryScan;
 use crate::scan::ScanShortcut;
-use crate::window::TimeRange;
+use crate::time_range::TimeRange;
 use crate::{ListQuery, QueryEngine, QueryLimits};
 
 /// Rows that are published as one row group in its final form, of several pages.
@@ -35,7 +35,7 @@ fn many(random: &mut Random) -> Vec<LogRecord> {
     (0..LARGE)
         .map(|n| LogRecord {
             ts: moment(n),
-            ..world::log(random)
+            ..random_world::log(random)
         })
         .collect()
 }
@@ -75,7 +75,7 @@ async fn agreed(
     let mut pages = Vec::new();
     for querier in [&bench.querier, by_plans] {
         let scan = scan(bench, querier, window, filter);
-        let list = rows::list(&scan, paging, from, print, RawForm::Hex).await;
+        let list = keyset_pagination::list(&scan, paging, from, print, RawForm::Hex).await;
         pages.push(JsonPage::from(list.unwrap()));
     }
     let (planned, page) = (pages.pop().unwrap(), pages.pop().unwrap());
@@ -96,7 +96,7 @@ fn by_plans(bench: &Bench) -> QueryEngine {
 async fn filters_agree(bench: &Bench, random: &mut Random) {
     let by_plans = by_plans(bench);
     for _ in 0..12 {
-        let filter = world::log_filter(random);
+        let filter = random_world::log_filter(random);
         let window = window(random);
         let mut from = None;
         for _ in 0..3 {
@@ -195,7 +195,7 @@ async fn more_rows_of_one_moment_than_a_scan_keeps_are_each_given_once() {
         .map(|n| LogRecord {
             ts: Timestamp::from_micros(now().micros() - HOUR),
             message: n.to_string(),
-            ..world::log(&mut random)
+            ..random_world::log(&mut random)
         })
         .collect();
     bench.append(&rows).await;
@@ -257,7 +257,7 @@ async fn files_that_only_the_object_store_has_are_fetched_and_answer() {
     settings.seal_grace = Duration::ZERO;
     let entropy = Entropy::new(|bytes| bytes.fill(7));
     let engine = Engine::open(settings, Clock::new(now), entropy).await.unwrap();
-    let rows: Vec<LogRecord> = (0..300).map(|_| world::log(&mut random)).collect();
+    let rows: Vec<LogRecord> = (0..300).map(|_| random_world::log(&mut random)).collect();
     let past = |row: &&LogRecord| row.ts.micros() < now().micros().div_euclid(HOUR) * HOUR;
     let rows: Vec<LogRecord> = rows.iter().filter(past).cloned().collect();
     append(&engine, &rows).await;

@@ -5,11 +5,11 @@ use model::filter::{HistogramFilter, HistogramGrouping, LogFilter, SeriesFilter,
 use model::{LogRecord, Table};
 use serde_json::{Value, json};
 
-use super::minutes::counting;
-use super::points::summing;
+use super::minute_rollups::counting;
+use super::point_rollups::summing;
+use super::random_world::{self, Random};
 use super::rows::scattered;
 use super::sql::asked_of;
-use super::world::{self, Random};
 use super::*;
 use crate::scan::ScanShortcut;
 use crate::{Error, ListQuery};
@@ -38,12 +38,12 @@ impl Question {
     fn any(random: &mut Random) -> Self {
         let logs = |random: &mut Random| LogFilter {
             cursor: None,
-            ..world::log_filter(random)
+            ..random_world::log_filter(random)
         };
         match random.below(12) {
             0 | 1 => Self::List(ListQuery::Logs(logs(random))),
-            2 => Self::List(ListQuery::Traces(world::trace_filter(random))),
-            3 => Self::List(ListQuery::Metrics(world::summary_filter(random))),
+            2 => Self::List(ListQuery::Traces(random_world::trace_filter(random))),
+            3 => Self::List(ListQuery::Metrics(random_world::summary_filter(random))),
             4 => {
                 let shape = HistogramFilter {
                     interval: Some(random.pick(&["1m", "7m", "1h", "90s"]).parse().unwrap()),
@@ -122,7 +122,7 @@ fn list(random: &mut Random) -> String {
     conditions.extend(random.maybe(2, |random| format!("ts >= '{}'", random.moment())));
     conditions.extend(random.maybe(3, |random| format!("ts < '{}'", random.moment())));
     conditions.extend(random.maybe(4, |random| {
-        format!("flux_id = '{}'", world::flux(1 + u8::from(random.below(2) == 0)))
+        format!("flux_id = '{}'", random_world::flux(1 + u8::from(random.below(2) == 0)))
     }));
     conditions.extend(random.maybe(8, |random| {
         format!("ts IN (SELECT ts FROM traces WHERE ts > '{}')", random.moment())
@@ -176,12 +176,12 @@ async fn answers_are_the_same_with_and_without_each_shortcut() {
         } else {
             Bench::new().await
         };
-        scattered(&mut bench, &mut random, world::log).await;
-        scattered(&mut bench, &mut random, world::span).await;
-        scattered(&mut bench, &mut random, world::point).await;
+        scattered(&mut bench, &mut random, random_world::log).await;
+        scattered(&mut bench, &mut random, random_world::span).await;
+        scattered(&mut bench, &mut random, random_world::point).await;
         super::messages::scattered(&mut bench, &mut random).await;
         bench.engine.index_all().await.unwrap();
-        let late: Vec<LogRecord> = (0..50).map(|_| world::log(&mut random)).collect();
+        let late: Vec<LogRecord> = (0..50).map(|_| random_world::log(&mut random)).collect();
         bench.append(&late).await;
         let queriers = WITHOUT.map(|without| {
             let limits = QueryLimits {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use model::filter::{LogFilter, TimePoint};
 use model::{ByteSize, LogRecord};
 
-use super::world::{self, Random};
+use super::random_world::{self, Random};
 use super::{Bench, now, until};
 use crate::{Error, LiveTail, QueryLimits, SqlStatement};
 
@@ -26,7 +26,7 @@ async fn append(bench: &Bench, mib: usize) {
     let row = |random: &mut Random| LogRecord {
         ts: now(),
         message: format!("{:016x}", random.next()).repeat(MIB / 32 / 16),
-        ..world::log(random)
+        ..random_world::log(random)
     };
     let logs: Vec<LogRecord> = (0..mib * 32).map(|_| row(&mut random)).collect();
     bench.append(&logs).await;

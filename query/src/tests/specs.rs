@@ -7,8 +7,8 @@ use model::spec::{FieldType, SpecColumn};
 use model::{Attributes, Table, Timestamp};
 use serde_json::{Value, json};
 
+use super::random_world::{self, Random};
 use super::sql::{asked, rows};
-use super::world::{self, Random};
 use super::{Bench, HOUR, append_batch, now};
 use crate::{Error, ListQuery, QueryLimits, SpecTable, SqlDialect, SqlStatement};
 
@@ -53,14 +53,16 @@ async fn append(bench: &Bench, hours: i64, orders: Vec<Attributes>) {
             ts: Timestamp::from_micros(now().micros() - hours * HOUR),
             msg_type: "order".to_owned(),
             promoted,
-            ..world::message(&mut random)
+            ..random_world::message(&mut random)
         })
         .collect();
     let batch = messages(&rows).unwrap();
     let batch = engine::AppendBatch {
         table: Table::Messages,
         origin: engine::BatchOrigin::default(),
-        payload: model::wire::encode_arrow(std::slice::from_ref(&batch)).unwrap().into(),
+        payload: model::telemetry_codec::encode_arrow(std::slice::from_ref(&batch))
+            .unwrap()
+            .into(),
         rows: vec![batch],
     };
     bench.engine.append_of_specs(batch, vec![Some(order())]).await.unwrap();
@@ -100,7 +102,7 @@ async fn fill(bench: &mut Bench) {
     bench.publish().await;
     append(bench, 0, (150..160).map(new).collect()).await;
     let mut random = Random::new();
-    let others: Vec<_> = (0..7).map(|_| world::message(&mut random)).collect();
+    let others: Vec<_> = (0..7).map(|_| random_world::message(&mut random)).collect();
     append_batch(&bench.engine, Table::Messages, messages(&others).unwrap()).await;
     bench.querier.set_specs(vec![SpecTable::new(order(), second())]);
 }

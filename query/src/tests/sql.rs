@@ -14,9 +14,9 @@ use std::time::Duration;
 use model::{ByteSize, FluxId, LogRecord, Timestamp};
 use serde_json::{Value, json};
 
-use super::world::{self, Random};
+use super::random_world::{self, Random};
 use super::{Bench, HOUR, now};
-use crate::gate::QueryClass;
+use crate::admission_gate::QueryClass;
 use crate::{Error, QueryEngine, QueryErrorKind, QueryLimits, RowFormat, SqlParameters, SqlStatement};
 
 fn statement(query: &str, parameters: &Value) -> SqlStatement {
@@ -72,9 +72,9 @@ async fn bench() -> Bench {
     let mut bench = Bench::new().await;
     let mut random = Random::new();
     for round in 0..3 {
-        let logs: Vec<_> = (0..60).map(|_| world::log(&mut random)).collect();
-        let spans: Vec<_> = (0..30).map(|_| world::span(&mut random)).collect();
-        let points: Vec<_> = (0..30).map(|_| world::point(&mut random)).collect();
+        let logs: Vec<_> = (0..60).map(|_| random_world::log(&mut random)).collect();
+        let spans: Vec<_> = (0..30).map(|_| random_world::span(&mut random)).collect();
+        let points: Vec<_> = (0..30).map(|_| random_world::point(&mut random)).collect();
         bench.append(&logs).await;
         bench.append(&spans).await;
         bench.append(&points).await;
@@ -349,7 +349,7 @@ async fn of_messages(messages: &[&str]) -> Bench {
         .iter()
         .map(|message| LogRecord {
             message: (*message).to_owned(),
-            ..world::log(&mut random)
+            ..random_world::log(&mut random)
         })
         .collect();
     bench.append(&logs).await;

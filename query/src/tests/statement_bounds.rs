@@ -7,9 +7,9 @@ use std::time::Duration;
 use model::{ByteSize, LogRecord, Table, Timestamp};
 use serde_json::json;
 
-use super::greed::hostile_statement;
+use super::hostile_generator::hostile_statement;
+use super::random_world::{self, Random};
 use super::sql::rows;
-use super::world::{self, Random};
 use super::{Bench, HOUR, now, until};
 use crate::{Error, QueryErrorKind, QueryLimits, SqlDialect, SqlStatement};
 
@@ -44,9 +44,9 @@ impl ProcessMemory {
 async fn bench(timeout: Duration) -> Bench {
     let bench = Bench::with(QueryLimits::new(ByteSize::mib(64), timeout, 4)).await;
     let mut random = Random::seeded(20_261_122);
-    let logs: Vec<LogRecord> = (0..3_000).map(|_| world::log(&mut random)).collect();
-    let spans: Vec<_> = (0..500).map(|_| world::span(&mut random)).collect();
-    let points: Vec<_> = (0..500).map(|_| world::point(&mut random)).collect();
+    let logs: Vec<LogRecord> = (0..3_000).map(|_| random_world::log(&mut random)).collect();
+    let spans: Vec<_> = (0..500).map(|_| random_world::span(&mut random)).collect();
+    let points: Vec<_> = (0..500).map(|_| random_world::point(&mut random)).collect();
     bench.append(&logs).await;
     bench.append(&spans).await;
     bench.append(&points).await;
@@ -127,7 +127,7 @@ async fn tables_that_are_read_at_once_have_the_memory_of_one_statement() {
     let logs: Vec<_> = (0..4_000)
         .map(|_| LogRecord {
             message: text(&mut random),
-            ..world::log(&mut random)
+            ..random_world::log(&mut random)
         })
         .collect();
     bench.append(&logs).await;
@@ -411,7 +411,7 @@ async fn plans_of_many_scans_of_many_files_count_as_memory() {
     let logs: Vec<_> = hours
         .map(|hours| LogRecord {
             ts: Timestamp::from_micros(now().micros() - hours * HOUR),
-            ..world::log(&mut random)
+            ..random_world::log(&mut random)
         })
         .collect();
     bench.append(&logs).await;

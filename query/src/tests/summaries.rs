@@ -6,7 +6,7 @@ use model::filter::{MetricAggregate, MetricFilter};
 use model::{MetricPoint, MetricType, Timestamp};
 use serde_json::{Value, json};
 
-use super::world::{self, Random};
+use super::random_world::{self, Random};
 use super::{Bench, HOUR, SECOND, now};
 use crate::ListQuery;
 
@@ -112,7 +112,7 @@ fn value(filter: &MetricFilter, points: &[&MetricPoint], rate: Option<f64>) -> O
 }
 
 async fn scattered(bench: &mut Bench, random: &mut Random) -> Vec<MetricPoint> {
-    let all: Vec<_> = (0..600).map(|_| world::point(random)).collect();
+    let all: Vec<_> = (0..600).map(|_| random_world::point(random)).collect();
     bench.append(&all[..200]).await;
     bench.seal().await;
     bench.append(&all[200..400]).await;
@@ -127,7 +127,7 @@ fn lets(filter: &MetricFilter, point: &MetricPoint, since: Timestamp) -> bool {
         && filter.until.is_none_or(|until| point.ts < until.resolve(now()))
         && filter.name.as_ref().is_none_or(|name| point.name == *name)
         && filter.entity.as_ref().is_none_or(entity)
-        && world::has_all(&point.labels, &filter.labels)
+        && random_world::has_all(&point.labels, &filter.labels)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,7 +136,7 @@ async fn groups_and_buckets_come_to_what_their_points_come_to() {
     for mut bench in [Bench::new().await, Bench::of_lines().await] {
         let all = scattered(&mut bench, &mut random).await;
         for _ in 0..80 {
-            let filter = world::summary_filter(&mut random);
+            let filter = random_world::summary_filter(&mut random);
             let end = filter.until.map_or(now(), |until| until.resolve(now()));
             let since = filter
                 .since
@@ -224,7 +224,7 @@ async fn filled_buckets_are_all_of_the_window_and_those_with_points_are_as_they_
         let mut filter = MetricFilter {
             since: Some("6h".parse().unwrap()),
             interval: Some(random.pick(&["17m", "1h", "90m"]).parse().unwrap()),
-            ..world::summary_filter(&mut random)
+            ..random_world::summary_filter(&mut random)
         };
         let some = bench
             .querier
@@ -338,7 +338,7 @@ fn at(second: i64) -> Timestamp {
 async fn a_histogram_tells_how_many_it_observed_their_sum_and_percentiles() {
     let bench = Bench::new().await;
     let mut random = Random::new();
-    let model = world::point(&mut random);
+    let model = random_world::point(&mut random);
     let histogram = |second, sum, count: i64, buckets: [i64; 3]| MetricPoint {
         ts: at(second),
         name: "latency".to_owned(),
@@ -365,7 +365,7 @@ async fn a_histogram_tells_how_many_it_observed_their_sum_and_percentiles() {
         ..MetricFilter::default()
     };
     let answer = bench.querier.metric("latency", &filter).await.unwrap();
-    let row = &crate::answer::JsonPage::from(answer.list.clone()).rows[0];
+    let row = &crate::query_result::JsonPage::from(answer.list.clone()).rows[0];
     assert_eq!((&row["count"], &row["sum"]), (&json!(6.0), &json!(70.0)));
     assert_eq!((&row["p50"], &row["samples"]), (&json!(10.0), &json!(3)));
     assert_eq!(answer.metric_type, Some(MetricType::Histogram));
@@ -385,7 +385,7 @@ async fn a_histogram_tells_how_many_it_observed_their_sum_and_percentiles() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rate_is_over_all_of_a_group_where_an_entity_has_two_names_in_turn() {
     let bench = Bench::new().await;
-    let model = world::point(&mut Random::new());
+    let model = random_world::point(&mut Random::new());
     let point = |number: i32| MetricPoint {
         ts: at(i64::from(number) * 10),
         name: "requests".to_owned(),

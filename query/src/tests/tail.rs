@@ -8,8 +8,8 @@ use model::filter::{LogFilter, TimePoint};
 use model::{LogRecord, TelemetryRecord};
 use serde_json::Value;
 
+use super::random_world::{Random, log, log_filter};
 use super::rows::lets_log;
-use super::world::{Random, log, log_filter};
 use super::*;
 use crate::{Error, LiveTail};
 

@@ -16,9 +16,9 @@
 //!
 //! # Not here
 //!
-//! The body of a batch ([`body`]).
+//! The batch_body of a batch ([`batch_body`]).
 
-mod body;
+mod batch_body;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::gear::{self, GearConfig, GearManifest};
+use model::gear_manifest::{self, GearConfig, GearManifest};
 use model::message::Message;
 use model::{HumanDuration, MessageId, Timestamp};
 use schemars::JsonSchema;
@@ -35,11 +35,11 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::expression::{CelExpression, compile_if_any, key_or_one};
-use super::gathering::DeliveryGuarantee;
+use super::output_transaction::DeliveryGuarantee;
 use super::recent_keys::RecentKeys;
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::wires::InputMessage;
-use body::{BatchBody, BatchFormat};
+use batch_body::{BatchBody, BatchFormat};
 
 /// What the facts of a batch add to a message, about.
 const FACTS: usize = 512;
@@ -57,13 +57,13 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           or 8 MiB (a sixteenth of the outbox, if that is less) wait so, rejected ones between them included, then all open batches leave before \
           they are full. Messages of hot wires that wait when the Rack is killed are lost.",
     example: include_str!("../../../examples/gears/batch.yaml"),
-    schema: gear::schema::<BatchConfig>,
-    check: gear::check::<BatchConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<BatchConfig>,
+    check: gear_manifest::check::<BatchConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    let config: BatchConfig = gear::config(config)?;
+    let config: BatchConfig = gear_manifest::config(config)?;
     Ok(Gear::Passive(Box::new(MessageBatcher {
         key: config.compile()?,
         config,

@@ -6,7 +6,7 @@
 //!   kept; or the bytes alone.
 //! - A body that cannot be read rejects its message, with the reason and the place. Nothing of it leaves.
 
-use model::gear::GearConfig;
+use model::gear_manifest::GearConfig;
 use model::message::Message;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

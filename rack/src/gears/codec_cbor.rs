@@ -20,7 +20,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ciborium::Value as Item;
 use ciborium::de::Error;
 use futures::FutureExt;
-use model::gear::{self, GearManifest};
+use model::gear_manifest::{self, GearManifest};
 use model::message::{Message, value_to_cbor};
 use serde_json::{Map, Number, Value};
 
@@ -37,13 +37,13 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     doc: "Values are those of JSON, converted by RFC 8949, 6.1: byte strings become base64url, integer keys text, tags are left out. What is \
           encoded is deterministic and gets the content type `application/cbor`.",
     example: include_str!("../../../examples/gears/codec_cbor.yaml"),
-    schema: gear::schema::<CodecConfig>,
-    check: gear::check::<CodecConfig>,
-    passes_on: gear::always,
+    schema: gear_manifest::schema::<CodecConfig>,
+    check: gear_manifest::check::<CodecConfig>,
+    passes_on: gear_manifest::always,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    Ok(Gear::Passive(Box::new(CborCodec(gear::config(config)?))))
+    Ok(Gear::Passive(Box::new(CborCodec(gear_manifest::config(config)?))))
 }
 
 struct CborCodec(CodecConfig);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use csv::{ErrorKind, Reader, ReaderBuilder, StringRecord, WriterBuilder};
 use futures::FutureExt;
-use model::gear::{self, GearConfig, GearManifest};
+use model::gear_manifest::{self, GearConfig, GearManifest};
 use model::message::Message;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -37,13 +37,13 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           several records, and gives the content type `text/csv`; the columns are those of `header`, or the fields in alphabetical order. \
           A body is refused whose messages would have more than 16 MiB together: each has the names of the columns and the facts anew.",
     example: include_str!("../../../examples/gears/codec_csv.yaml"),
-    schema: gear::schema::<CodecCsvConfig>,
-    check: gear::check::<CodecCsvConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<CodecCsvConfig>,
+    check: gear_manifest::check::<CodecCsvConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    Ok(Gear::Passive(Box::new(CsvCodec(gear::config(config)?))))
+    Ok(Gear::Passive(Box::new(CsvCodec(gear_manifest::config(config)?))))
 }
 
 struct CsvCodec(CodecCsvConfig);

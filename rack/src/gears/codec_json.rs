@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use model::gear::{self, GearManifest};
+use model::gear_manifest::{self, GearManifest};
 use model::message::Message;
 use serde_json::Value;
 
@@ -24,13 +24,13 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     outputs: &["out"],
     doc: "A body that is not JSON is refused with line and column. What is encoded gets the content type `application/json`.",
     example: include_str!("../../../examples/gears/codec_json.yaml"),
-    schema: gear::schema::<CodecConfig>,
-    check: gear::check::<CodecConfig>,
-    passes_on: gear::always,
+    schema: gear_manifest::schema::<CodecConfig>,
+    check: gear_manifest::check::<CodecConfig>,
+    passes_on: gear_manifest::always,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    Ok(Gear::Passive(Box::new(JsonCodec(gear::config(config)?))))
+    Ok(Gear::Passive(Box::new(JsonCodec(gear_manifest::config(config)?))))
 }
 
 struct JsonCodec(CodecConfig);

@@ -8,7 +8,7 @@
 //!   the trace begins and carried along.
 //! - What a gear sends while it handles a message leaves the Rack together with the word that the message was taken, or not at
 //!   all. Sent at another time it is durable before [`GearContext::send`] returns.
-//! - What is logged while a message is handled is that signal's ([`super::signal`]).
+//! - What is logged while a message is handled is that signal's ([`super::trace_context`]).
 //! - Refusals are reported once for each reason and reporting interval, with the number of others like it.
 
 use std::any::Any;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use model::letter::PortSide;
+use model::dead_letter::PortSide;
 use model::message::Message;
 use model::{Attributes, Entropy, FluxId, Level, MessageId, SpanId, SpanStatus, Token, TraceId};
 use parking_lot::Mutex;
@@ -26,17 +26,17 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use super::GearError;
-use super::ending::GearShutdown;
 use super::exec::ProgramAllowList;
-use super::gathering::{DeferredOutput, DeliveryGuarantee, GearOutput, add_output, collect_output};
-use super::meter::GearCounters;
-use super::patience::{BackpressureSource, CurrentWork, WorkGuard, is_watched};
-use super::signal::TraceContext;
+use super::gear_counters::GearCounters;
+use super::output_transaction::{DeferredOutput, DeliveryGuarantee, GearOutput, add_output, collect_output};
+use super::shutdown::GearShutdown;
+use super::stall_watchdog::{BackpressureSource, CurrentWork, WorkGuard, is_watched};
+use super::trace_context::TraceContext;
 use super::traceparent::TraceParent;
-use crate::lane::{
+use crate::message_limits::{MessageLimits, PayloadLimit};
+use crate::outbox::{
     CreditDemand, DeliveryHistory, MessageOutbox, OutboxDeadLetter, OutboxPermit, OutboxTransaction, OutgoingMessage,
 };
-use crate::limits::{MessageLimits, PayloadLimit};
 use crate::spool::{AdmissionClass, DurabilityNotifier};
 use crate::tap::TapPoint;
 use crate::telemetry::{SourceCheckpoint, SpanRow, TelemetryRecorder};

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::gear::{self, GearConfig, GearManifest};
+use model::gear_manifest::{self, GearConfig, GearManifest};
 use model::message::Message;
 use model::HumanDuration;
 use schemars::JsonSchema;
@@ -52,13 +52,13 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           answered, put a `throttle` in front that is slower: a circle whose inboxes are all full stands still. Expressions are \
           [CEL](https://cel.dev): `data`, `text`, `meta`, `hops`, `ts` and `flux_id` are the message's.",
     example: include_str!("../../../examples/gears/correlate.yaml"),
-    schema: gear::schema::<CorrelateConfig>,
-    check: gear::check::<CorrelateConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<CorrelateConfig>,
+    check: gear_manifest::check::<CorrelateConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    let config: CorrelateConfig = gear::config(config)?;
+    let config: CorrelateConfig = gear_manifest::config(config)?;
     let (request_key, reply_key) = config.compile()?;
     Ok(Gear::Passive(Box::new(ReplyCorrelator {
         request_key,

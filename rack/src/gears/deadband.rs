@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use model::HumanDuration;
-use model::gear::{self, GearConfig, GearManifest};
+use model::gear_manifest::{self, GearConfig, GearManifest};
 use model::message::Message;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -50,13 +50,13 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           `gear.messages.dropped`. The last values are in memory: after a restart the first one of each key passes. Expressions are \
           [CEL](https://cel.dev): `data`, `text`, `meta`, `hops`, `ts` and `flux_id` are the message's.",
     example: include_str!("../../../examples/gears/deadband.yaml"),
-    schema: gear::schema::<DeadbandConfig>,
-    check: gear::check::<DeadbandConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<DeadbandConfig>,
+    check: gear_manifest::check::<DeadbandConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    let config: DeadbandConfig = gear::config(config)?;
+    let config: DeadbandConfig = gear_manifest::config(config)?;
     let (value, key) = config.compile()?;
     Ok(Gear::Passive(Box::new(ChangeDetector {
         value,
@@ -311,7 +311,7 @@ mod tests {
     }
 
     fn detector(config: &Value) -> ChangeDetector {
-        let config: DeadbandConfig = gear::config(config.as_object().unwrap()).unwrap();
+        let config: DeadbandConfig = gear_manifest::config(config.as_object().unwrap()).unwrap();
         let (value, key) = config.compile().unwrap();
         ChangeDetector {
             value,

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use model::HumanDuration;
-use model::gear::{self, GearConfig, GearManifest};
+use model::gear_manifest::{self, GearConfig, GearManifest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -39,13 +39,13 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           Rack, and where the gear is replaced or fails, they are forgotten, and duplicates pass once more. Expressions are \
           [CEL](https://cel.dev): `data`, `text`, `meta`, `hops`, `ts` and `flux_id` are the message's.",
     example: include_str!("../../../examples/gears/dedupe.yaml"),
-    schema: gear::schema::<DedupeConfig>,
-    check: gear::check::<DedupeConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<DedupeConfig>,
+    check: gear_manifest::check::<DedupeConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    let config: DedupeConfig = gear::config(config)?;
+    let config: DedupeConfig = gear_manifest::config(config)?;
     Ok(Gear::Passive(Box::new(MessageDeduplicator {
         key: CelExpression::compile("key", &config.key)?,
         seen: SeenKeys::new(&config),
@@ -152,7 +152,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
     use serde_json::{Value, json};
 
-    use super::super::gathering::{DeliveryGuarantee, collect_output};
+    use super::super::output_transaction::{DeliveryGuarantee, collect_output};
     use super::super::testing::held::{outbox, spec, surroundings};
     use super::super::testing::{Bench, Flow, message};
     use super::*;

@@ -13,7 +13,7 @@
 //!
 //! The file (`file`).
 
-mod file;
+mod append_file;
 #[cfg(test)]
 mod tests;
 
@@ -25,7 +25,7 @@ use std::time::Duration;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::FutureExt;
-use model::gear::{self, GearConfig, GearManifest};
+use model::gear_manifest::{self, GearConfig, GearManifest};
 use model::message::Message;
 use model::{HumanDuration, MessageId};
 use parking_lot::Mutex;
@@ -33,10 +33,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::gathering::DeliveryGuarantee;
+use super::output_transaction::DeliveryGuarantee;
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::wires::InputMessage;
-use file::{AppendFile, AppendFileOptions};
+use append_file::{AppendFile, AppendFileOptions};
 
 /// About how many bytes are written at once.
 const BATCH: usize = 256 * 1024;
@@ -50,13 +50,13 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     doc: "A line is the body as text, or the whole message as JSON. In a text, line breaks within the body are written as `\\n`. \
           While the disk is full, messages wait in the inbox. The folder must exist.",
     example: include_str!("../../../examples/gears/file_out.yaml"),
-    schema: gear::schema::<FileOutConfig>,
-    check: gear::check::<FileOutConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<FileOutConfig>,
+    check: gear_manifest::check::<FileOutConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    let config: FileOutConfig = gear::config(config)?;
+    let config: FileOutConfig = gear_manifest::config(config)?;
     let rules = AppendFileOptions {
         path: config.path.clone(),
         fsync: config.fsync,

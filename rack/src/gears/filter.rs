@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use model::gear::{self, GearConfig, GearManifest};
+use model::gear_manifest::{self, GearConfig, GearManifest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -25,13 +25,13 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     doc: "Expressions are [CEL](https://cel.dev): `data`, `text`, `meta`, `hops`, `ts` and `flux_id` are the message's. `rest` has the \
           others; where it is not wired they end here and are counted as dropped.",
     example: include_str!("../../../examples/gears/filter.yaml"),
-    schema: gear::schema::<FilterConfig>,
-    check: gear::check::<FilterConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<FilterConfig>,
+    check: gear_manifest::check::<FilterConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    let config: FilterConfig = gear::config(config)?;
+    let config: FilterConfig = gear_manifest::config(config)?;
     Ok(Gear::Passive(Box::new(ExpressionFilter {
         kept: config.compile()?,
     })))

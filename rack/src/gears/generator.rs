@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use model::Attributes;
-use model::gear::{self, GearConfig, GearManifest};
+use model::gear_manifest::{self, GearConfig, GearManifest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -33,14 +33,14 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     outputs: &["out"],
     doc: "The body of message *n* depends on the seed, *n* and the size alone.",
     example: include_str!("../../../examples/gears/generator.yaml"),
-    schema: gear::schema::<GeneratorConfig>,
-    check: gear::check::<GeneratorConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<GeneratorConfig>,
+    check: gear_manifest::check::<GeneratorConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     Ok(Gear::Active(Box::new(MessageGenerator {
-        config: gear::config(config)?,
+        config: gear_manifest::config(config)?,
     })))
 }
 

@@ -5,7 +5,7 @@
 //! | 202 `{"flux_id": …, "trace_id": …}` | every wired inbox has taken the message, and no replies are awaited |
 //! | the reply's body, 200 or the status that it names | `reply_within` is set: the reply has come |
 //! | 504 | no reply has come within `reply_within`; the message was taken all the same |
-//! | 400 | `trust_flux_id` holds and `Flux-Id` or `Flux-Parent` is no id ([`naming`](super::naming)); `Idempotency-Key` is too long |
+//! | 400 | `trust_flux_id` holds and `Flux-Id` or `Flux-Parent` is no id ([`naming`](super::flux_headers)); `Idempotency-Key` is too long |
 //! | 404, 405 | another path; another method than POST |
 //! | 408 | the body did not arrive within [`BODY_TIMEOUT`] |
 //! | 413 | the message would be larger than `max_payload_size`, or than the bus takes |
@@ -23,10 +23,10 @@
 //!
 //! # Not here
 //!
-//! Which reply belongs to which request ([`replies`]), which request is another one's repetition ([`keys`]).
+//! Which reply belongs to which request ([`pending_replies`]), which request is another one's repetition ([`idempotency`]).
 
-mod keys;
-mod replies;
+mod idempotency;
+mod pending_replies;
 #[cfg(test)]
 mod tests;
 
@@ -47,7 +47,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use model::gear::{self, GearConfig, GearManifest};
+use model::gear_manifest::{self, GearConfig, GearManifest};
 use model::message::Message;
 use model::{Attributes, HumanDuration, Level};
 use schemars::JsonSchema;
@@ -56,12 +56,12 @@ use serde_json::json;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use super::listener::GearListener;
-use super::naming::{FLUX_ID, FluxHeaders};
+use super::tcp_listener::GearListener;
+use super::flux_headers::{FLUX_ID, FluxHeaders};
 use super::traceparent::TraceParent;
 use super::{ActiveGear, RawConfig, GearContext, Gear, GearSendError, GearFuture};
-use keys::{IdempotencyCache, SignalIds};
-use replies::{PendingHttpReply, REQUEST, HttpReplyHandler, PendingHttpReplies};
+use idempotency::{IdempotencyCache, SignalIds};
+use pending_replies::{PendingHttpReply, REQUEST, HttpReplyHandler, PendingHttpReplies};
 
 /// The most connections at a time; more wait in the listener's backlog.
 const MAX_CONNECTIONS: usize = 256;
@@ -89,13 +89,13 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           they are obeyed only with `trust_flux_id`, which is true unless said otherwise where `listen` is a loopback address. Then a bad one is answered 400. \
           Set it to true where a gateway or a firewall lets in only senders that you trust, and to false behind a proxy on this machine that strangers reach.",
     example: include_str!("../../../examples/gears/http_in.yaml"),
-    schema: gear::schema::<HttpInConfig>,
-    check: gear::check::<HttpInConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<HttpInConfig>,
+    check: gear_manifest::check::<HttpInConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    let config: HttpInConfig = gear::config(config)?;
+    let config: HttpInConfig = gear_manifest::config(config)?;
     let waiting = config.reply_within.map(|within| Arc::new(PendingHttpReplies::new(within.get())));
     let replies = HttpReplyHandler(waiting.clone());
     let door = HttpReceiver {
@@ -245,13 +245,13 @@ impl HttpRequestHandler {
             Err(why) => return problem(StatusCode::BAD_REQUEST, "bad_flux_id", &why),
         };
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-        let key = headers.get(keys::HEADER).map(HeaderValue::as_bytes);
+        let key = headers.get(idempotency::HEADER).map(HeaderValue::as_bytes);
         let key = key.filter(|key| !key.is_empty() && self.waiting.is_none());
-        if key.is_some_and(|key| key.len() > keys::MAX_KEY) {
-            let detail = format!("Idempotency-Key has more than {} bytes", keys::MAX_KEY);
+        if key.is_some_and(|key| key.len() > idempotency::MAX_KEY) {
+            let detail = format!("Idempotency-Key has more than {} bytes", idempotency::MAX_KEY);
             return problem(StatusCode::BAD_REQUEST, "bad_key", &detail);
         }
-        let request = key.map(|key| keys::digest(self.peer.ip(), key, &body));
+        let request = key.map(|key| idempotency::digest(self.peer.ip(), key, &body));
         let parent = text("traceparent").and_then(TraceParent::parse);
         let mut meta = Attributes::new().with("client.address", self.peer.ip().to_string());
         if let Some(content_type) = text("content-type").filter(|text| text.len() <= MAX_CONTENT_TYPE) {

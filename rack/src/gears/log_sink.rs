@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::ready;
-use model::gear::{self, GearConfig, GearManifest};
+use model::gear_manifest::{self, GearConfig, GearManifest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use model::{Attributes, Level};
@@ -32,13 +32,13 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     outputs: &[],
     doc: "Structured data is written as JSON, other bodies as text; what is cut or replaced is marked in the attributes.",
     example: include_str!("../../../examples/gears/log_sink.yaml"),
-    schema: gear::schema::<LogSinkConfig>,
-    check: gear::check::<LogSinkConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<LogSinkConfig>,
+    check: gear_manifest::check::<LogSinkConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    let config: LogSinkConfig = gear::config(config)?;
+    let config: LogSinkConfig = gear_manifest::config(config)?;
     Ok(Gear::Passive(Box::new(LogRecordSink {
         level: config.level,
         rows: Vec::new(),

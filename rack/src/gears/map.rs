@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use model::Attributes;
-use model::gear::{self, GearConfig, GearManifest};
+use model::gear_manifest::{self, GearConfig, GearManifest};
 use model::message::Message;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -30,13 +30,13 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     doc: "Expressions are [CEL](https://cel.dev): `data`, `text`, `meta`, `hops`, `ts` and `flux_id` are those of the message that came. \
           First `data` or the fields of `set`, then `drop`.",
     example: include_str!("../../../examples/gears/map.yaml"),
-    schema: gear::schema::<MapConfig>,
-    check: gear::check::<MapConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<MapConfig>,
+    check: gear_manifest::check::<MapConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    let config: MapConfig = gear::config(config)?;
+    let config: MapConfig = gear_manifest::config(config)?;
     Ok(Gear::Passive(Box::new(config.compile()?)))
 }
 

@@ -15,7 +15,7 @@
 //! - An error or a panic ends only this gear: it is reported, built anew and started again after a growing pause. A message
 //!   that it rejects ends nothing: it is reported, and the next one comes.
 //! - The halves of a duplex gear have one life: it ends when one of them fails, or when both have ended. The half that takes replies
-//!   goes on until the other one, which has asked, has ended ([`ending`]).
+//!   goes on until the other one, which has asked, has ended ([`shutdown`]).
 //! - Adding a type is one file here, which has its manifest, its configuration and its work, and one name in the table `types!`.
 //!
 //! # Not here
@@ -23,34 +23,34 @@
 //! Starting and stopping ([`crate::runtime`]), queues between gears ([`crate::wires`]), restarts ([`supervisor`]).
 
 mod codec;
-mod connect;
 mod context;
-mod ending;
 mod expression;
+pub(crate) mod flux_headers;
 mod framing;
-mod gathering;
+mod gear_counters;
 mod http_client;
-mod level;
-mod listener;
-mod meter;
+mod level_detection;
 mod mqtt;
-pub(crate) mod naming;
-pub(crate) mod patience;
+mod output_transaction;
 mod poll_schedule;
 mod recent_keys;
-mod secret;
-mod signal;
+mod secret_references;
+mod shutdown;
+pub(crate) mod stall_watchdog;
 pub(crate) mod supervisor;
+mod tcp_connect;
+mod tcp_listener;
 #[cfg(test)]
 pub(crate) mod testing;
 mod tls;
+mod trace_context;
 pub(crate) mod traceparent;
 
 pub(crate) use context::{ContextParts, GearContext, GearSendError};
-pub(crate) use ending::GearShutdown;
 pub(crate) use exec::ProgramAllowList;
 pub(crate) use expression::{CelExpression, MessageVariables};
 pub(crate) use host_metrics::CpuTimes;
+pub(crate) use shutdown::GearShutdown;
 
 use std::io;
 use std::net::SocketAddr;
@@ -58,7 +58,7 @@ use std::sync::Arc;
 
 use futures::future::{BoxFuture, FutureExt, ready};
 use model::MessageId;
-use model::gear::{GearManifest, GearManifests};
+use model::gear_manifest::{GearManifest, GearManifests};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 

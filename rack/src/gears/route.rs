@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use model::gear::{self, GearConfig, GearManifest};
+use model::gear_manifest::{self, GearConfig, GearManifest};
 use model::message::Message;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -30,13 +30,13 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           here and is counted as dropped. Expressions are [CEL](https://cel.dev): `data`, `text`, `meta`, `hops`, `ts` and `flux_id` are the \
           message's. There is no type that merges: wire several outputs to one input.",
     example: include_str!("../../../examples/gears/route.yaml"),
-    schema: gear::schema::<RouteConfig>,
-    check: gear::check::<RouteConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<RouteConfig>,
+    check: gear_manifest::check::<RouteConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    let config: RouteConfig = gear::config(config)?;
+    let config: RouteConfig = gear_manifest::config(config)?;
     Ok(Gear::Passive(Box::new(MessageRouter {
         mode: config.mode,
         routes: config.compile()?,

@@ -24,20 +24,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::letter::PortSide;
+use model::dead_letter::PortSide;
 use model::message::Message;
 use model::{Level, MessageId};
 use tokio::sync::MutexGuard;
 use tokio::sync::mpsc::{self, error::TryRecvError};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use super::gathering::{DeferredOutput, DeliveryGuarantee, GearOutput, collect_output};
-use super::patience::run_watched;
-use super::signal::TraceContext;
+use super::output_transaction::{DeferredOutput, DeliveryGuarantee, GearOutput, collect_output};
+use super::stall_watchdog::run_watched;
+use super::trace_context::TraceContext;
 use super::{Gear, GearContext, GearError, PassiveGear};
-use crate::lane::{ConsumerOffset, CreditDemand, DeliveryHistory, OutboxDeadLetter, OutboxTransaction};
+use crate::deadline::sleep_until_deadline;
+use crate::outbox::{ConsumerOffset, CreditDemand, DeliveryHistory, OutboxDeadLetter, OutboxTransaction};
 use crate::spool::DurabilityNotifier;
-use crate::timer::sleep_until_deadline;
 use crate::wires::{GearInbox, GearSpec, INBOX_CAPACITY, InboxMessage, InputMessage, UncommittedMessage};
 
 /// How often a gear's counters are reported.

@@ -12,15 +12,15 @@
 //! - The id of a connection is never used again, not by a later life of the gear either: a reply reaches the connection that
 //!   its message came from or is rejected.
 //! - A connection is closed when its peer ends the stream, sends a frame that is too long, takes nothing of a reply for
-//!   [`WRITE_TIMEOUT`](writer::WRITE_TIMEOUT), or is idle: no frame went either way for `idle_timeout`.
-//! - Each connection has a writer of its own ([`writer`]). A reply of a guaranteed wire was taken when it is written, and those before
+//!   [`WRITE_TIMEOUT`](reply_writer::WRITE_TIMEOUT), or is idle: no frame went either way for `idle_timeout`.
+//! - Each connection has a reply_writer of its own ([`reply_writer`]). A reply of a guaranteed wire was taken when it is written, and those before
 //!   it; meanwhile replies to others go on.
 //!
 //! # Not here
 //!
-//! Frames ([`super::framing`]), taking connections ([`super::listener`]).
+//! Frames ([`super::framing`]), taking connections ([`super::tcp_listener`]).
 
-mod writer;
+mod reply_writer;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -29,8 +29,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::gear::{self, GearConfig, GearManifest};
-use model::letter::PortSide;
+use model::gear_manifest::{self, GearConfig, GearManifest};
+use model::dead_letter::PortSide;
 use model::message::Message;
 use model::{Attributes, HumanDuration, Level, MessageId};
 use parking_lot::Mutex;
@@ -45,12 +45,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::framing::{FramingError, FrameReader, StreamFraming, FrameFormat};
-use super::gathering::DeliveryGuarantee;
-use super::listener::GearListener;
-use super::signal::TraceContext;
+use super::output_transaction::DeliveryGuarantee;
+use super::tcp_listener::GearListener;
+use super::trace_context::TraceContext;
 use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::wires::InputMessage;
-use writer::{TcpReplyQueue, TcpReply};
+use reply_writer::{TcpReplyQueue, TcpReply};
 
 /// How often it is asked what became of replies.
 const HEAR_EVERY: Duration = Duration::from_millis(10);
@@ -69,13 +69,13 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           one whose connection is closed is rejected. A full inbox keeps the peer waiting. A peer that ends its stream is closed. \
           A frame has no place for a business signal or a trace: each message begins its own, and only `correlate` joins it with another.",
     example: include_str!("../../../examples/gears/tcp_in.yaml"),
-    schema: gear::schema::<TcpInConfig>,
-    check: gear::check::<TcpInConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<TcpInConfig>,
+    check: gear_manifest::check::<TcpInConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    let config: TcpInConfig = gear::config(config)?;
+    let config: TcpInConfig = gear_manifest::config(config)?;
     let shared = Arc::new(TcpConnectionTable {
         rule: config.framing.rule()?,
         max_frame: config.max_frame as usize,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use chassis::write_timeout::WriteTimeoutStream;
 use futures::FutureExt;
-use model::gear::{self, GearConfig, GearManifest};
+use model::gear_manifest::{self, GearConfig, GearManifest};
 use model::{Attributes, HumanDuration, Level};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,7 +29,7 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::connect::{ReconnectBackoff, check_address, check_times, connect};
+use super::tcp_connect::{ReconnectBackoff, check_address, check_times, connect};
 use super::framing::{FrameReader, StreamFraming, FrameFormat};
 use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::wires::InputMessage;
@@ -44,13 +44,13 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           Port `reply` may stay unwired: what comes back is read and dropped then. \
           A frame has no place for a business signal or a trace: what comes back begins its own, and only `correlate` joins it with its request.",
     example: include_str!("../../../examples/gears/tcp_out.yaml"),
-    schema: gear::schema::<TcpOutConfig>,
-    check: gear::check::<TcpOutConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<TcpOutConfig>,
+    check: gear_manifest::check::<TcpOutConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    let config: TcpOutConfig = gear::config(config)?;
+    let config: TcpOutConfig = gear_manifest::config(config)?;
     let rule = config.framing.rule()?;
     let (link, linked) = watch::channel(None);
     let writer = TcpFrameWriter {

@@ -17,7 +17,7 @@ use chassis::config::LogThrottleConfig;
 use chassis::log_rate_limiter::LogRateLimiter;
 use futures::FutureExt;
 use model::control::ScenarioPush;
-use model::gear::GearManifest;
+use model::gear_manifest::GearManifest;
 use model::message::Message;
 use model::scenario::{Gear as GearEntry, Wire};
 use model::{Attributes, Clock, EntityId, Entropy, FluxId, MessageId, Table, Timestamp};
@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{ActiveGear, Gear, GearContext, GearDefinition, GearError, GearFuture, PassiveGear, ProgramAllowList};
 use crate::RackIdentity;
-use crate::limits::MessageLimits;
+use crate::message_limits::MessageLimits;
 use crate::runtime::{GearRuntime, RuntimeParts};
 use crate::spool::{self, SpoolCursor, SpoolFullPolicy, SpoolHandle, SpoolItem, SpoolLimits, SpoolThread};
 use crate::tap::TapRegistry;
@@ -84,7 +84,7 @@ const fn manifest(
         example: "",
         schema: || Value::Null,
         check: |_| Ok(()),
-        passes_on: model::gear::never,
+        passes_on: model::gear_manifest::never,
     }
 }
 
@@ -346,7 +346,7 @@ impl Bench {
                     panic!("a batch is lost")
                 };
                 if kept.table == table {
-                    for batch in model::wire::decode_arrow(table, &kept.payload).unwrap() {
+                    for batch in model::telemetry_codec::decode_arrow(table, &kept.payload).unwrap() {
                         rows.extend((0..batch.num_rows()).map(|row| model::batch::row_json(&batch, row)));
                     }
                 }

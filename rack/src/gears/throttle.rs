@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::gear::{self, GearConfig, GearManifest};
+use model::gear_manifest::{self, GearConfig, GearManifest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
@@ -29,18 +29,18 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     doc: "A token bucket: `burst` messages may leave at once, then `rate` a second. With `wait` the senders are slowed down, with `drop` \
           what is too much is dropped and counted in `gear.messages.dropped`.",
     example: include_str!("../../../examples/gears/throttle.yaml"),
-    schema: gear::schema::<ThrottleConfig>,
-    check: gear::check::<ThrottleConfig>,
+    schema: gear_manifest::schema::<ThrottleConfig>,
+    check: gear_manifest::check::<ThrottleConfig>,
     passes_on: waits,
 };
 
 /// With `drop` it chooses.
 fn waits(config: &RawConfig) -> bool {
-    gear::config::<ThrottleConfig>(config).is_ok_and(|config| config.when_full == ThrottleAction::Wait)
+    gear_manifest::config::<ThrottleConfig>(config).is_ok_and(|config| config.when_full == ThrottleAction::Wait)
 }
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    let config: ThrottleConfig = gear::config(config)?;
+    let config: ThrottleConfig = gear_manifest::config(config)?;
     Ok(Gear::Passive(Box::new(MessageThrottle {
         bucket: MessageTokenBucket::new(&config, Instant::now()),
         when_full: config.when_full,

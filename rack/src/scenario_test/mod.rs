@@ -18,9 +18,9 @@
 //!
 //! What is expected is judged by who runs the case.
 
-mod fit;
-mod folder;
-mod record;
+mod case_validation;
+mod port_recorder;
+mod temp_folder;
 #[cfg(test)]
 mod tests;
 
@@ -38,15 +38,15 @@ use model::{Attributes, Clock, EntityId, Entropy, FluxId, Level, MessageId, Span
 use serde_json::Value;
 
 use crate::gears::{CelExpression, MessageVariables, ProgramAllowList};
-use crate::limits::MessageLimits;
+use crate::message_limits::MessageLimits;
 use crate::runtime::{GearRuntime, PATIENCE, RuntimeParts};
 use crate::spool::{self, SpoolFullPolicy, SpoolLimits};
 use crate::tap::TapRegistry;
 use crate::telemetry::{RecorderParts, RecorderReceiver, TelemetryRecorder, TelemetryRow};
 use crate::wires::{self, GearInbox, GearSpec, InboxMessage, OutputWires, RackPlan, ScenarioApplyError, WireTarget};
-pub use fit::validate_case;
-use folder::ScenarioTestFolder;
-use record::{PortRecorder, SeenByPort};
+pub use case_validation::validate_case;
+use port_recorder::{PortRecorder, SeenByPort};
+use temp_folder::ScenarioTestFolder;
 
 /// Types that take from and give to other gears only.
 const INSIDE: &[&str] = &[

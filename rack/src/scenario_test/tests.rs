@@ -118,7 +118,7 @@ async fn a_case_whose_messages_were_not_all_taken_says_how_many_were() {
 
 #[test]
 fn bytes_that_are_recorded_are_bounded() {
-    let mut seen = record::SeenMessages::default();
+    let mut seen = port_recorder::SeenMessages::default();
     let port = port_of(&"it".parse().unwrap(), "out", false).unwrap();
     let large = || crate::gears::testing::message(1, Value::Null, &[7; 1 << 20]);
     for _ in 1..MOST_SEEN_BYTES >> 20 {

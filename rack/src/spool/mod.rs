@@ -12,15 +12,15 @@
 //!
 //! # Not here
 //!
-//! The files ([`log`], [`segment`]).
+//! The files ([`segment_log`], [`segment`]).
 
 mod admission;
-mod disk;
-mod epoch;
+mod boot_epoch;
 mod index;
-mod log;
 mod reader;
+mod recovery;
 mod segment;
+mod segment_log;
 #[cfg(test)]
 mod tests;
 
@@ -38,13 +38,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 use crate::telemetry::{RecordingError, SourceCheckpoint};
 use admission::AdmissionControl;
 use index::SpoolIndex;
-use log::SpoolLog;
+use segment_log::SpoolLog;
 
 pub(crate) use admission::AdmissionClass;
-pub(crate) use disk::SpoolRecoveryReport;
-pub(crate) use log::{SpoolBatch, SpoolFullPolicy, SpoolLimits};
 pub(crate) use reader::{SpoolCursor, SpoolEntry, SpoolItem, SpoolReader};
+pub(crate) use recovery::SpoolRecoveryReport;
 pub(crate) use segment::{ProducerRun, fits_checkpoint};
+pub(crate) use segment_log::{SpoolBatch, SpoolFullPolicy, SpoolLimits};
 
 /// How many batches may wait for the writer: enough for one group to form while the one before is being synced.
 const SLOTS: usize = 32;
@@ -178,7 +178,7 @@ impl SpoolHandle {
         done: Option<DurabilityNotifier>,
     ) -> Result<(), RecordingError> {
         let bytes = if batch.rows > 0 {
-            log::size_of_batch(&batch) as u64
+            segment_log::size_of_batch(&batch) as u64
         } else {
             0
         };
@@ -444,7 +444,10 @@ impl SpoolWriter {
             if !pending.has_waiter() {
                 self.shared.release(pending.bytes);
             } else {
-                let sizes = pending.batches.iter().map(|batch| log::size_of_batch(batch) as u64);
+                let sizes = pending
+                    .batches
+                    .iter()
+                    .map(|batch| segment_log::size_of_batch(batch) as u64);
                 bytes += sizes.sum::<u64>();
                 group.push(pending);
             }

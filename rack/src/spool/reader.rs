@@ -15,8 +15,8 @@ use model::Table;
 use parking_lot::Mutex;
 
 use super::SpoolError;
-use super::disk::copy_damaged;
 use super::index::{SpoolIndex, SpoolSegment};
+use super::recovery::copy_damaged;
 use super::segment::{self, HEADER, ProducerRun, SpoolReadError, SpoolRecord};
 
 /// Where reading goes on. The default is the oldest batch.

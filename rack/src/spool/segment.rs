@@ -17,7 +17,7 @@
 //!
 //! # Not here
 //!
-//! Which segments there are and when they go ([`super::log`]).
+//! Which segments there are and when they go ([`super::segment_log`]).
 
 use std::fs::File;
 use std::io;

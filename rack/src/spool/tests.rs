@@ -11,7 +11,7 @@ use model::{EntityId, Table};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
-use super::log::SpoolLog;
+use super::segment_log::SpoolLog;
 use super::*;
 use crate::telemetry::SourceCheckpoint;
 
@@ -249,7 +249,7 @@ fn beginning(segment: &Path, rng: &mut StdRng, bytes: usize) -> Vec<u8> {
     segment::encode(
         &mut record,
         id,
-        log::record_header(segment::SpoolRecordKind::Batch, nobody()),
+        segment_log::record_header(segment::SpoolRecordKind::Batch, nobody()),
         &[],
         &payload,
     );
@@ -400,7 +400,7 @@ fn a_whole_that_is_cut_anywhere_is_not_there_and_the_one_before_is() {
     let epoch = spool.epoch();
     assert_eq!(epoch % 2, 1, "epochs of messages are odd");
     spool.append(&whole(b"one", b"two")).unwrap();
-    let path = super::disk::segment_path(dir.path(), 1);
+    let path = super::recovery::segment_path(dir.path(), 1);
     let before = fs::metadata(&path).unwrap().len();
     spool.append(&whole(b"three", b"four")).unwrap();
     let after = fs::metadata(&path).unwrap().len();
@@ -414,7 +414,7 @@ fn a_whole_that_is_cut_anywhere_is_not_there_and_the_one_before_is() {
     };
     for cut in before..=after {
         let copy = tempfile::tempdir().unwrap();
-        let target = super::disk::segment_path(copy.path(), 1);
+        let target = super::recovery::segment_path(copy.path(), 1);
         fs::copy(&path, &target).unwrap();
         fs::OpenOptions::new()
             .write(true)

@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::MOST_TAPS;
-use super::point::{TapPoint, TapReceiver, TapRegistry};
+use super::registry::{TapPoint, TapReceiver, TapRegistry};
 
 /// How often it is told that messages pass and none is shown.
 const TELL_EVERY: Duration = Duration::from_millis(500);

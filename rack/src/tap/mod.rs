@@ -23,13 +23,13 @@
 //! - A message is shown when its gear has sent it. One that a guaranteed wire brings again after a fault is sent, and shown, again.
 
 mod leases;
-mod point;
+mod registry;
 mod sample;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use leases::TapLeases;
-pub(crate) use point::{TapPoint, TapRegistry};
+pub(crate) use registry::{TapPoint, TapRegistry};
 
 /// How many taps a Rack has at most.
 pub(crate) const MOST_TAPS: usize = 8;

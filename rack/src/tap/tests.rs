@@ -8,7 +8,7 @@ use model::tap::{MOST_BATCH, MOST_BODY, MOST_FACTS, TapAnswer};
 use model::{Attributes, Timestamp};
 use serde_json::{Value, json};
 
-use super::point::{ByteTokenBucket, TapReceiver};
+use super::registry::{ByteTokenBucket, TapReceiver};
 use super::*;
 use crate::gears::testing::{Bench, message, push};
 

@@ -157,7 +157,7 @@ fn owned<T, R>(rows: Vec<T>, owner: &RackIdentity, own: impl Fn(T, &RackIdentity
 
 fn encode<R: TelemetryRecord>(rows: &[R], owner: &RackIdentity) -> Result<SpoolBatch, String> {
     let columns = R::to_batch(rows).map_err(|error| error.to_string())?;
-    let payload = model::wire::encode_arrow(&[columns]).map_err(|error| error.to_string())?;
+    let payload = model::telemetry_codec::encode_arrow(&[columns]).map_err(|error| error.to_string())?;
     Ok(SpoolBatch {
         entity: owner.entity_id,
         table: R::TABLE,

@@ -19,22 +19,22 @@
 
 mod batcher;
 mod counters;
-mod layer;
-mod own;
 mod recorder;
 mod rows;
-mod sender;
+mod self_metrics;
+mod spool_publisher;
+mod tracing_layer;
 
 pub(crate) use batcher::RowBatcher;
 pub(crate) use counters::TelemetryCounters;
-pub(crate) use own::SelfMetrics;
 pub(crate) use recorder::{RecorderParts, RecorderReceiver};
 pub(crate) use rows::TelemetryRow;
-pub(crate) use sender::{SpoolPublisher, SpoolPublisherParts};
+pub(crate) use self_metrics::SelfMetrics;
+pub(crate) use spool_publisher::{SpoolPublisher, SpoolPublisherParts};
 
-pub use layer::TelemetryLayer;
 pub use recorder::{RecordingError, SourceCheckpoint, TelemetryRecorder};
 pub use rows::{LogRow, MetricRow, SpanRow};
+pub use tracing_layer::TelemetryLayer;
 
 use std::time::Duration;
 

@@ -11,7 +11,7 @@ use model::scenario::{GearPort, Lane, Wire};
 use model::{MessageDestination, Token};
 
 use super::GearSpec;
-use crate::lane::PortDestinations;
+use crate::outbox::PortDestinations;
 
 /// Where the messages go of every port that leaves by the outbox.
 pub(super) fn of(gears: &BTreeMap<Token, GearSpec>, push: &ScenarioPush, rack: Option<&Token>) -> PortDestinations {

@@ -15,11 +15,11 @@ use chassis::config::{ConfigSources, LogThrottleConfig, load};
 use chassis::log_rate_limiter::LogRateLimiter;
 use ed25519_dalek::SigningKey;
 use futures::StreamExt as _;
-use model::answer::SignedReply;
 use model::control::*;
 use model::passport::{self, Passport};
+use model::signed_reply::SignedReply;
 use model::subject::{self, RackCommand};
-use model::wire::{self, PublisherIdentity};
+use model::telemetry_codec::{self, PublisherIdentity};
 use model::{ClusterId, EntityId, Entropy, SignedPayload, SigningContext, Table, Timestamp};
 use parking_lot::Mutex;
 use rack::config::{RackConfig, SCHEMA};
@@ -396,12 +396,12 @@ impl Published {
         let header = |name: &str| headers.get(name).unwrap().to_string();
         let (table, name) = subject::parse_telemetry(&message.subject).unwrap();
         let publisher = PublisherIdentity {
-            entity_id: header(wire::ENTITY_ID).parse().unwrap(),
-            entity_name: header(wire::ENTITY_NAME),
+            entity_id: header(telemetry_codec::ENTITY_ID).parse().unwrap(),
+            entity_name: header(telemetry_codec::ENTITY_NAME),
         };
         assert_eq!(publisher.entity_name, name.as_str());
-        let encoding = header(wire::CONTENT_TYPE).parse().unwrap();
-        let batches = wire::decode(table, encoding, &message.payload, &publisher).unwrap();
+        let encoding = header(telemetry_codec::CONTENT_TYPE).parse().unwrap();
+        let batches = telemetry_codec::decode(table, encoding, &message.payload, &publisher).unwrap();
         let rows: Vec<_> = batches
             .iter()
             .flat_map(|batch| (0..batch.num_rows()).map(|row| model::batch::row_json(batch, row)))
@@ -412,9 +412,9 @@ impl Published {
             subject: message.subject.to_string(),
             entity: publisher.entity_id,
             name: publisher.entity_name,
-            epoch: header(wire::BOOT_EPOCH).parse().unwrap(),
-            seq: header(wire::SEQUENCE).parse().unwrap(),
-            settled: header(wire::SETTLED).parse().unwrap(),
+            epoch: header(telemetry_codec::BOOT_EPOCH).parse().unwrap(),
+            seq: header(telemetry_codec::SEQUENCE).parse().unwrap(),
+            settled: header(telemetry_codec::SETTLED).parse().unwrap(),
             rows: rows.len(),
             messages: if table == Table::Logs {
                 rows.iter().map(text).collect()

@@ -1,7 +1,7 @@
 //! The batches of a load.
 
 use engine::{AppendBatch, BatchOrigin};
-use model::wire::{BatchId, encode_arrow};
+use model::telemetry_codec::{BatchId, encode_arrow};
 use model::{Attributes, EntityId, Level, LogRecord, MetricPoint, MetricType, Table, TelemetryRecord, Timestamp};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};

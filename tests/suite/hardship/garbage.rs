@@ -3,7 +3,7 @@
 use harness::bus::Outgoing;
 use harness::{Random, TestBus};
 use model::message::Message;
-use model::{Attributes, FluxId, MessageId, Timestamp, wire};
+use model::{Attributes, FluxId, MessageId, Timestamp, telemetry_codec};
 
 use super::*;
 use crate::first_light::mixer_with;
@@ -17,13 +17,16 @@ const LINES: u64 = 900;
 const AT_ONCE: u64 = 100;
 
 const LIAR: &[(&str, &str)] = &[
-    (wire::ENTITY_ID, "../../../etc/passwd"),
-    (wire::ENTITY_NAME, "../../evil"),
-    (wire::BOOT_EPOCH, "-1"),
-    (wire::SEQUENCE, "many"),
-    (wire::SETTLED, "99999999999999999999"),
+    (telemetry_codec::ENTITY_ID, "../../../etc/passwd"),
+    (telemetry_codec::ENTITY_NAME, "../../evil"),
+    (telemetry_codec::BOOT_EPOCH, "-1"),
+    (telemetry_codec::SEQUENCE, "many"),
+    (telemetry_codec::SETTLED, "99999999999999999999"),
 ];
-const ODD: &[(&str, &str)] = &[(wire::PLACE, "not a place/0"), (wire::CONTENT_TYPE, "text/plain")];
+const ODD: &[(&str, &str)] = &[
+    (telemetry_codec::PLACE, "not a place/0"),
+    (telemetry_codec::CONTENT_TYPE, "text/plain"),
+];
 
 /// A message as a gear sends it.
 fn good() -> Result<Vec<u8>, Failure> {

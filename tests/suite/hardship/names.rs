@@ -8,7 +8,7 @@ use std::path::Path;
 use harness::bus::Outgoing;
 use harness::process::{Finished, run};
 use harness::{TestBus, binary};
-use model::wire;
+use model::telemetry_codec;
 
 use super::*;
 
@@ -27,17 +27,23 @@ const NAMES: [&str; 9] = [
 /// What a publisher may say of itself.
 const LIARS: [&[(&str, &str)]; 4] = [
     &[
-        (wire::CONTENT_TYPE, "application/json"),
-        (wire::ENTITY_ID, "../../evil"),
+        (telemetry_codec::CONTENT_TYPE, "application/json"),
+        (telemetry_codec::ENTITY_ID, "../../evil"),
     ],
-    &[(wire::CONTENT_TYPE, "application/json"), (wire::ENTITY_ID, "/tmp/evil")],
-    &[(wire::CONTENT_TYPE, "../../evil"), (wire::ENTITY_NAME, "../../evil")],
     &[
-        (wire::CONTENT_TYPE, "application/json"),
-        (wire::ENTITY_ID, "evil"),
-        (wire::ENTITY_NAME, "/tmp/evil"),
-        (wire::BOOT_EPOCH, "1"),
-        (wire::SEQUENCE, "1"),
+        (telemetry_codec::CONTENT_TYPE, "application/json"),
+        (telemetry_codec::ENTITY_ID, "/tmp/evil"),
+    ],
+    &[
+        (telemetry_codec::CONTENT_TYPE, "../../evil"),
+        (telemetry_codec::ENTITY_NAME, "../../evil"),
+    ],
+    &[
+        (telemetry_codec::CONTENT_TYPE, "application/json"),
+        (telemetry_codec::ENTITY_ID, "evil"),
+        (telemetry_codec::ENTITY_NAME, "/tmp/evil"),
+        (telemetry_codec::BOOT_EPOCH, "1"),
+        (telemetry_codec::SEQUENCE, "1"),
     ],
 ];
 

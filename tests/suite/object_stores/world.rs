@@ -13,7 +13,7 @@ use engine::{
 use futures::TryStreamExt;
 use harness::Failure;
 use model::batch::row_json;
-use model::wire::{BatchId, encode_arrow};
+use model::telemetry_codec::{BatchId, encode_arrow};
 use model::{Attributes, ByteSize, Clock, EntityId, Entropy, Level, LogRecord, Table, TelemetryRecord, Timestamp};
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;

@@ -12,7 +12,7 @@ use benches::feed::{batch, open, runtime, seal_all};
 use benches::{median, setting};
 use harness::Failure;
 use model::filter::{LogFilter, TimePoint, TraceFilter};
-use model::wire::encode_arrow;
+use model::telemetry_codec::encode_arrow;
 use model::{Clock, FluxId, Table, Timestamp, TraceId};
 use query::{ListQuery, QueryEngine, QueryLimits, QueryStats};
 

@@ -11,7 +11,7 @@ use benches::feed::{batch, open, runtime, seal_all};
 use benches::{cost, median, setting};
 use harness::Failure;
 use model::filter::{LogFilter, TimePoint};
-use model::wire::encode_arrow;
+use model::telemetry_codec::encode_arrow;
 use model::{Attributes, ByteSize, Clock, EntityId, Level, LogRecord, Table, TelemetryRecord};
 use query::{ListQuery, QueryEngine, QueryLimits};
 

@@ -15,8 +15,8 @@
 //! - Nothing is changed: no folder is made, no message published.
 //! - The exit code is that of the first check that failed; a warning fails nothing.
 
-mod local;
-mod remote;
+mod host_checks;
+mod service_checks;
 
 use std::time::Duration;
 
@@ -104,7 +104,7 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> Result<(), Error> {
     let clock = chassis::system_clock();
     let (config, rack) = configured(global);
     let mut checks = vec![config];
-    checks.extend(remote::mixer(&ApiClient::within(&args.api, PATIENCE), &clock));
+    checks.extend(service_checks::mixer(&ApiClient::within(&args.api, PATIENCE), &clock));
     checks.extend(rack.map_or_else(without_config, |rack| with_config(&rack)));
     let rows: Vec<Row> = checks.iter().filter_map(DoctorCheck::row).collect();
     RowPrinter::from(&args.api).rows(&rows, COLUMNS)?;
@@ -112,7 +112,11 @@ pub(crate) fn run(global: &GlobalArgs, args: &DoctorArgs) -> Result<(), Error> {
 }
 
 fn with_config(rack: &RackConfig) -> Vec<DoctorCheck> {
-    vec![local::disk(rack), remote::bus(rack), local::secrets(rack)]
+    vec![
+        host_checks::disk(rack),
+        service_checks::bus(rack),
+        host_checks::secrets(rack),
+    ]
 }
 
 fn without_config() -> Vec<DoctorCheck> {

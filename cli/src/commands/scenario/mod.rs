@@ -1,9 +1,9 @@
 //! `platform scenario`.
 
 mod diff;
-mod report;
+mod rollout_status;
+mod scenario_locator;
 mod scenario_test;
-mod source;
 
 use std::io::Write;
 use std::path::Path;
@@ -13,8 +13,8 @@ use model::HumanDuration;
 use model::scenario::{ScenarioReview, SourceDiagnostic};
 use serde_json::{Value, json};
 
-pub(crate) use self::report::word;
-use self::source::ScenarioLocator;
+pub(crate) use self::rollout_status::word;
+use self::scenario_locator::ScenarioLocator;
 use crate::args::{ActivationArgs, ApiArgs, GraphFormat, OutputFormat, ScenarioArgs, ScenarioVerb};
 use crate::client::{self, ApiClient, Row};
 use crate::error::Error;
@@ -39,21 +39,21 @@ pub(crate) fn run(args: &ScenarioArgs) -> Result<(), Error> {
         ScenarioVerb::Diff { from, to, api } => diff::run(from, to, api),
         ScenarioVerb::Activate { scenario, strict, how } => activate(scenario, *strict, how),
         ScenarioVerb::Status(api) => {
-            let report = report::of(ApiClient::new(api).get("/api/v1/scenarios/status", &())?)?;
-            report::print(&report, api)
+            let report = rollout_status::of(ApiClient::new(api).get("/api/v1/scenarios/status", &())?)?;
+            rollout_status::print(&report, api)
         }
         ScenarioVerb::Rollback(how) => {
             let query = json!({ "wait": how.wait, "dry_run": how.dry_run, "resume_from": how.resume_from });
             let client = patient(&how.api, how.wait);
-            let report = report::of(client.post_with("/api/v1/scenarios/rollback", &query, &json!({}))?)?;
-            report::print(&report, &how.api)?;
+            let report = rollout_status::of(client.post_with("/api/v1/scenarios/rollback", &query, &json!({}))?)?;
+            rollout_status::print(&report, &how.api)?;
             if how.dry_run {
                 return Ok(());
             }
-            report::verdict(&report, how.wait)
+            rollout_status::verdict(&report, how.wait)
         }
         ScenarioVerb::Delete { reference, api } => {
-            let path = source::path(reference, "/delete")?;
+            let path = scenario_locator::path(reference, "/delete")?;
             let answer = ApiClient::new(api).post(&path, &json!({}))?;
             let deleted = client::one(answer, "it does not say what was deleted")?;
             Ok(RowPrinter::from(api).rows(&[deleted], &["reference", "hash"])?)
@@ -129,7 +129,7 @@ fn import(file: &Path, replace: bool, api: &ApiArgs) -> Result<Row, Error> {
 }
 
 fn show(reference: &str, api: &ApiArgs) -> Result<(), Error> {
-    let answer = ApiClient::new(api).get(&source::path(reference, "")?, &())?;
+    let answer = ApiClient::new(api).get(&scenario_locator::path(reference, "")?, &())?;
     let row = client::one(answer, "it is not a scenario")?;
     if api.output != OutputFormat::Table {
         return Ok(RowPrinter::from(api).rows(&[row], COLUMNS)?);
@@ -161,14 +161,14 @@ fn activate(scenario: &str, strict: bool, how: &ActivationArgs) -> Result<(), Er
             hash.unwrap_or_default().to_owned()
         }
     };
-    let path = source::path(&reference, "/activate")?;
-    let ask = |query: Value| report::of(patient(api, wait).post_with(&path, &query, &json!({}))?);
+    let path = scenario_locator::path(&reference, "/activate")?;
+    let ask = |query: Value| rollout_status::of(patient(api, wait).post_with(&path, &query, &json!({}))?);
     if dry_run || strict {
         let report = ask(json!({ "dry_run": true, "resume_from": how.resume_from }))?;
         let warnings = report.get("warnings").and_then(Value::as_array).map_or(0, Vec::len);
         let is_refused = strict && warnings > 0;
         if dry_run || is_refused {
-            report::print(&report, api)?;
+            rollout_status::print(&report, api)?;
         }
         if is_refused {
             return Err(Error::Warned {
@@ -181,8 +181,8 @@ fn activate(scenario: &str, strict: bool, how: &ActivationArgs) -> Result<(), Er
         return Ok(());
     }
     let report = ask(json!({ "wait": wait, "resume_from": how.resume_from }))?;
-    report::print(&report, api)?;
-    report::verdict(&report, wait)
+    rollout_status::print(&report, api)?;
+    rollout_status::verdict(&report, wait)
 }
 
 /// A client that waits longer than the Mixer does for its Racks.

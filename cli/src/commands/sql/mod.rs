@@ -10,13 +10,13 @@
 //! | `pointer` | where a statement went wrong |
 //! | `history` | where statements are kept |
 
-mod commands;
-mod editor;
+mod completion;
+mod error_caret;
 mod history;
-mod pointer;
+mod line_editor;
 mod shell;
-mod statements;
-mod words;
+mod shell_commands;
+mod statement_splitter;
 
 use std::io::{IsTerminal, Read, Write};
 use std::path::Path;

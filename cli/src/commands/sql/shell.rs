@@ -20,11 +20,11 @@ use rustyline::error::ReadlineError;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::commands::{HELP, ShellAction, ShellCommand};
-use super::editor::LineEditor;
+use super::error_caret::error_caret;
 use super::history::HistoryFile;
-use super::pointer::error_caret;
-use super::{ask, statements};
+use super::line_editor::LineEditor;
+use super::shell_commands::{HELP, ShellAction, ShellCommand};
+use super::{ask, statement_splitter};
 use crate::args::{GlobalArgs, SqlArgs};
 use crate::client::{ApiClient, Row};
 use crate::error::Error;
@@ -101,9 +101,9 @@ impl SqlShell<'_> {
 
     /// Carries out statements in order, up to the first that fails.
     fn run_statements(&self, text: &str) {
-        for statement in statements::split(text).statements {
+        for statement in statement_splitter::split(text).statements {
             let given = self.args.parameters.iter();
-            let meant = given.filter(|(name, _)| statements::has_parameter(statement, name));
+            let meant = given.filter(|(name, _)| statement_splitter::has_parameter(statement, name));
             let asked = ShellQuery {
                 text: statement.to_owned(),
                 parameters: meant.cloned().collect(),

@@ -2,9 +2,9 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use super::super::ahead::FillPace;
-use super::super::disk::DiskOperation;
-use super::super::faults::DiskFaultPlan;
+use super::super::directory::DiskOperation;
+use super::super::fault_injection::DiskFaultPlan;
+use super::super::preallocate::FillPace;
 use super::*;
 
 const SEGMENT: u64 = 1 << 20;

@@ -1,8 +1,8 @@
 //! Order, caps, recycling, big groups, full disks: the log with nothing broken.
 
 use super::*;
-use crate::wal::disk::DiskOperation;
-use crate::wal::faults::DiskFaultPlan;
+use crate::wal::directory::DiskOperation;
+use crate::wal::fault_injection::DiskFaultPlan;
 
 #[test]
 fn what_was_synced_comes_back_in_order() {

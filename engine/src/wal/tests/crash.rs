@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 
 use super::*;
-use crate::wal::disk::DiskOperation;
-use crate::wal::faults::DiskFaultPlan;
+use crate::wal::directory::DiskOperation;
+use crate::wal::fault_injection::DiskFaultPlan;
 
 /// What the log's user knows: what it wrote, what was promised, what is stored elsewhere.
 #[derive(Default)]

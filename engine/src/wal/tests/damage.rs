@@ -6,8 +6,8 @@ use std::fs;
 use proptest::prelude::*;
 
 use super::*;
-use crate::wal::disk::DiskOperation;
-use crate::wal::faults::DiskFaultPlan;
+use crate::wal::directory::DiskOperation;
+use crate::wal::fault_injection::DiskFaultPlan;
 use crate::wal::segment::SegmentHeader;
 
 /// A log of `count` frames, synced one by one, over several segments.

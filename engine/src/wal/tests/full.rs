@@ -1,8 +1,8 @@
 //! A disk that others filled: a recovery needs no room of its own, and a switch that finds none waits.
 
 use super::*;
-use crate::wal::disk::DiskOperation;
-use crate::wal::faults::DiskFaultPlan;
+use crate::wal::directory::DiskOperation;
+use crate::wal::fault_injection::DiskFaultPlan;
 
 fn no_room(at: usize, op: DiskOperation, on: bool) -> Option<DiskFaultPlan> {
     let errno = libc::ENOSPC;

@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, StatusCode};
 use model::EntityId;
-use model::wire::{self, BatchEncoding, PublisherIdentity};
+use model::telemetry_codec::{self, BatchEncoding, PublisherIdentity};
 
 use crate::api::problem::ApiProblem;
 
@@ -25,23 +25,31 @@ pub(super) fn encoding(headers: &HeaderMap) -> Result<BatchEncoding, ApiProblem>
             BatchEncoding::Arrow,
         ]
         .map(BatchEncoding::content_type);
-        let detail = format!("{} {what}: known are {}", wire::CONTENT_TYPE, known.join(", "));
+        let detail = format!(
+            "{} {what}: known are {}",
+            telemetry_codec::CONTENT_TYPE,
+            known.join(", ")
+        );
         ApiProblem::body(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail)
     };
-    let said = text(headers, wire::CONTENT_TYPE)?.ok_or_else(|| unknown("is missing"))?;
+    let said = text(headers, telemetry_codec::CONTENT_TYPE)?.ok_or_else(|| unknown("is missing"))?;
     let known = said.parse();
     known.map_err(|error: model::BadId| unknown(&format!("{:?} is none of ours", error.text)))
 }
 
 /// Who sends, for rows that do not say it themselves.
 pub(super) fn publisher(headers: &HeaderMap) -> Result<PublisherIdentity, ApiProblem> {
-    let name = text(headers, wire::ENTITY_NAME)?.unwrap_or(NAMELESS);
-    if name.is_empty() || name.len() > wire::MAX_ENTITY_NAME {
-        let reason = format!("it has {} bytes, not 1 to {}", name.len(), wire::MAX_ENTITY_NAME);
-        return Err(ApiProblem::parameter(wire::ENTITY_NAME, reason));
+    let name = text(headers, telemetry_codec::ENTITY_NAME)?.unwrap_or(NAMELESS);
+    if name.is_empty() || name.len() > telemetry_codec::MAX_ENTITY_NAME {
+        let reason = format!(
+            "it has {} bytes, not 1 to {}",
+            name.len(),
+            telemetry_codec::MAX_ENTITY_NAME
+        );
+        return Err(ApiProblem::parameter(telemetry_codec::ENTITY_NAME, reason));
     }
-    let id = text(headers, wire::ENTITY_ID)?.map(str::parse).transpose();
-    let id = id.map_err(|error: model::BadId| ApiProblem::parameter(wire::ENTITY_ID, error))?;
+    let id = text(headers, telemetry_codec::ENTITY_ID)?.map(str::parse).transpose();
+    let id = id.map_err(|error: model::BadId| ApiProblem::parameter(telemetry_codec::ENTITY_ID, error))?;
     Ok(PublisherIdentity {
         entity_id: id.unwrap_or_else(|| EntityId::for_name(name)),
         entity_name: name.to_owned(),

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use axum::body::Body;
 use engine::InboundMemory;
 use futures::FutureExt;
-use model::wire::{BatchEncoding, PublisherIdentity};
+use model::telemetry_codec::{BatchEncoding, PublisherIdentity};
 use model::{Clock, EntityId, Entropy, Timestamp};
 
 use super::headers::NAMELESS;
@@ -98,7 +98,7 @@ async fn busy(decoders: &DecoderPool) -> Vec<mpsc::Sender<()>> {
 
 fn lines(rows: usize) -> Request {
     let line = "{\"ts\":\"2027-01-15T08:00:00Z\",\"level\":\"info\",\"message\":\"a line\"}\n";
-    let request = Request::post("/").header(wire::CONTENT_TYPE, BatchEncoding::Ndjson.content_type());
+    let request = Request::post("/").header(telemetry_codec::CONTENT_TYPE, BatchEncoding::Ndjson.content_type());
     request.body(Body::from(line.repeat(rows))).unwrap()
 }
 
@@ -155,7 +155,7 @@ async fn a_body_that_does_not_arrive_in_time_is_told_that_nothing_of_it_is_store
         tokio::time::sleep(Duration::from_secs(1)).await;
         Some((Ok::<_, std::convert::Infallible>(vec![b'\n'; 64 << 10]), ()))
     });
-    let request = Request::post("/").header(wire::CONTENT_TYPE, BatchEncoding::Ndjson.content_type());
+    let request = Request::post("/").header(telemetry_codec::CONTENT_TYPE, BatchEncoding::Ndjson.content_type());
     let request = request.body(Body::from_stream(chunks)).unwrap();
     let began = Instant::now();
     let slow = ingest(Table::Logs, door, IngestParams::default(), request)
@@ -187,9 +187,12 @@ async fn what_is_decoded_of_a_body_takes_no_more_than_was_counted_before() {
         (nested(60, 58_000), 1),
         (nested(130, 50_000) + &usual, 1),
     ] {
-        let name = "n".repeat(wire::MAX_ENTITY_NAME);
-        let request = Request::post("/").header(wire::CONTENT_TYPE, BatchEncoding::Ndjson.content_type());
-        let request = request.header(wire::ENTITY_NAME, name).body(Body::from(body)).unwrap();
+        let name = "n".repeat(telemetry_codec::MAX_ENTITY_NAME);
+        let request = Request::post("/").header(telemetry_codec::CONTENT_TYPE, BatchEncoding::Ndjson.content_type());
+        let request = request
+            .header(telemetry_codec::ENTITY_NAME, name)
+            .body(Body::from(body))
+            .unwrap();
         let mut begun = door.begin(Table::Logs, IngestParams::default(), request).await.unwrap();
         let (inbound, mut read) = (door.engine.inbound(), 0);
         while let (_, Some(next)) = begun.body.next(Table::Logs, 0).unwrap() {

@@ -1,13 +1,13 @@
 //! The tables as one document.
 
 use model::Table;
-use model::wire::BatchEncoding;
+use model::telemetry_codec::BatchEncoding;
 use query::RowFormat;
 use serde_json::{Map, Value, json};
 
 use super::{ApiRoute, RequestBody, ResponseBody, RouteMethod, problems, schemas};
+use crate::api::content_negotiation::content_type;
 use crate::api::exposition;
-use crate::api::formats::content_type;
 
 pub(super) fn of(routes: &[ApiRoute]) -> Value {
     let mut paths = Map::new();

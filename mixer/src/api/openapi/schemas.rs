@@ -3,7 +3,7 @@
 use model::{ColumnType, Table, TableColumn};
 use serde_json::{Map, Value, json};
 
-use super::{letters, parameters as p};
+use super::{dlq_schemas, parameters as p};
 
 /// Every schema of the document.
 pub(super) fn all() -> Map<String, Value> {
@@ -16,7 +16,7 @@ pub(super) fn all() -> Map<String, Value> {
         sent(),
         sql(),
         control(),
-        letters::all(),
+        dlq_schemas::all(),
         operation(),
     ];
     for part in parts {

@@ -18,9 +18,9 @@ use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use super::parameters::{LEVELS, ParameterKind, ParameterLocation, STATUSES, TYPES};
-use super::table::ROUTES;
+use super::route_table::ROUTES;
 use super::{ApiRoute, RouteMethod, document, problems};
-use crate::api::params::FORMAT;
+use crate::api::query_params::FORMAT;
 use crate::api::tests::whole_mixer;
 
 /// The paths that a router has, as it shows itself.

@@ -125,7 +125,7 @@ async fn a_list_comes_in_the_format_that_is_asked_for_with_cursor_and_stats_in_h
                 assert_eq!(lines, rows);
             }
             "application/vnd.apache.arrow.stream" => {
-                let batches = model::wire::decode_arrow(Table::Logs, &given.body).unwrap();
+                let batches = model::telemetry_codec::decode_arrow(Table::Logs, &given.body).unwrap();
                 let messages = batches
                     .iter()
                     .flat_map(|batch| (0..batch.num_rows()).map(|row| model::batch::row_json(batch, row)));

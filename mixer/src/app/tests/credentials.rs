@@ -141,10 +141,10 @@ async fn a_rack_publishes_and_hears_as_itself_only_and_a_stranger_may_ask_for_ad
     let row = serde_json::json!([{ "ts": "2026-11-21T10:00:00Z", "level": "info", "message": "m" }]);
     for (entity, is_its_own) in [(b.passport.entity_id, false), (a.passport.entity_id, true)] {
         let mut headers = async_nats::HeaderMap::new();
-        headers.insert(model::wire::CONTENT_TYPE, "application/json");
-        headers.insert(model::wire::ENTITY_ID, entity.to_string());
-        headers.insert(model::wire::BOOT_EPOCH, "1");
-        headers.insert(model::wire::SEQUENCE, "1");
+        headers.insert(model::telemetry_codec::CONTENT_TYPE, "application/json");
+        headers.insert(model::telemetry_codec::ENTITY_ID, entity.to_string());
+        headers.insert(model::telemetry_codec::BOOT_EPOCH, "1");
+        headers.insert(model::telemetry_codec::SEQUENCE, "1");
         let body = row.to_string().into();
         let sent = a
             .guest
@@ -257,7 +257,12 @@ async fn a_restart_of_the_mixer_cuts_nobody_off_and_a_waiting_rack_is_known_befo
         let client = guest.client.clone();
         async move {
             let told: async_nats::Message = commands.next().await.unwrap();
-            let to = told.headers.unwrap().get(model::wire::ANSWER_TO).unwrap().to_string();
+            let to = told
+                .headers
+                .unwrap()
+                .get(model::telemetry_codec::ANSWER_TO)
+                .unwrap()
+                .to_string();
             client.publish(to, "".into()).await.unwrap();
             client.flush().await.unwrap();
             commands

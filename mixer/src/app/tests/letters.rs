@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use async_nats::HeaderMap;
 use model::control::{ReplayAnswer, ReplayCommand};
+use model::dead_letter::LetterState;
 use model::filter::LetterFilter;
-use model::letter::LetterState;
 use model::message::Message;
-use model::{FluxId, MessageId, wire};
+use model::{FluxId, MessageId, telemetry_codec};
 use tokio::io::AsyncWriteExt;
 
 use super::*;
@@ -35,7 +35,7 @@ fn dead(number: u8) -> Vec<u8> {
 /// The Rack sends it.
 async fn fails(rack: &FakeRack, number: u8) {
     let mut headers = HeaderMap::new();
-    headers.insert(wire::DEAD_PORT, "in");
+    headers.insert(telemetry_codec::DEAD_PORT, "in");
     let subject = "flux.gear.rack-a.sink";
     let sent = rack.client.publish_with_headers(subject, headers, dead(number).into());
     sent.await.unwrap();

@@ -326,7 +326,7 @@ async fn a_heartbeat_signed_by_another_key_copied_or_of_a_stranger_changes_nothi
     }
     let stats = eventually("all of them are counted", || async {
         let stats = mixer.control().stats().unwrap();
-        let elsewhere = |of: &crate::refusals::ReasonCounts| of["answer_elsewhere"];
+        let elsewhere = |of: &crate::rejection_counters::ReasonCounts| of["answer_elsewhere"];
         let all = (
             elsewhere(&stats.handshakes_refused),
             elsewhere(&stats.heartbeats_refused),
@@ -334,7 +334,7 @@ async fn a_heartbeat_signed_by_another_key_copied_or_of_a_stranger_changes_nothi
         (all == (3, 1)).then_some(stats)
     })
     .await;
-    let of = |all: &crate::refusals::ReasonCounts| {
+    let of = |all: &crate::rejection_counters::ReasonCounts| {
         let counted = all.iter().filter(|(_, count)| **count > 0);
         counted.map(|(code, count)| (*code, *count)).collect::<Vec<_>>()
     };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use model::{ByteSize, LogRecord};
 use serde_json::json;
 
-use super::super::world::{self, Random};
+use super::super::random_world::{self, Random};
 use super::{Bench, asked, bench, one, rows};
 use crate::{QueryErrorKind, QueryLimits};
 
@@ -79,7 +79,7 @@ async fn a_join_by_pairs_that_has_no_room_for_one_side_is_refused_or_right() {
     let logs: Vec<_> = (0..ROWS)
         .map(|n| LogRecord {
             message: format!("{n} {}", "x".repeat(100 << 10)),
-            ..world::log(&mut random)
+            ..random_world::log(&mut random)
         })
         .collect();
     for some in logs.chunks(20) {

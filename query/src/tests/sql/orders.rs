@@ -3,7 +3,7 @@
 use model::LogRecord;
 use serde_json::{Value, json};
 
-use super::super::world::{self, Random};
+use super::super::random_world::{self, Random};
 use super::{Bench, asked, of_messages, one, rows};
 
 const ROWS: usize = 40_000;
@@ -16,7 +16,7 @@ async fn of_distinct_messages() -> Bench {
         .map(|n| LogRecord {
             level: if n % 4 == 0 { "info" } else { "warn" }.parse().unwrap(),
             message: format!("{n:06}"),
-            ..world::log(&mut random)
+            ..random_world::log(&mut random)
         })
         .collect();
     bench.append(&logs).await;

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{asked, of_messages, one, said};
 use crate::QueryErrorKind;
-use crate::tests::world::{self, Random};
+use crate::tests::random_world::{self, Random};
 use crate::tests::{Bench, now};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -16,7 +16,7 @@ async fn a_time_between_two_microseconds_is_the_nearer_wherever_it_is_compared()
     let logs: Vec<_> = [-1, 0, 1]
         .map(|micros| LogRecord {
             ts: Timestamp::from_micros(midnight.micros() + micros),
-            ..world::log(&mut random)
+            ..random_world::log(&mut random)
         })
         .into();
     bench.append(&logs).await;

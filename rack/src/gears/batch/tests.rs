@@ -5,12 +5,12 @@
 use serde_json::json;
 use tokio::sync::oneshot;
 
-use super::super::gathering::collect_output;
+use super::super::output_transaction::collect_output;
 use super::super::supervisor::{HELD_BYTES, HELD_MOST, supervise};
 use super::super::testing::held::{deliver_to, deliver_what_came, outbox, spec, surroundings, taken_from};
 use super::super::testing::{Bench, Flow, message};
 use super::*;
-use crate::lane::OutboxRecord;
+use crate::outbox::OutboxRecord;
 use crate::telemetry::RecordingError;
 use crate::wires::{GearInbox, UndecodableMessage};
 

@@ -14,7 +14,7 @@ use super::*;
 use crate::wires::GearInbox;
 
 fn config(config: Value) -> Result<CodecCsvConfig, String> {
-    gear::config(config.as_object().unwrap())
+    gear_manifest::config(config.as_object().unwrap())
 }
 
 /// Every record, or why the body is refused.

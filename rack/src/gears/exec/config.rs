@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use model::HumanDuration;
-use model::gear::GearConfig;
+use model::gear_manifest::GearConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::poll_schedule::check_interval;
-use super::child::ProgramCall;
+use super::child_process::ProgramCall;
 
 /// The most bytes that may be asked to be kept of a line or of an output.
 const MOST: u32 = 64 << 20;

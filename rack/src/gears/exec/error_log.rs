@@ -12,8 +12,8 @@ use chassis::config::LogThrottleConfig;
 use chassis::log_rate_limiter::{AdmissionDecision, LogRateLimiter};
 use model::{Attributes, Level};
 
-use super::super::level::level_of;
-use super::lines::OutputLine;
+use super::super::level_detection::level_of;
+use super::line_splitter::OutputLine;
 use crate::telemetry::{LogRow, TelemetryRecorder};
 
 /// Lines at once.

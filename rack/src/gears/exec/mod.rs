@@ -22,13 +22,13 @@
 //!
 //! # Not here
 //!
-//! Processes and their end ([`child`]), what may be configured ([`config`]).
+//! Processes and their end ([`child_process`]), what may be configured ([`config`]).
 
 mod allow_list;
-mod child;
+mod child_process;
 mod config;
 mod error_log;
-mod lines;
+mod line_splitter;
 #[cfg(test)]
 mod tests;
 
@@ -40,7 +40,7 @@ use std::time::Duration;
 
 use chassis::child_spawner::ChildSpawner;
 use futures::FutureExt;
-use model::gear::{self, GearManifest};
+use model::gear_manifest::{self, GearManifest};
 use model::{Attributes, HumanDuration, Level};
 use nix::sys::signal::Signal;
 use tokio::process::{ChildStderr, ChildStdout};
@@ -50,10 +50,10 @@ use super::framing::TOGETHER;
 use super::poll_schedule::PollSchedule;
 use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, GearFuture};
 pub(crate) use allow_list::ProgramAllowList;
-use child::{OutputReader, ProgramCall};
+use child_process::{OutputReader, ProgramCall};
 use config::{ExecConfig, ExecMode, OutputFraming};
 use error_log::{ErrorLog, MAX_LINE};
-use lines::{LineSplitter, OutputLine};
+use line_splitter::{LineSplitter, OutputLine};
 
 /// The longest pause before a program is started again; a run this long makes the next pause short again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
@@ -73,14 +73,14 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           When the gear stops, the program gets SIGTERM and shortly after SIGKILL, with all of its process group; when the Rack is killed, it is killed too, \
           unless it is a set-user-ID program such as sudo.",
     example: include_str!("../../../../examples/gears/exec.yaml"),
-    schema: gear::schema::<ExecConfig>,
-    check: gear::check::<ExecConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<ExecConfig>,
+    check: gear_manifest::check::<ExecConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     Ok(Gear::Active(Box::new(ProgramRunner {
-        config: gear::config(config)?,
+        config: gear_manifest::config(config)?,
         ready: None,
     })))
 }

@@ -366,7 +366,7 @@ fn a_configuration_that_cannot_be_meant_is_refused_with_the_fix() {
             "not given away",
         ),
     ] {
-        let error = gear::config::<ExecConfig>(config.as_object().unwrap()).unwrap_err();
+        let error = gear_manifest::config::<ExecConfig>(config.as_object().unwrap()).unwrap_err();
         assert!(error.contains(says), "{config}: {error}");
     }
 }

@@ -12,7 +12,7 @@
 //! # Invariants
 //!
 //! - Nothing that an expression or a message says ends the program: the text is at most [`MAX_TEXT`] bytes and is read on a stack
-//!   of its own, nesting is bounded ([`shape`]), so is the work ([`budget`]), and a panic of the library is an error.
+//!   of its own, nesting is bounded ([`static_check`]), so is the work ([`budget`]), and a panic of the library is an error.
 //! - An expression sees nothing but its message: no clock, no files, nothing of messages before.
 //!
 //! # Not here
@@ -21,11 +21,11 @@
 
 mod budget;
 mod functions;
-mod key;
-mod shape;
+mod message_key;
+mod static_check;
 #[cfg(test)]
 mod tests;
-mod values;
+mod value_conversion;
 
 use std::fmt::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,9 +41,9 @@ use serde_json::Value;
 
 use super::GearError;
 use super::supervisor::panic_text;
-use shape::{CelCheckError, CelChecker};
+use static_check::{CelCheckError, CelChecker};
 
-pub(crate) use key::{compile_if_any, key_or_one};
+pub(crate) use message_key::{compile_if_any, key_or_one};
 
 /// The longest expression in bytes.
 pub(crate) const MAX_TEXT: usize = 16 * 1024;
@@ -88,7 +88,7 @@ impl CelExpression {
 
     /// The value for a message; what has no value rejects the message.
     pub(crate) fn value(&self, scope: &MessageVariables<'_>) -> Result<Value, GearError> {
-        self.evaluate(scope, |value| values::to_json(value, 1))
+        self.evaluate(scope, |value| value_conversion::to_json(value, 1))
     }
 
     /// Whether it is true for a message.
@@ -202,7 +202,7 @@ impl<'m> MessageVariables<'m> {
         if self.message.data.is_null() {
             self.text()
         } else {
-            values::from_json(&self.message.data)
+            value_conversion::from_json(&self.message.data)
         }
     }
 }
@@ -215,7 +215,7 @@ impl VariableResolver for MessageVariables<'_> {
             "text" => CowVal::Owned(self.text()),
             "meta" => CowVal::Borrowed(
                 self.meta
-                    .get_or_init(|| values::from_map(message.meta.as_map()))
+                    .get_or_init(|| value_conversion::from_map(message.meta.as_map()))
                     .as_ref(),
             ),
             "hops" => CowVal::owned(CelInt::from(i64::from(message.hops))),

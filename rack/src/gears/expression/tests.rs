@@ -168,7 +168,7 @@ fn the_deepest_expression_that_is_taken_runs_on_the_stack_of_a_gear() {
     }
 }
 
-const MAX_NESTING_TRIED: usize = shape::MAX_NESTING + 1;
+const MAX_NESTING_TRIED: usize = static_check::MAX_NESTING + 1;
 
 #[test]
 fn a_message_on_which_it_fails_is_rejected_with_the_reason() {

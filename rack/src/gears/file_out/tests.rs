@@ -12,11 +12,11 @@ use tokio::net::TcpStream;
 
 use super::*;
 use crate::gears::ContextParts;
-use crate::gears::gathering::collect_output;
+use crate::gears::output_transaction::collect_output;
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{deliver, outbox, spec, surroundings};
 use crate::gears::testing::{Bench, push};
-use crate::limits::MessageLimits;
+use crate::message_limits::MessageLimits;
 use crate::runtime::GearRuntime;
 use crate::wires::{GearInbox, OutputWires, GearSpec};
 
@@ -237,7 +237,7 @@ fn a_configuration_that_cannot_work_is_refused_with_the_key() {
         (json!({ "path": "x", "rotate": { "keep": 0 } }), "rotate.keep"),
         (json!({ "path": "x", "rotate": { "siez": 1 } }), "siez"),
     ] {
-        let error = gear::config::<FileOutConfig>(config.as_object().unwrap()).unwrap_err();
+        let error = gear_manifest::config::<FileOutConfig>(config.as_object().unwrap()).unwrap_err();
         assert!(error.contains(says), "{config}: {error}");
     }
 }

@@ -7,19 +7,19 @@
 //!   position that is on disk.
 //! - Records keep the order of the lines: their times grow by at least a microsecond.
 //! - A message on a hot wire leaves after its record is durable, and at most once: a crash in between loses the message, not the
-//!   record. On a guaranteed wire it leaves exactly once: before its record, with a note of how many did ([`sent`]).
+//!   record. On a guaranteed wire it leaves exactly once: before its record, with a note of how many did ([`replay_dedup`]).
 //!
 //! # Not here
 //!
-//! Rotation and truncation ([`tailer`]), lines ([`lines`]), levels ([`super::level`]).
+//! Rotation and truncation ([`file_tailer`]), record_assembler ([`record_assembler`]), levels ([`super::level_detection`]).
 
-mod followed;
-mod lines;
+mod tailed_file;
+mod record_assembler;
 #[cfg(test)]
 mod model_test;
-mod position;
-mod sent;
-mod tailer;
+mod tail_position;
+mod replay_dedup;
+mod file_tailer;
 #[cfg(test)]
 mod tests;
 
@@ -28,20 +28,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use model::gear::{self, GearConfig, GearManifest};
+use model::gear_manifest::{self, GearConfig, GearManifest};
 use model::message::Message;
 use model::{Attributes, HumanDuration, Level, Timestamp};
 use regex::Regex;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::level::level_of;
+use super::level_detection::level_of;
 use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, GearFuture};
 use crate::telemetry::{BATCH_ROWS, SourceCheckpoint, LogRow, RecordingError};
-use lines::{TailRecord, RecordRules};
-use position::TailPosition;
-use sent::SentRecordCount;
-use tailer::{TailPollLimit, TailEvent, FileTailer};
+use record_assembler::{TailRecord, RecordRules};
+use tail_position::TailPosition;
+use replay_dedup::SentRecordCount;
+use file_tailer::{TailPollLimit, TailEvent, FileTailer};
 
 /// The most bytes of one durable write, short of its last record, which may have 1 MiB by itself.
 const WRITE_BYTES: usize = 256 * 1024;
@@ -60,13 +60,13 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     outputs: &["out"],
     doc: "Rotated and truncated files are followed; where a file was read to is remembered over restarts. Records whose first word is a level have that level.",
     example: include_str!("../../../../examples/gears/file_tail.yaml"),
-    schema: gear::schema::<FileTailConfig>,
-    check: gear::check::<FileTailConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<FileTailConfig>,
+    check: gear_manifest::check::<FileTailConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    let config: FileTailConfig = gear::config(config)?;
+    let config: FileTailConfig = gear_manifest::config(config)?;
     let start = config
         .multiline_start
         .as_deref()

@@ -12,9 +12,9 @@ use super::TailStart;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
-use super::lines::RecordRules;
-use super::position::TailPosition;
-use super::tailer::{LINGER, TailPollLimit, TailEvent, FileTailer};
+use super::record_assembler::RecordRules;
+use super::tail_position::TailPosition;
+use super::file_tailer::{LINGER, TailPollLimit, TailEvent, FileTailer};
 
 const LIMIT: TailPollLimit = TailPollLimit {
     records: 7,

@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::Bench;
 use crate::gears::testing::held::{fill, outbox, spec, surroundings, taken_behind};
-use crate::lane::MessageOutbox;
+use crate::outbox::MessageOutbox;
 use crate::spool::SpoolCursor;
 
 /// A followed file.

@@ -10,7 +10,7 @@
 //! - A source that cannot be read is reported once and left out; the others go on.
 //! - Utilization is measured between two readings, never since boot.
 
-mod proc;
+mod procfs;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::gear::{self, GearConfig, GearManifest};
+use model::gear_manifest::{self, GearConfig, GearManifest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use model::{Attributes, MetricType, HumanDuration};
@@ -26,8 +26,8 @@ use tokio::time::MissedTickBehavior;
 
 use super::{ActiveGear, RawConfig, GearContext, Gear, GearFuture};
 use crate::telemetry::MetricRow;
-pub(crate) use proc::CpuTimes;
-use proc::{CPU_MODES, SystemMemory, TrafficCounters};
+pub(crate) use procfs::CpuTimes;
+use procfs::{CPU_MODES, SystemMemory, TrafficCounters};
 
 /// When the first report comes, if the interval is longer: soon, but with a CPU utilization to report.
 const FIRST: Duration = Duration::from_secs(1);
@@ -40,13 +40,13 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     outputs: &[],
     doc: "Nothing is to be wired: the points go to the metrics table under the semantic conventions of OpenTelemetry.",
     example: include_str!("../../../../examples/gears/host_metrics.yaml"),
-    schema: gear::schema::<HostMetricsConfig>,
-    check: gear::check::<HostMetricsConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<HostMetricsConfig>,
+    check: gear_manifest::check::<HostMetricsConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    let config: HostMetricsConfig = gear::config(config)?;
+    let config: HostMetricsConfig = gear_manifest::config(config)?;
     Ok(Gear::Active(Box::new(HostMetricsReporter {
         interval: config.interval.get(),
     })))
@@ -215,7 +215,7 @@ impl HostSampler {
                 &[("cpu.mode", mode)],
             );
         }
-        rows.gauge("system.cpu.logical.count", "{cpu}", proc::cpu_count(text) as f64, &[]);
+        rows.gauge("system.cpu.logical.count", "{cpu}", procfs::cpu_count(text) as f64, &[]);
         let before = self.cpu.replace(now);
         if let Some((shares, busy)) = before.and_then(|before| now.utilization_since(&before)) {
             for (mode, share) in CPU_MODES.iter().zip(shares) {
@@ -256,7 +256,7 @@ impl HostSampler {
         let whole = |device: &str| {
             !Path::new("/sys/block").is_dir() || Path::new("/sys/block").join(device.replace('/', "!")).exists()
         };
-        for disk in proc::disks(text).into_iter().filter(|disk| whole(&disk.device)) {
+        for disk in procfs::disks(text).into_iter().filter(|disk| whole(&disk.device)) {
             let device = ("system.device", disk.device.as_str());
             for (direction, bytes, count, millis) in [
                 ("read", disk.read_bytes, disk.reads, disk.read_millis),
@@ -285,7 +285,7 @@ impl HostSampler {
     }
 
     fn file_systems(&mut self, text: &str, rows: &mut MetricRowBuilder) -> Option<()> {
-        for mount in proc::mounts(text) {
+        for mount in procfs::mounts(text) {
             // A mount point that is hidden from us, or went away since: nothing to say about it.
             let Ok(size) = nix::sys::statvfs::statvfs(mount.point.as_str()) else {
                 continue;
@@ -314,7 +314,7 @@ impl HostSampler {
     }
 
     fn network(&mut self, text: &str, rows: &mut MetricRowBuilder) -> Option<()> {
-        for interface in proc::interfaces(text) {
+        for interface in procfs::interfaces(text) {
             for (direction, traffic) in [("receive", interface.received), ("transmit", interface.sent)] {
                 let TrafficCounters {
                     bytes,
@@ -336,14 +336,14 @@ impl HostSampler {
     }
 
     fn load(&mut self, text: &str, rows: &mut MetricRowBuilder) -> Option<()> {
-        for (name, value) in ["1m", "5m", "15m"].iter().zip(proc::load(text)?) {
+        for (name, value) in ["1m", "5m", "15m"].iter().zip(procfs::load(text)?) {
             rows.gauge(&format!("system.linux.cpu.load_{name}"), "{thread}", value, &[]);
         }
         Some(())
     }
 
     fn uptime(&mut self, text: &str, rows: &mut MetricRowBuilder) -> Option<()> {
-        rows.gauge("system.uptime", "s", proc::uptime(text)?, &[]);
+        rows.gauge("system.uptime", "s", procfs::uptime(text)?, &[]);
         Some(())
     }
 }
@@ -401,7 +401,7 @@ mod tests {
     fn the_metrics_of_this_machine_agree_with_its_kernel() {
         let mut gauge = HostSampler::new(Path::new("/proc"), clock_ticks());
         assert_eq!(gauge.measure(&mut rows()), Vec::<String>::new());
-        let uptime = || proc::uptime(&std::fs::read_to_string("/proc/uptime").unwrap()).unwrap();
+        let uptime = || procfs::uptime(&std::fs::read_to_string("/proc/uptime").unwrap()).unwrap();
         let (mut all, before) = (rows(), uptime());
         // CPU times advance in ticks of 10 ms.
         while uptime() < before + 0.05 {

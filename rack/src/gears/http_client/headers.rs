@@ -2,15 +2,15 @@
 //!
 //! # Invariants
 //!
-//! - A header whose name sounds like a secret takes its value from the environment of the Rack ([`super::super::secret`]).
+//! - A header whose name sounds like a secret takes its value from the environment of the Rack ([`super::super::secret_references`]).
 
 use std::collections::BTreeMap;
 
 use hyper::HeaderMap;
 use hyper::header::{self, HeaderName, HeaderValue};
 
-use super::super::naming::{FLUX_ID, FLUX_PARENT};
-use super::super::secret::{self, ValueSecrecy};
+use super::super::flux_headers::{FLUX_ID, FLUX_PARENT};
+use super::super::secret_references::{self, ValueSecrecy};
 
 /// Parts of names of headers whose values are secrets.
 const SECRET: [&str; 7] = [
@@ -61,7 +61,7 @@ fn one(name: &str, text: &str, env: impl Fn(&str) -> Option<String>) -> Result<(
     } else {
         ValueSecrecy::Plain
     };
-    let value = secret::resolved(&format!("headers.{name}"), text, secrecy, env)?;
+    let value = secret_references::resolved(&format!("headers.{name}"), text, secrecy, env)?;
     let value = HeaderValue::from_str(&value).map(|mut value| {
         value.set_sensitive(is_secret);
         value

@@ -30,7 +30,7 @@ use futures::FutureExt;
 use http_body_util::Full;
 use hyper::header::{DATE, ETAG, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, USER_AGENT};
 use hyper::{HeaderMap, Request, StatusCode, Uri};
-use model::gear::{self, GearConfig, GearManifest};
+use model::gear_manifest::{self, GearConfig, GearManifest};
 use model::{Attributes, HumanDuration, Level};
 use parking_lot::Mutex;
 use schemars::JsonSchema;
@@ -59,14 +59,14 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           Other answers, and none, count as errors; the pause grows from `every` to 15m then, or is what `Retry-After` asks for, up to 5m. \
           Values of secret headers are `${NAME}` references to the environment of the Rack.",
     example: include_str!("../../../../examples/gears/http_get.yaml"),
-    schema: gear::schema::<HttpGetConfig>,
-    check: gear::check::<HttpGetConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<HttpGetConfig>,
+    check: gear_manifest::check::<HttpGetConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     Ok(Gear::Active(Box::new(HttpPoller {
-        config: gear::config(config)?,
+        config: gear_manifest::config(config)?,
         source: None,
     })))
 }

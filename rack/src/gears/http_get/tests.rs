@@ -174,7 +174,7 @@ fn a_configuration_that_cannot_be_meant_is_refused_with_the_fix() {
         ),
         (with("headers", json!({ "If-None-Match": "x" })), "is set by the gear"),
     ] {
-        let error = gear::config::<HttpGetConfig>(config.as_object().unwrap()).unwrap_err();
+        let error = gear_manifest::config::<HttpGetConfig>(config.as_object().unwrap()).unwrap_err();
         assert!(error.contains(says), "{config}: {error}");
     }
 }

@@ -31,7 +31,7 @@ async fn post_with(to: SocketAddr, key: Option<&str>, body: &str) -> Answered {
     let client = Client::builder(TokioExecutor::new()).build_http();
     let mut request = Request::post(format!("http://{to}/"));
     if let Some(key) = key {
-        request = request.header(keys::HEADER, key);
+        request = request.header(idempotency::HEADER, key);
     }
     let request = request.body(Full::<Bytes>::from(body.to_owned()));
     let answer = client.request(request.unwrap()).await.unwrap();
@@ -242,7 +242,7 @@ fn who_reaches_a_loopback_address_is_trusted_unless_said_otherwise() {
         if let Some(said) = said {
             config["trust_flux_id"] = json!(said);
         }
-        let config = gear::config::<HttpInConfig>(config.as_object().unwrap()).unwrap();
+        let config = gear_manifest::config::<HttpInConfig>(config.as_object().unwrap()).unwrap();
         assert_eq!(config.trusts(), trusts, "{listen} {said:?}");
     }
 }
@@ -251,7 +251,7 @@ fn who_reaches_a_loopback_address_is_trusted_unless_said_otherwise() {
 fn a_wait_for_replies_has_bounds() {
     for (within, good) in [("0s", false), ("1ms", true), ("1h", true), ("61m", false)] {
         let config = json!({ "listen": "127.0.0.1:0", "reply_within": within });
-        let done = gear::config::<HttpInConfig>(config.as_object().unwrap());
+        let done = gear_manifest::config::<HttpInConfig>(config.as_object().unwrap());
         assert_eq!(done.is_ok(), good, "{within}: {done:?}");
     }
 }

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 use hyper::Method;
 use model::HumanDuration;
-use model::gear::GearConfig;
+use model::gear_manifest::GearConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::super::http_client::{self, headers, parse_url};
-use super::breaker;
-use super::target::HttpTarget;
+use super::circuit_breaker;
+use super::http_target::HttpTarget;
 
 /// Configuration of `http_out`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -91,8 +91,8 @@ impl Default for BreakerConfig {
 }
 
 impl BreakerConfig {
-    pub(super) const fn rules(&self) -> breaker::BreakerPolicy {
-        breaker::BreakerPolicy {
+    pub(super) const fn rules(&self) -> circuit_breaker::BreakerPolicy {
+        circuit_breaker::BreakerPolicy {
             failures: self.failures,
             open_for: self.open_for.get(),
         }

@@ -12,17 +12,17 @@
 //! - With `in_flight: 1` messages are sent in their order, the next one after the answer to the one before.
 //! - A target may get a message more than once: an answer that is lost is no answer. `Idempotency-Key`, the message's id, is the same
 //!   then, unless the configuration says another.
-//! - With more than one request under way, what comes of a message is known later than it is taken ([`flight`]).
-//! - The circuit breaker ([`breaker`]) counts attempts that had no answer or a 5xx, over all lives of the gear.
+//! - With more than one request under way, what comes of a message is known later than it is taken ([`in_flight`]).
+//! - The circuit circuit_breaker ([`circuit_breaker`]) counts attempts that had no answer or a 5xx, over all lives of the gear.
 //!
 //! # Not here
 //!
-//! One request ([`target`]), connections, headers and secrets ([`super::http_client`]), what may be configured ([`config`]). Redirects are not followed.
+//! One request ([`http_target`]), connections, headers and secrets ([`super::http_client`]), what may be configured ([`config`]). Redirects are not followed.
 
-mod breaker;
+mod circuit_breaker;
 mod config;
-mod flight;
-mod target;
+mod in_flight;
+mod http_target;
 #[cfg(test)]
 mod tests;
 
@@ -33,7 +33,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt;
 use hyper::StatusCode;
-use model::gear::{self, GearManifest};
+use model::gear_manifest::{self, GearManifest};
 use model::message::Message;
 use model::{HumanDuration, Level, Timestamp};
 use serde_json::Value;
@@ -44,8 +44,8 @@ use super::traceparent::TraceParent;
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::wires::InputMessage;
 use config::{HttpOutConfig, HttpRetryConfig, OpenBreakerPolicy};
-use flight::{InFlightRequests, HttpRestartState};
-use target::{OutgoingRequest, HttpTarget};
+use in_flight::{InFlightRequests, HttpRestartState};
+use http_target::{OutgoingRequest, HttpTarget};
 
 /// The headers of an answer that go into the meta of the message on `reply`.
 const KEPT_HEADERS: [&str; 4] = ["content-type", "etag", "location", "x-request-id"];
@@ -60,14 +60,14 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           with `http.response.status_code` and `http.response.header.<name>`. `traceparent` and `Idempotency-Key`, the id of the message, are sent along, and `Flux-Id` with `Flux-Parent`, by which an `http_in` that trusts them (`trust_flux_id`) \
           goes on with the same business signal. Values of secret headers are `${NAME}` references to the environment of the Rack.",
     example: include_str!("../../../../examples/gears/http_out.yaml"),
-    schema: gear::schema::<HttpOutConfig>,
-    check: gear::check::<HttpOutConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<HttpOutConfig>,
+    check: gear_manifest::check::<HttpOutConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     Ok(Gear::Passive(Box::new(HttpDispatcher {
-        config: gear::config(config)?,
+        config: gear_manifest::config(config)?,
         sender: None,
         flight: InFlightRequests::default(),
     })))
@@ -145,7 +145,7 @@ async fn send_reply(cx: &GearContext, reply: Option<Box<Message>>) {
 struct RetryingSender {
     target: HttpTarget,
     retry: HttpRetryConfig,
-    rules: breaker::BreakerPolicy,
+    rules: circuit_breaker::BreakerPolicy,
     when_open: OpenBreakerPolicy,
     kept: Arc<HttpRestartState>,
     cx: Arc<GearContext>,

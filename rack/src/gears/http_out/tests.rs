@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-mod flight;
+mod in_flight;
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -319,7 +319,7 @@ fn a_configuration_that_cannot_work_is_refused_with_the_key() {
         ),
         (json!({ "url": "http://x", "retry": { "cuont": 1 } }), "cuont"),
     ] {
-        let error = gear::config::<HttpOutConfig>(config.as_object().unwrap()).unwrap_err();
+        let error = gear_manifest::config::<HttpOutConfig>(config.as_object().unwrap()).unwrap_err();
         assert!(error.contains(says), "{config}: {error}");
     }
 }

@@ -1,14 +1,14 @@
 //! The configuration of `modbus`: the device, and what of it has a name.
 
 use model::HumanDuration;
-use model::gear::GearConfig;
+use model::gear_manifest::GearConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::connect::check_address;
+use super::super::tcp_connect::check_address;
 use super::super::poll_schedule::check_interval;
-use super::plan::NamedRange;
-use super::value::{ValueFormat, ValueType, WordOrder};
+use super::request_planner::NamedRange;
+use super::register_value::{ValueFormat, ValueType, WordOrder};
 
 /// The most entries of a list.
 const MAX_ENTRIES: usize = 10_000;

@@ -15,7 +15,7 @@
 //!
 //! # Invariants
 //!
-//! - One connection for both ways, one request at a time ([`link`]).
+//! - One connection for both ways, one request at a time ([`device_link`]).
 //! - A message on `write` is taken when the device has confirmed all of it. Nothing of it is written where a name or a value of it is wrong.
 //! - What a message sets is written in the order of `writes` in the configuration.
 //! - A write is tried again, after a growing pause, until the device confirms or refuses it, or the gear stops. Later ones wait in the inbox
@@ -25,14 +25,14 @@
 //!
 //! # Not here
 //!
-//! Numbers in registers ([`value`]), which request has which values ([`plan`]), what may be configured ([`config`]).
+//! Numbers in registers ([`register_value`]), which request has which values ([`request_planner`]), what may be configured ([`config`]).
 
 mod config;
-mod link;
-mod plan;
+mod device_link;
+mod request_planner;
 #[cfg(test)]
 mod tests;
-mod value;
+mod register_value;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::gear::{self, GearManifest};
+use model::gear_manifest::{self, GearManifest};
 use model::message::Message;
 use model::{Attributes, Level};
 use serde_json::{Map, Value};
@@ -53,8 +53,8 @@ use super::poll_schedule::PollSchedule;
 use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::wires::InputMessage;
 use config::{ERRORS, ModbusConfig, ModbusEntry, TableKind};
-use link::{AnswerData, DeviceBackoff, DeviceLink, RequestFailure};
-use plan::{NamedRange, RequestBlock, read_blocks, write_blocks};
+use device_link::{AnswerData, DeviceBackoff, DeviceLink, RequestFailure};
+use request_planner::{NamedRange, RequestBlock, read_blocks, write_blocks};
 
 /// A write that the device leaves without an answer so often in a row, while it answers others in between, is rejected.
 const MOST_IGNORED: u32 = 5;
@@ -73,13 +73,13 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           A device that is away or silent, or too busy to write, is tried again after a pause that grows to 30s; messages on `write` wait meanwhile. A write that the device leaves without an answer five times while it answers others is rejected; so is one that it confirms with another value. \
           No reading is made up for. A write whose confirmation was lost is done again: the device may get it twice.",
     example: include_str!("../../../../examples/gears/modbus.yaml"),
-    schema: gear::schema::<ModbusConfig>,
-    check: gear::check::<ModbusConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<ModbusConfig>,
+    check: gear_manifest::check::<ModbusConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    let config: ModbusConfig = gear::config(config)?;
+    let config: ModbusConfig = gear_manifest::config(config)?;
     let link = DeviceLink::new(config.address.clone(), config.unit, config.timeout.get());
     let device = Arc::new(Mutex::new(link));
     let writer = DeviceWriter {

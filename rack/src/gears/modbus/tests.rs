@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::{mpsc, watch};
 
-use super::link::tests::{frame, resting_link};
+use super::device_link::tests::{frame, resting_link};
 use super::*;
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{deliver_to, outbox, spec, surroundings, taken_from};
@@ -444,7 +444,7 @@ fn a_configuration_that_cannot_be_meant_is_refused_with_the_fix() {
             "a and b overlap",
         ),
     ] {
-        let error = gear::config::<ModbusConfig>(config.as_object().unwrap()).unwrap_err();
+        let error = gear_manifest::config::<ModbusConfig>(config.as_object().unwrap()).unwrap_err();
         assert!(error.contains(says), "{config}: {error}");
     }
 }

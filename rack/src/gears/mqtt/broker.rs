@@ -14,10 +14,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio_rustls::TlsConnector;
 
-use super::super::connect::{ReconnectBackoff, check_address, check_times};
-use super::super::secret::{self, ValueSecrecy};
+use super::super::secret_references::{self, ValueSecrecy};
+use super::super::tcp_connect::{ReconnectBackoff, check_address, check_times};
 use super::super::tls::{self, ClientIdentity, DefaultTrust};
-use super::fields::{MAX_TEXT, is_text};
+use super::packet_fields::{MAX_TEXT, is_text};
 
 /// The longest client identifier.
 const MAX_CLIENT_ID: usize = 256;
@@ -200,7 +200,7 @@ impl BrokerConfig {
     }
 
     fn client_id(&self, rack: Option<&Token>, env: impl Fn(&str) -> Option<String>) -> Result<String, String> {
-        let mut client_id = secret::resolved("broker.client_id", &self.client_id, ValueSecrecy::Plain, env)?;
+        let mut client_id = secret_references::resolved("broker.client_id", &self.client_id, ValueSecrecy::Plain, env)?;
         if let Some(rack) = rack.filter(|_| client_id == self.client_id) {
             client_id = format!("{client_id}-{rack}");
         }
@@ -210,7 +210,7 @@ impl BrokerConfig {
     /// The user and the password, if it stands in no file.
     fn secrets(&self, env: impl Fn(&str) -> Option<String>) -> Result<[Option<String>; 2], String> {
         let one = |key: &str, text: &Option<String>, secrecy| match text {
-            Some(text) => secret::resolved(key, text, secrecy, &env).map(Some),
+            Some(text) => secret_references::resolved(key, text, secrecy, &env).map(Some),
             None => Ok(None),
         };
         Ok([

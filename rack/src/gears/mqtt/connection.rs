@@ -14,14 +14,14 @@ use bytes::BytesMut;
 use chassis::write_timeout::WriteTimeoutStream;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 
-use super::super::connect::connect;
+use super::super::tcp_connect::connect;
 use super::BrokerEndpoint;
-use super::fields::MalformedPacket;
 use super::keep_alive::KeepAlive;
 use super::packet::{BrokerPacket, ConnackPacket};
+use super::packet_fields::MalformedPacket;
 use super::packet_reader::PacketReader;
-use super::reason::BrokerRefusal;
-use super::writing::{self, ConnectPacket};
+use super::packet_writer::{self, ConnectPacket};
+use super::reason_code::BrokerRefusal;
 
 /// The most bytes of a packet beside a message: its topic, its properties.
 const HEAD: usize = 128 * 1024;
@@ -85,7 +85,7 @@ impl BrokerConnection {
             receive_maximum: options.receive_maximum,
         };
         let mut out = Vec::new();
-        writing::connect(&connect, &mut out);
+        packet_writer::connect(&connect, &mut out);
         connection.send(&out).await?;
         let connected = connection.packets.first().await?;
         if let Some(refusal) = connected.refusal() {
@@ -123,7 +123,7 @@ impl BrokerConnection {
     /// Says goodbye. What the broker makes of it is its affair.
     pub(crate) async fn close(mut self) {
         let mut out = Vec::new();
-        writing::disconnect(&mut out);
+        packet_writer::disconnect(&mut out);
         self.send(&out).await.ok();
         self.write.shutdown().await.ok();
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::writing;
+use super::packet_writer;
 
 /// When a sign of life is due, and whether the broker gives any.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl KeepAlive {
             return Err("the broker gives no sign of life".to_owned());
         }
         self.unheard += 1;
-        writing::ping(out);
+        packet_writer::ping(out);
         Ok(())
     }
 }

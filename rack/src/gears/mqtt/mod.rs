@@ -20,19 +20,19 @@
 
 mod broker;
 mod connection;
-mod fields;
 mod keep_alive;
 mod packet;
+mod packet_fields;
 mod packet_reader;
-mod reason;
+mod packet_writer;
+mod reason_code;
 #[cfg(test)]
 pub(super) mod testing;
-mod writing;
 
 pub(super) use broker::{BrokerConfig, BrokerEndpoint, MqttVersion};
 pub(super) use connection::{BrokerConnection, ConnectionEnd, SessionOptions};
-pub(super) use fields::{MAX_TEXT, PacketProperties, is_text};
 pub(super) use keep_alive::KeepAlive;
 pub(super) use packet::{AckPacketKind, BrokerPacket, ConnackPacket, PublishPacket, QosLevel};
-pub(super) use reason::{BrokerRefusal, is_refusal};
-pub(super) use writing::{TopicSubscription, acknowledge, publish, subscribe};
+pub(super) use packet_fields::{MAX_TEXT, PacketProperties, is_text};
+pub(super) use packet_writer::{TopicSubscription, acknowledge, publish, subscribe};
+pub(super) use reason_code::{BrokerRefusal, is_refusal};

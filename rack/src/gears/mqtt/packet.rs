@@ -15,13 +15,13 @@
 //!
 //! # Not here
 //!
-//! Writing them ([`super::writing`]), cutting a stream into packets ([`super::connection`]).
+//! Writing them ([`super::packet_writer`]), cutting a stream into packets ([`super::connection`]).
 
 use serde::{Deserialize, Serialize};
 
 use super::MqttVersion;
-use super::fields::{MalformedPacket, PacketFieldReader, PacketProperties};
-use super::reason::BrokerRefusal;
+use super::packet_fields::{MalformedPacket, PacketFieldReader, PacketProperties};
+use super::reason_code::BrokerRefusal;
 
 const CONNACK: u8 = 0x20;
 pub(super) const PUBLISH: u8 = 0x30;

@@ -11,8 +11,8 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::MqttVersion;
 use super::connection::ConnectionEnd;
-use super::fields::{MalformedPacket, PacketFieldReader};
 use super::packet::{self, BrokerPacket, ConnackPacket, PUBLISH};
+use super::packet_fields::{MalformedPacket, PacketFieldReader};
 
 /// How much is read at once, about.
 const READ: usize = 64 * 1024;
@@ -141,7 +141,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use std::io;
 
-    use super::super::{AckPacketKind, PublishPacket, QosLevel, writing};
+    use super::super::{AckPacketKind, PublishPacket, QosLevel, packet_writer};
     use super::*;
 
     fn message(id: u16, size: usize) -> PublishPacket {
@@ -160,9 +160,9 @@ mod tests {
     async fn packets_are_cut_out_of_a_stream_however_it_comes_and_one_that_is_too_large_is_read_over() {
         let mut stream = Vec::new();
         for (id, size) in [(1, 10), (2, 5000), (3, 0)] {
-            writing::publish(MqttVersion::V5, &message(id, size), &mut stream);
+            packet_writer::publish(MqttVersion::V5, &message(id, size), &mut stream);
         }
-        writing::acknowledge(AckPacketKind::PubAck, 9, &mut stream);
+        packet_writer::acknowledge(AckPacketKind::PubAck, 9, &mut stream);
         for piece in [1, 2, 3, 7, 1000, 10_000] {
             let mut reads = in_pieces(&stream, piece);
             let mut reader = PacketReader::new(&mut reads, MqttVersion::V5, 100);
@@ -194,7 +194,7 @@ mod tests {
     #[tokio::test]
     async fn packets_before_one_that_is_malformed_in_the_same_read_are_taken() {
         let mut stream = Vec::new();
-        writing::publish(MqttVersion::V5, &message(1, 10), &mut stream);
+        packet_writer::publish(MqttVersion::V5, &message(1, 10), &mut stream);
         stream.extend([0xff; 9]);
         let mut reader = PacketReader::new(stream.as_slice(), MqttVersion::V5, 100);
         assert_eq!(reader.next().await.unwrap(), [BrokerPacket::Publish(message(1, 10))]);

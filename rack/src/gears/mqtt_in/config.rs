@@ -1,6 +1,6 @@
 //! The configuration of `mqtt_in`.
 
-use model::gear::GearConfig;
+use model::gear_manifest::GearConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 

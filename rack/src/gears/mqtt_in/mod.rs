@@ -20,25 +20,25 @@
 //!
 //! # Not here
 //!
-//! The protocol ([`super::mqtt`]). One session ([`session`]). Subscriptions of an earlier configuration, which a session keeps: see the key `topics` ([`config`]).
+//! The protocol ([`super::mqtt`]). One subscriber_session ([`subscriber_session`]). Subscriptions of an earlier configuration, which a subscriber_session keeps: see the key `topics` ([`config`]).
 
-mod batch;
+mod packet_batch;
 mod config;
 mod packet_ids;
-mod session;
+mod subscriber_session;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
 use futures::FutureExt;
-use model::gear::{self, GearManifest};
+use model::gear_manifest::{self, GearManifest};
 
 use super::mqtt::BrokerEndpoint;
 use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, GearSendError, GearFuture};
 use config::MqttInConfig;
 use packet_ids::ReceivedPacketIds;
-use session::SubscriberSession;
+use subscriber_session::SubscriberSession;
 
 /// What the type is.
 pub(super) const MANIFEST: GearManifest = GearManifest {
@@ -53,14 +53,14 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           At each connection the topics are subscribed to anew: in version 3.1.1 their retained messages come again then. \
           A message that is larger than the Rack takes is acknowledged, counted as lost and told.",
     example: include_str!("../../../../examples/gears/mqtt_in.yaml"),
-    schema: gear::schema::<MqttInConfig>,
-    check: gear::check::<MqttInConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<MqttInConfig>,
+    check: gear_manifest::check::<MqttInConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     Ok(Gear::Active(Box::new(MqttSubscriber {
-        config: gear::config(config)?,
+        config: gear_manifest::config(config)?,
         endpoint: None,
     })))
 }

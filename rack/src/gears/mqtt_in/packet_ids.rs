@@ -129,7 +129,7 @@ fn read(note: &[u8]) -> BTreeMap<u16, u32> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
-    use super::super::batch::PacketBatch;
+    use super::super::packet_batch::PacketBatch;
     use super::*;
     use crate::gears::mqtt::testing::message;
     use crate::gears::mqtt::{BrokerPacket, QosLevel};

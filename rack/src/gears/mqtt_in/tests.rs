@@ -18,8 +18,8 @@ use crate::gears::mqtt::{PacketProperties, PublishPacket, QosLevel};
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{fill, outbox, spec, surroundings_with, taken_behind, taken_from};
 use crate::gears::testing::{Bench, push};
-use crate::lane::{OutboxRecord, MessageOutbox};
-use crate::limits::MessageLimits;
+use crate::outbox::{OutboxRecord, MessageOutbox};
+use crate::message_limits::MessageLimits;
 use crate::spool::{SpoolCursor, SpoolThread};
 
 const PUBACK: u8 = 0x40;

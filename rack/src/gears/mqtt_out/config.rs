@@ -1,10 +1,10 @@
 //! The configuration of `mqtt_out`.
 
-use model::gear::GearConfig;
+use model::gear_manifest::GearConfig;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::topic::{TopicSelector, check_topic};
+use super::topic_selector::{TopicSelector, check_topic};
 use crate::gears::expression::CelExpression;
 use crate::gears::mqtt::{BrokerConfig, QosLevel, MqttVersion};
 

@@ -11,7 +11,7 @@
 //! - A message is taken when the broker has acknowledged it: PUBACK for QoS 1, PUBCOMP for QoS 2; QoS 0 when it is written, so that one
 //!   at which the connection breaks may be written twice.
 //! - A gear that stops waits once for [`LAST`]. What it could not send and what was not acknowledged comes again, or is counted as lost.
-//! - Messages are sent in their order, several at a time ([`window`]). While there is no broker they wait, however long.
+//! - Messages are sent in their order, several at a time ([`publish_window`]). While there is no broker they wait, however long.
 //! - A message that the broker refuses for good is rejected. One that it refuses for now is sent again after a pause; so may those be that
 //!   were already under way behind it, which overtake it then.
 //! - A message can reach the broker twice where the Rack or this gear ends before it was acknowledged. A connection that breaks makes no second
@@ -19,14 +19,14 @@
 //!
 //! # Not here
 //!
-//! The protocol ([`super::mqtt`]). The connection ([`session`]). Refusals in version 3.1.1: it has none, and brokers drop such a message or end the connection.
+//! The protocol ([`super::mqtt`]). The connection ([`publisher_session`]). Refusals in version 3.1.1: it has none, and brokers drop such a message or end the connection.
 
 mod config;
-mod session;
+mod publisher_session;
 #[cfg(test)]
 mod tests;
-mod topic;
-mod window;
+mod topic_selector;
+mod publish_window;
 
 use std::collections::VecDeque;
 use std::io;
@@ -35,24 +35,24 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use model::MessageId;
-use model::gear::{self, GearManifest};
-use model::letter::PortSide;
+use model::gear_manifest::{self, GearManifest};
+use model::dead_letter::PortSide;
 use model::message::Message;
 use serde_json::Value;
 use tokio::sync::{Semaphore, mpsc, oneshot, oneshot::error::TryRecvError};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::gathering::DeliveryGuarantee;
+use super::output_transaction::DeliveryGuarantee;
 use super::mqtt::{BrokerEndpoint, PacketProperties, PublishPacket, MqttVersion, is_text};
-use super::signal::TraceContext;
+use super::trace_context::TraceContext;
 use super::traceparent::TraceParent;
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::wires::InputMessage;
 use config::MqttOutConfig;
-use session::PublisherSession;
-use topic::TopicSelector;
-use window::{OutgoingPublish, PublishRejection, PublishWindow};
+use publisher_session::PublisherSession;
+use topic_selector::TopicSelector;
+use publish_window::{OutgoingPublish, PublishRejection, PublishWindow};
 
 /// How often it is asked what became of messages.
 const HEAR_EVERY: Duration = Duration::from_millis(10);
@@ -72,13 +72,13 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           `content_type`, if it has no control character, and the trace, as user property `traceparent`, are sent along. Version 3.1.1 has no refusals. QoS 2 is exactly once as long as the Rack and this gear run and the broker keeps the session; \
           else a message can be published a second time.",
     example: include_str!("../../../../examples/gears/mqtt_out.yaml"),
-    schema: gear::schema::<MqttOutConfig>,
-    check: gear::check::<MqttOutConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<MqttOutConfig>,
+    check: gear_manifest::check::<MqttOutConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    let config: MqttOutConfig = gear::config(config)?;
+    let config: MqttOutConfig = gear_manifest::config(config)?;
     Ok(Gear::Passive(Box::new(MqttPublisher {
         topic: config.topic()?,
         config,

@@ -14,7 +14,7 @@ use crate::gears::mqtt::testing::{ACCEPTED, Guest, Mosquitto, Proxy, RESUMED, Sc
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{deliver, deliver_to, outbox, spec, surroundings, taken_from};
 use crate::gears::testing::{Bench, message, push};
-use crate::lane::MessageOutbox;
+use crate::outbox::MessageOutbox;
 use crate::spool::SpoolThread;
 use crate::telemetry::RecordingError;
 use crate::wires::GearInbox;

@@ -2,14 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
-use model::wire;
+use model::telemetry_codec;
 use serde_json::json;
 
 use super::*;
-use crate::gears::patience::watch;
+use crate::gears::stall_watchdog::watch;
 use crate::gears::testing::Bench;
 use crate::gears::testing::held::{deliver, fill, outbox, spec, surroundings, surroundings_with, taken_from};
-use crate::limits::MessageLimits;
+use crate::message_limits::MessageLimits;
 
 /// Messages that are delivered: several times what is settled at once, or waits for the outbox's writer.
 const MESSAGES: u8 = 200;
@@ -100,7 +100,7 @@ async fn what_one_half_of_a_gear_waits_for_is_not_said_of_what_the_other_has_in_
 }
 
 /// What a letter says of itself.
-fn said(letter: &crate::lane::OutboxRecord, name: &str) -> String {
+fn said(letter: &crate::outbox::OutboxRecord, name: &str) -> String {
     let mut headers = async_nats::HeaderMap::new();
     letter.write_headers(None, &mut headers);
     headers.get(name).unwrap().to_string()
@@ -128,10 +128,13 @@ async fn what_outgrows_the_limit_at_a_gear_or_comes_beyond_it_is_a_dead_letter()
         ("in", "in", "2000 here"),
     ]) {
         assert_eq!(
-            (said(letter, wire::DEAD_PORT), said(letter, wire::DEAD_WAY)),
+            (
+                said(letter, telemetry_codec::DEAD_PORT),
+                said(letter, telemetry_codec::DEAD_WAY)
+            ),
             (port.to_owned(), way.to_owned())
         );
-        assert!(said(letter, wire::DEAD_REASON).contains(says), "{letter:?}");
+        assert!(said(letter, telemetry_codec::DEAD_REASON).contains(says), "{letter:?}");
         assert!(Message::from_cbor(letter.body()).unwrap().size() > 2000);
     }
     assert_eq!(
@@ -206,8 +209,8 @@ async fn a_message_that_the_gear_panics_at_is_a_dead_letter_after_three_attempts
         assert_eq!(taken.await.unwrap(), Ok(()));
     }
     let left = taken_from(&outbox, 1).await;
-    assert_eq!(said(&left[0], wire::DEAD_ATTEMPTS), "3");
-    assert_eq!(said(&left[0], wire::DEAD_REASON), "the gear panicked");
+    assert_eq!(said(&left[0], telemetry_codec::DEAD_ATTEMPTS), "3");
+    assert_eq!(said(&left[0], telemetry_codec::DEAD_REASON), "the gear panicked");
     stop.cancel();
     life.await.unwrap();
     bench.close().await;

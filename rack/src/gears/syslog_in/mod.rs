@@ -10,11 +10,11 @@
 //!
 //! # Not here
 //!
-//! What a line says ([`parse`]), lines in a stream ([`stream`]), taking connections ([`super::listener`]).
+//! What a line says ([`syslog_message`]), lines in a line_reader ([`line_reader`]), taking connections ([`super::tcp_listener`]).
 
-mod datagrams;
-mod parse;
-mod stream;
+mod datagram_receiver;
+mod syslog_message;
+mod line_reader;
 #[cfg(test)]
 mod tests;
 
@@ -23,18 +23,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::gear::{self, GearConfig, GearManifest};
+use model::gear_manifest::{self, GearConfig, GearManifest};
 use model::{Attributes, HumanDuration, Level};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use super::listener::{GearListener, announce};
+use super::tcp_listener::{GearListener, announce};
 use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, GearFuture};
-use datagrams::{DatagramBatch, DatagramReceiver};
-use parse::SyslogMessage;
-use stream::{SyslogStreamError, SyslogLineReader, trimmed};
+use datagram_receiver::{DatagramBatch, DatagramReceiver};
+use syslog_message::SyslogMessage;
+use line_reader::{SyslogStreamError, SyslogLineReader, trimmed};
 
 /// The pause after a datagram could not be read.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -48,14 +48,14 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     doc: "RFC 5424 and RFC 3164, over TCP counted or ended by line feeds (RFC 6587). The data has `facility`, `severity`, `timestamp`, `host`, `app`, `procid`, `msgid`, \
           `structured` and `message`, as far as they are there; the body is the line. Other lines have `syslog.malformed: true` in their meta.",
     example: include_str!("../../../../examples/gears/syslog_in.yaml"),
-    schema: gear::schema::<SyslogInConfig>,
-    check: gear::check::<SyslogInConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<SyslogInConfig>,
+    check: gear_manifest::check::<SyslogInConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     Ok(Gear::Active(Box::new(SyslogReceiver {
-        config: gear::config(config)?,
+        config: gear_manifest::config(config)?,
         udp: None,
         tcp: None,
     })))

@@ -12,12 +12,12 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{deliver_to, outbox, spec, surroundings, taken_from};
 use crate::gears::testing::{Bench, STOP_BOUND, message, push};
-use crate::lane::OutboxRecord;
+use crate::outbox::OutboxRecord;
 use crate::runtime::GearRuntime;
 use crate::spool::{SpoolCursor, SpoolItem};
 use crate::wires::GearInbox;
 
-use super::writer::WRITE_TIMEOUT;
+use super::reply_writer::WRITE_TIMEOUT;
 
 const SINK: &str = "\n  - { name: sink, type: log_sink, deploy: rack-a }";
 

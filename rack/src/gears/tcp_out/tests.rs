@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use model::gear;
+use model::gear_manifest;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
@@ -13,7 +13,7 @@ use super::TcpOutConfig;
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{deliver, outbox, spec, surroundings_with};
 use crate::gears::testing::{Bench, STOP_BOUND, push};
-use crate::limits::MessageLimits;
+use crate::message_limits::MessageLimits;
 use crate::runtime::GearRuntime;
 use crate::wires::GearInbox;
 
@@ -227,10 +227,10 @@ async fn a_peer_that_reads_slowly_gets_a_large_frame_once() {
 fn an_address_without_a_port_is_refused_with_an_example() {
     for bad in ["", "host", ":80", "host:", "host:0", "host:70000", "http://host"] {
         let config = json!({ "address": bad });
-        let error = gear::config::<TcpOutConfig>(config.as_object().unwrap()).unwrap_err();
+        let error = gear_manifest::config::<TcpOutConfig>(config.as_object().unwrap()).unwrap_err();
         assert!(error.contains("is not host:port"), "{bad}: {error}");
     }
     for good in ["host:80", "127.0.0.1:1", "[::1]:9000"] {
-        assert!(gear::config::<TcpOutConfig>(json!({ "address": good }).as_object().unwrap()).is_ok(), "{good}");
+        assert!(gear_manifest::config::<TcpOutConfig>(json!({ "address": good }).as_object().unwrap()).is_ok(), "{good}");
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ed25519_dalek::SigningKey;
 use model::control::DurableFloor;
-use model::letter::PortSide;
+use model::dead_letter::PortSide;
 use model::message::Message;
 use model::{Clock, EntityId, Entropy};
 use serde_json::Value;
@@ -16,11 +16,11 @@ use uuid::Uuid;
 use super::{Bench, message};
 use crate::RackIdentity;
 use crate::gears::{ContextParts, GearContext, GearShutdown};
-use crate::lane::{
+use crate::message_limits::MessageLimits;
+use crate::outbox::{
     ConsumerOffset, DeliveryHistory, MessageOutbox, OutboxRecord, OutboxTransaction, OutgoingMessage,
     PortSequenceNumber,
 };
-use crate::limits::MessageLimits;
 use crate::spool::{AdmissionClass, SpoolCursor, SpoolItem, SpoolThread};
 use crate::telemetry::RecordingError;
 use crate::wires::{DeliveryReceipt, GearInbox, GearSpec, InboxMessage, OutputWires, UndecodableMessage};

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use futures::FutureExt;
-use model::gear::{self, GearConfig, GearManifest};
+use model::gear_manifest::{self, GearConfig, GearManifest};
 use model::{Attributes, HumanDuration, Level, Timestamp};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -46,13 +46,13 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           set back by up to an hour, no time comes twice; set back farther, times come again. Where daylight saving time leaves out a local time, \
           it comes right after the gap.",
     example: include_str!("../../../../examples/gears/timer.yaml"),
-    schema: gear::schema::<TimerConfig>,
-    check: gear::check::<TimerConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<TimerConfig>,
+    check: gear_manifest::check::<TimerConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    let config: TimerConfig = gear::config(config)?;
+    let config: TimerConfig = gear_manifest::config(config)?;
     let clock = config.cron_clock()?;
     Ok(Gear::Active(Box::new(TickSender { config, clock })))
 }
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     fn refused(config: Value) -> String {
-        gear::config::<TimerConfig>(config.as_object().unwrap()).unwrap_err()
+        gear_manifest::config::<TimerConfig>(config.as_object().unwrap()).unwrap_err()
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -31,7 +31,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use model::Level;
-use model::gear::{self, GearConfig, GearManifest};
+use model::gear_manifest::{self, GearConfig, GearManifest};
 use model::message::{MessageContent, Message};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -61,13 +61,13 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           1 to 4 are `a` to `d`; outputs that are not wired are counted as dropped. A message for which it traps, has no fuel or no memory left is \
           tried once more in a new instance and then refused.",
     example: include_str!("../../../../examples/gears/wasm.yaml"),
-    schema: gear::schema::<WasmConfig>,
-    check: gear::check::<WasmConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<WasmConfig>,
+    check: gear_manifest::check::<WasmConfig>,
+    passes_on: gear_manifest::never,
 };
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    let config: WasmConfig = gear::config(config)?;
+    let config: WasmConfig = gear_manifest::config(config)?;
     Ok(Gear::Passive(Box::new(WasmRunner {
         config,
         guest: None,

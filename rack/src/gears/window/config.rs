@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use model::gear::GearConfig;
+use model::gear_manifest::GearConfig;
 use model::{HumanDuration, stable_hash};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

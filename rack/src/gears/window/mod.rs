@@ -17,10 +17,10 @@
 //! - Messages of guaranteed wires are aggregated exactly once: the state after them, the results that left and the word that they were
 //!   taken are one write of the outbox ([`GearContext::group_commit`]), and a life begins with the state that the one before has left.
 //!   The messages are not held until their window closes, as `batch` does: 1,024 are held at most, which would bound a
-//!   window's rate, and event time would stand still with them. So the state is kept instead, in pages ([`open`]), once in
+//!   window's rate, and event time would stand still with them. So the state is kept instead, in pages ([`open_windows`]), once in
 //!   [`WRITE_AFTER`], when no more messages may be held, and with each result.
 //! - Once its state is kept a gear goes on where it was after a stop, a crash, or a failure. A gear that its scenario has no more leaves
-//!   nothing ([`kept`]). Before that, with hot wires only, windows are in memory: a stop sends what is open, marked `window.partial`,
+//!   nothing ([`state_notes`]). Before that, with hot wires only, windows are in memory: a stop sends what is open, marked `window.partial`,
 //!   and a crash loses it.
 //!
 //! # Not here
@@ -29,10 +29,10 @@
 
 mod aggregate;
 mod config;
-mod kept;
-mod open;
-mod page;
-mod result;
+mod state_notes;
+mod open_windows;
+mod state_page;
+mod window_result;
 #[cfg(test)]
 mod tests;
 
@@ -40,23 +40,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::gear::{self, GearManifest};
+use model::gear_manifest::{self, GearManifest};
 use model::message::Message;
 use model::{Level, MessageId, Timestamp};
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::expression::{CelExpression, key_or_one};
-use super::gathering::DeliveryGuarantee;
+use super::output_transaction::DeliveryGuarantee;
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::telemetry::SourceCheckpoint;
 use crate::wires::InputMessage;
 use aggregate::WindowAggregate;
 use config::{WindowTime, WindowConfig};
-pub(crate) use kept::forget_windows;
-use kept::note_key;
-use open::{OpenWindow, OpenWindows, PAGES, PageFullError, WindowKey};
-use result::{WindowCloseReason, WindowResult};
+pub(crate) use state_notes::forget_windows;
+use state_notes::note_key;
+use open_windows::{OpenWindow, OpenWindows, PAGES, PageFullError, WindowKey};
+use window_result::{WindowCloseReason, WindowResult};
 
 /// What the type is.
 pub(super) const MANIFEST: GearManifest = GearManifest {
@@ -73,16 +73,16 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
           that is taken out of the scenario, moved or renamed loses them, and the Rack's log says how many. With hot wires only, windows are in memory: a stop, or a gear that is \
           replaced, sends what is open as `window.partial`; a crash loses it. Expressions are [CEL](https://cel.dev).",
     example: include_str!("../../../../examples/gears/window.yaml"),
-    schema: gear::schema::<WindowConfig>,
-    check: gear::check::<WindowConfig>,
-    passes_on: gear::never,
+    schema: gear_manifest::schema::<WindowConfig>,
+    check: gear_manifest::check::<WindowConfig>,
+    passes_on: gear_manifest::never,
 };
 
 /// How long messages wait for the next write of the state, if nothing closes.
 const WRITE_AFTER: Duration = Duration::from_secs(1);
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
-    let config: WindowConfig = gear::config(config)?;
+    let config: WindowConfig = gear_manifest::config(config)?;
     let (key, aggregates) = config.compile()?;
     Ok(Gear::Passive(Box::new(WindowAggregator {
         key,

@@ -11,13 +11,13 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::super::gathering::collect_output;
-use super::super::patience::watch;
+use super::super::output_transaction::collect_output;
+use super::super::stall_watchdog::watch;
 use super::super::supervisor::supervise;
 use super::super::testing::held::{deliver_to, fill, outbox, spec, surroundings, taken_behind};
 use super::super::testing::{Bench, Flow, message};
 use super::*;
-use crate::lane::{OutboxRecord, MessageOutbox};
+use crate::outbox::{OutboxRecord, MessageOutbox};
 use crate::spool::SpoolCursor;
 use crate::telemetry::RecordingError;
 use crate::wires::{InboxMessage, GearInbox};

@@ -10,7 +10,7 @@
 //!
 //! How gears run (`rack::scenario_test`), the form of files (`model::scenario_test`).
 
-mod judge;
+mod comparison;
 
 use std::io::Write;
 use std::path::Path;
@@ -21,7 +21,7 @@ use model::scenario_test::{self, ScenarioSource, ScenarioTestCase, ScenarioTestF
 use serde_json::{Value, json};
 use tokio::signal::ctrl_c;
 
-use super::source::{self, ScenarioLocator};
+use super::scenario_locator::{self, ScenarioLocator};
 use crate::args::OutputFormat;
 use crate::client::Row;
 use crate::error::Error;
@@ -31,7 +31,7 @@ const COLUMNS: &[&str] = &["case", "passed", "ms", "reasons"];
 
 pub(super) fn run(path: &Path, output: OutputFormat) -> Result<(), Error> {
     let origin = path.display().to_string();
-    let file = scenario_test::parse(&source::file(path)?).map_err(|faults| {
+    let file = scenario_test::parse(&scenario_locator::file(path)?).map_err(|faults| {
         let line = |fault: &scenario_test::SourceDiagnostic| format!("{origin}:{fault}");
         Error::Files(faults.iter().map(line).collect())
     })?;
@@ -72,7 +72,7 @@ fn scenario(path: &Path, file: &ScenarioTestFile) -> Result<Scenario, Error> {
         ScenarioSource::Path(scenario) => {
             let folder = path.parent().unwrap_or(Path::new(""));
             let scenario = folder.join(scenario);
-            let text = source::file(&scenario)?;
+            let text = scenario_locator::file(&scenario)?;
             Ok(ScenarioLocator::File(scenario).review(&text)?.scenario)
         }
         ScenarioSource::Inline(text) => {
@@ -152,7 +152,7 @@ async fn try_case(scenario: &Scenario, case: &ScenarioTestCase) -> Result<CaseVe
     let began = Instant::now();
     let (clock, entropy) = (chassis::system_clock(), chassis::os_entropy());
     let (reasons, complaints) = match rack::scenario_test::run(scenario, case, (&clock, &entropy)).await {
-        Ok(report) => (judge::reasons(case, &report), report.complaints),
+        Ok(report) => (comparison::reasons(case, &report), report.complaints),
         Err(rack::scenario_test::ScenarioTestError::Folder(source)) => {
             let path = std::env::temp_dir();
             return Err(Error::WriteFile { path, source });

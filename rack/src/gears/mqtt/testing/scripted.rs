@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::super::fields::put_variable;
 use super::super::packet::decode;
+use super::super::packet_fields::put_variable;
 use super::super::{BrokerPacket, MqttVersion, PublishPacket, publish};
 use super::happens;
 

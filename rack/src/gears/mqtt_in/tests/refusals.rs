@@ -133,7 +133,7 @@ async fn tls_with_certificates_and_a_password_is_spoken_and_what_is_not_allowed_
 #[test]
 fn topics_that_make_no_sense_are_refused_by_their_place() {
     let config = |topics: Value| json!({ "broker": { "address": "b:1883", "client_id": "c" }, "topics": topics });
-    let check = |config: Value| gear::check::<MqttInConfig>(config.as_object().unwrap());
+    let check = |config: Value| gear_manifest::check::<MqttInConfig>(config.as_object().unwrap());
     for filter in ["a", "a/+/b", "#", "+", "a/#", "$share/g/a/+", "/", "$SYS/#"] {
         assert_eq!(check(config(json!([{ "filter": filter }]))), Ok(()), "{filter}");
     }

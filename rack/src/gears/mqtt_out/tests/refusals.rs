@@ -104,7 +104,7 @@ fn a_configuration_that_makes_no_sense_is_refused_by_its_key() {
             .as_object_mut()
             .unwrap()
             .extend(more.as_object().unwrap().clone());
-        let error = gear::check::<MqttOutConfig>(config.as_object().unwrap()).unwrap_err();
+        let error = gear_manifest::check::<MqttOutConfig>(config.as_object().unwrap()).unwrap_err();
         assert!(error.contains(says), "{more}: {error}");
     }
 }

@@ -1,0 +1,341 @@
+//! What the engine's threads share, and the one place where queries' view changes.
+//!
+//! # Locks
+//!
+//! `state` guards the hot rows and the file lists; the view is swapped under it. `marks` and `catalog` are taken alone or,
+//! in this order, catalog → marks → state. None is held across a wait; `catalog` is held across a sync, by the publisher
+//! and the sealer only.
+//!
+//! # Invariants
+//!
+//! - A view is built and stored under `state`, so versions never go back and no change is lost.
+//! - Room for hot rows is returned exactly once: by the publish that makes rows cold, or by the append that stored none.
+
+#[cfg(test)]
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwap;
+use model::{Clock, Table};
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, watch};
+use uuid::Uuid;
+
+use crate::append_queue::AppendQueue;
+use crate::dedup::DedupWatermarks;
+use crate::disk_space::DiskSpace;
+use crate::flush_scheduler::FlushScheduler;
+use crate::inbound_memory::InboundShares;
+use crate::index::IndexQueue;
+use crate::io_pacing::IoPriority;
+use crate::layout::{StoreLayout, TimePartition};
+use crate::live_tail::TailBuffers;
+use crate::manifest::{
+    DataFileHandle, FileEntry, FileLineage, FooterCache, OpenFileCache, StoreLockFile, StoreManifest,
+};
+use crate::memtable::{MemtableSet, PartitionKey};
+use crate::object_storage::takeover::RemoteLink;
+use crate::partitioner::PartitionRule;
+use crate::quarantine::PartialReason;
+use crate::snapshot::{StoreSnapshot, table_index};
+use crate::spec_files::{FileTemplate, FileTemplates};
+use crate::stats::EngineCounters;
+use crate::{BatchOrigin, Error, HotBatch, RetentionHistory, Settings};
+
+/// Room for hot rows is counted in this unit.
+const ROOM_UNIT: u64 = 1024;
+
+/// Everything that more than one thread needs.
+#[derive(Debug)]
+pub(crate) struct EngineCore {
+    /// Itself, for the segments of views.
+    pub(crate) me: Weak<Self>,
+    pub(crate) settings: Settings,
+    pub(crate) clock: Clock,
+    pub(crate) layout: StoreLayout,
+    pub(crate) store: Uuid,
+    pub(crate) footers: Arc<FooterCache>,
+    pub(crate) files: Arc<OpenFileCache>,
+    pub(crate) indexes: IndexQueue,
+    pub(crate) counters: EngineCounters,
+    pub(crate) view: ArcSwap<StoreSnapshot>,
+    pub(crate) marks: Mutex<DedupWatermarks>,
+    /// Taken before `state`, never after it. Seals and rotation hold it over the change of both.
+    pub(crate) catalog: Mutex<StoreManifest>,
+    pub(crate) intake: AppendQueue,
+    pub(crate) desk: FlushScheduler,
+    pub(crate) room: Arc<Semaphore>,
+    pub(crate) inbound: InboundShares,
+    /// The largest frame that the log can take.
+    pub(crate) largest_frame: u64,
+    /// Appends wait because the log is at its cap or its disk is full.
+    pub(crate) log_is_full: AtomicBool,
+    /// The room on the disks.
+    pub(crate) space: DiskSpace,
+    /// Why publishing or sealing failed last; `None` after a success.
+    pub(crate) publishing: Mutex<Option<Arc<str>>>,
+    pub(crate) poison: watch::Sender<Option<Arc<str>>>,
+    /// Let go when the store is closed.
+    pub(crate) locks: Mutex<Vec<StoreLockFile>>,
+    pub(crate) state: Mutex<WriteState>,
+    /// What the last checks of the rotation rules did.
+    pub(crate) rotation: Mutex<RetentionHistory>,
+    /// The object store, if there is one.
+    pub(crate) remote: Option<Arc<RemoteLink>>,
+    /// Rows for those who follow a table. Its locks are taken after `state`, or alone.
+    pub(crate) tails: TailBuffers,
+    /// How files of specs are begun.
+    pub(crate) specs: ArcSwap<FileTemplates>,
+    pub(crate) opened: Instant,
+    /// Added to the time since then, in seconds.
+    #[cfg(test)]
+    pub(crate) skew: AtomicU64,
+    /// Makes every later sync of the log fail.
+    #[cfg(test)]
+    pub(crate) fail_log_syncs: TestHook,
+    /// What happens between the taking of a group and its write.
+    #[cfg(test)]
+    pub(crate) before_write: TestHook,
+    /// What happens between the first look at a partition's file and the moment in which its rows are taken.
+    #[cfg(test)]
+    pub(crate) before_freeze: TestHook,
+}
+
+/// Something that a test does at a place of its choice.
+#[cfg(test)]
+#[derive(Default)]
+pub(crate) struct TestHook(std::sync::OnceLock<Box<dyn Fn() + Send + Sync>>);
+
+#[cfg(test)]
+impl TestHook {
+    pub(crate) fn is(&self, what: impl Fn() + Send + Sync + 'static) {
+        let _ = self.0.set(Box::new(what));
+    }
+
+    pub(crate) fn now(&self) {
+        self.0.get().into_iter().for_each(|what| what());
+    }
+}
+
+#[cfg(test)]
+impl std::fmt::Debug for TestHook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hook")
+    }
+}
+
+/// What the view is made of.
+#[derive(Debug)]
+pub(crate) struct WriteState {
+    pub(crate) hot: MemtableSet,
+    pub(crate) files: [Arc<Vec<Arc<DataFileHandle>>>; Table::ALL.len()],
+    /// Every frame with this LSN or a lower one is durable, and its rows are hot or in files.
+    pub(crate) committed: u64,
+    pub(crate) version: u64,
+    pub(crate) partial: PartialReason,
+    /// Units of room that rows take beyond the cap.
+    debt: u64,
+    /// A file came or went since the view was swapped.
+    is_news: bool,
+}
+
+impl WriteState {
+    pub(crate) fn new(committed: u64) -> Self {
+        Self {
+            hot: MemtableSet::default(),
+            files: Default::default(),
+            committed,
+            version: 0,
+            partial: PartialReason::default(),
+            debt: 0,
+            is_news: false,
+        }
+    }
+
+    /// Puts a segment, in the place of its earlier version if there is one.
+    pub(crate) fn put_file(&mut self, segment: Arc<DataFileHandle>) {
+        self.is_news = true;
+        let files = Arc::make_mut(&mut self.files[table_index(segment.table)]);
+        match files.binary_search_by_key(&segment.key(), |other| other.key()) {
+            Ok(at) => files[at] = segment,
+            Err(at) => files.insert(at, segment),
+        }
+    }
+
+    /// The files of a partition, the youngest last.
+    pub(crate) fn files_of(&self, (table, partition): PartitionKey) -> &[Arc<DataFileHandle>] {
+        let files = &self.files[table_index(table)];
+        let first = files.partition_point(|file| file.key().0 < partition);
+        let end = files.partition_point(|file| file.key().0 <= partition);
+        files.get(first..end).unwrap_or_default()
+    }
+
+    pub(crate) fn file(&self, table: Table, key: (TimePartition, u32)) -> Option<&Arc<DataFileHandle>> {
+        let files = &self.files[table_index(table)];
+        let at = files.binary_search_by_key(&key, |other| other.key()).ok()?;
+        files.get(at)
+    }
+
+    /// Takes a file out, if it is there.
+    pub(crate) fn remove_file(&mut self, table: Table, key: (TimePartition, u32)) -> Option<Arc<DataFileHandle>> {
+        let files = &mut self.files[table_index(table)];
+        let at = files.binary_search_by_key(&key, |other| other.key()).ok()?;
+        self.is_news = true;
+        Some(Arc::make_mut(files).remove(at))
+    }
+
+    /// Every row with a lower LSN is in a file once what is frozen now is recorded.
+    pub(crate) fn low_water(&self) -> u64 {
+        self.hot.first_fresh_lsn().unwrap_or(self.committed + 1)
+    }
+}
+
+/// How many units of room a weight takes.
+pub(crate) fn units(weight: u64) -> u32 {
+    u32::try_from(weight.div_ceil(ROOM_UNIT)).unwrap_or(u32::MAX)
+}
+
+impl EngineCore {
+    /// The time since the store was opened, by a counter that nobody sets.
+    pub(crate) fn uptime(&self) -> Duration {
+        let uptime = self.opened.elapsed();
+        #[cfg(test)]
+        let uptime = uptime + Duration::from_secs(self.skew.load(Ordering::Relaxed));
+        uptime
+    }
+
+    /// All the room there is.
+    pub(crate) fn total_room(settings: &Settings) -> u32 {
+        units(settings.hot_max.get()).min(u32::MAX >> 1)
+    }
+
+    /// Whether so much waits to be published that nobody has time.
+    pub(crate) fn haste(&self) -> IoPriority {
+        if self.state.lock().hot.weight() < self.settings.hot_max.get() / 4 {
+            IoPriority::No
+        } else {
+            IoPriority::Yes
+        }
+    }
+
+    /// How a file of a place is begun now.
+    pub(crate) fn file_form(&self, place: PartitionKey) -> FileTemplate {
+        let (_, _, spec) = place.1.parts();
+        spec.map_or_else(FileTemplate::default, |spec| self.specs.load().of(spec))
+    }
+
+    /// How batches are placed now.
+    pub(crate) const fn rule(&self) -> PartitionRule {
+        PartitionRule {
+            by: self.settings.partition_by,
+            max_age: self.settings.max_age.as_secs(),
+        }
+    }
+
+    /// Makes rows of a durable batch hot. The caller swaps the view. `taken` is the room its append took.
+    pub(crate) fn insert(
+        state: &mut WriteState,
+        table: Table,
+        pieces: Vec<(PartitionKey, Arc<HotBatch>, u64)>,
+        lsn: u64,
+        origin: &BatchOrigin,
+        taken: u32,
+    ) {
+        let mut needed = 0;
+        for (place, rows, weight) in pieces {
+            debug_assert_eq!(place.0, table);
+            needed += u64::from(units(weight));
+            state.hot.insert(place, rows, weight, lsn, origin);
+        }
+        state.debt += needed.saturating_sub(u64::from(taken));
+        state.committed = state.committed.max(lsn);
+    }
+
+    /// Returns the room of rows that are cold now.
+    pub(crate) fn return_room(&self, state: &mut WriteState, units: u64) {
+        let paid = state.debt.min(units);
+        state.debt -= paid;
+        let free = usize::try_from(units - paid).unwrap_or(0);
+        if free > 0 {
+            self.room.add_permits(free);
+        }
+    }
+
+    /// Takes the room for rows that were there before anybody asked for room.
+    pub(crate) fn settle_debt(&self, state: &mut WriteState) {
+        let wanted = usize::try_from(state.debt).unwrap_or(usize::MAX);
+        let taken = self.room.forget_permits(wanted) as u64;
+        state.debt -= taken;
+    }
+
+    /// Shows the present state to queries; `tables` are those whose hot rows changed.
+    pub(crate) fn publish_snapshot(&self, state: &mut WriteState, tables: impl IntoIterator<Item = Table>) {
+        state.version += 1;
+        let mut hot = self.view.load().hot.clone();
+        for table in tables {
+            hot[table_index(table)] = Arc::new(state.hot.list(table));
+        }
+        self.view.store(Arc::new(StoreSnapshot {
+            version: state.version,
+            hot,
+            files: state.files.clone(),
+            partial: state.partial.text(),
+        }));
+        if std::mem::take(&mut state.is_news) {
+            self.indexes.request_pass();
+        }
+    }
+
+    /// The segment that a catalogue entry describes.
+    pub(crate) fn segment(&self, entry: &FileEntry, lineage: &Arc<FileLineage>) -> Arc<DataFileHandle> {
+        Arc::new(DataFileHandle::new(entry, self, Arc::clone(lineage)))
+    }
+
+    /// Nothing more is accepted; everything that waits is answered. Only the first reason counts.
+    pub(crate) fn poison(&self, reason: &str) -> Arc<str> {
+        let mut first: Arc<str> = reason.into();
+        self.poison.send_if_modified(|poison| {
+            if let Some(earlier) = poison {
+                first = Arc::clone(earlier);
+                return false;
+            }
+            tracing::error!(reason, "the store accepts no more rows until the process has restarted");
+            *poison = Some(Arc::clone(&first));
+            true
+        });
+        self.room.close();
+        self.intake.abandon();
+        self.desk.wake();
+        first
+    }
+
+    pub(crate) fn poisoned(&self) -> Option<Arc<str>> {
+        self.poison.borrow().clone()
+    }
+
+    /// Why appends are refused once they are.
+    pub(crate) fn refusal(&self) -> Error {
+        self.poisoned()
+            .map_or(Error::Closed, |reason| Error::Poisoned { reason })
+    }
+
+    pub(crate) fn log_is_full(&self) -> bool {
+        self.log_is_full.load(Ordering::Relaxed)
+    }
+}
+
+/// Poisons the store if the thread that holds it ends by a panic: nobody may wait for it for ever.
+#[derive(Debug)]
+pub(crate) struct PoisonGuard(pub(crate) Arc<EngineCore>);
+
+impl Drop for PoisonGuard {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let name = std::thread::current().name().unwrap_or("unnamed").to_owned();
+            self.0.poison(&format!("the thread {name} stopped by a panic"));
+            self.0.desk.mark_stopped();
+        }
+    }
+}

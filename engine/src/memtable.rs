@@ -1,0 +1,400 @@
+//! Rows that are durable in the log and in no data file yet, by table and partition.
+//!
+//! ```text
+//! insert ─> fresh ── freeze ─> frozen ── publish ok ─> gone (they are in a file now)
+//!             ^                  │
+//!             └──── thaw ────────┘ publish failed
+//! ```
+//!
+//! Small batches are joined into larger ones once they are answered, like carries of a counter to base [`FAN`]: when so many chunks of
+//! one size wait at the end, or enough of them for a large one, they become one. A row is copied about twice, once if its batch has
+//! hundreds of rows and not at all if it has thousands; and a query finds dozens of small chunks, not hundreds of thousands.
+//!
+//! # Invariants
+//!
+//! - Chunks of a partition are in the order of their LSNs; all rows of one LSN in one partition are in one chunk.
+//! - Frozen chunks are not joined with fresh ones: what a publisher took stays what it took.
+//! - Rows keep alive about the memory that they are counted with: see [`HotBatch::owned`].
+
+mod origin_ranges;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use arrow_array::RecordBatch;
+use arrow_select::concat::concat_batches;
+use model::Table;
+use model::batch::slice_bytes;
+
+pub(crate) use self::origin_ranges::OriginRanges;
+use crate::layout::TimePartition;
+use crate::{BatchOrigin, HotBatch};
+
+/// So many chunks are joined at once; a chunk's size is its number of digits to this base.
+const FAN: usize = 16;
+/// A chunk of so many rows …
+const LARGE_ROWS: usize = 1024;
+/// … or so many bytes is not joined with others any more.
+const LARGE_BYTES: u64 = 256 << 10;
+
+/// A partition of a table.
+pub(crate) type PartitionKey = (Table, TimePartition);
+
+/// The bytes that rows take, without what their buffers share or spare.
+pub(crate) fn weight(rows: &RecordBatch) -> u64 {
+    // A batch of few rows costs its structures too. Whole KiB, so that sums of weights and of room agree.
+    (slice_bytes(rows) as u64 + 1024).next_multiple_of(1024)
+}
+
+/// Some rows of one partition.
+#[derive(Debug, Clone)]
+pub(crate) struct MemtableChunk {
+    pub(crate) rows: Arc<HotBatch>,
+    /// The first LSN in it.
+    pub(crate) first: u64,
+    /// What it counts against the cap of hot rows.
+    pub(crate) weight: u64,
+}
+
+impl MemtableChunk {
+    /// Its size among those that are joined; `None` once it is large.
+    fn size(&self) -> Option<u32> {
+        let rows = self.rows.batch.num_rows();
+        let is_small = rows < LARGE_ROWS && self.weight < LARGE_BYTES;
+        is_small.then(|| rows.max(1).ilog(FAN))
+    }
+
+    /// Several, in order, as one.
+    fn join(chunks: &[Self]) -> Option<Self> {
+        let first = chunks.first()?;
+        let schema = first.rows.batch.schema_ref();
+        // Schemas are equal and sizes small; were it to fail, several chunks are as right as one.
+        let batch = concat_batches(schema, chunks.iter().map(|chunk| &chunk.rows.batch)).ok()?;
+        Some(Self {
+            rows: Arc::new(HotBatch {
+                batch,
+                min_ts: chunks.iter().map(|chunk| chunk.rows.min_ts).min()?,
+                max_ts: chunks.iter().map(|chunk| chunk.rows.max_ts).max()?,
+                spec: first.rows.spec,
+                counts: OnceLock::new(),
+            }),
+            first: first.first,
+            weight: chunks.iter().map(|chunk| chunk.weight).sum(),
+        })
+    }
+}
+
+/// What a publisher took: a partition's oldest rows, and the LSN through which they are complete.
+#[derive(Debug, Clone)]
+pub(crate) struct FrozenRows {
+    pub(crate) rows: Vec<RecordBatch>,
+    pub(crate) first: u64,
+    /// Every row of the partition with this LSN or a lower one is among these or already in a file.
+    pub(crate) through: u64,
+    pub(crate) origins: OriginRanges,
+    /// Whether more rows of the partition wait behind them.
+    pub(crate) more: bool,
+}
+
+#[derive(Debug, Default)]
+struct PartitionMemtable {
+    frozen: Vec<MemtableChunk>,
+    fresh: Vec<MemtableChunk>,
+    /// Of all rows here, frozen or fresh.
+    origins: OriginRanges,
+    rows: usize,
+    weight: u64,
+}
+
+impl PartitionMemtable {
+    fn chunks(&self) -> impl Iterator<Item = &MemtableChunk> {
+        self.frozen.iter().chain(&self.fresh)
+    }
+
+    /// Chunks on either side of `barrier` stay apart.
+    fn join_tail(&mut self, barrier: u64) {
+        while let Some(size) = self.fresh.last().and_then(MemtableChunk::size) {
+            let mut rows = 0;
+            let fits = |chunk: &&MemtableChunk| {
+                let is_small = chunk.size().is_some_and(|other| other <= size);
+                let fits = chunk.first > barrier && rows < LARGE_ROWS && is_small;
+                rows += chunk.rows.batch.num_rows();
+                fits
+            };
+            let count = self.fresh.iter().rev().take(FAN).take_while(fits).count();
+            let tail = self.fresh.get(self.fresh.len() - count..).unwrap_or_default();
+            let is_due =
+                count == FAN || tail.iter().map(|chunk| chunk.rows.batch.num_rows()).sum::<usize>() >= LARGE_ROWS;
+            let Some(joined) = is_due.then(|| MemtableChunk::join(tail)).flatten() else {
+                return;
+            };
+            self.fresh.truncate(self.fresh.len() - count);
+            self.fresh.push(joined);
+        }
+    }
+}
+
+/// What waits in a partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FlushCandidate {
+    pub(crate) place: PartitionKey,
+    pub(crate) weight: u64,
+}
+
+/// All hot rows.
+#[derive(Debug, Default)]
+pub(crate) struct MemtableSet {
+    places: BTreeMap<PartitionKey, PartitionMemtable>,
+    rows: usize,
+    weight: u64,
+    /// The LSN of the last prefix cut: no chunk has rows of both sides.
+    barrier: u64,
+}
+
+impl MemtableSet {
+    /// Begins a prefix cut: what is here, all of it up to `lsn`, is not joined with what comes from now on.
+    pub(crate) const fn set_barrier(&mut self, lsn: u64) {
+        self.barrier = lsn;
+    }
+
+    /// Adds the rows that the batch `lsn` has in a partition. LSNs come in ascending order.
+    pub(crate) fn insert(
+        &mut self,
+        place: PartitionKey,
+        rows: impl Into<Arc<HotBatch>>,
+        weight: u64,
+        lsn: u64,
+        origin: &BatchOrigin,
+    ) {
+        let rows = rows.into();
+        let count = rows.batch.num_rows();
+        let here = self.places.entry(place).or_default();
+        here.fresh.push(MemtableChunk {
+            rows,
+            first: lsn,
+            weight,
+        });
+        here.origins.add(origin);
+        here.rows += count;
+        here.weight += weight;
+        self.rows += count;
+        self.weight += weight;
+    }
+
+    /// Joins what came last to a partition, where it is enough.
+    pub(crate) fn join(&mut self, place: PartitionKey) {
+        if let Some(here) = self.places.get_mut(&place) {
+            here.join_tail(self.barrier);
+        }
+    }
+
+    /// Takes a partition's oldest rows for a publish: whole chunks, at least one, up to about `max_rows` and `max_bytes`.
+    /// `committed` is the last LSN that was inserted, or the one that a prefix cut ends with: rows behind it are left. They
+    /// stay visible until [`MemtableSet::drop_flushed`].
+    pub(crate) fn freeze(
+        &mut self,
+        place: PartitionKey,
+        committed: u64,
+        max_rows: usize,
+        max_bytes: u64,
+    ) -> Option<FrozenRows> {
+        let here = self.places.get_mut(&place)?;
+        debug_assert!(here.frozen.is_empty(), "one publish at a time");
+        let (mut rows, mut weight, mut take) = (0, 0, 0);
+        for chunk in &here.fresh {
+            rows += chunk.rows.batch.num_rows();
+            weight += chunk.weight;
+            if chunk.first > committed || take > 0 && (rows > max_rows || weight > max_bytes) {
+                break;
+            }
+            take += 1;
+        }
+        let behind = here.fresh.split_off(take);
+        here.frozen = std::mem::replace(&mut here.fresh, behind);
+        let first = here.frozen.first()?.first;
+        Some(FrozenRows {
+            rows: here.frozen.iter().map(|chunk| chunk.rows.batch.clone()).collect(),
+            first,
+            through: here
+                .fresh
+                .first()
+                .map_or(committed, |next| committed.min(next.first - 1)),
+            origins: here.origins.clone(),
+            more: here.fresh.first().is_some_and(|next| next.first <= committed),
+        })
+    }
+
+    /// The publish failed: the frozen rows wait again, before the fresh ones.
+    pub(crate) fn unfreeze(&mut self, place: PartitionKey) {
+        if let Some(here) = self.places.get_mut(&place) {
+            let fresh = std::mem::take(&mut here.fresh);
+            here.fresh = std::mem::take(&mut here.frozen);
+            here.fresh.extend(fresh);
+        }
+    }
+
+    /// The publish is done: the frozen rows are in a file. Returns the weight they had, and the rows themselves: to free them
+    /// takes its time.
+    pub(crate) fn drop_flushed(&mut self, place: PartitionKey) -> (u64, Vec<MemtableChunk>) {
+        let Some(here) = self.places.get_mut(&place) else {
+            return (0, Vec::new());
+        };
+        let frozen = std::mem::take(&mut here.frozen);
+        let weight: u64 = frozen.iter().map(|chunk| chunk.weight).sum();
+        let rows: usize = frozen.iter().map(|chunk| chunk.rows.batch.num_rows()).sum();
+        here.rows -= rows;
+        here.weight -= weight;
+        if here.fresh.is_empty() {
+            self.places.remove(&place);
+        }
+        self.rows -= rows;
+        self.weight -= weight;
+        (weight, frozen)
+    }
+
+    /// The lowest LSN that has rows here which are not frozen.
+    pub(crate) fn first_fresh_lsn(&self) -> Option<u64> {
+        let first = |rows: &PartitionMemtable| rows.fresh.first().map(|chunk| chunk.first);
+        self.places.values().filter_map(first).min()
+    }
+
+    /// Partitions with rows, and their weight.
+    pub(crate) fn flush_candidates(&self) -> Vec<FlushCandidate> {
+        let waiting = |(place, rows): (&PartitionKey, &PartitionMemtable)| FlushCandidate {
+            place: *place,
+            weight: rows.weight,
+        };
+        self.places.iter().map(waiting).collect()
+    }
+
+    /// Whether a partition has rows.
+    pub(crate) fn has(&self, place: PartitionKey) -> bool {
+        self.places.contains_key(&place)
+    }
+
+    /// A table's rows.
+    pub(crate) fn list(&self, table: Table) -> Vec<Arc<HotBatch>> {
+        let of_table = self.places.iter().filter(|((of, _), _)| *of == table);
+        of_table
+            .flat_map(|(_, rows)| rows.chunks().map(|chunk| Arc::clone(&chunk.rows)))
+            .collect()
+    }
+
+    pub(crate) const fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub(crate) const fn weight(&self) -> u64 {
+        self.weight
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use model::batch::{row_json, time_range};
+    use model::{Attributes, EntityId, Level, LogRecord, TelemetryRecord, Timestamp};
+
+    use super::*;
+    use crate::PartitionBy;
+
+    fn insert(hot: &mut MemtableSet, lsn: u64, rows: usize) {
+        let rows: Vec<_> = (0..rows)
+            .map(|n| LogRecord {
+                ts: Timestamp::from_micros(n as i64),
+                entity_id: EntityId::for_name("rack-a"),
+                entity_name: "rack-a".into(),
+                flux_id: None,
+                level: Level::Info,
+                message: format!("{lsn}-{n}"),
+                attributes: Attributes::new(),
+            })
+            .collect();
+        let batch = LogRecord::to_batch(&rows).unwrap();
+        let (min_ts, max_ts) = time_range(&batch).unwrap();
+        hot.insert(
+            place(),
+            HotBatch {
+                batch,
+                min_ts,
+                max_ts,
+                spec: None,
+                counts: OnceLock::new(),
+            },
+            100,
+            lsn,
+            &BatchOrigin::default(),
+        );
+        hot.join(place());
+    }
+
+    fn place() -> PartitionKey {
+        (
+            Table::Logs,
+            TimePartition::of(Timestamp::from_micros(0), PartitionBy::Hour),
+        )
+    }
+
+    fn messages(hot: &MemtableSet) -> Vec<String> {
+        let mut all = Vec::new();
+        for chunk in hot.list(Table::Logs) {
+            for row in 0..chunk.batch.num_rows() {
+                all.push(row_json(&chunk.batch, row)["message"].as_str().unwrap().to_owned());
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn a_thousand_small_batches_are_few_chunks_in_their_order() {
+        let mut hot = MemtableSet::default();
+        (1..=1000).for_each(|lsn| insert(&mut hot, lsn, 3));
+        assert!(
+            hot.list(Table::Logs).len() <= 3 * FAN,
+            "{}",
+            hot.list(Table::Logs).len()
+        );
+        let wanted: Vec<_> = (1..=1000)
+            .flat_map(|lsn| (0..3).map(move |n| format!("{lsn}-{n}")))
+            .collect();
+        assert_eq!(messages(&hot), wanted);
+        assert_eq!((hot.rows(), hot.weight()), (3000, 100_000));
+    }
+
+    #[test]
+    fn what_a_publisher_took_stays_what_it_took() {
+        let mut hot = MemtableSet::default();
+        insert(&mut hot, 1, 2);
+        insert(&mut hot, 2, 2);
+        let frozen = hot.freeze(place(), 2, 1000, 1 << 30).unwrap();
+        assert_eq!((frozen.first, frozen.through, frozen.more), (1, 2, false));
+        insert(&mut hot, 3, 2);
+        assert_eq!((hot.rows(), hot.first_fresh_lsn()), (6, Some(3)));
+        hot.unfreeze(place());
+        assert_eq!((messages(&hot).len(), hot.first_fresh_lsn()), (6, Some(1)));
+        let frozen = hot.freeze(place(), 3, 1000, 1 << 30).unwrap();
+        assert_eq!(frozen.rows.iter().map(RecordBatch::num_rows).sum::<usize>(), 6);
+        insert(&mut hot, 4, 1);
+        assert_eq!(hot.drop_flushed(place()).0, 300);
+        assert_eq!(
+            (messages(&hot), hot.first_fresh_lsn()),
+            (vec!["4-0".to_owned()], Some(4))
+        );
+        hot.freeze(place(), 9, 1000, 1 << 30).unwrap();
+        hot.drop_flushed(place());
+        assert!(!hot.has(place()) && hot.flush_candidates().is_empty() && hot.weight() == 0);
+    }
+
+    #[test]
+    fn a_bounded_freeze_is_complete_through_the_lsn_before_the_rest() {
+        let mut hot = MemtableSet::default();
+        for (lsn, rows) in [(1, 100), (4, 40), (9, 10)] {
+            insert(&mut hot, lsn, rows);
+        }
+        let frozen = hot.freeze(place(), 12, 110, 1 << 30).unwrap();
+        assert_eq!((frozen.first, frozen.through, frozen.more), (1, 3, true));
+        hot.drop_flushed(place());
+        let frozen = hot.freeze(place(), 12, 1, 1).unwrap();
+        assert_eq!((frozen.first, frozen.through, frozen.more), (4, 8, true));
+    }
+}

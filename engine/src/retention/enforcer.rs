@@ -1,0 +1,273 @@
+//! The publisher's part of rotation: what may go, the record, and taking a partition away when nobody holds a file of it.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use model::Timestamp;
+
+use super::clock_guard::{ClockGuard, ClockVerdict, SLACK};
+use super::external_readers::ExternalReaders;
+use super::pending_delete::PendingDeletion;
+use super::{RetentionCandidate, RetentionRun, cap, plan};
+use crate::engine_core::EngineCore;
+use crate::manifest::FileEntry;
+use crate::memtable::PartitionKey;
+use crate::{Error, durable_fs};
+
+/// Checks the rules and clears away what went.
+#[derive(Debug)]
+pub(crate) struct RetentionEnforcer {
+    trust: ClockGuard,
+    /// The counter at which the next check is due.
+    next: Duration,
+    doomed: Vec<PendingDeletion>,
+    readers: ExternalReaders,
+    /// Rows appended, and those given their arrival time, at the last look, and the counter then.
+    seen: (u64, u64, Duration),
+}
+
+/// The time between two looks at how many rows were given their arrival time.
+const LOOK_EVERY: Duration = Duration::from_secs(60);
+
+/// Whether so many of `rows` were re-dated that the clock of this machine is the likelier cause than their senders'.
+const fn is_mass_redating(rows: u64, redated: u64) -> bool {
+    redated > 0 && redated >= rows / 2
+}
+
+impl RetentionEnforcer {
+    /// The first check is due at the first flush tick.
+    pub(crate) fn new(shared: &EngineCore) -> Self {
+        let counter = shared.uptime();
+        let last = {
+            let catalog = shared.catalog.lock();
+            // A catalogue that was made anew has no such time; its files say when they were written.
+            let written = || catalog.state().files().map(|entry| entry.published).max();
+            catalog
+                .state()
+                .relied_on()
+                .or_else(|| written().map(Timestamp::from_micros))
+        };
+        Self {
+            trust: ClockGuard::new(last.unwrap_or_else(|| shared.clock.now()), counter),
+            next: counter,
+            doomed: Vec::new(),
+            readers: ExternalReaders::default(),
+            seen: (0, 0, counter),
+        }
+    }
+
+    /// Whether a check is due.
+    pub(crate) fn is_due(&self, shared: &EngineCore) -> bool {
+        shared.uptime() >= self.next
+    }
+
+    /// The time to rely on, for the catalogue.
+    pub(crate) fn relied_on(&mut self, shared: &EngineCore) -> Timestamp {
+        self.check_clock(shared).now
+    }
+
+    fn check_clock(&mut self, shared: &EngineCore) -> ClockVerdict {
+        self.watch_redating(shared);
+        let judged = self.trust.check(shared.clock.now(), shared.uptime());
+        if let (Some((jump, left)), true) = (judged.held, judged.news) {
+            tracing::warn!(
+                ahead_seconds = jump.as_secs(),
+                held_seconds = left.as_secs(),
+                "the clock jumped ahead: no data is deleted by its word before it has run evenly for a while"
+            );
+        }
+        if let Some(back) = judged.went_back {
+            tracing::warn!(
+                back_seconds = back.as_secs(),
+                "the clock went back: rows that are more than an hour ahead of it are given their arrival time"
+            );
+        }
+        judged
+    }
+
+    /// Warns when most rows since the last look were given their arrival time.
+    fn watch_redating(&mut self, shared: &EngineCore) {
+        let (counters, uptime) = (&shared.counters, shared.uptime());
+        if uptime < self.seen.2 + LOOK_EVERY {
+            return;
+        }
+        let now = (counters.appended_rows.get(), counters.misdated_rows.get(), uptime);
+        let (rows, redated) = (now.0.saturating_sub(self.seen.0), now.1.saturating_sub(self.seen.1));
+        self.seen = now;
+        if is_mass_redating(rows, redated) {
+            tracing::warn!(
+                rows,
+                redated,
+                "most rows were given their arrival time, because their own is more than an hour ahead of this machine's \
+                 clock or older than data is kept: set this machine's clock, then look at the senders'"
+            );
+        }
+    }
+
+    /// Checks the rules and makes what is over them go. `ours` are the open files that the caller can let go of; what went
+    /// is returned beside the report, by id.
+    pub(crate) fn check(
+        &mut self,
+        shared: &EngineCore,
+        ours: &HashSet<u64>,
+    ) -> Result<(RetentionRun, HashSet<u64>), Error> {
+        self.next = shared.uptime() + shared.settings.rotation.check_interval;
+        let judged = self.check_clock(shared);
+        let (candidates, other_bytes) = candidates(shared, ours, judged.now);
+        let partitions = candidates.len();
+        let mut planned = plan(candidates, &shared.settings, judged.now, other_bytes);
+        let more = cap(&mut planned, partitions);
+        let ids: Vec<u64> = planned.iter().flat_map(|(gone, _)| gone.ids.clone()).collect();
+        let gone: HashSet<u64> = ids.iter().copied().collect();
+        self.record(shared, ids, judged.now)?;
+        let run = RetentionRun {
+            at: shared.clock.now(),
+            removed: planned.iter().map(|(gone, reason)| gone.removal(*reason)).collect(),
+            more,
+            held: judged.held.map(|(jump, left)| {
+                format!(
+                    "the clock is {} s ahead of the time that has passed: nothing goes by its word for another {} s",
+                    jump.as_secs(),
+                    left.as_secs()
+                )
+            }),
+        };
+        for removal in &run.removed {
+            let counters = &shared.counters;
+            counters.rotated_partitions.add(1);
+            counters.rotated_files.add(removal.files);
+            counters.rotated_rows.add(removal.rows);
+            counters.rotated_bytes.add(removal.bytes);
+            tracing::info!(
+                table = %removal.table, partition = removal.partition, files = removal.files, rows = removal.rows,
+                bytes = removal.bytes, reason = ?removal.reason, "removed a partition"
+            );
+        }
+        shared.counters.rotation_runs.add(1);
+        Ok((run, gone))
+    }
+
+    /// Writes the removal and takes the files out of the view. Without a removal only the time is written, once in a while.
+    fn record(&mut self, shared: &EngineCore, remove: Vec<u64>, now: Timestamp) -> Result<(), Error> {
+        let removed: Vec<FileEntry> = {
+            let mut catalog = shared.catalog.lock();
+            let last = catalog.state().relied_on();
+            if remove.is_empty() && last.is_none_or(|last| last <= now && now < last.plus(SLACK)) {
+                return Ok(());
+            }
+            let removed = remove.iter().filter_map(|id| catalog.state().file(*id).cloned());
+            let removed = removed.collect();
+            catalog.commit_with(|record| (record.remove, record.relied_on) = (remove, now.micros()))?;
+            removed
+        };
+        let mut state = shared.state.lock();
+        let mut doomed: BTreeMap<PathBuf, PendingDeletion> = BTreeMap::new();
+        for entry in &removed {
+            let held_by = state
+                .remove_file(entry.table, (entry.partition, entry.number))
+                .map_or_else(Weak::new, |segment| Arc::downgrade(segment.lineage()));
+            if let Some(remote) = &shared.remote {
+                remote.note_expired(entry.id, Weak::clone(&held_by));
+            }
+            let path = entry.path(&shared.layout);
+            let folder = durable_fs::parent_of(&path).to_owned();
+            let aside = || shared.layout.expired(entry.table, entry.id);
+            let of_partition = doomed
+                .entry(folder.clone())
+                .or_insert_with(|| PendingDeletion::new(folder, aside()));
+            if let Some(name) = path.file_name() {
+                of_partition.add(name.to_owned(), held_by);
+            }
+        }
+        self.doomed.extend(doomed.into_values());
+        shared.publish_snapshot(&mut state, []);
+        Ok(())
+    }
+
+    /// Takes away what went and nobody holds any more, with the folders that are empty then. No file is created in the tree
+    /// meanwhile: its only creator is the caller.
+    pub(crate) fn sweep(&mut self, shared: &EngineCore) {
+        if self.doomed.is_empty() {
+            return;
+        }
+        let now = shared.uptime();
+        let Self { doomed, readers, .. } = self;
+        readers.look(now);
+        let rest = shared.settings.reader_rest;
+        doomed.retain_mut(|doomed| !doomed.advance(&shared.layout, readers, rest, now));
+    }
+}
+
+/// Removes the folders above a file that went, up to its table's, as far as they are empty.
+pub(crate) fn remove_empty_folders(file: &Path, data: &Path) {
+    let folders = file.ancestors().skip(1);
+    for folder in folders.take_while(|folder| folder.parent().is_some_and(|parent| parent != data && *folder != data)) {
+        // A folder that is not empty ends the way up.
+        if std::fs::remove_dir(folder).is_err() {
+            return;
+        }
+    }
+}
+
+/// The partitions of the catalogue, and the bytes of log and catalogue.
+fn candidates(shared: &EngineCore, ours: &HashSet<u64>, now: Timestamp) -> (Vec<RetentionCandidate>, u64) {
+    let (entries, catalog_bytes) = {
+        let catalog = shared.catalog.lock();
+        let entries: Vec<FileEntry> = catalog.state().files().cloned().collect();
+        (entries, catalog.bytes())
+    };
+    let state = shared.state.lock();
+    let about = |entry: &FileEntry| {
+        let segment = state.file(entry.table, (entry.partition, entry.number));
+        let in_work = !entry.sealed && !ours.contains(&entry.id) && segment.is_some();
+        let index = segment.and_then(|segment| segment.index());
+        (in_work, index.map_or(0, |index| index.size()))
+    };
+    let has_rows = |place| state.hot.has(place);
+    let candidates = gather(&entries, now, shared.settings.seal_grace, about, has_rows);
+    drop(state);
+    (candidates, shared.counters.wal_bytes.get() + catalog_bytes)
+}
+
+/// The partitions of these files. One is closed when it has ended, its files are not in work, and it has no rows waiting.
+/// `about` says of a file whether somebody works on it, and the bytes of its index.
+pub(super) fn gather(
+    entries: &[FileEntry],
+    now: Timestamp,
+    grace: Duration,
+    about: impl Fn(&FileEntry) -> (bool, u64),
+    has_rows: impl Fn(PartitionKey) -> bool,
+) -> Vec<RetentionCandidate> {
+    let mut places: BTreeMap<PartitionKey, RetentionCandidate> = BTreeMap::new();
+    for entry in entries {
+        let place = entry.place();
+        let candidate = places.entry(place).or_insert_with(|| RetentionCandidate {
+            place,
+            ids: Vec::new(),
+            rows: 0,
+            bytes: 0,
+            index_bytes: 0,
+            closed: place.1.end().plus(grace) <= now && !has_rows(place),
+        });
+        candidate.ids.push(entry.id);
+        candidate.rows += entry.rows;
+        candidate.bytes += entry.size;
+        let (in_work, index_bytes) = about(entry);
+        candidate.index_bytes += index_bytes;
+        candidate.closed &= !in_work;
+    }
+    places.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn most_rows_redated_is_a_clock_and_a_few_are_a_sender() {
+        assert!(is_mass_redating(1, 1) && is_mass_redating(1_000, 500) && is_mass_redating(3, 3));
+        assert!(!is_mass_redating(0, 0) && !is_mass_redating(1_000, 0) && !is_mass_redating(1_000, 499));
+    }
+}

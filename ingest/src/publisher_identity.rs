@@ -1,0 +1,306 @@
+//! Whose word a message may be: where the bus knows each Rack by its key, the subject says who published, and nothing in the
+//! message may say otherwise.
+//!
+//! # Invariants
+//!
+//! - A message that speaks for another entity becomes a dead letter and moves no watermark: the durable floor of a Rack is
+//!   moved by that Rack alone. What a Rack was before it was removed is no other: batches that wait in its folders are under that
+//!   entity still, and wait until its floor is past them.
+//! - But for a Rack that was removed and whose name nobody has: then whoever has its folders moves it, one message at a time, so that one
+//!   which begins anew under another name is not left with them. What is in them becomes dead letters, once.
+//! - A row is stored under the name in its message's subject, whatever name it brings: its own former one, from before it was
+//!   renamed, or that of another Rack. What a message becomes depends on nothing but the message, so that one that comes twice
+//!   is the same twice.
+//!
+//! # Not here
+//!
+//! Who may publish on which subject (the bus); what a Rack is (`mixer`).
+
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::{RecordBatch, StringArray};
+use async_nats::HeaderMap;
+use model::{EntityId, Token, subject, telemetry_codec};
+
+use crate::decode::{DecodedBatch, entity};
+
+/// The entity that the Rack of this name is; none where anybody may speak for it.
+pub type CurrentIdentityLookup = Arc<dyn Fn(&Token) -> Option<EntityId> + Send + Sync>;
+/// What an entity is to the Rack of a name that is another one.
+pub type FormerIdentityLookup = Arc<dyn Fn(&Token, EntityId) -> FormerIdentity + Send + Sync>;
+
+/// What an entity is to a Rack that is another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FormerIdentity {
+    /// The Rack before it was removed and began anew under its name.
+    Own,
+    /// A Rack that was removed, and nobody has its name.
+    Removed,
+    /// Somebody else.
+    Other,
+}
+
+/// Why a message is not its Rack's word.
+#[derive(Debug)]
+pub(crate) struct PublisherMismatch {
+    pub(crate) reason: String,
+    /// Whether it is of a Rack that was removed.
+    pub(crate) is_of_removed: bool,
+}
+
+/// Who Racks are, and who they were.
+#[derive(Clone)]
+pub struct RackDirectory {
+    /// Asked of each message.
+    pub is: CurrentIdentityLookup,
+    /// Asked of a message of another entity.
+    pub was: FormerIdentityLookup,
+}
+
+impl std::fmt::Debug for RackDirectory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RackDirectory").finish_non_exhaustive()
+    }
+}
+
+/// The Rack that a message's subject belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SubjectOwner {
+    pub(crate) id: EntityId,
+    /// What it was when it made the message.
+    pub(crate) was: EntityId,
+    pub(crate) name: Token,
+}
+
+/// Whom a message on this subject must be of, none if it may be of anybody; or why its headers are not the owner's word.
+pub(crate) fn verify_publisher(
+    vouch: Option<&RackDirectory>,
+    on: &str,
+    headers: &HeaderMap,
+) -> Result<Option<SubjectOwner>, PublisherMismatch> {
+    let rack = subject::parse_telemetry(on).map(|(_, rack)| rack);
+    let rack = rack.or_else(|| subject::parse_message(on).map(|(rack, ..)| rack));
+    let name = rack.or_else(|| subject::parse_gear(on).map(|(rack, _)| rack));
+    let Some((vouch, name)) = vouch.zip(name) else {
+        return Ok(None);
+    };
+    let Some(id) = (vouch.is)(&name) else {
+        return Ok(None);
+    };
+    let was = entity(headers).ok().flatten().unwrap_or(id);
+    let former = if was == id {
+        FormerIdentity::Own
+    } else {
+        (vouch.was)(&name, was)
+    };
+    if former != FormerIdentity::Own {
+        return Err(PublisherMismatch {
+            reason: format!("the message says that it is of entity {was}, its subject belongs to {id}"),
+            is_of_removed: former == FormerIdentity::Removed,
+        });
+    }
+    Ok(Some(SubjectOwner { id, was, name }))
+}
+
+impl SubjectOwner {
+    /// Why the rows are not the owner's, if they are not.
+    pub(crate) fn find_foreign_row(&self, rows: &[RecordBatch]) -> Option<String> {
+        let own = [self.id, self.was];
+        let is_foreign = |batch: &RecordBatch| {
+            let ids = batch.column_by_name("entity_id")?.as_fixed_size_binary_opt()?;
+            ids.iter()
+                .flatten()
+                .find(|id| own.iter().all(|own| *id != own.as_bytes().as_slice()))
+                .map(drop)
+        };
+        let id = self.id;
+        rows.iter()
+            .find_map(is_foreign)
+            .map(|()| format!("a row says that it is of another entity than {id}, to whom its subject belongs"))
+    }
+
+    /// Puts the owner's name on rows that bring another.
+    ///
+    /// # Errors
+    /// Only if they cannot be encoded, a defect of `model`.
+    pub(crate) fn set_entity_name(&self, decoded: &mut DecodedBatch) -> Result<(), String> {
+        let batch = &mut decoded.batch;
+        let mut changed = false;
+        for rows in &mut batch.rows {
+            if let Some(named) = self.with_entity_name(rows)? {
+                *rows = named;
+                changed = true;
+            }
+        }
+        if changed {
+            batch.payload = telemetry_codec::encode_arrow(&batch.rows)
+                .map_err(|error| error.to_string())?
+                .into();
+        }
+        Ok(())
+    }
+
+    /// The rows under the owner's name; none if they are.
+    fn with_entity_name(&self, rows: &RecordBatch) -> Result<Option<RecordBatch>, String> {
+        let Some((at, _)) = rows.schema_ref().column_with_name("entity_name") else {
+            return Ok(None);
+        };
+        let name = self.name.as_str();
+        let mut columns = rows.columns().to_vec();
+        let Some(column) = columns.get_mut(at) else {
+            return Ok(None);
+        };
+        let names = column.as_string_opt::<i32>();
+        if names.is_some_and(|names| names.iter().all(|found| found == Some(name))) {
+            return Ok(None);
+        }
+        *column = Arc::new(StringArray::from_iter_values(std::iter::repeat_n(
+            name,
+            rows.num_rows(),
+        )));
+        let named = RecordBatch::try_new(rows.schema(), columns);
+        named.map(Some).map_err(|error| error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use bytes::Bytes;
+    use engine::BusPosition;
+    use model::{Attributes, Level, LogRecord, TelemetryRecord as _, Timestamp};
+
+    use super::*;
+    use crate::decode::{InboundMessage, decode};
+
+    const ON: &str = "flux.telemetry.logs.rack-a";
+
+    fn rack_a() -> SubjectOwner {
+        said(None).unwrap().unwrap()
+    }
+
+    fn id(of: &str) -> EntityId {
+        EntityId::for_name(&format!("the id of {of}"))
+    }
+
+    /// Whom a message of this entity must be of, on the subject of rack-a, which began anew.
+    fn said(of: Option<EntityId>) -> Result<Option<SubjectOwner>, PublisherMismatch> {
+        let vouch = RackDirectory {
+            is: Arc::new(|name| (name.as_str() == "rack-a").then(|| id("rack-a"))),
+            was: Arc::new(|name, former| match former {
+                _ if name.as_str() == "rack-a" && former == id("rack-a before") => FormerIdentity::Own,
+                _ if former == id("rack-z, removed") => FormerIdentity::Removed,
+                _ => FormerIdentity::Other,
+            }),
+        };
+        let mut headers = HeaderMap::new();
+        if let Some(of) = of {
+            headers.insert(telemetry_codec::ENTITY_ID, of.to_string());
+        }
+        verify_publisher(Some(&vouch), ON, &headers)
+    }
+
+    /// Rows of an entity.
+    fn rows(of: EntityId) -> RecordBatch {
+        let record = LogRecord {
+            ts: Timestamp::from_micros(1),
+            entity_id: of,
+            entity_name: "rack-a".to_owned(),
+            flux_id: None,
+            level: Level::Info,
+            message: "m".to_owned(),
+            attributes: Attributes::new(),
+        };
+        LogRecord::to_batch(&[record]).unwrap()
+    }
+
+    #[test]
+    fn a_rack_speaks_for_itself_and_for_what_it_was_before_it_was_removed_and_for_nobody_else() {
+        let (own, before, other) = (id("rack-a"), id("rack-a before"), id("rack-b"));
+        let is_taken = |header, row| {
+            let owner = said(header).ok().flatten();
+            owner.is_some_and(|owner| owner.find_foreign_row(&[rows(row)]).is_none())
+        };
+        assert!(is_taken(Some(own), own) && is_taken(None, own) && is_taken(Some(before), before));
+        assert!(!is_taken(Some(other), other) && !is_taken(Some(other), own));
+        let is_of_removed = |of: &str| said(Some(id(of))).err().map(|not| not.is_of_removed);
+        assert_eq!(
+            [is_of_removed("rack-b"), is_of_removed("rack-z, removed")],
+            [Some(false), Some(true)]
+        );
+        assert!(!is_taken(Some(own), other) && !is_taken(Some(before), other) && !is_taken(None, before));
+    }
+
+    /// A log record that brings a name, as Arrow rows.
+    fn arrow(name: &str) -> Vec<u8> {
+        let record = LogRecord {
+            ts: Timestamp::from_micros(1),
+            entity_id: rack_a().id,
+            entity_name: name.to_owned(),
+            flux_id: None,
+            level: Level::Info,
+            message: "m".to_owned(),
+            attributes: Attributes::new(),
+        };
+        telemetry_codec::encode_arrow(&[LogRecord::to_batch(&[record]).unwrap()]).unwrap()
+    }
+
+    fn taken(content_type: &str, header: Option<&str>, body: Vec<u8>) -> DecodedBatch {
+        let mut headers = HeaderMap::new();
+        headers.insert(telemetry_codec::CONTENT_TYPE, content_type);
+        headers.insert(telemetry_codec::ENTITY_ID, rack_a().id.to_string());
+        if let Some(name) = header {
+            headers.insert(telemetry_codec::ENTITY_NAME, name);
+        }
+        let incoming = InboundMessage {
+            subject: ON,
+            headers: &headers,
+            payload: &Bytes::from(body),
+            position: Some(BusPosition {
+                stream: "flux-telemetry".into(),
+                incarnation: 1,
+                seq: 7,
+                identity: 1,
+            }),
+        };
+        let mut decoded = decode(&incoming, Timestamp::from_micros(2), 1 << 20).unwrap();
+        assert_eq!(decoded.dead, None);
+        assert_eq!(rack_a().find_foreign_row(&decoded.batch.rows), None);
+        rack_a().set_entity_name(&mut decoded).unwrap();
+        decoded
+    }
+
+    fn names(rows: &[RecordBatch]) -> Vec<String> {
+        let column = |rows: &RecordBatch| rows.column_by_name("entity_name").unwrap().as_string::<i32>().clone();
+        let columns: Vec<StringArray> = rows.iter().map(column).collect();
+        columns.iter().flatten().map(|name| name.unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn whatever_name_rows_bring_they_are_stored_under_that_of_the_subject_the_same_each_time() {
+        let (arrow_type, json) = (telemetry_codec::BatchEncoding::Arrow.content_type(), "application/json");
+        let record = |name: &str| format!(r#"[{{"ts":"2026-11-21T10:00:00Z","level":"info","message":"m"{name}}}]"#);
+        for (content_type, header, body) in [
+            (arrow_type, None, arrow("rack-b")),
+            (arrow_type, Some("rack-b"), arrow("rack-a-before-it-was-renamed")),
+            (json, Some("rack-b"), record("").into_bytes()),
+            (json, None, record(r#","entity_name":"rack-b""#).into_bytes()),
+        ] {
+            let (first, again) = (
+                taken(content_type, header, body.clone()),
+                taken(content_type, header, body),
+            );
+            assert_eq!(names(&first.batch.rows), ["rack-a"], "{content_type} {header:?}");
+            let stored = telemetry_codec::decode_arrow(model::Table::Logs, &first.batch.payload).unwrap();
+            assert_eq!(names(&stored), ["rack-a"], "{content_type} {header:?}");
+            assert_eq!(first.batch.payload, again.batch.payload);
+        }
+        let own = arrow("rack-a");
+        assert_eq!(
+            taken(arrow_type, Some("rack-a"), own.clone()).batch.payload,
+            own,
+            "its own rows are kept as they came"
+        );
+    }
+}

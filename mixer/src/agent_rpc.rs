@@ -1,0 +1,258 @@
+//! Where Racks ask: the request/reply subjects of enrolment and heartbeats.
+//!
+//! # Invariants
+//!
+//! - [`AgentRpcServer::start`] returns after the subscriptions stand: a Rack that connects later is heard.
+//! - Every answer, a refusal too, is signed by the cluster and names its question ([`model::signed_reply`]).
+//! - At most [`AT_ONCE`] requests are worked on, and [`WAITING`] wait: for that, or for the bus to follow its list of users, which one
+//!   reading does for all of them. The rest wait in the subscription, which is bounded too.
+//! - The Mixer may publish on every subject, and who asks names the one of the answer: only an inbox is answered, and where
+//!   Racks are users of the bus, only what the server says instead of it, which leads back to the account of who asked
+//!   ([`BusAcl::may_be_answered`]). Any other request is not even looked at.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_nats::{Client, Message};
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::select_all;
+use model::control::{EnrollReply, HelloReply, RackState};
+use model::subject;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::bus_acl::BusAcl;
+use crate::cluster::Cluster;
+use crate::enrollment::EnrollmentService;
+use crate::events::EventPublisher;
+use crate::heartbeat::HeartbeatHandler;
+use crate::liveness::LivenessTracker;
+use crate::rejection_counters::RejectionCounters;
+use crate::scenario::ScenarioRollout;
+use crate::tasks::{FailureReporter, SupervisedTask};
+
+const AT_ONCE: usize = 64;
+const WAITING: usize = 4096;
+/// How often it is said at most that requests are not answered.
+const SAY_EVERY: Duration = Duration::from_secs(60);
+/// The longest subject of an answer that is logged.
+const MAX_SAID: usize = 120;
+
+/// What answers need.
+#[derive(Debug)]
+pub(crate) struct RpcServices {
+    pub(crate) cluster: Arc<Cluster>,
+    pub(crate) enrollment: EnrollmentService,
+    pub(crate) heartbeats: HeartbeatHandler,
+    pub(crate) presence: Arc<LivenessTracker>,
+    pub(crate) courier: ScenarioRollout,
+    pub(crate) events: EventPublisher,
+    pub(crate) passes: BusAcl,
+    pub(crate) elsewhere: MisroutedReplies,
+    pub(crate) refusals: Arc<RejectionCounters>,
+}
+
+/// Requests whose answer should have gone elsewhere than to who asked.
+#[derive(Debug, Default)]
+pub(crate) struct MisroutedReplies(Mutex<MisrouteLogLimiter>);
+
+#[derive(Debug, Default)]
+struct MisrouteLogLimiter {
+    requests: u64,
+    said: Option<Instant>,
+}
+
+impl MisroutedReplies {
+    /// One more. How many there were since it was last said, if it is time to say so.
+    fn count(&self, now: Instant) -> Option<u64> {
+        let mut unsaid = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        unsaid.requests += 1;
+        if unsaid.said.is_some_and(|said| now < said + SAY_EVERY) {
+            return None;
+        }
+        unsaid.said = Some(now);
+        Some(std::mem::take(&mut unsaid.requests))
+    }
+}
+
+/// The open desk.
+#[derive(Debug)]
+pub(crate) struct AgentRpcServer {
+    task: SupervisedTask,
+}
+
+impl AgentRpcServer {
+    /// Subscribes, and answers until closed.
+    pub(crate) async fn start(client: Client, clerks: RpcServices, fatal: &FailureReporter) -> Result<Self, String> {
+        let mut subscriptions = Vec::new();
+        for subject in [subject::HELLO, subject::ENROLL, subject::HEARTBEAT] {
+            let subscription = client.subscribe(subject).await;
+            subscriptions.push(subscription.map_err(|error| format!("cannot listen on {subject}: {error}"))?);
+        }
+        // The server has seen the subscriptions once it answers a flush.
+        client
+            .flush()
+            .await
+            .map_err(|error| format!("cannot listen for Racks: {error}"))?;
+        let clerks = Arc::new(clerks);
+        let task = SupervisedTask::spawn("rack desk", fatal, move |stop| async move {
+            serve(select_all(subscriptions), &client, &clerks, stop).await;
+        });
+        Ok(Self { task })
+    }
+
+    /// Answers what is being worked on, and stops.
+    pub(crate) async fn close(self) {
+        self.task.close().await;
+    }
+}
+
+async fn serve(
+    mut requests: impl futures::Stream<Item = Message> + Unpin,
+    client: &Client,
+    clerks: &Arc<RpcServices>,
+    stop: CancellationToken,
+) {
+    let (mut working, slots) = (JoinSet::new(), Arc::new(Semaphore::new(AT_ONCE)));
+    loop {
+        let room = working.len() < WAITING;
+        tokio::select! {
+            () = stop.cancelled() => break,
+            Some(done) = working.join_next() => note(done),
+            request = requests.next(), if room => match request {
+                Some(request) => {
+                    let (client, clerks, slots) = (client.clone(), Arc::clone(clerks), Arc::clone(&slots));
+                    working.spawn(async move {
+                        if let Ok(slot) = slots.acquire_owned().await {
+                            clerks.handle(request, &client, slot).await;
+                        }
+                    });
+                }
+                None => break,
+            },
+        }
+    }
+    // Who waits for a slot asks the next Mixer.
+    slots.close();
+    while let Some(done) = working.join_next().await {
+        note(done);
+    }
+}
+
+fn note(done: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = done {
+        tracing::error!(%error, "answering a rack failed");
+    }
+}
+
+impl RpcServices {
+    async fn handle(self: Arc<Self>, request: Message, client: &Client, slot: OwnedSemaphorePermit) {
+        let Some(to) = request.reply else { return };
+        if !self.passes.may_be_answered(&to) {
+            match request.subject.as_str() {
+                subject::HEARTBEAT => self.refusals.heartbeats.count_misrouted(),
+                _ => self.refusals.handshakes.count_misrouted(),
+            }
+            if let Some(requests) = self.elsewhere.count(Instant::now()) {
+                let to: String = to.chars().take(MAX_SAID).collect();
+                tracing::warn!(
+                    subject = %request.subject,
+                    to,
+                    requests,
+                    "requests are not answered: whoever sent them wants the answer on a subject that is not its inbox"
+                );
+            }
+            return;
+        }
+        let reply = match request.subject.as_str() {
+            subject::HELLO => self.hello(&request.payload),
+            subject::ENROLL => Arc::clone(&self).enroll(request.payload, slot).await,
+            _ => self.heartbeat(&request.payload),
+        };
+        let Some(reply) = reply else { return };
+        if let Err(error) = client.publish(to, reply).await {
+            tracing::warn!(%error, "a rack's answer was not sent");
+        }
+    }
+
+    fn hello(&self, body: &[u8]) -> Option<Bytes> {
+        let reply = self.enrollment.hello(body);
+        if let HelloReply::Refused(refusal) = &reply {
+            self.refusals.handshakes.count_rejection(refusal.code);
+        }
+        self.answer(body, reply)
+    }
+
+    async fn enroll(self: Arc<Self>, body: Bytes, slot: OwnedSemaphorePermit) -> Option<Bytes> {
+        let (desk, question) = (Arc::clone(&self), body.clone());
+        let enrolled = tokio::task::spawn_blocking(move || desk.enrollment.enroll(&body)).await;
+        let enrolled = match enrolled {
+            Ok(enrolled) => enrolled,
+            Err(error) => {
+                tracing::error!(%error, "an enrolment was cut off");
+                return None;
+            }
+        };
+        drop(slot);
+        if let EnrollReply::Refused(refusal) = &enrolled.reply {
+            self.refusals.handshakes.count_rejection(refusal.code);
+        }
+        if let Some(rack) = &enrolled.rack {
+            // Before the answer: the Rack comes as itself then.
+            match enrolled.is_listed_anew {
+                true => self.passes.refresh().await,
+                false => self.passes.wait_applied().await,
+            }
+            self.presence
+                .record_handshake(rack.entity_id, rack.last_seen, rack.heard);
+            for news in &enrolled.news {
+                let what = match rack.state {
+                    RackState::Pending => "rack waits for approval: `platform racks approve` adopts it",
+                    _ => "rack news",
+                };
+                tracing::info!(kind = news.kind, rack = %rack.name, entity_id = %rack.entity_id, host = %rack.host, "{what}");
+                self.events.publish(news).await;
+            }
+            if matches!(enrolled.reply, EnrollReply::Adopted { .. }) {
+                self.courier.deliver(rack.entity_id);
+            }
+        }
+        self.answer(&question, enrolled.reply)
+    }
+
+    fn heartbeat(&self, body: &[u8]) -> Option<Bytes> {
+        self.answer(body, self.heartbeats.answer(body))
+    }
+
+    fn answer<T: Serialize + DeserializeOwned>(&self, question: &[u8], reply: T) -> Option<Bytes> {
+        match self.cluster.answer(question, reply) {
+            Ok(bytes) => Some(bytes.into()),
+            Err(error) => {
+                tracing::error!(%error, "an answer cannot be encoded");
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_requests_for_elsewhere_is_one_line_a_minute_that_counts_them() {
+        let elsewhere = MisroutedReplies::default();
+        let mut now = Instant::now();
+        assert_eq!(elsewhere.count(now), Some(1), "at once");
+        for _ in 0..1000 {
+            assert_eq!(elsewhere.count(now), None);
+        }
+        now += SAY_EVERY;
+        assert_eq!(elsewhere.count(now), Some(1001));
+    }
+}

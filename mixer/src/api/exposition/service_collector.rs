@@ -1,0 +1,300 @@
+//! The figures of the rooms that the API asks, read at each scrape.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use super::engine_metrics;
+use crate::api::ApiParts;
+use crate::scenario::WireBacklog;
+
+/// The other rooms' counters, read at each scrape.
+#[derive(Debug)]
+pub(super) struct ServiceCollector(pub(super) ApiParts);
+
+impl Collector for ServiceCollector {
+    fn encode(&self, mut to: DescriptorEncoder) -> Result<(), fmt::Error> {
+        engine_metrics::encode(&self.0.engine, &mut to)?;
+        self.views(&mut to)?;
+        self.ingest(&mut to)?;
+        self.letters(&mut to)?;
+        self.specs(&mut to)?;
+        self.control(&mut to)
+    }
+}
+
+pub(super) fn counter(to: &mut DescriptorEncoder, name: &str, help: &str, value: u64) -> Result<(), fmt::Error> {
+    let metric = ConstCounter::new(value);
+    metric.encode(to.encode_descriptor(name, help, None, metric.metric_type())?)
+}
+
+pub(super) fn gauge(to: &mut DescriptorEncoder, name: &str, help: &str, value: u64) -> Result<(), fmt::Error> {
+    let metric = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+    metric.encode(to.encode_descriptor(name, help, None, metric.metric_type())?)
+}
+
+impl ServiceCollector {
+    fn views(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
+        let views = &self.0.views;
+        counter(
+            to,
+            "views_written",
+            "Times that platform.sql was written",
+            views.written(),
+        )?;
+        counter(
+            to,
+            "views_failures",
+            "Times that platform.sql could not be written",
+            views.failures(),
+        )
+    }
+
+    fn ingest(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
+        let Some(ingest) = &self.0.ingest else { return Ok(()) };
+        let stats = ingest.snapshot();
+        for (name, help, value) in [
+            (
+                "ingest_received_messages",
+                "Telemetry messages received",
+                stats.received,
+            ),
+            ("ingest_received_bytes", "Their bytes", stats.received_bytes),
+            (
+                "ingest_stored_rows",
+                "Rows handed to the engine and durable",
+                stats.stored_rows,
+            ),
+            (
+                "ingest_duplicate_batches",
+                "Batches that had been stored before",
+                stats.duplicates,
+            ),
+            (
+                "ingest_dead_letters",
+                "Messages that could not be decoded or stored",
+                stats.dead_letters,
+            ),
+            (
+                "ingest_given_up",
+                "Messages of which not even a dead letter could be stored",
+                stats.given_up,
+            ),
+            (
+                "ingest_stalls",
+                "Batches that waited longer than ingest.flush_interval",
+                stats.stalls,
+            ),
+            (
+                "ingest_resubscriptions",
+                "Times that the consumer was opened again",
+                stats.resubscribed,
+            ),
+            ("ingest_floors_sent", "Durable floors sent to Racks", stats.floors_sent),
+        ] {
+            counter(to, name, help, value)?;
+        }
+        gauge(
+            to,
+            "ingest_in_flight_batches",
+            "Batches received and not yet durable",
+            stats.in_flight,
+        )?;
+        gauge(
+            to,
+            "ingest_pulling",
+            "1 if the consumer is open",
+            u64::from(stats.pulling),
+        )
+    }
+
+    fn letters(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
+        let stats = self.0.dlq.stats();
+        let kind = MetricType::Gauge;
+        let mut open = to.encode_descriptor(
+            "dlq_open_letters",
+            "Dead letters that nobody has replayed or dropped",
+            None,
+            kind,
+        )?;
+        for ((rack, gear), count) in &stats.open {
+            let count = ConstGauge::new(i64::try_from(*count).unwrap_or(i64::MAX));
+            count.encode(open.encode_family(&[("rack", rack.as_str()), ("gear", gear.as_str())])?)?;
+        }
+        gauge(
+            to,
+            "dlq_waiting_letters",
+            "Dead letters that are to go back to their gear",
+            stats.waiting,
+        )?;
+        counter(
+            to,
+            "dlq_replayed_letters",
+            "Dead letters that their gears have taken",
+            stats.replayed,
+        )?;
+        counter(to, "dlq_dropped_letters", "Dead letters dropped", stats.dropped)
+    }
+
+    fn specs(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
+        let figures = self.0.specs.figures();
+        gauge(to, "specs", "Specs of business messages in force", figures.active)?;
+        gauge(
+            to,
+            "specs_refused_files",
+            "Spec files that are wrong now; what they said last is in force",
+            figures.refused,
+        )?;
+        counter(to, "specs_changes", "Specs that came, changed or went", figures.changes)?;
+        counter(
+            to,
+            "specs_refusals",
+            "Times that a spec file was found wrong",
+            figures.refusals,
+        )?;
+        let kind = MetricType::Counter;
+        for (name, help, of) in [
+            (
+                "spec_messages",
+                "Messages stored as a spec's",
+                (|counts| counts.messages) as fn(&::ingest::SpecCounts) -> u64,
+            ),
+            (
+                "spec_failed_values",
+                "Values that were not of their field's type, and are null",
+                |counts| counts.failed,
+            ),
+        ] {
+            let mut family = to.encode_descriptor(name, help, None, kind)?;
+            for (spec, counts) in &figures.taken {
+                ConstCounter::new(of(counts)).encode(family.encode_family(&[("spec", spec.as_str())])?)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn wires(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
+        let wires = self.0.control.wires();
+        for (name, help, of) in [
+            (
+                "wire_waiting_messages",
+                "Bus messages that wait for a wire of lane guaranteed",
+                (|wire| wire.waiting_batches.unwrap_or(0)) as fn(&WireBacklog) -> u64,
+            ),
+            ("wire_waiting_bytes", "Their bytes, about", |wire| wire.waiting_bytes),
+            (
+                "wire_limit_bytes",
+                "Bytes that may wait for a wire before its senders wait",
+                |wire| wire.limit_bytes.unwrap_or(u64::MAX),
+            ),
+            (
+                "wire_held",
+                "1 if the senders of a wire wait for its receiver",
+                |wire| u64::from(wire.is_held),
+            ),
+        ] {
+            let mut family = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for wire in &wires {
+                let value = ConstGauge::new(i64::try_from(of(wire)).unwrap_or(i64::MAX));
+                value.encode(family.encode_family(&[("wire", wire.wire.as_str())])?)?;
+            }
+        }
+        let (name, help) = (
+            "wire_dropped_messages",
+            "Messages that became dead letters because more waited for a wire than may, or longer",
+        );
+        let mut family = to.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for wire in &wires {
+            let value = ConstCounter::new(wire.dropped_messages);
+            value.encode(family.encode_family(&[("wire", wire.wire.as_str())])?)?;
+        }
+        Ok(())
+    }
+
+    fn control(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
+        let bus = self.0.control.bus_status();
+        gauge(
+            to,
+            "bus_connected",
+            "1 if the Mixer is connected to the bus",
+            u64::from(bus.connected),
+        )?;
+        gauge(
+            to,
+            "bus_healthy",
+            "1 if the bus says that it is well",
+            u64::from(bus.healthy),
+        )?;
+        counter(
+            to,
+            "bus_restarts",
+            "Times that the bus server was started again",
+            bus.restarts,
+        )?;
+        if let Some(free) = bus.free_bytes {
+            gauge(
+                to,
+                "bus_store_free_bytes",
+                "Free bytes on the file system of the bus",
+                free,
+            )?;
+        }
+        self.wires(to)?;
+        // A registry that cannot be read is reported by the requests that need it; a scrape shows the rest.
+        let Ok(stats) = self.0.control.stats() else {
+            return Ok(());
+        };
+        let kind = MetricType::Gauge;
+        let mut racks = to.encode_descriptor("racks", "Racks by state", None, kind)?;
+        for (state, count) in &stats.racks {
+            let count = ConstGauge::new(i64::try_from(*count).unwrap_or(i64::MAX));
+            count.encode(racks.encode_family(&[("state", *state)])?)?;
+        }
+        let kind = MetricType::Counter;
+        let help = "Racks that went from one state into another";
+        let mut transitions = to.encode_descriptor("rack_transitions", help, None, kind)?;
+        for ((from, into), count) in &stats.transitions {
+            let count = ConstCounter::new(*count);
+            count.encode(transitions.encode_family(&[("from", from.as_str()), ("to", into.as_str())])?)?;
+        }
+        for (name, help, refused) in [
+            (
+                "handshakes_refused",
+                "Handshakes of Racks that were refused",
+                &stats.handshakes_refused,
+            ),
+            (
+                "heartbeats_refused",
+                "Heartbeats of Racks that were refused",
+                &stats.heartbeats_refused,
+            ),
+        ] {
+            let mut family = to.encode_descriptor(name, help, None, kind)?;
+            for (code, count) in refused {
+                ConstCounter::new(*count).encode(family.encode_family(&[("code", *code)])?)?;
+            }
+        }
+        gauge(
+            to,
+            "racks_converged",
+            "Active Racks that run what they should",
+            stats.converged,
+        )?;
+        counter(
+            to,
+            "scenario_pushes_applied",
+            "Scenario pushes that a Rack applied",
+            stats.pushes_applied,
+        )?;
+        counter(
+            to,
+            "scenario_pushes_failed",
+            "Scenario pushes that a Rack could not apply",
+            stats.pushes_failed,
+        )
+    }
+}

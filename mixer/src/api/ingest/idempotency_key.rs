@@ -1,0 +1,147 @@
+//! `Idempotency-Key`: which request this is, and that it is not being answered already.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use engine::RequestPart;
+use http::HeaderMap;
+use model::Table;
+use model::telemetry_codec::{BatchEncoding, PublisherIdentity};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use crate::api::problem::ApiProblem;
+
+/// The header.
+pub(super) const HEADER: &str = "Idempotency-Key";
+const MAX_KEY: usize = 255;
+
+/// A request's key, of one publisher and table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct IdempotencyHeader {
+    id: Uuid,
+    /// Stands for the publisher.
+    sender: u64,
+}
+
+impl IdempotencyHeader {
+    /// What the headers say.
+    pub(super) fn of(
+        headers: &HeaderMap,
+        table: Table,
+        publisher: &PublisherIdentity,
+    ) -> Result<Option<Self>, ApiProblem> {
+        let Some(value) = headers.get(HEADER) else {
+            return Ok(None);
+        };
+        let text = value
+            .to_str()
+            .map_err(|_| ApiProblem::parameter(HEADER, "it is not visible ASCII"))?;
+        if text.is_empty() || text.len() > MAX_KEY {
+            let reason = format!("it has {} characters, not 1 to {MAX_KEY}", text.len());
+            return Err(ApiProblem::parameter(HEADER, reason));
+        }
+        let scoped = format!("{table}/{text}");
+        let publisher = publisher.entity_id.uuid();
+        let (high, low) = publisher.as_u64_pair();
+        Ok(Some(Self {
+            id: Uuid::new_v5(&publisher, scoped.as_bytes()),
+            sender: high ^ low,
+        }))
+    }
+
+    /// Stands for what the request says, however it was packed.
+    pub(super) fn digest(encoding: BatchEncoding, body: &[u8]) -> u64 {
+        let mut digest = Sha256::new();
+        digest.update(encoding.content_type());
+        digest.update([0]);
+        digest.update(body);
+        let digest = digest.finalize();
+        digest.first_chunk().map_or(0, |first| u64::from_le_bytes(*first))
+    }
+}
+
+/// The keys of the requests that are being answered.
+#[derive(Debug, Clone, Default)]
+pub(super) struct InFlightKeys(Arc<Mutex<HashSet<Uuid>>>);
+
+/// A key that nobody else uses until this is dropped.
+#[derive(Debug)]
+pub(super) struct KeyGuard {
+    all: InFlightKeys,
+    part: RequestPart,
+}
+
+impl InFlightKeys {
+    pub(super) fn hold(&self, key: IdempotencyHeader, digest: u64) -> Result<KeyGuard, ApiProblem> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !all.insert(key.id) {
+            return Err(ApiProblem::key_in_use());
+        }
+        let part = RequestPart {
+            id: key.id,
+            sender: key.sender,
+            digest,
+            from: 0,
+            to: 0,
+        };
+        Ok(KeyGuard {
+            all: self.clone(),
+            part,
+        })
+    }
+}
+
+impl KeyGuard {
+    /// The request, of which nothing is stored yet.
+    pub(super) const fn part(&self) -> RequestPart {
+        self.part
+    }
+}
+
+impl Drop for KeyGuard {
+    fn drop(&mut self) {
+        let mut all = self.all.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove(&self.part.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use model::EntityId;
+
+    use super::*;
+
+    fn key(name: &str, table: Table, text: &str) -> Result<Option<IdempotencyHeader>, ApiProblem> {
+        let publisher = PublisherIdentity {
+            entity_id: EntityId::for_name(name),
+            entity_name: name.to_owned(),
+        };
+        let headers = HeaderMap::from_iter([(http::HeaderName::from_static("idempotency-key"), text.parse().unwrap())]);
+        IdempotencyHeader::of(&headers, table, &publisher)
+    }
+
+    #[test]
+    fn a_key_belongs_to_one_publisher_and_table() {
+        let one = key("a", Table::Logs, "1").unwrap();
+        assert_eq!(one, key("a", Table::Logs, "1").unwrap());
+        for other in [
+            ("b", Table::Logs, "1"),
+            ("a", Table::Metrics, "1"),
+            ("a", Table::Logs, "2"),
+        ] {
+            assert_ne!(one, key(other.0, other.1, other.2).unwrap(), "{other:?}");
+        }
+        assert!(key("a", Table::Logs, "").is_err() && key("a", Table::Logs, &"k".repeat(256)).is_err());
+    }
+
+    #[test]
+    fn a_key_is_held_by_one_request_at_a_time() {
+        let (all, key) = (InFlightKeys::default(), key("a", Table::Logs, "1").unwrap().unwrap());
+        let held = all.hold(key, 1).unwrap();
+        assert!(all.hold(key, 1).is_err());
+        drop(held);
+        assert!(all.hold(key, 1).is_ok());
+    }
+}

@@ -1,0 +1,472 @@
+//! The rooms of a Mixer, and the tasks between them: started and closed in the orders that [`super`] shows.
+
+use std::sync::Arc;
+
+use engine::Engine;
+use model::control::{DurableFloor, RackState};
+use model::{Clock, Entropy, SigningContext};
+use query::QueryEngine;
+use tokio::sync::Semaphore;
+
+use super::listeners::{ListenAddresses, api_address, listen, postgres_address, reserve, reserve_postgres};
+use super::{StartError, settings};
+use crate::agent_rpc::{AgentRpcServer, MisroutedReplies, RpcServices};
+use crate::api::{self, ApiParts, ApiServer};
+use crate::bootstrap::{registry_file, require_registry};
+use crate::bus_acl::BusAcl;
+use crate::bus_server::{BusServer, MixerBus};
+use crate::cluster::Cluster;
+use crate::command_clock::CommandClock;
+use crate::config::MixerConfig;
+use crate::control::{ControlPlane, MOST_TAPS};
+use crate::dlq::{DeadLetterQueue, DlqParts, LetterReplayer};
+use crate::duckdb::ViewFileWriter;
+use crate::enrollment::EnrollmentService;
+use crate::events::EventPublisher;
+use crate::heartbeat::HeartbeatHandler;
+use crate::liveness::LivenessTracker;
+use crate::liveness_monitor::LivenessMonitor;
+use crate::postgres::{self, PostgresServer};
+use crate::registry::ClusterRegistry;
+use crate::rejection_counters::RejectionCounters;
+use crate::scenario::{
+    self, ConvergenceMonitor, FlowControl, RolloutParts, ScenarioCache, ScenarioRef, ScenarioRollout, StreamExpiry,
+    WireConsumerManager,
+};
+use crate::specs::SpecRegistry;
+use crate::tasks::{FailureReporter, SupervisedTask};
+
+/// What was started, to be closed; all of it optional, so that a start that fails half-way closes the same way.
+#[derive(Debug, Default)]
+pub(super) struct MixerComponents {
+    postgres: Option<PostgresServer>,
+    api: Option<ApiServer>,
+    desk: Option<AgentRpcServer>,
+    tasks: Vec<SupervisedTask>,
+    pub(super) ingest: Option<ingest::IngestPipeline>,
+    pub(super) dlq: Option<Arc<DeadLetterQueue>>,
+    pub(super) querier: Option<Arc<QueryEngine>>,
+    pub(super) engine: Option<Arc<Engine>>,
+    pub(super) views: Option<Arc<ViewFileWriter>>,
+    pub(super) specs: Option<Arc<SpecRegistry>>,
+    bus: Option<BusServer>,
+}
+
+impl MixerComponents {
+    pub(super) async fn start(
+        &mut self,
+        config: MixerConfig,
+        clock: Clock,
+        entropy: Entropy,
+        fatal: &FailureReporter,
+    ) -> Result<(Arc<ControlPlane>, ListenAddresses), StartError> {
+        let socket = reserve(&config)?;
+        let postgres = reserve_postgres(&config)?;
+        require_registry(&config)?;
+        chassis::durable_fs::create_dir_durable(&config.store.dir)?;
+        let specs = SpecRegistry::open(&config.store.specs_dir, &config.store.dir, clock.clone())?;
+        let specs = Arc::clone(self.specs.insert(Arc::new(specs)));
+        let store = engine::Settings {
+            specs: specs.files(),
+            ..settings::engine_and_bucket(&config)?
+        };
+        let engine = Engine::open(store, clock.clone(), entropy.clone()).await?;
+        self.engine = Some(Arc::clone(&engine));
+        let registry = Arc::new(ClusterRegistry::open(&registry_file(&config.store.dir))?);
+        let (gate, passes) = settings::gate(&config, &registry, &entropy)?;
+        let server = BusServer::start(settings::bus(&config, gate), fatal).await?;
+        let bus = server.bus().clone();
+        self.bus = Some(server);
+
+        let ground = CoreServices::open(&config, (registry, passes), &bus, &clock, &entropy)?;
+        let chosen = scenario::choose(
+            config.mixer.startup_scenario.as_deref().unwrap_or_default(),
+            config.mixer.max_hops.into(),
+            &ground.registry,
+            &clock,
+        )?;
+
+        let collects = config.observability.enabled && !config.observability.embedded.read_only;
+        let sync = self.bus.as_ref().and_then(BusServer::sync_messages);
+        let synced_floors = sync.clone().filter(|_| collects);
+        let floors = Arc::new(ingest::DurableFloorTracker::new(Arc::clone(&engine), synced_floors));
+        let collected = self.collect(&config, (&engine, &floors), &bus, (&ground, specs.specs()), &clock);
+        let control = self
+            .control_plane(
+                &config,
+                &ground,
+                &bus,
+                (floors, collected.as_ref(), sync),
+                (clock.clone(), entropy.clone()),
+                fatal,
+            )
+            .await?;
+        if let Some(chosen) = chosen {
+            self.activate(&config, chosen, &ground, &clock, fatal).await?;
+        }
+
+        let querier = Arc::new(QueryEngine::new(
+            Arc::clone(&engine),
+            settings::limits(&config),
+            clock.clone(),
+        )?);
+        self.querier = Some(Arc::clone(&querier));
+        specs.serve(Arc::clone(&engine), Arc::clone(&querier));
+        let book = Arc::clone(&specs);
+        self.tasks
+            .push(SupervisedTask::spawn("specs", fatal, |stop| book.run(stop)));
+        let views = Arc::new(ViewFileWriter::new(
+            Arc::clone(&engine),
+            Arc::clone(&specs),
+            &config.store.dir,
+        ));
+        self.views = Some(Arc::clone(&views));
+        let stats = views.stats();
+        self.tasks
+            .push(SupervisedTask::spawn("views for outside readers", fatal, |stop| {
+                views.run(stop)
+            }));
+        let dlq = self.dead_letters(&ground, &bus, (&querier, &engine), (clock, &entropy), fatal)?;
+        let parts = ApiParts {
+            querier: Arc::clone(&querier),
+            control: Arc::clone(&control),
+            dlq,
+            engine,
+            ingest: collected,
+            views: stats,
+            specs,
+            reports_itself: config.observability.self_telemetry,
+        };
+        let listener = listen(socket, &config)?;
+        let server = api::serve(parts, listener).map_err(|source| api_address(&config, source))?;
+        let api = server.addr();
+        self.api = Some(server);
+        if let Some(socket) = postgres {
+            let served = socket
+                .listen(1024)
+                .and_then(|listener| postgres::serve(querier, listener, entropy));
+            self.postgres = Some(served.map_err(|source| postgres_address(&config, source))?);
+        }
+        let postgres = self.postgres.as_ref().map(PostgresServer::addr);
+        Ok((control, ListenAddresses { api, postgres }))
+    }
+
+    /// Starts the way from the bus into the engine, unless collection is switched off.
+    fn collect(
+        &mut self,
+        config: &MixerConfig,
+        (engine, floors): (&Arc<Engine>, &Arc<ingest::DurableFloorTracker>),
+        bus: &MixerBus,
+        (ground, specs): (&CoreServices, Arc<ingest::SpecMatcher>),
+        clock: &Clock,
+    ) -> Option<Arc<ingest::IngestStats>> {
+        if !config.observability.enabled {
+            tracing::warn!("observability.enabled is false: telemetry is not stored");
+            return None;
+        }
+        if config.observability.embedded.read_only {
+            tracing::info!("observability.embedded.storage.read_only is true: telemetry is read, none is taken in");
+            return None;
+        }
+        let cluster = Arc::clone(&ground.cluster);
+        let parts = ingest::PipelineParts {
+            js: bus.jetstream().clone(),
+            client: bus.client().clone(),
+            engine: Arc::clone(engine),
+            clock: clock.clone(),
+            floors: Arc::clone(floors),
+            sign_floor: Arc::new(move |floor: DurableFloor| {
+                cluster
+                    .sign(&floor, SigningContext::Command)
+                    .map(bytes::Bytes::from)
+                    .ok()
+            }),
+            vouch: ground.passes.is_enforced().then(|| vouch(ground)),
+            specs,
+        };
+        let pipeline = ingest::IngestPipeline::start(settings::ingest(config), parts);
+        let stats = pipeline.live_stats();
+        self.ingest = Some(pipeline);
+        Some(stats)
+    }
+
+    /// Opens the dead-letter queue and starts what brings letters back.
+    fn dead_letters(
+        &mut self,
+        ground: &CoreServices,
+        bus: &MixerBus,
+        (querier, engine): (&Arc<QueryEngine>, &Arc<Engine>),
+        (clock, entropy): (Clock, &Entropy),
+        fatal: &FailureReporter,
+    ) -> Result<Arc<DeadLetterQueue>, StartError> {
+        let parts = DlqParts {
+            querier: Arc::clone(querier),
+            engine: Arc::clone(engine),
+            registry: Arc::clone(&ground.registry),
+            cluster: Arc::clone(&ground.cluster),
+            presence: Arc::clone(&ground.presence),
+            bus: bus.clone(),
+            events: ground.events.clone(),
+            clock,
+        };
+        let dlq = DeadLetterQueue::open(parts, entropy)?;
+        let deliveries = LetterReplayer::new(Arc::clone(&dlq));
+        self.tasks
+            .push(SupervisedTask::spawn("letters back to gears", fatal, |stop| {
+                deliveries.run(stop)
+            }));
+        let counted = Arc::clone(&dlq);
+        self.tasks
+            .push(SupervisedTask::spawn("count of dead letters", fatal, |stop| {
+                counted.keep_count(stop)
+            }));
+        self.dlq = Some(Arc::clone(&dlq));
+        Ok(dlq)
+    }
+
+    /// Starts what tells which Racks are offline.
+    fn start_liveness_monitor(
+        &mut self,
+        ground: &CoreServices,
+        courier: &ScenarioRollout,
+        clock: &Clock,
+        fatal: &FailureReporter,
+    ) {
+        let monitor = LivenessMonitor {
+            registry: Arc::clone(&ground.registry),
+            presence: Arc::clone(&ground.presence),
+            events: ground.events.clone(),
+            clock: clock.clone(),
+            courier: courier.clone(),
+        };
+        self.tasks
+            .push(SupervisedTask::spawn("liveness monitor", fatal, |stop| {
+                monitor.run(stop)
+            }));
+    }
+
+    /// Serves the RPCs of Racks and starts what they need.
+    async fn control_plane(
+        &mut self,
+        config: &MixerConfig,
+        ground: &CoreServices,
+        bus: &MixerBus,
+        (floors, collected, sync): (
+            Arc<ingest::DurableFloorTracker>,
+            Option<&Arc<ingest::IngestStats>>,
+            Option<ingest::SyncBus>,
+        ),
+        ambient: (Clock, Entropy),
+        fatal: &FailureReporter,
+    ) -> Result<Arc<ControlPlane>, StartError> {
+        let (clock, entropy) = ambient;
+        let CoreServices {
+            registry,
+            cluster,
+            presence,
+            events,
+            issuer,
+            passes,
+        } = ground;
+        let engine = self.engine.clone();
+        let time = Box::new(move || engine.as_ref()?.relied_on());
+        let flow_control = Arc::new(FlowControl::new(
+            (bus.clone(), config.snake.stream_name.to_string()),
+            (Arc::clone(registry), Arc::clone(issuer)),
+            Arc::clone(cluster),
+            (collected.cloned(), sync),
+        ));
+        let expiry = StreamExpiry::new(time, config.snake.business_stream_max_age);
+        let watch = Arc::clone(&flow_control);
+        self.tasks.push(SupervisedTask::spawn("flow control", fatal, |stop| {
+            watch.run(expiry, stop)
+        }));
+        let parts = Arc::new(RolloutParts {
+            bus: bus.clone(),
+            cluster: Arc::clone(cluster),
+            registry: Arc::clone(registry),
+            presence: Arc::clone(presence),
+            issuer: Arc::clone(issuer),
+            consumers: WireConsumerManager::new(config.snake.stream_name.to_string(), Arc::clone(registry)),
+            flow_control: Arc::clone(&flow_control),
+            scenarios: ScenarioCache::default(),
+            passes: passes.clone(),
+        });
+        self.tasks.push(SupervisedTask::spawn("wire consumers", fatal, |stop| {
+            scenario::keep_consumers(Arc::clone(&parts), stop)
+        }));
+        let (courier, deliveries) = ScenarioRollout::new(parts, config.enrollment.push_delay);
+        self.tasks
+            .push(SupervisedTask::spawn("scenario courier", fatal, |stop| {
+                deliveries.run(stop)
+            }));
+        let behind = passes.clone();
+        self.tasks
+            .push(SupervisedTask::spawn("list of the bus's users", fatal, |stop| {
+                behind.retry_failed(stop)
+            }));
+        self.start_liveness_monitor(ground, &courier, &clock, fatal);
+        let refusals = Arc::new(RejectionCounters::default());
+        let clerks = RpcServices {
+            cluster: Arc::clone(cluster),
+            enrollment: EnrollmentService::new(
+                config.enrollment.auto_adopt,
+                Arc::clone(cluster),
+                Arc::clone(registry),
+                clock.clone(),
+                entropy,
+            ),
+            heartbeats: HeartbeatHandler {
+                registry: Arc::clone(registry),
+                presence: Arc::clone(presence),
+                courier: courier.clone(),
+                floor: Arc::new(move |entity, boot_epoch| floors.durable_floor(entity, boot_epoch)),
+                flow_control: Arc::clone(&flow_control),
+                limits: settings::rack_limits(config),
+                clock: clock.clone(),
+                refusals: Arc::clone(&refusals),
+            },
+            presence: Arc::clone(presence),
+            courier: courier.clone(),
+            events: events.clone(),
+            passes: passes.clone(),
+            elsewhere: MisroutedReplies::default(),
+            refusals: Arc::clone(&refusals),
+        };
+        let desk = AgentRpcServer::start(bus.client().clone(), clerks, fatal).await;
+        self.desk = Some(desk.map_err(StartError::Desk)?);
+        Ok(Arc::new(ControlPlane {
+            cluster: Arc::clone(cluster),
+            registry: Arc::clone(registry),
+            presence: Arc::clone(presence),
+            bus: bus.clone(),
+            courier,
+            flow_control,
+            events: events.clone(),
+            clock,
+            issuer: Arc::clone(issuer),
+            passes: passes.clone(),
+            refusals,
+            taps: Arc::new(Semaphore::new(MOST_TAPS)),
+            scenario_wait: config.mixer.scenario_wait_timeout,
+            max_hops: config.mixer.max_hops.into(),
+        }))
+    }
+
+    /// Makes the startup scenario the active one; Racks get it as they appear, who does not is reported.
+    async fn activate(
+        &mut self,
+        config: &MixerConfig,
+        chosen: scenario::StartupScenario,
+        ground: &CoreServices,
+        clock: &Clock,
+        fatal: &FailureReporter,
+    ) -> Result<(), StartError> {
+        let (active, news) = scenario::activate(&chosen, &ground.registry, clock).await?;
+        tracing::info!(reference = %active.reference, hash = %active.hash, "scenario is active");
+        if !news.is_empty() {
+            ground.passes.refresh().await;
+        }
+        for news in &news {
+            ground.events.publish(news).await;
+        }
+        let convergence = ConvergenceMonitor {
+            registry: Arc::clone(&ground.registry),
+            presence: Arc::clone(&ground.presence),
+            wanted: ScenarioRef {
+                reference: active.reference,
+                hash: active.hash,
+            },
+            scenario: chosen.scenario,
+            within: config.mixer.scenario_wait_timeout,
+        };
+        self.tasks
+            .push(SupervisedTask::spawn_once("scenario convergence", fatal, |stop| {
+                convergence.report(stop)
+            }));
+        Ok(())
+    }
+
+    pub(super) async fn close(mut self) {
+        if let Some(postgres) = self.postgres.take() {
+            postgres.close().await;
+        }
+        if let Some(api) = self.api.take() {
+            api.close().await;
+        }
+        if let Some(desk) = self.desk.take() {
+            desk.close().await;
+        }
+        for task in self.tasks.drain(..) {
+            task.close().await;
+        }
+        if let Some(ingest) = self.ingest.take()
+            && let Err(error) = ingest.close().await
+        {
+            tracing::error!(%error, "ingest had ended before; the bus keeps what was not stored");
+        }
+        if let Some(querier) = self.querier.take() {
+            querier.close().await;
+        }
+        if let Some(engine) = self.engine.take()
+            && let Err(error) = engine.close().await
+        {
+            tracing::error!(%error, "the last rows were not published; they are safe in the log");
+        }
+        if let Some(views) = self.views.take() {
+            // The last rows may have been a table's first.
+            views.refresh().await;
+        }
+        if let Some(bus) = self.bus.take() {
+            bus.close().await;
+        }
+    }
+}
+
+/// The Rack that a name belongs to now, and who had it before: a name that nobody has any more may be that of older messages.
+fn vouch(ground: &CoreServices) -> ingest::RackDirectory {
+    let (passes, registry) = (ground.passes.clone(), Arc::clone(&ground.registry));
+    let owners = passes.clone();
+    ingest::RackDirectory {
+        is: Arc::new(move |name| passes.owner(name)),
+        was: Arc::new(move |name, former| {
+            let row = registry.rack(&former).ok().flatten();
+            match row.filter(|row| row.state == RackState::Removed) {
+                Some(row) if row.name == *name => ingest::FormerIdentity::Own,
+                Some(row) if owners.owner(&row.name).is_none() => ingest::FormerIdentity::Removed,
+                Some(_) | None => ingest::FormerIdentity::Other,
+            }
+        }),
+    }
+}
+
+/// What the control plane stands on.
+struct CoreServices {
+    registry: Arc<ClusterRegistry>,
+    cluster: Arc<Cluster>,
+    presence: Arc<LivenessTracker>,
+    events: EventPublisher,
+    issuer: Arc<CommandClock>,
+    passes: BusAcl,
+}
+
+impl CoreServices {
+    fn open(
+        config: &MixerConfig,
+        (registry, passes): (Arc<ClusterRegistry>, BusAcl),
+        bus: &MixerBus,
+        clock: &Clock,
+        entropy: &Entropy,
+    ) -> Result<Self, StartError> {
+        let cluster = Cluster::open(&registry, &config.store.cluster_key_file, clock, entropy)?;
+        let rows = registry.racks()?;
+        Ok(Self {
+            presence: Arc::new(LivenessTracker::of_registry(&rows)),
+            events: EventPublisher::new(bus.client().clone()),
+            cluster: Arc::new(cluster),
+            issuer: Arc::new(CommandClock::open(Arc::clone(&registry), clock.clone())?),
+            passes,
+            registry,
+        })
+    }
+}

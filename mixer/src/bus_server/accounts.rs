@@ -1,0 +1,311 @@
+//! Who may say what on the bus that the Mixer runs: accounts of `nats.conf`, with one user each.
+//!
+//! | account | how its user proves itself | publishes | hears |
+//! |---|---|---|---|
+//! | the Mixer's, with the streams | an nkey of this run | everything | everything |
+//! | a Rack's | its own nkey | its messages, telemetry, handshakes and heartbeats; pulls and acknowledgements of its consumers; answers to commands | its inbox, its commands |
+//! | that of a Rack that waits | its own nkey | handshakes, answers to commands | its inbox, its commands |
+//! | anyone else's | `snake.token`, where there is one | handshakes | answers to handshakes |
+//!
+//! ```text
+//!  a Rack's account ── its subjects, as services ──▶ the Mixer's ── answers, which the server brings back ──▶ the Rack's account
+//!  a Rack's account ◀── its commands, as a service ── the Mixer's
+//! ```
+//!
+//! # Invariants
+//!
+//! - Subjects are made of [`Token`]s, ids, keys and the names of consumers only.
+//! - An account has one Rack, and imports what that Rack may publish and nothing else. The server looks at the subject of what is
+//!   published, not at the one for its answer, and what it answers itself goes anywhere: but in the account of who asked. From there
+//!   only what the Rack may say itself reaches the Mixer's account, so an answer can do no more than the Rack.
+//! - No account imports a stream: while the server reads its configuration again, the exporting account has nowhere to put a
+//!   subscription that an import matches, and a Rack that subscribes in that moment ends the server (nats-server 2.15.1).
+//! - Nobody but the Mixer may ask the server to make, change or delete streams and consumers: no other account imports that.
+//! - The user's permissions say the same once more, and what it may hear.
+//!
+//! # Not here
+//!
+//! Who is on the list ([`crate::bus_acl`]); writing it (`conf`) and having the server read it (`reload`); where the streams of an account lie
+//! (`home`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{EntityId, Token, subject};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+/// What the domain's API calls begin with once the server has mapped them.
+const API: &str = "$JS.API";
+/// The name of the user that anyone may be, and of its account.
+pub(crate) const ANYONE: &str = model::subject::ENROLL_USER;
+/// The account with the streams.
+pub(super) const MIXER: &str = "mixer";
+/// How long the server waits for an answer, or the next of many, before it forgets who asked. Longer than the wait of any pull.
+const ANSWERED_WITHIN: &str = "45s";
+/// The same for messages of batches: each has a reply subject that is remembered so long, and most are never used.
+const BATCH_WITHIN: &str = "10s";
+/// The same for handshakes, which anybody may begin: as long as a Rack waits for an answer.
+const HANDSHAKE_WITHIN: &str = "15s";
+
+/// A Rack as the bus knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct AclEntry {
+    /// Its public key for the bus.
+    pub(crate) key: String,
+    pub(crate) entity_id: EntityId,
+    pub(crate) name: Token,
+    /// Whether it may do more than ask for admission.
+    pub(crate) adopted: bool,
+    /// Its consumers on the stream of business messages.
+    pub(crate) consumers: Vec<String>,
+}
+
+/// The list of everybody, and how often it changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct AclSnapshot {
+    pub(crate) version: u64,
+    pub(crate) passes: Vec<AclEntry>,
+    /// Whose names are whose.
+    pub(crate) owners: BTreeMap<Token, EntityId>,
+}
+
+impl AclSnapshot {
+    /// The keys of the Racks on the list.
+    pub(super) fn keys(&self) -> BTreeSet<String> {
+        self.passes.iter().map(|pass| pass.key.clone()).collect()
+    }
+}
+
+/// What the server's owner is given to keep the list.
+#[derive(Clone)]
+pub(crate) struct BusAuthorization {
+    /// The seed of the Mixer's own key.
+    pub(crate) seed: String,
+    /// The Mixer's public key.
+    pub(crate) key: String,
+    /// The password of the user that anyone may be; without [`BusAuthorization::asks`] nobody needs it.
+    pub(crate) password: String,
+    /// Whether strangers must show the token.
+    pub(crate) asks: bool,
+    /// The list as it should be.
+    pub(crate) access: watch::Receiver<AclSnapshot>,
+    /// The version of the list that the server follows.
+    pub(crate) applied: watch::Sender<u64>,
+}
+
+/// The names of streams that permissions mention.
+#[derive(Debug, Clone)]
+pub(super) struct StreamNames {
+    pub(super) domain: String,
+    pub(super) business: String,
+}
+
+impl std::fmt::Debug for BusAuthorization {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BusAuthorization")
+            .field("asks", &self.asks)
+            .finish_non_exhaustive()
+    }
+}
+
+impl BusAuthorization {
+    /// The part of the configuration that says who may do what.
+    pub(super) fn render(&self, streams: &StreamNames) -> String {
+        // Whoever changes the list does not wait for this.
+        let passes = self.access.borrow().passes.clone();
+        let mut accounts = vec![(MIXER.to_owned(), mixers(&self.key, streams, &passes))];
+        accounts.extend(passes.iter().map(|pass| (pass.key.clone(), rack(pass, streams))));
+        accounts.push((ANYONE.to_owned(), anyone(&self.password)));
+        let accounts: Vec<String> = accounts
+            .iter()
+            .map(|(name, account)| format!("  {}: {account}", Value::from(name.as_str())))
+            .collect();
+        let open = if self.asks {
+            String::new()
+        } else {
+            format!("no_auth_user: {}\n", Value::from(ANYONE))
+        };
+        format!("accounts {{\n{}\n}}\n{open}", accounts.join(",\n"))
+    }
+}
+
+fn permissions(publish: &[String], subscribe: &[String]) -> Value {
+    json!({ "publish": { "allow": publish }, "subscribe": { "allow": subscribe } })
+}
+
+/// The Mixer's account: what others may import of it, and what it imports of Racks, to which it sends commands.
+fn mixers(key: &str, streams: &StreamNames, passes: &[AclEntry]) -> Value {
+    let business = &streams.business;
+    let once = [
+        subject::HELLO,
+        subject::ENROLL,
+        subject::HEARTBEAT,
+        subject::ANSWERS_ALL,
+        "$JS.ACK.>",
+    ];
+    let api = [
+        "INFO".to_owned(),
+        format!("STREAM.INFO.{business}"),
+        format!("CONSUMER.INFO.{business}.*"),
+        format!("CONSUMER.RESET.{business}.*"),
+        format!("DIRECT.GET.{business}.{}", subject::MESSAGES_ALL),
+    ];
+    let once = once
+        .map(str::to_owned)
+        .into_iter()
+        .chain(api.map(|call| format!("{API}.{call}")));
+    let mut exports: Vec<Value> = once
+        .map(|subject| {
+            let within = match subject.as_str() {
+                subject::HELLO | subject::ENROLL => HANDSHAKE_WITHIN,
+                _ => ANSWERED_WITHIN,
+            };
+            json!({ "service": subject, "response_threshold": within })
+        })
+        .collect();
+    // A pull is answered by many messages, and so may a message of a batch be.
+    let pull = format!("{API}.CONSUMER.MSG.NEXT.{business}.*");
+    for (subject, within) in [
+        (subject::MESSAGES_ALL, BATCH_WITHIN),
+        (subject::GEARS_ALL, BATCH_WITHIN),
+        (subject::TELEMETRY_ALL, BATCH_WITHIN),
+        (pull.as_str(), ANSWERED_WITHIN),
+    ] {
+        exports.push(json!({ "service": subject, "response_type": "stream", "response_threshold": within }));
+    }
+    let commands = |pass: &AclEntry| {
+        let subject = subject::rack_all(&pass.entity_id);
+        json!({ "service": { "account": pass.key, "subject": subject } })
+    };
+    let imports: Vec<Value> = passes.iter().map(commands).collect();
+    json!({ "jetstream": "enabled", "users": [{ "nkey": key }], "exports": exports, "imports": imports })
+}
+
+/// An account that imports these subjects of the Mixer's, for one user.
+fn account(user: Value, publish: &[String]) -> Value {
+    let imports: Vec<Value> = publish
+        .iter()
+        .map(|subject| json!({ "service": { "account": MIXER, "subject": subject } }))
+        .collect();
+    json!({ "users": [user], "imports": imports })
+}
+
+/// What everybody may do.
+fn anyone(password: &str) -> Value {
+    let publish = [subject::HELLO, subject::ENROLL].map(str::to_owned);
+    let permissions = permissions(&publish, &[format!("{}.>", subject::inbox(ANYONE))]);
+    let user = json!({ "user": ANYONE, "password": password, "permissions": permissions });
+    account(user, &publish)
+}
+
+fn rack(pass: &AclEntry, streams: &StreamNames) -> Value {
+    let mut publish = vec![
+        subject::HELLO.to_owned(),
+        subject::ENROLL.to_owned(),
+        format!("{}.*", subject::answers(&pass.entity_id)),
+    ];
+    if pass.adopted {
+        publish.extend(own(pass, streams));
+    }
+    let commands = subject::rack_all(&pass.entity_id);
+    let subscribe = [format!("{}.>", subject::inbox(&pass.key)), commands.clone()];
+    let user = json!({ "nkey": pass.key, "permissions": permissions(&publish, &subscribe) });
+    let mut account = account(user, &publish);
+    account["exports"] = json!([{ "service": commands, "accounts": [MIXER] }]);
+    if pass.adopted {
+        // An account that imports calls of the API is not given the mapping that others have.
+        account["mappings"] = json!({ format!("$JS.{}.API.>", streams.domain): format!("{API}.>") });
+    }
+    account
+}
+
+/// What an adopted Rack publishes, as itself only.
+fn own(pass: &AclEntry, streams: &StreamNames) -> Vec<String> {
+    let (name, business) = (&pass.name, &streams.business);
+    let mut all = vec![
+        subject::HEARTBEAT.to_owned(),
+        format!("{API}.INFO"),
+        format!("flux.msg.{name}.>"),
+        format!("flux.gear.{name}.>"),
+        format!("flux.telemetry.*.{name}"),
+        format!("{API}.STREAM.INFO.{business}"),
+        format!("{API}.DIRECT.GET.{business}.flux.msg.{name}.>"),
+    ];
+    for consumer in &pass.consumers {
+        all.push(format!("{API}.CONSUMER.INFO.{business}.{consumer}"));
+        all.push(format!("{API}.CONSUMER.RESET.{business}.{consumer}"));
+        all.push(format!("{API}.CONSUMER.MSG.NEXT.{business}.{consumer}"));
+        all.push(format!("$JS.ACK.{business}.{consumer}.>"));
+        all.push(format!("$JS.ACK.{}.*.{business}.{consumer}.>", streams.domain));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn a_rack_may_publish_only_as_itself_and_hear_only_itself() {
+        let pass = AclEntry {
+            key: "UKEY".to_owned(),
+            entity_id: EntityId::for_name("a"),
+            name: "rack-a".parse().unwrap(),
+            adopted: true,
+            consumers: vec!["wire-1".to_owned()],
+        };
+        let streams = StreamNames {
+            domain: "flux".to_owned(),
+            business: "flux-msg".to_owned(),
+        };
+        let adopted = rack(&pass, &streams);
+        let list = |account: &Value, what: &str| -> Vec<String> {
+            let allowed = account["users"][0]["permissions"][what]["allow"].clone();
+            serde_json::from_value(allowed).unwrap()
+        };
+        let subjects = list(&adopted, "publish");
+        let of_one = subjects
+            .iter()
+            .filter(|subject| subject.starts_with("flux.") && !subject.starts_with("flux.agent."));
+        for subject in of_one {
+            assert!(subject.contains(".rack-a"), "{subject}");
+        }
+        for change in ["CREATE", "UPDATE", "DELETE", "PURGE"] {
+            assert!(!subjects.iter().any(|subject| subject.contains(change)), "{subjects:?}");
+        }
+        let heard = list(&adopted, "subscribe");
+        assert_eq!(heard, ["_INBOX_UKEY.>".to_owned(), subject::rack_all(&pass.entity_id)]);
+        // What reaches the Mixer's account is what the Rack may publish, whoever's answer it is.
+        let imported = |account: &Value| -> Vec<String> {
+            let imports = account["imports"].as_array().unwrap();
+            let services = imports
+                .iter()
+                .filter_map(|import| import["service"]["subject"].as_str());
+            services.map(str::to_owned).collect()
+        };
+        assert_eq!(imported(&adopted), subjects);
+        let waiting = rack(
+            &AclEntry {
+                adopted: false,
+                ..pass.clone()
+            },
+            &streams,
+        );
+        let answers = format!("{}.*", subject::answers(&pass.entity_id));
+        assert_eq!(list(&waiting, "publish"), [subject::HELLO, subject::ENROLL, &answers]);
+        assert_eq!(imported(&waiting), list(&waiting, "publish"));
+        assert_eq!(imported(&anyone("x")), [subject::HELLO, subject::ENROLL]);
+        // Only the Mixer's account may send it commands.
+        let commands = json!({ "service": subject::rack_all(&pass.entity_id), "accounts": [MIXER] });
+        assert_eq!(adopted["exports"], json!([commands]));
+        let mixers = mixers("UMIXER", &streams, &[pass]);
+        assert_eq!(mixers["imports"][0]["service"]["account"], "UKEY");
+        for account in [&adopted, &waiting, &mixers] {
+            assert!(
+                !account.to_string().contains("\"stream\":{"),
+                "a stream is imported: {account}"
+            );
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The generated `nats.conf`, and the ports file with which the server answers.
+//!
+//! Texts are quoted as JSON, which the server's format accepts; nothing of the configuration is pasted unquoted.
+
+use std::path::{Path, PathBuf};
+
+use model::ByteSize;
+use serde::Deserialize;
+
+use super::accounts::{BusAuthorization, StreamNames};
+use super::client::MixerCredentials;
+use super::{BusError, HEADROOM, ManagedServer};
+
+/// Memory for streams in memory and for the server's own bookkeeping of file streams.
+const MAX_MEMORY: u64 = 256 << 20;
+
+/// The store's share for file streams and everything beside it: lock, configuration, ports file.
+#[derive(Debug, Clone)]
+pub(super) struct BusStorePaths {
+    /// The folder of all.
+    pub(super) store: PathBuf,
+    /// The configuration.
+    pub(super) conf: PathBuf,
+}
+
+impl BusStorePaths {
+    /// Makes the folder.
+    pub(super) fn make(store: &Path) -> Result<Self, BusError> {
+        let io = |source| BusError::Io {
+            action: "create",
+            path: store.to_owned(),
+            source,
+        };
+        std::fs::create_dir_all(store).map_err(io)?;
+        // The server gets absolute paths: its working folder may be anywhere.
+        let store = std::fs::canonicalize(store).map_err(io)?;
+        Ok(Self {
+            conf: store.join("nats.conf"),
+            store,
+        })
+    }
+
+    fn ports(&self, pid: u32) -> PathBuf {
+        self.store.join(format!("nats-server_{pid}.ports"))
+    }
+}
+
+/// What is the same for a managed and an external server, as far as the configuration needs it.
+#[derive(Clone)]
+pub(super) struct SecuritySettings {
+    pub(super) domain: String,
+    pub(super) token: Option<String>,
+    pub(super) gate: Option<BusAuthorization>,
+    pub(super) streams: StreamNames,
+    pub(super) max_store: ByteSize,
+}
+
+impl SecuritySettings {
+    /// What the Mixer itself shows to the server.
+    pub(super) fn credentials(&self) -> MixerCredentials {
+        match (&self.gate, &self.token) {
+            (Some(gate), _) => MixerCredentials::Key(gate.seed.clone()),
+            (None, Some(token)) => MixerCredentials::Token(token.clone()),
+            (None, None) => MixerCredentials::None,
+        }
+    }
+}
+
+/// What the configuration is made of.
+#[derive(Clone)]
+pub(super) struct ServerConfig {
+    pub(super) paths: BusStorePaths,
+    pub(super) managed: ManagedServer,
+    /// Zero until the first server has chosen one; a restart keeps it, so that clients find it.
+    pub(super) port: u16,
+    pub(super) secured: SecuritySettings,
+}
+
+impl ServerConfig {
+    /// Writes the configuration, whole or not at all, readable by us only.
+    pub(super) fn write(&self) -> Result<(), BusError> {
+        let text = render(&self.paths, &self.managed, self.port, &self.secured);
+        Ok(chassis::durable_fs::write_atomic(
+            &self.paths.conf,
+            text.as_bytes(),
+            0o600,
+        )?)
+    }
+}
+
+fn render(paths: &BusStorePaths, managed: &ManagedServer, port: u16, secured: &SecuritySettings) -> String {
+    let authorization = match (&secured.gate, &secured.token) {
+        (Some(gate), _) => gate.render(&secured.streams),
+        (None, Some(token)) => format!("authorization {{ token: {} }}\n", quote(token)),
+        (None, None) => String::new(),
+    };
+    let port = if port == 0 { "-1".to_owned() } else { port.to_string() };
+    let store = quote(&paths.store.to_string_lossy());
+    let sync = if managed.durable { "always" } else { "1s" };
+    format!(
+        "# Written by the Mixer at every start; changes are lost. See [snake] in platform-mixer.toml.\n\
+         server_name: {name}\n\
+         host: {host}\n\
+         port: {port}\n\
+         http: \"127.0.0.1:-1\"\n\
+         ports_file_dir: {store}\n\
+         logtime: false\n\
+         max_payload: {max_payload}\n\
+         max_pending: 64MB\n\
+         write_deadline: \"10s\"\n\
+         jetstream {{\n\
+         \x20 store_dir: {store}\n\
+         \x20 domain: {domain}\n\
+         \x20 max_mem: {MAX_MEMORY}\n\
+         \x20 max_file: {max_file}\n\
+         \x20 sync_interval: {sync}\n\
+         }}\n\
+         {authorization}",
+        name = quote(&managed.name),
+        host = quote(&managed.host),
+        max_payload = managed.max_payload.get().saturating_add(HEADROOM),
+        domain = quote(&secured.domain),
+        max_file = secured.max_store.get(),
+        sync = quote(sync),
+    )
+}
+
+fn quote(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// Where a server listens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ServerPorts {
+    /// For clients.
+    pub(super) client: u16,
+    /// The monitor's, on the loopback.
+    pub(super) monitor: u16,
+}
+
+#[derive(Deserialize)]
+struct PortsFile {
+    nats: Vec<String>,
+    monitoring: Vec<String>,
+}
+
+/// Removes the ports files that killed servers left behind.
+pub(super) fn clear_ports(paths: &BusStorePaths) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(&paths.store)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "ports") {
+            std::fs::remove_file(path)?;
+        }
+    }
+    Ok(())
+}
+
+/// The ports of a running server; none until it has written them.
+pub(super) fn read_ports(paths: &BusStorePaths, pid: u32) -> Option<ServerPorts> {
+    let text = std::fs::read_to_string(paths.ports(pid)).ok()?;
+    let file: PortsFile = serde_json::from_str(&text).ok()?;
+    let port = |urls: &[String]| urls.first()?.rsplit(':').next()?.parse().ok();
+    Some(ServerPorts {
+        client: port(&file.nats)?,
+        monitor: port(&file.monitoring)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    #[test]
+    fn nothing_of_the_configuration_escapes_its_quotes() {
+        let managed = ManagedServer {
+            name: "a\"\n}".to_owned(),
+            host: "127.0.0.1".to_owned(),
+            port: 0,
+            advertised: None,
+            store_dir: PathBuf::new(),
+            durable: true,
+            max_payload: ByteSize::mib(2),
+            binary: None,
+            sha256: None,
+        };
+        let paths = BusStorePaths {
+            store: PathBuf::from("/x\"y"),
+            conf: PathBuf::new(),
+        };
+        let secured = SecuritySettings {
+            domain: "flux\" }".to_owned(),
+            token: Some("\"}".to_owned()),
+            gate: None,
+            streams: StreamNames {
+                domain: "flux".to_owned(),
+                business: "flux-msg".to_owned(),
+            },
+            max_store: ByteSize::mib(1),
+        };
+        let text = render(&paths, &managed, 0, &secured);
+        assert!(text.contains(r#"token: "\"}""#), "{text}");
+        assert!(text.contains(r#"server_name: "a\"\n}""#), "{text}");
+        assert!(text.contains(r#"store_dir: "/x\"y""#), "{text}");
+        assert!(text.contains(r#"domain: "flux\" }""#), "{text}");
+        assert!(text.contains("port: -1\n"), "{text}");
+        assert!(text.contains("max_payload: 2162688\n"), "{text}");
+        assert!(text.contains("sync_interval: \"always\"\n"), "{text}");
+    }
+}

@@ -1,0 +1,396 @@
+//! A body record by record, in parts of bounded size; a bad record is named and the ones behind it are read.
+//!
+//! # What is a record
+//!
+//! A line that is not blank, an element of the JSON or CBOR array, the one JSON object, a row of the Arrow stream; counted
+//! from 0. Behind bytes that are no CBOR, or no Arrow message, nothing can be told apart: what begins there counts as one
+//! bad record.
+//!
+//! # Invariants
+//!
+//! - What is read from a position on depends on the body and the publisher only, whatever the parts before it were: a body of
+//!   which a part is stored is read on from there.
+//! - At most [`NAMED`] bad records are named, all are counted. What is held at a time is the body, one part, one record.
+//! - Rows take no more than the size that was asked for, however much records grow; one that is larger is a part of its own.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use arrow_array::RecordBatch;
+use arrow_schema::ArrowError;
+use bytes::Bytes;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::batch_builder::RecordBatchBuilder;
+use super::record_framing::{cbor, element, line};
+use super::value_count::ValueCount;
+use super::{BatchEncoding, DecodeError, PublisherIdentity, arrow_batches, body_error};
+use crate::Table;
+use crate::batch::{slice_bytes, split_conforming};
+
+/// So many bad records of a body are named.
+pub const NAMED: usize = 100;
+/// The largest JSON or CBOR record: values become many times their text while they are read.
+const LARGEST: usize = 8 << 20;
+/// What is kept of a reason.
+const REASON_CHARS: usize = 300;
+
+/// A record that is not stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RecordRejection {
+    /// Its position in the body, from 0.
+    pub row: u64,
+    /// Why.
+    pub reason: String,
+}
+
+/// Some good rows of a body.
+#[derive(Debug, Clone)]
+pub struct RecordChunk {
+    /// They.
+    pub batch: RecordBatch,
+    /// The position of the last of them in the body.
+    pub last: u64,
+    /// The position behind all that was read for this part, good and bad.
+    pub to: u64,
+}
+
+/// A body that is read part by part.
+#[derive(Debug)]
+pub struct BodyRecordReader {
+    table: Table,
+    publisher: PublisherIdentity,
+    body: Bytes,
+    source: BodyCursor,
+    rows: RecordBatchBuilder,
+    /// Found, and not read as it did not fit into the part before.
+    pending: Option<RawRecord>,
+    /// Records read.
+    next: u64,
+    named: Vec<RecordRejection>,
+    rejected: u64,
+}
+
+/// Where the next record begins.
+#[derive(Debug)]
+enum BodyCursor {
+    Lines(usize),
+    One,
+    Array(usize),
+    /// And the number of elements to come, if it was said.
+    Cbor(usize, Option<u64>),
+    Arrow(VecDeque<PositionedBatch>),
+    End,
+}
+
+/// Good rows of an Arrow stream and where they were in it.
+#[derive(Debug)]
+struct PositionedBatch {
+    batch: RecordBatch,
+    positions: Vec<u64>,
+}
+
+/// What was found where a record should be.
+#[derive(Debug)]
+enum RawRecord {
+    Json(Range<usize>),
+    /// And the bytes that it was sent as.
+    Cbor(Value, usize),
+    Bad(String),
+}
+
+impl RawRecord {
+    /// About the bytes of its columns: a record's text is about as large.
+    fn likely_bytes(&self) -> usize {
+        match self {
+            Self::Json(range) => range.len(),
+            Self::Cbor(..) | Self::Bad(_) => 0,
+        }
+    }
+}
+
+impl BodyRecordReader {
+    /// Begins to read a body.
+    ///
+    /// # Errors
+    /// If it is not what its content type says from the beginning; of an Arrow stream, anywhere.
+    pub fn new(
+        table: Table,
+        encoding: BatchEncoding,
+        body: Bytes,
+        publisher: PublisherIdentity,
+    ) -> Result<Self, DecodeError> {
+        if !table.is_telemetry() {
+            return Err(body_error(encoding, format!("nobody sends {table} here")));
+        }
+        let mut records = Self {
+            table,
+            publisher,
+            source: BodyCursor::End,
+            rows: RecordBatchBuilder::new(table),
+            pending: None,
+            next: 0,
+            named: Vec::new(),
+            rejected: 0,
+            body: Bytes::new(),
+        };
+        records.source = match encoding {
+            BatchEncoding::Ndjson => BodyCursor::Lines(0),
+            BatchEncoding::Json => {
+                let start = body.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+                match body.get(start) {
+                    Some(b'[') => array(&body, start + 1),
+                    Some(b'{') => BodyCursor::One,
+                    _ => return Err(body_error(encoding, "neither an array of records nor a record")),
+                }
+            }
+            BatchEncoding::Cbor => {
+                cbor_array(&body).ok_or_else(|| body_error(encoding, "it does not begin an array"))?
+            }
+            BatchEncoding::Arrow => BodyCursor::Arrow(records.sifted(&body)?),
+        };
+        records.body = body;
+        Ok(records)
+    }
+
+    /// The next good rows, of at most `size` bytes, a larger record alone; `None` at the end.
+    ///
+    /// # Errors
+    /// Only if columns do not fit the schema, a defect here.
+    pub fn next_part(&mut self, size: usize) -> Result<Option<RecordChunk>, ArrowError> {
+        self.part(size, u64::MAX)
+    }
+
+    /// Reads past the records before a position, about `size` bytes at a time; how many of them are good. Bad ones are named.
+    ///
+    /// # Errors
+    /// As of [`BodyRecordReader::next_part`].
+    pub fn skip_to(&mut self, position: u64, size: usize) -> Result<u64, ArrowError> {
+        let mut good = 0;
+        while let Some(part) = self.part(size, position)? {
+            good += part.batch.num_rows() as u64;
+        }
+        Ok(good)
+    }
+
+    /// The next good rows of those before a position.
+    fn part(&mut self, size: usize, before: u64) -> Result<Option<RecordChunk>, ArrowError> {
+        if let BodyCursor::Arrow(parts) = &mut self.source {
+            return Ok(next_slice(parts, size, before));
+        }
+        let mut last = 0;
+        while self.next < before
+            && let Some(found) = self.pending.take().or_else(|| self.find())
+        {
+            if self.rows.len() > 0 && self.rows.bytes() + found.likely_bytes() > size {
+                self.pending = Some(found);
+                break;
+            }
+            let row = self.next;
+            self.next += 1;
+            let read = match &found {
+                RawRecord::Json(range) if range.len() > LARGEST => Err(too_large(range.len())),
+                RawRecord::Json(range) => {
+                    let text = self.body.get(range.clone()).unwrap_or_default();
+                    let counted = ValueCount::check_json(text);
+                    counted.and_then(|()| {
+                        let read = self.rows.push_json(text, &self.publisher);
+                        read.map_err(|error| error.to_string())
+                    })
+                }
+                RawRecord::Cbor(value, sent) => {
+                    let read = self.rows.push_value(value, *sent, &self.publisher);
+                    read.map_err(|error| error.to_string())
+                }
+                RawRecord::Bad(reason) => Err(reason.clone()),
+            };
+            match read {
+                Ok(()) if self.rows.len() > 1 && self.rows.bytes() > size => {
+                    self.rows.pop();
+                    self.next = row;
+                    self.pending = Some(found);
+                    break;
+                }
+                Ok(()) => last = row,
+                Err(reason) => self.reject(row, &reason),
+            }
+        }
+        if self.rows.len() == 0 {
+            return Ok(None);
+        }
+        let batch = self.rows.take()?;
+        let to = self.next;
+        Ok(Some(RecordChunk { batch, last, to }))
+    }
+
+    /// Whether nothing follows the last part.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        let is_left = matches!(&self.source, BodyCursor::Arrow(left) if !left.is_empty());
+        self.pending.is_none() && !is_left
+    }
+
+    /// The first bad records, by position.
+    #[must_use]
+    pub fn named(&self) -> &[RecordRejection] {
+        &self.named
+    }
+
+    /// All bad records.
+    #[must_use]
+    pub const fn rejected(&self) -> u64 {
+        self.rejected
+    }
+
+    /// Counts a record, or the `rows` that end with it, as bad.
+    pub fn reject_rows(&mut self, last: u64, rows: u64, reason: &str) {
+        self.rejected += rows;
+        if self.named.len() < NAMED {
+            let reason = reason.chars().take(REASON_CHARS).collect();
+            let at = self.named.partition_point(|other| other.row <= last);
+            self.named.insert(at, RecordRejection { row: last, reason });
+        }
+    }
+
+    fn reject(&mut self, row: u64, reason: &str) {
+        self.reject_rows(row, 1, reason);
+    }
+
+    fn find(&mut self) -> Option<RawRecord> {
+        match self.source {
+            BodyCursor::Lines(start) => {
+                let (line, next) = line(&self.body, start)?;
+                self.source = BodyCursor::Lines(next);
+                Some(RawRecord::Json(line))
+            }
+            BodyCursor::One => {
+                self.source = BodyCursor::End;
+                Some(RawRecord::Json(0..self.body.len()))
+            }
+            BodyCursor::Array(start) => {
+                let end = element(&self.body, start);
+                let behind = self.body.get(end + 1..).unwrap_or_default();
+                let (found, next) = match self.body.get(end) {
+                    Some(b',') => (RawRecord::Json(start..end), BodyCursor::Array(end + 1)),
+                    Some(_) if behind.trim_ascii().is_empty() => (RawRecord::Json(start..end), BodyCursor::End),
+                    Some(_) => {
+                        // The last element, then what should not be there.
+                        self.body.truncate(end + 1);
+                        let reason = "bytes follow the array".to_owned();
+                        self.reject(self.next + 1, &reason);
+                        (RawRecord::Json(start..end), BodyCursor::End)
+                    }
+                    None => (RawRecord::Bad("the array is not closed".to_owned()), BodyCursor::End),
+                };
+                self.source = next;
+                Some(found)
+            }
+            BodyCursor::Cbor(start, left) => self.cbor_element(start, left),
+            BodyCursor::Arrow(_) | BodyCursor::End => None,
+        }
+    }
+
+    fn cbor_element(&mut self, start: usize, left: Option<u64>) -> Option<RawRecord> {
+        const BREAK: u8 = 0xff;
+        let rest = self.body.get(start..).unwrap_or_default();
+        self.source = BodyCursor::End;
+        if left == Some(0) || (left.is_none() && rest.first() == Some(&BREAK)) {
+            let end = start + usize::from(left.is_none());
+            return (end < self.body.len()).then(|| RawRecord::Bad("bytes follow the array".to_owned()));
+        }
+        let window = rest.get(..LARGEST).unwrap_or(rest);
+        match cbor::<ValueCount>(window) {
+            Ok((count, sent)) => {
+                self.source = BodyCursor::Cbor(start + sent, left.map(|left| left - 1));
+                // Not at once a JSON value: that takes no key of more than 4 KiB from CBOR.
+                let value = count.check().and_then(|()| Ok(cbor::<ciborium::Value>(window)?.0));
+                let value = value.and_then(|value| value.deserialized().map_err(|error| error.to_string()));
+                Some(value.map_or_else(RawRecord::Bad, |value| RawRecord::Cbor(value, sent)))
+            }
+            Err(_) if window.len() < rest.len() => Some(RawRecord::Bad(format!(
+                "no CBOR within {LARGEST} bytes; nothing behind it was read"
+            ))),
+            Err(error) => Some(RawRecord::Bad(format!("not CBOR: {error}; nothing behind it was read"))),
+        }
+    }
+
+    /// The good rows of an Arrow stream; the bad ones are rejected.
+    fn sifted(&mut self, body: &Bytes) -> Result<VecDeque<PositionedBatch>, DecodeError> {
+        let table = self.table;
+        let mut all = VecDeque::new();
+        for batch in arrow_batches(body)? {
+            let (good, bad) =
+                split_conforming(table, &batch).map_err(|source| DecodeError::Schema { table, source })?;
+            let is_good = |row: &usize| bad.binary_search_by_key(row, |(other, _)| *other).is_err();
+            let positions = (0..batch.num_rows()).filter(is_good);
+            let positions = positions.map(|row| self.next + row as u64).collect();
+            if good.num_rows() > 0 {
+                all.push_back(PositionedBatch { batch: good, positions });
+            }
+            for (row, reason) in bad {
+                self.reject(self.next + row as u64, &reason.to_string());
+            }
+            self.next += batch.num_rows() as u64;
+        }
+        Ok(all)
+    }
+}
+
+fn too_large(bytes: usize) -> String {
+    format!("the record has {bytes} bytes, more than {LARGEST}")
+}
+
+/// An array whose first element begins at `start` if there is one.
+fn array(body: &[u8], start: usize) -> BodyCursor {
+    let rest = body.get(start..).unwrap_or_default();
+    if rest.trim_ascii() == b"]" {
+        BodyCursor::End
+    } else {
+        BodyCursor::Array(start)
+    }
+}
+
+/// The head of a CBOR array.
+fn cbor_array(body: &[u8]) -> Option<BodyCursor> {
+    let (first, rest) = body.split_first()?;
+    let number = |bytes: usize| {
+        let digits = rest.get(..bytes)?;
+        Some(
+            digits
+                .iter()
+                .fold(0, |number: u64, byte| (number << 8) | u64::from(*byte)),
+        )
+    };
+    let (head, length) = match first {
+        0x80..=0x97 => (1, Some(u64::from(first - 0x80))),
+        0x98 => (2, Some(number(1)?)),
+        0x99 => (3, Some(number(2)?)),
+        0x9a => (5, Some(number(4)?)),
+        0x9b => (9, Some(number(8)?)),
+        0x9f => (1, None),
+        _ => return None,
+    };
+    Some(BodyCursor::Cbor(head, length))
+}
+
+/// The first rows of the first batch that lie before a position, of about `size` bytes, at least one.
+fn next_slice(all: &mut VecDeque<PositionedBatch>, size: usize, before: u64) -> Option<RecordChunk> {
+    let inside = |good: &mut PositionedBatch| good.positions.first().is_some_and(|first| *first < before);
+    let PositionedBatch { batch, mut positions } = all.pop_front_if(inside)?;
+    let mut rows = positions.partition_point(|position| *position < before);
+    while rows > 1 && slice_bytes(&batch.slice(0, rows)) > size {
+        rows = rows.div_ceil(2);
+    }
+    let behind = positions.split_off(rows.min(positions.len()));
+    if rows < batch.num_rows() {
+        all.push_front(PositionedBatch {
+            batch: batch.slice(rows, batch.num_rows() - rows),
+            positions: behind,
+        });
+    }
+    let last = positions.last().copied().unwrap_or(0);
+    let batch = batch.slice(0, rows);
+    let to = last + 1;
+    Some(RecordChunk { batch, last, to })
+}

@@ -1,0 +1,106 @@
+//! Which questions counts of segments can answer: of log records, by level and by the name of the entity.
+//!
+//! # Invariants
+//!
+//! - A question says of every row what the conditions of the same filter say ([`crate::filter::logs`]).
+
+use engine::MINUTE;
+use model::filter::{HistogramGrouping, LogFilter};
+use model::{EntityId, Level};
+
+use crate::scan::RollupQuery;
+use crate::time_range::TimeRange;
+
+/// A filter and what its rows are split by, as a question to counts; `None` if only rows answer it. `width` is that of buckets,
+/// if there are any, in microseconds.
+pub(super) fn rollup_query(
+    filter: &LogFilter,
+    window: TimeRange,
+    (by, width): (HistogramGrouping, Option<i64>),
+    most: usize,
+) -> Option<RollupQuery> {
+    // All fields, so that a new one is not passed over.
+    let LogFilter {
+        level,
+        min_level,
+        since: _,
+        until: _,
+        rack_id,
+        gear_id: None,
+        entity,
+        flux_id: None,
+        trace_id: None,
+        q: None,
+        attributes,
+        order: _,
+        limit: _,
+        offset: _,
+        cursor: _,
+    } = filter
+    else {
+        return None;
+    };
+    let names: Vec<&String> = rack_id.iter().chain(entity).collect();
+    let is_id = |name: &&String| name.parse::<EntityId>().is_ok();
+    if !attributes.is_empty() || names.iter().any(is_id) || width.is_some_and(|width| width % MINUTE != 0) {
+        return None;
+    }
+    let is_met = |at: &&Level| level.is_none_or(|level| **at == level) && min_level.is_none_or(|least| **at >= least);
+    let levels = Level::ALL.iter().filter(is_met).map(|level| level.as_str());
+    Some(RollupQuery {
+        window,
+        bucket: width.map(|width| width / MINUTE),
+        split: by.into(),
+        levels: (level.is_some() || min_level.is_some()).then(|| levels.collect()),
+        entities: names.into_iter().cloned().collect(),
+        most,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use super::*;
+
+    fn asked(filter: &LogFilter, width: Option<i64>) -> Option<RollupQuery> {
+        rollup_query(filter, TimeRange::ALL, (HistogramGrouping::None, width), 10)
+    }
+
+    #[test]
+    fn levels_and_names_of_entities_over_whole_minutes_are_for_counts_and_nothing_else() {
+        let plain = LogFilter::default();
+        let whole = asked(&plain, Some(5 * MINUTE)).unwrap();
+        assert_eq!((whole.bucket, whole.levels, whole.entities.len()), (Some(5), None, 0));
+        assert!(asked(&plain, Some(90_000_000)).is_none() && asked(&plain, None).is_some());
+        let some = LogFilter {
+            level: Some(Level::Error),
+            min_level: Some(Level::Warn),
+            rack_id: Some("rack-a".to_owned()),
+            entity: Some("rack-b".to_owned()),
+            ..LogFilter::default()
+        };
+        let some = asked(&some, None).unwrap();
+        assert_eq!(some.levels.unwrap(), ["error"]);
+        assert_eq!(some.entities, ["rack-a", "rack-b"]);
+        let text = || Some("5".to_owned());
+        let others = [
+            LogFilter {
+                entity: Some(EntityId::for_name("rack-a").to_string()),
+                ..LogFilter::default()
+            },
+            LogFilter {
+                gear_id: text(),
+                ..LogFilter::default()
+            },
+            LogFilter {
+                q: text(),
+                ..LogFilter::default()
+            },
+            LogFilter {
+                attributes: [("a".to_owned(), "b".to_owned())].into(),
+                ..LogFilter::default()
+            },
+        ];
+        assert!(others.iter().all(|filter| asked(filter, None).is_none()));
+    }
+}

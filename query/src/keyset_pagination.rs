@@ -1,0 +1,400 @@
+//! Pages of rows, newest or oldest first, in the order that [`crate::cursor`] defines.
+//!
+//! # How
+//!
+//! A scan finds the first rows with all that share the `ts` of the last one; their hashes say which of those are on the page.
+//!
+//! What the scan is not made for, a plan finds: a top-k by `ts` alone, which sorted files answer from their beginnings where the
+//! newest come first. Only the rows of the one `ts` at which a page is cut need the order by hash, and only they are asked for
+//! again, by exactly that `ts`.
+//!
+//! ```text
+//! cursor's ts: rest of its ties │ rows beyond it: top-k by ts │ ties at the cut, by hash
+//! ```
+
+use std::sync::Arc;
+
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use datafusion::arrow::compute::{cast, interleave_record_batch};
+use datafusion::execution::memory_pool::MemoryReservation;
+use datafusion::logical_expr::{SortExpr, ident, lit};
+use model::Timestamp;
+use model::filter::{RawForm, SortOrder};
+
+use crate::cursor::{KeysetPosition, PageCursor};
+use crate::filter::PageBounds;
+use crate::query_result::ListAnswer;
+use crate::query_scan::QueryScan;
+use crate::scalar_functions::{FunctionKind, hash_rows};
+use crate::scan::{rank, times_of};
+use crate::time_range::TimeRange;
+use crate::view_table::RowOrder;
+use crate::{Error, message_rendering};
+
+/// The name of the hash beside the table's own columns.
+const HASH: &str = "_hash";
+/// No store has more rows of one `ts`; plans cannot count much further.
+const MAX_SKIP: u64 = 1 << 40;
+
+/// Rows to skip, at most, that a scan finds: a plan only counts them.
+const MOST_SKIPPED: usize = 100_000;
+
+/// A page of the scan's rows, after `from` if given, with the bytes of messages in a form.
+pub(crate) async fn list(
+    scan: &QueryScan,
+    paging: PageBounds,
+    from: Option<KeysetPosition>,
+    fingerprint: u64,
+    raw: RawForm,
+) -> Result<ListAnswer, Error> {
+    render_page(scan, read_page(scan, paging, from).await?, fingerprint, raw)
+}
+
+/// Rows in order with their places in it.
+pub(crate) struct PositionedRows {
+    pub(crate) rows: RecordBatch,
+    /// The `ts` and the hash of each.
+    pub(crate) places: Vec<(i64, u64)>,
+    /// Whether there are more after them.
+    pub(crate) more: bool,
+    _memory: Option<MemoryReservation>,
+}
+
+/// The first rows after `from` if given, at most so many.
+pub(crate) async fn positioned_rows(
+    scan: &QueryScan,
+    limit: usize,
+    from: Option<KeysetPosition>,
+) -> Result<PositionedRows, Error> {
+    let given = read_page(scan, PageBounds { limit, offset: 0 }, from).await?;
+    let in_order = given.rows.in_order.iter().skip(given.skip);
+    Ok(PositionedRows {
+        places: in_order.map(|row| (row.ts, row.hash)).collect(),
+        rows: given.rows.concat_rows(given.skip, &scan.table().schema())?,
+        more: given.more,
+        _memory: given.memory,
+    })
+}
+
+async fn read_page(scan: &QueryScan, paging: PageBounds, from: Option<KeysetPosition>) -> Result<KeysetPage, Error> {
+    match page_by_scan(scan, paging, from).await? {
+        Some(given) => Ok(given),
+        None => page_by_plan(scan, paging, from).await,
+    }
+}
+
+fn render_page(scan: &QueryScan, given: KeysetPage, fingerprint: u64, raw: RawForm) -> Result<ListAnswer, Error> {
+    let next = match given.rows.in_order.last() {
+        Some(last) if given.more => {
+            let position = given.rows.position_after(last, given.from);
+            Some(PageCursor::new(fingerprint, scan.window, position).token())
+        }
+        _ => None,
+    };
+    // For a moment they are there twice.
+    let copy = scan.memory("page");
+    copy.try_grow(given.rows.batches.iter().map(RecordBatch::get_array_memory_size).sum())?;
+    let rows = given.rows.concat_rows(given.skip, &scan.table().schema())?;
+    drop(given);
+    ListAnswer::new(
+        &message_rendering::render_messages(&rows, raw, Some(&copy))?,
+        next,
+        scan.stats(rows.num_rows()),
+    )
+}
+
+/// The rows of a page in order.
+#[derive(Default)]
+struct KeysetPage {
+    /// Those to skip included, as far as they matter to the position after the page.
+    rows: SortedRows,
+    skip: usize,
+    /// Where they begin.
+    from: Option<KeysetPosition>,
+    /// Whether there are more after them.
+    more: bool,
+    /// What the rows take, counted for as long as they are held.
+    memory: Option<MemoryReservation>,
+}
+
+/// By a scan; `None` if a plan must find them.
+async fn page_by_scan(
+    scan: &QueryScan,
+    paging: PageBounds,
+    from: Option<KeysetPosition>,
+) -> Result<Option<KeysetPage>, Error> {
+    let PageBounds { limit, offset } = paging;
+    if offset > MOST_SKIPPED {
+        return Ok(None);
+    }
+    let window = match from {
+        Some(from) => range_from(scan, from.moment()),
+        None => scan.window,
+    };
+    let wanted = offset + limit + 1;
+    let Some(found) = scan.top_k(window, from.map(|from| from.ts), offset, wanted).await? else {
+        return Ok(None);
+    };
+    let mut rows = SortedRows::of(found.batches, scan.order)?;
+    if let Some(from) = from {
+        rows.begin_after(from);
+    }
+    let skip = offset - found.skipped;
+    let more = rows.in_order.len() > skip + limit;
+    rows.in_order.truncate(skip + limit);
+    Ok(Some(KeysetPage {
+        rows,
+        skip,
+        from,
+        more,
+        memory: Some(found.memory),
+    }))
+}
+
+/// By plans.
+async fn page_by_plan(scan: &QueryScan, paging: PageBounds, from: Option<KeysetPosition>) -> Result<KeysetPage, Error> {
+    let from = match paging.offset {
+        0 => from,
+        offset => match locate(scan, offset).await? {
+            Some(position) => Some(position),
+            None => return Ok(KeysetPage::default()),
+        },
+    };
+    let (rows, more) = gather(scan, paging.limit, from).await?;
+    Ok(KeysetPage {
+        rows,
+        skip: 0,
+        from,
+        more,
+        memory: None,
+    })
+}
+
+/// The rows of a page in order, and whether there are more after them.
+async fn gather(scan: &QueryScan, limit: usize, from: Option<KeysetPosition>) -> Result<(SortedRows, bool), Error> {
+    let mut rows = SortedRows::default();
+    let mut window = scan.window;
+    if let Some(from) = from {
+        rows.extend(ties(scan, from, limit + 1).await?)?;
+        window = range_after(scan, from.moment());
+    }
+    let mut more = rows.in_order.len() > limit;
+    if !more {
+        let wanted = limit + 1 - rows.in_order.len();
+        let mut first = SortedRows::of(first_rows(scan, window, wanted).await?, scan.order)?;
+        if first.in_order.len() >= wanted {
+            more = true;
+            first.complete_last_ties(scan, limit - rows.in_order.len()).await?;
+        }
+        rows.append(first);
+    }
+    rows.in_order.truncate(limit);
+    Ok((rows, more))
+}
+
+/// The part of the window that the order comes to at `ts` and after it.
+fn range_from(scan: &QueryScan, ts: Timestamp) -> TimeRange {
+    match scan.order {
+        SortOrder::Desc => scan.window.before(TimeRange::at(ts).until),
+        SortOrder::Asc => scan.window.from(ts),
+    }
+}
+
+/// The part of the window that the order comes to after `ts`.
+fn range_after(scan: &QueryScan, ts: Timestamp) -> TimeRange {
+    match scan.order {
+        SortOrder::Desc => scan.window.before(ts),
+        SortOrder::Asc => scan.window.from(TimeRange::at(ts).until),
+    }
+}
+
+/// The first `count` rows of the window; of the last `ts` among them, any.
+async fn first_rows(scan: &QueryScan, window: TimeRange, count: usize) -> Result<Vec<RecordBatch>, Error> {
+    let frame = scan.frame(window, layout(scan.order))?;
+    Ok(frame
+        .sort(by_time(scan.order))?
+        .limit(0, Some(count))?
+        .collect()
+        .await?)
+}
+
+/// What the order wants of a plan: files are of no help to the oldest first.
+const fn layout(order: SortOrder) -> RowOrder {
+    match order {
+        SortOrder::Desc => RowOrder::NewestFirst,
+        SortOrder::Asc => RowOrder::Any,
+    }
+}
+
+/// The rows of the position's `ts` after it, in order; at most `count`.
+async fn ties(scan: &QueryScan, from: KeysetPosition, count: usize) -> Result<Vec<RecordBatch>, Error> {
+    let columns = scan.table().columns().iter().map(|column| ident(column.name));
+    let own: Vec<_> = columns.collect();
+    let frame = scan.frame(range_from(scan, from.moment()), RowOrder::Any)?;
+    let skip = usize::try_from(from.seen.min(MAX_SKIP)).unwrap_or(usize::MAX);
+    let frame = frame
+        .filter(ident("ts").eq(crate::filter::timestamp_literal(from.moment())))?
+        .with_column(HASH, FunctionKind::RowHash.call(own.clone()))?
+        .filter(ident(HASH).gt_eq(lit(from.hash)))?
+        .sort(vec![ident(HASH).sort(true, false)])?
+        .limit(skip, Some(count))?
+        .select(own)?;
+    Ok(frame.collect().await?)
+}
+
+/// The position before the row number `offset`; `None` if there are not so many.
+async fn locate(scan: &QueryScan, offset: usize) -> Result<Option<KeysetPosition>, Error> {
+    let total = scan.frame(scan.window, RowOrder::Any)?.count().await?;
+    if offset >= total {
+        return Ok(None);
+    }
+    let times = scan.frame(scan.window, layout(scan.order))?.select(vec![ident("ts")])?;
+    let found = times
+        .sort(by_time(scan.order))?
+        .limit(offset, Some(1))?
+        .collect()
+        .await?;
+    let Some(ts) = found.iter().find_map(|batch| times_of(batch).first().copied()) else {
+        return Ok(None);
+    };
+    let moment = crate::filter::timestamp_literal(Timestamp::from_micros(ts));
+    let is_before = match scan.order {
+        SortOrder::Desc => ident("ts").gt(moment),
+        SortOrder::Asc => ident("ts").lt(moment),
+    };
+    let before = scan.frame(scan.window, RowOrder::Any)?.filter(is_before)?;
+    let seen = offset.saturating_sub(before.count().await?);
+    Ok(Some(KeysetPosition {
+        ts,
+        hash: 0,
+        seen: seen as u64,
+    }))
+}
+
+/// A batch of a table with exactly its columns' types, which plans vary.
+fn cast_columns(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, Error> {
+    let columns = batch.columns().iter().zip(schema.fields());
+    let columns = columns.map(|(column, field)| cast(column, field.data_type()));
+    Ok(RecordBatch::try_new(
+        Arc::clone(schema),
+        columns.collect::<Result<_, _>>()?,
+    )?)
+}
+
+pub(crate) fn by_time(order: SortOrder) -> Vec<SortExpr> {
+    vec![ident("ts").sort(order == SortOrder::Asc, true)]
+}
+
+/// One row of a batch with its place in the order.
+pub(crate) struct RowRef {
+    /// Which batch.
+    pub(crate) batch: usize,
+    pub(crate) index: usize,
+    pub(crate) ts: i64,
+    pub(crate) hash: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct SortedRows {
+    pub(crate) batches: Vec<RecordBatch>,
+    pub(crate) in_order: Vec<RowRef>,
+}
+
+impl SortedRows {
+    /// All rows of batches.
+    pub(crate) fn of(batches: Vec<RecordBatch>, order: SortOrder) -> Result<Self, Error> {
+        let mut rows = Self::default();
+        rows.extend(batches)?;
+        rows.in_order
+            .sort_by_key(|row| (std::cmp::Reverse(rank(order, row.ts)), row.hash));
+        Ok(rows)
+    }
+
+    fn extend(&mut self, batches: Vec<RecordBatch>) -> Result<(), Error> {
+        for batch in batches {
+            let hashes = hash_rows(batch.columns(), batch.num_rows())?;
+            let number = self.batches.len();
+            let places = times_of(&batch).iter().zip(hashes).enumerate();
+            self.in_order.extend(places.map(|(index, (ts, hash))| RowRef {
+                batch: number,
+                index,
+                ts: *ts,
+                hash,
+            }));
+            self.batches.push(batch);
+        }
+        Ok(())
+    }
+
+    /// Adds rows that come after these.
+    fn append(&mut self, more: Self) {
+        let first = self.batches.len();
+        self.batches.extend(more.batches);
+        self.in_order.extend(more.in_order.into_iter().map(|row| RowRef {
+            batch: row.batch + first,
+            ..row
+        }));
+    }
+
+    /// The rows in order, but for the first `skip`, as one batch with the columns of a table.
+    pub(crate) fn concat_rows(&self, skip: usize, schema: &SchemaRef) -> Result<RecordBatch, Error> {
+        let shown = self.in_order.get(skip..).unwrap_or_default();
+        if shown.is_empty() {
+            return Ok(RecordBatch::new_empty(Arc::clone(schema)));
+        }
+        let batches = self.batches.iter().map(|batch| cast_columns(batch, schema));
+        let batches = batches.collect::<Result<Vec<_>, _>>()?;
+        let places: Vec<_> = shown.iter().map(|row| (row.batch, row.index)).collect();
+        Ok(interleave_record_batch(&batches.iter().collect::<Vec<_>>(), &places)?)
+    }
+
+    /// Leaves out what comes before the position, among the rows of its `ts`.
+    fn begin_after(&mut self, from: KeysetPosition) {
+        self.in_order.retain(|row| row.ts != from.ts || row.hash >= from.hash);
+        let ties = self.in_order.iter().take_while(|row| row.ts == from.ts).count();
+        let seen = usize::try_from(from.seen.min(MAX_SKIP)).unwrap_or(usize::MAX);
+        self.in_order.drain(..ties.min(seen));
+    }
+
+    /// Replaces the rows of the last `ts`, of which some may be missing, by the first of all rows of that `ts`, so that
+    /// there are `wanted` in all.
+    async fn complete_last_ties(&mut self, scan: &QueryScan, wanted: usize) -> Result<(), Error> {
+        let Some(ts) = self.in_order.last().map(|row| row.ts) else {
+            return Ok(());
+        };
+        self.in_order.retain(|row| row.ts != ts);
+        let missing = wanted.saturating_sub(self.in_order.len());
+        if missing > 0 {
+            let start = KeysetPosition { ts, hash: 0, seen: 0 };
+            self.extend(ties(scan, start, missing).await?)?;
+        }
+        Ok(())
+    }
+
+    /// The position after `last`, which is the last row: counts the equal rows before it, those of earlier pages included.
+    fn position_after(&self, last: &RowRef, from: Option<KeysetPosition>) -> KeysetPosition {
+        let equal = self.in_order.iter().rev();
+        let equal = equal
+            .take_while(|row| (row.ts, row.hash) == (last.ts, last.hash))
+            .count() as u64;
+        match from {
+            // The page did not get beyond the rows that the position counts.
+            Some(from)
+                if from.ts == last.ts
+                    && (from.hash == last.hash || self.in_order.len() as u64 == equal && from.hash == 0) =>
+            {
+                KeysetPosition {
+                    ts: last.ts,
+                    hash: from.hash,
+                    seen: from.seen + self.in_order.len() as u64,
+                }
+            }
+            _ => KeysetPosition {
+                ts: last.ts,
+                hash: last.hash,
+                seen: equal,
+            },
+        }
+    }
+}

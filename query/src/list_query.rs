@@ -1,0 +1,226 @@
+//! Lists of rows: which one is asked for, and whether an answer that somebody kept is still the answer.
+//!
+//! # Tags
+//!
+//! An answer has a tag if its window ended before now and no row in it is only in memory: it then comes from data files alone,
+//! and the tag is a hash of the question, of the store's id and of the versions of all files that meet the window. A row that
+//! arrives late is in memory first and in a file of another version after that; one outside the window changes no tag, if it
+//! comes into other files. Versions change without their rows when a file is sealed: a tag may change where the answer does
+//! not, never the other way round.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use datafusion::logical_expr::Expr;
+use engine::ReadView;
+use model::filter::{
+    DeadLetterFilter, FluxFilter, LetterFilter, LogFilter, MessageFilter, MetricFilter, TimePoint, TraceFilter,
+};
+use model::{FluxId, Table};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::cursor::{PageCursor, fingerprint};
+use crate::flux::{self, FluxScan};
+use crate::metric_aggregation::{self, MetricAggregation};
+use crate::query_engine::RowQuery;
+use crate::query_result::{JsonPage, ListAnswer};
+use crate::query_scan::QueryScan;
+use crate::time_range::TimeRange;
+use crate::{Error, QueryEngine, filter, keyset_pagination};
+
+/// Which rows are asked for.
+#[derive(Debug, Clone)]
+pub enum ListQuery {
+    /// Log records.
+    Logs(LogFilter),
+    /// Spans.
+    Traces(TraceFilter),
+    /// Metric points, or what they come to.
+    Metrics(MetricFilter),
+    /// Business messages.
+    Messages(MessageFilter),
+    /// Telemetry that could not be decoded.
+    DeadLetters(DeadLetterFilter),
+    /// One business signal: its messages, spans and log records, the oldest first.
+    Flux(FluxId, FluxFilter),
+    /// The rows that letters of the dead-letter queue can be among: what the filter says of their state is not met here.
+    Letters(LetterFilter),
+}
+
+/// The rows of a table that a filter with an offset asks for.
+macro_rules! rows_of {
+    ($table:ident, $filter:ident) => {
+        RowQuery::new(
+            (Table::$table, fingerprint($filter)),
+            ($filter.since, $filter.until),
+            ($filter.limit, $filter.offset, &$filter.cursor),
+        )
+    };
+}
+
+impl ListQuery {
+    pub(crate) fn row_query(&self) -> RowQuery {
+        match self {
+            Self::Logs(filter) => RowQuery {
+                order: filter.order,
+                flux_id: filter.flux_id,
+                ..rows_of!(Logs, filter)
+            },
+            Self::Traces(filter) => RowQuery {
+                order: filter.order,
+                flux_id: filter.flux_id,
+                ..rows_of!(Traces, filter)
+            },
+            Self::Metrics(filter) => rows_of!(Metrics, filter),
+            Self::Messages(filter) => RowQuery {
+                order: filter.order,
+                flux_id: filter.flux_id,
+                raw: filter.raw.unwrap_or_default(),
+                ..rows_of!(Messages, filter)
+            },
+            Self::DeadLetters(filter) => rows_of!(DeadLetters, filter),
+            Self::Flux(id, filter) => RowQuery {
+                also: &[Table::Traces, Table::Logs],
+                raw: filter.raw.unwrap_or_default(),
+                ..RowQuery::new(
+                    (Table::Messages, fingerprint(filter) ^ fingerprint(id)),
+                    (Some(filter.since.unwrap_or(TimePoint::EVER)), filter.until),
+                    (filter.limit, None, &filter.cursor),
+                )
+            },
+            Self::Letters(filter) => RowQuery::new(
+                (Table::DeadLetters, fingerprint(filter)),
+                (Some(filter.since.unwrap_or(TimePoint::EVER)), filter.until),
+                (filter.limit, None, &filter.cursor),
+            ),
+        }
+    }
+
+    pub(crate) fn conditions(&self) -> Vec<Expr> {
+        match self {
+            Self::Logs(filter) => filter::logs(filter),
+            Self::Traces(filter) => filter::traces(filter),
+            Self::Metrics(filter) => filter::metrics(filter),
+            Self::Messages(filter) => filter::messages(filter),
+            Self::DeadLetters(_) | Self::Flux(..) => Vec::new(),
+            Self::Letters(filter) => filter::letters(filter),
+        }
+    }
+}
+
+impl QueryEngine {
+    /// A list of rows, newest first unless it is asked for otherwise.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn list(&self, query: &ListQuery) -> Result<ListAnswer, Error> {
+        let asked = query.row_query();
+        let (paging, fingerprint, raw) = (asked.paging()?, asked.fingerprint, asked.raw);
+        if let ListQuery::Metrics(filter) = query
+            && let Some(summary) = MetricAggregation::of(filter)?
+        {
+            let summed_up = |scan, after| {
+                let (summary, now) = (summary.clone(), self.now());
+                async move { metric_aggregation::aggregate_page(&scan, &summary, paging, after, fingerprint, now).await }
+            };
+            return self.run_list(&asked, query, summed_up).await;
+        }
+        if let ListQuery::Flux(id, _) = query {
+            let limit = paging.limit;
+            let signal = |messages, after| {
+                let asked = flux::FluxRequest {
+                    id: *id,
+                    limit,
+                    after,
+                    fingerprint,
+                    raw,
+                };
+                FluxScan::new(messages, asked).page()
+            };
+            return self.run_list(&asked, query, signal).await;
+        }
+        let rows = |scan, from| async move { keyset_pagination::list(&scan, paging, from, fingerprint, raw).await };
+        self.run_list(&asked, query, rows).await
+    }
+
+    /// What a scan of the window gives, from a position on if one is given, with its tag.
+    async fn run_list<P, W>(
+        &self,
+        asked: &RowQuery,
+        query: &ListQuery,
+        answer: impl Fn(QueryScan, Option<P>) -> W,
+    ) -> Result<ListAnswer, Error>
+    where
+        P: Clone + Serialize + DeserializeOwned,
+        W: Future<Output = Result<ListAnswer, Error>> + Send + 'static,
+    {
+        let (window, from) = self.resolve_start::<P>(asked)?;
+        let conditions = query.conditions();
+        self.run(|| {
+            let mut scan = self.scan(asked.table, window, conditions.clone());
+            scan.order = asked.order.unwrap_or_default();
+            let (tag, session) = (self.tag_of(asked, window, scan.view()), scan.session());
+            let list = answer(scan, from.clone());
+            async move {
+                let mut list = list.await?;
+                list.tag = tag;
+                list.reserve_memory(&session)
+            }
+        })
+        .await
+    }
+
+    /// The window, and the position to go on from, of a first or a later page.
+    fn resolve_start<P: Serialize + DeserializeOwned>(
+        &self,
+        asked: &RowQuery,
+    ) -> Result<(TimeRange, Option<P>), Error> {
+        match asked.cursor.as_deref() {
+            Some(token) => {
+                let cursor = PageCursor::parse(token, asked.fingerprint)?;
+                Ok((cursor.window, Some(cursor.position)))
+            }
+            None => {
+                let window = TimeRange::resolve(asked.since, asked.until, asked.flux_id, self.now())?;
+                Ok((window, None))
+            }
+        }
+    }
+
+    /// The tag that the answer would have now; `None` if it would have none or if there is no answer.
+    #[must_use]
+    pub fn tag(&self, query: &ListQuery) -> Option<u64> {
+        let asked = query.row_query();
+        let (window, _) = self.resolve_start::<Value>(&asked).ok()?;
+        self.tag_of(&asked, window, &self.engine.view())
+    }
+
+    /// The tag of the answer from a view.
+    fn tag_of(&self, asked: &RowQuery, window: TimeRange, view: &ReadView) -> Option<u64> {
+        let is_past = asked.until.is_some() && window.until <= self.now();
+        let tables = || std::iter::once(&asked.table).chain(asked.also);
+        let mut hot = tables().flat_map(|table| view.hot(*table));
+        if !is_past || hot.any(|hot| window.overlaps(hot.min_ts, hot.max_ts)) {
+            return None;
+        }
+        let paging = asked.paging().ok()?;
+        let mut hasher = DefaultHasher::new();
+        (env!("CARGO_PKG_VERSION"), self.engine.store_id()).hash(&mut hasher);
+        (asked.table, asked.fingerprint, paging.limit, paging.offset).hash(&mut hasher);
+        (&asked.cursor, window.since, window.until, view.partial()).hash(&mut hasher);
+        let files = tables().flat_map(|table| view.files(*table));
+        for file in files.filter(|file| window.overlaps(file.min_ts, file.max_ts)) {
+            (file.id, file.version, file.rows, file.size, file.min_ts, file.max_ts).hash(&mut hasher);
+        }
+        Some(hasher.finish())
+    }
+
+    /// As [`QueryEngine::list`], as objects.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn page(&self, query: ListQuery) -> Result<JsonPage, Error> {
+        Ok(self.list(&query).await?.into())
+    }
+}

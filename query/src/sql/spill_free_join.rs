@@ -1,0 +1,34 @@
+//! Joins by pairs that never spill.
+//!
+//! A nested-loop join of DataFusion 55.2 that has no memory for its left side executes that side once more and spills it. Plans give
+//! their rows once, so the second time some or all are missing; and outer and semi joins of several partitions give rows twice then
+//! (`NestedLoopJoinExec::execute` says so). It does not where the runtime has no disk: then the statement is refused for its memory.
+
+use std::sync::Arc;
+
+use datafusion::error::Result;
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::runtime_env::RuntimeEnv;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::execution_plan::replace_children_if_necessary;
+
+use super::operator_memory::{RowPass, RowPassExec};
+
+/// A join in a runtime without a disk, its inputs in `runtime`.
+pub(super) fn without_spill(join: Arc<dyn ExecutionPlan>, runtime: &Arc<RuntimeEnv>) -> Result<Arc<dyn ExecutionPlan>> {
+    let inputs = join.children().into_iter().map(|input| {
+        let input = RowPassExec::new(Arc::clone(input), RowPass::Within(Arc::clone(runtime)));
+        Arc::new(input) as Arc<dyn ExecutionPlan>
+    });
+    let inputs = inputs.collect();
+    let disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled);
+    let without_disk = RuntimeEnv {
+        disk_manager: Arc::new(disk.build()?),
+        ..runtime.as_ref().clone()
+    };
+    let join = replace_children_if_necessary(join, inputs)?;
+    Ok(Arc::new(RowPassExec::new(
+        join,
+        RowPass::Within(Arc::new(without_disk)),
+    )))
+}

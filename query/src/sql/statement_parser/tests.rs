@@ -1,0 +1,346 @@
+//! What may run, what is too much, and where parameters go.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
+
+use datafusion::sql::sqlparser::ast::SelectItem;
+use serde_json::json;
+
+use super::*;
+use crate::QueryErrorKind;
+
+fn none() -> SqlParameters {
+    SqlParameters::default()
+}
+
+fn read(text: &str, parameters: &SqlParameters) -> Result<ParsedStatement, Error> {
+    super::parse_bound(text, parameters, None)
+}
+
+fn refused(text: &str) -> Error {
+    read(text, &none()).unwrap_err()
+}
+
+#[test]
+fn only_statements_that_read_pass() {
+    for text in [
+        "SELECT 1",
+        "with a as (select 1) select * from a;",
+        "VALUES (1), (2)",
+        "SHOW TABLES",
+        "describe logs",
+        "EXPLAIN ANALYZE SELECT * FROM logs",
+    ] {
+        assert!(read(text, &none()).is_ok(), "{text}");
+    }
+    for text in [
+        "INSERT INTO logs VALUES (1)",
+        "UPDATE logs SET level = 'x'",
+        "DELETE FROM logs",
+        "CREATE TABLE t (a int)",
+        "CREATE VIEW v AS SELECT 1",
+        "CREATE EXTERNAL TABLE t STORED AS CSV LOCATION '/etc/passwd'",
+        "CREATE FUNCTION f() RETURNS int RETURN 1",
+        "DROP TABLE logs",
+        "COPY logs TO '/a.csv'",
+        "COPY (SELECT 1) TO '/a.csv' STORED AS CSV",
+        "SET a = 1",
+        "SET TIME ZONE 'UTC'",
+        "RESET a",
+        "BEGIN",
+        "PREPARE p AS SELECT 1",
+        "EXPLAIN INSERT INTO logs VALUES (1)",
+        "EXPLAIN CREATE TABLE t AS SELECT 1",
+        "SELECT 1 INTO t",
+        "SELECT 1 UNION SELECT 2 INTO t",
+        "WITH a AS (INSERT INTO logs VALUES (1) RETURNING *) SELECT * FROM a",
+    ] {
+        let error = refused(text);
+        assert!(
+            matches!(error.kind(), QueryErrorKind::ReadOnly | QueryErrorKind::Statement),
+            "{text}: {error}"
+        );
+    }
+    assert_eq!(refused("DROP TABLE logs").kind(), QueryErrorKind::ReadOnly);
+    assert_eq!(refused("SELECT 1; SELECT 2").kind(), QueryErrorKind::Statement);
+    assert_eq!(refused("  -- nothing\n;").kind(), QueryErrorKind::Statement);
+}
+
+/// On a stack as query threads have.
+fn on_a_query_thread(work: fn()) {
+    let thread = std::thread::Builder::new().stack_size(crate::admission_gate::STACK);
+    thread.spawn(work).unwrap().join().unwrap();
+}
+
+#[test]
+fn what_would_exhaust_a_planner_is_refused_at_once() {
+    on_a_query_thread(refuse_what_would_exhaust);
+}
+
+fn refuse_what_would_exhaust() {
+    let many = |text: &str, times| text.repeat(times);
+    let chain = |n| {
+        let links: String = (1..=n)
+            .map(|n| format!(", t{n} AS (SELECT a.* FROM t{0} a, t{0} b)", n - 1))
+            .collect();
+        format!("WITH t0 AS (SELECT 1){links} SELECT * FROM t{n}")
+    };
+    for text in [
+        format!("SELECT {}1{}", many("(", 40), many(")", 40)),
+        format!("SELECT {}1{}", many("(", 30_000), many(")", 30_000)),
+        format!("SELECT 1{}", many("+1", 300)),
+        format!("SELECT 1{}", many("+1", 32_000)),
+        format!("SELECT {} 1", many("NOT ", 8_000)),
+        format!("SELECT {}1{}", many("CASE WHEN ", 13), many(" = 1 THEN 1 END", 13)),
+        format!(
+            "SELECT {}1{}",
+            many("CASE WHEN ", 4),
+            many("+1+1+1+1+1+1+1+1+1+1+1+1+1+1+1 = 1 THEN 1 END", 4)
+        ),
+        format!("SELECT 1{} FROM logs", many(" = ALL(level)", 24)),
+        format!("SELECT {}1{}", many("1 = ANY(", 6), many(")", 6)),
+        format!("SELECT NULL::int{}", many("[]", 30_000)),
+        format!("SELECT a{}", many("[1]", 10_000)),
+        format!("SELECT {}'1'", many("INTERVAL(3)", 4_000)),
+        format!("SELECT {}'1'", many("INTERVAL ", 4_000)),
+        format!("SELECT {}f({}", many("CAST(", 11), many("1,", 30_000)),
+        format!("SELECT 1::{}int{}", many("ARRAY<", 100), many(">", 100)),
+        format!("SELECT {}{}a", many("FROM (((SELECT ", 8), many("a,", 30_000)),
+        format!("SELECT 1 FROM logs{}", many(",logs", 12_000)),
+        format!("SELECT 1{}", many(" UNION ALL SELECT 1", 3_000)),
+        format!("SELECT 1{}", many("::int", 3_000)),
+        format!("{} SELECT 1", many("EXPLAIN ", 8_000)),
+        format!("SELECT '{}'", many("x", LONGEST)),
+        chain(8),
+        chain(40),
+    ] {
+        let error = refused(&text);
+        assert_eq!(error.kind(), QueryErrorKind::Statement, "{} …: {error}", &text[..40]);
+    }
+    let list: Vec<_> = (0..9_000).map(|n| n.to_string()).collect();
+    assert!(read(&format!("SELECT 1 WHERE 1 IN ({})", list.join(",")), &none()).is_ok());
+    assert!(read(&chain(3), &none()).is_ok());
+    let nested = format!(
+        "SELECT 1 WHERE 1 IN {}SELECT lower('A'){}",
+        many("(", 20),
+        many(")", 20)
+    );
+    assert!(read(&nested, &none()).is_ok());
+}
+
+#[test]
+fn parameters_become_literals_and_each_has_its_place() {
+    let given = |parameters| serde_json::from_value::<SqlParameters>(parameters).unwrap();
+    let asked = read(
+        "SELECT $1, $2, $3 FROM logs LIMIT $4",
+        &given(json!(["a'; DROP TABLE logs; --", -2.5, null, 3])),
+    );
+    let text = asked.unwrap().statement.to_string();
+    assert_eq!(text, "SELECT 'a''; DROP TABLE logs; --', -2.5, NULL FROM logs LIMIT 3");
+    assert!(read("SELECT $level, $level", &given(json!({"level": "warn"}))).is_ok());
+    for (text, parameters) in [
+        ("SELECT $2", json!(["a"])),
+        ("SELECT $1", json!(["a", "b"])),
+        ("SELECT $1", json!([["a"]])),
+        ("SELECT $a", json!({"b": 1})),
+        ("SELECT 1", json!({"b": 1})),
+    ] {
+        assert!(read(text, &given(parameters)).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_comparison_of_distinctness_ends_where_postgresql_ends_it() {
+    for (written, meant) in [
+        ("a IS DISTINCT FROM b AND c", "(a IS DISTINCT FROM b) AND c"),
+        ("a IS DISTINCT FROM b AND c OR d", "((a IS DISTINCT FROM b) AND c) OR d"),
+        (
+            "a IS NOT DISTINCT FROM b OR c AND d",
+            "(a IS NOT DISTINCT FROM b) OR (c AND d)",
+        ),
+        ("d AND a IS DISTINCT FROM b OR c", "(d AND (a IS DISTINCT FROM b)) OR c"),
+        (
+            "d AND a IS DISTINCT FROM b AND c",
+            "d AND ((a IS DISTINCT FROM b) AND c)",
+        ),
+        (
+            "d OR e AND a IS DISTINCT FROM b OR c",
+            "d OR ((e AND (a IS DISTINCT FROM b)) OR c)",
+        ),
+        ("NOT a IS DISTINCT FROM b AND c", "(NOT (a IS DISTINCT FROM b)) AND c"),
+        (
+            "a IS DISTINCT FROM b AND c IS DISTINCT FROM d AND e",
+            "(a IS DISTINCT FROM b) AND ((c IS DISTINCT FROM d) AND e)",
+        ),
+        ("a IS DISTINCT FROM b = c", "a IS DISTINCT FROM (b = c)"),
+        ("a IS DISTINCT FROM (b AND c)", "a IS DISTINCT FROM (b AND c)"),
+        (
+            "d AND (a IS DISTINCT FROM b OR c)",
+            "d AND ((a IS DISTINCT FROM b) OR c)",
+        ),
+        ("d AND e OR c", "(d AND e) OR c"),
+    ] {
+        let shape = |text: &str| {
+            let asked = read(&format!("SELECT {text}"), &none()).unwrap();
+            let Parsed::Statement(ast) = asked.statement else {
+                panic!("{text}");
+            };
+            shape(&ast)
+        };
+        assert_eq!(shape(written), shape(meant), "{written}");
+    }
+}
+
+/// A parser that meets an error tries the next thing that could be there, at each level: it would take years.
+#[test]
+fn what_a_parser_would_read_again_and_again_is_refused() {
+    on_a_query_thread(refuse_what_is_read_again);
+}
+
+fn refuse_what_is_read_again() {
+    for (unit, times) in [
+        ("CASE WHEN true THEN ", 40),
+        ("POSITION (", 24),
+        ("upper(CASE WHEN a THEN ", 24),
+        ("NOT - ", 28),
+        ("INTERVAL - (", 24),
+        ("CURRENT_TIMESTAMP(", 24),
+    ] {
+        let error = refused(&format!("SELECT {}", unit.repeat(times)));
+        assert!(error.to_string().contains("too many ways"), "{unit}: {error}");
+    }
+}
+
+#[test]
+fn what_is_beside_each_other_or_not_too_deep_passes() {
+    let case = |inner: &str| format!("CASE WHEN level = 'a' THEN {inner} END");
+    let within = (0..16).fold("level".to_owned(), |inner, _| case(&inner));
+    let beside = vec![case("'x'"); 100].join(", ");
+    let calls = (0..14).fold("level".to_owned(), |inner, _| format!("upper({inner})"));
+    let positions = (0..6).fold("'a'".to_owned(), |inner, _| format!("POSITION('a' IN {inner}::text)"));
+    let queries = (0..12).fold("1".to_owned(), |inner, _| format!("(SELECT {inner})"));
+    for text in [within, beside, calls, positions, queries] {
+        let read = read(&format!("SELECT {text} FROM logs"), &none());
+        assert!(read.is_ok(), "{text}: {read:?}");
+    }
+}
+
+#[test]
+fn comparisons_of_rows_within_each_other_do_not_double() {
+    on_a_query_thread(|| {
+        let within = (0..23).fold("true".to_owned(), |inner, _| format!("({inner}, 1) < (true, 1)"));
+        let error = refused(&format!("SELECT {within}")).to_string();
+        assert!(error.contains("bytes"), "{error}");
+    });
+}
+
+/// What an expression is, brackets aside.
+fn shape(ast: &Ast) -> String {
+    fn of(expr: &Expr) -> String {
+        match expr {
+            Expr::Nested(inner) => of(inner),
+            Expr::BinaryOp { left, op, right } => format!("({} {op} {})", of(left), of(right)),
+            Expr::UnaryOp { op, expr } => format!("({op} {})", of(expr)),
+            Expr::IsDistinctFrom(left, right) => format!("({} <> {})", of(left), of(right)),
+            Expr::IsNotDistinctFrom(left, right) => format!("({} == {})", of(left), of(right)),
+            other => other.to_string(),
+        }
+    }
+    let Ast::Query(query) = ast else { panic!("{ast}") };
+    let SetExpr::Select(select) = query.body.as_ref() else {
+        panic!("{ast}");
+    };
+    let [SelectItem::UnnamedExpr(expr)] = select.projection.as_slice() else {
+        panic!("{ast}");
+    };
+    of(expr)
+}
+
+#[test]
+fn what_the_planner_would_pass_over_is_refused_with_another_way() {
+    for (text, way) in [
+        ("SELECT * FROM logs TABLESAMPLE SYSTEM (1)", "random()"),
+        ("SELECT 1 FROM (SELECT 2) t TABLESAMPLE BERNOULLI (1)", "random()"),
+        ("SELECT 1 EXCEPT ALL SELECT 2", "row_number()"),
+        ("SELECT 1 UNION ALL (SELECT 1 INTERSECT ALL SELECT 2)", "row_number()"),
+        ("SELECT 1 UNION ALL SELECT 1 INTERSECT ALL SELECT 2", "row_number()"),
+        (
+            "WITH a AS (SELECT 1 EXCEPT ALL SELECT 2) SELECT * FROM a",
+            "row_number()",
+        ),
+    ] {
+        let error = refused(text).to_string();
+        assert!(
+            error.contains("is not offered") && error.contains(way),
+            "{text}: {error}"
+        );
+    }
+    for text in [
+        "SELECT 1 EXCEPT SELECT 2",
+        "SELECT 1 INTERSECT DISTINCT SELECT 2",
+        "SELECT 1 UNION ALL SELECT 2",
+    ] {
+        assert!(read(text, &none()).is_ok(), "{text}");
+    }
+}
+
+#[test]
+fn rows_newest_first_are_told_from_the_rest() {
+    for (text, newest) in [
+        ("SELECT * FROM logs ORDER BY ts DESC LIMIT 5", true),
+        (
+            "SELECT l.message FROM logs l WHERE level = 'x' ORDER BY l.ts DESC",
+            true,
+        ),
+        ("SELECT * FROM logs ORDER BY ts", false),
+        ("SELECT ts, count(*) FROM logs GROUP BY ts ORDER BY ts DESC", false),
+        (
+            "SELECT * FROM logs l JOIN traces t USING (flux_id) ORDER BY ts DESC",
+            false,
+        ),
+        ("SELECT * FROM (SELECT * FROM logs) l ORDER BY ts DESC", false),
+        (
+            "WITH m AS (SELECT ts FROM logs GROUP BY 1) SELECT * FROM m ORDER BY ts DESC",
+            false,
+        ),
+    ] {
+        assert_eq!(read(text, &none()).unwrap().newest_first, newest, "{text}");
+    }
+}
+
+#[test]
+fn a_statement_without_values_has_nulls_in_their_places_and_says_how_many() {
+    let open = |text| super::parse_unbound(text, None);
+    let two = open("SELECT $2, $1 FROM logs WHERE level = $1").unwrap();
+    assert_eq!(two.parameters, 2);
+    assert_eq!(
+        two.asked.statement.to_string(),
+        "SELECT NULL, NULL FROM logs WHERE level = NULL"
+    );
+    assert_eq!(two.with_places.to_string(), "SELECT $2, $1 FROM logs WHERE level = $1");
+    for text in [
+        "SELECT $0",
+        "SELECT $name",
+        "SELECT $65536",
+        "DELETE FROM logs WHERE level = $1",
+    ] {
+        assert!(open(text).is_err(), "{text}");
+    }
+}
+
+#[test]
+fn a_text_falls_apart_into_its_statements_where_semicolons_stand_for_themselves() {
+    for (text, expected) in [
+        ("", &[][..]),
+        (" ; ;\n", &[]),
+        ("-- nothing;\n", &[]),
+        ("SELECT 1", &[(0, "SELECT 1")]),
+        (
+            "SELECT 'a;b' ; \n select \"c;d\" -- e;f\n; /* g;h */",
+            &[(0, "SELECT 'a;b' "), (14, " \n select \"c;d\" -- e;f\n")],
+        ),
+        ("SELECT 'ä日';SELECT 2;", &[(0, "SELECT 'ä日'"), (15, "SELECT 2")]),
+        ("SELECT $$x;y$$; SELECT 'open", &[(0, "SELECT $$x;y$$; SELECT 'open")]),
+    ] {
+        assert_eq!(split_statements(text), expected, "{text:?}");
+    }
+}

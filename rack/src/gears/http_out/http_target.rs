@@ -1,0 +1,82 @@
+//! What requests go to: one attempt at a time, each within its time.
+//!
+//! # Invariants
+//!
+//! - At most `max_answer` bytes of an answer are kept.
+//!
+//! # Not here
+//!
+//! Connections and TLS ([`super::super::http_client`]).
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
+use hyper::{HeaderMap, Method, Request, Uri};
+
+use super::super::http_client::{self, AGENT, HttpResponse, HttpClient};
+use super::super::flux_headers::{FLUX_ID, FLUX_PARENT};
+
+/// The header that says which requests are the same one again.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+/// Where requests go and how.
+#[derive(Debug)]
+pub(super) struct HttpTarget {
+    pub(super) client: HttpClient,
+    pub(super) url: Uri,
+    pub(super) method: Method,
+    pub(super) headers: HeaderMap,
+    pub(super) timeout: Duration,
+    pub(super) max_answer: usize,
+}
+
+/// What is sent of a message, the same in every attempt.
+#[derive(Debug)]
+pub(super) struct OutgoingRequest<'a> {
+    pub(super) body: Bytes,
+    pub(super) content_type: Option<&'a str>,
+    /// The `traceparent`.
+    pub(super) trace: String,
+    /// The message's id, by which a target knows a repetition.
+    pub(super) id: String,
+    /// Its business signal.
+    pub(super) flux_id: String,
+}
+
+impl HttpTarget {
+    /// The address as people may see it.
+    pub(super) fn shown(&self) -> String {
+        http_client::shown(&self.url)
+    }
+
+    /// Sends one request and reads its answer; in words why there is none.
+    pub(super) async fn attempt(&self, sent: &OutgoingRequest<'_>) -> Result<HttpResponse, String> {
+        let request = self.request(sent)?;
+        http_client::exchange(&self.client, request, (self.timeout, self.max_answer)).await
+    }
+
+    fn request(&self, sent: &OutgoingRequest<'_>) -> Result<Request<Full<Bytes>>, String> {
+        let has_body = !matches!(self.method, Method::GET | Method::HEAD);
+        let body = if has_body { sent.body.clone() } else { Bytes::new() };
+        let request = Request::builder().method(&self.method).uri(&self.url);
+        let mut request = request.body(Full::new(body)).map_err(|error| error.to_string())?;
+        let headers = request.headers_mut();
+        headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
+        // A fact that cannot be a header is left out: the configured headers count.
+        if let Some(value) = sent.content_type.filter(|_| has_body).and_then(|text| text.parse().ok()) {
+            headers.insert(CONTENT_TYPE, value);
+        }
+        headers.insert(IDEMPOTENCY_KEY, sent.id.parse().map_err(|_| IDEMPOTENCY_KEY.to_owned())?);
+        headers.extend(self.headers.clone());
+        for (name, value) in [
+            ("traceparent", &sent.trace),
+            (FLUX_ID, &sent.flux_id),
+            (FLUX_PARENT, &sent.id),
+        ] {
+            headers.insert(name, value.parse().map_err(|_| name.to_owned())?);
+        }
+        Ok(request)
+    }
+}

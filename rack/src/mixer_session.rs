@@ -1,0 +1,425 @@
+//! Being there: enrols, then sends a heartbeat at every interval; for as long as the Rack runs.
+//!
+//! ```text
+//!            ┌────────────── pending: again at every interval, or when told of a change
+//! enrol ─────┼────────────── refused, unanswered: again after a growing pause
+//!   ▲        └─ adopted ─▶ heartbeat ⟲ ── answered: state, floors
+//!   └──────────── refused (unknown, removed) ◀─┘
+//! ```
+//!
+//! # Invariants
+//!
+//! - A removed Rack stops its gears at once and goes on asking, rarely.
+//! - What it is, it hears from the Mixer of its cluster only ([`crate::signed_rpc`]).
+//! - A heartbeat that was not answered is followed by the next one sooner, so that floors and states arrive soon after an
+//!   outage.
+//! - Each cause of failure is told of once, until it changes.
+//! - A bus that does not know this Rack (so far, or any more) is asked for admission as a stranger, over a connection of its
+//!   own that ends with the answer; then the Rack comes as itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::{GetStreamError, GetStreamErrorKind};
+use chassis::bus::{BusConnection, BusOptions, BusState};
+use model::control::{EnrollReply, Heartbeat, HeartbeatReply, NameClaim, RackRefusal, RackState, RefusalCode};
+use model::signed_reply::ClusterKey;
+use model::{Clock, EntityId, Entropy, SignedPayload, SigningContext, Token, subject};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::RackIdentity;
+use crate::command_listener::CommandAddress;
+use crate::controller::{ControllerCommand, ControllerStatus};
+use crate::enroll::{EnrollmentApplicant, HandshakeError, VerifiedEnrollReply, enroll};
+use crate::message_limits::MessageLimits;
+use crate::outbox::MessageOutbox;
+use crate::signed_rpc::RpcClient;
+use crate::spool::SpoolHandle;
+use crate::state_file::StateFile;
+use crate::telemetry::TelemetryRecorder;
+use crate::{host, host::BusHost};
+
+/// The first pause after a failure.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause while no Mixer answers: asking costs one small message.
+const UNANSWERED_PAUSE: Duration = Duration::from_secs(5);
+/// The longest pause after a refusal.
+const REFUSED_PAUSE: Duration = Duration::from_secs(60);
+/// The longest wait for a heartbeat's answer.
+const HEARTBEAT_WITHIN: Duration = Duration::from_secs(5);
+/// The next heartbeat after one that was not answered.
+const MISSED_PAUSE: Duration = Duration::from_secs(2);
+
+/// How long the question for the primary stream may take.
+const STREAM_WITHIN: Duration = Duration::from_secs(2);
+/// How long the end of a stranger's connection may take.
+const DOOR_CLOSES: Duration = Duration::from_millis(200);
+/// How long the subscription to commands may take.
+const SUBSCRIBE_WITHIN: Duration = Duration::from_secs(2);
+
+/// What the presence works with.
+pub(crate) struct MixerSession {
+    pub(crate) bus: BusConnection,
+    pub(crate) asker: RpcClient,
+    pub(crate) state: StateFile,
+    pub(crate) claim: NameClaim,
+    pub(crate) ip: Option<std::net::IpAddr>,
+    pub(crate) bus_host: BusHost,
+    pub(crate) machine: host::HostProbe,
+    pub(crate) enrollment_timeout: Duration,
+    pub(crate) heartbeat_interval: Duration,
+    /// The heartbeats of this run.
+    pub(crate) beats: u64,
+    pub(crate) clock: Clock,
+    pub(crate) entropy: Entropy,
+    pub(crate) spool: SpoolHandle,
+    pub(crate) outbox: Arc<MessageOutbox>,
+    pub(crate) recorder: TelemetryRecorder,
+    pub(crate) limits: MessageLimits,
+    /// `snake.stream_name`.
+    pub(crate) stream: Token,
+    pub(crate) identity: watch::Sender<Option<RackIdentity>>,
+    pub(crate) address: watch::Sender<Option<CommandAddress>>,
+    pub(crate) subscribed: watch::Receiver<bool>,
+    pub(crate) pending: watch::Sender<Option<EntityId>>,
+    pub(crate) report: watch::Receiver<ControllerStatus>,
+    pub(crate) orders: mpsc::Sender<ControllerCommand>,
+    pub(crate) news: Arc<Notify>,
+    pub(crate) cancel: CancellationToken,
+}
+
+/// A pause that grows with each failure.
+struct EnrollmentBackoff(Duration);
+
+impl EnrollmentBackoff {
+    fn next(&mut self, most: Duration) -> Duration {
+        let pause = self.0.min(most);
+        self.0 = (self.0 * 2).min(most.max(FIRST_PAUSE));
+        pause
+    }
+}
+
+impl MixerSession {
+    /// Runs until cancelled.
+    pub(crate) async fn run(mut self) {
+        let cancel = self.cancel.clone();
+        tokio::select! {
+            () = cancel.cancelled() => {}
+            () = self.enroll_and_heartbeat() => {}
+        }
+    }
+
+    async fn enroll_and_heartbeat(&mut self) {
+        let mut pause = EnrollmentBackoff(FIRST_PAUSE);
+        let mut told = String::new();
+        loop {
+            let known = self.reach_bus().await;
+            match self.enrol(known).await {
+                Ok(Some(identity)) => {
+                    pause = EnrollmentBackoff(FIRST_PAUSE);
+                    told.clear();
+                    self.check_stream().await;
+                    let removed = self.send_heartbeats(&identity).await == RefusalCode::Removed;
+                    self.wait(if removed { REFUSED_PAUSE } else { FIRST_PAUSE }).await;
+                }
+                Ok(None) => {
+                    pause = EnrollmentBackoff(FIRST_PAUSE);
+                    told.clear();
+                    self.wait(self.heartbeat_interval).await;
+                }
+                Err(error) => {
+                    let reason = error.to_string();
+                    if reason != told {
+                        tracing::warn!(reason, "not enrolled; trying again");
+                        told = reason;
+                    }
+                    let most = match &error {
+                        HandshakeError::Refused(refusal) => {
+                            self.handle_refusal(refusal).await;
+                            REFUSED_PAUSE
+                        }
+                        HandshakeError::Bus(_) => UNANSWERED_PAUSE,
+                        _ => REFUSED_PAUSE,
+                    };
+                    self.wait(pause.next(most)).await;
+                }
+            }
+        }
+    }
+
+    /// Waits for the bus, for ever, and says so if it takes long. Whether it knows this Rack.
+    async fn reach_bus(&self) -> bool {
+        let within = self.bus.options().connect_timeout;
+        if let Ok(known) = tokio::time::timeout(within, self.bus.wait_connected_or_refused()).await {
+            known
+        } else {
+            tracing::warn!(
+                bus = self.bus_host.host,
+                port = self.bus_host.port,
+                "the bus cannot be reached so far; trying on. Start the Mixer there, or set snake.url to where it is"
+            );
+            self.bus.wait_connected_or_refused().await
+        }
+    }
+
+    /// A connection as a stranger, who may ask for admission only.
+    async fn connect_for_enrollment(&self) -> Result<BusConnection, chassis::Error> {
+        let ours = self.bus.options();
+        let options = BusOptions {
+            name: format!("{}, asking for admission", ours.name),
+            nkey: None,
+            user: Some(subject::ENROLL_USER.to_owned()),
+            inbox_prefix: Some(subject::inbox(subject::ENROLL_USER)),
+            ..ours.clone()
+        };
+        BusConnection::connect(options).await
+    }
+
+    /// One handshake, over a connection that may carry it.
+    async fn run_handshake(&self, known: bool) -> Result<VerifiedEnrollReply, HandshakeError> {
+        let ip = match self.ip {
+            Some(ip) => ip,
+            None => host::address(&self.bus_host).await,
+        };
+        let applicant = EnrollmentApplicant {
+            key: self.state.key(),
+            passport: self.state.passport(),
+            claim: self.claim.clone(),
+            host: host::name(),
+            ip: ip.to_string(),
+            bus_key: self.state.bus_key().map(|key| key.public_key()),
+            boot_epoch: self.spool.boot_epoch(),
+        };
+        if known {
+            // A bus that knows its users lets them ask for streams once they are adopted.
+            let asks = self.bus.knows_users();
+            if !asks {
+                self.bus.preflight().await?;
+            }
+            let answer = enroll(
+                &self.bus,
+                &self.asker,
+                &applicant,
+                &self.entropy,
+                self.enrollment_timeout,
+            )
+            .await?;
+            if asks && matches!(answer.reply, EnrollReply::Adopted { .. }) {
+                self.bus.preflight().await?;
+            }
+            return Ok(answer);
+        }
+        let door = self.connect_for_enrollment().await?;
+        let answer = enroll(&door, &self.asker, &applicant, &self.entropy, self.enrollment_timeout).await;
+        door.close(DOOR_CLOSES).await;
+        let answer = answer?;
+        // It is on the bus's list now.
+        if tokio::time::timeout(self.enrollment_timeout, self.bus.wait_connected())
+            .await
+            .is_err()
+        {
+            tracing::warn!("the Mixer has answered, and the bus does not know this Rack so far; trying on");
+        }
+        Ok(answer)
+    }
+
+    /// Says it if the primary stream is not on the bus: the key must be that of the Mixer.
+    async fn check_stream(&self) {
+        let found = tokio::time::timeout(STREAM_WITHIN, self.bus.js.get_stream(self.stream.as_str())).await;
+        if let Ok(Err(error)) = found
+            && is_missing(&error)
+        {
+            tracing::warn!(
+                stream = %self.stream,
+                "the bus has no such stream for messages between Racks: set snake.stream_name to that of the Mixer"
+            );
+        }
+    }
+
+    /// One handshake; the identity if the Rack is adopted, none if it waits for approval.
+    async fn enrol(&mut self, known: bool) -> Result<Option<RackIdentity>, HandshakeError> {
+        let answer = self.run_handshake(known).await?;
+        match answer.reply {
+            EnrollReply::Adopted { passport, state } => {
+                let identity = self
+                    .state
+                    .accept(&passport)
+                    .map_err(|error| HandshakeError::Passport(error.to_string()))?;
+                tracing::info!(name = %identity.name, id = %identity.entity_id, %state, "enrolled");
+                self.adopt(&identity, state).await;
+                Ok(Some(identity))
+            }
+            EnrollReply::Pending { entity_id } => {
+                if *self.pending.borrow() != Some(entity_id) {
+                    tracing::info!(id = %entity_id, "known to the Mixer and waiting for approval: platform racks approve {entity_id}");
+                }
+                let address = CommandAddress {
+                    entity_id,
+                    cluster_key: answer.cluster_key,
+                };
+                self.subscribe_commands(address).await;
+                self.pending.send_if_modified(|old| replace(old, Some(entity_id)));
+                Ok(None)
+            }
+            EnrollReply::Refused(refusal) => Err(HandshakeError::Refused(refusal)),
+        }
+    }
+
+    async fn adopt(&self, identity: &RackIdentity, state: RackState) {
+        let address = CommandAddress {
+            entity_id: identity.entity_id,
+            cluster_key: identity.cluster_key,
+        };
+        self.subscribe_commands(address).await;
+        self.pending.send_if_modified(|old| replace(old, None));
+        self.identity
+            .send_if_modified(|old| replace(old, Some(identity.clone())));
+        self.send_state(state).await;
+    }
+
+    /// Has commands subscribed to before anyone is told who we are: an order may follow at once.
+    async fn subscribe_commands(&self, address: CommandAddress) {
+        self.address.send_if_modified(|old| replace(old, Some(address)));
+        let mut subscribed = self.subscribed.clone();
+        let subscribed = subscribed.wait_for(|subscribed| *subscribed);
+        if tokio::time::timeout(SUBSCRIBE_WITHIN, subscribed).await.is_err() {
+            tracing::warn!("commands are not subscribed to so far; orders of the Mixer wait for the next heartbeat");
+        }
+    }
+
+    async fn send_state(&self, state: RackState) {
+        let order = ControllerCommand::State {
+            state,
+            issued: None,
+            done: None,
+        };
+        // A stage that has gone needs no orders: the Rack stops.
+        let _ = self.orders.send(order).await;
+    }
+
+    async fn handle_refusal(&self, refusal: &RackRefusal) {
+        // Without an identity there is nothing to stop, and nobody who takes orders.
+        if refusal.code == RefusalCode::Removed && self.identity.borrow().is_some() {
+            self.send_state(RackState::Removed).await;
+        }
+    }
+
+    /// Heartbeats until the Mixer does not know us any more; why.
+    async fn send_heartbeats(&mut self, identity: &RackIdentity) -> RefusalCode {
+        let mut missed = false;
+        loop {
+            let bus = self.bus.clone();
+            let beat = tokio::select! {
+                beat = self.send_heartbeat(identity) => beat,
+                () = bus.wait_refused() => {
+                    tracing::warn!("the bus does not know this Rack any more; asking for admission again");
+                    return RefusalCode::Unknown;
+                }
+            };
+            match beat {
+                Ok(HeartbeatReply::Ok {
+                    state,
+                    floors,
+                    limits,
+                    credits,
+                    ..
+                }) => {
+                    if std::mem::take(&mut missed) {
+                        tracing::info!("the Mixer answers heartbeats again");
+                    }
+                    self.spool.apply_floors(floors.iter().copied());
+                    self.outbox.spool().apply_floors(floors);
+                    if let Some(credits) = credits {
+                        self.outbox.set_credits(credits);
+                    }
+                    if let Some(limits) = limits {
+                        self.limits.narrow(&limits);
+                        self.recorder.narrow_sampling(limits.sampling_rate);
+                    }
+                    if self.report.borrow().state != Some(state) {
+                        self.send_state(state).await;
+                    }
+                    self.wait(self.heartbeat_interval).await;
+                }
+                Ok(HeartbeatReply::Refused(refusal)) => {
+                    tracing::warn!(
+                        reason = refusal.reason,
+                        "the Mixer refuses this Rack's heartbeats; enrolling again"
+                    );
+                    self.handle_refusal(&refusal).await;
+                    return refusal.code;
+                }
+                Err(error) => {
+                    if !std::mem::replace(&mut missed, true) {
+                        tracing::warn!(%error, "heartbeat not answered; gears go on, telemetry waits in the spool");
+                    }
+                    self.wait(self.heartbeat_interval.min(MISSED_PAUSE)).await;
+                }
+            }
+        }
+    }
+
+    async fn send_heartbeat(&mut self, identity: &RackIdentity) -> Result<HeartbeatReply, HandshakeError> {
+        let report = self.report.borrow().clone();
+        self.beats += 1;
+        let (status, outbox) = (self.spool.status(), self.outbox.spool().status());
+        let heartbeat = Heartbeat {
+            entity_id: identity.entity_id,
+            ts: self.clock.now(),
+            boot_epoch: self.spool.boot_epoch(),
+            interval_ms: u64::try_from(self.heartbeat_interval.as_millis()).unwrap_or(u64::MAX),
+            scenario: report.scenario,
+            scenario_error: report.error,
+            spool_bytes: status.waiting_bytes + outbox.waiting_bytes,
+            waiting: [status.waiting, outbox.waiting].concat(),
+            facts: self.machine.facts(),
+            seq: Some(self.beats),
+            stopped: report.stopped,
+        };
+        let heartbeat = SignedPayload::new(&heartbeat, SigningContext::Heartbeat, self.state.key())?.to_bytes()?;
+        let within = self.heartbeat_interval.clamp(Duration::from_secs(1), HEARTBEAT_WITHIN);
+        let question = (subject::HEARTBEAT, heartbeat);
+        let ours = self.state.passport().and_then(ClusterKey::of);
+        let answered = self.asker.call(&self.bus, question, ours.as_ref(), within).await;
+        let (reply, _) = answered.map_err(|unanswered| unanswered.error)?;
+        Ok(reply)
+    }
+
+    /// Waits; shorter if a command brings news, or the bus comes back.
+    async fn wait(&self, time: Duration) {
+        let mut bus = self.bus.state();
+        let back = async {
+            if *bus.borrow_and_update() == BusState::Connected {
+                // Gone and back: what the Mixer said meanwhile was not heard.
+                let _ = bus.wait_for(|state| *state != BusState::Connected).await;
+            }
+            let _ = bus.wait_for(|state| *state == BusState::Connected).await;
+        };
+        let was_known = *self.bus.state().borrow() != BusState::Refused;
+        let cut_off = async {
+            if was_known {
+                self.bus.wait_refused().await;
+            } else {
+                std::future::pending().await
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(time) => {}
+            () = self.news.notified() => {}
+            () = back => {}
+            () = cut_off => {}
+        }
+    }
+}
+
+fn is_missing(error: &GetStreamError) -> bool {
+    matches!(error.kind(), GetStreamErrorKind::JetStream(error) if error.error_code() == ErrorCode::STREAM_NOT_FOUND)
+}
+
+fn replace<T: PartialEq>(old: &mut T, new: T) -> bool {
+    let changed = *old != new;
+    *old = new;
+    changed
+}

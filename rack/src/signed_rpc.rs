@@ -1,0 +1,91 @@
+//! Questions to the Mixer, and which answers are its own.
+//!
+//! # Invariants
+//!
+//! - What is not signed by the cluster for this very question is passed over, counted and told of; the question goes on waiting.
+//! - A heartbeat is asked over a connection that stands or not at all: a late one looks like a copy. A handshake may come late.
+//! - It is told of at most once in [`SAY_EVERY`]: whoever is on the bus can answer as often as he likes.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use chassis::bus::BusConnection;
+use model::ClusterId;
+use model::signed_reply::{ClusterKey, SignedReply, SignedReplyError};
+use model::subject::HEARTBEAT;
+use parking_lot::Mutex;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use crate::telemetry::TelemetryCounters;
+
+/// How often it is said at most that answers are passed over.
+const SAY_EVERY: Duration = Duration::from_secs(60);
+
+/// Asks, and counts what is no answer.
+pub(crate) struct RpcClient {
+    counters: Arc<TelemetryCounters>,
+    said: Mutex<Option<Instant>>,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub(crate) struct RpcError {
+    pub(crate) error: chassis::Error,
+    /// Another cluster that answered.
+    pub(crate) other: Option<ClusterId>,
+}
+
+impl RpcClient {
+    pub(crate) fn new(counters: Arc<TelemetryCounters>) -> Self {
+        Self {
+            counters,
+            said: Mutex::default(),
+        }
+    }
+
+    /// The answer to a question with these bytes, and who vouches for it: this cluster, if one is known.
+    pub(crate) async fn call<T: Serialize + DeserializeOwned>(
+        &self,
+        bus: &BusConnection,
+        (subject, question): (&'static str, Vec<u8>),
+        cluster: Option<&ClusterKey>,
+        within: Duration,
+    ) -> Result<(T, ClusterKey), RpcError> {
+        let mut other = None;
+        let sent = question.clone();
+        let accept = |body: &[u8]| match SignedReply::open(body, &sent, cluster) {
+            Ok(opened) => Some(opened),
+            Err(why) => {
+                if let SignedReplyError::Cluster(found) = why {
+                    other = Some(found);
+                }
+                self.reject_reply(subject, &why);
+                None
+            }
+        };
+        let answer = if subject == HEARTBEAT {
+            bus.ask(subject, question, within, accept).await
+        } else {
+            // A handshake may come late: its numbers are good for once. The bus breaks connections when it gives rights.
+            bus.ask_over_outages(subject, question, within, accept).await
+        };
+        answer.map_err(|error| RpcError { error, other })
+    }
+
+    fn reject_reply(&self, subject: &str, why: &SignedReplyError) {
+        let passed_over = self.counters.passed_over.fetch_add(1, Relaxed) + 1;
+        let (mut said, now) = (self.said.lock(), Instant::now());
+        if said.is_none_or(|said| now >= said + SAY_EVERY) {
+            *said = Some(now);
+            tracing::warn!(
+                subject,
+                reason = %why,
+                passed_over,
+                "an answer on the bus is not this cluster's Mixer's to the question that was asked; it is passed over"
+            );
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! The state file: this Rack's key and its passport, `<base.state_dir>/<base.state_file>`.
+//!
+//! # Invariants
+//!
+//! - A file that does not verify ends the start. It is never overwritten: the operator decides.
+//! - A passport is accepted only from the cluster that issued the one we have, for our key, and never an older one.
+//! - The file is replaced whole, with mode 0600, and the new one is on disk before the passport is used.
+//! - With a key (`base.state_key`) it is encrypted (`seal`): a plain one is replaced at the first start after it was verified,
+//!   and an encrypted one is never replaced by a plain one.
+
+pub(crate) mod encryption;
+
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use ed25519_dalek::SigningKey;
+use model::passport::{BadPassport, Passport, StateBundle, VERSION};
+use model::{Entropy, SignedPayload};
+use nkeys::{KeyPair, KeyPairType};
+use sha2::{Digest as _, Sha256};
+
+use self::encryption::{SealError, StateKey};
+use crate::config::BaseConfig;
+use crate::{Error, RackIdentity};
+
+/// Why a passport is not taken.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PassportRejection {
+    #[error(transparent)]
+    Bad(#[from] BadPassport),
+    #[error("it was issued by another cluster than the one this Rack belongs to")]
+    OtherCluster,
+    #[error("it has counter {offered}, and this Rack holds one with {held}")]
+    Older { offered: u64, held: u64 },
+    #[error(transparent)]
+    NotStored(#[from] Error),
+}
+
+/// The opened state file.
+pub(crate) struct StateFile {
+    path: PathBuf,
+    bundle: StateBundle,
+    key: SigningKey,
+    passport: Option<Passport>,
+    /// What it is encrypted with, and where nonces come from.
+    seal: Option<(StateKey, Entropy)>,
+}
+
+impl StateFile {
+    /// The one that the configuration names, with the key that it gives.
+    pub(crate) fn of(base: &BaseConfig, entropy: &Entropy) -> Result<Self, Error> {
+        Self::open(&base.state_file, StateKey::of(base)?, entropy)
+    }
+
+    /// The same without making or changing anything; none where there is no file.
+    pub(crate) fn look(base: &BaseConfig, entropy: &Entropy) -> Result<Option<Self>, Error> {
+        let seal = StateKey::of(base)?.map(|key| (key, entropy.clone()));
+        let bytes = bytes_of(&base.state_file)?;
+        bytes
+            .map(|bytes| Self::verified(&base.state_file, seal, bytes))
+            .transpose()
+    }
+
+    /// Reads and verifies the file; makes it, with a new key, where there is none.
+    fn open(path: &Path, key: Option<StateKey>, entropy: &Entropy) -> Result<Self, Error> {
+        let seal = key.map(|key| (key, entropy.clone()));
+        let Some(bytes) = bytes_of(path)? else {
+            return Self::create(path, seal, entropy);
+        };
+        let is_sealed = encryption::is_sealed(&bytes);
+        let file = Self::verified(path, seal, bytes)?;
+        tighten(path);
+        if !is_sealed && file.seal.is_some() {
+            file.store(&file.bundle)?;
+            tracing::info!(path = %path.display(), "the state file is encrypted from now on; backups of it are plain still");
+        }
+        Ok(file)
+    }
+
+    fn verified(path: &Path, seal: Option<(StateKey, Entropy)>, bytes: Vec<u8>) -> Result<Self, Error> {
+        let bad = |reason: BadPassport| Error::State {
+            path: path.to_owned(),
+            reason,
+        };
+        let bytes = match (encryption::is_sealed(&bytes), &seal) {
+            (false, _) => Ok(bytes),
+            (true, None) => Err(SealError::NoKey),
+            (true, Some((key, _))) => key.open(&bytes),
+        };
+        let bytes = bytes.map_err(|reason| sealed(path, reason))?;
+        let bundle = StateBundle::from_bytes(&bytes).map_err(|error| bad(error.into()))?;
+        let passport = bundle.open().map_err(bad)?;
+        let key = bundle.signing_key().map_err(bad)?;
+        Ok(Self {
+            path: path.to_owned(),
+            bundle,
+            key,
+            passport,
+            seal,
+        })
+    }
+
+    fn create(path: &Path, seal: Option<(StateKey, Entropy)>, entropy: &Entropy) -> Result<Self, Error> {
+        let secret: [u8; 32] = entropy.bytes();
+        let file = Self {
+            path: path.to_owned(),
+            bundle: StateBundle {
+                version: VERSION,
+                secret_key: secret.to_vec(),
+                passport: None,
+            },
+            key: SigningKey::from_bytes(&secret),
+            passport: None,
+            seal,
+        };
+        file.store(&file.bundle)?;
+        Ok(file)
+    }
+
+    /// The Rack's key pair.
+    pub(crate) const fn key(&self) -> &SigningKey {
+        &self.key
+    }
+
+    /// The key with which the bus knows this Rack. Another one than that with which it signs what it says: a bus server
+    /// has its clients sign whatever it sends them.
+    pub(crate) fn bus_key(&self) -> Option<KeyPair> {
+        // Any 32 bytes are a key.
+        KeyPair::new_from_raw(KeyPairType::User, self.secret_for(b"platform/bus/1\0")).ok()
+    }
+
+    /// A secret for one purpose, always the same.
+    pub(crate) fn secret_for(&self, purpose: &[u8]) -> [u8; 32] {
+        Sha256::new()
+            .chain_update(purpose)
+            .chain_update(self.key.to_bytes())
+            .finalize()
+            .into()
+    }
+
+    /// The passport, if the Rack was ever adopted.
+    pub(crate) const fn passport(&self) -> Option<&Passport> {
+        self.passport.as_ref()
+    }
+
+    /// Who the passport says we are.
+    pub(crate) fn identity(&self) -> Option<RackIdentity> {
+        self.passport.as_ref().and_then(|passport| identity(passport).ok())
+    }
+
+    /// Checks and stores a passport from the Mixer.
+    pub(crate) fn accept(&mut self, signed: &SignedPayload) -> Result<RackIdentity, PassportRejection> {
+        let offered = Passport::open(signed)?;
+        if offered.rack_key != self.key.verifying_key().as_bytes() {
+            return Err(BadPassport::NotOurs.into());
+        }
+        if let Some(held) = &self.passport {
+            if held.cluster_key != offered.cluster_key {
+                return Err(PassportRejection::OtherCluster);
+            }
+            if offered.counter < held.counter {
+                return Err(PassportRejection::Older {
+                    offered: offered.counter,
+                    held: held.counter,
+                });
+            }
+        }
+        let identity = identity(&offered)?;
+        if self.passport.as_ref() != Some(&offered) {
+            let bundle = StateBundle {
+                passport: Some(signed.clone()),
+                ..self.bundle.clone()
+            };
+            self.store(&bundle)?;
+            self.bundle = bundle;
+            self.passport = Some(offered);
+        }
+        Ok(identity)
+    }
+
+    fn store(&self, bundle: &StateBundle) -> Result<(), Error> {
+        let bytes = bundle.to_bytes().map_err(|error| Error::StateForm {
+            path: self.path.clone(),
+            reason: error.to_string(),
+        })?;
+        let bytes = match &self.seal {
+            Some((key, entropy)) => key.seal(bytes, entropy).map_err(|reason| sealed(&self.path, reason))?,
+            None => bytes,
+        };
+        Ok(chassis::durable_fs::write_atomic(&self.path, &bytes, 0o600)?)
+    }
+}
+
+fn bytes_of(path: &Path) -> Result<Option<Vec<u8>>, Error> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(Error::StateUnreadable {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+fn sealed(path: &Path, reason: SealError) -> Error {
+    Error::Sealed {
+        path: path.to_owned(),
+        reason,
+    }
+}
+
+fn identity(passport: &Passport) -> Result<RackIdentity, BadPassport> {
+    Ok(RackIdentity {
+        entity_id: passport.entity_id,
+        name: passport.name.clone(),
+        cluster_key: model::passport::public_key(&passport.cluster_key)?,
+    })
+}
+
+/// Takes away what others may do with a file that holds a secret key.
+fn tighten(path: &Path) {
+    let Ok(meta) = std::fs::metadata(path) else { return };
+    if meta.permissions().mode() & 0o077 != 0 {
+        tracing::warn!(path = %path.display(), "others could read the state file; its mode is 0600 now");
+        if let Err(error) = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)) {
+            tracing::warn!(%error, path = %path.display(), "the state file's mode could not be changed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use model::{ClusterId, EntityId, Timestamp};
+
+    use super::*;
+
+    fn entropy() -> Entropy {
+        Entropy::new(|bytes| bytes.fill(9))
+    }
+
+    fn passport(cluster: &SigningKey, rack: &SigningKey, counter: u64) -> SignedPayload {
+        let passport = Passport {
+            version: VERSION,
+            cluster_id: ClusterId::at(Timestamp::from_micros(0), [0; 10]),
+            cluster_key: cluster.verifying_key().as_bytes().to_vec(),
+            entity_id: EntityId::for_name("r"),
+            name: "r".parse().unwrap(),
+            rack_key: rack.verifying_key().as_bytes().to_vec(),
+            issued: Timestamp::from_micros(5),
+            counter,
+        };
+        passport.sign(cluster).unwrap()
+    }
+
+    #[test]
+    fn a_first_start_makes_a_key_that_the_next_start_finds_in_a_private_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rack.flux");
+        let first = StateFile::open(&path, None, &entropy()).unwrap();
+        assert!(first.passport().is_none());
+        let again = StateFile::open(&path, None, &Entropy::new(|bytes| bytes.fill(1))).unwrap();
+        assert_eq!(first.key().to_bytes(), again.key().to_bytes());
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn an_accepted_passport_is_there_after_a_restart_and_no_flipped_bit_of_the_file_passes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rack.flux");
+        let cluster = SigningKey::from_bytes(&[1; 32]);
+        let mut state = StateFile::open(&path, None, &entropy()).unwrap();
+        let identity = state.accept(&passport(&cluster, state.key(), 1)).unwrap();
+        assert_eq!(
+            StateFile::open(&path, None, &entropy()).unwrap().identity(),
+            Some(identity)
+        );
+        let good = std::fs::read(&path).unwrap();
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            std::fs::write(&path, &bad).unwrap();
+            let error = StateFile::open(&path, None, &entropy()).err().unwrap();
+            assert!(matches!(error.exit().code(), 65 | 77), "bit {bit}: {error}");
+            assert!(error.to_string().contains("rack.flux") && error.to_string().contains("move the file away"));
+            assert_eq!(std::fs::read(&path).unwrap(), bad, "the file is left as it is");
+        }
+    }
+
+    #[test]
+    fn passports_of_another_cluster_for_another_key_or_of_an_older_count_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let (ours, theirs) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
+        let mut state = StateFile::open(&dir.path().join("s"), None, &entropy()).unwrap();
+        let rack = state.key().clone();
+        state.accept(&passport(&ours, &rack, 5)).unwrap();
+        assert!(matches!(
+            state.accept(&passport(&theirs, &rack, 6)),
+            Err(PassportRejection::OtherCluster)
+        ));
+        assert!(matches!(
+            state.accept(&passport(&ours, &theirs, 6)),
+            Err(PassportRejection::Bad(BadPassport::NotOurs))
+        ));
+        assert!(matches!(
+            state.accept(&passport(&ours, &rack, 4)),
+            Err(PassportRejection::Older { offered: 4, held: 5 })
+        ));
+        state.accept(&passport(&ours, &rack, 6)).unwrap();
+        assert_eq!(
+            StateFile::open(&dir.path().join("s"), None, &entropy())
+                .unwrap()
+                .passport()
+                .unwrap()
+                .counter,
+            6
+        );
+    }
+
+    fn state_key(byte: u8) -> Option<StateKey> {
+        Some(StateKey::new(&[byte; 32]).unwrap())
+    }
+
+    #[test]
+    fn with_a_key_a_plain_file_becomes_an_encrypted_one_that_only_this_key_opens() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rack.flux");
+        let cluster = SigningKey::from_bytes(&[1; 32]);
+        let mut state = StateFile::open(&path, None, &entropy()).unwrap();
+        let secret = state.key().to_bytes();
+        let identity = state.accept(&passport(&cluster, state.key(), 1)).unwrap();
+        let holds = |bytes: &[u8], part: &[u8]| bytes.windows(part.len()).any(|window| window == part);
+        let plain = std::fs::read(&path).unwrap();
+        assert!(holds(&plain, &secret) && holds(&plain, &identity.cluster_key.to_bytes()));
+
+        let sealed = StateFile::open(&path, state_key(7), &entropy()).unwrap();
+        assert_eq!(sealed.identity().as_ref(), Some(&identity));
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(!holds(&bytes, &secret) && !holds(&bytes, &identity.cluster_key.to_bytes()));
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+
+        for (key, says) in [(None, "PLATFORM_BASE_STATE_KEY"), (state_key(8), "does not open it")] {
+            let error = StateFile::open(&path, key, &entropy()).err().unwrap();
+            assert!(error.to_string().contains(says), "{error}");
+            assert_eq!(error.exit().code(), 77);
+            assert_eq!(std::fs::read(&path).unwrap(), bytes, "the file is left as it is");
+        }
+        let mut again = StateFile::open(&path, state_key(7), &entropy()).unwrap();
+        again.accept(&passport(&cluster, &again.key().clone(), 2)).unwrap();
+        assert!(
+            encryption::is_sealed(&std::fs::read(&path).unwrap()),
+            "it stays encrypted"
+        );
+        assert_eq!(again.key().to_bytes(), secret);
+    }
+
+    #[test]
+    fn no_flipped_bit_of_an_encrypted_file_passes() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("rack.flux");
+        StateFile::open(&path, state_key(7), &entropy()).unwrap();
+        let good = std::fs::read(&path).unwrap();
+        assert!(encryption::is_sealed(&good), "a new file is encrypted at once");
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            std::fs::write(&path, &bad).unwrap();
+            assert!(StateFile::open(&path, state_key(7), &entropy()).is_err(), "bit {bit}");
+            assert_eq!(std::fs::read(&path).unwrap(), bad, "the file is left as it is");
+        }
+    }
+}
