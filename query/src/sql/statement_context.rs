@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+#[cfg(test)]
+use datafusion::physical_plan::{SendableRecordBatchStream, execute_stream_partitioned};
 use engine::ReadView;
 use model::Timestamp;
 
@@ -31,6 +33,20 @@ impl QueryEngine {
             meter: meter(self.sql.template()),
             ids_in_memory: None,
         }
+    }
+
+    /// The rows of a statement as partitions that nobody has read from, so that a test decides how many are read at once.
+    #[cfg(test)]
+    pub(crate) async fn partition_streams(
+        &self,
+        statement: &SqlStatement,
+    ) -> Result<Vec<SendableRecordBatchStream>, crate::Error> {
+        let context = self.statement_context(statement);
+        let asked = super::statement_parser::parse_bound(&statement.query, &statement.parameters, None)?;
+        let session = context.session(&asked, None)?;
+        let plan = session.statement_to_plan(asked.statement).await?;
+        let plan = session.create_physical_plan(&plan).await?;
+        Ok(execute_stream_partitioned(plan, session.task_ctx())?)
     }
 
     /// What clients of PostgreSQL expect, made when the first of them asks after the specs changed.
