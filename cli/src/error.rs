@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use chassis::ExitReason;
 use model::scenario::SourceDiagnostic;
 
-use crate::output::escape_controls;
+use crate::control_chars::escape_controls;
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]

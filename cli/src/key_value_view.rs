@@ -11,7 +11,8 @@
 use serde_json::Value;
 
 use crate::client::Row;
-use crate::output::{RowPrinter, escape_controls, plain};
+use crate::control_chars::escape_controls;
+use crate::output::{RowPrinter, plain};
 
 /// What is printed so far.
 #[derive(Debug)]

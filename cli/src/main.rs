@@ -15,6 +15,7 @@ mod chart;
 mod client;
 mod command_log;
 mod commands;
+mod control_chars;
 mod error;
 mod gear_page;
 mod graph;
@@ -28,7 +29,6 @@ mod terminal;
 #[cfg(test)]
 mod test_strings;
 mod time_args;
-mod timeline;
 mod waterfall;
 
 use std::process::ExitCode;

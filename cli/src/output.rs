@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::args::{ApiArgs, ChartMode, OutputFormat};
 use crate::client::Row;
+use crate::control_chars::{escape_char, escape_controls, escape_where, is_control_or_bidi};
 use crate::pager;
 use crate::time_args::DisplayZone;
 
@@ -176,7 +177,11 @@ fn csv_row(out: &mut impl Write, row: &Row, columns: &[&str]) -> io::Result<()> 
 }
 
 fn quoted(cell: &str) -> String {
-    let cell = escaped(cell, |c| is_control_or_bidi(c) && !matches!(c, '\n' | '\t'), shown);
+    let cell = escape_where(
+        cell,
+        |c| is_control_or_bidi(c) && !matches!(c, '\n' | '\t'),
+        escape_char,
+    );
     if cell.contains([',', '"', '\n']) {
         format!("\"{}\"", cell.replace('"', "\"\""))
     } else {
@@ -187,7 +192,7 @@ fn quoted(cell: &str) -> String {
 /// JSON text with what `serde_json` leaves as it is (DEL, the controls above it, bidirectional marks) escaped too. Such
 /// characters stand in strings only; the line breaks between values stay.
 fn json_safe(json: &str) -> Cow<'_, str> {
-    escaped(
+    escape_where(
         json,
         |c| is_control_or_bidi(c) && c != '\n',
         |c| format!("\\u{:04x}", u32::from(c)),
@@ -213,29 +218,6 @@ pub(crate) fn plain(value: &Value) -> String {
         }
         other => escape_controls(&text(other)).into_owned(),
     }
-}
-
-/// The text with control characters (and the bidirectional ones that reorder a line) escaped.
-pub(crate) fn escape_controls(text: &str) -> Cow<'_, str> {
-    escaped(text, is_control_or_bidi, shown)
-}
-
-/// Control characters, and the bidirectional ones that reorder a line.
-pub(crate) fn is_control_or_bidi(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-fn shown(c: char) -> String {
-    c.escape_default().to_string()
-}
-
-fn escaped(text: &str, bad: impl Fn(char) -> bool, escape: impl Fn(char) -> String) -> Cow<'_, str> {
-    if !text.contains(&bad) {
-        return Cow::Borrowed(text);
-    }
-    let one = |c: char| if bad(c) { escape(c) } else { c.to_string() };
-    Cow::Owned(text.chars().map(one).collect())
 }
 
 /// Paints words if standard output wants colours.
@@ -315,7 +297,7 @@ mod tests {
 
     #[test]
     fn the_times_of_a_table_are_shown_as_such_and_texts_that_look_like_them_are_left_alone() {
-        for (column, shown) in [
+        for (column, escape_char) in [
             ("ts", "2026-11-21T10:00:00.000000Z"),
             ("stored", "2026-11-21T10:00:00.000000Z"),
             ("message", "2026-11-21T10:00:00Z"),
@@ -323,7 +305,7 @@ mod tests {
             let row = Row::from_iter([(column.to_owned(), "2026-11-21T10:00:00Z".into())]);
             assert_eq!(
                 RowPrinter::of(OutputFormat::Table).cell(&row, column),
-                shown,
+                escape_char,
                 "{column}"
             );
         }

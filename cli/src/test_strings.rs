@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use crate::client::Row;
-use crate::output::is_control_or_bidi;
+use crate::control_chars::is_control_or_bidi;
 
 /// Letters of any script, controls of both sets, marks that reorder a line, and what terminals obey.
 pub(crate) fn text() -> impl Strategy<Value = String> {

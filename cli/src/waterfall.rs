@@ -19,7 +19,8 @@ use model::Timestamp;
 
 use crate::chart;
 use crate::client::Row;
-use crate::output::{TextPainter, escape_controls};
+use crate::control_chars::escape_controls;
+use crate::output::TextPainter;
 use crate::span_tree::{SpanPosition, duration_ms, start, text, tree_order};
 use crate::terminal::{fit, text_width};
 
@@ -211,7 +212,7 @@ mod tests {
             let drawn = draw(&spans, width, TextPainter::none());
             prop_assert_eq!(drawn.lines().count(), spans.len());
             for line in drawn.lines() {
-                prop_assert!(!line.contains(crate::output::is_control_or_bidi), "{line:?}");
+                prop_assert!(!line.contains(crate::control_chars::is_control_or_bidi), "{line:?}");
                 prop_assert!(text_width(line) <= width, "{line:?}");
             }
         }

@@ -1,8 +1,10 @@
 //! What many commands have in common: where to ask, how to print, which window of time.
 
+use std::collections::BTreeSet;
+
 use clap::{Args as ClapArgs, ValueEnum};
 use model::HumanDuration;
-use model::filter::TimePoint;
+use model::filter::{KeyedValues, TimePoint};
 
 use crate::error::Error;
 use crate::time_args::{DisplayZone, TimeArg};
@@ -97,4 +99,13 @@ pub(crate) fn window(
             .map_err(|reason| Error::Usage(format!("--{flag}: {reason}")))
     };
     Ok((read("since", since)?, read("until", until)?))
+}
+
+/// Values by their keys; a key must not come twice, as all values must be met.
+pub(crate) fn values_by_key(flag: &str, pairs: &[(String, String)]) -> Result<KeyedValues, Error> {
+    let mut keys = BTreeSet::new();
+    match pairs.iter().find(|(key, _)| !keys.insert(key)) {
+        Some((key, _)) => Err(Error::Usage(format!("--{flag}: {key} is given twice"))),
+        None => Ok(pairs.iter().cloned().collect()),
+    }
 }

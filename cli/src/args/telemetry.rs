@@ -8,8 +8,7 @@ use model::{FluxId, HumanDuration, Level, MessageDirection, SpanStatus, TraceId}
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::shared::{ApiArgs, ChartMode, PageArgs};
-use crate::commands::by_key;
+use super::shared::{ApiArgs, ChartMode, PageArgs, values_by_key};
 use crate::error::Error;
 use crate::time_args::TimeArg;
 
@@ -53,7 +52,7 @@ impl LogFilterArgs {
             flux_id: self.flux_id,
             trace_id: self.trace_id,
             q: self.q.clone(),
-            attributes: by_key("attr", &self.attr)?,
+            attributes: values_by_key("attr", &self.attr)?,
             ..LogFilter::default()
         })
     }

@@ -142,7 +142,7 @@ proptest! {
         let drawn = sparklines(&rows, &TimeAxis::of(&rows, None), width);
         for line in drawn.lines() {
             prop_assert!(text_width(line) <= width, "{line:?}");
-            prop_assert!(!line.contains(crate::output::is_control_or_bidi), "{line:?}");
+            prop_assert!(!line.contains(crate::control_chars::is_control_or_bidi), "{line:?}");
         }
         for bar in bars(&rows, &TimeAxis::of(&rows, None)).unwrap_or_default() {
             prop_assert!(text_width(&bar) <= BAR_CELLS + 1, "{bar:?}");

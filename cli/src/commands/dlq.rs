@@ -10,9 +10,10 @@ use crate::args::{
     ApiArgs, DlqArgs, DlqDropArgs, DlqListArgs, DlqReplayArgs, DlqVerb, LetterSelectionArgs, OutputFormat,
 };
 use crate::client::{self, ApiClient, ResultPage, Row};
+use crate::control_chars::escape_controls;
 use crate::error::Error;
 use crate::key_value_view::KeyValueView;
-use crate::output::{RowPrinter, escape_controls, plain};
+use crate::output::{RowPrinter, plain};
 
 const COLUMNS: &[&str] = &[
     "ts", "id", "state", "rack", "gear", "port", "from", "attempts", "replays", "reason",
@@ -236,7 +237,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::output::is_control_or_bidi;
+    use crate::control_chars::is_control_or_bidi;
     use crate::test_strings::rows;
 
     #[test]

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use model::filter::{FluxFilter, RawForm};
 
+use super::timeline;
 use crate::args::{FluxArgs, OutputFormat, window};
 use crate::client::{ApiClient, Row};
 use crate::error::Error;
 use crate::output::{RowPrinter, TextPainter};
 use crate::span_tree::text;
 use crate::terminal::TerminalSize;
-use crate::timeline;
 
 const COLUMNS: &[&str] = &[
     "kind",

@@ -7,8 +7,9 @@ use serde_json::Value;
 use super::tail;
 use crate::args::{LogsArgs, OutputFormat, PageArgs};
 use crate::client::{ApiClient, Row};
+use crate::control_chars::escape_controls;
 use crate::error::Error;
-use crate::output::{RowPrinter, TextPainter, escape_controls, plain};
+use crate::output::{RowPrinter, TextPainter, plain};
 
 use super::metrics::drawn;
 

@@ -8,8 +8,9 @@ use serde_json::Value;
 use super::tail::{self, FollowTarget};
 use crate::args::{MessagesArgs, OutputFormat};
 use crate::client::{ApiClient, Row};
+use crate::control_chars::escape_controls;
 use crate::error::Error;
-use crate::output::{RowPrinter, TextPainter, escape_controls, plain};
+use crate::output::{RowPrinter, TextPainter, plain};
 use crate::span_tree::text;
 
 const COLUMNS: &[&str] = &[
@@ -126,7 +127,7 @@ fn filter(args: &MessagesArgs, raw: RawForm) -> Result<MessageFilter, Error> {
         msg_type: args.msg_type.clone(),
         direction: args.direction,
         status: args.status,
-        promoted: super::by_key("promoted", &args.promoted)?,
+        promoted: crate::args::values_by_key("promoted", &args.promoted)?,
         since: since.or(args.flux_id.map(|_| TimePoint::EVER)),
         until,
         raw: Some(raw),

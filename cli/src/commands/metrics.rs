@@ -22,7 +22,7 @@ pub(crate) fn run(args: &MetricsArgs) -> Result<(), Error> {
         group_by: args.group_by.clone(),
         interval: args.interval,
         agg: args.agg,
-        labels: super::by_key("label", &args.label)?,
+        labels: crate::args::values_by_key("label", &args.label)?,
         fill: args.fill.then_some(true),
         limit: Some(args.page.limit),
         ..MetricFilter::default()

@@ -18,13 +18,11 @@ pub(crate) mod sql;
 pub(crate) mod storage;
 pub(crate) mod tail;
 pub(crate) mod tap;
+mod timeline;
 pub(crate) mod traces;
 pub(crate) mod wires;
 
-use std::collections::BTreeSet;
 use std::io::Write;
-
-use model::filter::KeyedValues;
 
 use crate::client::ResultPage;
 use crate::error::Error;
@@ -32,15 +30,6 @@ use crate::error::Error;
 /// What an answer without rows means where rows were expected.
 const NO_ROWS: &str = "no rows in this window (--since, --until; without them the last 24 h); `platform racks list` \
                        shows who reports, --wait 30s waits for the first row";
-
-/// Values by their keys; a key must not come twice, as all values must be met.
-pub(crate) fn by_key(flag: &str, pairs: &[(String, String)]) -> Result<KeyedValues, Error> {
-    let mut keys = BTreeSet::new();
-    match pairs.iter().find(|(key, _)| !keys.insert(key)) {
-        Some((key, _)) => Err(Error::Usage(format!("--{flag}: {key} is given twice"))),
-        None => Ok(pairs.iter().cloned().collect()),
-    }
-}
 
 /// Says on standard error that there are rows behind the page, or `none` if there is nothing in it. An error if it is partial.
 fn notes(page: &ResultPage, none: &str) -> Result<(), Error> {

@@ -111,7 +111,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::output::is_control_or_bidi;
+    use crate::control_chars::is_control_or_bidi;
     use crate::test_strings::rows;
 
     #[test]

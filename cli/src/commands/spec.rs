@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 
 use crate::args::{ApiArgs, SpecArgs, SpecVerb};
 use crate::client::{self, ApiClient, Row};
+use crate::control_chars::escape_controls;
 use crate::error::Error;
-use crate::output::{RowPrinter, escape_controls};
+use crate::output::RowPrinter;
 
 const COLUMNS: &[&str] = &[
     "name",

@@ -18,8 +18,9 @@ use tokio::signal::ctrl_c;
 use super::logs::{COLUMNS, line};
 use crate::args::{ApiArgs, OutputFormat, TailArgs};
 use crate::client::{ApiClient, Row};
+use crate::control_chars::escape_controls;
 use crate::error::Error;
-use crate::output::{RowPrinter, TextPainter, escape_controls};
+use crate::output::{RowPrinter, TextPainter};
 use crate::sse::{SseEvent, SseReader};
 
 /// The pause before the connection is made again; doubled with each that brought it no further …

@@ -18,8 +18,9 @@ use tokio::sync::Mutex;
 
 use crate::args::{OutputFormat, TapArgs};
 use crate::client::{ApiClient, Row};
+use crate::control_chars::escape_controls;
 use crate::error::Error;
-use crate::output::{RowPrinter, TextPainter, escape_controls, plain};
+use crate::output::{RowPrinter, TextPainter, plain};
 use crate::sse::{SseEvent, SseReader};
 
 /// How long the last lines may take.

@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use crate::args::{OutputFormat, TraceArgs, TracesArgs};
 use crate::client::{ApiClient, Row};
+use crate::control_chars::escape_controls;
 use crate::error::Error;
-use crate::output::{RowPrinter, TextPainter, escape_controls};
+use crate::output::{RowPrinter, TextPainter};
 use crate::span_tree::{collect, duration_ms, text, tree_order};
 use crate::terminal::TerminalSize;
 use crate::waterfall;
@@ -34,7 +35,7 @@ pub(crate) fn list(args: &TracesArgs) -> Result<(), Error> {
         status: args.status,
         entity: args.entity.clone(),
         span_name: args.span_name.clone(),
-        attributes: super::by_key("attr", &args.attr)?,
+        attributes: crate::args::values_by_key("attr", &args.attr)?,
         limit: Some(args.page.limit),
         ..TraceFilter::default()
     };

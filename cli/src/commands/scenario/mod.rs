@@ -17,8 +17,9 @@ pub(crate) use self::rollout_status::word;
 use self::scenario_locator::ScenarioLocator;
 use crate::args::{ActivationArgs, ApiArgs, GraphFormat, OutputFormat, ScenarioArgs, ScenarioVerb};
 use crate::client::{self, ApiClient, Row};
+use crate::control_chars::escape_controls;
 use crate::error::Error;
-use crate::output::{RowPrinter, escape_controls};
+use crate::output::RowPrinter;
 use crate::{graph, pager};
 
 const COLUMNS: &[&str] = &["name", "version", "hash", "stored", "active"];

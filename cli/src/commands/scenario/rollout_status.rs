@@ -7,8 +7,9 @@ use serde_json::{Value, json};
 
 use crate::args::{ApiArgs, OutputFormat};
 use crate::client::{self, Row};
+use crate::control_chars::escape_controls;
 use crate::error::Error;
-use crate::output::{RowPrinter, escape_controls};
+use crate::output::RowPrinter;
 
 const COLUMNS: &[&str] = &["rack", "state", "wanted", "running", "converged", "gears", "reason"];
 

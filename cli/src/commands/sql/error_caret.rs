@@ -1,7 +1,7 @@
 //! Where a statement went wrong, drawn below it.
 
+use crate::control_chars::escape_controls;
 use crate::error::Error;
-use crate::output::escape_controls;
 use crate::terminal::{TerminalSize, text_width};
 
 /// The line of a statement that went wrong, and a mark, if the error names its place.
@@ -52,7 +52,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::output::is_control_or_bidi;
+    use crate::control_chars::is_control_or_bidi;
 
     #[test]
     fn the_mark_stands_below_what_is_wrong() {

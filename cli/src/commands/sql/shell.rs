@@ -27,8 +27,9 @@ use super::shell_commands::{HELP, ShellAction, ShellCommand};
 use super::{ask, statement_splitter};
 use crate::args::{GlobalArgs, SqlArgs};
 use crate::client::{ApiClient, Row};
+use crate::control_chars::escape_controls;
 use crate::error::Error;
-use crate::output::{RowPrinter, escape_controls};
+use crate::output::RowPrinter;
 
 const PROMPT: &str = "sql> ";
 

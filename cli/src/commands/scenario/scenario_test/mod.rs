@@ -24,8 +24,9 @@ use tokio::signal::ctrl_c;
 use super::scenario_locator::{self, ScenarioLocator};
 use crate::args::OutputFormat;
 use crate::client::Row;
+use crate::control_chars::escape_controls;
 use crate::error::Error;
-use crate::output::{RowPrinter, escape_controls};
+use crate::output::RowPrinter;
 
 const COLUMNS: &[&str] = &["case", "passed", "ms", "reasons"];
 

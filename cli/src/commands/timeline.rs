@@ -19,9 +19,10 @@ use std::fmt::Write;
 use model::{HumanDuration, Timestamp};
 use serde_json::Value;
 
+use super::messages::body;
 use crate::client::Row;
-use crate::commands::messages::body;
-use crate::output::{TextPainter, escape_controls};
+use crate::control_chars::escape_controls;
+use crate::output::TextPainter;
 use crate::span_tree::{duration_ms, start, text};
 use crate::terminal::{fit, text_width};
 
