@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::ExitReason;
-use crate::config::ConfigErrors;
+use crate::config_error::ConfigErrors;
 
 /// A failure of the chassis.
 #[derive(Debug, thiserror::Error)]

@@ -17,6 +17,7 @@
 pub mod bus;
 pub mod child_spawner;
 pub mod config;
+mod config_error;
 pub mod durable_fs;
 mod error;
 mod exit;

@@ -20,8 +20,8 @@ use engine::Engine;
 use model::{ByteSize, subject};
 use tracing::{info, warn};
 
-use crate::error::Error;
-use crate::pipeline::{ArchiveSource, IngestSettings};
+use crate::error::{Error, bus_error};
+use crate::settings::{ArchiveSource, IngestSettings};
 use crate::stream_regression::{KnownStream, StreamPoint, check_regression, connections};
 
 /// Messages asked for at once.
@@ -179,14 +179,6 @@ impl StreamConsumer {
     pub(crate) async fn has_withheld_messages(&self, with_us: usize) -> bool {
         let said = self.consumer.get_info().await;
         said.is_ok_and(|said| said.num_pending > 0 || said.num_ack_pending > with_us)
-    }
-}
-
-pub(crate) fn bus_error<E: std::fmt::Display>(action: &'static str, name: &str) -> impl FnOnce(E) -> Error {
-    let action = format!("{action} {name}");
-    move |error| Error::Bus {
-        action,
-        reason: error.to_string(),
     }
 }
 

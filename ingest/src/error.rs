@@ -19,3 +19,12 @@ pub enum Error {
     #[error("the ingest task died: {0}")]
     TaskDied(#[from] tokio::task::JoinError),
 }
+
+/// An error of the bus while `action` was done to `name`.
+pub(crate) fn bus_error<E: std::fmt::Display>(action: &'static str, name: &str) -> impl FnOnce(E) -> Error {
+    let action = format!("{action} {name}");
+    move |error| Error::Bus {
+        action,
+        reason: error.to_string(),
+    }
+}

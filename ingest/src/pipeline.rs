@@ -1,54 +1,23 @@
 //! The pipeline's tasks: one pulls from each stream, many store, one sends floors. `start` spawns them, `close` drains and joins them.
 
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::sync::Arc;
 
-use async_nats::HeaderMap;
-use async_nats::jetstream::{AckKind, Context, Message};
-use engine::{AppendBatch, AppendOutcome, BatchOrigin, BusPosition, Engine, ErrorKind, SpecName};
-use model::telemetry_codec::{self, BatchId};
-use model::{Clock, Timestamp};
+use async_nats::jetstream::Context;
+use engine::Engine;
+use model::Clock;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tracing::{error, warn};
 
-use crate::archive::archive;
 use crate::consumer::IngestSource;
-use crate::decode::{DecodedBatch, InboundMessage, PayloadTruncation, dead_letter, decode, origin};
 use crate::durable_floors::{DurableFloorSender, DurableFloorTracker, SignFloor};
 use crate::error::Error;
-use crate::publisher_identity::{self, PublisherMismatch, RackDirectory};
-use crate::puller::{InFlightPermit, StreamPuller};
-use crate::spec_matcher::{PendingSpecCounts, SpecMatcher};
+use crate::message_processor::MessageProcessor;
+use crate::publisher_identity::RackDirectory;
+use crate::puller::StreamPuller;
+use crate::settings::IngestSettings;
+use crate::spec_matcher::SpecMatcher;
 use crate::stats::IngestStats;
-
-/// What a dead letter keeps of a message that is too large for the store.
-const CUT: usize = 64 << 10;
-
-/// The `[ingest]` section and the limits that the pipeline obeys.
-#[derive(Debug, Clone)]
-pub struct IngestSettings {
-    /// How long a received batch may wait for the engine before the wait is reported as a stall and the bus is told
-    /// that it goes on (`ingest.flush_interval`). Batches are appended at once whenever the engine takes them.
-    pub flush_interval: Duration,
-    /// The most batches in flight (`ingest.buffer_size`).
-    pub buffer_size: u32,
-    /// The largest batch in bytes (`mixer.max_payload_size`); a larger one becomes a dead letter.
-    pub max_payload: usize,
-    /// Where business messages come from; without it they are not archived.
-    pub messages: Option<ArchiveSource>,
-}
-
-/// The stream of business messages.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ArchiveSource {
-    /// Its name.
-    pub stream: String,
-    /// What of it is archived.
-    pub subjects: Vec<String>,
-}
 
 /// What the pipeline works with.
 pub struct PipelineParts {
@@ -152,221 +121,5 @@ impl IngestPipeline {
         }
         self.floors.await?;
         ended
-    }
-}
-
-/// What the tasks share.
-pub(crate) struct MessageProcessor {
-    pub(crate) settings: IngestSettings,
-    pub(crate) engine: Arc<Engine>,
-    clock: Clock,
-    specs: Arc<SpecMatcher>,
-    pub(crate) stats: Arc<IngestStats>,
-    pub(crate) floors: Arc<DurableFloorTracker>,
-    durable: mpsc::Sender<BatchId>,
-    vouch: Option<RackDirectory>,
-    pub(crate) stop: CancellationToken,
-}
-
-/// Where a message is in its stream.
-pub(crate) struct MessagePosition {
-    /// Unless the bus does not say it.
-    pub(crate) position: Option<BusPosition>,
-    /// The stream's incarnation now.
-    pub(crate) current: Arc<AtomicI64>,
-}
-
-impl MessageProcessor {
-    /// Decodes, appends, acknowledges. An error here means that the engine takes no more rows.
-    pub(crate) async fn store(
-        &self,
-        feed: &IngestSource,
-        message: Message,
-        placed: MessagePosition,
-        mut room: InFlightPermit,
-    ) -> Result<(), Error> {
-        IngestStats::add(&self.stats.received, 1);
-        IngestStats::add(&self.stats.received_bytes, message.payload.len() as u64);
-        if matches!(feed, IngestSource::Messages(_)) {
-            self.stats.volumes.add(&message.subject, message.length as u64);
-        }
-        let incarnation = placed.position.as_ref().map(|position| position.incarnation);
-        let incoming = incoming(&message, placed.position);
-        IngestStats::add(&self.stats.in_flight, 1);
-        let settled = self.make_durable(feed, &incoming, &message, &mut room).await;
-        self.stats.in_flight.fetch_sub(1, Ordering::Relaxed);
-        let settled = settled?;
-        if settled.is_none() {
-            IngestStats::add(&self.stats.given_up, 1);
-        }
-        let kind = if settled.is_some() { AckKind::Ack } else { AckKind::Term };
-        // In another incarnation its sequence is another message's.
-        let is_current = incarnation.is_none_or(|incarnation| incarnation == placed.current.load(Ordering::Relaxed));
-        if is_current && let Err(error) = message.ack_with(kind).await {
-            warn!(%error, "a batch was not acknowledged; the bus will send it again");
-        }
-        if let Some(id) = settled.flatten() {
-            if is_current {
-                // The engine's own floor bounds whatever it says.
-                self.floors.record_received(id, origin(&incoming).0.settled);
-            }
-            // A full channel or a closed one only delays the floor until the next heartbeat.
-            let _ = self.durable.try_send(id);
-        }
-        Ok(())
-    }
-
-    /// Makes the message's rows durable; where they cannot be stored, a dead letter, cut if it is too large itself. The
-    /// producer's key of what is durable; `None` if nothing of the message can ever be.
-    async fn make_durable(
-        &self,
-        feed: &IngestSource,
-        incoming: &InboundMessage<'_>,
-        message: &Message,
-        room: &mut InFlightPermit,
-    ) -> Result<Option<Option<BatchId>>, Error> {
-        let now = self.clock.now();
-        let mut next = self.decode_message(feed, incoming, now);
-        if let Ok(DecodedBatch { batch, .. }) = &next {
-            let taken = if batch.payload.as_ptr() == incoming.payload.as_ptr() {
-                // An Arrow body is logged as it came, and shared by its rows.
-                telemetry_codec::decoded_bytes(telemetry_codec::BatchEncoding::Arrow, incoming.payload)
-            } else {
-                let rows: usize = batch.rows.iter().map(model::batch::slice_bytes).sum();
-                (incoming.payload.len() + batch.payload.len() + rows) as u64
-            };
-            room.bytes.shrink_to(taken);
-        }
-        let mut cuts = [
-            PayloadTruncation::Whole,
-            PayloadTruncation::Head(CUT),
-            PayloadTruncation::Head(0),
-        ]
-        .into_iter();
-        loop {
-            let DecodedBatch { batch, dead, specs } = match next {
-                Ok(decoded) => decoded,
-                Err(reason) => {
-                    error!(subject = %incoming.subject, %reason, "neither a batch nor a dead letter; it is given up");
-                    return Ok(None);
-                }
-            };
-            if dead.is_some() && cuts.len() == 3 {
-                // It is the whole letter already.
-                cuts.next();
-            }
-            let origin = batch.origin.clone();
-            let names = specs
-                .iter()
-                .map(|taken| taken.as_ref().map(PendingSpecCounts::name))
-                .collect();
-            let error = match self.append(batch, names, message).await {
-                Ok(appended) => {
-                    if matches!(appended, AppendOutcome::Stored { .. }) {
-                        specs.iter().flatten().for_each(PendingSpecCounts::count);
-                    }
-                    self.count(appended, dead.as_deref(), incoming.subject);
-                    return Ok(Some(origin.producer));
-                }
-                Err(error) if error.kind() == ErrorKind::Input => error,
-                Err(error) => return Err(error.into()),
-            };
-            let reason = dead.unwrap_or_else(|| error.to_string());
-            next = match cuts.next() {
-                Some(keep) => dead_letter(incoming, origin, reason, now, keep),
-                None => Err(error.to_string()),
-            };
-        }
-    }
-
-    /// The batch that a message carries; a dead letter if it carries none, or speaks for another than who sent it.
-    fn decode_message(
-        &self,
-        feed: &IngestSource,
-        incoming: &InboundMessage<'_>,
-        now: Timestamp,
-    ) -> Result<DecodedBatch, String> {
-        let letter = |reason, origin| dead_letter(incoming, origin, reason, now, PayloadTruncation::Whole);
-        // Without the producer's key: it is another's.
-        let foreign = || BatchOrigin {
-            bus: incoming.position.clone(),
-            ..BatchOrigin::default()
-        };
-        let owner = match publisher_identity::verify_publisher(self.vouch.as_ref(), incoming.subject, incoming.headers)
-        {
-            Ok(owner) => owner,
-            Err(PublisherMismatch { reason, is_of_removed }) => {
-                // Of a removed Rack its number counts, and not what it says of others.
-                let of_removed = || BatchOrigin {
-                    settled: 0,
-                    ..origin(incoming).0
-                };
-                return letter(reason, if is_of_removed { of_removed() } else { foreign() });
-            }
-        };
-        let mut decoded = match feed {
-            IngestSource::Telemetry => decode(incoming, now, self.settings.max_payload),
-            IngestSource::Messages(_) => archive(incoming, now, self.settings.max_payload, &self.specs),
-        }?;
-        let Some(owner) = owner.filter(|_| decoded.dead.is_none()) else {
-            return Ok(decoded);
-        };
-        if let Some(reason) = owner.find_foreign_row(&decoded.batch.rows) {
-            return letter(reason, foreign());
-        }
-        owner.set_entity_name(&mut decoded)?;
-        Ok(decoded)
-    }
-
-    fn count(&self, appended: AppendOutcome, dead: Option<&str>, subject: &str) {
-        match appended {
-            AppendOutcome::Stored { rows } => {
-                IngestStats::add(&self.stats.stored_rows, rows as u64);
-                if let Some(reason) = dead {
-                    IngestStats::add(&self.stats.dead_letters, 1);
-                    warn!(subject, reason, "telemetry kept as a dead letter");
-                }
-            }
-            AppendOutcome::Duplicate => IngestStats::add(&self.stats.duplicates, 1),
-        }
-    }
-
-    /// Appends; while the engine makes us wait, tells the bus every flush interval that work goes on.
-    async fn append(
-        &self,
-        batch: AppendBatch,
-        specs: Vec<Option<SpecName>>,
-        message: &Message,
-    ) -> Result<AppendOutcome, engine::Error> {
-        let append = async {
-            if specs.iter().any(Option::is_some) {
-                self.engine.append_of_specs(batch, specs).await
-            } else {
-                self.engine.append(batch).await
-            }
-        };
-        tokio::pin!(append);
-        let every = self.settings.flush_interval.max(Duration::from_millis(10));
-        loop {
-            tokio::select! {
-                appended = &mut append => return appended,
-                () = tokio::time::sleep(every) => {
-                    IngestStats::add(&self.stats.stalls, 1);
-                    if let Err(error) = message.ack_with(AckKind::Progress).await {
-                        warn!(%error, "the bus was not told that a batch still waits for the engine");
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn incoming(message: &Message, position: Option<BusPosition>) -> InboundMessage<'_> {
-    static NONE: LazyLock<HeaderMap> = LazyLock::new(HeaderMap::new);
-    InboundMessage {
-        subject: &message.subject,
-        headers: message.headers.as_ref().unwrap_or(&NONE),
-        payload: &message.payload,
-        position,
     }
 }

@@ -12,17 +12,17 @@ use std::time::Duration;
 use async_nats::HeaderMap;
 use async_nats::jetstream::{Context, Message};
 use bytes::Bytes;
-use engine::{BusPosition, InboundRoom};
+use engine::BusPosition;
 use futures::StreamExt;
 use model::telemetry_codec::{self, BatchEncoding};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use tracing::{info, warn};
 
 use crate::consumer::{self, IngestSource, PullLimit, StreamConsumer};
 use crate::error::Error;
-use crate::pipeline::{MessagePosition, MessageProcessor};
+use crate::message_processor::{InFlightPermit, MessagePosition, MessageProcessor};
 use crate::stats::IngestStats;
 use crate::stream_regression::StreamPoint;
 
@@ -51,12 +51,6 @@ enum PullOutcome {
     Broken,
     /// There is nothing more to do.
     Ended(Result<(), Error>),
-}
-
-/// Room for one batch; given back when it is durable and acknowledged.
-pub(crate) struct InFlightPermit {
-    _batch: OwnedSemaphorePermit,
-    pub(crate) bytes: InboundRoom,
 }
 
 impl StreamPuller {
@@ -348,7 +342,7 @@ async fn drain(storing: &mut JoinSet<Result<(), Error>>) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipeline::ArchiveSource;
+    use crate::settings::ArchiveSource;
 
     fn of_kind(content_type: &str) -> HeaderMap {
         let mut headers = HeaderMap::new();

@@ -25,8 +25,7 @@ use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream as BusStream
 use engine::{Engine, StreamTail};
 use tracing::warn;
 
-use crate::consumer::bus_error;
-use crate::error::Error;
+use crate::error::{Error, bus_error};
 
 /// How many connections there have been. A message of a new one comes after it was counted.
 pub(crate) fn connections(client: &Client) -> u64 {

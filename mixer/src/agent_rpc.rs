@@ -26,13 +26,13 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use crate::bus_acl::BusAcl;
 use crate::cluster::Cluster;
 use crate::enrollment::EnrollmentService;
 use crate::events::EventPublisher;
 use crate::heartbeat::HeartbeatHandler;
 use crate::liveness::LivenessTracker;
 use crate::rejection_counters::RejectionCounters;
+use crate::scenario::BusAcl;
 use crate::scenario::ScenarioRollout;
 use crate::tasks::{FailureReporter, SupervisedTask};
 

@@ -16,7 +16,6 @@
 //!
 //! Command line, log files, signals (`main`).
 
-mod error;
 mod lifecycle;
 mod listeners;
 pub(crate) mod settings;
@@ -36,8 +35,7 @@ use crate::tasks::{FailureReceiver, failure_channel};
 use lifecycle::MixerComponents;
 use listeners::ListenAddresses;
 
-pub use error::StartError;
-pub(crate) use error::of_engine;
+pub use crate::start_error::StartError;
 
 /// How often the ingest pipeline is asked whether it still runs.
 const LOOK: Duration = Duration::from_millis(200);

@@ -16,12 +16,12 @@ use std::path::{Path, PathBuf};
 use chassis::ExitReason;
 use model::{Clock, Entropy};
 
-use crate::app::StartError;
 use crate::bus_server::STORE_LOCK;
 use crate::cluster::{Cluster, ClusterError};
 use crate::config::MixerConfig;
 use crate::duckdb::VIEWS_FILE;
 use crate::registry::ClusterRegistry;
+use crate::start_error::StartError;
 
 /// Where the registry of a store is.
 pub(crate) fn registry_file(store: &Path) -> PathBuf {

@@ -14,9 +14,10 @@ use engine::{CheckReport, FileProblem, IndexReport, RebuildReport};
 use model::{ByteSize, Clock};
 use serde::Serialize;
 
-use crate::app::{of_engine, settings};
+use crate::app::settings;
 use crate::config::MixerConfig;
 use crate::retention::ReportFormat;
+use crate::start_error::of_engine;
 
 /// What to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

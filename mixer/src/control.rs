@@ -26,22 +26,22 @@ use model::subject::RackCommand;
 use model::{Clock, ClusterId, EntityId, Level, Token};
 use tokio::sync::Semaphore;
 
-use crate::bus_acl::BusAcl;
 use crate::bus_server::{BusStatus, MixerBus};
 use crate::cluster::Cluster;
 use crate::command_clock::CommandClock;
 use crate::enrollment::{is_id, reserve_number};
-use crate::events::{EventPublisher, LifecycleEvent};
+use crate::events::EventPublisher;
+use crate::lifecycle_event::LifecycleEvent;
 use crate::liveness::LivenessTracker;
 use crate::registry::{
     ActiveScenario, AuditActor, AuditEntry, ClusterRegistry, RackRow, RegistryError, RegistryTransaction,
 };
 use crate::rejection_counters::RejectionCounters;
+use crate::scenario::BusAcl;
 use crate::scenario::{FlowControl, ReferenceCache, ScenarioRollout, WireBacklog};
 
 pub(crate) use labels::MOST_LABELS;
 pub use scenarios::ResumePoint;
-pub(crate) use scenarios::turned;
 pub(crate) use tap::{MOST_TAPS, TapEvent, TapStream};
 pub use view::{ControlStats, ImportReport, RackView, ScenarioReport, ScenarioStatus, ScenarioView};
 

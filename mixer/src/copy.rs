@@ -10,10 +10,11 @@ use chassis::ExitReason;
 use engine::{CopyReport, RemoteSettings, Settings};
 use model::{Clock, Entropy};
 
-use crate::app::{of_engine, settings};
+use crate::app::settings;
 use crate::bucket;
 use crate::config::MixerConfig;
 use crate::retention::ReportFormat;
+use crate::start_error::of_engine;
 
 /// Copies the store at `from` to `to`; one of them is a folder (a `store.dir`), the other an `s3://` URL. The report.
 ///

@@ -35,7 +35,7 @@ use model::passport::{self, Passport};
 use model::{BadSignature, Clock, EntityId, Entropy, SignedPayload, SigningContext, Timestamp, signed};
 
 use crate::cluster::Cluster;
-use crate::events::LifecycleEvent;
+use crate::lifecycle_event::LifecycleEvent;
 use crate::liveness::DEFAULT_INTERVAL_MS;
 use crate::registry::{AuditActor, AuditEntry, ClusterRegistry, RackRow, RegistryError, RegistryTransaction, begun};
 use challenge::ChallengeStore;

@@ -15,7 +15,8 @@ use model::{Clock, EntityId};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-use crate::events::{EventPublisher, LifecycleEvent};
+use crate::events::EventPublisher;
+use crate::lifecycle_event::LifecycleEvent;
 use crate::liveness::{LivenessRecord, LivenessTracker};
 use crate::registry::{AuditActor, AuditEntry, ClusterRegistry, RegistryError, RegistryTransaction};
 use crate::scenario::ScenarioRollout;

@@ -10,8 +10,9 @@ use chassis::ExitReason;
 use engine::{RetentionPolicy, RetentionPreview, RetentionReason};
 use model::{ByteSize, Clock};
 
-use crate::app::{of_engine, settings};
+use crate::app::settings;
 use crate::config::MixerConfig;
+use crate::start_error::of_engine;
 
 /// How to write it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]

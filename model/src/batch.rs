@@ -19,7 +19,8 @@ use arrow_schema::{ArrowError, DataType};
 use serde_json::{Map, Value};
 
 use crate::{
-    Attributes, EntityId, FluxId, LogRecord, MessageDirection, MetricPoint, Span, SpanStatus, Table, Timestamp, TraceId,
+    Attributes, EntityId, FluxId, LogRecord, MessageDirection, MetricPoint, Span, SpanStatus, Table, TelemetryRecord,
+    Timestamp, TraceId,
 };
 
 pub(crate) use conform::allowed_words;
@@ -105,6 +106,36 @@ pub fn metrics(rows: &[MetricPoint]) -> Result<RecordBatch, ArrowError> {
         texts(rows.iter().map(|row| Some(row.labels.to_json()))),
     ];
     RecordBatch::try_new(Table::Metrics.schema(), columns)
+}
+
+impl TelemetryRecord for LogRecord {
+    const TABLE: Table = Table::Logs;
+    fn ts(&self) -> Timestamp {
+        self.ts
+    }
+    fn to_batch(rows: &[Self]) -> Result<RecordBatch, ArrowError> {
+        logs(rows)
+    }
+}
+
+impl TelemetryRecord for Span {
+    const TABLE: Table = Table::Traces;
+    fn ts(&self) -> Timestamp {
+        self.ts
+    }
+    fn to_batch(rows: &[Self]) -> Result<RecordBatch, ArrowError> {
+        spans(rows)
+    }
+}
+
+impl TelemetryRecord for MetricPoint {
+    const TABLE: Table = Table::Metrics;
+    fn ts(&self) -> Timestamp {
+        self.ts
+    }
+    fn to_batch(rows: &[Self]) -> Result<RecordBatch, ArrowError> {
+        metrics(rows)
+    }
 }
 
 /// A telemetry message that could not be decoded.
@@ -293,7 +324,7 @@ fn hex(bytes: &[u8]) -> String {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use crate::{Level, TelemetryRecord};
+    use crate::Level;
 
     fn log(n: i64) -> LogRecord {
         LogRecord {

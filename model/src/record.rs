@@ -327,36 +327,6 @@ pub trait TelemetryRecord: Sized + Send + Serialize + for<'de> Deserialize<'de> 
     fn to_batch(rows: &[Self]) -> Result<arrow_array::RecordBatch, arrow_schema::ArrowError>;
 }
 
-impl TelemetryRecord for LogRecord {
-    const TABLE: Table = Table::Logs;
-    fn ts(&self) -> Timestamp {
-        self.ts
-    }
-    fn to_batch(rows: &[Self]) -> Result<arrow_array::RecordBatch, arrow_schema::ArrowError> {
-        crate::batch::logs(rows)
-    }
-}
-
-impl TelemetryRecord for Span {
-    const TABLE: Table = Table::Traces;
-    fn ts(&self) -> Timestamp {
-        self.ts
-    }
-    fn to_batch(rows: &[Self]) -> Result<arrow_array::RecordBatch, arrow_schema::ArrowError> {
-        crate::batch::spans(rows)
-    }
-}
-
-impl TelemetryRecord for MetricPoint {
-    const TABLE: Table = Table::Metrics;
-    fn ts(&self) -> Timestamp {
-        self.ts
-    }
-    fn to_batch(rows: &[Self]) -> Result<arrow_array::RecordBatch, arrow_schema::ArrowError> {
-        crate::batch::metrics(rows)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]

@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use model::HumanDuration;
 use toml_edit::{Document, Item, TableLike};
 
-use super::error::{ConfigErrors, ConfigProblem, ValueOrigin};
 use super::schema::{ConfigKey, ConfigSchema, ValueKind, env_name, is_below};
 use super::settings::{Settings, SettingsEntry};
 use super::value::{ConfigValue, ConfigValueError, has_credentials};
+use crate::config_error::{ConfigErrors, ConfigProblem, ValueOrigin};
 
 /// Where values come from.
 #[derive(Clone, Default)]

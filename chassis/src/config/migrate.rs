@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use toml_edit::{DocumentMut, Item, Key as TomlKey, Table, TableLike};
 
-use super::error::{ConfigErrors, ConfigProblem, ValueOrigin};
 use super::load::{ConfigSources, load_text};
 use super::schema::ConfigSchema;
+use crate::config_error::{ConfigErrors, ConfigProblem, ValueOrigin};
 
 /// A migrated file.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -20,7 +20,6 @@
 //!
 //! The keys themselves, except `[logging]`, which every process of ours has ([`logging`]).
 
-mod error;
 mod load;
 pub mod logging;
 mod migrate;
@@ -35,7 +34,7 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-pub use error::{ConfigErrors, ConfigProblem, ValueOrigin};
+pub use crate::config_error::{ConfigErrors, ConfigProblem, ValueOrigin};
 pub use load::{ConfigSources, EnvExpansion, expand_env, load};
 pub use logging::{LogThrottleConfig, LoggingConfig};
 pub use migrate::{ConfigMigration, migrate};

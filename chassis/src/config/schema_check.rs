@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::error::ValueOrigin;
 use super::load::{ConfigSources, load_text};
 use super::schema::{ConfigKey, ConfigSchema, ValueKind};
 use super::settings::{Settings, default_value};
 use super::show::{init_text, show_text};
 use super::value::ConfigValue;
+use crate::config_error::ValueOrigin;
 
 /// A variable that references of samples refer to.
 const VARIABLE: &str = "SCHEMA_SAMPLE";
@@ -84,7 +84,7 @@ pub fn load_from(
     schema: &'static ConfigSchema,
     text: &str,
     env: &[(&str, &str)],
-) -> Result<Settings, super::ConfigErrors> {
+) -> Result<Settings, crate::config_error::ConfigErrors> {
     let pairs = env.iter().chain(&[(VARIABLE, RESOLVED)]);
     let sources = ConfigSources {
         env: pairs
@@ -162,11 +162,12 @@ fn check_key_sources(schema: &'static ConfigSchema, key: &'static ConfigKey, com
     if default_value(key).ok().flatten().as_ref() == Some(&sample.value) {
         complaints.push(format!("{}: the sample is the default", key.path));
     }
-    let mut expect = |what: &str, result: Result<Settings, super::ConfigErrors>, place: &ValueOrigin| match result {
-        Ok(settings) if settings.value(key.path) == Some(&sample.value) && settings.place(key.path) == *place => {}
-        Ok(settings) => complaints.push(format!("{} by {what} gives {:?}", key.path, settings.value(key.path))),
-        Err(errors) => complaints.push(format!("{} by {what}: {errors}", key.path)),
-    };
+    let mut expect =
+        |what: &str, result: Result<Settings, crate::config_error::ConfigErrors>, place: &ValueOrigin| match result {
+            Ok(settings) if settings.value(key.path) == Some(&sample.value) && settings.place(key.path) == *place => {}
+            Ok(settings) => complaints.push(format!("{} by {what} gives {:?}", key.path, settings.value(key.path))),
+            Err(errors) => complaints.push(format!("{} by {what}: {errors}", key.path)),
+        };
     if let Some(file) = &sample.file {
         let place = ValueOrigin::File {
             path: PathBuf::from(schema.file),

@@ -8,9 +8,9 @@ use std::time::Duration;
 use model::Token;
 use toml_edit::Item;
 
-use super::error::{ConfigErrors, ConfigProblem, ValueOrigin};
 use super::schema::{ConfigKey, ConfigSchema, DefaultValue, ValueKind};
 use super::value::{ConfigValue, SecretString};
+use crate::config_error::{ConfigErrors, ConfigProblem, ValueOrigin};
 
 /// A value and where it came from.
 #[derive(Debug, Clone, PartialEq)]

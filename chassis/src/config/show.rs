@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::error::ValueOrigin;
 use super::schema::{ConfigKey, ConfigSchema, DefaultValue, ValueKind};
 use super::settings::Settings;
 use super::value::{ConfigValue, without_credentials};
+use crate::config_error::ValueOrigin;
 
 /// What stands in the place of a secret.
 const REDACTED: &str = "\"***\"";

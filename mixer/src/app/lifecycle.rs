@@ -9,11 +9,10 @@ use query::QueryEngine;
 use tokio::sync::Semaphore;
 
 use super::listeners::{ListenAddresses, api_address, listen, postgres_address, reserve, reserve_postgres};
-use super::{StartError, settings};
+use super::settings;
 use crate::agent_rpc::{AgentRpcServer, MisroutedReplies, RpcServices};
 use crate::api::{self, ApiParts, ApiServer};
 use crate::bootstrap::{registry_file, require_registry};
-use crate::bus_acl::BusAcl;
 use crate::bus_server::{BusServer, MixerBus};
 use crate::cluster::Cluster;
 use crate::command_clock::CommandClock;
@@ -29,11 +28,13 @@ use crate::liveness_monitor::LivenessMonitor;
 use crate::postgres::{self, PostgresServer};
 use crate::registry::ClusterRegistry;
 use crate::rejection_counters::RejectionCounters;
+use crate::scenario::BusAcl;
 use crate::scenario::{
     self, ConvergenceMonitor, FlowControl, RolloutParts, ScenarioCache, ScenarioRef, ScenarioRollout, StreamExpiry,
     WireConsumerManager,
 };
 use crate::specs::SpecRegistry;
+use crate::start_error::StartError;
 use crate::tasks::{FailureReporter, SupervisedTask};
 
 /// What was started, to be closed; all of it optional, so that a start that fails half-way closes the same way.

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use tokio::net::{TcpListener, TcpSocket};
 
-use super::StartError;
 use crate::config::MixerConfig;
+use crate::start_error::StartError;
 
 /// Where a Mixer is asked.
 #[derive(Debug, Clone, Copy)]

@@ -8,12 +8,12 @@ use model::{ByteSize, Entropy};
 use nkeys::{KeyPair, KeyPairType};
 use tokio::sync::watch;
 
-use super::StartError;
 use crate::bucket::{self, BucketError};
-use crate::bus_acl::BusAcl;
 use crate::bus_server::{AclSnapshot, BusAuthorization, BusSettings, ManagedServer, ServerDeployment, StreamSettings};
 use crate::config::{MixerConfig, RotationConfig, RotationPolicy, ServerMode};
 use crate::registry::ClusterRegistry;
+use crate::scenario::BusAcl;
+use crate::start_error::StartError;
 
 /// The URL that the configuration has when nobody set one.
 const DEFAULT_URL: &str = "nats://localhost:4222";

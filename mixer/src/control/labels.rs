@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use model::control::RackState;
 
 use super::{ControlError, ControlPlane, RackView, rack_in, refuse};
-use crate::events::LifecycleEvent;
+use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{AuditActor, AuditEntry};
 
 /// The labels of a Rack.

@@ -15,7 +15,7 @@ use serde::Deserialize;
 
 use super::view::{ImportReport, ScenarioReport, ScenarioView};
 use super::{ControlError, ControlPlane};
-use crate::events::LifecycleEvent;
+use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{ActiveScenario, AuditActor, AuditEntry, ClusterRegistry, RegistryError, ScenarioRow};
 use crate::scenario::{ConvergenceMonitor, ScenarioRef, groups, racks, stored};
 
@@ -199,7 +199,12 @@ impl ControlPlane {
                 let before = change.active_scenario()?;
                 change.activate(&next)?;
                 change.forget_paused(&forgotten)?;
-                Ok(change.record(turned(LifecycleEvent::ScenarioActivated, &by, before, &next))?)
+                Ok(change.record(AuditEntry::of_activation(
+                    LifecycleEvent::ScenarioActivated,
+                    &by,
+                    before,
+                    &next,
+                ))?)
             })
             .await?;
         self.tell_of(&news).await?;
@@ -222,7 +227,12 @@ impl ControlPlane {
                 if resume == ResumePoint::Now {
                     change.forget_paused(&courier.wires_of(&scenario)?)?;
                 }
-                let news = change.record(turned(LifecycleEvent::ScenarioRolledBack, &by, before, &active))?;
+                let news = change.record(AuditEntry::of_activation(
+                    LifecycleEvent::ScenarioRolledBack,
+                    &by,
+                    before,
+                    &active,
+                ))?;
                 Ok::<_, ControlError>((active, news))
             })
             .await?;
@@ -387,17 +397,6 @@ fn unknown(reference: &str, registry: &ClusterRegistry) -> ControlError {
         },
         Err(error) => error.into(),
     }
-}
-
-/// That another scenario is active.
-pub(crate) fn turned(
-    event: LifecycleEvent,
-    by: &AuditActor,
-    before: Option<ActiveScenario>,
-    active: &ActiveScenario,
-) -> AuditEntry {
-    let entry = AuditEntry::new(event, by, active.activated).scenario(&active.reference, &active.hash);
-    entry.turn(before.map(|before| before.reference), &active.reference)
 }
 
 /// Checks a scenario that was active before: this program may know other gear types than the one that activated it.

@@ -24,7 +24,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::letter::{DeadLetterEntry, DeliveryFailure};
 use super::{DeadLetterQueue, DlqError, MOST_CHANGED, lock};
-use crate::events::LifecycleEvent;
+use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{AuditActor, AuditEntry, LetterMark, MAX_MARKS, RackRow, RegistryError, RegistryTransaction};
 use crate::scenario::{FailurePoint, check_failure_point};
 

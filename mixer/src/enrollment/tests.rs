@@ -14,7 +14,7 @@ use model::{EntityId, SignedPayload, SigningContext, Token, signed};
 
 use super::{AdmissionOutcome, EnrollmentService, reserve_number};
 use crate::cluster::Cluster;
-use crate::events::LifecycleEvent;
+use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{AuditQuery, ClusterRegistry};
 use crate::testing::{Hand, entropy};
 

@@ -18,8 +18,8 @@ use model::{EntityId, Timestamp, Token};
 use redb::{ReadableDatabase, ReadableTableMetadata, TableDefinition};
 use serde::{Deserialize, Serialize};
 
-use super::{ClusterRegistry, RackRow, RegistryError, RegistryTransaction, db, from_cbor, to_cbor};
-use crate::events::LifecycleEvent;
+use super::{ActiveScenario, ClusterRegistry, RackRow, RegistryError, RegistryTransaction, db, from_cbor, to_cbor};
+use crate::lifecycle_event::LifecycleEvent;
 
 pub(super) const AUDIT: TableDefinition<u64, &[u8]> = TableDefinition::new("audit");
 pub(super) const SEEN: TableDefinition<u64, &[u8]> = TableDefinition::new("sightings");
@@ -127,6 +127,17 @@ impl AuditEntry {
     pub(crate) fn at(mut self, rack: Option<Token>, entity_id: Option<EntityId>) -> Self {
         (self.rack, self.entity_id) = (rack, entity_id);
         self
+    }
+
+    /// That another scenario is active.
+    pub(crate) fn of_activation(
+        event: LifecycleEvent,
+        by: &AuditActor,
+        before: Option<ActiveScenario>,
+        active: &ActiveScenario,
+    ) -> Self {
+        let entry = Self::new(event, by, active.activated).scenario(&active.reference, &active.hash);
+        entry.turn(before.map(|before| before.reference), &active.reference)
     }
 
     /// It is about this scenario.

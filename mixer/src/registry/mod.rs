@@ -47,14 +47,12 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, WriteTran
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::scenario::StreamMarks;
-
 pub use audit::{AuditActor, AuditEntry, AuditQuery};
 pub use letter::{LetterMark, MAX_MARKS, ReplaySequence};
 pub use rack::RackRow;
 pub(crate) use rack::begun;
 pub use scenario::{ActiveScenario, ScenarioHead, ScenarioRow};
-pub(crate) use wire::{WireBounds, WireRow};
+pub(crate) use wire::{StreamMarks, WireBounds, WireRow};
 
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 const RACKS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("racks");

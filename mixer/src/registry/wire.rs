@@ -169,3 +169,15 @@ impl RegistryTransaction<'_> {
         Ok(())
     }
 }
+
+/// Where a stream stood.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StreamMarks {
+    /// Which stream ([`WireRow::life`]).
+    pub(crate) stream: i64,
+    /// Times in µs, and the last sequences then, the oldest first.
+    pub(crate) marks: Vec<(i64, u64)>,
+    /// The time of a look, in µs, which the marks belong to.
+    #[serde(default)]
+    pub(crate) looked: Option<i64>,
+}

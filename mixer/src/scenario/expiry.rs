@@ -17,28 +17,15 @@ use std::time::Duration;
 
 use async_nats::jetstream::stream::Stream;
 use model::Timestamp;
-use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::text;
-use crate::registry::{ClusterRegistry, RegistryError, RegistryTransaction, WireRow};
+use crate::registry::{ClusterRegistry, RegistryError, RegistryTransaction, StreamMarks, WireRow};
 
 /// So many marks are there for an age.
 const MARKS: u32 = 32;
 /// A clock that went further than the time that passed has jumped.
 const SLACK: Duration = Duration::from_secs(3_600);
-
-/// Where a stream stood.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct StreamMarks {
-    /// Which stream ([`WireRow::life`]).
-    pub(crate) stream: i64,
-    /// Times in µs, and the last sequences then, the oldest first.
-    pub(crate) marks: Vec<(i64, u64)>,
-    /// The time of a look, in µs, which the marks belong to.
-    #[serde(default)]
-    pub(crate) looked: Option<i64>,
-}
 
 /// See the module.
 pub(crate) struct StreamExpiry {

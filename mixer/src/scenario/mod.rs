@@ -14,6 +14,7 @@
 
 mod assignment;
 mod backlog;
+mod bus_acl;
 mod convergence;
 mod expiry;
 mod flow_control;
@@ -32,14 +33,14 @@ use std::sync::Arc;
 use model::scenario::{self, BadScenario, Scenario, ScenarioVersion};
 use model::{Clock, Token};
 
-use crate::control::turned;
-use crate::events::LifecycleEvent;
+use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::{ActiveScenario, AuditActor, AuditEntry, ClusterRegistry, RegistryError, ScenarioRow};
 
 pub(crate) use assignment::{FailurePoint, ScenarioIndex, check_failure_point};
 pub use backlog::WireBacklog;
+pub(crate) use bus_acl::BusAcl;
 pub(crate) use convergence::ConvergenceMonitor;
-pub(crate) use expiry::{StreamExpiry, StreamMarks};
+pub(crate) use expiry::StreamExpiry;
 pub(crate) use flow_control::FlowControl;
 pub(crate) use rollout::{RolloutParts, RolloutStats, ScenarioRollout};
 pub use rollout_status::{GroupMembership, RackRolloutStatus, ScenarioRef};
@@ -250,7 +251,8 @@ pub(crate) async fn activate(
             if !keep {
                 let before = change.active_scenario()?;
                 change.activate(&next)?;
-                let entry = turned(LifecycleEvent::ScenarioActivated, &AuditActor::Mixer, before, &next);
+                let entry =
+                    AuditEntry::of_activation(LifecycleEvent::ScenarioActivated, &AuditActor::Mixer, before, &next);
                 news.push(change.record(entry.because(BY_FILE))?);
             }
             Ok::<_, RegistryError>((replaced, news))

@@ -29,11 +29,11 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use super::BusAcl;
 use super::assignment::{self, GuaranteedWire, RackAssignment};
 use super::flow_control::FlowControl;
 use super::scenario_cache::ScenarioCache;
 use super::wire_consumers::{EffectiveWires, WireChange, WireConsumerManager};
-use crate::bus_acl::BusAcl;
 use crate::bus_server::{CommandError, MixerBus};
 use crate::cluster::Cluster;
 use crate::command_clock::CommandClock;

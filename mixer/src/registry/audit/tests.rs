@@ -4,7 +4,7 @@
 use model::Timestamp;
 
 use super::{AuditActor, AuditEntry, AuditQuery, SIGHTINGS};
-use crate::events::LifecycleEvent;
+use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::tests::row;
 use crate::registry::{ClusterRegistry, RegistryError};
 

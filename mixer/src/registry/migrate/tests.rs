@@ -6,7 +6,7 @@ use std::path::Path;
 
 use model::control::RackState;
 
-use crate::events::LifecycleEvent;
+use crate::lifecycle_event::LifecycleEvent;
 use crate::registry::tests::{row, scenario};
 use crate::registry::{
     AuditActor, AuditEntry, AuditQuery, ClusterRegistry, HEADS, RegistryError, SCENARIOS, migrate, to_cbor,

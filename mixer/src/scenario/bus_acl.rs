@@ -18,9 +18,9 @@ use model::{EntityId, Token, subject};
 use tokio::sync::{Mutex, Notify, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::{ScenarioCache, ScenarioIndex};
 use crate::bus_server::{AclEntry, AclSnapshot};
 use crate::registry::{ClusterRegistry, RackRow, RegistryError};
-use crate::scenario::{ScenarioCache, ScenarioIndex};
 
 /// The pause before a list that could not be made is tried again.
 const AGAIN: Duration = Duration::from_secs(1);
