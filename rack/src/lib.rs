@@ -27,24 +27,28 @@ mod error;
 mod gears;
 mod host;
 mod identity;
+mod inbox;
 pub mod message_limits;
 mod mixer_session;
 mod outbox;
+mod replay;
 pub mod runtime;
 pub mod scenario_test;
+mod seal_error;
 mod signed_rpc;
 mod spool;
 mod state_file;
 mod tap;
 pub mod telemetry;
+mod wire_consumer;
 mod wires;
 
 pub use agent::{AgentParts, AgentStatus, RackAgent, bus_options};
 pub use error::Error;
 pub use gears::manifests;
 pub use identity::RackIdentity;
+pub use seal_error::SealError;
 pub use spool::SpoolError;
-pub use state_file::encryption::SealError;
 
 use std::io::Write as _;
 

@@ -33,11 +33,15 @@ use tokio_util::sync::CancellationToken;
 use crate::gears::stall_watchdog::watch;
 use crate::gears::supervisor::{panic_text, supervise};
 use crate::gears::{ContextParts, Gear, GearContext, GearShutdown, ProgramAllowList, forget_windows};
+use crate::gears::{GearSpec, OutputWires};
+use crate::inbox::GearInbox;
 use crate::message_limits::MessageLimits;
-use crate::outbox::{self, GuaranteedLane, WireConsumer, WireConsumerSpec};
+use crate::outbox::GuaranteedLane;
+use crate::replay::{self, ReplayTarget};
 use crate::tap::TapRegistry;
 use crate::telemetry::TelemetryRecorder;
-use crate::wires::{self, GearInbox, GearSpec, OutputWires, RackPlan, ScenarioApplyError};
+use crate::wire_consumer::{WireConsumer, WireConsumerSpec};
+use crate::wires::{self, RackPlan, ScenarioApplyError};
 use shutdown_order::{ShutdownPhase, ShutdownStep, shutdown_waves};
 
 /// How long gears of a Rack may take to finish what they began when they are stopped.
@@ -227,16 +231,16 @@ impl GearRuntime {
             return Box::pin(async { ReplayAnswer { taken: 0, not_taken } });
         };
         let target = self.target(&replay.gear);
-        Box::pin(outbox::replay(Arc::clone(&lane.outbox), target, replay))
+        Box::pin(replay::replay(Arc::clone(&lane.outbox), target, replay))
     }
 
     /// The gear that letters go back to.
-    fn target(&self, gear: &Token) -> Result<outbox::ReplayTarget, ReplayRejection> {
+    fn target(&self, gear: &Token) -> Result<ReplayTarget, ReplayRejection> {
         if self.suspended {
             return Err(ReplayRejection::Later("the Rack is suspended".to_owned()));
         }
         match (self.gears.get(gear), self.inboxes.get(gear)) {
-            (Some(slot), Some(inbox)) => Ok(outbox::ReplayTarget {
+            (Some(slot), Some(inbox)) => Ok(ReplayTarget {
                 inbox: inbox.clone(),
                 inputs: slot.spec.kind.inputs(),
                 outputs: slot.spec.kind.outputs(),
@@ -317,10 +321,9 @@ impl GearRuntime {
 
     /// Makes the gears of the scenario in force the ones that can be tapped.
     fn keep_taps(&self) {
-        let none = BTreeMap::new();
-        self.parts
-            .taps
-            .keep(self.plan.as_ref().map_or(&none, |plan| &plan.gears));
+        let gears = self.plan.iter().flat_map(|plan| plan.gears.values());
+        let outputs = gears.map(|spec| (spec.name.clone(), spec.kind.outputs()));
+        self.parts.taps.keep(&outputs.collect());
     }
 
     /// Stops what the plan changes or leaves out, starts what is new; on failure, restores what ran.
@@ -463,7 +466,7 @@ impl GearRuntime {
             outlets: OutputWires::connect(spec, &self.inboxes),
             outbox: self.parts.lane.as_ref().map(|lane| Arc::clone(&lane.outbox)),
             ending: ending.clone(),
-            tap: self.parts.taps.point(spec),
+            tap: self.parts.taps.point(&spec.name, spec.kind.outputs()),
         };
         PreparedGear {
             spec: spec.clone(),

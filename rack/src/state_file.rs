@@ -20,8 +20,9 @@ use model::{Entropy, SignedPayload};
 use nkeys::{KeyPair, KeyPairType};
 use sha2::{Digest as _, Sha256};
 
-use self::encryption::{SealError, StateKey};
+use self::encryption::StateKey;
 use crate::config::BaseConfig;
+use crate::seal_error::SealError;
 use crate::{Error, RackIdentity};
 
 /// Why a passport is not taken.

@@ -1,233 +1,32 @@
-//! Wires inside a Rack, and what a pushed scenario asks of this Rack once it has been checked.
+//! This Rack's part of a scenario: what a push asks of it, once it has been checked.
 //!
 //! ```text
-//! gear a ── Outlets["out"] ──┬──▶ inbox of gear b (bounded) ──▶ gear b
-//!                            ├──▶ inbox of gear c (bounded) ──▶ gear c
-//!                            └──▶ outbox ─▶ bus                (lane guaranteed)
-//!                        inlet ───▶ inbox of gear d ─────────▶ gear d
+//! gear a ── OutputWires["out"] ──┬──▶ inbox of gear b (bounded) ──▶ gear b
+//!                                ├──▶ inbox of gear c (bounded) ──▶ gear c
+//!                                └──▶ outbox ─▶ bus                (lane guaranteed)
+//!                 wire consumer ───▶ inbox of gear d ─────────▶ gear d
 //! ```
 //!
 //! # Invariants
 //!
-//! - Lane hot: a bounded queue in memory. A full inbox slows the sender; a message is delivered at most once.
-//! - An inbox belongs to a gear's name, not to its task: gears that feed it keep their wire while it is replaced.
 //! - A [`RackPlan`] is valid: types are known, configurations parse, every wire connects an output to an input of this Rack.
-//!
-//! - Lane guaranteed: a port that leaves by the outbox leaves once for all its wires; each wire has an inlet where it ends.
+//! - Lane guaranteed: a port that leaves by the outbox leaves once for all its wires; each wire has a consumer where it ends.
 //!
 //! # Not here
 //!
-//! The outbox and inlets ([`crate::outbox`]).
+//! Inboxes ([`crate::inbox`]), the outbox ([`crate::outbox`]) and the consumers ([`crate::wire_consumer`]).
 
 mod destinations;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 
-use bytes::Bytes;
 use model::Token;
 use model::control::{PortCredit, ScenarioPush};
-use model::dead_letter::PortSide;
-use model::message::Message;
 use model::scenario::{GearPort, Lane, Wire};
-use tokio::sync::{Mutex, mpsc};
-use tokio::time::Instant;
 
-use crate::gears::{self, GearDefinition};
-use crate::outbox::{
-    ConsumerOffset, DeliveredOffsets, DeliveryHistory, OutboxTransaction, PortDestinations, WireConsumerSpec,
-};
-use crate::spool::DurabilityNotifier;
-
-/// How many messages wait in front of a gear before its senders wait.
-pub(crate) const INBOX_CAPACITY: usize = 1024;
-
-/// A message at an input port.
-#[derive(Debug, Clone)]
-pub(crate) struct InputMessage {
-    /// The input.
-    pub(crate) port: &'static str,
-    /// What came.
-    pub(crate) message: Message,
-}
-
-/// What waits in front of a gear.
-#[derive(Debug)]
-pub(crate) struct InboxMessage {
-    pub(crate) port: &'static str,
-    pub(crate) message: Result<Message, UndecodableMessage>,
-    /// Lane guaranteed: what says that it was taken.
-    pub(crate) receipt: Option<DeliveryReceipt>,
-}
-
-/// What came and is no message.
-#[derive(Debug)]
-pub(crate) struct UndecodableMessage {
-    pub(crate) reason: String,
-    pub(crate) body: Bytes,
-}
-
-/// Who waits for a message to be taken.
-#[derive(Debug)]
-pub(crate) struct DeliveryReceipt {
-    pub(crate) taken: ConsumerOffset,
-    pub(crate) done: DurabilityNotifier,
-    /// Out for a message that the gear is to send by the port: it was refused there before.
-    pub(crate) way: PortSide,
-    pub(crate) past: DeliveryHistory,
-}
-
-/// The queue in front of a gear.
-#[derive(Debug, Clone)]
-pub(crate) struct GearInbox {
-    sender: mpsc::Sender<InboxMessage>,
-    /// Locked by the gear's task for as long as it runs.
-    pub(crate) receiver: Arc<Mutex<mpsc::Receiver<InboxMessage>>>,
-    /// What the gear has begun, in order; when it begins anew, these are first.
-    pub(crate) held: Arc<Mutex<VecDeque<UncommittedMessage>>>,
-    delivered: Arc<DeliveredOffsets>,
-}
-
-/// A message of lane guaranteed that a gear has begun, until it is kept that it was taken.
-#[derive(Debug)]
-pub(crate) struct UncommittedMessage {
-    pub(crate) arrival: InboxMessage,
-    /// Since when.
-    pub(crate) since: Instant,
-    /// What it made, once the gear is done with it.
-    pub(crate) whole: Option<OutboxTransaction>,
-    /// Whether the gear holds nothing of it back any more.
-    pub(crate) is_flushed: bool,
-    /// Its bytes: the message as it travels, or what came and is none.
-    pub(crate) bytes: usize,
-    /// Whether it and the next one are committed as one group.
-    pub(crate) commits_with_next: bool,
-    /// How often the gear failed at it.
-    pub(crate) attempts: u32,
-    /// How often it panicked.
-    pub(crate) panics: u32,
-    /// Why, the last time.
-    pub(crate) reason: String,
-}
-
-impl GearInbox {
-    pub(crate) fn new() -> Self {
-        let (sender, receiver) = mpsc::channel(INBOX_CAPACITY);
-        Self {
-            sender,
-            receiver: Arc::new(Mutex::new(receiver)),
-            held: Arc::default(),
-            delivered: Arc::default(),
-        }
-    }
-
-    pub(crate) const fn sender(&self) -> &mpsc::Sender<InboxMessage> {
-        &self.sender
-    }
-
-    /// What inlets have put in.
-    pub(crate) fn delivered(&self) -> &DeliveredOffsets {
-        &self.delivered
-    }
-}
-
-/// A gear's output ports with the inboxes behind them.
-#[derive(Debug, Default)]
-pub(crate) struct OutputWires {
-    wires: BTreeMap<&'static str, Vec<WireSender>>,
-    /// The ports that leave by the outbox.
-    published: BTreeSet<&'static str>,
-}
-
-#[derive(Debug)]
-struct WireSender {
-    port: &'static str,
-    sender: mpsc::Sender<InboxMessage>,
-}
-
-impl OutputWires {
-    /// The wires of a gear, given every inbox of the Rack.
-    pub(crate) fn connect(spec: &GearSpec, inboxes: &BTreeMap<Token, GearInbox>) -> Self {
-        let mut ports: BTreeMap<&'static str, Vec<WireSender>> = BTreeMap::new();
-        for target in &spec.targets {
-            if let Some(inbox) = inboxes.get(&target.gear) {
-                ports.entry(target.from).or_default().push(WireSender {
-                    port: target.to,
-                    sender: inbox.sender.clone(),
-                });
-            }
-        }
-        Self {
-            wires: ports,
-            published: spec.published.clone(),
-        }
-    }
-
-    /// Whether anything listens to a port.
-    pub(crate) fn is_wired(&self, port: &str) -> bool {
-        self.wires.contains_key(port) || self.is_published(port)
-    }
-
-    /// Whether a port has hot wires.
-    pub(crate) fn is_hot(&self, port: &str) -> bool {
-        self.wires.contains_key(port)
-    }
-
-    /// Whether a port leaves by the outbox.
-    pub(crate) fn is_published(&self, port: &str) -> bool {
-        self.published.contains(port)
-    }
-
-    /// Gives a message to every wire of a port, waiting where an inbox is full.
-    pub(crate) async fn send(&self, port: &str, message: Message) {
-        let Some((last, others)) = self.wires.get(port).and_then(|outlets| outlets.split_last()) else {
-            return;
-        };
-        for outlet in others {
-            outlet.deliver(message.clone()).await;
-        }
-        last.deliver(message).await;
-    }
-}
-
-impl WireSender {
-    async fn deliver(&self, message: Message) {
-        let arrival = InboxMessage {
-            port: self.port,
-            message: Ok(message),
-            receipt: None,
-        };
-        // An inbox outlives the wires to it.
-        self.sender.send(arrival).await.ok();
-    }
-}
-
-/// A gear of this Rack as the scenario wants it. Two equal specs are the same running gear.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct GearSpec {
-    pub(crate) name: Token,
-    pub(crate) kind: &'static GearDefinition,
-    pub(crate) config: serde_json::Map<String, serde_json::Value>,
-    /// The wires from its outputs, sorted.
-    pub(crate) targets: Vec<WireTarget>,
-    /// The outputs that leave by the outbox.
-    pub(crate) published: BTreeSet<&'static str>,
-}
-
-impl GearSpec {
-    /// Whether messages can be sent to it.
-    pub(crate) fn takes_messages(&self) -> bool {
-        !self.kind.inputs().is_empty()
-    }
-}
-
-/// Where a wire leads.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct WireTarget {
-    pub(crate) from: &'static str,
-    pub(crate) gear: Token,
-    pub(crate) to: &'static str,
-}
+use crate::gears::{self, GearSpec, WireTarget};
+use crate::outbox::PortDestinations;
+use crate::wire_consumer::WireConsumerSpec;
 
 /// This Rack's part of a scenario, checked.
 #[derive(Debug, Clone, PartialEq)]

@@ -25,7 +25,7 @@
 //!
 //! # Not here
 //!
-//! Who is on the list ([`crate::scenario::bus_acl`]); writing it (`conf`) and having the server read it (`reload`); where the streams of an account lie
+//! Who is on the list ([`crate::scenario::BusAcl`]); writing it (`conf`) and having the server read it (`reload`); where the streams of an account lie
 //! (`home`).
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -13,7 +13,7 @@
 //!
 //! # Not here
 //!
-//! Who is on the list ([`crate::scenario::bus_acl`]), what it looks like (`access`), the process (`supervisor`).
+//! Who is on the list ([`crate::scenario::BusAcl`]), what it looks like (`access`), the process (`supervisor`).
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;

@@ -38,7 +38,7 @@ use super::expression::{CelExpression, compile_if_any, key_or_one};
 use super::output_transaction::DeliveryGuarantee;
 use super::recent_keys::RecentKeys;
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
-use crate::wires::InputMessage;
+use crate::inbox::InputMessage;
 use batch_body::{BatchBody, BatchFormat};
 
 /// What the facts of a batch add to a message, about.

@@ -26,7 +26,7 @@ use serde_json::{Map, Number, Value};
 
 use super::codec::{CodecConfig, CodecDirection, MAX_DEPTH, data, decoded, encoded, raw};
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
-use crate::wires::InputMessage;
+use crate::inbox::InputMessage;
 
 /// What the type is.
 pub(super) const MANIFEST: GearManifest = GearManifest {

@@ -22,7 +22,7 @@ use serde_json::{Map, Value};
 
 use super::codec::{CodecDirection, check_keep_raw, data, decoded, encoded, raw};
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
-use crate::wires::InputMessage;
+use crate::inbox::InputMessage;
 
 /// The most bytes that the messages of a body have together. On a guaranteed wire all of them are held at once.
 const MOST_MADE: usize = 16 << 20;

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::codec::{CodecConfig, CodecDirection, data, decoded, encoded, raw};
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
-use crate::wires::InputMessage;
+use crate::inbox::InputMessage;
 
 /// What the type is.
 pub(super) const MANIFEST: GearManifest = GearManifest {

@@ -33,14 +33,15 @@ use super::shutdown::GearShutdown;
 use super::stall_watchdog::{BackpressureSource, CurrentWork, WorkGuard, is_watched};
 use super::trace_context::TraceContext;
 use super::traceparent::TraceParent;
+use crate::gears::{GearSpec, OutputWires};
 use crate::message_limits::{MessageLimits, PayloadLimit};
 use crate::outbox::{
     CreditDemand, DeliveryHistory, MessageOutbox, OutboxDeadLetter, OutboxPermit, OutboxTransaction, OutgoingMessage,
 };
+use crate::spool::SourceCheckpoint;
 use crate::spool::{AdmissionClass, DurabilityNotifier};
 use crate::tap::TapPoint;
-use crate::telemetry::{SourceCheckpoint, SpanRow, TelemetryRecorder};
-use crate::wires::{GearSpec, OutputWires};
+use crate::telemetry::{SpanRow, TelemetryRecorder};
 
 /// Why a message did not leave the gear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -31,7 +31,7 @@ use tokio::time::Instant;
 use super::expression::CelExpression;
 use super::recent_keys::RecentKeys;
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
-use crate::wires::InputMessage;
+use crate::inbox::InputMessage;
 
 /// The input of requests; what else arrives is a reply.
 const REQUEST: &str = "request";

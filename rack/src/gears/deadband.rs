@@ -30,7 +30,7 @@ use tokio::time::Instant;
 use super::expression::{CelExpression, MessageVariables, compile_if_any, key_or_one};
 use super::recent_keys::RecentKeys;
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
-use crate::wires::InputMessage;
+use crate::inbox::InputMessage;
 
 /// The largest value that is kept, in bytes of JSON.
 const MAX_VALUE: usize = 4096;

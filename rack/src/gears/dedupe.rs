@@ -23,7 +23,7 @@ use tokio::time::Instant;
 use super::expression::CelExpression;
 use super::recent_keys::RecentKeys;
 use super::{RawConfig, GearContext, Gear, PassiveGear, GearFuture};
-use crate::wires::InputMessage;
+use crate::inbox::InputMessage;
 
 /// A key of more bytes is not kept itself.
 const LONG_KEY: usize = 64;

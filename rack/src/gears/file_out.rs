@@ -35,7 +35,7 @@ use serde_json::{Value, json};
 
 use super::output_transaction::DeliveryGuarantee;
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
-use crate::wires::InputMessage;
+use crate::inbox::InputMessage;
 use append_file::{AppendFile, AppendFileOptions};
 
 /// About how many bytes are written at once.

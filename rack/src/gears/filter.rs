@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::expression::{CelExpression, MessageVariables};
 use super::{RawConfig, GearContext, Gear, PassiveGear, GearFuture};
-use crate::wires::InputMessage;
+use crate::inbox::InputMessage;
 
 /// What the type is.
 pub(super) const MANIFEST: GearManifest = GearManifest {

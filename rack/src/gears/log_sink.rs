@@ -17,7 +17,7 @@ use model::{Attributes, Level};
 
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::telemetry::{BATCH_BYTES, BATCH_ROWS, LogRow};
-use crate::wires::InputMessage;
+use crate::inbox::InputMessage;
 
 /// The most bytes of a body that become a record's text.
 pub(crate) const MAX_TEXT: usize = 64 * 1024;

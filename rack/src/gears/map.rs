@@ -19,7 +19,7 @@ use serde_json::{Map as Object, Value};
 
 use super::expression::{CelExpression, MessageVariables};
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
-use crate::wires::InputMessage;
+use crate::inbox::InputMessage;
 
 /// What the type is.
 pub(super) const MANIFEST: GearManifest = GearManifest {

@@ -32,6 +32,7 @@ mod http_client;
 mod level_detection;
 mod mqtt;
 mod output_transaction;
+mod output_wires;
 mod poll_schedule;
 mod recent_keys;
 mod secret_references;
@@ -50,6 +51,7 @@ pub(crate) use context::{ContextParts, GearContext, GearSendError};
 pub(crate) use exec::ProgramAllowList;
 pub(crate) use expression::{CelExpression, MessageVariables};
 pub(crate) use host_metrics::CpuTimes;
+pub(crate) use output_wires::{GearSpec, OutputWires, WireTarget};
 pub(crate) use shutdown::GearShutdown;
 
 use std::io;
@@ -62,8 +64,8 @@ use model::gear_manifest::{GearManifest, GearManifests};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
-use crate::telemetry::RecordingError;
-use crate::wires::InputMessage;
+use crate::inbox::InputMessage;
+use crate::spool::RecordingError;
 
 /// What a gear does, to be awaited.
 pub(crate) type GearFuture<'a> = BoxFuture<'a, Result<(), GearError>>;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::expression::{CelExpression, MessageVariables};
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
-use crate::wires::InputMessage;
+use crate::inbox::InputMessage;
 
 /// The port of what no route wants.
 const ELSE: &str = "else";

@@ -36,9 +36,10 @@ use super::stall_watchdog::run_watched;
 use super::trace_context::TraceContext;
 use super::{Gear, GearContext, GearError, PassiveGear};
 use crate::deadline::sleep_until_deadline;
+use crate::gears::GearSpec;
+use crate::inbox::{GearInbox, INBOX_CAPACITY, InboxMessage, InputMessage, UncommittedMessage};
 use crate::outbox::{ConsumerOffset, CreditDemand, DeliveryHistory, OutboxDeadLetter, OutboxTransaction};
 use crate::spool::DurabilityNotifier;
-use crate::wires::{GearInbox, GearSpec, INBOX_CAPACITY, InboxMessage, InputMessage, UncommittedMessage};
 
 /// How often a gear's counters are reported.
 pub(crate) const REPORT_INTERVAL: Duration = Duration::from_secs(10);

@@ -49,7 +49,7 @@ use super::output_transaction::DeliveryGuarantee;
 use super::tcp_listener::GearListener;
 use super::trace_context::TraceContext;
 use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
-use crate::wires::InputMessage;
+use crate::inbox::InputMessage;
 use reply_writer::{TcpReplyQueue, TcpReply};
 
 /// How often it is asked what became of replies.

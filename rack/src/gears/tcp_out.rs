@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 use super::tcp_connect::{ReconnectBackoff, check_address, check_times, connect};
 use super::framing::{FrameReader, StreamFraming, FrameFormat};
 use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
-use crate::wires::InputMessage;
+use crate::inbox::InputMessage;
 
 /// What the type is.
 pub(super) const MANIFEST: GearManifest = GearManifest {

@@ -28,12 +28,12 @@ use tokio_util::sync::CancellationToken;
 
 use super::{ActiveGear, Gear, GearContext, GearDefinition, GearError, GearFuture, PassiveGear, ProgramAllowList};
 use crate::RackIdentity;
+use crate::inbox::InputMessage;
 use crate::message_limits::MessageLimits;
 use crate::runtime::{GearRuntime, RuntimeParts};
 use crate::spool::{self, SpoolCursor, SpoolFullPolicy, SpoolHandle, SpoolItem, SpoolLimits, SpoolThread};
 use crate::tap::TapRegistry;
 use crate::telemetry::{RecorderParts, RowBatcher, TelemetryCounters, TelemetryRecorder};
-use crate::wires::InputMessage;
 
 /// Types that only tests can name.
 pub(super) static TYPES: &[GearDefinition] = &[

@@ -24,7 +24,7 @@ use model::{Timestamp, Token};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::telemetry::RecordingError;
+use crate::spool::RecordingError;
 
 /// Entries of a port that count as one: settled with the last of them.
 const CHUNK: u64 = 16 << 10;

@@ -11,7 +11,7 @@
 //!
 //! - Every message of a port has the next number of that port; numbers are given out in the order of the outbox and begin at 1
 //!   with every run of the Rack (`port_sequence`). The stream has them in that order, or not at all ([`crate::telemetry`], the sender), and
-//!   hands them on in it ([`WireConsumer`]).
+//!   hands them on in it ([`crate::wire_consumer`]).
 //! - Messages of a port that are committed together travel together, as one entry of the outbox, one bus message and one batch of the
 //!   archive, up to a size; each keeps its own number, and is taken, refused and replayed by itself.
 //! - That a message was taken is durable in the same write as what was made of it, and before the bus hears of it: after a
@@ -20,7 +20,7 @@
 //!   not given again what the one before it has handed over.
 //! - An inlet hands messages of one port on in the order of their numbers, each once.
 //! - What cannot be handled leaves as a dead letter, in the same write as well.
-//! - A letter that the Mixer gives back is taken once, however often it comes (`replay`).
+//! - A letter that the Mixer gives back is taken once, however often it comes ([`crate::replay`]).
 //!
 //! # Not here
 //!
@@ -29,10 +29,8 @@
 mod credit;
 mod outbox_record;
 mod port_sequence;
-mod replay;
 #[cfg(test)]
 mod tests;
-mod wire_consumer;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -53,15 +51,13 @@ use crate::spool::{
     self, AdmissionClass, DurabilityNotifier, SpoolBatch, SpoolError, SpoolHandle, SpoolLimits, SpoolRecoveryReport,
     SpoolThread,
 };
-use crate::telemetry::{RecordingError, SourceCheckpoint};
+use crate::spool::{RecordingError, SourceCheckpoint};
 
 pub(crate) use credit::CreditDemand;
 use credit::{CreditFlowControl, CreditReservation};
 use outbox_record::MessageBatch;
 pub(crate) use outbox_record::OutboxRecord;
 pub(crate) use port_sequence::{DeliveredOffsets, PortSequenceNumber};
-pub(crate) use replay::{ReplayTarget, replay};
-pub(crate) use wire_consumer::{WireConsumer, WireConsumerSpec};
 
 /// What a Rack's gears need for the lane.
 #[derive(Debug, Clone)]
@@ -77,7 +73,7 @@ pub(crate) struct GuaranteedLane {
 const LETTER_OVERHEAD: usize = 256;
 
 /// What the keys of wires' notes begin with.
-const TAKEN: &str = "taken ";
+pub(crate) const TAKEN: &str = "taken ";
 
 /// Where messages go, by the gear and the port that they leave by.
 pub(crate) type PortDestinations = BTreeMap<Token, BTreeMap<&'static str, MessageDestination>>;

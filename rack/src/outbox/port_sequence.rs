@@ -41,7 +41,7 @@ impl PortSequenceNumber {
         })
     }
 
-    pub(super) fn to_bytes(self) -> Vec<u8> {
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
         [
             self.outbox.as_bytes().as_slice(),
             &self.run.to_le_bytes(),
@@ -50,7 +50,7 @@ impl PortSequenceNumber {
         .concat()
     }
 
-    pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (outbox, numbers) = bytes.split_at_checked(16)?;
         let (run, number) = numbers.split_at_checked(8)?;
         Some(Self {
@@ -66,7 +66,7 @@ impl PortSequenceNumber {
     }
 
     /// How many places lie between `last` and this one. Those at the end of an earlier run are not known.
-    pub(super) const fn gap_since(self, last: Self) -> u64 {
+    pub(crate) const fn gap_since(self, last: Self) -> u64 {
         let before = if self.run == last.run { last.number } else { 0 };
         if self.outbox.is_nil() {
             0
@@ -78,14 +78,14 @@ impl PortSequenceNumber {
 
 /// The last place of each source that was put into an inbox. Lives as long as the inbox.
 #[derive(Debug, Default)]
-pub(crate) struct DeliveredOffsets(pub(super) parking_lot::Mutex<BTreeMap<Arc<str>, PortSequenceNumber>>);
+pub(crate) struct DeliveredOffsets(pub(crate) parking_lot::Mutex<BTreeMap<Arc<str>, PortSequenceNumber>>);
 
 impl DeliveredOffsets {
-    pub(super) fn last(&self, key: &str) -> Option<PortSequenceNumber> {
+    pub(crate) fn last(&self, key: &str) -> Option<PortSequenceNumber> {
         self.0.lock().get(key).copied()
     }
 
-    pub(super) fn set(&self, last: &ConsumerOffset) {
+    pub(crate) fn set(&self, last: &ConsumerOffset) {
         let mut all = self.0.lock();
         if let Some(place) = all.get_mut(&last.key) {
             *place = last.place;

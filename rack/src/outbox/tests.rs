@@ -27,8 +27,9 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::*;
+use crate::inbox::{DeliveryReceipt, GearInbox, InboxMessage};
 use crate::spool::SpoolThread;
-use crate::wires::{DeliveryReceipt, GearInbox, InboxMessage};
+use crate::wire_consumer::{WireConsumer, WireConsumerSpec};
 
 const STREAM: &str = "flux-msg";
 const CONSUMER: &str = "wire-1";

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::Token;
 
-use crate::wires::GearSpec;
+use crate::gears::GearSpec;
 
 /// What of a gear is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -38,12 +38,14 @@ use model::{Attributes, Clock, EntityId, Entropy, FluxId, Level, MessageId, Span
 use serde_json::Value;
 
 use crate::gears::{CelExpression, MessageVariables, ProgramAllowList};
+use crate::gears::{GearSpec, OutputWires, WireTarget};
+use crate::inbox::{GearInbox, InboxMessage};
 use crate::message_limits::MessageLimits;
 use crate::runtime::{GearRuntime, PATIENCE, RuntimeParts};
 use crate::spool::{self, SpoolFullPolicy, SpoolLimits};
 use crate::tap::TapRegistry;
 use crate::telemetry::{RecorderParts, RecorderReceiver, TelemetryRecorder, TelemetryRow};
-use crate::wires::{self, GearInbox, GearSpec, InboxMessage, OutputWires, RackPlan, ScenarioApplyError, WireTarget};
+use crate::wires::{self, RackPlan, ScenarioApplyError};
 pub use case_validation::validate_case;
 use port_recorder::{PortRecorder, SeenByPort};
 use temp_folder::ScenarioTestFolder;

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::{MOST_SEEN, MOST_SEEN_BYTES, ScenarioTestError};
-use crate::wires::GearInbox;
+use crate::inbox::GearInbox;
 
 /// Takes what comes into some inboxes.
 pub(super) struct PortRecorder {

@@ -14,7 +14,7 @@ use model::Timestamp;
 use model::control::DurableFloor;
 
 use super::segment::ProducerRun;
-use crate::telemetry::SourceCheckpoint;
+use crate::spool::SourceCheckpoint;
 
 /// The sequences of one run within a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

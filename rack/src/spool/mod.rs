@@ -16,6 +16,7 @@
 
 mod admission;
 mod boot_epoch;
+mod checkpoint;
 mod index;
 mod reader;
 mod recovery;
@@ -35,12 +36,12 @@ use model::{Clock, EntityId, Timestamp};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot, watch};
 
-use crate::telemetry::{RecordingError, SourceCheckpoint};
 use admission::AdmissionControl;
 use index::SpoolIndex;
 use segment_log::SpoolLog;
 
 pub(crate) use admission::AdmissionClass;
+pub use checkpoint::{DURABLE_BYTES, RecordingError, SourceCheckpoint};
 pub(crate) use reader::{SpoolCursor, SpoolEntry, SpoolItem, SpoolReader};
 pub(crate) use recovery::SpoolRecoveryReport;
 pub(crate) use segment::{ProducerRun, fits_checkpoint};

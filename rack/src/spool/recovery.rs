@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::index::{SpoolSegment, apply_checkpoint};
 use super::segment::{self, HEADER, ProducerRun, SpoolReadError, SpoolRecord, SpoolRecordKind};
-use crate::telemetry::SourceCheckpoint;
+use crate::spool::SourceCheckpoint;
 
 /// What was found when the spool was opened.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]

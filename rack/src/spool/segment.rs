@@ -26,7 +26,7 @@ use std::os::unix::fs::FileExt;
 use bytes::Bytes;
 use model::{EntityId, Table};
 
-use crate::telemetry::SourceCheckpoint;
+use crate::spool::SourceCheckpoint;
 
 pub(super) const HEADER: u64 = 32;
 pub(super) const RECORD_HEADER: usize = 48;

@@ -37,7 +37,7 @@ use super::index::{SpoolIndex, SpoolSegment, apply_checkpoint};
 use super::recovery::{SpoolRecoveryReport, scan, segment_ids, segment_path};
 use super::segment::{self, HEADER, ProducerRun, SpoolRecordHeader, SpoolRecordKind};
 use super::{SpoolError, SpoolKind, boot_epoch};
-use crate::telemetry::SourceCheckpoint;
+use crate::spool::SourceCheckpoint;
 
 /// The bytes of one record of a snapshot, about: far less than a record may have.
 const SNAPSHOT_BYTES: usize = 1 << 20;

@@ -13,7 +13,7 @@ use rand::{Rng as _, SeedableRng as _};
 
 use super::segment_log::SpoolLog;
 use super::*;
-use crate::telemetry::SourceCheckpoint;
+use crate::spool::SourceCheckpoint;
 
 fn clock_at(micros: i64) -> Clock {
     Clock::new(move || Timestamp::from_micros(micros))

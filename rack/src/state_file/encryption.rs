@@ -23,31 +23,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::config::BaseConfig;
+use crate::seal_error::{SealError, VERSION};
 
-/// The version of the sealed form; the plain bundle is version 1.
-const VERSION: u16 = 2;
 /// What the tag vouches for beside the content: that it is a state file of ours.
 const CONTEXT: &[u8] = b"platform/state/2";
-
-/// Why a sealed file cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SealError {
-    /// There is no key.
-    #[error("it is encrypted, and no key is given: set PLATFORM_BASE_STATE_KEY or base.state_key_file")]
-    NoKey,
-    /// The key does not open it.
-    #[error("the key given does not open it: it is another file's key, or the file was changed")]
-    Key,
-    /// A sealed form of another version.
-    #[error("its encrypted form has version {found}, this program knows {VERSION}")]
-    Version {
-        /// The version found.
-        found: u16,
-    },
-    /// The cipher failed: a defect.
-    #[error("it cannot be encrypted")]
-    Cipher,
-}
 
 /// The key.
 pub(crate) struct StateKey(LessSafeKey);

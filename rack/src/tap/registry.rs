@@ -13,7 +13,6 @@ use tokio::sync::mpsc;
 
 use super::sample::{self, SizedSample};
 use super::{BATCH_BYTES, BYTES_A_SECOND, QUEUED};
-use crate::wires::GearSpec;
 
 /// The gears of this Rack whose ports can be tapped.
 #[derive(Debug, Clone, Default)]
@@ -26,17 +25,17 @@ struct TappableGear {
 }
 
 impl TapRegistry {
-    /// Where a gear shows what it sends: for all gears of its name the same.
-    pub(crate) fn point(&self, spec: &GearSpec) -> Arc<TapPoint> {
-        Arc::clone(&entry(&mut self.0.lock(), spec).point)
+    /// Where a gear with these outputs shows what it sends: for all gears of its name the same.
+    pub(crate) fn point(&self, gear: &Token, outputs: &'static [&'static str]) -> Arc<TapPoint> {
+        Arc::clone(&entry(&mut self.0.lock(), gear, outputs).point)
     }
 
-    /// Makes the gears of a plan the ones that can be tapped.
-    pub(crate) fn keep(&self, gears: &BTreeMap<Token, GearSpec>) {
+    /// Makes these gears, with their outputs, the ones that can be tapped.
+    pub(crate) fn keep(&self, gears: &BTreeMap<Token, &'static [&'static str]>) {
         let mut registry = self.0.lock();
         registry.retain(|name, _| gears.contains_key(name));
-        for spec in gears.values() {
-            entry(&mut registry, spec);
+        for (name, outputs) in gears {
+            entry(&mut registry, name, outputs);
         }
     }
 
@@ -71,9 +70,12 @@ impl TapRegistry {
     }
 }
 
-fn entry<'b>(registry: &'b mut BTreeMap<Token, TappableGear>, spec: &GearSpec) -> &'b TappableGear {
-    let outputs = spec.kind.outputs();
-    let gear = registry.entry(spec.name.clone()).or_insert_with(|| TappableGear {
+fn entry<'b>(
+    registry: &'b mut BTreeMap<Token, TappableGear>,
+    name: &Token,
+    outputs: &'static [&'static str],
+) -> &'b TappableGear {
+    let gear = registry.entry(name.clone()).or_insert_with(|| TappableGear {
         outputs,
         point: Arc::default(),
     });

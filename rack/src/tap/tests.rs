@@ -147,7 +147,7 @@ fn a_tap_shows_its_bytes_a_second_its_burst_and_one_sample_more_at_most() {
 async fn a_batch_fits_its_bound_on_the_bus_and_its_bytes_are_charged() {
     let registry = TapRegistry::default();
     let spec = crate::gears::testing::held::spec("filter", &json!({ "where": "true" }), &[]);
-    let point = registry.point(&spec);
+    let point = registry.point(&spec.name, spec.kind.outputs());
     let mut intake = attach(&registry, "it", "out").unwrap();
     // A number takes more bytes in CBOR than in JSON.
     let facts = Attributes::new().with("a", vec![0.1; MOST_FACTS / 4 - 10]);
@@ -173,7 +173,7 @@ async fn a_batch_fits_its_bound_on_the_bus_and_its_bytes_are_charged() {
 async fn a_port_that_nobody_watches_any_more_shows_nothing() {
     let registry = TapRegistry::default();
     let spec = crate::gears::testing::held::spec("filter", &json!({ "where": "true" }), &[]);
-    let point = registry.point(&spec);
+    let point = registry.point(&spec.name, spec.kind.outputs());
     let now = || Timestamp::from_micros(7);
     let mut intake = attach(&registry, "it", "out").unwrap();
     point.show("out", &message(1, Value::Null, b"1"), now);

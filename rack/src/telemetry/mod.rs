@@ -32,7 +32,9 @@ pub(crate) use rows::TelemetryRow;
 pub(crate) use self_metrics::SelfMetrics;
 pub(crate) use spool_publisher::{SpoolPublisher, SpoolPublisherParts};
 
-pub use recorder::{RecordingError, SourceCheckpoint, TelemetryRecorder};
+pub use recorder::TelemetryRecorder;
+
+pub use crate::spool::{DURABLE_BYTES, RecordingError, SourceCheckpoint};
 pub use rows::{LogRow, MetricRow, SpanRow};
 pub use tracing_layer::TelemetryLayer;
 
@@ -47,9 +49,6 @@ pub const BATCH_BYTES: usize = 512 * 1024;
 /// The longest a row waits for company before its batch is written. It bounds what a `kill -9` can take of rows that were
 /// recorded without waiting, and costs at most 15 small batches a second when a Rack is nearly idle.
 pub const BATCH_LINGER: Duration = Duration::from_millis(200);
-
-/// The most bytes that one [`TelemetryRecorder::log_durably`] call may hold: one call is one batch, whole or not at all.
-pub const DURABLE_BYTES: usize = 1536 * 1024;
 
 /// The tracing target of gears' lines in the log file.
 const ECHO: &str = "gear";

@@ -19,7 +19,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::rows::TelemetryRow;
 use super::{BATCH_BYTES, BATCH_ROWS, DURABLE_BYTES, LogRow, MetricRow, SpanRow, TelemetryCounters};
-use crate::spool::SpoolHandle;
+use crate::spool::{RecordingError, SourceCheckpoint, SpoolHandle};
 
 /// The most rows that wait in memory.
 const QUEUE_ROWS: usize = 65_536;
@@ -29,41 +29,6 @@ const QUEUE_BYTES: usize = 16 << 20;
 const ALL: u64 = u64::MAX;
 /// How many `log_durably` calls may wait for the batcher.
 pub(crate) const DURABLE_SLOTS: usize = 16;
-
-/// How far a source has been recorded: stored with the rows in one write, so that after a crash the source goes on exactly
-/// behind the last row that was recorded.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SourceCheckpoint {
-    /// Names the source, such as `file_tail/<gear>/<path>`; the last value of each key is kept for ever.
-    pub key: String,
-    /// Whatever the source needs to go on; at most 4 KiB with rows, less than 64 KiB in the outbox.
-    pub value: Vec<u8>,
-}
-
-/// Why rows were not recorded durably.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RecordingError {
-    /// The Rack stops. The rows may or may not be in the spool; the checkpoint tells.
-    #[error("the Rack is stopping")]
-    Closed,
-    /// More than one batch may hold.
-    #[error("{bytes} bytes of rows in one call; the most is {DURABLE_BYTES}: hand over fewer rows at once")]
-    TooLarge {
-        /// The size of the rows.
-        bytes: usize,
-    },
-    /// The checkpoint does not fit.
-    #[error("the checkpoint {key:?} has {bytes} bytes; the most is 4096, and 65535 in the outbox")]
-    Checkpoint {
-        /// Its key.
-        key: String,
-        /// Its size.
-        bytes: usize,
-    },
-    /// Columns that do not fit the schema: a defect.
-    #[error("the rows could not be encoded: {0}")]
-    Encode(String),
-}
 
 /// Rows that wait for the disk together with who waits for them.
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use model::control::ScenarioPush;
 use model::scenario::{GearPort, Lane, Wire};
 use model::{MessageDestination, Token};
 
-use super::GearSpec;
+use crate::gears::GearSpec;
 use crate::outbox::PortDestinations;
 
 /// Where the messages go of every port that leaves by the outbox.

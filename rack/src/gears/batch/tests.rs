@@ -11,8 +11,8 @@ use super::super::testing::held::{deliver_to, deliver_what_came, outbox, spec, s
 use super::super::testing::{Bench, Flow, message};
 use super::*;
 use crate::outbox::OutboxRecord;
-use crate::telemetry::RecordingError;
-use crate::wires::{GearInbox, UndecodableMessage};
+use crate::spool::RecordingError;
+use crate::inbox::{GearInbox, UndecodableMessage};
 
 #[test]
 fn a_configuration_that_cannot_be_obeyed_is_refused_with_the_key() {

@@ -11,7 +11,7 @@ use super::super::supervisor::supervise;
 use super::super::testing::held::{deliver, outbox, spec, surroundings, taken_from};
 use super::super::testing::{Bench, Flow};
 use super::*;
-use crate::wires::GearInbox;
+use crate::inbox::GearInbox;
 
 fn config(config: Value) -> Result<CodecCsvConfig, String> {
     gear_manifest::config(config.as_object().unwrap())

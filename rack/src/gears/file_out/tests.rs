@@ -18,7 +18,8 @@ use crate::gears::testing::held::{deliver, outbox, spec, surroundings};
 use crate::gears::testing::{Bench, push};
 use crate::message_limits::MessageLimits;
 use crate::runtime::GearRuntime;
-use crate::wires::{GearInbox, OutputWires, GearSpec};
+use crate::gears::{OutputWires, GearSpec};
+use crate::inbox::GearInbox;
 
 /// Frames that go to `door` become lines of the files, and records of `queued` once every file has them in its inbox.
 async fn start(bench: &Bench, files: &[(&Path, &str)]) -> (GearRuntime, TcpStream) {

@@ -37,7 +37,8 @@ use serde::{Deserialize, Serialize};
 
 use super::level_detection::level_of;
 use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, GearFuture};
-use crate::telemetry::{BATCH_ROWS, SourceCheckpoint, LogRow, RecordingError};
+use crate::spool::{SourceCheckpoint, RecordingError};
+use crate::telemetry::{BATCH_ROWS, LogRow};
 use record_assembler::{TailRecord, RecordRules};
 use tail_position::TailPosition;
 use replay_dedup::SentRecordCount;

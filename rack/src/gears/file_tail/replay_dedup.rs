@@ -18,7 +18,7 @@ use model::message::Message;
 
 use super::tail_position::TailPosition;
 use crate::gears::GearContext;
-use crate::telemetry::SourceCheckpoint;
+use crate::spool::SourceCheckpoint;
 
 /// How many of the next records have left.
 #[derive(Debug, PartialEq, Eq)]

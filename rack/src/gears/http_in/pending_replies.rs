@@ -21,7 +21,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::gears::{GearContext, GearError, PassiveGear, GearFuture};
-use crate::wires::InputMessage;
+use crate::inbox::InputMessage;
 
 /// The fact that names a message's request.
 pub(super) const REQUEST: &str = "http.request";

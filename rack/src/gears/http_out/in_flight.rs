@@ -30,7 +30,7 @@ use super::super::supervisor::ATTEMPTS;
 use super::super::{GearContext, GearError};
 use super::circuit_breaker::CircuitBreaker;
 use super::{RetryingSender, send_reply};
-use crate::wires::InputMessage;
+use crate::inbox::InputMessage;
 
 /// What outlives the gear's lives.
 #[derive(Default)]

@@ -42,7 +42,7 @@ use tokio::time::Instant;
 use super::http_client::HttpResponse;
 use super::traceparent::TraceParent;
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
-use crate::wires::InputMessage;
+use crate::inbox::InputMessage;
 use config::{HttpOutConfig, HttpRetryConfig, OpenBreakerPolicy};
 use in_flight::{InFlightRequests, HttpRestartState};
 use http_target::{OutgoingRequest, HttpTarget};

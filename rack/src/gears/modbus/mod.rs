@@ -51,7 +51,7 @@ use tokio_modbus::Request;
 
 use super::poll_schedule::PollSchedule;
 use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
-use crate::wires::InputMessage;
+use crate::inbox::InputMessage;
 use config::{ERRORS, ModbusConfig, ModbusEntry, TableKind};
 use device_link::{AnswerData, DeviceBackoff, DeviceLink, RequestFailure};
 use request_planner::{NamedRange, RequestBlock, read_blocks, write_blocks};

@@ -17,7 +17,7 @@ use super::*;
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{deliver_to, outbox, spec, surroundings, taken_from};
 use crate::gears::testing::{Bench, Flow, message};
-use crate::wires::GearInbox;
+use crate::inbox::GearInbox;
 
 /// A device that runs as a program of its own.
 struct Device {

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::gears::GearContext;
 use crate::gears::mqtt::{BrokerEndpoint, PublishPacket};
-use crate::telemetry::SourceCheckpoint;
+use crate::spool::SourceCheckpoint;
 
 /// The bytes of an identifier and a checksum.
 const ENTRY: usize = 6;

@@ -14,7 +14,7 @@ use crate::gears::mqtt::{
 };
 use crate::gears::traceparent::TraceParent;
 use crate::gears::{GearContext, GearSendError};
-use crate::telemetry::SourceCheckpoint;
+use crate::spool::SourceCheckpoint;
 use crate::deadline::sleep_until_deadline;
 
 /// How long what has arrived may take to become durable when the gear stops.

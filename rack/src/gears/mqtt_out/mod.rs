@@ -48,7 +48,7 @@ use super::mqtt::{BrokerEndpoint, PacketProperties, PublishPacket, MqttVersion, 
 use super::trace_context::TraceContext;
 use super::traceparent::TraceParent;
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
-use crate::wires::InputMessage;
+use crate::inbox::InputMessage;
 use config::MqttOutConfig;
 use publisher_session::PublisherSession;
 use topic_selector::TopicSelector;

@@ -16,8 +16,8 @@ use crate::gears::testing::held::{deliver, deliver_to, outbox, spec, surrounding
 use crate::gears::testing::{Bench, message, push};
 use crate::outbox::MessageOutbox;
 use crate::spool::SpoolThread;
-use crate::telemetry::RecordingError;
-use crate::wires::GearInbox;
+use crate::spool::RecordingError;
+use crate::inbox::GearInbox;
 
 const PUBACK: u8 = 0x40;
 const PUBREC: u8 = 0x50;

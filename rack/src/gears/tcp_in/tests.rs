@@ -15,7 +15,7 @@ use crate::gears::testing::{Bench, STOP_BOUND, message, push};
 use crate::outbox::OutboxRecord;
 use crate::runtime::GearRuntime;
 use crate::spool::{SpoolCursor, SpoolItem};
-use crate::wires::GearInbox;
+use crate::inbox::GearInbox;
 
 use super::reply_writer::WRITE_TIMEOUT;
 

@@ -15,7 +15,7 @@ use crate::gears::testing::held::{deliver, outbox, spec, surroundings_with};
 use crate::gears::testing::{Bench, STOP_BOUND, push};
 use crate::message_limits::MessageLimits;
 use crate::runtime::GearRuntime;
-use crate::wires::GearInbox;
+use crate::inbox::GearInbox;
 
 async fn start(bench: &Bench, gears: &str, wires: &str) -> GearRuntime {
     let mut runtime = bench.runtime();

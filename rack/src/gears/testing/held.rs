@@ -16,14 +16,15 @@ use uuid::Uuid;
 use super::{Bench, message};
 use crate::RackIdentity;
 use crate::gears::{ContextParts, GearContext, GearShutdown};
+use crate::gears::{GearSpec, OutputWires};
+use crate::inbox::{DeliveryReceipt, GearInbox, InboxMessage, UndecodableMessage};
 use crate::message_limits::MessageLimits;
 use crate::outbox::{
     ConsumerOffset, DeliveryHistory, MessageOutbox, OutboxRecord, OutboxTransaction, OutgoingMessage,
     PortSequenceNumber,
 };
+use crate::spool::RecordingError;
 use crate::spool::{AdmissionClass, SpoolCursor, SpoolItem, SpoolThread};
-use crate::telemetry::RecordingError;
-use crate::wires::{DeliveryReceipt, GearInbox, GearSpec, InboxMessage, OutputWires, UndecodableMessage};
 
 /// An outbox in a folder.
 pub(crate) fn outbox(dir: &Path, max_bytes: u64) -> (Arc<MessageOutbox>, SpoolThread) {

@@ -39,7 +39,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
-use crate::wires::InputMessage;
+use crate::inbox::InputMessage;
 use guest::{GuestLimits, GuestModule, MAX_MODULE};
 use host::GuestOutput;
 use instance::{GuestInstance, SLICE};

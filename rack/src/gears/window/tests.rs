@@ -19,8 +19,8 @@ use super::super::testing::{Bench, Flow, message};
 use super::*;
 use crate::outbox::{OutboxRecord, MessageOutbox};
 use crate::spool::SpoolCursor;
-use crate::telemetry::RecordingError;
-use crate::wires::{InboxMessage, GearInbox};
+use crate::spool::RecordingError;
+use crate::inbox::{InboxMessage, GearInbox};
 
 #[test]
 fn a_configuration_that_cannot_be_obeyed_is_refused_with_the_key() {

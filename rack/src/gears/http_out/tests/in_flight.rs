@@ -7,7 +7,8 @@ use super::super::super::supervisor::{ATTEMPTS, supervise};
 use super::*;
 use crate::gears::testing::held::{deliver, outbox, spec, surroundings, taken_from};
 use crate::gears::testing::message;
-use crate::wires::{GearInbox, GearSpec};
+use crate::gears::GearSpec;
+use crate::inbox::GearInbox;
 
 fn out(server: &Server, in_flight: u8) -> GearSpec {
     let url = format!("http://{}", server.at);

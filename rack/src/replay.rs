@@ -21,9 +21,9 @@ use model::message::Message;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::{ConsumerOffset, DeliveryHistory, MessageOutbox, OutboxTransaction, PortSequenceNumber};
+use crate::inbox::{DeliveryReceipt, GearInbox, InboxMessage};
+use crate::outbox::{ConsumerOffset, DeliveryHistory, MessageOutbox, OutboxTransaction, PortSequenceNumber};
 use crate::spool::AdmissionClass;
-use crate::wires::{DeliveryReceipt, GearInbox, InboxMessage};
 
 /// How long an answer waits for the gear.
 const WITHIN: Duration = Duration::from_secs(10);
@@ -83,7 +83,7 @@ struct GearReplayer {
 
 enum ReplayHandover {
     /// It is with the gear; hears when that is done.
-    Now(oneshot::Receiver<Result<(), crate::telemetry::RecordingError>>),
+    Now(oneshot::Receiver<Result<(), crate::spool::RecordingError>>),
     /// It was taken meanwhile.
     Before,
 }
@@ -170,7 +170,7 @@ impl GearReplayer {
 
     /// Says that a letter will never be taken, unless it was: a note on its way to the disk is waited for, behind one of ours.
     async fn reject_letter(&self, number: u64, reason: String) -> Result<ReplayHandover, ReplayRejection> {
-        let note = crate::telemetry::SourceCheckpoint {
+        let note = crate::spool::SourceCheckpoint {
             key: format!("asked {}", self.key),
             value: number.to_le_bytes().to_vec(),
         };

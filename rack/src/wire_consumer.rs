@@ -13,7 +13,7 @@
 //! - The stream has the messages of a port in the order of their places or not at all (the sender's fast batches), and a consumer
 //!   delivers in stream order. A place after the last one is therefore next; what is missing between never comes.
 //! - An acknowledgement covers everything delivered before it ([`AckPolicy::All`]). It is sent for a message once that and everything
-//!   before it is durable in the outbox ([`super::MessageOutbox::commit`]), never earlier.
+//!   before it is durable in the outbox ([`crate::outbox::MessageOutbox::commit`]), never earlier.
 //! - Whoever starts to pull resets the consumer to its ack floor first, and again when deliveries are not numbered 1, 2, 3, …: one went
 //!   to a reader that is gone.
 //! - Delivered messages, redeliveries included, are bounded in messages and bytes ([`MAX_PENDING`], [`MAX_PENDING_BYTES`]).
@@ -43,11 +43,10 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::port_sequence::PortSequenceNumber;
-use super::{ConsumerOffset, DeliveryHistory, GuaranteedLane, TAKEN};
 use crate::deadline::sleep_until_deadline;
-use crate::telemetry::RecordingError;
-use crate::wires::{DeliveryReceipt, GearInbox, InboxMessage, UndecodableMessage};
+use crate::inbox::{DeliveryReceipt, GearInbox, InboxMessage, UndecodableMessage};
+use crate::outbox::{ConsumerOffset, DeliveryHistory, GuaranteedLane, PortSequenceNumber, TAKEN};
+use crate::spool::RecordingError;
 
 /// Messages of one pull request.
 const PULL: usize = 512;
