@@ -1,10 +1,11 @@
 //! What can go wrong with a query, each with the thing, the value and the fix.
 
+use arrow_schema::ArrowError;
 use datafusion::error::DataFusionError;
 use model::{ByteSize, HumanDuration};
+use parquet::errors::ParquetError;
 
-use crate::QueryLimits;
-use crate::segment_reader::ByteLimitError;
+use crate::limits::QueryLimits;
 use crate::session_pool::is_contention;
 
 /// Why a query has no answer.
@@ -245,5 +246,34 @@ impl From<parquet::errors::ParquetError> for Error {
 impl From<engine::Error> for Error {
     fn from(error: engine::Error) -> Self {
         DataFusionError::External(Box::new(error)).into()
+    }
+}
+
+/// A query has read as many bytes as one may.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} bytes were read, and {SAYS}")]
+pub(crate) struct ByteLimitError(pub(crate) u64);
+
+/// How its text ends: readers of Parquet make texts of errors.
+const SAYS: &str = "the query may not read as many as it would";
+
+impl ByteLimitError {
+    /// Whether it is what ended a query.
+    pub(crate) fn is_cause_of(error: &(dyn std::error::Error + 'static)) -> bool {
+        error_chain(error).any(|error| {
+            // What is within an error of I/O is not its source.
+            let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+            let text = match error.downcast_ref() {
+                Some(ArrowError::ParquetError(text)) => text.as_str(),
+                _ => "",
+            };
+            error.is::<Self>() || inner.is_some_and(|inner| inner.is::<Self>()) || text.ends_with(SAYS)
+        })
+    }
+}
+
+impl From<ByteLimitError> for ParquetError {
+    fn from(error: ByteLimitError) -> Self {
+        Self::External(Box::new(error))
     }
 }

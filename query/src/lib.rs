@@ -24,16 +24,17 @@
 
 mod admission_gate;
 mod aggregation;
+mod columns;
 mod cursor;
 mod error;
 mod filter;
 mod filter_pushdown;
 mod flux;
 mod keyset_pagination;
+mod limits;
 mod list_query;
 mod live_tail;
 mod message_rendering;
-mod metric_aggregation;
 mod ndjson_scan;
 mod query_engine;
 mod query_result;
@@ -44,7 +45,6 @@ mod scalar_functions;
 mod scan;
 mod scan_order;
 mod segment_reader;
-mod series_rates;
 mod session_pool;
 mod snapshot_registry;
 mod spec_tables;
@@ -58,9 +58,10 @@ mod unknown_order;
 mod view_table;
 
 pub use error::{Error, QueryErrorKind};
+pub use limits::QueryLimits;
 pub use list_query::ListQuery;
 pub use live_tail::{HEARTBEAT, LiveTail};
-pub use query_engine::{QueryEngine, QueryLimits};
+pub use query_engine::QueryEngine;
 pub use query_result::{JsonPage, ListAnswer, LogHistogram, MetricPage, QueryStats};
 pub use row_writer::{RowFormat, RowWriter, json_of};
 pub use spec_tables::SpecTable;

@@ -20,9 +20,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::aggregation::metric_aggregation::{self, MetricAggregation};
 use crate::cursor::{PageCursor, fingerprint};
 use crate::flux::{self, FluxScan};
-use crate::metric_aggregation::{self, MetricAggregation};
 use crate::query_engine::RowQuery;
 use crate::query_result::{JsonPage, ListAnswer};
 use crate::query_scan::QueryScan;

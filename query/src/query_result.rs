@@ -12,10 +12,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::Error;
-use crate::query_scan::QueryScan;
+use crate::columns::{SqlColumn, columns_of};
 use crate::row_writer::{RowFormat, RowWriter};
 use crate::session_pool::QuerySession;
-use crate::sql::{SqlColumn, columns_of};
 
 /// Rows as columns, in the order that was asked for. They count as memory of queries until it and its clones are dropped.
 #[derive(Debug, Clone)]
@@ -156,15 +155,6 @@ pub struct JsonPage {
 }
 
 impl JsonPage {
-    /// Rows of which there are no more.
-    pub(crate) fn all_rows(scan: &QueryScan, rows: Vec<Map<String, Value>>) -> Self {
-        Self {
-            stats: scan.stats(rows.len()),
-            rows,
-            next_cursor: None,
-        }
-    }
-
     /// The first rows only, which says so if there are more.
     pub(crate) fn truncate_to(mut self, most: usize) -> Self {
         if self.rows.len() > most {

@@ -17,11 +17,12 @@ use datafusion::prelude::SessionConfig;
 use engine::ReadView;
 use model::filter::SortOrder;
 use model::{ByteSize, Table};
+use serde_json::{Map, Value};
 use tokio::runtime::Handle;
 
 use crate::filter::in_range;
 use crate::filter_pushdown;
-use crate::query_result::QueryStats;
+use crate::query_result::{JsonPage, QueryStats};
 use crate::scan::{
     FullScanRequest, RollupCounts, RollupQuery, RowSink, ScanExecutor, SegmentSelection, TopKRequest, TopKRows,
 };
@@ -248,6 +249,15 @@ impl QueryScan {
             None => place,
         };
         Error::NotFound { what, id, place }
+    }
+
+    /// Rows of which there are no more.
+    pub(crate) fn last_page(&self, rows: Vec<Map<String, Value>>) -> JsonPage {
+        JsonPage {
+            stats: self.stats(rows.len()),
+            rows,
+            next_cursor: None,
+        }
     }
 
     /// What the query cost so far.

@@ -30,7 +30,7 @@ use uuid::Uuid;
 
 use self::json_validator::JsonValidator;
 use crate::Error;
-use crate::sql::SqlColumn;
+use crate::columns::SqlColumn;
 
 /// How an answer is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

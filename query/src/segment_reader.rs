@@ -18,7 +18,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use arrow_schema::ArrowError;
 use bytes::Bytes;
 use datafusion::common::internal_datafusion_err;
 use datafusion::datasource::listing::PartitionedFile;
@@ -35,7 +34,7 @@ use parquet::arrow::async_reader::AsyncFileReader;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ParquetMetaData;
 
-use crate::error::error_chain;
+use crate::error::ByteLimitError;
 use crate::query_result::QueryStats;
 
 /// What one query reads, and how much it may.
@@ -53,35 +52,6 @@ pub(crate) struct ScanMeter {
     held: AtomicUsize,
     files: Mutex<HashSet<u64>>,
     ruled_out: Mutex<HashSet<u64>>,
-}
-
-/// A query has read as many bytes as one may.
-#[derive(Debug, thiserror::Error)]
-#[error("{0} bytes were read, and {SAYS}")]
-pub(crate) struct ByteLimitError(u64);
-
-/// How its text ends: readers of Parquet make texts of errors.
-const SAYS: &str = "the query may not read as many as it would";
-
-impl ByteLimitError {
-    /// Whether it is what ended a query.
-    pub(crate) fn is_cause_of(error: &(dyn std::error::Error + 'static)) -> bool {
-        error_chain(error).any(|error| {
-            // What is within an error of I/O is not its source.
-            let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-            let text = match error.downcast_ref() {
-                Some(ArrowError::ParquetError(text)) => text.as_str(),
-                _ => "",
-            };
-            error.is::<Self>() || inner.is_some_and(|inner| inner.is::<Self>()) || text.ends_with(SAYS)
-        })
-    }
-}
-
-impl From<ByteLimitError> for ParquetError {
-    fn from(error: ByteLimitError) -> Self {
-        Self::External(Box::new(error))
-    }
 }
 
 impl ScanMeter {

@@ -235,7 +235,7 @@ impl MemoryPool for QueryPool {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use crate::QueryLimits;
+    use crate::limits::QueryLimits;
 
     fn sessions() -> Arc<SessionPool> {
         let threads = crate::admission_gate::QueryRuntimes::new(1).unwrap();

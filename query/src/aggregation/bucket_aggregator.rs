@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::metric_aggregation::GroupKey;
+use crate::aggregation::metric_aggregation::GroupKey;
 
 /// Buckets are brought together when there are so many more.
 const TIDY_AT: usize = 1 << 16;
@@ -247,7 +247,7 @@ impl BucketAggregator {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
-    use crate::metric_aggregation::MAX_GROUPS;
+    use crate::aggregation::metric_aggregation::MAX_GROUPS;
 
     #[test]
     fn series_are_told_apart_by_each_of_their_texts_and_by_whether_there_is_a_group() {

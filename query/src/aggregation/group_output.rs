@@ -20,9 +20,9 @@ use serde_json::json;
 use super::bucket_aggregator::{MetricGroups, PointTotals, SeriesBucket};
 use super::gap_fill::{BucketMap, fill_gaps};
 use crate::Error;
+use crate::aggregation::metric_aggregation::{GroupKey, MAX_GROUPS, MetricAggregation, aggregate_value};
+use crate::aggregation::series_rates::{BucketHistogram, GroupRates};
 use crate::filter::PageBounds;
-use crate::metric_aggregation::{GroupKey, MAX_GROUPS, MetricAggregation, aggregate_value};
-use crate::series_rates::{BucketHistogram, GroupRates};
 
 /// What histograms observed, beside the value; nothing in rows of other types.
 pub(crate) const OBSERVED: [&str; 5] = ["count", "sum", "p50", "p90", "p99"];

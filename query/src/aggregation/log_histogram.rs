@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use super::gap_fill::{BucketMap, fill_gaps};
 use super::rollup_query::rollup_query;
 use crate::Error;
-use crate::metric_aggregation::{column, width_of};
+use crate::aggregation::metric_aggregation::{column, width_of};
 use crate::query_result::{JsonPage, LogHistogram};
 use crate::query_scan::QueryScan;
 use crate::scalar_functions::{bucket, bucket_start, texts};
@@ -121,7 +121,7 @@ pub(super) async fn log_histogram(scan: QueryScan, plan: HistogramQuery) -> Resu
     let width = Duration::from_micros(u64::try_from(plan.width).unwrap_or(1));
     Ok(LogHistogram {
         interval: HumanDuration::from(width),
-        page: JsonPage::all_rows(&scan, rows.collect()),
+        page: scan.last_page(rows.collect()),
     })
 }
 

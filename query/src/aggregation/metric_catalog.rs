@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::no_metric;
 use crate::Error;
-use crate::metric_aggregation::{MAX_GROUPS, column};
+use crate::aggregation::metric_aggregation::{MAX_GROUPS, column};
 use crate::query_result::{JsonPage, ListAnswer, MetricPage, objects};
 use crate::query_scan::QueryScan;
 use crate::scalar_functions::{FunctionKind, json_text, series_key, texts};
@@ -27,7 +27,7 @@ pub(super) async fn names(scan: QueryScan, limit: usize) -> Result<JsonPage, Err
     let frame = frame.aggregate(keys(), vec![count(lit(1)).alias("count")])?;
     let order = keys().into_iter().map(|key| key.sort(true, false)).collect();
     let found = frame.sort(order)?.limit(0, Some(limit + 1))?.collect().await?;
-    Ok(JsonPage::all_rows(&scan, objects(&found).collect()).truncate_to(limit))
+    Ok(scan.last_page(objects(&found).collect()).truncate_to(limit))
 }
 
 /// The keys of labels, sorted, with the number of values of each, told apart as texts, and of the points that have it. What
@@ -64,7 +64,7 @@ pub(super) async fn label_keys_of(scan: QueryScan, name: String, limit: usize) -
         ];
         Map::from_iter(row.map(|(name, value)| (name.to_owned(), value)))
     };
-    Ok(JsonPage::all_rows(&scan, keys.into_iter().map(row).collect()).truncate_to(limit))
+    Ok(scan.last_page(keys.into_iter().map(row).collect()).truncate_to(limit))
 }
 
 /// Adds what a metric is to its points.

@@ -18,14 +18,16 @@
 //!
 //! # Not here
 //!
-//! What an aggregate of metric points means, and rates: [`crate::metric_aggregation`], [`crate::series_rates`].
+//! What an aggregate of metric points means, and rates: [`crate::aggregation::metric_aggregation`], [`crate::aggregation::series_rates`].
 
 pub(crate) mod bucket_aggregator;
 pub(crate) mod gap_fill;
 pub(crate) mod group_output;
 mod log_histogram;
+pub(crate) mod metric_aggregation;
 pub(crate) mod metric_catalog;
 mod rollup_query;
+pub(crate) mod series_rates;
 pub(crate) mod series_walk;
 mod top_values;
 

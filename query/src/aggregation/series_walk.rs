@@ -6,7 +6,7 @@
 //!
 //! # Not here
 //!
-//! Groups by a label, rates and histograms: plans ([`crate::metric_aggregation`], [`crate::series_rates`]).
+//! Groups by a label, rates and histograms: plans ([`crate::aggregation::metric_aggregation`], [`crate::aggregation::series_rates`]).
 
 use std::borrow::Cow;
 
@@ -19,7 +19,7 @@ use model::Table;
 
 use super::bucket_aggregator::{BucketAggregator, MetricGroups, PointTotals};
 use crate::Error;
-use crate::metric_aggregation::{MAX_GROUPS, MetricAggregation, column};
+use crate::aggregation::metric_aggregation::{MAX_GROUPS, MetricAggregation, column};
 use crate::query_scan::QueryScan;
 use crate::scalar_functions::bucket_start;
 use crate::scan::{RowSink, times_of};

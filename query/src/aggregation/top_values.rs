@@ -12,7 +12,7 @@ use model::{ColumnType, Table};
 use serde_json::Map;
 
 use crate::Error;
-use crate::metric_aggregation::column;
+use crate::aggregation::metric_aggregation::column;
 use crate::query_result::{JsonPage, objects};
 use crate::query_scan::QueryScan;
 use crate::scalar_functions::{json_text, texts};
@@ -60,7 +60,7 @@ pub(super) async fn most_frequent_counted(
         let row = |(value, count): (String, i64)| {
             Map::from_iter([("value".to_owned(), value.into()), ("count".to_owned(), count.into())])
         };
-        return Ok(JsonPage::all_rows(&scan, counts.into_iter().map(row).collect()));
+        return Ok(scan.last_page(counts.into_iter().map(row).collect()));
     }
     most_frequent(&scan, &field, limit).await
 }
@@ -100,5 +100,5 @@ pub(super) async fn most_frequent(scan: &QueryScan, field: &Expr, limit: usize) 
     let frame = values(scan.frame(scan.window, RowOrder::Any)?, field)?;
     let order = vec![ident("count").sort(false, true), ident("value").sort(true, false)];
     let found = frame.sort(order)?.limit(0, Some(limit))?.collect().await?;
-    Ok(JsonPage::all_rows(scan, objects(&found).collect()))
+    Ok(scan.last_page(objects(&found).collect()))
 }

@@ -3,11 +3,11 @@
 use arrow_schema::{DataType, SchemaRef};
 use datafusion::execution::SessionState;
 
-use super::columns::columns_of;
 use super::error_mapping::statement_error;
 use super::statement_parser::UnboundStatement;
 use super::{SqlColumn, StatementContext, expression_size, statement_parser};
 use crate::admission_gate::QueryClass;
+use crate::columns::columns_of;
 use crate::{Error, QueryEngine};
 
 /// What is known of a statement before it is carried out.

@@ -27,7 +27,6 @@ mod cancellable_rules;
 mod cancellation;
 mod casts;
 mod checked_sums;
-mod columns;
 mod comparisons;
 mod date_comparisons;
 mod describe;
@@ -80,8 +79,6 @@ use tokio_util::sync::DropGuard;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::cancellation::{CancellationError, StatementCancellation, make_cancellable};
-pub use self::columns::SqlColumn;
-pub(crate) use self::columns::columns_of;
 pub use self::describe::StatementDescription;
 use self::distinct_ids::DistinctLimitError;
 use self::error_mapping::{statement_error, task_error};
@@ -93,6 +90,8 @@ use self::statement_bounds::StatementBounds;
 use self::statement_context::StatementContext;
 pub use self::statement_parser::split_statements;
 pub use self::text_output::{text_of_double, text_of_interval, text_of_real};
+pub use crate::columns::SqlColumn;
+use crate::columns::columns_of;
 
 use crate::admission_gate::{QueryClass, QueryPermit};
 use crate::error::is_caused_by;

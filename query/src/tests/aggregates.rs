@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::Bench;
 use super::random_world::{self, Random};
 use super::sql::rows;
-use crate::QueryLimits;
+use crate::limits::QueryLimits;
 
 /// Rows in sealed files, open ones and memory, many of them in the same hours.
 async fn filled(mut bench: Bench, random: &mut Random) -> Bench {

@@ -170,7 +170,7 @@ async fn sums_that_are_no_numbers_and_groups_of_no_points_are_a_plans() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_groups_than_the_api_answers_with_are_walked_once() {
-    const GROUPS: usize = crate::metric_aggregation::MAX_GROUPS + 1;
+    const GROUPS: usize = crate::aggregation::metric_aggregation::MAX_GROUPS + 1;
     let mut random = Random::new();
     let bench = Bench::new().await;
     let one = random_world::point(&mut random);

@@ -9,11 +9,12 @@ use serde_json::{Map, Value};
 use super::random_world::{self, Random};
 use super::{Bench, HOUR, now};
 use crate::aggregation::bucket_aggregator::{MetricGroups, PointTotals};
+use crate::aggregation::metric_aggregation;
+use crate::aggregation::metric_aggregation::MetricAggregation;
 use crate::aggregation::series_walk as walk;
-use crate::metric_aggregation::MetricAggregation;
 use crate::query_scan::QueryScan;
 use crate::time_range::TimeRange;
-use crate::{ListQuery, filter, metric_aggregation};
+use crate::{ListQuery, filter};
 
 /// Points of a few hundred series in the past hour, enough for files of many pages, some of them equal in time.
 fn many(random: &mut Random) -> Vec<MetricPoint> {

@@ -13,7 +13,7 @@
 //! | none, histogram | the mean of what was observed; `count`, `sum`, `p50`, `p90`, `p99` beside it, where they are known |
 //! | `avg`, `sum`, `min`, `max`, `count` | that of the points' values |
 //! | `last` | the value of the latest point |
-//! | `rate` | the per-second rate ([`crate::series_rates`]) |
+//! | `rate` | the per-second rate ([`crate::aggregation::series_rates`]) |
 //! | `p50` to `p99` | of what histograms observed; nothing for other types |
 //!
 //! With `fill=true` each group has a row for every bucket of the window, up to now where that is open: those without points have
@@ -40,13 +40,13 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::aggregation::bucket_aggregator::{BucketAggregator, MetricGroups, PointTotals, SeriesIdentity};
 use crate::aggregation::group_output::{OBSERVED, fill_groups, group_rows, series_rows};
+use crate::aggregation::series_rates::{self, SeriesFunction};
 use crate::aggregation::series_walk as walk;
 use crate::cursor::PageCursor;
 use crate::filter::PageBounds;
 use crate::query_result::ListAnswer;
 use crate::query_scan::QueryScan;
 use crate::scalar_functions::{bucket, bucket_start, json_text, texts};
-use crate::series_rates::{self, SeriesFunction};
 use crate::time_range::TimeRange;
 use crate::view_table::RowOrder;
 

@@ -22,7 +22,7 @@ use model::MetricType;
 use serde_json::Value;
 
 use crate::Error;
-use crate::metric_aggregation::{GroupKey, GroupKeyColumns, MAX_GROUPS, MetricAggregation, column};
+use crate::aggregation::metric_aggregation::{GroupKey, GroupKeyColumns, MAX_GROUPS, MetricAggregation, column};
 use crate::query_scan::QueryScan;
 use crate::scalar_functions::{field_text, series_key, texts};
 use crate::time_range::TimeRange;
