@@ -40,6 +40,7 @@ mod query_engine;
 mod query_result;
 mod query_scan;
 mod regex_matcher;
+mod row_query;
 mod row_writer;
 mod scalar_functions;
 mod scan;

@@ -8,6 +8,9 @@ use std::time::Duration;
 use model::ByteSize;
 use tokio::sync::Semaphore;
 
+/// So many damaged files a query leaves behind before it gives up.
+pub(crate) const DAMAGED_FILES: usize = 256;
+
 /// The bounds of queries.
 #[derive(Debug, Clone)]
 pub struct QueryLimits {

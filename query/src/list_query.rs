@@ -8,26 +8,15 @@
 //! comes into other files. Versions change without their rows when a file is sealed: a tag may change where the answer does
 //! not, never the other way round.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-
 use datafusion::logical_expr::Expr;
-use engine::ReadView;
 use model::filter::{
     DeadLetterFilter, FluxFilter, LetterFilter, LogFilter, MessageFilter, MetricFilter, TimePoint, TraceFilter,
 };
 use model::{FluxId, Table};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 
-use crate::aggregation::metric_aggregation::{self, MetricAggregation};
-use crate::cursor::{PageCursor, fingerprint};
-use crate::flux::{self, FluxScan};
-use crate::query_engine::RowQuery;
-use crate::query_result::{JsonPage, ListAnswer};
-use crate::query_scan::QueryScan;
-use crate::time_range::TimeRange;
-use crate::{Error, QueryEngine, filter, keyset_pagination};
+use crate::cursor::fingerprint;
+use crate::filter;
+use crate::row_query::RowQuery;
 
 /// Which rows are asked for.
 #[derive(Debug, Clone)]
@@ -106,121 +95,5 @@ impl ListQuery {
             Self::DeadLetters(_) | Self::Flux(..) => Vec::new(),
             Self::Letters(filter) => filter::letters(filter),
         }
-    }
-}
-
-impl QueryEngine {
-    /// A list of rows, newest first unless it is asked for otherwise.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn list(&self, query: &ListQuery) -> Result<ListAnswer, Error> {
-        let asked = query.row_query();
-        let (paging, fingerprint, raw) = (asked.paging()?, asked.fingerprint, asked.raw);
-        if let ListQuery::Metrics(filter) = query
-            && let Some(summary) = MetricAggregation::of(filter)?
-        {
-            let summed_up = |scan, after| {
-                let (summary, now) = (summary.clone(), self.now());
-                async move { metric_aggregation::aggregate_page(&scan, &summary, paging, after, fingerprint, now).await }
-            };
-            return self.run_list(&asked, query, summed_up).await;
-        }
-        if let ListQuery::Flux(id, _) = query {
-            let limit = paging.limit;
-            let signal = |messages, after| {
-                let asked = flux::FluxRequest {
-                    id: *id,
-                    limit,
-                    after,
-                    fingerprint,
-                    raw,
-                };
-                FluxScan::new(messages, asked).page()
-            };
-            return self.run_list(&asked, query, signal).await;
-        }
-        let rows = |scan, from| async move { keyset_pagination::list(&scan, paging, from, fingerprint, raw).await };
-        self.run_list(&asked, query, rows).await
-    }
-
-    /// What a scan of the window gives, from a position on if one is given, with its tag.
-    async fn run_list<P, W>(
-        &self,
-        asked: &RowQuery,
-        query: &ListQuery,
-        answer: impl Fn(QueryScan, Option<P>) -> W,
-    ) -> Result<ListAnswer, Error>
-    where
-        P: Clone + Serialize + DeserializeOwned,
-        W: Future<Output = Result<ListAnswer, Error>> + Send + 'static,
-    {
-        let (window, from) = self.resolve_start::<P>(asked)?;
-        let conditions = query.conditions();
-        self.run(|| {
-            let mut scan = self.scan(asked.table, window, conditions.clone());
-            scan.order = asked.order.unwrap_or_default();
-            let (tag, session) = (self.tag_of(asked, window, scan.view()), scan.session());
-            let list = answer(scan, from.clone());
-            async move {
-                let mut list = list.await?;
-                list.tag = tag;
-                list.reserve_memory(&session)
-            }
-        })
-        .await
-    }
-
-    /// The window, and the position to go on from, of a first or a later page.
-    fn resolve_start<P: Serialize + DeserializeOwned>(
-        &self,
-        asked: &RowQuery,
-    ) -> Result<(TimeRange, Option<P>), Error> {
-        match asked.cursor.as_deref() {
-            Some(token) => {
-                let cursor = PageCursor::parse(token, asked.fingerprint)?;
-                Ok((cursor.window, Some(cursor.position)))
-            }
-            None => {
-                let window = TimeRange::resolve(asked.since, asked.until, asked.flux_id, self.now())?;
-                Ok((window, None))
-            }
-        }
-    }
-
-    /// The tag that the answer would have now; `None` if it would have none or if there is no answer.
-    #[must_use]
-    pub fn tag(&self, query: &ListQuery) -> Option<u64> {
-        let asked = query.row_query();
-        let (window, _) = self.resolve_start::<Value>(&asked).ok()?;
-        self.tag_of(&asked, window, &self.engine.view())
-    }
-
-    /// The tag of the answer from a view.
-    fn tag_of(&self, asked: &RowQuery, window: TimeRange, view: &ReadView) -> Option<u64> {
-        let is_past = asked.until.is_some() && window.until <= self.now();
-        let tables = || std::iter::once(&asked.table).chain(asked.also);
-        let mut hot = tables().flat_map(|table| view.hot(*table));
-        if !is_past || hot.any(|hot| window.overlaps(hot.min_ts, hot.max_ts)) {
-            return None;
-        }
-        let paging = asked.paging().ok()?;
-        let mut hasher = DefaultHasher::new();
-        (env!("CARGO_PKG_VERSION"), self.engine.store_id()).hash(&mut hasher);
-        (asked.table, asked.fingerprint, paging.limit, paging.offset).hash(&mut hasher);
-        (&asked.cursor, window.since, window.until, view.partial()).hash(&mut hasher);
-        let files = tables().flat_map(|table| view.files(*table));
-        for file in files.filter(|file| window.overlaps(file.min_ts, file.max_ts)) {
-            (file.id, file.version, file.rows, file.size, file.min_ts, file.max_ts).hash(&mut hasher);
-        }
-        Some(hasher.finish())
-    }
-
-    /// As [`QueryEngine::list`], as objects.
-    ///
-    /// # Errors
-    /// See [`Error`].
-    pub async fn page(&self, query: ListQuery) -> Result<JsonPage, Error> {
-        Ok(self.list(&query).await?.into())
     }
 }

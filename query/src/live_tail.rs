@@ -40,7 +40,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use engine::{Engine, WeightedCache};
-use model::filter::{LogFilter, MessageFilter, RawForm};
+use model::filter::RawForm;
 use model::{Clock, Table};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::Instant;
@@ -50,7 +50,6 @@ use self::event_text::EventTextCache;
 use self::resume_token::ResumeToken;
 use self::tail_task::{StartPosition, TailTask};
 use crate::admission_gate::{AdmissionGate, close};
-use crate::query_engine::QueryEngine;
 use crate::scan::ScanFilter;
 use crate::session_pool::SessionPool;
 use crate::snapshot_registry::SnapshotRegistry;
@@ -197,37 +196,6 @@ impl TailService {
 pub(crate) struct TailRendering {
     table: Table,
     raw: RawForm,
-}
-
-impl QueryEngine {
-    /// Follows the logs: rows that a filter lets through, as they become visible. With `since` or `limit` earlier rows come first, oldest first.
-    /// `resume` is the `id` of the last event that the reader had, with the name of the parameter that said so; `cursor` says the same.
-    ///
-    /// # Errors
-    /// [`Error::Parameter`], [`Error::TooManyFollowers`], [`Error::NothingToFollow`], [`Error::Closed`].
-    pub fn tail(&self, filter: &LogFilter, resume: Option<(&'static str, &str)>) -> Result<LiveTail, Error> {
-        self.follow(&ListQuery::Logs(filter.clone()), resume)
-    }
-
-    /// Follows the business messages in the same way.
-    ///
-    /// # Errors
-    /// Those of [`tail`](Self::tail).
-    pub fn tail_messages(
-        &self,
-        filter: &MessageFilter,
-        resume: Option<(&'static str, &str)>,
-    ) -> Result<LiveTail, Error> {
-        self.follow(&ListQuery::Messages(filter.clone()), resume)
-    }
-
-    fn follow(&self, query: &ListQuery, resume: Option<(&'static str, &str)>) -> Result<LiveTail, Error> {
-        if self.stop.is_cancelled() {
-            return Err(Error::Closed);
-        }
-        let follower = self.tails.open(query, resume)?;
-        follower.start(&self.threads, self.stop.clone())
-    }
 }
 
 /// A running tail. Dropped, its task ends.

@@ -7,20 +7,24 @@
 //! - However often a query begins anew because it met a damaged file, all of its beginnings share one timeout.
 //! - Dropping a query's future stops its task at its next batch. The threads on which scans read are bounded by themselves.
 
+mod aggregates;
+mod lists;
+mod statements;
+mod tails;
+
 use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use engine::Engine;
-use model::filter::{RawForm, SortOrder, TimePoint};
-use model::{ByteSize, Clock, FluxId, Table, Timestamp, TraceId};
+use model::{ByteSize, Clock, Table, Timestamp, TraceId};
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::admission_gate::{AdmissionGate, QueryClass, QueryPermit, QueryRuntimes};
-use crate::filter::{self, PageBounds};
-use crate::limits::QueryLimits;
+use crate::filter;
+use crate::limits::{DAMAGED_FILES, QueryLimits};
 use crate::live_tail::TailService;
 use crate::query_result::ListAnswer;
 use crate::query_scan::{QueryScan, new_session_state, scanner};
@@ -29,9 +33,6 @@ use crate::snapshot_registry::SnapshotRegistry;
 use crate::spec_tables::{SpecTable, SpecTables};
 use crate::time_range::TimeRange;
 use crate::{Error, sql, trace_tree};
-
-/// So many damaged files a query leaves behind before it gives up.
-pub(crate) const DAMAGED_FILES: usize = 256;
 
 /// How long queries that were ended have until they are gone: a batch takes them less.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -223,49 +224,5 @@ impl QueryEngine {
 impl Drop for QueryEngine {
     fn drop(&mut self) {
         self.stop.cancel();
-    }
-}
-
-/// What the lists of all tables have in common.
-pub(crate) struct RowQuery {
-    pub(crate) table: Table,
-    /// Other tables whose rows are in the answer.
-    pub(crate) also: &'static [Table],
-    pub(crate) fingerprint: u64,
-    pub(crate) since: Option<TimePoint>,
-    pub(crate) until: Option<TimePoint>,
-    pub(crate) limit: Option<u32>,
-    pub(crate) offset: Option<u32>,
-    pub(crate) cursor: Option<String>,
-    pub(crate) order: Option<SortOrder>,
-    pub(crate) flux_id: Option<FluxId>,
-    /// How the bytes of messages are shown.
-    pub(crate) raw: RawForm,
-}
-
-impl RowQuery {
-    /// The rows of a table, by the fingerprint of a filter, its bounds of time, and its limit, offset and cursor.
-    pub(crate) fn new(
-        (table, fingerprint): (Table, u64),
-        (since, until): (Option<TimePoint>, Option<TimePoint>),
-        (limit, offset, cursor): (Option<u32>, Option<u32>, &Option<String>),
-    ) -> Self {
-        Self {
-            table,
-            also: &[],
-            fingerprint,
-            since,
-            until,
-            limit,
-            offset,
-            cursor: cursor.clone(),
-            order: None,
-            flux_id: None,
-            raw: RawForm::default(),
-        }
-    }
-
-    pub(crate) fn paging(&self) -> Result<PageBounds, Error> {
-        PageBounds::check(self.limit, self.offset, self.cursor.as_deref())
     }
 }

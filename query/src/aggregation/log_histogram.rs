@@ -17,7 +17,7 @@ use super::gap_fill::{BucketMap, fill_gaps};
 use super::rollup_query::rollup_query;
 use crate::Error;
 use crate::aggregation::metric_aggregation::{column, width_of};
-use crate::query_result::{JsonPage, LogHistogram};
+use crate::query_result::LogHistogram;
 use crate::query_scan::QueryScan;
 use crate::scalar_functions::{bucket, bucket_start, texts};
 use crate::scan::RollupQuery;
@@ -35,7 +35,7 @@ const WIDTHS: [i64; 16] = [
 
 /// What is counted.
 #[derive(Debug, Clone)]
-pub(super) struct HistogramQuery {
+pub(crate) struct HistogramQuery {
     width: i64,
     by: HistogramGrouping,
     /// The times whose buckets are all given.
@@ -45,7 +45,7 @@ pub(super) struct HistogramQuery {
 }
 
 impl HistogramQuery {
-    pub(super) fn new(
+    pub(crate) fn new(
         filter: &LogFilter,
         shape: &HistogramFilter,
         window: TimeRange,
@@ -81,7 +81,7 @@ fn fair_width(times: &Range<i64>) -> i64 {
     usual.into_iter().find(|width| *width >= least).unwrap_or(least)
 }
 
-pub(super) async fn log_histogram(scan: QueryScan, plan: HistogramQuery) -> Result<LogHistogram, Error> {
+pub(crate) async fn log_histogram(scan: QueryScan, plan: HistogramQuery) -> Result<LogHistogram, Error> {
     let mut counts = BucketMap::new();
     let counted = match &plan.question {
         Some(question) => scan.count_from_rollup(question).await?,

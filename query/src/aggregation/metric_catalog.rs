@@ -21,7 +21,7 @@ use crate::view_table::RowOrder;
 const MAX_LABEL_SETS: usize = 1_000;
 
 /// Names and types, sorted, with their numbers of points.
-pub(super) async fn names(scan: QueryScan, limit: usize) -> Result<JsonPage, Error> {
+pub(crate) async fn names(scan: QueryScan, limit: usize) -> Result<JsonPage, Error> {
     let keys = || ["name", "type"].map(ident).to_vec();
     let frame = scan.frame(scan.window, RowOrder::Any)?.select(keys())?;
     let frame = frame.aggregate(keys(), vec![count(lit(1)).alias("count")])?;
@@ -32,7 +32,7 @@ pub(super) async fn names(scan: QueryScan, limit: usize) -> Result<JsonPage, Err
 
 /// The keys of labels, sorted, with the number of values of each, told apart as texts, and of the points that have it. What
 /// belongs to one point of a histogram is no label.
-pub(super) async fn label_keys_of(scan: QueryScan, name: String, limit: usize) -> Result<JsonPage, Error> {
+pub(crate) async fn label_keys_of(scan: QueryScan, name: String, limit: usize) -> Result<JsonPage, Error> {
     let frame = scan.frame(scan.window, RowOrder::Any)?;
     let frame = frame.select(vec![series_key(ident("labels")).alias("series")])?;
     let frame = frame.aggregate(vec![ident("series")], vec![count(lit(1)).alias("count")])?;
@@ -68,7 +68,7 @@ pub(super) async fn label_keys_of(scan: QueryScan, name: String, limit: usize) -
 }
 
 /// Adds what a metric is to its points.
-pub(super) async fn describe(scan: QueryScan, name: String, list: ListAnswer) -> Result<MetricPage, Error> {
+pub(crate) async fn describe(scan: QueryScan, name: String, list: ListAnswer) -> Result<MetricPage, Error> {
     let frame = scan.frame(scan.window, RowOrder::Any)?.select(vec![
         ident("type"),
         json_text(ident("labels"), lit("otel.unit")).alias("unit"),

@@ -13,7 +13,7 @@ use crate::time_range::TimeRange;
 
 /// A filter and what its rows are split by, as a question to counts; `None` if only rows answer it. `width` is that of buckets,
 /// if there are any, in microseconds.
-pub(super) fn rollup_query(
+pub(crate) fn rollup_query(
     filter: &LogFilter,
     window: TimeRange,
     (by, width): (HistogramGrouping, Option<i64>),

@@ -20,7 +20,7 @@ use crate::scan::RollupQuery;
 use crate::view_table::RowOrder;
 
 /// The column, or the key of a JSON column, that a request names.
-pub(super) fn field_of(table: Table, top: &TopFilter) -> Result<Expr, Error> {
+pub(crate) fn field_of(table: Table, top: &TopFilter) -> Result<Expr, Error> {
     let columns = table.columns().iter();
     let plain = columns.filter(|column| !matches!(column.kind, ColumnType::Time | ColumnType::Json | ColumnType::Blob));
     let mut names = plain.map(|column| column.name);
@@ -42,10 +42,10 @@ fn unknown(wrong: &str, names: impl Iterator<Item = &'static str>) -> Error {
 }
 
 /// More values than these are not brought together here, but by a plan, which can put them aside.
-pub(super) const MOST_VALUES: usize = 100_000;
+pub(crate) const MOST_VALUES: usize = 100_000;
 
 /// As [`most_frequent`], by counts of segments where they can answer the question.
-pub(super) async fn most_frequent_counted(
+pub(crate) async fn most_frequent_counted(
     scan: QueryScan,
     field: Expr,
     question: Option<RollupQuery>,
@@ -96,7 +96,7 @@ fn values(rows: DataFrame, field: &Expr) -> Result<DataFrame, Error> {
 }
 
 /// The values with the greatest counts; of equal counts in the values' order.
-pub(super) async fn most_frequent(scan: &QueryScan, field: &Expr, limit: usize) -> Result<JsonPage, Error> {
+pub(crate) async fn most_frequent(scan: &QueryScan, field: &Expr, limit: usize) -> Result<JsonPage, Error> {
     let frame = values(scan.frame(scan.window, RowOrder::Any)?, field)?;
     let order = vec![ident("count").sort(false, true), ident("value").sort(true, false)];
     let found = frame.sort(order)?.limit(0, Some(limit))?.collect().await?;

@@ -43,13 +43,13 @@ use super::spill_free_join::without_spill;
 
 /// When a statement ends, whatever it does.
 #[derive(Debug)]
-pub(super) struct StatementCancellation {
+pub(crate) struct StatementCancellation {
     /// Nobody waits for it, or the querier closes.
-    pub(super) gone: CancellationToken,
+    pub(crate) gone: CancellationToken,
     /// Its snapshot retains too much.
-    pub(super) too_old: CancellationToken,
+    pub(crate) too_old: CancellationToken,
     /// When its time is over.
-    pub(super) deadline: Option<Instant>,
+    pub(crate) deadline: Option<Instant>,
 }
 
 /// A statement was ended in the middle of its work.
@@ -59,7 +59,7 @@ pub(crate) struct CancellationError;
 
 impl StatementCancellation {
     /// An error if the statement was ended.
-    pub(super) fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         let is_ended = self.gone.is_cancelled() || self.too_old.is_cancelled();
         if is_ended || self.deadline.is_some_and(|end| Instant::now() >= end) {
             return Err(DataFusionError::External(Box::new(CancellationError)));
@@ -69,7 +69,7 @@ impl StatementCancellation {
 }
 
 /// The plan as it runs: the same answer, ended in time and within memory. `most` are the bytes of a batch.
-pub(super) fn make_cancellable(
+pub(crate) fn make_cancellable(
     plan: Arc<dyn ExecutionPlan>,
     stop: &Arc<StatementCancellation>,
     most: u64,

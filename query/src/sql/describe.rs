@@ -6,9 +6,8 @@ use datafusion::execution::SessionState;
 use super::error_mapping::statement_error;
 use super::statement_parser::UnboundStatement;
 use super::{SqlColumn, StatementContext, expression_size, statement_parser};
-use crate::admission_gate::QueryClass;
+use crate::Error;
 use crate::columns::columns_of;
-use crate::{Error, QueryEngine};
 
 /// What is known of a statement before it is carried out.
 #[derive(Debug, Clone)]
@@ -21,25 +20,7 @@ pub struct StatementDescription {
     pub schema: SchemaRef,
 }
 
-impl QueryEngine {
-    /// What a statement will give; its parameters are `$1`, `$2` and so on, and need no values. [`Statement::limit`] and
-    /// [`Statement::parameters`] are not looked at. It is planned in a place of a statement: a text may take long to plan.
-    ///
-    /// [`Statement::limit`]: super::SqlStatement::limit
-    /// [`Statement::parameters`]: super::SqlStatement::parameters
-    ///
-    /// # Errors
-    /// As [`QueryEngine::sql`] has them before the first row.
-    pub async fn describe(&self, statement: &super::SqlStatement) -> Result<StatementDescription, Error> {
-        self.run_as(QueryClass::Statement, || {
-            let asking = self.statement_context(statement);
-            async move { plan_description(&asking).await }
-        })
-        .await
-    }
-}
-
-async fn plan_description(asking: &StatementContext) -> Result<StatementDescription, Error> {
+pub(crate) async fn plan_description(asking: &StatementContext) -> Result<StatementDescription, Error> {
     let open = statement_parser::parse_unbound(&asking.statement.query, asking.postgres.as_deref())?;
     let mut session = asking.session(&open.asked, None).map_err(statement_error)?;
     let parameters = match open.parameters {

@@ -15,7 +15,7 @@ use super::session::TABLES;
 use crate::Error;
 
 /// An error of parsing, planning or carrying out a statement.
-pub(super) fn statement_error(error: DataFusionError) -> Error {
+pub(crate) fn statement_error(error: DataFusionError) -> Error {
     if is_ours(&error) {
         return Error::Execution(Box::new(error));
     }
@@ -44,7 +44,7 @@ pub(super) fn statement_error(error: DataFusionError) -> Error {
 }
 
 /// What a task that panicked or was stopped leaves behind.
-pub(super) fn task_error(stopped: tokio::task::JoinError) -> Error {
+pub(crate) fn task_error(stopped: tokio::task::JoinError) -> Error {
     if stopped.is_panic() {
         tracing::error!(error = %stopped, "a statement made the query engine panic");
         return Error::statement("the query engine cannot carry out this statement: write it in another way");

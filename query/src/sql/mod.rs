@@ -78,34 +78,34 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::DropGuard;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::cancellation::{CancellationError, StatementCancellation, make_cancellable};
+use self::cancellation::make_cancellable;
+pub(crate) use self::cancellation::{CancellationError, StatementCancellation};
 pub use self::describe::StatementDescription;
-use self::distinct_ids::DistinctLimitError;
-use self::error_mapping::{statement_error, task_error};
+pub(crate) use self::describe::plan_description;
+pub(crate) use self::distinct_ids::DistinctLimitError;
+use self::error_mapping::statement_error;
+pub(crate) use self::error_mapping::task_error;
 pub(crate) use self::postgres::PostgresCompatibility;
 pub use self::postgres::{POSTGRES_VERSION, POSTGRES_VERSION_NUMBER};
 pub(crate) use self::session::base;
 pub use self::statement::{SqlDialect, SqlParameters, SqlStatement};
 use self::statement_bounds::StatementBounds;
-use self::statement_context::StatementContext;
+pub(crate) use self::statement_context::StatementContext;
 pub use self::statement_parser::split_statements;
 pub use self::text_output::{text_of_double, text_of_interval, text_of_real};
 pub use crate::columns::SqlColumn;
 use crate::columns::columns_of;
 
-use crate::admission_gate::{QueryClass, QueryPermit};
-use crate::error::is_caused_by;
-use crate::query_engine::DAMAGED_FILES;
+use crate::Error;
 use crate::query_result::QueryStats;
 use crate::row_writer::{RowFormat, RowWriter};
-use crate::{Error, QueryEngine};
 
 /// Batches that wait for a reader.
-const AHEAD: usize = 2;
+pub(crate) const AHEAD: usize = 2;
 /// So many bytes may wait for a reader after the time of their statement.
 const FEW_BYTES: usize = 64 << 10;
 /// How much longer than its time an answer is waited for: its task says better what became of it.
-const GRACE: Duration = Duration::from_millis(250);
+pub(crate) const GRACE: Duration = Duration::from_millis(250);
 /// A limit up to which a plan is told of it: it keeps so many rows in memory to find the first ones.
 const SMALL_LIMIT: u64 = 10_000;
 
@@ -122,20 +122,20 @@ pub struct SqlStats {
 /// The answer of one statement, as it comes. Dropping it ends the statement.
 #[derive(Debug)]
 pub struct SqlAnswer {
-    columns: Vec<SqlColumn>,
-    schema: SchemaRef,
-    partial: Option<String>,
-    max_rows: Option<u64>,
-    rows: mpsc::Receiver<HeldBatch>,
+    pub(crate) columns: Vec<SqlColumn>,
+    pub(crate) schema: SchemaRef,
+    pub(crate) partial: Option<String>,
+    pub(crate) max_rows: Option<u64>,
+    pub(crate) rows: mpsc::Receiver<HeldBatch>,
     /// The bytes of the rows that were not given yet.
-    waiting: Arc<AtomicUsize>,
+    pub(crate) waiting: Arc<AtomicUsize>,
     /// The memory of the rows that were given last.
-    held: Option<MemoryReservation>,
-    task: AbortOnDropHandle<Result<SqlStats, Error>>,
-    _stop: DropGuard,
+    pub(crate) held: Option<MemoryReservation>,
+    pub(crate) task: AbortOnDropHandle<Result<SqlStats, Error>>,
+    pub(crate) _stop: DropGuard,
     /// When its time is over, and how much it was.
-    time: (Option<Instant>, Duration),
-    stats: Option<SqlStats>,
+    pub(crate) time: (Option<Instant>, Duration),
+    pub(crate) stats: Option<SqlStats>,
 }
 
 impl SqlAnswer {
@@ -218,113 +218,8 @@ impl SqlAnswer {
     }
 }
 
-impl QueryEngine {
-    /// The answer of one statement that only reads.
-    ///
-    /// # Errors
-    /// [`Error::Statement`] if it cannot be carried out, [`Error::ReadOnly`] if it would change something; see [`Error`].
-    pub async fn sql(&self, statement: &SqlStatement) -> Result<SqlAnswer, Error> {
-        // So many bytes of ids at once: partitions and what is made of them have theirs.
-        let mut ids = usize::try_from(self.limits.running().get() / 8).ok();
-        let (mut started, mut damaged) = (None, 0);
-        loop {
-            let place = self.enter(QueryClass::Statement).await?;
-            let started = *started.get_or_insert_with(Instant::now);
-            match self.sql_once(statement, ids, place, started).await {
-                Err(error) if error.is_caused_by_damage() && damaged < DAMAGED_FILES => {
-                    damaged += 1;
-                    tracing::warn!(%error, "a statement begins anew without a damaged file");
-                }
-                Err(error) if ids.is_some() && is_caused_by::<DistinctLimitError>(&error) => {
-                    tracing::debug!("a statement begins anew: distinct ids are counted with what spills");
-                    ids = None;
-                }
-                answered => return answered,
-            }
-        }
-    }
-
-    async fn sql_once(
-        &self,
-        statement: &SqlStatement,
-        ids: Option<usize>,
-        place: QueryPermit,
-        started: Instant,
-    ) -> Result<SqlAnswer, Error> {
-        let (limits, asking) = (&self.limits, self.statement_context(statement));
-        let pinned = self.snapshots.pin(asking.view.clone());
-        let own_limit = statement.limit.filter(|limit| *limit < limits.max_rows);
-        let (left, gone) = (self.time_left(started), self.stop.child_token());
-        let stop = StatementCancellation {
-            gone: gone.clone(),
-            too_old: pinned.too_old().clone(),
-            deadline: started.checked_add(limits.timeout),
-        };
-        let work = StatementTask {
-            asking: StatementContext {
-                ids_in_memory: ids,
-                ..asking
-            },
-            most_rows: own_limit.unwrap_or(limits.max_rows),
-            started,
-            stop: Arc::new(stop),
-            waiting: Arc::default(),
-        };
-        let gone = gone.drop_guard();
-        let (begun, head) = oneshot::channel();
-        let (to, rows) = mpsc::channel(AHEAD);
-        let waiting = Arc::clone(&work.waiting);
-        let (stop, timeout, all) = (self.stop.clone(), limits.timeout, limits.clone());
-        let snapshots = Arc::clone(&self.snapshots);
-        let task = self.threads.spawn(QueryClass::Statement, async move {
-            let _place = place;
-            tokio::select! {
-                biased;
-                () = stop.cancelled() => Err(Error::Closed),
-                () = pinned.too_old().cancelled() => Err(snapshots.too_old()),
-                ended = tokio::time::timeout(left, work.carry_out(begun, to)) => match ended {
-                    Err(_) => Err(Error::Timeout(timeout.into())),
-                    Ok(Err(error)) if is_caused_by::<CancellationError>(&error) => Err(if stop.is_cancelled() {
-                        Error::Closed
-                    } else if pinned.too_old().is_cancelled() {
-                        snapshots.too_old()
-                    } else {
-                        Error::Timeout(timeout.into())
-                    }),
-                    Ok(ended) => ended.map_err(|error| error.classify_limits(&all)),
-                }
-            }
-        })?;
-        // The task ends by itself in its time, unless a rule of planning keeps its thread.
-        match tokio::time::timeout(left, head).await {
-            Ok(Ok(AnswerHeader {
-                columns,
-                schema,
-                partial,
-            })) => Ok(SqlAnswer {
-                columns,
-                schema,
-                partial,
-                max_rows: own_limit.is_none().then_some(limits.max_rows),
-                rows,
-                waiting,
-                held: None,
-                task,
-                _stop: gone,
-                time: (started.checked_add(timeout.saturating_add(GRACE)), timeout),
-                stats: None,
-            }),
-            Ok(Err(_)) => match task.await.map_err(task_error)? {
-                Err(error) => Err(error),
-                Ok(_) => Err(Error::Aborted("it ended before it began".to_owned())),
-            },
-            Err(_) => Err(Error::Timeout(timeout.into())),
-        }
-    }
-}
-
 /// Rows on their way to who reads them, and their memory, which is none of the statement's operators any more.
-type HeldBatch = (RecordBatch, MemoryReservation);
+pub(crate) type HeldBatch = (RecordBatch, MemoryReservation);
 
 /// The bytes of the rows of a batch, which may be a part of larger arrays.
 fn bytes_of(batch: &RecordBatch) -> usize {
@@ -341,25 +236,25 @@ fn bytes_of(batch: &RecordBatch) -> usize {
 }
 
 /// What is known before the first row.
-struct AnswerHeader {
-    columns: Vec<SqlColumn>,
-    schema: SchemaRef,
-    partial: Option<String>,
+pub(crate) struct AnswerHeader {
+    pub(crate) columns: Vec<SqlColumn>,
+    pub(crate) schema: SchemaRef,
+    pub(crate) partial: Option<String>,
 }
 
 /// One statement, on the query threads.
-struct StatementTask {
-    asking: StatementContext,
-    most_rows: u64,
-    started: Instant,
-    stop: Arc<StatementCancellation>,
+pub(crate) struct StatementTask {
+    pub(crate) asking: StatementContext,
+    pub(crate) most_rows: u64,
+    pub(crate) started: Instant,
+    pub(crate) stop: Arc<StatementCancellation>,
     /// See [`SqlAnswer::deadline`].
-    waiting: Arc<AtomicUsize>,
+    pub(crate) waiting: Arc<AtomicUsize>,
 }
 
 impl StatementTask {
     /// Runs the statement to its end, or until nobody reads its rows any more.
-    async fn carry_out(
+    pub(crate) async fn carry_out(
         self,
         begun: oneshot::Sender<AnswerHeader>,
         to: mpsc::Sender<HeldBatch>,

@@ -40,7 +40,7 @@ use crate::session_pool::SessionPool;
 use crate::spec_tables::SpecTables;
 
 /// The schema that describes all others.
-pub(super) const PG_CATALOG: &str = "pg_catalog";
+pub(crate) const PG_CATALOG: &str = "pg_catalog";
 /// The version whose ways are followed.
 pub const POSTGRES_VERSION: &str = "15.0";
 /// The same as one number.
@@ -78,8 +78,8 @@ const OF_SESSION: [&str; 13] = [
 #[derive(Debug)]
 pub(crate) struct PostgresCompatibility {
     /// What the sessions of statements begin as.
-    pub(super) sessions: Arc<SessionPool>,
-    pub(super) catalog: Arc<dyn SchemaProvider>,
+    pub(crate) sessions: Arc<SessionPool>,
+    pub(crate) catalog: Arc<dyn SchemaProvider>,
     parser: PostgresCompatibilityParser,
 }
 
@@ -125,7 +125,7 @@ impl PostgresCompatibility {
 
     /// The statements of a text that speaks of the catalogue, or of the session and of no rows, as the planner understands them; `None`
     /// for any other text. What is made of subqueries on the way must not reach rows.
-    pub(super) fn parse_catalog_query(
+    pub(crate) fn parse_catalog_query(
         &self,
         text: &str,
         tokens: &[TokenWithSpan],

@@ -1,0 +1,210 @@
+//! Aggregates: histograms, most frequent values, metrics by name and what their labels are.
+//!
+//! Not here: how they are computed ([`crate::aggregation`]).
+
+use super::QueryEngine;
+use crate::aggregation::{log_histogram, metric_catalog, no_metric, rollup_query, top_values};
+
+/// The greatest number of values of one top list.
+const MOST_TOP: u32 = 1_000;
+use crate::aggregation::log_histogram::HistogramQuery;
+use crate::query_result::{JsonPage, LogHistogram, MetricPage};
+use crate::query_scan::QueryScan;
+use crate::scalar_functions::json_text;
+use crate::scan::RollupQuery;
+use crate::time_range::TimeRange;
+use crate::{Error, ListQuery, filter};
+use datafusion::logical_expr::{Expr, ident, lit};
+use model::Table;
+use model::filter::{
+    DEFAULT_LIMIT, HistogramFilter, HistogramGrouping, LogFilter, MAX_LIMIT, MetricFilter, SeriesFilter, SortOrder,
+    TopFilter, TraceFilter,
+};
+
+impl QueryEngine {
+    /// How many of the log records that a filter lets through lie in each bucket of time, newest bucket first.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn logs_histogram(&self, filter: &LogFilter, shape: &HistogramFilter) -> Result<LogHistogram, Error> {
+        no_pages(filter.limit, filter.offset, filter.cursor.as_deref(), filter.order)?;
+        let window = TimeRange::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
+        let plan = HistogramQuery::new(filter, shape, window, self.now())?;
+        let scan = || self.scan(Table::Logs, window, filter::logs(filter));
+        self.run(|| log_histogram::log_histogram(scan(), plan.clone())).await
+    }
+
+    /// The most frequent values of a field of the log records that a filter lets through.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn logs_top(&self, filter: &LogFilter, top: &TopFilter) -> Result<JsonPage, Error> {
+        no_pages(None, filter.offset, filter.cursor.as_deref(), filter.order)?;
+        let window = TimeRange::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
+        let by = match top.field.as_deref() {
+            Some("level") => Some(HistogramGrouping::Level),
+            Some("entity_name") => Some(HistogramGrouping::EntityName),
+            _ => None,
+        };
+        let question =
+            by.and_then(|by| rollup_query::rollup_query(filter, window, (by, None), top_values::MOST_VALUES));
+        let scanned = (Table::Logs, window, filter::logs(filter));
+        self.top(scanned, question, top, filter.limit).await
+    }
+
+    /// The most frequent values of a field of the spans that a filter lets through.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn traces_top(&self, filter: &TraceFilter, top: &TopFilter) -> Result<JsonPage, Error> {
+        no_pages(None, filter.offset, filter.cursor.as_deref(), filter.order)?;
+        let window = TimeRange::resolve(filter.since, filter.until, filter.flux_id, self.now())?;
+        let scanned = (Table::Traces, window, filter::traces(filter));
+        self.top(scanned, None, top, filter.limit).await
+    }
+
+    /// How many dead letters are kept, by subject; of so many subjects those that have most.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn letter_counts(&self, most: u32) -> Result<Vec<(String, u64)>, Error> {
+        let by_subject = TopFilter {
+            field: Some("subject".to_owned()),
+        };
+        let scanned = (Table::DeadLetters, TimeRange::ALL, Vec::new());
+        let page = self.top(scanned, None, &by_subject, Some(most)).await?;
+        let count = |mut row: serde_json::Map<String, serde_json::Value>| {
+            let subject = row.remove("value")?.as_str()?.to_owned();
+            Some((subject, row.get("count")?.as_u64()?))
+        };
+        Ok(page.rows.into_iter().filter_map(count).collect())
+    }
+
+    async fn top(
+        &self,
+        (table, window, conditions): (Table, TimeRange, Vec<Expr>),
+        question: Option<RollupQuery>,
+        top: &TopFilter,
+        limit: Option<u32>,
+    ) -> Result<JsonPage, Error> {
+        let field = top_values::field_of(table, top)?;
+        let limit = up_to(limit, DEFAULT_LIMIT, MOST_TOP)?;
+        let scan = || self.scan(table, window, conditions.clone());
+        self.run(|| top_values::most_frequent_counted(scan(), field.clone(), question.clone(), limit))
+            .await
+    }
+
+    /// One metric by its name: its points, or what they come to, with its type, unit and label keys.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if no point of it lies in the window; see [`Error`].
+    pub async fn metric(&self, name: &str, filter: &MetricFilter) -> Result<MetricPage, Error> {
+        let filter = named(name, filter.clone())?;
+        let list = self.list(&ListQuery::Metrics(filter.clone())).await?;
+        let of_all = MetricFilter { entity: None, ..filter };
+        let window = TimeRange::resolve(of_all.since, of_all.until, None, self.now())?;
+        let scan = || self.scan(Table::Metrics, window, filter::metrics(&of_all));
+        self.run(|| metric_catalog::describe(scan(), name.to_owned(), list.clone()))
+            .await
+    }
+
+    /// The metrics that have points, by name and type.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn metric_names(&self, filter: &SeriesFilter) -> Result<JsonPage, Error> {
+        let limit = up_to(filter.limit, MAX_LIMIT, MAX_LIMIT)?;
+        let window = self.series_window(filter)?;
+        let scan = || self.scan(Table::Metrics, window, filter::series(None, filter));
+        self.run(|| metric_catalog::names(scan(), limit)).await
+    }
+
+    /// The keys of a metric's labels, each with the number of its values.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if no point of it lies in the window; see [`Error`].
+    pub async fn metric_labels(&self, name: &str, filter: &SeriesFilter) -> Result<JsonPage, Error> {
+        let limit = up_to(filter.limit, MAX_LIMIT, MAX_LIMIT)?;
+        let window = self.series_window(filter)?;
+        let scan = || self.scan(Table::Metrics, window, filter::series(Some(name), filter));
+        self.run(|| metric_catalog::label_keys_of(scan(), name.to_owned(), limit))
+            .await
+    }
+
+    /// The values of one of a metric's labels, the most frequent first.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] if no point of it lies in the window; see [`Error`].
+    pub async fn metric_label_values(&self, name: &str, key: &str, filter: &SeriesFilter) -> Result<JsonPage, Error> {
+        let limit = up_to(filter.limit, MAX_LIMIT, MAX_LIMIT)?;
+        let window = self.series_window(filter)?;
+        let field = json_text(ident("labels"), lit(key));
+        self.run(|| {
+            let scan = self.scan(Table::Metrics, window, filter::series(Some(name), filter));
+            let (name, field) = (name.to_owned(), field.clone());
+            async move {
+                let page = top_values::most_frequent(&scan, &field, limit + 1).await?;
+                if page.rows.is_empty() && !has_rows(&scan).await? {
+                    return Err(no_metric(name, &scan));
+                }
+                Ok(page.truncate_to(limit))
+            }
+        })
+        .await
+    }
+
+    fn series_window(&self, filter: &SeriesFilter) -> Result<TimeRange, Error> {
+        TimeRange::resolve(filter.since, filter.until, None, self.now())
+    }
+}
+
+/// A filter of the metric that a path names.
+fn named(name: &str, filter: MetricFilter) -> Result<MetricFilter, Error> {
+    if filter.name.as_deref().is_some_and(|given| given != name) {
+        let reason = format!("the path already names the metric {name:?}");
+        return Err(Error::parameter("name", reason));
+    }
+    Ok(MetricFilter {
+        name: Some(name.to_owned()),
+        ..filter
+    })
+}
+
+async fn has_rows(scan: &QueryScan) -> Result<bool, Error> {
+    let frame = scan.frame(scan.window, crate::view_table::RowOrder::Any)?;
+    let found = frame.limit(0, Some(1))?.collect().await?;
+    Ok(found.iter().any(|batch| batch.num_rows() > 0))
+}
+
+/// Refuses what only a list with pages has.
+fn no_pages(
+    limit: Option<u32>,
+    offset: Option<u32>,
+    cursor: Option<&str>,
+    order: Option<SortOrder>,
+) -> Result<(), Error> {
+    let given = [
+        ("limit", limit.is_some()),
+        ("offset", offset.is_some()),
+        ("cursor", cursor.is_some()),
+        ("order", order.is_some()),
+    ];
+    match given.into_iter().find(|(_, is_given)| *is_given) {
+        Some((name, _)) => Err(Error::parameter(
+            name,
+            "this answer comes whole and in its own order: leave it out",
+        )),
+        None => Ok(()),
+    }
+}
+
+fn up_to(limit: Option<u32>, default: u32, most: u32) -> Result<usize, Error> {
+    let limit = limit.unwrap_or(default);
+    if (1..=most).contains(&limit) {
+        return Ok(limit as usize);
+    }
+    Err(Error::parameter(
+        "limit",
+        format!("{limit} is not between 1 and {most}"),
+    ))
+}
