@@ -396,7 +396,11 @@ impl ControlPlane {
             .command(&self.cluster, id, RackCommand::State, &change, TELL)
             .await;
         match told {
-            Ok(_) => self.presence.record_obeyed_state(id, change.state),
+            // Another state may have been decided meanwhile.
+            Ok(_) if matches!(self.registry.rack(id), Ok(Some(row)) if row.state == change.state) => {
+                self.presence.record_obeyed_state(id, change.state);
+            }
+            Ok(_) => {}
             Err(error) => {
                 tracing::debug!(entity_id = %id, %error, "the rack was not told its new state; its next heartbeat will");
             }

@@ -14,13 +14,13 @@ use model::subject::RackCommand;
 use model::{BadSignature, EntityId, SigningContext, subject, telemetry_codec};
 use serde::Serialize;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{sleep, timeout};
 
 use super::{BusError, BusStatus, ProcessStatus, ProcessWatch};
 use crate::cluster::Cluster;
 
-/// How long an answer may take after the server has read its configuration, before a state is sent again.
-const LATE_ANSWER: Duration = Duration::from_secs(1);
+/// How long an answer may take after a reload of the server, before a state is sent again.
+const RESEND_AFTER_RELOAD: Duration = Duration::from_millis(200);
 
 /// One question to a server that is starting.
 const PROBE: Duration = Duration::from_secs(2);
@@ -192,23 +192,27 @@ impl MixerBus {
         within: Duration,
     ) -> Result<Bytes, CommandError> {
         let body = Bytes::from(cluster.sign(body, SigningContext::Command)?);
-        let deadline = Instant::now() + within;
-        loop {
-            let before = self.process();
-            let left = deadline.saturating_duration_since(Instant::now());
-            let answer = tokio::select! {
-                answer = self.request(rack, command, body.clone(), left) => answer,
-                // A Rack ignores a state that it was told before, and answers.
-                () = self.outlast_reload(&before), if command == RackCommand::State => continue,
-            };
-            match answer {
-                Err(RequestErrorKind::NoResponders) if self.wait_for_reload(before.readings, deadline).await => {}
-                Err(RequestErrorKind::NoResponders) => return Err(CommandError::NotConnected),
-                Err(RequestErrorKind::TimedOut) => return Err(CommandError::NoAnswer(within)),
-                Err(other) => return Err(CommandError::Bus(other.to_string())),
-                Ok(answer) => return Ok(answer),
+        let attempts = async {
+            loop {
+                let before = self.process();
+                let answer = tokio::select! {
+                    biased;
+                    answer = self.request(rack, command, body.clone(), within) => answer,
+                    // A Rack answers a state that it was told before, and does nothing.
+                    () = self.reload_settled(&before), if command == RackCommand::State => continue,
+                };
+                match answer {
+                    Err(RequestErrorKind::NoResponders) if self.wait_for_reload(&before).await => {}
+                    Err(RequestErrorKind::NoResponders) => return Err(CommandError::NotConnected),
+                    Err(RequestErrorKind::TimedOut) => return Err(CommandError::NoAnswer(within)),
+                    Err(other) => return Err(CommandError::Bus(other.to_string())),
+                    Ok(answer) => return Ok(answer),
+                }
             }
-        }
+        };
+        // A request that cannot be sent waits as well, and for longer.
+        let answer = timeout(within, attempts).await;
+        answer.unwrap_or(Err(CommandError::NoAnswer(within)))
     }
 
     async fn request(
@@ -237,30 +241,25 @@ impl MixerBus {
         process.map(|process| process.borrow().clone()).unwrap_or_default()
     }
 
-    /// Returns a moment after the end of a reading that was under way then or began since; not at all without one.
-    async fn outlast_reload(&self, then: &ProcessStatus) {
-        let is_over = |now: &ProcessStatus| !now.is_reading && (then.is_reading || now.readings != then.readings);
+    /// Returns a moment after the end of a reload that went on at `before` or has begun since; never without one.
+    async fn reload_settled(&self, before: &ProcessStatus) {
+        let has_ended = |now: &ProcessStatus| !now.is_reloading && now.has_reloaded_since(before);
         if let Some(mut process) = self.facts.process.clone()
-            && process.wait_for(is_over).await.is_ok()
+            && process.wait_for(has_ended).await.is_ok()
         {
-            sleep(LATE_ANSWER).await;
+            sleep(RESEND_AFTER_RELOAD).await;
         } else {
             pending().await
         }
     }
 
-    /// Whether the server reads its configuration, or has begun to since it had so often. Waits for the end of that.
-    async fn wait_for_reload(&self, readings: u64, deadline: Instant) -> bool {
+    /// Whether a reload went on at `before` or has begun since. Waits for its end.
+    async fn wait_for_reload(&self, before: &ProcessStatus) -> bool {
         let Some(mut process) = self.facts.process.clone() else {
             return false;
         };
-        let ProcessStatus {
-            is_reading,
-            readings: now,
-            ..
-        } = *process.borrow();
-        let ended = process.wait_for(|process| !process.is_reading);
-        (is_reading || now != readings) && timeout_at(deadline, ended).await.is_ok_and(|ended| ended.is_ok())
+        let has_reloaded = process.borrow().has_reloaded_since(before);
+        has_reloaded && process.wait_for(|now| !now.is_reloading).await.is_ok()
     }
 
     /// Sends what is buffered and closes.

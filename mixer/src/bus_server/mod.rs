@@ -264,20 +264,25 @@ struct ProcessStatus {
     restarts: u64,
     healthy: bool,
     free_bytes: Option<u64>,
-    /// Whether it reads its configuration: meanwhile it may not know who hears commands.
-    is_reading: bool,
+    /// Whether it reloads its configuration: meanwhile it may not know who hears commands.
+    is_reloading: bool,
     /// How often it began to.
-    readings: u64,
+    reloads: u64,
 }
 
 impl ProcessStatus {
-    fn begin_reading(&mut self) {
-        self.is_reading = true;
-        self.readings += 1;
+    fn begin_reload(&mut self) {
+        self.is_reloading = true;
+        self.reloads += 1;
     }
 
-    fn end_reading(&mut self) {
-        self.is_reading = false;
+    fn end_reload(&mut self) {
+        self.is_reloading = false;
+    }
+
+    /// Whether a reload went on at `before`, goes on, or came between.
+    fn has_reloaded_since(&self, before: &Self) -> bool {
+        before.is_reloading || self.is_reloading || self.reloads != before.reloads
     }
 }
 

@@ -136,12 +136,12 @@ impl UserList {
         // Who has left may come back, and is new then.
         self.known.retain(|key| list.keys.contains(key));
         let began = Instant::now();
-        self.news.send_modify(ProcessStatus::begin_reading);
+        self.news.send_modify(ProcessStatus::begin_reload);
         let mut is_read = true;
         for _ in 0..readings {
             is_read = is_read && self.read(pid, monitor).await;
         }
-        self.news.send_modify(ProcessStatus::end_reading);
+        self.news.send_modify(ProcessStatus::end_reload);
         self.last = Some((Instant::now(), began.elapsed()));
         if is_read {
             self.follows(list);

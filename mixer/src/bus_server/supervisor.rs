@@ -299,7 +299,7 @@ impl ServerLauncher {
             self.news.send_modify(|process| {
                 process.pid = None;
                 process.healthy = false;
-                process.end_reading();
+                process.end_reload();
                 process.restarts += 1;
             });
             match self.relaunch(&mut wait, &stop).await {

@@ -6,6 +6,8 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_nats::ConnectOptions;
@@ -21,7 +23,8 @@ use nkeys::KeyPair;
 use tokio::sync::watch;
 
 use super::{
-    AclEntry, AclSnapshot, BusAuthorization, BusError, BusServer, BusSettings, ManagedServer, ServerDeployment, health,
+    AclEntry, AclSnapshot, BusAuthorization, BusError, BusServer, BusSettings, ManagedServer, ProcessStatus,
+    ServerDeployment, health,
 };
 use crate::cluster::Cluster;
 use crate::registry::ClusterRegistry;
@@ -407,8 +410,13 @@ async fn a_command_reaches_a_rack_while_the_server_reads_its_users_again() {
     let rack = options.connect(server.bus().url()).await.unwrap();
     let mut commands = rack.subscribe(subject::rack_all(&id)).await.unwrap();
     rack.flush().await.unwrap();
+    let is_lost = Arc::new(AtomicBool::new(false));
+    let loses = Arc::clone(&is_lost);
     let answers = tokio::spawn(async move {
         while let Some(command) = commands.next().await {
+            if loses.swap(false, Ordering::Relaxed) {
+                continue;
+            }
             let to = command
                 .headers
                 .unwrap()
@@ -422,6 +430,8 @@ async fn a_command_reaches_a_rack_while_the_server_reads_its_users_again() {
     let (clock, entropy) = (crate::testing::Hand::new().clock(), crate::testing::entropy());
     let cluster = Cluster::open(&registry, &folder.path().join("cluster.key"), &clock, &entropy).unwrap();
     for version in 2..8 {
+        // The answer to the first command of each reload is lost.
+        is_lost.store(true, Ordering::Relaxed);
         list.send_modify(|list| {
             list.version = version;
             list.passes.pop();
@@ -434,6 +444,24 @@ async fn a_command_reaches_a_rack_while_the_server_reads_its_users_again() {
     }
     answers.abort();
     server.close().await;
+}
+
+#[test]
+fn a_reload_that_has_just_ended_is_one_since_then() {
+    let calm = ProcessStatus::default();
+    let mut reloading = calm.clone();
+    reloading.begin_reload();
+    let mut reloaded = reloading.clone();
+    reloaded.end_reload();
+    for (now, before, is_since) in [
+        (&calm, &calm, false),
+        (&reloading, &calm, true),
+        (&reloaded, &calm, true),
+        (&reloaded, &reloading, true),
+        (&reloaded, &reloaded, false),
+    ] {
+        assert_eq!(now.has_reloaded_since(before), is_since, "{now:?} since {before:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
