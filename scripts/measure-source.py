@@ -3,6 +3,7 @@
 
     scripts/measure-source.py             a table
     scripts/measure-source.py --list KIND one-word | shared | circle | fields | long
+    scripts/measure-source.py --check     what breaks the rules of names and imports; fails if anything does
 
 Method: comments, strings and test code (`tests.rs`, `tests/`, `testing`, items under `#[cfg(test)]`) are taken out by a scanner of its
 own, not by a compiler. A type is a struct, enum, trait or union. A name has as many words as CamelCase shows. An import is a path
@@ -17,6 +18,13 @@ from pathlib import Path
 
 CRATES = ["model", "chassis", "engine", "ingest", "query", "mixer", "rack", "cli"]
 ROOT = Path(__file__).resolve().parent.parent
+# Types of one word: the specification's nouns, and the names that every Rust crate has.
+NOUNS = set(
+    "Attributes Clock Cluster Engine Entropy Error Gear Heartbeat Lane Message Mixer Passport Scenario Settings Span Spec Table"
+    " Timestamp Token Wire".split()
+)
+# The largest circle of modules that a crate may have; 0 where none is named. It may only become smaller.
+CIRCLES = {"engine": 30}
 WORDS = re.compile(r"[A-Z][a-z0-9]*|[A-Z]+(?![a-z])")
 
 
@@ -238,8 +246,29 @@ def quantiles(values: list[int]) -> str:
     return f"{statistics.median(ordered):.0f} / {at(0.9)} / {at(0.99)} / {ordered[-1]}"
 
 
+def broken_rules(files: list[Source]) -> list[str]:
+    """What breaks the rules of names and imports."""
+    found, seen = [], {}
+    for name, file in types(files):
+        if len(WORDS.findall(name)) == 1 and name not in NOUNS:
+            found.append(f"{file.name}: the type {name} has one word; say in two what it is")
+        other = seen.setdefault((file.crate, name), file)
+        if other is not file:
+            found.append(f"{file.name}: a type of {other.name} is called {name}, too")
+    for crate in CRATES:
+        circles = Imports([file for file in files if file.crate == crate]).circles(lambda module: module[:1])
+        for circle in circles:
+            if len(circle) > CIRCLES.get(crate, 0):
+                found.append(f"{crate}: modules import each other in a circle: {', '.join('::'.join(node) for node in circle)}")
+    return found
+
+
 def main() -> None:
     files = sources()
+    if sys.argv[1:] == ["--check"]:
+        found = broken_rules(files)
+        print("\n".join(found))
+        sys.exit(bool(found))
     all_types, wanted = types(files), sys.argv[2] if sys.argv[1:2] == ["--list"] and len(sys.argv) > 2 else None
     by_name = defaultdict(list)
     for name, file in all_types:

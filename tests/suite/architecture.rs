@@ -1,6 +1,7 @@
-//! The arrows between the rooms and the versions in the lock file, as the design draws them.
+//! The arrows between the rooms and within them, the rules of names, and the versions in the lock file, as the design has them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::process::Command;
 
 use harness::{binary, process};
@@ -60,6 +61,44 @@ fn the_arrows_between_the_rooms_point_one_way() {
         rooms.insert(room);
     }
     assert_eq!(rooms, allowed.keys().map(|room| (*room).to_owned()).collect());
+}
+
+#[test]
+fn types_have_names_of_two_words_and_modules_import_downwards() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../scripts/measure-source.py");
+    let checked = Command::new("python3")
+        .args([script, "--check"])
+        .output()
+        .expect("python3 runs");
+    let said = [checked.stdout, checked.stderr].concat();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&said));
+}
+
+#[test]
+fn files_that_pages_name_exist() -> Result<(), std::io::Error> {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let (mut pages, mut named) = (vec![root.join("README.md"), root.join("CONTRIBUTING.md")], 0);
+    for folder in ["docs", "docs/adr"] {
+        for page in std::fs::read_dir(root.join(folder))? {
+            pages.push(page?.path());
+        }
+    }
+    let is_ours = |path: &&str| {
+        let room = path.split_once('/').map_or("", |(room, _)| room);
+        let is_plain = path.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+        is_plain && root.join(room).join("Cargo.toml").exists() && !room.is_empty()
+    };
+    for page in pages
+        .iter()
+        .filter(|page| page.extension().is_some_and(|end| end == "md"))
+    {
+        for path in std::fs::read_to_string(page)?.split('`').filter(is_ours) {
+            assert!(root.join(path).exists(), "{} names {path}", page.display());
+            named += 1;
+        }
+    }
+    assert!(named > 60, "{named} files are named");
+    Ok(())
 }
 
 #[test]

@@ -12,7 +12,9 @@
 //!
 //! - A record that was committed is read by every later opening; a record is committed at most once.
 //! - A checkpoint is created after its last record. The records since the checkpoint before are kept, should it be damaged.
-//! - A writer that was pushed out commits nothing more, whatever it tries.
+//! - A writer that was pushed out commits nothing more, whatever it tries (`fencing`).
+
+mod fencing;
 
 use bytes::Bytes;
 use model::Timestamp;
@@ -22,16 +24,13 @@ use uuid::Uuid;
 use super::error_kind::{RemoteErrorKind, damaged};
 use super::object_format::{self, ObjectNames};
 use super::retry::{BlockingStore, CreateOutcome};
-use super::state::{RemoteRecord, RemoteState, WriterIdentity};
+use super::state::{RemoteRecord, RemoteState};
 use crate::Error;
 
 /// A checkpoint is due after so many records …
 const MOST_RECORDS: u64 = 512;
 /// … or after so many, if they take as many bytes as it would.
 const SOME_RECORDS: u64 = 32;
-/// Claims that lost a race are tried again so often.
-const CLAIMS: u32 = 16;
-
 /// The catalogue in the object store.
 #[derive(Debug)]
 pub(crate) struct CommitLog {
@@ -195,32 +194,6 @@ impl CommitLog {
         Ok(Some(all))
     }
 
-    /// Becomes the writer: whoever was before is pushed out.
-    pub(crate) fn claim(&mut self, store: Uuid, instance: Uuid, host: &str, now: Timestamp) -> Result<(), Error> {
-        for _ in 0..CLAIMS {
-            let before = &self.state.writer;
-            let same = before.instance == instance && before.generation > 0;
-            let writer = WriterIdentity {
-                epoch: before.epoch + 1,
-                generation: before.generation + u64::from(!same),
-                instance,
-                host: host.to_owned(),
-                pid: std::process::id(),
-            };
-            let record = RemoteRecord {
-                store,
-                writer,
-                ..RemoteRecord::default()
-            };
-            match self.put(record, now)? {
-                CreateOutcome::New => return Ok(()),
-                CreateOutcome::Taken(_) => self.read_on()?,
-            }
-            self.check_store(store)?;
-        }
-        Err(self.fenced_by(&self.state.writer.clone(), 0))
-    }
-
     /// Commits a record as the writer that claimed last. Its bytes.
     ///
     /// # Errors
@@ -248,21 +221,6 @@ impl CommitLog {
         }
     }
 
-    /// Finds out whether somebody, or a commit of ours whose answer never came, is behind what we know.
-    ///
-    /// # Errors
-    /// [`Error::Fenced`] if another writer is.
-    pub(crate) fn settle(&mut self) -> Result<(), Error> {
-        let (ours, epoch) = (self.state.writer.instance, self.state.writer.epoch);
-        while let Some((record, bytes)) = self.next()? {
-            if record.writer.instance != ours || record.writer.epoch != epoch {
-                return Err(self.fenced_by(&record.writer, epoch));
-            }
-            self.apply(record, &bytes);
-        }
-        Ok(())
-    }
-
     fn put(&mut self, mut record: RemoteRecord, now: Timestamp) -> Result<CreateOutcome, Error> {
         record.number = self.state.number + 1;
         record.nonce = self.io.nonce();
@@ -276,16 +234,6 @@ impl CommitLog {
             self.apply(record, &bytes);
         }
         Ok(created)
-    }
-
-    fn fenced_by(&self, theirs: &WriterIdentity, ours: u64) -> Error {
-        Error::Fenced {
-            url: self.url.clone(),
-            host: theirs.host.clone(),
-            pid: theirs.pid,
-            epoch: theirs.epoch,
-            ours,
-        }
     }
 
     /// Writes a checkpoint when opening would read many records; a failure costs the next opening some time.
