@@ -82,7 +82,7 @@ impl Drop for QueuedAppend {
 #[derive(Debug, Default)]
 pub(crate) struct AppendQueue {
     inner: Mutex<QueueContents>,
-    news: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -114,7 +114,7 @@ impl AppendQueue {
         inner.bytes += append.frame.encoded_len();
         inner.queue.push_back(append);
         drop(inner);
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 
     /// Tells the committer that frames below `low_water` may go.
@@ -122,13 +122,13 @@ impl AppendQueue {
         let mut inner = self.inner.lock();
         inner.release = inner.release.max(Some(low_water));
         drop(inner);
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 
     /// Refuses further appends and wakes the committer.
     pub(crate) fn close(&self) {
         self.inner.lock().closed = true;
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 
     /// Closes, and forgets what waits: its appenders learn that the store is closed.
@@ -140,7 +140,7 @@ impl AppendQueue {
             std::mem::take(&mut inner.queue)
         };
         drop(abandoned);
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 
     /// Waits for work and takes it: of the appends those at the front, at least one, up to `bytes`. A group is complete at
@@ -148,7 +148,7 @@ impl AppendQueue {
     pub(crate) fn next(&self, bytes: u64, expected: usize, linger: Duration) -> CommitGroup {
         let mut inner = self.inner.lock();
         while inner.queue.is_empty() && inner.release.is_none() && !inner.closed {
-            self.news.wait(&mut inner);
+            self.changed.wait(&mut inner);
         }
         let end = Instant::now() + linger;
         let gathering = |inner: &QueueContents| {
@@ -156,7 +156,7 @@ impl AppendQueue {
         };
         while gathering(&inner) {
             let quiet = Instant::now() + QUIET;
-            if self.news.wait_until(&mut inner, end.min(quiet)).timed_out() {
+            if self.changed.wait_until(&mut inner, end.min(quiet)).timed_out() {
                 break;
             }
         }
@@ -173,7 +173,7 @@ impl AppendQueue {
     pub(crate) fn wait_for_release(&self, patience: Duration) -> (bool, Option<u64>) {
         let end = Instant::now() + patience;
         let mut inner = self.inner.lock();
-        while inner.release.is_none() && !inner.closed && !self.news.wait_until(&mut inner, end).timed_out() {}
+        while inner.release.is_none() && !inner.closed && !self.changed.wait_until(&mut inner, end).timed_out() {}
         inner.queue.retain(|append| !append.is_withdrawn());
         inner.bytes = inner.queue.iter().map(|append| append.frame.encoded_len()).sum();
         (inner.closed, inner.release.take())

@@ -126,9 +126,9 @@ impl Serialize for DedupWatermarks {
 }
 
 impl From<WatermarkDelta> for DedupWatermarks {
-    fn from(marks: WatermarkDelta) -> Self {
+    fn from(watermarks: WatermarkDelta) -> Self {
         let mut all = Self::default();
-        all.merge_newer(&marks);
+        all.merge_newer(&watermarks);
         all
     }
 }
@@ -257,10 +257,14 @@ impl DedupWatermarks {
     }
 
     /// Takes over stored marks of this store's own history, where they are newer.
-    pub(crate) fn merge_newer(&mut self, marks: &WatermarkDelta) {
-        marks.runs.iter().cloned().for_each(|entry| self.runs.join(entry));
-        marks.streams.iter().cloned().for_each(|entry| self.streams.join(entry));
-        marks
+    pub(crate) fn merge_newer(&mut self, watermarks: &WatermarkDelta) {
+        watermarks.runs.iter().cloned().for_each(|entry| self.runs.join(entry));
+        watermarks
+            .streams
+            .iter()
+            .cloned()
+            .for_each(|entry| self.streams.join(entry));
+        watermarks
             .requests
             .iter()
             .cloned()
@@ -268,17 +272,17 @@ impl DedupWatermarks {
     }
 
     /// Adds marks that know other batches than these.
-    pub(crate) fn merge_other(&mut self, marks: &WatermarkDelta) {
-        for (entity, epoch, lsn, seqs) in &marks.runs {
+    pub(crate) fn merge_other(&mut self, watermarks: &WatermarkDelta) {
+        for (entity, epoch, lsn, seqs) in &watermarks.runs {
             self.runs.update(&(*entity, *epoch), *lsn, |known| known.join(seqs));
         }
-        for (stream, incarnation, lsn, mark) in &marks.streams {
+        for (stream, incarnation, lsn, mark) in &watermarks.streams {
             self.streams.update(&(stream.clone(), *incarnation), *lsn, |known| {
                 known.seqs.join(&mark.seqs);
                 known.tail = known.tail.max(mark.tail);
             });
         }
-        marks
+        watermarks
             .requests
             .iter()
             .cloned()
@@ -376,9 +380,9 @@ mod tests {
         marks
     }
 
-    fn bytes(marks: &WatermarkDelta) -> usize {
+    fn bytes(watermarks: &WatermarkDelta) -> usize {
         let mut bytes = Vec::new();
-        ciborium::into_writer(marks, &mut bytes).map_or(usize::MAX, |()| bytes.len())
+        ciborium::into_writer(watermarks, &mut bytes).map_or(usize::MAX, |()| bytes.len())
     }
 
     /// What of everything is sent: by a Rack with its key, by others without, by clients in parts.

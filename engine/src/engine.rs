@@ -346,7 +346,7 @@ impl Engine {
     pub fn floor(&self, entity: EntityId, boot_epoch: u64) -> u64 {
         let in_bucket = |link: &&Arc<RemoteLink>| link.settings.floor == AckDurability::Bucket;
         match self.shared.remote.as_ref().filter(in_bucket) {
-            Some(link) => link.marks.lock().floor(entity, boot_epoch),
+            Some(link) => link.watermarks.lock().floor(entity, boot_epoch),
             None => self.floor_on_disk(entity, boot_epoch),
         }
     }
@@ -354,7 +354,7 @@ impl Engine {
     /// As [`Self::floor`], of what this machine's disk has.
     #[must_use]
     pub fn floor_on_disk(&self, entity: EntityId, boot_epoch: u64) -> u64 {
-        self.shared.marks.lock().floor(entity, boot_epoch)
+        self.shared.watermarks.lock().floor(entity, boot_epoch)
     }
 
     /// Waits until the object store has every row that was appended before this call, and hurries the cut that brings them
@@ -373,28 +373,28 @@ impl Engine {
     /// What was stored of a sender's request, if it is known still ([`crate::BatchOrigin::request`]).
     #[must_use]
     pub fn request(&self, sender: u64, id: Uuid) -> Option<StoredRequest> {
-        self.shared.marks.lock().request(sender, id)
+        self.shared.watermarks.lock().request(sender, id)
     }
 
     /// How far a bus stream that was created then (µs) is stored. Whoever reads the stream compares it with the bus before it
     /// appends anything: a stream that lost its end goes on under the next incarnation.
     #[must_use]
     pub fn stream_tail(&self, stream: &str, created: i64) -> Option<StreamTail> {
-        self.shared.marks.lock().stream_tail(stream, created)
+        self.shared.watermarks.lock().stream_tail(stream, created)
     }
 
     /// The first sequence not below `from` of which no message of a stream's incarnation is known to be stored.
     #[must_use]
     pub fn first_missing(&self, stream: &str, incarnation: i64, from: u64) -> u64 {
         let stream = (stream.to_owned(), incarnation);
-        self.shared.marks.lock().first_missing(&stream, from)
+        self.shared.watermarks.lock().first_missing(&stream, from)
     }
 
     /// Counts every message of a stream's incarnation up to `floor` as done: its reader never gets one of them again. So what
     /// is remembered of a stream stays small of which only some subjects are stored.
     pub fn raise_stream_floor(&self, stream: &str, incarnation: i64, floor: u64) {
         let stream = (stream.to_owned(), incarnation);
-        self.shared.marks.lock().raise_stream(&stream, floor);
+        self.shared.watermarks.lock().raise_stream(&stream, floor);
     }
 
     /// Publishes every row that is visible now into data files.

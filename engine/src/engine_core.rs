@@ -61,7 +61,7 @@ pub(crate) struct EngineCore {
     pub(crate) indexes: IndexQueue,
     pub(crate) counters: EngineCounters,
     pub(crate) view: ArcSwap<StoreSnapshot>,
-    pub(crate) marks: Mutex<DedupWatermarks>,
+    pub(crate) watermarks: Mutex<DedupWatermarks>,
     /// Taken before `state`, never after it. Seals and rotation hold it over the change of both.
     pub(crate) catalog: Mutex<StoreManifest>,
     pub(crate) intake: AppendQueue,

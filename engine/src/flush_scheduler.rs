@@ -33,7 +33,7 @@ const SEALS: usize = 16;
 #[derive(Debug, Default)]
 pub(crate) struct FlushScheduler {
     orders: Mutex<SchedulerQueues>,
-    news: Condvar,
+    changed: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -127,14 +127,14 @@ impl FlushScheduler {
         }
         order(&mut orders.tick, answer);
         drop(orders);
-        self.news.notify_all();
+        self.changed.notify_all();
         Some(receiver)
     }
 
     /// Asks for a damaged file to be put aside.
     pub(crate) fn report_damaged(&self, damaged: DamagedFile) {
         self.orders.lock().tick.damaged.push(damaged);
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 
     /// Asks for a publish of everything without waiting for it.
@@ -147,7 +147,7 @@ impl FlushScheduler {
     pub(crate) fn request_flush(&self) {
         let mut orders = self.orders.lock();
         if !std::mem::replace(&mut orders.tick.urgent, true) {
-            self.news.notify_all();
+            self.changed.notify_all();
         }
     }
 
@@ -157,11 +157,11 @@ impl FlushScheduler {
             orders.tick.stop = Some(how);
         }
         drop(orders);
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 
     pub(crate) fn wake(&self) {
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 
     /// The publisher is gone: flushes are refused from now on.
@@ -176,7 +176,7 @@ impl FlushScheduler {
     /// Waits until `next` or an order.
     pub(crate) fn wait(&self, next: Instant) -> FlushRequests {
         let mut orders = self.orders.lock();
-        while orders.tick.is_idle() && !self.news.wait_until(&mut orders, next).timed_out() {}
+        while orders.tick.is_idle() && !self.changed.wait_until(&mut orders, next).timed_out() {}
         let tick = std::mem::take(&mut orders.tick);
         orders.tick.stop = tick.stop;
         tick
@@ -186,7 +186,7 @@ impl FlushScheduler {
     pub(crate) fn wait_for_stop(&self, patience: Duration) {
         let end = Instant::now() + patience;
         let mut orders = self.orders.lock();
-        while orders.tick.stop.is_none() && !self.news.wait_until(&mut orders, end).timed_out() {}
+        while orders.tick.stop.is_none() && !self.changed.wait_until(&mut orders, end).timed_out() {}
     }
 
     /// Whether the threads are to stop.
@@ -202,7 +202,7 @@ impl FlushScheduler {
         }
         orders.seals.push_back(job);
         drop(orders);
-        self.news.notify_all();
+        self.changed.notify_all();
         None
     }
 
@@ -219,7 +219,7 @@ impl FlushScheduler {
                 orders.sealing = true;
                 return Some(job);
             }
-            self.news.wait(&mut orders);
+            self.changed.wait(&mut orders);
         }
     }
 
@@ -242,7 +242,7 @@ impl FlushScheduler {
 
     pub(crate) fn close_seals(&self) {
         self.orders.lock().no_more_seals = true;
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 }
 

@@ -390,18 +390,18 @@ impl MemtableFlusher {
         let relied_on = self.janitor.relied_on(&self.shared).micros();
         let record = {
             let mut catalog = self.shared.catalog.lock();
-            let marks = self.shared.marks.lock();
+            let watermarks = self.shared.watermarks.lock();
             let low_water = self.shared.state.lock().low_water();
             let record = ManifestRecord {
                 put: self.unrecorded.iter().map(|done| done.entry.clone()).collect(),
                 through: self.unrecorded.iter().map(|done| (done.place, done.through)).collect(),
                 low_water,
                 // What the catalogue has of marks it has up to their latest change.
-                marks: marks.since(catalog.state().marks.latest()),
+                watermarks: watermarks.since(catalog.state().watermarks.latest()),
                 relied_on,
                 ..ManifestRecord::default()
             };
-            drop(marks);
+            drop(watermarks);
             catalog.commit(record.clone())?;
             record
         };

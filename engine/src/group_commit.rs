@@ -241,13 +241,13 @@ impl GroupCommitter {
 
     /// Whether nothing of a group needs room.
     fn are_duplicates(&self, group: &[AppendRequest]) -> bool {
-        let marks = self.shared.marks.lock();
+        let marks = self.shared.watermarks.lock();
         let mut appends = group.iter();
         appends.all(|append| marks.check(&append.origin) == DedupResult::Duplicate)
     }
 
     fn deduplicate(&self, group: Vec<AppendRequest>) -> DedupedGroup {
-        let marks = self.shared.marks.lock();
+        let marks = self.shared.watermarks.lock();
         let mut judged = DedupedGroup::default();
         let mut here = HashSet::new();
         for append in group {
@@ -306,7 +306,7 @@ impl GroupCommitter {
     /// Marks, shows and answers a group that is durable.
     fn finish(&mut self, judged: DedupedGroup) {
         let (fresh, duplicates) = (judged.fresh, judged.duplicates);
-        let mut marks = self.shared.marks.lock();
+        let mut marks = self.shared.watermarks.lock();
         for append in &fresh {
             marks.record(&append.origin, append.frame.lsn);
         }

@@ -278,7 +278,7 @@ impl ManifestRebuild<'_> {
         self.take_uploaded()?;
         self.miss();
         let old = &mut self.salvage.state;
-        let origins = LogOrigins::read(&self.layout.wal, self.store, old.low_water, &mut old.marks)?;
+        let origins = LogOrigins::read(&self.layout.wal, self.store, old.low_water, &mut old.watermarks)?;
         let (newest, old) = (self.salvage.newest, self.salvage.files.clone());
         let entries: BTreeSet<PathBuf> = self
             .candidates
@@ -317,7 +317,7 @@ impl ManifestRebuild<'_> {
             state.set_through(*place, *through);
         }
         if let Some(bucket) = &self.bucket {
-            state.marks.merge_newer(&bucket.marks());
+            state.watermarks.merge_newer(&bucket.marks());
         }
         let behind = log.begins.unwrap_or(state.highest_through().saturating_add(1));
         // Whatever the object store has rows of up to there is among the files, or is named as damaged.
@@ -358,12 +358,12 @@ impl ManifestRebuild<'_> {
         let in_between = |file: &&RebuildCandidate| file.entry.first < to && file.through >= from;
         for RebuildCandidate { origins, .. } in self.candidates.values().filter(in_between) {
             for (run, (_, last)) in &origins.producers {
-                state.marks.assume_run(*run, log.before_run(run, *last), to - 1);
+                state.watermarks.assume_run(*run, log.before_run(run, *last), to - 1);
                 runs.insert(*run);
             }
             for (stream, (_, last)) in &origins.streams {
                 let last = log.before_stream(stream, *last);
-                state.marks.assume_stream(stream, last, to - 1);
+                state.watermarks.assume_stream(stream, last, to - 1);
                 streams.insert(stream.clone());
             }
         }

@@ -191,16 +191,16 @@ pub(crate) fn ack_wait(flush_interval: Duration) -> Duration {
 /// The first message up to a sequence that the store does not know and the bus still has.
 async fn first_unstored(
     stream: &BusStream,
-    feed: &IngestSource,
+    source: &IngestSource,
     engine: &Engine,
     known: &KnownStream,
     through: u64,
 ) -> Result<Option<u64>, Error> {
-    let (name, incarnation) = (feed.stream(), known.tail.incarnation);
+    let (name, incarnation) = (source.stream(), known.tail.incarnation);
     let mut from = engine.first_missing(name, incarnation, 1);
     while from <= through {
         let mut next = u64::MAX;
-        for subject in feed.subjects() {
+        for subject in source.subjects() {
             match stream.get_first_raw_message_by_subject(subject, from).await {
                 Ok(found) => next = next.min(found.sequence),
                 Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => {}
@@ -219,24 +219,24 @@ async fn first_unstored(
 /// still has, through the last one that it delivered. Behind the acknowledgement floor, too, some may be acknowledged.
 async fn find_unstored_range(
     stream: &BusStream,
-    feed: &IngestSource,
+    source: &IngestSource,
     engine: &Engine,
     known: &KnownStream,
 ) -> Result<Option<(u64, u64)>, Error> {
-    let said = match stream.consumer_info(feed.name()).await {
+    let said = match stream.consumer_info(source.name()).await {
         Ok(said) => said,
         Err(error) if error.kind() == ConsumerInfoErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(bus_error("ask for the consumer", feed.name())(error)),
+        Err(error) => return Err(bus_error("ask for the consumer", source.name())(error)),
     };
     if known.tail.incarnation != known.created {
         warn!(
-            stream = feed.stream(),
+            stream = source.stream(),
             "the stream once lost its end: what was acknowledged and is not stored is not read again"
         );
         return Ok(None);
     }
     let through = said.delivered.stream_sequence;
-    let first = first_unstored(stream, feed, engine, known, through).await?;
+    let first = first_unstored(stream, source, engine, known, through).await?;
     Ok(first.map(|first| (first, through)))
 }
 
@@ -244,7 +244,7 @@ async fn find_unstored_range(
 /// delivered, one for that first.
 pub(crate) async fn open(
     js: &Context,
-    feed: &IngestSource,
+    source: &IngestSource,
     settings: &IngestSettings,
     engine: &Engine,
     taken: Option<KnownStream>,
@@ -252,21 +252,21 @@ pub(crate) async fn open(
 ) -> Result<StreamConsumer, Error> {
     let connection = connections(&js.client());
     let stream: BusStream = js
-        .get_stream(feed.stream())
+        .get_stream(source.stream())
         .await
-        .map_err(bus_error("find the stream", feed.stream()))?;
+        .map_err(bus_error("find the stream", source.stream()))?;
     let known = check_regression(&stream, engine, taken).await?;
     let again = match begins {
-        true => find_unstored_range(&stream, feed, engine, &known).await?,
+        true => find_unstored_range(&stream, source, engine, &known).await?,
         false => None,
     };
     let mut wanted = pull::Config {
-        description: Some(format!("stores {}", feed.description())),
+        description: Some(format!("stores {}", source.description())),
         ..Default::default()
     };
     if let Some((start_sequence, through)) = again {
         info!(
-            stream = feed.stream(),
+            stream = source.stream(),
             start_sequence, through, "reading again what was delivered and is not stored"
         );
         wanted.ack_policy = AckPolicy::None;
@@ -274,21 +274,21 @@ pub(crate) async fn open(
         wanted.memory_storage = true;
         wanted.inactive_threshold = AGAIN_IDLE;
     } else {
-        wanted.durable_name = Some(feed.name().to_owned());
+        wanted.durable_name = Some(source.name().to_owned());
         wanted.ack_policy = AckPolicy::Explicit;
         wanted.ack_wait = ack_wait(settings.flush_interval);
         wanted.deliver_policy = DeliverPolicy::All;
         wanted.max_deliver = -1;
         wanted.max_ack_pending = i64::from(settings.buffer_size);
     }
-    match feed.subjects().as_slice() {
+    match source.subjects().as_slice() {
         [one] => wanted.filter_subject.clone_from(one),
         several => wanted.filter_subjects = several.to_vec(),
     }
     let consumer = stream
         .create_consumer(wanted)
         .await
-        .map_err(bus_error("open the consumer", feed.name()))?;
+        .map_err(bus_error("open the consumer", source.name()))?;
     let opened = StreamConsumer {
         consumer,
         stream,

@@ -44,7 +44,7 @@ pub(crate) struct MessageProcessor {
     pub(crate) stats: Arc<IngestStats>,
     pub(crate) floors: Arc<DurableFloorTracker>,
     pub(crate) durable: mpsc::Sender<BatchId>,
-    pub(crate) vouch: Option<RackDirectory>,
+    pub(crate) directory: Option<RackDirectory>,
     pub(crate) stop: CancellationToken,
 }
 
@@ -74,20 +74,20 @@ impl MessageProcessor {
     /// Decodes, appends, acknowledges. An error here means that the engine takes no more rows.
     pub(crate) async fn store(
         &self,
-        feed: &IngestSource,
+        source: &IngestSource,
         message: Message,
-        placed: MessagePosition,
+        position: MessagePosition,
         mut room: InFlightPermit,
     ) -> Result<(), Error> {
         IngestStats::add(&self.stats.received, 1);
         IngestStats::add(&self.stats.received_bytes, message.payload.len() as u64);
-        if matches!(feed, IngestSource::Messages(_)) {
+        if matches!(source, IngestSource::Messages(_)) {
             self.stats.volumes.add(&message.subject, message.length as u64);
         }
-        let incarnation = placed.position.as_ref().map(|position| position.incarnation);
-        let incoming = incoming(&message, placed.position);
+        let incarnation = position.position.as_ref().map(|position| position.incarnation);
+        let incoming = incoming(&message, position.position);
         IngestStats::add(&self.stats.in_flight, 1);
-        let outcome = self.make_durable(feed, &incoming, &message, &mut room).await;
+        let outcome = self.make_durable(source, &incoming, &message, &mut room).await;
         self.stats.in_flight.fetch_sub(1, Ordering::Relaxed);
         let (kind, batch) = match outcome? {
             MessageOutcome::Durable(batch) => (AckKind::Ack, batch),
@@ -97,7 +97,7 @@ impl MessageProcessor {
             }
         };
         // In another incarnation its sequence is another message's.
-        let is_current = incarnation.is_none_or(|incarnation| incarnation == placed.current.load(Ordering::Relaxed));
+        let is_current = incarnation.is_none_or(|incarnation| incarnation == position.current.load(Ordering::Relaxed));
         if is_current && let Err(error) = message.ack_with(kind).await {
             warn!(%error, "a batch was not acknowledged; the bus will send it again");
         }
@@ -115,13 +115,13 @@ impl MessageProcessor {
     /// Makes the message's rows durable; where they cannot be stored, a dead letter, cut if it is too large itself.
     async fn make_durable(
         &self,
-        feed: &IngestSource,
+        source: &IngestSource,
         incoming: &InboundMessage<'_>,
         message: &Message,
         room: &mut InFlightPermit,
     ) -> Result<MessageOutcome, Error> {
         let now = self.clock.now();
-        let mut next = self.decode_message(feed, incoming, now);
+        let mut next = self.decode_message(source, incoming, now);
         if let Ok(DecodedBatch { batch, .. }) = &next {
             let taken = if batch.payload.as_ptr() == incoming.payload.as_ptr() {
                 // An Arrow body is logged as it came, and shared by its rows.
@@ -177,7 +177,7 @@ impl MessageProcessor {
     /// The batch that a message carries; a dead letter if it carries none, or speaks for another than who sent it.
     fn decode_message(
         &self,
-        feed: &IngestSource,
+        source: &IngestSource,
         incoming: &InboundMessage<'_>,
         now: Timestamp,
     ) -> Result<DecodedBatch, String> {
@@ -187,19 +187,19 @@ impl MessageProcessor {
             bus: incoming.position.clone(),
             ..BatchOrigin::default()
         };
-        let owner = match publisher_identity::verify_publisher(self.vouch.as_ref(), incoming.subject, incoming.headers)
-        {
-            Ok(owner) => owner,
-            Err(PublisherMismatch { reason, is_of_removed }) => {
-                // Of a removed Rack its number counts, and not what it says of others.
-                let of_removed = || BatchOrigin {
-                    settled: 0,
-                    ..origin(incoming).0
-                };
-                return letter(reason, if is_of_removed { of_removed() } else { foreign() });
-            }
-        };
-        let mut decoded = match feed {
+        let owner =
+            match publisher_identity::verify_publisher(self.directory.as_ref(), incoming.subject, incoming.headers) {
+                Ok(owner) => owner,
+                Err(PublisherMismatch { reason, is_of_removed }) => {
+                    // Of a removed Rack its number counts, and not what it says of others.
+                    let of_removed = || BatchOrigin {
+                        settled: 0,
+                        ..origin(incoming).0
+                    };
+                    return letter(reason, if is_of_removed { of_removed() } else { foreign() });
+                }
+            };
+        let mut decoded = match source {
             IngestSource::Telemetry => decode(incoming, now, self.settings.max_payload),
             IngestSource::Messages(_) => archive(incoming, now, self.settings.max_payload, &self.specs),
         }?;

@@ -34,7 +34,7 @@ pub struct PipelineParts {
     /// Signs floors for Racks.
     pub sign_floor: SignFloor,
     /// Whose subjects are whose, where the bus knows Racks by their keys.
-    pub vouch: Option<RackDirectory>,
+    pub directory: Option<RackDirectory>,
     /// What becomes of business messages.
     pub specs: Arc<SpecMatcher>,
 }
@@ -71,7 +71,7 @@ impl IngestPipeline {
         let permits = usize::try_from(settings.buffer_size.max(1)).unwrap_or(1);
         let messages = settings.messages.clone();
         let puller = StreamPuller {
-            feed: IngestSource::Telemetry,
+            source: IngestSource::Telemetry,
             batches: Arc::new(Semaphore::new(permits)),
             incarnation: Arc::default(),
             shared: Arc::new(MessageProcessor {
@@ -82,7 +82,7 @@ impl IngestPipeline {
                 stats: Arc::clone(&stats),
                 floors: parts.floors,
                 durable,
-                vouch: parts.vouch,
+                directory: parts.directory,
                 stop: stop.clone(),
             }),
             js: parts.js,

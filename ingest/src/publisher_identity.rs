@@ -75,14 +75,14 @@ pub(crate) struct SubjectOwner {
 
 /// Whom a message on this subject must be of, none if it may be of anybody; or why its headers are not the owner's word.
 pub(crate) fn verify_publisher(
-    vouch: Option<&RackDirectory>,
+    directory: Option<&RackDirectory>,
     on: &str,
     headers: &HeaderMap,
 ) -> Result<Option<SubjectOwner>, PublisherMismatch> {
     let rack = subject::parse_telemetry(on).map(|(_, rack)| rack);
     let rack = rack.or_else(|| subject::parse_message(on).map(|(rack, ..)| rack));
     let name = rack.or_else(|| subject::parse_gear(on).map(|(rack, _)| rack));
-    let Some((vouch, name)) = vouch.zip(name) else {
+    let Some((vouch, name)) = directory.zip(name) else {
         return Ok(None);
     };
     let Some(id) = (vouch.is)(&name) else {

@@ -35,7 +35,7 @@ const FLOOR_EVERY: u32 = 1 << 10;
 
 /// See the module.
 pub(crate) struct StreamPuller {
-    pub(crate) feed: IngestSource,
+    pub(crate) source: IngestSource,
     pub(crate) shared: Arc<MessageProcessor>,
     pub(crate) js: Context,
     pub(crate) batches: Arc<Semaphore>,
@@ -55,9 +55,9 @@ enum PullOutcome {
 
 impl StreamPuller {
     /// Another one, in the same room.
-    pub(crate) fn for_source(&self, feed: IngestSource) -> Self {
+    pub(crate) fn for_source(&self, source: IngestSource) -> Self {
         Self {
-            feed,
+            source,
             shared: Arc::clone(&self.shared),
             js: self.js.clone(),
             batches: Arc::clone(&self.batches),
@@ -74,19 +74,19 @@ impl StreamPuller {
             let (settings, engine) = (&self.shared.settings, &self.shared.engine);
             let opened = tokio::select! {
                 () = self.shared.stop.cancelled() => break Ok(()),
-                opened = consumer::open(&self.js, &self.feed, settings, engine, taken, begins) => opened,
+                opened = consumer::open(&self.js, &self.source, settings, engine, taken, begins) => opened,
             };
             match opened {
                 Ok(mut opened) => {
                     wait = Duration::from_millis(100);
                     let incarnation = opened.known.tail.incarnation;
                     self.incarnation.store(incarnation, Ordering::Relaxed);
-                    info!(incarnation, of = self.feed.description(), "consumer is open");
+                    info!(incarnation, of = self.source.description(), "consumer is open");
                     let reads_again = opened.through.is_some();
                     if let Some(end) = self.pull(&mut opened, &mut storing).await {
                         break end;
                     }
-                    if matches!(self.feed, IngestSource::Messages(_)) {
+                    if matches!(self.source, IngestSource::Messages(_)) {
                         self.shared.floors.reset();
                     }
                     // Only then may the acknowledgement floor of the durable consumer count as stored.
@@ -96,7 +96,7 @@ impl StreamPuller {
                     begins = opened.through.is_some();
                     taken = Some(opened.known);
                 }
-                Err(error) => warn!(%error, of = self.feed.description(), "nothing is read; trying again"),
+                Err(error) => warn!(%error, of = self.source.description(), "nothing is read; trying again"),
             }
             IngestStats::add(&self.shared.stats.resubscribed, 1);
             tokio::select! {
@@ -155,7 +155,7 @@ impl StreamPuller {
         let mut messages = match opened.messages(ask).await {
             Ok(messages) => messages,
             Err(error) => {
-                warn!(%error, of = self.feed.description(), "the consumer cannot be pulled");
+                warn!(%error, of = self.source.description(), "the consumer cannot be pulled");
                 return PullOutcome::Broken;
             }
         };
@@ -205,14 +205,14 @@ impl StreamPuller {
                             // It stays on the bus, if the bus has it.
                             Some(Ok(false)) => return PullOutcome::Broken,
                             Some(Err(error)) => {
-                                warn!(%error, of = self.feed.description(), "pulling was interrupted");
+                                warn!(%error, of = self.source.description(), "pulling was interrupted");
                                 return PullOutcome::Broken;
                             }
                         }
                     }
                     let placed = MessagePosition {
                         position: point.ok().map(|point| BusPosition {
-                            stream: self.feed.stream().to_owned(),
+                            stream: self.source.stream().to_owned(),
                             incarnation: opened.known.tail.incarnation,
                             seq: point.seq,
                             identity: point.identity,
@@ -237,7 +237,7 @@ impl StreamPuller {
                     came = true;
                 }
                 Some(Err(error)) => {
-                    warn!(%error, of = self.feed.description(), "pulling was interrupted");
+                    warn!(%error, of = self.source.description(), "pulling was interrupted");
                     return PullOutcome::Broken;
                 }
                 None => return PullOutcome::Broken,
@@ -257,25 +257,29 @@ impl StreamPuller {
     async fn spawn_store(
         &self,
         mut message: Message,
-        placed: MessagePosition,
+        position: MessagePosition,
         storing: &mut JoinSet<Result<(), Error>>,
     ) -> bool {
         let Some(room) = self
-            .acquire_permit(estimate_memory(&self.feed, message.headers.as_ref(), &message.payload))
+            .acquire_permit(estimate_memory(
+                &self.source,
+                message.headers.as_ref(),
+                &message.payload,
+            ))
             .await
         else {
             return false;
         };
         // It is a slice of what was read from the bus, all of which it would keep alive: as long as its rows where they share it.
         message.message.payload = Bytes::copy_from_slice(&message.payload);
-        let (shared, feed) = (Arc::clone(&self.shared), self.feed.clone());
-        storing.spawn(async move { shared.store(&feed, message, placed, room).await });
+        let (shared, feed) = (Arc::clone(&self.shared), self.source.clone());
+        storing.spawn(async move { shared.store(&feed, message, position, room).await });
         true
     }
 
     /// Telemetry tells whether ingest is ready.
     fn set_pulling(&self, pulling: bool) {
-        if self.feed == IngestSource::Telemetry {
+        if self.source == IngestSource::Telemetry {
             self.shared.stats.pulling.send_replace(pulling);
         }
     }
@@ -295,12 +299,15 @@ impl StreamPuller {
 }
 
 /// The bytes to make room for before a message is decoded, a copy of what was read.
-fn estimate_memory(feed: &IngestSource, headers: Option<&HeaderMap>, payload: &[u8]) -> u64 {
+fn estimate_memory(source: &IngestSource, headers: Option<&HeaderMap>, payload: &[u8]) -> u64 {
     let length = payload.len() as u64;
     // The message, a row of about its bytes, and the row as it is logged: a business message, or what becomes a dead letter.
     let row = length.saturating_mul(3);
     let said = headers.and_then(|headers| headers.get(telemetry_codec::CONTENT_TYPE));
-    match (feed, said.and_then(|said| said.as_str().parse::<BatchEncoding>().ok())) {
+    match (
+        source,
+        said.and_then(|said| said.as_str().parse::<BatchEncoding>().ok()),
+    ) {
         // Whatever it is called: its values are read, each of them many times its bytes.
         (IngestSource::Messages(_), _) => row.saturating_add(telemetry_codec::value_bytes(payload)),
         // Rows and what is logged share its bytes, unless it becomes a dead letter or is written anew.

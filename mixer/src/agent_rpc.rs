@@ -49,12 +49,12 @@ pub(crate) struct RpcServices {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) enrollment: EnrollmentService,
     pub(crate) heartbeats: HeartbeatHandler,
-    pub(crate) presence: Arc<LivenessTracker>,
-    pub(crate) courier: ScenarioRollout,
+    pub(crate) liveness: Arc<LivenessTracker>,
+    pub(crate) rollout: ScenarioRollout,
     pub(crate) events: EventPublisher,
-    pub(crate) passes: BusAcl,
+    pub(crate) acl: BusAcl,
     pub(crate) elsewhere: MisroutedReplies,
-    pub(crate) refusals: Arc<RejectionCounters>,
+    pub(crate) rejections: Arc<RejectionCounters>,
 }
 
 /// Requests whose answer should have gone elsewhere than to who asked.
@@ -88,7 +88,7 @@ pub(crate) struct AgentRpcServer {
 
 impl AgentRpcServer {
     /// Subscribes, and answers until closed.
-    pub(crate) async fn start(client: Client, clerks: RpcServices, fatal: &FailureReporter) -> Result<Self, String> {
+    pub(crate) async fn start(client: Client, services: RpcServices, fatal: &FailureReporter) -> Result<Self, String> {
         let mut subscriptions = Vec::new();
         for subject in [subject::HELLO, subject::ENROLL, subject::HEARTBEAT] {
             let subscription = client.subscribe(subject).await;
@@ -99,7 +99,7 @@ impl AgentRpcServer {
             .flush()
             .await
             .map_err(|error| format!("cannot listen for Racks: {error}"))?;
-        let clerks = Arc::new(clerks);
+        let clerks = Arc::new(services);
         let task = SupervisedTask::spawn("rack desk", fatal, move |stop| async move {
             serve(select_all(subscriptions), &client, &clerks, stop).await;
         });
@@ -115,7 +115,7 @@ impl AgentRpcServer {
 async fn serve(
     mut requests: impl futures::Stream<Item = Message> + Unpin,
     client: &Client,
-    clerks: &Arc<RpcServices>,
+    services: &Arc<RpcServices>,
     stop: CancellationToken,
 ) {
     let (mut working, slots) = (JoinSet::new(), Arc::new(Semaphore::new(AT_ONCE)));
@@ -126,7 +126,7 @@ async fn serve(
             Some(done) = working.join_next() => note(done),
             request = requests.next(), if room => match request {
                 Some(request) => {
-                    let (client, clerks, slots) = (client.clone(), Arc::clone(clerks), Arc::clone(&slots));
+                    let (client, clerks, slots) = (client.clone(), Arc::clone(services), Arc::clone(&slots));
                     working.spawn(async move {
                         if let Ok(slot) = slots.acquire_owned().await {
                             clerks.handle(request, &client, slot).await;
@@ -153,10 +153,10 @@ fn note(done: Result<(), tokio::task::JoinError>) {
 impl RpcServices {
     async fn handle(self: Arc<Self>, request: Message, client: &Client, slot: OwnedSemaphorePermit) {
         let Some(to) = request.reply else { return };
-        if !self.passes.may_be_answered(&to) {
+        if !self.acl.may_be_answered(&to) {
             match request.subject.as_str() {
-                subject::HEARTBEAT => self.refusals.heartbeats.count_misrouted(),
-                _ => self.refusals.handshakes.count_misrouted(),
+                subject::HEARTBEAT => self.rejections.heartbeats.count_misrouted(),
+                _ => self.rejections.handshakes.count_misrouted(),
             }
             if let Some(requests) = self.elsewhere.count(Instant::now()) {
                 let to: String = to.chars().take(MAX_SAID).collect();
@@ -183,7 +183,7 @@ impl RpcServices {
     fn hello(&self, body: &[u8]) -> Option<Bytes> {
         let reply = self.enrollment.hello(body);
         if let HelloReply::Refused(refusal) = &reply {
-            self.refusals.handshakes.count_rejection(refusal.code);
+            self.rejections.handshakes.count_rejection(refusal.code);
         }
         self.answer(body, reply)
     }
@@ -200,15 +200,15 @@ impl RpcServices {
         };
         drop(slot);
         if let EnrollReply::Refused(refusal) = &enrolled.reply {
-            self.refusals.handshakes.count_rejection(refusal.code);
+            self.rejections.handshakes.count_rejection(refusal.code);
         }
         if let Some(rack) = &enrolled.rack {
             // Before the answer: the Rack comes as itself then.
             match enrolled.is_listed_anew {
-                true => self.passes.refresh().await,
-                false => self.passes.wait_applied().await,
+                true => self.acl.refresh().await,
+                false => self.acl.wait_applied().await,
             }
-            self.presence
+            self.liveness
                 .record_handshake(rack.entity_id, rack.last_seen, rack.heard);
             for news in &enrolled.news {
                 let what = match rack.state {
@@ -219,7 +219,7 @@ impl RpcServices {
                 self.events.publish(news).await;
             }
             if matches!(enrolled.reply, EnrollReply::Adopted { .. }) {
-                self.courier.deliver(rack.entity_id);
+                self.rollout.deliver(rack.entity_id);
             }
         }
         self.answer(&question, enrolled.reply)

@@ -25,7 +25,7 @@ const AHEAD: Duration = Duration::from_secs(10);
 pub(crate) struct CommandClock {
     registry: Arc<ClusterRegistry>,
     clock: Clock,
-    marks: Mutex<ClockWatermarks>,
+    watermarks: Mutex<ClockWatermarks>,
 }
 
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl CommandClock {
         Ok(Self {
             registry,
             clock,
-            marks: Mutex::new(ClockWatermarks {
+            watermarks: Mutex::new(ClockWatermarks {
                 last: mark,
                 durable: mark,
             }),
@@ -49,7 +49,7 @@ impl CommandClock {
 
     /// The time of the next command.
     pub(crate) async fn next(&self) -> Result<Timestamp, RegistryError> {
-        let mut marks = self.marks.lock().await;
+        let mut marks = self.watermarks.lock().await;
         let next = self.clock.now().max(marks.last.plus(Duration::from_micros(1)));
         if next > marks.durable {
             let mark = next.plus(AHEAD);

@@ -177,15 +177,15 @@ impl ControlError {
 pub struct ControlPlane {
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) registry: Arc<ClusterRegistry>,
-    pub(crate) presence: Arc<LivenessTracker>,
+    pub(crate) liveness: Arc<LivenessTracker>,
     pub(crate) bus: MixerBus,
-    pub(crate) courier: ScenarioRollout,
+    pub(crate) rollout: ScenarioRollout,
     pub(crate) flow_control: Arc<FlowControl>,
     pub(crate) events: EventPublisher,
     pub(crate) clock: Clock,
-    pub(crate) issuer: Arc<CommandClock>,
-    pub(crate) passes: BusAcl,
-    pub(crate) refusals: Arc<RejectionCounters>,
+    pub(crate) command_clock: Arc<CommandClock>,
+    pub(crate) acl: BusAcl,
+    pub(crate) rejections: Arc<RejectionCounters>,
     /// Places for taps.
     pub(crate) taps: Arc<Semaphore>,
     /// `mixer.scenario_wait_timeout`.
@@ -223,7 +223,7 @@ impl ControlPlane {
         }
         let change = LevelChange {
             entity_id: row.entity_id,
-            issued: self.issuer.next().await?,
+            issued: self.command_clock.next().await?,
             level,
         };
         let id = &row.entity_id;
@@ -294,8 +294,8 @@ impl ControlPlane {
             .await?;
         if let Some(news) = news {
             tracing::info!(rack = %row.name, entity_id = %row.entity_id, by = news.by, "rack approved");
-            self.presence.record_adoption(&row);
-            self.passes.refresh().await;
+            self.liveness.record_adoption(&row);
+            self.acl.refresh().await;
             self.events.publish(&news).await;
             self.tell(&row.entity_id).await;
         }
@@ -336,9 +336,9 @@ impl ControlPlane {
     pub fn stats(&self) -> Result<ControlStats, ControlError> {
         Ok(ControlStats::of(
             &self.racks()?,
-            self.courier.stats(),
+            self.rollout.stats(),
             self.events.transitions(),
-            self.refusals.all(),
+            self.rejections.all(),
         ))
     }
 
@@ -371,10 +371,10 @@ impl ControlPlane {
             self.events.publish(&news).await;
             self.tell(&row.entity_id).await;
             // After it was told: a removed Rack is cut off by this.
-            self.passes.refresh().await;
+            self.acl.refresh().await;
             match to {
-                RackState::Active => self.courier.deliver(row.entity_id),
-                RackState::Removed => self.presence.forget(&row.entity_id),
+                RackState::Active => self.rollout.deliver(row.entity_id),
+                RackState::Removed => self.liveness.forget(&row.entity_id),
                 _ => {}
             }
         }
@@ -398,7 +398,7 @@ impl ControlPlane {
         match told {
             // Another state may have been decided meanwhile.
             Ok(_) if matches!(self.registry.rack(id), Ok(Some(row)) if row.state == change.state) => {
-                self.presence.record_obeyed_state(id, change.state);
+                self.liveness.record_obeyed_state(id, change.state);
             }
             Ok(_) => {}
             Err(error) => {
@@ -409,7 +409,7 @@ impl ControlPlane {
 
     /// The state of a Rack, at a time that no later state has an earlier one than: the time is taken first.
     async fn state_of(&self, id: &EntityId) -> Result<Option<StateChange>, RegistryError> {
-        let issued = self.issuer.next().await?;
+        let issued = self.command_clock.next().await?;
         Ok(self.registry.rack(id)?.map(|row| StateChange {
             entity_id: row.entity_id,
             issued,
@@ -435,7 +435,7 @@ impl ControlPlane {
         active: Option<&ActiveScenario>,
         references: &mut ReferenceCache<'_>,
     ) -> Result<RackView, ControlError> {
-        let sighting = self.presence.of(&row.entity_id);
+        let sighting = self.liveness.of(&row.entity_id);
         let running = match &sighting {
             Some(seen) => seen.runs(row.state),
             None => row.scenario.as_ref(),

@@ -39,14 +39,14 @@ pub(crate) type FloorLookup = Arc<dyn Fn(EntityId, u64) -> DurableFloor + Send +
 /// Answers heartbeats.
 pub(crate) struct HeartbeatHandler {
     pub(crate) registry: Arc<ClusterRegistry>,
-    pub(crate) presence: Arc<LivenessTracker>,
-    pub(crate) courier: ScenarioRollout,
+    pub(crate) liveness: Arc<LivenessTracker>,
+    pub(crate) rollout: ScenarioRollout,
     pub(crate) floor: FloorLookup,
     pub(crate) flow_control: Arc<FlowControl>,
     /// What every Rack is allowed.
     pub(crate) limits: RackLimits,
     pub(crate) clock: Clock,
-    pub(crate) refusals: Arc<RejectionCounters>,
+    pub(crate) rejections: Arc<RejectionCounters>,
 }
 
 impl std::fmt::Debug for HeartbeatHandler {
@@ -60,7 +60,7 @@ impl HeartbeatHandler {
     pub(crate) fn answer(&self, body: &[u8]) -> HeartbeatReply {
         self.hear(body).unwrap_or_else(|refusal| {
             tracing::warn!(code = ?refusal.code, reason = %refusal.reason, "a heartbeat was refused");
-            self.refusals.heartbeats.count_rejection(refusal.code);
+            self.rejections.heartbeats.count_rejection(refusal.code);
             HeartbeatReply::Refused(refusal)
         })
     }
@@ -88,7 +88,7 @@ impl HeartbeatHandler {
             return Err(refusal(RefusalCode::Removed, reason));
         }
         let beat = self.with_offset(bounded(beat), &row);
-        if !self.presence.record_heartbeat(&beat, self.clock.now()) {
+        if !self.liveness.record_heartbeat(&beat, self.clock.now()) {
             let reason = format!(
                 "the heartbeat of {} is a copy of an earlier one, or not of the run of its last handshake: enrol again",
                 row.name
@@ -98,7 +98,7 @@ impl HeartbeatHandler {
         let wanted = self.wanted(&row).map_err(internal)?;
         let is_owed = wanted.is_some() && row.relabelled.is_some();
         if row.state == RackState::Active && (is_owed || wanted != beat.scenario) {
-            self.courier.deliver(row.entity_id);
+            self.rollout.deliver(row.entity_id);
         }
         Ok(HeartbeatReply::Ok {
             state: row.state,
@@ -114,7 +114,7 @@ impl HeartbeatHandler {
         let Some(seconds) = clock_offset(&beat, self.clock.now()) else {
             return beat;
         };
-        let before = self.presence.of(&row.entity_id);
+        let before = self.liveness.of(&row.entity_id);
         if before.is_none_or(|before| before.facts.get(CLOCK_OFFSET).is_none()) {
             tracing::warn!(
                 rack = %row.name,

@@ -104,7 +104,7 @@ impl LivenessRecord {
 #[derive(Debug, Default)]
 pub struct LivenessTracker {
     seen: Mutex<HashMap<EntityId, LivenessRecord>>,
-    news: Notify,
+    changed: Notify,
 }
 
 impl LivenessTracker {
@@ -119,7 +119,7 @@ impl LivenessTracker {
         });
         Self {
             seen: Mutex::new(seen.collect()),
-            news: Notify::new(),
+            changed: Notify::new(),
         }
     }
 
@@ -182,13 +182,13 @@ impl LivenessTracker {
             },
         );
         drop(seen);
-        self.news.notify_waiters();
+        self.changed.notify_waiters();
         true
     }
 
     /// Waits for the next heartbeat or answer to a push.
     pub(crate) fn news(&self) -> Notified<'_> {
-        self.news.notified()
+        self.changed.notified()
     }
 
     /// What a Rack says it runs, in answer to a push of this hash.
@@ -198,7 +198,7 @@ impl LivenessTracker {
             sighting.running = running;
             sighting.error = error;
         }
-        self.news.notify_waiters();
+        self.changed.notify_waiters();
     }
 
     /// A Rack has said that it is in this state.
@@ -207,7 +207,7 @@ impl LivenessTracker {
             sighting.stopped = state != RackState::Active;
             sighting.unwritten = true;
         }
-        self.news.notify_waiters();
+        self.changed.notify_waiters();
     }
 
     /// The last sighting of a Rack.

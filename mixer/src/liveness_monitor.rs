@@ -30,10 +30,10 @@ const REST: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct LivenessMonitor {
     pub(crate) registry: Arc<ClusterRegistry>,
-    pub(crate) presence: Arc<LivenessTracker>,
+    pub(crate) liveness: Arc<LivenessTracker>,
     pub(crate) events: EventPublisher,
     pub(crate) clock: Clock,
-    pub(crate) courier: ScenarioRollout,
+    pub(crate) rollout: ScenarioRollout,
 }
 
 impl LivenessMonitor {
@@ -47,7 +47,7 @@ impl LivenessMonitor {
                 () = stop.cancelled() => break,
                 _ = ticks.tick() => {}
             }
-            let turns = self.presence.take_transitions();
+            let turns = self.liveness.take_transitions();
             if !turns.is_empty() {
                 self.announce(turns).await;
             }
@@ -72,7 +72,7 @@ impl LivenessMonitor {
             Ok(entries) => entries,
             Err(error) => {
                 tracing::error!(%error, "who is offline was not written to the registry; it is tried again");
-                self.presence.restore_transitions(&turns);
+                self.liveness.restore_transitions(&turns);
                 tokio::time::sleep(REST).await;
                 return;
             }
@@ -87,11 +87,11 @@ impl LivenessMonitor {
             self.events.publish(&entry).await;
         }
         // What only a Rack that is away now runs is in force no more.
-        self.courier.rewire();
+        self.rollout.rewire();
     }
 
     async fn write(&self) {
-        let fresh = self.presence.take_unwritten();
+        let fresh = self.liveness.take_unwritten();
         if fresh.is_empty() {
             return;
         }

@@ -145,7 +145,7 @@ struct AgentChannels {
     pending: watch::Sender<Option<EntityId>>,
     subscribed: watch::Sender<bool>,
     report: watch::Sender<ControllerStatus>,
-    news: Arc<Notify>,
+    changed: Arc<Notify>,
 }
 
 impl RackAgent {
@@ -177,7 +177,7 @@ impl RackAgent {
         log_recovery("messages", &left);
         let bus = BusConnection::connect_forever(options_of(config, Some(&state))).await?;
         let counters = Arc::new(TelemetryCounters::default());
-        let (recorder, intake) = TelemetryRecorder::new(RecorderParts {
+        let (recorder, receiver) = TelemetryRecorder::new(RecorderParts {
             enabled: config.observability.enabled,
             sampling_rate: config.observability.sampling_rate,
             clock: parts.clock.clone(),
@@ -188,7 +188,7 @@ impl RackAgent {
         parts.layer.attach(recorder.clone());
         let [talk, acting, recording] = std::array::from_fn(|_| CancellationToken::new());
         let batcher = RowBatcher {
-            intake,
+            receiver,
             spool: spool.clone(),
             identity: channels.identity.subscribe(),
             counters: Arc::clone(&counters),
@@ -326,7 +326,7 @@ impl MixerTasks<'_> {
             orders: orders.clone(),
             spool: self.spool.clone(),
             outbox: Arc::clone(self.outbox),
-            news: Arc::clone(&channels.news),
+            changed: Arc::clone(&channels.changed),
             level: LogLevelControl::new(self.parts.level.clone()),
             taps: TapLeases::new(self.taps, self.bus.client.clone()),
             cancel: self.cancel.clone(),
@@ -386,7 +386,7 @@ impl MixerTasks<'_> {
             pending: channels.pending,
             report: channels.report.subscribe(),
             orders,
-            news: channels.news,
+            changed: channels.changed,
             cancel: self.cancel.clone(),
         };
         tasks.push(tokio::spawn(presence.run()));
@@ -406,7 +406,7 @@ impl AgentChannels {
             pending: watch::Sender::new(None),
             subscribed: watch::Sender::new(false),
             report: watch::Sender::new(ControllerStatus::default()),
-            news: Arc::new(Notify::new()),
+            changed: Arc::new(Notify::new()),
         }
     }
 

@@ -46,7 +46,7 @@ pub(crate) struct CommandListener {
     pub(crate) spool: SpoolHandle,
     pub(crate) outbox: Arc<MessageOutbox>,
     /// Woken when a Rack that waits for approval hears of a change.
-    pub(crate) news: Arc<Notify>,
+    pub(crate) changed: Arc<Notify>,
     pub(crate) level: LogLevelControl,
     pub(crate) taps: TapLeases,
     pub(crate) cancel: CancellationToken,
@@ -199,7 +199,7 @@ impl CommandListener {
     fn state(&self, change: &StateChange, to: Option<Subject>) -> BoxFuture<'static, CommandReply> {
         if self.identity.borrow().is_none() {
             // Not adopted so far: ask again, the passport comes with the answer.
-            self.news.notify_one();
+            self.changed.notify_one();
             return Box::pin(async { (to, Bytes::new()) });
         }
         let (done, wait) = oneshot::channel();

@@ -78,7 +78,7 @@ pub(crate) struct UncommittedMessage {
     /// Since when.
     pub(crate) since: Instant,
     /// What it made, once the gear is done with it.
-    pub(crate) whole: Option<OutboxTransaction>,
+    pub(crate) transaction: Option<OutboxTransaction>,
     /// Whether the gear holds nothing of it back any more.
     pub(crate) is_flushed: bool,
     /// Its bytes: the message as it travels, or what came and is none.

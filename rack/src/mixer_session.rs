@@ -86,7 +86,7 @@ pub(crate) struct MixerSession {
     pub(crate) pending: watch::Sender<Option<EntityId>>,
     pub(crate) report: watch::Receiver<ControllerStatus>,
     pub(crate) orders: mpsc::Sender<ControllerCommand>,
-    pub(crate) news: Arc<Notify>,
+    pub(crate) changed: Arc<Notify>,
     pub(crate) cancel: CancellationToken,
 }
 
@@ -407,7 +407,7 @@ impl MixerSession {
         };
         tokio::select! {
             () = tokio::time::sleep(time) => {}
-            () = self.news.notified() => {}
+            () = self.changed.notified() => {}
             () = back => {}
             () = cut_off => {}
         }

@@ -103,7 +103,7 @@ impl Drop for WireConsumerTask {
 #[derive(Debug)]
 struct GearTask {
     spec: GearSpec,
-    ending: GearShutdown,
+    shutdown: GearShutdown,
     task: JoinHandle<()>,
     /// Looks at it from outside.
     watch: JoinHandle<()>,
@@ -114,16 +114,16 @@ impl GearTask {
     fn hand_over_inbox(&self, plan: &RackPlan) {
         let next = plan.gears.get(&self.spec.name);
         if next.is_some_and(|next| next.kind.inputs() == self.spec.kind.inputs()) {
-            self.ending.successor.cancel();
+            self.shutdown.successor.cancel();
         }
     }
 
     /// Tells the gear to stop, or a part of it.
     fn begin_shutdown(&self, part: ShutdownPhase) {
         match part {
-            ShutdownPhase::Whole => self.ending.stop_all(),
-            ShutdownPhase::Asking => self.ending.stop.cancel(),
-            ShutdownPhase::Replies => self.ending.unfed.cancel(),
+            ShutdownPhase::Whole => self.shutdown.stop_all(),
+            ShutdownPhase::Asking => self.shutdown.stop.cancel(),
+            ShutdownPhase::Replies => self.shutdown.unfed.cancel(),
         }
     }
 
@@ -153,7 +153,7 @@ struct PreparedGear {
     /// None where the gear shall try again by itself.
     gear: Option<Gear>,
     cx: Arc<GearContext>,
-    ending: GearShutdown,
+    shutdown: GearShutdown,
 }
 
 impl GearRuntime {
@@ -457,7 +457,7 @@ impl GearRuntime {
     }
 
     fn prepare_gear(&self, spec: &GearSpec) -> PreparedGear {
-        let ending = GearShutdown::default();
+        let shutdown = GearShutdown::default();
         let parts = ContextParts {
             recorder: self.parts.recorder.clone(),
             entropy: self.parts.entropy.clone(),
@@ -465,19 +465,24 @@ impl GearRuntime {
             programs: self.parts.programs.clone(),
             outlets: OutputWires::connect(spec, &self.inboxes),
             outbox: self.parts.lane.as_ref().map(|lane| Arc::clone(&lane.outbox)),
-            ending: ending.clone(),
+            shutdown: shutdown.clone(),
             tap: self.parts.taps.point(&spec.name, spec.kind.outputs()),
         };
         PreparedGear {
             spec: spec.clone(),
             gear: None,
             cx: Arc::new(GearContext::new(spec, parts)),
-            ending,
+            shutdown,
         }
     }
 
     fn spawn(&mut self, ready: PreparedGear) {
-        let PreparedGear { spec, gear, cx, ending } = ready;
+        let PreparedGear {
+            spec,
+            gear,
+            cx,
+            shutdown,
+        } = ready;
         let inbox = spec
             .takes_messages()
             .then(|| self.inboxes.get(&spec.name).cloned())
@@ -486,7 +491,7 @@ impl GearRuntime {
         let task = tokio::spawn(supervise(gear, spec.clone(), cx, inbox));
         let slot = GearTask {
             spec,
-            ending,
+            shutdown,
             task,
             watch,
         };
@@ -509,7 +514,7 @@ impl GearRuntime {
                 match (part, self.gears.get(&gear)) {
                     (ShutdownPhase::Asking, Some(slot)) => {
                         // What it still waits for may come when the gears between are drained.
-                        tokio::time::timeout_at(patience, slot.ending.quiet.cancelled())
+                        tokio::time::timeout_at(patience, slot.shutdown.quiet.cancelled())
                             .await
                             .ok();
                     }

@@ -55,7 +55,7 @@ pub(crate) struct OpenDataFile {
     options: WriteOptions,
     /// What the name in the tree holds; nothing before the first publish.
     present: Option<OpenFileVersion>,
-    twin: ShadowFile,
+    shadow: ShadowFile,
     pub(super) replace: ReplaceMethod,
     /// Why the disk may not be as believed.
     doubt: Option<Arc<str>>,
@@ -113,7 +113,7 @@ impl OpenDataFile {
             identity,
             options,
             present: None,
-            twin: ShadowFile::Absent,
+            shadow: ShadowFile::Absent,
             replace: ReplaceMethod::Exchange,
             doubt: None,
         }
@@ -168,8 +168,8 @@ impl OpenDataFile {
 
     /// The catalogue has the last publish: the inode it displaced may be used again.
     pub(crate) fn mark_recorded(&mut self) {
-        if let ShadowFile::Displaced(prefix) = self.twin {
-            self.twin = ShadowFile::Ready(prefix);
+        if let ShadowFile::Displaced(prefix) = self.shadow {
+            self.shadow = ShadowFile::Ready(prefix);
         }
     }
 
@@ -186,7 +186,7 @@ impl OpenDataFile {
 
     /// Refuses what would break an invariant of the file.
     fn check(&self, group: &RowGroup) -> Result<(), Error> {
-        if self.doubt.is_some() || matches!(self.twin, ShadowFile::Displaced(_)) {
+        if self.doubt.is_some() || matches!(self.shadow, ShadowFile::Displaced(_)) {
             return Err(self.poisoned());
         }
         let refused = |reason: String| Err(Error::rows(self.identity.table, reason));
@@ -209,7 +209,7 @@ impl OpenDataFile {
     }
 
     fn write_shadow(&mut self, group: &RowGroup, facts: FooterFacts) -> Result<StagedVersion, Error> {
-        let twin = std::mem::replace(&mut self.twin, ShadowFile::Absent);
+        let twin = std::mem::replace(&mut self.shadow, ShadowFile::Absent);
         let (file, copied, old) = match &self.present {
             Some(present) => {
                 let (file, copied) =
@@ -325,7 +325,7 @@ impl OpenDataFile {
 
     /// Gives the staged version the name in the tree. The names are not durable yet.
     pub(super) fn swap(&mut self, staged: StagedVersion) -> Result<FileVersion, Error> {
-        self.twin = match &self.present {
+        self.shadow = match &self.present {
             Some(present) => {
                 self.replace = shadow_file::swap_in(&self.twin_path, &self.path, self.replace)?;
                 match self.replace {
@@ -405,7 +405,7 @@ impl OpenDataFile {
     /// # Errors
     /// If the file cannot be removed; what is left is thrown away at the next start.
     pub(crate) fn discard_shadow(&mut self) -> Result<(), Error> {
-        self.twin = ShadowFile::Absent;
+        self.shadow = ShadowFile::Absent;
         durable_fs::remove_if_there(&self.twin_path).map_err(Error::io("remove", &self.twin_path))
     }
 }

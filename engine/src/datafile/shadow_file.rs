@@ -44,12 +44,12 @@ pub(super) enum ShadowFile {
 /// and the bytes that were copied.
 pub(super) fn prepare(
     twin_path: &Path,
-    twin: ShadowFile,
+    shadow: ShadowFile,
     path: &Path,
     want: PrefixChecksum,
     haste: IoPriority,
 ) -> Result<(File, u64), Error> {
-    let kept = match twin {
+    let kept = match shadow {
         ShadowFile::Ready(have) => reopen(twin_path, have).map(|file| (file, have)),
         _ => None,
     };

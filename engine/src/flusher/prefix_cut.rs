@@ -29,7 +29,7 @@ pub(crate) struct PrefixCut {
     /// Every row of every batch up to this LSN is in files.
     pub(crate) lsn: u64,
     /// What changed in the marks since the last cut.
-    pub(crate) marks: WatermarkDelta,
+    pub(crate) watermarks: WatermarkDelta,
     /// Files that the object store does not have as they are now, and the bytes of this moment.
     pub(crate) files: Vec<(FileEntry, Arc<DataFileHandle>)>,
     /// Segments that were removed and may still be in the object store.
@@ -59,14 +59,14 @@ impl MemtableFlusher {
             return Err(Error::Poisoned { reason });
         }
         self.record()?;
-        let (lsn, marks, appended) = {
-            let marks = self.shared.marks.lock();
+        let (lsn, watermarks, appended) = {
+            let watermarks = self.shared.watermarks.lock();
             let mut state = self.shared.state.lock();
             let lsn = state.committed;
             state.hot.set_barrier(lsn);
             let counters = &self.shared.counters;
             let appended = (counters.appended_rows.get(), counters.appended_bytes.get());
-            (lsn, marks.since(after), appended)
+            (lsn, watermarks.since(after), appended)
         };
         self.cut_at = Some(lsn);
         let mut due = self.due(FlushGoal::Everything, false);
@@ -92,7 +92,7 @@ impl MemtableFlusher {
         };
         Ok(PrefixCut {
             lsn,
-            marks,
+            watermarks,
             files: files.into_iter().filter_map(segment).collect(),
             gone: catalog.state().gone.iter().copied().collect(),
             appended,

@@ -23,7 +23,7 @@ pub(crate) struct IndexQueue {
     /// What is kept of sidecars.
     pub(crate) memory: Arc<SectionCache>,
     orders: Mutex<IndexRequests>,
-    news: Condvar,
+    changed: Condvar,
     settled: watch::Sender<IndexProgress>,
 }
 
@@ -50,7 +50,7 @@ impl IndexQueue {
         Self {
             memory: Arc::new(SectionCache::new(memory / 2)),
             orders: Mutex::default(),
-            news: Condvar::new(),
+            changed: Condvar::new(),
             settled: watch::Sender::default(),
         }
     }
@@ -58,7 +58,7 @@ impl IndexQueue {
     /// Something changed: the keeper looks at the view again.
     pub(crate) fn request_pass(&self) {
         self.orders.lock().asked += 1;
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 
     /// Returns when every file of the view that can have a sidecar has one, or cannot be indexed now. Whether it did: not if the
@@ -70,7 +70,7 @@ impl IndexQueue {
             orders.is_urgent = true;
             orders.asked
         };
-        self.news.notify_all();
+        self.changed.notify_all();
         let mut settled = self.settled.subscribe();
         let done = settled.wait_for(|now| now.stopped || now.through >= asked).await;
         done.is_ok_and(|now| now.through >= asked)
@@ -88,7 +88,7 @@ impl IndexQueue {
 
     pub(crate) fn stop(&self) {
         self.orders.lock().stop = true;
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 
     pub(super) fn is_stopping(&self) -> bool {
@@ -112,8 +112,8 @@ impl IndexQueue {
                 return Some(orders.asked);
             }
             match until {
-                Some(until) => drop(self.news.wait_until(&mut orders, until)),
-                None => self.news.wait(&mut orders),
+                Some(until) => drop(self.changed.wait_until(&mut orders, until)),
+                None => self.changed.wait(&mut orders),
             }
         }
     }
@@ -129,7 +129,7 @@ impl IndexQueue {
     pub(super) fn back_off(&self) {
         let end = Instant::now() + REST;
         let mut orders = self.orders.lock();
-        while !orders.stop && !orders.is_urgent && !self.news.wait_until(&mut orders, end).timed_out() {}
+        while !orders.stop && !orders.is_urgent && !self.changed.wait_until(&mut orders, end).timed_out() {}
     }
 
     pub(super) fn is_urgent(&self) -> bool {

@@ -153,7 +153,8 @@ pub(crate) struct ManifestRecord {
     pub(crate) replay: Vec<(PartitionKey, u64, u64)>,
     /// Every row with a lower LSN is in a file.
     pub(crate) low_water: u64,
-    pub(crate) marks: WatermarkDelta,
+    #[serde(rename = "marks")]
+    pub(crate) watermarks: WatermarkDelta,
     /// The time that rotation relied on, µs; 0 if it is not said.
     pub(crate) relied_on: i64,
     /// The object store keeps what it has of the removed segments: they were damaged here, they did not expire.
@@ -180,7 +181,8 @@ pub(crate) struct ManifestState {
     /// What is to be replayed although it is below: see [`ManifestRecord::replay`].
     replay: BTreeMap<PartitionKey, (u64, u64)>,
     pub(crate) low_water: u64,
-    pub(crate) marks: DedupWatermarks,
+    #[serde(rename = "marks")]
+    pub(crate) watermarks: DedupWatermarks,
     relied_on: i64,
     /// Whether there is an object store.
     pub(crate) attached: bool,
@@ -339,7 +341,7 @@ impl ManifestState {
         }
         self.low_water = self.low_water.max(record.low_water);
         self.through.retain(|_, lsn| *lsn >= self.low_water);
-        self.marks.merge_newer(&record.marks);
+        self.watermarks.merge_newer(&record.watermarks);
         if record.relied_on != 0 {
             self.relied_on = record.relied_on;
         }

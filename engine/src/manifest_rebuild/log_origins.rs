@@ -19,7 +19,12 @@ pub(super) struct LogOrigins {
 
 impl LogOrigins {
     /// Reads it. Batches before `low_water` are not replayed: they are marked here.
-    pub(super) fn read(dir: &Path, store: Uuid, low_water: u64, marks: &mut DedupWatermarks) -> Result<Self, Error> {
+    pub(super) fn read(
+        dir: &Path,
+        store: Uuid,
+        low_water: u64,
+        watermarks: &mut DedupWatermarks,
+    ) -> Result<Self, Error> {
         let mut all = Self::default();
         all.begins = wal::inspect_log(dir, store, |lsn, bytes| {
             // A batch whose origin cannot be read goes into quarantine at the next start.
@@ -27,7 +32,7 @@ impl LogOrigins {
                 return;
             };
             if lsn < low_water {
-                marks.record(&origin, lsn);
+                watermarks.record(&origin, lsn);
                 return;
             }
             if let Some(id) = origin.producer_key() {

@@ -56,7 +56,7 @@ impl RemoteInspector {
 
     /// The batches that it counts as stored.
     pub(crate) fn marks(&self) -> WatermarkDelta {
-        self.0.chain.state().marks.lock().all()
+        self.0.chain.state().watermarks.lock().all()
     }
 
     /// How the object of a file differs from the file's entry. `deep`: its bytes are read.

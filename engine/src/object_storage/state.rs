@@ -122,8 +122,9 @@ pub(crate) struct RemoteRecord {
     pub(crate) remove: Vec<u64>,
     /// Objects that are deleted.
     pub(crate) deleted: Vec<String>,
-    /// What changed in the marks.
-    pub(crate) marks: WatermarkDelta,
+    /// What changed in the watermarks.
+    #[serde(rename = "marks")]
+    pub(crate) watermarks: WatermarkDelta,
     /// Every row of every batch up to this LSN is in objects; 0 leaves it as it is.
     pub(crate) lsn: u64,
 }
@@ -148,7 +149,7 @@ pub(crate) struct RemoteState {
     pub(crate) next_segment: u64,
     pub(crate) numbers: BTreeMap<PartitionKey, u32>,
     /// Shared with who tells producers how far they are stored.
-    pub(crate) marks: Arc<Mutex<DedupWatermarks>>,
+    pub(crate) watermarks: Arc<Mutex<DedupWatermarks>>,
     pub(crate) lsn: u64,
 }
 
@@ -162,7 +163,8 @@ struct RemoteCheckpoint {
     doomed: Vec<(String, i64)>,
     next_segment: u64,
     numbers: Vec<(PartitionKey, u32)>,
-    marks: WatermarkDelta,
+    #[serde(rename = "marks")]
+    watermarks: WatermarkDelta,
     lsn: u64,
 }
 
@@ -193,7 +195,7 @@ impl RemoteState {
         for key in record.deleted {
             self.doomed.remove(&key);
         }
-        self.marks.lock().merge_newer(&record.marks);
+        self.watermarks.lock().merge_newer(&record.watermarks);
     }
 
     fn doom(&mut self, file: RemoteFile, at: i64) {
@@ -212,7 +214,7 @@ impl RemoteState {
             state.mark_number_used(*place, *number, self.next_segment.saturating_sub(1));
         }
         state.low_water = self.lsn + 1;
-        state.marks.merge_newer(&self.marks.lock().all());
+        state.watermarks.merge_newer(&self.watermarks.lock().all());
         state.attached = true;
         state
     }
@@ -268,7 +270,7 @@ impl RemoteState {
 
     /// Whether it knows any batch: a copy says so last.
     pub(crate) fn marks_known(&self) -> bool {
-        self.marks.lock().all() != WatermarkDelta::default()
+        self.watermarks.lock().all() != WatermarkDelta::default()
     }
 
     /// Objects that are doomed since before `than` and are to be deleted.
@@ -286,7 +288,7 @@ impl RemoteState {
             doomed: self.doomed.iter().map(|(key, at)| (key.clone(), *at)).collect(),
             next_segment: self.next_segment,
             numbers: self.numbers.iter().map(|(place, number)| (*place, *number)).collect(),
-            marks: self.marks.lock().all(),
+            watermarks: self.watermarks.lock().all(),
             lsn: self.lsn,
         };
         let mut bytes = Vec::new();
@@ -307,7 +309,7 @@ impl RemoteState {
             lsn: stored.lsn,
             ..Self::default()
         };
-        state.marks.lock().merge_newer(&stored.marks);
+        state.watermarks.lock().merge_newer(&stored.watermarks);
         Ok(state)
     }
 }

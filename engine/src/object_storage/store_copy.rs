@@ -142,7 +142,7 @@ impl BucketExport<'_> {
         chain.claim(state.store, Uuid::from_bytes(entropy.bytes()), &host, now)?;
         let record = RemoteRecord {
             put,
-            marks: state.marks.all(),
+            watermarks: state.watermarks.all(),
             lsn: state.low_water.saturating_sub(1),
             ..RemoteRecord::default()
         };

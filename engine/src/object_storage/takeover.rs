@@ -57,13 +57,13 @@ pub(crate) struct RemoteLink {
     pub(crate) cache: Arc<RemoteFileCache>,
     pub(super) names: ObjectNames,
     pub(super) orders: Mutex<UploadRequests>,
-    pub(super) news: Condvar,
+    pub(super) changed: Condvar,
     /// Who may still read files that expired.
     pub(super) holders: Mutex<HashMap<u64, Weak<FileLineage>>>,
     /// Why the last step failed; `None` after a success.
     pub(crate) failing: Mutex<Option<Arc<str>>>,
     /// The marks of what is in the object store.
-    pub(crate) marks: Arc<Mutex<DedupWatermarks>>,
+    pub(crate) watermarks: Arc<Mutex<DedupWatermarks>>,
     /// The LSN through which all rows are there.
     pub(crate) uploaded: watch::Sender<u64>,
 }
@@ -89,7 +89,7 @@ impl RemoteLink {
         let (answer, answered) = oneshot::channel();
         orders.asked.push(answer);
         drop(orders);
-        self.news.notify_all();
+        self.changed.notify_all();
         Some(answered)
     }
 
@@ -100,7 +100,7 @@ impl RemoteLink {
             return Ok(());
         }
         self.orders.lock().hurried = true;
-        self.news.notify_all();
+        self.changed.notify_all();
         match tokio::time::timeout(patience, uploaded.wait_for(|lsn| *lsn >= wanted)).await {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) => Err(Error::Closed),
@@ -126,7 +126,7 @@ impl RemoteLink {
         orders.asked.clear();
         drop(orders);
         self.io.stop();
-        self.news.notify_all();
+        self.changed.notify_all();
     }
 
     /// A file expired; `lineage` says who still reads it.
@@ -149,7 +149,7 @@ impl RemoteLink {
             if !orders.asked.is_empty() || orders.stop || Instant::now() >= end {
                 break;
             }
-            self.news.wait_until(&mut orders, end);
+            self.changed.wait_until(&mut orders, end);
         }
         (!orders.stop).then(|| std::mem::take(&mut orders.asked))
     }
@@ -197,10 +197,10 @@ pub(crate) fn connect(
             cache: Arc::new(cache),
             names,
             orders: Mutex::default(),
-            news: Condvar::new(),
+            changed: Condvar::new(),
             holders: Mutex::default(),
             failing: Mutex::default(),
-            marks: Arc::clone(&chain.state().marks),
+            watermarks: Arc::clone(&chain.state().watermarks),
             uploaded: watch::Sender::new(chain.state().lsn),
         }),
         chain,
@@ -352,7 +352,7 @@ fn add_uploaded(local: &mut ManifestState, remote: &RemoteState) {
     }
     // Every row up to there is in these files: nothing of it is replayed, and a later start knows the folder for the newer one.
     local.low_water = local.low_water.max(remote.lsn + 1);
-    local.marks.merge_other(&remote.marks.lock().all());
+    local.watermarks.merge_other(&remote.watermarks.lock().all());
 }
 
 /// The catalogue of one that only reads. What an earlier run of it had here, apart from copies of files, is thrown away.

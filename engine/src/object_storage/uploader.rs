@@ -219,7 +219,7 @@ impl CutUploader {
         let cut = cut.map_err(|reason| Error::Publishing { reason })?;
         let mut record = RemoteRecord {
             lsn: cut.lsn,
-            marks: cut.marks.clone(),
+            watermarks: cut.watermarks.clone(),
             ..RemoteRecord::default()
         };
         for (entry, segment) in &cut.files {

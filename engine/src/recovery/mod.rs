@@ -344,7 +344,7 @@ fn assemble(
     let room = EngineCore::total_room(&settings);
     // Every frame below has its rows in files.
     let committed = catalog.state().replay_from().saturating_sub(1);
-    let marks = DedupWatermarks::from(catalog.state().marks.all());
+    let marks = DedupWatermarks::from(catalog.state().watermarks.all());
     let shared = Arc::new_cyclic(|me| EngineCore {
         me: std::sync::Weak::clone(me),
         store: catalog.state().store,
@@ -353,7 +353,7 @@ fn assemble(
         indexes: crate::index::IndexQueue::new(settings.index_memory.get().try_into().unwrap_or(usize::MAX)),
         counters: EngineCounters::default(),
         view: ArcSwap::from_pointee(StoreSnapshot::default()),
-        marks: Mutex::new(marks),
+        watermarks: Mutex::new(marks),
         catalog: Mutex::new(catalog),
         intake: crate::append_queue::AppendQueue::default(),
         desk: crate::flush_scheduler::FlushScheduler::default(),

@@ -118,7 +118,7 @@ fn insert(
 struct ReplayFlusher<'a> {
     shared: &'a EngineCore,
     levels: Mutex<ReplayThresholds>,
-    news: Condvar,
+    changed: Condvar,
     cap: u64,
     start: u64,
 }
@@ -139,7 +139,7 @@ struct ReplayFlushGuard<'a>(&'a ReplayFlusher<'a>);
 impl Drop for ReplayFlushGuard<'_> {
     fn drop(&mut self) {
         self.0.levels.lock().over = true;
-        self.0.news.notify_all();
+        self.0.changed.notify_all();
     }
 }
 
@@ -154,7 +154,7 @@ impl<'a> ReplayFlusher<'a> {
                 limit: cap,
                 over: false,
             }),
-            news: Condvar::new(),
+            changed: Condvar::new(),
             cap,
             start,
         }
@@ -171,9 +171,9 @@ impl<'a> ReplayFlusher<'a> {
             return Ok(());
         }
         let mut levels = self.levels.lock();
-        self.news.notify_all();
+        self.changed.notify_all();
         while weight >= levels.limit && !levels.over {
-            self.news.wait(&mut levels);
+            self.changed.wait(&mut levels);
             weight = self.weight();
         }
         if levels.over { Err(Error::Closed) } else { Ok(()) }
@@ -185,7 +185,7 @@ impl<'a> ReplayFlusher<'a> {
         loop {
             let mut levels = self.levels.lock();
             while !levels.over && self.weight() < levels.start {
-                self.news.wait(&mut levels);
+                self.changed.wait(&mut levels);
             }
             if levels.over {
                 return Ok(());
@@ -202,7 +202,7 @@ impl<'a> ReplayFlusher<'a> {
                     (later, later)
                 }
             };
-            self.news.notify_all();
+            self.changed.notify_all();
         }
     }
 }
@@ -254,7 +254,7 @@ fn insert_frame(
     let (table, origin, pieces) = partition_frame(frame)?;
     // What is below is marked.
     if frame.lsn >= lacking.low_water {
-        shared.marks.lock().record(&origin, frame.lsn);
+        shared.watermarks.lock().record(&origin, frame.lsn);
     }
     let mut pieces = shared_pieces(table, pieces);
     shared.tails.replay(table, frame.lsn, &pieces);

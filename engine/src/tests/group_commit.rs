@@ -73,7 +73,7 @@ async fn whoever_takes_the_marks_and_then_the_rows_sees_them_agree() {
         let engine = Arc::clone(&engine);
         std::thread::spawn(move || {
             loop {
-                let marks = engine.shared.marks.lock();
+                let marks = engine.shared.watermarks.lock();
                 let marked = marks.floor(EntityId::for_name("rack-a"), 1);
                 let committed = engine.shared.state.lock().committed;
                 drop(marks);

@@ -74,12 +74,12 @@ impl MixerComponents {
         let engine = Engine::open(store, clock.clone(), entropy.clone()).await?;
         self.engine = Some(Arc::clone(&engine));
         let registry = Arc::new(ClusterRegistry::open(&registry_file(&config.store.dir))?);
-        let (gate, passes) = settings::gate(&config, &registry, &entropy)?;
+        let (gate, acl) = settings::gate(&config, &registry, &entropy)?;
         let server = BusServer::start(settings::bus(&config, gate), fatal).await?;
         let bus = server.bus().clone();
         self.bus = Some(server);
 
-        let ground = CoreServices::open(&config, (registry, passes), &bus, &clock, &entropy)?;
+        let ground = CoreServices::open(&config, (registry, acl), &bus, &clock, &entropy)?;
         let chosen = scenario::choose(
             config.mixer.startup_scenario.as_deref().unwrap_or_default(),
             config.mixer.max_hops.into(),
@@ -182,7 +182,7 @@ impl MixerComponents {
                     .map(bytes::Bytes::from)
                     .ok()
             }),
-            vouch: ground.passes.is_enforced().then(|| vouch(ground)),
+            directory: ground.acl.is_enforced().then(|| vouch(ground)),
             specs,
         };
         let pipeline = ingest::IngestPipeline::start(settings::ingest(config), parts);
@@ -205,7 +205,7 @@ impl MixerComponents {
             engine: Arc::clone(engine),
             registry: Arc::clone(&ground.registry),
             cluster: Arc::clone(&ground.cluster),
-            presence: Arc::clone(&ground.presence),
+            liveness: Arc::clone(&ground.liveness),
             bus: bus.clone(),
             events: ground.events.clone(),
             clock,
@@ -229,16 +229,16 @@ impl MixerComponents {
     fn start_liveness_monitor(
         &mut self,
         ground: &CoreServices,
-        courier: &ScenarioRollout,
+        rollout: &ScenarioRollout,
         clock: &Clock,
         fatal: &FailureReporter,
     ) {
         let monitor = LivenessMonitor {
             registry: Arc::clone(&ground.registry),
-            presence: Arc::clone(&ground.presence),
+            liveness: Arc::clone(&ground.liveness),
             events: ground.events.clone(),
             clock: clock.clone(),
-            courier: courier.clone(),
+            rollout: rollout.clone(),
         };
         self.tasks
             .push(SupervisedTask::spawn("liveness monitor", fatal, |stop| {
@@ -264,16 +264,16 @@ impl MixerComponents {
         let CoreServices {
             registry,
             cluster,
-            presence,
+            liveness,
             events,
-            issuer,
-            passes,
+            command_clock,
+            acl,
         } = ground;
         let engine = self.engine.clone();
         let time = Box::new(move || engine.as_ref()?.relied_on());
         let flow_control = Arc::new(FlowControl::new(
             (bus.clone(), config.snake.stream_name.to_string()),
-            (Arc::clone(registry), Arc::clone(issuer)),
+            (Arc::clone(registry), Arc::clone(command_clock)),
             Arc::clone(cluster),
             (collected.cloned(), sync),
         ));
@@ -286,28 +286,28 @@ impl MixerComponents {
             bus: bus.clone(),
             cluster: Arc::clone(cluster),
             registry: Arc::clone(registry),
-            presence: Arc::clone(presence),
-            issuer: Arc::clone(issuer),
+            liveness: Arc::clone(liveness),
+            command_clock: Arc::clone(command_clock),
             consumers: WireConsumerManager::new(config.snake.stream_name.to_string(), Arc::clone(registry)),
             flow_control: Arc::clone(&flow_control),
             scenarios: ScenarioCache::default(),
-            passes: passes.clone(),
+            acl: acl.clone(),
         });
         self.tasks.push(SupervisedTask::spawn("wire consumers", fatal, |stop| {
             scenario::keep_consumers(Arc::clone(&parts), stop)
         }));
-        let (courier, deliveries) = ScenarioRollout::new(parts, config.enrollment.push_delay);
+        let (rollout, deliveries) = ScenarioRollout::new(parts, config.enrollment.push_delay);
         self.tasks
             .push(SupervisedTask::spawn("scenario courier", fatal, |stop| {
                 deliveries.run(stop)
             }));
-        let behind = passes.clone();
+        let behind = acl.clone();
         self.tasks
             .push(SupervisedTask::spawn("list of the bus's users", fatal, |stop| {
                 behind.retry_failed(stop)
             }));
-        self.start_liveness_monitor(ground, &courier, &clock, fatal);
-        let refusals = Arc::new(RejectionCounters::default());
+        self.start_liveness_monitor(ground, &rollout, &clock, fatal);
+        let rejections = Arc::new(RejectionCounters::default());
         let clerks = RpcServices {
             cluster: Arc::clone(cluster),
             enrollment: EnrollmentService::new(
@@ -319,35 +319,35 @@ impl MixerComponents {
             ),
             heartbeats: HeartbeatHandler {
                 registry: Arc::clone(registry),
-                presence: Arc::clone(presence),
-                courier: courier.clone(),
+                liveness: Arc::clone(liveness),
+                rollout: rollout.clone(),
                 floor: Arc::new(move |entity, boot_epoch| floors.durable_floor(entity, boot_epoch)),
                 flow_control: Arc::clone(&flow_control),
                 limits: settings::rack_limits(config),
                 clock: clock.clone(),
-                refusals: Arc::clone(&refusals),
+                rejections: Arc::clone(&rejections),
             },
-            presence: Arc::clone(presence),
-            courier: courier.clone(),
+            liveness: Arc::clone(liveness),
+            rollout: rollout.clone(),
             events: events.clone(),
-            passes: passes.clone(),
+            acl: acl.clone(),
             elsewhere: MisroutedReplies::default(),
-            refusals: Arc::clone(&refusals),
+            rejections: Arc::clone(&rejections),
         };
         let desk = AgentRpcServer::start(bus.client().clone(), clerks, fatal).await;
         self.desk = Some(desk.map_err(StartError::Desk)?);
         Ok(Arc::new(ControlPlane {
             cluster: Arc::clone(cluster),
             registry: Arc::clone(registry),
-            presence: Arc::clone(presence),
+            liveness: Arc::clone(liveness),
             bus: bus.clone(),
-            courier,
+            rollout,
             flow_control,
             events: events.clone(),
             clock,
-            issuer: Arc::clone(issuer),
-            passes: passes.clone(),
-            refusals,
+            command_clock: Arc::clone(command_clock),
+            acl: acl.clone(),
+            rejections,
             taps: Arc::new(Semaphore::new(MOST_TAPS)),
             scenario_wait: config.mixer.scenario_wait_timeout,
             max_hops: config.mixer.max_hops.into(),
@@ -366,14 +366,14 @@ impl MixerComponents {
         let (active, news) = scenario::activate(&chosen, &ground.registry, clock).await?;
         tracing::info!(reference = %active.reference, hash = %active.hash, "scenario is active");
         if !news.is_empty() {
-            ground.passes.refresh().await;
+            ground.acl.refresh().await;
         }
         for news in &news {
             ground.events.publish(news).await;
         }
         let convergence = ConvergenceMonitor {
             registry: Arc::clone(&ground.registry),
-            presence: Arc::clone(&ground.presence),
+            liveness: Arc::clone(&ground.liveness),
             wanted: ScenarioRef {
                 reference: active.reference,
                 hash: active.hash,
@@ -426,10 +426,10 @@ impl MixerComponents {
 
 /// The Rack that a name belongs to now, and who had it before: a name that nobody has any more may be that of older messages.
 fn vouch(ground: &CoreServices) -> ingest::RackDirectory {
-    let (passes, registry) = (ground.passes.clone(), Arc::clone(&ground.registry));
-    let owners = passes.clone();
+    let (acl, registry) = (ground.acl.clone(), Arc::clone(&ground.registry));
+    let owners = acl.clone();
     ingest::RackDirectory {
-        is: Arc::new(move |name| passes.owner(name)),
+        is: Arc::new(move |name| acl.owner(name)),
         was: Arc::new(move |name, former| {
             let row = registry.rack(&former).ok().flatten();
             match row.filter(|row| row.state == RackState::Removed) {
@@ -445,16 +445,16 @@ fn vouch(ground: &CoreServices) -> ingest::RackDirectory {
 struct CoreServices {
     registry: Arc<ClusterRegistry>,
     cluster: Arc<Cluster>,
-    presence: Arc<LivenessTracker>,
+    liveness: Arc<LivenessTracker>,
     events: EventPublisher,
-    issuer: Arc<CommandClock>,
-    passes: BusAcl,
+    command_clock: Arc<CommandClock>,
+    acl: BusAcl,
 }
 
 impl CoreServices {
     fn open(
         config: &MixerConfig,
-        (registry, passes): (Arc<ClusterRegistry>, BusAcl),
+        (registry, acl): (Arc<ClusterRegistry>, BusAcl),
         bus: &MixerBus,
         clock: &Clock,
         entropy: &Entropy,
@@ -462,11 +462,11 @@ impl CoreServices {
         let cluster = Cluster::open(&registry, &config.store.cluster_key_file, clock, entropy)?;
         let rows = registry.racks()?;
         Ok(Self {
-            presence: Arc::new(LivenessTracker::of_registry(&rows)),
+            liveness: Arc::new(LivenessTracker::of_registry(&rows)),
             events: EventPublisher::new(bus.client().clone()),
             cluster: Arc::new(cluster),
-            issuer: Arc::new(CommandClock::open(Arc::clone(&registry), clock.clone())?),
-            passes,
+            command_clock: Arc::new(CommandClock::open(Arc::clone(&registry), clock.clone())?),
+            acl,
             registry,
         })
     }

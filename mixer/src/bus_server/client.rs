@@ -81,8 +81,8 @@ pub(super) enum ReplyRouting {
 #[derive(Debug, Clone)]
 pub struct MixerBus {
     connection: chassis::bus::BusConnection,
-    asks: ReplyRouting,
-    facts: Arc<ServerProfile>,
+    reply_routing: ReplyRouting,
+    profile: Arc<ServerProfile>,
 }
 
 /// Why a Rack did not answer a command.
@@ -108,9 +108,9 @@ impl MixerBus {
     pub(super) async fn connect(
         address: &str,
         domain: &str,
-        (credentials, asks): (MixerCredentials, ReplyRouting),
+        (credentials, reply_routing): (MixerCredentials, ReplyRouting),
         within: Duration,
-        facts: ServerProfile,
+        profile: ServerProfile,
     ) -> Result<Self, BusError> {
         let mut options = BusOptions::new(address, domain, "platform-mixer");
         match credentials {
@@ -132,8 +132,8 @@ impl MixerBus {
         }
         Ok(Self {
             connection,
-            asks,
-            facts: Arc::new(facts),
+            reply_routing,
+            profile: Arc::new(profile),
         })
     }
 
@@ -152,7 +152,7 @@ impl MixerBus {
     /// Where Racks reach the bus, credentials removed.
     #[must_use]
     pub fn url(&self) -> &str {
-        &self.facts.url
+        &self.profile.url
     }
 
     pub(crate) fn state(&self) -> watch::Receiver<BusState> {
@@ -163,17 +163,17 @@ impl MixerBus {
     #[must_use]
     pub fn status(&self) -> BusStatus {
         let connected = *self.connection.state().borrow() == BusState::Connected;
-        let (managed, process) = (self.facts.process.is_some(), self.process());
+        let (managed, process) = (self.profile.process.is_some(), self.process());
         BusStatus {
             managed,
-            url: self.facts.url.clone(),
+            url: self.profile.url.clone(),
             connected,
             healthy: connected && (process.healthy || !managed),
             pid: process.pid,
             restarts: process.restarts,
             free_bytes: process.free_bytes,
-            power_safe: self.facts.durable,
-            durability: match self.facts.durable {
+            power_safe: self.profile.durable,
+            durability: match self.profile.durable {
                 Some(true) => "power-safe: synced before it is acknowledged",
                 Some(false) => "not power-safe: synced every second",
                 None => "unknown: set by the external server",
@@ -223,7 +223,7 @@ impl MixerBus {
         within: Duration,
     ) -> Result<Bytes, RequestErrorKind> {
         let mut request = Request::new().payload(body).timeout(Some(within));
-        if self.asks == ReplyRouting::OnTheRacksSubject {
+        if self.reply_routing == ReplyRouting::OnTheRacksSubject {
             let inbox = self.client().new_inbox();
             let number = inbox.rsplit('.').next().unwrap_or_default();
             let inbox = format!("{}.{number}", subject::answers(rack));
@@ -237,14 +237,14 @@ impl MixerBus {
     }
 
     fn process(&self) -> ProcessStatus {
-        let process = self.facts.process.as_ref();
+        let process = self.profile.process.as_ref();
         process.map(|process| process.borrow().clone()).unwrap_or_default()
     }
 
     /// Returns a moment after the end of a reload that went on at `before` or has begun since; never without one.
     async fn reload_settled(&self, before: &ProcessStatus) {
         let has_ended = |now: &ProcessStatus| !now.is_reloading && now.has_reloaded_since(before);
-        if let Some(mut process) = self.facts.process.clone()
+        if let Some(mut process) = self.profile.process.clone()
             && process.wait_for(has_ended).await.is_ok()
         {
             sleep(RESEND_AFTER_RELOAD).await;
@@ -255,7 +255,7 @@ impl MixerBus {
 
     /// Whether a reload went on at `before` or has begun since. Waits for its end.
     async fn wait_for_reload(&self, before: &ProcessStatus) -> bool {
-        let Some(mut process) = self.facts.process.clone() else {
+        let Some(mut process) = self.profile.process.clone() else {
             return false;
         };
         let has_reloaded = process.borrow().has_reloaded_since(before);

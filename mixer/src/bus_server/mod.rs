@@ -193,7 +193,7 @@ impl BusServer {
     async fn connect(
         address: &str,
         settings: BusSettings,
-        facts: client::ServerProfile,
+        profile: client::ServerProfile,
         plan: Vec<async_nats::jetstream::stream::Config>,
         fatal: &FailureReporter,
     ) -> Result<(MixerBus, Vec<SupervisedTask>), BusError> {
@@ -212,7 +212,7 @@ impl BusServer {
             &settings.domain,
             (credentials, asks_by),
             settings.connect_timeout,
-            facts,
+            profile,
         )
         .await?;
         streams::ensure(bus.jetstream(), &plan).await?;

@@ -92,7 +92,7 @@ impl ServerSupervisor {
             },
             binary,
             lock,
-            keeper: ChildSpawner::start("bus-keeper", Signal::SIGTERM).map_err(BusError::Thread)?,
+            spawner: ChildSpawner::start("bus-keeper", Signal::SIGTERM).map_err(BusError::Thread)?,
             users: settings.gate.clone().map(|gate| UserList::new(gate, news.clone())),
             news,
         };
@@ -139,7 +139,7 @@ struct ServerLauncher {
     config: ServerConfig,
     binary: PathBuf,
     lock: StoreLock,
-    keeper: ChildSpawner,
+    spawner: ChildSpawner,
     /// Where each Rack has a user of its own.
     users: Option<UserList>,
     news: watch::Sender<ProcessStatus>,
@@ -198,7 +198,7 @@ impl ServerLauncher {
             // A terminal's ^C is for the Mixer, which stops the server after its consumers.
             .process_group(0)
             .kill_on_drop(true);
-        let mut child = self.keeper.spawn(command).await.map_err(|error| BusError::Unusable {
+        let mut child = self.spawner.spawn(command).await.map_err(|error| BusError::Unusable {
             path: self.binary.clone(),
             reason: error.to_string(),
         })?;

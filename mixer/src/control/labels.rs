@@ -91,10 +91,10 @@ impl ControlPlane {
             .await?;
         if let Some(news) = news {
             tracing::info!(rack = %row.name, entity_id = %row.entity_id, labels = news.to, by = news.by, "rack labels changed");
-            self.passes.refresh().await;
+            self.acl.refresh().await;
             self.events.publish(&news).await;
             if row.state == RackState::Active {
-                self.courier.deliver(row.entity_id);
+                self.rollout.deliver(row.entity_id);
             }
         }
         self.rack(&row.entity_id.to_string())

@@ -155,9 +155,9 @@ impl ControlPlane {
             reference: row.reference(),
             hash: row.hash,
         };
-        let racks = racks(&scenario, &wanted, &self.registry, &self.presence)?;
+        let racks = racks(&scenario, &wanted, &self.registry, &self.liveness)?;
         let mut report = self.report(&scenario, wanted, active, racks)?;
-        match self.courier.rehearse(&scenario, resume == ResumePoint::Floor).await {
+        match self.rollout.rehearse(&scenario, resume == ResumePoint::Floor).await {
             Ok(wires) => report.wires = wires,
             Err(reason) => report
                 .warnings
@@ -217,7 +217,7 @@ impl ControlPlane {
     /// [`ControlError::NothingBefore`], [`ControlError::BadFormer`], [`ControlError::Registry`].
     pub async fn roll_back(&self, resume: ResumePoint, by: &AuditActor) -> Result<ActiveScenario, ControlError> {
         let (now, by, registry) = (self.clock.now(), by.clone(), Arc::clone(&self.registry));
-        let courier = self.courier.clone();
+        let courier = self.rollout.clone();
         let (active, news) = self
             .registry
             .commit(move |change| {
@@ -254,7 +254,7 @@ impl ControlPlane {
     fn forgotten(&self, resume: ResumePoint, scenario: &Scenario) -> Result<Vec<String>, ControlError> {
         match resume {
             ResumePoint::Floor => Ok(Vec::new()),
-            ResumePoint::Now => Ok(self.courier.wires_of(scenario)?),
+            ResumePoint::Now => Ok(self.rollout.wires_of(scenario)?),
         }
     }
 
@@ -266,12 +266,12 @@ impl ControlPlane {
             by = news.by,
             "the active scenario is another"
         );
-        self.passes.refresh().await;
+        self.acl.refresh().await;
         self.events.publish(news).await;
-        self.courier.rewire();
+        self.rollout.rewire();
         let rows = self.registry.racks()?;
         for row in rows.iter().filter(|row| row.state == RackState::Active) {
-            self.courier.deliver(row.entity_id);
+            self.rollout.deliver(row.entity_id);
         }
         Ok(())
     }
@@ -294,7 +294,7 @@ impl ControlPlane {
         };
         let convergence = ConvergenceMonitor {
             registry: Arc::clone(&self.registry),
-            presence: Arc::clone(&self.presence),
+            liveness: Arc::clone(&self.liveness),
             wanted: wanted.clone(),
             scenario,
             within,
@@ -325,7 +325,7 @@ impl ControlPlane {
             reference: active.reference.clone(),
             hash: active.hash.clone(),
         };
-        let racks = racks(&scenario, &wanted, &self.registry, &self.presence)?;
+        let racks = racks(&scenario, &wanted, &self.registry, &self.liveness)?;
         self.report(&scenario, wanted, Some(active), racks)
     }
 

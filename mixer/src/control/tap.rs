@@ -207,7 +207,7 @@ impl TapKeeper {
         let id: &EntityId = &self.row.entity_id;
         let lease = TapLease {
             entity_id: *id,
-            issued: self.control.issuer.next().await?,
+            issued: self.control.command_clock.next().await?,
             session: self.session.clone(),
             gear: self.gear.clone(),
             port: self.port.clone(),

@@ -60,16 +60,16 @@ impl DeadLetterQueue {
 
     async fn count(&self) -> Result<(), DlqError> {
         let (rows, oldest, is_whole) = self.rows();
-        if lock(&self.census).counted == Some((rows, oldest)) {
+        if lock(&self.open_counts).counted == Some((rows, oldest)) {
             return Ok(());
         }
         if is_whole {
             self.forget(oldest).await?;
         }
         // What changes meanwhile is counted by the next tick.
-        lock(&self.census).counted = Some((rows, oldest));
+        lock(&self.open_counts).counted = Some((rows, oldest));
         let by_subject = self.parts.querier.letter_counts(MOST_SUBJECTS).await;
-        let by_subject = by_subject.inspect_err(|_| lock(&self.census).outdate())?;
+        let by_subject = by_subject.inspect_err(|_| lock(&self.open_counts).outdate())?;
         let mut settled: HashMap<String, u64> = HashMap::new();
         self.parts.registry.each_mark(|_, mark| {
             if mark.state != LetterState::Open {
@@ -80,7 +80,7 @@ impl DeadLetterQueue {
             let open = count.saturating_sub(settled.get(&subject).copied().unwrap_or(0));
             (open > 0).then(|| (of(&subject), open))
         });
-        lock(&self.census).open = named(open);
+        lock(&self.open_counts).open = named(open);
         Ok(())
     }
 

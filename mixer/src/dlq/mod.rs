@@ -115,7 +115,7 @@ pub(crate) struct DlqParts {
     pub(crate) engine: Arc<Engine>,
     pub(crate) registry: Arc<ClusterRegistry>,
     pub(crate) cluster: Arc<Cluster>,
-    pub(crate) presence: Arc<LivenessTracker>,
+    pub(crate) liveness: Arc<LivenessTracker>,
     pub(crate) bus: MixerBus,
     pub(crate) events: EventPublisher,
     pub(crate) clock: Clock,
@@ -140,7 +140,7 @@ pub struct DeadLetterQueue {
     bell: Notify,
     /// Grows with every letter that waits no more.
     settled: watch::Sender<u64>,
-    census: Mutex<OpenLetterCounts>,
+    open_counts: Mutex<OpenLetterCounts>,
     replayed: AtomicU64,
     dropped: AtomicU64,
 }
@@ -171,7 +171,7 @@ impl DeadLetterQueue {
             late: Mutex::default(),
             bell: Notify::new(),
             settled: watch::channel(0).0,
-            census: Mutex::default(),
+            open_counts: Mutex::default(),
             replayed: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
         }))
@@ -325,7 +325,7 @@ impl DeadLetterQueue {
     /// The counters.
     #[must_use]
     pub fn stats(&self) -> DlqStats {
-        let census = lock(&self.census).clone();
+        let census = lock(&self.open_counts).clone();
         DlqStats {
             open: census.open,
             waiting: lock(&self.waiting).values().map(|turns| turns.len() as u64).sum(),

@@ -194,7 +194,7 @@ impl DeadLetterQueue {
             }
         }
         let wanted = self.parts.registry.active_scenario()?.map(|active| active.hash);
-        let running = self.parts.presence.of(rack).and_then(|seen| seen.running);
+        let running = self.parts.liveness.of(rack).and_then(|seen| seen.running);
         if wanted.is_none() || running != wanted || is_owed {
             return Ok(late("its Rack does not run the active scenario"));
         }
@@ -340,7 +340,7 @@ impl DeadLetterQueue {
         drop(waiting);
         let refused = over.iter().filter(|(.., reason)| reason.is_some()).count();
         self.replayed.fetch_add((over.len() - refused) as u64, Relaxed);
-        lock(&self.census).outdate();
+        lock(&self.open_counts).outdate();
         self.settled.send_modify(|count| *count += 1);
         Ok(())
     }

@@ -269,7 +269,7 @@ impl DeadLetterQueue {
         if dry_run {
             return Ok((report, Vec::new()));
         }
-        lock(&self.census).outdate();
+        lock(&self.open_counts).outdate();
         if let Some(news) = &done.news {
             self.parts.events.publish(news).await;
         }

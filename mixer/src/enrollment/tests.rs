@@ -19,7 +19,7 @@ use crate::registry::{AuditQuery, ClusterRegistry};
 use crate::testing::{Hand, entropy};
 
 struct Bench {
-    desk: EnrollmentService,
+    enrollment: EnrollmentService,
     registry: Arc<ClusterRegistry>,
     hand: Hand,
     _folder: tempfile::TempDir,
@@ -31,9 +31,9 @@ fn bench(auto_adopt: bool) -> Bench {
     let registry = Arc::new(ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap());
     let (clock, entropy) = (hand.clock(), entropy());
     let cluster = Cluster::open(&registry, &folder.path().join("cluster.key"), &clock, &entropy).unwrap();
-    let desk = EnrollmentService::new(auto_adopt, Arc::new(cluster), Arc::clone(&registry), clock, entropy);
+    let enrollment = EnrollmentService::new(auto_adopt, Arc::new(cluster), Arc::clone(&registry), clock, entropy);
     Bench {
-        desk,
+        enrollment,
         registry,
         hand,
         _folder: folder,
@@ -55,7 +55,7 @@ impl Bench {
             rack_key: key.verifying_key().as_bytes().to_vec(),
             nonce: vec![5; 32],
         };
-        let HelloReply::Challenge(challenge) = self.desk.hello(&signed::encode(&hello).unwrap()) else {
+        let HelloReply::Challenge(challenge) = self.enrollment.hello(&signed::encode(&hello).unwrap()) else {
             panic!("refused");
         };
         assert_eq!(challenge.rack_nonce, [5; 32]);
@@ -83,7 +83,7 @@ impl Bench {
 
     fn send(&self, transcript: &EnrollTranscript, key: &SigningKey) -> AdmissionOutcome {
         let signed = SignedPayload::new(transcript, SigningContext::Enroll, key).unwrap();
-        self.desk.enroll(&signed.to_bytes().unwrap())
+        self.enrollment.enroll(&signed.to_bytes().unwrap())
     }
 
     fn set_state(&self, id: EntityId, state: RackState) {
@@ -172,13 +172,13 @@ fn a_transcript_signed_by_another_key_or_changed_in_any_bit_is_refused_and_nothi
         let mut bad = good.clone();
         bad[bit / 8] ^= 1 << (bit % 8);
         assert!(
-            matches!(bench.desk.enroll(&bad).reply, EnrollReply::Refused(_)),
+            matches!(bench.enrollment.enroll(&bad).reply, EnrollReply::Refused(_)),
             "bit {bit}"
         );
     }
     assert!(bench.registry.racks().unwrap().is_empty());
     assert!(
-        matches!(bench.desk.enroll(&good).reply, EnrollReply::Adopted { .. }),
+        matches!(bench.enrollment.enroll(&good).reply, EnrollReply::Adopted { .. }),
         "the challenge is not burnt"
     );
 }
@@ -188,7 +188,7 @@ fn a_heartbeat_cannot_pass_as_a_transcript() {
     let bench = bench(true);
     let transcript = bench.transcript(&rack(1), name("press"), 0);
     let signed = SignedPayload::new(&transcript, SigningContext::Heartbeat, &rack(1)).unwrap();
-    let reply = bench.desk.enroll(&signed.to_bytes().unwrap());
+    let reply = bench.enrollment.enroll(&signed.to_bytes().unwrap());
     assert_eq!(refused(&reply).0, RefusalCode::Signature);
 }
 
@@ -339,8 +339,8 @@ fn other_protocols_foreign_keys_and_control_characters_are_refused() {
     rude.host = "a\u{1b}[2J".to_owned();
     assert_eq!(refused(&bench.send(&rude, &rack(1))).0, RefusalCode::Malformed);
     for bad in [&b""[..], b"\x00", b"hello", &[0xff; 100]] {
-        assert!(matches!(bench.desk.hello(bad), HelloReply::Refused(_)));
-        assert!(matches!(bench.desk.enroll(bad).reply, EnrollReply::Refused(_)));
+        assert!(matches!(bench.enrollment.hello(bad), HelloReply::Refused(_)));
+        assert!(matches!(bench.enrollment.enroll(bad).reply, EnrollReply::Refused(_)));
     }
 }
 
@@ -436,14 +436,14 @@ fn a_name_that_leads_out_of_its_folder_or_its_subject_is_refused_and_nothing_is_
             let transcript = bench.transcript(&rack(1), claim, 0);
             let value = ciborium::Value::serialized(&transcript).unwrap();
             let signed = SignedPayload::new(&with_text(value, bad), SigningContext::Enroll, &rack(1)).unwrap();
-            let answer = bench.desk.enroll(&signed.to_bytes().unwrap());
+            let answer = bench.enrollment.enroll(&signed.to_bytes().unwrap());
             assert_eq!(refused(&answer).0, RefusalCode::Malformed, "{bad:?}");
         }
     }
     assert!(bench.registry.racks().unwrap().is_empty());
     let value = ciborium::Value::serialized(&bench.transcript(&rack(1), name("good"), 0)).unwrap();
     let signed = SignedPayload::new(&with_text(value, "fine"), SigningContext::Enroll, &rack(1)).unwrap();
-    let answer = bench.desk.enroll(&signed.to_bytes().unwrap());
+    let answer = bench.enrollment.enroll(&signed.to_bytes().unwrap());
     assert_eq!(passport(&answer).name.as_str(), "fine", "the way of the test is good");
 }
 

@@ -18,7 +18,7 @@ const GATHERING: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub(crate) struct ConvergenceMonitor {
     pub(crate) registry: Arc<ClusterRegistry>,
-    pub(crate) presence: Arc<LivenessTracker>,
+    pub(crate) liveness: Arc<LivenessTracker>,
     pub(crate) wanted: ScenarioRef,
     pub(crate) scenario: Scenario,
     /// `mixer.scenario_wait_timeout`, or what a request says.
@@ -58,11 +58,11 @@ impl ConvergenceMonitor {
     pub(crate) async fn wait(&self) -> Result<Vec<RackRolloutStatus>, RegistryError> {
         let deadline = Instant::now() + self.within;
         loop {
-            let news = self.presence.news();
+            let news = self.liveness.news();
             tokio::pin!(news);
             // Registered before looking, so that no answer falls in between.
             news.as_mut().enable();
-            let standings = rollout_status::racks(&self.scenario, &self.wanted, &self.registry, &self.presence)?;
+            let standings = rollout_status::racks(&self.scenario, &self.wanted, &self.registry, &self.liveness)?;
             if standings.iter().all(|rack| rack.converged || rack.refused) {
                 return Ok(standings);
             }

@@ -56,7 +56,7 @@ pub(crate) struct FlowControl {
     bus: MixerBus,
     stream: String,
     registry: Arc<ClusterRegistry>,
-    issuer: Arc<CommandClock>,
+    command_clock: Arc<CommandClock>,
     cluster: Arc<Cluster>,
     /// What was archived; none where nothing is.
     archived: Option<Arc<IngestStats>>,
@@ -134,7 +134,7 @@ impl std::fmt::Debug for FlowControl {
 impl FlowControl {
     pub(crate) fn new(
         (bus, stream): (MixerBus, String),
-        (registry, issuer): (Arc<ClusterRegistry>, Arc<CommandClock>),
+        (registry, command_clock): (Arc<ClusterRegistry>, Arc<CommandClock>),
         cluster: Arc<Cluster>,
         (archived, sync): (Option<Arc<IngestStats>>, Option<SyncBus>),
     ) -> Self {
@@ -142,7 +142,7 @@ impl FlowControl {
             bus,
             stream,
             registry,
-            issuer,
+            command_clock,
             cluster,
             archived,
             sync,
@@ -431,7 +431,7 @@ impl FlowControl {
         let at = match before {
             // Later than that of any Mixer before, and then one by one: not each is a write.
             Some(at) => at.plus(Duration::from_micros(1)),
-            None => self.issuer.next().await.map_err(text)?,
+            None => self.command_clock.next().await.map_err(text)?,
         };
         let is_active = |row: &RackRow| row.state == RackState::Active;
         let racks = self.registry.racks().map_err(text)?.into_iter().filter(is_active);

@@ -83,12 +83,12 @@ pub(crate) struct RolloutParts {
     pub(crate) bus: MixerBus,
     pub(crate) cluster: Arc<Cluster>,
     pub(crate) registry: Arc<ClusterRegistry>,
-    pub(crate) presence: Arc<LivenessTracker>,
-    pub(crate) issuer: Arc<CommandClock>,
+    pub(crate) liveness: Arc<LivenessTracker>,
+    pub(crate) command_clock: Arc<CommandClock>,
     pub(crate) consumers: WireConsumerManager,
     pub(crate) flow_control: Arc<FlowControl>,
     pub(crate) scenarios: ScenarioCache,
-    pub(crate) passes: BusAcl,
+    pub(crate) acl: BusAcl,
 }
 
 impl ScenarioRollout {
@@ -255,7 +255,7 @@ impl RolloutWorker {
         let at = Instant::now() + self.push_delay;
         if let Some(refused) = self.refused.get(&rack) {
             let same = self.parts.given(&rack) == refused.given;
-            let boot = self.parts.presence.of(&rack).map_or(0, |seen| seen.boot_epoch);
+            let boot = self.parts.liveness.of(&rack).map_or(0, |seen| seen.boot_epoch);
             if same && boot == refused.boot_epoch && Instant::now() < refused.again {
                 return;
             }
@@ -281,7 +281,7 @@ impl RolloutWorker {
                 tracing::info!(entity_id = %rack, %hash, "rack runs the scenario");
                 self.counters.applied.fetch_add(1, Ordering::Relaxed);
                 self.refused.remove(&rack);
-                self.parts.presence.record_push_reply(&rack, &hash, running, None);
+                self.parts.liveness.record_push_reply(&rack, &hash, running, None);
             }
             Ok(PushReply::Answered(ScenarioPushAnswer {
                 running,
@@ -290,7 +290,7 @@ impl RolloutWorker {
                 tracing::warn!(entity_id = %rack, %hash, %error, "rack cannot run the scenario; it keeps its last good one");
                 self.counters.failed.fetch_add(1, Ordering::Relaxed);
                 self.parts
-                    .presence
+                    .liveness
                     .record_push_reply(&rack, &hash, running, Some(error));
                 self.refuse(rack, given);
             }
@@ -309,7 +309,7 @@ impl RolloutWorker {
     fn refuse(&mut self, rack: EntityId, given: AssignmentKey) {
         let before = self.refused.get(&rack).filter(|before| before.given == given);
         let wait = before.map_or(FIRST_RETRY, |before| (before.wait * 2).min(LAST_RETRY));
-        let boot_epoch = self.parts.presence.of(&rack).map_or(0, |seen| seen.boot_epoch);
+        let boot_epoch = self.parts.liveness.of(&rack).map_or(0, |seen| seen.boot_epoch);
         let again = Instant::now() + wait;
         self.refused.insert(
             rack,
@@ -328,7 +328,7 @@ type PreparedPush = (ScenarioPush, (Vec<GuaranteedWire>, bool), AssignmentKey);
 
 impl RolloutParts {
     async fn push(&self, rack: EntityId) -> PushOutcome {
-        let issued = self.issuer.next().await.map_err(PushError::from);
+        let issued = self.command_clock.next().await.map_err(PushError::from);
         let (given, result) = match issued.and_then(|issued| self.compose(rack, issued)) {
             Ok(None) => (AssignmentKey::default(), Ok(PushReply::Nothing)),
             Ok(Some((push, flows, given))) => {
@@ -364,7 +364,7 @@ impl RolloutParts {
         }
         // Those of the active scenario by their own names are on the list already; whoever made these may not have renewed it so far.
         if has_others {
-            self.passes.refresh().await;
+            self.acl.refresh().await;
         }
         self.send(&push).await
     }
@@ -401,7 +401,7 @@ impl RolloutParts {
             Ok::<_, RegistryError>(is_new)
         });
         match settled.await {
-            Ok(true) => self.passes.refresh().await,
+            Ok(true) => self.acl.refresh().await,
             Ok(false) => {}
             Err(error) => {
                 tracing::error!(entity_id = %rack, %error, "that the rack runs by its name and labels was not written down; it is sent its part again");
@@ -425,7 +425,7 @@ impl RolloutParts {
             credits: Vec::new(),
         };
         let Some((active, scenario)) = self.active()? else {
-            let runs = self.presence.of(&rack).is_some_and(|seen| seen.running.is_some());
+            let runs = self.liveness.of(&rack).is_some_and(|seen| seen.running.is_some());
             let given = AssignmentKey {
                 hash: String::new(),
                 name: Some(row.name),
@@ -481,7 +481,7 @@ impl RolloutParts {
         };
         let mut run = BTreeSet::new();
         for row in self.registry.racks()? {
-            let seen = self.presence.of(&row.entity_id).filter(|seen| !seen.is_late());
+            let seen = self.liveness.of(&row.entity_id).filter(|seen| !seen.is_late());
             let Some((seen, running)) = seen.and_then(|seen| Some((seen.clone(), seen.runs(row.state)?.clone())))
             else {
                 continue;

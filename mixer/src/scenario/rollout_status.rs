@@ -122,7 +122,7 @@ pub(crate) fn racks(
     scenario: &Scenario,
     wanted: &ScenarioRef,
     registry: &ClusterRegistry,
-    presence: &LivenessTracker,
+    liveness: &LivenessTracker,
 ) -> Result<Vec<RackRolloutStatus>, RegistryError> {
     let layout = ScenarioIndex::of(scenario);
     let mut references = ReferenceCache::of(registry);
@@ -134,7 +134,7 @@ pub(crate) fn racks(
         .filter(|row| row.state != RackState::Removed)
     {
         let is_named = absent.remove(&row.name);
-        let sighting = presence.of(&row.entity_id);
+        let sighting = liveness.of(&row.entity_id);
         let gears: Vec<Token> = layout
             .gears(&row.name, &row.labels)
             .map(|gear| gear.name.clone())

@@ -317,7 +317,7 @@ async fn reconcile_wires(parts: &Arc<RolloutParts>) -> Result<(), String> {
     drop(made);
     if is_changed {
         // Rights follow what is in force.
-        parts.passes.refresh().await;
+        parts.acl.refresh().await;
     }
     Ok(())
 }

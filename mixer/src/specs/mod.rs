@@ -131,7 +131,7 @@ struct FolderWatch {
 /// What is in force. Its lock is held for moments, never over a call to the file system.
 #[derive(Debug, Default)]
 struct SpecRegistryState {
-    standing: Arc<SpecSet>,
+    spec_set: Arc<SpecSet>,
     refused: BTreeMap<String, Vec<SourceDiagnostic>>,
     changes: u64,
     refusals: u64,
@@ -160,7 +160,7 @@ impl SpecRegistry {
             folder: folder.to_owned(),
             looker: Mutex::default(),
             state: Mutex::new(SpecRegistryState {
-                standing: Arc::new(SpecSet::read(&file)?),
+                spec_set: Arc::new(SpecSet::read(&file)?),
                 ..SpecRegistryState::default()
             }),
             file,
@@ -215,7 +215,7 @@ impl SpecRegistry {
     #[must_use]
     pub fn view(&self) -> SpecListView {
         let state = self.state();
-        let specs = state.standing.specs().map(|(name, entry)| {
+        let specs = state.spec_set.specs().map(|(name, entry)| {
             let counts = self.specs.counts(name);
             let known = &entry.known;
             SpecView {
@@ -247,9 +247,9 @@ impl SpecRegistry {
 
     pub(crate) fn figures(&self) -> SpecFigures {
         let state = self.state();
-        let taken = state.standing.specs().map(|(name, _)| (*name, self.specs.counts(name)));
+        let taken = state.spec_set.specs().map(|(name, _)| (*name, self.specs.counts(name)));
         SpecFigures {
-            active: state.standing.active().count() as u64,
+            active: state.spec_set.active().count() as u64,
             refused: state.refused.len() as u64,
             changes: state.changes,
             refusals: state.refusals,
@@ -259,13 +259,13 @@ impl SpecRegistry {
 
     /// The tables of specs, with their columns.
     pub(crate) fn tables(&self) -> Vec<(SpecName, Vec<SpecColumn>)> {
-        let standing = self.standing();
-        let tables = standing.specs().map(|(name, entry)| (*name, entry.known.columns()));
+        let spec_set = self.standing();
+        let tables = spec_set.specs().map(|(name, entry)| (*name, entry.known.columns()));
         tables.collect()
     }
 
     fn standing(&self) -> Arc<SpecSet> {
-        Arc::clone(&self.state().standing)
+        Arc::clone(&self.state().spec_set)
     }
 
     fn looker(&self) -> MutexGuard<'_, FolderWatch> {
@@ -290,12 +290,12 @@ impl SpecRegistry {
         let (read, is_whole) = listing.read(&self.folder);
         let before = self.standing();
         let SpecValidation {
-            standing,
+            spec_set,
             refused,
             changed,
         } = review(&before, read, self.clock.now());
-        if standing != *before
-            && let Err(error) = standing.write(&self.file)
+        if spec_set != *before
+            && let Err(error) = spec_set.write(&self.file)
         {
             // Nothing is in force that is not on disk; the next look tries again.
             return looker.note(Some(format!("{} cannot be written: {error}", self.file.display())));
@@ -306,35 +306,35 @@ impl SpecRegistry {
             tracing::info!(spec = %name, "spec {what}");
         }
         if !changed.is_empty() {
-            self.tell(&standing);
+            self.tell(&spec_set);
         }
         let mut state = self.state();
         state.refuse(refused);
         if !changed.is_empty() {
             state.changes += changed.len() as u64;
-            state.standing = Arc::new(standing);
+            state.spec_set = Arc::new(spec_set);
         }
     }
 
     /// Puts in force what stands.
-    fn tell(&self, standing: &SpecSet) {
+    fn tell(&self, spec_set: &SpecSet) {
         if let Some(rooms) = self.rooms.get() {
-            rooms.engine.set_specs(&files_of(standing));
-            let tables = standing.specs();
+            rooms.engine.set_specs(&files_of(spec_set));
+            let tables = spec_set.specs();
             let tables = tables.map(|(name, entry)| SpecTable::new(*name, entry.known.columns()));
             rooms.querier.set_specs(tables.collect());
         }
-        let active = standing.active().map(|entry| entry.known.spec.clone());
+        let active = spec_set.active().map(|entry| entry.known.spec.clone());
         self.specs.set(active.collect());
     }
 }
 
-fn files_of(standing: &SpecSet) -> AllSpecFiles {
+fn files_of(spec_set: &SpecSet) -> AllSpecFiles {
     let files = |entry: &SpecEntry| SpecFiles {
         prefix: entry.known.spec.prefix,
         columns: entry.known.columns(),
     };
-    standing.specs().map(|(name, entry)| (*name, files(entry))).collect()
+    spec_set.specs().map(|(name, entry)| (*name, files(entry))).collect()
 }
 
 impl FolderWatch {

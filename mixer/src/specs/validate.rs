@@ -11,7 +11,7 @@ use super::spec_set::{SpecEntry, SpecSet};
 /// What becomes of the files of a folder.
 pub(super) struct SpecValidation {
     /// What stands from now on.
-    pub(super) standing: SpecSet,
+    pub(super) spec_set: SpecSet,
     /// Files that are not in force, and why.
     pub(super) refused: BTreeMap<String, Vec<SourceDiagnostic>>,
     /// What became of which spec.
@@ -44,7 +44,7 @@ pub(super) fn review(now: &SpecSet, files: Vec<FileContent>, at: Timestamp) -> S
         }
     }
     let mut review = SpecValidation {
-        standing: now.clone(),
+        spec_set: now.clone(),
         refused,
         changed: Vec::new(),
     };
@@ -62,7 +62,7 @@ impl SpecValidation {
     /// Of files that say they are one spec, the one it was read from stays it; else the first by name. Whether that one is taken. A name that
     /// differs from another in its capitals only is refused.
     fn offer(&mut self, name: SpecName, files: Vec<(String, String, Spec)>, at: Timestamp) -> bool {
-        let of = self.standing.get(&name).filter(|entry| !entry.withdrawn);
+        let of = self.spec_set.get(&name).filter(|entry| !entry.withdrawn);
         let of = of.map(|entry| entry.file.clone());
         let keeps = files
             .iter()
@@ -70,8 +70,8 @@ impl SpecValidation {
             .unwrap_or(0);
         let holder = files.get(keeps).map(|(file, ..)| file.clone()).unwrap_or_default();
         let mut taken = false;
-        let known = self.standing.get(&name).is_some();
-        let twin = self.standing.twin(&name).filter(|_| !known);
+        let known = self.spec_set.get(&name).is_some();
+        let twin = self.spec_set.twin(&name).filter(|_| !known);
         let twin = twin.map(|twin| (twin.known.spec.name, twin.file.clone(), twin.withdrawn));
         for (place, (file, text, spec)) in files.into_iter().enumerate() {
             if let Some((other, of, withdrawn)) = &twin {
@@ -95,7 +95,7 @@ impl SpecValidation {
 
     /// Puts a spec in force, unless what it was before forbids that. Whether its file is what it is read from.
     fn take(&mut self, name: SpecName, file: String, text: String, spec: Spec, at: Timestamp) -> bool {
-        let before = self.standing.get(&name).cloned();
+        let before = self.spec_set.get(&name).cloned();
         let known = match &before {
             None => Ok(SpecHistory::new(spec)),
             Some(before) => before.known.changed(spec),
@@ -120,7 +120,7 @@ impl SpecValidation {
         let Some(what) = what else { return true };
         let taken = before.filter(|_| is_same).map_or(at, |before| before.taken);
         self.changed.push((name, what));
-        self.standing.put(SpecEntry {
+        self.spec_set.put(SpecEntry {
             file,
             text,
             taken,
@@ -133,7 +133,7 @@ impl SpecValidation {
     /// Specs whose files are gone, or are another spec now, take no more messages. A file that is refused changes nothing.
     fn withdraw(&mut self, taken: &BTreeSet<SpecName>) {
         let gone: Vec<SpecEntry> = self
-            .standing
+            .spec_set
             .active()
             .filter(|entry| !taken.contains(&entry.known.spec.name) && !self.refused.contains_key(&entry.file))
             .cloned()
@@ -141,7 +141,7 @@ impl SpecValidation {
         for entry in gone {
             let what = format!("{} is gone, or another spec: it takes no more messages", entry.file);
             self.changed.push((entry.known.spec.name, what));
-            self.standing.put(SpecEntry {
+            self.spec_set.put(SpecEntry {
                 withdrawn: true,
                 ..entry
             });

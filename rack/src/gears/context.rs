@@ -85,7 +85,7 @@ pub(crate) struct ContextParts {
     pub(crate) outlets: OutputWires,
     /// Where messages of the guaranteed lane leave; none in a Rack without a bus.
     pub(crate) outbox: Option<Arc<MessageOutbox>>,
-    pub(crate) ending: GearShutdown,
+    pub(crate) shutdown: GearShutdown,
     /// Where what it sends is shown to who watches.
     pub(crate) tap: Arc<TapPoint>,
 }
@@ -155,37 +155,37 @@ impl GearContext {
 
     /// Resolves when the gear shall stop.
     pub(crate) async fn stopping(&self) {
-        self.parts.ending.stop.cancelled().await;
+        self.parts.shutdown.stop.cancelled().await;
     }
 
     /// Whether the gear shall stop.
     pub(crate) fn is_stopping(&self) -> bool {
-        self.parts.ending.stop.is_cancelled()
+        self.parts.shutdown.stop.is_cancelled()
     }
 
     /// Resolves when what is in the inbox is the last that comes.
     pub(crate) async fn draining(&self) {
         self.stopping().await;
         if self.answers {
-            self.parts.ending.unfed.cancelled().await;
-            self.parts.ending.quiet.cancelled().await;
+            self.parts.shutdown.unfed.cancelled().await;
+            self.parts.shutdown.quiet.cancelled().await;
         }
     }
 
     /// Whether what is in the inbox is the last that comes.
     pub(crate) fn is_draining(&self) -> bool {
-        let GearShutdown { unfed, quiet, .. } = &self.parts.ending;
+        let GearShutdown { unfed, quiet, .. } = &self.parts.shutdown;
         self.is_stopping() && (!self.answers || unfed.is_cancelled() && quiet.is_cancelled())
     }
 
     /// Whether another gear takes over what waits in the inbox.
     pub(crate) fn has_successor(&self) -> bool {
-        !self.answers && self.parts.ending.successor.is_cancelled()
+        !self.answers && self.parts.shutdown.successor.is_cancelled()
     }
 
     /// The gear sends nothing of its own any more.
     pub(crate) fn mark_quiet(&self) {
-        self.parts.ending.quiet.cancel();
+        self.parts.shutdown.quiet.cancel();
     }
 
     /// Whether anything listens to an output.
@@ -395,15 +395,15 @@ impl GearContext {
             body,
         };
         let mut leaving = vec![leaving];
-        if add_output(|gathered| gathered.whole.leaving.append(&mut leaving)) {
+        if add_output(|gathered| gathered.transaction.leaving.append(&mut leaving)) {
             return true;
         }
-        let whole = OutboxTransaction {
+        let transaction = OutboxTransaction {
             leaving,
             ..OutboxTransaction::default()
         };
         let (done, durable) = oneshot::channel();
-        if !self.commit_by(self.source_class(), whole, Some(done)).await {
+        if !self.commit_by(self.source_class(), transaction, Some(done)).await {
             return false;
         }
         let _waiting = self.begin_wait(BackpressureSource::Outbox);
@@ -438,28 +438,28 @@ impl GearContext {
             body: message.to_cbor().unwrap_or_default(),
         };
         let mut dead = vec![dead];
-        if add_output(|gathered| gathered.whole.dead.append(&mut dead)) {
+        if add_output(|gathered| gathered.transaction.dead.append(&mut dead)) {
             return;
         }
-        let whole = OutboxTransaction {
+        let transaction = OutboxTransaction {
             dead,
             ..OutboxTransaction::default()
         };
-        self.commit(whole, None).await;
+        self.commit(transaction, None).await;
     }
 
     /// Does work whose messages leave together, with a note; true once they are durable, or if there is nothing to keep.
     pub(crate) async fn commit_together(&self, note: Option<SourceCheckpoint>, work: impl Future<Output = ()>) -> bool {
         let ((), gathered) = collect_output(DeliveryGuarantee::Once, work).await;
-        let whole = OutboxTransaction {
+        let transaction = OutboxTransaction {
             notes: note.into_iter().collect(),
-            ..gathered.whole
+            ..gathered.transaction
         };
-        if whole.is_empty() {
+        if transaction.is_empty() {
             return true;
         }
         let (done, durable) = oneshot::channel();
-        self.commit_by(self.source_class(), whole, Some(done)).await && matches!(durable.await, Ok(Ok(())))
+        self.commit_by(self.source_class(), transaction, Some(done)).await && matches!(durable.await, Ok(Ok(())))
     }
 
     /// Does work that sends by a port what one read has brought, with a note: with one sync. If the port has hot wires too, each message
@@ -486,26 +486,30 @@ impl GearContext {
 
     /// The same for several messages of which the gear makes one thing: all from the first to the last one are taken together.
     pub(crate) async fn group_commit(&self, (first, last): (MessageId, MessageId), work: impl Future<Output = ()>) {
-        let ((), GearOutput { whole, .. }) = collect_output(DeliveryGuarantee::Again, work).await;
-        let mut later = vec![DeferredOutput { first, last, whole }];
+        let ((), GearOutput { transaction, .. }) = collect_output(DeliveryGuarantee::Again, work).await;
+        let mut later = vec![DeferredOutput {
+            first,
+            last,
+            transaction,
+        }];
         if !add_output(|gathered| gathered.later.append(&mut later)) {
-            for DeferredOutput { whole, .. } in later {
-                self.commit(whole, None).await;
+            for DeferredOutput { transaction, .. } in later {
+                self.commit(transaction, None).await;
             }
         }
     }
 
     /// Keeps notes together with what the work sends in which it is called.
     pub(crate) fn add_notes(&self, mut notes: Vec<SourceCheckpoint>) {
-        let is_gathered = add_output(|gathered| gathered.whole.notes.append(&mut notes));
+        let is_gathered = add_output(|gathered| gathered.transaction.notes.append(&mut notes));
         debug_assert!(is_gathered, "notes belong to what is gathered");
     }
 
     /// Does work for a message that does not come again, beside the one that is being handled: what is sent leaves at once.
     pub(crate) async fn commit_immediately(&self, work: impl Future<Output = ()>) {
         let ((), made) = collect_output(DeliveryGuarantee::Once, work).await;
-        if !made.whole.is_empty() {
-            self.commit(made.whole, None).await;
+        if !made.transaction.is_empty() {
+            self.commit(made.transaction, None).await;
         }
     }
 
@@ -522,20 +526,20 @@ impl GearContext {
     /// Hands a whole to the outbox; false if the Rack is stopping, or has none.
     pub(crate) async fn commit(
         &self,
-        whole: OutboxTransaction,
+        transaction: OutboxTransaction,
         done: impl IntoIterator<Item = DurabilityNotifier>,
     ) -> bool {
-        self.commit_by(self.class(), whole, done).await
+        self.commit_by(self.class(), transaction, done).await
     }
 
     async fn commit_by(
         &self,
         class: AdmissionClass,
-        whole: OutboxTransaction,
+        transaction: OutboxTransaction,
         done: impl IntoIterator<Item = DurabilityNotifier>,
     ) -> bool {
-        let room = self.room_by(class, whole.demand()).await;
-        room.is_some_and(|room| room.commit(whole, done).is_ok())
+        let room = self.room_by(class, transaction.demand()).await;
+        room.is_some_and(|room| room.commit(transaction, done).is_ok())
     }
 
     /// By which share of the outbox the gear's messages leave.

@@ -225,7 +225,7 @@ mod tests {
                 };
                 let (done, made) = collect_output(DeliveryGuarantee::Again, gear.process(&cx, delivery)).await;
                 done.unwrap();
-                left.push(made.whole.leaving.len());
+                left.push(made.transaction.leaving.len());
             }
         }
         assert_eq!(left, [1, 0, 1, 0]);

@@ -44,7 +44,7 @@ impl DeliveryGuarantee {
 /// What was sent.
 #[derive(Debug, Default)]
 pub(crate) struct GearOutput {
-    pub(crate) whole: OutboxTransaction,
+    pub(crate) transaction: OutboxTransaction,
     /// For messages whose handling began before.
     pub(crate) later: Vec<DeferredOutput>,
 }
@@ -54,7 +54,7 @@ pub(crate) struct GearOutput {
 pub(crate) struct DeferredOutput {
     pub(crate) first: MessageId,
     pub(crate) last: MessageId,
-    pub(crate) whole: OutboxTransaction,
+    pub(crate) transaction: OutboxTransaction,
 }
 
 impl OutboxTransaction {

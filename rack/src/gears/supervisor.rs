@@ -238,10 +238,10 @@ impl InboxConsumer<'_> {
     async fn resume(&mut self) -> Result<(), GearError> {
         let unfinished = self.held.iter_mut().filter(|held| !held.is_flushed);
         unfinished.for_each(|held| {
-            held.whole = None;
+            held.transaction = None;
             held.commits_with_next = false;
         });
-        while let Some(index) = self.held.iter().position(|held| held.whole.is_none()) {
+        while let Some(index) = self.held.iter().position(|held| held.transaction.is_none()) {
             self.begin(index).await?;
             self.settle_in_time().await?;
         }
@@ -258,7 +258,7 @@ impl InboxConsumer<'_> {
                 arrival,
                 bytes,
                 since: Instant::now(),
-                whole: None,
+                transaction: None,
                 is_flushed: false,
                 commits_with_next: false,
                 attempts: 0,
@@ -278,9 +278,9 @@ impl InboxConsumer<'_> {
             // It does not come again.
             self.cx.count_dropped();
         }
-        let whole = handled?.0.whole;
-        if !whole.is_empty() {
-            run_watched(self.cx, None, self.cx.commit(whole, None)).await;
+        let transaction = handled?.0.transaction;
+        if !transaction.is_empty() {
+            run_watched(self.cx, None, self.cx.commit(transaction, None)).await;
         }
         Ok(())
     }
@@ -329,7 +329,7 @@ impl InboxConsumer<'_> {
         // Cut off here, it was not tried.
         match AssertUnwindSafe(trying).catch_unwind().await {
             Ok(Ok((_, Some(reason)))) => held.dead_letter(self.cx, reason, 1),
-            Ok(Ok((made, None))) => held.whole = Some(made.whole),
+            Ok(Ok((made, None))) => held.transaction = Some(made.transaction),
             Ok(Err(fault)) => {
                 if !self.cx.is_stopping() {
                     held.attempts += 1;
@@ -348,7 +348,7 @@ impl InboxConsumer<'_> {
 
     /// Settles where that is not better done for many messages at once.
     async fn settle_in_time(&mut self) -> Result<(), GearError> {
-        let begun = self.held.iter().take_while(|held| held.whole.is_some()).count();
+        let begun = self.held.iter().take_while(|held| held.transaction.is_some()).count();
         if begun >= SETTLE_AT || !self.gear.holds_back() {
             self.settle().await?;
         }
@@ -363,7 +363,7 @@ impl InboxConsumer<'_> {
         self.leave_flushed(made).await;
         let unfinished = self.gear.unfinished();
         let is_done =
-            |held: &&UncommittedMessage| held.whole.is_some() && !unfinished.is_some_and(|id| held.has_id(id));
+            |held: &&UncommittedMessage| held.transaction.is_some() && !unfinished.is_some_and(|id| held.has_id(id));
         let done = self.held.iter().take_while(is_done).count();
         // Those that are taken together are done together.
         let done = self.held.range(..done).rposition(|held| !held.commits_with_next);
@@ -379,10 +379,10 @@ impl InboxConsumer<'_> {
             // Cut off while it waits, it leaves what is held to the next life.
             let (count, demand) = self.flushed();
             let room = run_watched(self.cx, None, self.cx.room(demand)).await;
-            let (whole, done) = self.take_flushed(count);
+            let (transaction, done) = self.take_flushed(count);
             if let Some(room) = room {
                 // Where the Rack stops before, the messages come again to its next run.
-                room.commit(whole, done).ok();
+                room.commit(transaction, done).ok();
             }
         }
     }
@@ -391,7 +391,11 @@ impl InboxConsumer<'_> {
     fn flushed(&self) -> (usize, CreditDemand) {
         let (mut count, mut demand, mut is_joined) = (0, CreditDemand::default(), false);
         for held in self.held.iter().take_while(|held| held.is_flushed) {
-            let made = held.whole.as_ref().map(OutboxTransaction::demand).unwrap_or_default();
+            let made = held
+                .transaction
+                .as_ref()
+                .map(OutboxTransaction::demand)
+                .unwrap_or_default();
             // Notes alone need no room: they do not wait with what comes behind them.
             let is_enough = demand.bytes >= SETTLE_BYTES || (demand.bytes == 0 && count > 0 && made.bytes > 0);
             if is_enough && !is_joined {
@@ -406,30 +410,35 @@ impl InboxConsumer<'_> {
 
     /// The first messages as one whole: what they made, in order, and the last place taken of each source.
     fn take_flushed(&mut self, count: usize) -> (OutboxTransaction, Vec<DurabilityNotifier>) {
-        let (mut whole, mut done, mut taken) = (OutboxTransaction::default(), Vec::new(), BTreeMap::new());
+        let (mut transaction, mut done, mut taken) = (OutboxTransaction::default(), Vec::new(), BTreeMap::new());
         for held in self.held.drain(..count) {
             let Some(receipt) = held.arrival.receipt else { continue };
             if let (Ok(message), Some(_)) = (&held.arrival.message, receipt.past.letter) {
                 self.cx.untrack_replay(message.id);
             }
-            whole.append(held.whole.unwrap_or_default());
+            transaction.append(held.transaction.unwrap_or_default());
             taken.insert(receipt.taken.key, receipt.taken.place);
             done.push(receipt.done);
         }
         let taken = taken
             .into_iter()
             .map(|(key, place)| ConsumerOffset { key, place }.into_checkpoint());
-        whole.notes.extend(taken);
-        (whole, done)
+        transaction.notes.extend(taken);
+        (transaction, done)
     }
 
     /// Lets leave what a flush sent: each with the held messages that it is of, the rest with the first one, or at once.
     async fn leave_flushed(&mut self, made: GearOutput) {
-        let mut rest = made.whole;
-        for DeferredOutput { first, last, whole } in made.later {
+        let mut rest = made.transaction;
+        for DeferredOutput {
+            first,
+            last,
+            transaction,
+        } in made.later
+        {
             let is_open = |held: &UncommittedMessage, id| !held.is_flushed && held.has_id(id);
             let Some(begin) = self.held.iter().position(|held| is_open(held, first)) else {
-                rest.append(whole);
+                rest.append(transaction);
                 continue;
             };
             let end = self.held.iter().rposition(|held| is_open(held, last)).unwrap_or(begin);
@@ -437,11 +446,11 @@ impl InboxConsumer<'_> {
                 .range_mut(begin..end)
                 .for_each(|held| held.commits_with_next = true);
             if let Some(held) = self.held.get_mut(begin) {
-                held.whole.get_or_insert_default().append(whole);
+                held.transaction.get_or_insert_default().append(transaction);
             }
         }
         match self.held.iter_mut().find(|held| !held.is_flushed) {
-            Some(held) => held.whole.get_or_insert_default().append(rest),
+            Some(held) => held.transaction.get_or_insert_default().append(rest),
             None if rest.is_empty() => {}
             None => drop(self.cx.commit(rest, None).await),
         }
@@ -483,7 +492,7 @@ impl UncommittedMessage {
                 Err(unreadable) => unreadable.body.to_vec(),
             },
         };
-        self.whole = Some(OutboxTransaction {
+        self.transaction = Some(OutboxTransaction {
             dead: vec![dead],
             ..OutboxTransaction::default()
         });
@@ -504,7 +513,7 @@ fn exceeded_limit(message: &Message, size: usize, cx: &GearContext) -> Option<St
 /// dead letter already.
 async fn send_on(cx: &Arc<GearContext>, port: &'static str, message: Message) -> (GearOutput, Option<String>) {
     let (sent, made) = collect_output(DeliveryGuarantee::Again, cx.send(port, message)).await;
-    let again = sent.err().filter(|_| made.whole.dead.is_empty());
+    let again = sent.err().filter(|_| made.transaction.dead.is_empty());
     (made, again.map(|refused| refused.to_string()))
 }
 

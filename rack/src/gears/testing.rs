@@ -276,7 +276,7 @@ impl Bench {
         )
         .unwrap();
         let counters = Arc::new(TelemetryCounters::default());
-        let (recorder, intake) = TelemetryRecorder::new(RecorderParts {
+        let (recorder, receiver) = TelemetryRecorder::new(RecorderParts {
             enabled,
             sampling_rate: 1.0,
             clock,
@@ -296,7 +296,7 @@ impl Bench {
         }));
         let cancel = CancellationToken::new();
         let batcher = RowBatcher {
-            intake,
+            receiver,
             spool: spool.clone(),
             identity: identity.subscribe(),
             counters,

@@ -252,11 +252,13 @@ impl MessageOutbox {
     /// the numbers, if each is polled before the next.
     pub(crate) async fn commit(
         &self,
-        whole: OutboxTransaction,
+        transaction: OutboxTransaction,
         class: AdmissionClass,
         done: impl IntoIterator<Item = DurabilityNotifier>,
     ) -> Result<(), RecordingError> {
-        self.acquire_permit(whole.demand(), class).await?.commit(whole, done)
+        self.acquire_permit(transaction.demand(), class)
+            .await?
+            .commit(transaction, done)
     }
 
     /// Waits until a whole of this [demand](OutboxTransaction::demand) is admitted: then it goes without another wait.
@@ -319,7 +321,7 @@ impl MessageOutbox {
         durable.await.unwrap_or(Err(RecordingError::Closed))
     }
 
-    fn batches(&self, owner: EntityId, whole: OutboxTransaction) -> Vec<SpoolBatch> {
+    fn batches(&self, owner: EntityId, transaction: OutboxTransaction) -> Vec<SpoolBatch> {
         let batch = |rows, payload, checkpoints| SpoolBatch {
             entity: owner,
             table: Table::Messages,
@@ -330,7 +332,7 @@ impl MessageOutbox {
         };
         let mut batches = Vec::new();
         let (mut sequence, floor) = (self.last_entry(owner), self.spool.floor(owner));
-        for messages in self.message_batches(whole.leaving) {
+        for messages in self.message_batches(transaction.leaving) {
             let (destination, port) = (self.destination(&messages), (messages.gear().clone(), messages.port()));
             let letter = OutboxRecord::messages(messages, destination);
             let payload = letter.encode();
@@ -338,13 +340,13 @@ impl MessageOutbox {
             self.credits.record_entry(port, payload.len() as u64, (sequence, floor));
             batches.push(batch(letter.count(), payload, Vec::new()));
         }
-        for dead in whole.dead {
+        for dead in transaction.dead {
             sequence += 1;
             batches.push(batch(1, OutboxRecord::dead(dead).encode(), Vec::new()));
         }
         *self.entries.lock() = (Some(owner), sequence);
         // A batch without rows ends a whole, so it is the last.
-        let mut kept = whole.notes;
+        let mut kept = transaction.notes;
         let mut notes = self.notes.lock();
         kept.retain(|note| !is_behind(note, notes.get(&note.key)));
         let taken = kept.iter().filter(|note| note.key.starts_with(TAKEN));
@@ -435,10 +437,10 @@ impl OutboxPermit<'_> {
     /// Hands a whole to the writer; `done` hears when it is durable.
     pub(crate) fn commit(
         self,
-        whole: OutboxTransaction,
+        transaction: OutboxTransaction,
         done: impl IntoIterator<Item = DurabilityNotifier>,
     ) -> Result<(), RecordingError> {
-        if let Some(note) = whole.notes.iter().find(|note| !spool::fits_checkpoint(note)) {
+        if let Some(note) = transaction.notes.iter().find(|note| !spool::fits_checkpoint(note)) {
             let (key, bytes) = (note.key.clone(), note.value.len());
             tracing::error!(
                 key,
@@ -450,7 +452,7 @@ impl OutboxPermit<'_> {
         let done = done.into_iter().collect();
         let handed_over = self
             .room
-            .submit_transaction(|| self.outbox.batches(self.owner, whole), done);
+            .submit_transaction(|| self.outbox.batches(self.owner, transaction), done);
         drop(self.credit);
         handed_over
     }

@@ -202,8 +202,8 @@ pub async fn run(
 }
 
 /// What gears logged as warnings and errors.
-fn complaints(intake: &RecorderReceiver) -> Vec<String> {
-    let rows = intake.queue().take().into_iter();
+fn complaints(receiver: &RecorderReceiver) -> Vec<String> {
+    let rows = receiver.queue().take().into_iter();
     rows.filter_map(|row| match row {
         TelemetryRow::Log(log) if matches!(log.level, Level::Warn | Level::Error) => {
             let gear = log

@@ -24,7 +24,7 @@ use crate::spool::{SpoolBatch, SpoolHandle};
 
 /// The task between the recorder and the spool.
 pub(crate) struct RowBatcher {
-    pub(crate) intake: RecorderReceiver,
+    pub(crate) receiver: RecorderReceiver,
     pub(crate) spool: SpoolHandle,
     pub(crate) identity: watch::Receiver<Option<RackIdentity>>,
     pub(crate) counters: Arc<TelemetryCounters>,
@@ -41,7 +41,7 @@ enum BatcherEvent {
 impl RowBatcher {
     /// Runs until cancelled; then writes what waits, if the Rack has an identity.
     pub(crate) async fn run(mut self) {
-        let queue = self.intake.queue();
+        let queue = self.receiver.queue();
         if !self.wait_for_identity().await {
             return;
         }
@@ -52,7 +52,7 @@ impl RowBatcher {
                 tokio::select! {
                     biased;
                     () = self.cancel.cancelled() => BatcherEvent::Stop,
-                    call = self.intake.calls.recv() => call.map_or(BatcherEvent::Stop, BatcherEvent::Call),
+                    call = self.receiver.calls.recv() => call.map_or(BatcherEvent::Stop, BatcherEvent::Call),
                     () = tokio::time::sleep_until(linger), if deadline.is_some() => BatcherEvent::Linger,
                     () = queue.wait_for_rows() => BatcherEvent::Look,
                 }
@@ -69,8 +69,8 @@ impl RowBatcher {
                 }
             }
         }
-        self.intake.calls.close();
-        while let Some(call) = self.intake.calls.recv().await {
+        self.receiver.calls.close();
+        while let Some(call) = self.receiver.calls.recv().await {
             self.write_call(call).await;
         }
         self.write_queue(&queue).await;

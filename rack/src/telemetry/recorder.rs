@@ -103,11 +103,11 @@ impl TelemetryRecorder {
             wake: Notify::new(),
             durable,
         });
-        let intake = RecorderReceiver {
+        let receiver = RecorderReceiver {
             shared: Arc::clone(&shared),
             calls,
         };
-        (Self { shared, gear: None }, intake)
+        (Self { shared, gear: None }, receiver)
     }
 
     /// The same recorder for one gear: every row gets `gear.id` and `gear.type`, and [`log`](Self::log) obeys the log
@@ -389,7 +389,7 @@ mod tests {
 
     struct Bench {
         recorder: TelemetryRecorder,
-        intake: RecorderReceiver,
+        receiver: RecorderReceiver,
         counters: Arc<TelemetryCounters>,
         thread: spool::SpoolThread,
         _dir: tempfile::TempDir,
@@ -406,7 +406,7 @@ mod tests {
             rate: 1.0,
             burst: 1,
         };
-        let (recorder, intake) = TelemetryRecorder::new(RecorderParts {
+        let (recorder, receiver) = TelemetryRecorder::new(RecorderParts {
             enabled: true,
             sampling_rate: 1.0,
             clock,
@@ -416,7 +416,7 @@ mod tests {
         });
         Bench {
             recorder,
-            intake,
+            receiver,
             counters,
             thread,
             _dir: dir,
@@ -430,7 +430,7 @@ mod tests {
             let labels = Attributes::new();
             bench.recorder.metric("load", MetricType::Gauge, value, "1", labels);
         }
-        assert_eq!(bench.intake.queue().take().len(), 1);
+        assert_eq!(bench.receiver.queue().take().len(), 1);
         assert_eq!(bench.counters.unencodable.load(Relaxed), 3);
         assert!(bench.thread.close(std::time::Duration::from_secs(5)).await);
     }
@@ -439,7 +439,7 @@ mod tests {
     async fn a_full_queue_loses_its_oldest_rows_and_counts_them() {
         let Bench {
             recorder,
-            intake,
+            receiver,
             counters,
             thread,
             _dir,
@@ -447,7 +447,7 @@ mod tests {
         for n in 0..QUEUE_ROWS + 10 {
             recorder.log(Level::Info, n.to_string(), Attributes::new(), None);
         }
-        let rows = intake.queue().take();
+        let rows = receiver.queue().take();
         assert_eq!((rows.len(), counters.dropped_in_memory.load(Relaxed)), (QUEUE_ROWS, 10));
         assert!(matches!(rows.front(), Some(TelemetryRow::Log(row)) if row.message == "10"));
         assert!(thread.close(std::time::Duration::from_secs(5)).await);

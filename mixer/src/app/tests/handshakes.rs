@@ -20,13 +20,13 @@ async fn racks_that_come_back_as_they_were_do_not_have_the_list_of_the_buss_user
         run: None,
     };
     rack.adopted("rack-a").await;
-    let made = control.passes.asked();
+    let made = control.acl.asked();
     assert!(made > 0, "it was new");
     for _ in 0..100 {
         rack.adopted("rack-a").await;
     }
-    assert_eq!(control.passes.asked(), made);
+    assert_eq!(control.acl.asked(), made);
     rack.adopted("rack-b").await;
-    assert_eq!(control.passes.asked(), made + 1, "another name");
+    assert_eq!(control.acl.asked(), made + 1, "another name");
     mixer.close().await;
 }

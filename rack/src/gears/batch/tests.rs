@@ -350,14 +350,14 @@ async fn a_batch_leaves_for_all_its_messages_and_those_of_open_ones_are_not_done
             message: numbered(number),
         };
         let (done, made) = collect_output(DeliveryGuarantee::Again, gear.process(&cx, delivery)).await;
-        assert!(done.is_ok() && made.whole.is_empty());
+        assert!(done.is_ok() && made.transaction.is_empty());
     }
     let (flushed, made) = collect_output(DeliveryGuarantee::Again, gear.flush(&cx)).await;
-    assert!(flushed.is_ok() && made.whole.is_empty());
+    assert!(flushed.is_ok() && made.transaction.is_empty());
     let of: Vec<_> = made
         .later
         .iter()
-        .map(|later| (later.first, later.last, later.whole.leaving.len()))
+        .map(|later| (later.first, later.last, later.transaction.leaving.len()))
         .collect();
     assert_eq!(of, [(numbered(1).id, numbered(3).id, 1)]);
     assert_eq!(gear.unfinished(), Some(numbered(2).id));

@@ -142,7 +142,7 @@ async fn a_message_that_is_given_again_after_its_line_was_written_has_one_line()
         programs: bench.programs.clone(),
         outlets: OutputWires::default(),
         outbox: None,
-        ending: Default::default(),
+        shutdown: Default::default(),
         tap: Default::default(),
     };
     let cx = Arc::new(GearContext::new(&spec, parts));

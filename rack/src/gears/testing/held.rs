@@ -78,7 +78,7 @@ pub(crate) fn surroundings_with(
         programs: bench.programs.clone(),
         outlets: OutputWires::connect(spec, &std::collections::BTreeMap::new()),
         outbox: Some(Arc::clone(outbox)),
-        ending: GearShutdown {
+        shutdown: GearShutdown {
             stop: stop.clone(),
             unfed: stop.clone(),
             ..GearShutdown::default()

@@ -480,12 +480,12 @@ async fn the_state_is_written_when_messages_must_be_taken_and_not_with_each_flus
         collect_output(DeliveryGuarantee::Again, gear.process(&cx, delivery)).await.0.unwrap();
     }
     let (_, made) = collect_output(DeliveryGuarantee::Again, gear.flush(&cx)).await;
-    assert!(made.whole.is_empty() && made.later.is_empty());
+    assert!(made.transaction.is_empty() && made.later.is_empty());
     assert_eq!(gear.unfinished(), Some(of_second(1, (1, "a", 0)).id));
     assert!(gear.wake_at().is_some());
     gear.finish_all();
     let (_, made) = collect_output(DeliveryGuarantee::Again, gear.flush(&cx)).await;
-    let notes: Vec<_> = made.later.iter().map(|later| later.whole.notes.len()).collect();
+    let notes: Vec<_> = made.later.iter().map(|later| later.transaction.notes.len()).collect();
     assert_eq!((notes, gear.unfinished()), (vec![1], None));
     drop(cx);
     bench.close().await;

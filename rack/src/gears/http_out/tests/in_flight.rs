@@ -95,7 +95,7 @@ async fn a_message_that_fails_again_and_again_becomes_a_dead_letter_and_the_othe
         panic!("{last:?}")
     };
     assert_eq!([(good.first, good.last), (bad.first, bad.last)], [0, 1].map(|at: usize| (given[at].id, given[at].id)));
-    let (reply, letter) = (&good.whole, &bad.whole);
+    let (reply, letter) = (&good.transaction, &bad.transaction);
     assert_eq!((reply.leaving.len(), reply.dead.len()), (1, 0));
     assert_eq!((letter.leaving.len(), letter.dead[0].attempts), (0, 16));
     assert!(letter.dead[0].reason.contains("it answered 500"), "{}", letter.dead[0].reason);
