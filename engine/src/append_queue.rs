@@ -1,4 +1,4 @@
-//! Appends on their way to the committer, and its news from the publisher.
+//! Appends on their way to the committer, and its news from the flusher.
 //!
 //! Bounded by the room for hot rows: an append has its room before it gets here.
 //!

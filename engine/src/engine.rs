@@ -2,8 +2,8 @@
 //!
 //! # Who spawns, joins
 //!
-//! `open` starts five threads: committer, publisher, sealer, scrubber, indexer; with an object store a sixth, uploader or
-//! follower. `close` joins them in this order: the committer stops taking appends, the publisher publishes what is left, the
+//! `open` starts five threads: committer, flusher, sealer, scrubber, indexer; with an object store a sixth, uploader or
+//! follower. `close` joins them in this order: the committer stops taking appends, the flusher publishes what is left, the
 //! sealer ends with the file it is at, the scrubber, the indexer and the sixth where they are.
 //! Dropping an engine that was not
 //! closed stops the threads where they are, like the end of the process would; nothing acknowledged is lost by that.
@@ -49,7 +49,7 @@ pub struct Engine {
 #[derive(Debug)]
 struct EngineThreads {
     committer: JoinHandle<()>,
-    /// Publisher, sealer, scrubber: told to stop by the desk.
+    /// Flusher, sealer, scrubber: told to stop by the flush scheduler.
     of_desk: [JoinHandle<()>; 3],
     /// Unless nothing is indexed.
     indexer: Option<JoinHandle<()>>,

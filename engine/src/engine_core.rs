@@ -3,7 +3,7 @@
 //! # Locks
 //!
 //! `state` guards the hot rows and the file lists; the view is swapped under it. `marks` and `catalog` are taken alone or,
-//! in this order, catalog → marks → state. None is held across a wait; `catalog` is held across a sync, by the publisher
+//! in this order, catalog → marks → state. None is held across a wait; `catalog` is held across a sync, by the flusher
 //! and the sealer only.
 //!
 //! # Invariants

@@ -1,4 +1,4 @@
-//! What the publisher and the sealer are asked to do.
+//! What the flusher and the sealer are asked to do.
 //!
 //! # Invariants
 //!
@@ -26,10 +26,10 @@ pub(crate) type RetentionResult = Result<RetentionRun, Arc<str>>;
 /// A prefix cut, or why there is none.
 pub(crate) type CutResult = Result<PrefixCut, Arc<str>>;
 
-/// Seals that may wait at once; the publisher keeps the others.
+/// Seals that may wait at once; the flusher keeps the others.
 const SEALS: usize = 16;
 
-/// Orders for the publisher and the sealer.
+/// Orders for the flusher and the sealer.
 #[derive(Debug, Default)]
 pub(crate) struct FlushScheduler {
     orders: Mutex<SchedulerQueues>,
@@ -38,7 +38,7 @@ pub(crate) struct FlushScheduler {
 
 #[derive(Debug, Default)]
 struct SchedulerQueues {
-    /// For the publisher's next turn.
+    /// For the flusher's next turn.
     tick: FlushRequests,
     stopped: bool,
     seals: VecDeque<SealJob>,
@@ -64,7 +64,7 @@ pub(crate) enum ShutdownMode {
     AtOnce,
 }
 
-/// What the publisher is to do now.
+/// What the flusher is to do now.
 #[derive(Debug, Default)]
 pub(crate) struct FlushRequests {
     pub(crate) flushes: Vec<oneshot::Sender<FlushResult>>,
@@ -104,17 +104,17 @@ impl FlushRequests {
 }
 
 impl FlushScheduler {
-    /// Asks for a publish of everything; `None` if the publisher has stopped.
+    /// Asks for a publish of everything; `None` if the flusher has stopped.
     pub(crate) fn flush(&self) -> Option<oneshot::Receiver<FlushResult>> {
         self.ask(|tick, answer| tick.flushes.push(answer))
     }
 
-    /// Asks for a check of the rotation rules; `None` if the publisher has stopped.
+    /// Asks for a check of the rotation rules; `None` if the flusher has stopped.
     pub(crate) fn rotate(&self) -> Option<oneshot::Receiver<RetentionResult>> {
         self.ask(|tick, answer| tick.rotations.push(answer))
     }
 
-    /// Asks for a prefix cut; `None` if the publisher has stopped.
+    /// Asks for a prefix cut; `None` if the flusher has stopped.
     pub(crate) fn cut(&self, after: u64) -> Option<oneshot::Receiver<CutResult>> {
         self.ask(|tick, answer| tick.cuts.push(CutRequest { after, answer }))
     }
@@ -164,7 +164,7 @@ impl FlushScheduler {
         self.changed.notify_all();
     }
 
-    /// The publisher is gone: flushes are refused from now on.
+    /// The flusher is gone: flushes are refused from now on.
     pub(crate) fn mark_stopped(&self) {
         let mut orders = self.orders.lock();
         orders.stopped = true;

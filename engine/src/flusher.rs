@@ -66,7 +66,7 @@ enum FlushGoal {
     Nothing,
 }
 
-/// The publisher's own things.
+/// The flusher's own things.
 #[derive(Debug)]
 pub(crate) struct MemtableFlusher {
     shared: Arc<EngineCore>,

@@ -1,7 +1,7 @@
 //! Admission: memory for what is on its way to an append, over all who take bodies and messages in.
 //!
 //! ```text
-//! body ──▶ what is decoded of it ──▶ hot rows ──▶ publisher      who is on the left waits for who is on the right
+//! body ──▶ what is decoded of it ──▶ hot rows ──▶ flusher      who is on the left waits for who is on the right
 //! message, decoded ────────────────▶                the disk alone
 //! ```
 //!

@@ -3,7 +3,7 @@
 //! ```text
 //! append ─> committer ─> log, fdatasync ─┬─> hot rows ──┐
 //!                                        └─> answer     ├─> ReadView (one immutable snapshot)
-//!           publisher: open segments <── hot rows       │
+//!             flusher: open segments <── hot rows       │
 //!           sealer: sealed segments ────────────────────┘      scrubber: reads them again and compares
 //!           indexer: what is in sealed segments, for queries
 //! ```

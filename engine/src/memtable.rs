@@ -13,7 +13,7 @@
 //! # Invariants
 //!
 //! - Chunks of a partition are in the order of their LSNs; all rows of one LSN in one partition are in one chunk.
-//! - Frozen chunks are not joined with fresh ones: what a publisher took stays what it took.
+//! - Frozen chunks are not joined with fresh ones: what a flusher took stays what it took.
 //! - Rows keep alive about the memory that they are counted with: see [`HotBatch::owned`].
 
 mod origin_ranges;
@@ -84,7 +84,7 @@ impl MemtableChunk {
     }
 }
 
-/// What a publisher took: a partition's oldest rows, and the LSN through which they are complete.
+/// What a flusher took: a partition's oldest rows, and the LSN through which they are complete.
 #[derive(Debug, Clone)]
 pub(crate) struct FrozenRows {
     pub(crate) rows: Vec<RecordBatch>,

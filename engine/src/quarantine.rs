@@ -9,7 +9,7 @@
 //!
 //! # Not here
 //!
-//! Who finds the damage: queries, the publisher, the sealer, the scrubber, recovery, [`crate::integrity_check`].
+//! Who finds the damage: queries, the flusher, the sealer, the scrubber, recovery, [`crate::integrity_check`].
 
 use std::fs::{self, File};
 use std::io::ErrorKind;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! committer ──┐                          ┌─> ReadView of query A (holds its snapshot to its end)
-//! publisher ──┴─> Snapshot, swapped whole ┴─> ReadView of query B
+//! flusher ────┴─> Snapshot, swapped whole ┴─> ReadView of query B
 //! ```
 //!
 //! # Invariants

@@ -80,7 +80,7 @@ impl MisroutedReplies {
     }
 }
 
-/// The open desk.
+/// The open server.
 #[derive(Debug)]
 pub(crate) struct AgentRpcServer {
     task: SupervisedTask,
@@ -100,7 +100,7 @@ impl AgentRpcServer {
             .await
             .map_err(|error| format!("cannot listen for Racks: {error}"))?;
         let clerks = Arc::new(services);
-        let task = SupervisedTask::spawn("rack desk", fatal, move |stop| async move {
+        let task = SupervisedTask::spawn("agent RPC", fatal, move |stop| async move {
             serve(select_all(subscriptions), &client, &clerks, stop).await;
         });
         Ok(Self { task })

@@ -1,9 +1,9 @@
 //! The Mixer as a whole: what is started in which order, and stopped in the reverse.
 //!
 //! ```text
-//!  start: specs ─ engine ─ registry ─ bus server, streams ─ cluster ─ scenario ─ ingest ─ desk, courier, roll call ─ views ─
+//!  start: specs ─ engine ─ registry ─ bus server, streams ─ cluster ─ scenario ─ ingest ─ agent RPC, rollout, liveness monitor ─ views ─
 //!         dead-letter queue ─ API ─ PostgreSQL
-//!  close: PostgreSQL ─ API ─ desk, courier, roll call, views, dead-letter queue ─ ingest drains ─ queries end ─ engine publishes and closes ─
+//!  close: PostgreSQL ─ API ─ agent RPC, rollout, liveness monitor, views, dead-letter queue ─ ingest drains ─ queries end ─ engine publishes and closes ─
 //!         last views ─ bus server stops
 //! ```
 //!

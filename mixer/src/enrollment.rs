@@ -49,7 +49,7 @@ const GIVEN_UP: Duration = Duration::from_secs(3_600);
 /// The longest text a Rack may give for its host, address and version.
 const MAX_TEXT: usize = 256;
 
-/// The desk where Racks enrol.
+/// Where Racks enrol.
 #[derive(Debug)]
 pub(crate) struct EnrollmentService {
     auto_adopt: bool,

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  app ─┬─ engine ◀── ingest ◀── bus_server (nats-server process, streams)
-//!       ├─ control ── registry · cluster · presence · events
-//!       ├─ desk (enrollment, heartbeat) · scenario (courier, convergence) · roll_call
+//!       ├─ control ── registry · cluster · liveness · events
+//!       ├─ agent_rpc (enrollment, heartbeat) · scenario (rollout, convergence) · liveness_monitor
 //!       ├─ dlq ── registry · query · bus
 //!       ├─ api ── control · dlq · query
 //!       ├─ postgres ── query

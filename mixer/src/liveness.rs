@@ -64,7 +64,7 @@ pub struct LivenessRecord {
 }
 
 impl LivenessRecord {
-    /// Whether three heartbeats were missed, and the roll call has told so: who comes back before was not away.
+    /// Whether three heartbeats were missed, and the liveness monitor has told so: who comes back before was not away.
     #[must_use]
     pub fn is_late(&self) -> bool {
         self.told && Instant::now() > self.due

@@ -1,4 +1,4 @@
-//! The roll call: who went offline and who is back, and last sightings into the registry.
+//! The liveness monitor: who went offline and who is back, and last sightings into the registry.
 //!
 //! # Invariants
 //!
@@ -26,7 +26,7 @@ const WRITE_EVERY: Duration = Duration::from_secs(30);
 /// The pause after a registry that failed.
 const REST: Duration = Duration::from_secs(1);
 
-/// What the roll call needs.
+/// What the liveness monitor needs.
 #[derive(Debug)]
 pub(crate) struct LivenessMonitor {
     pub(crate) registry: Arc<ClusterRegistry>,

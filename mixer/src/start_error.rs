@@ -60,7 +60,7 @@ pub enum StartError {
     Scenario(#[from] ScenarioError),
     /// Racks cannot be heard.
     #[error("{0}")]
-    Desk(String),
+    AgentRpc(String),
     /// Queries cannot be run.
     #[error("queries cannot be run: {0}")]
     Query(#[from] query::Error),
@@ -139,7 +139,7 @@ impl StartError {
                     ExitReason::Config
                 }
             },
-            Self::Desk(_) => ExitReason::Unavailable,
+            Self::AgentRpc(_) => ExitReason::Unavailable,
             Self::Specs(error) => match error {
                 SpecSetError::Unreadable { .. } => ExitReason::Io,
                 SpecSetError::Damaged { .. } | SpecSetError::Format { .. } => ExitReason::Data,

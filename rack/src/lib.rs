@@ -1,10 +1,10 @@
 //! The Rack agent: enrolment, heartbeat, the telemetry way with its spool, and the gears it runs.
 //!
 //! ```text
-//! presence ── hello, enrol, heartbeat ──▶ Mixer ── scenario, state, floor ──▶ commands
-//!     │ identity, state                                                         │
-//!     ▼                                                                         ▼
-//! telemetry (recorder ─ batcher ─ spool ─ sender)  ◀── rows ── gears ◀── stage (one owner of what runs)
+//! mixer_session ── hello, enrol, heartbeat ──▶ Mixer ── scenario, state, floor ──▶ command_listener
+//!     │ identity, state                                                               │
+//!     ▼                                                                               ▼
+//! telemetry (recorder ─ batcher ─ spool ─ spool_publisher)  ◀── rows ── gears ◀── controller (one owner of what runs)
 //! ```
 //!
 //! # Invariants

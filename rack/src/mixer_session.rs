@@ -59,7 +59,7 @@ const DOOR_CLOSES: Duration = Duration::from_millis(200);
 /// How long the subscription to commands may take.
 const SUBSCRIBE_WITHIN: Duration = Duration::from_secs(2);
 
-/// What the presence works with.
+/// What the session works with.
 pub(crate) struct MixerSession {
     pub(crate) bus: BusConnection,
     pub(crate) asker: RpcClient,

@@ -3,7 +3,7 @@
 //!
 //! Method: time is compressed. Each real tick the engine gets the log rows of five seconds of event time
 //! (`benches::data`, in batches as a Rack sends them: every 200 ms, of 500 rows at most) and the clock goes on by as much, so the
-//! publisher sees as many ticks as in a real hour, 720, with as many rows each. The hour ends, its file is sealed, and the
+//! flusher sees as many ticks as in a real hour, 720, with as many rows each. The hour ends, its file is sealed, and the
 //! store is counted. 680 rows/s are about 20 KB/s as they lie in a sealed file. At 100,000 rows/s six minutes are run, and
 //! files are counted for sixty.
 //!

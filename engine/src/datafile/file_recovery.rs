@@ -12,7 +12,7 @@
 //!
 //! # Invariants
 //!
-//! - The twin is thrown away: which of its bytes reached the disk is unknown.
+//! - The shadow file is thrown away: which of its bytes reached the disk is unknown.
 //! - What is adopted has its names synced before it counts. No file in the tree is written to, a reader may have it.
 
 use std::collections::BTreeMap;

@@ -61,7 +61,7 @@ pub(crate) struct FileIdentity {
     pub(crate) segment: u64,
 }
 
-/// What only the publisher knows about the rows in a file.
+/// What only the flusher knows about the rows in a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct FooterFacts {
     /// Grows with each publish and with the seal.

@@ -9,8 +9,8 @@
 //! The whole earlier open file, its footer included, is a prefix of the later one. A reader that looked up an earlier
 //! length finds a footer at its end and reads exactly the rows of that moment.
 //!
-//! The bytes of a publish are written to a hidden second inode, the *twin*, which is synced and then exchanged with the
-//! name in the tree: both then differ by one publish. The displaced inode becomes the next twin and needs only that
+//! The bytes of a publish are written to a hidden second inode, the *shadow file*, which is synced and then exchanged with the
+//! name in the tree: both then differ by one publish. The displaced inode becomes the next shadow file and needs only that
 //! difference, unless somebody still has it: then a fresh one is copied whole. See [`OpenDataFile`].
 //!
 //! A seal gives the same name to a sorted file, re-encoded or, where the groups were large from the start, put together
@@ -28,7 +28,7 @@
 //!
 //! # Not here
 //!
-//! Which rows go where, when to publish and to seal, what is recorded: the engine's publisher and catalogue.
+//! Which rows go where, when to publish and to seal, what is recorded: the engine's flusher and catalogue.
 
 mod column_encoder;
 mod delta_encoding;

@@ -1,9 +1,9 @@
 //! The open file of one (table, partition): each publish appends a row group and a footer behind the old footer.
 //!
 //! ```text
-//! stage   bring the twin to the present version, append group and footer, sync it     nothing visible, may be retried
+//! stage   bring the shadow file to the present version, append group and footer, sync it     nothing visible, may be retried
 //! open    both folders                                                                nothing changed, may be retried
-//! swap    exchange the twin with the name in the tree                                 visible
+//! swap    exchange the shadow file with the name in the tree                                 visible
 //! sync    both folders                                                                durable
 //! ```
 //!
@@ -92,7 +92,7 @@ pub(super) struct ParquetFooter {
     pub(super) runs: BTreeMap<usize, Arc<PageIndex>>,
 }
 
-/// A version on the disk under the twin's name, synced, in nobody's sight.
+/// A version on the disk under the shadow file's name, synced, in nobody's sight.
 #[derive(Debug)]
 pub(super) struct StagedVersion {
     version: OpenFileVersion,
@@ -173,7 +173,7 @@ impl OpenDataFile {
         }
     }
 
-    /// Writes the next version to the twin and syncs it.
+    /// Writes the next version to the shadow file and syncs it.
     pub(super) fn stage(&mut self, group: &RowGroup, facts: FooterFacts) -> Result<StagedVersion, Error> {
         self.check(group)?;
         let staged = self.write_shadow(group, facts);
@@ -400,7 +400,7 @@ impl OpenDataFile {
         self.present.as_ref()
     }
 
-    /// Gives the twin's disk space back; the segment takes no more rows.
+    /// Gives the shadow file's disk space back; the segment takes no more rows.
     ///
     /// # Errors
     /// If the file cannot be removed; what is left is thrown away at the next start.

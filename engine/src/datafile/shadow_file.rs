@@ -29,7 +29,7 @@ pub(super) struct PrefixChecksum {
     pub(super) crc: u32,
 }
 
-/// What the twin's name holds.
+/// What the shadow file's name holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ShadowFile {
     /// Nothing, or something that does not count.
@@ -40,7 +40,7 @@ pub(super) enum ShadowFile {
     Ready(PrefixChecksum),
 }
 
-/// Brings the twin to the version `want` of the file at `path`: by what it lacks if it may be extended, else anew. Returns it,
+/// Brings the shadow file to the version `want` of the file at `path`: by what it lacks if it may be extended, else anew. Returns it,
 /// and the bytes that were copied.
 pub(super) fn prepare(
     twin_path: &Path,
@@ -61,7 +61,7 @@ pub(super) fn prepare(
     Ok((file, bytes))
 }
 
-/// A fresh inode under the twin's name. Another that had the name loses it and is not written to.
+/// A fresh inode under the shadow file's name. Another that had the name loses it and is not written to.
 pub(super) fn create(twin_path: &Path) -> Result<File, Error> {
     let folder = durable_fs::parent_of(twin_path);
     if !folder.is_dir() {
@@ -112,7 +112,7 @@ pub(super) enum ReplaceMethod {
     Rename,
 }
 
-/// Puts the synced twin under the name of the file it replaces, by exchange where the file system can. What it did.
+/// Puts the synced shadow file under the name of the file it replaces, by exchange where the file system can. What it did.
 ///
 /// # Errors
 /// If the file system refuses; nothing has changed then, except after [`Error::InDoubt`].

@@ -1,4 +1,4 @@
-//! The publisher's turn at rotation: it alone knows which files are open, and lets go of those that expired.
+//! The flusher's turn at rotation: it alone knows which files are open, and lets go of those that expired.
 
 use super::MemtableFlusher;
 use crate::flush_scheduler::RetentionResult;

@@ -13,7 +13,7 @@
 //! - The later version differs from the earlier one in length: so a start that finds it without its record knows it.
 //! - Views of then read the earlier version, under its retired name. A copy of it that is on its way from the object store never
 //!   takes the name of the later one.
-//! - The publisher waits for no object store: a file that is not here is not rewritten, late rows get one of their own.
+//! - The flusher waits for no object store: a file that is not here is not rewritten, late rows get one of their own.
 
 use std::sync::Arc;
 

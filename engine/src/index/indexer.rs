@@ -273,7 +273,7 @@ fn is_engine_busy(shared: &EngineCore) -> bool {
 }
 
 /// Makes the index of a sealed file before it is shown, so that no question meets it without. Where others need the machine more, or
-/// it fails, the keeper makes it later; so it does for what the publisher seals in memory.
+/// it fails, the keeper makes it later; so it does for what the flusher seals in memory.
 pub(crate) fn index_staged(shared: &EngineCore, segment: &DataFileHandle, staged: &Path) {
     let goes_on = || !is_engine_busy(shared) && !shared.desk.is_sealer_pressed();
     if !shared.settings.index || !wants_index(segment) || !goes_on() {

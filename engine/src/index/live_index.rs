@@ -139,7 +139,7 @@ impl DataFileHandle {
             rows: u64::try_from(about.num_rows()).unwrap_or(0),
             ..owner.clone()
         };
-        // Opened for each group: whoever has a file open makes the publisher copy it.
+        // Opened for each group: whoever has a file open makes the flusher copy it.
         let file = FilePrefix::new(self.open_here()?, self.size);
         let source = IndexSource {
             file: &file,

@@ -11,7 +11,7 @@
 //! was added is read. A sealed file is read whole, once in a process.
 //!
 //! What is not what was written, read twice, leaves the view, which says so from then on; whoever opened it takes a new
-//! view. Flips that come later are the scrubber's, the publisher's and the sealer's to find.
+//! view. Flips that come later are the scrubber's, the flusher's and the sealer's to find.
 //!
 //! # Not here
 //!

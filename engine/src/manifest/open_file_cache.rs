@@ -5,7 +5,7 @@
 //!
 //! - A handle reads the bytes of its version for as long as it is kept, whatever becomes of the name: it was found by the
 //!   footer's checksum, and nobody writes to an inode that is open.
-//! - The handle of a version goes with the version. Until then the publisher cannot extend the inode, and a file without a
+//! - The handle of a version goes with the version. Until then the flusher cannot extend the inode, and a file without a
 //!   name takes space.
 //! - Far fewer are kept than the process may have open.
 

@@ -135,7 +135,7 @@ impl CutUploader {
         Ok(())
     }
 
-    /// A local file that is not what was recorded, and is nowhere else: it is put aside once, an open one by the publisher,
+    /// A local file that is not what was recorded, and is nowhere else: it is put aside once, an open one by the flusher,
     /// which has it open. Other errors are the caller's.
     fn skip_damaged(&mut self, entry: &FileEntry, segment: &DataFileHandle, error: Error) -> Result<(), Error> {
         let is_it = match &error {

@@ -1,7 +1,7 @@
 //! Object-store replication by prefix cuts: every so often the object store gets all rows up to one log position.
 //!
 //! ```text
-//!  publisher: a cut at LSN L ─> uploader: sealed files as they are, pieces of open ones ─> one record: "all up to L, marks as of L"
+//!  flusher: a cut at LSN L ─> uploader: sealed files as they are, pieces of open ones ─> one record: "all up to L, marks as of L"
 //!                                                └─> a new machine, read-only Mixers
 //!  the tree of data files = read cache: uploaded files go from it, least recently used first, and come back when read
 //! ```

@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //!
-//! - Appends and seals never wait for this thread; the publisher works for it while it makes a cut, and never waits.
+//! - Appends and seals never wait for this thread; the flusher works for it while it makes a cut, and never waits.
 //! - One cut at a time. What comes while the object store is away is in the next one: nothing is queued.
 //! - A step that failed has changed nothing that the next one does not find out.
 //! - Pushed out by another writer, the store takes no more rows: it is poisoned with the other's name.

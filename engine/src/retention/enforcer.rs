@@ -1,4 +1,4 @@
-//! The publisher's part of rotation: what may go, the record, and taking a partition away when nobody holds a file of it.
+//! The flusher's part of rotation: what may go, the record, and taking a partition away when nobody holds a file of it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};

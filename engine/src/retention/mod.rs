@@ -17,7 +17,7 @@
 //!
 //! # Not here
 //!
-//! Deciding when: the publisher asks at its ticks, because it knows which files are open.
+//! Deciding when: the flusher asks at its ticks, because it knows which files are open.
 
 mod clock_guard;
 mod enforcer;

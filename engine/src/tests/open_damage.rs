@@ -81,7 +81,7 @@ async fn a_view_from_before_a_file_was_put_aside_learns_that_it_is_damaged() {
     flip(&victim, 30);
     let found = other.files(Table::Logs)[0].open();
     assert!(matches!(found, Err(Error::Damaged { .. })), "{found:?}");
-    // The publisher puts it aside before it publishes more.
+    // The flusher puts it aside before it publishes more.
     engine
         .append(batch("c", &[bench.now()], from_producer(3)))
         .await

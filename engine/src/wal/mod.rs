@@ -28,7 +28,7 @@
 //!
 //! # Not here
 //!
-//! What frames mean, group commit, when to release: the committer and the publisher.
+//! What frames mean, group commit, when to release: the committer and the flusher.
 
 mod buffer_pool;
 mod direct_io;

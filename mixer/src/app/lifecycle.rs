@@ -298,7 +298,7 @@ impl MixerComponents {
         }));
         let (rollout, deliveries) = ScenarioRollout::new(parts, config.enrollment.push_delay);
         self.tasks
-            .push(SupervisedTask::spawn("scenario courier", fatal, |stop| {
+            .push(SupervisedTask::spawn("scenario rollout", fatal, |stop| {
                 deliveries.run(stop)
             }));
         let behind = acl.clone();
@@ -335,7 +335,7 @@ impl MixerComponents {
             rejections: Arc::clone(&rejections),
         };
         let desk = AgentRpcServer::start(bus.client().clone(), clerks, fatal).await;
-        self.desk = Some(desk.map_err(StartError::Desk)?);
+        self.desk = Some(desk.map_err(StartError::AgentRpc)?);
         Ok(Arc::new(ControlPlane {
             cluster: Arc::clone(cluster),
             registry: Arc::clone(registry),

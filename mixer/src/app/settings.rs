@@ -124,7 +124,7 @@ pub(super) fn gate(
 
 /// Never in practice: 32 bytes are a key.
 fn bad_key(error: &nkeys::error::Error) -> StartError {
-    StartError::Desk(format!("no key for the bus can be made: {error}"))
+    StartError::AgentRpc(format!("no key for the bus can be made: {error}"))
 }
 
 /// What Racks are told, unless it follows from host and port: the default URL says nothing about another port.

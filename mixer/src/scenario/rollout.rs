@@ -1,7 +1,7 @@
 //! Delivers to each Rack its part of the active scenario.
 //!
 //! ```text
-//!  deliver(rack) ─▶ due in push_delay ─▶ push, at most 16 at once ─▶ Applied ─▶ presence
+//!  deliver(rack) ─▶ due in push_delay ─▶ push, at most 16 at once ─▶ Applied ─▶ liveness
 //!                                              └─ could not apply: the same again only after a back-off
 //! ```
 //!
@@ -77,7 +77,7 @@ pub(crate) struct ScenarioRollout {
     parts: Arc<RolloutParts>,
 }
 
-/// What the courier works with.
+/// What the rollout works with.
 #[derive(Debug)]
 pub(crate) struct RolloutParts {
     pub(crate) bus: MixerBus,

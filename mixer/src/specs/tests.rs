@@ -10,11 +10,11 @@ use model::spec::FieldType;
 
 use super::*;
 
-struct Desk {
+struct SpecFixture {
     dir: tempfile::TempDir,
 }
 
-impl Desk {
+impl SpecFixture {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("specs")).unwrap();
@@ -81,12 +81,12 @@ fn is(name: &str, version: u32, state: &'static str) -> (String, u32, &'static s
 
 #[test]
 fn a_refused_file_changes_nothing_and_what_it_said_last_is_in_force_over_a_restart_too() {
-    let desk = Desk::new();
-    desk.write("a.yaml", &spec("order", 1, &[("amount", "int")]));
-    desk.write("notes.txt", "no spec");
-    let book = desk.open();
+    let fixture = SpecFixture::new();
+    fixture.write("a.yaml", &spec("order", 1, &[("amount", "int")]));
+    fixture.write("notes.txt", "no spec");
+    let book = fixture.open();
     assert_eq!(stands(&book), (vec![is("order", 1, "active")], vec![]));
-    desk.write("a.yaml", "name: order\nversion: 2\nmtch: {}\n");
+    fixture.write("a.yaml", "name: order\nversion: 2\nmtch: {}\n");
     looked(&book);
     let found = (vec![is("order", 1, "active")], vec!["a.yaml".to_owned()]);
     assert_eq!(stands(&book), found);
@@ -96,10 +96,10 @@ fn a_refused_file_changes_nothing_and_what_it_said_last_is_in_force_over_a_resta
             .iter()
             .any(|fault| fault.text.contains("mtch"))
     );
-    let again = desk.open();
+    let again = fixture.open();
     assert_eq!(stands(&again), found);
     assert_eq!(again.files().len(), 1);
-    desk.write("a.yaml", &spec("order", 2, &[("amount", "float")]));
+    fixture.write("a.yaml", &spec("order", 2, &[("amount", "float")]));
     looked(&again);
     assert_eq!(stands(&again), (vec![is("order", 2, "active")], vec![]));
     let figures = again.figures();
@@ -108,39 +108,39 @@ fn a_refused_file_changes_nothing_and_what_it_said_last_is_in_force_over_a_resta
 
 #[test]
 fn a_change_without_a_greater_version_or_of_a_type_is_refused_over_a_restart_too() {
-    let desk = Desk::new();
-    desk.write("a.yaml", &spec("order", 2, &[("amount", "int")]));
-    drop(desk.open());
+    let fixture = SpecFixture::new();
+    fixture.write("a.yaml", &spec("order", 2, &[("amount", "int")]));
+    drop(fixture.open());
     for (version, kind, says) in [
         (2, "float", "give it version 3"),
         (1, "int", "version 3"),
         (3, "string", "new name"),
     ] {
-        desk.write("a.yaml", &spec("order", version, &[("amount", kind)]));
-        let book = desk.open();
+        fixture.write("a.yaml", &spec("order", version, &[("amount", kind)]));
+        let book = fixture.open();
         let faults = format!("{:?}", book.view().refused);
         assert!(faults.contains(says), "{says}: {faults}");
         assert_eq!(stands(&book).0, [is("order", 2, "active")]);
     }
-    desk.write(
+    fixture.write(
         "a.yaml",
         &format!("# only a word\n{}", spec("order", 2, &[("amount", "int")])),
     );
-    assert_eq!(stands(&desk.open()).1, Vec::<String>::new());
+    assert_eq!(stands(&fixture.open()).1, Vec::<String>::new());
 }
 
 #[test]
 fn a_name_is_one_files_and_that_file_keeps_it() {
-    let desk = Desk::new();
-    desk.write("m.yaml", &spec("order", 1, &[]));
-    let book = desk.open();
-    desk.write("a.yaml", &spec("order", 9, &[]));
+    let fixture = SpecFixture::new();
+    fixture.write("m.yaml", &spec("order", 1, &[]));
+    let book = fixture.open();
+    fixture.write("a.yaml", &spec("order", 9, &[]));
     looked(&book);
     assert_eq!(
         stands(&book),
         (vec![is("order", 1, "active")], vec!["a.yaml".to_owned()])
     );
-    desk.remove("m.yaml");
+    fixture.remove("m.yaml");
     looked(&book);
     assert_eq!(stands(&book), (vec![is("order", 9, "active")], vec![]));
     assert_eq!(book.view().specs[0].file, "a.yaml");
@@ -148,10 +148,10 @@ fn a_name_is_one_files_and_that_file_keeps_it() {
 
 #[test]
 fn of_names_that_differ_in_capitals_only_the_first_stands_over_a_restart_and_its_withdrawal_too() {
-    let desk = Desk::new();
-    desk.write("m.yaml", &spec("order", 1, &[]));
-    let book = desk.open();
-    desk.write("a.yaml", &spec("Order", 1, &[("amount", "int")]));
+    let fixture = SpecFixture::new();
+    fixture.write("m.yaml", &spec("order", 1, &[]));
+    let book = fixture.open();
+    fixture.write("a.yaml", &spec("Order", 1, &[("amount", "int")]));
     looked(&book);
     let found = (vec![is("order", 1, "active")], vec!["a.yaml".to_owned()]);
     assert_eq!(stands(&book), found);
@@ -160,19 +160,19 @@ fn of_names_that_differ_in_capitals_only_the_first_stands_over_a_restart_and_its
         fault.starts_with("1:1: m.yaml is the spec order, and its table stays: DuckDB does not tell messages_Order from messages_order;"),
         "{fault}"
     );
-    assert_eq!(stands(&desk.open()), found);
+    assert_eq!(stands(&fixture.open()), found);
     // The table of the one that went is there still.
-    desk.remove("m.yaml");
+    fixture.remove("m.yaml");
     looked(&book);
     assert_eq!(
         stands(&book),
         (vec![is("order", 1, "withdrawn")], vec!["a.yaml".to_owned()])
     );
-    desk.write("a.yaml", &spec("Orders", 1, &[("amount", "int")]));
+    fixture.write("a.yaml", &spec("Orders", 1, &[("amount", "int")]));
     looked(&book);
     assert_eq!(stands(&book).1, Vec::<String>::new());
     // Both at once.
-    let both = Desk::new();
+    let both = SpecFixture::new();
     both.write("1.yaml", &spec("sale", 1, &[]));
     both.write("2.yaml", &spec("SALE", 1, &[]));
     assert_eq!(
@@ -183,37 +183,37 @@ fn of_names_that_differ_in_capitals_only_the_first_stands_over_a_restart_and_its
 
 #[test]
 fn a_spec_whose_file_has_another_name_now_takes_nothing_over_a_restart_too() {
-    let desk = Desk::new();
-    desk.write("a.yaml", &spec("order", 1, &[("amount", "int")]));
-    let book = desk.open();
+    let fixture = SpecFixture::new();
+    fixture.write("a.yaml", &spec("order", 1, &[("amount", "int")]));
+    let book = fixture.open();
     // While the file is refused under its new name, nothing changes.
-    desk.write("a.yaml", "name: purchase\nversion: 1\nmtch: {}\n");
+    fixture.write("a.yaml", "name: purchase\nversion: 1\nmtch: {}\n");
     looked(&book);
     assert_eq!(
         stands(&book),
         (vec![is("order", 1, "active")], vec!["a.yaml".to_owned()])
     );
-    desk.write("a.yaml", &spec("purchase", 1, &[("amount", "int")]));
+    fixture.write("a.yaml", &spec("purchase", 1, &[("amount", "int")]));
     looked(&book);
     let found = (vec![is("order", 1, "withdrawn"), is("purchase", 1, "active")], vec![]);
     assert_eq!(stands(&book), found);
-    assert_eq!(stands(&desk.open()), found);
+    assert_eq!(stands(&fixture.open()), found);
     assert_eq!(book.figures().active, 1);
 }
 
 #[test]
 fn a_file_that_is_refused_holds_no_spec_whose_own_file_is_gone_or_another_spec() {
     for moves in [true, false] {
-        let desk = Desk::new();
-        desk.write("a.yaml", &spec("order", 2, &[("amount", "int")]));
-        let book = desk.open();
+        let fixture = SpecFixture::new();
+        fixture.write("a.yaml", &spec("order", 2, &[("amount", "int")]));
+        let book = fixture.open();
         if moves {
-            desk.write("a.yaml", &spec("purchase", 1, &[]));
+            fixture.write("a.yaml", &spec("purchase", 1, &[]));
         } else {
-            desk.remove("a.yaml");
+            fixture.remove("a.yaml");
         }
         // Version 1 comes after version 2.
-        desk.write("b.yaml", &spec("order", 1, &[("amount", "int")]));
+        fixture.write("b.yaml", &spec("order", 1, &[("amount", "int")]));
         looked(&book);
         let (specs, refused) = stands(&book);
         assert_eq!(specs[0], is("order", 2, "withdrawn"), "{moves}");
@@ -223,15 +223,15 @@ fn a_file_that_is_refused_holds_no_spec_whose_own_file_is_gone_or_another_spec()
 
 #[test]
 fn a_spec_whose_file_is_gone_takes_nothing_and_keeps_its_columns() {
-    let desk = Desk::new();
-    desk.write("a.yml", &spec("order", 1, &[("amount", "int"), ("city", "string")]));
-    let book = desk.open();
-    desk.write("a.yml", &spec("order", 2, &[("city", "string")]));
+    let fixture = SpecFixture::new();
+    fixture.write("a.yml", &spec("order", 1, &[("amount", "int"), ("city", "string")]));
+    let book = fixture.open();
+    fixture.write("a.yml", &spec("order", 2, &[("city", "string")]));
     looked(&book);
-    desk.remove("a.yml");
+    fixture.remove("a.yml");
     looked(&book);
     assert_eq!(stands(&book), (vec![is("order", 2, "withdrawn")], vec![]));
-    let book = desk.open();
+    let book = fixture.open();
     assert_eq!(stands(&book), (vec![is("order", 2, "withdrawn")], vec![]));
     let columns: Vec<_> = book.view().specs[0]
         .columns
@@ -241,13 +241,13 @@ fn a_spec_whose_file_is_gone_takes_nothing_and_keeps_its_columns() {
     assert_eq!(columns, ["city", "amount"]);
     assert_eq!(book.files().values().next().unwrap().columns.len(), 2);
     // Whoever brings it back brings it back as it was, or changed.
-    desk.write("b.yaml", &spec("order", 3, &[("amount", "string")]));
+    fixture.write("b.yaml", &spec("order", 3, &[("amount", "string")]));
     looked(&book);
     assert_eq!(
         stands(&book),
         (vec![is("order", 2, "withdrawn")], vec!["b.yaml".to_owned()])
     );
-    desk.write("b.yaml", &spec("order", 3, &[("amount", "float")]));
+    fixture.write("b.yaml", &spec("order", 3, &[("amount", "float")]));
     looked(&book);
     assert_eq!(stands(&book), (vec![is("order", 3, "active")], vec![]));
     assert_eq!(book.view().specs[0].columns[0].kind, FieldType::Float);
@@ -255,19 +255,19 @@ fn a_spec_whose_file_is_gone_takes_nothing_and_keeps_its_columns() {
 
 #[test]
 fn a_damaged_standing_stops_the_start_and_says_what_to_do() {
-    let desk = Desk::new();
-    std::fs::write(desk.dir.path().join("specs.json"), "{").unwrap();
+    let fixture = SpecFixture::new();
+    std::fs::write(fixture.dir.path().join("specs.json"), "{").unwrap();
     let clock = Clock::new(|| Timestamp::from_micros(7));
-    let refused = SpecRegistry::open(&desk.dir.path().join("specs"), desk.dir.path(), clock).unwrap_err();
+    let refused = SpecRegistry::open(&fixture.dir.path().join("specs"), fixture.dir.path(), clock).unwrap_err();
     assert!(refused.to_string().contains("or remove it"), "{refused}");
 }
 
 #[test]
 fn a_file_is_read_once_it_stays_as_it_is() {
-    let desk = Desk::new();
-    let book = desk.open();
+    let fixture = SpecFixture::new();
+    let book = fixture.open();
     for fields in [&[("amount", "int")][..], &[("amount", "int"), ("city", "string")]] {
-        desk.write("a.yaml", &spec("order", 1, fields));
+        fixture.write("a.yaml", &spec("order", 1, fields));
         book.scan_folder();
     }
     assert_eq!(stands(&book).0, []);
@@ -277,44 +277,44 @@ fn a_file_is_read_once_it_stays_as_it_is() {
 
 #[test]
 fn a_file_that_could_not_be_read_is_tried_again_though_nothing_of_it_changed() {
-    let desk = Desk::new();
-    desk.write("a.yaml", &spec("order", 1, &[]));
+    let fixture = SpecFixture::new();
+    fixture.write("a.yaml", &spec("order", 1, &[]));
     for folder in ["", "specs"] {
-        desk.mode(folder, 0o777);
+        fixture.mode(folder, 0o777);
     }
-    desk.mode("specs/a.yaml", 0o000);
+    fixture.mode("specs/a.yaml", 0o000);
     let book = as_nobody(|| {
-        let book = desk.open();
+        let book = fixture.open();
         looked(&book);
         book
     });
     assert_eq!(stands(&book), (vec![], vec!["a.yaml".to_owned()]));
     assert_eq!(book.figures().refusals, 1, "said once");
-    desk.mode("specs/a.yaml", 0o644);
+    fixture.mode("specs/a.yaml", 0o644);
     book.scan_folder();
     assert_eq!(stands(&book), (vec![is("order", 1, "active")], vec![]));
 }
 
 #[test]
 fn a_folder_whose_files_cannot_be_looked_at_withdraws_nothing() {
-    let desk = Desk::new();
-    desk.write("a.yaml", &spec("order", 1, &[]));
-    let book = desk.open();
-    desk.mode("", 0o777);
+    let fixture = SpecFixture::new();
+    fixture.write("a.yaml", &spec("order", 1, &[]));
+    let book = fixture.open();
+    fixture.mode("", 0o777);
     // It may be listed; what is in it may not be looked at.
-    desk.mode("specs", 0o644);
+    fixture.mode("specs", 0o644);
     as_nobody(|| looked(&book));
     assert_eq!(stands(&book), (vec![is("order", 1, "active")], vec![]));
-    desk.mode("specs", 0o755);
+    fixture.mode("specs", 0o755);
     looked(&book);
     assert_eq!(stands(&book), (vec![is("order", 1, "active")], vec![]));
 }
 
 #[test]
 fn a_folder_that_is_not_there_has_no_specs() {
-    let desk = Desk::new();
+    let fixture = SpecFixture::new();
     let clock = Clock::new(|| Timestamp::from_micros(7));
-    let book = SpecRegistry::open(&desk.dir.path().join("nowhere"), desk.dir.path(), clock).unwrap();
+    let book = SpecRegistry::open(&fixture.dir.path().join("nowhere"), fixture.dir.path(), clock).unwrap();
     assert_eq!(stands(&book), (vec![], vec![]));
 }
 
@@ -338,13 +338,13 @@ fn hanging() -> (Clock, Gate) {
 
 #[test]
 fn a_look_that_hangs_keeps_nobody_waiting_who_asks_what_is_in_force() {
-    let desk = Desk::new();
-    desk.write("a.yaml", &spec("order", 1, &[("amount", "int")]));
+    let fixture = SpecFixture::new();
+    fixture.write("a.yaml", &spec("order", 1, &[("amount", "int")]));
     let (clock, gate) = hanging();
-    let book = SpecRegistry::open(&desk.dir.path().join("specs"), desk.dir.path(), clock).unwrap();
+    let book = SpecRegistry::open(&fixture.dir.path().join("specs"), fixture.dir.path(), clock).unwrap();
     let (hangs, begun, over) = &*gate;
     hangs.store(true, Ordering::Release);
-    desk.write("a.yaml", &spec("order", 2, &[("amount", "float")]));
+    fixture.write("a.yaml", &spec("order", 2, &[("amount", "float")]));
     let (tell, told) = mpsc::channel();
     let asked = std::thread::scope(|scope| {
         scope.spawn(|| looked(&book));
@@ -364,11 +364,11 @@ fn a_look_that_hangs_keeps_nobody_waiting_who_asks_what_is_in_force() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_look_that_hangs_does_not_keep_the_mixer_from_ending() {
-    let desk = Desk::new();
+    let fixture = SpecFixture::new();
     let (clock, gate) = hanging();
-    let book = SpecRegistry::open(&desk.dir.path().join("specs"), desk.dir.path(), clock).unwrap();
+    let book = SpecRegistry::open(&fixture.dir.path().join("specs"), fixture.dir.path(), clock).unwrap();
     let (hangs, begun, over) = &*gate;
-    desk.write("a.yaml", &spec("order", 1, &[("amount", "int")]));
+    fixture.write("a.yaml", &spec("order", 1, &[("amount", "int")]));
     hangs.store(true, Ordering::Release);
     let stop = CancellationToken::new();
     let running = tokio::spawn(Arc::new(book).run(stop.clone()));
