@@ -31,6 +31,7 @@ mod inbox;
 pub mod message_limits;
 mod mixer_session;
 mod outbox;
+mod rack_plan;
 mod replay;
 pub mod runtime;
 pub mod scenario_test;
@@ -41,7 +42,6 @@ mod state_file;
 mod tap;
 pub mod telemetry;
 mod wire_consumer;
-mod wires;
 
 pub use agent::{AgentParts, AgentStatus, RackAgent, bus_options};
 pub use error::Error;

@@ -37,11 +37,11 @@ use crate::gears::{GearSpec, OutputWires};
 use crate::inbox::GearInbox;
 use crate::message_limits::MessageLimits;
 use crate::outbox::GuaranteedLane;
+use crate::rack_plan::{self, RackPlan, ScenarioApplyError};
 use crate::replay::{self, ReplayTarget};
 use crate::tap::TapRegistry;
 use crate::telemetry::TelemetryRecorder;
 use crate::wire_consumer::{WireConsumer, WireConsumerSpec};
-use crate::wires::{self, RackPlan, ScenarioApplyError};
 use shutdown_order::{ShutdownPhase, ShutdownStep, shutdown_waves};
 
 /// How long gears of a Rack may take to finish what they began when they are stopped.
@@ -276,7 +276,7 @@ impl GearRuntime {
 
     fn plan_push(&self, push: &ScenarioPush) -> Result<RackPlan, ScenarioApplyError> {
         let rack = self.parts.lane.as_ref().and_then(|lane| lane.outbox.rack());
-        let plan = wires::plan(push, rack.as_ref())?;
+        let plan = rack_plan::plan(push, rack.as_ref())?;
         if self.parts.lane.is_none() && plan.needs_lane() {
             return Err(ScenarioApplyError::NoLane);
         }

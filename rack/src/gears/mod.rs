@@ -20,7 +20,7 @@
 //!
 //! # Not here
 //!
-//! Starting and stopping ([`crate::runtime`]), queues between gears ([`crate::wires`]), restarts ([`supervisor`]).
+//! Starting and stopping ([`crate::runtime`]), queues in front of them ([`crate::inbox`]), restarts ([`supervisor`]).
 
 mod codec;
 mod context;

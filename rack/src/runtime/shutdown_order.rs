@@ -122,7 +122,7 @@ mod tests {
 
     use super::*;
     use crate::gears::testing::push;
-    use crate::wires::plan;
+    use crate::rack_plan::plan;
 
     /// The waves of gears, each `name kind`, and of wires, each `from.port to.port`.
     fn order(gears: &[&str], wires: &[&str]) -> Vec<String> {

@@ -41,11 +41,11 @@ use crate::gears::{CelExpression, MessageVariables, ProgramAllowList};
 use crate::gears::{GearSpec, OutputWires, WireTarget};
 use crate::inbox::{GearInbox, InboxMessage};
 use crate::message_limits::MessageLimits;
+use crate::rack_plan::{self, RackPlan, ScenarioApplyError};
 use crate::runtime::{GearRuntime, PATIENCE, RuntimeParts};
 use crate::spool::{self, SpoolFullPolicy, SpoolLimits};
 use crate::tap::TapRegistry;
 use crate::telemetry::{RecorderParts, RecorderReceiver, TelemetryRecorder, TelemetryRow};
-use crate::wires::{self, RackPlan, ScenarioApplyError};
 pub use case_validation::validate_case;
 use port_recorder::{PortRecorder, SeenByPort};
 use temp_folder::ScenarioTestFolder;
@@ -230,7 +230,7 @@ struct ScenarioTestSetup {
 impl ScenarioTestSetup {
     fn set(scenario: &Scenario, case: &ScenarioTestCase) -> Result<Self, ScenarioTestError> {
         let not_started = |reason: ScenarioApplyError| ScenarioTestError::NotStarted(reason.to_string());
-        let mut plan = wires::plan(&push(scenario), None).map_err(not_started)?;
+        let mut plan = rack_plan::plan(&push(scenario), None).map_err(not_started)?;
         let specs = plan.gears.clone();
         plan.gears.retain(|_, spec| is_started(spec.kind.name()));
         let mut watched = BTreeMap::new();

@@ -45,7 +45,7 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "tests")]
     use super::*;
     use crate::gears::testing::push;
-    use crate::wires::plan;
+    use crate::rack_plan::plan;
 
     #[test]
     fn a_port_leads_to_the_gear_of_all_its_guaranteed_wires_and_over_the_edge_if_one_may_end_at_another_rack() {
