@@ -11,37 +11,34 @@
 //! - What is logged while a message is handled is that signal's ([`super::trace_context`]).
 //! - Refusals are reported once for each reason and reporting interval, with the number of others like it.
 
+mod commits;
+mod sending;
+mod span;
+
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
-use model::dead_letter::PortSide;
 use model::message::Message;
-use model::{Attributes, Entropy, FluxId, Level, MessageId, SpanId, SpanStatus, Token, TraceId};
+use model::{Attributes, Entropy, FluxId, Level, MessageId, SpanId, Token, TraceId};
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::sync::oneshot;
 
 use super::GearError;
 use super::exec::ProgramAllowList;
 use super::gear_counters::GearCounters;
-use super::output_transaction::{DeferredOutput, DeliveryGuarantee, GearOutput, add_output, collect_output};
 use super::shutdown::GearShutdown;
-use super::stall_watchdog::{BackpressureSource, CurrentWork, WorkGuard, is_watched};
+use super::stall_watchdog::CurrentWork;
 use super::trace_context::TraceContext;
 use super::traceparent::TraceParent;
 use crate::gears::{GearSpec, OutputWires};
 use crate::message_limits::{MessageLimits, PayloadLimit};
-use crate::outbox::{
-    CreditDemand, DeliveryHistory, MessageOutbox, OutboxDeadLetter, OutboxPermit, OutboxTransaction, OutgoingMessage,
-};
-use crate::spool::SourceCheckpoint;
-use crate::spool::{AdmissionClass, DurabilityNotifier};
+use crate::outbox::{DeliveryHistory, MessageOutbox};
 use crate::tap::TapPoint;
-use crate::telemetry::{SpanRow, TelemetryRecorder};
+use crate::telemetry::TelemetryRecorder;
+
+pub(crate) use span::OpenSpan;
 
 /// Why a message did not leave the gear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -278,334 +275,13 @@ impl GearContext {
         of.child(MessageId::at(ts, self.entropy10()), ts)
     }
 
-    fn entropy10(&self) -> [u8; 10] {
+    pub(super) fn entropy10(&self) -> [u8; 10] {
         let [ten @ .., _, _, _, _, _, _, _, _] = self.parts.entropy.bytes::<18>();
         ten
     }
 
-    fn new_span_id(&self) -> SpanId {
+    pub(super) fn new_span_id(&self) -> SpanId {
         SpanId::from_entropy(self.parts.entropy.bytes())
-    }
-
-    /// Sends a message that [`make`](Self::make) made, under a span that began at `began`.
-    pub(crate) async fn emit(
-        &self,
-        port: &'static str,
-        message: Message,
-        parent: Option<SpanId>,
-        began: Instant,
-    ) -> Result<(), GearSendError> {
-        let mut span = OpenSpan::of(self, &message, parent, began);
-        let sent = self.send(port, message).await;
-        span.ok = sent.is_ok();
-        sent
-    }
-
-    /// The same for a caller who hears of a refusal: nothing is kept of what was refused.
-    pub(crate) async fn emit_for_caller(
-        &self,
-        port: &'static str,
-        message: Message,
-        parent: Option<SpanId>,
-        began: Instant,
-    ) -> Result<(), GearSendError> {
-        let mut span = OpenSpan::of(self, &message, parent, began);
-        let sent = match self.pass(port, message).await {
-            Ok(()) => Ok(()),
-            Err(refused) => {
-                let (message, why) = *refused;
-                self.refuse(&message, why)
-            }
-        };
-        span.ok = sent.is_ok();
-        sent
-    }
-
-    /// Sends a message on: one more hop, within the limits, to every wire of the port, waiting where it is full.
-    pub(crate) async fn send(&self, port: &'static str, message: Message) -> Result<(), GearSendError> {
-        let Err(refused) = self.pass(port, message).await else {
-            return Ok(());
-        };
-        let (message, why) = *refused;
-        let is_kept = match why {
-            GearSendError::Hops { .. } => true,
-            GearSendError::Size { .. } => {
-                DeliveryGuarantee::current() == DeliveryGuarantee::Again || self.is_published(port)
-            }
-            GearSendError::NotKept | GearSendError::Unwired { .. } => false,
-        };
-        if is_kept {
-            self.dead_letter((port, PortSide::Out), &message, (why.to_string(), 1))
-                .await;
-        }
-        self.refuse(&message, why)
-    }
-
-    /// Sends a message on, or gives it back as it was refused.
-    async fn pass(&self, port: &'static str, mut message: Message) -> Result<(), Box<(Message, GearSendError)>> {
-        message.hops = message.hops.saturating_add(1);
-        let body = match self.admit(port, &message) {
-            Ok(body) => body,
-            Err(why) => return Err(Box::new((message, why))),
-        };
-        if let Some(body) = body
-            && !self.send_to_outbox(port, body).await
-        {
-            return Err(Box::new((message, GearSendError::NotKept)));
-        }
-        self.parts.tap.show(port, &message, || self.parts.recorder.now());
-        let waiting = self.begin_wait(BackpressureSource::Port(port));
-        self.parts.outlets.send(port, message).await;
-        drop(waiting);
-        self.meter.sent();
-        Ok(())
-    }
-
-    /// Says that what is in hand may wait for room.
-    fn begin_wait(&self, behind: BackpressureSource) -> Option<WorkGuard<'_>> {
-        is_watched().then(|| self.in_hand.begin_wait(behind))
-    }
-
-    /// Whether a message may go by a port; encoded if it leaves the Rack there.
-    fn admit(&self, port: &'static str, message: &Message) -> Result<Option<Vec<u8>>, GearSendError> {
-        let max_hops = self.limits().max_hops();
-        if message.hops > max_hops {
-            return Err(GearSendError::Hops { max: max_hops });
-        }
-        // What leaves is encoded anyhow; of the rest only the size is wanted.
-        let leaves = self.is_published(port);
-        let body = leaves.then(|| message.to_cbor()).transpose();
-        let body = body.map_err(|_| GearSendError::NotKept)?;
-        let size = body.as_ref().map_or_else(|| message.size(), Vec::len);
-        let most = self.limits().payload_limit(leaves);
-        if size > most.bytes {
-            return Err(GearSendError::Size { size, most });
-        }
-        if !self.is_wired(port) {
-            return Err(GearSendError::Unwired { port });
-        }
-        Ok(body)
-    }
-
-    /// Lets a message leave the Rack: with what the message before it made, or at once, and then it waits until it is durable.
-    async fn send_to_outbox(&self, port: &'static str, body: Vec<u8>) -> bool {
-        let leaving = OutgoingMessage {
-            gear: self.name.clone(),
-            port,
-            body,
-        };
-        let mut leaving = vec![leaving];
-        if add_output(|gathered| gathered.transaction.leaving.append(&mut leaving)) {
-            return true;
-        }
-        let transaction = OutboxTransaction {
-            leaving,
-            ..OutboxTransaction::default()
-        };
-        let (done, durable) = oneshot::channel();
-        if !self.commit_by(self.source_class(), transaction, Some(done)).await {
-            return false;
-        }
-        let _waiting = self.begin_wait(BackpressureSource::Outbox);
-        matches!(durable.await, Ok(Ok(())))
-    }
-
-    /// A message was a letter before: if it becomes one again until it [has been handled](Self::untrack_replay), that one knows.
-    pub(crate) fn track_replay(&self, message: MessageId, past: &DeliveryHistory) {
-        self.letters.lock().insert(message, past.clone());
-    }
-
-    /// The end of [`track_replay`](Self::track_replay).
-    pub(crate) fn untrack_replay(&self, message: MessageId) {
-        self.letters.lock().remove(&message);
-    }
-
-    /// Keeps a message that goes no further, where somebody can find it: why, and after how many attempts.
-    pub(crate) async fn dead_letter(
-        &self,
-        (port, way): (&str, PortSide),
-        message: &Message,
-        (reason, attempts): (String, u32),
-    ) {
-        let past = self.letters.lock().get(&message.id).cloned();
-        let dead = OutboxDeadLetter {
-            gear: self.name.clone(),
-            port: port.to_owned(),
-            way,
-            reason,
-            attempts,
-            past: past.unwrap_or_default(),
-            body: message.to_cbor().unwrap_or_default(),
-        };
-        let mut dead = vec![dead];
-        if add_output(|gathered| gathered.transaction.dead.append(&mut dead)) {
-            return;
-        }
-        let transaction = OutboxTransaction {
-            dead,
-            ..OutboxTransaction::default()
-        };
-        self.commit(transaction, None).await;
-    }
-
-    /// Does work whose messages leave together, with a note; true once they are durable, or if there is nothing to keep.
-    pub(crate) async fn commit_together(&self, note: Option<SourceCheckpoint>, work: impl Future<Output = ()>) -> bool {
-        let ((), gathered) = collect_output(DeliveryGuarantee::Once, work).await;
-        let transaction = OutboxTransaction {
-            notes: note.into_iter().collect(),
-            ..gathered.transaction
-        };
-        if transaction.is_empty() {
-            return true;
-        }
-        let (done, durable) = oneshot::channel();
-        self.commit_by(self.source_class(), transaction, Some(done)).await && matches!(durable.await, Ok(Ok(())))
-    }
-
-    /// Does work that sends by a port what one read has brought, with a note: with one sync. If the port has hot wires too, each message
-    /// is durable before it goes there, and the note after them. True once all is durable, or if there is nothing to keep.
-    pub(crate) async fn commit_received(
-        &self,
-        port: &str,
-        note: Option<SourceCheckpoint>,
-        work: impl Future<Output = ()>,
-    ) -> bool {
-        if self.parts.outlets.is_hot(port) {
-            work.await;
-            self.commit_together(note, std::future::ready(())).await
-        } else {
-            self.commit_together(note, work).await
-        }
-    }
-
-    /// Does work for a message of a guaranteed wire whose handling began before, while the gear flushes: what is sent leaves
-    /// together with the word that the message was taken.
-    pub(crate) async fn commit_for(&self, of: MessageId, work: impl Future<Output = ()>) {
-        self.group_commit((of, of), work).await;
-    }
-
-    /// The same for several messages of which the gear makes one thing: all from the first to the last one are taken together.
-    pub(crate) async fn group_commit(&self, (first, last): (MessageId, MessageId), work: impl Future<Output = ()>) {
-        let ((), GearOutput { transaction, .. }) = collect_output(DeliveryGuarantee::Again, work).await;
-        let mut later = vec![DeferredOutput {
-            first,
-            last,
-            transaction,
-        }];
-        if !add_output(|gathered| gathered.later.append(&mut later)) {
-            for DeferredOutput { transaction, .. } in later {
-                self.commit(transaction, None).await;
-            }
-        }
-    }
-
-    /// Keeps notes together with what the work sends in which it is called.
-    pub(crate) fn add_notes(&self, mut notes: Vec<SourceCheckpoint>) {
-        let is_gathered = add_output(|gathered| gathered.transaction.notes.append(&mut notes));
-        debug_assert!(is_gathered, "notes belong to what is gathered");
-    }
-
-    /// Does work for a message that does not come again, beside the one that is being handled: what is sent leaves at once.
-    pub(crate) async fn commit_immediately(&self, work: impl Future<Output = ()>) {
-        let ((), made) = collect_output(DeliveryGuarantee::Once, work).await;
-        if !made.transaction.is_empty() {
-            self.commit(made.transaction, None).await;
-        }
-    }
-
-    /// Room at the outbox for what a whole asks for; none if the Rack is stopping, or has no outbox.
-    pub(crate) async fn room(&self, demand: CreditDemand) -> Option<OutboxPermit<'_>> {
-        self.room_by(self.class(), demand).await
-    }
-
-    async fn room_by(&self, class: AdmissionClass, demand: CreditDemand) -> Option<OutboxPermit<'_>> {
-        let _waiting = self.begin_wait(BackpressureSource::Outbox);
-        self.parts.outbox.as_ref()?.acquire_permit(demand, class).await.ok()
-    }
-
-    /// Hands a whole to the outbox; false if the Rack is stopping, or has none.
-    pub(crate) async fn commit(
-        &self,
-        transaction: OutboxTransaction,
-        done: impl IntoIterator<Item = DurabilityNotifier>,
-    ) -> bool {
-        self.commit_by(self.class(), transaction, done).await
-    }
-
-    async fn commit_by(
-        &self,
-        class: AdmissionClass,
-        transaction: OutboxTransaction,
-        done: impl IntoIterator<Item = DurabilityNotifier>,
-    ) -> bool {
-        let room = self.room_by(class, transaction.demand()).await;
-        room.is_some_and(|room| room.commit(transaction, done).is_ok())
-    }
-
-    /// By which share of the outbox the gear's messages leave.
-    fn class(&self) -> AdmissionClass {
-        let outbox = self.parts.outbox.as_ref();
-        outbox.map_or(AdmissionClass::Producer, |outbox| outbox.admission_class(&self.name))
-    }
-
-    /// The same of what it sends by itself: of a gear that takes replies, that is what others ask.
-    fn source_class(&self) -> AdmissionClass {
-        if self.answers {
-            AdmissionClass::Producer
-        } else {
-            self.class()
-        }
-    }
-
-    /// Sends a message to an output that need not be wired: where nobody listens it ends here, counted as dropped.
-    pub(crate) async fn send_if_wired(&self, port: &'static str, message: Message) {
-        if self.is_wired(port) {
-            // A refusal has been counted and reported.
-            self.send(port, message).await.ok();
-        } else {
-            self.count_dropped();
-        }
-    }
-
-    /// A message ends here as the configuration wants it: counted as dropped, not reported.
-    pub(crate) fn count_dropped(&self) {
-        self.meter.dropped();
-    }
-
-    /// So many messages were lost before they were taken.
-    pub(crate) fn count_lost(&self, count: u64, why: &str) {
-        self.meter.lost(count);
-        if self.refusals[LOST].fetch_add(count, Relaxed) == 0 {
-            self.error(format!("messages are lost: {why}"));
-        }
-    }
-
-    fn refuse(&self, message: &Message, why: GearSendError) -> Result<(), GearSendError> {
-        TraceContext::of(message).in_scope(|| self.report_first(why.kind(), || why.to_string()));
-        Err(why)
-    }
-
-    /// A message that arrived cannot be handled.
-    pub(crate) fn reject(&self, reason: &str) {
-        self.report_first(REJECTED, || reason.to_owned());
-    }
-
-    fn report_first(&self, kind: usize, why: impl Fn() -> String) {
-        self.meter.dropped();
-        if self.refusals[kind].fetch_add(1, Relaxed) == 0 {
-            self.error(format!("a message was refused: {}", why()));
-        }
-    }
-
-    /// Begins this gear's span over a message that arrived: the message's sender becomes the parent.
-    pub(crate) fn arrive(&self, message: &mut Message) -> OpenSpan<'_> {
-        self.meter.received();
-        let parent = std::mem::replace(&mut message.span_id, self.new_span_id());
-        let mut span = OpenSpan::of(self, message, Some(parent), Instant::now());
-        if let Some(row) = &mut span.row {
-            row.ts = self.parts.recorder.now();
-        }
-        span
     }
 
     /// Records the counters, and how many refusals were not logged one by one.
@@ -620,45 +296,5 @@ impl GearContext {
             }
         }
         self.meter.report(&self.parts.recorder);
-    }
-}
-
-/// A span that ends when it is dropped: with an error, unless `ok` was set, so that a panic leaves its trace.
-pub(crate) struct OpenSpan<'a> {
-    cx: &'a GearContext,
-    row: Option<SpanRow>,
-    began: Instant,
-    pub(crate) ok: bool,
-}
-
-impl<'a> OpenSpan<'a> {
-    fn of(cx: &'a GearContext, message: &Message, parent: Option<SpanId>, began: Instant) -> Self {
-        let row = message.sampled.then(|| SpanRow {
-            ts: message.ts,
-            trace_id: message.trace_id,
-            span_id: message.span_id,
-            parent_span_id: parent,
-            flux_id: Some(message.flux_id),
-            span_name: cx.span_name.clone(),
-            duration_ms: 0.0,
-            status: SpanStatus::Ok,
-            attributes: Attributes::new().with("messaging.message.body.size", message.raw.len()),
-        });
-        Self {
-            cx,
-            row,
-            began,
-            ok: false,
-        }
-    }
-}
-
-impl Drop for OpenSpan<'_> {
-    fn drop(&mut self) {
-        if let Some(mut row) = self.row.take() {
-            row.duration_ms = self.began.elapsed().as_secs_f32() * 1_000.0;
-            row.status = if self.ok { SpanStatus::Ok } else { SpanStatus::Error };
-            self.cx.parts.recorder.span(row);
-        }
     }
 }
