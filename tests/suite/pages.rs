@@ -244,7 +244,7 @@ fn the_events_metrics_and_files_of_the_racks_page_are_those_of_a_mixer() -> Resu
 
 /// The kinds of events, as they stand in subjects.
 fn event_kinds() -> Result<BTreeSet<String>, Failure> {
-    let source = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../mixer/src/events.rs"))?;
+    let source = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../mixer/src/lifecycle_event.rs"))?;
     let kinds = source
         .lines()
         .filter_map(|line| line.trim().strip_prefix("Self::")?.split_once(" => \""));
