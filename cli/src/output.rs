@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn the_times_of_a_table_are_shown_as_such_and_texts_that_look_like_them_are_left_alone() {
-        for (column, escape_char) in [
+        for (column, expected) in [
             ("ts", "2026-11-21T10:00:00.000000Z"),
             ("stored", "2026-11-21T10:00:00.000000Z"),
             ("message", "2026-11-21T10:00:00Z"),
@@ -305,7 +305,7 @@ mod tests {
             let row = Row::from_iter([(column.to_owned(), "2026-11-21T10:00:00Z".into())]);
             assert_eq!(
                 RowPrinter::of(OutputFormat::Table).cell(&row, column),
-                escape_char,
+                expected,
                 "{column}"
             );
         }
