@@ -1,12 +1,6 @@
-//! Lists of rows: which one is asked for, and whether an answer that somebody kept is still the answer.
+//! Which rows of which table a list asks for.
 //!
-//! # Tags
-//!
-//! An answer has a tag if its window ended before now and no row in it is only in memory: it then comes from data files alone,
-//! and the tag is a hash of the question, of the store's id and of the versions of all files that meet the window. A row that
-//! arrives late is in memory first and in a file of another version after that; one outside the window changes no tag, if it
-//! comes into other files. Versions change without their rows when a file is sealed: a tag may change where the answer does
-//! not, never the other way round.
+//! Not here: its page and its tag (`query_engine::lists`).
 
 use datafusion::logical_expr::Expr;
 use model::filter::{

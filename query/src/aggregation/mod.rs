@@ -2,23 +2,24 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `counts` | which questions counts of segments answer |
-//! | `fill` | buckets without rows, beside those with some |
-//! | `histogram` | how many log records there were, bucket by bucket |
-//! | `names` | metrics, their types, units and labels |
-//! | `series` | what metric points come to, series by series |
-//! | `shape` | buckets without points; a row for each series |
-//! | `tally` | sums of points by series and bucket |
-//! | `top` | the most frequent values of a column or of a key of a JSON column |
+//! | `rollup_query` | which questions roll-ups answer |
+//! | `gap_fill` | buckets without rows, beside those with some |
+//! | `log_histogram` | how many log records there were, bucket by bucket |
+//! | `metric_aggregation` | what an aggregate of metric points means, page by page |
+//! | `metric_catalog` | metrics, their types, units and labels |
+//! | `series_walk`, `series_rates` | what metric points come to, and rates, series by series |
+//! | `group_output` | buckets without points; a row for each series |
+//! | `bucket_aggregator` | sums of points by series and bucket |
+//! | `top_values` | the most frequent values of a column or of a key of a JSON column |
 //!
 //! # Invariants
 //!
-//! - An answer is whole or cut at a number the request gave; none has pages, and what would go beyond our own bounds is refused.
+//! - An answer is whole or cut at a number the request gave; what would go beyond our own bounds is refused.
 //!   One that is cut says so, but for the most frequent values, of which nobody wants all.
 //!
 //! # Not here
 //!
-//! What an aggregate of metric points means, and rates: [`crate::aggregation::metric_aggregation`], [`crate::aggregation::series_rates`].
+//! The public queries, and their limits: [`crate::query_engine`].
 
 pub(crate) mod bucket_aggregator;
 pub(crate) mod gap_fill;

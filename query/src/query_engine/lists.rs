@@ -1,8 +1,13 @@
-//! Lists of rows: a page of a table, of sums of metrics, or of what belongs to one flux, and the tag of each.
+//! Lists of rows: a page of a table, of sums of metrics, or of what belongs to one flux, and whether an answer that somebody kept is
+//! still the answer.
 //!
-//! # Invariants
+//! # Tags
 //!
-//! - A tag is given for windows that are past only, and names all that the answer depends on.
+//! An answer has a tag if its window ended before now and no row in it is only in memory: it then comes from data files alone,
+//! and the tag is a hash of the question, of the store's id and of the versions of all files that meet the window. A row that
+//! arrives late is in memory first and in a file of another version after that; one outside the window changes no tag, if it
+//! comes into other files. Versions change without their rows when a file is sealed: a tag may change where the answer does
+//! not, never the other way round.
 
 use super::QueryEngine;
 use crate::ListQuery;
