@@ -396,7 +396,7 @@ impl ControlPlane {
             .command(&self.cluster, id, RackCommand::State, &change, TELL)
             .await;
         match told {
-            // Another state may have been decided meanwhile.
+            // A late answer to a state that is not in force says nothing. What else is wrong the next heartbeat sets right.
             Ok(_) if matches!(self.registry.rack(id), Ok(Some(row)) if row.state == change.state) => {
                 self.liveness.record_obeyed_state(id, change.state);
             }

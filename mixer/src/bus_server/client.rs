@@ -14,7 +14,7 @@ use model::subject::RackCommand;
 use model::{BadSignature, EntityId, SigningContext, subject, telemetry_codec};
 use serde::Serialize;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use super::{BusError, BusStatus, ProcessStatus, ProcessWatch};
 use crate::cluster::Cluster;
@@ -181,8 +181,12 @@ impl MixerBus {
         }
     }
 
-    /// Sends a command signed by the cluster to a Rack and waits for its answer. Where the server, which reads its configuration
-    /// meanwhile, knows nobody who hears it, it is sent again; so is a state where the answer may have got lost meanwhile.
+    /// Sends a command signed by the cluster to a Rack and waits for its answer. Where nobody hears it while the server reloads its
+    /// configuration, it is sent again after that; so is a state where the answer may have got lost in a reload.
+    ///
+    /// # Errors
+    /// [`CommandError::NotConnected`] if nobody heard it, also where the time ends before the reload does;
+    /// [`CommandError::NoAnswer`] if it was heard and not answered, or could not be sent, in this time.
     pub(crate) async fn command<T: Serialize>(
         &self,
         cluster: &Cluster,
@@ -192,37 +196,27 @@ impl MixerBus {
         within: Duration,
     ) -> Result<Bytes, CommandError> {
         let body = Bytes::from(cluster.sign(body, SigningContext::Command)?);
-        let attempts = async {
-            loop {
-                let before = self.process();
-                let answer = tokio::select! {
-                    biased;
-                    answer = self.request(rack, command, body.clone(), within) => answer,
-                    // A Rack answers a state that it was told before, and does nothing.
-                    () = self.reload_settled(&before), if command == RackCommand::State => continue,
-                };
-                match answer {
-                    Err(RequestErrorKind::NoResponders) if self.wait_for_reload(&before).await => {}
-                    Err(RequestErrorKind::NoResponders) => return Err(CommandError::NotConnected),
-                    Err(RequestErrorKind::TimedOut) => return Err(CommandError::NoAnswer(within)),
-                    Err(other) => return Err(CommandError::Bus(other.to_string())),
-                    Ok(answer) => return Ok(answer),
-                }
+        let deadline = Instant::now() + within;
+        loop {
+            let before = self.process();
+            let answer = tokio::select! {
+                biased;
+                answer = timeout_at(deadline, self.request(rack, command, body.clone())) => answer,
+                // A Rack answers a state that it was told before, and does nothing.
+                () = self.reload_settled(&before), if command == RackCommand::State => continue,
+            };
+            match answer {
+                Err(_) => return Err(CommandError::NoAnswer(within)),
+                Ok(Err(RequestErrorKind::NoResponders)) if self.wait_for_reload(&before, deadline).await => {}
+                Ok(Err(RequestErrorKind::NoResponders)) => return Err(CommandError::NotConnected),
+                Ok(Err(other)) => return Err(CommandError::Bus(other.to_string())),
+                Ok(Ok(answer)) => return Ok(answer),
             }
-        };
-        // A request that cannot be sent waits as well, and for longer.
-        let answer = timeout(within, attempts).await;
-        answer.unwrap_or(Err(CommandError::NoAnswer(within)))
+        }
     }
 
-    async fn request(
-        &self,
-        rack: &EntityId,
-        command: RackCommand,
-        body: Bytes,
-        within: Duration,
-    ) -> Result<Bytes, RequestErrorKind> {
-        let mut request = Request::new().payload(body).timeout(Some(within));
+    async fn request(&self, rack: &EntityId, command: RackCommand, body: Bytes) -> Result<Bytes, RequestErrorKind> {
+        let mut request = Request::new().payload(body).timeout(None);
         if self.reply_routing == ReplyRouting::OnTheRacksSubject {
             let inbox = self.client().new_inbox();
             let number = inbox.rsplit('.').next().unwrap_or_default();
@@ -253,13 +247,14 @@ impl MixerBus {
         }
     }
 
-    /// Whether a reload went on at `before` or has begun since. Waits for its end.
-    async fn wait_for_reload(&self, before: &ProcessStatus) -> bool {
+    /// Whether a reload that went on at `before`, or has begun since, ended before the deadline. Waits for its end.
+    async fn wait_for_reload(&self, before: &ProcessStatus, deadline: Instant) -> bool {
         let Some(mut process) = self.profile.process.clone() else {
             return false;
         };
         let has_reloaded = process.borrow().has_reloaded_since(before);
-        has_reloaded && process.wait_for(|now| !now.is_reloading).await.is_ok()
+        let ended = process.wait_for(|now| !now.is_reloading);
+        has_reloaded && timeout_at(deadline, ended).await.is_ok_and(|ended| ended.is_ok())
     }
 
     /// Sends what is buffered and closes.

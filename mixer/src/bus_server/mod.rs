@@ -266,7 +266,7 @@ struct ProcessStatus {
     free_bytes: Option<u64>,
     /// Whether it reloads its configuration: meanwhile it may not know who hears commands.
     is_reloading: bool,
-    /// How often it began to.
+    /// How often a reload began.
     reloads: u64,
 }
 

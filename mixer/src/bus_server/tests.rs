@@ -6,8 +6,6 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_nats::ConnectOptions;
@@ -22,6 +20,7 @@ use nix::unistd::Pid;
 use nkeys::KeyPair;
 use tokio::sync::watch;
 
+use super::client::{CommandError, MixerBus, MixerCredentials, ReplyRouting, ServerProfile};
 use super::{
     AclEntry, AclSnapshot, BusAuthorization, BusError, BusServer, BusSettings, ManagedServer, ProcessStatus,
     ServerDeployment, health,
@@ -410,11 +409,11 @@ async fn a_command_reaches_a_rack_while_the_server_reads_its_users_again() {
     let rack = options.connect(server.bus().url()).await.unwrap();
     let mut commands = rack.subscribe(subject::rack_all(&id)).await.unwrap();
     rack.flush().await.unwrap();
-    let is_lost = Arc::new(AtomicBool::new(false));
-    let loses = Arc::clone(&is_lost);
+    let (loses, mut lost) = watch::channel(false);
+    let losing = loses.clone();
     let answers = tokio::spawn(async move {
         while let Some(command) = commands.next().await {
-            if loses.swap(false, Ordering::Relaxed) {
+            if losing.send_if_modified(|loses| std::mem::take(loses)) {
                 continue;
             }
             let to = command
@@ -430,19 +429,51 @@ async fn a_command_reaches_a_rack_while_the_server_reads_its_users_again() {
     let (clock, entropy) = (crate::testing::Hand::new().clock(), crate::testing::entropy());
     let cluster = Cluster::open(&registry, &folder.path().join("cluster.key"), &clock, &entropy).unwrap();
     for version in 2..8 {
-        // The answer to the first command of each reload is lost.
-        is_lost.store(true, Ordering::Relaxed);
-        list.send_modify(|list| {
-            list.version = version;
-            list.passes.pop();
-        });
+        let within = Duration::from_secs(20);
+        // The Rack hears a command before a reload, and its answer is lost.
+        loses.send_replace(true);
+        let told = server.bus().command(&cluster, &id, RackCommand::State, &"", within);
+        let reload = async {
+            lost.wait_for(|loses| !loses).await.unwrap();
+            list.send_modify(|list| {
+                list.version = version;
+                list.passes.pop();
+            });
+        };
+        tokio::join!(told, reload).0.unwrap();
         while *follows.borrow_and_update() < version {
-            let within = Duration::from_secs(20);
             let told = server.bus().command(&cluster, &id, RackCommand::State, &"", within);
             told.await.unwrap();
         }
     }
     answers.abort();
+    server.close().await;
+}
+
+#[tokio::test]
+async fn a_rack_that_nobody_heard_of_before_the_end_of_a_long_reload_is_not_connected() {
+    let folder = tempfile::tempdir().unwrap();
+    let settings = bus_settings(managed(folder.path()));
+    let domain = settings.domain.clone();
+    let server = start(settings).await;
+    let (process, watch) = watch::channel(ProcessStatus::default());
+    process.send_modify(ProcessStatus::begin_reload);
+    let url = server.bus().url().to_owned();
+    let profile = ServerProfile::managed(&url, true, watch);
+    let access = (MixerCredentials::None, ReplyRouting::InAnInbox);
+    let bus = MixerBus::connect(&url, &domain, access, Duration::from_secs(20), profile);
+    let bus = bus.await.unwrap();
+    let registry = ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap();
+    let (clock, entropy) = (crate::testing::Hand::new().clock(), crate::testing::entropy());
+    let cluster = Cluster::open(&registry, &folder.path().join("cluster.key"), &clock, &entropy).unwrap();
+    let id = EntityId::for_name("rack-a");
+    for command in [RackCommand::State, RackCommand::Scenario] {
+        let told = bus
+            .command(&cluster, &id, command, &"", Duration::from_millis(500))
+            .await;
+        assert!(matches!(told, Err(CommandError::NotConnected)), "{command:?}: {told:?}");
+    }
+    bus.close().await;
     server.close().await;
 }
 
