@@ -1,7 +1,7 @@
-//! Why what was encrypted cannot be read, or nothing encrypted.
+//! Why a sealed file cannot be read or written, and the version of its form, which an error names.
 
 /// The version of the sealed form; the plain bundle is version 1.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const SEALED_VERSION: u16 = 2;
 
 /// Why a sealed file cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -13,7 +13,7 @@ pub enum SealError {
     #[error("the key given does not open it: it is another file's key, or the file was changed")]
     Key,
     /// A sealed form of another version.
-    #[error("its encrypted form has version {found}, this program knows {VERSION}")]
+    #[error("its encrypted form has version {found}, this program knows {SEALED_VERSION}")]
     Version {
         /// The version found.
         found: u16,

@@ -2,24 +2,25 @@
 //!
 //! Not here: how they are computed ([`crate::aggregation`]).
 
-use super::QueryEngine;
-use crate::aggregation::{log_histogram, metric_catalog, no_metric, rollup_query, top_values};
-
-/// The greatest number of values of one top list.
-const MOST_TOP: u32 = 1_000;
-use crate::aggregation::log_histogram::HistogramQuery;
-use crate::query_result::{JsonPage, LogHistogram, MetricPage};
-use crate::query_scan::QueryScan;
-use crate::scalar_functions::json_text;
-use crate::scan::RollupQuery;
-use crate::time_range::TimeRange;
-use crate::{Error, ListQuery, filter};
 use datafusion::logical_expr::{Expr, ident, lit};
 use model::Table;
 use model::filter::{
     DEFAULT_LIMIT, HistogramFilter, HistogramGrouping, LogFilter, MAX_LIMIT, MetricFilter, SeriesFilter, SortOrder,
     TopFilter, TraceFilter,
 };
+
+use super::QueryEngine;
+use crate::aggregation::log_histogram::HistogramQuery;
+use crate::aggregation::{log_histogram, metric_catalog, no_metric, rollup_query, top_values};
+use crate::query_result::{JsonPage, LogHistogram, MetricPage};
+use crate::query_scan::QueryScan;
+use crate::scalar_functions::json_text;
+use crate::scan::RollupQuery;
+use crate::time_range::TimeRange;
+use crate::{Error, ListQuery, filter};
+
+/// The greatest number of values of one top list.
+const MOST_TOP: u32 = 1_000;
 
 impl QueryEngine {
     /// How many of the log records that a filter lets through lie in each bucket of time, newest bucket first.

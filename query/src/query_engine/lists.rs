@@ -9,6 +9,13 @@
 //! comes into other files. Versions change without their rows when a file is sealed: a tag may change where the answer does
 //! not, never the other way round.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use engine::ReadView;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
 use super::QueryEngine;
 use crate::ListQuery;
 use crate::aggregation::metric_aggregation::{self, MetricAggregation};
@@ -19,11 +26,6 @@ use crate::query_scan::QueryScan;
 use crate::row_query::RowQuery;
 use crate::time_range::TimeRange;
 use crate::{Error, keyset_pagination};
-use engine::ReadView;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 impl QueryEngine {
     /// A list of rows, newest first unless it is asked for otherwise.

@@ -130,11 +130,8 @@ impl QueryEngine {
         }
     }
 
-    /// What a statement will give; its parameters are `$1`, `$2` and so on, and need no values. [`Statement::limit`] and
-    /// [`Statement::parameters`] are not looked at. It is planned in a place of a statement: a text may take long to plan.
-    ///
-    /// [`Statement::limit`]: crate::sql::SqlStatement::limit
-    /// [`Statement::parameters`]: crate::sql::SqlStatement::parameters
+    /// What a statement will give; its parameters are `$1`, `$2` and so on, and need no values. [`SqlStatement::limit`] and
+    /// [`SqlStatement::parameters`] are not looked at. It is planned in a place of a statement: a text may take long to plan.
     ///
     /// # Errors
     /// As [`QueryEngine::sql`] has them before the first row.

@@ -69,7 +69,7 @@ impl StatementCancellation {
 }
 
 /// The plan as it runs: the same answer, ended in time and within memory. `most` are the bytes of a batch.
-pub(crate) fn make_cancellable(
+pub(super) fn make_cancellable(
     plan: Arc<dyn ExecutionPlan>,
     stop: &Arc<StatementCancellation>,
     most: u64,

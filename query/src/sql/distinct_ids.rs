@@ -45,7 +45,7 @@ const FIRST_TRY: usize = 1 << 20;
 pub(crate) struct DistinctLimitError;
 
 /// The plan, with the counts of its outermost aggregate made here; each may hold so many bytes of ids.
-pub(crate) fn count_ids_in_memory(plan: LogicalPlan, most: usize) -> Result<LogicalPlan> {
+pub(super) fn count_ids_in_memory(plan: LogicalPlan, most: usize) -> Result<LogicalPlan> {
     let replaced = plan.transform_down(|plan| {
         Ok(match &plan {
             LogicalPlan::Aggregate(aggregate) if aggregate.group_expr.is_empty() => {

@@ -15,7 +15,7 @@ use super::session::TABLES;
 use crate::Error;
 
 /// An error of parsing, planning or carrying out a statement.
-pub(crate) fn statement_error(error: DataFusionError) -> Error {
+pub(super) fn statement_error(error: DataFusionError) -> Error {
     if is_ours(&error) {
         return Error::Execution(Box::new(error));
     }

@@ -28,6 +28,7 @@ mod expression;
 pub(crate) mod flux_headers;
 mod framing;
 mod gear_counters;
+mod gear_spec;
 mod http_client;
 mod level_detection;
 mod mqtt;
@@ -50,8 +51,9 @@ pub(crate) mod traceparent;
 pub(crate) use context::{ContextParts, GearContext, GearSendError};
 pub(crate) use exec::ProgramAllowList;
 pub(crate) use expression::{CelExpression, MessageVariables};
+pub(crate) use gear_spec::{GearSpec, WireTarget};
 pub(crate) use host_metrics::CpuTimes;
-pub(crate) use output_wires::{GearSpec, OutputWires, WireTarget};
+pub(crate) use output_wires::OutputWires;
 pub(crate) use shutdown::GearShutdown;
 
 use std::io;

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::config::BaseConfig;
-use crate::seal_error::{SealError, VERSION};
+use crate::seal_error::{SEALED_VERSION, SealError};
 
 /// What the tag vouches for beside the content: that it is a state file of ours.
 const CONTEXT: &[u8] = b"platform/state/2";
@@ -80,7 +80,7 @@ impl StateKey {
             .seal_in_place_append_tag(Nonce::assume_unique_for_key(nonce), Aad::from(CONTEXT), &mut bytes)
             .map_err(|_| SealError::Cipher)?;
         let sealed = SealedBundle {
-            version: VERSION,
+            version: SEALED_VERSION,
             nonce: nonce.to_vec(),
             sealed: bytes,
         };
@@ -90,7 +90,7 @@ impl StateKey {
     /// The bundle's bytes of a sealed form.
     pub(super) fn open(&self, bytes: &[u8]) -> Result<Vec<u8>, SealError> {
         let mut file: SealedBundle = signed::decode_strict(bytes).map_err(|_| SealError::Key)?;
-        if file.version != VERSION {
+        if file.version != SEALED_VERSION {
             return Err(SealError::Version { found: file.version });
         }
         let nonce = Nonce::try_assume_unique_for_key(&file.nonce).map_err(|_| SealError::Key)?;
