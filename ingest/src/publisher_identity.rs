@@ -82,17 +82,17 @@ pub(crate) fn verify_publisher(
     let rack = subject::parse_telemetry(on).map(|(_, rack)| rack);
     let rack = rack.or_else(|| subject::parse_message(on).map(|(rack, ..)| rack));
     let name = rack.or_else(|| subject::parse_gear(on).map(|(rack, _)| rack));
-    let Some((vouch, name)) = directory.zip(name) else {
+    let Some((directory, name)) = directory.zip(name) else {
         return Ok(None);
     };
-    let Some(id) = (vouch.is)(&name) else {
+    let Some(id) = (directory.is)(&name) else {
         return Ok(None);
     };
     let was = entity(headers).ok().flatten().unwrap_or(id);
     let former = if was == id {
         FormerIdentity::Own
     } else {
-        (vouch.was)(&name, was)
+        (directory.was)(&name, was)
     };
     if former != FormerIdentity::Own {
         return Err(PublisherMismatch {
@@ -186,7 +186,7 @@ mod tests {
 
     /// Whom a message of this entity must be of, on the subject of rack-a, which began anew.
     fn said(of: Option<EntityId>) -> Result<Option<SubjectOwner>, PublisherMismatch> {
-        let vouch = RackDirectory {
+        let directory = RackDirectory {
             is: Arc::new(|name| (name.as_str() == "rack-a").then(|| id("rack-a"))),
             was: Arc::new(|name, former| match former {
                 _ if name.as_str() == "rack-a" && former == id("rack-a before") => FormerIdentity::Own,
@@ -198,7 +198,7 @@ mod tests {
         if let Some(of) = of {
             headers.insert(telemetry_codec::ENTITY_ID, of.to_string());
         }
-        verify_publisher(Some(&vouch), ON, &headers)
+        verify_publisher(Some(&directory), ON, &headers)
     }
 
     /// Rows of an entity.

@@ -99,9 +99,9 @@ impl AgentRpcServer {
             .flush()
             .await
             .map_err(|error| format!("cannot listen for Racks: {error}"))?;
-        let clerks = Arc::new(services);
+        let services = Arc::new(services);
         let task = SupervisedTask::spawn("agent RPC", fatal, move |stop| async move {
-            serve(select_all(subscriptions), &client, &clerks, stop).await;
+            serve(select_all(subscriptions), &client, &services, stop).await;
         });
         Ok(Self { task })
     }
@@ -126,10 +126,10 @@ async fn serve(
             Some(done) = working.join_next() => note(done),
             request = requests.next(), if room => match request {
                 Some(request) => {
-                    let (client, clerks, slots) = (client.clone(), Arc::clone(services), Arc::clone(&slots));
+                    let (client, services, slots) = (client.clone(), Arc::clone(services), Arc::clone(&slots));
                     working.spawn(async move {
                         if let Ok(slot) = slots.acquire_owned().await {
-                            clerks.handle(request, &client, slot).await;
+                            services.handle(request, &client, slot).await;
                         }
                     });
                 }
@@ -189,8 +189,8 @@ impl RpcServices {
     }
 
     async fn enroll(self: Arc<Self>, body: Bytes, slot: OwnedSemaphorePermit) -> Option<Bytes> {
-        let (desk, question) = (Arc::clone(&self), body.clone());
-        let enrolled = tokio::task::spawn_blocking(move || desk.enrollment.enroll(&body)).await;
+        let (server, question) = (Arc::clone(&self), body.clone());
+        let enrolled = tokio::task::spawn_blocking(move || server.enrollment.enroll(&body)).await;
         let enrolled = match enrolled {
             Ok(enrolled) => enrolled,
             Err(error) => {

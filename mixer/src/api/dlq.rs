@@ -76,8 +76,8 @@ fn of_names<'de, D: Deserializer<'de>>(from: D) -> Result<Option<LetterFilter>, 
 
 type DlqHandle = State<ServiceHandle<DeadLetterQueue>>;
 
-async fn list(State(desk): DlqHandle, params: QueryParams) -> Result<ListResponse<LetterView>, ApiProblem> {
-    let found = desk.room.list(&params.filter::<LetterFilter>()?).await?;
+async fn list(State(service): DlqHandle, params: QueryParams) -> Result<ListResponse<LetterView>, ApiProblem> {
+    let found = service.room.list(&params.filter::<LetterFilter>()?).await?;
     let partial = found.stats.partial.clone();
     let stats = match serde_json::to_value(found.stats) {
         Ok(Value::Object(stats)) => stats,
@@ -91,13 +91,13 @@ async fn list(State(desk): DlqHandle, params: QueryParams) -> Result<ListRespons
     })
 }
 
-async fn show(State(desk): DlqHandle, id: InPath, _: NoParams) -> Result<ItemResponse<LetterDetail>, ApiProblem> {
-    let data = desk.room.show(named(id)?).await?;
+async fn show(State(service): DlqHandle, id: InPath, _: NoParams) -> Result<ItemResponse<LetterDetail>, ApiProblem> {
+    let data = service.room.show(named(id)?).await?;
     Ok(ItemResponse { data })
 }
 
 async fn replay(
-    State(desk): DlqHandle,
+    State(service): DlqHandle,
     RequestActor(actor): RequestActor,
     id: InPath,
     _: NoParams,
@@ -113,12 +113,12 @@ async fn replay(
         wait: within(wait),
         ..LetterUpdate::default()
     };
-    let report = back(&desk, wish).await?;
-    after(&desk, report, id).await
+    let report = back(&service, wish).await?;
+    after(&service, report, id).await
 }
 
 async fn drop_one(
-    State(desk): DlqHandle,
+    State(service): DlqHandle,
     RequestActor(actor): RequestActor,
     id: InPath,
     _: NoParams,
@@ -132,25 +132,25 @@ async fn drop_one(
         actor,
         ..LetterUpdate::default()
     };
-    let report = desk
-        .run_to_completion(Arc::clone(&desk.room).drop_letters(wish))
+    let report = service
+        .run_to_completion(Arc::clone(&service.room).drop_letters(wish))
         .await?;
-    after(&desk, report, id).await
+    after(&service, report, id).await
 }
 
 async fn replay_many(
-    State(desk): DlqHandle,
+    State(service): DlqHandle,
     RequestActor(actor): RequestActor,
     _: NoParams,
     sent: BodyResult,
 ) -> Result<ItemResponse<LetterUpdateReport>, ApiProblem> {
     let wish = body::<BulkUpdateBody>(sent)?.wish(actor)?;
-    let data = back(&desk, wish).await?;
+    let data = back(&service, wish).await?;
     Ok(ItemResponse { data })
 }
 
 async fn drop_many(
-    State(desk): DlqHandle,
+    State(service): DlqHandle,
     RequestActor(actor): RequestActor,
     _: NoParams,
     sent: BodyResult,
@@ -159,26 +159,28 @@ async fn drop_many(
     if asking.again || asking.wait.is_some() {
         return Err(bad("again and wait are for a replay"));
     }
-    let data = desk
-        .run_to_completion(Arc::clone(&desk.room).drop_letters(asking.wish(actor)?))
+    let data = service
+        .run_to_completion(Arc::clone(&service.room).drop_letters(asking.wish(actor)?))
         .await?;
     Ok(ItemResponse { data })
 }
 
 /// Replays. That letters go back is carried to its end; the wait for their gears ends with the request.
-async fn back(desk: &ServiceHandle<DeadLetterQueue>, wish: LetterUpdate) -> Result<LetterUpdateReport, ApiProblem> {
-    let begun = desk.run_to_completion(Arc::clone(&desk.room).replay(wish)).await?;
-    Ok(desk.room.wait_for_gears(begun).await?)
+async fn back(service: &ServiceHandle<DeadLetterQueue>, wish: LetterUpdate) -> Result<LetterUpdateReport, ApiProblem> {
+    let begun = service
+        .run_to_completion(Arc::clone(&service.room).replay(wish))
+        .await?;
+    Ok(service.room.wait_for_gears(begun).await?)
 }
 
 /// The letter as it is after a change that was for it alone.
 async fn after(
-    desk: &ServiceHandle<DeadLetterQueue>,
+    service: &ServiceHandle<DeadLetterQueue>,
     report: LetterUpdateReport,
     id: LetterId,
 ) -> Result<ItemResponse<LetterDetail>, ApiProblem> {
     report.or_refused()?;
-    let data = desk.room.show(id).await?;
+    let data = service.room.show(id).await?;
     Ok(ItemResponse { data })
 }
 

@@ -54,18 +54,18 @@ struct LogLevelBody {
 
 type RackHandle = State<ServiceHandle<ControlPlane>>;
 
-async fn racks(State(desk): RackHandle, _: NoParams) -> Result<ListResponse<RackView>, ApiProblem> {
-    Ok(ListResponse::whole(desk.read(ControlPlane::racks).await?))
+async fn racks(State(service): RackHandle, _: NoParams) -> Result<ListResponse<RackView>, ApiProblem> {
+    Ok(ListResponse::whole(service.read(ControlPlane::racks).await?))
 }
 
-async fn rack(State(desk): RackHandle, id: InPath, _: NoParams) -> Result<ItemResponse<RackView>, ApiProblem> {
+async fn rack(State(service): RackHandle, id: InPath, _: NoParams) -> Result<ItemResponse<RackView>, ApiProblem> {
     let id = in_path("id", id)?;
-    let data = desk.read(move |control| control.rack(&id)).await?;
+    let data = service.read(move |control| control.rack(&id)).await?;
     Ok(ItemResponse { data })
 }
 
 async fn approve(
-    State(desk): RackHandle,
+    State(service): RackHandle,
     RequestActor(by): RequestActor,
     id: InPath,
     _: NoParams,
@@ -73,9 +73,9 @@ async fn approve(
 ) -> Result<ItemResponse<RackView>, ApiProblem> {
     let id = in_path("id", id)?;
     let approval: ApprovalBody = body(sent)?;
-    let control = Arc::clone(&desk.room);
+    let control = Arc::clone(&service.room);
     let change = async move { control.approve(&id, approval.name, &by).await };
-    let data = desk.run_to_completion(change).await?;
+    let data = service.run_to_completion(change).await?;
     Ok(ItemResponse { data })
 }
 
@@ -86,17 +86,19 @@ where
     F: Future<Output = Result<RackView, ControlError>> + Send + 'static,
 {
     post(
-        |State(desk): RackHandle, RequestActor(by): RequestActor, id: InPath, _: NoParams, sent: BodyResult| async move {
+        |State(service): RackHandle, RequestActor(by): RequestActor, id: InPath, _: NoParams, sent: BodyResult| async move {
             let EmptyBody {} = body(sent)?;
             let id = in_path("id", id)?;
-            let data = desk.run_to_completion(change(Arc::clone(&desk.room), id, by)).await?;
+            let data = service
+                .run_to_completion(change(Arc::clone(&service.room), id, by))
+                .await?;
             Ok::<_, ApiProblem>(ItemResponse { data })
         },
     )
 }
 
 async fn log_level(
-    State(desk): RackHandle,
+    State(service): RackHandle,
     RequestActor(by): RequestActor,
     id: InPath,
     _: NoParams,
@@ -107,14 +109,14 @@ async fn log_level(
         let detail = "the body: level is missing: {\"level\": \"debug\"}";
         return Err(ApiProblem::body(StatusCode::BAD_REQUEST, detail));
     };
-    let control = Arc::clone(&desk.room);
+    let control = Arc::clone(&service.room);
     let change = async move { control.set_log_level(&id, level, &by).await };
-    let data = desk.run_to_completion(change).await?;
+    let data = service.run_to_completion(change).await?;
     Ok(ItemResponse { data })
 }
 
 async fn labels(
-    State(desk): RackHandle,
+    State(service): RackHandle,
     RequestActor(by): RequestActor,
     id: InPath,
     _: NoParams,
@@ -122,15 +124,15 @@ async fn labels(
 ) -> Result<ItemResponse<RackView>, ApiProblem> {
     let id = in_path("id", id)?;
     let labels = usable(body(sent)?).map_err(|detail| ApiProblem::body(StatusCode::BAD_REQUEST, detail))?;
-    let control = Arc::clone(&desk.room);
+    let control = Arc::clone(&service.room);
     let change = async move { control.set_labels(&id, labels, &by).await };
-    let data = desk.run_to_completion(change).await?;
+    let data = service.run_to_completion(change).await?;
     Ok(ItemResponse { data })
 }
 
 /// Some labels: `{"role": "edge", "site": null}` gives one and takes one away.
 async fn relabel(
-    State(desk): RackHandle,
+    State(service): RackHandle,
     RequestActor(by): RequestActor,
     id: InPath,
     _: NoParams,
@@ -138,9 +140,9 @@ async fn relabel(
 ) -> Result<ItemResponse<RackView>, ApiProblem> {
     let id = in_path("id", id)?;
     let changes = usable(body(sent)?).map_err(|detail| ApiProblem::body(StatusCode::BAD_REQUEST, detail))?;
-    let control = Arc::clone(&desk.room);
+    let control = Arc::clone(&service.room);
     let change = async move { control.change_labels(&id, changes, &by).await };
-    let data = desk.run_to_completion(change).await?;
+    let data = service.run_to_completion(change).await?;
     Ok(ItemResponse { data })
 }
 

@@ -54,22 +54,22 @@ struct ActivationParams {
 
 type ScenarioHandle = State<ServiceHandle<ControlPlane>>;
 
-async fn list(State(desk): ScenarioHandle, _: NoParams) -> Result<ListResponse<ScenarioView>, ApiProblem> {
-    Ok(ListResponse::whole(desk.read(ControlPlane::scenarios).await?))
+async fn list(State(service): ScenarioHandle, _: NoParams) -> Result<ListResponse<ScenarioView>, ApiProblem> {
+    Ok(ListResponse::whole(service.read(ControlPlane::scenarios).await?))
 }
 
 async fn show(
-    State(desk): ScenarioHandle,
+    State(service): ScenarioHandle,
     reference: InPath,
     _: NoParams,
 ) -> Result<ItemResponse<ScenarioView>, ApiProblem> {
     let reference = in_path("reference", reference)?;
-    let data = desk.read(move |control| control.scenario(&reference)).await?;
+    let data = service.read(move |control| control.scenario(&reference)).await?;
     Ok(ItemResponse { data })
 }
 
 async fn import(
-    State(desk): ScenarioHandle,
+    State(service): ScenarioHandle,
     RequestActor(by): RequestActor,
     params: QueryParams,
     sent: BodyResult,
@@ -78,20 +78,20 @@ async fn import(
     let text = String::from_utf8(whole(sent)?.into());
     let text =
         text.map_err(|_| ApiProblem::body(StatusCode::BAD_REQUEST, "the body is not UTF-8: a scenario is YAML"))?;
-    let control = Arc::clone(&desk.room);
-    let data = desk
+    let control = Arc::clone(&service.room);
+    let data = service
         .run_to_completion(async move { control.import(text, replace, &by).await })
         .await?;
     Ok(ItemResponse { data })
 }
 
-async fn status(State(desk): ScenarioHandle, _: NoParams) -> Result<ItemResponse<ScenarioReport>, ApiProblem> {
-    let data = desk.room.scenario_report().await?;
+async fn status(State(service): ScenarioHandle, _: NoParams) -> Result<ItemResponse<ScenarioReport>, ApiProblem> {
+    let data = service.room.scenario_report().await?;
     Ok(ItemResponse { data })
 }
 
 async fn activate(
-    State(desk): ScenarioHandle,
+    State(service): ScenarioHandle,
     RequestActor(by): RequestActor,
     reference: InPath,
     params: QueryParams,
@@ -105,22 +105,22 @@ async fn activate(
     let EmptyBody {} = body(sent)?;
     let reference = in_path("reference", reference)?;
     if dry_run {
-        let data = desk.room.rehearse(&reference, resume_from).await?;
+        let data = service.room.rehearse(&reference, resume_from).await?;
         return Ok(ItemResponse { data });
     }
-    let control = Arc::clone(&desk.room);
-    let active = desk
+    let control = Arc::clone(&service.room);
+    let active = service
         .run_to_completion(async move { control.activate(&reference, resume_from, &by).await })
         .await?;
-    let data = desk
+    let data = service
         .room
-        .await_scenario(active, bounded(wait, desk.room.scenario_wait))
+        .await_scenario(active, bounded(wait, service.room.scenario_wait))
         .await?;
     Ok(ItemResponse { data })
 }
 
 async fn delete(
-    State(desk): ScenarioHandle,
+    State(service): ScenarioHandle,
     RequestActor(by): RequestActor,
     reference: InPath,
     _: NoParams,
@@ -128,15 +128,15 @@ async fn delete(
 ) -> Result<ItemResponse<ScenarioRef>, ApiProblem> {
     let EmptyBody {} = body(sent)?;
     let reference = in_path("reference", reference)?;
-    let control = Arc::clone(&desk.room);
-    let data = desk
+    let control = Arc::clone(&service.room);
+    let data = service
         .run_to_completion(async move { control.delete_scenario(&reference, &by).await })
         .await?;
     Ok(ItemResponse { data })
 }
 
 async fn rollback(
-    State(desk): ScenarioHandle,
+    State(service): ScenarioHandle,
     RequestActor(by): RequestActor,
     params: QueryParams,
     sent: BodyResult,
@@ -148,16 +148,16 @@ async fn rollback(
     } = params.filter()?;
     let EmptyBody {} = body(sent)?;
     if dry_run {
-        let data = desk.room.rehearse_rollback(resume_from).await?;
+        let data = service.room.rehearse_rollback(resume_from).await?;
         return Ok(ItemResponse { data });
     }
-    let control = Arc::clone(&desk.room);
-    let active = desk
+    let control = Arc::clone(&service.room);
+    let active = service
         .run_to_completion(async move { control.roll_back(resume_from, &by).await })
         .await?;
-    let data = desk
+    let data = service
         .room
-        .await_scenario(active, bounded(wait, desk.room.scenario_wait))
+        .await_scenario(active, bounded(wait, service.room.scenario_wait))
         .await?;
     Ok(ItemResponse { data })
 }

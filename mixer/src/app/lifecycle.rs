@@ -42,7 +42,7 @@ use crate::tasks::{FailureReporter, SupervisedTask};
 pub(super) struct MixerComponents {
     postgres: Option<PostgresServer>,
     api: Option<ApiServer>,
-    desk: Option<AgentRpcServer>,
+    agent_rpc: Option<AgentRpcServer>,
     tasks: Vec<SupervisedTask>,
     pub(super) ingest: Option<ingest::IngestPipeline>,
     pub(super) dlq: Option<Arc<DeadLetterQueue>>,
@@ -182,7 +182,7 @@ impl MixerComponents {
                     .map(bytes::Bytes::from)
                     .ok()
             }),
-            directory: ground.acl.is_enforced().then(|| vouch(ground)),
+            directory: ground.acl.is_enforced().then(|| rack_directory(ground)),
             specs,
         };
         let pipeline = ingest::IngestPipeline::start(settings::ingest(config), parts);
@@ -308,7 +308,7 @@ impl MixerComponents {
             }));
         self.start_liveness_monitor(ground, &rollout, &clock, fatal);
         let rejections = Arc::new(RejectionCounters::default());
-        let clerks = RpcServices {
+        let services = RpcServices {
             cluster: Arc::clone(cluster),
             enrollment: EnrollmentService::new(
                 config.enrollment.auto_adopt,
@@ -334,8 +334,8 @@ impl MixerComponents {
             elsewhere: MisroutedReplies::default(),
             rejections: Arc::clone(&rejections),
         };
-        let desk = AgentRpcServer::start(bus.client().clone(), clerks, fatal).await;
-        self.desk = Some(desk.map_err(StartError::AgentRpc)?);
+        let agent_rpc = AgentRpcServer::start(bus.client().clone(), services, fatal).await;
+        self.agent_rpc = Some(agent_rpc.map_err(StartError::AgentRpc)?);
         Ok(Arc::new(ControlPlane {
             cluster: Arc::clone(cluster),
             registry: Arc::clone(registry),
@@ -395,8 +395,8 @@ impl MixerComponents {
         if let Some(api) = self.api.take() {
             api.close().await;
         }
-        if let Some(desk) = self.desk.take() {
-            desk.close().await;
+        if let Some(agent_rpc) = self.agent_rpc.take() {
+            agent_rpc.close().await;
         }
         for task in self.tasks.drain(..) {
             task.close().await;
@@ -425,7 +425,7 @@ impl MixerComponents {
 }
 
 /// The Rack that a name belongs to now, and who had it before: a name that nobody has any more may be that of older messages.
-fn vouch(ground: &CoreServices) -> ingest::RackDirectory {
+fn rack_directory(ground: &CoreServices) -> ingest::RackDirectory {
     let (acl, registry) = (ground.acl.clone(), Arc::clone(&ground.registry));
     let owners = acl.clone();
     ingest::RackDirectory {

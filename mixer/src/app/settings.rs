@@ -108,7 +108,7 @@ pub(super) fn gate(
     }
     let (list, access) = watch::channel(AclSnapshot::default());
     let (applied, follows) = watch::channel(0);
-    let passes = BusAcl::keep(Arc::clone(registry), list, follows)?;
+    let acl = BusAcl::keep(Arc::clone(registry), list, follows)?;
     let key = KeyPair::new_from_raw(KeyPairType::User, entropy.bytes()).map_err(|error| bad_key(&error))?;
     let token = config.snake.token.as_ref().map(|token| token.expose().to_owned());
     let gate = BusAuthorization {
@@ -119,7 +119,7 @@ pub(super) fn gate(
         access,
         applied,
     };
-    Ok((Some(gate), passes))
+    Ok((Some(gate), acl))
 }
 
 /// Never in practice: 32 bytes are a key.

@@ -64,7 +64,7 @@ pub(crate) struct AclEntry {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct AclSnapshot {
     pub(crate) version: u64,
-    pub(crate) passes: Vec<AclEntry>,
+    pub(crate) entries: Vec<AclEntry>,
     /// Whose names are whose.
     pub(crate) owners: BTreeMap<Token, EntityId>,
 }
@@ -72,7 +72,7 @@ pub(crate) struct AclSnapshot {
 impl AclSnapshot {
     /// The keys of the Racks on the list.
     pub(super) fn keys(&self) -> BTreeSet<String> {
-        self.passes.iter().map(|pass| pass.key.clone()).collect()
+        self.entries.iter().map(|entry| entry.key.clone()).collect()
     }
 }
 
@@ -112,9 +112,9 @@ impl BusAuthorization {
     /// The part of the configuration that says who may do what.
     pub(super) fn render(&self, streams: &StreamNames) -> String {
         // Whoever changes the list does not wait for this.
-        let passes = self.access.borrow().passes.clone();
-        let mut accounts = vec![(MIXER.to_owned(), mixers(&self.key, streams, &passes))];
-        accounts.extend(passes.iter().map(|pass| (pass.key.clone(), rack(pass, streams))));
+        let entries = self.access.borrow().entries.clone();
+        let mut accounts = vec![(MIXER.to_owned(), mixers(&self.key, streams, &entries))];
+        accounts.extend(entries.iter().map(|entry| (entry.key.clone(), rack(entry, streams))));
         accounts.push((ANYONE.to_owned(), anyone(&self.password)));
         let accounts: Vec<String> = accounts
             .iter()
@@ -134,7 +134,7 @@ fn permissions(publish: &[String], subscribe: &[String]) -> Value {
 }
 
 /// The Mixer's account: what others may import of it, and what it imports of Racks, to which it sends commands.
-fn mixers(key: &str, streams: &StreamNames, passes: &[AclEntry]) -> Value {
+fn mixers(key: &str, streams: &StreamNames, entries: &[AclEntry]) -> Value {
     let business = &streams.business;
     let once = [
         subject::HELLO,
@@ -173,11 +173,11 @@ fn mixers(key: &str, streams: &StreamNames, passes: &[AclEntry]) -> Value {
     ] {
         exports.push(json!({ "service": subject, "response_type": "stream", "response_threshold": within }));
     }
-    let commands = |pass: &AclEntry| {
-        let subject = subject::rack_all(&pass.entity_id);
-        json!({ "service": { "account": pass.key, "subject": subject } })
+    let commands = |entry: &AclEntry| {
+        let subject = subject::rack_all(&entry.entity_id);
+        json!({ "service": { "account": entry.key, "subject": subject } })
     };
-    let imports: Vec<Value> = passes.iter().map(commands).collect();
+    let imports: Vec<Value> = entries.iter().map(commands).collect();
     json!({ "jetstream": "enabled", "users": [{ "nkey": key }], "exports": exports, "imports": imports })
 }
 
@@ -198,21 +198,21 @@ fn anyone(password: &str) -> Value {
     account(user, &publish)
 }
 
-fn rack(pass: &AclEntry, streams: &StreamNames) -> Value {
+fn rack(entry: &AclEntry, streams: &StreamNames) -> Value {
     let mut publish = vec![
         subject::HELLO.to_owned(),
         subject::ENROLL.to_owned(),
-        format!("{}.*", subject::answers(&pass.entity_id)),
+        format!("{}.*", subject::answers(&entry.entity_id)),
     ];
-    if pass.adopted {
-        publish.extend(own(pass, streams));
+    if entry.adopted {
+        publish.extend(own(entry, streams));
     }
-    let commands = subject::rack_all(&pass.entity_id);
-    let subscribe = [format!("{}.>", subject::inbox(&pass.key)), commands.clone()];
-    let user = json!({ "nkey": pass.key, "permissions": permissions(&publish, &subscribe) });
+    let commands = subject::rack_all(&entry.entity_id);
+    let subscribe = [format!("{}.>", subject::inbox(&entry.key)), commands.clone()];
+    let user = json!({ "nkey": entry.key, "permissions": permissions(&publish, &subscribe) });
     let mut account = account(user, &publish);
     account["exports"] = json!([{ "service": commands, "accounts": [MIXER] }]);
-    if pass.adopted {
+    if entry.adopted {
         // An account that imports calls of the API is not given the mapping that others have.
         account["mappings"] = json!({ format!("$JS.{}.API.>", streams.domain): format!("{API}.>") });
     }
@@ -220,8 +220,8 @@ fn rack(pass: &AclEntry, streams: &StreamNames) -> Value {
 }
 
 /// What an adopted Rack publishes, as itself only.
-fn own(pass: &AclEntry, streams: &StreamNames) -> Vec<String> {
-    let (name, business) = (&pass.name, &streams.business);
+fn own(entry: &AclEntry, streams: &StreamNames) -> Vec<String> {
+    let (name, business) = (&entry.name, &streams.business);
     let mut all = vec![
         subject::HEARTBEAT.to_owned(),
         format!("{API}.INFO"),
@@ -231,7 +231,7 @@ fn own(pass: &AclEntry, streams: &StreamNames) -> Vec<String> {
         format!("{API}.STREAM.INFO.{business}"),
         format!("{API}.DIRECT.GET.{business}.flux.msg.{name}.>"),
     ];
-    for consumer in &pass.consumers {
+    for consumer in &entry.consumers {
         all.push(format!("{API}.CONSUMER.INFO.{business}.{consumer}"));
         all.push(format!("{API}.CONSUMER.RESET.{business}.{consumer}"));
         all.push(format!("{API}.CONSUMER.MSG.NEXT.{business}.{consumer}"));
@@ -248,7 +248,7 @@ mod tests {
 
     #[test]
     fn a_rack_may_publish_only_as_itself_and_hear_only_itself() {
-        let pass = AclEntry {
+        let entry = AclEntry {
             key: "UKEY".to_owned(),
             entity_id: EntityId::for_name("a"),
             name: "rack-a".parse().unwrap(),
@@ -259,7 +259,7 @@ mod tests {
             domain: "flux".to_owned(),
             business: "flux-msg".to_owned(),
         };
-        let adopted = rack(&pass, &streams);
+        let adopted = rack(&entry, &streams);
         let list = |account: &Value, what: &str| -> Vec<String> {
             let allowed = account["users"][0]["permissions"][what]["allow"].clone();
             serde_json::from_value(allowed).unwrap()
@@ -275,7 +275,7 @@ mod tests {
             assert!(!subjects.iter().any(|subject| subject.contains(change)), "{subjects:?}");
         }
         let heard = list(&adopted, "subscribe");
-        assert_eq!(heard, ["_INBOX_UKEY.>".to_owned(), subject::rack_all(&pass.entity_id)]);
+        assert_eq!(heard, ["_INBOX_UKEY.>".to_owned(), subject::rack_all(&entry.entity_id)]);
         // What reaches the Mixer's account is what the Rack may publish, whoever's answer it is.
         let imported = |account: &Value| -> Vec<String> {
             let imports = account["imports"].as_array().unwrap();
@@ -288,18 +288,18 @@ mod tests {
         let waiting = rack(
             &AclEntry {
                 adopted: false,
-                ..pass.clone()
+                ..entry.clone()
             },
             &streams,
         );
-        let answers = format!("{}.*", subject::answers(&pass.entity_id));
+        let answers = format!("{}.*", subject::answers(&entry.entity_id));
         assert_eq!(list(&waiting, "publish"), [subject::HELLO, subject::ENROLL, &answers]);
         assert_eq!(imported(&waiting), list(&waiting, "publish"));
         assert_eq!(imported(&anyone("x")), [subject::HELLO, subject::ENROLL]);
         // Only the Mixer's account may send it commands.
-        let commands = json!({ "service": subject::rack_all(&pass.entity_id), "accounts": [MIXER] });
+        let commands = json!({ "service": subject::rack_all(&entry.entity_id), "accounts": [MIXER] });
         assert_eq!(adopted["exports"], json!([commands]));
-        let mixers = mixers("UMIXER", &streams, &[pass]);
+        let mixers = mixers("UMIXER", &streams, &[entry]);
         assert_eq!(mixers["imports"][0]["service"]["account"], "UKEY");
         for account in [&adopted, &waiting, &mixers] {
             assert!(

@@ -376,18 +376,18 @@ async fn a_server_follows_its_list_when_it_says_so_and_not_because_an_answer_of_
 async fn a_command_reaches_a_rack_while_the_server_reads_its_users_again() {
     let folder = tempfile::tempdir().unwrap();
     let keys: Vec<KeyPair> = (0..400).map(|_| KeyPair::new_user()).collect();
-    let pass = |(number, key): (usize, &KeyPair)| AclEntry {
+    let entry = |(number, key): (usize, &KeyPair)| AclEntry {
         key: key.public_key(),
         entity_id: EntityId::for_name(&format!("rack-{number}")),
         name: format!("rack-{number}").parse().unwrap(),
         adopted: true,
         consumers: Vec::new(),
     };
-    let passes: Vec<AclEntry> = keys.iter().enumerate().map(pass).collect();
-    let (id, mixers) = (passes[0].entity_id, KeyPair::new_user());
+    let entries: Vec<AclEntry> = keys.iter().enumerate().map(entry).collect();
+    let (id, mixers) = (entries[0].entity_id, KeyPair::new_user());
     let (list, access) = watch::channel(AclSnapshot {
         version: 1,
-        passes,
+        entries,
         owners: BTreeMap::new(),
     });
     let (applied, mut follows) = watch::channel(0);
@@ -437,7 +437,7 @@ async fn a_command_reaches_a_rack_while_the_server_reads_its_users_again() {
             lost.wait_for(|loses| !loses).await.unwrap();
             list.send_modify(|list| {
                 list.version = version;
-                list.passes.pop();
+                list.entries.pop();
             });
         };
         tokio::join!(told, reload).0.unwrap();

@@ -217,7 +217,7 @@ impl ControlPlane {
     /// [`ControlError::NothingBefore`], [`ControlError::BadFormer`], [`ControlError::Registry`].
     pub async fn roll_back(&self, resume: ResumePoint, by: &AuditActor) -> Result<ActiveScenario, ControlError> {
         let (now, by, registry) = (self.clock.now(), by.clone(), Arc::clone(&self.registry));
-        let courier = self.rollout.clone();
+        let rollout = self.rollout.clone();
         let (active, news) = self
             .registry
             .commit(move |change| {
@@ -225,7 +225,7 @@ impl ControlPlane {
                 let active = change.roll_back(now)?.ok_or(ControlError::NothingBefore)?;
                 let scenario = review_former(&active, &registry)?;
                 if resume == ResumePoint::Now {
-                    change.forget_paused(&courier.wires_of(&scenario)?)?;
+                    change.forget_paused(&rollout.wires_of(&scenario)?)?;
                 }
                 let news = change.record(AuditEntry::of_activation(
                     LifecycleEvent::ScenarioRolledBack,

@@ -188,7 +188,7 @@ pub struct ControlStats {
 impl ControlStats {
     pub(crate) fn of(
         racks: &[RackView],
-        courier: RolloutStats,
+        rollout: RolloutStats,
         transitions: TransitionCounts,
         (handshakes_refused, heartbeats_refused): (ReasonCounts, ReasonCounts),
     ) -> Self {
@@ -208,8 +208,8 @@ impl ControlStats {
             handshakes_refused,
             heartbeats_refused,
             converged,
-            pushes_applied: courier.applied,
-            pushes_failed: courier.failed,
+            pushes_applied: rollout.applied,
+            pushes_failed: rollout.failed,
         }
     }
 }

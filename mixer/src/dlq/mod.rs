@@ -325,9 +325,9 @@ impl DeadLetterQueue {
     /// The counters.
     #[must_use]
     pub fn stats(&self) -> DlqStats {
-        let census = lock(&self.open_counts).clone();
+        let counts = lock(&self.open_counts).clone();
         DlqStats {
-            open: census.open,
+            open: counts.open,
             waiting: lock(&self.waiting).values().map(|turns| turns.len() as u64).sum(),
             replayed: self.replayed.load(Relaxed),
             dropped: self.dropped.load(Relaxed),

@@ -53,11 +53,11 @@ impl BusAcl {
         applied: watch::Receiver<u64>,
     ) -> Result<Self, RegistryError> {
         let scenarios = Arc::new(ScenarioCache::default());
-        let passes = passes(&registry, &scenarios)?;
+        let entries = acl_entries(&registry, &scenarios)?;
         list.send_replace(AclSnapshot {
             version: 1,
-            owners: owners(&passes),
-            passes,
+            owners: owners(&entries),
+            entries,
         });
         Ok(Self(Some(Arc::new(AclPublisher {
             registry,
@@ -156,15 +156,15 @@ impl AclPublisher {
         }
         let answers = self.asked.load(Ordering::Acquire);
         let (registry, scenarios) = (Arc::clone(&self.registry), Arc::clone(&self.scenarios));
-        let made = tokio::task::spawn_blocking(move || passes(&registry, &scenarios)).await;
+        let made = tokio::task::spawn_blocking(move || acl_entries(&registry, &scenarios)).await;
         let made = made.map_err(|error| RegistryError::Interrupted(error.to_string()))?;
         let made = made?;
         self.list.send_if_modified(|list| {
-            let changed = list.passes != made;
+            let changed = list.entries != made;
             if changed {
                 list.version += 1;
                 list.owners = owners(&made);
-                list.passes = made;
+                list.entries = made;
             }
             changed
         });
@@ -173,12 +173,15 @@ impl AclPublisher {
     }
 }
 
-fn owners(passes: &[AclEntry]) -> BTreeMap<Token, EntityId> {
-    passes.iter().map(|pass| (pass.name.clone(), pass.entity_id)).collect()
+fn owners(entries: &[AclEntry]) -> BTreeMap<Token, EntityId> {
+    entries
+        .iter()
+        .map(|entry| (entry.name.clone(), entry.entity_id))
+        .collect()
 }
 
 /// The Racks that have told a key and are not removed.
-fn passes(registry: &ClusterRegistry, scenarios: &ScenarioCache) -> Result<Vec<AclEntry>, RegistryError> {
+fn acl_entries(registry: &ClusterRegistry, scenarios: &ScenarioCache) -> Result<Vec<AclEntry>, RegistryError> {
     let mut in_force: BTreeMap<Token, Vec<String>> = BTreeMap::new();
     for (name, wire) in registry.wires()? {
         let consumer = wire.consumer(&name).to_owned();
@@ -194,7 +197,7 @@ fn passes(registry: &ClusterRegistry, scenarios: &ScenarioCache) -> Result<Vec<A
     scenarios.retain(&active.into_iter().collect());
     let layout = scenario.as_deref().map(ScenarioIndex::of);
     let mut keys = BTreeSet::new();
-    let mut passes = Vec::new();
+    let mut entries = Vec::new();
     for row in registry.racks()? {
         let RackRow { bus_key: Some(key), .. } = &row else {
             continue;
@@ -209,7 +212,7 @@ fn passes(registry: &ClusterRegistry, scenarios: &ScenarioCache) -> Result<Vec<A
             consumers = layout.as_ref().map(|layout| inlets(&row, layout)).unwrap_or_default();
             consumers.extend(in_force.remove(&row.name).unwrap_or_default());
         }
-        passes.push(AclEntry {
+        entries.push(AclEntry {
             key: key.clone(),
             entity_id: row.entity_id,
             name: row.name.clone(),
@@ -217,7 +220,7 @@ fn passes(registry: &ClusterRegistry, scenarios: &ScenarioCache) -> Result<Vec<A
             consumers: consumers.into_iter().collect(),
         });
     }
-    Ok(passes)
+    Ok(entries)
 }
 
 /// What a Rack may pull from. Until it runs by its new labels, it works by the old ones.
@@ -250,20 +253,20 @@ mod tests {
         put(&other);
         let (list, mut seen) = watch::channel(AclSnapshot::default());
         let (_applied, applied) = watch::channel(u64::MAX);
-        let passes = BusAcl::keep(Arc::clone(&registry), list, applied).unwrap();
+        let acl = BusAcl::keep(Arc::clone(&registry), list, applied).unwrap();
         let stop = CancellationToken::new();
-        let task = tokio::spawn(passes.clone().retry_failed(stop.clone()));
-        assert_eq!(seen.borrow_and_update().passes.len(), 2);
+        let task = tokio::spawn(acl.clone().retry_failed(stop.clone()));
+        assert_eq!(seen.borrow_and_update().entries.len(), 2);
 
         removed.state = RackState::Removed;
         put(&removed);
         damage(&registry, &other);
-        passes.refresh().await;
-        assert_eq!(seen.borrow_and_update().passes.len(), 2, "it could not be made");
+        acl.refresh().await;
+        assert_eq!(seen.borrow_and_update().entries.len(), 2, "it could not be made");
         put_anew(&registry, &other);
-        let made = seen.wait_for(|list| list.passes.len() == 1);
+        let made = seen.wait_for(|list| list.entries.len() == 1);
         let made = tokio::time::timeout(Duration::from_secs(20), made).await.unwrap();
-        assert_eq!(made.unwrap().passes[0].key, "UB");
+        assert_eq!(made.unwrap().entries[0].key, "UB");
         stop.cancel();
         task.await.unwrap();
     }
@@ -274,16 +277,16 @@ mod tests {
         let registry = Arc::new(ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap());
         let (list, seen) = watch::channel(AclSnapshot::default());
         let (_applied, applied) = watch::channel(u64::MAX);
-        let passes = BusAcl::keep(Arc::clone(&registry), list, applied).unwrap();
-        let kept = passes.0.clone().unwrap();
+        let acl = BusAcl::keep(Arc::clone(&registry), list, applied).unwrap();
+        let kept = acl.0.clone().unwrap();
         let being_made = kept.answered.lock().await;
         let mut racks = tokio::task::JoinSet::new();
         for number in 0..100 {
             let mut rack = row(&format!("r{number}"));
             rack.bus_key = Some(format!("U{number}"));
             registry.change(|change| change.put_rack(&rack)).unwrap();
-            let passes = passes.clone();
-            racks.spawn(async move { passes.refresh().await });
+            let acl = acl.clone();
+            racks.spawn(async move { acl.refresh().await });
         }
         while kept.asked.load(Ordering::Acquire) < 100 {
             tokio::task::yield_now().await;
@@ -292,7 +295,7 @@ mod tests {
         racks.join_all().await;
         assert_eq!(*kept.answered.lock().await, 100);
         let list = seen.borrow();
-        assert_eq!((list.version, list.passes.len()), (2, 100), "one list for all");
+        assert_eq!((list.version, list.entries.len()), (2, 100), "one list for all");
     }
 
     #[test]
@@ -327,7 +330,7 @@ mod tests {
             let (list, seen) = watch::channel(AclSnapshot::default());
             let (_applied, applied) = watch::channel(0);
             BusAcl::keep(Arc::clone(&registry), list, applied).unwrap();
-            seen.borrow().passes[0].consumers.clone()
+            seen.borrow().entries[0].consumers.clone()
         };
         assert_eq!(consumers(), ["wire-a"], "it is in force");
         let activate = |change: &crate::registry::RegistryTransaction<'_>| {

@@ -96,7 +96,7 @@ impl ScenarioRollout {
     pub(crate) fn new(parts: Arc<RolloutParts>, push_delay: Duration) -> (Self, RolloutWorker) {
         let (wishes, wished) = mpsc::channel(WISHES);
         let counters = Arc::new(RolloutCounters::default());
-        let courier = Self {
+        let rollout = Self {
             wishes,
             counters: Arc::clone(&counters),
             parts: Arc::clone(&parts),
@@ -110,7 +110,7 @@ impl ScenarioRollout {
             under_way: HashSet::new(),
             refused: HashMap::new(),
         };
-        (courier, deliveries)
+        (rollout, deliveries)
     }
 
     /// Lets a Rack have its part of the active scenario, after the push delay.
