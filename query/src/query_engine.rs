@@ -1,9 +1,16 @@
-//! The front of the room: typed queries and their limits.
+//! The query engine: the public queries, the threads that they run on, and their limits.
+//!
+//! | file | what |
+//! |---|---|
+//! | `lists` | pages of rows, and whether a kept answer is still the answer |
+//! | `aggregates` | histograms, most frequent values, metrics and their labels |
+//! | `statements` | SQL |
+//! | `tails` | what comes, as it comes |
 //!
 //! # Invariants
 //!
 //! - Plans run on threads of their own, so that a heavy query slows other queries and never the bus or the API.
-//! - At most `max_concurrent` queries run, and not all of them are SQL statements (`gate`).
+//! - At most `max_concurrent` queries run, and not all of them are SQL statements ([`crate::admission_gate`]).
 //! - However often a query begins anew because it met a damaged file, all of its beginnings share one timeout.
 //! - Dropping a query's future stops its task at its next batch. The threads on which scans read are bounded by themselves.
 

@@ -413,7 +413,7 @@ async fn a_command_reaches_a_rack_while_the_server_reads_its_users_again() {
     let losing = loses.clone();
     let answers = tokio::spawn(async move {
         while let Some(command) = commands.next().await {
-            if losing.send_if_modified(|loses| std::mem::take(loses)) {
+            if losing.send_if_modified(std::mem::take) {
                 continue;
             }
             let to = command

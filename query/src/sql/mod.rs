@@ -1,8 +1,8 @@
 //! SQL: one statement that only reads, over one view, its rows streamed.
 //!
 //! ```text
-//! text, parameters ─> text: one statement ─> session: plan ─> growth: its size ─> rows ─┬─> batches, one at a time
-//!        bounds, what may run    ids, json, functions     stop: that it ends in time      └─> stats, when they have ended
+//! text, parameters ─> statement_parser ─> session: plan ─> expression_size ─> rows ─┬─> batches, one at a time
+//!    statement_bounds, function_allowlist     cancellation: it ends in time           └─> stats, when they have ended
 //! ```
 //!
 //! # Invariants
@@ -15,7 +15,8 @@
 //!
 //! # Not here
 //!
-//! How rows are written for a client: [`crate::row_writer`]. HTTP.
+//! Who may begin a statement, and when it begins anew: `query_engine::statements`. How rows are written for a client:
+//! [`crate::row_writer`]. HTTP.
 
 mod aggregate_memory;
 mod aggregate_order;

@@ -2,15 +2,15 @@
 //! are taken once and in order.
 //!
 //! ```text
-//! gear ─ Context::send ─▶ Whole ─▶ Outbox (a spool, synced) ─▶ sender ─▶ bus: flux.msg.<rack>.<gear>.<port>
-//!                           ▲ what a message made, and that it was taken: both or neither            │
-//! gear ◀─ inbox ◀─ Inlet (order, once) ◀───────────── durable consumer of the wire ◀─────────────────┘
+//! gear ─ GearContext::send ─▶ OutboxTransaction ─▶ MessageOutbox (a spool, synced) ─▶ SpoolPublisher ─▶ bus: flux.msg.<rack>.<gear>.<port>
+//!                               ▲ what a message made, and that it was taken: both or neither                  │
+//! gear ◀─ inbox ◀─ WireConsumer (order, once) ◀───────────── durable consumer of the wire ◀────────────────────┘
 //! ```
 //!
 //! # Invariants
 //!
 //! - Every message of a port has the next number of that port; numbers are given out in the order of the outbox and begin at 1
-//!   with every run of the Rack (`port_sequence`). The stream has them in that order, or not at all ([`crate::telemetry`], the sender), and
+//!   with every run of the Rack (`port_sequence`). The stream has them in that order, or not at all ([`crate::telemetry`], the publisher of the spool), and
 //!   hands them on in it ([`crate::wire_consumer`]).
 //! - Messages of a port that are committed together travel together, as one entry of the outbox, one bus message and one batch of the
 //!   archive, up to a size; each keeps its own number, and is taken, refused and replayed by itself.
@@ -18,7 +18,7 @@
 //!   crash it is handled again with nothing of the first time left, or not at all.
 //! - What was handed to the outbox is written, unless the Rack stops; so a gear that begins anew while its outbox waits for room is
 //!   not given again what the one before it has handed over.
-//! - An inlet hands messages of one port on in the order of their numbers, each once.
+//! - A wire consumer hands messages of one port on in the order of their numbers, each once.
 //! - What cannot be handled leaves as a dead letter, in the same write as well.
 //! - A letter that the Mixer gives back is taken once, however often it comes ([`crate::replay`]).
 //!
