@@ -25,13 +25,14 @@ use crate::engine_core::{EngineCore, units};
 use crate::flush_scheduler::ShutdownMode;
 use crate::memtable::weight;
 use crate::object_storage::RemoteLink;
-use crate::object_storage::replica_follower::ReplicaFollower;
-use crate::object_storage::uploader::CutUploader;
 use crate::recovery::{self, RecoveredStore};
+use crate::replication::CutUploader;
+use crate::replication::ReplicaFollower;
+use crate::tail_follower::TailFollower;
 use crate::wal::WalFrame;
 use crate::{
     AckDurability, AllSpecFiles, AppendBatch, AppendOutcome, EngineStats, Error, InboundShares, ReadView,
-    RetentionHistory, RetentionRun, Settings, SpecName, StoredRequest, StreamTail, durable_fs, frame_origin, index,
+    RetentionHistory, RetentionRun, Settings, SpecName, StoredRequest, StreamTail, durable_fs, frame_origin, indexer,
     partitioner, scrubber, sealer,
 };
 
@@ -157,7 +158,7 @@ impl Engine {
         };
         let sealer = spawn_on_shared("engine-sealer", sealer::run)?;
         let scrubber = spawn_on_shared("engine-scrubber", scrubber::run)?;
-        let index = || spawn_on_shared("engine-indexer", index::run);
+        let index = || spawn_on_shared("engine-indexer", indexer::run);
         let indexer = shared.settings.index.then(index).transpose()?;
         let publisher = spawn("engine-publisher", Box::new(move || publisher.run()))?;
         let committer = spawn("engine-committer", Box::new(move || committer.run()))?;
@@ -332,6 +333,31 @@ impl Engine {
     #[must_use]
     pub fn view(&self) -> ReadView {
         ReadView::new(ArcSwapAny::load_full(&self.shared.view))
+    }
+
+    /// Follows a table from now on: the view has exactly the rows that came before.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] of an engine that takes no rows.
+    pub fn follow(&self, table: Table) -> Result<(ReadView, TailFollower), Error> {
+        TailFollower::start(&self.shared, table)
+    }
+
+    /// The store's id, which positions belong to.
+    #[must_use]
+    pub fn store_id(&self) -> uuid::Uuid {
+        self.shared.store
+    }
+
+    /// Returns when every file that can be indexed is, or could not be just now; at once where nothing is indexed.
+    ///
+    /// # Errors
+    /// If the store is closed meanwhile.
+    pub async fn index_all(&self) -> Result<(), Error> {
+        if !self.shared.settings.index || self.shared.indexes.all().await {
+            return Ok(());
+        }
+        Err(self.shared.refusal())
     }
 
     /// The time that rotation relied on last, at most an hour ago while data comes: one that a clock which jumped ahead does not change.

@@ -11,10 +11,13 @@
 //! - A view is built and stored under `state`, so versions never go back and no change is lost.
 //! - Room for hot rows is returned exactly once: by the publish that makes rows cold, or by the append that stored none.
 
+mod stats_reader;
+
+use std::path::PathBuf;
+use std::sync::Arc;
 #[cfg(test)]
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
@@ -24,23 +27,22 @@ use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
 use crate::append_queue::AppendQueue;
+use crate::data_file_handle::{DataFileContext, DataFileHandle};
 use crate::dedup::DedupWatermarks;
 use crate::disk_space::DiskSpace;
+use crate::file_templates::{FileTemplate, FileTemplates};
 use crate::flush_scheduler::FlushScheduler;
 use crate::inbound_memory::InboundShares;
 use crate::index::IndexQueue;
 use crate::io_pacing::IoPriority;
 use crate::layout::{StoreLayout, TimePartition};
 use crate::live_tail::TailBuffers;
-use crate::manifest::{
-    DataFileHandle, FileEntry, FileLineage, FooterCache, OpenFileCache, StoreLockFile, StoreManifest,
-};
+use crate::manifest::{FileEntry, FileLineage, StoreLockFile, StoreManifest};
 use crate::memtable::{MemtableSet, PartitionKey};
 use crate::object_storage::takeover::RemoteLink;
 use crate::partitioner::PartitionRule;
-use crate::quarantine::PartialReason;
+use crate::snapshot::PartialReason;
 use crate::snapshot::{StoreSnapshot, table_index};
-use crate::spec_files::{FileTemplate, FileTemplates};
 use crate::stats::EngineCounters;
 use crate::{BatchOrigin, Error, HotBatch, RetentionHistory, Settings};
 
@@ -50,15 +52,13 @@ const ROOM_UNIT: u64 = 1024;
 /// Everything that more than one thread needs.
 #[derive(Debug)]
 pub(crate) struct EngineCore {
-    /// Itself, for the segments of views.
-    pub(crate) me: Weak<Self>,
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
     pub(crate) layout: StoreLayout,
     pub(crate) store: Uuid,
-    pub(crate) footers: Arc<FooterCache>,
-    pub(crate) files: Arc<OpenFileCache>,
-    pub(crate) indexes: IndexQueue,
+    /// For the data files of views.
+    pub(crate) files: Arc<DataFileContext>,
+    pub(crate) indexes: Arc<IndexQueue>,
     pub(crate) counters: EngineCounters,
     pub(crate) view: ArcSwap<StoreSnapshot>,
     pub(crate) watermarks: Mutex<DedupWatermarks>,
@@ -94,36 +94,13 @@ pub(crate) struct EngineCore {
     pub(crate) skew: AtomicU64,
     /// Makes every later sync of the log fail.
     #[cfg(test)]
-    pub(crate) fail_log_syncs: TestHook,
+    pub(crate) fail_log_syncs: crate::test_hook::TestHook,
     /// What happens between the taking of a group and its write.
     #[cfg(test)]
-    pub(crate) before_write: TestHook,
+    pub(crate) before_write: crate::test_hook::TestHook,
     /// What happens between the first look at a partition's file and the moment in which its rows are taken.
     #[cfg(test)]
-    pub(crate) before_freeze: TestHook,
-}
-
-/// Something that a test does at a place of its choice.
-#[cfg(test)]
-#[derive(Default)]
-pub(crate) struct TestHook(std::sync::OnceLock<Box<dyn Fn() + Send + Sync>>);
-
-#[cfg(test)]
-impl TestHook {
-    pub(crate) fn is(&self, what: impl Fn() + Send + Sync + 'static) {
-        let _ = self.0.set(Box::new(what));
-    }
-
-    pub(crate) fn now(&self) {
-        self.0.get().into_iter().for_each(|what| what());
-    }
-}
-
-#[cfg(test)]
-impl std::fmt::Debug for TestHook {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Hook")
-    }
+    pub(crate) before_freeze: crate::test_hook::TestHook,
 }
 
 /// What the view is made of.
@@ -290,7 +267,18 @@ impl EngineCore {
 
     /// The segment that a catalogue entry describes.
     pub(crate) fn segment(&self, entry: &FileEntry, lineage: &Arc<FileLineage>) -> Arc<DataFileHandle> {
-        Arc::new(DataFileHandle::new(entry, self, Arc::clone(lineage)))
+        Arc::new(DataFileHandle::new(entry, &self.files, Arc::clone(lineage)))
+    }
+
+    /// The files of the view that the object store has, and whether an older view or a query's plan names them.
+    pub(crate) fn uploaded_files(&self) -> Vec<(u64, PathBuf, bool)> {
+        let state = self.state.lock();
+        let files = state.files.iter().flat_map(|files| files.iter());
+        files
+            .filter(|file| file.is_uploaded())
+            // One holder is the list itself.
+            .map(|file| (file.id, file.path.clone(), Arc::strong_count(file) > 1))
+            .collect()
     }
 
     /// Nothing more is accepted; everything that waits is answered. Only the first reason counts.

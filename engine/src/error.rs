@@ -12,7 +12,10 @@ use arrow_schema::ArrowError;
 use model::Table;
 use uuid::Uuid;
 
-use crate::RemoteErrorKind;
+mod remote_error_kind;
+
+pub use remote_error_kind::RemoteErrorKind;
+pub(crate) use remote_error_kind::{damaged, error_kind, is_transient, refused};
 
 /// Why the engine could not do what it was asked.
 #[derive(Debug, thiserror::Error)]

@@ -4,6 +4,9 @@
 //!
 //! - A flush that was asked for is answered, also when the threads stop.
 
+mod prefix_cut;
+mod seal_job;
+
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,10 +15,10 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
-use crate::flusher::PrefixCut;
 use crate::memtable::PartitionKey;
-use crate::sealer::SealJob;
 use crate::{Error, RetentionRun};
+pub(crate) use prefix_cut::PrefixCut;
+pub(crate) use seal_job::{InstalledFile, SealJob};
 
 /// A flush's answer: why it failed, if it did.
 pub(crate) type FlushResult = Result<(), Arc<str>>;

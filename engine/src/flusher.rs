@@ -23,6 +23,7 @@
 
 mod damaged_files;
 mod open_file_limit;
+mod partition_files;
 mod prefix_cut;
 mod retention_turn;
 mod seal_selection;
@@ -33,16 +34,16 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-pub(crate) use self::prefix_cut::PrefixCut;
 use crate::Error;
 use crate::engine_core::{EngineCore, PoisonGuard};
+use crate::flush_scheduler::SealJob;
 use crate::flush_scheduler::{FlushRequests, ShutdownMode};
 use crate::io_pacing::IoPriority;
 use crate::manifest::ManifestRecord;
 use crate::memtable::{FlushCandidate, FrozenRows, PartitionKey};
-use crate::open_partition::{FlushedGroup, OpenPartition, append, is_taken, new_open_partition, seal_in_memory};
-use crate::retention::RetentionEnforcer;
-use crate::sealer::SealJob;
+use crate::open_partition::{FlushedGroup, OpenPartition, append, is_taken};
+use crate::retention_enforcer::RetentionEnforcer;
+use partition_files::{new_open_partition, seal_in_memory};
 
 /// A row group takes at most about so many rows, and [`crate::Settings::group_max`] bytes of hot rows.
 const GROUP_ROWS: usize = 256 << 10;
@@ -355,7 +356,7 @@ impl MemtableFlusher {
             Entry::Occupied(slot) => slot.into_mut(),
             Entry::Vacant(free) => free.insert(new_open_partition(&self.shared, place, frozen)),
         };
-        let done = append(&self.shared, slot, frozen, haste);
+        let done = append(&self.shared.clock, slot, frozen, haste);
         if let Err(error) = &done {
             // A file that never came to be gives its number up.
             if slot.version == 0 && (is_taken(error) || !slot.segment.path().exists()) {

@@ -31,7 +31,7 @@ use crate::datafile::{FilePrefix, file_crc, footer_crc, inspect};
 use crate::layout::StoreLayout;
 use crate::manifest::{FileEntry, LoadedManifest, StoreManifest, known_store_id};
 use crate::object_storage::remote_check::RemoteInspector;
-use crate::recovery::data_files;
+use crate::store_tree::data_files;
 use crate::{Error, Settings, durable_fs};
 
 /// How often a catalogue that changes under the reader is read again, and the time between.

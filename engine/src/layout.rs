@@ -33,6 +33,10 @@ use serde::{Deserialize, Serialize};
 use crate::datafile::FileFormat;
 use crate::{PartitionBy, Settings, SpecName};
 
+/// A segment's number and version: what is kept of a data file is known by them, never by path or size, as a sealed file has
+/// the path of the open one.
+pub(crate) type FileVersionKey = (u64, u32);
+
 /// An interval of event time whose rows share a folder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct TimePartition {

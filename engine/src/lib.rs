@@ -21,6 +21,7 @@
 
 mod append;
 mod append_queue;
+mod data_file_handle;
 mod datafile;
 mod dedup;
 mod disk_space;
@@ -30,6 +31,7 @@ mod engine_core;
 mod error;
 #[cfg(test)]
 mod fault_injection;
+mod file_templates;
 mod flush_scheduler;
 mod flusher;
 mod frame_origin;
@@ -39,6 +41,8 @@ mod group_commit;
 mod grouped_lru;
 mod inbound_memory;
 mod index;
+mod index_rebuild;
+mod indexer;
 mod integrity_check;
 mod io_pacing;
 mod layout;
@@ -47,22 +51,29 @@ mod manifest;
 mod manifest_rebuild;
 mod memtable;
 mod object_storage;
+mod open_file_cache;
 mod open_partition;
+mod panic_guard;
 mod partitioner;
 mod quarantine;
 mod recovery;
 mod repair;
+mod replication;
 mod retention;
+mod retention_enforcer;
 mod scrubber;
 mod sealer;
 mod sequence_set;
 mod settings;
 mod snapshot;
-mod spec_files;
 mod stats;
+mod store_tree;
+mod tail_follower;
 mod wal;
 mod weighted_cache;
 
+#[cfg(test)]
+mod test_hook;
 #[cfg(test)]
 mod tests;
 
@@ -70,30 +81,32 @@ pub use append::{
     AppendBatch, AppendOutcome, BatchOrigin, BusPosition, REQUESTS_KNOWN, REQUESTS_KNOWN_OF_ONE, RequestPart,
     StoredRequest, StreamTail,
 };
+pub use data_file_handle::DataFileHandle;
 pub use datafile::{NdjsonReader, SortedRun};
 pub use durable_fs::{ThreadNiceness, lower_thread_priority};
 pub use engine::{Engine, HealthIssue};
-pub use error::{Error, ErrorKind};
+pub use error::{Error, ErrorKind, RemoteErrorKind};
 pub use inbound_memory::{InboundMemory, InboundRoom, InboundShares};
 pub use index::{
-    BLOCK_ROWS, BlockSelection, IdColumn, IndexLookup, IndexReport, MINUTE, MinuteRollup, NgramQuery, RollupDimension,
-    RollupGroup, SidecarIndex, rebuild_index,
+    BLOCK_ROWS, BlockSelection, IdColumn, IndexLookup, MINUTE, MinuteRollup, NgramQuery, RollupDimension, RollupGroup,
+    SidecarIndex,
 };
+pub use index_rebuild::{IndexReport, rebuild_index};
 pub use integrity_check::{CheckReport, FileProblem, check_store};
-pub use live_tail::{ArrivalBatch, ArrivalPosition, LINGER, TailArrival, TailFollower};
-pub use manifest::DataFileHandle;
+pub use live_tail::{ArrivalPosition, LINGER, TailArrival};
 pub use manifest_rebuild::{RebuildReport, rebuild_catalogue};
+pub use memtable::HotBatch;
 pub use model::{BadSpecName, SpecName};
-pub use object_storage::{
-    AckDurability, CopyReport, RemoteErrorKind, RemoteMode, RemoteSettings, copy_from_remote, copy_to_remote,
-};
 pub use repair::repair_store;
+pub use replication::{CopyReport, copy_from_remote, copy_to_remote};
 pub use retention::{
-    PartitionRemoval, RetentionHistory, RetentionPolicy, RetentionPreview, RetentionReason, RetentionRun,
-    RetentionSettings, preview_rotation,
+    PartitionRemoval, RetentionHistory, RetentionPreview, RetentionReason, RetentionRun, preview_rotation,
 };
-pub use settings::{CompressionCodec, JsonType, PartitionBy, Settings, StorageFormat};
-pub use snapshot::{HotBatch, ReadView};
-pub use spec_files::{AllSpecFiles, SpecFiles};
+pub use settings::{
+    AckDurability, AllSpecFiles, CompressionCodec, JsonType, PartitionBy, RemoteMode, RemoteSettings, RetentionPolicy,
+    RetentionSettings, Settings, SpecFiles, StorageFormat,
+};
+pub use snapshot::ReadView;
 pub use stats::{EngineStats, RemoteStats};
+pub use tail_follower::{ArrivalBatch, TailFollower};
 pub use weighted_cache::WeightedCache;

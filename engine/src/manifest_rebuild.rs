@@ -43,7 +43,8 @@ use crate::manifest::{self, FileEntry, LoadedManifest, ManifestSalvage, Manifest
 use crate::memtable::{OriginRanges, PartitionKey};
 use crate::object_storage::remote_check::RemoteInspector;
 use crate::quarantine::move_to_quarantine;
-use crate::recovery::{data_files, describe, lock};
+use crate::recovery::describe;
+use crate::store_tree::{data_files, lock};
 use crate::{Error, Settings, durable_fs, wal};
 use log_origins::LogOrigins;
 use previous_manifest::{find_store, keep_old};

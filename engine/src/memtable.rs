@@ -16,6 +16,7 @@
 //! - Frozen chunks are not joined with fresh ones: what a flusher took stays what it took.
 //! - Rows keep alive about the memory that they are counted with: see [`HotBatch::owned`].
 
+mod hot_batch;
 mod origin_ranges;
 
 use std::collections::BTreeMap;
@@ -26,9 +27,10 @@ use arrow_select::concat::concat_batches;
 use model::Table;
 use model::batch::slice_bytes;
 
+pub use self::hot_batch::HotBatch;
 pub(crate) use self::origin_ranges::OriginRanges;
+use crate::BatchOrigin;
 use crate::layout::TimePartition;
-use crate::{BatchOrigin, HotBatch};
 
 /// So many chunks are joined at once; a chunk's size is its number of digits to this base.
 const FAN: usize = 16;

@@ -19,47 +19,12 @@ use std::sync::Arc;
 use model::Table;
 
 use crate::Error;
+use crate::data_file_handle::{DataFileHandle, DataFileOwner};
 use crate::durable_fs::{self, FolderHandles};
 use crate::engine_core::EngineCore;
 use crate::flush_scheduler::DamagedFile;
 use crate::layout::{StoreLayout, TimePartition};
-use crate::manifest::DataFileHandle;
 use crate::open_partition::OpenPartition;
-
-/// Why answers are partial. It is sent with every answer: the first reason and how many more there are, however many files
-/// are damaged.
-#[derive(Debug, Default)]
-pub(crate) struct PartialReason {
-    first: Option<Arc<str>>,
-    more: u64,
-    text: Option<Arc<str>>,
-}
-
-impl PartialReason {
-    pub(crate) fn add(&mut self, reason: &str) {
-        let text = if let Some(first) = &self.first {
-            self.more += 1;
-            format!("{first}; and {} more, see the log", self.more).into()
-        } else {
-            let first = Arc::<str>::from(reason);
-            self.first = Some(Arc::clone(&first));
-            first
-        };
-        self.text = Some(text);
-    }
-
-    pub(crate) fn text(&self) -> Option<Arc<str>> {
-        self.text.clone()
-    }
-}
-
-impl<'a> FromIterator<&'a String> for PartialReason {
-    fn from_iter<I: IntoIterator<Item = &'a String>>(reasons: I) -> Self {
-        let mut all = Self::default();
-        reasons.into_iter().for_each(|reason| all.add(reason));
-        all
-    }
-}
 
 /// Moves a file into quarantine, durably. Where it is now.
 pub(crate) fn move_to_quarantine(layout: &StoreLayout, path: &Path) -> Result<PathBuf, Error> {
@@ -118,36 +83,41 @@ fn hide_if(
     true
 }
 
-/// Whether views that are taken now have the file that a segment is a version of.
-pub(crate) fn is_in_views(shared: &EngineCore, segment: &DataFileHandle) -> bool {
-    let state = shared.state.lock();
-    let now = state.file(segment.table, segment.key());
-    now.is_some_and(|now| Arc::ptr_eq(now.lineage(), segment.lineage()))
-}
-
-/// A query found a file damaged: takes it out of the views to come, and has it put aside. A file that has the name by now,
-/// sealed or begun anew, is another one.
-pub(crate) fn report_damage(shared: &EngineCore, segment: &DataFileHandle, reason: &str) {
-    let rows = segment.rows;
-    let what = format!(
-        "{} is damaged: {reason}; the {rows} rows that were in it are in no answer",
-        segment.path.display()
-    );
-    let (partition, number) = segment.key();
-    let is_it = |now: &DataFileHandle| Arc::ptr_eq(now.lineage(), segment.lineage());
-    if hide_if(shared, segment.table, segment.key(), &what, is_it) {
-        if segment.is_uploaded() {
-            tracing::error!(rows, "{what}; the object stays where it is");
-            return;
+impl DataFileOwner for EngineCore {
+    /// Takes the file out of the views to come, and has it put aside. A file that has the name by now, sealed or begun anew, is
+    /// another one.
+    fn report_damage(&self, segment: &DataFileHandle, reason: &str) {
+        let rows = segment.rows;
+        let what = format!(
+            "{} is damaged: {reason}; the {rows} rows that were in it are in no answer",
+            segment.path.display()
+        );
+        let (partition, number) = segment.key();
+        let is_it = |now: &DataFileHandle| Arc::ptr_eq(now.lineage(), segment.lineage());
+        if hide_if(self, segment.table, segment.key(), &what, is_it) {
+            if segment.is_uploaded() {
+                tracing::error!(rows, "{what}; the object stays where it is");
+                return;
+            }
+            self.desk.report_damaged(DamagedFile {
+                place: (segment.table, partition),
+                number,
+                sealed: segment.sealed,
+                path: segment.path.clone(),
+                rows,
+                what,
+            });
         }
-        shared.desk.report_damaged(DamagedFile {
-            place: (segment.table, partition),
-            number,
-            sealed: segment.sealed,
-            path: segment.path.clone(),
-            rows,
-            what,
-        });
+    }
+
+    fn is_in_views(&self, segment: &DataFileHandle) -> bool {
+        let state = self.state.lock();
+        let now = state.file(segment.table, segment.key());
+        now.is_some_and(|now| Arc::ptr_eq(now.lineage(), segment.lineage()))
+    }
+
+    fn count_checked(&self, bytes: u64) {
+        self.counters.checked_bytes.add(bytes);
     }
 }
 

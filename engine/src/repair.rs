@@ -20,7 +20,7 @@
 use crate::integrity_check::{CheckReport, FileProblem, StoreInspector};
 use crate::manifest::{FileEntry, ManifestRecord};
 use crate::quarantine::move_to_quarantine;
-use crate::recovery::lock;
+use crate::store_tree::lock;
 use crate::{Error, Settings, durable_fs};
 
 /// Repairs the store. `each` is called before each file, with the files done and all of them; `say` before anything is done

@@ -19,9 +19,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crate::Error;
+use crate::data_file_handle::DataFileHandle;
 use crate::datafile::{FilePrefix, file_crc_while};
 use crate::engine_core::{EngineCore, PoisonGuard};
-use crate::manifest::{DataFileHandle, FileEntry};
+use crate::manifest::FileEntry;
 use crate::quarantine::{move_to_quarantine, quarantine_unlisted, remove_from_views};
 
 /// The longest wait before the first pass.

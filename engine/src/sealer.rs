@@ -17,64 +17,12 @@ use std::sync::Arc;
 use crate::Error;
 use crate::datafile::{WriteOptions, damage_of, seal};
 use crate::engine_core::{EngineCore, PoisonGuard};
-use crate::index::index_staged;
-use crate::manifest::{DataFileHandle, FileEntry, FileLineage};
-use crate::open_partition::{OpenPartition, write_options};
+use crate::flush_scheduler::InstalledFile;
+use crate::flush_scheduler::SealJob;
+use crate::indexer::index_staged;
+use crate::manifest::FileLineage;
+use crate::open_partition::write_options;
 use crate::quarantine::quarantine_open_file;
-
-/// A file to seal.
-#[derive(Debug)]
-pub(crate) struct SealJob {
-    pub(crate) slot: OpenPartition,
-    /// Set once the sealed file has the name.
-    installed: Option<InstalledFile>,
-    failures: u32,
-    /// Ticks to let pass before the next attempt.
-    pause: u32,
-}
-
-/// A sealed file that has the name.
-#[derive(Debug)]
-struct InstalledFile {
-    entry: FileEntry,
-    segment: Arc<DataFileHandle>,
-}
-
-/// Ticks between two attempts, at most.
-const LONGEST_PAUSE: u32 = 256;
-
-impl SealJob {
-    pub(crate) const fn new(slot: OpenPartition) -> Self {
-        Self {
-            slot,
-            installed: None,
-            failures: 0,
-            pause: 0,
-        }
-    }
-
-    /// Whether the sealed file has the name already, though no record says so yet.
-    pub(crate) const fn is_installed(&self) -> bool {
-        self.installed.is_some()
-    }
-
-    /// Whether it is time for an attempt; ticks are counted.
-    pub(crate) fn tick_backoff(&mut self, is_tick: bool) -> bool {
-        let due = self.pause == 0;
-        self.pause = self.pause.saturating_sub(u32::from(is_tick));
-        due
-    }
-
-    /// Counts a failure and doubles the pause. Whether it is to be reported: the first one, and every one after the longest
-    /// pause.
-    fn record_failure(&mut self) -> bool {
-        self.failures = self.failures.saturating_add(1);
-        self.pause = 1u32
-            .checked_shl(self.failures)
-            .map_or(LONGEST_PAUSE, |pause| pause.min(LONGEST_PAUSE));
-        self.failures == 1 || self.pause == LONGEST_PAUSE
-    }
-}
 
 /// Seals until there is nothing more to come.
 pub(crate) fn run(shared: &Arc<EngineCore>) {

@@ -4,13 +4,20 @@
 //!
 //! Configuration files: the Mixer resolves its keys into these values.
 
+mod remote;
+mod retention;
+mod spec_files;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use model::ByteSize;
 use serde::{Deserialize, Serialize};
 
-use crate::{AllSpecFiles, Error, RemoteMode, RemoteSettings, RetentionSettings};
+use crate::Error;
+pub use remote::{AckDurability, RemoteMode, RemoteSettings};
+pub use retention::{RetentionPolicy, RetentionSettings};
+pub use spec_files::{AllSpecFiles, SpecFiles};
 
 const MIB: u64 = 1 << 20;
 

@@ -14,72 +14,47 @@
 //!
 //! How a segment's bytes are found again after its name was given to other bytes: [`crate::manifest`].
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use arrow_array::RecordBatch;
-use arrow_select::concat::concat_batches;
-use model::batch::slice_bytes;
-use model::{Table, Timestamp};
+use model::Table;
 
-use crate::SpecName;
-use crate::index::LiveRollup;
-use crate::manifest::DataFileHandle;
-use crate::memtable::weight;
+use crate::HotBatch;
+use crate::data_file_handle::DataFileHandle;
 
-/// Rows that are durable in the log and in no data file yet.
-#[derive(Debug, Clone)]
-pub struct HotBatch {
-    /// The rows, in order of arrival.
-    pub batch: RecordBatch,
-    /// Their earliest `ts`.
-    pub min_ts: Timestamp,
-    /// Their latest `ts`.
-    pub max_ts: Timestamp,
-    /// The spec that they are of, all of them.
-    pub spec: Option<SpecName>,
-    /// What was counted of them, once somebody asked.
-    pub(crate) counts: OnceLock<LiveRollup>,
+/// Why answers are partial. It is sent with every answer: the first reason and how many more there are, however many files
+/// are damaged.
+#[derive(Debug, Default)]
+pub(crate) struct PartialReason {
+    first: Option<Arc<str>>,
+    more: u64,
+    text: Option<Arc<str>>,
 }
 
-/// What any batch may keep alive beside its rows.
-const SPARE: usize = 8 << 10;
-
-impl HotBatch {
-    /// The bytes that its rows take, as the store counts them.
-    #[must_use]
-    pub fn weight(&self) -> u64 {
-        weight(&self.batch)
+impl PartialReason {
+    pub(crate) fn add(&mut self, reason: &str) {
+        let text = if let Some(first) = &self.first {
+            self.more += 1;
+            format!("{first}; and {} more, see the log", self.more).into()
+        } else {
+            let first = Arc::<str>::from(reason);
+            self.first = Some(Arc::clone(&first));
+            first
+        };
+        self.text = Some(text);
     }
 
-    /// The same rows; copied where they keep more memory alive than they take by half: all of the body that they came in, or rows
-    /// beside them that are in files already.
-    pub(crate) fn owned(self) -> Self {
-        let batch = &self.batch;
-        let taken = slice_bytes(batch) + SPARE;
-        if allocated_bytes(batch) <= taken + taken / 2 {
-            return self;
-        }
-        // One batch alone would be a slice of itself. Were it to fail, the rows are as right.
-        match concat_batches(batch.schema_ref(), [batch, &batch.slice(0, 0)]) {
-            Ok(batch) => Self { batch, ..self },
-            Err(_) => self,
-        }
+    pub(crate) fn text(&self) -> Option<Arc<str>> {
+        self.text.clone()
     }
 }
 
-/// The bytes of the allocations that a batch keeps alive, each once: all columns of a body share one.
-fn allocated_bytes(batch: &RecordBatch) -> usize {
-    let mut allocations = BTreeMap::new();
-    for column in batch.columns() {
-        let data = column.to_data();
-        let nulls = data.nulls().map(|nulls| nulls.buffer());
-        for buffer in data.buffers().iter().chain(nulls) {
-            allocations.insert(buffer.data_ptr(), buffer.capacity());
-        }
+impl<'a> FromIterator<&'a String> for PartialReason {
+    fn from_iter<I: IntoIterator<Item = &'a String>>(reasons: I) -> Self {
+        let mut all = Self::default();
+        reasons.into_iter().for_each(|reason| all.add(reason));
+        all
     }
-    allocations.values().sum()
 }
 
 /// One state of the store, as queries see it.

@@ -12,9 +12,9 @@
 //! - No row waits for ever: rows of a partition that never gets an open file are published after [`LONGEST_WAIT`] ticks.
 
 use super::{MemtableFlusher, WORTHWHILE};
+use crate::flush_scheduler::SealJob;
 use crate::layout::TimePartition;
 use crate::memtable::{FlushCandidate, PartitionKey};
-use crate::sealer::SealJob;
 
 /// Ticks that rows wait for an open file of their partition at most.
 const LONGEST_WAIT: u32 = 60;

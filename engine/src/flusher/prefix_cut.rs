@@ -12,31 +12,15 @@
 //!
 //! # Not here
 //!
-//! What becomes of a cut: [`crate::object_storage::uploader`].
+//! What becomes of a cut: [`crate::replication`].
 
 use std::sync::Arc;
 
 use super::{FlushGoal, MemtableFlusher};
 use crate::Error;
-use crate::dedup::WatermarkDelta;
-use crate::flush_scheduler::CutRequest;
+use crate::flush_scheduler::{CutRequest, PrefixCut};
 use crate::io_pacing::IoPriority;
-use crate::manifest::{DataFileHandle, FileEntry};
-
-/// The store as of one LSN.
-#[derive(Debug)]
-pub(crate) struct PrefixCut {
-    /// Every row of every batch up to this LSN is in files.
-    pub(crate) lsn: u64,
-    /// What changed in the marks since the last cut.
-    pub(crate) watermarks: WatermarkDelta,
-    /// Files that the object store does not have as they are now, and the bytes of this moment.
-    pub(crate) files: Vec<(FileEntry, Arc<DataFileHandle>)>,
-    /// Segments that were removed and may still be in the object store.
-    pub(crate) gone: Vec<u64>,
-    /// Rows and bytes that were appended before it since the store was opened.
-    pub(crate) appended: (u64, u64),
-}
+use crate::manifest::FileEntry;
 
 impl MemtableFlusher {
     /// Makes the cuts that were asked for.

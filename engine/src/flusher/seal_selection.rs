@@ -5,9 +5,9 @@
 //! The seal itself, and what becomes of one that failed: [`crate::sealer`].
 
 use super::MemtableFlusher;
+use crate::flush_scheduler::SealJob;
 use crate::memtable::PartitionKey;
 use crate::open_partition::OpenPartition;
-use crate::sealer::SealJob;
 
 impl MemtableFlusher {
     /// Offers the sealer what is full and what is past.

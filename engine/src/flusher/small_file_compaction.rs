@@ -19,14 +19,15 @@ use std::sync::Arc;
 
 use super::MemtableFlusher;
 use crate::Error;
+use crate::data_file_handle::DataFileHandle;
 use crate::datafile::{FilePrefix, FooterFacts, WriteOptions, read_whole, write_sealed};
 use crate::durable_fs;
 use crate::engine_core::EngineCore;
+use crate::file_templates::FileTemplate;
 use crate::layout::TimePartition;
-use crate::manifest::{DataFileHandle, FileEntry, FileLineage};
+use crate::manifest::{FileEntry, FileLineage};
 use crate::memtable::{FrozenRows, OriginRanges, PartitionKey};
 use crate::open_partition::{FlushedGroup, write_options};
-use crate::spec_files::FileTemplate;
 
 /// Files of a partition that are not full, at most.
 const MOST: usize = 4;

@@ -56,7 +56,7 @@ pub struct IndexLookup {
 }
 
 impl IndexLookup {
-    pub(super) const fn free(blocks: BlockSelection) -> Self {
+    pub(crate) const fn free(blocks: BlockSelection) -> Self {
         Self { blocks, bytes: 0 }
     }
 }

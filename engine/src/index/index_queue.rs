@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
 use super::section_cache::SectionCache;
-use crate::manifest::FileVersionKey;
+use crate::layout::FileVersionKey;
 
 /// How long to stand back before looking again: a look at a hundred thousand files takes some milliseconds.
 const REST: Duration = Duration::from_millis(100);
@@ -82,7 +82,7 @@ impl IndexQueue {
     }
 
     /// Those that came since.
-    pub(super) fn take_shown(&self) -> Vec<(FileVersionKey, Table)> {
+    pub(crate) fn take_shown(&self) -> Vec<(FileVersionKey, Table)> {
         std::mem::take(&mut self.orders.lock().shown)
     }
 
@@ -91,18 +91,18 @@ impl IndexQueue {
         self.changed.notify_all();
     }
 
-    pub(super) fn is_stopping(&self) -> bool {
+    pub(crate) fn is_stopping(&self) -> bool {
         self.orders.lock().stop
     }
 
     /// Whether a look is worth more than to go on: there are later orders than this one, or no more work.
-    pub(super) fn has_news(&self, asked: u64) -> bool {
+    pub(crate) fn has_news(&self, asked: u64) -> bool {
         let orders = self.orders.lock();
         orders.stop || orders.asked > asked
     }
 
     /// The number of the last order, when there is one beyond `done` or it is `until`; `None` when there will be no more.
-    pub(super) fn next_request(&self, done: u64, until: Option<Instant>) -> Option<u64> {
+    pub(crate) fn next_request(&self, done: u64, until: Option<Instant>) -> Option<u64> {
         let mut orders = self.orders.lock();
         loop {
             if orders.stop {
@@ -118,7 +118,7 @@ impl IndexQueue {
         }
     }
 
-    pub(super) fn mark_done(&self, through: u64) {
+    pub(crate) fn mark_done(&self, through: u64) {
         let mut orders = self.orders.lock();
         orders.is_urgent &= orders.asked > through;
         drop(orders);
@@ -126,19 +126,19 @@ impl IndexQueue {
     }
 
     /// Stands back for a moment, unless somebody waits.
-    pub(super) fn back_off(&self) {
+    pub(crate) fn back_off(&self) {
         let end = Instant::now() + REST;
         let mut orders = self.orders.lock();
         while !orders.stop && !orders.is_urgent && !self.changed.wait_until(&mut orders, end).timed_out() {}
     }
 
-    pub(super) fn is_urgent(&self) -> bool {
+    pub(crate) fn is_urgent(&self) -> bool {
         self.orders.lock().is_urgent
     }
 }
 
 /// However the keeper ends, nobody waits for it.
-pub(super) struct IndexerGuard<'a>(pub(super) &'a IndexQueue);
+pub(crate) struct IndexerGuard<'a>(pub(crate) &'a IndexQueue);
 
 impl Drop for IndexerGuard<'_> {
     fn drop(&mut self) {

@@ -14,27 +14,26 @@
 //! - All of them together take at most as many bytes as [`SectionCache`] has for open files, what keeping them costs included.
 //! - They go with the last version that shares them.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::{Mutex, RwLock};
+use parquet::file::metadata::ParquetMetaData;
 
 use super::column_reader::IndexSource;
+use super::minute_rollup::{LiveRollup, MinuteRollup, RollupDimension};
 use super::section_cache::SectionCache;
-use super::{
-    BLOCK_ROWS, BlockSelection, IdColumn, IndexLookup, LiveRollup, NgramQuery, SidecarIndex, is_indexed,
-    sidecar_builder,
-};
+use super::sidecar_format::IndexedFile;
+use super::{BLOCK_ROWS, BlockSelection, IndexLookup, SidecarIndex, sidecar_builder};
 use crate::Error;
 use crate::datafile::FilePrefix;
-use crate::index::sidecar_format::IndexedFile;
-use crate::manifest::DataFileHandle;
 
 /// What was made of the row groups of an open file, from the first one on.
 #[derive(Debug, Default)]
 pub(crate) struct LiveIndex {
     groups: RwLock<Vec<SidecarIndex>>,
-    pub(super) counted: Mutex<Vec<LiveRollup>>,
+    counted: Mutex<Vec<LiveRollup>>,
     /// What the next group takes, for which there was no room.
     refused: AtomicUsize,
 }
@@ -55,35 +54,18 @@ impl LiveIndex {
         self.groups.write().push(index);
         true
     }
-}
 
-impl DataFileHandle {
-    /// The blocks whose rows can have an id, given by the bytes by which the column stores it. May read from the disk.
-    #[must_use]
-    pub fn ids(&self, column: IdColumn, id: &[u8]) -> IndexLookup {
-        self.look_up(|index| index.ids(column, id))
-    }
-
-    /// The blocks with a message that can have a text, letter case aside. May read from the disk.
-    #[must_use]
-    pub fn text(&self, grams: &NgramQuery) -> IndexLookup {
-        self.look_up(|index| index.text(grams))
-    }
-
-    fn look_up(&self, find: impl Fn(&SidecarIndex) -> IndexLookup) -> IndexLookup {
-        match self.index() {
-            Some(index) => find(&index),
-            None => IndexLookup::free(self.look_up_groups(find).unwrap_or(BlockSelection::All)),
-        }
-    }
-
-    /// What the indexes of its row groups say; `None` if nothing.
-    fn look_up_groups(&self, find: impl Fn(&SidecarIndex) -> IndexLookup) -> Option<BlockSelection> {
-        let live = self.lineage().live();
+    /// What the indexes of the row groups of a version with so many rows say; `None` if nothing.
+    pub(crate) fn look_up(
+        &self,
+        file: &LiveFile,
+        footer: impl FnOnce() -> Option<Arc<ParquetMetaData>>,
+        find: impl Fn(&SidecarIndex) -> IndexLookup,
+    ) -> Option<BlockSelection> {
         let (mut met, mut blocks, mut rows, mut known) = (Vec::new(), 0, 0, 0);
-        for group in live.groups.read().iter() {
+        for group in self.groups.read().iter() {
             // What is behind came with a later version.
-            if rows == self.rows {
+            if rows == file.rows {
                 break;
             }
             let all = blocks..blocks + group.blocks;
@@ -93,15 +75,15 @@ impl DataFileHandle {
             }
             (blocks, rows, known) = (all.end, rows + group.rows, known + 1);
         }
-        if rows == self.rows && met.is_empty() {
+        if rows == file.rows && met.is_empty() {
             return Some(BlockSelection::NONE);
         }
         // A seal has moved the rows: what is of one group is anywhere.
-        if known == 0 || self.sealed {
+        if known == 0 || file.sealed {
             return None;
         }
-        if rows < self.rows {
-            let footer = self.metadata().ok()?;
+        if rows < file.rows {
+            let footer = footer()?;
             let rest = footer.row_groups().iter().skip(known);
             let rest = rest.map(|group| u32::try_from(group.num_rows()).unwrap_or(u32::MAX).div_ceil(BLOCK_ROWS));
             let end = rest.fold(blocks, u32::saturating_add);
@@ -111,27 +93,23 @@ impl DataFileHandle {
         (met.len() < blocks as usize).then_some(BlockSelection::Some(met))
     }
 
-    /// Whether it has row groups that are to be indexed, and there may be room for it.
-    pub(super) fn lacks_live_index(&self, memory: &SectionCache) -> bool {
-        // A piece in a bucket is fetched for questions alone.
-        if self.sealed || self.is_uploaded() || !self.is_parquet() || !is_indexed(self.table) {
-            return false;
-        }
-        let live = self.lineage().live();
-        live.extent().1 < self.rows && memory.has_room_for_open(live.refused.load(Ordering::Relaxed).max(1))
+    /// Whether a version with so many rows has row groups that are not indexed, and there may be room for the next one.
+    pub(crate) fn lacks_groups(&self, rows: u64, memory: &SectionCache) -> bool {
+        self.extent().1 < rows && memory.has_room_for_open(self.refused.load(Ordering::Relaxed).max(1))
     }
 
-    /// Indexes its next row group. Whether that is done and there may be more; not if `go_on` says that it is not wanted any more.
-    pub(super) fn index_next_group(
+    /// Indexes the next row group. Whether that is done and there may be more; not if `go_on` says that it is not wanted any more.
+    /// `open` opens the file: for each group anew, as whoever has a file open makes the flusher copy it.
+    pub(crate) fn index_next_group(
         &self,
         owner: &IndexedFile,
+        (path, metadata): (&Path, &ParquetMetaData),
         memory: &Arc<SectionCache>,
+        open: impl FnOnce() -> Result<FilePrefix, Error>,
         go_on: impl FnMut() -> bool,
     ) -> Result<bool, Error> {
-        let live = self.lineage().live();
-        let (group, rows) = live.extent();
-        let metadata = self.metadata()?;
-        let Some(about) = metadata.row_groups().get(group).filter(|_| rows < self.rows) else {
+        let (group, rows) = self.extent();
+        let Some(about) = metadata.row_groups().get(group).filter(|_| rows < owner.rows) else {
             return Ok(false);
         };
         let owner = IndexedFile {
@@ -139,18 +117,57 @@ impl DataFileHandle {
             rows: u64::try_from(about.num_rows()).unwrap_or(0),
             ..owner.clone()
         };
-        // Opened for each group: whoever has a file open makes the flusher copy it.
-        let file = FilePrefix::new(self.open_here()?, self.size);
+        let file = open()?;
         let source = IndexSource {
             file: &file,
-            path: &self.path,
-            metadata: &metadata,
+            path,
+            metadata,
         };
         let Some(bytes) = sidecar_builder::build_group(&source, group, &owner, go_on)? else {
             return Ok(false);
         };
         let length = bytes.len();
-        let index = SidecarIndex::of_group(bytes, memory).map_err(|bad| Error::damaged(&self.path, bad.to_string()))?;
-        Ok(live.keep(index, length))
+        let index = SidecarIndex::of_group(bytes, memory).map_err(|bad| Error::damaged(path, bad.to_string()))?;
+        Ok(self.keep(index, length))
     }
+
+    /// How many of the first `rows` rows each minute has, group by group, and how many bytes were read for that; `None` if that is
+    /// not known. Groups that were not counted yet are counted if `open` gives the file.
+    pub(crate) fn counts(
+        &self,
+        by: RollupDimension,
+        rows: u64,
+        open: impl FnOnce() -> Option<(Arc<ParquetMetaData>, FilePrefix)>,
+    ) -> Option<(Vec<MinuteRollup>, u64)> {
+        let mut counted = self.counted.lock();
+        let so_far = |counted: &[LiveRollup]| counted.iter().map(LiveRollup::rows).sum::<u64>();
+        let mut bytes = 0;
+        if so_far(&counted) < rows
+            && let Some((footer, file)) = open()
+        {
+            for group in counted.len()..footer.num_row_groups() {
+                counted.push(LiveRollup::of_group(&file, &footer, group)?);
+                bytes += u64::try_from(footer.row_group(group).compressed_size()).unwrap_or(0);
+            }
+        }
+        if so_far(&counted) < rows {
+            return None;
+        }
+        // Those of later versions are behind.
+        let mut left = rows;
+        let ours = counted.iter().take_while(|group| {
+            let is_ours = left > 0;
+            left = left.saturating_sub(group.rows());
+            is_ours
+        });
+        let counts = ours.map(|group| group.get(by)).collect::<Option<_>>()?;
+        Some((counts, bytes))
+    }
+}
+
+/// What a lookup must know of a version of a file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LiveFile {
+    pub(crate) rows: u64,
+    pub(crate) sealed: bool,
 }

@@ -29,14 +29,12 @@ mod column_reader;
 mod fuzz;
 mod id_index;
 mod index_queue;
-mod index_rebuild;
-mod indexer;
 mod live_index;
 mod minute_rollup;
 mod ngram_index;
 mod section_cache;
 mod sidecar;
-mod sidecar_builder;
+pub(crate) mod sidecar_builder;
 mod sidecar_format;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -46,22 +44,22 @@ use std::path::{Path, PathBuf};
 
 use model::Table;
 
+use crate::layout::FileVersionKey;
 use crate::layout::StoreLayout;
-use crate::manifest::{DataFileHandle, FileVersionKey};
-use crate::{Engine, Error};
+use crate::{Error, durable_fs};
 use sidecar_format::SectionKind;
 
 pub use block_selection::{BlockSelection, IndexLookup};
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use fuzz::fuzz_sidecar;
-pub(crate) use index_queue::IndexQueue;
-pub use index_rebuild::{IndexReport, rebuild_index};
-pub(crate) use indexer::{index_staged, run};
-pub(crate) use live_index::LiveIndex;
+pub(crate) use index_queue::{IndexQueue, IndexerGuard};
+pub(crate) use live_index::{LiveFile, LiveIndex};
 pub(crate) use minute_rollup::LiveRollup;
 pub use minute_rollup::{MINUTE, MinuteRollup, RollupDimension, RollupGroup};
 pub use ngram_index::NgramQuery;
+pub(crate) use section_cache::SectionCache;
 pub use sidecar::SidecarIndex;
+pub(crate) use sidecar_format::IndexedFile;
 
 /// Rows of a block.
 pub const BLOCK_ROWS: u32 = 2048;
@@ -85,7 +83,9 @@ impl IdColumn {
 }
 
 /// How names of sidecars end.
-const FINISHED: &str = "idx";
+pub(crate) const FINISHED: &str = "idx";
+/// How names of sidecars end while they are written.
+pub(crate) const UNFINISHED: &str = "new";
 
 /// The name of the sidecar of a version, in the folder of all of them.
 fn path_of(folder: &Path, table: Table, (id, version): FileVersionKey) -> PathBuf {
@@ -100,25 +100,20 @@ impl StoreLayout {
     }
 }
 
-impl Engine {
-    /// Returns when every file that can be indexed is, or could not be just now; at once where nothing is indexed.
-    ///
-    /// # Errors
-    /// If the store is closed meanwhile.
-    pub async fn index_all(&self) -> Result<(), Error> {
-        if !self.shared.settings.index || self.shared.indexes.all().await {
-            return Ok(());
-        }
-        Err(self.shared.refusal())
-    }
-}
-
 /// Whether rows of a table have ids to index.
 pub(crate) fn is_indexed(table: Table) -> bool {
     !sidecar_builder::columns_of_table(table).is_empty()
 }
 
-/// Whether a segment should have a sidecar.
-pub(crate) fn wants_index(segment: &DataFileHandle) -> bool {
-    segment.sealed && segment.is_parquet() && is_indexed(segment.table)
+/// Puts a sidecar under its name, whole or not at all. It is worth no sync.
+pub(crate) fn write_sidecar(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+    let folder = durable_fs::parent_of(path);
+    std::fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
+    let unfinished = path.with_extension(UNFINISHED);
+    let written = std::fs::write(&unfinished, bytes).and_then(|()| std::fs::rename(&unfinished, path));
+    written.map_err(|source| {
+        // Part of a sidecar is worth nothing; the next start removes what stays.
+        let _ = std::fs::remove_file(&unfinished);
+        Error::io("write", path)(source)
+    })
 }

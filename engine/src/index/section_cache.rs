@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::sidecar_format::SectionKind;
 use crate::WeightedCache;
-use crate::manifest::{OpenFileCache, no_files};
+use crate::open_file_cache::{OpenFileCache, no_files};
 
 /// A larger section is read in pieces: to read it whole would take longer than many lookups in it.
 const LARGEST: usize = 64 << 10;

@@ -23,11 +23,10 @@ use super::ngram_index::{self, NgramClass, NgramQuery};
 use super::section_cache::{OpeningId, SectionCache};
 use super::sidecar_format::{HEAD_CRC, IndexedFile, SectionEntry, SectionKind, SidecarError, SidecarHeader};
 use super::zone_map::IdRange;
-use super::{IdColumn, id_index, path_of};
+use super::{IdColumn, IndexQueue, id_index, path_of};
 use crate::Error;
 use crate::datafile::FilePrefix;
-use crate::engine_core::EngineCore;
-use crate::manifest::FileVersionKey;
+use crate::layout::FileVersionKey;
 
 /// The sidecar of one version of a data file. There may be a hundred thousand.
 #[derive(Debug)]
@@ -49,7 +48,8 @@ pub struct SidecarIndex {
     pub(super) opening: OpeningId,
     /// Something in it is not as it was written, or cannot be read.
     is_bad: AtomicBool,
-    store: Weak<EngineCore>,
+    /// Who is asked to make it anew when it is bad.
+    queue: Weak<IndexQueue>,
     /// All of it, if it is of a row group: there is no file.
     here: Option<Box<[u8]>>,
 }
@@ -64,18 +64,15 @@ struct IdColumnIndex {
 
 impl SidecarIndex {
     /// Opens the sidecar of a version.
-    pub(super) fn open(
-        folder: &Arc<Path>,
-        owner: &IndexedFile,
-        memory: &Arc<SectionCache>,
-        store: &Weak<EngineCore>,
-    ) -> Result<Self, Error> {
+    pub(crate) fn open(folder: &Arc<Path>, owner: &IndexedFile, queue: &Arc<IndexQueue>) -> Result<Self, Error> {
         let path = path_of(folder, owner.table, (owner.segment, owner.version));
         let file = FilePrefix::open(&path)?;
         let size = file.len();
         let damaged = |reason: String| Error::damaged(&path, reason);
         match SidecarHeader::read(|at, length| file.read(at, length), size) {
-            Ok(head) if head.owner == *owner => Ok(Self::of(&head, size, folder, memory, store)),
+            Ok(head) if head.owner == *owner => {
+                Ok(Self::of(&head, size, folder, &queue.memory, &Arc::downgrade(queue)))
+            }
             Ok(_) => Err(damaged("it is of another data file".to_owned())),
             Err(SidecarError::Io(source) | SidecarError::Shut(source)) => Err(Error::io("read", &path)(source)),
             Err(SidecarError::Form(reason)) => Err(damaged(reason.to_owned())),
@@ -87,7 +84,7 @@ impl SidecarIndex {
         size: u64,
         folder: &Arc<Path>,
         memory: &Arc<SectionCache>,
-        store: &Weak<EngineCore>,
+        queue: &Weak<IndexQueue>,
     ) -> Self {
         let ids = [IdColumn::FluxId, IdColumn::TraceId].map(|column| IdColumnIndex {
             column,
@@ -113,7 +110,7 @@ impl SidecarIndex {
             memory: Arc::clone(memory),
             opening: memory.begin(),
             is_bad: false.into(),
-            store: Weak::clone(store),
+            queue: Weak::clone(queue),
             here: None,
         }
     }
@@ -241,7 +238,7 @@ impl SidecarIndex {
         Err(ErrorKind::NotFound.into())
     }
 
-    pub(super) fn is_bad(&self) -> bool {
+    pub(crate) fn is_bad(&self) -> bool {
         self.is_bad.load(Ordering::Relaxed)
     }
 
@@ -258,8 +255,8 @@ impl SidecarIndex {
         if self.is_bad.swap(true, Ordering::Relaxed) {
             return;
         }
-        if let Some(store) = self.store.upgrade() {
-            store.indexes.request_pass();
+        if let Some(queue) = self.queue.upgrade() {
+            queue.request_pass();
             tracing::warn!(%error, path = %self.path().display(), "an index is not as it was written; it is made anew");
         }
     }

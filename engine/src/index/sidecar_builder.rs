@@ -25,7 +25,7 @@ use crate::datafile::{FilePrefix, compare_crc, file_crc_while, read_metadata};
 const MESSAGE: &str = "message";
 
 /// The sidecar of a file; `None` if `go_on`, which is asked again and again, says that it is not wanted any more.
-pub(super) fn build(
+pub(crate) fn build(
     file: &FilePrefix,
     path: &Path,
     owner: &IndexedFile,

@@ -3,12 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use uuid::Uuid;
 
-use super::section_cache::SectionCache;
 use super::sidecar_format::{EncodedSection, IndexedFile, encode};
 use super::zone_map::{IdRange, ZoneMap};
 use super::*;
@@ -83,12 +82,7 @@ pub(super) fn open_with(folder: &Path, bytes: &[u8], memory: usize) -> Result<Si
 }
 
 pub(super) fn open_again(folder: &Path, memory: usize) -> Result<SidecarIndex, Error> {
-    SidecarIndex::open(
-        &folder.into(),
-        &owner(),
-        &Arc::new(SectionCache::new(memory)),
-        &Weak::new(),
-    )
+    SidecarIndex::open(&folder.into(), &owner(), &Arc::new(IndexQueue::new(2 * memory)))
 }
 
 fn numbered(n: u64) -> Vec<u8> {
@@ -204,10 +198,10 @@ fn a_sidecar_made_anew_hides_nothing_from_whoever_has_the_one_before() {
     assert_eq!(sidecar(&first).len(), sidecar(&second).len());
     for room in [0, 1 << 20] {
         let folder = tempfile::tempdir().unwrap();
-        let memory = Arc::new(SectionCache::new(room));
+        let queue = Arc::new(IndexQueue::new(2 * room));
         let open = |bytes: &[u8]| {
             drop(open_with(folder.path(), bytes, 0).unwrap());
-            SidecarIndex::open(&folder.path().into(), &owner(), &memory, &Weak::new()).unwrap()
+            SidecarIndex::open(&folder.path().into(), &owner(), &queue).unwrap()
         };
         let before = open(&sidecar(&first));
         let after = open(&sidecar(&second));
@@ -293,7 +287,7 @@ fn a_sidecar_of_another_version_is_refused() {
         let path = path_of(&all, other.table, (other.segment, other.version));
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, &bytes).unwrap();
-        let opened = SidecarIndex::open(&all, &other, &Arc::new(SectionCache::new(0)), &Weak::new());
+        let opened = SidecarIndex::open(&all, &other, &Arc::new(IndexQueue::new(0)));
         assert!(matches!(opened, Err(Error::Damaged { .. })), "{other:?}");
     }
 }

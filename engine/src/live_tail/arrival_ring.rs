@@ -27,11 +27,11 @@ pub struct TailArrival {
     /// What they count against the bound.
     weight: u64,
     /// Rows and weight of the table since the ring began, up to here.
-    pub(super) before: (u64, u64),
+    pub(crate) before: (u64, u64),
 }
 
 impl TailArrival {
-    pub(super) fn of(lsn: u64, pieces: &[(PartitionKey, Arc<HotBatch>, u64)]) -> Self {
+    pub(crate) fn of(lsn: u64, pieces: &[(PartitionKey, Arc<HotBatch>, u64)]) -> Self {
         Self {
             lsn,
             rows: pieces.iter().map(|(_, rows, _)| rows.batch.num_rows()).sum(),
@@ -50,27 +50,27 @@ impl TailArrival {
 
 impl ArrivalPosition {
     /// Before the first row of a batch.
-    pub(super) const fn before(lsn: u64) -> Self {
+    pub(crate) const fn before(lsn: u64) -> Self {
         Self { lsn, row: 0 }
     }
 }
 
 #[derive(Debug, Default)]
-pub(super) struct ArrivalRing {
-    pub(super) kept: VecDeque<Arc<TailArrival>>,
+pub(crate) struct ArrivalRing {
+    pub(crate) kept: VecDeque<Arc<TailArrival>>,
     /// Every arrival from this LSN on is kept.
-    pub(super) start: u64,
+    pub(crate) start: u64,
     /// Rows and weight that came, those that are gone included.
-    pub(super) passed: (u64, u64),
+    pub(crate) passed: (u64, u64),
 }
 
 impl ArrivalRing {
     /// Rows and weight before the oldest that is kept.
-    pub(super) fn gone(&self) -> (u64, u64) {
+    pub(crate) fn gone(&self) -> (u64, u64) {
         self.kept.front().map_or(self.passed, |oldest| oldest.before)
     }
 
-    pub(super) fn push(&mut self, mut arrival: TailArrival, most: u64, past: &mut Vec<Arc<TailArrival>>) {
+    pub(crate) fn push(&mut self, mut arrival: TailArrival, most: u64, past: &mut Vec<Arc<TailArrival>>) {
         arrival.before = self.passed;
         self.passed.0 += arrival.rows as u64;
         self.passed.1 += arrival.weight;
@@ -84,18 +84,18 @@ impl ArrivalRing {
         }
     }
 
-    pub(super) fn forget(&mut self, start: u64) -> VecDeque<Arc<TailArrival>> {
+    pub(crate) fn forget(&mut self, start: u64) -> VecDeque<Arc<TailArrival>> {
         self.start = start;
         std::mem::take(&mut self.kept)
     }
 
     /// The number of the first arrival that is not before an LSN.
-    pub(super) fn find(&self, lsn: u64) -> usize {
+    pub(crate) fn find(&self, lsn: u64) -> usize {
         self.kept.partition_point(|arrival| arrival.lsn < lsn)
     }
 
     /// Rows before a position that is here.
-    pub(super) fn rows_before(&self, position: ArrivalPosition) -> u64 {
+    pub(crate) fn rows_before(&self, position: ArrivalPosition) -> u64 {
         match self.kept.get(self.find(position.lsn)) {
             Some(arrival) if arrival.lsn == position.lsn => arrival.before.0 + position.row.min(arrival.rows) as u64,
             Some(arrival) => arrival.before.0,

@@ -22,9 +22,9 @@ pub(crate) struct FileLineage {
     retired: RetiredPath,
     displaced: AtomicBool,
     /// How many of its first bytes are known to be what was written, and their checksum.
-    pub(super) checked: Mutex<(u64, u32)>,
+    pub(crate) checked: Mutex<(u64, u32)>,
     /// What was made of its row groups while it is open.
-    pub(super) live: ArcSwap<LiveIndex>,
+    pub(crate) live: ArcSwap<LiveIndex>,
 }
 
 impl FileLineage {

@@ -24,11 +24,9 @@
 //! Folders are never listed to answer a query; only recovery compares the tree with the catalogue.
 
 mod checkpoint;
-mod data_file_handle;
 mod file_lineage;
 mod lock_file;
 mod log;
-mod open_file_cache;
 mod salvage;
 mod state;
 #[cfg(test)]
@@ -38,14 +36,11 @@ use std::path::{Path, PathBuf};
 
 use uuid::Uuid;
 
-pub use data_file_handle::DataFileHandle;
-pub(crate) use data_file_handle::{FileVersionKey, FooterCache};
 pub(crate) use file_lineage::FileLineage;
 pub(crate) use lock_file::StoreLockFile;
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use log::{fuzz_log, fuzz_record};
 pub(crate) use log::{has_manifest, remove_before};
-pub(crate) use open_file_cache::{OpenFileCache, no_files};
 pub(crate) use salvage::ManifestSalvage;
 pub(crate) use state::{FileEntry, ManifestRecord, ManifestState};
 

@@ -21,11 +21,11 @@ use model::Timestamp;
 use object_store::path::Path;
 use uuid::Uuid;
 
-use super::error_kind::{RemoteErrorKind, damaged};
 use super::object_format::{self, ObjectNames};
 use super::retry::{BlockingStore, CreateOutcome};
 use super::state::{RemoteRecord, RemoteState};
 use crate::Error;
+use crate::error::{RemoteErrorKind, damaged};
 
 /// A checkpoint is due after so many records …
 const MOST_RECORDS: u64 = 512;

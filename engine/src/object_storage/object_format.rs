@@ -22,10 +22,10 @@ use crate::layout::StoreLayout;
 use crate::manifest::FileEntry;
 
 /// The tree of telemetry, and that of messages.
-pub(super) const TELEMETRY: &str = "telemetry";
-pub(super) const MESSAGES: &str = "messages";
+pub(crate) const TELEMETRY: &str = "telemetry";
+pub(crate) const MESSAGES: &str = "messages";
 /// What outside readers do not look at.
-pub(super) const PIECES: &str = "pieces";
+pub(crate) const PIECES: &str = "pieces";
 const RECORD: &[u8; 8] = b"FLUXREM1";
 const CHECKPOINT: &[u8; 8] = b"FLUXRCP1";
 

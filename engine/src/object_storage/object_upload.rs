@@ -30,12 +30,12 @@ const PART: usize = 16 << 20;
 
 /// A file that is going to be an object.
 #[derive(Debug)]
-pub(super) struct ObjectUpload<'a> {
-    pub(super) io: &'a BlockingStore,
-    pub(super) names: &'a ObjectNames,
-    pub(super) meta: &'a Path,
-    pub(super) path: &'a Path,
-    pub(super) entry: &'a FileEntry,
+pub(crate) struct ObjectUpload<'a> {
+    pub(crate) io: &'a BlockingStore,
+    pub(crate) names: &'a ObjectNames,
+    pub(crate) meta: &'a Path,
+    pub(crate) path: &'a Path,
+    pub(crate) entry: &'a FileEntry,
 }
 
 fn folder(meta: &Path) -> PathBuf {
@@ -44,7 +44,7 @@ fn folder(meta: &Path) -> PathBuf {
 
 impl ObjectUpload<'_> {
     /// Uploads the file under `key`.
-    pub(super) fn run(&self, file: &FilePrefix, key: &str) -> Result<(), Error> {
+    pub(crate) fn run(&self, file: &FilePrefix, key: &str) -> Result<(), Error> {
         let object = self.names.object(key);
         let part = if self.io.has_multipart() { PART } else { usize::MAX };
         if self.entry.size <= part as u64 {
@@ -60,7 +60,7 @@ impl ObjectUpload<'_> {
         Err(Error::Remote {
             action: "upload",
             object: object.to_string(),
-            trouble: super::RemoteErrorKind::Failing,
+            trouble: crate::RemoteErrorKind::Failing,
             reason: format!("it has {size:?} bytes there instead of {wanted}"),
         })
     }
@@ -112,7 +112,7 @@ impl ObjectUpload<'_> {
 }
 
 /// Gives up the uploads that an earlier process left unfinished. How many.
-pub(super) fn give_up_abandoned(io: &BlockingStore, names: &ObjectNames, meta: &Path) -> Result<u64, Error> {
+pub(crate) fn give_up_abandoned(io: &BlockingStore, names: &ObjectNames, meta: &Path) -> Result<u64, Error> {
     let folder = folder(meta);
     let notes = match std::fs::read_dir(&folder) {
         Ok(notes) => notes,

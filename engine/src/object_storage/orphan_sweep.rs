@@ -32,7 +32,7 @@ const EVERY: Duration = Duration::from_secs(3_600);
 
 /// The search for orphans, now and then.
 #[derive(Debug, Default)]
-pub(super) struct OrphanSweep {
+pub(crate) struct OrphanSweep {
     swept: Option<Instant>,
     /// Objects with names like ours that are not: looked into once.
     foreign: HashSet<ObjectPath>,
@@ -41,7 +41,7 @@ pub(super) struct OrphanSweep {
 impl OrphanSweep {
     /// Deletes what no record names, if it is time. The chain's end must be known; `made` are objects of this writer that it
     /// is about to record.
-    pub(super) fn run(
+    pub(crate) fn run(
         &mut self,
         link: &RemoteLink,
         chain: &CommitLog,

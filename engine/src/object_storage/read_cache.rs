@@ -17,14 +17,12 @@ use std::sync::{Arc, OnceLock};
 use model::Table;
 use parking_lot::Mutex;
 
-use super::RemoteMode;
-use super::error_kind::{RemoteErrorKind, damaged};
 use super::object_format::ObjectNames;
 use super::retry::BlockingStore;
 use super::state::RemoteFile;
-use crate::engine_core::EngineCore;
+use crate::RemoteMode;
+use crate::error::{RemoteErrorKind, damaged};
 use crate::layout::StoreLayout;
-use crate::manifest::DataFileHandle;
 use crate::{Error, durable_fs};
 
 /// So many bytes of copies that queries' plans name stay in any case.
@@ -91,14 +89,14 @@ pub(crate) struct RemoteFileCache {
     flights: Mutex<HashMap<u64, Arc<OnceLock<DownloadResult>>>>,
     /// What happens between the moment in which a fetched file has its name and the one in which it is opened.
     #[cfg(test)]
-    pub(crate) after_fetch: crate::engine_core::TestHook,
+    pub(crate) after_fetch: crate::test_hook::TestHook,
 }
 
 impl RemoteFileCache {
-    pub(super) fn new(
+    pub(crate) fn new(
         io: BlockingStore,
         names: ObjectNames,
-        remote: &super::RemoteSettings,
+        remote: &crate::RemoteSettings,
         layout: &StoreLayout,
     ) -> Self {
         Self {
@@ -113,12 +111,12 @@ impl RemoteFileCache {
             local: Mutex::default(),
             flights: Mutex::default(),
             #[cfg(test)]
-            after_fetch: crate::engine_core::TestHook::default(),
+            after_fetch: crate::test_hook::TestHook::default(),
         }
     }
 
     /// A file's object is recorded. `here`: its local copy is in the tree.
-    pub(super) fn put(&self, file: &RemoteFile, here: bool) {
+    pub(crate) fn put(&self, file: &RemoteFile, here: bool) {
         let (id, size) = (file.entry.id, file.entry.size);
         let object = RemoteObject {
             key: file.key.clone(),
@@ -142,7 +140,7 @@ impl RemoteFileCache {
     }
 
     /// A file expired.
-    pub(super) fn remove(&self, id: u64) {
+    pub(crate) fn remove(&self, id: u64) {
         self.known.lock().remove(&id);
         self.least.lock().remove(&id);
         self.local.lock().remove(id);
@@ -205,15 +203,22 @@ impl RemoteFileCache {
 
     /// Brings a file back into the tree. Blocks until it is there. The first caller fetches it, the others wait for that; if it
     /// panics, the next one does. Who looked for it before it came, and comes here after, finds it.
-    pub(crate) fn fetch(&self, segment: &DataFileHandle) -> Result<(), Error> {
-        let flight = Arc::clone(self.flights.lock().entry(segment.id).or_default());
+    /// `is_here` says whether it came meanwhile.
+    pub(crate) fn fetch(
+        &self,
+        (table, id): (Table, u64),
+        path: &Path,
+        is_here: impl FnOnce() -> bool,
+    ) -> Result<(), Error> {
+        let flight = Arc::clone(self.flights.lock().entry(id).or_default());
         let mut first = None;
         let ended = flight.get_or_init(|| {
-            let fetched = match segment.open_here() {
-                Ok(_) => Ok(()),
-                Err(_) => self.fetch_to(segment.table, segment.id, &segment.path),
+            let fetched = if is_here() {
+                Ok(())
+            } else {
+                self.fetch_to(table, id, path)
             };
-            self.flights.lock().remove(&segment.id);
+            self.flights.lock().remove(&id);
             let told = fetched.as_ref().copied().map_err(|error| {
                 let trouble = match error {
                     Error::Remote { trouble, .. } => *trouble,
@@ -227,7 +232,7 @@ impl RemoteFileCache {
         let again = || {
             ended.clone().map_err(|(trouble, reason)| Error::Remote {
                 action: "read",
-                object: format!("{} of {}", segment.path.display(), self.url),
+                object: format!("{} of {}", path.display(), self.url),
                 trouble,
                 reason,
             })
@@ -236,7 +241,7 @@ impl RemoteFileCache {
     }
 
     /// Puts a file under its name, checked and synced.
-    pub(super) fn fetch_to(&self, table: Table, id: u64, path: &Path) -> Result<(), Error> {
+    pub(crate) fn fetch_to(&self, table: Table, id: u64, path: &Path) -> Result<(), Error> {
         let object = self.known.lock().get(&id).cloned();
         let object = object.ok_or_else(|| Error::io("fetch", path)(std::io::ErrorKind::NotFound.into()))?;
         let counters = self.io.counters();
@@ -295,28 +300,15 @@ impl RemoteFileCache {
     }
 
     /// Takes local copies away until the others fit, least recently used first: those that no query's plan names, and where
-    /// plans name far more than fits, those too. Who has one open keeps its bytes.
-    pub(super) fn make_room(&self, shared: &EngineCore) {
+    /// plans name far more than fits, those too. Who has one open keeps its bytes. `listed` gives the uploaded files, and whether a
+    /// plan names them.
+    pub(crate) fn make_room(&self, listed: impl FnOnce() -> Vec<(u64, PathBuf, bool)>) {
         if self.local.lock().bytes <= self.cap {
             return;
         }
         let (mut free, mut named) = (HashMap::new(), HashMap::new());
-        {
-            let state = shared.state.lock();
-            for file in state
-                .files
-                .iter()
-                .flat_map(|files| files.iter())
-                .filter(|file| file.is_uploaded())
-            {
-                // One holder is the list itself; the others are older views and plans of queries.
-                let free_or_named = if Arc::strong_count(file) == 1 {
-                    &mut free
-                } else {
-                    &mut named
-                };
-                free_or_named.insert(file.id, file.path.clone());
-            }
+        for (id, path, is_named) in listed() {
+            if is_named { &mut named } else { &mut free }.insert(id, path);
         }
         self.evict(&free, self.cap);
         self.evict(&named, self.cap.saturating_mul(2).max(MUCH));

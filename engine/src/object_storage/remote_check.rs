@@ -5,11 +5,11 @@ use uuid::Uuid;
 
 use super::state::RemoteFile;
 use super::takeover::{RemoteConnection, connect};
-use super::{RemoteMode, RemoteSettings};
 use crate::Error;
 use crate::dedup::WatermarkDelta;
 use crate::layout::StoreLayout;
 use crate::manifest::FileEntry;
+use crate::{RemoteMode, RemoteSettings};
 
 /// See the module. Nothing is written there.
 #[derive(Debug)]
@@ -109,7 +109,7 @@ impl RemoteInspector {
                 entry.size, entry.crc
             ))),
             Err(Error::Remote {
-                trouble: super::RemoteErrorKind::Missing,
+                trouble: crate::RemoteErrorKind::Missing,
                 ..
             }) => Ok(Some(format!("{key} is missing in the object store"))),
             Err(error) => Err(error),

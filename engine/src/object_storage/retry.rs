@@ -32,8 +32,8 @@ use object_store::{
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use super::error_kind::{RemoteErrorKind, error_kind, is_transient, refused};
 use crate::Error;
+use crate::error::{RemoteErrorKind, error_kind, is_transient, refused};
 use crate::stats::{AtomicCounter, RemoteCounters};
 
 /// How often a call is made at most.
@@ -97,7 +97,7 @@ pub(crate) struct BlockingStore {
 
 impl BlockingStore {
     pub(crate) fn start(
-        remote: &super::RemoteSettings,
+        remote: &crate::RemoteSettings,
         counters: Arc<RemoteCounters>,
         entropy: &Entropy,
     ) -> Result<Self, Error> {

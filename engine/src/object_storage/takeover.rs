@@ -28,22 +28,22 @@ use tokio::sync::{oneshot, watch};
 use uuid::Uuid;
 
 use super::commit_log::CommitLog;
-use super::error_kind::RemoteErrorKind;
 use super::object_format::ObjectNames;
 use super::object_upload::give_up_abandoned;
 use super::read_cache::RemoteFileCache;
 use super::retry::{BlockingStore, CreateOutcome};
 use super::state::{RemoteFile, RemoteState};
-use super::{RemoteMode, RemoteSettings};
 use crate::dedup::DedupWatermarks;
+use crate::error::RemoteErrorKind;
 use crate::layout::StoreLayout;
 use crate::manifest::{
     FileLineage, LoadedManifest, ManifestState, StoreManifest, known_store_id, read_id, store_id, write_id,
     write_store_id,
 };
-use crate::recovery::check_not_lost;
 use crate::stats::RemoteCounters;
+use crate::store_tree::check_not_lost;
 use crate::{Error, durable_fs};
+use crate::{RemoteMode, RemoteSettings};
 
 /// How often it is looked while somebody waits for a cut.
 const HURRIED_POLL: Duration = Duration::from_millis(100);
@@ -55,11 +55,11 @@ pub(crate) struct RemoteLink {
     pub(crate) io: BlockingStore,
     pub(crate) counters: Arc<RemoteCounters>,
     pub(crate) cache: Arc<RemoteFileCache>,
-    pub(super) names: ObjectNames,
-    pub(super) orders: Mutex<UploadRequests>,
-    pub(super) changed: Condvar,
+    pub(crate) names: ObjectNames,
+    pub(crate) orders: Mutex<UploadRequests>,
+    pub(crate) changed: Condvar,
     /// Who may still read files that expired.
-    pub(super) holders: Mutex<HashMap<u64, Weak<FileLineage>>>,
+    pub(crate) holders: Mutex<HashMap<u64, Weak<FileLineage>>>,
     /// Why the last step failed; `None` after a success.
     pub(crate) failing: Mutex<Option<Arc<str>>>,
     /// The marks of what is in the object store.
@@ -72,11 +72,11 @@ pub(crate) struct RemoteLink {
 pub(crate) type UploadResult = Result<(), Arc<str>>;
 
 #[derive(Debug, Default)]
-pub(super) struct UploadRequests {
-    pub(super) asked: Vec<oneshot::Sender<UploadResult>>,
+pub(crate) struct UploadRequests {
+    pub(crate) asked: Vec<oneshot::Sender<UploadResult>>,
     /// Somebody waits for a cut, though not for this very one.
-    pub(super) hurried: bool,
-    pub(super) stop: bool,
+    pub(crate) hurried: bool,
+    pub(crate) stop: bool,
 }
 
 impl RemoteLink {
@@ -113,7 +113,7 @@ impl RemoteLink {
     }
 
     /// Whether somebody waits for a cut: nobody does for one without rows.
-    pub(super) fn refresh_urgency(&self, is_behind: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn refresh_urgency(&self, is_behind: impl FnOnce() -> bool) -> bool {
         let mut orders = self.orders.lock();
         orders.hurried = orders.hurried && is_behind();
         orders.hurried
@@ -140,7 +140,7 @@ impl RemoteLink {
     }
 
     /// Waits for an order or `poll`. Who asked; `None` to stop.
-    pub(super) fn wait_for_request(&self) -> Option<Vec<oneshot::Sender<UploadResult>>> {
+    pub(crate) fn wait_for_request(&self) -> Option<Vec<oneshot::Sender<UploadResult>>> {
         let began = Instant::now();
         let mut orders = self.orders.lock();
         loop {
@@ -155,11 +155,11 @@ impl RemoteLink {
     }
 
     /// A cut begins: who waits from now on waits for the next one.
-    pub(super) fn begin_cut(&self) {
+    pub(crate) fn begin_cut(&self) {
         self.orders.lock().hurried = false;
     }
 
-    pub(super) fn is_stopping(&self) -> bool {
+    pub(crate) fn is_stopping(&self) -> bool {
         self.orders.lock().stop
     }
 }

@@ -30,6 +30,7 @@ use crate::object_storage::takeover::RemoteConnection;
 use crate::open_partition::write_options;
 use crate::quarantine::move_to_quarantine;
 use crate::retention::remove_empty_folders;
+use crate::store_tree::data_files;
 use crate::{Error, Settings};
 
 /// What recovery finds on its way.
@@ -283,28 +284,6 @@ fn quarantine_file(layout: &StoreLayout, path: &Path, error: &Error) -> (bool, S
             format!("{error}; it stays where it is, it could not be put into quarantine: {kept}"),
         ),
     }
-}
-
-/// The data files in the tree.
-pub(crate) fn data_files(root: &Path) -> Result<Vec<PathBuf>, Error> {
-    let mut files = Vec::new();
-    let mut folders = vec![root.to_owned()];
-    while let Some(folder) = folders.pop() {
-        let entries = match std::fs::read_dir(&folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(Error::io("list", &folder)(error)),
-        };
-        for entry in entries {
-            let entry = entry.map_err(Error::io("list", &folder))?;
-            if entry.file_type().map_err(Error::io("read", &entry.path()))?.is_dir() {
-                folders.push(entry.path());
-            } else {
-                files.push(entry.path());
-            }
-        }
-    }
-    Ok(files)
 }
 
 pub(super) fn reconcile_unknown_files(

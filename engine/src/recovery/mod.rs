@@ -17,7 +17,7 @@ mod tree_scan;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::ScopedJoinHandle;
 
 use arc_swap::ArcSwap;
@@ -26,32 +26,33 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
-use crate::datafile::{OpenDataFile, inspect};
+use crate::data_file_handle::DataFileContext;
+use crate::data_file_handle::FooterCache;
+use crate::datafile::OpenDataFile;
 use crate::dedup::DedupWatermarks;
 use crate::disk_space::{DiskSpace, drop_ballast};
 use crate::engine_core::{EngineCore, WriteState};
+use crate::file_templates::FileTemplates;
 use crate::flusher::MemtableFlusher;
 use crate::group_commit::GroupCommitter;
 use crate::inbound_memory::InboundShares;
+use crate::index::IndexQueue;
 use crate::layout::StoreLayout;
 use crate::live_tail::TailBuffers;
-use crate::manifest::{
-    self, FileEntry, FileLineage, FooterCache, LoadedManifest, StoreLockFile, StoreManifest, known_store_id, no_files,
-    store_id,
-};
+use crate::manifest::{self, FileEntry, FileLineage, LoadedManifest, StoreLockFile, StoreManifest, store_id};
 use crate::memtable::OriginRanges;
 use crate::object_storage::takeover::{self, RemoteConnection, RemoteLink};
+use crate::open_file_cache::no_files;
 use crate::open_partition::OpenPartition;
 use crate::snapshot::StoreSnapshot;
-use crate::spec_files::FileTemplates;
 use crate::stats::EngineCounters;
-use crate::wal::{self, MAX_FRAME, WalOptions, WriteAheadLog};
+use crate::store_tree::{check_not_lost, lock};
+use crate::wal::{MAX_FRAME, WalOptions, WriteAheadLog};
 use crate::{Error, Settings, durable_fs};
+pub(crate) use file_reconciliation::describe;
 use file_reconciliation::{
     RecoveryFindings, check_files, empty_staging, reconcile_unknown_files, remove_unknown_files,
 };
-pub(crate) use file_reconciliation::{data_files, describe};
-pub(crate) use replay::catch_panic;
 use tree_scan::TreeScan;
 
 /// Memory for footers of data files.
@@ -180,45 +181,6 @@ struct RecoveryInputs {
     link: Option<Arc<RemoteLink>>,
 }
 
-/// Takes the store and its tree for this process. Of the folders that it needs, those in staging are made.
-pub(crate) fn lock(layout: &StoreLayout, settings: &Settings) -> Result<Vec<StoreLockFile>, Error> {
-    for dir in layout.staging_folders() {
-        durable_fs::create_dirs(dir)?;
-    }
-    let mut locks = vec![
-        StoreLockFile::take(&layout.meta, &settings.store_dir)?,
-        StoreLockFile::take(&layout.data_staging, &settings.data_dir)?,
-    ];
-    if layout.messages_staging != layout.data_staging {
-        locks.push(StoreLockFile::take(&layout.messages_staging, &settings.messages_dir)?);
-    }
-    Ok(locks)
-}
-
-/// Refuses a store whose catalogue is gone: it must not begin anew beside its data, and forget what it had stored.
-pub(crate) fn check_not_lost(layout: &StoreLayout) -> Result<(), Error> {
-    let id = || known_store_id(&layout.meta).map_err(Error::of_catalogue);
-    let beside = if wal::is_there(&layout.wal)? {
-        "a log"
-    } else if id()?.is_some_and(|id| has_data(layout, id)) {
-        "data files"
-    } else {
-        return Ok(());
-    };
-    Err(Error::Catalogue {
-        path: layout.meta.clone(),
-        reason: format!("it has no checkpoint, beside {beside}"),
-    })
-}
-
-fn has_data(layout: &StoreLayout, store: Uuid) -> bool {
-    let files = Table::ALL
-        .iter()
-        .filter_map(|table| data_files(&layout.folder(*table)).ok());
-    let mut files = files.flatten();
-    files.any(|path| inspect(&path).is_ok_and(|about| about.identity.store == store))
-}
-
 fn check_one_file_system(layout: &StoreLayout) -> Result<(), Error> {
     let device = |dir: &Path| {
         std::fs::metadata(dir)
@@ -345,12 +307,18 @@ fn assemble(
     // Every frame below has its rows in files.
     let committed = catalog.state().replay_from().saturating_sub(1);
     let marks = DedupWatermarks::from(catalog.state().watermarks.all());
-    let shared = Arc::new_cyclic(|me| EngineCore {
-        me: std::sync::Weak::clone(me),
+    let shared = Arc::new_cyclic(|me: &Weak<EngineCore>| EngineCore {
         store: catalog.state().store,
-        footers: Arc::new(FooterCache::new(FOOTER_BYTES)),
-        files: Arc::new(no_files()),
-        indexes: crate::index::IndexQueue::new(settings.index_memory.get().try_into().unwrap_or(usize::MAX)),
+        files: Arc::new(DataFileContext {
+            layout: layout.clone(),
+            footers: FooterCache::new(FOOTER_BYTES),
+            files: no_files(),
+            cache: link.as_ref().map(|link| Arc::clone(&link.cache)),
+            owner: Weak::<EngineCore>::clone(me),
+        }),
+        indexes: Arc::new(IndexQueue::new(
+            settings.index_memory.get().try_into().unwrap_or(usize::MAX),
+        )),
         counters: EngineCounters::default(),
         view: ArcSwap::from_pointee(StoreSnapshot::default()),
         watermarks: Mutex::new(marks),
@@ -374,11 +342,11 @@ fn assemble(
         #[cfg(test)]
         skew: 0.into(),
         #[cfg(test)]
-        fail_log_syncs: crate::engine_core::TestHook::default(),
+        fail_log_syncs: crate::test_hook::TestHook::default(),
         #[cfg(test)]
-        before_write: crate::engine_core::TestHook::default(),
+        before_write: crate::test_hook::TestHook::default(),
         #[cfg(test)]
-        before_freeze: crate::engine_core::TestHook::default(),
+        before_freeze: crate::test_hook::TestHook::default(),
         settings,
         clock,
         layout,

@@ -28,6 +28,7 @@ use crate::engine_core::EngineCore;
 use crate::flusher::MemtableFlusher;
 use crate::layout::{StoreLayout, TimePartition};
 use crate::memtable::{PartitionKey, weight};
+use crate::panic_guard::catch_panic;
 use crate::wal::{FrameSink, WalFrame, WalRecovery, WriteAheadLog};
 use crate::{BatchOrigin, Error, HotBatch, durable_fs, frame_origin, partitioner};
 
@@ -270,18 +271,6 @@ fn insert_frame(
     EngineCore::insert(&mut state, table, pieces, frame.lsn, &origin, 0);
     places.into_iter().for_each(|place| state.hot.join(place));
     Ok(rows)
-}
-
-/// What `decode` says; that it panicked, if it did. A batch that no decoder survives must not keep the store from opening.
-pub(crate) fn catch_panic<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
-        let said = panic.downcast_ref::<String>().map(String::as_str);
-        let said = said.or_else(|| panic.downcast_ref::<&str>().copied());
-        Err(format!(
-            "the decoder panicked: {}",
-            said.unwrap_or("it did not say why")
-        ))
-    })
 }
 
 /// Keeps a frame that cannot be understood, durably: its rows count as stored, so the log is going to let go of it.

@@ -13,13 +13,13 @@ use std::time::Duration;
 use model::Timestamp;
 
 /// How far the clock may run ahead.
-pub(super) const SLACK: Duration = Duration::from_secs(3_600);
+pub(crate) const SLACK: Duration = Duration::from_secs(3_600);
 /// How long a clock that jumped must run evenly before it is believed.
-pub(super) const LONGEST_HOLD: Duration = Duration::from_secs(24 * 3_600);
+pub(crate) const LONGEST_HOLD: Duration = Duration::from_secs(24 * 3_600);
 
 /// The judge of the clock.
 #[derive(Debug)]
-pub(super) struct ClockGuard {
+pub(crate) struct ClockGuard {
     /// A time that was relied on, and the counter then.
     anchor: (Timestamp, Duration),
     hold: Option<ClockHold>,
@@ -34,15 +34,15 @@ struct ClockHold {
 
 /// A judgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ClockVerdict {
+pub(crate) struct ClockVerdict {
     /// The time to rely on.
-    pub(super) now: Timestamp,
+    pub(crate) now: Timestamp,
     /// How far ahead the clock is and how much longer it is held for that.
-    pub(super) held: Option<(Duration, Duration)>,
+    pub(crate) held: Option<(Duration, Duration)>,
     /// Whether the hold begins with this judgement.
-    pub(super) news: bool,
+    pub(crate) news: bool,
     /// How far the clock went back since the judgement before, if it is more than [`SLACK`].
-    pub(super) went_back: Option<Duration>,
+    pub(crate) went_back: Option<Duration>,
 }
 
 impl ClockVerdict {
@@ -63,7 +63,7 @@ fn ahead(of: Timestamp, by: Timestamp) -> Duration {
 
 impl ClockGuard {
     /// Begins with the last time that was relied on, and the counter now.
-    pub(super) const fn new(relied_on: Timestamp, counter: Duration) -> Self {
+    pub(crate) const fn new(relied_on: Timestamp, counter: Duration) -> Self {
         Self {
             anchor: (relied_on, counter),
             hold: None,
@@ -71,7 +71,7 @@ impl ClockGuard {
     }
 
     /// Judges the clock.
-    pub(super) fn check(&mut self, clock: Timestamp, counter: Duration) -> ClockVerdict {
+    pub(crate) fn check(&mut self, clock: Timestamp, counter: Duration) -> ClockVerdict {
         let counted = self.anchor.0.plus(counter.saturating_sub(self.anchor.1));
         let jump = ahead(counted, clock);
         if jump <= SLACK {

@@ -12,11 +12,11 @@ use std::time::Duration;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify, WatchDescriptor};
 
 /// A folder that is watched.
-pub(super) type InotifyWatch = WatchDescriptor;
+pub(crate) type InotifyWatch = WatchDescriptor;
 
 /// Watches folders.
 #[derive(Debug, Default)]
-pub(super) struct ExternalReaders {
+pub(crate) struct ExternalReaders {
     inotify: Option<Inotify>,
     /// The counter when something in a folder, or the folder, was last seen to be opened.
     seen: HashMap<InotifyWatch, Duration>,
@@ -26,7 +26,7 @@ pub(super) struct ExternalReaders {
 
 impl ExternalReaders {
     /// From now on it is known who opens the folder or something in it. `None` if that cannot be had.
-    pub(super) fn watch(&mut self, folder: &Path) -> Option<InotifyWatch> {
+    pub(crate) fn watch(&mut self, folder: &Path) -> Option<InotifyWatch> {
         if self.inotify.is_none() {
             self.inotify = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC).ok();
         }
@@ -38,7 +38,7 @@ impl ExternalReaders {
     }
 
     /// Takes note of what was opened up to now, by the counter.
-    pub(super) fn look(&mut self, now: Duration) {
+    pub(crate) fn look(&mut self, now: Duration) {
         let Some(inotify) = &self.inotify else {
             return;
         };
@@ -55,12 +55,12 @@ impl ExternalReaders {
     }
 
     /// When something was last opened there, by the counter.
-    pub(super) fn last(&self, watch: InotifyWatch) -> Option<Duration> {
+    pub(crate) fn last(&self, watch: InotifyWatch) -> Option<Duration> {
         self.seen.get(&watch).copied().max(self.unknown)
     }
 
     /// No longer watches a folder.
-    pub(super) fn forget(&mut self, watch: InotifyWatch) {
+    pub(crate) fn forget(&mut self, watch: InotifyWatch) {
         self.seen.remove(&watch);
         if let Some(inotify) = &self.inotify {
             // It may have gone with its folder.

@@ -19,57 +19,24 @@
 //!
 //! Deciding when: the flusher asks at its ticks, because it knows which files are open.
 
-mod clock_guard;
-mod enforcer;
-mod external_readers;
-mod pending_delete;
+pub(crate) mod clock_guard;
+pub(crate) mod external_readers;
+pub(crate) mod pending_delete;
 mod preview;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
-use model::{ByteSize, Table, Timestamp};
+use model::{Table, Timestamp};
 use serde::Serialize;
 
-use crate::Settings;
+use crate::manifest::FileEntry;
 use crate::memtable::PartitionKey;
-pub(crate) use enforcer::{RetentionEnforcer, remove_empty_folders};
+use crate::{RetentionPolicy, Settings};
+pub(crate) use pending_delete::remove_empty_folders;
 pub use preview::{RetentionPreview, preview_rotation};
-
-/// What makes old partitions go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum RetentionPolicy {
-    /// Their age.
-    #[default]
-    Time,
-    /// The store's total size.
-    Size,
-    /// Either.
-    Both,
-}
-
-/// When data goes; the age is [`crate::Settings::max_age`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RetentionSettings {
-    /// What makes it go.
-    pub policy: RetentionPolicy,
-    /// The total size of data files, log and catalogue above which the oldest partitions go.
-    pub max_size: ByteSize,
-    /// The time between checks. A check happens at a flush tick.
-    pub check_interval: Duration,
-}
-
-impl Default for RetentionSettings {
-    fn default() -> Self {
-        Self {
-            policy: RetentionPolicy::default(),
-            max_size: ByteSize::mib(10 << 10),
-            check_interval: Duration::from_secs(3_600),
-        }
-    }
-}
+use std::collections::BTreeMap;
 
 /// Why a partition goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -136,11 +103,11 @@ pub(crate) struct RetentionCandidate {
 }
 
 impl RetentionCandidate {
-    const fn all_bytes(&self) -> u64 {
+    pub(crate) const fn all_bytes(&self) -> u64 {
         self.bytes + self.index_bytes
     }
 
-    fn removal(&self, reason: RetentionReason) -> PartitionRemoval {
+    pub(crate) fn removal(&self, reason: RetentionReason) -> PartitionRemoval {
         PartitionRemoval {
             table: self.place.0,
             partition: self.place.1.to_string(),
@@ -191,4 +158,34 @@ pub(crate) fn cap(planned: &mut Vec<(RetentionCandidate, RetentionReason)>, part
         *reason == RetentionReason::Size || aged <= most
     });
     planned.len() < before
+}
+
+/// The partitions of these files. One is closed when it has ended, its files are not in work, and it has no rows waiting.
+/// `about` says of a file whether somebody works on it, and the bytes of its index.
+pub(crate) fn gather(
+    entries: &[FileEntry],
+    now: Timestamp,
+    grace: Duration,
+    about: impl Fn(&FileEntry) -> (bool, u64),
+    has_rows: impl Fn(PartitionKey) -> bool,
+) -> Vec<RetentionCandidate> {
+    let mut places: BTreeMap<PartitionKey, RetentionCandidate> = BTreeMap::new();
+    for entry in entries {
+        let place = entry.place();
+        let candidate = places.entry(place).or_insert_with(|| RetentionCandidate {
+            place,
+            ids: Vec::new(),
+            rows: 0,
+            bytes: 0,
+            index_bytes: 0,
+            closed: place.1.end().plus(grace) <= now && !has_rows(place),
+        });
+        candidate.ids.push(entry.id);
+        candidate.rows += entry.rows;
+        candidate.bytes += entry.size;
+        let (in_work, index_bytes) = about(entry);
+        candidate.index_bytes += index_bytes;
+        candidate.closed &= !in_work;
+    }
+    places.into_values().collect()
 }

@@ -26,7 +26,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Weak;
 use std::time::Duration;
 
-use super::enforcer::remove_empty_folders;
 use super::external_readers::{ExternalReaders, InotifyWatch};
 use crate::datafile::tombstone;
 use crate::durable_fs;
@@ -38,7 +37,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 3_600);
 
 /// A partition to be taken away when nobody holds a version of any of its files.
 #[derive(Debug)]
-pub(super) struct PendingDeletion {
+pub(crate) struct PendingDeletion {
     folder: PathBuf,
     /// Its names, and who holds them.
     files: Vec<(OsString, Weak<FileLineage>)>,
@@ -64,7 +63,7 @@ enum DeletionStep {
 }
 
 impl PendingDeletion {
-    pub(super) const fn new(folder: PathBuf, aside: PathBuf) -> Self {
+    pub(crate) const fn new(folder: PathBuf, aside: PathBuf) -> Self {
         Self {
             folder,
             files: Vec::new(),
@@ -74,12 +73,12 @@ impl PendingDeletion {
         }
     }
 
-    pub(super) fn add(&mut self, name: OsString, held_by: Weak<FileLineage>) {
+    pub(crate) fn add(&mut self, name: OsString, held_by: Weak<FileLineage>) {
         self.files.push((name, held_by));
     }
 
     /// Goes as far as it can. Whether it is gone.
-    pub(super) fn advance(
+    pub(crate) fn advance(
         &mut self,
         layout: &StoreLayout,
         readers: &mut ExternalReaders,
@@ -204,5 +203,16 @@ fn unlink(folder: &Path, files: &[(OsString, Weak<FileLineage>)]) -> io::Result<
             Ok(())
         }
         removed => removed,
+    }
+}
+
+/// Removes the folders above a file that went, up to its table's, as far as they are empty.
+pub(crate) fn remove_empty_folders(file: &Path, data: &Path) {
+    let folders = file.ancestors().skip(1);
+    for folder in folders.take_while(|folder| folder.parent().is_some_and(|parent| parent != data && *folder != data)) {
+        // A folder that is not empty ends the way up.
+        if std::fs::remove_dir(folder).is_err() {
+            return;
+        }
     }
 }

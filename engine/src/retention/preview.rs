@@ -8,8 +8,7 @@ use model::{Clock, Timestamp};
 use serde::Serialize;
 
 use super::clock_guard::SLACK;
-use super::enforcer::gather;
-use super::{PartitionRemoval, plan};
+use super::{PartitionRemoval, gather, plan};
 use crate::layout::StoreLayout;
 use crate::manifest::{FileEntry, StoreManifest, known_store_id};
 use crate::{Error, Settings};

@@ -2,8 +2,11 @@
 
 use std::borrow::Borrow;
 
+use model::ByteSize;
+
 use super::*;
 use crate::PartitionBy;
+use crate::RetentionSettings;
 use crate::layout::TimePartition;
 
 const HOUR: i64 = 3_600_000_000;

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Weak;
 
 use model::{Attributes, EntityId, Level, LogRecord, Table, TelemetryRecord, Timestamp};
 use parquet::arrow::ArrowWriter;
@@ -12,12 +11,12 @@ use proptest::prelude::*;
 use uuid::Uuid;
 
 use super::super::path_of;
-use super::super::section_cache::SectionCache;
 use super::super::sidecar_format::{EncodedSection, IndexedFile, encode};
 use super::rollup_builder::{FileRollupBuilder, RollupSectionBuilder};
 use super::*;
 use crate::Error;
 use crate::datafile::{FilePrefix, read_metadata};
+use crate::index::IndexQueue;
 
 /// Minutes, levels and entities of rows.
 type Rows = Vec<(i64, u8, u8)>;
@@ -92,12 +91,7 @@ fn open(folder: &Path, rows: usize, bytes: &[u8], memory: usize) -> Result<Sidec
     let path = path_of(folder, Table::Logs, (12, 3));
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(&path, bytes).unwrap();
-    SidecarIndex::open(
-        &folder.into(),
-        &owner(rows),
-        &Arc::new(SectionCache::new(memory)),
-        &Weak::new(),
-    )
+    SidecarIndex::open(&folder.into(), &owner(rows), &Arc::new(IndexQueue::new(2 * memory)))
 }
 
 fn some() -> Rows {

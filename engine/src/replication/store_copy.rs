@@ -18,18 +18,18 @@ use model::{Entropy, Timestamp};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::object_format::data_key;
-use super::object_upload::ObjectUpload;
-use super::open_file_restore::restore_open;
-use super::state::{RemoteFile, RemoteRecord};
-use super::takeover::{RemoteConnection, connect};
-use super::{RemoteErrorKind, RemoteMode, RemoteSettings};
 use crate::datafile::{FilePrefix, file_crc, resume, seal};
 use crate::layout::StoreLayout;
 use crate::manifest::{self, FileEntry, LoadedManifest, ManifestState, StoreManifest, known_store_id, write_store_id};
+use crate::object_storage::object_format::data_key;
+use crate::object_storage::object_upload::ObjectUpload;
+use crate::object_storage::open_file_restore::restore_open;
+use crate::object_storage::state::{RemoteFile, RemoteRecord};
+use crate::object_storage::takeover::{RemoteConnection, connect};
 use crate::open_partition::write_options;
-use crate::recovery::lock;
+use crate::store_tree::lock;
 use crate::{Error, Settings, durable_fs, wal};
+use crate::{RemoteErrorKind, RemoteMode, RemoteSettings};
 
 /// What a copy came to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -185,7 +185,7 @@ impl BucketExport<'_> {
         let (size, crc) = back()?;
         if (size, crc) != wanted {
             let reason = format!("{size} bytes with the checksum {crc:08x} came back");
-            return Err(super::error_kind::damaged(&link.settings.url, &key, &reason));
+            return Err(crate::error::damaged(&link.settings.url, &key, &reason));
         }
         if is_staged {
             durable_fs::remove_if_there(&path).map_err(Error::io("remove", &path))?;

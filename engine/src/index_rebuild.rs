@@ -8,12 +8,11 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use super::sidecar_format::IndexedFile;
-use super::{indexer, is_indexed, sidecar_builder};
 use crate::datafile::FilePrefix;
+use crate::index::{IndexedFile, is_indexed, sidecar_builder, write_sidecar};
 use crate::integrity_check::{FileProblem, StoreInspector};
 use crate::manifest::FileEntry;
-use crate::recovery::lock;
+use crate::store_tree::lock;
 use crate::{Error, Settings};
 
 /// What came of it.
@@ -82,6 +81,6 @@ fn make(store: &StoreInspector, entry: &FileEntry, path: &PathBuf) -> Result<u64
         return Ok(0);
     };
     let sidecar = store.layout.sidecar(entry.table, (entry.id, entry.version));
-    indexer::write(&sidecar, &bytes)?;
+    write_sidecar(&sidecar, &bytes)?;
     Ok(bytes.len() as u64)
 }

@@ -1,19 +1,18 @@
 //! The flusher's part of rotation: what may go, the record, and taking a partition away when nobody holds a file of it.
 
 use std::collections::{BTreeMap, HashSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use model::Timestamp;
 
-use super::clock_guard::{ClockGuard, ClockVerdict, SLACK};
-use super::external_readers::ExternalReaders;
-use super::pending_delete::PendingDeletion;
-use super::{RetentionCandidate, RetentionRun, cap, plan};
 use crate::engine_core::EngineCore;
 use crate::manifest::FileEntry;
-use crate::memtable::PartitionKey;
+use crate::retention::clock_guard::{ClockGuard, ClockVerdict, SLACK};
+use crate::retention::external_readers::ExternalReaders;
+use crate::retention::pending_delete::PendingDeletion;
+use crate::retention::{RetentionCandidate, RetentionRun, cap, gather, plan};
 use crate::{Error, durable_fs};
 
 /// Checks the rules and clears away what went.
@@ -200,17 +199,6 @@ impl RetentionEnforcer {
     }
 }
 
-/// Removes the folders above a file that went, up to its table's, as far as they are empty.
-pub(crate) fn remove_empty_folders(file: &Path, data: &Path) {
-    let folders = file.ancestors().skip(1);
-    for folder in folders.take_while(|folder| folder.parent().is_some_and(|parent| parent != data && *folder != data)) {
-        // A folder that is not empty ends the way up.
-        if std::fs::remove_dir(folder).is_err() {
-            return;
-        }
-    }
-}
-
 /// The partitions of the catalogue, and the bytes of log and catalogue.
 fn candidates(shared: &EngineCore, ours: &HashSet<u64>, now: Timestamp) -> (Vec<RetentionCandidate>, u64) {
     let (entries, catalog_bytes) = {
@@ -229,36 +217,6 @@ fn candidates(shared: &EngineCore, ours: &HashSet<u64>, now: Timestamp) -> (Vec<
     let candidates = gather(&entries, now, shared.settings.seal_grace, about, has_rows);
     drop(state);
     (candidates, shared.counters.wal_bytes.get() + catalog_bytes)
-}
-
-/// The partitions of these files. One is closed when it has ended, its files are not in work, and it has no rows waiting.
-/// `about` says of a file whether somebody works on it, and the bytes of its index.
-pub(super) fn gather(
-    entries: &[FileEntry],
-    now: Timestamp,
-    grace: Duration,
-    about: impl Fn(&FileEntry) -> (bool, u64),
-    has_rows: impl Fn(PartitionKey) -> bool,
-) -> Vec<RetentionCandidate> {
-    let mut places: BTreeMap<PartitionKey, RetentionCandidate> = BTreeMap::new();
-    for entry in entries {
-        let place = entry.place();
-        let candidate = places.entry(place).or_insert_with(|| RetentionCandidate {
-            place,
-            ids: Vec::new(),
-            rows: 0,
-            bytes: 0,
-            index_bytes: 0,
-            closed: place.1.end().plus(grace) <= now && !has_rows(place),
-        });
-        candidate.ids.push(entry.id);
-        candidate.rows += entry.rows;
-        candidate.bytes += entry.size;
-        let (in_work, index_bytes) = about(entry);
-        candidate.index_bytes += index_bytes;
-        candidate.closed &= !in_work;
-    }
-    places.into_values().collect()
 }
 
 #[cfg(test)]

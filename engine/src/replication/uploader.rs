@@ -13,7 +13,7 @@
 //!
 //! # Not here
 //!
-//! How a file, or a piece of one, becomes an object: [`super::incremental_upload`], [`super::object_upload`].
+//! How a file, or a piece of one, becomes an object: [`super::incremental_upload`], [`crate::object_storage::object_upload`].
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -22,16 +22,16 @@ use std::time::{Duration, Instant};
 
 use model::Timestamp;
 
-use super::commit_log::CommitLog;
-use super::error_kind::damaged;
-use super::object_format::PIECES;
-use super::orphan_sweep::OrphanSweep;
-use super::state::{RemoteFile, RemoteRecord, ReplacedObject};
-use super::takeover::{RemoteLink, UploadResult};
 use crate::Error;
 use crate::engine_core::{EngineCore, PoisonGuard};
-use crate::flusher::PrefixCut;
+use crate::error::damaged;
+use crate::flush_scheduler::PrefixCut;
 use crate::manifest::{FileLineage, ManifestRecord};
+use crate::object_storage::commit_log::CommitLog;
+use crate::object_storage::object_format::PIECES;
+use crate::object_storage::orphan_sweep::OrphanSweep;
+use crate::object_storage::state::{RemoteFile, RemoteRecord, ReplacedObject};
+use crate::object_storage::takeover::{RemoteLink, UploadResult};
 
 /// The longest pause after failures, in polls.
 const LONGEST_PAUSE: u32 = 32;
@@ -141,7 +141,7 @@ impl CutUploader {
     fn step(&mut self, is_asked: bool) -> Result<(), Error> {
         // Another writer, or a commit of ours whose answer never came.
         self.chain.settle()?;
-        self.link.cache.make_room(&self.shared);
+        self.link.cache.make_room(|| self.shared.uploaded_files());
         if is_asked || self.check_cut_due() {
             self.cut()?;
         }

@@ -8,15 +8,17 @@
 //! - Pieces of one file stay few: from [`FEW`] on, the last ones are put together again as they get a companion, so that
 //!   their number grows with the logarithm of the cuts, and so does what is uploaded again.
 
-use super::object_format::{data_key, piece_key};
-use super::object_upload::ObjectUpload;
-use super::state::{RemoteFile, RemoteRecord, ReplacedObject};
 use super::uploader::CutUploader;
 use crate::Error;
+use crate::data_file_handle::DataFileHandle;
+use crate::data_file_handle::DataFileOwner as _;
 use crate::datafile::{FilePrefix, write_piece};
 use crate::durable_fs;
-use crate::manifest::{DataFileHandle, FileEntry};
-use crate::quarantine::{quarantine_unlisted, remove_from_views, report_damage};
+use crate::manifest::FileEntry;
+use crate::object_storage::object_format::{data_key, piece_key};
+use crate::object_storage::object_upload::ObjectUpload;
+use crate::object_storage::state::{RemoteFile, RemoteRecord, ReplacedObject};
+use crate::quarantine::{quarantine_unlisted, remove_from_views};
 
 /// So many pieces of a file are as they came.
 const FEW: usize = 32;
@@ -148,7 +150,7 @@ impl CutUploader {
         }
         let shared = &self.shared;
         if !entry.sealed {
-            report_damage(shared, segment, &error.to_string());
+            shared.report_damage(segment, &error.to_string());
             return Ok(());
         }
         self.bad.insert((entry.id, entry.version));

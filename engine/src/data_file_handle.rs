@@ -17,6 +17,9 @@
 //!
 //! Reading rows: `query` does that with the file and the footer from here. What is in them: [`crate::index`].
 
+mod index_lookup;
+
+use std::fmt;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -25,22 +28,15 @@ use arc_swap::ArcSwapOption;
 use model::{Table, Timestamp};
 use parquet::file::metadata::ParquetMetaData;
 
-use super::file_lineage::FileLineage;
-use super::open_file_cache::OpenFileCache;
-use super::state::FileEntry;
 use crate::datafile::{
     FileFormat, FilePrefix, NdjsonReader, SortedRun, compare_crc, file_crc, footer_crc, read_metadata,
 };
-use crate::engine_core::EngineCore;
 use crate::index::SidecarIndex;
-use crate::layout::TimePartition;
+use crate::layout::{FileVersionKey, StoreLayout, TimePartition};
+use crate::manifest::{FileEntry, FileLineage};
 use crate::object_storage::read_cache::RemoteFileCache;
-use crate::quarantine::{is_in_views, report_damage};
+use crate::open_file_cache::OpenFileCache;
 use crate::{Error, SpecName, WeightedCache};
-
-/// A segment's number and version: what is kept of a data file is known by them, never by path or size, as a sealed file has
-/// the path of the open one.
-pub(crate) type FileVersionKey = (u64, u32);
 
 /// Footers of data files, kept by bytes.
 pub(crate) type FooterCache = WeightedCache<FileVersionKey, Arc<ParquetMetaData>>;
@@ -76,20 +72,36 @@ pub struct DataFileHandle {
     form: FileFormat,
     footer_crc: u32,
     lineage: Arc<FileLineage>,
-    footers: Arc<FooterCache>,
-    files: Arc<OpenFileCache>,
+    context: Arc<DataFileContext>,
     /// What was made from it, if it is there.
     index: ArcSwapOption<SidecarIndex>,
-    /// Who is told of damage.
-    store: Weak<EngineCore>,
-    /// Where its bytes are too, if there is an object store.
-    cache: Option<Arc<RemoteFileCache>>,
+}
+
+/// What all data files of a store share.
+#[derive(Debug)]
+pub(crate) struct DataFileContext {
+    pub(crate) layout: StoreLayout,
+    pub(crate) footers: FooterCache,
+    pub(crate) files: OpenFileCache,
+    /// Where their bytes are too, if there is an object store.
+    pub(crate) cache: Option<Arc<RemoteFileCache>>,
+    pub(crate) owner: Weak<dyn DataFileOwner>,
+}
+
+/// The store whose views name data files.
+pub(crate) trait DataFileOwner: fmt::Debug + Send + Sync {
+    /// A query found a file damaged: views taken from now on do not have it.
+    fn report_damage(&self, file: &DataFileHandle, reason: &str);
+    /// Whether views that are taken now have the file that this is a version of.
+    fn is_in_views(&self, file: &DataFileHandle) -> bool;
+    /// So many bytes were compared with their checksum.
+    fn count_checked(&self, bytes: u64);
 }
 
 impl DataFileHandle {
     /// What a catalogue entry describes.
-    pub(crate) fn new(entry: &FileEntry, shared: &EngineCore, lineage: Arc<FileLineage>) -> Self {
-        let mut path = entry.path(&shared.layout);
+    pub(crate) fn new(entry: &FileEntry, context: &Arc<DataFileContext>, lineage: Arc<FileLineage>) -> Self {
+        let mut path = entry.path(&context.layout);
         // There may be a hundred thousand.
         path.shrink_to_fit();
         Self {
@@ -108,11 +120,8 @@ impl DataFileHandle {
             crc: entry.crc,
             footer_crc: entry.footer_crc,
             lineage,
-            footers: Arc::clone(&shared.footers),
-            files: Arc::clone(&shared.files),
+            context: Arc::clone(context),
             index: ArcSwapOption::empty(),
-            store: Weak::clone(&shared.me),
-            cache: shared.remote.as_ref().map(|remote| Arc::clone(&remote.cache)),
         }
     }
 
@@ -163,20 +172,20 @@ impl DataFileHandle {
     /// on has it. If the file is missing, or cannot
     /// be fetched.
     pub fn open(&self) -> Result<File, Error> {
-        let opened = match (self.open_here(), &self.cache) {
+        let opened = match (self.open_here(), &self.context.cache) {
             (Err(_), Some(cache)) if self.is_uploaded() => self.fetch(cache),
             (opened, _) => opened,
         };
-        if let (Err(Error::Damaged { reason, .. }), Some(store)) = (&opened, self.store.upgrade()) {
-            report_damage(&store, self, reason);
+        if let (Err(Error::Damaged { reason, .. }), Some(store)) = (&opened, self.context.owner.upgrade()) {
+            store.report_damage(self, reason);
         }
         opened.map_err(|error| self.explain(error))
     }
 
     /// A file may be missing because somebody else found it damaged since the view was taken.
     fn explain(&self, error: Error) -> Error {
-        match self.store.upgrade().filter(|_| error.is_not_found()) {
-            Some(store) if !is_in_views(&store, self) => Error::damaged(&self.path, "it was put aside"),
+        match self.context.owner.upgrade().filter(|_| error.is_not_found()) {
+            Some(store) if !store.is_in_views(self) => Error::damaged(&self.path, "it was put aside"),
             _ => error,
         }
     }
@@ -186,13 +195,13 @@ impl DataFileHandle {
     /// # Errors
     /// As [`DataFileHandle::open`].
     pub fn open_shared(&self) -> Result<Arc<File>, Error> {
-        if let Some(file) = self.files.get(self.cache_key()) {
+        if let Some(file) = self.context.files.get(self.cache_key()) {
             return Ok(file);
         }
         let file = Arc::new(self.open()?);
         // Beside an object store, local copies are taken away to make room: a handle would keep their space.
-        if self.cache.is_none() {
-            self.files.put(self.cache_key(), Arc::clone(&file), 1);
+        if self.context.cache.is_none() {
+            self.context.files.put(self.cache_key(), Arc::clone(&file), 1);
         }
         Ok(file)
     }
@@ -220,7 +229,7 @@ impl DataFileHandle {
 
     /// What comes is compared with its checksum before it has its name.
     fn fetch_once(&self, cache: &RemoteFileCache) -> Result<File, Error> {
-        match cache.fetch(self) {
+        match cache.fetch((self.table, self.id), &self.path, || self.open_here().is_ok()) {
             Ok(()) => *self.lineage.checked.lock() = (self.size, self.crc),
             Err(error @ Error::Remote { trouble, .. }) if cache.is_damage(trouble) => {
                 return Err(Error::damaged(&self.path, error.to_string()));
@@ -238,7 +247,7 @@ impl DataFileHandle {
     #[must_use]
     pub fn is_uploaded(&self) -> bool {
         let has = |cache: &Arc<RemoteFileCache>| cache.has(self.id, self.version);
-        self.cache.as_ref().is_some_and(has)
+        self.context.cache.as_ref().is_some_and(has)
     }
 
     /// Compares what was not compared yet. Others who open it meanwhile wait for the outcome.
@@ -255,8 +264,8 @@ impl DataFileHandle {
             compare_crc(&self.path, again, self.crc)?;
         }
         *checked = (self.size, self.crc);
-        if let Some(store) = self.store.upgrade() {
-            store.counters.checked_bytes.add(self.size - size);
+        if let Some(store) = self.context.owner.upgrade() {
+            store.count_checked(self.size - size);
         }
         Ok(())
     }
@@ -284,7 +293,7 @@ impl DataFileHandle {
             Ok(file) => Ok(file),
             Err(under_its_name) => self.try_open(&self.lineage.retired()).map_err(|_| under_its_name),
         };
-        if let (Ok(_), Some(cache)) = (&found, &self.cache) {
+        if let (Ok(_), Some(cache)) = (&found, &self.context.cache) {
             cache.touch(self.id);
         }
         found
@@ -326,7 +335,7 @@ impl DataFileHandle {
     /// # Errors
     /// If the file cannot be opened or its footer is damaged.
     pub fn metadata(&self) -> Result<Arc<ParquetMetaData>, Error> {
-        self.footers.get_or(self.cache_key(), || {
+        self.context.footers.get_or(self.cache_key(), || {
             // The page index lies outside the footer.
             let file = if self.sealed || self.is_uploaded() {
                 self.open()?
@@ -342,13 +351,13 @@ impl DataFileHandle {
     /// The footer if it is at hand: never waits for the disk.
     #[must_use]
     pub fn metadata_cached(&self) -> Option<Arc<ParquetMetaData>> {
-        self.footers.get(self.cache_key())
+        self.context.footers.get(self.cache_key())
     }
 }
 
 impl Drop for DataFileHandle {
     fn drop(&mut self) {
-        self.files.forget(self.cache_key());
-        self.footers.forget(self.cache_key());
+        self.context.files.forget(self.cache_key());
+        self.context.footers.forget(self.cache_key());
     }
 }

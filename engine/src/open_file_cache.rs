@@ -13,8 +13,8 @@ use std::fs::File;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use super::data_file_handle::FileVersionKey;
 use crate::WeightedCache;
+use crate::layout::FileVersionKey;
 
 /// Handles that are kept, at most.
 const MOST: usize = 1024;

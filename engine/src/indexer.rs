@@ -22,16 +22,17 @@ use std::time::{Duration, Instant};
 
 use model::Table;
 
-use super::index_queue::IndexerGuard;
-use super::sidecar_format::IndexedFile;
-use super::{FINISHED, RollupDimension, SidecarIndex, sidecar_builder, wants_index};
+use crate::data_file_handle::DataFileHandle;
 use crate::datafile::FilePrefix;
 use crate::engine_core::{EngineCore, PoisonGuard};
+use crate::index::{
+    FINISHED, IndexedFile, IndexerGuard, RollupDimension, SidecarIndex, UNFINISHED, sidecar_builder, write_sidecar,
+};
 use crate::io_pacing::IoPriority;
+use crate::layout::FileVersionKey;
 use crate::layout::StoreLayout;
-use crate::manifest::{DataFileHandle, FileVersionKey};
-use crate::recovery::{catch_panic, data_files};
 use crate::{Error, durable_fs};
+use crate::{panic_guard::catch_panic, store_tree::data_files};
 
 /// How long a file that could not be indexed is left alone.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -108,7 +109,7 @@ impl<'a> IndexerWorker<'a> {
                         open.push((segment.max_ts, Arc::downgrade(segment)));
                     }
                 }
-                if !wants_index(segment) {
+                if !segment.wants_index() {
                     continue;
                 }
                 wanted.insert(key);
@@ -147,7 +148,7 @@ impl<'a> IndexerWorker<'a> {
             if shared.indexes.has_news(asked) {
                 return false;
             }
-            let owner = IndexedFile::of(shared.store, &segment);
+            let owner = segment.indexed_file(shared.store);
             let next = || Ok(segment.index_next_group(&owner, &shared.indexes.memory, || !self.should_yield()));
             let indexed = catch_panic(next).map_err(|reason| Error::damaged(&segment.path, reason));
             match indexed.and_then(|indexed| indexed) {
@@ -177,7 +178,7 @@ impl<'a> IndexerWorker<'a> {
             return false;
         }
         if segment.index().is_none() {
-            match open(self.shared, &IndexedFile::of(self.shared.store, &segment)) {
+            match open(self.shared, &segment.indexed_file(self.shared.store)) {
                 Ok(index) => {
                     segment.set_index(Some(Arc::new(index)));
                     self.failed.remove(&key);
@@ -228,7 +229,7 @@ impl<'a> IndexerWorker<'a> {
         };
         // What is kept of an older one is not what is written now.
         segment.set_index(None);
-        let owner = IndexedFile::of(self.shared.store, segment);
+        let owner = segment.indexed_file(self.shared.store);
         make_sidecar(self.shared, &file, &segment.path, &owner, || self.wait_while_busy())
     }
 
@@ -276,10 +277,10 @@ fn is_engine_busy(shared: &EngineCore) -> bool {
 /// it fails, the keeper makes it later; so it does for what the flusher seals in memory.
 pub(crate) fn index_staged(shared: &EngineCore, segment: &DataFileHandle, staged: &Path) {
     let goes_on = || !is_engine_busy(shared) && !shared.desk.is_sealer_pressed();
-    if !shared.settings.index || !wants_index(segment) || !goes_on() {
+    if !shared.settings.index || !segment.wants_index() || !goes_on() {
         return;
     }
-    let owner = IndexedFile::of(shared.store, segment);
+    let owner = segment.indexed_file(shared.store);
     let made = FilePrefix::open(staged).and_then(|file| make_sidecar(shared, &file, staged, &owner, goes_on));
     match made {
         Ok(index) => segment.set_index(index.map(Arc::new)),
@@ -299,7 +300,7 @@ fn make_sidecar(
     let Some(bytes) = built.map_err(|reason| Error::damaged(path, reason))?? else {
         return Ok(None);
     };
-    write(
+    write_sidecar(
         &shared.layout.sidecar(owner.table, (owner.segment, owner.version)),
         &bytes,
     )?;
@@ -308,39 +309,12 @@ fn make_sidecar(
 }
 
 fn open(shared: &EngineCore, owner: &IndexedFile) -> Result<SidecarIndex, Error> {
-    SidecarIndex::open(&shared.layout.index, owner, &shared.indexes.memory, &shared.me)
+    SidecarIndex::open(&shared.layout.index, owner, &shared.indexes)
 }
 
 /// All versions of an open file as one: the first has the version 1.
 const fn of_open(segment: &DataFileHandle) -> FileVersionKey {
     (segment.id, 0)
-}
-
-impl IndexedFile {
-    fn of(store: uuid::Uuid, segment: &DataFileHandle) -> Self {
-        Self {
-            store,
-            table: segment.table,
-            segment: segment.id,
-            version: segment.version,
-            size: segment.size,
-            crc: segment.crc(),
-            rows: segment.rows,
-        }
-    }
-}
-
-/// Puts a sidecar under its name, whole or not at all. It is worth no sync.
-pub(super) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
-    let folder = durable_fs::parent_of(path);
-    std::fs::create_dir_all(folder).map_err(Error::io("create", folder))?;
-    let unfinished = path.with_extension(UNFINISHED);
-    let written = std::fs::write(&unfinished, bytes).and_then(|()| std::fs::rename(&unfinished, path));
-    written.map_err(|source| {
-        // Part of a sidecar is worth nothing; the next start removes what stays.
-        let _ = std::fs::remove_file(&unfinished);
-        Error::io("write", path)(source)
-    })
 }
 
 /// Removes a sidecar, with its folder if there is nothing else in it.
@@ -352,9 +326,6 @@ fn remove(path: &Path) {
         }
     }
 }
-
-/// How names of sidecars end while they are written.
-const UNFINISHED: &str = "new";
 
 /// What a name in the folder of indexes means.
 enum SidecarName {

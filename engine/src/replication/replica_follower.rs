@@ -9,14 +9,15 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
-use super::commit_log::CommitLog;
-use super::state::RemoteFile;
-use super::takeover::{RemoteLink, UploadResult};
 use super::uploader::answer;
 use crate::Error;
+use crate::data_file_handle::DataFileHandle;
 use crate::durable_fs;
 use crate::engine_core::{EngineCore, PoisonGuard};
-use crate::manifest::{DataFileHandle, FileLineage};
+use crate::manifest::FileLineage;
+use crate::object_storage::commit_log::CommitLog;
+use crate::object_storage::state::RemoteFile;
+use crate::object_storage::takeover::{RemoteLink, UploadResult};
 use crate::retention::remove_empty_folders;
 
 /// So many polls without news pass between two looks for a checkpoint that overtook us.
@@ -81,7 +82,7 @@ impl ReplicaFollower {
             None => self.compare(),
         }
         self.sweep();
-        self.link.cache.make_room(&self.shared);
+        self.link.cache.make_room(|| self.shared.uploaded_files());
         Ok(())
     }
 

@@ -14,21 +14,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::SpecName;
-use model::spec::SpecColumn;
 
 use crate::datafile::PromotedColumns;
-
-/// How the data files of a spec's messages are made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SpecFiles {
-    /// What their names begin with.
-    pub prefix: SpecName,
-    /// Their columns behind those of `messages`: values are taken out of `promoted`.
-    pub columns: Vec<SpecColumn>,
-}
-
-/// By the names of specs.
-pub type AllSpecFiles = BTreeMap<SpecName, SpecFiles>;
+use crate::settings::{AllSpecFiles, SpecFiles};
 
 /// The same, as files are begun.
 #[derive(Debug, Default)]
