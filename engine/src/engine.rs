@@ -211,7 +211,7 @@ impl Engine {
 
     /// Says how files of specs are made from now on: the next rows of one that changed begin a new file.
     pub fn set_specs(&self, specs: &AllSpecFiles) {
-        self.shared.specs.store(Arc::new(specs.into()));
+        self.shared.store.templates.store(Arc::new(specs.into()));
     }
 
     async fn append_to(
@@ -226,7 +226,7 @@ impl Engine {
             return Err(Error::ReadOnly);
         }
         let rule = shared.rule();
-        let arrived = shared.clock.now();
+        let arrived = shared.time.clock.now();
         let placed = partitioner::partition_batch(batch.table, &batch.rows, arrived, (rule, &specs))?;
         let frame = WalFrame {
             lsn: 0,
@@ -235,7 +235,7 @@ impl Engine {
             origin: frame_origin::encode(&batch.origin, rule, specs),
             payload: batch.payload,
         };
-        let limit = shared.largest_frame;
+        let limit = shared.admission.largest_frame;
         if frame.encoded_len() > limit {
             return Err(Error::TooLarge {
                 table: batch.table,
@@ -271,7 +271,7 @@ impl Engine {
             answer: sender,
             claim: claim.clone(),
         };
-        shared.intake.push(append);
+        shared.admission.queue.push(append);
         let mut queued = QueuedAppend { claim, answer };
         let answered = match with_deadline(deadline, &mut queued.answer).await {
             None if queued.claim.claim() => return Err(busy()),
@@ -305,16 +305,16 @@ impl Engine {
         let shared = &self.shared;
         let most = EngineCore::total_room(&shared.settings);
         let wanted = u32::try_from(wanted).unwrap_or(most).min(most);
-        let room = match Arc::clone(&shared.room).try_acquire_many_owned(wanted) {
+        let room = match Arc::clone(&shared.admission.room).try_acquire_many_owned(wanted) {
             Err(TryAcquireError::NoPermits) => {
-                shared.desk.request_flush();
-                let room = Arc::clone(&shared.room).acquire_many_owned(wanted);
+                shared.scheduler.request_flush();
+                let room = Arc::clone(&shared.admission.room).acquire_many_owned(wanted);
                 tokio::pin!(room);
                 loop {
                     // What is published first may not be enough for a large batch: then everything must go.
                     match tokio::time::timeout(LONG_WAIT, &mut room).await {
                         Ok(room) => break room.ok(),
-                        Err(_) => shared.desk.force_flush(),
+                        Err(_) => shared.scheduler.force_flush(),
                     }
                 }
             }
@@ -326,13 +326,13 @@ impl Engine {
     /// The memory for bodies and messages: whoever takes them in has room there, before it holds them and until they are stored.
     #[must_use]
     pub fn inbound(&self) -> &InboundShares {
-        &self.shared.inbound
+        &self.shared.admission.inbound
     }
 
     /// The state of the store now.
     #[must_use]
     pub fn view(&self) -> ReadView {
-        ReadView::new(ArcSwapAny::load_full(&self.shared.view))
+        ReadView::new(ArcSwapAny::load_full(&self.shared.rows.view))
     }
 
     /// Follows a table from now on: the view has exactly the rows that came before.
@@ -346,7 +346,7 @@ impl Engine {
     /// The store's id, which positions belong to.
     #[must_use]
     pub fn store_id(&self) -> uuid::Uuid {
-        self.shared.store
+        self.shared.store.id
     }
 
     /// Returns when every file that can be indexed is, or could not be just now; at once where nothing is indexed.
@@ -363,7 +363,7 @@ impl Engine {
     /// The time that rotation relied on last, at most an hour ago while data comes: one that a clock which jumped ahead does not change.
     #[must_use]
     pub fn relied_on(&self) -> Option<model::Timestamp> {
-        self.shared.catalog.lock().state().relied_on()
+        self.shared.store.catalog.lock().state().relied_on()
     }
 
     /// The durable floor of a producer's run: every sequence up to and with it is stored or was given up by its producer. With
@@ -392,7 +392,7 @@ impl Engine {
         let Some(link) = self.shared.remote.as_ref().filter(|link| !link.is_reader()) else {
             return Ok(());
         };
-        let wanted = self.shared.state.lock().committed;
+        let wanted = self.shared.rows.state.lock().committed;
         link.wait_for(wanted, patience).await
     }
 
@@ -428,7 +428,7 @@ impl Engine {
     /// # Errors
     /// If publishing fails; the rows stay in the log and in memory.
     pub async fn flush(&self) -> Result<(), Error> {
-        let Some(flushed) = self.shared.desk.flush() else {
+        let Some(flushed) = self.shared.scheduler.flush() else {
             return Err(self.shared.refusal());
         };
         let flushed = flushed.await.map_err(|_| self.shared.refusal())?;
@@ -440,7 +440,7 @@ impl Engine {
     /// # Errors
     /// If the removal could not be recorded; nothing went then.
     pub async fn rotate(&self) -> Result<RetentionRun, Error> {
-        let Some(rotated) = self.shared.desk.rotate() else {
+        let Some(rotated) = self.shared.scheduler.rotate() else {
             return Err(self.shared.refusal());
         };
         let rotated = rotated.await.map_err(|_| self.shared.refusal())?;
@@ -464,7 +464,7 @@ impl Engine {
     /// What rotation did since the store was opened.
     #[must_use]
     pub fn rotation(&self) -> RetentionHistory {
-        self.shared.rotation.lock().clone()
+        self.shared.status.rotation.lock().clone()
     }
 
     /// The settings that the store was opened with.
@@ -486,11 +486,11 @@ impl Engine {
         if let Some(reason) = shared.poisoned() {
             return Some(HealthIssue::Poisoned(reason));
         }
-        if shared.space.check_low() {
-            let (free, wanted) = shared.space.last_reading();
+        if shared.admission.space.check_low() {
+            let (free, wanted) = shared.admission.space.last_reading();
             return Some(HealthIssue::DiskFull { free, wanted });
         }
-        if let Some(reason) = shared.publishing.lock().clone() {
+        if let Some(reason) = shared.status.publishing.lock().clone() {
             return Some(HealthIssue::Publishing(reason));
         }
         shared.log_is_full().then(|| HealthIssue::WalFull {
@@ -509,7 +509,7 @@ impl Engine {
 
     /// Returns when the log has failed, with the reason: the process should end with exit code 74 then.
     pub async fn poisoned(&self) -> Arc<str> {
-        let mut poison = self.shared.poison.subscribe();
+        let mut poison = self.shared.status.poison.subscribe();
         // The sender lives as long as `self`, so this ends with a reason or not at all.
         match poison.wait_for(Option::is_some).await.map(|reason| reason.clone()) {
             Ok(Some(reason)) => reason,
@@ -529,14 +529,14 @@ impl Engine {
         let shared = Arc::clone(&self.shared);
         let runtime = Handle::current();
         let closed = tokio::task::spawn_blocking(move || {
-            shared.room.close();
-            shared.intake.close();
+            shared.admission.room.close();
+            shared.admission.queue.close();
             threads.join(&shared, || {
                 runtime.block_on(upload_rest(&shared));
-                shared.desk.stop(ShutdownMode::Orderly);
+                shared.scheduler.stop(ShutdownMode::Orderly);
             });
-            shared.locks.lock().clear();
-            match (shared.poisoned(), shared.publishing.lock().clone()) {
+            shared.store.locks.lock().clear();
+            match (shared.poisoned(), shared.status.publishing.lock().clone()) {
                 (Some(reason), _) => Err(Error::Poisoned { reason }),
                 (None, Some(reason)) => Err(Error::Publishing { reason }),
                 (None, None) => Ok(()),
@@ -577,9 +577,9 @@ impl Drop for Engine {
         let Some(threads) = self.threads.get_mut().take() else {
             return;
         };
-        self.shared.room.close();
-        self.shared.desk.stop(ShutdownMode::AtOnce);
-        self.shared.intake.abandon();
+        self.shared.admission.room.close();
+        self.shared.scheduler.stop(ShutdownMode::AtOnce);
+        self.shared.admission.queue.abandon();
         threads.join(&self.shared, || {});
     }
 }

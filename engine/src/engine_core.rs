@@ -2,8 +2,8 @@
 //!
 //! # Locks
 //!
-//! `state` guards the hot rows and the file lists; the view is swapped under it. `marks` and `catalog` are taken alone or,
-//! in this order, catalog → marks → state. None is held across a wait; `catalog` is held across a sync, by the flusher
+//! `state` guards the hot rows and the file lists; the view is swapped under it. `watermarks` and `catalog` are taken alone or,
+//! in this order, catalog → watermarks → state. None is held across a wait; `catalog` is held across a sync, by the flusher
 //! and the sealer only.
 //!
 //! # Invariants
@@ -46,6 +46,9 @@ use crate::snapshot::{StoreSnapshot, table_index};
 use crate::stats::EngineCounters;
 use crate::{BatchOrigin, Error, HotBatch, RetentionHistory, Settings};
 
+#[cfg(test)]
+use crate::test_hook::TestHook;
+
 /// Room for hot rows is counted in this unit.
 const ROOM_UNIT: u64 = 1024;
 
@@ -53,19 +56,60 @@ const ROOM_UNIT: u64 = 1024;
 #[derive(Debug)]
 pub(crate) struct EngineCore {
     pub(crate) settings: Settings,
-    pub(crate) clock: Clock,
-    pub(crate) layout: StoreLayout,
-    pub(crate) store: Uuid,
-    /// For the data files of views.
-    pub(crate) files: Arc<DataFileContext>,
+    pub(crate) time: EngineTime,
+    pub(crate) store: StoreFiles,
     pub(crate) indexes: Arc<IndexQueue>,
     pub(crate) counters: EngineCounters,
-    pub(crate) view: ArcSwap<StoreSnapshot>,
+    pub(crate) rows: VisibleRows,
     pub(crate) watermarks: Mutex<DedupWatermarks>,
+    pub(crate) admission: AppendAdmission,
+    pub(crate) scheduler: FlushScheduler,
+    pub(crate) status: EngineStatus,
+    /// The object store, if there is one.
+    pub(crate) remote: Option<Arc<RemoteLink>>,
+    #[cfg(test)]
+    pub(crate) hooks: TestHooks,
+}
+
+/// The clock, and the time since the store was opened.
+#[derive(Debug)]
+pub(crate) struct EngineTime {
+    pub(crate) clock: Clock,
+    pub(crate) opened: Instant,
+    /// Added to the time since then, in seconds.
+    #[cfg(test)]
+    pub(crate) skew: AtomicU64,
+}
+
+/// The store on the disk: its id, its folders, its catalogue, and how files are begun.
+#[derive(Debug)]
+pub(crate) struct StoreFiles {
+    pub(crate) id: Uuid,
+    pub(crate) layout: StoreLayout,
     /// Taken before `state`, never after it. Seals and rotation hold it over the change of both.
     pub(crate) catalog: Mutex<StoreManifest>,
-    pub(crate) intake: AppendQueue,
-    pub(crate) desk: FlushScheduler,
+    /// For the data files of views.
+    pub(crate) files: Arc<DataFileContext>,
+    /// How files of specs are begun.
+    pub(crate) templates: ArcSwap<FileTemplates>,
+    /// Let go when the store is closed.
+    pub(crate) locks: Mutex<Vec<StoreLockFile>>,
+}
+
+/// What queries see, and what it is made of.
+#[derive(Debug)]
+pub(crate) struct VisibleRows {
+    pub(crate) view: ArcSwap<StoreSnapshot>,
+    pub(crate) state: Mutex<WriteState>,
+    /// Rows for those who follow a table. Its locks are taken after `state`, or alone.
+    pub(crate) tails: TailBuffers,
+}
+
+/// Who may append how much, and what waits to be written.
+#[derive(Debug)]
+pub(crate) struct AppendAdmission {
+    pub(crate) queue: AppendQueue,
+    /// Room for hot rows.
     pub(crate) room: Arc<Semaphore>,
     pub(crate) inbound: InboundShares,
     /// The largest frame that the log can take.
@@ -74,33 +118,28 @@ pub(crate) struct EngineCore {
     pub(crate) log_is_full: AtomicBool,
     /// The room on the disks.
     pub(crate) space: DiskSpace,
+}
+
+/// What went wrong, and what rotation did.
+#[derive(Debug)]
+pub(crate) struct EngineStatus {
     /// Why publishing or sealing failed last; `None` after a success.
     pub(crate) publishing: Mutex<Option<Arc<str>>>,
     pub(crate) poison: watch::Sender<Option<Arc<str>>>,
-    /// Let go when the store is closed.
-    pub(crate) locks: Mutex<Vec<StoreLockFile>>,
-    pub(crate) state: Mutex<WriteState>,
     /// What the last checks of the rotation rules did.
     pub(crate) rotation: Mutex<RetentionHistory>,
-    /// The object store, if there is one.
-    pub(crate) remote: Option<Arc<RemoteLink>>,
-    /// Rows for those who follow a table. Its locks are taken after `state`, or alone.
-    pub(crate) tails: TailBuffers,
-    /// How files of specs are begun.
-    pub(crate) specs: ArcSwap<FileTemplates>,
-    pub(crate) opened: Instant,
-    /// Added to the time since then, in seconds.
-    #[cfg(test)]
-    pub(crate) skew: AtomicU64,
+}
+
+/// Places at which tests do something.
+#[cfg(test)]
+#[derive(Debug, Default)]
+pub(crate) struct TestHooks {
     /// Makes every later sync of the log fail.
-    #[cfg(test)]
-    pub(crate) fail_log_syncs: crate::test_hook::TestHook,
+    pub(crate) fail_log_syncs: TestHook,
     /// What happens between the taking of a group and its write.
-    #[cfg(test)]
-    pub(crate) before_write: crate::test_hook::TestHook,
+    pub(crate) before_write: TestHook,
     /// What happens between the first look at a partition's file and the moment in which its rows are taken.
-    #[cfg(test)]
-    pub(crate) before_freeze: crate::test_hook::TestHook,
+    pub(crate) before_freeze: TestHook,
 }
 
 /// What the view is made of.
@@ -177,9 +216,9 @@ pub(crate) fn units(weight: u64) -> u32 {
 impl EngineCore {
     /// The time since the store was opened, by a counter that nobody sets.
     pub(crate) fn uptime(&self) -> Duration {
-        let uptime = self.opened.elapsed();
+        let uptime = self.time.opened.elapsed();
         #[cfg(test)]
-        let uptime = uptime + Duration::from_secs(self.skew.load(Ordering::Relaxed));
+        let uptime = uptime + Duration::from_secs(self.time.skew.load(Ordering::Relaxed));
         uptime
     }
 
@@ -190,7 +229,7 @@ impl EngineCore {
 
     /// Whether so much waits to be published that nobody has time.
     pub(crate) fn haste(&self) -> IoPriority {
-        if self.state.lock().hot.weight() < self.settings.hot_max.get() / 4 {
+        if self.rows.state.lock().hot.weight() < self.settings.hot_max.get() / 4 {
             IoPriority::No
         } else {
             IoPriority::Yes
@@ -200,7 +239,7 @@ impl EngineCore {
     /// How a file of a place is begun now.
     pub(crate) fn file_form(&self, place: PartitionKey) -> FileTemplate {
         let (_, _, spec) = place.1.parts();
-        spec.map_or_else(FileTemplate::default, |spec| self.specs.load().of(spec))
+        spec.map_or_else(FileTemplate::default, |spec| self.store.templates.load().of(spec))
     }
 
     /// How batches are placed now.
@@ -236,25 +275,25 @@ impl EngineCore {
         state.debt -= paid;
         let free = usize::try_from(units - paid).unwrap_or(0);
         if free > 0 {
-            self.room.add_permits(free);
+            self.admission.room.add_permits(free);
         }
     }
 
     /// Takes the room for rows that were there before anybody asked for room.
     pub(crate) fn settle_debt(&self, state: &mut WriteState) {
         let wanted = usize::try_from(state.debt).unwrap_or(usize::MAX);
-        let taken = self.room.forget_permits(wanted) as u64;
+        let taken = self.admission.room.forget_permits(wanted) as u64;
         state.debt -= taken;
     }
 
     /// Shows the present state to queries; `tables` are those whose hot rows changed.
     pub(crate) fn publish_snapshot(&self, state: &mut WriteState, tables: impl IntoIterator<Item = Table>) {
         state.version += 1;
-        let mut hot = self.view.load().hot.clone();
+        let mut hot = self.rows.view.load().hot.clone();
         for table in tables {
             hot[table_index(table)] = Arc::new(state.hot.list(table));
         }
-        self.view.store(Arc::new(StoreSnapshot {
+        self.rows.view.store(Arc::new(StoreSnapshot {
             version: state.version,
             hot,
             files: state.files.clone(),
@@ -267,12 +306,12 @@ impl EngineCore {
 
     /// The segment that a catalogue entry describes.
     pub(crate) fn segment(&self, entry: &FileEntry, lineage: &Arc<FileLineage>) -> Arc<DataFileHandle> {
-        Arc::new(DataFileHandle::new(entry, &self.files, Arc::clone(lineage)))
+        Arc::new(DataFileHandle::new(entry, &self.store.files, Arc::clone(lineage)))
     }
 
     /// The files of the view that the object store has, and whether an older view or a query's plan names them.
     pub(crate) fn uploaded_files(&self) -> Vec<(u64, PathBuf, bool)> {
-        let state = self.state.lock();
+        let state = self.rows.state.lock();
         let files = state.files.iter().flat_map(|files| files.iter());
         files
             .filter(|file| file.is_uploaded())
@@ -284,7 +323,7 @@ impl EngineCore {
     /// Nothing more is accepted; everything that waits is answered. Only the first reason counts.
     pub(crate) fn poison(&self, reason: &str) -> Arc<str> {
         let mut first: Arc<str> = reason.into();
-        self.poison.send_if_modified(|poison| {
+        self.status.poison.send_if_modified(|poison| {
             if let Some(earlier) = poison {
                 first = Arc::clone(earlier);
                 return false;
@@ -293,14 +332,14 @@ impl EngineCore {
             *poison = Some(Arc::clone(&first));
             true
         });
-        self.room.close();
-        self.intake.abandon();
-        self.desk.wake();
+        self.admission.room.close();
+        self.admission.queue.abandon();
+        self.scheduler.wake();
         first
     }
 
     pub(crate) fn poisoned(&self) -> Option<Arc<str>> {
-        self.poison.borrow().clone()
+        self.status.poison.borrow().clone()
     }
 
     /// Why appends are refused once they are.
@@ -310,7 +349,7 @@ impl EngineCore {
     }
 
     pub(crate) fn log_is_full(&self) -> bool {
-        self.log_is_full.load(Ordering::Relaxed)
+        self.admission.log_is_full.load(Ordering::Relaxed)
     }
 }
 
@@ -323,7 +362,7 @@ impl Drop for PoisonGuard {
         if std::thread::panicking() {
             let name = std::thread::current().name().unwrap_or("unnamed").to_owned();
             self.0.poison(&format!("the thread {name} stopped by a panic"));
-            self.0.desk.mark_stopped();
+            self.0.scheduler.mark_stopped();
         }
     }
 }

@@ -126,7 +126,7 @@ impl MemtableFlusher {
         let interval = self.shared.settings.flush_interval;
         let mut next = Instant::now() + interval;
         loop {
-            let tick = self.shared.desk.wait(next);
+            let tick = self.shared.scheduler.wait(next);
             let on_time = Instant::now() >= next;
             if on_time {
                 next = Instant::now() + interval;
@@ -140,8 +140,8 @@ impl MemtableFlusher {
                 break;
             }
         }
-        self.shared.desk.close_seals();
-        self.shared.desk.mark_stopped();
+        self.shared.scheduler.close_seals();
+        self.shared.scheduler.mark_stopped();
     }
 
     fn tick(&mut self, mut tick: FlushRequests, on_time: bool, stop: bool) {
@@ -159,7 +159,9 @@ impl MemtableFlusher {
             Some(reason) => Err(Error::Poisoned { reason }),
             None => match self.flush(want, on_time) {
                 // What is in doubt stays so.
-                Err(error) if !error.is_in_doubt() && self.shared.space.release_ballast() => self.flush(want, on_time),
+                Err(error) if !error.is_in_doubt() && self.shared.admission.space.release_ballast() => {
+                    self.flush(want, on_time)
+                }
                 published => published,
             },
         };
@@ -176,7 +178,7 @@ impl MemtableFlusher {
         let rotated = self.rotate(!tick.rotations.is_empty(), on_time && !stop);
         if failed.is_none() && !stop {
             if on_time {
-                self.shared.space.reserve_ballast();
+                self.shared.admission.space.reserve_ballast();
             }
             self.offer_seals(on_time);
         }
@@ -192,7 +194,7 @@ impl MemtableFlusher {
         if failed.is_some() && !stop {
             // Appends that wait for room hurry us again at once; what failed will not heal that fast.
             self.shared
-                .desk
+                .scheduler
                 .wait_for_stop(Duration::from_millis(100).min(self.shared.settings.flush_interval));
         }
     }
@@ -201,7 +203,7 @@ impl MemtableFlusher {
         if failed.is_some() {
             self.shared.counters.publish_failures.add(1);
         }
-        let mut last = self.shared.publishing.lock();
+        let mut last = self.shared.status.publishing.lock();
         match (&*last, &failed) {
             (None, Some(reason)) => {
                 tracing::error!(%reason, "rows could not be published; they stay in the log and in memory, and it is tried again");
@@ -216,8 +218,8 @@ impl MemtableFlusher {
     fn flush(&mut self, want: FlushGoal, on_time: bool) -> Result<(), Error> {
         self.record()?;
         let mut due = self.due(want, on_time);
-        let is_calm =
-            want == FlushGoal::Due && self.shared.state.lock().hot.weight() < self.shared.settings.hot_max.get() / 4;
+        let is_calm = want == FlushGoal::Due
+            && self.shared.rows.state.lock().hot.weight() < self.shared.settings.hot_max.get() / 4;
         let haste = if is_calm { IoPriority::No } else { IoPriority::Yes };
         while !due.is_empty() {
             due = self.round(due, haste)?;
@@ -247,8 +249,8 @@ impl MemtableFlusher {
 
     /// Batches without rows make no publish and so no record; in a full log even their frames must be able to go.
     fn advance_full_log(&mut self) -> Result<(), Error> {
-        let low_water = self.shared.state.lock().low_water();
-        if self.shared.log_is_full() && self.shared.catalog.lock().state().low_water < low_water {
+        let low_water = self.shared.rows.state.lock().low_water();
+        if self.shared.log_is_full() && self.shared.store.catalog.lock().state().low_water < low_water {
             return self.write_record();
         }
         Ok(())
@@ -256,7 +258,7 @@ impl MemtableFlusher {
 
     /// What is still large of what was published in part: the rest can wait for its tick.
     fn left_over(&self, of: &[FlushCandidate]) -> Vec<FlushCandidate> {
-        let waiting = self.shared.state.lock().hot.flush_candidates().into_iter();
+        let waiting = self.shared.rows.state.lock().hot.flush_candidates().into_iter();
         let large = self.large();
         let is_large = |now: &FlushCandidate| now.weight >= large && of.iter().any(|then| then.place == now.place);
         waiting.filter(is_large).collect()
@@ -266,7 +268,7 @@ impl MemtableFlusher {
         if want == FlushGoal::Nothing {
             return Vec::new();
         }
-        let mut waiting = self.shared.state.lock().hot.flush_candidates();
+        let mut waiting = self.shared.rows.state.lock().hot.flush_candidates();
         let large = self.large();
         if want == FlushGoal::Room && waiting.iter().any(|waiting| waiting.weight >= large) {
             waiting.retain(|waiting| waiting.weight >= large);
@@ -301,9 +303,9 @@ impl MemtableFlusher {
             (GROUP_ROWS, self.shared.settings.group_max.get())
         };
         #[cfg(test)]
-        self.shared.before_freeze.now();
+        self.shared.hooks.before_freeze.now();
         let frozen = {
-            let mut state = self.shared.state.lock();
+            let mut state = self.shared.rows.state.lock();
             let committed = self.cut_at.unwrap_or(state.committed);
             state.hot.freeze(place, committed, rows, bytes)
         };
@@ -322,7 +324,7 @@ impl MemtableFlusher {
                 Ok(frozen.more)
             }
             Err(error) => {
-                self.shared.state.lock().hot.unfreeze(place);
+                self.shared.rows.state.lock().hot.unfreeze(place);
                 Err(error)
             }
         }
@@ -356,7 +358,7 @@ impl MemtableFlusher {
             Entry::Occupied(slot) => slot.into_mut(),
             Entry::Vacant(free) => free.insert(new_open_partition(&self.shared, place, frozen)),
         };
-        let done = append(&self.shared.clock, slot, frozen, haste);
+        let done = append(&self.shared.time.clock, slot, frozen, haste);
         if let Err(error) = &done {
             // A file that never came to be gives its number up.
             if slot.version == 0 && (is_taken(error) || !slot.segment.path().exists()) {
@@ -390,9 +392,9 @@ impl MemtableFlusher {
     fn write_record(&mut self) -> Result<(), Error> {
         let relied_on = self.janitor.relied_on(&self.shared).micros();
         let record = {
-            let mut catalog = self.shared.catalog.lock();
+            let mut catalog = self.shared.store.catalog.lock();
             let watermarks = self.shared.watermarks.lock();
-            let low_water = self.shared.state.lock().low_water();
+            let low_water = self.shared.rows.state.lock().low_water();
             let record = ManifestRecord {
                 put: self.unrecorded.iter().map(|done| done.entry.clone()).collect(),
                 through: self.unrecorded.iter().map(|done| (done.place, done.through)).collect(),
@@ -417,14 +419,14 @@ impl MemtableFlusher {
             counters.file_bytes_written.add(done.bytes);
         }
         self.drop_flushed(&done);
-        self.shared.intake.release(record.low_water);
+        self.shared.admission.queue.release(record.low_water);
         Ok(())
     }
 
     fn drop_flushed(&self, done: &[FlushedGroup]) {
         // What is cold is freed without the lock, for which appends wait.
         let mut cold = Vec::with_capacity(done.len());
-        let mut state = self.shared.state.lock();
+        let mut state = self.shared.rows.state.lock();
         for done in done {
             let (weight, rows) = state.hot.drop_flushed(done.place);
             cold.push(rows);

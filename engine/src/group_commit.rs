@@ -113,7 +113,7 @@ impl GroupCommitter {
         let bytes = settings.group_bytes.get().min(settings.wal_max.get() / 8);
         loop {
             let linger = self.linger();
-            let work = self.shared.intake.next(bytes, self.last_group, linger);
+            let work = self.shared.admission.queue.next(bytes, self.last_group, linger);
             if let Some(low_water) = work.release {
                 self.release(low_water);
             }
@@ -124,7 +124,7 @@ impl GroupCommitter {
                 self.commit(work.group);
                 self.last_took = began.elapsed();
             }
-            if work.closed && self.shared.intake.len() == 0 {
+            if work.closed && self.shared.admission.queue.len() == 0 {
                 return;
             }
         }
@@ -175,7 +175,7 @@ impl GroupCommitter {
             Ok(()) => {
                 self.finish(judged);
                 // The next group says the same.
-                if self.shared.intake.len() == 0 {
+                if self.shared.admission.queue.len() == 0 {
                     self.write_sync_mark();
                 }
             }
@@ -196,7 +196,7 @@ impl GroupCommitter {
         let goes_on = loop {
             if self.check_disk_low() {
                 if !std::mem::replace(&mut has_waited_for_disk, true) {
-                    let (free, wanted) = self.shared.space.last_reading();
+                    let (free, wanted) = self.shared.admission.space.last_reading();
                     tracing::warn!(free, wanted, "appends wait for room on the disk");
                     self.wal.persist_durable_lsn();
                     self.write_sync_mark();
@@ -206,14 +206,14 @@ impl GroupCommitter {
                     Ok(()) => break true,
                     Err(error @ (Error::LogFull { .. } | Error::NoSpace { .. })) => {
                         if let Error::NoSpace { needed, .. } = error {
-                            self.shared.space.set_needed(needed);
-                            self.shared.space.look();
+                            self.shared.admission.space.set_needed(needed);
+                            self.shared.admission.space.look();
                         }
-                        if !self.shared.log_is_full.swap(true, Ordering::Relaxed) {
+                        if !self.shared.admission.log_is_full.swap(true, Ordering::Relaxed) {
                             tracing::warn!(%error, "appends wait for room in the log");
                             self.write_sync_mark();
                         }
-                        self.shared.desk.request_flush();
+                        self.shared.scheduler.request_flush();
                     }
                     Err(error) => return Err(error),
                 }
@@ -221,7 +221,7 @@ impl GroupCommitter {
             if self.are_duplicates(group) {
                 break true;
             }
-            let (closed, release) = self.shared.intake.wait_for_release(PATIENCE);
+            let (closed, release) = self.shared.admission.queue.wait_for_release(PATIENCE);
             if let Some(low_water) = release {
                 self.release(low_water);
             }
@@ -231,8 +231,8 @@ impl GroupCommitter {
             group.retain(|append| !append.is_withdrawn());
             bytes = frame_bytes(group);
         };
-        self.shared.log_is_full.store(false, Ordering::Relaxed);
-        self.shared.space.set_needed(0);
+        self.shared.admission.log_is_full.store(false, Ordering::Relaxed);
+        self.shared.admission.space.set_needed(0);
         if has_waited_for_disk {
             tracing::info!("appends wait no longer for room on the disk");
         }
@@ -268,7 +268,7 @@ impl GroupCommitter {
             return Ok(());
         }
         #[cfg(test)]
-        self.shared.before_write.now();
+        self.shared.hooks.before_write.now();
         let frames: Vec<WalFrame> = appends.iter().map(|append| append.frame.clone()).collect();
         self.wal.append(&frames)?;
         self.wal.sync()?;
@@ -285,11 +285,11 @@ impl GroupCommitter {
 
     /// Whether too little is free on the disk; asks the system only now and then.
     fn check_disk_low(&mut self) -> bool {
-        if !self.shared.space.check_low() && self.unseen < LOOK_BYTES && self.looked.elapsed() < LOOK_PAUSE {
+        if !self.shared.admission.space.check_low() && self.unseen < LOOK_BYTES && self.looked.elapsed() < LOOK_PAUSE {
             return false;
         }
         (self.looked, self.unseen) = (Instant::now(), 0);
-        self.shared.space.look()
+        self.shared.admission.space.look()
     }
 
     fn release(&mut self, low_water: u64) {
@@ -334,7 +334,7 @@ impl GroupCommitter {
         }
         places.sort_unstable();
         places.dedup();
-        let mut state = self.shared.state.lock();
+        let mut state = self.shared.rows.state.lock();
         for place in places {
             state.hot.join(place);
         }
@@ -355,7 +355,7 @@ impl GroupCommitter {
         let mut arrivals = Vec::new();
         let mut last = 0;
         let mut answers = Vec::with_capacity(fresh.len());
-        let mut state = self.shared.state.lock();
+        let mut state = self.shared.rows.state.lock();
         for append in fresh {
             let Some(table) = Table::from_number(append.frame.table) else {
                 continue;
@@ -366,7 +366,7 @@ impl GroupCommitter {
             let taken = u32::try_from(append.room.num_permits()).unwrap_or(u32::MAX);
             append.room.forget();
             last = append.frame.lsn;
-            arrivals.extend(self.shared.tails.arrival(table, last, &append.pieces));
+            arrivals.extend(self.shared.rows.tails.arrival(table, last, &append.pieces));
             EngineCore::insert(
                 &mut state,
                 table,
@@ -381,14 +381,14 @@ impl GroupCommitter {
         tables.sort_unstable();
         tables.dedup();
         self.shared.publish_snapshot(&mut state, tables.iter().copied());
-        let mut past = self.shared.tails.push(arrivals, last);
-        past.extend(self.shared.tails.drop_idle(self.shared.uptime()));
+        let mut past = self.shared.rows.tails.push(arrivals, last);
+        past.extend(self.shared.rows.tails.drop_idle(self.shared.uptime()));
         let crowded = state.hot.weight() >= self.shared.settings.hot_max.get() / 2;
         drop(state);
         drop(marks);
-        self.shared.tails.notify_followers(&tables);
+        self.shared.rows.tails.notify_followers(&tables);
         if crowded {
-            self.shared.desk.request_flush();
+            self.shared.scheduler.request_flush();
         }
         (answers, past)
     }

@@ -70,12 +70,12 @@ impl<'a> IndexerWorker<'a> {
             there: HashMap::new(),
             failed: HashMap::new(),
         };
-        let folder = &shared.layout.index;
+        let folder = &shared.store.layout.index;
         for path in data_files(folder).unwrap_or_else(|error| {
             tracing::warn!(%error, "the folder of indexes could not be listed");
             Vec::new()
         }) {
-            match named(&shared.layout, &path) {
+            match named(&shared.store.layout, &path) {
                 Some(SidecarName::Sidecar(table, key)) => drop(keeper.there.insert(key, table)),
                 Some(SidecarName::Unfinished) => remove(&path),
                 None => {}
@@ -98,7 +98,7 @@ impl<'a> IndexerWorker<'a> {
         self.there.extend(self.shared.indexes.take_shown());
         let (mut lacking, mut open) = (Vec::new(), Vec::new());
         {
-            let view = self.shared.view.load();
+            let view = self.shared.rows.view.load();
             let files = view.files.iter().flat_map(|files| files.iter());
             for segment in files {
                 let key = segment.cache_key();
@@ -148,7 +148,7 @@ impl<'a> IndexerWorker<'a> {
             if shared.indexes.has_news(asked) {
                 return false;
             }
-            let owner = segment.indexed_file(shared.store);
+            let owner = segment.indexed_file(shared.store.id);
             let next = || Ok(segment.index_next_group(&owner, &shared.indexes.memory, || !self.should_yield()));
             let indexed = catch_panic(next).map_err(|reason| Error::damaged(&segment.path, reason));
             match indexed.and_then(|indexed| indexed) {
@@ -178,7 +178,7 @@ impl<'a> IndexerWorker<'a> {
             return false;
         }
         if segment.index().is_none() {
-            match open(self.shared, &segment.indexed_file(self.shared.store)) {
+            match open(self.shared, &segment.indexed_file(self.shared.store.id)) {
                 Ok(index) => {
                     segment.set_index(Some(Arc::new(index)));
                     self.failed.remove(&key);
@@ -229,7 +229,7 @@ impl<'a> IndexerWorker<'a> {
         };
         // What is kept of an older one is not what is written now.
         segment.set_index(None);
-        let owner = segment.indexed_file(self.shared.store);
+        let owner = segment.indexed_file(self.shared.store.id);
         make_sidecar(self.shared, &file, &segment.path, &owner, || self.wait_while_busy())
     }
 
@@ -249,7 +249,7 @@ impl<'a> IndexerWorker<'a> {
     }
 
     fn is_in_view(&self, segment: &Arc<DataFileHandle>) -> bool {
-        let state = self.shared.state.lock();
+        let state = self.shared.rows.state.lock();
         let now = state.file(segment.table, segment.key());
         now.is_some_and(|now| Arc::ptr_eq(now, segment))
     }
@@ -263,24 +263,24 @@ impl<'a> IndexerWorker<'a> {
 
     fn forget(&mut self, key: FileVersionKey) {
         if let Some(table) = self.there.remove(&key) {
-            remove(&self.shared.layout.sidecar(table, key));
+            remove(&self.shared.store.layout.sidecar(table, key));
         }
     }
 }
 
 /// Whether an index would be in the way of others.
 fn is_engine_busy(shared: &EngineCore) -> bool {
-    shared.haste() == IoPriority::Yes || shared.space.check_low()
+    shared.haste() == IoPriority::Yes || shared.admission.space.check_low()
 }
 
 /// Makes the index of a sealed file before it is shown, so that no question meets it without. Where others need the machine more, or
 /// it fails, the keeper makes it later; so it does for what the flusher seals in memory.
 pub(crate) fn index_staged(shared: &EngineCore, segment: &DataFileHandle, staged: &Path) {
-    let goes_on = || !is_engine_busy(shared) && !shared.desk.is_sealer_pressed();
+    let goes_on = || !is_engine_busy(shared) && !shared.scheduler.is_sealer_pressed();
     if !shared.settings.index || !segment.wants_index() || !goes_on() {
         return;
     }
-    let owner = segment.indexed_file(shared.store);
+    let owner = segment.indexed_file(shared.store.id);
     let made = FilePrefix::open(staged).and_then(|file| make_sidecar(shared, &file, staged, &owner, goes_on));
     match made {
         Ok(index) => segment.set_index(index.map(Arc::new)),
@@ -301,7 +301,7 @@ fn make_sidecar(
         return Ok(None);
     };
     write_sidecar(
-        &shared.layout.sidecar(owner.table, (owner.segment, owner.version)),
+        &shared.store.layout.sidecar(owner.table, (owner.segment, owner.version)),
         &bytes,
     )?;
     shared.counters.index_builds.add(1);
@@ -309,7 +309,7 @@ fn make_sidecar(
 }
 
 fn open(shared: &EngineCore, owner: &IndexedFile) -> Result<SidecarIndex, Error> {
-    SidecarIndex::open(&shared.layout.index, owner, &shared.indexes)
+    SidecarIndex::open(&shared.store.layout.index, owner, &shared.indexes)
 }
 
 /// All versions of an open file as one: the first has the version 1.

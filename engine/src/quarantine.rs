@@ -71,7 +71,7 @@ fn hide_if(
     what: &str,
     is_it: impl FnOnce(&DataFileHandle) -> bool,
 ) -> bool {
-    let mut state = shared.state.lock();
+    let mut state = shared.rows.state.lock();
     if !state.file(table, key).is_some_and(|now| is_it(now)) {
         return false;
     }
@@ -99,7 +99,7 @@ impl DataFileOwner for EngineCore {
                 tracing::error!(rows, "{what}; the object stays where it is");
                 return;
             }
-            self.desk.report_damaged(DamagedFile {
+            self.scheduler.report_damaged(DamagedFile {
                 place: (segment.table, partition),
                 number,
                 sealed: segment.sealed,
@@ -111,7 +111,7 @@ impl DataFileOwner for EngineCore {
     }
 
     fn is_in_views(&self, segment: &DataFileHandle) -> bool {
-        let state = self.state.lock();
+        let state = self.rows.state.lock();
         let now = state.file(segment.table, segment.key());
         now.is_some_and(|now| Arc::ptr_eq(now.lineage(), segment.lineage()))
     }
@@ -138,8 +138,8 @@ pub(crate) fn quarantine_open_file(shared: &EngineCore, slot: &mut OpenPartition
     remove_from_views(shared, table, (partition, slot.named.number), &what);
     // Staging is emptied at every start: a failure costs space until then.
     let _ = slot.segment.discard_shadow();
-    let kept = move_to_quarantine(&shared.layout, &path).and_then(|kept| {
-        shared.catalog.lock().commit_with(|record| {
+    let kept = move_to_quarantine(&shared.store.layout, &path).and_then(|kept| {
+        shared.store.catalog.lock().commit_with(|record| {
             record.remove = vec![slot.segment.identity().segment];
             record.keep_objects = true;
         })?;

@@ -40,7 +40,7 @@ impl RetentionEnforcer {
     pub(crate) fn new(shared: &EngineCore) -> Self {
         let counter = shared.uptime();
         let last = {
-            let catalog = shared.catalog.lock();
+            let catalog = shared.store.catalog.lock();
             // A catalogue that was made anew has no such time; its files say when they were written.
             let written = || catalog.state().files().map(|entry| entry.published).max();
             catalog
@@ -49,7 +49,7 @@ impl RetentionEnforcer {
                 .or_else(|| written().map(Timestamp::from_micros))
         };
         Self {
-            trust: ClockGuard::new(last.unwrap_or_else(|| shared.clock.now()), counter),
+            trust: ClockGuard::new(last.unwrap_or_else(|| shared.time.clock.now()), counter),
             next: counter,
             doomed: Vec::new(),
             readers: ExternalReaders::default(),
@@ -69,7 +69,7 @@ impl RetentionEnforcer {
 
     fn check_clock(&mut self, shared: &EngineCore) -> ClockVerdict {
         self.watch_redating(shared);
-        let judged = self.trust.check(shared.clock.now(), shared.uptime());
+        let judged = self.trust.check(shared.time.clock.now(), shared.uptime());
         if let (Some((jump, left)), true) = (judged.held, judged.news) {
             tracing::warn!(
                 ahead_seconds = jump.as_secs(),
@@ -122,7 +122,7 @@ impl RetentionEnforcer {
         let gone: HashSet<u64> = ids.iter().copied().collect();
         self.record(shared, ids, judged.now)?;
         let run = RetentionRun {
-            at: shared.clock.now(),
+            at: shared.time.clock.now(),
             removed: planned.iter().map(|(gone, reason)| gone.removal(*reason)).collect(),
             more,
             held: judged.held.map(|(jump, left)| {
@@ -151,7 +151,7 @@ impl RetentionEnforcer {
     /// Writes the removal and takes the files out of the view. Without a removal only the time is written, once in a while.
     fn record(&mut self, shared: &EngineCore, remove: Vec<u64>, now: Timestamp) -> Result<(), Error> {
         let removed: Vec<FileEntry> = {
-            let mut catalog = shared.catalog.lock();
+            let mut catalog = shared.store.catalog.lock();
             let last = catalog.state().relied_on();
             if remove.is_empty() && last.is_none_or(|last| last <= now && now < last.plus(SLACK)) {
                 return Ok(());
@@ -161,7 +161,7 @@ impl RetentionEnforcer {
             catalog.commit_with(|record| (record.remove, record.relied_on) = (remove, now.micros()))?;
             removed
         };
-        let mut state = shared.state.lock();
+        let mut state = shared.rows.state.lock();
         let mut doomed: BTreeMap<PathBuf, PendingDeletion> = BTreeMap::new();
         for entry in &removed {
             let held_by = state
@@ -170,9 +170,9 @@ impl RetentionEnforcer {
             if let Some(remote) = &shared.remote {
                 remote.note_expired(entry.id, Weak::clone(&held_by));
             }
-            let path = entry.path(&shared.layout);
+            let path = entry.path(&shared.store.layout);
             let folder = durable_fs::parent_of(&path).to_owned();
-            let aside = || shared.layout.expired(entry.table, entry.id);
+            let aside = || shared.store.layout.expired(entry.table, entry.id);
             let of_partition = doomed
                 .entry(folder.clone())
                 .or_insert_with(|| PendingDeletion::new(folder, aside()));
@@ -195,18 +195,18 @@ impl RetentionEnforcer {
         let Self { doomed, readers, .. } = self;
         readers.look(now);
         let rest = shared.settings.reader_rest;
-        doomed.retain_mut(|doomed| !doomed.advance(&shared.layout, readers, rest, now));
+        doomed.retain_mut(|doomed| !doomed.advance(&shared.store.layout, readers, rest, now));
     }
 }
 
 /// The partitions of the catalogue, and the bytes of log and catalogue.
 fn candidates(shared: &EngineCore, ours: &HashSet<u64>, now: Timestamp) -> (Vec<RetentionCandidate>, u64) {
     let (entries, catalog_bytes) = {
-        let catalog = shared.catalog.lock();
+        let catalog = shared.store.catalog.lock();
         let entries: Vec<FileEntry> = catalog.state().files().cloned().collect();
         (entries, catalog.bytes())
     };
-    let state = shared.state.lock();
+    let state = shared.rows.state.lock();
     let about = |entry: &FileEntry| {
         let segment = state.file(entry.table, (entry.partition, entry.number));
         let in_work = !entry.sealed && !ours.contains(&entry.id) && segment.is_some();

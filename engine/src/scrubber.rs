@@ -36,8 +36,8 @@ pub(crate) fn run(shared: &Arc<EngineCore>) {
     let interval = shared.settings.scrub_interval;
     let mut wait = interval.min(FIRST);
     loop {
-        shared.desk.wait_for_stop(wait);
-        if shared.desk.is_stopping() {
+        shared.scheduler.wait_for_stop(wait);
+        if shared.scheduler.is_stopping() {
             return;
         }
         pass(shared);
@@ -48,7 +48,7 @@ pub(crate) fn run(shared: &Arc<EngineCore>) {
 fn pass(shared: &EngineCore) {
     // A pass takes long: it must not hold files that expire meanwhile.
     let files: Vec<Weak<DataFileHandle>> = {
-        let view = shared.view.load();
+        let view = shared.rows.view.load();
         let all = view.files.iter().flat_map(|files| files.iter());
         all.filter(|file| file.sealed).map(Arc::downgrade).collect()
     };
@@ -63,7 +63,7 @@ fn pass(shared: &EngineCore) {
                 tracing::warn!(%error, path = %segment.path.display(), "a data file could not be read again");
             }
         }
-        if shared.desk.is_stopping() {
+        if shared.scheduler.is_stopping() {
             return;
         }
     }
@@ -71,7 +71,7 @@ fn pass(shared: &EngineCore) {
 
 /// What is wrong with a file, if it is still the catalogue's.
 fn look(shared: &EngineCore, segment: &DataFileHandle) -> Result<Option<String>, Error> {
-    let entry = shared.catalog.lock().state().file(segment.id).cloned();
+    let entry = shared.store.catalog.lock().state().file(segment.id).cloned();
     let Some(entry) = entry.filter(|entry| entry.version == segment.version) else {
         return Ok(None);
     };
@@ -93,9 +93,9 @@ fn differs(shared: &EngineCore, segment: &DataFileHandle, entry: &FileEntry) -> 
     };
     let found = file_crc_while(&file, |bytes| {
         shared
-            .desk
+            .scheduler
             .wait_for_stop(Duration::from_micros(bytes * 1_000_000 / RATE));
-        !shared.desk.is_stopping()
+        !shared.scheduler.is_stopping()
     });
     let found = found.map_err(Error::io("read", &segment.path))?;
     let wrong = found.filter(|crc| *crc != entry.crc);
@@ -106,7 +106,7 @@ fn differs(shared: &EngineCore, segment: &DataFileHandle, entry: &FileEntry) -> 
 fn put_aside(shared: &EngineCore, segment: &DataFileHandle, reason: &str) {
     let what = format!("{} is damaged: {reason}", segment.path.display());
     if segment.is_uploaded() {
-        match move_to_quarantine(&shared.layout, &segment.path) {
+        match move_to_quarantine(&shared.store.layout, &segment.path) {
             Ok(kept) => tracing::error!(
                 "{what}; it was put into {}, the object store has it whole",
                 kept.display()
@@ -116,6 +116,6 @@ fn put_aside(shared: &EngineCore, segment: &DataFileHandle, reason: &str) {
         return;
     }
     if remove_from_views(shared, segment.table, segment.key(), &what) {
-        quarantine_unlisted(&shared.layout, &segment.path, segment.rows, &what);
+        quarantine_unlisted(&shared.store.layout, &segment.path, segment.rows, &what);
     }
 }

@@ -27,7 +27,7 @@ use crate::quarantine::quarantine_open_file;
 /// Seals until there is nothing more to come.
 pub(crate) fn run(shared: &Arc<EngineCore>) {
     let _sentinel = PoisonGuard(Arc::clone(shared));
-    while let Some(mut job) = shared.desk.next_seal() {
+    while let Some(mut job) = shared.scheduler.next_seal() {
         match seal_one(shared, &mut job) {
             Ok(()) => {
                 shared.counters.seals.add(1);
@@ -46,7 +46,7 @@ pub(crate) fn run(shared: &Arc<EngineCore>) {
                     let path = job.slot.segment.path().display();
                     tracing::error!(%error, %path, failures = job.failures, "a data file could not be sealed; it stays readable, and it is tried again");
                 }
-                shared.desk.return_seal(job);
+                shared.scheduler.return_seal(job);
             }
         }
     }
@@ -76,7 +76,7 @@ fn seal_one(shared: &EngineCore, job: &mut SealJob) -> Result<(), Error> {
         Some(installed) => installed,
         None => {
             slot.segment.discard_shadow()?;
-            let staged = shared.layout.sealing(table, id);
+            let staged = shared.store.layout.sealing(table, id);
             let sealed = seal(
                 &slot.segment,
                 &staged,
@@ -87,7 +87,7 @@ fn seal_one(shared: &EngineCore, job: &mut SealJob) -> Result<(), Error> {
                 },
             )?;
             let entry = slot.entry(&sealed);
-            let segment = shared.segment(&entry, &FileLineage::of_sealed(&shared.layout, &entry));
+            let segment = shared.segment(&entry, &FileLineage::of_sealed(&shared.store.layout, &entry));
             index_staged(shared, &segment, &staged);
             sealed.install(slot.segment.path(), &slot.lineage.retired())?;
             shared.counters.file_bytes_written.add(sealed.size);
@@ -99,9 +99,9 @@ fn seal_one(shared: &EngineCore, job: &mut SealJob) -> Result<(), Error> {
     }
     {
         // Held until the file is in the state: who reads there that it is sealed may take it out, and it must not come back.
-        let mut catalog = shared.catalog.lock();
+        let mut catalog = shared.store.catalog.lock();
         catalog.commit_with(|record| record.put = vec![entry.clone()])?;
-        let mut state = shared.state.lock();
+        let mut state = shared.rows.state.lock();
         state.put_file(Arc::clone(segment));
         shared.publish_snapshot(&mut state, []);
     }

@@ -42,16 +42,16 @@ impl TailFollower {
         if shared.remote.as_ref().is_some_and(|remote| remote.is_reader()) {
             return Err(Error::ReadOnly);
         }
-        let tails = &shared.tails;
+        let tails = &shared.rows.tails;
         let tail = &tails.tables[table_index(table)];
         let news = tail.news.subscribe();
-        let state = shared.state.lock();
+        let state = shared.rows.state.lock();
         let next = state.committed + 1;
         tail.followers.fetch_add(1, Ordering::Relaxed);
         if !tail.keeps.swap(true, Ordering::Relaxed) {
             tail.ring.lock().forget(next);
         }
-        let view = ReadView::new(shared.view.load_full());
+        let view = ReadView::new(shared.rows.view.load_full());
         let passed = tail.ring.lock().passed.0;
         drop(state);
         let follow = Self {
@@ -72,7 +72,7 @@ impl TailFollower {
 
     /// Goes to an earlier position. `false`, and nothing happens, if not every row from there on is kept.
     pub fn seek(&mut self, position: ArrivalPosition) -> bool {
-        let ring = self.shared.tails.tables[self.at].ring.lock();
+        let ring = self.shared.rows.tails.tables[self.at].ring.lock();
         if position.lsn < ring.start || position > self.position {
             return false;
         }
@@ -83,7 +83,7 @@ impl TailFollower {
 
     /// Goes to the oldest row that is kept, or stays. Returns that row's batch.
     pub fn seek_oldest(&mut self) -> Option<Arc<TailArrival>> {
-        let ring = self.shared.tails.tables[self.at].ring.lock();
+        let ring = self.shared.rows.tails.tables[self.at].ring.lock();
         let oldest = ring.kept.front().filter(|oldest| oldest.lsn < self.position.lsn)?;
         self.position = ArrivalPosition::before(oldest.lsn);
         self.passed = oldest.before.0;
@@ -98,14 +98,14 @@ impl TailFollower {
 
     /// As [`TailFollower::take`], of those that are going to be forgotten soon.
     pub fn take_expiring(&mut self, most: usize) -> ArrivalBatch {
-        let limit = self.shared.tails.most / 4 * 3;
+        let limit = self.shared.rows.tails.most / 4 * 3;
         self.take_while(most, move |arrival, passed| passed - arrival.before.1 > limit)
     }
 
     fn take_while(&mut self, most: usize, wanted: impl Fn(&TailArrival, u64) -> bool) -> ArrivalBatch {
         // What was pushed up to here is in the ring when that is looked at.
-        let last = self.shared.tails.last.load(Ordering::Acquire);
-        let ring = self.shared.tails.tables[self.at].ring.lock();
+        let last = self.shared.rows.tails.last.load(Ordering::Acquire);
+        let ring = self.shared.rows.tails.tables[self.at].ring.lock();
         let mut lost = 0;
         if self.position.lsn < ring.start {
             lost = ring.gone().0.saturating_sub(self.passed);
@@ -143,7 +143,7 @@ impl TailFollower {
 
 impl Drop for TailFollower {
     fn drop(&mut self) {
-        let tail = &self.shared.tails.tables[self.at];
+        let tail = &self.shared.rows.tails.tables[self.at];
         tail.left.store(self.shared.uptime().as_secs(), Ordering::Relaxed);
         tail.followers.fetch_sub(1, Ordering::Relaxed);
     }

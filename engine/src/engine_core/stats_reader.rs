@@ -12,9 +12,9 @@ impl EngineCore {
         let mut stats = EngineStats {
             wal_max_bytes: self.settings.wal_max.get(),
             hot_max_bytes: self.settings.hot_max.get(),
-            inbound_bytes: self.inbound.held(),
-            tail_bytes: self.tails.bytes(),
-            followers: self.tails.followers() as u64,
+            inbound_bytes: self.admission.inbound.held(),
+            tail_bytes: self.rows.tails.bytes(),
+            followers: self.rows.tails.followers() as u64,
             live_index_bytes: self.indexes.memory.open_bytes() as u64,
             poisoned: self.poisoned().is_some(),
             ..counters.read()
@@ -22,7 +22,7 @@ impl EngineCore {
         let cache = self.remote.as_ref().map(|remote| &remote.cache);
         let mut waiting = 0;
         let files = {
-            let state = self.state.lock();
+            let state = self.rows.state.lock();
             stats.hot_rows = state.hot.rows() as u64;
             stats.hot_bytes = state.hot.weight();
             state.files.clone()
@@ -58,7 +58,7 @@ impl EngineCore {
 
     /// How long ago a time in µs was; 0 for none.
     fn seconds_since(&self, micros: u64) -> u64 {
-        let now = u64::try_from(self.clock.now().micros()).unwrap_or(0);
+        let now = u64::try_from(self.time.clock.now().micros()).unwrap_or(0);
         if micros == 0 {
             0
         } else {

@@ -26,8 +26,8 @@ impl MemtableFlusher {
         {
             if sealed {
                 // A later version of it has the name by now.
-                if self.shared.state.lock().file(place.0, (place.1, number)).is_none() {
-                    quarantine_unlisted(&self.shared.layout, &path, rows, &what);
+                if self.shared.rows.state.lock().file(place.0, (place.1, number)).is_none() {
+                    quarantine_unlisted(&self.shared.store.layout, &path, rows, &what);
                 }
                 continue;
             }

@@ -24,12 +24,12 @@ const PRESENT: usize = 16;
 impl MemtableFlusher {
     /// Files that are not sealed yet.
     fn unsealed(&self) -> usize {
-        self.open.len() + self.full.len() + self.shared.desk.seals()
+        self.open.len() + self.full.len() + self.shared.scheduler.seals()
     }
 
     /// Whether a partition may have an open file that has none.
     pub(super) fn may_open(&self, place: PartitionKey) -> bool {
-        let now = TimePartition::of(self.shared.clock.now(), self.shared.settings.partition_by);
+        let now = TimePartition::of(self.shared.time.clock.now(), self.shared.settings.partition_by);
         let more = if place.1.of_spec(None) == now { PRESENT } else { 0 };
         self.unsealed() < self.shared.settings.open_max.saturating_add(more)
     }
@@ -39,7 +39,7 @@ impl MemtableFlusher {
     pub(super) fn admit(&mut self, waiting: &mut Vec<FlushCandidate>) {
         let mut free = self.shared.settings.open_max.saturating_sub(self.unsealed());
         let mut asked = 0;
-        let present = TimePartition::of(self.shared.clock.now(), self.shared.settings.partition_by);
+        let present = TimePartition::of(self.shared.time.clock.now(), self.shared.settings.partition_by);
         // The newest first: most of what comes is new.
         waiting.sort_by_key(|waiting| std::cmp::Reverse(waiting.place.1.start()));
         waiting.retain(|waiting| {

@@ -13,9 +13,9 @@ use crate::open_partition::{FlushedGroup, OpenPartition, write_options};
 
 /// A file that does not exist yet.
 pub(crate) fn new_open_partition(shared: &EngineCore, place: PartitionKey, frozen: &FrozenRows) -> OpenPartition {
-    let (id, number) = shared.catalog.lock().allocate(place);
+    let (id, number) = shared.store.catalog.lock().allocate(place);
     let identity = FileIdentity {
-        store: shared.store,
+        store: shared.store.id,
         table: place.0,
         segment: id,
     };
@@ -29,8 +29,8 @@ pub(crate) fn new_open_partition(shared: &EngineCore, place: PartitionKey, froze
         form: options.form,
         prefix,
     };
-    let path = shared.layout.file(place.0, place.1, named);
-    let twin = shared.layout.shadow_file(place.0, id);
+    let path = shared.store.layout.file(place.0, place.1, named);
+    let twin = shared.store.layout.shadow_file(place.0, id);
     OpenPartition {
         place,
         segment: OpenDataFile::create(path, twin, identity, options),
@@ -38,8 +38,8 @@ pub(crate) fn new_open_partition(shared: &EngineCore, place: PartitionKey, froze
         version: 0,
         first: frozen.first,
         origins: OriginRanges::default(),
-        lineage: Arc::new(FileLineage::new(shared.layout.retired(place.0, id))),
-        published: shared.clock.now(),
+        lineage: Arc::new(FileLineage::new(shared.store.layout.retired(place.0, id))),
+        published: shared.time.clock.now(),
         waited: 0,
         touched: true,
         idle: 0,
@@ -63,10 +63,10 @@ pub(crate) fn seal_in_memory(
         promoted: slot.segment.promoted().cloned(),
         ..write_options(&shared.settings)
     };
-    let staged = shared.layout.sealing(place.0, slot.segment.identity().segment);
+    let staged = shared.store.layout.sealing(place.0, slot.segment.identity().segment);
     let sealed = write_sealed(slot.segment.identity(), &frozen.rows, facts, &staged, &options)?;
     sealed.install_new(slot.segment.path())?;
-    slot.published = shared.clock.now();
+    slot.published = shared.time.clock.now();
     shared.counters.seals.add(1);
     Ok(FlushedGroup {
         place,

@@ -45,7 +45,7 @@ impl MemtableFlusher {
         self.record()?;
         let (lsn, watermarks, appended) = {
             let watermarks = self.shared.watermarks.lock();
-            let mut state = self.shared.state.lock();
+            let mut state = self.shared.rows.state.lock();
             let lsn = state.committed;
             state.hot.set_barrier(lsn);
             let counters = &self.shared.counters;
@@ -58,17 +58,17 @@ impl MemtableFlusher {
             due = self.round(due, IoPriority::No)?;
         }
         // Batches without rows make no publish; the folder must know of all that the object store is going to know.
-        if self.shared.catalog.lock().state().low_water <= lsn {
+        if self.shared.store.catalog.lock().state().low_water <= lsn {
             self.write_record()?;
         }
         // Held until the files are found: the sealer changes both together.
-        let catalog = self.shared.catalog.lock();
+        let catalog = self.shared.store.catalog.lock();
         let cache = self.shared.remote.as_ref().map(|remote| &remote.cache);
         let is_there = |entry: &FileEntry| cache.is_some_and(|cache| cache.has(entry.id, entry.version));
         let files = catalog.state().files();
         let files = files.filter(|entry| (entry.sealed || entry.last > after) && !is_there(entry));
         let files: Vec<FileEntry> = files.cloned().collect();
-        let state = self.shared.state.lock();
+        let state = self.shared.rows.state.lock();
         // One that is in no view was found damaged: nobody has its rows.
         let segment = |entry: FileEntry| {
             let segment = state.file(entry.table, (entry.partition, entry.number))?;

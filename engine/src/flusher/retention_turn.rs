@@ -21,7 +21,7 @@ impl MemtableFlusher {
         let slots = self.open.values().chain(full.map(|job| &job.slot));
         let ours = slots.map(|slot| slot.segment.identity().segment).collect();
         let mut checked = self.janitor.check(&self.shared, &ours);
-        if checked.as_ref().is_err_and(|error| !error.is_in_doubt()) && self.shared.space.release_ballast() {
+        if checked.as_ref().is_err_and(|error| !error.is_in_doubt()) && self.shared.admission.space.release_ballast() {
             checked = self.janitor.check(&self.shared, &ours);
         }
         match checked {
@@ -36,7 +36,7 @@ impl MemtableFlusher {
                 };
                 self.open.retain(|_, slot| !gone(slot));
                 self.full.retain_mut(|job| !gone(&mut job.slot));
-                let mut history = self.shared.rotation.lock();
+                let mut history = self.shared.status.rotation.lock();
                 history.last = Some(run.clone());
                 if !run.removed.is_empty() {
                     history.last_removal = Some(run.clone());

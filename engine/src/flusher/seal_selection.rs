@@ -24,7 +24,7 @@ impl MemtableFlusher {
         let mut kept = Vec::new();
         for mut job in std::mem::take(&mut self.full) {
             if job.tick_backoff(on_time) {
-                kept.extend(self.shared.desk.seal(job));
+                kept.extend(self.shared.scheduler.seal(job));
             } else {
                 kept.push(job);
             }
@@ -34,10 +34,10 @@ impl MemtableFlusher {
 
     /// The partitions whose open files take no more rows.
     fn seal_candidates(&self) -> Vec<PartitionKey> {
-        let now = self.shared.clock.now();
+        let now = self.shared.time.clock.now();
         let grace = self.shared.settings.seal_grace;
         let cap = self.shared.settings.segment_size.get();
-        let state = self.shared.state.lock();
+        let state = self.shared.rows.state.lock();
         let past = |slot: &OpenPartition| {
             let over = slot.place.1.end().plus(grace) <= now && slot.published.plus(grace) <= now;
             over && !state.hot.has(slot.place)

@@ -41,7 +41,7 @@ const MOST_BYTES: usize = 128 << 20;
 impl MemtableFlusher {
     /// Whether the partition's next rows go into a file that it has: it is past, has no open file, and small ones enough.
     pub(super) fn has_many_small(&self, place: PartitionKey) -> bool {
-        let now = TimePartition::of(self.shared.clock.now(), self.shared.settings.partition_by);
+        let now = TimePartition::of(self.shared.time.clock.now(), self.shared.settings.partition_by);
         !self.open.contains_key(&place)
             && place.1.of_spec(None) != now
             && small_files(&self.shared, place).len() >= MOST
@@ -68,7 +68,7 @@ impl MemtableFlusher {
 /// The files of a partition that are not full, the youngest last.
 fn small_files(shared: &EngineCore, place: PartitionKey) -> Vec<Arc<DataFileHandle>> {
     let full = shared.settings.segment_size.get() / FULL_PART;
-    let state = shared.state.lock();
+    let state = shared.rows.state.lock();
     let files = state.files_of(place).iter();
     let is_small = |file: &&Arc<DataFileHandle>| file.size < full && file.rows < FULL_ROWS;
     files.filter(is_small).cloned().collect()
@@ -77,7 +77,7 @@ fn small_files(shared: &EngineCore, place: PartitionKey) -> Vec<Arc<DataFileHand
 /// Rewrites a sealed file with more rows; `None` if it is damaged, is not here, is large when it is decoded, or has other columns
 /// than a new one would.
 fn merge(shared: &EngineCore, segment: &DataFileHandle, frozen: &FrozenRows) -> Result<Option<FlushedGroup>, Error> {
-    let Some(old) = shared.catalog.lock().state().file(segment.id).cloned() else {
+    let Some(old) = shared.store.catalog.lock().state().file(segment.id).cloned() else {
         return Ok(None);
     };
     let place = old.place();
@@ -107,8 +107,8 @@ fn merge(shared: &EngineCore, segment: &DataFileHandle, frozen: &FrozenRows) -> 
         origins: origins.to_text(),
     };
     let rows = [whole.rows, frozen.rows.clone()].concat();
-    let staged = shared.layout.sealing(old.table, old.id);
-    let sealed = write_sealed(&old.identity(shared.store), &rows, facts, &staged, &options)?;
+    let staged = shared.store.layout.sealing(old.table, old.id);
+    let sealed = write_sealed(&old.identity(shared.store.id), &rows, facts, &staged, &options)?;
     if sealed.size == old.size {
         durable_fs::remove_if_there(&staged).map_err(Error::io("remove", &staged))?;
         return Ok(None);
@@ -131,12 +131,12 @@ fn merge(shared: &EngineCore, segment: &DataFileHandle, frozen: &FrozenRows) -> 
     }
     shared.counters.rewritten_files.add(1);
     let entry = FileEntry {
-        published: shared.clock.now().micros(),
+        published: shared.time.clock.now().micros(),
         ..old.at(&sealed)
     };
     Ok(Some(FlushedGroup {
         place,
-        lineage: FileLineage::of_sealed(&shared.layout, &entry),
+        lineage: FileLineage::of_sealed(&shared.store.layout, &entry),
         entry,
         displaced: Some(Arc::clone(segment.lineage())),
         through: frozen.through,

@@ -19,6 +19,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::thread::ScopedJoinHandle;
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use model::{Clock, Entropy, Table, Timestamp};
@@ -26,13 +27,17 @@ use parking_lot::Mutex;
 use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
+use crate::append_queue::AppendQueue;
 use crate::data_file_handle::DataFileContext;
 use crate::data_file_handle::FooterCache;
 use crate::datafile::OpenDataFile;
 use crate::dedup::DedupWatermarks;
 use crate::disk_space::{DiskSpace, drop_ballast};
-use crate::engine_core::{EngineCore, WriteState};
+#[cfg(test)]
+use crate::engine_core::TestHooks;
+use crate::engine_core::{AppendAdmission, EngineCore, EngineStatus, EngineTime, StoreFiles, VisibleRows, WriteState};
 use crate::file_templates::FileTemplates;
+use crate::flush_scheduler::FlushScheduler;
 use crate::flusher::MemtableFlusher;
 use crate::group_commit::GroupCommitter;
 use crate::inbound_memory::InboundShares;
@@ -228,7 +233,7 @@ fn replay(
     let largest_frame = MAX_FRAME.min(options.max_group_bytes());
     let (shared, mut publisher) = assemble(ground, catalog, &mut findings, largest_frame);
     let (wal, recovered) = replay::run(&shared, &mut publisher, &mut findings, |sink| {
-        WriteAheadLog::open(&shared.layout.wal, options, sink)
+        WriteAheadLog::open(&shared.store.layout.wal, options, sink)
     })?;
     findings.report_given_up();
     clear_lost_replays(&shared);
@@ -246,7 +251,7 @@ fn replay(
     shared.counters.torn_bytes.set(recovered.torn_bytes);
     shared.counters.wal_bytes.set(wal.used_bytes());
     #[cfg(test)]
-    shared.fail_log_syncs.is(wal.failing_syncs());
+    shared.hooks.fail_log_syncs.is(wal.failing_syncs());
     let next_lsn = recovered.next_lsn.max(known);
     finish(&shared, next_lsn, &findings);
     Ok(RecoveredStore {
@@ -259,8 +264,8 @@ fn replay(
 
 /// Rows of damaged files that were not in the log are not asked for at the next start.
 fn clear_lost_replays(shared: &EngineCore) {
-    let mut catalog = shared.catalog.lock();
-    let state = shared.state.lock();
+    let mut catalog = shared.store.catalog.lock();
+    let state = shared.rows.state.lock();
     let wanted = catalog.state().replay().iter();
     let lost: Vec<_> = wanted
         .filter(|(place, _)| !state.hot.has(**place))
@@ -278,14 +283,14 @@ fn clear_lost_replays(shared: &EngineCore) {
 /// The store is what it was: shows it.
 fn finish(shared: &EngineCore, next_lsn: u64, findings: &RecoveryFindings) {
     shared.counters.quarantined.set(findings.quarantined);
-    let mut state = shared.state.lock();
+    let mut state = shared.rows.state.lock();
     state.committed = next_lsn.saturating_sub(1);
     state.partial = findings.reports.iter().collect();
-    shared.tails.begin(next_lsn);
+    shared.rows.tails.begin(next_lsn);
     shared.settle_debt(&mut state);
     shared.publish_snapshot(&mut state, Table::ALL);
     if state.hot.weight() >= shared.settings.hot_max.get() / 2 {
-        shared.desk.request_flush();
+        shared.scheduler.request_flush();
     }
 }
 
@@ -308,58 +313,64 @@ fn assemble(
     let committed = catalog.state().replay_from().saturating_sub(1);
     let marks = DedupWatermarks::from(catalog.state().watermarks.all());
     let shared = Arc::new_cyclic(|me: &Weak<EngineCore>| EngineCore {
-        store: catalog.state().store,
-        files: Arc::new(DataFileContext {
+        time: EngineTime {
+            clock,
+            opened: Instant::now(),
+            #[cfg(test)]
+            skew: 0.into(),
+        },
+        store: StoreFiles {
+            id: catalog.state().store,
+            files: Arc::new(DataFileContext {
+                layout: layout.clone(),
+                footers: FooterCache::new(FOOTER_BYTES),
+                files: no_files(),
+                cache: link.as_ref().map(|link| Arc::clone(&link.cache)),
+                owner: Weak::<EngineCore>::clone(me),
+            }),
+            catalog: Mutex::new(catalog),
+            templates: ArcSwap::from_pointee(FileTemplates::from(&settings.specs)),
+            locks: Mutex::new(locks),
             layout: layout.clone(),
-            footers: FooterCache::new(FOOTER_BYTES),
-            files: no_files(),
-            cache: link.as_ref().map(|link| Arc::clone(&link.cache)),
-            owner: Weak::<EngineCore>::clone(me),
-        }),
+        },
         indexes: Arc::new(IndexQueue::new(
             settings.index_memory.get().try_into().unwrap_or(usize::MAX),
         )),
         counters: EngineCounters::default(),
-        view: ArcSwap::from_pointee(StoreSnapshot::default()),
+        rows: VisibleRows {
+            view: ArcSwap::from_pointee(StoreSnapshot::default()),
+            state: Mutex::new(WriteState::new(committed)),
+            tails: TailBuffers::new(settings.tail_max.get()),
+        },
         watermarks: Mutex::new(marks),
-        catalog: Mutex::new(catalog),
-        intake: crate::append_queue::AppendQueue::default(),
-        desk: crate::flush_scheduler::FlushScheduler::default(),
-        room: Arc::new(Semaphore::new(room as usize)),
-        inbound: InboundShares::new(settings.inbound_max.get()),
-        largest_frame,
-        log_is_full: false.into(),
-        space: DiskSpace::new(&layout, settings.min_free.map(model::ByteSize::get)),
-        publishing: Mutex::default(),
-        poison: watch::Sender::new(None),
-        locks: Mutex::new(locks),
-        state: Mutex::new(WriteState::new(committed)),
-        rotation: Mutex::default(),
+        admission: AppendAdmission {
+            queue: AppendQueue::default(),
+            room: Arc::new(Semaphore::new(room as usize)),
+            inbound: InboundShares::new(settings.inbound_max.get()),
+            largest_frame,
+            log_is_full: false.into(),
+            space: DiskSpace::new(&layout, settings.min_free.map(model::ByteSize::get)),
+        },
+        scheduler: FlushScheduler::default(),
+        status: EngineStatus {
+            publishing: Mutex::default(),
+            poison: watch::Sender::new(None),
+            rotation: Mutex::default(),
+        },
         remote: link,
-        tails: TailBuffers::new(settings.tail_max.get()),
-        specs: ArcSwap::from_pointee(FileTemplates::from(&settings.specs)),
-        opened: std::time::Instant::now(),
         #[cfg(test)]
-        skew: 0.into(),
-        #[cfg(test)]
-        fail_log_syncs: crate::test_hook::TestHook::default(),
-        #[cfg(test)]
-        before_write: crate::test_hook::TestHook::default(),
-        #[cfg(test)]
-        before_freeze: crate::test_hook::TestHook::default(),
+        hooks: TestHooks::default(),
         settings,
-        clock,
-        layout,
     });
     let slots = slots(&shared, std::mem::take(&mut findings.open));
     {
-        let catalog = shared.catalog.lock();
-        let mut state = shared.state.lock();
+        let catalog = shared.store.catalog.lock();
+        let mut state = shared.rows.state.lock();
         let files = catalog.state().files();
         for entry in files.filter(|entry| !findings.unreadable.contains(&entry.id)) {
             let slot = slots.iter().find(|slot| slot.segment.identity().segment == entry.id);
             let lineage = slot.map(|slot| Arc::clone(&slot.lineage));
-            let lineage = lineage.unwrap_or_else(|| FileLineage::of_sealed(&shared.layout, entry));
+            let lineage = lineage.unwrap_or_else(|| FileLineage::of_sealed(&shared.store.layout, entry));
             state.put_file(shared.segment(entry, &lineage));
         }
     }
@@ -376,7 +387,7 @@ fn slots(shared: &EngineCore, open: Vec<(FileEntry, OpenDataFile)>) -> Vec<OpenP
         origins: segment.published().map_or_else(OriginRanges::default, |published| {
             OriginRanges::from_text(&published.facts.origins)
         }),
-        lineage: Arc::new(FileLineage::new(shared.layout.retired(entry.table, entry.id))),
+        lineage: Arc::new(FileLineage::new(shared.store.layout.retired(entry.table, entry.id))),
         published: Timestamp::from_micros(entry.published),
         waited: 0,
         touched: false,

@@ -42,7 +42,7 @@ pub(super) fn run(
     let relief = ReplayFlusher::new(shared);
     // Publishing meanwhile takes only what was inserted here.
     let lacking = {
-        let catalog = shared.catalog.lock();
+        let catalog = shared.store.catalog.lock();
         ReplayFilter {
             through: catalog.state().all_through(),
             low_water: catalog.state().low_water,
@@ -104,8 +104,8 @@ fn insert(
         match insert_frame(shared, lacking, &frame, &mut findings.replayed) {
             Ok(rows) => shared.counters.replayed_rows.add(rows),
             Err(reason) => {
-                keep_frame(&shared.layout, &frame, &reason, findings)?;
-                let mut state = shared.state.lock();
+                keep_frame(&shared.store.layout, &frame, &reason, findings)?;
+                let mut state = shared.rows.state.lock();
                 state.committed = state.committed.max(frame.lsn);
             }
         }
@@ -162,7 +162,7 @@ impl<'a> ReplayFlusher<'a> {
     }
 
     fn weight(&self) -> u64 {
-        self.shared.state.lock().hot.weight()
+        self.shared.rows.state.lock().hot.weight()
     }
 
     /// Waits while hot rows are at their limit. An error if nobody publishes any more, who says why.
@@ -238,10 +238,13 @@ fn shared_pieces(table: Table, pieces: PartitionPieces) -> Vec<(PartitionKey, Ar
 /// Shows followers a frame whose rows are all in files. One that cannot be read ends what they can resume at.
 fn replay_to_followers(shared: &EngineCore, frame: &WalFrame) {
     let table = Table::from_number(frame.table);
-    if let Some(table) = table.filter(|table| !shared.tails.keeps(*table)) {
-        shared.tails.replay(table, frame.lsn, &[]);
+    if let Some(table) = table.filter(|table| !shared.rows.tails.keeps(*table)) {
+        shared.rows.tails.replay(table, frame.lsn, &[]);
     } else if let Ok((table, _, pieces)) = partition_frame(frame) {
-        shared.tails.replay(table, frame.lsn, &shared_pieces(table, pieces));
+        shared
+            .rows
+            .tails
+            .replay(table, frame.lsn, &shared_pieces(table, pieces));
     }
 }
 
@@ -258,7 +261,7 @@ fn insert_frame(
         shared.watermarks.lock().record(&origin, frame.lsn);
     }
     let mut pieces = shared_pieces(table, pieces);
-    shared.tails.replay(table, frame.lsn, &pieces);
+    shared.rows.tails.replay(table, frame.lsn, &pieces);
     pieces.retain(|(place, _, _)| lacking.has(*place, frame.lsn));
     for (place, rows, _) in &pieces {
         if lacking.was_damaged(*place, frame.lsn) {
@@ -267,7 +270,7 @@ fn insert_frame(
     }
     let rows = pieces.iter().map(|(_, rows, _)| rows.batch.num_rows() as u64).sum();
     let places: Vec<PartitionKey> = pieces.iter().map(|(place, _, _)| *place).collect();
-    let mut state = shared.state.lock();
+    let mut state = shared.rows.state.lock();
     EngineCore::insert(&mut state, table, pieces, frame.lsn, &origin, 0);
     places.into_iter().for_each(|place| state.hot.join(place));
     Ok(rows)

@@ -41,13 +41,13 @@ impl CutUploader {
         let state = self.chain.state();
         let earlier = state.files.get(&entry.id);
         let key = match earlier {
-            None => data_key(&self.shared.layout, &segment.path, &state.writer),
-            Some(_) => piece_key(entry, self.shared.catalog.lock().allocate_id(), &state.writer),
+            None => data_key(&self.shared.store.layout, &segment.path, &state.writer),
+            Some(_) => piece_key(entry, self.shared.store.catalog.lock().allocate_id(), &state.writer),
         };
         let replaces = earlier.map(|earlier| {
             earlier.replaces.clone().unwrap_or_else(|| ReplacedObject {
                 key: earlier.key.clone(),
-                at: self.shared.clock.now().micros(),
+                at: self.shared.time.clock.now().micros(),
             })
         });
         match self.upload(&file, segment, entry, &key) {
@@ -78,8 +78,8 @@ impl CutUploader {
             bytes += last.entry.size;
             joined.push(last.entry.id);
         }
-        let id = self.shared.catalog.lock().allocate_id();
-        let staged = self.shared.layout.piece(entry.table, id);
+        let id = self.shared.store.catalog.lock().allocate_id();
+        let staged = self.shared.store.layout.piece(entry.table, id);
         let made = segment.open().and_then(|file| {
             let source = FilePrefix::new(file, entry.size);
             // What takes the place of good objects is read again: a flip may have come since it was first opened.
@@ -126,7 +126,7 @@ impl CutUploader {
         let upload = ObjectUpload {
             io: &self.link.io,
             names: &self.link.names,
-            meta: &self.shared.layout.meta,
+            meta: &self.shared.store.layout.meta,
             path: &segment.path,
             entry,
         };
@@ -154,10 +154,10 @@ impl CutUploader {
             return Ok(());
         }
         self.bad.insert((entry.id, entry.version));
-        let path = entry.path(&shared.layout);
+        let path = entry.path(&shared.store.layout);
         let what = format!("{} is damaged: {error}", path.display());
         if remove_from_views(shared, entry.table, (entry.partition, entry.number), &what) {
-            quarantine_unlisted(&shared.layout, &path, entry.rows, &what);
+            quarantine_unlisted(&shared.store.layout, &path, entry.rows, &what);
         }
         Ok(())
     }

@@ -91,13 +91,13 @@ impl ReplicaFollower {
             return;
         }
         let shared = &self.shared;
-        let mut catalog = shared.catalog.lock();
-        let mut state = shared.state.lock();
+        let mut catalog = shared.store.catalog.lock();
+        let mut state = shared.rows.state.lock();
         for id in remove {
             let Some(entry) = catalog.state().file(*id).cloned() else {
                 continue;
             };
-            let path = entry.path(&shared.layout);
+            let path = entry.path(&shared.store.layout);
             let held = state.remove_file(entry.table, (entry.partition, entry.number));
             let held = held.map_or_else(Weak::new, |segment| Arc::downgrade(&segment));
             self.expired.push((*id, path, held));
@@ -106,7 +106,7 @@ impl ReplicaFollower {
         for file in put {
             let entry = file.entry.clone();
             self.link.cache.put(file, false);
-            state.put_file(shared.segment(&entry, &FileLineage::of_sealed(&shared.layout, &entry)));
+            state.put_file(shared.segment(&entry, &FileLineage::of_sealed(&shared.store.layout, &entry)));
             catalog.apply_unlogged(|state| state.put(entry));
         }
         shared.publish_snapshot(&mut state, []);
@@ -116,7 +116,7 @@ impl ReplicaFollower {
     fn compare(&mut self) {
         let remote = &self.chain.state().files;
         let ours: HashMap<u64, u32> = {
-            let catalog = self.shared.catalog.lock();
+            let catalog = self.shared.store.catalog.lock();
             catalog.state().files().map(|entry| (entry.id, entry.version)).collect()
         };
         let gone: Vec<u64> = ours.keys().filter(|id| !remote.contains_key(id)).copied().collect();
@@ -128,7 +128,7 @@ impl ReplicaFollower {
     }
 
     fn sweep(&mut self) {
-        let layout = self.shared.layout.clone();
+        let layout = self.shared.store.layout.clone();
         let cache = &self.link.cache;
         self.expired.retain(|(id, path, held)| {
             if held.strong_count() > 0 {

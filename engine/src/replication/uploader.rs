@@ -65,8 +65,8 @@ pub(crate) struct CutUploader {
 
 impl CutUploader {
     pub(crate) fn new(shared: Arc<EngineCore>, link: Arc<RemoteLink>, chain: CommitLog) -> Self {
-        let is_behind = shared.state.lock().committed > chain.state().lsn;
-        let began = shared.clock.now();
+        let is_behind = shared.rows.state.lock().committed > chain.state().lsn;
+        let began = shared.time.clock.now();
         Self {
             shared,
             link,
@@ -149,7 +149,7 @@ impl CutUploader {
         self.delete_doomed()?;
         let swept = self
             .orphans
-            .run(&self.link, &self.chain, &self.shared.layout, &self.made);
+            .run(&self.link, &self.chain, &self.shared.store.layout, &self.made);
         if let Err(error) = swept {
             tracing::warn!(%error, "objects that no record names could not be looked for; it is tried again in an hour");
         }
@@ -178,12 +178,12 @@ impl CutUploader {
 
     /// Whether rows are not in the object store.
     fn is_behind(&self) -> bool {
-        self.shared.state.lock().committed > self.chain.state().lsn
+        self.shared.rows.state.lock().committed > self.chain.state().lsn
     }
 
     /// Whether a sealed file is not uploaded as it is now, or a removed one is still recorded there.
     fn check_sealed_backlog(&mut self) -> bool {
-        let catalog = self.shared.catalog.lock();
+        let catalog = self.shared.store.catalog.lock();
         let state = catalog.state();
         if self.seen == Some(state.version) {
             return false;
@@ -197,7 +197,7 @@ impl CutUploader {
         let (version, has_gone) = (state.version, !state.gone.is_empty());
         drop(catalog);
         // What is in no view was found damaged.
-        let views = self.shared.state.lock();
+        let views = self.shared.rows.state.lock();
         let has = has_gone || waiting.into_iter().any(|(table, of)| views.file(table, of).is_some());
         drop(views);
         self.seen = Some(version).filter(|_| !has);
@@ -212,9 +212,9 @@ impl CutUploader {
         let mut looked = Instant::now();
         let began = (Instant::now(), self.shared.counters.file_bytes_written.get());
         // Rows that come from now on wait for the next cut.
-        let since = u64::try_from(self.shared.clock.now().micros()).unwrap_or(1);
+        let since = u64::try_from(self.shared.time.clock.now().micros()).unwrap_or(1);
         self.link.begin_cut();
-        let asked = self.shared.desk.cut(after).ok_or(Error::Closed)?;
+        let asked = self.shared.scheduler.cut(after).ok_or(Error::Closed)?;
         let cut = asked.blocking_recv().map_err(|_| Error::Closed)?;
         let cut = cut.map_err(|reason| Error::Publishing { reason })?;
         let mut record = RemoteRecord {
@@ -288,7 +288,7 @@ impl CutUploader {
             .cloned()
             .collect();
         let (files, lsn) = (record.put.len(), record.lsn);
-        let bytes = self.chain.commit(record, self.shared.clock.now())?;
+        let bytes = self.chain.commit(record, self.shared.time.clock.now())?;
         self.link.counters.records.add(1);
         self.link.counters.record_bytes.set(bytes);
         tracing::debug!(
@@ -299,7 +299,7 @@ impl CutUploader {
             "committed a record"
         );
         for file in &put {
-            let local = std::fs::metadata(file.entry.path(&self.shared.layout));
+            let local = std::fs::metadata(file.entry.path(&self.shared.store.layout));
             self.link
                 .cache
                 .put(file, local.is_ok_and(|meta| meta.len() == file.entry.size));
@@ -323,14 +323,14 @@ impl CutUploader {
             self.link.cache.remove(*id);
         }
         let forget = |record: &mut ManifestRecord| record.forgotten = gone;
-        self.shared.catalog.lock().commit_with(forget)
+        self.shared.store.catalog.lock().commit_with(forget)
     }
 
     /// Overwrites objects in the tree by later versions that lie outside of it, once nobody reads the earlier ones: outside
     /// readers see the one or the other, never both. Not within the grace of a start: a writer that was pushed out may still be
     /// at it.
     fn overwrite_replaced(&mut self) -> Result<(), Error> {
-        let before = self.shared.clock.now().minus(self.link.settings.grace);
+        let before = self.shared.time.clock.now().minus(self.link.settings.grace);
         if before < self.began {
             return Ok(());
         }
@@ -360,7 +360,7 @@ impl CutUploader {
 
     /// Deletes objects whose removal was recorded a grace ago and that nobody here reads.
     fn delete_doomed(&mut self) -> Result<(), Error> {
-        let before = self.shared.clock.now().minus(self.link.settings.grace);
+        let before = self.shared.time.clock.now().minus(self.link.settings.grace);
         let mut keys = self.chain.state().doomed_before(before);
         keys.retain(|key| self.holders.get(key).is_none_or(|holder| holder.strong_count() == 0));
         keys.truncate(DELETES);
@@ -384,12 +384,12 @@ impl CutUploader {
         let lsn = self.chain.state().lsn;
         self.link.counters.uploaded_lsn.set(lsn);
         let in_files: (u64, u64) = {
-            let catalog = self.shared.catalog.lock();
+            let catalog = self.shared.store.catalog.lock();
             let files = catalog.state().files().filter(|file| file.last > lsn);
             files.fold((0, 0), |(rows, bytes), file| (rows + file.rows, bytes + file.size))
         };
         let (hot_rows, hot_bytes) = {
-            let state = self.shared.state.lock();
+            let state = self.shared.rows.state.lock();
             (state.hot.rows() as u64, state.hot.weight())
         };
         let earlier = |number: u64| -i64::try_from(number).unwrap_or(i64::MAX);
@@ -408,7 +408,7 @@ impl CutUploader {
         if !self.is_behind() {
             oldest.set(0);
         } else if oldest.get() == 0 {
-            oldest.set(u64::try_from(self.shared.clock.now().micros()).unwrap_or(1));
+            oldest.set(u64::try_from(self.shared.time.clock.now().micros()).unwrap_or(1));
         }
     }
 }

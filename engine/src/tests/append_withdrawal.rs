@@ -23,7 +23,7 @@ impl FullLog {
         // Where there is no room for many rows there may be some for one.
         for rows in [100, 1] {
             loop {
-                let free = engine.shared.room.available_permits();
+                let free = engine.shared.admission.room.available_permits();
                 if give_up(
                     &engine,
                     batch("filler", &vec![bench.now(); rows], BatchOrigin::default()),
@@ -31,7 +31,7 @@ impl FullLog {
                 .await
                 .is_none()
                 {
-                    let given_back = || engine.shared.room.available_permits() == free;
+                    let given_back = || engine.shared.admission.room.available_permits() == free;
                     until("the memory of what was given up is given back", given_back).await;
                     break;
                 }
@@ -55,9 +55,12 @@ impl FullLog {
         origin: BatchOrigin,
     ) -> tokio::task::JoinHandle<Result<AppendOutcome, Error>> {
         let (engine, one) = (Arc::clone(&self.engine), self.row(name, origin));
-        let before = engine.shared.room.available_permits();
+        let before = engine.shared.admission.room.available_permits();
         let waiting = tokio::spawn(async move { engine.append(one).await });
-        until("it waits", || self.engine.shared.room.available_permits() < before).await;
+        until("it waits", || {
+            self.engine.shared.admission.room.available_permits() < before
+        })
+        .await;
         waiting
     }
 
@@ -111,8 +114,8 @@ async fn an_append_given_up_in_a_full_log_is_not_stored_later_and_a_retry_stores
 async fn an_append_that_is_told_busy_in_a_full_log_leaves_no_row_no_room_and_no_sequence_number() {
     let full = FullLog::new().await;
     let engine = &full.engine;
-    let free = engine.shared.room.available_permits();
-    let committed = engine.shared.state.lock().committed;
+    let free = engine.shared.admission.room.available_permits();
+    let committed = engine.shared.rows.state.lock().committed;
     for n in 0..5 {
         let answer = engine
             .append_within(full.row(&format!("busy {n}"), from_producer(n + 1)), PATIENCE)
@@ -121,12 +124,12 @@ async fn an_append_that_is_told_busy_in_a_full_log_leaves_no_row_no_room_and_no_
         let says = answer.unwrap_err().to_string();
         assert!(says.contains("not stored"), "{says}");
     }
-    let given_back = || engine.shared.room.available_permits() == free;
+    let given_back = || engine.shared.admission.room.available_permits() == free;
     until("their memory is given back, in a log that is still full", given_back).await;
     until("nobody waits any more", || !engine.shared.log_is_full()).await;
     full.make_room().await;
     assert_eq!(
-        engine.shared.state.lock().committed,
+        engine.shared.rows.state.lock().committed,
         committed + 1,
         "the marker follows"
     );

@@ -54,7 +54,7 @@ async fn after_a_failed_sync_nothing_is_acknowledged_and_what_was_stays_visible(
         .append(batch("a", &[bench.now()], from_producer(1)))
         .await
         .unwrap();
-    engine.shared.fail_log_syncs.now();
+    engine.shared.hooks.fail_log_syncs.now();
     let lost = engine.append(batch("b", &[bench.now()], from_producer(2))).await;
     assert!(matches!(lost, Err(Error::Poisoned { .. })), "{lost:?}");
     let later = engine.append(batch("c", &[bench.now()], from_producer(3))).await;

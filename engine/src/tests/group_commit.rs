@@ -23,7 +23,7 @@ impl HeldCommitter {
         };
         let (taken, released) = (Arc::clone(&held.taken), Arc::clone(&held.released));
         let is_first = AtomicBool::new(true);
-        engine.shared.before_write.is(move || {
+        engine.shared.hooks.before_write.is(move || {
             if is_first.swap(false, Ordering::Relaxed) {
                 taken.wait();
                 released.wait();
@@ -56,7 +56,7 @@ async fn appends_that_come_while_a_group_is_written_share_the_next_sync() {
     let mut sent = vec![send(&bench, &engine, 1)];
     committer.wait_until_taken();
     sent.extend((2..=41).map(|seq| send(&bench, &engine, seq)));
-    until("40 appends are queued", || engine.shared.intake.len() == 40).await;
+    until("40 appends are queued", || engine.shared.admission.queue.len() == 40).await;
     committer.release();
     for appended in sent {
         assert_eq!(appended.await.unwrap().unwrap(), stored(1));
@@ -75,7 +75,7 @@ async fn whoever_takes_the_marks_and_then_the_rows_sees_them_agree() {
             loop {
                 let marks = engine.shared.watermarks.lock();
                 let marked = marks.floor(EntityId::for_name("rack-a"), 1);
-                let committed = engine.shared.state.lock().committed;
+                let committed = engine.shared.rows.state.lock().committed;
                 drop(marks);
                 assert_eq!(marked, committed);
                 if committed == 300 {
@@ -99,7 +99,7 @@ async fn a_panic_of_the_committer_poisons_the_store_and_every_append_is_answered
     let mut sent = vec![send(&bench, &engine, 1)];
     committer.wait_until_taken();
     sent.extend((2..=9).map(|seq| send(&bench, &engine, seq)));
-    until("8 appends are queued", || engine.shared.intake.len() == 8).await;
+    until("8 appends are queued", || engine.shared.admission.queue.len() == 8).await;
     committer.release();
     for answer in sent {
         let answer = answer.await.unwrap();

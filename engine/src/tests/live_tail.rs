@@ -139,6 +139,7 @@ async fn nothing_is_kept_when_nobody_has_followed_for_long_and_the_end_is_still_
     drop(follow);
     engine
         .shared
+        .time
         .skew
         .store(LINGER.as_secs() + 1, std::sync::atomic::Ordering::Relaxed);
     append(&bench, &engine, "b", 2).await;

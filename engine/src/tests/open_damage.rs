@@ -135,7 +135,7 @@ async fn not_sealed(cut: bool) {
     let seen = stats(&engine);
     assert_eq!((seen.seals, seen.files), (0, 0));
     until("its entry has gone", || {
-        engine.shared.catalog.lock().state().files().next().is_none()
+        engine.shared.store.catalog.lock().state().files().next().is_none()
     })
     .await;
     let rows = batch("c", &[bench.now() - 2 * HOUR], from_producer(3));
@@ -245,7 +245,7 @@ async fn rows_of_a_damaged_open_file_that_the_log_has_are_stored_anew_whatever_e
     let engine = bench.open().await;
     assert_eq!(messages(&engine.view()), ["a/0", "a/1", "b/0", "b/1", "c/0"]);
     assert_eq!(names(&bench.tree()), ["logs_001.parquet", "logs_002.parquet"]);
-    assert!(engine.shared.catalog.lock().state().replay().is_empty());
+    assert!(engine.shared.store.catalog.lock().state().replay().is_empty());
     assert_eq!(floor(&engine), 3);
 }
 

@@ -13,7 +13,7 @@ pub(super) const DAY: u64 = 86_400;
 /// Time passes, for the clock and for the counter that nobody sets.
 pub(super) fn pass(bench: &Bench, engine: &Engine, seconds: u64) {
     bench.advance(Duration::from_secs(seconds));
-    engine.shared.skew.fetch_add(seconds, Ordering::Relaxed);
+    engine.shared.time.skew.fetch_add(seconds, Ordering::Relaxed);
 }
 
 pub(super) fn by(policy: RetentionPolicy, max_size: ByteSize) -> RetentionSettings {

@@ -214,7 +214,7 @@ async fn a_row_of_a_spec_that_changes_while_its_file_is_looked_at_has_its_value_
     half.payload = encode_arrow(&half.rows).unwrap().into();
     let (runtime, change) = (tokio::runtime::Handle::current(), std::sync::Once::new());
     let store = Arc::downgrade(&engine);
-    engine.shared.before_freeze.is(move || {
+    engine.shared.hooks.before_freeze.is(move || {
         change.call_once(|| {
             let store = store.upgrade().unwrap();
             store.set_specs(&files("order", &[column("amount", FieldType::Float)]));

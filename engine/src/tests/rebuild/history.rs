@@ -70,7 +70,7 @@ impl History {
             Step::Pass(hours) => {
                 engine.flush().await.unwrap();
                 self.bench.advance(Duration::from_secs(hours * 3_600));
-                engine.shared.skew.fetch_add(hours * 3_600, Ordering::Relaxed);
+                engine.shared.time.skew.fetch_add(hours * 3_600, Ordering::Relaxed);
                 let seals = stats(&engine).seals;
                 let end = self.bench.now() - HOUR;
                 let view = engine.view();
