@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use harness::{Failure, TestMixer, binary, process};
 use serde_json::Value;
 
-use crate::readme::project;
+use crate::readme::{project, shell_of};
 
 /// A fenced block: what stands behind the fence, and its lines.
 type Block = (String, String);
@@ -147,6 +148,36 @@ fn the_commands_of_the_pages_exist_with_the_flags_that_they_are_given() -> Resul
         }
     }
     assert!(count > 30, "{count}");
+    Ok(())
+}
+
+/// Only the address of the Mixer differs from what the pages say. What they ask for by an id is not there.
+#[test]
+fn the_requests_of_the_pages_are_answered() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    let mut shell = shell_of(&mixer)?;
+    let address = mixer.api.base.trim_start_matches("http://");
+    let mut count = 0;
+    for (path, text) in pages()? {
+        let shown = blocks(&text).into_iter().filter(|(info, _)| info == "sh");
+        for line in shown.flat_map(|(_, text)| text.lines().map(str::to_owned).collect::<Vec<_>>()) {
+            if !line.starts_with("curl ") || !line.contains(":8090/") {
+                continue;
+            }
+            let line = line.split(" # ").next().unwrap_or_default().trim();
+            let asked = line
+                .replace("localhost:8090", address)
+                .replace("127.0.0.1:8090", address);
+            let (code, printed) = shell.run(&format!("{asked} -D headers"), Duration::from_secs(60))?;
+            assert_eq!(code, 0, "{}: {line}: {}", path.display(), shell.errors());
+            let headers = std::fs::read_to_string(mixer.path().join("headers"))?;
+            let status = headers.split_whitespace().nth(1).unwrap_or_default();
+            let wanted = if line.contains("/flux/") { "404" } else { "200" };
+            assert_eq!(status, wanted, "{}: {line}: {printed}", path.display());
+            count += 1;
+        }
+    }
+    assert!(count >= 8, "{count}");
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use harness::{Failure, Shell, binary, eventually, process, tool};
+use harness::{Failure, Shell, TestMixer, binary, eventually, process, tool};
 
 const SOON: Duration = Duration::from_secs(90);
 
@@ -80,6 +80,15 @@ fn shell(folder: &Path) -> Result<Shell, Failure> {
         ("PLATFORM_API_URL", format!("http://127.0.0.1:{api}")),
     ];
     Shell::start(folder, &envs, &folder.join("errors"))
+}
+
+/// A shell in a Mixer's folder, with the programs on its path, that asks this Mixer.
+pub(crate) fn shell_of(mixer: &TestMixer) -> Result<Shell, Failure> {
+    let program = binary("platform")?;
+    let programs = program.parent().ok_or("the program lies nowhere")?.display();
+    let path = format!("{programs}:{}", std::env::var("PATH")?);
+    let envs = [("PATH", path), ("PLATFORM_API_URL", mixer.api.base.clone())];
+    Shell::start(mixer.path(), &envs, &mixer.path().join("errors"))
 }
 
 #[test]
