@@ -84,7 +84,7 @@ fn shell(folder: &Path) -> Result<Shell, Failure> {
 
 /// A shell in a Mixer's folder, with the programs on its path, that asks this Mixer.
 pub(crate) fn shell_of(mixer: &TestMixer) -> Result<Shell, Failure> {
-    let program = binary("platform")?;
+    let program = binary("platform")?.canonicalize()?;
     let programs = program.parent().ok_or("the program lies nowhere")?.display();
     let path = format!("{programs}:{}", std::env::var("PATH")?);
     let envs = [("PATH", path), ("PLATFORM_API_URL", mixer.api.base.clone())];
