@@ -1,12 +1,24 @@
-//! The pages of `docs/` hold: their YAML is valid, their commands and configuration keys exist, and what they show of a Mixer is so.
+//! The pages of `docs/` hold: their YAML is valid, their commands run or at least exist, their configuration keys exist, and what they
+//! show of a Mixer is so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use harness::{Failure, TestMixer, binary, process};
+use harness::{Failure, TestMixer, TestRack, binary, process};
 use serde_json::Value;
 
-use crate::readme::project;
+use crate::readme::{project, shell_of};
+
+const SOON: Duration = Duration::from_secs(60);
+/// How commands begin that need a Mixer alone.
+const NEEDING_A_MIXER: [&str; 5] = [
+    "platform-mixer ",
+    "platform audit --since ",
+    "platform audit --kind ",
+    "platform messages ",
+    "platform sql \"SELECT level",
+];
 
 /// A fenced block: what stands behind the fence, and its lines.
 type Block = (String, String);
@@ -147,6 +159,106 @@ fn the_commands_of_the_pages_exist_with_the_flags_that_they_are_given() -> Resul
         }
     }
     assert!(count > 30, "{count}");
+    Ok(())
+}
+
+/// The lines of a page's blocks of commands.
+fn commands(page: &str) -> Vec<String> {
+    let shown = blocks(page).into_iter().filter(|(info, _)| info == "sh");
+    shown
+        .flat_map(|(_, text)| text.lines().map(str::to_owned).collect::<Vec<_>>())
+        .collect()
+}
+
+/// Only the address of the Mixer differs from what the pages say. What they ask for by an id is not there.
+#[test]
+fn requests_and_commands_of_the_pages_that_need_a_mixer_alone_work_as_written() -> Result<(), Failure> {
+    let mixer = TestMixer::start("")?;
+    let mut shell = shell_of(&mixer)?;
+    let address = mixer.api.base.trim_start_matches("http://");
+    let mut count = 0;
+    for (path, text) in pages()? {
+        for line in commands(&text) {
+            if NEEDING_A_MIXER.iter().any(|begin| line.starts_with(*begin)) {
+                let (code, printed) = shell.run(&line, SOON)?;
+                assert_eq!(code, 0, "{}: {line}: {printed}{}", path.display(), shell.errors());
+                count += 1;
+            }
+            if !line.starts_with("curl ") || !line.contains(":8090/") {
+                continue;
+            }
+            let line = line.split(" # ").next().unwrap_or_default().trim();
+            let asked = line
+                .replace("localhost:8090", address)
+                .replace("127.0.0.1:8090", address);
+            let (code, printed) = shell.run(&format!("{asked} -D headers"), SOON)?;
+            assert_eq!(code, 0, "{}: {line}: {}", path.display(), shell.errors());
+            let headers = std::fs::read_to_string(mixer.path().join("headers"))?;
+            let status = headers.split_whitespace().nth(1).unwrap_or_default();
+            let wanted = if line.contains("/flux/") { "404" } else { "200" };
+            assert_eq!(status, wanted, "{}: {line}: {printed}", path.display());
+            count += 1;
+        }
+    }
+    assert!(count >= 17, "{count}");
+    Ok(())
+}
+
+/// Runs lines one after another, each of which must succeed.
+fn run_all<'l>(mixer: &TestMixer, lines: impl IntoIterator<Item = &'l str>) -> Result<usize, Failure> {
+    let mut shell = shell_of(mixer)?;
+    let mut count = 0;
+    for line in lines {
+        let (code, printed) = shell.run(line, SOON)?;
+        assert_eq!(code, 0, "{line}: {printed}{}", shell.errors());
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// With the Racks that the page's own scenario names, and another scenario to go back to.
+#[test]
+fn the_commands_on_scenarios_work_as_written() -> Result<(), Failure> {
+    let page = page("scenarios.md")?;
+    let shown = blocks(&page);
+    let (_, yaml) = shown.iter().find(|(info, _)| info == "yaml").ok_or("no scenario")?;
+    let mixer = TestMixer::start("")?;
+    std::fs::write(mixer.path().join("press.yaml"), yaml)?;
+    let before = "meta: { name: before, version: '1' }\ngears: []\n";
+    std::fs::write(mixer.path().join("before.yaml"), before)?;
+    let mut hub = TestRack::new("hub", &mixer.bus_url, "")?;
+    hub.start()?;
+    let mut press = TestRack::new("press-1", &mixer.bus_url, "")?;
+    press.start()?;
+    let commands = commands(&page);
+    let lines = commands.iter().map(String::as_str);
+    let count = run_all(
+        &mixer,
+        std::iter::once("platform scenario activate before.yaml").chain(lines),
+    )?;
+    assert!(count > 14, "{count}");
+    Ok(())
+}
+
+/// With two Racks that wait for their admission.
+#[test]
+fn the_commands_on_racks_work_as_written() -> Result<(), Failure> {
+    let mixer = TestMixer::with(&[("enrollment.auto_adopt", "false")], &[])?;
+    let mut first = TestRack::new("press-1", &mixer.bus_url, "")?;
+    let mut second = TestRack::new("press-2", &mixer.bus_url, "")?;
+    for rack in [&mut first, &mut second] {
+        rack.spawn()?;
+        rack.process()?.line("pending ", SOON)?;
+    }
+    let mut commands = commands(&page("racks.md")?);
+    commands.retain(|line| line.starts_with("platform racks ") || line.starts_with("platform audit --rack "));
+    assert!(commands.len() >= 10, "{commands:?}");
+    let is_approval = |line: &String| line.contains(" approve press-1 ");
+    let approval = commands.iter().position(is_approval).ok_or("nobody is approved")?;
+    let (before, after) = commands.split_at(approval + 1);
+    run_all(&mixer, before.iter().map(String::as_str))?;
+    first.process()?.line("ready ", SOON)?;
+    run_all(&mixer, after.iter().map(String::as_str))?;
     Ok(())
 }
 

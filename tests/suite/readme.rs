@@ -1,4 +1,4 @@
-//! The README holds: its commands are run as they are written, in one shell in a fresh folder.
+//! The README and the pages of its first steps hold: their commands are run as they are written, in one shell in a fresh folder.
 //!
 //! Only the ports differ from a user's machine, and only through the environment. `dist/` holds the binaries under test;
 //! what `make` does there is the suite's own condition.
@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use harness::{Failure, Shell, binary, eventually, process, tool};
+use harness::{Failure, Shell, TestMixer, binary, eventually, process, tool};
 
 const SOON: Duration = Duration::from_secs(90);
 
@@ -19,12 +19,17 @@ pub(crate) fn readme() -> Result<String, Failure> {
     Ok(std::fs::read_to_string(project().join("README.md"))?)
 }
 
-/// The command blocks under a heading of the README, line by line.
-pub(crate) fn blocks(readme: &str, heading: &str) -> Vec<Vec<String>> {
-    let chapter = readme
+/// A page of `docs/`.
+fn page(name: &str) -> Result<String, Failure> {
+    Ok(std::fs::read_to_string(project().join("docs").join(name))?)
+}
+
+/// The command blocks under a heading of a page, line by line.
+pub(crate) fn blocks(page: &str, heading: &str) -> Vec<Vec<String>> {
+    let chapter = page
         .split("\n## ")
         .find(|chapter| chapter.starts_with(heading))
-        .unwrap_or_else(|| panic!("the README has no chapter {heading}"));
+        .unwrap_or_else(|| panic!("the page has no chapter {heading}"));
     let fenced = chapter.split("```").skip(1).step_by(2);
     let of_commands = fenced.filter_map(|block| block.strip_prefix("sh\n").or_else(|| block.strip_prefix("console\n")));
     of_commands
@@ -77,10 +82,19 @@ fn shell(folder: &Path) -> Result<Shell, Failure> {
     Shell::start(folder, &envs, &folder.join("errors"))
 }
 
+/// A shell in a Mixer's folder, with the programs on its path, that asks this Mixer.
+pub(crate) fn shell_of(mixer: &TestMixer) -> Result<Shell, Failure> {
+    let program = binary("platform")?.canonicalize()?;
+    let programs = program.parent().ok_or("the program lies nowhere")?.display();
+    let path = format!("{programs}:{}", std::env::var("PATH")?);
+    let envs = [("PATH", path), ("PLATFORM_API_URL", mixer.api.base.clone())];
+    Shell::start(mixer.path(), &envs, &mixer.path().join("errors"))
+}
+
 #[test]
 fn the_first_steps_work_as_written_and_show_rows_in_under_five_commands() -> Result<(), Failure> {
     let readme = readme()?;
-    let sending = blocks(&readme, "Telemetry over HTTP").concat();
+    let sending = blocks(&page("http-ingest.md")?, "Send rows").concat();
     let blocks = blocks(&readme, "First steps");
     let [first, outside, scenario] = blocks.as_slice() else {
         panic!("three blocks: first steps, DuckDB, scenario; not {blocks:#?}");
@@ -170,9 +184,9 @@ fn the_example_scenarios_are_valid() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The commands that the README's table names, each as its words, alternatives apart.
-fn commands_of_table(readme: &str) -> BTreeSet<Vec<String>> {
-    let rows = readme.lines().filter(|line| line.starts_with("| `platform"));
+/// The commands that the table of `docs/commands.md` names, each as its words, alternatives apart.
+fn commands_of_table(page: &str) -> BTreeSet<Vec<String>> {
+    let rows = page.lines().filter(|line| line.starts_with("| `platform"));
     let mut commands = BTreeSet::new();
     for row in rows {
         let cell = row.trim_start_matches("| ").split(" | ").next().unwrap_or_default();
@@ -202,7 +216,7 @@ fn commands_of_table(readme: &str) -> BTreeSet<Vec<String>> {
 #[test]
 fn every_command_of_the_table_exists_and_every_command_that_exists_is_in_the_table() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
-    let named = commands_of_table(&readme()?);
+    let named = commands_of_table(&page("commands.md")?);
     let mut existing = BTreeSet::new();
     for program in ["platform", "platform-mixer"] {
         for (command, _) in crate::reference::helps(program, folder.path())? {

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::first_light::mixer_with;
 use crate::kill9::setting;
+use crate::readme::{project, shell_of};
 
 const SOON: Duration = Duration::from_secs(60);
 
@@ -238,6 +239,31 @@ fn every_order_is_in_the_files_of_its_spec_once_through_kill_9_and_changes_of_th
         (&answer["data"][0]["n"], &answer["data"][0]["d"]),
         (&json!(all), &json!(all))
     );
+    Ok(())
+}
+
+/// Every command of `docs/specs.md`, in its order, in the folder of a Mixer.
+#[test]
+fn the_commands_of_the_page_work_as_they_are_written() -> Result<(), Failure> {
+    let page = std::fs::read_to_string(project().join("docs/specs.md"))?;
+    let blocks = page
+        .split("```")
+        .skip(1)
+        .step_by(2)
+        .filter_map(|block| block.strip_prefix("sh\n"));
+    let commands: Vec<&str> = blocks.flat_map(str::lines).collect();
+    assert!(commands.len() >= 5, "{commands:?}");
+    let mixer = TestMixer::start("")?;
+    let examples = project().join("examples").canonicalize()?;
+    std::os::unix::fs::symlink(examples, mixer.path().join("examples"))?;
+    let mut shell = shell_of(&mixer)?;
+    for line in commands {
+        let (code, printed) = shell.run(line, SOON)?;
+        assert_eq!(code, 0, "{line}: {printed}{}", shell.errors());
+        if line.starts_with("cp ") {
+            in_force(&mixer, 1)?;
+        }
+    }
     Ok(())
 }
 
