@@ -47,7 +47,7 @@ async fn listen(mut terminate: Signal, mut interrupt: Signal, token: Cancellatio
     tracing::info!(signal = name, "stopping; a second signal ends the process at once");
     token.cancel();
     let name = either(&mut terminate, &mut interrupt).await;
-    tracing::warn!(signal = name, "second signal: ending without an orderly stop");
+    tracing::warn!(signal = name, "second signal: exiting without a clean shutdown");
     std::process::exit(IMPATIENT);
 }
 

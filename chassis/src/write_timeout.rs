@@ -101,7 +101,7 @@ impl<S> WriteTimeoutStream<S> {
         }
         ready!(self.deadline.as_mut().poll(cx));
         self.waits = None;
-        let reason = "the peer takes nothing of what is written for too long, or takes it too slowly";
+        let reason = "the peer reads nothing, or reads too slowly";
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, reason)))
     }
 }

@@ -33,7 +33,7 @@ pub(crate) fn run(global: &GlobalArgs) -> Result<(), Error> {
         .enable_all()
         .build()
         .map_err(|error| Error::Process {
-            reason: format!("no runtime: {error}"),
+            reason: format!("cannot start the runtime: {error}"),
             exit: ExitReason::Unavailable,
         })?;
     run_to_end(runtime, serve(sources, settings, rack))
@@ -63,7 +63,7 @@ async fn serve(sources: ConfigSources, settings: Settings, rack: RackConfig) -> 
     parts.level = Some(logs.level());
     let ended = rack::run(parts, shutdown.token()).await;
     if let Err(error) = &ended {
-        tracing::error!(%error, "the rack cannot run");
+        tracing::error!(%error, "the Rack cannot run");
     }
     if let Some(watch) = watch {
         watch.close().await?;
@@ -90,7 +90,7 @@ fn watch(
         throttle.apply(LogThrottleConfig::of(settings));
     };
     config::watch(sources, settings, apply).unwrap_or_else(|error| {
-        tracing::warn!(%error, "changes of the configuration file will not be noticed");
+        tracing::warn!(%error, "cannot watch the configuration file; changes need a restart");
         None
     })
 }

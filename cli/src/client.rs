@@ -101,7 +101,7 @@ impl ApiClient {
             other => {
                 self.receive("GET", path, other, &ProgressLine::start())?
                     .into_success()?;
-                return Err(Error::Answer("it is no stream".to_owned()));
+                return Err(Error::Answer("it is not an event stream".to_owned()));
             }
         };
         Ok(response.into_body().into_with_config().limit(u64::MAX).reader())
@@ -228,7 +228,7 @@ fn no_answer_error(url: String, error: ureq::Error) -> Error {
     let reason = error.to_string();
     match error {
         ureq::Error::BodyExceedsLimit(most) => Error::Answer(format!(
-            "it has more than {} MiB: ask for less, such as fewer rows or a shorter stretch of time",
+            "it has more than {} MiB: ask for fewer rows or a shorter time range",
             most >> 20
         )),
         ureq::Error::Timeout(at) if !matches!(at, Timeout::Resolve | Timeout::Connect) => Error::Slow { url, reason },
@@ -282,7 +282,7 @@ fn page(mut answer: Value) -> Result<ResultPage, Error> {
 pub(crate) fn rows(answer: &mut Value) -> Result<Vec<Row>, Error> {
     match answer.get_mut("data").map(Value::take) {
         Some(Value::Array(rows)) => Ok(rows.into_iter().filter_map(object).collect()),
-        _ => Err(Error::Answer("there is no list named data".to_owned())),
+        _ => Err(Error::Answer("it has no list named data".to_owned())),
     }
 }
 

@@ -160,12 +160,12 @@ impl DiskSpace {
             Ok(()) => {
                 tracing::warn!(
                     bytes = self.ballast_bytes,
-                    "the disk is full: its reserve is given to publishing and rotation"
+                    "the disk is full: its reserve is released for flushes and rotation"
                 );
                 true
             }
             Err(error) => {
-                tracing::warn!(%error, path = %self.ballast.display(), "the reserve of a full disk could not be freed");
+                tracing::warn!(%error, path = %self.ballast.display(), "could not release the disk reserve");
                 false
             }
         }

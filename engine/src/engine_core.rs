@@ -334,7 +334,7 @@ impl Drop for PoisonGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let name = std::thread::current().name().unwrap_or("unnamed").to_owned();
-            self.0.poison(&format!("the thread {name} stopped by a panic"));
+            self.0.poison(&format!("the thread {name} panicked"));
             self.0.desk.mark_stopped();
         }
     }

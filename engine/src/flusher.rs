@@ -203,9 +203,10 @@ impl MemtableFlusher {
         let mut last = self.shared.publishing.lock();
         match (&*last, &failed) {
             (None, Some(reason)) => {
-                tracing::error!(%reason, "rows could not be published; they stay in the log and in memory, and it is tried again");
+                tracing::error!(%reason, "could not flush rows to data files; they stay in the log and in memory, \
+                                          retrying");
             }
-            (Some(_), None) => tracing::info!("rows are published again"),
+            (Some(_), None) => tracing::info!("flushing rows to data files works again"),
             _ => {}
         }
         *last = failed;

@@ -197,7 +197,7 @@ impl GroupCommitter {
             if self.check_disk_low() {
                 if !std::mem::replace(&mut has_waited_for_disk, true) {
                     let (free, wanted) = self.shared.space.last_reading();
-                    tracing::warn!(free, wanted, "appends wait for room on the disk");
+                    tracing::warn!(free, wanted, "appends wait for disk space");
                     self.wal.persist_durable_lsn();
                     self.write_sync_mark();
                 }
@@ -234,7 +234,7 @@ impl GroupCommitter {
         self.shared.log_is_full.store(false, Ordering::Relaxed);
         self.shared.space.set_needed(0);
         if has_waited_for_disk {
-            tracing::info!("appends wait no longer for room on the disk");
+            tracing::info!("appends no longer wait for disk space");
         }
         Ok(goes_on)
     }
@@ -297,7 +297,7 @@ impl GroupCommitter {
             if self.wal.poisoned().is_some() {
                 self.shared.poison(&error.to_string());
             } else {
-                tracing::warn!(%error, "a segment of the log could not be released; the next release tries again");
+                tracing::warn!(%error, "could not release a segment of the log; the next release tries again");
             }
         }
         self.shared.counters.wal_bytes.set(self.wal.used_bytes());

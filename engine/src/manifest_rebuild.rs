@@ -333,7 +333,7 @@ impl ManifestRebuild<'_> {
         }
         if self.unverified > 0 {
             self.report.unknown.push(format!(
-                "{} files have no checksum from before: their bytes count as they are",
+                "{} files have no earlier checksum: their bytes are taken as they are",
                 self.unverified
             ));
         }

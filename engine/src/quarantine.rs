@@ -130,7 +130,7 @@ pub(crate) fn is_in_views(shared: &EngineCore, segment: &DataFileHandle) -> bool
 pub(crate) fn report_damage(shared: &EngineCore, segment: &DataFileHandle, reason: &str) {
     let rows = segment.rows;
     let what = format!(
-        "{} is damaged: {reason}; the {rows} rows that were in it are in no answer",
+        "{} is damaged: {reason}; its {rows} rows are missing from answers",
         segment.path.display()
     );
     let (partition, number) = segment.key();
@@ -161,7 +161,7 @@ pub(crate) fn quarantine_open_file(shared: &EngineCore, slot: &mut OpenPartition
     let path = slot.segment.path().to_owned();
     let rows = slot.segment.published().map_or(0, |published| published.rows);
     let what = format!(
-        "{} is damaged: {reason}; the {rows} rows that were in it are in no answer",
+        "{} is damaged: {reason}; its {rows} rows are missing from answers",
         path.display()
     );
     let (table, partition) = slot.place;

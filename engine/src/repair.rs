@@ -51,7 +51,7 @@ pub fn repair_store(
                 let by = if older.sealed {
                     format!("version {} takes its place", older.version)
                 } else {
-                    "the next start puts it together from the object store".to_owned()
+                    "the next start restores it from the object store".to_owned()
                 };
                 problem.what = format!("{}; {by}", problem.what);
                 problem.rows = entry.rows.saturating_sub(older.rows);

@@ -143,7 +143,7 @@ impl Mixer {
         tokio::select! {
             reason = self.failures.first() => died(reason),
             reason = poisoned => died(format!("the storage engine failed: {reason}")),
-            () = ended(self.parts.ingest.as_ref()) => died("the ingest pipeline ended by itself".to_owned()),
+            () = ended(self.parts.ingest.as_ref()) => died("the ingest pipeline stopped unexpectedly".to_owned()),
         }
     }
 

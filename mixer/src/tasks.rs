@@ -132,7 +132,7 @@ impl Drop for TaskGuard {
         if std::thread::panicking() {
             self.fatal.raise(format!("the task {} panicked", self.name));
         } else if !self.may_end && !self.stop.is_cancelled() {
-            self.fatal.raise(format!("the task {} ended by itself", self.name));
+            self.fatal.raise(format!("the task {} stopped unexpectedly", self.name));
         }
     }
 }

@@ -60,7 +60,7 @@ pub enum SignedReplyError {
     #[error("{0}; a Mixer of another version may answer so: update the older of the two")]
     Bad(#[from] BadSignature),
     /// It answers another question.
-    #[error("it answers another question")]
+    #[error("it answers another request")]
     Other,
     /// Another cluster signed it.
     #[error("it is signed by cluster {0}")]

@@ -19,7 +19,7 @@ pub enum ListQuery {
     Logs(LogFilter),
     /// Spans.
     Traces(TraceFilter),
-    /// Metric points, or what they come to.
+    /// Metric points, or their aggregates.
     Metrics(MetricFilter),
     /// Business messages.
     Messages(MessageFilter),

@@ -272,7 +272,7 @@ impl RackAgent {
         self.acting.cancel();
         let mut stage = self.stage;
         if tokio::time::timeout(GEARS_WITHIN, &mut stage).await.is_err() {
-            tracing::warn!("gears did not stop in time and are cut off");
+            tracing::warn!("gears did not stop in time; aborting them");
             stage.abort();
         }
         for talker in self.talkers {
@@ -284,12 +284,12 @@ impl RackAgent {
         self.recording.cancel();
         let mut batcher = self.batcher;
         if tokio::time::timeout(BATCHES_WITHIN, &mut batcher).await.is_err() {
-            tracing::warn!("the last rows could not be written in time");
+            tracing::warn!("could not write the last rows in time");
             batcher.abort();
         }
         let (spool, outbox) = tokio::join!(self.spool.close(SPOOL_WITHIN), self.outbox.close(SPOOL_WITHIN));
         if !(spool && outbox) {
-            tracing::warn!("the spool could not be closed in time; what is on disk is sent by the next run");
+            tracing::warn!("could not close the spool in time; the next run sends what is on disk");
         }
         self.bus.close(BUS_WITHIN).await;
     }
@@ -522,6 +522,6 @@ fn log_recovery(what: &str, found: &SpoolRecoveryReport) {
         );
     }
     for path in &found.damaged {
-        tracing::error!(kept = %path.display(), "a spool segment is damaged; what is behind the damage is lost");
+        tracing::error!(kept = %path.display(), "a spool segment is damaged; what follows the damage is lost");
     }
 }

@@ -205,7 +205,7 @@ impl RackController {
         }
         tracing::info!(
             scenario = push.reference,
-            "the scenario is tried as soon as gears may run"
+            "the scenario is applied as soon as gears may run"
         );
         self.waiting = Some(new);
     }
@@ -256,7 +256,7 @@ impl RackController {
             return;
         }
         if self.memory.state() != state {
-            tracing::info!(from = %self.memory.state(), to = %state, "the Rack's state changes");
+            tracing::info!(from = %self.memory.state(), to = %state, "the Rack's state changed");
         }
         self.memory.set_state(state, issued);
         self.set_running().await;

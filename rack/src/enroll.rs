@@ -31,10 +31,10 @@ pub(crate) enum HandshakeError {
     #[error(transparent)]
     Bus(#[from] chassis::Error),
     /// The question cannot be encoded.
-    #[error("the Mixer cannot be asked: {0}")]
+    #[error("cannot reach the Mixer: {0}")]
     Question(#[from] BadSignature),
     /// The challenge is not for our hello.
-    #[error("the challenge is not for this Rack's hello: another Mixer, or someone who plays one, answers on this bus")]
+    #[error("the challenge is not for this Rack's hello: another Mixer, or an impostor, answers on this bus")]
     Challenge,
     /// Another cluster.
     #[error(

@@ -131,7 +131,7 @@ impl GearTask {
     async fn join(mut self, deadline: Instant, bound: Duration) -> bool {
         let has_ended = tokio::time::timeout_at(deadline, &mut self.task).await.is_ok();
         if !has_ended {
-            tracing::warn!(gear.id = %self.spec.name, "the gear did not stop within {bound:?} and is cut off");
+            tracing::warn!(gear.id = %self.spec.name, "the gear did not stop within {bound:?}; aborting it");
             self.task.abort();
             // Only the end is awaited; how it ended is known.
             (&mut self.task).await.ok();

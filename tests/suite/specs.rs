@@ -273,7 +273,7 @@ fn spec_files_are_checked_on_the_command_line_and_listed_from_the_mixer() -> Res
     assert_eq!(twins.code, Some(65));
     assert!(
         twins.err.contains(
-            "b.yaml:1:1: twins/a.yaml is the spec order, and DuckDB does not tell messages_ORDER from messages_order"
+            "b.yaml:1:1: twins/a.yaml is the spec order, and DuckDB cannot distinguish messages_ORDER from messages_order"
         ),
         "{}",
         twins.err

@@ -77,11 +77,11 @@ impl ConnectionObserver {
                 self.tell.send_replace(BusState::Closed);
             }
             Event::SlowConsumer(subscription) => {
-                tracing::error!(bus, subscription, "slow consumer: messages of a subscription were lost");
+                tracing::error!(bus, subscription, "slow consumer: a subscription lost messages");
             }
             Event::ServerError(error) => self.server_error(error),
             Event::ClientError(error) => self.client_error(error),
-            Event::LameDuckMode => tracing::warn!(bus, "the bus server is about to stop"),
+            Event::LameDuckMode => tracing::warn!(bus, "the bus server is shutting down"),
             Event::Draining => tracing::debug!(bus, "bus connection draining"),
         }
     }
@@ -138,11 +138,11 @@ impl ConnectionObserver {
             .insert_message(&error.to_string());
         drop(outage);
         if first {
-            tracing::warn!(bus, %error, "the bus is not there so far; trying on");
+            tracing::warn!(bus, %error, "cannot reach the bus yet; retrying");
         } else if is_new && !is_absence(error) {
-            tracing::warn!(bus, %error, "the bus does not let us in; trying on");
+            tracing::warn!(bus, %error, "the bus rejects our credentials; retrying");
         } else {
-            tracing::debug!(bus, %error, "not connected so far");
+            tracing::debug!(bus, %error, "not connected yet");
         }
     }
 }

@@ -20,7 +20,7 @@ pub(super) async fn run(bus: &BusConnection) -> Result<(), Error> {
     let fault = |kind: AccountErrorKind| match kind {
         AccountErrorKind::TimedOut => Error::BusUnreachable {
             url: url.clone(),
-            reason: "no answer to a question about its streams".to_owned(),
+            reason: "no answer to a request about its streams".to_owned(),
         },
         other => Error::BusFault {
             url: url.clone(),

@@ -41,7 +41,10 @@ pub fn migrate(schema: &'static ConfigSchema, file: &Path, text: &str) -> Result
         };
         match removed.to {
             Some(to) if has(document.as_table(), to) => {
-                notes.push(format!("{} dropped: {to} is given too and stays", removed.path));
+                notes.push(format!(
+                    "{} dropped: {to} is set too and takes precedence",
+                    removed.path
+                ));
             }
             Some(to) => {
                 put(document.as_table_mut(), to, &key, item);

@@ -133,7 +133,7 @@ impl<F: Serialize> FollowSession<F> {
                 self.pause = PAUSE;
             }
             if self.pause == PAUSE {
-                note(&format!("the stream broke off ({broken}); trying again"));
+                note(&format!("the stream was interrupted ({broken}); reconnecting"));
             }
             std::thread::sleep(self.pause);
             self.pause = (2 * self.pause).min(LONGEST_PAUSE);

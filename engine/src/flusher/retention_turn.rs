@@ -47,7 +47,7 @@ impl MemtableFlusher {
                 if error.is_in_doubt() {
                     self.shared.poison(&error.to_string());
                 }
-                tracing::error!(%error, "old data could not be removed; it is tried again at the next check");
+                tracing::error!(%error, "could not remove old data; the next check tries again");
                 Err(error.to_string().into())
             }
         }

@@ -260,7 +260,7 @@ impl SidecarIndex {
         }
         if let Some(store) = self.store.upgrade() {
             store.indexes.request_pass();
-            tracing::warn!(%error, path = %self.path().display(), "an index is not as it was written; it is made anew");
+            tracing::warn!(%error, path = %self.path().display(), "an index is damaged; rebuilding it");
         }
     }
 }

@@ -176,7 +176,7 @@ impl DataFileHandle {
     /// A file may be missing because somebody else found it damaged since the view was taken.
     fn explain(&self, error: Error) -> Error {
         match self.store.upgrade().filter(|_| error.is_not_found()) {
-            Some(store) if !is_in_views(&store, self) => Error::damaged(&self.path, "it was put aside"),
+            Some(store) if !is_in_views(&store, self) => Error::damaged(&self.path, "it was quarantined"),
             _ => error,
         }
     }

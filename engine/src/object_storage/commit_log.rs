@@ -241,7 +241,7 @@ impl CommitLog {
         let records = self.state.number - self.checkpoints.0;
         let due = records >= MOST_RECORDS || (records >= SOME_RECORDS && self.bytes_since >= self.checkpoint_bytes);
         if due && let Err(error) = self.checkpoint() {
-            tracing::warn!(%error, "no checkpoint could be written into the object store; the next record tries again");
+            tracing::warn!(%error, "could not write a checkpoint to the object store; the next record tries again");
         }
     }
 

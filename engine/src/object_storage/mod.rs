@@ -97,7 +97,7 @@ pub struct RemoteSettings {
     pub host: String,
     /// Whether this one writes.
     pub mode: RemoteMode,
-    /// The local disk space for files that are uploaded; the least recently used go first.
+    /// The local disk space for files that are uploaded; the least recently used are evicted first.
     pub cache_size: ByteSize,
     /// How often it is looked for work, for another writer, and by readers for news.
     pub poll: Duration,

@@ -41,6 +41,6 @@ pub(crate) fn restore_open(connected: &RemoteConnection, layout: &StoreLayout, e
     for path in &paths {
         durable_fs::remove_if_there(path).map_err(Error::io("remove", path))?;
     }
-    tracing::info!(path = %entry.path(layout).display(), parts = parts.len(), "put an open file together");
+    tracing::info!(path = %entry.path(layout).display(), parts = parts.len(), "restore an open file");
     Ok(())
 }

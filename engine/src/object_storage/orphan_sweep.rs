@@ -86,7 +86,7 @@ impl OrphanSweep {
         let deleted = orphans.len();
         link.io.delete_all(orphans)?;
         if deleted > 0 {
-            tracing::info!(deleted, "deleted objects that no record names");
+            tracing::info!(deleted, "deleted orphaned objects");
         }
         Ok(())
     }

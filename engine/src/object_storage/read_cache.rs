@@ -348,7 +348,8 @@ impl RemoteFileCache {
                     self.io.counters().evicted_files.add(1);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, path = %path.display(), "an uploaded file could not be removed from the local disk");
+                    tracing::warn!(%error, path = %path.display(), "could not remove an uploaded file from the local \
+                                                                    disk");
                 }
             }
         }

@@ -184,7 +184,7 @@ pub(crate) fn connect(
         probe(&io, &names, &remote.url)?;
         let given_up = give_up_abandoned(&io, &names, &layout.meta)?;
         if given_up > 0 {
-            tracing::info!(given_up, "gave up uploads that were unfinished");
+            tracing::info!(given_up, "aborted unfinished uploads");
         }
     }
     let chain = CommitLog::read(io.clone(), names.clone(), &remote.url)?;

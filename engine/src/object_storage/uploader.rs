@@ -112,7 +112,7 @@ impl CutUploader {
         let mut failing = self.link.failing.lock();
         let Err(error) = done else {
             if failing.take().is_some() {
-                tracing::info!("rows are uploaded again");
+                tracing::info!("uploading rows works again");
             }
             (self.failures, self.pause) = (0, 0);
             return Ok(());
@@ -130,7 +130,7 @@ impl CutUploader {
                 .min(LONGEST_PAUSE);
         }
         if failing.replace(Arc::clone(&reason)).is_none() {
-            tracing::error!(%reason, "rows could not be uploaded; they stay on the local disk, and it is tried again");
+            tracing::error!(%reason, "could not upload rows; they stay on the local disk, retrying");
         }
         if matches!(error, Error::Fenced { .. }) || error.is_in_doubt() {
             self.shared.poison(&reason);
@@ -151,7 +151,7 @@ impl CutUploader {
             .orphans
             .run(&self.link, &self.chain, &self.shared.layout, &self.made);
         if let Err(error) = swept {
-            tracing::warn!(%error, "objects that no record names could not be looked for; it is tried again in an hour");
+            tracing::warn!(%error, "could not list orphaned objects; retrying in an hour");
         }
         Ok(())
     }

@@ -309,7 +309,7 @@ fn clear_lost_replays(shared: &EngineCore) {
         return;
     }
     if let Err(error) = catalog.commit_with(|record| record.through = lost) {
-        tracing::warn!(%error, "what the log did not have of damaged files is looked for again at the next start");
+        tracing::warn!(%error, "the next start looks again for rows of damaged files that the log lacks");
     }
 }
 

@@ -63,7 +63,7 @@ impl<R> ServiceHandle<R> {
     {
         let room = Arc::clone(&self.room);
         let ended = tokio::task::spawn_blocking(move || read(&room)).await;
-        Ok(ended.map_err(|error| ApiProblem::internal(format!("the reading stopped: {error}")))??)
+        Ok(ended.map_err(|error| ApiProblem::internal(format!("the read task failed: {error}")))??)
     }
 
     /// Carries a change to its end even if its requester leaves: what is in the registry must be told to the Rack.
@@ -78,7 +78,7 @@ impl<R> ServiceHandle<R> {
         ApiProblem: From<E>,
     {
         let ended = self.changes.spawn(change).await;
-        Ok(ended.map_err(|error| ApiProblem::internal(format!("the change stopped: {error}")))??)
+        Ok(ended.map_err(|error| ApiProblem::internal(format!("the write task failed: {error}")))??)
     }
 }
 

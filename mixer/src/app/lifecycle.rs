@@ -166,7 +166,7 @@ impl MixerComponents {
             return None;
         }
         if config.observability.embedded.read_only {
-            tracing::info!("observability.embedded.storage.read_only is true: telemetry is read, none is taken in");
+            tracing::info!("observability.embedded.storage.read_only is true: telemetry is read but not ingested");
             return None;
         }
         let cluster = Arc::clone(&ground.cluster);
@@ -404,7 +404,7 @@ impl MixerComponents {
         if let Some(ingest) = self.ingest.take()
             && let Err(error) = ingest.close().await
         {
-            tracing::error!(%error, "ingest had ended before; the bus keeps what was not stored");
+            tracing::error!(%error, "ingest had already stopped; the bus keeps what was not stored");
         }
         if let Some(querier) = self.querier.take() {
             querier.close().await;
@@ -412,7 +412,7 @@ impl MixerComponents {
         if let Some(engine) = self.engine.take()
             && let Err(error) = engine.close().await
         {
-            tracing::error!(%error, "the last rows were not published; they are safe in the log");
+            tracing::error!(%error, "could not flush the last rows; they are safe in the log");
         }
         if let Some(views) = self.views.take() {
             // The last rows may have been a table's first.

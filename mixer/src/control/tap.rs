@@ -167,7 +167,7 @@ impl TapKeeper {
             queue.send(TapEvent::Ended(reason)).await.ok();
         }
         if let Err(error) = self.lease(TapRequest::End).await {
-            tracing::debug!(rack = %self.row.name, %error, "a tap was not taken away; its lease runs out");
+            tracing::debug!(rack = %self.row.name, %error, "could not remove a tap; its lease expires");
         }
     }
 
@@ -180,7 +180,8 @@ impl TapKeeper {
                 Ok(TapAnswer::Ended) => {
                     let rack = &self.row.name;
                     return format!(
-                        "Rack {rack} has ended the tap: it restarted, gear {} was away, or it heard nothing for {} s; begin again",
+                        "Rack {rack} has ended the tap: it restarted, gear {} was not running, or no renewal arrived \
+                         for {} s; start it again",
                         self.gear,
                         LEASE.as_secs()
                     );
@@ -259,7 +260,7 @@ async fn forward(mut batches: Subscriber, queue: &mpsc::Sender<TapEvent>) -> Str
                 // Whoever may publish there may publish anything.
                 match read::<TapBatch>(&batch.payload) {
                     Ok(batch) => told.give(batch, queue),
-                    Err(error) => tracing::debug!(%error, "what a tap shows cannot be read"),
+                    Err(error) => tracing::debug!(%error, "cannot decode what a tap shows"),
                 }
             }
             _ = again.tick() => told.catch_up(queue),

@@ -95,7 +95,7 @@ impl BusAcl {
         let Some(kept) = &self.0 else { return };
         kept.asked.fetch_add(1, Ordering::AcqRel);
         if let Err(error) = kept.remake().await {
-            tracing::error!(%error, "who may use the bus was not updated; it is tried again");
+            tracing::error!(%error, "could not update the access-control list of the bus; retrying");
             kept.owed.notify_one();
             return;
         }
@@ -115,7 +115,7 @@ impl BusAcl {
         let mut applied = kept.applied.clone();
         let followed = applied.wait_for(|applied| *applied >= version);
         if tokio::time::timeout(WITHIN, followed).await.is_err() {
-            tracing::warn!("the bus does not follow the new list of its users so far; it will");
+            tracing::warn!("the bus has not applied its new access-control list yet");
         }
     }
 }
@@ -133,10 +133,10 @@ impl BusAcl {
                     tokio::time::sleep(AGAIN).await;
                     match kept.remake().await {
                         Ok(()) => break,
-                        Err(error) => tracing::debug!(%error, "who may use the bus is not updated so far"),
+                        Err(error) => tracing::debug!(%error, "the access-control list of the bus is not updated yet"),
                     }
                 }
-                tracing::info!("who may use the bus is updated");
+                tracing::info!("updated the access-control list of the bus");
             }
         };
         tokio::select! {

@@ -230,7 +230,7 @@ impl RolloutWorker {
                 },
                 Some(done) = pushes.join_next() => match done {
                     Ok(outcome) => self.settle(outcome),
-                    Err(error) => tracing::error!(%error, "a scenario push was cut off"),
+                    Err(error) => tracing::error!(%error, "a scenario push was aborted"),
                 },
                 () = sleep_until(next.map_or_else(Instant::now, |(at, _)| at)), if room && next.is_some() => {
                     if let Some((_, rack)) = next {
@@ -404,7 +404,8 @@ impl RolloutParts {
             Ok(true) => self.acl.refresh().await,
             Ok(false) => {}
             Err(error) => {
-                tracing::error!(entity_id = %rack, %error, "that the rack runs by its name and labels was not written down; it is sent its part again");
+                tracing::error!(entity_id = %rack, %error, "could not record what the rack runs; its assignment is \
+                                                            sent again");
             }
         }
     }

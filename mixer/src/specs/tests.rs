@@ -157,7 +157,7 @@ fn of_names_that_differ_in_capitals_only_the_first_stands_over_a_restart_and_its
     assert_eq!(stands(&book), found);
     let fault = book.view().refused[0].faults[0].to_string();
     assert!(
-        fault.starts_with("1:1: m.yaml is the spec order, and its table stays: DuckDB does not tell messages_Order from messages_order;"),
+        fault.starts_with("1:1: m.yaml is the spec order, and its table stays: DuckDB cannot distinguish messages_Order from messages_order;"),
         "{fault}"
     );
     assert_eq!(stands(&fixture.open()), found);

@@ -57,7 +57,7 @@ impl TryFrom<Value> for PatternSet {
             other => vec![one(other)?],
         };
         if texts.is_empty() {
-            return Err("an empty list is met by nothing: leave the key out".to_owned());
+            return Err("an empty list matches nothing: leave the key out".to_owned());
         }
         for text in &texts {
             let star = text.find('*');

@@ -26,12 +26,12 @@ pub(super) fn statement_error(error: DataFusionError) -> Error {
         DataFusionError::ArrowError(error, _) => error.to_string(),
         DataFusionError::ParquetError(error) => condition(error).unwrap_or_else(|| error.to_string()),
         DataFusionError::Internal(text) => {
-            tracing::warn!(error = %text, "a statement met a defect of the query engine");
+            tracing::warn!(error = %text, "a statement hit a defect of the query engine");
             first_line(text)
         }
         DataFusionError::ExecutionJoin(_) => {
             tracing::error!(%error, "a statement made the query engine panic");
-            "the query engine cannot carry it out: write it in another way".to_owned()
+            "the query engine cannot execute it: write it in another way".to_owned()
         }
         other => other.message().into_owned(),
     };
@@ -47,7 +47,7 @@ pub(super) fn statement_error(error: DataFusionError) -> Error {
 pub(crate) fn task_error(stopped: tokio::task::JoinError) -> Error {
     if stopped.is_panic() {
         tracing::error!(error = %stopped, "a statement made the query engine panic");
-        return Error::statement("the query engine cannot carry out this statement: write it in another way");
+        return Error::statement("the query engine cannot execute this statement: write it in another way");
     }
     Error::Aborted(stopped.to_string())
 }

@@ -445,7 +445,7 @@ impl OutboxPermit<'_> {
             tracing::error!(
                 key,
                 bytes,
-                "a note is too large for the outbox; what was to be written with it is not"
+                "a note is too large for the outbox; its group is not written"
             );
             return Err(RecordingError::Checkpoint { key, bytes });
         }

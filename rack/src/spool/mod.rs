@@ -425,7 +425,7 @@ impl SpoolWriter {
             if closing && empty {
                 // The floors are durable with it, so the next run does not send again what the Mixer has.
                 if let Err(error) = self.spool.roll() {
-                    tracing::debug!(%error, "the floors were not written down");
+                    tracing::debug!(%error, "could not persist the floors");
                 }
                 break;
             }
@@ -469,7 +469,7 @@ impl SpoolWriter {
                 Err(error) => error,
             };
             if !std::mem::replace(&mut told, true) {
-                tracing::error!(%error, "the spool cannot be written; trying again every second");
+                tracing::error!(%error, "cannot write the spool; retrying every second");
             }
             self.has_given_up = self.pause();
             group.retain(|pending| {

@@ -168,7 +168,7 @@ impl SpoolReader {
         };
         let path = segment.path.clone();
         let aside = copy_damaged(&path).map_err(|source| SpoolError::Io { path, source })?;
-        tracing::error!(kept = %aside.display(), "a spool segment is damaged; what is behind the damage is lost");
+        tracing::error!(kept = %aside.display(), "a spool segment is damaged; what follows the damage is lost");
         truncate_segment(segment, cursor.offset);
         Ok(())
     }

@@ -412,7 +412,7 @@ fn rows_above_floor(segment: &SpoolSegment, index: &SpoolIndex) -> u64 {
 
 fn remove(path: &Path) {
     if let Err(error) = std::fs::remove_file(path) {
-        tracing::warn!(%error, path = %path.display(), "a finished spool segment could not be removed");
+        tracing::warn!(%error, path = %path.display(), "could not remove a finished spool segment");
     }
 }
 

@@ -622,7 +622,7 @@ impl SpoolPublisher {
             acknowledged: self.acknowledged,
         };
         if self.floor.detect_stall(&state) {
-            self.resend_above_floor("the Mixer does not have what the bus acknowledged");
+            self.resend_above_floor("the Mixer lacks batches that the bus acknowledged");
         }
     }
 }

@@ -73,7 +73,7 @@ fn racks_work_as_themselves_on_an_open_bus_over_a_restart_of_the_mixer_until_one
     let removed = mixer.api.post("/api/v1/racks/rack-a/remove", &json!({}))?;
     assert_eq!(removed.status, 200, "{}", removed.text);
     // By the answer to a heartbeat or to an enrollment, whichever is sooner; the bus cuts it off in any case.
-    let told = ["was removed from this cluster", "the bus does not let us in"];
+    let told = ["was removed from this cluster", "the bus rejects our credentials"];
     eventually("the removed Rack knows it", SOON, || {
         let log = a.log();
         told.iter().all(|text| log.contains(text)).then_some(())

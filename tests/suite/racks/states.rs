@@ -294,7 +294,10 @@ fn the_report_says_of_each_rack_whether_it_runs_the_scenario_and_why_not() -> Re
     let rehearsed = mixer
         .api
         .post("/api/v1/scenarios/demo:2/activate?dry_run=true", &json!({}))?;
-    assert_eq!(rehearsed.json["data"]["racks"][0]["reason"], "it has not taken it yet");
+    assert_eq!(
+        rehearsed.json["data"]["racks"][0]["reason"],
+        "it has not applied it yet"
+    );
 
     rack.kill9()?;
     stands(&mixer, Some("it is offline"))?;
@@ -308,7 +311,7 @@ fn the_report_says_of_each_rack_whether_it_runs_the_scenario_and_why_not() -> Re
     mixer.kill9()?;
     rack.kill9()?;
     mixer.restart()?;
-    stands(&mixer, Some("it was not heard yet"))?;
+    stands(&mixer, Some("it has not reported yet"))?;
     rack.spawn()?;
     stands(&mixer, None)?;
     Ok(())

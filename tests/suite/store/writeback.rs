@@ -29,7 +29,7 @@ const ROOM: u64 = 10;
 const PLENTY: u64 = 160;
 
 /// What a store says whose catalogue lost something.
-const REBUILD: &str = "`platform-mixer check --rebuild` makes the catalogue anew";
+const REBUILD: &str = "`platform-mixer check --rebuild` rebuilds the catalogue";
 
 /// What a disk finds no room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

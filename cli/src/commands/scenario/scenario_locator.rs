@@ -38,7 +38,7 @@ impl ScenarioLocator {
     pub(super) fn read_within(&self, max_hops: u32) -> Result<ScenarioReview, Error> {
         match self {
             Self::File(path) => self.reviewed(review_within(&file(path)?, rack::manifests(), max_hops)),
-            Self::Stored(reference) => Err(Error::Usage(format!("{reference} is no file"))),
+            Self::Stored(reference) => Err(Error::Usage(format!("{reference} is not a file"))),
         }
     }
 

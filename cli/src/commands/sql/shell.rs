@@ -48,7 +48,7 @@ pub(super) fn run(global: &GlobalArgs, args: &SqlArgs) -> Result<(), Error> {
     };
     let url = without_credentials(&args.api.api_url);
     say(&format!(
-        "SQL at {url}: a statement ends with ;   \\? helps   Ctrl-D leaves"
+        "SQL at {url}: a statement ends with ;   \\? shows help   Ctrl-D exits"
     ));
     shell.read(LineEditor::open(&args.api, HistoryFile::find(global))?)
 }

@@ -62,8 +62,7 @@ impl IngestReservation {
     /// Takes room for so many bytes more.
     pub(super) async fn grow(&mut self, bytes: usize) -> Result<(), ApiProblem> {
         let taken = tokio::time::timeout(self.patience, self.inbound.grow(bytes as u64)).await;
-        let busy =
-            "what came before holds the memory for what is on its way to the store, and nothing of this is stored";
+        let busy = "earlier requests hold the memory for incoming rows, and nothing of this one is stored";
         taken.map_err(|_| ApiProblem::busy(busy))
     }
 
@@ -113,12 +112,12 @@ pub(super) fn packing(headers: &HeaderMap) -> Result<RequestCompression, ApiProb
 }
 
 fn unknown(name: &str) -> ApiProblem {
-    let detail = format!("Content-Encoding {name:?} is not known here: send gzip, zstd, or none");
+    let detail = format!("Content-Encoding {name:?} is not supported: send gzip, zstd or none");
     ApiProblem::body(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail)
 }
 
 fn too_large() -> ApiProblem {
-    let detail = format!("the body is larger than {MAX_BODY} bytes, unpacked: send several smaller ones");
+    let detail = format!("the body is larger than {MAX_BODY} bytes uncompressed: send several smaller ones");
     ApiProblem::body(StatusCode::PAYLOAD_TOO_LARGE, detail)
 }
 
@@ -164,7 +163,7 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, room: &mut IngestReser
             return Ok(read.into());
         };
         let chunk = chunk.map_err(|error| {
-            let detail = format!("the body did not arrive whole: {error}");
+            let detail = format!("the body did not arrive completely: {error}");
             ApiProblem::body(StatusCode::BAD_REQUEST, detail)
         })?;
         least.count(waited, chunk.len());
@@ -191,7 +190,10 @@ pub(super) async fn unpack(
     room: &mut IngestReservation,
 ) -> Result<Bytes, ApiProblem> {
     let bad = |error: std::io::Error| {
-        ApiProblem::body(StatusCode::BAD_REQUEST, format!("the body cannot be unpacked: {error}"))
+        ApiProblem::body(
+            StatusCode::BAD_REQUEST,
+            format!("the body cannot be decompressed: {error}"),
+        )
     };
     let from = std::io::Cursor::new(packed);
     let mut reader: Box<dyn Read + Send> = match packing {
@@ -384,7 +386,7 @@ mod tests {
         second.grow(1).await.unwrap();
         third.patience = Duration::from_millis(10);
         let busy = format!("{:?}", third.grow(1).await.unwrap_err());
-        assert!(busy.contains("holds the memory"), "{busy}");
+        assert!(busy.contains("hold the memory"), "{busy}");
         drop(first);
         IngestReservation::new(&all).grow(1 << 20).await.unwrap();
     }

@@ -23,7 +23,7 @@ pub(super) fn bind_values(ast: &mut Ast, parameters: &SqlParameters) -> Result<(
     }
     match given.keys().find(|name| !places.used.contains(*name)) {
         Some(name) => Err(Error::statement(format!(
-            "the parameter {name} is given and stands nowhere in the text"
+            "the parameter {name} is given but is not used in the text"
         ))),
         None => Ok(()),
     }

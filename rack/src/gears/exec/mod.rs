@@ -48,7 +48,7 @@ use tokio::time::Instant;
 
 use super::framing::TOGETHER;
 use super::poll_schedule::PollSchedule;
-use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, GearFuture};
+use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, RawConfig};
 pub(crate) use allow_list::ProgramAllowList;
 use child_process::{OutputReader, ProgramCall};
 use config::{ExecConfig, ExecMode, OutputFraming};
@@ -196,7 +196,7 @@ impl ProgramRuns<'_> {
         };
         let stuck = || {
             self.cx.error(format!(
-                "{program} cannot be killed: it hangs in the kernel, or runs as another user; its end is waited for"
+                "{program} cannot be killed: it hangs in the kernel, or runs as another user; waiting for its exit"
             ));
         };
         let (ended, rest, ()) = tokio::join!(

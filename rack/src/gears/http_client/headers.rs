@@ -86,7 +86,7 @@ mod tests {
         for name in ["Authorization", "x-api-key", "X-Token", "Cookie", "x-secret-thing"] {
             let error = check(name, "plain").unwrap_err();
             assert!(
-                error.contains(name) && error.contains("must not stand in a scenario"),
+                error.contains(name) && error.contains("must not be in a scenario"),
                 "{error}"
             );
             let value = &check(name, "Bearer ${GOOD}").unwrap()[name];

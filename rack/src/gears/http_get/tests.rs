@@ -170,7 +170,7 @@ fn a_configuration_that_cannot_be_meant_is_refused_with_the_fix() {
         ),
         (
             with("headers", json!({ "Authorization": "plain" })),
-            "must not stand in a scenario",
+            "must not be in a scenario",
         ),
         (with("headers", json!({ "If-None-Match": "x" })), "is set by the gear"),
     ] {

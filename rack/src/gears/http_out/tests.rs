@@ -306,7 +306,7 @@ fn a_configuration_that_cannot_work_is_refused_with_the_key() {
         ),
         (
             json!({ "url": "http://x", "headers": { "x-api-key": "plain" } }),
-            "must not stand in a scenario",
+            "must not be in a scenario",
         ),
         (json!({ "url": "http://x", "in_flight": 0 }), "in_flight"),
         (

@@ -6,16 +6,17 @@ use std::time::{Duration, Instant};
 
 use model::{Attributes, HumanDuration, Level};
 
-use super::packet_batch::{PacketBatch, SubscribeAnswer};
 use super::config::{MqttInConfig, TopicConfig};
+use super::packet_batch::{PacketBatch, SubscribeAnswer};
 use super::packet_ids::ReceivedPacketIds;
+use crate::deadline::sleep_until_deadline;
 use crate::gears::mqtt::{
-    BrokerConnection, BrokerEndpoint, KeepAlive, BrokerPacket, PublishPacket, QosLevel, BrokerRefusal, SessionOptions, is_refusal, subscribe,
+    BrokerConnection, BrokerEndpoint, BrokerPacket, BrokerRefusal, KeepAlive, PublishPacket, QosLevel, SessionOptions,
+    is_refusal, subscribe,
 };
 use crate::gears::traceparent::TraceParent;
 use crate::gears::{GearContext, GearSendError};
 use crate::spool::SourceCheckpoint;
-use crate::deadline::sleep_until_deadline;
 
 /// How long what has arrived may take to become durable when the gear stops.
 const GRACE: Duration = Duration::from_millis(500);
@@ -26,7 +27,7 @@ const MAX_CONTENT_TYPE: usize = 256;
 /// The user property that has the trace, as the header of HTTP.
 const TRACEPARENT: &str = "traceparent";
 /// Why a connection ends whose messages are not acknowledged.
-const NOT_KEPT: &str = "what has come could not be kept and comes again";
+const NOT_KEPT: &str = "received messages could not be stored and will be redelivered";
 
 /// See the module.
 pub(super) struct SubscriberSession<'a> {
@@ -127,9 +128,9 @@ impl<'a> SubscriberSession<'a> {
         };
         let connection = BrokerConnection::open(self.endpoint, options).await?;
         let session = if connection.connected.session_present {
-            "its session goes on"
+            "its session was resumed"
         } else {
-            "a new session begins"
+            "a new session was started"
         };
         self.cx.log(
             Level::Info,
@@ -175,7 +176,10 @@ impl<'a> SubscriberSession<'a> {
         }
         let is_noted = self.cx.is_published("out") && !ids.has_same_ids(&self.ids);
         let note = is_noted.then(|| ids.note());
-        let once = batch.arrived.iter().filter(|message| message.qos == QosLevel::AtMostOnce);
+        let once = batch
+            .arrived
+            .iter()
+            .filter(|message| message.qos == QosLevel::AtMostOnce);
         let once = u64::try_from(once.count()).unwrap_or(u64::MAX);
         let (is_kept, pinged) = self.pass_on(batch.arrived, note, connection, keep_alive).await;
         if !is_kept {
