@@ -102,7 +102,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn a_thread_that_does_not_come_back_does_not_hold_up_the_end_of_the_process() {
+    fn a_stuck_thread_does_not_delay_the_exit_of_the_process() {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()

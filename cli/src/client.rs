@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_takes_too_long_is_of_a_mixer_that_is_there_and_is_not_asked_for_again_at_once() {
+    fn a_response_timeout_is_not_called_unreachable_and_not_retried_at_once() {
         for answer in ["", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n[1"] {
             let client = ApiClient::within(&answering(answer), Duration::from_millis(300));
             let error = client.get_any_status("/api/v1/storage").unwrap_err();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_too_large_is_no_mixer_that_cannot_be_reached() {
+    fn an_oversized_response_is_not_called_unreachable() {
         let args = answering("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n[100]");
         let client = ApiClient {
             largest: 4,

@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_producer_key_decides_alone_and_a_used_bus_position_is_told() {
+    fn a_producer_key_decides_alone_and_a_reused_bus_sequence_is_reported() {
         let of = |seq, position| BatchOrigin {
             bus: bus(position).bus,
             ..producer(seq, 0)
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_sender_does_not_push_out_the_keys_of_others() {
+    fn a_busy_sender_does_not_evict_the_keys_of_others() {
         let first = part(1, 0, 9, (0, 1));
         let busy = (0..70_000).map(|id| part(2, id, 9, (0, 1)));
         let marks = marked([first.clone()].into_iter().chain(busy));

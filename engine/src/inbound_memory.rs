@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_went_beyond_the_share_and_has_become_small_keeps_the_next_large_one_no_longer() {
+    fn an_oversized_request_that_shrank_admits_the_next_one() {
         let memory = InboundMemory::new(SHARE);
         let (mut first, mut next) = (memory.room(), memory.room());
         assert!(takes(&mut first, 4 * SHARE) && !takes(&mut next, 4 * SHARE));

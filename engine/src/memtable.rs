@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_publisher_took_stays_what_it_took() {
+    fn rows_taken_for_a_flush_do_not_change() {
         let mut hot = MemtableSet::default();
         insert(&mut hot, 1, 2);
         insert(&mut hot, 2, 2);

@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_flood_of_requests_for_elsewhere_is_one_line_a_minute_that_counts_them() {
+    async fn a_flood_of_misrouted_requests_is_logged_once_a_minute_with_a_count() {
         let elsewhere = MisroutedReplies::default();
         let mut now = Instant::now();
         assert_eq!(elsewhere.count(now), Some(1), "at once");

@@ -270,7 +270,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(91);
 
     #[tokio::test(start_paused = true)]
-    async fn who_comes_back_before_anybody_was_told_was_not_away() {
+    async fn a_rack_that_returns_before_it_was_reported_was_not_offline() {
         let (presence, row) = (LivenessTracker::default(), row("a"));
         let id = row.entity_id;
         let is_late = || presence.of(&id).unwrap().is_late();

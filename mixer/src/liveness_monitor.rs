@@ -151,7 +151,7 @@ mod tests {
     use crate::registry::tests::row;
 
     #[tokio::test(start_paused = true)]
-    async fn a_rack_that_fell_silent_while_it_waited_is_told_of_once_it_is_approved() {
+    async fn a_rack_that_went_silent_while_pending_is_reported_once_approved() {
         let folder = tempfile::tempdir().unwrap();
         let registry = ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap();
         let (presence, now) = (LivenessTracker::default(), Timestamp::from_micros(1));

@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_facts_have_equal_bytes_however_they_were_set() {
+    fn equal_metadata_has_equal_bytes_however_it_was_set() {
         let (mut one, mut other) = (message(Value::Null, b""), message(Value::Null, b""));
         one.meta = Attributes::new().with("a", 1).with("b", 2);
         other.meta = Attributes::new().with("b", 2).with("a", 1);

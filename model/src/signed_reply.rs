@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_one_to_its_question_only_by_its_cluster_only_and_as_it_was_signed_only() {
+    fn a_reply_is_valid_only_for_its_request_cluster_and_signature() {
         let (key, thief) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
         let ours = ClusterKey {
             id: id(1_000_000),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_signed_and_what_answers_something_else_is_no_answer() {
+    fn unsigned_and_mismatched_replies_are_rejected() {
         let key = SigningKey::from_bytes(&[1; 32]);
         let refused = EnrollReply::Refused(RackRefusal {
             code: RefusalCode::Removed,

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_challenge_for_another_hello_or_of_another_cluster_than_vouches_for_it_is_not_answered() {
+    fn a_challenge_for_another_hello_or_of_another_cluster_is_not_answered() {
         let id = |number| ClusterId::at(Timestamp::from_micros(number), [0; 10]);
         let (key, other) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
         let challenge = EnrollChallenge {

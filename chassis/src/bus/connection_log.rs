@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_told_at_its_start_and_at_its_end_and_not_between() {
+    fn an_outage_is_logged_when_it_starts_and_when_it_ends() {
         let mut events = vec![Event::Connected, Event::Disconnected];
         events.extend((0..50).map(|_| failed(ConnectErrorKind::Io)));
         events.extend([failed(ConnectErrorKind::TimedOut), Event::Connected]);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bus_that_was_never_there_is_told_of_once() {
+    fn an_unreachable_bus_is_logged_once() {
         let lines = lines(&[
             failed(ConnectErrorKind::Io),
             failed(ConnectErrorKind::Io),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_during_an_outage_is_told_once_per_outage() {
+    fn a_refusal_during_an_outage_is_logged_once() {
         let refused = || failed(ConnectErrorKind::AuthorizationViolation);
         let outage = || [Event::Disconnected, failed(ConnectErrorKind::Io), refused(), refused()];
         let told = |events: &[Event]| {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_does_not_know_us_is_told_from_one_that_is_away() {
+    fn rejected_credentials_are_distinguished_from_an_unreachable_server() {
         let (tell, state) = watch::channel(BusState::Disconnected);
         let observer = ConnectionObserver::new("nats://here".to_owned(), tell);
         for (event, met) in [
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_a_standing_connection_are_each_told() {
+    fn each_error_of_an_open_connection_is_logged() {
         let error = || Event::ClientError(ClientError::Other("payload".to_owned()));
         assert_eq!(lines(&[Event::Connected, error(), error()]).len(), 3);
     }

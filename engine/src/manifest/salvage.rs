@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn records_behind_a_damaged_one_count_but_marks_are_whole_only_before_it() {
+    fn records_after_a_damaged_one_count_but_watermarks_are_complete_only_before_it() {
         let dir = tempfile::tempdir().unwrap();
         let (log, ends) = catalogue(dir.path());
         let whole = fs::read(&log).unwrap();

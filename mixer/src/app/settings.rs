@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn racks_are_told_the_configured_url_unless_it_cannot_be_meant() {
+    fn racks_get_the_configured_url_unless_it_is_unusable() {
         assert_eq!(
             advertised("nats://plant:4222", 4222).as_deref(),
             Some("nats://plant:4222")

@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_hears_of_every_message_as_shown_or_as_missed_however_full_his_queue_is() {
+    fn every_message_is_shown_or_counted_as_missed_however_full_the_queue_is() {
         let (queue, mut news) = mpsc::channel(4);
         let mut told = WatchedNumbers::default();
         let mut heard = |most: usize| -> Vec<i128> {

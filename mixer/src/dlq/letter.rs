@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn what_anybody_puts_into_headers_is_not_believed() {
+    fn untrusted_headers_are_ignored() {
         for (name, value) in [
             (telemetry_codec::DEAD_WAY, json!("sideways")),
             (telemetry_codec::DEAD_ATTEMPTS, json!("-1")),

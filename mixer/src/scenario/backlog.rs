@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_nothing_leaves_a_share_to_the_others() {
+    fn a_stalled_receiver_leaves_a_share_to_the_others() {
         for hogs in [1, 2, 9] {
             let wires = filled(hogs);
             let (held, well) = wires.split_at(hogs);

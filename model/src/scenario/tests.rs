@@ -234,7 +234,7 @@ fn texts_are_as_they_are_written_and_configs_keep_their_types() {
 }
 
 #[test]
-fn a_circle_of_wires_is_a_warning_that_names_its_gears() {
+fn a_cycle_of_wires_is_a_warning_that_names_its_gears() {
     let yaml = "
 meta: { name: demo, version: '1' }
 racks: [ { name: a } ]
@@ -281,7 +281,7 @@ fn circle(kinds: &[&str]) -> String {
 }
 
 #[test]
-fn a_circle_out_of_which_no_message_comes_is_refused_and_one_gear_that_may_choose_makes_it_a_warning() {
+fn a_cycle_without_an_exit_is_refused_and_with_a_selective_gear_a_warning() {
     assert_eq!(
         faults(&circle(&["always", "always", "always"])),
         [
@@ -303,7 +303,7 @@ fn a_circle_out_of_which_no_message_comes_is_refused_and_one_gear_that_may_choos
 }
 
 #[test]
-fn a_circle_that_is_longer_than_max_hops_is_refused_where_the_limit_is_known() {
+fn a_cycle_longer_than_max_hops_is_refused_where_the_limit_is_known() {
     let long = circle(&["pass"; 20]);
     let refused = |yaml: &str, max_hops| review_within(yaml, TYPES, max_hops).map_err(|BadScenario(faults)| faults);
     let faults = refused(&long, 19).unwrap_err();
@@ -337,7 +337,7 @@ fn what_was_stored_before_a_rule_came_is_read_still() {
 }
 
 #[test]
-fn an_answer_to_a_request_makes_no_circle() {
+fn a_reply_to_a_request_makes_no_cycle() {
     let yaml = "
 meta: { name: demo, version: '1' }
 racks: [ { name: a } ]

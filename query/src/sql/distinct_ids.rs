@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_repeat_themselves_need_no_room_and_too_many_are_told() {
+    fn repeated_ids_take_no_memory_and_too_many_are_an_error() {
         let (ids, checked) = added(100, (0..1_000).map(|n| n % 70));
         checked.unwrap();
         assert_eq!(ids.count(), 70);

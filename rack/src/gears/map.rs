@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn fields_and_facts_are_set_and_left_out_and_the_trace_goes_on() {
+    async fn fields_and_metadata_are_set_and_dropped_and_the_trace_is_kept() {
         let flow = Flow::run(
             "
   - { name: feed, type: test_feed, deploy: rack-a, config: { messages: [ { data: { a: 1, b: 2, secret: x }, raw: old, meta: { gone: 1, kept: 2 } } ] } }

@@ -200,7 +200,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
 
     #[test]
-    fn what_takes_long_is_told_at_ever_longer_intervals_and_once_more_when_it_is_done() {
+    fn a_stall_is_logged_at_growing_intervals_and_once_when_it_ends() {
         let (in_hand, began) = (CurrentWork::default(), Instant::now());
         let signal = TraceContext::of(&message(1, serde_json::Value::Null, b""));
         let mut told = Vec::new();
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_takes_no_longer_than_is_allowed_is_not_told() {
+    fn a_short_delay_is_not_logged() {
         let (in_hand, began) = (CurrentWork::default(), Instant::now());
         for _ in 0..3 {
             in_hand.begin(None, began);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_room_is_told_apart_from_who_does_not_come_back() {
+    fn back_pressure_is_distinguished_from_a_hang() {
         let (in_hand, began) = (CurrentWork::default(), Instant::now());
         let late = |times: u32| in_hand.overdue(PATIENCE, began + PATIENCE * times).unwrap().text;
         in_hand.begin(None, began);

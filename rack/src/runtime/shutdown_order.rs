@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn senders_stop_before_receivers_and_a_circle_together_before_what_is_behind_it() {
+    fn senders_stop_before_receivers_and_a_cycle_together() {
         let gears = [
             "feed test_feed",
             "a throttle",

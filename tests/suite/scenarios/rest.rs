@@ -80,7 +80,7 @@ fn the_same_content_is_the_same_scenario_and_another_one_needs_another_version_o
 }
 
 #[test]
-fn a_circle_that_is_certain_to_be_wrong_is_refused_by_the_limit_and_the_gears_there_are() -> Result<(), Failure> {
+fn an_endless_cycle_is_refused_by_the_hop_limit_and_its_gears() -> Result<(), Failure> {
     let mixer = TestMixer::start("[mixer]\nmax_hops = 3\n")?;
     let circle = |gears: &[&str]| {
         let name = |number: usize| format!("g{}", number % gears.len());

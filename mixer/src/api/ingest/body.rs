@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_sends_nothing_or_too_slowly_is_sent_away_and_one_that_is_slow_enough_is_not() {
+    async fn a_client_below_the_minimum_rate_times_out() {
         let all = InboundMemory::new(1 << 20);
         let sent = async |chunk: usize, count: u64| {
             let chunks = futures::stream::iter(0..count).then(move |_| async move {

@@ -179,7 +179,7 @@ async fn a_run_ends_with_its_program_though_another_that_has_left_the_group_writ
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lines_of_standard_error_beyond_the_rate_are_counted_and_told() {
+async fn lines_of_standard_error_beyond_the_rate_are_counted_and_reported() {
     let script = "i=0; while [ $i -lt 3000 ]; do echo oops $i; i=$((i+1)); done >&2; echo done";
     let mut flow = start(script, "every: 1h, framing: whole").await;
     flow.reach("sink", 1).await;

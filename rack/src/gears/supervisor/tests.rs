@@ -15,7 +15,7 @@ use crate::message_limits::MessageLimits;
 const MESSAGES: u8 = 200;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gear_cut_off_while_the_outbox_is_full_leaves_what_it_holds_to_its_next_life() {
+async fn a_gear_aborted_on_a_full_outbox_leaves_its_messages_to_its_restart() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 8_000);
@@ -77,7 +77,7 @@ async fn a_gear_that_waits_for_the_outbox_is_said_to_do_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_one_half_of_a_gear_waits_for_is_not_said_of_what_the_other_has_in_hand() {
+async fn a_stall_of_one_half_of_a_gear_is_not_reported_for_the_other() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 8_000);
@@ -244,7 +244,7 @@ async fn what_a_slow_gear_makes_leaves_when_it_is_made_and_not_in_bursts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_of_which_a_gear_made_one_thing_are_taken_in_one_whole_however_large_it_is() {
+async fn messages_that_became_one_output_are_acknowledged_atomically() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 4 << 20);

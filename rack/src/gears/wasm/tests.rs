@@ -150,7 +150,7 @@ fn a_module_that_is_none_or_wants_more_is_refused_with_what_it_wants() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bodies_leave_by_the_port_that_the_module_names_with_facts_signal_and_trace() {
+async fn bodies_leave_by_the_port_that_the_module_names_with_metadata_and_trace() {
     // By out, and if the first byte is an x by a, too.
     let code = module(
         "(call $emit (i32.const 0) (local.get $at) (local.get $len))

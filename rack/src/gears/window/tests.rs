@@ -211,7 +211,7 @@ fn results(letters: &[OutboxRecord]) -> Vec<(u64, String, Value)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_window_goes_on_in_the_next_life_and_what_comes_behind_its_end_is_late() {
+async fn a_window_resumes_after_a_restart_and_messages_past_its_end_are_late() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (dir, mut cursor) = (folder.path().join("outbox"), SpoolCursor::default());
