@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration: every problem with its place, the key and the fix.
+//! Configuration errors: every problem with its place, the key and the fix.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What can go wrong here, and the exit code of each.
+//! The errors of this crate, and the exit code of each.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT as a cancellation; the second one ends the process at once.
+//! Shutdown signals: SIGTERM and SIGINT cancel a token; the second one ends the process at once.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;

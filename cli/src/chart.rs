@@ -1,4 +1,4 @@
-//! Buckets of metrics drawn with blocks: a line for each series, and a bar for each row where rows compare.
+//! Charts of metric buckets in block characters: a sparkline for each series, or a bar for each row where rows compare.
 //!
 //! ```text
 //! temp  zone=a  20.5 to 23.1, last 21.5  ▁▂▄█▆▃·▂

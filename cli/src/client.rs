@@ -1,4 +1,4 @@
-//! The Mixer's REST API as calls. Problem documents become [`Error::Refused`].
+//! HTTP client of the Mixer's REST API. Problem documents become [`Error::Refused`].
 
 use std::io::Read;
 use std::time::{Duration, Instant};

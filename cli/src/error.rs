@@ -1,4 +1,4 @@
-//! What can go wrong in a command, and the exit code for it (sysexits).
+//! The errors of a command, and the exit code of each (sysexits).
 
 use std::io::{self, Write};
 use std::path::PathBuf;

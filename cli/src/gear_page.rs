@@ -1,4 +1,4 @@
-//! Gear types in Markdown, from their manifests.
+//! The reference of gear types in Markdown, from their manifests.
 
 use std::fmt::Write;
 

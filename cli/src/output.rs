@@ -1,4 +1,4 @@
-//! Rows on a terminal, in a pipe, in a file.
+//! Output of rows: tables, JSON, JSON lines and CSV.
 //!
 //! # Invariants
 //!

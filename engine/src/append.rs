@@ -1,4 +1,4 @@
-//! What goes in: batches with their origin, and what the engine answers.
+//! The types of appends: batches with their origin, and the engine's answers.
 
 use arrow_array::RecordBatch;
 use bytes::Bytes;

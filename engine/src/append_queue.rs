@@ -1,4 +1,4 @@
-//! Appends on their way to the committer, and its news from the flusher.
+//! The queue of appends for the committer, and of messages from the flusher to it.
 //!
 //! Bounded by the room for hot rows: an append has its room before it gets here.
 //!

@@ -1,4 +1,4 @@
-//! Room on the disk: appends wait before it is really full, so that what frees room, and what answers, can go on.
+//! Disk space guard: appends wait before the disk is really full, so that what frees space, and queries, can go on.
 //!
 //! ```text
 //! free >= resume        appends go on, the ballast is made anew

@@ -1,4 +1,4 @@
-//! The engine's public face, and the start and end of its threads.
+//! The engine's public interface, and the start and stop of its threads.
 //!
 //! # Who spawns, joins
 //!

@@ -1,4 +1,4 @@
-//! What the engine's threads share, and the one place where queries' view changes.
+//! The state that the engine's threads share, and the one place where the snapshot of queries changes.
 //!
 //! # Locks
 //!

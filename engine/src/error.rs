@@ -1,4 +1,4 @@
-//! What can go wrong in the store, each with the thing, the value and the fix.
+//! The errors of the store, each with the thing, the value and the fix.
 //!
 //! # Not here
 //!

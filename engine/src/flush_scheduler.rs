@@ -1,4 +1,4 @@
-//! What the flusher and the sealer are asked to do.
+//! Requests to the flusher and the sealer.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! The thread that makes hot rows cold: on each tick, unpublished rows become row groups of open data files.
+//! The flusher thread: on each tick, rows of the memtable become row groups of open data files.
 //!
 //! ```text
 //! freeze ─> encode ─> publish into the open file ─┐ for each partition that is due

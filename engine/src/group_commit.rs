@@ -1,4 +1,4 @@
-//! Group commit: one thread owns the log and makes groups of appends durable, then visible, then answers them.
+//! Group commit: one thread owns the log, makes groups of appends durable, then visible, then answers them.
 //!
 //! ```text
 //! gather ─> wait for room ─> take ─> judge duplicates ─> log, one write ─> fdatasync ─> marks, hot rows, view ─> answers

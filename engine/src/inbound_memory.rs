@@ -1,4 +1,4 @@
-//! Admission: memory for what is on its way to an append, over all who take bodies and messages in.
+//! Admission control: memory for incoming bodies and messages, shared by all who take them in.
 //!
 //! ```text
 //! body ──▶ what is decoded of it ──▶ hot rows ──▶ flusher      who is on the left waits for who is on the right

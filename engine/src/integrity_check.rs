@@ -1,4 +1,4 @@
-//! Compares a store's data files with what its catalogue recorded about them; nothing is locked, nothing is written.
+//! Integrity check: compares a store's data files with its catalogue; nothing is locked, nothing is written.
 //!
 //! | checked | how |
 //! |---|---|

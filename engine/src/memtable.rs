@@ -1,4 +1,4 @@
-//! Rows that are durable in the log and in no data file yet, by table and partition.
+//! The memtable: rows that are durable in the log and in no data file yet, by table and partition.
 //!
 //! ```text
 //! insert ─> fresh ── freeze ─> frozen ── publish ok ─> gone (they are in a file now)

@@ -1,4 +1,4 @@
-//! Damaged data files leave the tree: into quarantine under their path as one name, never over an earlier one.
+//! Quarantine: damaged data files leave the tree under their path as one name, never over an earlier one.
 //!
 //! # Invariants
 //!

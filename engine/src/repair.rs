@@ -1,4 +1,4 @@
-//! Takes damaged and missing data files out of a store that nobody has open, so that it starts and answers without them.
+//! Repair: takes damaged and missing data files out of a store that is not open, so that it starts and answers without them.
 //!
 //! ```text
 //! lock ─> check every file ─> say what is wrong ─> damaged ones into quarantine ─> one record removes the entries of those

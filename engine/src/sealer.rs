@@ -1,4 +1,4 @@
-//! The thread that seals: sorts and re-encodes a full or past data file, off the hot path.
+//! The sealer thread: sorts and re-encodes a full or past data file, off the hot path.
 //!
 //! ```text
 //! merge into staging ─> its index ─> install under the same name ─> catalogue record ─> swap the view

@@ -1,4 +1,4 @@
-//! What a query sees: one immutable snapshot of hot rows and data files.
+//! A snapshot: an immutable view of the rows in memory and the data files, as a query reads it.
 //!
 //! ```text
 //! committer ──┐                          ┌─> ReadView of query A (holds its snapshot to its end)

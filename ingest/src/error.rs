@@ -1,4 +1,4 @@
-//! What can go wrong between the bus and the engine.
+//! The errors of ingest.
 
 /// Why the pipeline cannot go on by itself.
 #[derive(Debug, thiserror::Error)]

@@ -1,4 +1,4 @@
-//! Where Racks ask: the request/reply subjects of enrolment and heartbeats.
+//! RPC server for Racks: the request/reply subjects of enrolment and heartbeats.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! The Mixer as a whole: what is started in which order, and stopped in the reverse.
+//! The Mixer as a whole: the order in which its services start, and stop in reverse.
 //!
 //! ```text
 //!  start: specs ─ engine ─ registry ─ bus server, streams ─ cluster ─ scenario ─ ingest ─ agent RPC, rollout, liveness monitor ─ views ─

@@ -1,4 +1,4 @@
-//! When commands were issued: times that only grow, whatever the clock does.
+//! Monotonic issue times of commands, whatever the clock does.
 //!
 //! A Rack refuses a command that is older than the last one of its kind. Was that one sent while the Mixer's clock was a day
 //! ahead, every command of the next day would be refused.

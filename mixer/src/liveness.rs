@@ -1,4 +1,4 @@
-//! What is seen of Racks between two changes of the registry: last sign of life, what they run, host facts.
+//! Liveness of Racks between two changes of the registry: last heartbeat, what they run, host facts.
 //!
 //! # Invariants
 //!

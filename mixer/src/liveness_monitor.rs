@@ -1,4 +1,4 @@
-//! The liveness monitor: who went offline and who is back, and last sightings into the registry.
+//! The liveness monitor: detects Racks that go offline or return, and stores last-seen times in the registry.
 //!
 //! # Invariants
 //!

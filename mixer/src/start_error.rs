@@ -1,4 +1,4 @@
-//! Why a Mixer does not start, and the exit code of each.
+//! Start-up errors of the Mixer, and the exit code of each.
 
 use std::io;
 use std::net::IpAddr;

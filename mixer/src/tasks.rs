@@ -1,4 +1,4 @@
-//! Tasks with an owner: each is joined by whoever started it, and one that ends on its own brings the Mixer down.
+//! Supervised tasks: each is joined by its owner, and one that stops unexpectedly stops the Mixer.
 //!
 //! # Invariants
 //!

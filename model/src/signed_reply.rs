@@ -1,4 +1,4 @@
-//! The Mixer's answer to a question of a Rack: signed by the cluster, for this question and no other.
+//! A signed reply of the Mixer: signed by the cluster, for one request of a Rack and no other.
 //!
 //! | field | what |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! What can go wrong with a query, each with the thing, the value and the fix.
+//! The errors of a query, each with the thing, the value and the fix.
 
 use arrow_schema::ArrowError;
 use datafusion::error::DataFusionError;

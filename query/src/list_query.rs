@@ -1,4 +1,4 @@
-//! Which rows of which table a list asks for.
+//! A list query: which rows of which table.
 //!
 //! Not here: its page and its tag (`query_engine::lists`).
 

@@ -1,4 +1,4 @@
-//! The Rack as a whole: puts its parts together, and takes them apart in order.
+//! The Rack agent as a whole: starts its parts, and stops them in order.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! What the Mixer says to this Rack: `flux.agent.rack.<id>.*`.
+//! Listens for the Mixer's commands to this Rack: `flux.agent.rack.<id>.*`.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! The one owner of what runs: takes orders, applies them to the gear runtime, remembers them.
+//! The controller: the one owner of what runs; takes commands, applies them to the gear runtime, saves them.
 //!
 //! # Invariants
 //!

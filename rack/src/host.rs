@@ -1,4 +1,4 @@
-//! What a Rack says about its machine: name, address, and how full it is.
+//! Host information of a Rack: name, address, memory and disk.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Letters of the dead-letter queue that come back to their gear.
+//! Replay of letters of the dead-letter queue to their gear.
 //!
 //! ```text
 //! Mixer ─ Replay{queue, gear, letters 7, 8, 9} ─▶ inbox of the gear ─▶ taken 9, durable ─▶ ReplayAnswer{taken: 9}

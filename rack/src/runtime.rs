@@ -1,4 +1,4 @@
-//! The gear runtime: makes what runs on this Rack equal to what the scenario asks.
+//! The gear runtime: reconciles what runs on this Rack with the scenario.
 //!
 //! # Invariants
 //!

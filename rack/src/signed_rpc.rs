@@ -1,4 +1,4 @@
-//! Questions to the Mixer, and which answers are its own.
+//! Signed RPC to the Mixer: sends requests, and accepts only replies signed for them.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! What happens to a connection, told once.
+//! Connection log: logs each state change of a bus connection once.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! The first question to a bus: are the persistent streams of our domain there? If not, why not?
+//! Preflight of a bus: are the persistent streams of our domain there? If not, why not?
 //!
 //! A request for another domain's streams finds no listener, just as one to a server without streams. Asking without
 //! a domain tells the two apart: that request is answered by whatever the server itself has.

@@ -1,4 +1,4 @@
-//! The section `[logging]`, which every process of ours has, and `[logging.throttling]` of those that run gears.
+//! The section `[logging]` of every process, and `[logging.throttling]` of those that run gears.
 
 use std::path::{Path, PathBuf};
 

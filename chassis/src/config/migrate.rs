@@ -1,4 +1,4 @@
-//! The current form of a v0.4.4 file, with comments kept and a note for every change.
+//! Migrates a v0.4.4 file to the current form, with comments kept and a note for every change.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The flags of what administers Racks, scenarios, gears and configuration files.
+//! The flags of the commands that administer Racks, scenarios, gears and configuration files.
 
 use std::path::PathBuf;
 

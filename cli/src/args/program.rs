@@ -1,4 +1,4 @@
-//! The flags of the commands that ask no Mixer for rows: schemas, and what is about this program itself.
+//! The flags of the commands that need no Mixer: schemas, shell completions, manual pages.
 
 use std::path::PathBuf;
 

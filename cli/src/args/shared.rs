@@ -1,4 +1,4 @@
-//! What many commands have in common: where to ask, how to print, which window of time.
+//! Flags that many commands share: API address, output format, time window.
 
 use std::collections::BTreeSet;
 

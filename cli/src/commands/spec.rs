@@ -1,4 +1,4 @@
-//! `platform spec`: files of specs checked here, and what the Mixer has of them.
+//! `platform spec`: validates spec files, and lists the specs of the Mixer.
 
 use std::collections::BTreeMap;
 use std::io::Write;

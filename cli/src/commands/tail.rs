@@ -1,4 +1,4 @@
-//! `platform tail`, `platform logs --follow` and `platform messages --follow`: rows as they become visible, over breaks of the connection.
+//! `platform tail`, `platform logs --follow` and `platform messages --follow`: live tail, over reconnects.
 //!
 //! # Invariants
 //!

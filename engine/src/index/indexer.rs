@@ -1,4 +1,4 @@
-//! The thread that makes sidecars and takes them away; the sealer makes those of its files itself, if it has time.
+//! The indexer thread: makes and removes sidecars; the sealer makes those of its files itself, if it has time.
 //!
 //! ```text
 //! the view's files changed, an index is bad, somebody asks ─> what is on the disk is opened ─> what lacks is built, newest first

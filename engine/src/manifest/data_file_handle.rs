@@ -1,4 +1,4 @@
-//! One version of one data file, as a view names it.
+//! One version of one data file, as a snapshot names it.
 //!
 //! Publishing keeps every earlier version readable under the same name: it is a prefix of the later file. Sealing gives the
 //! name away; the bytes of the versions before then stay under a name among the retired files until nobody holds one of

@@ -1,4 +1,4 @@
-//! The catalogue: which data files are live, and what of the log and of every origin is stored.
+//! The manifest (catalogue): which data files are live, and what of the log and of every origin is stored.
 //!
 //! ```text
 //! meta/LOCK                    held by the process that has the store open; its pid

@@ -1,4 +1,4 @@
-//! What a damaged catalogue still says: every checkpoint and record whose checksum is right.
+//! Salvages a damaged catalogue: every checkpoint and record whose checksum is right.
 //!
 //! Records carry whole entries and whole marks, so what is read behind a damaged one is as true as what is read before it.
 //!

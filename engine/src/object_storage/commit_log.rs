@@ -1,4 +1,4 @@
-//! The chain of records in the object store: reading it, adding to it, being pushed out of it.
+//! The commit log in the object store: reading it, appending to it, being fenced off from it.
 //!
 //! Each record is an object created only if absent under the next number. Whoever creates number *n* decides what follows
 //! *n − 1*; everybody else finds the name taken, reads who it was, and stops if it was another writer.

@@ -1,4 +1,4 @@
-//! What an object store's refusal means, and what to do about it.
+//! Classifies errors of an object store, and names the fix.
 
 use std::error::Error as _;
 

@@ -1,4 +1,4 @@
-//! The objects of the catalogue in the object store.
+//! Format of the catalogue's objects in the object store.
 //!
 //! ```text
 //! <prefix>/meta/log/<20 digits>          one record each, created only if absent, numbered without gaps

@@ -1,4 +1,4 @@
-//! Open files put together from the object store: what a new machine needs to go on where the old one was.
+//! Restores open files from the object store, so that a new machine goes on where the old one was.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! The tree of data files as a cache of the object store: what was taken away comes back when it is read.
+//! Read cache: the local tree of data files caches the object store; evicted files are fetched again on a read.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! The thread of an engine that only reads: it follows the writer's records.
+//! The follower thread of a read-only engine: it follows the writer's records.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! Opening a store that has an object store: whose it is, what both know, who writes from now on.
+//! Takeover: opens a store that has an object store: whose it is, what both know, who writes from now on.
 //!
 //! | the folder | the bucket | then |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! The uploader thread: takes prefix cuts and makes them records of the object store's catalogue.
+//! The uploader thread: takes prefix cuts and commits them as records of the object store's catalogue.
 //!
 //! ```text
 //! look for another writer ─> a cut at LSN L ─> sealed files and pieces as objects ─> one record ─> expired objects go

@@ -1,4 +1,4 @@
-//! The tree after an earlier process, compared with the catalogue.
+//! Reconciles the tree that an earlier process left with the catalogue.
 //!
 //! # Files in the tree that the catalogue does not know
 //!

@@ -1,4 +1,4 @@
-//! Opening a store: what an earlier process left becomes the state that it had acknowledged.
+//! Recovery: opening a store restores the state that an earlier process had acknowledged.
 //!
 //! ```text
 //! lock ─> store id ─> catalogue ─> live files checked, open ones taken up ─> the tree's unknown files judged

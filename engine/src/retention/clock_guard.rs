@@ -1,4 +1,4 @@
-//! Which time rotation may rely on: a clock that jumped forward would make everything look old.
+//! Clock guard: which time retention may rely on; a clock that jumped forward would make everything look old.
 //!
 //! The time that passes is measured twice, by the clock and by a counter that nobody sets. A clock that runs ahead of the
 //! counter by more than [`SLACK`] is held: until it has gone on evenly for as long as it jumped, at most [`LONGEST_HOLD`],

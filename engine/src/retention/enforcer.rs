@@ -1,4 +1,4 @@
-//! The flusher's part of rotation: what may go, the record, and taking a partition away when nobody holds a file of it.
+//! The flusher's part of retention: what may expire, the record, and removing a partition when nobody holds a file of it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! When readers from outside last opened something in a folder, by what the kernel tells of it.
+//! Detects external readers: when they last opened something in a folder, as the kernel tells.
 //!
 //! # Limits
 //!

@@ -1,4 +1,4 @@
-//! Rotation: whole closed partitions go, oldest first, by age or by the store's total size.
+//! Retention: whole closed partitions are removed, oldest first, by age or by the store's total size.
 //!
 //! ```text
 //! plan (pure) ─> one catalogue record ─> swap the view ─> wait for the last view that holds a file

@@ -1,4 +1,4 @@
-//! A partition without entries, on its way out of the tree.
+//! Pending delete: a partition without entries, on its way out of the tree.
 //!
 //! ```text
 //! nobody here holds a file ─> a folder of empty files takes its place, in one step ─> the files with rows are unlinked

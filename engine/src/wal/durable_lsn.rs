@@ -1,4 +1,4 @@
-//! The last word of a log that gives up: up to which frame it was synced.
+//! Durable LSN of a failed log: up to which frame it was synced, recorded before it stops.
 //!
 //! A disk that promises more room than there is (a thin volume, an image on a full host) may take writes and syncs, lose what
 //! they brought, and then fail. Such a log looks shorter and whole afterwards: nothing behind its end is left to prove that there

@@ -1,4 +1,4 @@
-//! `/metrics`: counters of every room in base units, as OpenMetrics text.
+//! `/metrics`: metrics of every component in base units, as OpenMetrics text.
 //!
 //! Counters of the API are kept here; those of the other service_collector are read when asked for ([`service_collector`], [`engine_metrics`]).
 

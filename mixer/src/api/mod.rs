@@ -1,4 +1,4 @@
-//! The REST API: parses requests, asks the rooms, shapes answers.
+//! The REST API: parses requests, calls the services, shapes answers.
 //!
 //! | path | answers from |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! For operators and their tools: is it alive, is it ready, what does it hold.
+//! Operations endpoints: liveness, readiness, version, storage.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The rooms of a Mixer, and the tasks between them: started and closed in the orders that [`super`] shows.
+//! The services of a Mixer, and the tasks between them: started and closed in the orders that [`super`] shows.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! From the configuration to what each room wants to know.
+//! Derives the settings of each service from the configuration.
 
 use std::sync::Arc;
 use std::time::Duration;

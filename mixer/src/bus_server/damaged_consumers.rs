@@ -1,4 +1,4 @@
-//! Consumers whose files a power cut destroyed: what is left of them goes before the server starts.
+//! Removes the files of consumers that a power cut destroyed, before the server starts.
 //!
 //! nats-server (2.15.1) syncs neither a consumer's configuration (`obs/<name>/meta.inf`, `meta.sum`), which it writes once, nor each write of
 //! its state (`o.dat`). After a power cut a file may be empty, or zeros.

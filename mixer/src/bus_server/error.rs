@@ -1,4 +1,4 @@
-//! Why there is no bus, each with the way out.
+//! The errors of the bus server, each with the fix.
 
 use std::path::PathBuf;
 use std::time::Duration;

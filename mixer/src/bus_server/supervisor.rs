@@ -1,4 +1,4 @@
-//! The owner of the server process: starts it, watches it, starts it again, stops it.
+//! Supervisor of the server process: starts it, watches it, restarts it, stops it.
 //!
 //! ```text
 //!  launch ─▶ running ── exit ──▶ back-off 100 ms … 30 s ─▶ launch      (reset after 60 s of health)

@@ -1,4 +1,4 @@
-//! What happened, as operators ask for it.
+//! Queries of the audit log.
 
 use super::{ControlError, ControlPlane};
 use crate::registry::{AuditEntry, AuditQuery};

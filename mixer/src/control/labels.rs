@@ -1,4 +1,4 @@
-//! The labels of Racks: what groups of a scenario choose by.
+//! The labels of Racks, by which groups of a scenario select them.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! Scenarios as operators handle them: stored, looked at, tried, activated, taken back.
+//! Operations on scenarios: stored, shown, dry-run, activated, rolled back.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! How many letters are open, for `/metrics`; and the marks of letters whose rows are gone.
+//! Counts open letters for `/metrics`, and drops the marks of letters whose rows are gone.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! The dead-letter queue: the rows of `dead_letters`, what became of each, and the way back to their gears.
+//! The dead-letter queue: the rows of `dead_letters`, the state of each letter, and their replay to gears.
 //!
 //! ```text
 //! dead_letters (rows, until rotation) ─▶ list, show

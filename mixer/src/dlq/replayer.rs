@@ -1,4 +1,4 @@
-//! Brings waiting letters back to their gears, in the order of their turns.
+//! Replays waiting letters to their gears, in the order of their turns.
 //!
 //! ```text
 //! waiting letters of a gear ─ a batch ─▶ Rack ─ taken up to n ─▶ marks "replayed"

@@ -1,4 +1,4 @@
-//! Replaying and dropping letters: which are meant, which of them can be, and the marks that say so.
+//! Replay and drop requests: selects letters, checks them, and records their state.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! The names of Racks: what they claim, and what they get.
+//! Name claims of Racks: what they ask for, and what they get.
 //!
 //! # Invariants
 //!

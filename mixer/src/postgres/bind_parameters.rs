@@ -1,4 +1,4 @@
-//! Values that a client binds, as the querier takes them: texts, numbers, booleans, null.
+//! Bind parameters of a client, as the querier takes them: texts, numbers, booleans, null.
 
 use bytes::{Buf, Bytes};
 use chrono::{DateTime, SecondsFormat};

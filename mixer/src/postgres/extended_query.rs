@@ -1,4 +1,4 @@
-//! The extended protocol: statements that are prepared, bound to values, described and carried out in parts.
+//! The extended query protocol: statements are prepared, bound to values, described and executed in parts.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! What went wrong, as PostgreSQL's clients want to be told: a class (SQLSTATE), a text, a place.
+//! Maps errors to PostgreSQL's: a class (SQLSTATE), a text, a position.
 
 use bytes::{BufMut, BytesMut};
 use query::{Error, QueryErrorKind};

@@ -1,4 +1,4 @@
-//! The rows of a statement that runs, on their way to a client.
+//! Sends the rows of a running statement to a client.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! How a connection begins: encryption is refused, a client says who it is, or cancels a statement of another connection.
+//! Startup of a connection: refuses encryption, reads the client's parameters, or a cancel request.
 
 use bytes::BufMut;
 

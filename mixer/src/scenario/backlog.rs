@@ -1,4 +1,4 @@
-//! What waits on the stream of business messages for each wire, and how much of it a wire may have: a share of what is free.
+//! Backlog of each wire on the stream of business messages, and its limit: a share of the free space.
 //!
 //! ```text
 //!  limit  = (free + waiting) / 2            free = nine tenths of the stream - what waits for all wires

@@ -1,4 +1,4 @@
-//! The list of Racks that may use the bus, kept as the registry says, where the bus asks who they are.
+//! Access-control list of the bus: the Racks that may use it, kept in step with the registry.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! After an activation: wait until the Racks that count run it, and say who does not.
+//! Convergence after an activation: waits until the Racks that count run it, and says which do not.
 
 use std::sync::Arc;
 use std::time::Duration;

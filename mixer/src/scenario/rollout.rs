@@ -1,4 +1,4 @@
-//! Delivers to each Rack its part of the active scenario.
+//! Rollout: pushes to each Rack its assignment of the active scenario.
 //!
 //! ```text
 //!  deliver(rack) ─▶ due in push_delay ─▶ push, at most 16 at once ─▶ Applied ─▶ liveness

@@ -1,4 +1,4 @@
-//! How Racks stand to a scenario: who should run what of it, who does, and why others do not.
+//! Rollout status: which Racks should run a scenario, which do, and why others do not.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! Room in the stream of business messages: what is archived, and taken by every wire, leaves it when it fills up.
+//! Stream trimmer: messages that are archived and taken by every wire leave the stream when it fills up.
 //!
 //! The stream refuses messages when it is full, so that nothing is lost that nobody has; Racks then keep them and their sources
 //! wait. What everybody has must not be what fills it.

@@ -1,4 +1,4 @@
-//! The specs of business messages: a folder of files, looked at again and again while the Mixer runs.
+//! The specs of business messages: a folder of files, polled for changes while the Mixer runs.
 //!
 //! ```text
 //! folder ─▶ files ─▶ read ─▶ together ─▶ standing (durable) ─┬─▶ engine: how files of each spec are made

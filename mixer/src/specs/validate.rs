@@ -1,4 +1,4 @@
-//! Spec files held against each other and against what stands.
+//! Validates spec files against each other and against the specs in force.
 
 use std::collections::{BTreeMap, BTreeSet};
 

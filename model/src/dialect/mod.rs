@@ -1,4 +1,4 @@
-//! The tables in the words of outside readers: what each must be told to read the data files with the right types.
+//! SQL dialects of external readers: the statements that read the data files with the right types.
 //!
 //! | dialect | what is printed |
 //! |---|---|

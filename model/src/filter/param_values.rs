@@ -1,4 +1,4 @@
-//! The values that parameters may have.
+//! Value types of query parameters.
 
 use std::fmt;
 use std::str::FromStr;

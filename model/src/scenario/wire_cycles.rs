@@ -1,4 +1,4 @@
-//! Circles that wires make, and which of them are certain to be wrong.
+//! Cycles of wires, and which of them are certain to be wrong.
 //!
 //! | circle | what it is |
 //! |---|---|

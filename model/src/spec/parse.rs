@@ -1,4 +1,4 @@
-//! A spec file as a [`Spec`], or everything that is wrong with it.
+//! Parses a spec file into a [`Spec`], or all of its faults.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What points come to, by series and bucket, as they come along.
+//! Aggregates points by series and bucket, as they come.
 //!
 //! Points of a file lie by series and time: those of one bucket come one after another, and the last bucket of a series is the
 //! one that the next point most often belongs to. Others are brought together when there are many.

@@ -1,4 +1,4 @@
-//! Metric points brought together by time bucket and group.
+//! Aggregates metric points by time bucket and group.
 //!
 //! # What a row is
 //!

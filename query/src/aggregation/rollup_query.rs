@@ -1,4 +1,4 @@
-//! Which questions counts of segments can answer: of log records, by level and by the name of the entity.
+//! Which queries the roll-ups of segments can answer: of log records, by level and by the name of the entity.
 //!
 //! # Invariants
 //!

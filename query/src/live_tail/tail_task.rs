@@ -1,4 +1,4 @@
-//! The task behind one tail: takes what came, looks at it, says it, counts what its reader is too slow for.
+//! The task behind one tail: takes new rows, filters them, sends them, counts what its reader is too slow for.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Log records that counts of segments tell, for charts and for statements, and what is left to be read.
+//! Reads counts of log records from roll-ups, for charts and for statements, and what is left to be scanned.
 //!
 //! ```text
 //! window:       since ┌───────────────────────────────┐ until

@@ -1,4 +1,4 @@
-//! The threads that scans read on, and how long they may.
+//! Worker threads of scans, and their deadline.
 //!
 //! # Invariants
 //!

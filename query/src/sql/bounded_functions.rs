@@ -1,4 +1,4 @@
-//! Functions that know how large their values will be, and do not make those that are too large.
+//! Bounded functions: they know how large their values will be, and refuse those that are too large.
 //!
 //! ```text
 //! replace(text, 'a', 'bbb')  ─>  bound of each row  ─ one too large ──> refused

@@ -1,4 +1,4 @@
-//! From DataFusion's errors to ours: what is the statement's fault, where it is, and what would help.
+//! Maps DataFusion's errors to ours: what is the statement's fault, where it is, and what would help.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! In which order gears stop: who sends before who receives.
+//! Shutdown order of gears: senders before receivers.
 //!
 //! ```text
 //! door (asks) ─▶ desk ─▶ door (replies)        a wire to an input `reply` makes no circle

@@ -1,4 +1,4 @@
-//! Admission control of a spool that never drops: whoever hands something over reserves its bytes first.
+//! Admission control of a spool that never drops: producers reserve bytes before they hand something over.
 //!
 //! # Invariants
 //!

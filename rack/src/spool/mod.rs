@@ -1,4 +1,4 @@
-//! The spool: batches wait here, on disk, until the Mixer has them as durable.
+//! The spool: an on-disk queue of batches until the Mixer has them as durable.
 //!
 //! One thread writes: it takes everything that waits as one group and syncs once for all of it. Everyone else talks to it
 //! through a [`SpoolHandle`].

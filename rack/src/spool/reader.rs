@@ -1,4 +1,4 @@
-//! Reads what is durable, in the order in which it was appended, for the bus.
+//! Reads durable entries of the spool in append order, for the bus.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! The spool as files: what is appended stays until the Mixer has it, or until there is no room for it.
+//! The segment log of the spool: entries stay until the Mixer has them, or until there is no room for them.
 //!
 //! ```text
 //! <state_dir>/spool/epoch           the last boot epoch, decimal

@@ -1,4 +1,4 @@
-//! Who watches, and until when: leases of taps, and the tasks that publish what they show.
+//! Leases of taps, and the tasks that publish what they show.
 //!
 //! # Invariants
 //!

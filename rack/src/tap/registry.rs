@@ -1,4 +1,4 @@
-//! Where gears show what they send, and the taps that are there.
+//! Registry of open taps, to which gears show what they send.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! The Rack's figures about its own telemetry, and a line in the log when rows were dropped.
+//! Self-metrics of the Rack's telemetry, and a log line when rows were dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,4 +1,4 @@
-//! The sender: publishes what a spool holds, oldest first, in fast batches ([`chassis::bus::fast_batch`]).
+//! Spool publisher: publishes what a spool holds, oldest first, in fast batches ([`chassis::bus::fast_batch`]).
 //!
 //! It serves both spools of a Rack: telemetry, and the outbox of the guaranteed lane.
 //!

@@ -1,4 +1,4 @@
-//! What is asked of this machine: its disk, and who can read the Rack's identity.
+//! Checks of this machine: its disk space, and who can read the Rack's identity.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

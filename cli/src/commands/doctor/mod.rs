@@ -1,4 +1,4 @@
-//! `platform doctor`: does this Rack have what it needs? A line for each check, with what helps where one fails.
+//! `platform doctor`: checks whether this Rack has what it needs. A line for each check, with the fix where one fails.
 //!
 //! | check | asks |
 //! |---|---|

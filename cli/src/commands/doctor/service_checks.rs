@@ -1,4 +1,4 @@
-//! What is asked of others: the Mixer's API (reach, clock, version) and the bus.
+//! Checks of other services: the Mixer's API (reachable, clock, version) and the bus.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! What changes between two scenarios, by meaning: order, comments and layout do not count.
+//! Semantic diff of two scenarios: order, comments and layout do not count.
 
 use std::collections::BTreeMap;
 use std::io::Write;

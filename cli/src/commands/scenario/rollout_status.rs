@@ -1,4 +1,4 @@
-//! How Racks stand to a scenario.
+//! Rollout status: which Racks run a scenario, and why others do not.
 
 use std::io::Write;
 

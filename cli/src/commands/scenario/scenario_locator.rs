@@ -1,4 +1,4 @@
-//! Where a scenario comes from: a file, or the Mixer's store.
+//! Resolves a scenario argument: a file, or a scenario stored at the Mixer.
 
 use std::path::{Path, PathBuf};
 

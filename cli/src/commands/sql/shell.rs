@@ -1,4 +1,4 @@
-//! The shell: statements typed at a terminal, carried out one after the other, until it is left.
+//! The SQL shell: a read-eval-print loop at a terminal.
 //!
 //! # Invariants
 //!

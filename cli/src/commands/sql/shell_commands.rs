@@ -1,4 +1,4 @@
-//! What begins with a backslash in the shell.
+//! Backslash commands of the SQL shell.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Lines to rows.
+//! Reads lines as rows.
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};

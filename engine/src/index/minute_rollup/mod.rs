@@ -1,4 +1,4 @@
-//! Rows of each minute, counted: what says how many log records there were, without a look at the data file.
+//! Minute roll-up: counts of rows per minute, which answer how many log records there were without reading the data file.
 //!
 //! ```text
 //! section: first minute i64 │ levels: texts │ entities: texts │ number of groups │ group*

@@ -1,4 +1,4 @@
-//! The store's figures: the engine, the upkeep of its files, the object store.
+//! Metrics of the store: the engine, the upkeep of its files, the object store.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The figures of the rooms that the API asks, read at each scrape.
+//! Metrics of the services behind the API, read at each scrape.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! A request's body: read and unpacked, bounded by itself and together with all others.
+//! A request's body: read and decompressed, bounded by itself and together with all others.
 //!
 //! # Invariants
 //!

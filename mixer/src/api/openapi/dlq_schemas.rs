@@ -1,4 +1,4 @@
-//! What bodies and answers of the dead-letter queue look like.
+//! Schemas of the bodies and answers of the dead-letter queue.
 
 use serde_json::{Map, Value, json};
 

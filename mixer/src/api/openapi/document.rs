@@ -1,4 +1,4 @@
-//! The tables as one document.
+//! Assembles the tables into one document.
 
 use model::Table;
 use model::telemetry_codec::BatchEncoding;

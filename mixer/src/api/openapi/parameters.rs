@@ -1,4 +1,4 @@
-//! What parameters are called, what they may be, and what they mean.
+//! Parameters: their names, schemas and descriptions.
 //!
 //! # Invariants
 //!

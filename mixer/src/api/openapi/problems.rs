@@ -1,4 +1,4 @@
-//! The statuses and codes of problems, and what responses they are.
+//! The statuses and codes of problems, and their responses.
 
 use serde_json::{Map, Value, json};
 

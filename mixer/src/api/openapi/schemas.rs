@@ -1,4 +1,4 @@
-//! What bodies and answers look like. Rows are made of the tables' columns.
+//! Schemas of bodies and answers. Rows are made of the tables' columns.
 
 use model::{ColumnType, Table, TableColumn};
 use serde_json::{Map, Value, json};

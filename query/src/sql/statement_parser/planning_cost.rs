@@ -1,4 +1,4 @@
-//! How much there is to plan in a statement when names are replaced by what they stand for.
+//! Planning cost: how much there is to plan in a statement when names are expanded.
 //!
 //! | bound of | by | why |
 //! |---|---|---|
