@@ -1,4 +1,4 @@
-//! Makes a lost or damaged catalogue anew, from what the data files say of themselves, from the log, and from what of the
+//! Rebuilds a lost or damaged catalogue from the footers of data files, from the log, and from what of the
 //! old catalogue is still readable.
 //!
 //! | of the new catalogue | comes from |

@@ -1,5 +1,5 @@
-//! Whose word a message may be: where the bus knows each Rack by its key, the subject says who published, and nothing in the
-//! message may say otherwise.
+//! Publisher identity: rejects messages whose content claims another identity than the subject they were published on, where
+//! the bus knows each Rack by its key.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! What happens to Racks, scenarios and dead letters, told: on `platform.event.<kind>` as JSON for whoever listens, and in the counters of
+//! Lifecycle events of Racks, scenarios and dead letters: published on `platform.event.<kind>` as JSON, and counted for
 //! `/metrics`.
 //!
 //! ```json

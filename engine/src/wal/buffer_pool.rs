@@ -1,4 +1,4 @@
-//! Memory for whole segments, used again: to take and clear 64 MiB for each one costs as much as to check them.
+//! Buffer pool for whole segments: to allocate and clear 64 MiB for each one costs as much as to check them.
 //!
 //! # Invariants
 //!

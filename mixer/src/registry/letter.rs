@@ -1,4 +1,4 @@
-//! What became of dead letters: a mark for each that an operator touched, and the numbers of those that go back to gears.
+//! The state of dead letters: a mark for each that an operator touched, and the turns of those that are replayed.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! `count(DISTINCT id)` over all rows, in memory: ids are put together by their bits and looked for among their like.
+//! `count(DISTINCT id)` over all rows, in memory: ids are partitioned by their bits and deduplicated within a partition.
 //!
 //! ```text
 //! ids of a partition ─> 256 lists, by a hash ─┐
