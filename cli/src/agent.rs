@@ -24,7 +24,7 @@ use crate::error::Error;
 /// How long threads may take to end that something is awaited in which cannot be cut off.
 const LAST_THREADS: Duration = Duration::from_millis(100);
 
-/// Runs the agent until it is told to stop.
+/// Runs the agent until it is asked to stop.
 pub(crate) fn run(global: &GlobalArgs) -> Result<(), Error> {
     let sources = sources(global);
     let settings = config::load(&SCHEMA, &sources).map_err(|bad| Error::Config(bad.to_string()))?;

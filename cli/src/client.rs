@@ -206,7 +206,7 @@ impl ApiClient {
         };
         let mut response = sent.map_err(failed)?;
         let status = response.status().as_u16();
-        tracing::debug!(method, api = url, path, status, "asked");
+        tracing::debug!(method, api = url, path, status, "request answered");
         let date = response.headers().get("date").and_then(|date| date.to_str().ok());
         let date = date.and_then(|date| DateTime::parse_from_rfc2822(date).ok());
         let mut body = Vec::new();

@@ -41,7 +41,7 @@ pub(crate) struct AppendRequest {
     pub(crate) pieces: Vec<(PartitionKey, Arc<HotBatch>, u64)>,
     pub(crate) rows: usize,
     pub(crate) misdated: u64,
-    /// Its room, given back when it is dropped.
+    /// Its permit of memory, returned when it is dropped.
     pub(crate) room: OwnedSemaphorePermit,
     pub(crate) answer: oneshot::Sender<Result<AppendOutcome, Error>>,
     pub(crate) claim: AppendClaim,

@@ -77,7 +77,7 @@ fn ballast_for_start(layout: &StoreLayout) -> PathBuf {
     layout.meta.join("ballast")
 }
 
-/// Lets go of the ballast of a store that is about to be opened: its opening needs room.
+/// Releases the ballast of a store that is about to be opened: its opening needs room.
 pub(crate) fn drop_ballast(layout: &StoreLayout) -> Result<(), Error> {
     for path in [ballast_of(layout), ballast_for_start(layout)] {
         durable_fs::remove_if_there(&path).map_err(Error::io("remove", &path))?;

@@ -198,7 +198,7 @@ pub(crate) fn units(weight: u64) -> u32 {
 }
 
 impl EngineCore {
-    /// The time since the store was opened, by a counter that nobody sets.
+    /// The time since the store was opened, by the monotonic clock.
     pub(crate) fn uptime(&self) -> Duration {
         let uptime = self.opened.elapsed();
         #[cfg(test)]
@@ -211,7 +211,7 @@ impl EngineCore {
         units(settings.hot_max.get()).min(u32::MAX >> 1)
     }
 
-    /// Whether so much waits to be published that nobody has time.
+    /// Whether so much waits to be flushed that background work must yield.
     pub(crate) fn haste(&self) -> IoPriority {
         if self.state.lock().hot.weight() < self.settings.hot_max.get() / 4 {
             IoPriority::No
@@ -234,7 +234,7 @@ impl EngineCore {
         }
     }
 
-    /// Makes rows of a durable batch hot. The caller swaps the view. `taken` is the room its append took.
+    /// Inserts the rows of a durable batch into the memtable. The caller swaps the snapshot. `taken` is the room its append took.
     pub(crate) fn insert(
         state: &mut WriteState,
         table: Table,
@@ -253,7 +253,7 @@ impl EngineCore {
         state.committed = state.committed.max(lsn);
     }
 
-    /// Returns the room of rows that are cold now.
+    /// Returns the memory of rows that were flushed.
     pub(crate) fn return_room(&self, state: &mut WriteState, units: u64) {
         let paid = state.debt.min(units);
         state.debt -= paid;

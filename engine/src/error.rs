@@ -340,7 +340,7 @@ impl Error {
         }
     }
 
-    /// Whether nobody knows what is on the disk now: only a restart can tell, so nothing more may be accepted. After any
+    /// Whether the state on the disk is unknown now: only a restart can tell, so nothing more may be accepted. After any
     /// other error nothing has changed, and it may be tried again.
     pub(crate) const fn is_in_doubt(&self) -> bool {
         matches!(self, Self::InDoubt { .. } | Self::Poisoned { .. })

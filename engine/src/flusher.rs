@@ -119,7 +119,7 @@ impl MemtableFlusher {
         done
     }
 
-    /// Publishes on every tick and on demand, until told to stop.
+    /// Flushes on every tick and on demand, until asked to stop.
     pub(crate) fn run(mut self) {
         let _sentinel = PoisonGuard(Arc::clone(&self.shared));
         let interval = self.shared.settings.flush_interval;

@@ -94,7 +94,7 @@ struct ManifestRebuild<'a> {
     report: RebuildReport,
 }
 
-/// Makes the catalogue anew. `each` is called before each file, with the files done and all of them.
+/// Rebuilds the catalogue. `each` is called before each file, with the files done and all of them.
 ///
 /// # Errors
 /// If there is no store, a Mixer has it, its catalogue is whole, or the system refuses. The old catalogue still counts then.

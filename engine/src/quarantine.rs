@@ -125,7 +125,7 @@ pub(crate) fn is_in_views(shared: &EngineCore, segment: &DataFileHandle) -> bool
     now.is_some_and(|now| Arc::ptr_eq(now.lineage(), segment.lineage()))
 }
 
-/// A query found a file damaged: takes it out of the views to come, and has it put aside. A file that has the name by now,
+/// A query found a file damaged: takes it out of later snapshots, and has it quarantined. A file that has the name by now,
 /// sealed or begun anew, is another one.
 pub(crate) fn report_damage(shared: &EngineCore, segment: &DataFileHandle, reason: &str) {
     let rows = segment.rows;

@@ -124,7 +124,7 @@ impl ReadView {
         self.0.version
     }
 
-    /// Why answers from this view lack rows, if they do: a file was found damaged and put aside.
+    /// Why answers from this view lack rows, if they do: a file was found damaged and quarantined.
     #[must_use]
     pub fn partial(&self) -> Option<&str> {
         self.0.partial.as_deref()

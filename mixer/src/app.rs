@@ -103,7 +103,7 @@ impl Mixer {
         self.addresses.postgres
     }
 
-    /// The rooms that its API asks.
+    /// The services that its API calls.
     #[cfg(test)]
     pub(crate) fn api_parts(&self) -> Option<crate::api::ApiParts> {
         Some(crate::api::ApiParts {

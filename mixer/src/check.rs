@@ -26,9 +26,9 @@ pub struct CheckOptions {
     pub deep: bool,
     /// Take what is damaged or missing out of the store.
     pub repair: bool,
-    /// Make the catalogue anew.
+    /// Rebuild the catalogue.
     pub rebuild: bool,
-    /// Make the indexes anew.
+    /// Rebuild the indexes.
     pub rebuild_index: bool,
 }
 

@@ -381,7 +381,7 @@ impl ControlPlane {
         self.rack(&row.entity_id.to_string())
     }
 
-    /// Tells a Rack its state. A Rack that is not there hears it in its next heartbeat's answer.
+    /// Sends a Rack its state. An offline Rack gets it in the reply to its next heartbeat.
     pub(crate) async fn tell(&self, id: &EntityId) {
         let change = match self.state_of(id).await {
             Ok(Some(change)) => change,

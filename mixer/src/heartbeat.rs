@@ -28,7 +28,7 @@ const MAX_FLOORS: usize = 256;
 /// Bytes of the host facts that are kept.
 const MAX_FACTS: usize = 16 << 10;
 
-/// The fact that says by how many seconds a Rack's clock is ahead, where that is [`CLOCKS_DIFFER`] or more.
+/// The host fact that says by how many seconds a Rack's clock is ahead, where that is [`CLOCKS_DIFFER`] or more.
 pub(crate) const CLOCK_OFFSET: &str = "clock.offset";
 /// What two clocks may differ.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(60);

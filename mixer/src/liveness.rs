@@ -64,7 +64,7 @@ pub struct LivenessRecord {
 }
 
 impl LivenessRecord {
-    /// Whether three heartbeats were missed, and the liveness monitor has told so: who comes back before was not away.
+    /// Whether three heartbeats were missed, and the liveness monitor has reported it: a Rack that returns before was not offline.
     #[must_use]
     pub fn is_late(&self) -> bool {
         self.told && Instant::now() > self.due

@@ -7,7 +7,7 @@
 //!
 //! - A part of a text, folded, is a part of the folded text.
 
-/// Adds a text to another, letter case aside.
+/// Appends a text, case-folded, to another.
 pub fn fold_into(text: &str, folded: &mut String) {
     if text.is_ascii() {
         let start = folded.len();

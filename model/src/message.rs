@@ -170,7 +170,7 @@ impl Iterator for MessageSequence {
     }
 }
 
-/// What the maker of a message decides of it: the body and the facts. It is read from a map like that of a message, whose other
+/// What the maker of a message decides of it: the body and the metadata. It is read from a map like that of a message, whose other
 /// keys are passed over.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
@@ -180,7 +180,7 @@ pub struct MessageContent {
     pub raw: Vec<u8>,
     /// The body as a value; null if there is none.
     pub data: Value,
-    /// The facts, if it says any.
+    /// The metadata, if it has any.
     pub meta: Option<Attributes>,
 }
 

@@ -82,7 +82,7 @@ impl<T: Serialize + DeserializeOwned> SignedReply<T> {
         SignedPayload::new(&answer, SigningContext::Answer, key)?.to_bytes()
     }
 
-    /// What the answer says and who vouches for it, if it is one to the question with these bytes and by this cluster, where one is known.
+    /// What the reply says and which cluster signed it, if it is one to the question with these bytes and by this cluster, where one is known.
     ///
     /// # Errors
     /// [`SignedReplyError`] otherwise.

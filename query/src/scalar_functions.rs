@@ -404,7 +404,7 @@ pub(crate) fn bucket_start(ts: i64, width: i64) -> i64 {
     ts.div_euclid(width).saturating_mul(width)
 }
 
-/// A text to look for, letter case aside.
+/// A text to look for, ignoring case.
 pub(crate) struct CaseFoldFinder(Finder<'static>);
 
 impl CaseFoldFinder {

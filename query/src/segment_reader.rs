@@ -152,7 +152,7 @@ pub(crate) struct SegmentExtension(pub(crate) Arc<DataFileHandle>);
 #[derive(Debug)]
 pub(crate) struct SegmentReaderFactory {
     pub(crate) meter: Arc<ScanMeter>,
-    /// What the plan keeps of its files, as long as somebody has it; what is read counts beside it.
+    /// What the plan keeps of its files, as long as it lives; what is read counts beside it.
     pub(crate) planned: MemoryReservation,
     /// So many bytes are always had for what is read.
     pub(crate) always: usize,

@@ -97,7 +97,7 @@ impl AppliedState {
         self.store();
     }
 
-    /// Whether something is not on disk so far.
+    /// Whether something is not on disk yet.
     pub(crate) const fn is_unwritten(&self) -> bool {
         self.unwritten
     }

@@ -32,7 +32,7 @@ const REMEMBER_AGAIN: Duration = Duration::from_secs(1);
 /// How many orders may wait.
 pub(crate) const ORDERS: usize = 16;
 
-/// What the stage is told.
+/// Commands to the controller.
 pub(crate) enum ControllerCommand {
     /// Run this scenario.
     Scenario {
@@ -46,7 +46,7 @@ pub(crate) enum ControllerCommand {
         issued: Option<Timestamp>,
         done: Option<oneshot::Sender<()>>,
     },
-    /// Give letters back to a gear; `under_way` hears what the answer will be.
+    /// Replay letters to a gear; `under_way` gets the result.
     Replay {
         replay: Box<ReplayCommand>,
         under_way: oneshot::Sender<BoxFuture<'static, ReplayAnswer>>,

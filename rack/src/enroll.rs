@@ -68,7 +68,7 @@ pub(crate) struct EnrollmentApplicant<'a> {
     pub(crate) boot_epoch: u64,
 }
 
-/// The Mixer's answer, and the cluster's key that vouches for it.
+/// The Mixer's reply, and the cluster's key that signed it.
 pub(crate) struct VerifiedEnrollReply {
     pub(crate) cluster_key: VerifyingKey,
     pub(crate) reply: EnrollReply,

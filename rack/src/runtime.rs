@@ -50,7 +50,7 @@ pub const DRAIN_BOUND: Duration = Duration::from_secs(1);
 const REPLIES_BOUND: Duration = Duration::from_millis(250);
 /// How long a gear may take to get what it needs.
 const INIT_BOUND: Duration = Duration::from_secs(5);
-/// How long a gear may usually be at one message before that is told.
+/// How long a gear may usually be at one message before that is logged.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the runtime is made of.
@@ -68,7 +68,7 @@ pub struct RuntimeParts {
     pub(crate) lane: Option<GuaranteedLane>,
     /// The ports that can be tapped.
     pub(crate) taps: TapRegistry,
-    /// How long a gear may be at one message before that is told.
+    /// How long a gear may be at one message before that is logged.
     pub(crate) patience: Duration,
     /// How long gears may take to finish what they began when they are stopped.
     pub(crate) drain: Duration,

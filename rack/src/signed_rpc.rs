@@ -46,7 +46,7 @@ impl RpcClient {
         }
     }
 
-    /// The answer to a question with these bytes, and who vouches for it: this cluster, if one is known.
+    /// The reply to a request with these bytes, and which cluster signed it: this cluster, if one is known.
     pub(crate) async fn call<T: Serialize + DeserializeOwned>(
         &self,
         bus: &BusConnection,

@@ -18,7 +18,7 @@ use super::BusState;
 /// Texts remembered per outage; what comes after so many different ones is detail.
 const TOLD: usize = 8;
 
-/// Sees the events of one connection: logs them, tells the watchers of its state.
+/// Handles the events of one connection: logs them, and notifies the watchers of its state.
 #[derive(Debug)]
 pub(super) struct ConnectionObserver {
     url: String,

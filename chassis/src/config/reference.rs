@@ -33,7 +33,7 @@ pub fn reference_markdown(schemas: &[&ConfigSchema]) -> String {
     page
 }
 
-/// The chapter of one schema, between two marks by which a test finds it in the page.
+/// The chapter of one schema, between two markers by which a test finds it in the page.
 #[must_use]
 pub fn chapter(schema: &ConfigSchema) -> String {
     let mut text = String::new();

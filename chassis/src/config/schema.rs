@@ -85,7 +85,7 @@ impl ValueKind {
     }
 }
 
-/// The value of a key that nobody gave.
+/// The default value of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefaultValue {
     /// A TOML literal.

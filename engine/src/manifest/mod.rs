@@ -121,7 +121,7 @@ impl StoreManifest {
         self.commit(record)
     }
 
-    /// Changes the state without a record: for one that only reads, and begins anew at each start.
+    /// Changes the state without a record: for a reader, which starts afresh each time.
     pub(crate) fn apply_unlogged(&mut self, change: impl FnOnce(&mut ManifestState)) {
         change(&mut self.state);
         self.state.gone.clear();
@@ -152,7 +152,7 @@ pub(crate) struct LoadedManifest {
 }
 
 impl LoadedManifest {
-    /// A state that was made anew, to follow generation `newest`.
+    /// A rebuilt state, to follow generation `newest`.
     pub(crate) fn anew(dir: &Path, state: ManifestState, newest: u64) -> Self {
         Self {
             dir: dir.to_owned(),

@@ -23,7 +23,7 @@ pub(crate) struct ManifestSalvage {
     pub(crate) state: ManifestState,
     /// Segments that a readable record removed.
     pub(crate) removed: HashSet<u64>,
-    /// The marks know every batch with a lower LSN.
+    /// The watermarks know every batch with a lower LSN.
     pub(crate) exact_below: u64,
     /// The highest generation that any file belongs to.
     pub(crate) newest: u64,

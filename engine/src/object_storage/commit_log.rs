@@ -164,7 +164,7 @@ impl CommitLog {
         self.state.apply(record);
     }
 
-    /// What was committed since it was read last. `None`: so much that the state was read anew.
+    /// What was committed since it was read last. `None`: so much that the state was reread.
     pub(crate) fn follow(&mut self, look_at_checkpoints: bool) -> Result<Option<Vec<RemoteRecord>>, Error> {
         let mut all = Vec::new();
         loop {

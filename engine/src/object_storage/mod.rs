@@ -72,7 +72,7 @@ pub enum RemoteMode {
     Read,
 }
 
-/// Where rows must be before their producer is told that it may forget them.
+/// Where rows must be before their producer may forget them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AckDurability {
     /// On this machine's disk.
@@ -103,7 +103,7 @@ pub struct RemoteSettings {
     pub poll: Duration,
     /// The time between two cuts while rows come: what a lost machine loses at most. Zero: one is made when a file was sealed.
     pub upload_interval: Duration,
-    /// How far producers are told that their rows are stored.
+    /// The durable floors announced to producers.
     pub floor: AckDurability,
     /// How long the end of the process waits for the last cut.
     pub close_patience: Duration,

@@ -148,7 +148,7 @@ impl RemoteFileCache {
         self.local.lock().remove(id);
     }
 
-    /// A file is about to be written anew: from now on no copy of its version, or of an earlier one, takes its name or is taken
+    /// A file is about to be rewritten: from now on no copy of its version, or of an earlier one, takes its name or is taken
     /// away. What was known of it.
     pub(crate) fn supersede(&self, id: u64, version: u32) -> Option<RemoteObject> {
         let mut known = self.known.lock();
@@ -157,7 +157,7 @@ impl RemoteFileCache {
         known.remove(&id)
     }
 
-    /// It was not written anew. `object`: what [`RemoteFileCache::supersede`] took. `here`: its local copy is in the tree.
+    /// It was not rewritten. `object`: what [`RemoteFileCache::supersede`] took. `here`: its local copy is in the tree.
     pub(crate) fn restore(&self, id: u64, object: Option<RemoteObject>, here: bool) {
         let mut known = self.known.lock();
         self.least.lock().remove(&id);

@@ -44,7 +44,7 @@ impl ReplicaFollower {
         }
     }
 
-    /// Follows until told to stop.
+    /// Follows until asked to stop.
     pub(crate) fn run(mut self) {
         let _sentinel = PoisonGuard(Arc::clone(&self.shared));
         while let Some(asked) = self.link.wait_for_request() {

@@ -62,7 +62,7 @@ pub(crate) struct RemoteLink {
     pub(super) holders: Mutex<HashMap<u64, Weak<FileLineage>>>,
     /// Why the last step failed; `None` after a success.
     pub(crate) failing: Mutex<Option<Arc<str>>>,
-    /// The marks of what is in the object store.
+    /// The watermarks of what is in the object store.
     pub(crate) watermarks: Arc<Mutex<DedupWatermarks>>,
     /// The LSN through which all rows are there.
     pub(crate) uploaded: watch::Sender<u64>,

@@ -83,7 +83,7 @@ impl CutUploader {
         }
     }
 
-    /// Uploads until told to stop.
+    /// Uploads until asked to stop.
     pub(crate) fn run(mut self) {
         let _sentinel = PoisonGuard(Arc::clone(&self.shared));
         self.note_backlog();

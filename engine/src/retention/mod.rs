@@ -131,7 +131,7 @@ pub(crate) struct RetentionCandidate {
     pub(crate) bytes: u64,
     /// Bytes of the indexes of its files, which go with them.
     pub(crate) index_bytes: u64,
-    /// Whether it takes no more rows and nobody works on its files.
+    /// Whether it takes no more rows and no thread works on its files.
     pub(crate) closed: bool,
 }
 

@@ -32,7 +32,7 @@ impl<S: Sync> FromRequestParts<S> for RequestActor {
     }
 }
 
-/// A room, and what changes in it go through.
+/// A service, and what changes in it go through.
 #[derive(Debug)]
 pub(super) struct ServiceHandle<R> {
     pub(super) room: Arc<R>,
@@ -50,7 +50,7 @@ impl<R> ServiceHandle<R> {
         Self { room, changes }
     }
 
-    /// What the room reads, on a thread that may block.
+    /// What the service reads, on a thread that may block.
     pub(super) async fn read<T, E>(
         &self,
         read: impl FnOnce(&R) -> Result<T, E> + Send + 'static,

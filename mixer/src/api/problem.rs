@@ -91,7 +91,7 @@ impl ApiProblem {
         Self::new(StatusCode::NOT_FOUND, "no_route", detail)
     }
 
-    /// The counters of a Mixer that is told not to report about itself.
+    /// The metrics of a Mixer that is configured not to report about itself.
     pub(crate) fn not_reported() -> Self {
         let detail = "the Mixer reports nothing about itself: PLATFORM_DISABLE_TELEMETRY is set";
         Self::new(StatusCode::NOT_FOUND, "telemetry_disabled", detail)

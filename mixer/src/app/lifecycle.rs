@@ -124,9 +124,7 @@ impl MixerComponents {
         self.views = Some(Arc::clone(&views));
         let stats = views.stats();
         self.tasks
-            .push(SupervisedTask::spawn("views for outside readers", fatal, |stop| {
-                views.run(stop)
-            }));
+            .push(SupervisedTask::spawn("DuckDB views", fatal, |stop| views.run(stop)));
         let dlq = self.dead_letters(&ground, &bus, (&querier, &engine), (clock, &entropy), fatal)?;
         let parts = ApiParts {
             querier: Arc::clone(&querier),
@@ -213,12 +211,12 @@ impl MixerComponents {
         let dlq = DeadLetterQueue::open(parts, entropy)?;
         let deliveries = LetterReplayer::new(Arc::clone(&dlq));
         self.tasks
-            .push(SupervisedTask::spawn("letters back to gears", fatal, |stop| {
+            .push(SupervisedTask::spawn("dead-letter replayer", fatal, |stop| {
                 deliveries.run(stop)
             }));
         let counted = Arc::clone(&dlq);
         self.tasks
-            .push(SupervisedTask::spawn("count of dead letters", fatal, |stop| {
+            .push(SupervisedTask::spawn("dead-letter counter", fatal, |stop| {
                 counted.keep_count(stop)
             }));
         self.dlq = Some(Arc::clone(&dlq));
@@ -303,7 +301,7 @@ impl MixerComponents {
             }));
         let behind = acl.clone();
         self.tasks
-            .push(SupervisedTask::spawn("list of the bus's users", fatal, |stop| {
+            .push(SupervisedTask::spawn("bus access control", fatal, |stop| {
                 behind.retry_failed(stop)
             }));
         self.start_liveness_monitor(ground, &rollout, &clock, fatal);

@@ -133,7 +133,7 @@ fn advertised(url: &str, port: u16) -> Option<String> {
     (!follows).then(|| url.to_owned())
 }
 
-/// What every Rack is told that it may do.
+/// The limits announced to every Rack.
 pub(super) fn rack_limits(config: &MixerConfig) -> model::control::RackLimits {
     model::control::RackLimits {
         max_hops: config.mixer.max_hops.into(),

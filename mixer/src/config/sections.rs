@@ -130,7 +130,7 @@ pub struct BusServerConfig {
     pub host: IpAddr,
     /// The port of the managed server; 0 takes any free one.
     pub port: u16,
-    /// The address told to Racks, and of the external server; comma separated for a cluster.
+    /// The address announced to Racks, and of the external server; comma separated for a cluster.
     pub url: String,
     /// The domain of the persistent streams.
     pub domain: Token,

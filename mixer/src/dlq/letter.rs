@@ -192,7 +192,7 @@ impl DeadLetterEntry {
         }
     }
 
-    /// As it is listed, with what became of it.
+    /// As it is listed, with its state.
     pub(crate) fn view(&self, mark: Option<LetterMark>) -> LetterView {
         let failure = match &self.kind {
             LetterKind::Gear(failure) => Some(failure),

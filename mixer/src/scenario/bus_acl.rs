@@ -27,7 +27,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// How long the server may take to follow. A Rack asks again after longer.
 const WITHIN: Duration = Duration::from_secs(4);
 
-/// Keeps the list; does nothing where the bus asks nobody.
+/// Keeps the list; does nothing where the bus authenticates nobody.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BusAcl(Option<Arc<AclPublisher>>);
 
@@ -90,7 +90,7 @@ impl BusAcl {
         self.0.is_some()
     }
 
-    /// Makes the list anew, and waits until the server follows it. Who asks while one is made shares the next one.
+    /// Rebuilds the list, and waits until the server applies it. Concurrent callers share the next one.
     pub(crate) async fn refresh(&self) {
         let Some(kept) = &self.0 else { return };
         kept.asked.fetch_add(1, Ordering::AcqRel);

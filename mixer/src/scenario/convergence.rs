@@ -26,7 +26,7 @@ pub(crate) struct ConvergenceMonitor {
 }
 
 impl ConvergenceMonitor {
-    /// Waits, then tells the log wanted against running.
+    /// Waits, then logs wanted against running.
     pub(crate) async fn report(self, stop: CancellationToken) {
         let standings = tokio::select! {
             () = stop.cancelled() => return,

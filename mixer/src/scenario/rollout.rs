@@ -118,7 +118,7 @@ impl ScenarioRollout {
         let _ = self.wishes.try_send(rack);
     }
 
-    /// Another scenario is active, or a Rack is away or back: wires may be in force no more.
+    /// Another scenario is active, or a Rack is offline or back: wires may no longer be in force.
     pub(crate) fn rewire(&self) {
         self.parts.consumers.request_reconcile();
     }

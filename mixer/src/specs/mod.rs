@@ -185,7 +185,7 @@ impl SpecRegistry {
         Arc::clone(&self.specs)
     }
 
-    /// Tells these rooms of every change from now on, and of what is now.
+    /// Notifies these services of every change from now on, and of the current state.
     pub fn serve(&self, engine: Arc<Engine>, querier: Arc<QueryEngine>) {
         // No look tells them of a change in between.
         let _looker = self.looker();

@@ -67,7 +67,7 @@ impl SchemaDialect {
         }
     }
 
-    /// What this reader must be told to read `tables` of the store in `store`, a folder or a URL.
+    /// The statements by which this reader opens `tables` of the store in `store`, a folder or a URL.
     #[must_use]
     pub fn schema(self, tables: &[Table], store: &str) -> String {
         let store = store.trim_end_matches('/');

@@ -44,7 +44,7 @@ pub(crate) struct RollupQuery {
     pub(crate) most: usize,
 }
 
-/// What rows are told apart by, beside their bucket.
+/// What rows are grouped by, beside their bucket.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RollupGrouping {
     pub(crate) level: bool,

@@ -46,7 +46,7 @@ impl ScanWorkers {
         place.map_err(|_| Error::Closed)
     }
 
-    /// The places that nobody uses or waits for.
+    /// Free places.
     pub(super) fn take_spare(&self) -> Vec<WorkerPermit> {
         let spare = || Arc::clone(&self.places).try_acquire_owned().ok();
         std::iter::from_fn(spare).take(self.count).collect()

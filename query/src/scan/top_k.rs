@@ -133,7 +133,7 @@ impl TopKScan {
         })
     }
 
-    /// Ends the scan if nobody waits for it, or not any more.
+    /// Ends the scan if it was cancelled.
     pub(super) fn check(&self) -> Result<(), ScanError> {
         Ok(self.patience.check()?)
     }

@@ -164,7 +164,7 @@ impl CreditFlowControl {
         self.changed.send_replace(());
     }
 
-    /// Sequences count anew: the Rack is another one.
+    /// Sequences restart: the Rack is another one.
     pub(super) fn forget_entries(&self) {
         let mut ports = self.ports.lock();
         for of_port in ports.uses.values_mut() {

@@ -44,7 +44,7 @@ impl AdmissionControl {
         }
     }
 
-    /// Somebody waits: logged once until there is room again.
+    /// A producer waits: logged once until there is room again.
     pub(super) fn warn_full(&self) {
         if !self.has_warned.swap(true, Relaxed) {
             tracing::warn!("the spool is full and may not drop: gears wait until the Mixer has stored more of it");

@@ -172,7 +172,7 @@ impl Drop for ByteReservation {
 pub(crate) struct SpoolHandle(Arc<SpoolCore>);
 
 impl SpoolHandle {
-    /// Hands a batch to the writer; `done` hears when it is durable. Waits for a free slot.
+    /// Hands a batch to the writer; `done` is notified when it is durable. Waits for a free slot.
     pub(crate) async fn submit(
         &self,
         batch: SpoolBatch,

@@ -33,7 +33,7 @@ use crate::output::RowPrinter;
 
 const PROMPT: &str = "sql> ";
 
-/// Asks for statements until somebody leaves.
+/// Reads statements until the user exits.
 pub(super) fn run(global: &GlobalArgs, args: &SqlArgs) -> Result<(), Error> {
     // Its worker hears an interrupt when it comes: one that was meant for a pager is over before the next statement listens.
     let runtime = tokio::runtime::Builder::new_multi_thread()

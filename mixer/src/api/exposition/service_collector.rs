@@ -12,7 +12,7 @@ use super::engine_metrics;
 use crate::api::ApiParts;
 use crate::scenario::WireBacklog;
 
-/// The other rooms' counters, read at each scrape.
+/// The other services' counters, read at each scrape.
 #[derive(Debug)]
 pub(super) struct ServiceCollector(pub(super) ApiParts);
 
