@@ -264,7 +264,7 @@ fn spec_files_are_checked_on_the_command_line_and_listed_from_the_mixer() -> Res
     let bad = run(&["spec", "validate", "data/specs"])?;
     assert_eq!(bad.code, Some(65));
     assert!(bad.err.contains("other.yaml:6:"), "{}", bad.err);
-    assert!(bad.err.contains("is the spec order already"), "{}", bad.err);
+    assert!(bad.err.contains("already defines the spec order"), "{}", bad.err);
     let twin = mixer.path().join("twins");
     std::fs::create_dir(&twin)?;
     std::fs::write(twin.join("a.yaml"), spec(1, &[]))?;

@@ -75,7 +75,7 @@ impl DoctorCheck {
     }
 
     fn skipped(name: &'static str, because: &str) -> Self {
-        Self::new(name, CheckOutcome::Skipped, format!("skipped: {because}"), "")
+        Self::new(name, CheckOutcome::Skipped, format!("not checked: {because}"), "")
     }
 
     fn new(name: &'static str, state: CheckOutcome, found: impl Into<String>, fix: impl Into<String>) -> Self {
