@@ -368,8 +368,8 @@ fn what_cannot_be_taken_is_a_problem_that_says_why() -> Result<(), Failure> {
             "gzip, zstd",
         ),
         (logs, &[NDJSON, ("Content-Encoding", "gzip")], &bomb, 413, "larger than"),
-        (logs, &[NDJSON, ("Content-Encoding", "gzip")], cut, 400, "unpacked"),
-        (logs, &[NDJSON, ("Content-Encoding", "zstd")], &row, 400, "unpacked"),
+        (logs, &[NDJSON, ("Content-Encoding", "gzip")], cut, 400, "decompressed"),
+        (logs, &[NDJSON, ("Content-Encoding", "zstd")], &row, 400, "decompressed"),
         (logs, &[NDJSON], b"\n\n", 400, "no rows"),
         (
             logs,
