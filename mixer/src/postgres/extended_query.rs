@@ -358,7 +358,7 @@ fn known(oid: u32) -> Result<ScalarType, PgError> {
     let unknown = || {
         PgError::error(
             "0A000",
-            format!("parameters of the type {oid} are not offered: give a text"),
+            format!("parameters of the type {oid} are not supported: give a text"),
         )
     };
     ScalarType::of_oid(oid).ok_or_else(unknown)

@@ -63,7 +63,7 @@ pub(super) async fn purpose(
             }
         }
     }
-    Err(PgError::protocol("encryption is not offered here").into())
+    Err(PgError::protocol("encryption is not supported here").into())
 }
 
 fn session(version: i32, body: &mut MessageFields, out: &mut BackendWriter) -> Result<StartupRequest, PgReplyError> {

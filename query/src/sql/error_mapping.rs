@@ -36,7 +36,7 @@ pub(super) fn statement_error(error: DataFusionError) -> Error {
         other => other.message().into_owned(),
     };
     if let Some(name) = refused(&reason) {
-        reason = format!("Invalid function '{name}': it is not offered; docs/sql.md names those that are");
+        reason = format!("Invalid function '{name}': it is not supported; docs/sql.md names those that are");
     } else if let Some(hint) = hint(&reason) {
         reason = format!("{}: {hint}", reason.trim_end_matches('.'));
     }
@@ -110,7 +110,7 @@ fn place(error: &DataFusionError) -> Option<(u64, u64)> {
     Some((line.parse().ok()?, column.get(..digits)?.parse().ok()?))
 }
 
-/// The function that a statement asks for, if it is known and not offered.
+/// The function that a statement asks for, if it is known and not supported.
 fn refused(reason: &str) -> Option<&str> {
     let (_, name) = reason
         .split_once("nvalid function '")

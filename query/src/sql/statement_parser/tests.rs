@@ -270,7 +270,7 @@ fn clauses_that_the_planner_ignores_are_refused_with_an_alternative() {
     ] {
         let error = refused(text).to_string();
         assert!(
-            error.contains("is not offered") && error.contains(way),
+            error.contains("is not supported") && error.contains(way),
             "{text}: {error}"
         );
     }
