@@ -248,7 +248,7 @@ pub(crate) fn cells_of(count: usize) -> f64 {
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a count of cells; the cast saturates and takes what is no number for zero"
+    reason = "a count of cells; the cast saturates and takes what is not a number for zero"
 )]
 pub(crate) fn count(cells: f64) -> usize {
     cells as usize

@@ -531,7 +531,7 @@ static SWITCHES: [ConfigKey; 1] = [ConfigKey::new(
     "disable_telemetry",
     ValueKind::Bool,
     "false",
-    "Stops all reporting about the process itself; /metrics is not there",
+    "Stops all reporting about the process itself; /metrics is disabled",
 )
 .env_only()];
 

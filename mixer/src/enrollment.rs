@@ -328,7 +328,7 @@ fn returning(
 ) -> Result<RackRow, AdmissionError> {
     if row.state == RackState::Removed {
         let reason = format!(
-            "the identity {} was removed from this cluster: start the Rack with a fresh state file to enrol anew",
+            "the identity {} was removed from this cluster: start the Rack with a fresh state file to enrol again",
             row.entity_id
         );
         return Err(no(RefusalCode::Removed, reason));

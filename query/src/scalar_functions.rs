@@ -298,7 +298,7 @@ fn id_values(column: &ArrayRef, constant: bool) -> Result<Vec<Option<Uuid>>> {
     }
     let parse = |text: &str| match Uuid::try_parse(text) {
         Ok(id) => Ok(Some(id)),
-        Err(_) if constant => exec_err!("'{text}' is no UUID"),
+        Err(_) if constant => exec_err!("'{text}' is not a UUID"),
         Err(_) => Ok(None),
     };
     texts(column)?.map(|text| text.map_or(Ok(None), parse)).collect()

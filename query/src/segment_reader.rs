@@ -168,7 +168,7 @@ impl ParquetFileReaderFactory for SegmentReaderFactory {
     ) -> datafusion::error::Result<Box<dyn AsyncFileReader + Send>> {
         let source = file
             .extension::<SegmentExtension>()
-            .ok_or_else(|| internal_datafusion_err!("{} is no segment of the view", file.path()))?;
+            .ok_or_else(|| internal_datafusion_err!("{} is not a segment of the snapshot", file.path()))?;
         Ok(Box::new(SegmentReader {
             segment: Arc::clone(&source.0),
             file: None,

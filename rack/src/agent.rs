@@ -518,7 +518,7 @@ fn log_recovery(what: &str, found: &SpoolRecoveryReport) {
     if found.torn_bytes > 0 {
         tracing::info!(
             bytes = found.torn_bytes,
-            "the spool ended in an unfinished write; it was cut off"
+            "the spool ended in a torn write, which was cut off"
         );
     }
     for path in &found.damaged {

@@ -132,7 +132,7 @@ impl MixerSession {
                 Err(error) => {
                     let reason = error.to_string();
                     if reason != told {
-                        tracing::warn!(reason, "not enrolled; trying again");
+                        tracing::warn!(reason, "not enrolled; retrying");
                         told = reason;
                     }
                     let most = match &error {

@@ -6,7 +6,7 @@ use super::schema::{ConfigKey, ConfigSchema, DefaultValue};
 
 const INTRODUCTION: &str = "# Configuration
 
-<!-- Generated from the schemas in the code; tests compare. Write it anew with: make docs -->
+<!-- Generated from the schemas in the code; tests compare. Regenerate it with: make docs -->
 
 Values are merged key by key: command-line flags win over environment variables, those over the file, that over the
 defaults. The environment name of a key is its path in upper case, dots as underscores, behind `PLATFORM_`: `base.name`

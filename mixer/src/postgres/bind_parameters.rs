@@ -21,7 +21,7 @@ pub(super) fn value(kind: ScalarType, form: FormatCode, bytes: Option<&Bytes>, p
     read.ok_or_else(|| {
         PgError::error(
             "22P02",
-            format!("the parameter ${place} is no value of its type ({kind:?})"),
+            format!("the parameter ${place} is not a value of its type ({kind:?})"),
         )
     })
 }

@@ -269,8 +269,8 @@ impl PgSession {
         let mut running = match std::mem::replace(&mut portal.state, PortalState::Ended) {
             PortalState::Running(running) => running,
             PortalState::Late => {
-                let message = "the rows of the portal were given up when query.timeout was over: read it to its end sooner, or without \
-                               a fetch size";
+                let message = "the rows of the portal were discarded when query.timeout was over: read it to its end \
+                               sooner, or without a fetch size";
                 return Err(PgError::error("57014", message).into());
             }
             PortalState::Ended => {

@@ -113,7 +113,7 @@ fn of_statement(reason: &str) -> &'static str {
         ("mbiguous", "42702"),
         ("ivide by zero", "22012"),
         ("verflow", "22003"),
-        ("is no UUID", "22P02"),
+        ("is not a UUID", "22P02"),
         ("Error parsing timestamp", "22007"),
         ("is not a regular expression", "2201B"),
         ("is out of range", "22003"),

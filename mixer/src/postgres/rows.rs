@@ -38,7 +38,7 @@ impl From<PgError> for PgReplyError {
 
 impl From<std::io::Error> for PgReplyError {
     fn from(error: std::io::Error) -> Self {
-        tracing::debug!(%error, "a PostgreSQL client takes no more");
+        tracing::debug!(%error, "a PostgreSQL client reads no more");
         Self::Gone
     }
 }

@@ -303,7 +303,7 @@ pub(crate) async fn keep(parts: Arc<RolloutParts>, stop: CancellationToken) {
         }
         match reconcile_wires(&parts).await {
             Ok(()) => reconnects.settle(),
-            Err(reason) => tracing::warn!(%reason, "the wires of the scenario have no consumers yet; trying again"),
+            Err(reason) => tracing::warn!(%reason, "the wires of the scenario have no consumers yet; retrying"),
         }
     }
 }

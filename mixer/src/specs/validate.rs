@@ -139,7 +139,7 @@ impl SpecValidation {
             .cloned()
             .collect();
         for entry in gone {
-            let what = format!("{} is gone, or another spec: it takes no more messages", entry.file);
+            let what = format!("{} is gone, or another spec: it matches no more messages", entry.file);
             self.changed.push((entry.known.spec.name, what));
             self.spec_set.put(SpecEntry {
                 withdrawn: true,

@@ -48,7 +48,7 @@ pub enum DataFileSet<'a> {
 
 /// Not the name of a dialect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no dialect: duckdb, clickhouse, spark, trino or polars")]
+#[error("{0:?} is not a dialect: duckdb, clickhouse, spark, trino or polars")]
 pub struct BadDialect(String);
 
 impl SchemaDialect {

@@ -154,7 +154,7 @@ fn a_rack_is_removed_from_every_state_for_ever() -> Result<(), Failure> {
         eventually("the refusal of its handshake", SOON, || {
             let log = rack.log();
             log.get(before..)?
-                .contains("start the Rack with a fresh state file to enrol anew")
+                .contains("start the Rack with a fresh state file to enrol again")
                 .then_some(())
         })
         .map_err(|error| format!("{error}: {}", rack.log()))?;

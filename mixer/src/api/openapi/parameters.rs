@@ -228,7 +228,7 @@ pub(super) const MESSAGES: &[ApiParameter] = &[
         "direction",
         ParameterKind::Words(DIRECTIONS),
         "Its direction as its Rack saw it: to gears of the same Rack (`internal`), also to another one (`outbound`), \
-         or from somebody who is no Rack (`inbound`).",
+         or from a sender that is not a Rack (`inbound`).",
     ),
     STATUS,
     query(

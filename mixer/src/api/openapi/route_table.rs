@@ -296,9 +296,9 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         .gives(ResponseBody::Sql)
         .fails(&[400, 403, 406, 413, 415, 422, 503, 504, 505])
         .details(
-            "A statement that fails before the first 64 KiB of its answer are there has the status of its failure. An answer that fails later never \
-             looks whole: JSON has `error` in the place of `stats`, JSON lines end with a line `{\"error\": …}`, and all but JSON break off without \
-             their proper end.",
+            "A statement that fails before the first 64 KiB of its answer are there has the status of its failure. An \
+             answer that fails later never looks complete: JSON has `error` in the place of `stats`, JSON lines end \
+             with a line `{\"error\": …}`, and all but JSON break off without their proper end.",
         ),
     ingest("/api/v1/ingest/logs", "ingest_logs", "Stores log records", Table::Logs),
     ingest(

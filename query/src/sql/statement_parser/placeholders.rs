@@ -119,7 +119,7 @@ impl VisitorMut for ParameterCollector {
         let Some(place) = place.filter(|place| (1..=MOST_PARAMETERS).contains(place)) else {
             let at = value.span.start;
             return ControlFlow::Break(Box::new(Error::Statement {
-                reason: format!("{name} is no parameter: they are $1, $2 and so on, up to ${MOST_PARAMETERS}"),
+                reason: format!("{name} is not a parameter: they are $1, $2 and so on, up to ${MOST_PARAMETERS}"),
                 at: Some((at.line, at.column)),
             }));
         };

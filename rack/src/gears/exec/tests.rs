@@ -359,7 +359,7 @@ fn a_configuration_that_cannot_be_meant_is_refused_with_the_fix() {
         ),
         (
             json!({ "command": ["/bin/date"], "env": ["A=b"] }),
-            "no variable's name",
+            "not a variable's name",
         ),
         (
             json!({ "command": ["/bin/date"], "env": ["PLATFORM_SNAKE_TOKEN"] }),

@@ -227,7 +227,7 @@ async fn a_message_that_a_module_fails_at_is_refused_and_the_next_one_meets_a_ne
     assert_eq!(in_order(&flow, "out"), ["1", "2", "1"]);
     assert!(flow.says(
         "guest",
-        "a message was refused: the module failed: it has given up (unreachable)"
+        "a message was refused: the module failed: it trapped (unreachable)"
     ));
     assert!((flow.counter("guest", "gear.messages.dropped") - 1.0).abs() < f64::EPSILON);
 }
