@@ -37,7 +37,7 @@ use tokio::time::Instant;
 use super::expression::{CelExpression, compile_if_any, key_or_one};
 use super::output_transaction::DeliveryGuarantee;
 use super::recent_keys::RecentKeys;
-use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
+use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::inbox::InputMessage;
 use batch_body::{BatchBody, BatchFormat};
 
@@ -50,13 +50,12 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     summary: "collects messages and sends them as one",
     inputs: &["in"],
     outputs: &["out"],
-    doc: "A batch leaves when it has `max_messages` or `max_bytes`, when it is `max_age` old, and when the gear stops, \
-          whichever comes first; a message larger than that leaves alone. It goes on in the signal and the trace of \
-          its first message, with its metadata, and `batch.messages` (how many), `batch.first_ts` and `batch.last_ts` \
-          (the earliest and the latest of their times), `batch.key` where there is a `key`. On a guaranteed wire a \
-          message counts as taken when its batch is durable, and comes again after a crash; up to 1,024 messages or 8 \
-          MiB (a sixteenth of the outbox, if that is less) wait so, rejected ones between them included, then all open \
-          batches leave before they are full. Messages of hot wires that wait when the Rack is killed are lost.",
+    doc: "A batch leaves when it has `max_messages` or `max_bytes`, when it is `max_age` old, and when the gear stops, whichever comes \
+          first; a message larger than that leaves alone. It goes on in the signal and the trace of its first message, with its metadata, and \
+          `batch.messages` (how many), `batch.first_ts` and `batch.last_ts` (the earliest and the latest of their times), `batch.key` where there \
+          is a `key`. On a guaranteed wire a message counts as taken when its batch is durable, and comes again after a crash; up to 1,024 messages \
+          or 8 MiB (a sixteenth of the outbox, if that is less) wait so, rejected ones between them included, then all open batches leave before \
+          they are full. Messages of hot wires that wait when the Rack is killed are lost.",
     example: include_str!("../../../examples/gears/batch.yaml"),
     schema: gear_manifest::schema::<BatchConfig>,
     check: gear_manifest::check::<BatchConfig>,

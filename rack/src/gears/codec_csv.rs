@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::codec::{CodecDirection, check_keep_raw, data, decoded, encoded, raw};
-use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
+use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::inbox::InputMessage;
 
 /// The most bytes that the messages of a body have together. On a guaranteed wire all of them are held at once.
@@ -33,10 +33,9 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     summary: "decodes each record of a CSV body to a message, or encodes values as CSV",
     inputs: &["in"],
     outputs: &["out"],
-    doc: "Decoding gives an object for each record, with its line in the metadata `csv.line`. Encoding takes an \
-          object, or a list of objects for several records, and gives the content type `text/csv`; the columns are \
-          those of `header`, or the fields in alphabetical order. A body is refused whose messages would have more \
-          than 16 MiB together: each repeats the names of the columns and the metadata.",
+    doc: "Decoding gives an object for each record, with its line in the metadata `csv.line`. Encoding takes an object, or a list of objects for \
+          several records, and gives the content type `text/csv`; the columns are those of `header`, or the fields in alphabetical order. \
+          A body is refused whose messages would have more than 16 MiB together: each repeats the names of the columns and the metadata.",
     example: include_str!("../../../examples/gears/codec_csv.yaml"),
     schema: gear_manifest::schema::<CodecCsvConfig>,
     check: gear_manifest::check::<CodecCsvConfig>,
@@ -59,9 +58,7 @@ impl PassiveGear for CsvCodec {
                 cx.send("out", encoded(cx, &of, bytes, "text/csv")).await.ok();
                 return Ok(());
             }
-            self.0
-                .check_body(raw(&of)?, head_size(&of))
-                .map_err(GearError::Rejected)?;
+            self.0.check_body(raw(&of)?, head_size(&of)).map_err(GearError::Rejected)?;
             let mut records = CsvRecordReader::open(&self.0, &of.raw).map_err(GearError::Rejected)?;
             while let Some(record) = records.next().map_err(GearError::Rejected)? {
                 // As above; the next record may pass.
@@ -125,16 +122,11 @@ impl<'a> CsvRecordReader<'a> {
     fn advance(&mut self) -> Result<bool, String> {
         self.find(self.reader.position().byte());
         let line = self.line;
-        let there = self
-            .reader
-            .read_record(&mut self.record)
-            .map_err(|error| explain(line, &error))?;
+        let there = self.reader.read_record(&mut self.record).map_err(|error| explain(line, &error))?;
         self.count += u32::from(there);
         let most = self.config.max_records;
         if self.count > most {
-            return Err(format!(
-                "the body has more than {most} records, the most that max_records allows"
-            ));
+            return Err(format!("the body has more than {most} records, the most that max_records allows"));
         }
         let (has, wanted) = (self.record.len(), self.columns.len());
         if there && wanted > 0 && has != wanted {
@@ -146,13 +138,7 @@ impl<'a> CsvRecordReader<'a> {
     /// Finds the record that the reader comes to: it stands before the empty lines, and within the end of a line.
     fn find(&mut self, at: u64) {
         let at = usize::try_from(at).unwrap_or(usize::MAX);
-        let ends = self
-            .body
-            .get(at..)
-            .unwrap_or_default()
-            .iter()
-            .take_while(|byte| b"\r\n".contains(byte))
-            .count();
+        let ends = self.body.get(at..).unwrap_or_default().iter().take_while(|byte| b"\r\n".contains(byte)).count();
         let begin = at.saturating_add(ends);
         let passed = self.body.get(self.begin..begin).unwrap_or_default();
         self.line += passed.iter().filter(|byte| **byte == b'\n').count() as u64;
@@ -170,9 +156,7 @@ impl<'a> CsvRecordReader<'a> {
         Ok(Some(CsvRecord {
             line: self.line,
             raw: raw.strip_suffix(b"\r").unwrap_or(raw),
-            value: fields
-                .map(|(name, text)| (name.clone(), self.config.types.value(text)))
-                .collect(),
+            value: fields.map(|(name, text)| (name.clone(), self.config.types.value(text))).collect(),
         }))
     }
 }
@@ -311,8 +295,7 @@ impl CodecCsvConfig {
             made = made.saturating_add(head + names + fields * copies);
             if made > MOST_MADE {
                 return Err(format!(
-                    "its messages would have more than {MOST_MADE} bytes together: each has the {names} bytes of the \
-                     columns' names and the metadata again"
+                    "its messages would have more than {MOST_MADE} bytes together: each has the {names} bytes of the columns' names and the metadata again"
                 ));
             }
         }
@@ -339,38 +322,23 @@ impl CodecCsvConfig {
             _ => return Err("the value is neither an object nor a list of objects".into()),
         };
         if objects.len() > self.max_records as usize {
-            return Err(format!(
-                "{} records; max_records allows {}",
-                objects.len(),
-                self.max_records
-            ));
+            return Err(format!("{} records; max_records allows {}", objects.len(), self.max_records));
         }
-        let mut writer = WriterBuilder::new()
-            .delimiter(self.delimiter()?)
-            .from_writer(Vec::new());
+        let mut writer = WriterBuilder::new().delimiter(self.delimiter()?).from_writer(Vec::new());
         let columns: Vec<&str> = match &self.header {
             CsvHeader::Names(names) => names.iter().map(String::as_str).collect(),
             CsvHeader::Word(HeaderKeyword::First) => {
-                let columns: Vec<&str> = objects
-                    .first()
-                    .into_iter()
-                    .flat_map(|object| object.keys())
-                    .map(String::as_str)
-                    .collect();
+                let columns: Vec<&str> = objects.first().into_iter().flat_map(|object| object.keys()).map(String::as_str).collect();
                 writer.write_record(&columns).map_err(|error| error.to_string())?;
                 columns
             }
         };
         for (index, object) in objects.iter().enumerate() {
             if matches!(self.header, CsvHeader::Word(_)) && !object.keys().eq(columns.iter()) {
-                return Err(format!(
-                    "record {index} has other fields than the first one; name the columns in header"
-                ));
+                return Err(format!("record {index} has other fields than the first one; name the columns in header"));
             }
             let fields = columns.iter().map(|name| field(name, object.get(*name)));
-            writer
-                .write_record(fields.collect::<Result<Vec<_>, _>>()?)
-                .map_err(|error| error.to_string())?;
+            writer.write_record(fields.collect::<Result<Vec<_>, _>>()?).map_err(|error| error.to_string())?;
         }
         writer.into_inner().map_err(|error| error.to_string())
     }
@@ -381,9 +349,7 @@ fn field(name: &str, value: Option<&Value>) -> Result<String, String> {
         None | Some(Value::Null) => Ok(String::new()),
         Some(Value::String(text)) => Ok(text.clone()),
         Some(value @ (Value::Bool(_) | Value::Number(_))) => Ok(value.to_string()),
-        Some(_) => Err(format!(
-            "the field {name} is a list or an object, which a column cannot hold"
-        )),
+        Some(_) => Err(format!("the field {name} is a list or an object, which a column cannot hold")),
     }
 }
 

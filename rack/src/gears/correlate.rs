@@ -21,16 +21,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::HumanDuration;
 use model::gear_manifest::{self, GearConfig, GearManifest};
 use model::message::Message;
+use model::HumanDuration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use super::expression::CelExpression;
 use super::recent_keys::RecentKeys;
-use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
+use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::inbox::InputMessage;
 
 /// The input of requests; what else arrives is a reply.
@@ -46,12 +46,11 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     summary: "finds the request of each reply by a key and restores its context",
     inputs: &[REQUEST, "reply"],
     outputs: &["out", "matched", "expired", "unmatched"],
-    doc: "Requests pass by `out`. A reply with the key of one leaves by `matched` with the request's signal and trace, \
-          and its metadata as `request.…`; other replies by `unmatched`. A request without a reply within `ttl` leaves \
-          by `expired`, earlier where there is no room. Outputs that are not wired are counted as dropped. Requests \
-          are parked in memory. Where they may come faster than they are answered, put a `throttle` in front that is \
-          slower: a circle whose inboxes are all full stands still. Expressions are [CEL](https://cel.dev): `data`, \
-          `text`, `meta`, `hops`, `ts` and `flux_id` are the message's.",
+    doc: "Requests pass by `out`. A reply with the key of one leaves by `matched` with the request's signal and trace, and its metadata \
+          as `request.…`; other replies by `unmatched`. A request without a reply within `ttl` leaves by `expired`, earlier where there is no \
+          room. Outputs that are not wired are counted as dropped. Requests are parked in memory. Where they may come faster than they are \
+          answered, put a `throttle` in front that is slower: a circle whose inboxes are all full stands still. Expressions are \
+          [CEL](https://cel.dev): `data`, `text`, `meta`, `hops`, `ts` and `flux_id` are the message's.",
     example: include_str!("../../../examples/gears/correlate.yaml"),
     schema: gear_manifest::schema::<CorrelateConfig>,
     check: gear_manifest::check::<CorrelateConfig>,
@@ -172,9 +171,7 @@ impl ParkedRequests {
         let size = message.size() + 2 * key.len();
         if size > self.most_bytes {
             let most = self.most_bytes;
-            return Err(GearError::Rejected(format!(
-                "the request has {size} bytes; max_parked_bytes allows {most}"
-            )));
+            return Err(GearError::Rejected(format!("the request has {size} bytes; max_parked_bytes allows {most}")));
         }
         let mut out: Vec<_> = self.take(&key).map(|older| (older, "replaced")).into_iter().collect();
         while self.waiting.len() >= self.most || self.bytes + size > self.most_bytes {

@@ -40,8 +40,8 @@ use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, FromRequest, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use chassis::lingering_close::{LingeringStream, UnreadBodyFlag};
 use chassis::write_timeout::WriteTimeoutStream;
+use chassis::lingering_close::{LingeringStream, UnreadBodyFlag};
 use futures::FutureExt;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -56,12 +56,12 @@ use serde_json::json;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use super::flux_headers::{FLUX_ID, FluxHeaders};
 use super::tcp_listener::GearListener;
+use super::flux_headers::{FLUX_ID, FluxHeaders};
 use super::traceparent::TraceParent;
-use super::{ActiveGear, Gear, GearContext, GearFuture, GearSendError, RawConfig};
+use super::{ActiveGear, RawConfig, GearContext, Gear, GearSendError, GearFuture};
 use idempotency::{IdempotencyCache, SignalIds};
-use pending_replies::{HttpReplyHandler, PendingHttpReplies, PendingHttpReply, REQUEST};
+use pending_replies::{PendingHttpReply, REQUEST, HttpReplyHandler, PendingHttpReplies};
 
 /// The most connections at a time; more wait in the listener's backlog.
 const MAX_CONNECTIONS: usize = 256;
@@ -96,9 +96,7 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     let config: HttpInConfig = gear_manifest::config(config)?;
-    let waiting = config
-        .reply_within
-        .map(|within| Arc::new(PendingHttpReplies::new(within.get())));
+    let waiting = config.reply_within.map(|within| Arc::new(PendingHttpReplies::new(within.get())));
     let replies = HttpReplyHandler(waiting.clone());
     let door = HttpReceiver {
         config,
@@ -234,8 +232,8 @@ impl HttpRequestHandler {
             return FluxHeaders::read(headers);
         }
         if headers.contains_key(FLUX_ID) && !self.untrusted.swap(true, Relaxed) {
-            let said = "a request names a business signal in Flux-Id, which is ignored here: its message begins a \
-                        signal of its own; set trust_flux_id to true if only trusted senders reach this address";
+            let said = "a request names a business signal in Flux-Id, which is ignored here: its message begins a signal of its own; set \
+                        trust_flux_id to true if only trusted senders reach this address";
             self.cx.log(Level::Warn, said);
         }
         Ok(None)
@@ -304,12 +302,7 @@ async fn reply_response(awaited: PendingHttpReply) -> Response {
         return problem(StatusCode::GATEWAY_TIMEOUT, "no_reply", &detail);
     };
     let content_type = content_type(&reply).to_owned();
-    (
-        status,
-        [(header::CONTENT_TYPE, content_type)],
-        reply.body().into_owned(),
-    )
-        .into_response()
+    (status, [(header::CONTENT_TYPE, content_type)], reply.body().into_owned()).into_response()
 }
 
 /// What a reply's body is: a value is written as JSON, bytes are what the message says of them.

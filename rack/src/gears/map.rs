@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map as Object, Value};
 
 use super::expression::{CelExpression, MessageVariables};
-use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
+use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::inbox::InputMessage;
 
 /// What the type is.
@@ -91,9 +91,7 @@ impl MessageMapper {
             Value::Null => Object::new(),
             other => {
                 let kind = kind_of(other);
-                return Err(GearError::Rejected(format!(
-                    "set and drop need an object, data is {kind}; use data"
-                )));
+                return Err(GearError::Rejected(format!("set and drop need an object, data is {kind}; use data")));
             }
         };
         for (field, expression) in &self.set {
@@ -113,10 +111,7 @@ impl MessageMapper {
                 Value::Null => drop(facts.remove(key)),
                 list @ (Value::Array(_) | Value::Object(_)) => {
                     let kind = kind_of(&list);
-                    return Err(GearError::Rejected(format!(
-                        "meta.{key}: a value is a text, a number or a bool, not \
-                                                            {kind}"
-                    )));
+                    return Err(GearError::Rejected(format!("meta.{key}: a value is a text, a number or a bool, not {kind}")));
                 }
                 fact => drop(facts.insert(key.clone(), fact)),
             }
@@ -219,10 +214,7 @@ mod tests {
         let row = flow.rows("sink").remove(0);
         assert_eq!(row["message"], r#"{"a":11,"b":2,"was":1}"#);
         let facts = row["attributes"].as_object().unwrap();
-        assert_eq!(
-            (&facts["kept"], &facts["kind"], facts.get("gone")),
-            (&json!(2), &json!("n2"), None)
-        );
+        assert_eq!((&facts["kept"], &facts["kind"], facts.get("gone")), (&json!(2), &json!("n2"), None));
         let spans = flow.spans(row["flux_id"].as_str().unwrap());
         assert_eq!(spans, ["test_feed feed", "map map", "log_sink sink"]);
     }

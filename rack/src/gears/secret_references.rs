@@ -36,8 +36,8 @@ pub(super) fn resolved(
     match found {
         EnvExpansion::Text(value) => Ok(value),
         EnvExpansion::Plain if secrecy == ValueSecrecy::Secret => Err(format!(
-            "{key} is a secret and must not be in a scenario: write a reference such as \"${{API_TOKEN}}\" and set \
-             that variable in the environment of the Rack"
+            "{key} is a secret and must not be in a scenario: write a reference such as \"${{API_TOKEN}}\" \
+             and set that variable in the environment of the Rack"
         )),
         EnvExpansion::Plain => Ok(text.to_owned()),
         EnvExpansion::Unset(variable) => Err(format!(

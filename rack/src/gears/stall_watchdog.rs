@@ -125,12 +125,10 @@ impl CurrentWork {
                 "the gear has been {what} for {long}: its port {port} is blocked, the gears behind it take no messages"
             ),
             Some(BackpressureSource::Outbox) => format!(
-                "the gear has been {what} for {long}: it is blocked on sending: a receiver takes no messages (platform \
-                 wires), the Mixer does not take what waits in the Rack's outbox, or its disk is full"
+                "the gear has been {what} for {long}: it is blocked on sending: a receiver takes no messages (platform wires), the Mixer does not take what waits in the Rack's outbox, or its disk is full"
             ),
             None => format!(
-                "the gear has been {what} for {long} and its messages wait; another version of it, or a scenario \
-                 without it, aborts it"
+                "the gear has been {what} for {long} and its messages wait; another version of it, or a scenario without it, aborts it"
             ),
         };
         Some(StallReport {

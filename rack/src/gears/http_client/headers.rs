@@ -51,8 +51,7 @@ pub(in crate::gears) fn resolved(
 }
 
 fn one(name: &str, text: &str, env: impl Fn(&str) -> Option<String>) -> Result<(HeaderName, HeaderValue), String> {
-    let key =
-        HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("headers: {name:?} is not a header's name"))?;
+    let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("headers: {name:?} is not a header's name"))?;
     if OURS.contains(&key) || TRACED.contains(&key.as_str()) {
         return Err(format!("headers.{name} is not for a scenario to set; leave it out"));
     }

@@ -21,8 +21,8 @@
 
 mod circuit_breaker;
 mod config;
-mod http_target;
 mod in_flight;
+mod http_target;
 #[cfg(test)]
 mod tests;
 
@@ -41,11 +41,11 @@ use tokio::time::Instant;
 
 use super::http_client::HttpResponse;
 use super::traceparent::TraceParent;
-use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
+use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::inbox::InputMessage;
 use config::{HttpOutConfig, HttpRetryConfig, OpenBreakerPolicy};
-use http_target::{HttpTarget, OutgoingRequest};
-use in_flight::{HttpRestartState, InFlightRequests};
+use in_flight::{InFlightRequests, HttpRestartState};
+use http_target::{OutgoingRequest, HttpTarget};
 
 /// The headers of an answer that go into the meta of the message on `reply`.
 const KEPT_HEADERS: [&str; 4] = ["content-type", "etag", "location", "x-request-id"];
@@ -56,11 +56,9 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     summary: "sends each message as an HTTP request; the answer becomes a message",
     inputs: &["in"],
     outputs: &["reply"],
-    doc: "2xx is done, 429 and 5xx and no answer are tried again, other answers reject the message. The answer's \
-          message has the metadata of the one that was sent, with `http.response.status_code` and \
-          `http.response.header.<name>`. `traceparent` and `Idempotency-Key`, the id of the message, are sent along, \
-          and `Flux-Id` with `Flux-Parent`, by which an `http_in` that trusts them (`trust_flux_id`) goes on with the \
-          same business signal. Values of secret headers are `${NAME}` references to the environment of the Rack.",
+    doc: "2xx is done, 429 and 5xx and no answer are tried again, other answers reject the message. The answer's message has the metadata of the one that was sent, \
+          with `http.response.status_code` and `http.response.header.<name>`. `traceparent` and `Idempotency-Key`, the id of the message, are sent along, and `Flux-Id` with `Flux-Parent`, by which an `http_in` that trusts them (`trust_flux_id`) \
+          goes on with the same business signal. Values of secret headers are `${NAME}` references to the environment of the Rack.",
     example: include_str!("../../../../examples/gears/http_out.yaml"),
     schema: gear_manifest::schema::<HttpOutConfig>,
     check: gear_manifest::check::<HttpOutConfig>,
