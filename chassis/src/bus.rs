@@ -219,7 +219,7 @@ impl BusConnection {
         preflight::run(self).await
     }
 
-    /// Sends a request and waits for an answer that `accept` takes. Others are passed over: whoever hears a request can answer it.
+    /// Sends a request and waits for an answer that `accept` takes. Others are ignored: anyone who receives a request can answer it.
     ///
     /// # Errors
     /// If the bus is not there or goes away, nobody listens, or no such answer comes in time.
@@ -249,7 +249,7 @@ impl BusConnection {
         }
     }
 
-    /// The same for a question that does no harm when it comes late: where the connection goes away it waits for the next one.
+    /// The same for a request that may be delivered late: where the connection is lost it waits for the next one.
     ///
     /// # Errors
     /// If nobody listens, or no such answer comes in time.
@@ -293,7 +293,7 @@ impl BusConnection {
         Err(cannot("the connection was closed".to_owned()))
     }
 
-    /// Sends what is buffered and closes the connection. Waits at most `within`; an unreachable bus cannot be told.
+    /// Sends what is buffered and closes the connection. Waits at most `within`; an unreachable bus cannot be notified.
     pub async fn close(&self, within: Duration) {
         let drain = async {
             if self.client.drain().await.is_ok() {

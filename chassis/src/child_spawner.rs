@@ -46,7 +46,7 @@ impl ChildSpawner {
     /// # Errors
     /// If it cannot be spawned, or others are being spawned just now.
     pub async fn spawn(&self, mut command: Command) -> io::Result<Child> {
-        let gone = || io::Error::other("the thread that spawns children has ended or is busy");
+        let gone = || io::Error::other("the child spawner thread has exited or is busy");
         die_with_us(&mut command, self.at_death);
         let (answer, answered) = oneshot::channel();
         self.orders

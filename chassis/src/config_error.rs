@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration: every problem with its place, the key and the fix.
+//! Configuration errors: every problem with its place, the key and the fix.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -106,7 +106,7 @@ pub enum ConfigProblem {
         wanted: String,
     },
     /// A key that stands there twice, in sections that differ in case only.
-    #[error("{place}: {key} is given a second time; section names are case-insensitive")]
+    #[error("{place}: {key} is given twice; section names are case-insensitive")]
     Twice {
         /// Where.
         place: ValueOrigin,
@@ -114,7 +114,7 @@ pub enum ConfigProblem {
         key: &'static str,
     },
     /// A secret in a file.
-    #[error("{place}: {key} is a secret and must not stand in a file: {fix}")]
+    #[error("{place}: {key} is a secret and must not be in a file: {fix}")]
     PlainSecret {
         /// Where.
         place: ValueOrigin,
@@ -134,7 +134,7 @@ pub enum ConfigProblem {
         name: String,
     },
     /// A switch that exists in the environment only.
-    #[error("{place}: {key} cannot stand in a file; set the environment variable {env}")]
+    #[error("{place}: {key} cannot be set in a file; set the environment variable {env}")]
     EnvOnly {
         /// Where.
         place: ValueOrigin,

@@ -1,4 +1,4 @@
-//! Files that survive a crash whole, and lock files.
+//! Crash-safe file writes, and lock files.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! What can go wrong here, and the exit code of each.
+//! The errors of this crate, and the exit code of each.
 
 use std::io;
 use std::path::PathBuf;
@@ -81,7 +81,7 @@ pub enum Error {
         url: String,
     },
     /// The bus has no persistent streams at all.
-    #[error("the bus at {url} has no persistent streams; switch JetStream on there")]
+    #[error("the bus at {url} has no persistent streams; enable JetStream there")]
     NoStreams {
         /// Where, without credentials.
         url: String,
@@ -136,7 +136,7 @@ pub enum Error {
         reason: String,
     },
     /// A task of ours panicked.
-    #[error("the task {0} died")]
+    #[error("the task {0} failed")]
     TaskDied(&'static str),
 }
 

@@ -1,4 +1,4 @@
-//! What every process of ours does: configuration layers, log files, the bus connection, signals, exit codes.
+//! What all processes share: configuration layers, log files, the bus connection, signals, exit codes.
 //!
 //! ```text
 //! main ─ config::load ─▶ Settings ─▶ a typed section ─▶ logs::start, Bus::connect, …

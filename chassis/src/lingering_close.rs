@@ -1,4 +1,4 @@
-//! A connection that was answered before all of the request was read: what still comes is read and thrown away for a while.
+//! Lingering close: drains a connection for a while that was answered before all of the request was read.
 //!
 //! Closing a socket over bytes that nobody read resets it, and a client that is told of the reset may never see the answer that
 //! came before (RFC 9112, section 9.6): the 413 to a body that is too large would be a broken connection.

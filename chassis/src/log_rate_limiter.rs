@@ -1,4 +1,4 @@
-//! A token bucket per gear: no gear can fill the log, and what was held back is counted and told.
+//! Rate limiter of log lines: a token bucket per gear; suppressed lines are counted and reported.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! Log files of a process, and what a person at the terminal sees.
+//! Log files of a process, and its log lines on a terminal.
 //!
 //! ```text
 //! tracing ─┬─ level (live) ─ file layer ──▶ queue ──▶ writer thread ─▶ file ─ rotate ─▶ gzip thread

@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT as a cancellation; the second one ends the process at once.
+//! Shutdown signals: SIGTERM and SIGINT cancel a token; the second one ends the process at once.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
@@ -47,7 +47,7 @@ async fn listen(mut terminate: Signal, mut interrupt: Signal, token: Cancellatio
     tracing::info!(signal = name, "stopping; a second signal ends the process at once");
     token.cancel();
     let name = either(&mut terminate, &mut interrupt).await;
-    tracing::warn!(signal = name, "second signal: ending without an orderly stop");
+    tracing::warn!(signal = name, "second signal: exiting without a clean shutdown");
     std::process::exit(IMPATIENT);
 }
 

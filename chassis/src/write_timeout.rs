@@ -101,7 +101,7 @@ impl<S> WriteTimeoutStream<S> {
         }
         ready!(self.deadline.as_mut().poll(cx));
         self.waits = None;
-        let reason = "the peer takes nothing of what is written for too long, or takes it too slowly";
+        let reason = "the peer reads nothing, or reads too slowly";
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, reason)))
     }
 }
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_peer_that_is_slower_than_the_least_rate_ends_the_stream_when_it_has_waited_for_too_long() {
+    async fn a_peer_below_the_minimum_rate_times_out() {
         let (ours, mut theirs) = duplex(1);
         let rate = MinimumRate::default();
         let mut stream = WriteTimeoutStream::new(ours, Duration::from_secs(30)).with_minimum_rate(rate.clone());

@@ -24,7 +24,7 @@ use crate::error::Error;
 /// How long threads may take to end that something is awaited in which cannot be cut off.
 const LAST_THREADS: Duration = Duration::from_millis(100);
 
-/// Runs the agent until it is told to stop.
+/// Runs the agent until it is asked to stop.
 pub(crate) fn run(global: &GlobalArgs) -> Result<(), Error> {
     let sources = sources(global);
     let settings = config::load(&SCHEMA, &sources).map_err(|bad| Error::Config(bad.to_string()))?;
@@ -33,7 +33,7 @@ pub(crate) fn run(global: &GlobalArgs) -> Result<(), Error> {
         .enable_all()
         .build()
         .map_err(|error| Error::Process {
-            reason: format!("no runtime: {error}"),
+            reason: format!("cannot start the runtime: {error}"),
             exit: ExitReason::Unavailable,
         })?;
     run_to_end(runtime, serve(sources, settings, rack))
@@ -63,7 +63,7 @@ async fn serve(sources: ConfigSources, settings: Settings, rack: RackConfig) -> 
     parts.level = Some(logs.level());
     let ended = rack::run(parts, shutdown.token()).await;
     if let Err(error) = &ended {
-        tracing::error!(%error, "the rack cannot run");
+        tracing::error!(%error, "the Rack cannot run");
     }
     if let Some(watch) = watch {
         watch.close().await?;
@@ -90,7 +90,7 @@ fn watch(
         throttle.apply(LogThrottleConfig::of(settings));
     };
     config::watch(sources, settings, apply).unwrap_or_else(|error| {
-        tracing::warn!(%error, "changes of the configuration file will not be noticed");
+        tracing::warn!(%error, "cannot watch the configuration file; changes need a restart");
         None
     })
 }
@@ -102,7 +102,7 @@ mod tests {
     use std::sync::mpsc;
 
     #[test]
-    fn a_thread_that_does_not_come_back_does_not_hold_up_the_end_of_the_process() {
+    fn a_stuck_thread_does_not_delay_the_exit_of_the_process() {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()

@@ -1,4 +1,4 @@
-//! Buckets of metrics drawn with blocks: a line for each series, and a bar for each row where rows compare.
+//! Charts of metric buckets in block characters: a sparkline for each series, or a bar for each row where rows compare.
 //!
 //! ```text
 //! temp  zone=a  20.5 to 23.1, last 21.5  ▁▂▄█▆▃·▂
@@ -248,7 +248,7 @@ pub(crate) fn cells_of(count: usize) -> f64 {
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "a count of cells; the cast saturates and takes what is no number for zero"
+    reason = "a count of cells; the cast saturates and takes what is not a number for zero"
 )]
 pub(crate) fn count(cells: f64) -> usize {
     cells as usize

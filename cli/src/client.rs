@@ -1,4 +1,4 @@
-//! The Mixer's REST API as calls. Problem documents become [`Error::Refused`].
+//! HTTP client of the Mixer's REST API. Problem documents become [`Error::Refused`].
 
 use std::io::Read;
 use std::time::{Duration, Instant};
@@ -101,7 +101,7 @@ impl ApiClient {
             other => {
                 self.receive("GET", path, other, &ProgressLine::start())?
                     .into_success()?;
-                return Err(Error::Answer("it is no stream".to_owned()));
+                return Err(Error::Answer("it is not an event stream".to_owned()));
             }
         };
         Ok(response.into_body().into_with_config().limit(u64::MAX).reader())
@@ -206,7 +206,7 @@ impl ApiClient {
         };
         let mut response = sent.map_err(failed)?;
         let status = response.status().as_u16();
-        tracing::debug!(method, api = url, path, status, "asked");
+        tracing::debug!(method, api = url, path, status, "request answered");
         let date = response.headers().get("date").and_then(|date| date.to_str().ok());
         let date = date.and_then(|date| DateTime::parse_from_rfc2822(date).ok());
         let mut body = Vec::new();
@@ -228,7 +228,7 @@ fn no_answer_error(url: String, error: ureq::Error) -> Error {
     let reason = error.to_string();
     match error {
         ureq::Error::BodyExceedsLimit(most) => Error::Answer(format!(
-            "it has more than {} MiB: ask for less, such as fewer rows or a shorter stretch of time",
+            "it has more than {} MiB: ask for fewer rows or a shorter time range",
             most >> 20
         )),
         ureq::Error::Timeout(at) if !matches!(at, Timeout::Resolve | Timeout::Connect) => Error::Slow { url, reason },
@@ -282,7 +282,7 @@ fn page(mut answer: Value) -> Result<ResultPage, Error> {
 pub(crate) fn rows(answer: &mut Value) -> Result<Vec<Row>, Error> {
     match answer.get_mut("data").map(Value::take) {
         Some(Value::Array(rows)) => Ok(rows.into_iter().filter_map(object).collect()),
-        _ => Err(Error::Answer("there is no list named data".to_owned())),
+        _ => Err(Error::Answer("it has no list named data".to_owned())),
     }
 }
 
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_takes_too_long_is_of_a_mixer_that_is_there_and_is_not_asked_for_again_at_once() {
+    fn a_response_timeout_is_not_called_unreachable_and_not_retried_at_once() {
         for answer in ["", "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n[1"] {
             let client = ApiClient::within(&answering(answer), Duration::from_millis(300));
             let error = client.get_any_status("/api/v1/storage").unwrap_err();
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_too_large_is_no_mixer_that_cannot_be_reached() {
+    fn an_oversized_response_is_not_called_unreachable() {
         let args = answering("HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n[100]");
         let client = ApiClient {
             largest: 4,

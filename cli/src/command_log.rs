@@ -1,4 +1,4 @@
-//! The log file of a command, for whoever asks for it: `--log`, or `PLATFORM_CLI_LOG=true`.
+//! The optional log file of a command: `--log`, or `PLATFORM_CLI_LOG=true`.
 //!
 //! One line says what was asked, one how it ended; each request to the Mixer is detail between them (level debug).
 //!

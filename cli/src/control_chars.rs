@@ -1,4 +1,4 @@
-//! Control characters in what is stored: they are shown, so that no terminal obeys them.
+//! Escapes control characters of stored text, so that no terminal obeys them.
 //!
 //! Not here: how JSON is made safe for a terminal (`output`), and how wide a text is (`terminal`).
 

@@ -1,4 +1,4 @@
-//! What can go wrong in a command, and the exit code for it (sysexits).
+//! The errors of a command, and the exit code of each (sysexits).
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ pub(crate) enum Error {
     #[error("cannot reach the Mixer's API at {url}: {reason}; is platform-mixer running? (--api-url names another)")]
     Unreachable { url: String, reason: String },
     #[error(
-        "the Mixer's API at {url} gave no whole answer in time ({reason}): ask for less, such as fewer rows or a shorter stretch of \
-         time, or again later; a change that was asked for may have been made"
+        "the Mixer's API at {url} did not answer completely in time ({reason}): ask for fewer rows or a shorter time \
+         range, or try again later; a requested change may have been made"
     )]
     Slow { url: String, reason: String },
     #[error("{title}: {detail}")]
@@ -51,7 +51,8 @@ pub(crate) enum Error {
     Warned { count: usize, spared: &'static str },
     /// An activation that not every Rack follows.
     #[error(
-        "{count} of {all} Racks do not run it: {behind}; platform scenario status says when they do, rollback goes back"
+        "{count} of {all} Racks do not run it: {behind}; platform scenario status shows their progress, rollback \
+         reverts"
     )]
     Behind { behind: String, count: usize, all: usize },
     /// Cases of a test file that are told already.
@@ -65,8 +66,8 @@ pub(crate) enum Error {
     Ended(String),
     /// Letters that are not what was asked for.
     #[error(
-        "of {matched} letters {refused} were refused and {waiting} wait for their gear; platform dlq show ID says why, those that wait go \
-         back when their Rack takes them"
+        "of {matched} letters {refused} were refused and {waiting} wait for their gear; platform dlq show ID says why, \
+         waiting ones are replayed when their Rack accepts them"
     )]
     Letters { matched: u64, refused: u64, waiting: u64 },
     #[error("{0}")]
@@ -74,7 +75,7 @@ pub(crate) enum Error {
     #[error("{0}")]
     Usage(String),
     /// What `platform doctor` says at its end.
-    #[error("{failed} of {all} checks failed; the column FIX says what helps")]
+    #[error("{failed} of {all} checks failed; the column FIX says what to do")]
     Unwell {
         failed: usize,
         all: usize,

@@ -1,4 +1,4 @@
-//! Gear types in Markdown, from their manifests.
+//! The reference of gear types in Markdown, from their manifests.
 
 use std::fmt::Write;
 
@@ -180,7 +180,8 @@ fn simple(form: &Value) -> String {
 mod tests {
     use super::*;
 
-    const HEAD: &str = "# Gear types\n\n<!-- Generated from the manifests in the code; a test compares. Write it anew with: make docs -->\n\n";
+    const HEAD: &str = "# Gear types\n\n<!-- Generated from the manifests in the code; a test compares. Regenerate it \
+                        with: make docs -->\n\n";
 
     #[test]
     fn the_reference_page_of_the_gear_types_is_what_their_manifests_say() -> std::io::Result<()> {

@@ -1,4 +1,4 @@
-//! One thing for people: a line for each thing that is known of it.
+//! Key-value view of one thing for people: a line for each known field.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! The command `platform`: without a subcommand it is the Rack agent, with one it asks or administers a Mixer.
+//! The command `platform`: without a subcommand it runs the Rack agent, with one it queries or administers a Mixer.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! Rows on a terminal, in a pipe, in a file.
+//! Output of rows: tables, JSON, JSON lines and CSV.
 //!
 //! # Invariants
 //!
@@ -61,7 +61,7 @@ impl RowPrinter {
         out.flush()
     }
 
-    /// The same for somebody who sits at the terminal, whatever the format: through a pager, or until `stop` says so. Whether
+    /// The same for a user at the terminal, whatever the format: through a pager, or until `stop` says so. Whether
     /// it came to its end.
     pub(crate) fn rows_until(self, rows: &[Row], columns: &[&str], stop: impl Fn() -> bool) -> io::Result<bool> {
         let mut text = Vec::new();

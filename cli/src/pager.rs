@@ -1,4 +1,4 @@
-//! Long texts for people go through a pager.
+//! Sends long output for people through a pager.
 //!
 //! It is `$PAGER` (an empty one, or `cat`, means none), or `less -FRX`. It is started only if standard output is a terminal,
 //! the text is longer than that, and neither `--no-pager` nor `TERM=dumb` says no. If it cannot be started, the text is

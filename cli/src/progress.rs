@@ -1,4 +1,4 @@
-//! A line on standard error for those who wait at a terminal: how long, and how much has come.
+//! Progress line on standard error: seconds waited, and bytes received.
 //!
 //! It appears after [`PATIENCE`] and is gone before anything else is written. Not on a terminal, it never appears.
 

@@ -1,4 +1,4 @@
-//! The spans of one trace as a tree: who comes under whom, for whatever draws it.
+//! The spans of one trace as a tree of parents and children.
 //!
 //! # Invariants
 //!

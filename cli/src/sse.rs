@@ -1,4 +1,4 @@
-//! Server-sent events as they are read from a stream of bytes.
+//! Parser of server-sent events.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! The terminal at standard output: whether there is one, how large it is, how much of a text fits.
+//! The terminal at standard output: whether there is one, its size, and fitting text into it.
 //!
 //! # Not here
 //!

@@ -1,4 +1,4 @@
-//! Texts as a hostile program may store them, for the property tests of whatever is printed.
+//! Hostile texts for property tests of whatever is printed.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Times of the command line: typed without a zone, shown in one.
+//! Time arguments of the command line: read and shown in a time zone.
 //!
 //! | typed | means |
 //! |---|---|

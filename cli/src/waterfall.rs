@@ -1,4 +1,4 @@
-//! A trace drawn over time: a bar for each span, from its start on, as long as it took.
+//! Waterfall chart of a trace: a bar for each span, from its start on, as long as it took.
 //!
 //! ```text
 //! order                   ████████████████████████████████████  12.500 ms

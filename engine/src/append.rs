@@ -1,4 +1,4 @@
-//! What goes in: batches with their origin, and what the engine answers.
+//! The types of appends: batches with their origin, and the engine's answers.
 
 use arrow_array::RecordBatch;
 use bytes::Bytes;
@@ -40,7 +40,7 @@ pub struct RequestPart {
     pub id: Uuid,
     /// Stands for the sender, whose keys are counted together.
     pub sender: u64,
-    /// Stands for what the request says: tells a repetition from another request under the same key.
+    /// Stands for what the request says: distinguishes a repetition from another request under the same key.
     pub digest: u64,
     /// The position of its first record in the request, from 0; a part is appended when what is before it was, or was refused
     /// for good.
@@ -58,7 +58,7 @@ pub struct StoredRequest {
     pub through: u64,
 }
 
-/// So many requests are known, the last ones of which something was stored: the marks must not grow with every request for
+/// So many requests are known, the last ones of which something was stored: the watermarks must not grow with every request for
 /// ever.
 pub const REQUESTS_KNOWN: usize = 1 << 16;
 /// So many of one sender: it must not push out those of others.
@@ -81,7 +81,7 @@ impl BatchOrigin {
 pub struct BusPosition {
     /// The stream's name.
     pub stream: String,
-    /// Which counting of the stream: when it was created, µs, for a stream made anew counts from 1 again; one more each time
+    /// Which counting of the stream: when it was created, µs, for a recreated stream counts from 1 again; one more each time
     /// that the stream was seen to have lost its end, for a bus gives lost sequences to new messages.
     pub incarnation: i64,
     /// The sequence within the incarnation.

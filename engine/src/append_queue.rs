@@ -1,4 +1,4 @@
-//! Appends on their way to the committer, and its news from the flusher.
+//! The queue of appends for the committer, and of messages from the flusher to it.
 //!
 //! Bounded by the room for hot rows: an append has its room before it gets here.
 //!
@@ -41,7 +41,7 @@ pub(crate) struct AppendRequest {
     pub(crate) pieces: Vec<(PartitionKey, Arc<HotBatch>, u64)>,
     pub(crate) rows: usize,
     pub(crate) misdated: u64,
-    /// Its room, given back when it is dropped.
+    /// Its permit of memory, returned when it is dropped.
     pub(crate) room: OwnedSemaphorePermit,
     pub(crate) answer: oneshot::Sender<Result<AppendOutcome, Error>>,
     pub(crate) claim: AppendClaim,

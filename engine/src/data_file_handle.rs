@@ -1,4 +1,4 @@
-//! One version of one data file, as a view names it.
+//! One version of one data file, as a snapshot names it.
 //!
 //! Publishing keeps every earlier version readable under the same name: it is a prefix of the later file. Sealing gives the
 //! name away; the bytes of the versions before then stay under a name among the retired files until nobody holds one of
@@ -185,7 +185,7 @@ impl DataFileHandle {
     /// A file may be missing because somebody else found it damaged since the view was taken.
     fn explain(&self, error: Error) -> Error {
         match self.context.owner.upgrade().filter(|_| error.is_not_found()) {
-            Some(store) if !store.is_in_views(self) => Error::damaged(&self.path, "it was put aside"),
+            Some(store) if !store.is_in_views(self) => Error::damaged(&self.path, "it was quarantined"),
             _ => error,
         }
     }

@@ -61,7 +61,7 @@ const RANGES: usize = 1 << 18;
 /// A stream that was made anew within so many µs, or lost its end so often, is not told from the one before.
 const LOSSES: i64 = 1_000;
 
-/// What the marks say of a batch.
+/// What the watermarks say of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DedupResult {
     /// Not stored yet.
@@ -102,7 +102,7 @@ struct StreamMark {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct RequestMark(u64, u64);
 
-/// Some marks, as records and checkpoints store them.
+/// A delta of watermarks, as records and checkpoints store them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct WatermarkDelta {
     runs: Vec<LruEntry<EntityId, u64, SequenceSet>>,
@@ -110,7 +110,7 @@ pub(crate) struct WatermarkDelta {
     requests: Vec<LruEntry<u64, Uuid, RequestMark>>,
 }
 
-/// All marks of the store.
+/// All watermarks of the store.
 #[derive(Debug, Deserialize)]
 #[serde(from = "WatermarkDelta")]
 pub(crate) struct DedupWatermarks {
@@ -256,7 +256,7 @@ impl DedupWatermarks {
         Some(StoredRequest { digest, through })
     }
 
-    /// Takes over stored marks of this store's own history, where they are newer.
+    /// Merges stored watermarks of this store's own history, where they are newer.
     pub(crate) fn merge_newer(&mut self, watermarks: &WatermarkDelta) {
         watermarks.runs.iter().cloned().for_each(|entry| self.runs.join(entry));
         watermarks
@@ -271,7 +271,7 @@ impl DedupWatermarks {
             .for_each(|entry| self.requests.join(entry));
     }
 
-    /// Adds marks that know other batches than these.
+    /// Merges watermarks that know other batches than these.
     pub(crate) fn merge_other(&mut self, watermarks: &WatermarkDelta) {
         for (entity, epoch, lsn, seqs) in &watermarks.runs {
             self.runs.update(&(*entity, *epoch), *lsn, |known| known.join(seqs));
@@ -289,7 +289,7 @@ impl DedupWatermarks {
             .for_each(|entry| self.requests.join(entry));
     }
 
-    /// The LSN of the last change: marks that were recorded have all changes up to it.
+    /// The LSN of the last change: watermarks that were recorded have all changes up to it.
     pub(crate) fn latest(&self) -> u64 {
         let streams = self.streams.latest();
         self.runs.latest().max(streams).max(self.requests.latest())
@@ -304,7 +304,7 @@ impl DedupWatermarks {
         }
     }
 
-    /// Every mark.
+    /// Every watermark.
     pub(crate) fn all(&self) -> WatermarkDelta {
         WatermarkDelta {
             runs: self.runs.all(),
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn a_producer_key_decides_alone_and_a_used_bus_position_is_told() {
+    fn a_producer_key_decides_alone_and_a_reused_bus_sequence_is_reported() {
         let of = |seq, position| BatchOrigin {
             bus: bus(position).bus,
             ..producer(seq, 0)
@@ -528,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_sender_does_not_push_out_the_keys_of_others() {
+    fn a_busy_sender_does_not_evict_the_keys_of_others() {
         let first = part(1, 0, 9, (0, 1));
         let busy = (0..70_000).map(|id| part(2, id, 9, (0, 1)));
         let marks = marked([first.clone()].into_iter().chain(busy));

@@ -1,4 +1,4 @@
-//! Room on the disk: appends wait before it is really full, so that what frees room, and what answers, can go on.
+//! Disk space guard: appends wait before the disk is really full, so that what frees space, and queries, can go on.
 //!
 //! ```text
 //! free >= resume        appends go on, the ballast is made anew
@@ -77,7 +77,7 @@ fn ballast_for_start(layout: &StoreLayout) -> PathBuf {
     layout.meta.join("ballast")
 }
 
-/// Lets go of the ballast of a store that is about to be opened: its opening needs room.
+/// Releases the ballast of a store that is about to be opened: its opening needs room.
 pub(crate) fn drop_ballast(layout: &StoreLayout) -> Result<(), Error> {
     for path in [ballast_of(layout), ballast_for_start(layout)] {
         durable_fs::remove_if_there(&path).map_err(Error::io("remove", &path))?;
@@ -160,12 +160,12 @@ impl DiskSpace {
             Ok(()) => {
                 tracing::warn!(
                     bytes = self.ballast_bytes,
-                    "the disk is full: its reserve is given to publishing and rotation"
+                    "the disk is full: its reserve is released for flushes and rotation"
                 );
                 true
             }
             Err(error) => {
-                tracing::warn!(%error, path = %self.ballast.display(), "the reserve of a full disk could not be freed");
+                tracing::warn!(%error, path = %self.ballast.display(), "could not release the disk reserve");
                 false
             }
         }

@@ -1,4 +1,4 @@
-//! The few system calls that the standard library does not have, and what keeps names durable.
+//! System calls that the standard library lacks, and durable file names.
 //!
 //! A file's name is durable once its folder is synced, a folder's name once *its* folder is. Whoever creates, renames or
 //! exchanges names here syncs every folder that holds one of them before counting on it.

@@ -1,4 +1,4 @@
-//! The engine's public face, and the start and end of its threads.
+//! The engine's public interface, and the start and stop of its threads.
 //!
 //! # Who spawns, joins
 //!
@@ -93,7 +93,7 @@ pub enum HealthIssue {
         wanted: u64,
     },
     /// Appends wait because the log is at its cap.
-    #[error("the log is full ({used} of {max} bytes): appends wait until rows are published")]
+    #[error("the log is full ({used} of {max} bytes): appends wait until rows are flushed")]
     WalFull {
         /// Bytes in use.
         used: u64,
@@ -101,7 +101,7 @@ pub enum HealthIssue {
         max: u64,
     },
     /// Rows cannot be published into data files; they stay in the log and in memory.
-    #[error("rows cannot be published into data files: {0}")]
+    #[error("rows cannot be flushed to data files: {0}")]
     Publishing(Arc<str>),
 }
 
@@ -289,7 +289,7 @@ impl Engine {
         // Only a panic takes an append and does not answer it; the store may not be poisoned yet.
         let reason = self.shared.poisoned();
         Error::Poisoned {
-            reason: reason.unwrap_or_else(|| "the thread engine-committer stopped by a panic".into()),
+            reason: reason.unwrap_or_else(|| "the thread engine-committer panicked".into()),
         }
     }
 

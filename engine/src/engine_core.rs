@@ -1,4 +1,4 @@
-//! What the engine's threads share, and the one place where queries' view changes.
+//! The state that the engine's threads share, and the one place where the snapshot of queries changes.
 //!
 //! # Locks
 //!
@@ -214,7 +214,7 @@ pub(crate) fn units(weight: u64) -> u32 {
 }
 
 impl EngineCore {
-    /// The time since the store was opened, by a counter that nobody sets.
+    /// The time since the store was opened, by the monotonic clock.
     pub(crate) fn uptime(&self) -> Duration {
         let uptime = self.time.opened.elapsed();
         #[cfg(test)]
@@ -227,7 +227,7 @@ impl EngineCore {
         units(settings.hot_max.get()).min(u32::MAX >> 1)
     }
 
-    /// Whether so much waits to be published that nobody has time.
+    /// Whether so much waits to be flushed that background work must yield.
     pub(crate) fn haste(&self) -> IoPriority {
         if self.rows.state.lock().hot.weight() < self.settings.hot_max.get() / 4 {
             IoPriority::No
@@ -250,7 +250,7 @@ impl EngineCore {
         }
     }
 
-    /// Makes rows of a durable batch hot. The caller swaps the view. `taken` is the room its append took.
+    /// Inserts the rows of a durable batch into the memtable. The caller swaps the snapshot. `taken` is the room its append took.
     pub(crate) fn insert(
         state: &mut WriteState,
         table: Table,
@@ -269,7 +269,7 @@ impl EngineCore {
         state.committed = state.committed.max(lsn);
     }
 
-    /// Returns the room of rows that are cold now.
+    /// Returns the memory of rows that were flushed.
     pub(crate) fn return_room(&self, state: &mut WriteState, units: u64) {
         let paid = state.debt.min(units);
         state.debt -= paid;
@@ -361,7 +361,7 @@ impl Drop for PoisonGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let name = std::thread::current().name().unwrap_or("unnamed").to_owned();
-            self.0.poison(&format!("the thread {name} stopped by a panic"));
+            self.0.poison(&format!("the thread {name} panicked"));
             self.0.scheduler.mark_stopped();
         }
     }

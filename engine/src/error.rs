@@ -1,4 +1,4 @@
-//! What can go wrong in the store, each with the thing, the value and the fix.
+//! The errors of the store, each with the thing, the value and the fix.
 //!
 //! # Not here
 //!
@@ -32,7 +32,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The names in a folder, or which of two files has a name, may not be on the disk as they are seen.
-    #[error("{path} is in doubt: {source}; what is on the disk, the next start finds out")]
+    #[error("could not sync {path}: {source}; its on-disk state is unknown, restart to recover")]
     InDoubt {
         /// The folder or file.
         path: PathBuf,
@@ -55,7 +55,8 @@ pub enum Error {
     },
     /// The log is at its cap: appends wait until rows have been published.
     #[error(
-        "the log holds {used} of at most {limit} bytes and needs {needed} more: wait for rows to be published, or raise store.wal_max_size_mb"
+        "the log holds {used} of at most {limit} bytes and needs {needed} more: wait for rows to be flushed, or raise \
+         store.wal_max_size_mb"
     )]
     LogFull {
         /// Bytes taken by frames that are not published.
@@ -86,7 +87,7 @@ pub enum Error {
         limit: u64,
     },
     /// A frame whose LSN does not follow the log's last one.
-    #[error("frame {lsn} can not follow in the log: the next one is {next} or higher")]
+    #[error("frame {lsn} cannot follow in the log: the next one is {next} or higher")]
     LogOrder {
         /// Its LSN.
         lsn: u64,
@@ -104,13 +105,13 @@ pub enum Error {
         known: u32,
     },
     /// Rows could not be published into data files; they are safe in the log, and it is tried again.
-    #[error("rows could not be published into data files: {reason}; they are safe in the log")]
+    #[error("could not flush rows to data files: {reason}; they are safe in the log")]
     Publishing {
         /// The first failure.
         reason: Arc<str>,
     },
     /// Old data could not be removed; it is tried again.
-    #[error("old data could not be removed: {reason}")]
+    #[error("could not remove old data: {reason}")]
     Rotation {
         /// Why.
         reason: Arc<str>,
@@ -156,8 +157,8 @@ pub enum Error {
     },
     /// The catalogue holds what was never written there, or is gone.
     #[error(
-        "{path}, of the catalogue, is damaged: {reason}; `platform-mixer check --rebuild` makes the catalogue anew from the data \
-         files and the log"
+        "the catalogue file {path} is damaged: {reason}; `platform-mixer check --rebuild` rebuilds the catalogue from \
+         the data files and the log"
     )]
     Catalogue {
         /// The file or folder.
@@ -167,8 +168,8 @@ pub enum Error {
     },
     /// A rebuild of a catalogue that is whole.
     #[error(
-        "the catalogue in {path} is whole, there is nothing to rebuild: `platform-mixer check --repair` puts damaged data \
-         files aside"
+        "the catalogue in {path} is intact, there is nothing to rebuild: `platform-mixer check --repair` quarantines \
+         damaged data files"
     )]
     CatalogueWhole {
         /// Its folder.
@@ -342,7 +343,7 @@ impl Error {
         }
     }
 
-    /// Whether nobody knows what is on the disk now: only a restart can tell, so nothing more may be accepted. After any
+    /// Whether the state on the disk is unknown now: only a restart can tell, so nothing more may be accepted. After any
     /// other error nothing has changed, and it may be tried again.
     pub(crate) const fn is_in_doubt(&self) -> bool {
         matches!(self, Self::InDoubt { .. } | Self::Poisoned { .. })
@@ -382,7 +383,8 @@ impl Error {
             key: "observability.embedded.storage.url",
             value: "\"\"".to_owned(),
             reason:
-                "files of this store are in an object store: name it again, or bring them home with platform-mixer copy"
+                "files of this store are in an object store: configure it again, or copy them back with platform-mixer \
+                 copy"
                     .to_owned(),
         }
     }

@@ -1,4 +1,4 @@
-//! Faults for tests: which operations on files fail, and what was done to them.
+//! Fault injection for tests: which file operations fail, and a record of them.
 //!
 //! Plans are kept by folder, so that tests of one process do not meet each other's.
 

@@ -1,4 +1,4 @@
-//! How the data files of each spec are made: what their names begin with, and which columns they have.
+//! Data files of specs: their name prefix and their columns.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! What the flusher and the sealer are asked to do.
+//! Requests to the flusher and the sealer.
 //!
 //! # Invariants
 //!
@@ -75,7 +75,7 @@ pub(crate) struct FlushRequests {
     pub(crate) cuts: Vec<CutRequest>,
     /// Make room, do not wait for the next tick.
     pub(crate) urgent: bool,
-    /// Publish everything: somebody has waited long for room.
+    /// Flush everything: an append has waited long for memory.
     pub(crate) pressed: bool,
     pub(crate) stop: Option<ShutdownMode>,
     /// Seals that failed and are to be tried again.
@@ -134,7 +134,7 @@ impl FlushScheduler {
         Some(receiver)
     }
 
-    /// Asks for a damaged file to be put aside.
+    /// Asks for a damaged file to be quarantined.
     pub(crate) fn report_damaged(&self, damaged: DamagedFile) {
         self.orders.lock().tick.damaged.push(damaged);
         self.changed.notify_all();

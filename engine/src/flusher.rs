@@ -1,4 +1,4 @@
-//! The thread that makes hot rows cold: on each tick, unpublished rows become row groups of open data files.
+//! The flusher thread: on each tick, rows of the memtable become row groups of open data files.
 //!
 //! ```text
 //! freeze ─> encode ─> publish into the open file ─┐ for each partition that is due
@@ -120,7 +120,7 @@ impl MemtableFlusher {
         done
     }
 
-    /// Publishes on every tick and on demand, until told to stop.
+    /// Flushes on every tick and on demand, until asked to stop.
     pub(crate) fn run(mut self) {
         let _sentinel = PoisonGuard(Arc::clone(&self.shared));
         let interval = self.shared.settings.flush_interval;
@@ -206,9 +206,10 @@ impl MemtableFlusher {
         let mut last = self.shared.status.publishing.lock();
         match (&*last, &failed) {
             (None, Some(reason)) => {
-                tracing::error!(%reason, "rows could not be published; they stay in the log and in memory, and it is tried again");
+                tracing::error!(%reason, "could not flush rows to data files; they stay in the log and in memory, \
+                                          retrying");
             }
-            (Some(_), None) => tracing::info!("rows are published again"),
+            (Some(_), None) => tracing::info!("flushing rows to data files works again"),
             _ => {}
         }
         *last = failed;

@@ -1,4 +1,4 @@
-//! A batch's origin and placement rule as they stand in the log, beside the payload.
+//! Encodes a batch's origin and partition rule in the log, beside the payload.
 //!
 //! # Invariants
 //!

@@ -1,5 +1,5 @@
-//! What reads bytes that anybody may have written, as functions from bytes: none may panic, take memory without bound, or
-//! believe what was not written.
+//! Fuzz entries: everything that reads untrusted bytes, as functions from bytes: none may panic, take memory without bound, or
+//! accept what was not written.
 //!
 //! | target | reads |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Group commit: one thread owns the log and makes groups of appends durable, then visible, then answers them.
+//! Group commit: one thread owns the log, makes groups of appends durable, then visible, then answers them.
 //!
 //! ```text
 //! gather ─> wait for room ─> take ─> judge duplicates ─> log, one write ─> fdatasync ─> marks, hot rows, view ─> answers
@@ -197,7 +197,7 @@ impl GroupCommitter {
             if self.check_disk_low() {
                 if !std::mem::replace(&mut has_waited_for_disk, true) {
                     let (free, wanted) = self.shared.admission.space.last_reading();
-                    tracing::warn!(free, wanted, "appends wait for room on the disk");
+                    tracing::warn!(free, wanted, "appends wait for disk space");
                     self.wal.persist_durable_lsn();
                     self.write_sync_mark();
                 }
@@ -234,7 +234,7 @@ impl GroupCommitter {
         self.shared.admission.log_is_full.store(false, Ordering::Relaxed);
         self.shared.admission.space.set_needed(0);
         if has_waited_for_disk {
-            tracing::info!("appends wait no longer for room on the disk");
+            tracing::info!("appends no longer wait for disk space");
         }
         Ok(goes_on)
     }
@@ -297,7 +297,7 @@ impl GroupCommitter {
             if self.wal.poisoned().is_some() {
                 self.shared.poison(&error.to_string());
             } else {
-                tracing::warn!(%error, "a segment of the log could not be released; the next release tries again");
+                tracing::warn!(%error, "could not release a segment of the log; the next release tries again");
             }
         }
         self.shared.counters.wal_bytes.set(self.wal.used_bytes());

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_group_pushes_nothing_out_of_others_while_there_is_room() {
+    fn a_busy_group_evicts_nothing_of_others_while_there_is_room() {
         let mut map = Map::new(BOUNDS);
         map.update(&(0, 0), 1, |value| *value = 9);
         (2..50).for_each(|lsn| map.update(&(1, lsn as u8), lsn, |_| {}));

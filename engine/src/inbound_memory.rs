@@ -1,4 +1,4 @@
-//! Admission: memory for what is on its way to an append, over all who take bodies and messages in.
+//! Admission control: memory for incoming bodies and messages, shared by all who take them in.
 //!
 //! ```text
 //! body ──▶ what is decoded of it ──▶ hot rows ──▶ flusher      who is on the left waits for who is on the right
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_went_beyond_the_share_and_has_become_small_keeps_the_next_large_one_no_longer() {
+    fn an_oversized_request_that_shrank_admits_the_next_one() {
         let memory = InboundMemory::new(SHARE);
         let (mut first, mut next) = (memory.room(), memory.room());
         assert!(takes(&mut first, 4 * SHARE) && !takes(&mut next, 4 * SHARE));

@@ -1,4 +1,4 @@
-//! Makes every sidecar of a store anew that nobody has open.
+//! Rebuilds every sidecar of a store that is not open.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! The thread that makes sidecars and takes them away; the sealer makes those of its files itself, if it has time.
+//! The indexer thread: makes and removes sidecars; the sealer makes those of its files itself, if it has time.
 //!
 //! ```text
 //! the view's files changed, an index is bad, somebody asks ─> what is on the disk is opened ─> what lacks is built, newest first
@@ -72,7 +72,7 @@ impl<'a> IndexerWorker<'a> {
         };
         let folder = &shared.store.layout.index;
         for path in data_files(folder).unwrap_or_else(|error| {
-            tracing::warn!(%error, "the folder of indexes could not be listed");
+            tracing::warn!(%error, "could not list the folder of indexes");
             Vec::new()
         }) {
             match named(&shared.store.layout, &path) {
@@ -189,7 +189,7 @@ impl<'a> IndexerWorker<'a> {
                     self.record_failure(key, &segment, &error);
                     return true;
                 }
-                Err(error) => tracing::warn!(%error, "an index cannot be used; it is made anew"),
+                Err(error) => tracing::warn!(%error, "an index is unusable; rebuilding it"),
             }
         }
         segment.set_index(None);
@@ -217,7 +217,7 @@ impl<'a> IndexerWorker<'a> {
     fn record_failure(&mut self, key: FileVersionKey, segment: &DataFileHandle, error: &Error) {
         self.shared.counters.index_failures.add(1);
         let path = segment.path.display();
-        tracing::warn!(%error, %path, "a data file has no index; queries read it, and it is tried again later");
+        tracing::warn!(%error, %path, "could not index a data file; queries read it without an index, retrying later");
         self.failed.insert(key, Instant::now() + PATIENCE);
     }
 
@@ -284,7 +284,7 @@ pub(crate) fn index_staged(shared: &EngineCore, segment: &DataFileHandle, staged
     let made = FilePrefix::open(staged).and_then(|file| make_sidecar(shared, &file, staged, &owner, goes_on));
     match made {
         Ok(index) => segment.set_index(index.map(Arc::new)),
-        Err(error) => tracing::warn!(%error, "a data file is sealed without an index; it is made later"),
+        Err(error) => tracing::warn!(%error, "sealed a data file without an index; it is built later"),
     }
 }
 
@@ -322,7 +322,8 @@ fn remove(path: &Path) {
     match durable_fs::remove_if_there(path) {
         Ok(()) => drop(std::fs::remove_dir(durable_fs::parent_of(path))),
         Err(error) => {
-            tracing::warn!(%error, path = %path.display(), "an index that nobody needs could not be removed; the next start tries again");
+            tracing::warn!(%error, path = %path.display(), "could not remove an unused index; the next start tries \
+                                                            again");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Compares a store's data files with what its catalogue recorded about them; nothing is locked, nothing is written.
+//! Integrity check: compares a store's data files with its catalogue; nothing is locked, nothing is written.
 //!
 //! | checked | how |
 //! |---|---|
@@ -87,7 +87,7 @@ pub struct CheckReport {
     pub problems: Vec<FileProblem>,
     /// Files in the tree that no record names; readers of the tree see them, queries do not.
     pub strangers: Vec<PathBuf>,
-    /// Files that were put aside as damaged.
+    /// Files that were quarantined as damaged.
     pub quarantined: Vec<PathBuf>,
 }
 

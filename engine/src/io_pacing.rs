@@ -1,4 +1,4 @@
-//! Large writes, piece by piece: each is on its way to the disk and there before the next.
+//! I/O pacing: large writes go piece by piece, each on the disk before the next.
 //!
 //! In one go they would keep the small writes of the log waiting, for which appends wait: some ten milliseconds for a row group, a
 //! few hundred for a sealed file.

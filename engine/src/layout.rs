@@ -1,4 +1,4 @@
-//! Where things lie: partitions of event time, names of data files, the store's folders.
+//! Layout of the store: partitions of event time, names of data files, folders.
 //!
 //! ```text
 //! <data_dir>/<table>/YYYY/MM/DD[/HH]/<table>_NNN.parquet                        finished data files, nothing else ever

@@ -1,4 +1,4 @@
-//! The storage engine: what was appended is durable, visible once, and ends in Parquet files that anybody can read.
+//! The storage engine: appended rows are durable, visible exactly once, and end in Parquet files that anybody can read.
 //!
 //! ```text
 //! append ─> committer ─> log, fdatasync ─┬─> hot rows ──┐

@@ -1,4 +1,4 @@
-//! Rows in the order in which they became visible, for those who follow a table.
+//! Live tail: rows in the order in which they became visible, for followers of a table.
 //!
 //! ```text
 //! committer, under `state` ─> Ring per table: │ arrival │ arrival │ … │ newest │        bounded by bytes

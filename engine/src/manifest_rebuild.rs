@@ -1,4 +1,4 @@
-//! Makes a lost or damaged catalogue anew, from what the data files say of themselves, from the log, and from what of the
+//! Rebuilds a lost or damaged catalogue from the footers of data files, from the log, and from what of the
 //! old catalogue is still readable.
 //!
 //! | of the new catalogue | comes from |
@@ -95,7 +95,7 @@ struct ManifestRebuild<'a> {
     report: RebuildReport,
 }
 
-/// Makes the catalogue anew. `each` is called before each file, with the files done and all of them.
+/// Rebuilds the catalogue. `each` is called before each file, with the files done and all of them.
 ///
 /// # Errors
 /// If there is no store, a Mixer has it, its catalogue is whole, or the system refuses. The old catalogue still counts then.
@@ -334,7 +334,7 @@ impl ManifestRebuild<'_> {
         }
         if self.unverified > 0 {
             self.report.unknown.push(format!(
-                "{} files have no checksum from before: their bytes count as they are",
+                "{} files have no earlier checksum: their bytes are taken as they are",
                 self.unverified
             ));
         }

@@ -1,4 +1,4 @@
-//! Rows that are durable in the log and in no data file yet, by table and partition.
+//! The memtable: rows that are durable in the log and in no data file yet, by table and partition.
 //!
 //! ```text
 //! insert ─> fresh ── freeze ─> frozen ── publish ok ─> gone (they are in a file now)
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_publisher_took_stays_what_it_took() {
+    fn rows_taken_for_a_flush_do_not_change() {
         let mut hot = MemtableSet::default();
         insert(&mut hot, 1, 2);
         insert(&mut hot, 2, 2);

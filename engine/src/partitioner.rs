@@ -1,4 +1,4 @@
-//! Which partition each row of a batch belongs to.
+//! Partitioner: assigns each row of a batch to its partition.
 //!
 //! A row belongs to the partition of its `ts`. A row whose `ts` lies outside [arrival − `max_age`, arrival + 1 h] goes to
 //! the partition of its arrival: its `ts` becomes the arrival time and the original is kept in the notes column as

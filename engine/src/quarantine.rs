@@ -1,4 +1,4 @@
-//! Damaged data files leave the tree: into quarantine under their path as one name, never over an earlier one.
+//! Quarantine: damaged data files leave the tree under their path as one name, never over an earlier one.
 //!
 //! # Invariants
 //!
@@ -89,7 +89,7 @@ impl DataFileOwner for EngineCore {
     fn report_damage(&self, segment: &DataFileHandle, reason: &str) {
         let rows = segment.rows;
         let what = format!(
-            "{} is damaged: {reason}; the {rows} rows that were in it are in no answer",
+            "{} is damaged: {reason}; its {rows} rows are missing from answers",
             segment.path.display()
         );
         let (partition, number) = segment.key();
@@ -131,7 +131,7 @@ pub(crate) fn quarantine_open_file(shared: &EngineCore, slot: &mut OpenPartition
     let path = slot.segment.path().to_owned();
     let rows = slot.segment.published().map_or(0, |published| published.rows);
     let what = format!(
-        "{} is damaged: {reason}; the {rows} rows that were in it are in no answer",
+        "{} is damaged: {reason}; its {rows} rows are missing from answers",
         path.display()
     );
     let (table, partition) = slot.place;

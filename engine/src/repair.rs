@@ -1,4 +1,4 @@
-//! Takes damaged and missing data files out of a store that nobody has open, so that it starts and answers without them.
+//! Repair: takes damaged and missing data files out of a store that is not open, so that it starts and answers without them.
 //!
 //! ```text
 //! lock ─> check every file ─> say what is wrong ─> damaged ones into quarantine ─> one record removes the entries of those
@@ -51,7 +51,7 @@ pub fn repair_store(
                 let by = if older.sealed {
                     format!("version {} takes its place", older.version)
                 } else {
-                    "the next start puts it together from the object store".to_owned()
+                    "the next start restores it from the object store".to_owned()
                 };
                 problem.what = format!("{}; {by}", problem.what);
                 problem.rows = entry.rows.saturating_sub(older.rows);

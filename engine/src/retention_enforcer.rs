@@ -1,4 +1,4 @@
-//! The flusher's part of rotation: what may go, the record, and taking a partition away when nobody holds a file of it.
+//! The flusher's part of retention: what may expire, the record, and removing a partition when nobody holds a file of it.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -74,13 +74,13 @@ impl RetentionEnforcer {
             tracing::warn!(
                 ahead_seconds = jump.as_secs(),
                 held_seconds = left.as_secs(),
-                "the clock jumped ahead: no data is deleted by its word before it has run evenly for a while"
+                "the clock jumped ahead: retention does not trust it until it has run steadily for a while"
             );
         }
         if let Some(back) = judged.went_back {
             tracing::warn!(
                 back_seconds = back.as_secs(),
-                "the clock went back: rows that are more than an hour ahead of it are given their arrival time"
+                "the clock went back: rows more than an hour ahead of it get their arrival time"
             );
         }
         judged
@@ -127,7 +127,7 @@ impl RetentionEnforcer {
             more,
             held: judged.held.map(|(jump, left)| {
                 format!(
-                    "the clock is {} s ahead of the time that has passed: nothing goes by its word for another {} s",
+                    "the clock is {} s ahead of the monotonic clock: retention does not trust it for another {} s",
                     jump.as_secs(),
                     left.as_secs()
                 )

@@ -60,7 +60,7 @@ fn pass(shared: &EngineCore) {
             }
             Ok(Some(reason)) => put_aside(shared, &segment, &reason),
             Err(error) => {
-                tracing::warn!(%error, path = %segment.path.display(), "a data file could not be read again");
+                tracing::warn!(%error, path = %segment.path.display(), "could not scrub a data file");
             }
         }
         if shared.scheduler.is_stopping() {
@@ -108,7 +108,7 @@ fn put_aside(shared: &EngineCore, segment: &DataFileHandle, reason: &str) {
     if segment.is_uploaded() {
         match move_to_quarantine(&shared.store.layout, &segment.path) {
             Ok(kept) => tracing::error!(
-                "{what}; it was put into {}, the object store has it whole",
+                "{what}; it was put into {}, the object store has an intact copy",
                 kept.display()
             ),
             Err(error) => tracing::error!(%error, "{what}; it stays where it is"),

@@ -1,4 +1,4 @@
-//! The thread that seals: sorts and re-encodes a full or past data file, off the hot path.
+//! The sealer thread: sorts and re-encodes a full or past data file, off the hot path.
 //!
 //! ```text
 //! merge into staging ─> its index ─> install under the same name ─> catalogue record ─> swap the view
@@ -33,7 +33,7 @@ pub(crate) fn run(shared: &Arc<EngineCore>) {
                 shared.counters.seals.add(1);
                 if job.failures > 0 {
                     let path = job.slot.segment.path().display();
-                    tracing::info!(%path, failures = job.failures, "a data file is sealed at last");
+                    tracing::info!(%path, failures = job.failures, "sealed a data file after retries");
                 }
             }
             Err(Error::Damaged { .. }) if set_damaged_aside(shared, &mut job) => {}
@@ -44,7 +44,8 @@ pub(crate) fn run(shared: &Arc<EngineCore>) {
                 }
                 if job.record_failure() {
                     let path = job.slot.segment.path().display();
-                    tracing::error!(%error, %path, failures = job.failures, "a data file could not be sealed; it stays readable, and it is tried again");
+                    tracing::error!(%error, %path, failures = job.failures, "could not seal a data file; it stays \
+                                                                             readable, retrying");
                 }
                 shared.scheduler.return_seal(job);
             }

@@ -1,4 +1,4 @@
-//! What the engine needs to know before it opens a store.
+//! Settings of the engine.
 //!
 //! # Not here
 //!

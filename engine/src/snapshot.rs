@@ -1,4 +1,4 @@
-//! What a query sees: one immutable snapshot of hot rows and data files.
+//! A snapshot: an immutable view of the rows in memory and the data files, as a query reads it.
 //!
 //! ```text
 //! committer ──┐                          ┌─> ReadView of query A (holds its snapshot to its end)
@@ -99,7 +99,7 @@ impl ReadView {
         self.0.version
     }
 
-    /// Why answers from this view lack rows, if they do: a file was found damaged and put aside.
+    /// Why answers from this view lack rows, if they do: a file was found damaged and quarantined.
     #[must_use]
     pub fn partial(&self) -> Option<&str> {
         self.0.partial.as_deref()

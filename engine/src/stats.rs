@@ -85,11 +85,11 @@ pub struct EngineStats {
     pub hot_max_bytes: u64,
     /// Open data files sealed early because rows came for too many partitions.
     pub evicted_segments: u64,
-    /// Small sealed files that were written anew with late rows.
+    /// Small sealed files that were rewritten with late rows.
     pub rewritten_files: u64,
     /// Partitions whose rows wait in memory because too many data files are open (gauge).
     pub late_partitions: u64,
-    /// Files put aside as damaged when the store was opened or since.
+    /// Files quarantined as damaged when the store was opened or since.
     pub quarantined: u64,
     /// Bytes of rows that are kept for followers, in part those of hot rows (gauge).
     pub tail_bytes: u64,

@@ -1,4 +1,4 @@
-//! What is kept so that nobody reads, decompresses or opens it again, up to a bound.
+//! A weighted CLOCK cache for pages, footers and file handles, up to a bound.
 //!
 //! # Invariants
 //!

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rack_says_whom_its_message_is_for_and_whether_that_is_over_its_edge_and_nobody_else_does() {
+    fn only_a_rack_sets_the_receiver_and_direction_of_its_message() {
         let payload = message(Attributes::new().with("dst.gear", "fact")).to_cbor().unwrap();
         let entity = EntityId::for_name("r").to_string();
         let rack = [
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_without_facts_is_of_the_type_of_its_port() {
+    fn a_message_without_metadata_has_the_type_of_its_port() {
         let payload = message(Attributes::new().with("error", "broken")).to_cbor().unwrap();
         let row = model::batch::row_json(&archived("flux.msg.r.g.out", payload).batch.rows[0], 0);
         assert_eq!(
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sequence_of_a_rack_is_a_row_of_each_message_by_spec_and_one_of_anybody_else_is_no_message() {
+    fn a_message_batch_of_a_rack_is_a_row_each_and_one_of_others_is_refused() {
         let specs = SpecMatcher::default();
         let order = "name: order\nversion: 1\nmatch: { msg_type: order }\nfields: []\n";
         specs.set(vec![model::spec::parse(order).unwrap()]);

@@ -231,7 +231,7 @@ async fn find_unstored_range(
     if known.tail.incarnation != known.created {
         warn!(
             stream = source.stream(),
-            "the stream once lost its end: what was acknowledged and is not stored is not read again"
+            "the stream once lost its last messages: acknowledged messages that were not stored are not read again"
         );
         return Ok(None);
     }
@@ -267,7 +267,7 @@ pub(crate) async fn open(
     if let Some((start_sequence, through)) = again {
         info!(
             stream = source.stream(),
-            start_sequence, through, "reading again what was delivered and is not stored"
+            start_sequence, through, "reading messages again that were delivered but not stored"
         );
         wanted.ack_policy = AckPolicy::None;
         wanted.deliver_policy = DeliverPolicy::ByStartSequence { start_sequence };

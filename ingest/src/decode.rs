@@ -91,7 +91,7 @@ pub(crate) fn origin(incoming: &InboundMessage<'_>) -> (BatchOrigin, Option<Stri
     };
     match producer(incoming.headers) {
         Ok((None, _)) if origin.bus.is_none() => {
-            let reason = "the bus does not say where in its stream it is, and it has no producer's key";
+            let reason = "it has neither a stream sequence nor a producer key";
             (origin, Some(reason.to_owned()))
         }
         Ok((producer, settled)) => {
@@ -369,7 +369,7 @@ mod tests {
             (telemetry_codec::BOOT_EPOCH, "5"),
             (telemetry_codec::SEQUENCE, "3"),
         ];
-        for (said, reason) in [(&key[..], None), (&[], Some("does not say where"))] {
+        for (said, reason) in [(&key[..], None), (&[], Some("neither a stream sequence"))] {
             let mut headers = HeaderMap::new();
             headers.insert("Content-Type", "application/json");
             said.iter().for_each(|(name, value)| headers.insert(*name, *value));

@@ -246,7 +246,8 @@ impl DurableFloorSender {
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut is_told, true) {
-                        error!(%error, "the bus's files cannot be synced: Racks keep their messages; if that lasts, start the Mixer again");
+                        error!(%error, "cannot sync the bus's files: Racks keep their messages; if this persists, \
+                                        restart the Mixer");
                     }
                     self.floors.waits.notify_one();
                 }
@@ -261,7 +262,7 @@ impl DurableFloorSender {
         let subject = subject::rack(&entity_id, subject::RackCommand::Floor);
         match self.client.publish(subject, body).await {
             Ok(()) => IngestStats::add(&self.stats.floors_sent, 1),
-            Err(error) => debug!(%entity_id, %error, "a durable floor was not sent; the next heartbeat carries it"),
+            Err(error) => debug!(%entity_id, %error, "could not send a durable floor; the next heartbeat carries it"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What can go wrong between the bus and the engine.
+//! The errors of ingest.
 
 /// Why the pipeline cannot go on by itself.
 #[derive(Debug, thiserror::Error)]
@@ -16,7 +16,7 @@ pub enum Error {
     #[error("the storage engine refused a batch")]
     Engine(#[from] engine::Error),
     /// A task of the pipeline ended by panic.
-    #[error("the ingest task died: {0}")]
+    #[error("the ingest task failed: {0}")]
     TaskDied(#[from] tokio::task::JoinError),
 }
 

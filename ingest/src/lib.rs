@@ -1,4 +1,4 @@
-//! From the bus to the engine: every telemetry batch is stored once, then acknowledged, then its producer is told.
+//! Ingest from the bus into the engine: every telemetry batch is stored once, acknowledged, and its producer notified.
 //!
 //! ```text
 //!   stream flux-telemetry ─ pull ─▶ decode ─▶ engine.append (durable) ─▶ ack ─▶ durable floor to the Rack

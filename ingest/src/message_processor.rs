@@ -142,7 +142,8 @@ impl MessageProcessor {
             let DecodedBatch { batch, dead, specs } = match next {
                 Ok(decoded) => decoded,
                 Err(reason) => {
-                    error!(subject = %incoming.subject, %reason, "neither a batch nor a dead letter; it is given up");
+                    error!(subject = %incoming.subject, %reason, "dropping a message that could not be stored even as \
+                                                                  a dead letter");
                     return Ok(MessageOutcome::GivenUp);
                 }
             };
@@ -219,7 +220,7 @@ impl MessageProcessor {
                 IngestStats::add(&self.stats.stored_rows, rows as u64);
                 if let Some(reason) = dead {
                     IngestStats::add(&self.stats.dead_letters, 1);
-                    warn!(subject, reason, "telemetry kept as a dead letter");
+                    warn!(subject, reason, "stored telemetry as a dead letter");
                 }
             }
             AppendOutcome::Duplicate => IngestStats::add(&self.stats.duplicates, 1),
@@ -248,7 +249,7 @@ impl MessageProcessor {
                 () = tokio::time::sleep(every) => {
                     IngestStats::add(&self.stats.stalls, 1);
                     if let Err(error) = message.ack_with(AckKind::Progress).await {
-                        warn!(%error, "the bus was not told that a batch still waits for the engine");
+                        warn!(%error, "could not extend the acknowledgement deadline of a waiting batch");
                     }
                 }
             }

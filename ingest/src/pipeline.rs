@@ -29,7 +29,7 @@ pub struct PipelineParts {
     pub engine: Arc<Engine>,
     /// The time of dead letters.
     pub clock: Clock,
-    /// How far Racks are told.
+    /// The durable floors announced to Racks.
     pub floors: Arc<DurableFloorTracker>,
     /// Signs floors for Racks.
     pub sign_floor: SignFloor,
@@ -56,7 +56,7 @@ pub struct IngestPipeline {
 }
 
 impl IngestPipeline {
-    /// Starts pulling. A bus that is away or a stream that is missing is waited for.
+    /// Starts pulling. It waits for a bus that is unreachable or a stream that is missing.
     #[must_use]
     pub fn start(settings: IngestSettings, parts: PipelineParts) -> Self {
         let stop = CancellationToken::new();

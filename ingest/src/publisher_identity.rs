@@ -1,5 +1,5 @@
-//! Whose word a message may be: where the bus knows each Rack by its key, the subject says who published, and nothing in the
-//! message may say otherwise.
+//! Publisher identity: rejects messages whose content claims another identity than the subject they were published on, where
+//! the bus knows each Rack by its key.
 //!
 //! # Invariants
 //!
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rack_speaks_for_itself_and_for_what_it_was_before_it_was_removed_and_for_nobody_else() {
+    fn a_rack_publishes_only_as_itself_and_as_its_removed_predecessor() {
         let (own, before, other) = (id("rack-a"), id("rack-a before"), id("rack-b"));
         let is_taken = |header, row| {
             let owner = said(header).ok().flatten();

@@ -96,7 +96,7 @@ impl StreamPuller {
                     begins = opened.through.is_some();
                     taken = Some(opened.known);
                 }
-                Err(error) => warn!(%error, of = self.source.description(), "nothing is read; trying again"),
+                Err(error) => warn!(%error, of = self.source.description(), "cannot read from the bus; retrying"),
             }
             IngestStats::add(&self.shared.stats.resubscribed, 1);
             tokio::select! {

@@ -1,4 +1,4 @@
-//! The settings of the pipeline: the `[ingest]` section, and which business messages are archived.
+//! Settings of the pipeline: the `[ingest]` section, and which business messages are archived.
 
 use std::time::Duration;
 

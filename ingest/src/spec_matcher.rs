@@ -1,4 +1,4 @@
-//! The specs in force, and what they took.
+//! Matches messages to the specs in force, and counts them.
 //!
 //! # Invariants
 //!

@@ -134,7 +134,7 @@ pub(crate) async fn check_regression(
             stream = name,
             last,
             ?known,
-            "the bus has lost the end of a stream: what has a used sequence is new"
+            "the bus lost the last messages of a stream: reused sequences are new messages"
         );
         known.tail = nothing_of(known.tail.incarnation + 1);
     }

@@ -1,4 +1,4 @@
-//! How much came by each subject of business messages since the start: what waits on a stream is known there by its number only.
+//! Traffic of each subject of business messages since the start, to estimate backlogs in bytes: a stream knows their numbers only.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! Where Racks ask: the request/reply subjects of enrolment and heartbeats.
+//! RPC server for Racks: the request/reply subjects of enrolment and heartbeats.
 //!
 //! # Invariants
 //!
@@ -146,7 +146,7 @@ async fn serve(
 
 fn note(done: Result<(), tokio::task::JoinError>) {
     if let Err(error) = done {
-        tracing::error!(%error, "answering a rack failed");
+        tracing::error!(%error, "could not answer a Rack");
     }
 }
 
@@ -164,7 +164,7 @@ impl RpcServices {
                     subject = %request.subject,
                     to,
                     requests,
-                    "requests are not answered: whoever sent them wants the answer on a subject that is not its inbox"
+                    "ignored requests whose reply subject is not the sender's inbox"
                 );
             }
             return;
@@ -176,7 +176,7 @@ impl RpcServices {
         };
         let Some(reply) = reply else { return };
         if let Err(error) = client.publish(to, reply).await {
-            tracing::warn!(%error, "a rack's answer was not sent");
+            tracing::warn!(%error, "could not send the reply to a Rack");
         }
     }
 
@@ -194,7 +194,7 @@ impl RpcServices {
         let enrolled = match enrolled {
             Ok(enrolled) => enrolled,
             Err(error) => {
-                tracing::error!(%error, "an enrolment was cut off");
+                tracing::error!(%error, "an enrolment was aborted");
                 return None;
             }
         };
@@ -245,7 +245,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_flood_of_requests_for_elsewhere_is_one_line_a_minute_that_counts_them() {
+    async fn a_flood_of_misrouted_requests_is_logged_once_a_minute_with_a_count() {
         let elsewhere = MisroutedReplies::default();
         let mut now = Instant::now();
         assert_eq!(elsewhere.count(now), Some(1), "at once");

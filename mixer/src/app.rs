@@ -1,4 +1,4 @@
-//! The Mixer as a whole: what is started in which order, and stopped in the reverse.
+//! The Mixer as a whole: the order in which its services start, and stop in reverse.
 //!
 //! ```text
 //!  start: specs ─ engine ─ registry ─ bus server, streams ─ cluster ─ scenario ─ ingest ─ agent RPC, rollout, liveness monitor ─ views ─
@@ -103,7 +103,7 @@ impl Mixer {
         self.addresses.postgres
     }
 
-    /// The rooms that its API asks.
+    /// The services that its API calls.
     #[cfg(test)]
     pub(crate) fn api_parts(&self) -> Option<crate::api::ApiParts> {
         Some(crate::api::ApiParts {
@@ -143,7 +143,7 @@ impl Mixer {
         tokio::select! {
             reason = self.failures.first() => died(reason),
             reason = poisoned => died(format!("the storage engine failed: {reason}")),
-            () = ended(self.parts.ingest.as_ref()) => died("the ingest pipeline ended by itself".to_owned()),
+            () = ended(self.parts.ingest.as_ref()) => died("the ingest pipeline stopped unexpectedly".to_owned()),
         }
     }
 

@@ -64,7 +64,7 @@ fn try_init_cluster(config: &MixerConfig, path: &Path, clock: &Clock, entropy: &
     let key = &config.store.cluster_key_file;
     let cluster = Cluster::open(&registry, key, clock, entropy)?;
     Ok(format!(
-        "founded cluster {} with the key {}: it knows no Rack and no scenario so far\n",
+        "founded cluster {} with the key {}: it has no Rack and no scenario yet\n",
         cluster.id(),
         key.display()
     ))

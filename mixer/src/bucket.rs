@@ -1,4 +1,4 @@
-//! `observability.embedded.storage.url` and the `AWS_…` variables become an object store for the engine.
+//! Builds the engine's object store from `observability.embedded.storage.url` and the `AWS_…` variables.
 //!
 //! | variable | what |
 //! |---|---|

@@ -26,9 +26,9 @@ pub struct CheckOptions {
     pub deep: bool,
     /// Take what is damaged or missing out of the store.
     pub repair: bool,
-    /// Make the catalogue anew.
+    /// Rebuild the catalogue.
     pub rebuild: bool,
-    /// Make the indexes anew.
+    /// Rebuild the indexes.
     pub rebuild_index: bool,
 }
 
@@ -100,9 +100,9 @@ const SOUND: &str =
 fn announce(problem: &FileProblem) {
     let FileProblem { path, what, rows, .. } = problem;
     let outcome = if problem.object_is_sound {
-        format!("the copy is put aside; {SOUND}")
+        format!("the copy is quarantined; {SOUND}")
     } else {
-        format!("its {rows} rows leave the store, but for what the log still has of them")
+        format!("its {rows} rows leave the store, except those that are still in the log")
     };
     let _ = writeln!(
         std::io::stderr(),
@@ -159,11 +159,11 @@ fn text(report: &CheckReport) -> String {
         (0, _) => Ok(()),
         (_, true) => writeln!(
             text,
-            "{copies} damaged copies put aside: every row of theirs is still in the store"
+            "{copies} damaged copies quarantined: all of their rows are still in the store"
         ),
         (_, false) => writeln!(
             text,
-            "{copies} damaged copies of sound objects: put them aside with --repair, no row is lost"
+            "{copies} damaged copies of sound objects: quarantine them with --repair, no row is lost"
         ),
     };
     let _ = match (lost, report.repaired) {

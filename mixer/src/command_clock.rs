@@ -1,4 +1,4 @@
-//! When commands were issued: times that only grow, whatever the clock does.
+//! Monotonic issue times of commands, whatever the clock does.
 //!
 //! A Rack refuses a command that is older than the last one of its kind. Was that one sent while the Mixer's clock was a day
 //! ahead, every command of the next day would be refused.
@@ -70,7 +70,7 @@ mod tests {
     const DAY: Duration = Duration::from_secs(24 * 3600);
 
     #[tokio::test]
-    async fn times_of_commands_grow_though_the_clock_falls_back_by_a_day_and_the_mixer_starts_anew() {
+    async fn command_times_grow_over_a_clock_step_back_and_a_restart() {
         let folder = tempfile::tempdir().unwrap();
         let registry = Arc::new(ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap());
         let ahead = Hand::new();

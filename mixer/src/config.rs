@@ -37,7 +37,7 @@ static MIXER: [ConfigKey; 4] = [
             max: 64 << 20,
         },
         "2097152",
-        "Greatest message payload in bytes, for all Racks",
+        "Maximum message payload in bytes, for all Racks",
     ),
     ConfigKey::new(
         "mixer.startup_scenario",
@@ -133,7 +133,7 @@ static POSTGRES: [ConfigKey; 4] = [
         "postgres.enabled",
         ValueKind::Bool,
         "false",
-        "Whether PostgreSQL clients may connect, to ask SQL",
+        "Whether PostgreSQL clients may connect and run SQL",
     ),
     ConfigKey::new(
         "postgres.host",
@@ -172,7 +172,7 @@ static STORE: [ConfigKey; 5] = [
         "store.specs_dir",
         ValueKind::Path,
         "\"specs\"",
-        "Folder of the specs of business messages, a YAML file each, taken while the Mixer runs; below store.dir",
+        "Folder of the specs of business messages, a YAML file each, reloaded while the Mixer runs; below store.dir",
     ),
     ConfigKey::new(
         "store.cluster_key_file",
@@ -184,7 +184,7 @@ static STORE: [ConfigKey; 5] = [
         "store.wal_max_size_mb",
         ValueKind::Int { min: 1, max: 1 << 24 },
         "512",
-        "Greatest size in MiB of the write-ahead log; at it, appends wait",
+        "Maximum size in MiB of the write-ahead log; at it, appends wait",
     ),
 ];
 
@@ -211,7 +211,7 @@ static SNAKE: [ConfigKey; 17] = [
         "snake.url",
         ValueKind::BusUrl,
         "\"nats://localhost:4222\"",
-        "Address told to Racks, and of the external server or cluster (comma separated)",
+        "Address announced to Racks, and of the external server or cluster (comma separated)",
     ),
     ConfigKey::new(
         "snake.domain",
@@ -244,7 +244,7 @@ static SNAKE: [ConfigKey; 17] = [
         "snake.business_stream_max_age",
         ValueKind::span(1_000),
         "\"720h\"",
-        "Time business messages are kept on the bus, by a clock that has run evenly",
+        "Time business messages are kept on the bus, by a clock that runs steadily",
     ),
     ConfigKey::new(
         "snake.telemetry_stream_max_age",
@@ -262,7 +262,7 @@ static SNAKE: [ConfigKey; 17] = [
         "snake.max_store_mb",
         ValueKind::Int { min: 64, max: 1 << 30 },
         "10240",
-        "Greatest size in MiB of all persistent streams together",
+        "Maximum size in MiB of all persistent streams together",
     ),
     ConfigKey::optional(
         "snake.server_binary",
@@ -286,7 +286,8 @@ static SNAKE: [ConfigKey; 17] = [
         "snake.rack_credentials",
         ValueKind::Word(&["auto", "on", "off"]),
         "\"auto\"",
-        "Whether the managed server knows each Rack by its own key and lets it publish only as itself; auto: where snake.host is not loopback. Who is not an admitted Rack may then only ask for admission",
+        "Whether each Rack has its own credentials for the managed server and may publish only as itself; auto: where \
+         snake.host is not loopback. Clients that are not admitted Racks may then only enroll",
     ),
     ConfigKey::optional(
         "snake.token",
@@ -377,7 +378,7 @@ static EMBEDDED: [ConfigKey; 2] = [
         "observability.embedded.flush_interval",
         ValueKind::span(10),
         "\"5s\"",
-        "Tick on which appended rows are published into data files",
+        "Interval at which appended rows are flushed to data files",
     ),
 ];
 
@@ -434,13 +435,13 @@ static STORAGE: [ConfigKey; 11] = [
         "observability.embedded.storage.cache_size_mb",
         ValueKind::Int { min: 0, max: 1 << 30 },
         "10240",
-        "Local disk space in MiB for files that are in the object store too; the least recently used go first",
+        "Local disk space in MiB for files that are in the object store too; the least recently used are evicted first",
     ),
     ConfigKey::new(
         "observability.embedded.storage.read_only",
         ValueKind::Bool,
         "false",
-        "Take in nothing and answer from what another Mixer puts into the object store",
+        "Ingest nothing and answer from what another Mixer uploads to the object store",
     ),
     ConfigKey::new(
         "observability.embedded.storage.allow_http",
@@ -455,7 +456,7 @@ static ROTATION: [ConfigKey; 4] = [
         "observability.embedded.rotation.policy",
         ValueKind::Word(&["time", "size", "both"]),
         "\"time\"",
-        "What makes old partitions go: age, total size, or both",
+        "What removes old partitions: age, total size, or both",
     ),
     ConfigKey::new(
         "observability.embedded.rotation.max_age_days",
@@ -530,7 +531,7 @@ static SWITCHES: [ConfigKey; 1] = [ConfigKey::new(
     "disable_telemetry",
     ValueKind::Bool,
     "false",
-    "Stops all reporting about the process itself; /metrics is not there",
+    "Stops all reporting about the process itself; /metrics is disabled",
 )
 .env_only()];
 
@@ -584,7 +585,7 @@ pub static SCHEMA: ConfigSchema = ConfigSchema {
             keys: &TAIL,
         },
         ConfigSection {
-            doc: "What happens with telemetry.",
+            doc: "Where telemetry goes.",
             keys: &OBSERVABILITY,
         },
         ConfigSection {
@@ -596,7 +597,7 @@ pub static SCHEMA: ConfigSchema = ConfigSchema {
             keys: &STORAGE,
         },
         ConfigSection {
-            doc: "When old data goes.",
+            doc: "When old data is removed.",
             keys: &ROTATION,
         },
         ConfigSection {

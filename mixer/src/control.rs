@@ -64,7 +64,7 @@ pub enum ControlError {
         holder: EntityId,
     },
     /// A name that could be taken for an id.
-    #[error("the name {0} is written as an id is, and could mean another Rack: choose another")]
+    #[error("the name {0} looks like an id and could mean another Rack: choose another")]
     NameIsId(Token),
     /// The Rack's state does not allow it.
     #[error("Rack {rack} is {state}, it cannot be {verb}{hint}")]
@@ -79,7 +79,7 @@ pub enum ControlError {
         hint: &'static str,
     },
     /// A Rack does not answer.
-    #[error("Rack {rack} does not say that it obeys: {reason}")]
+    #[error("Rack {rack} did not confirm the command: {reason}")]
     Silent {
         /// The Rack's name.
         rack: Token,
@@ -97,7 +97,7 @@ pub enum ControlError {
         known: String,
     },
     /// As many ports are watched as may be.
-    #[error("{0} taps are open, as many as may be: end one, or wait until one has ended")]
+    #[error("{0} taps are open, the maximum: end one, or wait until one has ended")]
     TooManyTaps(usize),
     /// There is no such scenario.
     #[error(
@@ -111,10 +111,10 @@ pub enum ControlError {
         known: Vec<String>,
     },
     /// The scenario has faults.
-    #[error("the scenario has faults: {0}")]
+    #[error("the scenario is invalid: {0}")]
     BadScenario(BadScenario),
     /// The scenario that was active before has faults by now.
-    #[error("{reference}, which was active before, is none that this program can run, nothing was changed: {reason}")]
+    #[error("{reference}, which was active before, cannot be run by this version, nothing was changed: {reason}")]
     BadFormer {
         /// `name:version`.
         reference: String,
@@ -123,8 +123,8 @@ pub enum ControlError {
     },
     /// The reference means another content.
     #[error(
-        "{reference} is stored with another content ({hash:.12}): give the file a new meta.version, or have it replaced \
-         (replace=true, --replace); what runs now stays what it is until it is activated again"
+        "{reference} is stored with another content ({hash:.12}): give the file a new meta.version, or replace it \
+         (replace=true, --replace); Racks keep running the old content until it is activated again"
     )]
     ReferenceTaken {
         /// `name:version`.
@@ -150,7 +150,7 @@ pub enum ControlError {
 }
 
 impl ControlError {
-    /// A stable word for programs.
+    /// A stable code for programs.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
@@ -381,13 +381,14 @@ impl ControlPlane {
         self.rack(&row.entity_id.to_string())
     }
 
-    /// Tells a Rack its state. A Rack that is not there hears it in its next heartbeat's answer.
+    /// Sends a Rack its state. An offline Rack gets it in the reply to its next heartbeat.
     pub(crate) async fn tell(&self, id: &EntityId) {
         let change = match self.state_of(id).await {
             Ok(Some(change)) => change,
             Ok(None) => return,
             Err(error) => {
-                tracing::error!(entity_id = %id, %error, "the rack was not told its new state; its next heartbeat will");
+                tracing::error!(entity_id = %id, %error, "could not send a Rack its new state; the reply to its next \
+                                                          heartbeat carries it");
                 return;
             }
         };
@@ -402,7 +403,8 @@ impl ControlPlane {
             }
             Ok(_) => {}
             Err(error) => {
-                tracing::debug!(entity_id = %id, %error, "the rack was not told its new state; its next heartbeat will");
+                tracing::debug!(entity_id = %id, %error, "could not send a Rack its new state; the reply to its next \
+                                                          heartbeat carries it");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! `platform-mixer copy FROM TO`: a store moves between a folder and a bucket.
+//! `platform-mixer copy FROM TO`: copies a store between a folder and a bucket.
 //!
 //! # Not here
 //!

@@ -315,7 +315,7 @@ fn make_room(change: &RegistryTransaction<'_>, now: Timestamp) -> Result<Option<
         return Err(no(RefusalCode::Internal, reason));
     };
     change.forget_rack(&gone)?;
-    let reason = format!("it waited for approval, and was not heard of since {}", gone.last_seen);
+    let reason = format!("it waited for approval and has been silent since {}", gone.last_seen);
     let entry = AuditEntry::new(LifecycleEvent::RackRemoved, &AuditActor::Mixer, now).of(&gone);
     Ok(Some(change.record(entry.because(reason))?))
 }
@@ -328,7 +328,7 @@ fn returning(
 ) -> Result<RackRow, AdmissionError> {
     if row.state == RackState::Removed {
         let reason = format!(
-            "the identity {} was removed from this cluster: start the Rack with a fresh state file to enrol anew",
+            "the identity {} was removed from this cluster: start the Rack with a fresh state file to enrol again",
             row.entity_id
         );
         return Err(no(RefusalCode::Removed, reason));
@@ -425,7 +425,7 @@ impl AdmissionError {
     fn into_refusal(self) -> RackRefusal {
         match self {
             Self::Refused(refusal) => {
-                tracing::warn!(code = ?refusal.code, reason = %refusal.reason, "a rack was refused");
+                tracing::warn!(code = ?refusal.code, reason = %refusal.reason, "refused a Rack");
                 refusal
             }
             Self::Registry(error) => {

@@ -1,4 +1,4 @@
-//! What happens to Racks, scenarios and dead letters, told: on `platform.event.<kind>` as JSON for whoever listens, and in the counters of
+//! Lifecycle events of Racks, scenarios and dead letters: published on `platform.event.<kind>` as JSON, and counted for
 //! `/metrics`.
 //!
 //! ```json
@@ -71,12 +71,12 @@ impl EventPublisher {
         let body = match serde_json::to_vec(entry) {
             Ok(body) => body,
             Err(error) => {
-                tracing::error!(event = %kind, %error, "a lifecycle event cannot be encoded");
+                tracing::error!(event = %kind, %error, "cannot encode a lifecycle event");
                 return;
             }
         };
         if let Err(error) = self.client.publish(subject::event(&kind), body.into()).await {
-            tracing::warn!(event = %kind, %error, "a lifecycle event was not published");
+            tracing::warn!(event = %kind, %error, "could not publish a lifecycle event");
         }
     }
 

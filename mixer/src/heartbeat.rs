@@ -28,7 +28,7 @@ const MAX_FLOORS: usize = 256;
 /// Bytes of the host facts that are kept.
 const MAX_FACTS: usize = 16 << 10;
 
-/// The fact that says by how many seconds a Rack's clock is ahead, where that is [`CLOCKS_DIFFER`] or more.
+/// The host fact that says by how many seconds a Rack's clock is ahead, where that is [`CLOCKS_DIFFER`] or more.
 pub(crate) const CLOCK_OFFSET: &str = "clock.offset";
 /// What two clocks may differ.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(60);
@@ -59,7 +59,7 @@ impl HeartbeatHandler {
     /// Answers one heartbeat.
     pub(crate) fn answer(&self, body: &[u8]) -> HeartbeatReply {
         self.hear(body).unwrap_or_else(|refusal| {
-            tracing::warn!(code = ?refusal.code, reason = %refusal.reason, "a heartbeat was refused");
+            tracing::warn!(code = ?refusal.code, reason = %refusal.reason, "refused a heartbeat");
             self.rejections.heartbeats.count_rejection(refusal.code);
             HeartbeatReply::Refused(refusal)
         })
@@ -119,7 +119,8 @@ impl HeartbeatHandler {
             tracing::warn!(
                 rack = %row.name,
                 seconds,
-                "the Rack's clock is not that of the Mixer: what it sends is stored under its own times. Set one of the clocks right"
+                "the clocks of the Rack and the Mixer differ: its data is stored under its own times. Correct one of \
+                 the clocks"
             );
         }
         beat.facts.set(CLOCK_OFFSET, seconds);
@@ -154,7 +155,7 @@ fn bounded(mut beat: Heartbeat) -> Heartbeat {
 }
 
 fn internal(error: RegistryError) -> RackRefusal {
-    tracing::error!(%error, "a heartbeat cannot be answered");
+    tracing::error!(%error, "cannot answer a heartbeat");
     refusal(
         RefusalCode::Internal,
         "the Mixer cannot read its registry; its log says why",

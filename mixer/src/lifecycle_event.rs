@@ -1,4 +1,4 @@
-//! What can happen to Racks, scenarios and dead letters: the kinds of audit entries and of events.
+//! Lifecycle events of Racks, scenarios and dead letters: the kinds of audit entries and of events.
 //!
 //! Not here: the entries (`registry::audit`) and how they are published (`events`).
 

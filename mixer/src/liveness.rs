@@ -1,4 +1,4 @@
-//! What is seen of Racks between two changes of the registry: last sign of life, what they run, host facts.
+//! Liveness of Racks between two changes of the registry: last heartbeat, what they run, host facts.
 //!
 //! # Invariants
 //!
@@ -64,7 +64,7 @@ pub struct LivenessRecord {
 }
 
 impl LivenessRecord {
-    /// Whether three heartbeats were missed, and the liveness monitor has told so: who comes back before was not away.
+    /// Whether three heartbeats were missed, and the liveness monitor has reported it: a Rack that returns before was not offline.
     #[must_use]
     pub fn is_late(&self) -> bool {
         self.told && Instant::now() > self.due
@@ -270,7 +270,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(91);
 
     #[tokio::test(start_paused = true)]
-    async fn who_comes_back_before_anybody_was_told_was_not_away() {
+    async fn a_rack_that_returns_before_it_was_reported_was_not_offline() {
         let (presence, row) = (LivenessTracker::default(), row("a"));
         let id = row.entity_id;
         let is_late = || presence.of(&id).unwrap().is_late();

@@ -1,4 +1,4 @@
-//! The liveness monitor: who went offline and who is back, and last sightings into the registry.
+//! The liveness monitor: detects Racks that go offline or return, and stores last-seen times in the registry.
 //!
 //! # Invariants
 //!
@@ -71,7 +71,7 @@ impl LivenessMonitor {
         let entries = match written.await {
             Ok(entries) => entries,
             Err(error) => {
-                tracing::error!(%error, "who is offline was not written to the registry; it is tried again");
+                tracing::error!(%error, "could not write offline Racks to the registry; retrying");
                 self.liveness.restore_transitions(&turns);
                 tokio::time::sleep(REST).await;
                 return;
@@ -82,7 +82,7 @@ impl LivenessMonitor {
             if entry.kind == LifecycleEvent::RackOffline.as_str() {
                 tracing::warn!(rack, "rack is offline: three heartbeats were missed");
             } else {
-                tracing::info!(rack, "rack is back");
+                tracing::info!(rack, "rack is online again");
             }
             self.events.publish(&entry).await;
         }
@@ -96,7 +96,7 @@ impl LivenessMonitor {
             return;
         }
         if let Err(error) = self.registry.commit(move |change| record(change, &fresh)).await {
-            tracing::error!(%error, "last sightings were not written to the registry");
+            tracing::error!(%error, "could not write last-seen times to the registry");
         }
     }
 }
@@ -151,7 +151,7 @@ mod tests {
     use crate::registry::tests::row;
 
     #[tokio::test(start_paused = true)]
-    async fn a_rack_that_fell_silent_while_it_waited_is_told_of_once_it_is_approved() {
+    async fn a_rack_that_went_silent_while_pending_is_reported_once_approved() {
         let folder = tempfile::tempdir().unwrap();
         let registry = ClusterRegistry::open(&folder.path().join("registry.redb")).unwrap();
         let (presence, now) = (LivenessTracker::default(), Timestamp::from_micros(1));

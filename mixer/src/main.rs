@@ -52,27 +52,27 @@ enum MixerCommand {
         /// Read every byte and compare checksums, not only lengths and footers
         #[arg(long)]
         deep: bool,
-        /// Put damaged files into quarantine and forget missing ones; not while a Mixer runs. Exits as without it: 65 if
+        /// Quarantine damaged files and forget missing ones; not while a Mixer runs. Exits as without it: 65 if
         /// there was damage, and 0 the next time
         #[arg(long)]
         repair: bool,
-        /// Make a lost or damaged catalogue anew from the data files and the log; not while a Mixer runs
+        /// Rebuild a lost or damaged catalogue from the data files and the log; not while a Mixer runs
         #[arg(long, conflicts_with_all = ["deep", "repair"])]
         rebuild: bool,
-        /// Throw the indexes of data files away and make them anew; not while a Mixer runs. A running Mixer makes those that are
+        /// Delete the indexes of data files and rebuild them; not while a Mixer runs. A running Mixer rebuilds those that are
         /// missing or damaged by itself
         #[arg(long, conflicts_with_all = ["deep", "repair", "rebuild"])]
         rebuild_index: bool,
-        /// How to write it
+        /// The output format
         #[arg(short, long, value_name = "FORMAT", default_value = "table")]
         output: retention::ReportFormat,
     },
-    /// Old data: what would be removed now. The running Mixer removes it by itself
+    /// Old data: show what would be removed now. A running Mixer removes it by itself
     Retention {
-        /// Only say what would be removed
+        /// Only show what would be removed
         #[arg(long, required = true)]
         dry_run: bool,
-        /// How to write it
+        /// The output format
         #[arg(short, long, value_name = "FORMAT", default_value = "table")]
         output: retention::ReportFormat,
     },
@@ -83,19 +83,19 @@ enum MixerCommand {
         from: String,
         /// A folder without a store or s3://bucket/prefix, the other of the two
         to: String,
-        /// How to write it
+        /// The output format
         #[arg(short, long, value_name = "FORMAT", default_value = "table")]
         output: retention::ReportFormat,
     },
     /// Found a new cluster in a store whose registry is lost: every Rack must be enrolled again. Stored telemetry stays; not
     /// while a Mixer runs
     FoundCluster,
-    /// Write what outside readers open
+    /// Export the store for external readers
     Export {
         #[command(subcommand)]
         verb: ExportVerb,
     },
-    /// The configuration: merged, new, explained, converted
+    /// Show, create, explain and convert configuration files
     Config {
         #[command(subcommand)]
         verb: ConfigVerb,
@@ -111,10 +111,10 @@ enum ExportVerb {
     Duckdb {
         /// The database [default: store.database_file]
         file: Option<PathBuf>,
-        /// Tables with all published rows instead of views: to be taken elsewhere
+        /// Tables with all flushed rows instead of views: a portable copy
         #[arg(long)]
         rows: bool,
-        /// Replace a file that is there
+        /// Replace an existing file
         #[arg(long)]
         force: bool,
         /// The program duckdb [default: the first one beside this program, in .tools/bin, on PATH]
@@ -129,13 +129,13 @@ enum ConfigVerb {
     Init,
     /// Print the merged configuration, secrets redacted
     Show {
-        /// Say where each value comes from
+        /// Show where each value comes from
         #[arg(long)]
         origin: bool,
     },
     /// Print the reference of all keys, as Markdown
     Reference,
-    /// Print the current form of a v0.4.4 file; standard error says what changed and what is left to do
+    /// Convert a v0.4.4 file to the current form; standard error says what changed and what is left to do
     Migrate {
         /// The file
         file: PathBuf,
@@ -285,7 +285,7 @@ fn serve(sources: ConfigSources) -> Result<ExitReason, MixerExitError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
-        .map_err(|error| MixerExitError::new(ExitReason::Io, format!("the runtime does not start: {error}")))?;
+        .map_err(|error| MixerExitError::new(ExitReason::Io, format!("cannot start the runtime: {error}")))?;
     let ended = runtime.block_on(live(sources, settings, mixer, Arc::clone(&logs)));
     runtime.shutdown_timeout(Duration::from_secs(1));
     if let Some(logs) = Arc::into_inner(logs) {
@@ -306,14 +306,14 @@ async fn live(
     }
     let apply = move |settings: &Settings, _: &ConfigChange| logs.apply(&LoggingConfig::of(settings));
     let watch = config::watch(sources, settings, apply).unwrap_or_else(|error| {
-        tracing::warn!(%error, "changes of the configuration file will not be noticed");
+        tracing::warn!(%error, "cannot watch the configuration file; changes need a restart");
         None
     });
     let exit = until_asked(mixer, &shutdown).await;
     if let Some(watch) = watch
         && let Err(error) = watch.close().await
     {
-        tracing::warn!(%error, "the configuration was not watched to the end");
+        tracing::warn!(%error, "the configuration watcher failed");
     }
     shutdown.close().await;
     Ok(exit)

@@ -1,4 +1,4 @@
-//! How often Racks were refused, for `/metrics`: handshakes and heartbeats, by reason.
+//! Counters of refused handshakes and heartbeats, by reason, for `/metrics`.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! Why a Mixer does not start, and the exit code of each.
+//! Start-up errors of the Mixer, and the exit code of each.
 
 use std::io;
 use std::net::IpAddr;
@@ -95,7 +95,7 @@ fn postgres_address(host: &IpAddr, port: u16, source: &io::Error) -> String {
              postgres.port (0 takes any free one)"
         ),
         _ => format!(
-            "PostgreSQL clients cannot be listened to on {host} (postgres.host), port {port} (postgres.port): {source}"
+            "cannot listen for PostgreSQL clients on {host} (postgres.host), port {port} (postgres.port): {source}"
         ),
     }
 }

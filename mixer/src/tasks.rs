@@ -1,4 +1,4 @@
-//! Tasks with an owner: each is joined by whoever started it, and one that ends on its own brings the Mixer down.
+//! Supervised tasks: each is joined by its owner, and one that stops unexpectedly stops the Mixer.
 //!
 //! # Invariants
 //!
@@ -132,7 +132,7 @@ impl Drop for TaskGuard {
         if std::thread::panicking() {
             self.fatal.raise(format!("the task {} panicked", self.name));
         } else if !self.may_end && !self.stop.is_cancelled() {
-            self.fatal.raise(format!("the task {} ended by itself", self.name));
+            self.fatal.raise(format!("the task {} stopped unexpectedly", self.name));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the tests of this crate share: the real bus server, clocks, entropy, waiting.
+//! Shared test support: the real bus server, clocks, entropy, waiting.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::expect_used, reason = "tests")]
 
 use std::future::Future;

@@ -1,4 +1,4 @@
-//! Rows to columns and back, in exactly the schemas of [`Table`].
+//! Converts rows to columns and back, in exactly the schemas of [`Table`].
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! Letter case aside: what a condition on a text compares, and what an index of texts holds.
+//! Case folding: what a condition on a text compares, and what an index of texts holds.
 //!
 //! Each character is replaced by Unicode's lower case of it, without regard to its neighbours or to a language: `Σ` matches
 //! `σ` and not a final `ς`, `İ` matches `i` followed by a combining dot.
@@ -7,7 +7,7 @@
 //!
 //! - A part of a text, folded, is a part of the folded text.
 
-/// Adds a text to another, letter case aside.
+/// Appends a text, case-folded, to another.
 pub fn fold_into(text: &str, folded: &mut String) {
     if text.is_ascii() {
         let start = folded.len();

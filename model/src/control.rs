@@ -1,4 +1,4 @@
-//! What Racks and the Mixer say to each other over request/reply: enrolment, heartbeats, commands. All bodies are CBOR.
+//! Control messages between Racks and the Mixer over request/reply: enrolment, heartbeats, commands. All bodies are CBOR.
 //!
 //! # Enrolment
 //!

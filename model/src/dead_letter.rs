@@ -1,4 +1,4 @@
-//! Dead letters: messages that could not be handled or stored, and how they are told apart.
+//! Dead letters: messages that could not be handled or stored, and their ids.
 //!
 //! # Invariants
 //!

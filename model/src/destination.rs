@@ -1,4 +1,4 @@
-//! Where a message goes, as seen from the Rack that it leaves a gear of.
+//! The destination of a message, as seen from the Rack that it leaves.
 //!
 //! ```text
 //! outbound          over the edge of the Rack, to several gears

@@ -64,7 +64,7 @@ pub struct LogFilter {
     /// Exactly this level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<Level>,
-    /// This level and graver ones.
+    /// This level and above.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_level: Option<Level>,
     /// From this moment on (inclusive).
@@ -124,7 +124,7 @@ pub struct TraceFilter {
     /// Before this moment (exclusive).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<TimePoint>,
-    /// At least so long, in milliseconds.
+    /// Minimum duration in milliseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_duration_ms: Option<u32>,
     /// The outcome.
@@ -229,7 +229,7 @@ pub struct AuditFilter {
     /// Before this moment (exclusive).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<TimePoint>,
-    /// A Rack's id, or the name that it had then.
+    /// A Rack's id, or its name at that time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rack: Option<String>,
     /// What happened.
@@ -256,10 +256,10 @@ pub struct LetterFilter {
     /// The subject of the letter, or that of the wire that its message came by.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// A part of the reason, letter case aside.
+    /// A part of the reason, case-insensitive.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What became of them; without it, those that are open or waiting.
+    /// The state of the letters; by default open or waiting.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<LetterStateFilter>,
     /// From this moment on (inclusive).
@@ -346,7 +346,7 @@ pub struct MessageFilter {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct FluxFilter {
-    /// From this moment on (inclusive); without it, from the first row that is stored.
+    /// Start (inclusive); by default the first stored row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<TimePoint>,
     /// Before this moment (exclusive).

@@ -1,4 +1,4 @@
-//! The nouns of the platform, shared by every room.
+//! The domain model of the platform, shared by every crate.
 //!
 //! One noun, one struct: a [`LogRecord`], [`Span`] or [`MetricPoint`] travels from a Rack over the wire into
 //! columns, JSON and the terminal under the specification's column names. Parse once at the border, trust after.

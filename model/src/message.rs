@@ -170,7 +170,7 @@ impl Iterator for MessageSequence {
     }
 }
 
-/// What the maker of a message decides of it: the body and the facts. It is read from a map like that of a message, whose other
+/// What the maker of a message decides of it: the body and the metadata. It is read from a map like that of a message, whose other
 /// keys are passed over.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default)]
@@ -180,7 +180,7 @@ pub struct MessageContent {
     pub raw: Vec<u8>,
     /// The body as a value; null if there is none.
     pub data: Value,
-    /// The facts, if it says any.
+    /// The metadata, if it has any.
     pub meta: Option<Attributes>,
 }
 
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_facts_have_equal_bytes_however_they_were_set() {
+    fn equal_metadata_has_equal_bytes_however_it_was_set() {
         let (mut one, mut other) = (message(Value::Null, b""), message(Value::Null, b""));
         one.meta = Attributes::new().with("a", 1).with("b", 2);
         other.meta = Attributes::new().with("b", 2).with("a", 1);

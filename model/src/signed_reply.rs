@@ -1,4 +1,4 @@
-//! The Mixer's answer to a question of a Rack: signed by the cluster, for this question and no other.
+//! A signed reply of the Mixer: signed by the cluster, for one request of a Rack and no other.
 //!
 //! | field | what |
 //! |---|---|
@@ -60,7 +60,7 @@ pub enum SignedReplyError {
     #[error("{0}; a Mixer of another version may answer so: update the older of the two")]
     Bad(#[from] BadSignature),
     /// It answers another question.
-    #[error("it answers another question")]
+    #[error("it answers another request")]
     Other,
     /// Another cluster signed it.
     #[error("it is signed by cluster {0}")]
@@ -82,7 +82,7 @@ impl<T: Serialize + DeserializeOwned> SignedReply<T> {
         SignedPayload::new(&answer, SigningContext::Answer, key)?.to_bytes()
     }
 
-    /// What the answer says and who vouches for it, if it is one to the question with these bytes and by this cluster, where one is known.
+    /// What the reply says and which cluster signed it, if it is one to the question with these bytes and by this cluster, where one is known.
     ///
     /// # Errors
     /// [`SignedReplyError`] otherwise.
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_one_to_its_question_only_by_its_cluster_only_and_as_it_was_signed_only() {
+    fn a_reply_is_valid_only_for_its_request_cluster_and_signature() {
         let (key, thief) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
         let ours = ClusterKey {
             id: id(1_000_000),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_signed_and_what_answers_something_else_is_no_answer() {
+    fn unsigned_and_mismatched_replies_are_rejected() {
         let key = SigningKey::from_bytes(&[1; 32]);
         let refused = EnrollReply::Refused(RackRefusal {
             code: RefusalCode::Removed,

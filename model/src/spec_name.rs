@@ -39,7 +39,7 @@ impl SpecName {
 
 /// Why a text is no spec's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no name of a spec: use 1 to {MOST} letters, digits, _ or -")]
+#[error("{0:?} is not a name of a spec: use 1 to {MOST} letters, digits, _ or -")]
 pub struct BadSpecName(String);
 
 impl FromStr for SpecName {

@@ -1,4 +1,4 @@
-//! A 64-bit hash that never changes: for what is written to disks or handed out as text and read by a later version.
+//! A stable 64-bit hash: for what is written to disks or handed out as text and read by a later version.
 //!
 //! # Invariants
 //!

@@ -26,7 +26,7 @@ use crate::{Attributes, EntityId, FluxId, MessageId, Timestamp, Token};
 pub const LEASE: Duration = Duration::from_secs(5);
 /// The most bytes of a body in a sample.
 pub const MOST_BODY: usize = 4 << 10;
-/// The most bytes of facts in a sample, as JSON.
+/// The most bytes of metadata in a sample, as JSON.
 pub const MOST_FACTS: usize = 4 << 10;
 /// The most bytes of a batch on the bus.
 pub const MOST_BATCH: usize = 128 << 10;
@@ -96,9 +96,9 @@ pub struct TapSample {
     pub id: MessageId,
     /// The business signal.
     pub flux_id: FluxId,
-    /// Its facts, or the first of them.
+    /// Its metadata, or the first entries.
     pub meta: Attributes,
-    /// Whether facts are left out.
+    /// Whether metadata entries are left out.
     pub is_meta_cut: bool,
     /// Whether `body` is the message's value as JSON, and not its bytes.
     pub is_value: bool,

@@ -1,4 +1,4 @@
-//! How telemetry batches travel: headers, content types, encodings.
+//! Wire format of telemetry batches: headers, content types, encodings.
 //!
 //! | `Content-Type` | body |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Names that become bus subjects, folders and addresses.
+//! Tokens: names that become bus subjects, folders and addresses.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! Units at the border: time in microseconds UTC, Go-style durations, byte sizes.
+//! Units at the boundary: time in microseconds UTC, Go-style durations, byte sizes.
 //!
 //! # Not here
 //!

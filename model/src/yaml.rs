@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use serde_saphyr::{MessageFormatter, Spanned, UserMessageFormatter};
 
-/// So many faults are told at most.
+/// The most faults that are reported.
 pub(crate) const MOST: usize = 100;
 /// An entry of more values times keys than this is not searched for the key that is wrong.
 const SEARCHED: usize = 20_000;
@@ -215,7 +215,7 @@ impl std::fmt::Display for SourceDiagnostic {
     }
 }
 
-/// Without the mark that some editors begin a file with, which columns do not count.
+/// Without the byte order mark, which columns do not count.
 pub(crate) fn strip_bom(yaml: &str) -> &str {
     yaml.strip_prefix('\u{feff}').unwrap_or(yaml)
 }

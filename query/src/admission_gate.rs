@@ -1,4 +1,4 @@
-//! The gate: how many queries run at once, and on which threads.
+//! Admission gate: how many queries run at once, and on which threads.
 //!
 //! # Invariants
 //!

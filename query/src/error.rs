@@ -1,4 +1,4 @@
-//! What can go wrong with a query, each with the thing, the value and the fix.
+//! The errors of a query, each with the thing, the value and the fix.
 
 use arrow_schema::ArrowError;
 use datafusion::error::DataFusionError;
@@ -76,7 +76,7 @@ pub enum Error {
     #[error("{0} tails are running, as many as tail.max_followers allows: end one, or try again later")]
     TooManyFollowers(usize),
     /// There is nothing to follow.
-    #[error("this Mixer takes in no rows, it reads what another one stores: follow that one")]
+    #[error("this Mixer ingests no rows, it reads what another one stores: follow that one")]
     NothingToFollow,
     /// A statement cannot be carried out.
     #[error("{}{reason}", place(*at))]
@@ -185,7 +185,7 @@ impl Error {
             Self::Execution(inner) if ByteLimitError::is_cause_of(inner.as_ref()) => Self::Bytes(limits.max_scan),
             Self::Execution(inner) => match memory_refusal(&inner).map(is_contention) {
                 Some(crowded) => {
-                    tracing::debug!(error = %inner, "a query met its memory limit");
+                    tracing::debug!(error = %inner, "a query reached its memory limit");
                     if crowded {
                         Self::Crowded(memory)
                     } else {

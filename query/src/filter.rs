@@ -1,4 +1,4 @@
-//! From filters to conditions on columns. Only expressions; the window's bounds are conditions too.
+//! Translates filters to conditions on columns. Only expressions; the window's bounds are conditions too.
 
 use std::collections::BTreeSet;
 

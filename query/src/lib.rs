@@ -1,4 +1,4 @@
-//! From the engine to rows: typed queries and SQL over one immutable view of the store.
+//! The query layer over the engine: typed queries and SQL over one immutable snapshot of the store.
 //!
 //! ```text
 //! filter ─> window, expressions ─┬> scan: first rows, sums of points ───┬> columns of a list, or JSON objects under the columns' names

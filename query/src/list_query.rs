@@ -1,4 +1,4 @@
-//! Which rows of which table a list asks for.
+//! A list query: which rows of which table.
 //!
 //! Not here: its page and its tag (`query_engine::lists`).
 
@@ -19,7 +19,7 @@ pub enum ListQuery {
     Logs(LogFilter),
     /// Spans.
     Traces(TraceFilter),
-    /// Metric points, or what they come to.
+    /// Metric points, or their aggregates.
     Metrics(MetricFilter),
     /// Business messages.
     Messages(MessageFilter),

@@ -1,4 +1,4 @@
-//! Business messages as they are archived, with their bytes in the form that was asked for.
+//! Renders archived business messages, with their bytes in the requested form.
 //!
 //! # As JSON
 //!

@@ -134,7 +134,7 @@ impl QueryEngine {
         self.tails.close().await;
         // Places come back when tasks are gone; nobody else gets one, because waiters look at `stop` first.
         if tokio::time::timeout(CLOSE_TIMEOUT, self.gate.close()).await.is_err() {
-            tracing::error!("a query that was ended still keeps its thread: its end is not waited for");
+            tracing::error!("a cancelled query still holds its thread; not waiting for it");
         }
         // The threads of a scan that nobody waits for end a moment after it.
         if let Some(scanner) = scanner(self.sessions.template()) {
@@ -183,7 +183,7 @@ impl QueryEngine {
             match self.run_once((class, place), left, query()).await {
                 Err(error) if error.is_caused_by_damage() && damaged < DAMAGED_FILES => {
                     damaged += 1;
-                    tracing::warn!(%error, "a query begins anew without a damaged file");
+                    tracing::warn!(%error, "restarting a query without a damaged file");
                 }
                 answered => return answered,
             }

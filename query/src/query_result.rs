@@ -1,4 +1,4 @@
-//! What a query answers with.
+//! Result types of queries.
 
 use std::sync::Arc;
 

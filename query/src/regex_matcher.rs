@@ -1,4 +1,4 @@
-//! Regular expressions that stand in a statement as they are: a function of the text alone.
+//! Matches literal regular expressions of a statement.
 //!
 //! ```text
 //! message ~ 'declined by (visa|alice)'  ─>  matches(message)   regex, compiled once

@@ -1,4 +1,4 @@
-//! What the lists of all tables have in common: table, window, order and page.
+//! A row query, common to the lists of all tables: table, window, order and page.
 //!
 //! Not here: the filters of each table ([`crate::list_query`]), how a page is found ([`crate::keyset_pagination`]).
 

@@ -1,4 +1,4 @@
-//! Rows as bytes: JSON, JSON lines, CSV and the Arrow stream format. Lists and statements are written by this alone.
+//! Writes rows as JSON, JSON lines, CSV and the Arrow stream format, for lists and statements alike.
 //!
 //! | format | before the rows | after them |
 //! |---|---|---|

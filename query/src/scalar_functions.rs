@@ -298,7 +298,7 @@ fn id_values(column: &ArrayRef, constant: bool) -> Result<Vec<Option<Uuid>>> {
     }
     let parse = |text: &str| match Uuid::try_parse(text) {
         Ok(id) => Ok(Some(id)),
-        Err(_) if constant => exec_err!("'{text}' is no UUID"),
+        Err(_) if constant => exec_err!("'{text}' is not a UUID"),
         Err(_) => Ok(None),
     };
     texts(column)?.map(|text| text.map_or(Ok(None), parse)).collect()
@@ -404,7 +404,7 @@ pub(crate) fn bucket_start(ts: i64, width: i64) -> i64 {
     ts.div_euclid(width).saturating_mul(width)
 }
 
-/// A text to look for, letter case aside.
+/// A text to look for, ignoring case.
 pub(crate) struct CaseFoldFinder(Finder<'static>);
 
 impl CaseFoldFinder {

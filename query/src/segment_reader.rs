@@ -152,7 +152,7 @@ pub(crate) struct SegmentExtension(pub(crate) Arc<DataFileHandle>);
 #[derive(Debug)]
 pub(crate) struct SegmentReaderFactory {
     pub(crate) meter: Arc<ScanMeter>,
-    /// What the plan keeps of its files, as long as somebody has it; what is read counts beside it.
+    /// What the plan keeps of its files, as long as it lives; what is read counts beside it.
     pub(crate) planned: MemoryReservation,
     /// So many bytes are always had for what is read.
     pub(crate) always: usize,
@@ -168,7 +168,7 @@ impl ParquetFileReaderFactory for SegmentReaderFactory {
     ) -> datafusion::error::Result<Box<dyn AsyncFileReader + Send>> {
         let source = file
             .extension::<SegmentExtension>()
-            .ok_or_else(|| internal_datafusion_err!("{} is no segment of the view", file.path()))?;
+            .ok_or_else(|| internal_datafusion_err!("{} is not a segment of the snapshot", file.path()))?;
         Ok(Box::new(SegmentReader {
             segment: Arc::clone(&source.0),
             file: None,

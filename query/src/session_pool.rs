@@ -1,4 +1,4 @@
-//! The memory that queries share, and who is at fault where it is not enough.
+//! Memory pool of queries, and which query is at fault where it is not enough.
 //!
 //! ```text
 //! query ── asks for more ──▶ would a pool of its own have it? ── no ──▶ the query needs too much

@@ -67,7 +67,7 @@ pub(crate) struct PinnedSnapshot {
 }
 
 impl SnapshotRegistry {
-    /// None so far; retained rows may take so much.
+    /// An empty registry; retained rows may take `most` bytes.
     pub(crate) fn new(engine: &Arc<Engine>, most: ByteSize) -> Arc<Self> {
         Arc::new(Self {
             engine: Arc::clone(engine),

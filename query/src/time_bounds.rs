@@ -1,4 +1,4 @@
-//! What conditions say about `ts`: the stretch of time outside which no row can meet them.
+//! Time bounds of conditions on `ts`, outside which no row can meet them.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! The stretch of time a query looks at.
+//! The time range of a query.
 //!
 //! | given | from (inclusive) | to (exclusive) |
 //! |---|---|---|

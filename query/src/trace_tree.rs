@@ -99,7 +99,7 @@ fn links(spans: &RecordBatch) -> Result<Vec<SpanParent<'_>>, Error> {
 
 fn texts<'a>(rows: &'a RecordBatch, name: &str) -> Result<&'a StringArray, Error> {
     let column = rows.column_by_name(name).and_then(|column| column.as_string_opt());
-    column.ok_or_else(|| DataFusionError::Internal(format!("{name} is no text")).into())
+    column.ok_or_else(|| DataFusionError::Internal(format!("{name} is not a text")).into())
 }
 
 /// The numbers of spans, a span directly before its children, siblings by their times and ids; with their depths.

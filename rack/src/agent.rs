@@ -1,4 +1,4 @@
-//! The Rack as a whole: puts its parts together, and takes them apart in order.
+//! The Rack agent as a whole: starts its parts, and stops them in order.
 //!
 //! # Invariants
 //!
@@ -272,7 +272,7 @@ impl RackAgent {
         self.acting.cancel();
         let mut stage = self.stage;
         if tokio::time::timeout(GEARS_WITHIN, &mut stage).await.is_err() {
-            tracing::warn!("gears did not stop in time and are cut off");
+            tracing::warn!("gears did not stop in time; aborting them");
             stage.abort();
         }
         for talker in self.talkers {
@@ -284,12 +284,12 @@ impl RackAgent {
         self.recording.cancel();
         let mut batcher = self.batcher;
         if tokio::time::timeout(BATCHES_WITHIN, &mut batcher).await.is_err() {
-            tracing::warn!("the last rows could not be written in time");
+            tracing::warn!("could not write the last rows in time");
             batcher.abort();
         }
         let (spool, outbox) = tokio::join!(self.spool.close(SPOOL_WITHIN), self.outbox.close(SPOOL_WITHIN));
         if !(spool && outbox) {
-            tracing::warn!("the spool could not be closed in time; what is on disk is sent by the next run");
+            tracing::warn!("could not close the spool in time; the next run sends what is on disk");
         }
         self.bus.close(BUS_WITHIN).await;
     }
@@ -518,10 +518,10 @@ fn log_recovery(what: &str, found: &SpoolRecoveryReport) {
     if found.torn_bytes > 0 {
         tracing::info!(
             bytes = found.torn_bytes,
-            "the spool ended in an unfinished write; it was cut off"
+            "the spool ended in a torn write, which was cut off"
         );
     }
     for path in &found.damaged {
-        tracing::error!(kept = %path.display(), "a spool segment is damaged; what is behind the damage is lost");
+        tracing::error!(kept = %path.display(), "a spool segment is damaged; what follows the damage is lost");
     }
 }

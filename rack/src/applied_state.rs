@@ -58,7 +58,8 @@ impl AppliedState {
             }
             Ok(None) => {}
             Err(reason) => {
-                tracing::warn!(path = %path.display(), reason, "the remembered scenario is not used; the Mixer will push it again")
+                tracing::warn!(path = %path.display(), reason, "ignoring the saved scenario; the Mixer will push it \
+                                                                again")
             }
         }
         memory
@@ -96,7 +97,7 @@ impl AppliedState {
         self.store();
     }
 
-    /// Whether something is not on disk so far.
+    /// Whether something is not on disk yet.
     pub(crate) const fn is_unwritten(&self) -> bool {
         self.unwritten
     }
@@ -105,7 +106,7 @@ impl AppliedState {
     pub(crate) fn retry_write(&mut self) {
         if self.unwritten && self.write().is_ok() {
             self.unwritten = false;
-            tracing::info!("the Rack's state and scenario are remembered again");
+            tracing::info!("the Rack's state and scenario are saved again");
         }
     }
 
@@ -115,7 +116,8 @@ impl AppliedState {
         if let Err(error) = written {
             tracing::error!(
                 error,
-                "the Rack's state and scenario are in force but not remembered: after a restart what was before runs until the Mixer speaks; trying again"
+                "could not save the Rack's state and scenario: after a restart the previous ones apply until the Mixer \
+                 answers; retrying"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! What the Mixer says to this Rack: `flux.agent.rack.<id>.*`.
+//! Listens for the Mixer's commands to this Rack: `flux.agent.rack.<id>.*`.
 //!
 //! # Invariants
 //!
@@ -72,7 +72,7 @@ impl LogLevelControl {
         }
         self.last = Some(change.issued);
         level.set(change.level);
-        tracing::info!("the log level is {} now, as the Mixer says", change.level);
+        tracing::info!("the Mixer set the log level to {}", change.level);
         Ok(())
     }
 }
@@ -106,7 +106,7 @@ impl CommandListener {
                     self.listen(&address, commands).await;
                 }
                 Err(error) => {
-                    tracing::error!(%error, "commands cannot be subscribed to");
+                    tracing::error!(%error, "cannot subscribe to commands");
                     tokio::time::sleep(std::time::Duration::from_secs(1)).await;
                 }
             }
@@ -130,7 +130,7 @@ impl CommandListener {
                         Ok(Some(answer)) => answers.push(answer),
                         Ok(None) => {}
                         Err(reason) => {
-                            tracing::warn!(subject = %command.subject, reason, "a command is ignored");
+                            tracing::warn!(subject = %command.subject, reason, "ignoring a command");
                         }
                     }
                 }
@@ -142,7 +142,7 @@ impl CommandListener {
         if let Some(to) = to
             && let Err(error) = self.client.publish(to, body).await
         {
-            tracing::warn!(%error, "a command could not be answered");
+            tracing::warn!(%error, "could not answer a command");
         }
     }
 

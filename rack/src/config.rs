@@ -61,7 +61,7 @@ static RACK: [ConfigKey; 6] = [
         "rack.ip",
         ValueKind::Text,
         "\"\"",
-        "IP address told to the Mixer; empty takes the primary local one",
+        "IP address announced to the Mixer; empty takes the primary local one",
     ),
     ConfigKey::new(
         "rack.max_hops",
@@ -76,7 +76,7 @@ static RACK: [ConfigKey; 6] = [
             max: 64 << 20,
         },
         "2097152",
-        "Greatest message payload in bytes",
+        "Maximum message payload in bytes",
     ),
     ConfigKey::new(
         "rack.enrollment_timeout",
@@ -167,7 +167,7 @@ static SPOOL: [ConfigKey; 2] = [
         "spool.policy",
         ValueKind::Word(&["drop_oldest", "block"]),
         "\"drop_oldest\"",
-        "What a full spool does: lose the oldest telemetry (counted) or make the gears wait",
+        "What a full spool does: drop the oldest telemetry (counted) or make the gears wait",
     ),
 ];
 
@@ -231,7 +231,7 @@ pub static SCHEMA: ConfigSchema = ConfigSchema {
             keys: &SPOOL,
         },
         ConfigSection {
-            doc: "Telemetry of this Rack. Where it is stored is the Mixer's business.",
+            doc: "Telemetry of this Rack. The Mixer decides where it is stored.",
             keys: &OBSERVABILITY,
         },
     ],
@@ -290,7 +290,7 @@ pub static SCHEMA: ConfigSchema = ConfigSchema {
 pub struct RackConfig {
     /// `[logging]`.
     pub logging: LoggingConfig,
-    /// The protection against gears that log too much.
+    /// Rate limit for the log lines of gears.
     pub throttling: LogThrottleConfig,
     /// `[base]`.
     pub base: BaseConfig,
@@ -328,7 +328,7 @@ pub struct BaseConfig {
 pub struct AgentConfig {
     /// The prefix of the name when none is given.
     pub name_prefix: String,
-    /// The IP address told to the Mixer; `None` takes the primary local one.
+    /// The IP address announced to the Mixer; `None` takes the primary local one.
     pub ip: Option<std::net::IpAddr>,
     /// Hops after which a message is dropped as a loop.
     pub max_hops: u16,

@@ -1,4 +1,4 @@
-//! The one owner of what runs: takes orders, applies them to the gear runtime, remembers them.
+//! The controller: the one owner of what runs; takes commands, applies them to the gear runtime, saves them.
 //!
 //! # Invariants
 //!
@@ -32,7 +32,7 @@ const REMEMBER_AGAIN: Duration = Duration::from_secs(1);
 /// How many orders may wait.
 pub(crate) const ORDERS: usize = 16;
 
-/// What the stage is told.
+/// Commands to the controller.
 pub(crate) enum ControllerCommand {
     /// Run this scenario.
     Scenario {
@@ -46,7 +46,7 @@ pub(crate) enum ControllerCommand {
         issued: Option<Timestamp>,
         done: Option<oneshot::Sender<()>>,
     },
-    /// Give letters back to a gear; `under_way` hears what the answer will be.
+    /// Replay letters to a gear; `under_way` gets the result.
     Replay {
         replay: Box<ReplayCommand>,
         under_way: oneshot::Sender<BoxFuture<'static, ReplayAnswer>>,
@@ -205,7 +205,7 @@ impl RackController {
         }
         tracing::info!(
             scenario = push.reference,
-            "the scenario is tried as soon as gears may run"
+            "the scenario is applied as soon as gears may run"
         );
         self.waiting = Some(new);
     }
@@ -256,7 +256,7 @@ impl RackController {
             return;
         }
         if self.memory.state() != state {
-            tracing::info!(from = %self.memory.state(), to = %state, "the Rack's state changes");
+            tracing::info!(from = %self.memory.state(), to = %state, "the Rack's state changed");
         }
         self.memory.set_state(state, issued);
         self.set_running().await;

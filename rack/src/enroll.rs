@@ -31,10 +31,10 @@ pub(crate) enum HandshakeError {
     #[error(transparent)]
     Bus(#[from] chassis::Error),
     /// The question cannot be encoded.
-    #[error("the Mixer cannot be asked: {0}")]
+    #[error("cannot reach the Mixer: {0}")]
     Question(#[from] BadSignature),
     /// The challenge is not for our hello.
-    #[error("the challenge is not for this Rack's hello: another Mixer, or someone who plays one, answers on this bus")]
+    #[error("the challenge is not for this Rack's hello: another Mixer, or an impostor, answers on this bus")]
     Challenge,
     /// Another cluster.
     #[error(
@@ -68,7 +68,7 @@ pub(crate) struct EnrollmentApplicant<'a> {
     pub(crate) boot_epoch: u64,
 }
 
-/// The Mixer's answer, and the cluster's key that vouches for it.
+/// The Mixer's reply, and the cluster's key that signed it.
 pub(crate) struct VerifiedEnrollReply {
     pub(crate) cluster_key: VerifyingKey,
     pub(crate) reply: EnrollReply,
@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_challenge_for_another_hello_or_of_another_cluster_than_vouches_for_it_is_not_answered() {
+    fn a_challenge_for_another_hello_or_of_another_cluster_is_not_answered() {
         let id = |number| ClusterId::at(Timestamp::from_micros(number), [0; 10]);
         let (key, other) = (SigningKey::from_bytes(&[1; 32]), SigningKey::from_bytes(&[2; 32]));
         let challenge = EnrollChallenge {

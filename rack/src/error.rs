@@ -1,4 +1,4 @@
-//! What can end a Rack, and the exit code of each.
+//! Fatal errors of a Rack, and the exit code of each.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! What a Rack says about its machine: name, address, and how full it is.
+//! Host information of a Rack: name, address, memory and disk.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
@@ -79,7 +79,7 @@ fn interface() -> Option<IpAddr> {
     })
 }
 
-/// The machine as heartbeats tell of it.
+/// The machine as heartbeats report it.
 #[derive(Debug)]
 pub(crate) struct HostProbe {
     state_dir: PathBuf,
@@ -96,7 +96,7 @@ impl HostProbe {
         }
     }
 
-    /// Facts for a heartbeat. What cannot be found out is left out.
+    /// Host facts for a heartbeat. Unknown ones are left out.
     pub(crate) fn facts(&mut self) -> Attributes {
         let mut facts = memory_and_disk(&self.state_dir);
         if let Ok(cpus) = std::thread::available_parallelism() {

@@ -1,4 +1,4 @@
-//! Who a Rack is, once its cluster has said so.
+//! The identity of an enrolled Rack.
 
 use ed25519_dalek::VerifyingKey;
 use model::{EntityId, Token};

@@ -1,4 +1,4 @@
-//! The inbox of a gear: what waits in front of it, and what it has begun and not committed.
+//! The inbox of a gear: messages that wait for it, and those that it has begun and not committed.
 //!
 //! # Invariants
 //!

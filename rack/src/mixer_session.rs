@@ -132,7 +132,7 @@ impl MixerSession {
                 Err(error) => {
                     let reason = error.to_string();
                     if reason != told {
-                        tracing::warn!(reason, "not enrolled; trying again");
+                        tracing::warn!(reason, "not enrolled; retrying");
                         told = reason;
                     }
                     let most = match &error {
@@ -158,7 +158,7 @@ impl MixerSession {
             tracing::warn!(
                 bus = self.bus_host.host,
                 port = self.bus_host.port,
-                "the bus cannot be reached so far; trying on. Start the Mixer there, or set snake.url to where it is"
+                "cannot reach the bus yet; retrying. Start the Mixer there, or set snake.url to where it is"
             );
             self.bus.wait_connected_or_refused().await
         }
@@ -220,7 +220,7 @@ impl MixerSession {
             .await
             .is_err()
         {
-            tracing::warn!("the Mixer has answered, and the bus does not know this Rack so far; trying on");
+            tracing::warn!("the Mixer answered, but the bus does not know this Rack yet; retrying");
         }
         Ok(answer)
     }
@@ -285,7 +285,7 @@ impl MixerSession {
         let mut subscribed = self.subscribed.clone();
         let subscribed = subscribed.wait_for(|subscribed| *subscribed);
         if tokio::time::timeout(SUBSCRIBE_WITHIN, subscribed).await.is_err() {
-            tracing::warn!("commands are not subscribed to so far; orders of the Mixer wait for the next heartbeat");
+            tracing::warn!("cannot subscribe to commands yet; the Mixer's commands wait for the next heartbeat");
         }
     }
 
@@ -314,7 +314,7 @@ impl MixerSession {
             let beat = tokio::select! {
                 beat = self.send_heartbeat(identity) => beat,
                 () = bus.wait_refused() => {
-                    tracing::warn!("the bus does not know this Rack any more; asking for admission again");
+                    tracing::warn!("the bus no longer knows this Rack; enrolling again");
                     return RefusalCode::Unknown;
                 }
             };

@@ -1,4 +1,4 @@
-//! This Rack's part of a scenario: what a push asks of it, once it has been checked.
+//! Rack plan: this Rack's part of a scenario, checked.
 //!
 //! ```text
 //! gear a ── OutputWires["out"] ──┬──▶ inbox of gear b (bounded) ──▶ gear b

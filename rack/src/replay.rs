@@ -1,4 +1,4 @@
-//! Letters of the dead-letter queue that come back to their gear.
+//! Replay of letters of the dead-letter queue to their gear.
 //!
 //! ```text
 //! Mixer ─ Replay{queue, gear, letters 7, 8, 9} ─▶ inbox of the gear ─▶ taken 9, durable ─▶ ReplayAnswer{taken: 9}
@@ -66,7 +66,7 @@ pub(crate) async fn replay(
         }
     }
     if timeout(WITHIN, join_all(with_gear)).await.is_err() {
-        not_taken = Some(ReplayRejection::Later("the gear works on it".to_owned()));
+        not_taken = Some(ReplayRejection::Later("the gear is processing it".to_owned()));
     }
     ReplayAnswer {
         taken: desk.committed_number(),
@@ -118,7 +118,11 @@ impl GearReplayer {
         };
         let mut message = match Message::from_cbor(&letter.message) {
             Ok(message) => message,
-            Err(reason) => return self.reject_letter(number, format!("it is no message: {reason}")).await,
+            Err(reason) => {
+                return self
+                    .reject_letter(number, format!("it is not a message: {reason}"))
+                    .await;
+            }
         };
         // A journey of its own: one that was too long would never go on.
         message.hops = 0;
@@ -140,7 +144,7 @@ impl GearReplayer {
                 .or(with_one_before)
                 .is_some_and(is_there)
             {
-                return Err(ReplayRejection::Later("the gear works on it".to_owned()));
+                return Err(ReplayRejection::Later("the gear is processing it".to_owned()));
             }
             delivered.insert(Arc::clone(&self.key), place);
         }

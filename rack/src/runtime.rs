@@ -1,4 +1,4 @@
-//! The gear runtime: makes what runs on this Rack equal to what the scenario asks.
+//! The gear runtime: reconciles what runs on this Rack with the scenario.
 //!
 //! # Invariants
 //!
@@ -50,7 +50,7 @@ pub const DRAIN_BOUND: Duration = Duration::from_secs(1);
 const REPLIES_BOUND: Duration = Duration::from_millis(250);
 /// How long a gear may take to get what it needs.
 const INIT_BOUND: Duration = Duration::from_secs(5);
-/// How long a gear may usually be at one message before that is told.
+/// How long a gear may usually be at one message before that is logged.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What the runtime is made of.
@@ -68,7 +68,7 @@ pub struct RuntimeParts {
     pub(crate) lane: Option<GuaranteedLane>,
     /// The ports that can be tapped.
     pub(crate) taps: TapRegistry,
-    /// How long a gear may be at one message before that is told.
+    /// How long a gear may be at one message before that is logged.
     pub(crate) patience: Duration,
     /// How long gears may take to finish what they began when they are stopped.
     pub(crate) drain: Duration,
@@ -131,7 +131,7 @@ impl GearTask {
     async fn join(mut self, deadline: Instant, bound: Duration) -> bool {
         let has_ended = tokio::time::timeout_at(deadline, &mut self.task).await.is_ok();
         if !has_ended {
-            tracing::warn!(gear.id = %self.spec.name, "the gear did not stop within {bound:?} and is cut off");
+            tracing::warn!(gear.id = %self.spec.name, "the gear did not stop within {bound:?}; aborting it");
             self.task.abort();
             // Only the end is awaited; how it ended is known.
             (&mut self.task).await.ok();

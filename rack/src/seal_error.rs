@@ -1,4 +1,4 @@
-//! Why a sealed file cannot be read or written, and the version of its form, which an error names.
+//! Errors of the sealed state file, and the version of its form, which an error names.
 
 /// The version of the sealed form; the plain bundle is version 1.
 pub(crate) const SEALED_VERSION: u16 = 2;

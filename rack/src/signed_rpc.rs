@@ -1,4 +1,4 @@
-//! Questions to the Mixer, and which answers are its own.
+//! Signed RPC to the Mixer: sends requests, and accepts only replies signed for them.
 //!
 //! # Invariants
 //!
@@ -46,7 +46,7 @@ impl RpcClient {
         }
     }
 
-    /// The answer to a question with these bytes, and who vouches for it: this cluster, if one is known.
+    /// The reply to a request with these bytes, and which cluster signed it: this cluster, if one is known.
     pub(crate) async fn call<T: Serialize + DeserializeOwned>(
         &self,
         bus: &BusConnection,
@@ -76,15 +76,15 @@ impl RpcClient {
     }
 
     fn reject_reply(&self, subject: &str, why: &SignedReplyError) {
-        let passed_over = self.counters.passed_over.fetch_add(1, Relaxed) + 1;
+        let rejected = self.counters.passed_over.fetch_add(1, Relaxed) + 1;
         let (mut said, now) = (self.said.lock(), Instant::now());
         if said.is_none_or(|said| now >= said + SAY_EVERY) {
             *said = Some(now);
             tracing::warn!(
                 subject,
                 reason = %why,
-                passed_over,
-                "an answer on the bus is not this cluster's Mixer's to the question that was asked; it is passed over"
+                rejected,
+                "ignoring a reply that this cluster's Mixer did not sign for the request"
             );
         }
     }

@@ -74,7 +74,7 @@ impl StateFile {
         tighten(path);
         if !is_sealed && file.seal.is_some() {
             file.store(&file.bundle)?;
-            tracing::info!(path = %path.display(), "the state file is encrypted from now on; backups of it are plain still");
+            tracing::info!(path = %path.display(), "the state file is now encrypted; its backups are still plain");
         }
         Ok(file)
     }
@@ -223,9 +223,9 @@ fn identity(passport: &Passport) -> Result<RackIdentity, BadPassport> {
 fn tighten(path: &Path) {
     let Ok(meta) = std::fs::metadata(path) else { return };
     if meta.permissions().mode() & 0o077 != 0 {
-        tracing::warn!(path = %path.display(), "others could read the state file; its mode is 0600 now");
+        tracing::warn!(path = %path.display(), "others could read the state file; its mode is now 0600");
         if let Err(error) = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)) {
-            tracing::warn!(%error, path = %path.display(), "the state file's mode could not be changed");
+            tracing::warn!(%error, path = %path.display(), "could not change the mode of the state file");
         }
     }
 }

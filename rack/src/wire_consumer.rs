@@ -358,7 +358,8 @@ impl WireConsumer {
             source = &*next.key,
             missing,
             next = next.place.number,
-            "messages never come: they became dead letters, left the stream before this wire took them, or were damaged in their Rack's outbox"
+            "skipping messages that cannot arrive: they became dead letters, left the stream before this wire took \
+             them, or were damaged in their Rack's outbox"
         );
     }
 
@@ -497,7 +498,7 @@ impl AckBatcher {
         let Self { last, .. } = std::mem::take(self);
         // A lost acknowledgement means redelivery, which is recognised.
         if let Some(Err(error)) = async { Some(last?.ack().await) }.await {
-            tracing::debug!(%error, "an acknowledgement could not be sent");
+            tracing::debug!(%error, "could not send an acknowledgement");
         }
     }
 }

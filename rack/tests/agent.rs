@@ -481,7 +481,7 @@ async fn a_batch_larger_than_the_bus_takes_is_replaced_by_a_record_that_says_so(
     assert!(
         all.iter()
             .flat_map(|batch| &batch.messages)
-            .any(|line| line.contains("given up"))
+            .any(|line| line.contains("dropped a batch"))
     );
     close(agent).await;
 }

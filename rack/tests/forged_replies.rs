@@ -128,7 +128,7 @@ impl Forger {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_is_not_the_mixer_cannot_tell_a_rack_that_it_was_removed() {
+async fn only_the_mixer_can_tell_a_rack_that_it_was_removed() {
     let (bus, dir) = (BusServer::start().await, tempfile::tempdir().unwrap());
     let peer = Peer::start(&bus, 1, adopting()).await;
     let agent = agent(dir.path(), &bus.url(), &[]).await;

@@ -12,8 +12,7 @@ fn mixer(folder: &Path, args: &[&str]) -> Result<process::Finished, Failure> {
 }
 
 #[test]
-fn a_store_whose_registry_is_lost_is_not_taken_for_a_new_one_and_a_cluster_is_founded_in_it_on_purpose()
--> Result<(), Failure> {
+fn a_store_without_its_registry_refuses_to_start_until_found_cluster() -> Result<(), Failure> {
     let mut cluster = TestMixer::start("")?;
     assert!(cluster.process()?.terminate(SOON)?.success());
     let (data, kept) = (cluster.path().join("data"), tempfile::tempdir()?);

@@ -123,7 +123,7 @@ fn write_with(file: &Path, padding: &str, numbers: std::ops::Range<u64>) -> Resu
 }
 
 #[test]
-fn messages_cross_racks_and_wait_for_one_that_is_away() -> Result<(), Failure> {
+fn messages_cross_racks_and_wait_for_one_that_is_offline() -> Result<(), Failure> {
     let logs = tempfile::tempdir()?;
     let file = logs.path().join("app.log");
     let (mixer, _scenario) = mixer_with(&scenario(&file))?;

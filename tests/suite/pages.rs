@@ -66,7 +66,7 @@ fn judged(file: &Path, text: &str, [noun, verb]: [&str; 2]) -> Result<process::F
 }
 
 #[test]
-fn the_yaml_of_the_pages_is_valid_and_what_is_faulty_is_told_as_the_page_tells_it() -> Result<(), Failure> {
+fn the_yaml_of_the_pages_is_valid_and_its_faults_read_as_documented() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     // Cases of a page are of this example.
     let example = project().join("examples/field-gateway/scenario.yaml");

@@ -36,12 +36,12 @@ fn the_level_of_a_racks_log_changes_while_it_runs() -> Result<(), Failure> {
         assert_eq!(done.code, Some(0), "{}", done.err);
     }
     eventually("the last change in the log", SOON, || {
-        rack.log().contains("the log level is info now").then_some(())
+        rack.log().contains("the Mixer set the log level to info").then_some(())
     })?;
     let log = rack.log();
-    assert!(log.contains("the log level is debug now"), "{log}");
+    assert!(log.contains("the Mixer set the log level to debug"), "{log}");
     assert!(
-        !log.contains("the log level is error") && !log.contains("the log level is warn"),
+        !log.contains("the log level to error") && !log.contains("the log level to warn"),
         "{log}"
     );
 
@@ -66,7 +66,7 @@ fn the_level_of_a_racks_log_changes_while_it_runs() -> Result<(), Failure> {
     assert!(
         entries[0]["why"]
             .as_str()
-            .is_some_and(|why| why.contains("does not say that it obeys")),
+            .is_some_and(|why| why.contains("did not confirm the command")),
         "{entries:?}"
     );
     assert_eq!((&entries[1]["to"], &entries[1]["why"]), (&json!("info"), &json!(null)));

@@ -7,7 +7,7 @@ use harness::{Failure, binary, process};
 
 const HEAD: &str = "# Commands
 
-<!-- Generated from the programs' own help; a test compares. Write it anew with: make docs -->
+<!-- Generated from the programs' own help; a test compares. Regenerate it with: make docs -->
 
 Standard output carries data only, everything else goes to standard error. Control characters in stored text are never
 written as they are. Colours appear only on a terminal, and never with `NO_COLOR`. Exit codes: 0 done, 1 what was asked

@@ -290,7 +290,7 @@ fn spec_files_are_checked_on_the_command_line_and_listed_from_the_mixer() -> Res
     let bad = run(&["spec", "validate", "data/specs"])?;
     assert_eq!(bad.code, Some(65));
     assert!(bad.err.contains("other.yaml:6:"), "{}", bad.err);
-    assert!(bad.err.contains("is the spec order already"), "{}", bad.err);
+    assert!(bad.err.contains("already defines the spec order"), "{}", bad.err);
     let twin = mixer.path().join("twins");
     std::fs::create_dir(&twin)?;
     std::fs::write(twin.join("a.yaml"), spec(1, &[]))?;
@@ -299,7 +299,7 @@ fn spec_files_are_checked_on_the_command_line_and_listed_from_the_mixer() -> Res
     assert_eq!(twins.code, Some(65));
     assert!(
         twins.err.contains(
-            "b.yaml:1:1: twins/a.yaml is the spec order, and DuckDB does not tell messages_ORDER from messages_order"
+            "b.yaml:1:1: twins/a.yaml is the spec order, and DuckDB cannot distinguish messages_ORDER from messages_order"
         ),
         "{}",
         twins.err

@@ -332,7 +332,7 @@ fn the_command_follows_over_a_kill_prints_no_controls_and_ends_well_by_an_interr
         assert_eq!(process.wait(SOON)?.code(), Some(0), "{}", process.log_tail());
         let said = process.log_tail();
         assert!(
-            said.contains("trying again") && said.contains("following again") && !said.contains("missing"),
+            said.contains("reconnecting") && said.contains("following again") && !said.contains("missing"),
             "{said}"
         );
     }

@@ -1,4 +1,4 @@
-//! What happens to a connection, told once.
+//! Connection log: logs each state change of a bus connection once.
 //!
 //! # Invariants
 //!
@@ -18,7 +18,7 @@ use super::BusState;
 /// Texts remembered per outage; what comes after so many different ones is detail.
 const TOLD: usize = 8;
 
-/// Sees the events of one connection: logs them, tells the watchers of its state.
+/// Handles the events of one connection: logs them, and notifies the watchers of its state.
 #[derive(Debug)]
 pub(super) struct ConnectionObserver {
     url: String,
@@ -77,11 +77,11 @@ impl ConnectionObserver {
                 self.tell.send_replace(BusState::Closed);
             }
             Event::SlowConsumer(subscription) => {
-                tracing::error!(bus, subscription, "slow consumer: messages of a subscription were lost");
+                tracing::error!(bus, subscription, "slow consumer: a subscription lost messages");
             }
             Event::ServerError(error) => self.server_error(error),
             Event::ClientError(error) => self.client_error(error),
-            Event::LameDuckMode => tracing::warn!(bus, "the bus server is about to stop"),
+            Event::LameDuckMode => tracing::warn!(bus, "the bus server is shutting down"),
             Event::Draining => tracing::debug!(bus, "bus connection draining"),
         }
     }
@@ -138,11 +138,11 @@ impl ConnectionObserver {
             .insert_message(&error.to_string());
         drop(outage);
         if first {
-            tracing::warn!(bus, %error, "the bus is not there so far; trying on");
+            tracing::warn!(bus, %error, "cannot reach the bus yet; retrying");
         } else if is_new && !is_absence(error) {
-            tracing::warn!(bus, %error, "the bus does not let us in; trying on");
+            tracing::warn!(bus, %error, "the bus rejects our credentials; retrying");
         } else {
-            tracing::debug!(bus, %error, "not connected so far");
+            tracing::debug!(bus, %error, "not connected yet");
         }
     }
 }
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outage_is_told_at_its_start_and_at_its_end_and_not_between() {
+    fn an_outage_is_logged_when_it_starts_and_when_it_ends() {
         let mut events = vec![Event::Connected, Event::Disconnected];
         events.extend((0..50).map(|_| failed(ConnectErrorKind::Io)));
         events.extend([failed(ConnectErrorKind::TimedOut), Event::Connected]);
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bus_that_was_never_there_is_told_of_once() {
+    fn an_unreachable_bus_is_logged_once() {
         let lines = lines(&[
             failed(ConnectErrorKind::Io),
             failed(ConnectErrorKind::Io),
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_during_an_outage_is_told_once_per_outage() {
+    fn a_refusal_during_an_outage_is_logged_once() {
         let refused = || failed(ConnectErrorKind::AuthorizationViolation);
         let outage = || [Event::Disconnected, failed(ConnectErrorKind::Io), refused(), refused()];
         let told = |events: &[Event]| {
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_does_not_know_us_is_told_from_one_that_is_away() {
+    fn rejected_credentials_are_distinguished_from_an_unreachable_server() {
         let (tell, state) = watch::channel(BusState::Disconnected);
         let observer = ConnectionObserver::new("nats://here".to_owned(), tell);
         for (event, met) in [
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_a_standing_connection_are_each_told() {
+    fn each_error_of_an_open_connection_is_logged() {
         let error = || Event::ClientError(ClientError::Other("payload".to_owned()));
         assert_eq!(lines(&[Event::Connected, error(), error()]).len(), 3);
     }

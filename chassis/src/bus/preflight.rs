@@ -1,4 +1,4 @@
-//! The first question to a bus: are the persistent streams of our domain there? If not, why not?
+//! Preflight of a bus: are the persistent streams of our domain there? If not, why not?
 //!
 //! A request for another domain's streams finds no listener, just as one to a server without streams. Asking without
 //! a domain tells the two apart: that request is answered by whatever the server itself has.
@@ -20,7 +20,7 @@ pub(super) async fn run(bus: &BusConnection) -> Result<(), Error> {
     let fault = |kind: AccountErrorKind| match kind {
         AccountErrorKind::TimedOut => Error::BusUnreachable {
             url: url.clone(),
-            reason: "no answer to a question about its streams".to_owned(),
+            reason: "no answer to a request about its streams".to_owned(),
         },
         other => Error::BusFault {
             url: url.clone(),

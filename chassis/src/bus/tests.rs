@@ -113,7 +113,7 @@ async fn reaches(bus: &BusConnection, wanted: BusState) {
 }
 
 #[tokio::test]
-async fn the_preflight_tells_a_wrong_domain_from_missing_streams() {
+async fn the_preflight_distinguishes_a_wrong_domain_from_missing_streams() {
     let server = Server::start(STREAMS).await;
     BusConnection::connect(server.options("plant"))
         .await
@@ -144,7 +144,7 @@ async fn the_preflight_tells_a_wrong_domain_from_missing_streams() {
 }
 
 #[tokio::test]
-async fn a_missing_token_is_a_denial_and_the_right_one_lets_in() {
+async fn a_missing_token_is_denied_and_the_right_one_accepted() {
     let server = Server::start("authorization { token: hush }\n").await;
     let error = BusConnection::connect(server.options("plant")).await.unwrap_err();
     assert!(matches!(error, Error::BusDenied { .. }), "{error}");
@@ -181,7 +181,7 @@ async fn a_rack_that_starts_before_the_bus_waits_for_it() {
 }
 
 #[tokio::test]
-async fn the_first_answer_that_is_one_is_taken_and_a_question_without_one_says_what_went_wrong() {
+async fn the_first_valid_reply_is_taken_and_a_request_without_one_reports_why() {
     let server = Server::start("").await;
     let bus = BusConnection::connect(server.options("plant")).await.unwrap();
     let within = Duration::from_secs(5);
@@ -226,7 +226,7 @@ async fn the_first_answer_that_is_one_is_taken_and_a_question_without_one_says_w
 }
 
 #[tokio::test]
-async fn a_question_to_a_bus_that_is_away_fails_at_once_and_is_not_heard_later() {
+async fn a_request_while_disconnected_fails_at_once_and_is_not_sent_later() {
     let mut server = Server::start("").await;
     let bus = BusConnection::connect(server.options("plant")).await.unwrap();
     // Over the same connection it is subscribed to before anything that was kept is sent.
@@ -261,7 +261,7 @@ async fn a_question_to_a_bus_that_is_away_fails_at_once_and_is_not_heard_later()
 }
 
 #[tokio::test]
-async fn a_question_that_may_come_late_is_heard_when_the_bus_is_back() {
+async fn a_request_that_may_be_late_is_delivered_after_a_reconnect() {
     let mut server = Server::start("").await;
     let bus = BusConnection::connect(server.options("plant")).await.unwrap();
     let mut asked = bus.client.subscribe("desk").await.unwrap();

@@ -1,4 +1,4 @@
-//! The layering: one function from a schema and its sources to settings.
+//! Configuration loading: merges a schema's sources, layer over layer, into settings.
 
 use std::collections::BTreeMap;
 use std::fmt;

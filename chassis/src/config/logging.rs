@@ -1,4 +1,4 @@
-//! The section `[logging]`, which every process of ours has, and `[logging.throttling]` of those that run gears.
+//! The section `[logging]` of every process, and `[logging.throttling]` of those that run gears.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use super::settings::Settings;
 /// What `[logging]` rules, for the schemas.
 pub const DOC: &str = "Log files: level and rotation.";
 /// What `[logging.throttling]` rules, for the schemas.
-pub const THROTTLING_DOC: &str = "The protection against gears that log too much.";
+pub const THROTTLING_DOC: &str = "Rate limit for the log lines of gears.";
 
 /// The keys of `[logging]` without those of throttling, with the default of `filename` as a TOML literal.
 #[must_use]
@@ -20,7 +20,7 @@ pub const fn keys(filename: &'static str) -> [ConfigKey; 7] {
             "logging.level",
             ValueKind::Word(&["debug", "info", "warn", "error"]),
             "\"info\"",
-            "Least level that is logged",
+            "Minimum level that is logged",
         )
         .live()
         .aliases(&["PLATFORM_LEVEL"]),
@@ -28,7 +28,7 @@ pub const fn keys(filename: &'static str) -> [ConfigKey; 7] {
             "logging.filename",
             ValueKind::Path,
             filename,
-            "Log file; its folder is made if it is missing",
+            "Log file; its folder is created if it is missing",
         ),
         ConfigKey::new(
             "logging.max_size_mb",

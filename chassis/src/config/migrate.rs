@@ -1,4 +1,4 @@
-//! The current form of a v0.4.4 file, with comments kept and a note for every change.
+//! Migrates a v0.4.4 file to the current form, with comments kept and a note for every change.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,10 @@ pub fn migrate(schema: &'static ConfigSchema, file: &Path, text: &str) -> Result
         };
         match removed.to {
             Some(to) if has(document.as_table(), to) => {
-                notes.push(format!("{} dropped: {to} is given too and stays", removed.path));
+                notes.push(format!(
+                    "{} dropped: {to} is set too and takes precedence",
+                    removed.path
+                ));
             }
             Some(to) => {
                 put(document.as_table_mut(), to, &key, item);

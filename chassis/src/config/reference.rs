@@ -6,7 +6,7 @@ use super::schema::{ConfigKey, ConfigSchema, DefaultValue};
 
 const INTRODUCTION: &str = "# Configuration
 
-<!-- Generated from the schemas in the code; tests compare. Write it anew with: make docs -->
+<!-- Generated from the schemas in the code; tests compare. Regenerate it with: make docs -->
 
 Values are merged key by key: command-line flags win over environment variables, those over the file, that over the
 defaults. The environment name of a key is its path in upper case, dots as underscores, behind `PLATFORM_`: `base.name`
@@ -33,7 +33,7 @@ pub fn reference_markdown(schemas: &[&ConfigSchema]) -> String {
     page
 }
 
-/// The chapter of one schema, between two marks by which a test finds it in the page.
+/// The chapter of one schema, between two markers by which a test finds it in the page.
 #[must_use]
 pub fn chapter(schema: &ConfigSchema) -> String {
     let mut text = String::new();

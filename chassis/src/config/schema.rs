@@ -1,4 +1,4 @@
-//! A schema: the sections of a file, their keys, and the keys of earlier versions that are gone.
+//! A configuration schema: the sections of a file, their keys, and removed keys of earlier versions.
 //!
 //! Schemas are `static` tables; the builder functions are `const`, so a key is one readable line.
 
@@ -85,7 +85,7 @@ impl ValueKind {
     }
 }
 
-/// The value of a key that nobody gave.
+/// The default value of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DefaultValue {
     /// A TOML literal.

@@ -1,4 +1,4 @@
-//! Checks of a schema itself, for the tests of the rooms that have one: every key can be given in every way, and
+//! Checks of a schema itself, for the tests of the crates that have one: every key can be set in every way, and
 //! everything generated from the table reads back.
 
 use std::collections::BTreeMap;

@@ -179,7 +179,7 @@ fn a_key_given_in_two_spellings_of_its_section_is_refused() {
     let found = problems("[base]\nname = \"a\"\n[BASE]\nname = \"b\"\n", &[]);
     assert_eq!(
         found,
-        ["tester.toml:4: base.name is given a second time; section names are case-insensitive"]
+        ["tester.toml:4: base.name is given twice; section names are case-insensitive"]
     );
 }
 

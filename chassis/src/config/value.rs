@@ -1,4 +1,4 @@
-//! A value: from a text (environment, flag), from TOML, and back to TOML; checked against its key's kind.
+//! A configuration value: parsed from text (environment, flag) or TOML, written as TOML, checked against its key's kind.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

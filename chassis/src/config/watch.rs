@@ -1,4 +1,4 @@
-//! Watching the configuration file: live keys apply at once, everything else is said to need a restart.
+//! Watches the configuration file: live keys apply at once, other changes are logged as needing a restart.
 //!
 //! The *folder* is watched, because editors and deployment tools replace the file instead of writing into it. What
 //! counts is the file's content: an event that leaves it the same does nothing.

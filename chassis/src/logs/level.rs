@@ -1,4 +1,4 @@
-//! The level, which can change while the process runs.
+//! The log level, which can change while the process runs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -1,4 +1,4 @@
-//! A log file that is rotated by size. Owned by the writer thread.
+//! Rotation of a log file by size. Owned by the writer thread.
 //!
 //! | name | content |
 //! |---|---|

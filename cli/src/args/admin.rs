@@ -1,4 +1,4 @@
-//! The flags of what administers Racks, scenarios, gears and configuration files.
+//! The flags of the commands that administer Racks, scenarios, gears and configuration files.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub(crate) enum RacksVerb {
     Show(RackTargetArgs),
     /// Adopt a pending Rack
     Approve {
-        /// Give it this name
+        /// Approve it under this name
         #[arg(long)]
         name: Option<Token>,
         #[command(flatten)]
@@ -34,18 +34,18 @@ pub(crate) enum RacksVerb {
     Resume(RackTargetArgs),
     /// Revoke a Rack's identity
     Remove(RackTargetArgs),
-    /// Change the level of a Rack's own log until its process ends or its file says another
+    /// Change the log level of a Rack until it restarts or its configuration file changes it
     LogLevel {
         #[command(flatten)]
         rack: RackTargetArgs,
         /// debug, info, warn or error
         level: Level,
     },
-    /// Change the labels that groups of a scenario choose a Rack by; the Rack runs what it shall by them
+    /// Change the labels by which groups of a scenario select a Rack
     Label {
         #[command(flatten)]
         rack: RackTargetArgs,
-        /// KEY=VALUE gives the Rack a label, KEY- takes it away; others stay. Without any the labels are shown
+        /// KEY=VALUE sets a label, KEY- removes it; others stay. Without any the labels are shown
         #[arg(value_name = "CHANGE")]
         changes: Vec<LabelChange>,
     },
@@ -70,7 +70,7 @@ impl std::str::FromStr for LabelChange {
         }
         match text.strip_suffix('-') {
             Some(name) => Ok(Self::Remove(key(name)?)),
-            None => Err("a change of a label is KEY=VALUE, or KEY- to take it away".to_owned()),
+            None => Err("a label change is KEY=VALUE, or KEY- to remove the label".to_owned()),
         }
     }
 }
@@ -88,10 +88,10 @@ pub(crate) struct TapArgs {
     /// An output: the Rack's name or id, the gear, its port
     #[arg(value_name = "RACK.GEAR.PORT", value_parser = endpoint)]
     pub(crate) port: GearPort,
-    /// End after so many messages
+    /// Stop after this many messages
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
-    /// End after so long, such as 30s
+    /// Stop after this long, such as 30s
     #[arg(long = "for", value_name = "DURATION")]
     pub(crate) time: Option<HumanDuration>,
     /// Print one JSON object a line: the same as --output ndjson
@@ -107,7 +107,7 @@ fn endpoint(text: &str) -> Result<GearPort, String> {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct AuditArgs {
-    /// Only of this Rack: its id, or the name that it had then
+    /// Only of this Rack: its id, or its name at that time
     #[arg(long)]
     pub(crate) rack: Option<String>,
     /// Only of this kind: rack_pending, rack_approved, rack_adopted, rack_suspended, rack_resumed, rack_removed,
@@ -131,10 +131,10 @@ pub(crate) enum ScenarioVerb {
     Validate {
         /// The file
         file: PathBuf,
-        /// How many gears a message may leave: `mixer.max_hops` of the Mixer that is to run it
+        /// Maximum hops of a message: `mixer.max_hops` of the Mixer that is to run it
         #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..))]
         max_hops: u16,
-        /// Let warnings be faults: exit code 65. Whether a group is empty is known by its file alone here
+        /// Treat warnings as faults: exit code 65. Whether a group is empty is judged by the file alone
         #[arg(long)]
         strict: bool,
     },
@@ -153,7 +153,7 @@ pub(crate) enum ScenarioVerb {
     Import {
         /// The file
         file: PathBuf,
-        /// Let its name and version mean this content from now on, if they mean another one
+        /// Replace another content that is stored under its name and version
         #[arg(long)]
         replace: bool,
         #[command(flatten)]
@@ -161,7 +161,7 @@ pub(crate) enum ScenarioVerb {
     },
     /// List the scenarios that the Mixer knows
     List(ApiArgs),
-    /// Print a stored scenario as it was given
+    /// Print a stored scenario as it was imported
     Show {
         /// name:version, name:latest, name, or the beginning of a hash
         reference: String,
@@ -172,7 +172,7 @@ pub(crate) enum ScenarioVerb {
     Diff {
         /// A file or a stored scenario
         from: String,
-        /// Another one
+        /// The file or stored scenario to compare it with
         to: String,
         #[command(flatten)]
         api: ApiArgs,
@@ -190,9 +190,9 @@ pub(crate) enum ScenarioVerb {
     },
     /// Show what each Rack should run, what it runs, and why not
     Status(ApiArgs),
-    /// Activate the scenario that was active before, each time one further back
+    /// Activate the previously active scenario, each time one further back
     Rollback(ActivationArgs),
-    /// Forget a stored scenario that is not active; a rollback goes back to it all the same
+    /// Delete a stored scenario that is not active; a rollback can still restore it
     Delete {
         /// name:version, name:latest, name, or the beginning of a hash
         reference: String,
@@ -205,13 +205,13 @@ pub(crate) enum ScenarioVerb {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ActivationArgs {
-    /// Only say which Racks it concerns, how they stand to it, and what becomes of wires of lane guaranteed
+    /// Only show which Racks it affects, what they run, and what happens to wires of lane guaranteed
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Where wires go on that were paused by an activation
+    /// Where wires resume that an activation paused
     #[arg(long, value_enum, default_value_t = ResumePointArg::Floor)]
     pub(crate) resume_from: ResumePointArg,
-    /// Wait so long for the Racks, at most 100s; without it, as the Mixer is configured
+    /// How long to wait for the Racks, at most 100s [default: as the Mixer is configured]
     #[arg(long, value_name = "DURATION")]
     pub(crate) wait: Option<HumanDuration>,
     #[command(flatten)]
@@ -221,9 +221,9 @@ pub(crate) struct ActivationArgs {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ResumePointArg {
-    /// Where they were paused: what has waited for them since goes to them
+    /// Where they were paused: messages that waited since are delivered
     Floor,
-    /// With what comes from now on
+    /// With messages from now on
     Now,
 }
 
@@ -235,13 +235,13 @@ pub(crate) struct SpecArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SpecVerb {
-    /// Check spec files, each alone and all together; asks nobody
+    /// Check spec files, each alone and all together; needs no Mixer
     Validate {
-        /// Files, and folders of them
+        /// Files, and folders of files
         #[arg(required = true, value_name = "PATH")]
         paths: Vec<PathBuf>,
     },
-    /// List the specs that the Mixer has in force, what they took, and which files it refuses
+    /// List the specs in force, how many messages they have, and which files the Mixer refuses
     List(ApiArgs),
 }
 
@@ -277,9 +277,9 @@ impl GraphArgs {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum GraphFormat {
-    /// Text that Markdown viewers draw
+    /// Text that Markdown viewers render
     Mermaid,
-    /// A picture that needs nothing else
+    /// A self-contained picture
     Svg,
 }
 
@@ -315,13 +315,13 @@ pub(crate) struct ConfigArgs {
 pub(crate) enum ConfigFileVerb {
     /// Print the merged configuration, secrets redacted
     Show {
-        /// Say where each value came from
+        /// Show where each value came from
         #[arg(long)]
         origin: bool,
     },
     /// Print a commented default platform.toml
     Init,
-    /// Print the current form of a v0.4.4 file; standard error says what changed and what is left to do
+    /// Convert a v0.4.4 file to the current form; standard error says what changed and what is left to do
     Migrate {
         /// The file
         file: PathBuf,

@@ -25,7 +25,7 @@ pub(crate) enum DlqVerb {
         #[command(flatten)]
         api: ApiArgs,
     },
-    /// Give letters back to the gears that could not handle them; each is taken once, however often this is asked
+    /// Replay letters to the gears that could not handle them; each is handled once, however often it is requested
     Replay(Box<DlqReplayArgs>),
     /// Mark letters as dropped; their rows stay until rotation
     Drop(Box<DlqDropArgs>),
@@ -42,7 +42,7 @@ pub(crate) struct LetterFilterArgs {
     /// Letters with this subject, or whose message came by the wire with this subject
     #[arg(long)]
     pub(crate) subject: Option<String>,
-    /// Letters whose reason contains this, letter case aside
+    /// Letters whose reason contains this, case-insensitive
     #[arg(long, value_name = "TEXT")]
     pub(crate) reason: Option<String>,
     /// Letters in this state: open, waiting, replayed, dropped or all
@@ -71,7 +71,7 @@ fn state(text: &str) -> Result<LetterStateFilter, String> {
         "replayed" => Ok(LetterStateFilter::Replayed),
         "dropped" => Ok(LetterStateFilter::Dropped),
         "all" => Ok(LetterStateFilter::All),
-        _ => Err("it is none of open, waiting, replayed, dropped, all".to_owned()),
+        _ => Err("expected open, waiting, replayed, dropped or all".to_owned()),
     }
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct DlqListArgs {
 /// Letters by their ids, or all that a filter lets through.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LetterSelectionArgs {
-    /// The letters' ids; or say which by the flags
+    /// The letters' ids; or select them by the flags
     #[arg(value_name = "ID")]
     pub(crate) ids: Vec<LetterId>,
     #[command(flatten)]
@@ -97,10 +97,10 @@ pub(crate) struct LetterSelectionArgs {
     /// End (exclusive): the same
     #[arg(long, value_name = "WHEN")]
     pub(crate) until: Option<TimeArg>,
-    /// All letters that are open or waiting, or in the state that --state says
+    /// All letters that are open or waiting, or in the state of --state
     #[arg(long)]
     pub(crate) all: bool,
-    /// Only say what would be
+    /// Only show what would happen
     #[arg(long)]
     pub(crate) dry_run: bool,
     #[command(flatten)]
@@ -117,8 +117,8 @@ impl LetterSelectionArgs {
             ..self.which.filter()
         };
         if self.ids.is_empty() == (filter == LetterFilter::default() && !self.all) {
-            let reason = "which letters? give ids, or flags that say which (--rack, --gear, --subject, --reason, --since, --until), \
-                          or --all";
+            let reason = "select letters: give ids, filter flags (--rack, --gear, --subject, --reason, --since, \
+                          --until), or --all";
             return Err(Error::Usage(reason.to_owned()));
         }
         Ok(self.ids.is_empty().then_some(filter))
@@ -132,7 +132,7 @@ pub(crate) struct DlqReplayArgs {
     /// Also letters that were replayed or dropped before
     #[arg(long)]
     pub(crate) again: bool,
-    /// Wait so long for the gears, at most 60s
+    /// How long to wait for the gears, at most 60s
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     pub(crate) wait: HumanDuration,
 }
@@ -141,7 +141,7 @@ pub(crate) struct DlqReplayArgs {
 pub(crate) struct DlqDropArgs {
     #[command(flatten)]
     pub(crate) many: LetterSelectionArgs,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     pub(crate) yes: bool,
 }

@@ -30,7 +30,7 @@ pub(crate) use self::telemetry::{
     FluxArgs, LogsArgs, MessagesArgs, MetricsArgs, SqlArgs, TailArgs, TraceArgs, TracesArgs,
 };
 
-/// Runs a Rack, and asks a Mixer.
+/// Runs a Rack, and queries and manages a Mixer.
 ///
 /// Without a command it runs the Rack agent with the platform.toml of the working folder.
 #[derive(Debug, Parser)]
@@ -64,10 +64,10 @@ pub(crate) enum CliCommand {
     Logs(Box<LogsArgs>),
     /// Follow the logs: print entries as they become visible, until an interrupt
     Tail(Box<TailArgs>),
-    /// Show messages as they leave an output port of a Rack, until an interrupt; the flow is not slowed
+    /// Tap an output port of a Rack: show messages as they leave it, until an interrupt, without slowing the flow
     ///
-    /// It shows what goes by any wire of the port, of both lanes, archived or not: of a body and of the facts the first 4 KiB. What comes
-    /// faster than it can be shown is dropped here, and counted; the flow has it all the same.
+    /// It shows the messages of any wire of the port, of both lanes, archived or not: the first 4 KiB of the body and of the metadata.
+    /// Messages that come faster than they can be shown are dropped here and counted; the flow is not affected.
     Tap(TapArgs),
     /// Query metrics: points, or buckets with --interval
     Metrics(Box<MetricsArgs>),
@@ -89,7 +89,7 @@ pub(crate) enum CliCommand {
     DeadLetters(PageArgs),
     /// List, show, replay and drop what gears could not handle: the dead-letter queue
     Dlq(DlqArgs),
-    /// Ask in SQL: the tables logs, traces, metrics and messages, and messages_NAME of each spec
+    /// Query by SQL: the tables logs, traces, metrics and messages, and messages_NAME of each spec
     Sql(Box<SqlArgs>),
     /// Show what the Mixer stores
     Storage(ApiArgs),
@@ -97,7 +97,7 @@ pub(crate) enum CliCommand {
     Racks(RacksArgs),
     /// List the wires of lane guaranteed and what waits for each, the largest backlog first
     Wires(ApiArgs),
-    /// List what happened to Racks, scenarios and dead letters and who did it
+    /// List the audit log: changes of Racks, scenarios and dead letters and who made them
     Audit(AuditArgs),
     /// Check, store, activate and draw scenarios; show what runs
     Scenario(ScenarioArgs),
@@ -105,13 +105,13 @@ pub(crate) enum CliCommand {
     Spec(SpecArgs),
     /// Describe gear types
     Gears(GearsArgs),
-    /// Show, make and convert configuration files
+    /// Show, create and convert configuration files
     Config(ConfigArgs),
-    /// Print what DuckDB, ClickHouse, Spark, Trino or polars must be told to read the data files
+    /// Print the statements by which DuckDB, ClickHouse, Spark, Trino or polars read the data files
     Schema(SchemaArgs),
     /// Check what this Rack needs to work: configuration, API, clock, version, disk, bus, permissions
     Doctor(DoctorArgs),
-    /// Print the completions of a shell
+    /// Print shell completions
     Completions(CompletionsArgs),
     /// Write the manual pages into a folder
     Man(ManArgs),

@@ -1,4 +1,4 @@
-//! The flags of the commands that ask no Mixer for rows: schemas, and what is about this program itself.
+//! The flags of the commands that need no Mixer: schemas, shell completions, manual pages.
 
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ pub(crate) struct CompletionsArgs {
 
 #[derive(Debug, ClapArgs)]
 pub(crate) struct ManArgs {
-    /// The folder; it is made if it is not there
+    /// The folder; it is created if it is missing
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
 }
@@ -34,7 +34,7 @@ pub(crate) struct SchemaArgs {
     /// Only these tables
     #[arg(value_name = "TABLE", value_parser = table)]
     pub(crate) tables: Vec<Table>,
-    /// The table of the spec in this file, for DuckDB; may be given again
+    /// The table of the spec in this file, for DuckDB; may be repeated
     #[arg(long = "spec", value_name = "FILE")]
     pub(crate) specs: Vec<PathBuf>,
     /// The reader: duckdb, clickhouse, spark, trino or polars

@@ -1,4 +1,4 @@
-//! What many commands have in common: where to ask, how to print, which window of time.
+//! Flags that many commands share: API address, output format, time window.
 
 use std::collections::BTreeSet;
 
@@ -70,10 +70,10 @@ pub(crate) struct PageArgs {
     /// End (exclusive): the same
     #[arg(long, value_name = "WHEN")]
     pub(crate) until: Option<TimeArg>,
-    /// At most so many rows
+    /// Maximum number of rows
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) limit: u32,
-    /// Wait so long for the Mixer to be ready and for the first row, such as 30s
+    /// How long to wait for the Mixer to be ready and for the first row, such as 30s
     #[arg(long, value_name = "DURATION")]
     pub(crate) wait: Option<HumanDuration>,
     #[command(flatten)]

@@ -15,7 +15,7 @@ use crate::time_args::TimeArg;
 /// Which log entries.
 #[derive(Debug, ClapArgs)]
 pub(crate) struct LogFilterArgs {
-    /// This level and graver ones: debug, info, warn or error
+    /// This level and above: debug, info, warn or error
     #[arg(long, value_name = "LEVEL")]
     pub(crate) min_level: Option<Level>,
     /// Exactly this level
@@ -33,10 +33,10 @@ pub(crate) struct LogFilterArgs {
     /// A trace
     #[arg(long, value_name = "HEX")]
     pub(crate) trace_id: Option<TraceId>,
-    /// A part of the message, in any letter case
+    /// A part of the message, case-insensitive
     #[arg(short, long, value_name = "TEXT")]
     pub(crate) q: Option<String>,
-    /// An attribute and its value; may be given again with another key
+    /// An attribute and its value; may be repeated with another key
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(crate) attr: Vec<(String, String)>,
 }
@@ -62,10 +62,10 @@ impl LogFilterArgs {
 pub(crate) struct LogsArgs {
     #[command(flatten)]
     pub(crate) rows: LogFilterArgs,
-    /// Go on with entries as they become visible, oldest first, until an interrupt
+    /// Follow: print new entries as they become visible, oldest first, until an interrupt
     #[arg(short, long, conflicts_with_all = ["until", "wait", "histogram"])]
     pub(crate) follow: bool,
-    /// Count instead of listing: how many there were over time, with bars; --limit means nothing then
+    /// Count entries over time instead of listing them, with bars; --limit is ignored
     #[arg(long)]
     pub(crate) histogram: bool,
     /// The width of a histogram's bucket, such as 1m, 5m or 1h [default: about a sixtieth of the window]
@@ -82,10 +82,10 @@ pub(crate) struct LogsArgs {
 pub(crate) struct TailArgs {
     #[command(flatten)]
     pub(crate) rows: LogFilterArgs,
-    /// Begin with every entry since: an age (90s, 1h, 7d) or a time (14:30, 2026-11-21, "2026-11-21 14:30", 2026-11-21T14:30:00Z)
+    /// Begin with every stored entry since an age (90s, 1h, 7d) or a time (14:30, 2026-11-21, "2026-11-21 14:30", 2026-11-21T14:30:00Z)
     #[arg(long, value_name = "WHEN")]
     pub(crate) since: Option<TimeArg>,
-    /// Begin with the newest entries, at most so many; without --since those of the last 24 h
+    /// Begin with at most this many of the newest entries; without --since those of the last 24 h
     #[arg(short = 'n', long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) limit: Option<u32>,
     #[command(flatten)]
@@ -100,19 +100,19 @@ pub(crate) struct MetricsArgs {
     /// An entity's name or id
     #[arg(long)]
     pub(crate) entity: Option<String>,
-    /// A label and its value; may be given again with another key
+    /// A label and its value; may be repeated with another key
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(crate) label: Vec<(String, String)>,
     /// The width of a time bucket, such as 1m, 5m or 1h
     #[arg(long, value_name = "DURATION")]
     pub(crate) interval: Option<HumanDuration>,
-    /// Give buckets without points too
+    /// Include buckets without points
     #[arg(long, requires = "interval")]
     pub(crate) fill: bool,
     /// entity_name, entity_id, name, type or a label key
     #[arg(long, value_name = "KEY")]
     pub(crate) group_by: Option<String>,
-    /// How values of a bucket become one: avg, sum, min, max, count, last, rate, or p50 to p99 of histograms
+    /// How the values of a bucket are aggregated: avg, sum, min, max, count, last, rate, or p50 to p99 of histograms
     #[arg(long)]
     pub(crate) agg: Option<MetricAggregate>,
     /// Whether buckets are drawn: a line of blocks for each series, a bar a row where rows compare
@@ -127,7 +127,7 @@ pub(crate) struct TracesArgs {
     /// A business signal
     #[arg(long, value_name = "UUID")]
     pub(crate) flux_id: Option<FluxId>,
-    /// At least so many milliseconds
+    /// Minimum duration in milliseconds
     #[arg(long, value_name = "MS")]
     pub(crate) min_duration_ms: Option<u32>,
     /// The outcome: ok or error
@@ -139,7 +139,7 @@ pub(crate) struct TracesArgs {
     /// The operation
     #[arg(long, value_name = "NAME")]
     pub(crate) span_name: Option<String>,
-    /// An attribute and its value; may be given again with another key
+    /// An attribute and its value; may be repeated with another key
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(crate) attr: Vec<(String, String)>,
     #[command(flatten)]
@@ -163,25 +163,25 @@ pub(crate) struct MessagesArgs {
     /// The gear that sent it
     #[arg(long, value_name = "NAME")]
     pub(crate) from: Option<String>,
-    /// The gear that it is for, where it is for one only
+    /// The receiving gear, if there is only one
     #[arg(long, value_name = "NAME")]
     pub(crate) to: Option<String>,
     /// What kind of message it is
     #[arg(long, value_name = "TYPE")]
     pub(crate) msg_type: Option<String>,
-    /// Its way as its Rack saw it: internal (to gears of the same Rack), outbound (also to another one), or inbound (no Rack sent it)
+    /// Its direction as its Rack saw it: internal (to gears of the same Rack), outbound (also to another one), or inbound (no Rack sent it)
     #[arg(long, value_parser = word::<MessageDirection>)]
     pub(crate) direction: Option<MessageDirection>,
     /// Whether it could be read: ok or error
     #[arg(long)]
     pub(crate) status: Option<SpanStatus>,
-    /// A promoted field and its value; may be given again with another key
+    /// A promoted field and its value; may be repeated with another key
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     pub(crate) promoted: Vec<(String, String)>,
-    /// How bytes are shown: hex, base64, json (what they say; a table has the body) or none [default: hex in JSON, else none]
+    /// How bytes are shown: hex, base64, json (decoded; a table has the body) or none [default: hex in JSON, else none]
     #[arg(long, value_name = "FORM", value_parser = word::<RawForm>)]
     pub(crate) raw: Option<RawForm>,
-    /// Go on with messages as they become visible, oldest first, until an interrupt
+    /// Follow: print new messages as they become visible, oldest first, until an interrupt
     #[arg(short, long, conflicts_with_all = ["until", "wait"])]
     pub(crate) follow: bool,
     #[command(flatten)]
@@ -198,7 +198,7 @@ pub(crate) struct FluxArgs {
     /// End (exclusive): the same
     #[arg(long, value_name = "WHEN")]
     pub(crate) until: Option<TimeArg>,
-    /// At most so many messages, spans and log records, the earliest
+    /// Maximum number of messages, spans and log records, the earliest first
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) limit: u32,
     #[command(flatten)]
@@ -242,10 +242,10 @@ pub(crate) struct SqlArgs {
     /// Read the statement from a file
     #[arg(long, short)]
     pub(crate) file: Option<PathBuf>,
-    /// What $NAME stands for: a number, true, false, null, or else a text
+    /// The value of $NAME: a number, true, false, null, or else a text
     #[arg(long = "param", short, value_name = "NAME=VALUE", value_parser = parameter)]
     pub(crate) parameters: Vec<(String, Value)>,
-    /// At most so many rows [default: as many as the Mixer gives]
+    /// Maximum number of rows [default: as many as the Mixer allows]
     #[arg(long)]
     pub(crate) limit: Option<u64>,
     #[command(flatten)]

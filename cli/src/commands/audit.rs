@@ -31,5 +31,5 @@ pub(crate) fn run(args: &AuditArgs) -> Result<(), Error> {
     };
     let page = ApiClient::new(&args.page.api).page_within("/api/v1/audit", &filter, args.page.wait)?;
     RowPrinter::from(&args.page.api).rows(&page.rows, COLUMNS)?;
-    super::notes(&page, "nothing of this kind happened in this window")
+    super::notes(&page, "no such events in this window")
 }

@@ -1,4 +1,4 @@
-//! `platform config`: the Rack's configuration, shown, made, converted.
+//! `platform config`: the Rack's configuration, shown, created, converted.
 
 use std::io::Write;
 

@@ -150,7 +150,7 @@ fn drop_letters(args: &DlqDropArgs) -> Result<(), Error> {
 fn confirmed(count: u64) -> Result<bool, Error> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Err(Error::Usage(format!(
-            "{count} letters would be dropped: nobody can be asked here, --yes drops them"
+            "{count} letters would be dropped: there is no terminal to confirm on, use --yes"
         )));
     }
     write!(

@@ -1,4 +1,4 @@
-//! `platform gears`: what gear types this program knows.
+//! `platform gears`: the gear types of this program.
 
 use std::io::Write;
 

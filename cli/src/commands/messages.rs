@@ -69,7 +69,7 @@ pub(crate) fn run(args: &MessagesArgs) -> Result<(), Error> {
     }
     super::notes(
         &page,
-        "no messages in this window (--since, --until; without them the last 24 h, of one signal all)",
+        "no messages in this window (--since, --until; default: the last 24 h, or everything for one signal)",
     )
 }
 

@@ -28,8 +28,8 @@ use crate::client::ResultPage;
 use crate::error::Error;
 
 /// What an answer without rows means where rows were expected.
-const NO_ROWS: &str = "no rows in this window (--since, --until; without them the last 24 h); `platform racks list` \
-                       shows who reports, --wait 30s waits for the first row";
+const NO_ROWS: &str = "no rows in this window (--since, --until; default: the last 24 h); `platform racks list` shows \
+                       who reports, --wait 30s waits for the first row";
 
 /// Says on standard error that there are rows behind the page, or `none` if there is nothing in it. An error if it is partial.
 fn notes(page: &ResultPage, none: &str) -> Result<(), Error> {

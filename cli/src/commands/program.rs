@@ -1,4 +1,4 @@
-//! `platform completions` and `platform man`: what shells and `man` want to know of the command tree.
+//! `platform completions` and `platform man`: shell completions and manual pages of the command tree.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! `platform schema`: the tables in the words of an outside reader. Asks nobody.
+//! `platform schema`: statements by which external readers open the tables. Needs no Mixer.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! `platform spec`: files of specs checked here, and what the Mixer has of them.
+//! `platform spec`: validates spec files, and lists the specs of the Mixer.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -46,7 +46,7 @@ fn validate(paths: &[PathBuf]) -> Result<(), Error> {
             Ok(found) => {
                 if let Some((other, _)) = good.get(&found.name) {
                     faults.push(format!(
-                        "{origin}:1:1: {} is the spec {} already",
+                        "{origin}:1:1: {} already defines the spec {}",
                         other.display(),
                         found.name
                     ));
@@ -54,7 +54,8 @@ fn validate(paths: &[PathBuf]) -> Result<(), Error> {
                     good.iter().find(|(name, _)| name.is_case_variant_of(&found.name))
                 {
                     faults.push(format!(
-                        "{origin}:1:1: {} is the spec {twin}, and DuckDB does not tell messages_{} from messages_{twin}: give one of them another name",
+                        "{origin}:1:1: {} is the spec {twin}, and DuckDB cannot distinguish messages_{} from \
+                         messages_{twin}: rename one of them",
                         other.display(),
                         found.name
                     ));
@@ -142,7 +143,7 @@ fn list(api: &ApiArgs) -> Result<(), Error> {
         for fault in entries(refused.get("faults")) {
             let (line, column) = (&fault["line"], &fault["column"]);
             let text = fault["text"].as_str().unwrap_or_default();
-            let says = format!("{file}:{line}:{column}: {text} (refused; what it said before is in force)");
+            let says = format!("{file}:{line}:{column}: {text} (refused; its previous version stays in force)");
             let _ = writeln!(out, "platform: {}", escape_controls(&says));
         }
     }

@@ -1,4 +1,4 @@
-//! `platform tail`, `platform logs --follow` and `platform messages --follow`: rows as they become visible, over breaks of the connection.
+//! `platform tail`, `platform logs --follow` and `platform messages --follow`: live tail, over reconnects.
 //!
 //! # Invariants
 //!
@@ -133,7 +133,7 @@ impl<F: Serialize> FollowSession<F> {
                 self.pause = PAUSE;
             }
             if self.pause == PAUSE {
-                note(&format!("the stream broke off ({broken}); trying again"));
+                note(&format!("the stream was interrupted ({broken}); reconnecting"));
             }
             std::thread::sleep(self.pause);
             self.pause = (2 * self.pause).min(LONGEST_PAUSE);

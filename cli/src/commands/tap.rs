@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_without_its_rack_is_told_what_it_lacks() {
+    fn a_port_without_its_rack_is_refused_with_the_full_form() {
         let port = |text: &str| asked(&GearPort::try_from(text.to_owned()).unwrap());
         let (path, asked) = port("rack-a.numbers.out").unwrap();
         assert_eq!((&path[..], &asked[..]), ("/api/v1/racks/rack-a/tap", "numbers.out"));

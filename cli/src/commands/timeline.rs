@@ -1,4 +1,4 @@
-//! A signal drawn over time: a line for each message, span and log record, with its distance from the first.
+//! Timeline of a signal: a line for each message, span and log record, with its distance from the first.
 //!
 //! ```text
 //!  +0.000 ms  message  rack-a/orders → rack-b/check  order outbound  {"order":7}

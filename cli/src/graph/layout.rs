@@ -1,4 +1,4 @@
-//! Where gears stand: a gear is right of all whose messages it takes; wires that close a circle are left out of that.
+//! Layered graph layout: a gear is right of all whose messages it takes; wires that close a cycle are left out of that.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A scenario as a picture: gears in layers from left to right, wires between them.
+//! The graph of a scenario: gears in layers from left to right, wires between them.
 //!
 //! # Invariants
 //!

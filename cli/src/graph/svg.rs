@@ -1,4 +1,4 @@
-//! An SVG that needs nothing else: no fonts, no scripts, no style sheets of others.
+//! A self-contained SVG picture: no fonts, no scripts, no external style sheets.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

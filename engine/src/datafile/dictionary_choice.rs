@@ -1,4 +1,4 @@
-//! Which columns repeat their values so much that a dictionary pays.
+//! Decides for which columns a dictionary pays.
 //!
 //! A dictionary holds each value of a row group once, and a number per row. Where most values come once it is all cost: the
 //! numbers do not compress, and every value is hashed for nothing. So the rows say it, group by group: values are chosen by

@@ -1,4 +1,4 @@
-//! What data files are made of, and the ends of their names.
+//! The formats of data files, and their file name extensions.
 //!
 //! A file keeps its form from its first row to its end; a store may have files of several forms, as its settings changed.
 

@@ -1,4 +1,4 @@
-//! Reading a version of a file: its first `size` bytes, by position, from an inode that stays the same.
+//! Reads a version of a file: its first `size` bytes, by position, from an inode that stays the same.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! What a data file is after a crash, compared with what the catalogue recorded.
+//! Recovery of a data file after a crash: compares it with what the catalogue recorded.
 //!
 //! | the name in the tree holds | then |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! What a file says about itself in the key-values of its footer, enough to rebuild the catalogue from files.
+//! Footer metadata: key-values of a data file, enough to rebuild the catalogue from files.
 //!
 //! | key | value |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Sorted rows to the row groups of a sealed file.
+//! Writes sorted rows as the row groups of a sealed file.
 //!
 //! The first rows wait until there are enough to tell which columns repeat themselves ([`super::dictionary_choice`]) in a whole row
 //! group; that one stands for all of the file.

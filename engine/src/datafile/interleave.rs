@@ -1,4 +1,4 @@
-//! Rows of several batches, one after another in a given order.
+//! Interleaves rows of several batches into one, in a given order.
 //!
 //! As [`arrow_select::interleave`], which has no way of its own for ids and asks for each of them what it is: here they are
 //! copied as numbers of 16 bytes.

@@ -100,7 +100,7 @@ pub(super) struct StagedVersion {
 }
 
 impl OpenDataFile {
-    /// A segment without a file yet. `path` is its name in the tree, `twin_path` the name for its twin on the same file
+    /// A segment without a file yet. `path` is its name in the tree, `twin_path` the name of its shadow file on the same file
     /// system; the folders of both are created when first needed.
     pub(crate) fn create(path: PathBuf, twin_path: PathBuf, identity: FileIdentity, options: WriteOptions) -> Self {
         let options = WriteOptions {

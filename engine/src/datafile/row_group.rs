@@ -1,4 +1,4 @@
-//! Rows to one row group of an open file, or a few, and the order that rows have in every file.
+//! Writes rows as one row group of an open file, or a few, and defines the sort order of every file.
 //!
 //! A small group is written cheaply, a seal encodes its rows anew. A large one ([`RUN_ROWS`]) is written in its final form,
 //! with filters and a page index, as groups of about the size that sealed files have, so that a seal copies it as it is:

@@ -1,4 +1,4 @@
-//! Row groups that are each sorted, merged into one order, in bounded memory.
+//! Merges sorted row groups into one order, in bounded memory.
 //!
 //! Each group is read by a cursor that holds one page per column and one small batch of decoded rows. With `n` groups the
 //! batches share [`DECODED_BYTES`]; pages were bounded when the groups were written ([`super::schema`]). So the memory of a

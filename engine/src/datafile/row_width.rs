@@ -1,4 +1,4 @@
-//! How wide the rows of a row group are: what a seal's merge must hold of it at least, one row and its page.
+//! Row width: what a merge must hold of a row group at least, one row and its page.
 //!
 //! Kept as one letter per row group, the power of two that no row passes, in memory and in the footer of an open file
 //! (`platform.widest`), so that a restart knows it too.

@@ -1,4 +1,4 @@
-//! How each column is written: Parquet types, encodings, statistics, filters.
+//! Parquet schema of each column: types, encodings, statistics, filters.
 //!
 //! | [`ColumnType`] | Parquet | encoding | statistics |
 //! |---|---|---|---|

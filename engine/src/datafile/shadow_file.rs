@@ -1,4 +1,4 @@
-//! The second inode of an open file: where the next publish is written before it is exchanged in.
+//! The shadow file of an open file: where the next flush is written before it is exchanged in.
 //!
 //! ```text
 //! Absent ──publish──> Displaced ──recorded──> Ready ──publish──> Displaced ──> …

@@ -1,4 +1,4 @@
-//! The order that rows have in files: newest first, or by series.
+//! The sort order of rows in files: newest first, or by series.
 //!
 //! | table | order |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Sealed files put together from row groups that were large and in their final form from the start.
+//! Sealed files assembled from row groups that were large and in their final form from the start.
 //!
 //! Such groups are copied, newest first; the few small ones between them are merged into one more. Each group is sorted.
 //! The file as a whole is sorted only as far as the groups do not overlap in time: where late rows make them overlap, the

@@ -1,4 +1,4 @@
-//! What stands in for a data file whose rows are gone while readers may still open its name: its footer, without rows.
+//! Tombstone: stands in for a data file whose rows are gone while readers may still open its name: its footer, without rows.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! All rows of a small data file at once, for one that is written anew with more.
+//! Reads all rows of a small data file at once, for one that is rewritten with more.
 //!
 //! # Not here
 //!

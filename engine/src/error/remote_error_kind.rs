@@ -1,4 +1,4 @@
-//! What an object store's refusal means, and what to do about it.
+//! Classifies errors of an object store, and names the fix.
 
 use std::error::Error as _;
 
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_are_told_from_failures_that_pass_and_name_the_fix() {
+    fn permanent_errors_are_distinguished_from_transient_ones_and_name_the_fix() {
         for (said, trouble, fix) in [
             ("<Code>NoSuchBucket</Code>", RemoteErrorKind::NoBucket, "create it"),
             ("<Code>RequestTimeTooSkewed</Code>", RemoteErrorKind::ClockSkew, "clock"),

@@ -1,4 +1,4 @@
-//! The flusher's turn at damage: an open file that is not what was published takes no more rows.
+//! The flusher's handling of damage: a damaged open file takes no more rows.
 
 use super::MemtableFlusher;
 use crate::Error;

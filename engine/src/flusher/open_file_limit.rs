@@ -1,4 +1,4 @@
-//! Which partitions have an open file: a bounded number, whatever times rows claim.
+//! Limits the partitions with an open file to a bounded number, whatever times rows claim.
 //!
 //! | a partition without an open file, when [`crate::Settings::open_max`] files are open | |
 //! |---|---|

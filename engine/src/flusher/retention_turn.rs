@@ -5,7 +5,7 @@ use crate::flush_scheduler::RetentionResult;
 use crate::open_partition::OpenPartition;
 
 impl MemtableFlusher {
-    /// Checks the rotation rules if it is time or asked for, and clears away what went before. A disk that is too full for
+    /// Checks the rotation rules if it is time or asked for, and clears away what expired before. A disk that is too full for
     /// publishing is a reason to do it, not one to leave it.
     pub(super) fn rotate(&mut self, is_asked: bool, on_time: bool) -> Option<RetentionResult> {
         let due = on_time && self.janitor.is_due(&self.shared);
@@ -47,7 +47,7 @@ impl MemtableFlusher {
                 if error.is_in_doubt() {
                     self.shared.poison(&error.to_string());
                 }
-                tracing::error!(%error, "old data could not be removed; it is tried again at the next check");
+                tracing::error!(%error, "could not remove old data; the next check tries again");
                 Err(error.to_string().into())
             }
         }

@@ -1,4 +1,4 @@
-//! Which open files the sealer gets, and when.
+//! Selects which open files the sealer gets, and when.
 //!
 //! # Not here
 //!

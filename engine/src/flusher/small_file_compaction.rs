@@ -1,4 +1,4 @@
-//! Small files of a partition stay few, whatever late rows, restarts and evictions leave.
+//! Compaction of small files of a partition, as late rows, restarts and evictions leave them.
 //!
 //! A partition whose open file was sealed gets another one when rows come late. Once it has [`MOST`] files that are not full, its
 //! youngest sealed one of them is rewritten together with the late rows, and exchanged under its name:

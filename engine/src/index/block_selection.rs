@@ -1,4 +1,4 @@
-//! What an index answers: blocks of a segment.
+//! The answer of an index: a selection of blocks of a segment.
 
 /// Blocks of a segment that can have what was asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]

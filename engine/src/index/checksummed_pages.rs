@@ -1,4 +1,4 @@
-//! Sections in pages that are checked one by one: a lookup reads a few bytes of megabytes and believes them alone.
+//! Sections in checksummed pages: a lookup reads a few bytes of megabytes and checks only those.
 //!
 //! ```text
 //! section:  directory: (pages + 1) × u32, where each page begins, from the section's beginning

@@ -1,4 +1,4 @@
-//! What may be a sidecar, of whatever it says.
+//! Fuzz entry of sidecars: any bytes.
 
 use std::fs::File;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Which blocks have an id: a hash table on disk, of which a lookup reads two pieces.
+//! Id index: an on-disk hash table from ids to blocks, of which a lookup reads two pieces.
 //!
 //! ```text
 //! hash of an id:  bucket (bits) │ tag 16 │ not used

@@ -1,4 +1,4 @@
-//! What the keeper of sidecars is asked for, and how far it is.
+//! The queue of the indexer, and its progress.
 //!
 //! # Invariants
 //!

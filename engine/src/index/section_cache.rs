@@ -1,5 +1,5 @@
-//! What lookups need of sidecars again and again: small sections are kept whole, by bytes; of large ones the handle is kept. And room
-//! for the indexes of open files, which are in memory alone.
+//! Section cache: small sections of sidecars are cached whole, by bytes; of large ones the handle. And memory
+//! for the indexes of open files, which are in memory only.
 //!
 //! A store has either few large sections or many small ones. What is in no file is looked up in all of them: with the
 //! small ones in memory that opens and reads nothing.

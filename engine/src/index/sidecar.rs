@@ -257,7 +257,7 @@ impl SidecarIndex {
         }
         if let Some(queue) = self.queue.upgrade() {
             queue.request_pass();
-            tracing::warn!(%error, path = %self.path().display(), "an index is not as it was written; it is made anew");
+            tracing::warn!(%error, path = %self.path().display(), "an index is damaged; rebuilding it");
         }
     }
 }

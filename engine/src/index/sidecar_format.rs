@@ -1,4 +1,4 @@
-//! The form of a sidecar: a head that says what it belongs to and where its sections are, then the sections.
+//! Format of a sidecar: a head that says what it belongs to and where its sections are, then the sections.
 //!
 //! ```text
 //! 0    "PLATIDX2" 8 | length of the head u32 | CRC-32C of the head, these four bytes left out, u32

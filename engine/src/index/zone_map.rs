@@ -1,4 +1,4 @@
-//! What of a sidecar stays in memory beside its head: between which ids the ids of the segment lie.
+//! Zone map: the range of ids of a segment, kept in memory beside the head of its sidecar.
 //!
 //! ```text
 //! ranges u32 | range*: kind of the ids' section u16 | 0 u16 | least 16 | greatest 16

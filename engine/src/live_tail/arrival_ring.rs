@@ -1,4 +1,4 @@
-//! The newest arrivals of one table, bounded by what they weigh.
+//! Ring buffer of the newest arrivals of one table, bounded by bytes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

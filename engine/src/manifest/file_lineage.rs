@@ -1,5 +1,5 @@
-//! What all versions of a data file share that lie in one file: what becomes of it, how much of it was compared with its checksum, and
-//! what was made of its row groups.
+//! File lineage: the state that all versions of one data file share: its fate, how much of it was verified by checksum, and
+//! the indexes of its row groups.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! One process for one store: a lock file, locked as long as the store is open.
+//! The lock file of a store: one process per store, as long as it is open.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};

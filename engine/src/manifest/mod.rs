@@ -1,4 +1,4 @@
-//! The catalogue: which data files are live, and what of the log and of every origin is stored.
+//! The manifest (catalogue): which data files are live, and what of the log and of every origin is stored.
 //!
 //! ```text
 //! meta/LOCK                    held by the process that has the store open; its pid
@@ -116,7 +116,7 @@ impl StoreManifest {
         self.commit(record)
     }
 
-    /// Changes the state without a record: for one that only reads, and begins anew at each start.
+    /// Changes the state without a record: for a reader, which starts afresh each time.
     pub(crate) fn apply_unlogged(&mut self, change: impl FnOnce(&mut ManifestState)) {
         change(&mut self.state);
         self.state.gone.clear();
@@ -147,7 +147,7 @@ pub(crate) struct LoadedManifest {
 }
 
 impl LoadedManifest {
-    /// A state that was made anew, to follow generation `newest`.
+    /// A rebuilt state, to follow generation `newest`.
     pub(crate) fn anew(dir: &Path, state: ManifestState, newest: u64) -> Self {
         Self {
             dir: dir.to_owned(),

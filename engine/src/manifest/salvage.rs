@@ -1,4 +1,4 @@
-//! What a damaged catalogue still says: every checkpoint and record whose checksum is right.
+//! Salvages a damaged catalogue: every checkpoint and record whose checksum is right.
 //!
 //! Records carry whole entries and whole marks, so what is read behind a damaged one is as true as what is read before it.
 //!
@@ -23,7 +23,7 @@ pub(crate) struct ManifestSalvage {
     pub(crate) state: ManifestState,
     /// Segments that a readable record removed.
     pub(crate) removed: HashSet<u64>,
-    /// The marks know every batch with a lower LSN.
+    /// The watermarks know every batch with a lower LSN.
     pub(crate) exact_below: u64,
     /// The highest generation that any file belongs to.
     pub(crate) newest: u64,
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn records_behind_a_damaged_one_count_but_marks_are_whole_only_before_it() {
+    fn records_after_a_damaged_one_count_but_watermarks_are_complete_only_before_it() {
         let dir = tempfile::tempdir().unwrap();
         let (log, ends) = catalogue(dir.path());
         let whole = fs::read(&log).unwrap();

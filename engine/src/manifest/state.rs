@@ -1,4 +1,4 @@
-//! What the catalogue says: live files, numbers given out, what of the log is in files, what of every origin is stored.
+//! The state of the catalogue: live files, numbers given out, what of the log is in files, what of every origin is stored.
 //!
 //! In records an entry is CBOR, whose names say what is there; a checkpoint is in [`postcard`], which reads 100,000 entries back
 //! in milliseconds and takes no more memory than a few times its bytes, whatever its counts claim.

@@ -1,4 +1,4 @@
-//! Where the log begins, and the lowest sequence that it has of each producer run and bus stream.
+//! Reads where the log begins, and its lowest sequence of each producer run and bus stream.
 
 use std::collections::BTreeMap;
 use std::path::Path;

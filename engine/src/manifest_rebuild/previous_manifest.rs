@@ -1,4 +1,4 @@
-//! Which store a catalogue belongs to, and where the old one is kept.
+//! Reads to which store the previous catalogue belongs, and keeps it aside.
 
 use std::collections::BTreeSet;
 use std::fs;

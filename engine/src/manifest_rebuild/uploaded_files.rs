@@ -1,4 +1,4 @@
-//! The uploaded files of a store whose catalogue is made anew.
+//! The uploaded files of a store whose catalogue is rebuilt.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! Where rows come from, for the footers of data files: what a rebuild without a catalogue knows of duplicates.
+//! Origin ranges for the footers of data files: what a rebuild without a catalogue knows of duplicates.
 //!
 //! # Invariants
 //!

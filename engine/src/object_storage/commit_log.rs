@@ -1,4 +1,4 @@
-//! The chain of records in the object store: reading it, adding to it, being pushed out of it.
+//! The commit log in the object store: reading it, appending to it, being fenced off from it.
 //!
 //! Each record is an object created only if absent under the next number. Whoever creates number *n* decides what follows
 //! *n − 1*; everybody else finds the name taken, reads who it was, and stops if it was another writer.
@@ -164,7 +164,7 @@ impl CommitLog {
         self.state.apply(record);
     }
 
-    /// What was committed since it was read last. `None`: so much that the state was read anew.
+    /// What was committed since it was read last. `None`: so much that the state was reread.
     pub(crate) fn follow(&mut self, look_at_checkpoints: bool) -> Result<Option<Vec<RemoteRecord>>, Error> {
         let mut all = Vec::new();
         loop {
@@ -241,7 +241,7 @@ impl CommitLog {
         let records = self.state.number - self.checkpoints.0;
         let due = records >= MOST_RECORDS || (records >= SOME_RECORDS && self.bytes_since >= self.checkpoint_bytes);
         if due && let Err(error) = self.checkpoint() {
-            tracing::warn!(%error, "no checkpoint could be written into the object store; the next record tries again");
+            tracing::warn!(%error, "could not write a checkpoint to the object store; the next record tries again");
         }
     }
 

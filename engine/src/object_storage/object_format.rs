@@ -1,4 +1,4 @@
-//! The objects of the catalogue in the object store.
+//! Format of the catalogue's objects in the object store.
 //!
 //! ```text
 //! <prefix>/meta/log/<20 digits>          one record each, created only if absent, numbered without gaps
@@ -61,7 +61,7 @@ impl ObjectNames {
         self.object(&format!("meta/checkpoint/{number:020}"))
     }
 
-    /// An object that only tells whether the store does what is needed of it.
+    /// A probe object that tests whether the store supports what is needed.
     pub(crate) fn probe(&self, nonce: u64) -> Path {
         self.object(&format!("meta/probe/{nonce:016x}"))
     }

@@ -1,4 +1,4 @@
-//! One data file becomes one object.
+//! Uploads one data file as one object.
 //!
 //! Up to [`PART`] bytes it is one PUT, above that an upload in parts of this size, one after another: the memory is that of
 //! one part. What is uploaded is compared with the catalogue's checksum on its way, so a file that was damaged on the local

@@ -1,4 +1,4 @@
-//! Open files put together from the object store: what a new machine needs to go on where the old one was.
+//! Restores open files from the object store, so that a new machine goes on where the old one was.
 //!
 //! # Invariants
 //!
@@ -41,6 +41,6 @@ pub(crate) fn restore_open(connected: &RemoteConnection, layout: &StoreLayout, e
     for path in &paths {
         durable_fs::remove_if_there(path).map_err(Error::io("remove", path))?;
     }
-    tracing::info!(path = %entry.path(layout).display(), parts = parts.len(), "put an open file together");
+    tracing::info!(path = %entry.path(layout).display(), parts = parts.len(), "restore an open file");
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Objects that no record names: uploads of a writer that died, or was pushed out, before it could record them.
+//! Sweeps orphaned objects: uploads of a writer that died, or was fenced off, before it could record them.
 //!
 //! Readers of the bucket would see their rows twice, because what was not recorded is stored again when it comes again.
 //!
@@ -86,7 +86,7 @@ impl OrphanSweep {
         let deleted = orphans.len();
         link.io.delete_all(orphans)?;
         if deleted > 0 {
-            tracing::info!(deleted, "deleted objects that no record names");
+            tracing::info!(deleted, "deleted orphaned objects");
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The tree of data files as a cache of the object store: what was taken away comes back when it is read.
+//! Read cache: the local tree of data files caches the object store; evicted files are fetched again on a read.
 //!
 //! # Invariants
 //!
@@ -146,7 +146,7 @@ impl RemoteFileCache {
         self.local.lock().remove(id);
     }
 
-    /// A file is about to be written anew: from now on no copy of its version, or of an earlier one, takes its name or is taken
+    /// A file is about to be rewritten: from now on no copy of its version, or of an earlier one, takes its name or is taken
     /// away. What was known of it.
     pub(crate) fn supersede(&self, id: u64, version: u32) -> Option<RemoteObject> {
         let mut known = self.known.lock();
@@ -155,7 +155,7 @@ impl RemoteFileCache {
         known.remove(&id)
     }
 
-    /// It was not written anew. `object`: what [`RemoteFileCache::supersede`] took. `here`: its local copy is in the tree.
+    /// It was not rewritten. `object`: what [`RemoteFileCache::supersede`] took. `here`: its local copy is in the tree.
     pub(crate) fn restore(&self, id: u64, object: Option<RemoteObject>, here: bool) {
         let mut known = self.known.lock();
         self.least.lock().remove(&id);
@@ -340,7 +340,8 @@ impl RemoteFileCache {
                     self.io.counters().evicted_files.add(1);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, path = %path.display(), "an uploaded file could not be removed from the local disk");
+                    tracing::warn!(%error, path = %path.display(), "could not remove an uploaded file from the local \
+                                                                    disk");
                 }
             }
         }

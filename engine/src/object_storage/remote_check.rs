@@ -73,7 +73,7 @@ impl RemoteInspector {
         if deep { self.object_differs(file) } else { Ok(None) }
     }
 
-    /// Whether a start could put an open file together from sound pieces, as far as they go.
+    /// Whether a start could restore an open file from sound pieces, as far as they go.
     pub(crate) fn can_restore(&self, segment: u64) -> Result<bool, Error> {
         let parts = self.0.chain.state().parts_of(segment);
         for part in &parts {

@@ -240,7 +240,7 @@ impl RetryingStore {
                 return Err(error);
             }
             self.0.counters.retries.add(1);
-            tracing::debug!(action, object = path.as_ref(), %error, failures, "a call to the object store is made again");
+            tracing::debug!(action, object = path.as_ref(), %error, failures, "retrying a call to the object store");
             self.pause(failures).await;
         }
     }
@@ -488,7 +488,7 @@ impl RetryingStore {
     pub(crate) async fn abort_parts(&self, path: &Path, id: &MultipartId) -> Result<(), Error> {
         let store = self.parts()?;
         let abort = || store.abort_multipart(path, id);
-        let about = ("give up the upload of", path);
+        let about = ("abort the upload of", path);
         found_or_none(self.call(&self.0.counters.deletes, about, abort).await).map(|_| ())
     }
 }

@@ -1,4 +1,4 @@
-//! Opening a store that has an object store: whose it is, what both know, who writes from now on.
+//! Takeover: opens a store that has an object store: whose it is, what both know, who writes from now on.
 //!
 //! | the folder | the bucket | then |
 //! |---|---|---|
@@ -62,7 +62,7 @@ pub(crate) struct RemoteLink {
     pub(crate) holders: Mutex<HashMap<u64, Weak<FileLineage>>>,
     /// Why the last step failed; `None` after a success.
     pub(crate) failing: Mutex<Option<Arc<str>>>,
-    /// The marks of what is in the object store.
+    /// The watermarks of what is in the object store.
     pub(crate) watermarks: Arc<Mutex<DedupWatermarks>>,
     /// The LSN through which all rows are there.
     pub(crate) uploaded: watch::Sender<u64>,
@@ -184,7 +184,7 @@ pub(crate) fn connect(
         probe(&io, &names, &remote.url)?;
         let given_up = give_up_abandoned(&io, &names, &layout.meta)?;
         if given_up > 0 {
-            tracing::info!(given_up, "gave up uploads that were unfinished");
+            tracing::info!(given_up, "aborted unfinished uploads");
         }
     }
     let chain = CommitLog::read(io.clone(), names.clone(), &remote.url)?;

@@ -1,4 +1,4 @@
-//! The tree after an earlier process, compared with the catalogue.
+//! Reconciles the tree that an earlier process left with the catalogue.
 //!
 //! # Files in the tree that the catalogue does not know
 //!
@@ -62,7 +62,7 @@ impl RecoveryFindings {
         for AbandonedFile { place, rows, what } in std::mem::take(&mut self.given_up) {
             let found = self.replayed.get(&place).copied().unwrap_or(0);
             match rows.saturating_sub(found) {
-                0 => tracing::warn!(rows, "{what}; all of its rows were in the log, they are stored anew"),
+                0 => tracing::warn!(rows, "{what}; all of its rows were in the log and are stored again"),
                 lost => self.report(format!(
                     "{what}; {lost} of its {rows} rows are lost, the log had the others"
                 )),
@@ -108,7 +108,7 @@ pub(super) fn check_files(
                 let kept = move_to_quarantine(layout, &path)?;
                 tracing::warn!(
                     %error, kept = %kept.display(),
-                    "the local copy of an uploaded file is damaged; it is fetched again when it is read"
+                    "the local copy of an uploaded file is damaged; the next read fetches it again"
                 );
             }
             Err(error)
@@ -210,7 +210,7 @@ fn resume_or_restore(
     let path = entry.path(layout);
     if path.symlink_metadata().is_ok() {
         let (_, what) = quarantine_file(layout, &path, &error);
-        tracing::warn!("{what}; it is put together from the object store");
+        tracing::warn!("{what}; it is restored from the object store");
         findings.quarantined += 1;
     }
     restore_open(bucket, layout, entry)?;
@@ -226,7 +226,7 @@ fn resume_or_restore(
     let joined = found.state.file(entry.id).map_or(0, |joined| joined.rows);
     if joined < entry.rows {
         let what = format!(
-            "{} was put together from the object store, which lacks its end",
+            "{} was restored from the object store, which lacks its end",
             path.display()
         );
         let (place, rows) = (entry.place(), entry.rows - joined);
@@ -327,7 +327,8 @@ fn reconcile_unknown_file(
     let (about, partition, named) = match ours {
         Ok(ours) => ours,
         Err(why) => {
-            tracing::warn!(path = %path.display(), why, "a file that is not ours lies among the data files; outside readers may read it");
+            tracing::warn!(path = %path.display(), why, "found a foreign file among the data files; external readers \
+                                                         may read it");
             return Ok(());
         }
     };

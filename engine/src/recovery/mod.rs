@@ -1,4 +1,4 @@
-//! Opening a store: what an earlier process left becomes the state that it had acknowledged.
+//! Recovery: opening a store restores the state that an earlier process had acknowledged.
 //!
 //! ```text
 //! lock ─> store id ─> catalogue ─> live files checked, open ones taken up ─> the tree's unknown files judged
@@ -276,7 +276,7 @@ fn clear_lost_replays(shared: &EngineCore) {
         return;
     }
     if let Err(error) = catalog.commit_with(|record| record.through = lost) {
-        tracing::warn!(%error, "what the log did not have of damaged files is looked for again at the next start");
+        tracing::warn!(%error, "the next start looks again for rows of damaged files that the log lacks");
     }
 }
 

@@ -1,4 +1,4 @@
-//! The log's frames become hot rows, and data files where they are more than memory is for.
+//! Replays the log: frames become rows in memory, and data files where they are more than memory is for.
 //!
 //! ```text
 //! here            read a segment ─> check ─> write it anew, sync ─> decode ─> place ─> hot rows

@@ -1,4 +1,4 @@
-//! What lies in the trees of data files: found once at a start, on several threads, folder by folder.
+//! Scans the trees of data files once at a start, on several threads, folder by folder.
 //!
 //! A name that the layout makes is kept as what it means, not as a path: of 100,000 files a few megabytes. Sizes are looked
 //! up beside the names, where that costs least.

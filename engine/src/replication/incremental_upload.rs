@@ -1,4 +1,4 @@
-//! What of a prefix cut becomes objects: sealed files whole, open ones by the row groups that came since the last cut.
+//! Incremental upload of a prefix cut: sealed files whole, open ones by the row groups that came since the last cut.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! The thread of an engine that only reads: it follows the writer's records.
+//! The follower thread of a read-only engine: it follows the writer's records.
 //!
 //! # Invariants
 //!
@@ -45,20 +45,20 @@ impl ReplicaFollower {
         }
     }
 
-    /// Follows until told to stop.
+    /// Follows until asked to stop.
     pub(crate) fn run(mut self) {
         let _sentinel = PoisonGuard(Arc::clone(&self.shared));
         while let Some(asked) = self.link.wait_for_request() {
             let done: UploadResult = self.step().map_err(|error| error.to_string().into());
             let mut failing = self.link.failing.lock();
             match &done {
-                Ok(()) if failing.take().is_some() => tracing::info!("the object store is followed again"),
+                Ok(()) if failing.take().is_some() => tracing::info!("following the object store again"),
                 Ok(()) => {}
                 Err(_) if self.link.is_stopping() => {}
                 Err(reason) => {
                     self.link.counters.upload_failures.add(1);
                     if failing.replace(Arc::clone(reason)).is_none() {
-                        tracing::error!(%reason, "the object store cannot be followed; answers are as old as that, and it is tried again");
+                        tracing::error!(%reason, "cannot follow the object store; answers are stale, retrying");
                     }
                 }
             }
@@ -136,7 +136,7 @@ impl ReplicaFollower {
             }
             cache.remove(*id);
             if let Err(error) = durable_fs::remove_if_there(path) {
-                tracing::warn!(%error, path = %path.display(), "a file that expired could not be removed; it is tried again");
+                tracing::warn!(%error, path = %path.display(), "could not remove an expired file; retrying");
                 return true;
             }
             remove_empty_folders(path, layout.root_of(path));

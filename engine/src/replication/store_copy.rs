@@ -1,4 +1,4 @@
-//! Moves a store from a folder into a bucket, or from a bucket into a folder. What it is copied from stays as it is.
+//! Copies a store from a folder into a bucket, or from a bucket into a folder. The source stays as it is.
 //!
 //! ```text
 //! folder ─> bucket   lock ─> nothing may wait in the log ─> each file, open ones sealed on the way ─> records, marks ─> read back

@@ -1,4 +1,4 @@
-//! The uploader thread: takes prefix cuts and makes them records of the object store's catalogue.
+//! The uploader thread: takes prefix cuts and commits them as records of the object store's catalogue.
 //!
 //! ```text
 //! look for another writer ─> a cut at LSN L ─> sealed files and pieces as objects ─> one record ─> expired objects go
@@ -83,7 +83,7 @@ impl CutUploader {
         }
     }
 
-    /// Uploads until told to stop.
+    /// Uploads until asked to stop.
     pub(crate) fn run(mut self) {
         let _sentinel = PoisonGuard(Arc::clone(&self.shared));
         self.note_backlog();
@@ -112,7 +112,7 @@ impl CutUploader {
         let mut failing = self.link.failing.lock();
         let Err(error) = done else {
             if failing.take().is_some() {
-                tracing::info!("rows are uploaded again");
+                tracing::info!("uploading rows works again");
             }
             (self.failures, self.pause) = (0, 0);
             return Ok(());
@@ -130,7 +130,7 @@ impl CutUploader {
                 .min(LONGEST_PAUSE);
         }
         if failing.replace(Arc::clone(&reason)).is_none() {
-            tracing::error!(%reason, "rows could not be uploaded; they stay on the local disk, and it is tried again");
+            tracing::error!(%reason, "could not upload rows; they stay on the local disk, retrying");
         }
         if matches!(error, Error::Fenced { .. }) || error.is_in_doubt() {
             self.shared.poison(&reason);
@@ -151,7 +151,7 @@ impl CutUploader {
             .orphans
             .run(&self.link, &self.chain, &self.shared.store.layout, &self.made);
         if let Err(error) = swept {
-            tracing::warn!(%error, "objects that no record names could not be looked for; it is tried again in an hour");
+            tracing::warn!(%error, "could not list orphaned objects; retrying in an hour");
         }
         Ok(())
     }

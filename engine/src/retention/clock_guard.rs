@@ -1,4 +1,4 @@
-//! Which time rotation may rely on: a clock that jumped forward would make everything look old.
+//! Clock guard: which time retention may rely on; a clock that jumped forward would make everything look old.
 //!
 //! The time that passes is measured twice, by the clock and by a counter that nobody sets. A clock that runs ahead of the
 //! counter by more than [`SLACK`] is held: until it has gone on evenly for as long as it jumped, at most [`LONGEST_HOLD`],
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn an_even_clock_is_believed_for_ever() {
+    fn a_steady_clock_is_always_trusted() {
         let mut trust = ClockGuard::new(at(0), hours(5));
         for hour in 0..10_000u32 {
             let judged = trust.check(at(i64::from(hour)), hours(5 + u64::from(hour)));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_jumps_forty_days_ahead_is_held_for_a_day_and_dropped_when_it_comes_back() {
+    fn a_clock_that_jumps_ahead_is_distrusted_for_a_day_or_until_it_returns() {
         let mut trust = ClockGuard::new(at(0), hours(0));
         let jumped = trust.check(at(1 + 40 * 24), hours(1));
         assert_eq!(jumped.now, at(1), "counted from before the jump");
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_stays_ahead_is_believed_after_as_long_as_it_jumped_and_a_day_at_most() {
+    fn a_clock_that_stays_ahead_is_trusted_after_the_length_of_its_jump() {
         let mut trust = ClockGuard::new(at(0), hours(0));
         assert_eq!(trust.check(at(3), hours(0)).now, at(0));
         assert_eq!(trust.check(at(5), hours(2)).now, at(2));
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_wanders_while_it_is_held_is_not_believed() {
+    fn a_clock_that_drifts_while_distrusted_is_not_trusted() {
         let mut trust = ClockGuard::new(at(0), hours(0));
         for hour in 0..100u32 {
             let clock = at(i64::from(1_000 + hour * 3));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_goes_back_is_believed_at_once() {
+    fn a_clock_that_steps_back_is_trusted_at_once() {
         let mut trust = ClockGuard::new(at(1_000), hours(0));
         let back = trust.check(at(10), hours(1));
         assert_eq!((back.now, back.went_back), (at(10), Some(hours(991))));

@@ -1,4 +1,4 @@
-//! When readers from outside last opened something in a folder, by what the kernel tells of it.
+//! Detects external readers: when they last opened something in a folder, as the kernel tells.
 //!
 //! # Limits
 //!
@@ -33,7 +33,7 @@ impl ExternalReaders {
         let flags = AddWatchFlags::IN_OPEN | AddWatchFlags::IN_ONLYDIR;
         let watch = self.inotify.as_ref()?.add_watch(folder, flags);
         watch
-            .inspect_err(|error| tracing::debug!(%error, "readers of an expired partition are not seen"))
+            .inspect_err(|error| tracing::debug!(%error, "cannot detect readers of an expired partition"))
             .ok()
     }
 

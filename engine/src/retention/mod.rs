@@ -1,4 +1,4 @@
-//! Rotation: whole closed partitions go, oldest first, by age or by the store's total size.
+//! Retention: whole closed partitions are removed, oldest first, by age or by the store's total size.
 //!
 //! ```text
 //! plan (pure) ─> one catalogue record ─> swap the view ─> wait for the last view that holds a file
@@ -98,7 +98,7 @@ pub(crate) struct RetentionCandidate {
     pub(crate) bytes: u64,
     /// Bytes of the indexes of its files, which go with them.
     pub(crate) index_bytes: u64,
-    /// Whether it takes no more rows and nobody works on its files.
+    /// Whether it takes no more rows and no thread works on its files.
     pub(crate) closed: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A partition without entries, on its way out of the tree.
+//! Pending delete: a partition without entries, on its way out of the tree.
 //!
 //! ```text
 //! nobody here holds a file ─> a folder of empty files takes its place, in one step ─> the files with rows are unlinked
@@ -91,7 +91,7 @@ impl PendingDeletion {
         self.try_advance(layout, readers, rest, now).unwrap_or_else(|error| {
             if !std::mem::replace(&mut self.reported, true) {
                 let path = self.folder.display();
-                tracing::warn!(%error, %path, "an expired partition could not be removed; it is tried again");
+                tracing::warn!(%error, %path, "could not remove an expired partition; retrying");
             }
             false
         })
@@ -127,7 +127,7 @@ impl PendingDeletion {
             // After the files were written, which are not read by anybody yet, and before they can be found.
             Ok(()) => readers.watch(&self.aside),
             Err(error) => {
-                tracing::debug!(%error, path = %self.folder.display(), "an expired partition goes at once");
+                tracing::debug!(%error, path = %self.folder.display(), "removing an expired partition at once");
                 let _ = std::fs::remove_dir_all(&self.aside);
                 return;
             }
@@ -199,7 +199,7 @@ fn unlink(folder: &Path, files: &[(OsString, Weak<FileLineage>)]) -> io::Result<
     match std::fs::remove_dir(folder) {
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
             let path = folder.display();
-            tracing::warn!(%path, "somebody put a file into a folder while it expired; it is kept here");
+            tracing::warn!(%path, "a foreign file appeared in an expiring folder; it is kept here");
             Ok(())
         }
         removed => removed,

@@ -1,4 +1,4 @@
-//! What rotation would do, read from the catalogue on disk: beside a running Mixer or without one.
+//! Preview of retention, read from the catalogue on disk: beside a running Mixer or without one.
 //!
 //! Nothing is locked and nothing is written. Rows that are only in the log or in memory are not known here.
 

@@ -111,7 +111,7 @@ async fn an_append_given_up_in_a_full_log_is_not_stored_later_and_a_retry_stores
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_append_that_is_told_busy_in_a_full_log_leaves_no_row_no_room_and_no_sequence_number() {
+async fn an_append_refused_by_a_full_log_leaves_no_trace() {
     let full = FullLog::new().await;
     let engine = &full.engine;
     let free = engine.shared.admission.room.available_permits();

@@ -66,7 +66,7 @@ async fn appends_that_come_while_a_group_is_written_share_the_next_sync() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_takes_the_marks_and_then_the_rows_sees_them_agree() {
+async fn watermarks_agree_with_rows_that_are_read_after_them() {
     let bench = Bench::new();
     let engine = bench.open().await;
     let looking = {

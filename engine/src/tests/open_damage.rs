@@ -73,7 +73,7 @@ async fn a_bit_that_flips_in_an_open_file_costs_its_rows_and_publishing_goes_on_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_view_from_before_a_file_was_put_aside_learns_that_it_is_damaged() {
+async fn a_snapshot_from_before_a_quarantine_learns_of_the_damage() {
     let bench = Bench::new();
     let engine = two_published(&bench).await;
     let (older, other) = (engine.view(), engine.view());
@@ -264,7 +264,7 @@ async fn a_repair_leaves_to_the_next_start_what_the_log_has_of_a_damaged_open_fi
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_interrupted_start_that_had_put_the_file_aside_takes_nothing_from_the_next_one() {
+async fn a_start_interrupted_after_a_quarantine_loses_nothing_at_the_next_start() {
     let (bench, victim) = damaged_between_two_starts().await;
     let before = copy_of(&bench);
     drop(bench.open().await);
@@ -278,7 +278,7 @@ async fn an_interrupted_start_that_had_put_the_file_aside_takes_nothing_from_the
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_log_has_let_go_of_is_lost_and_said_and_only_that() {
+async fn only_rows_released_from_the_log_are_lost_and_they_are_reported() {
     let bench = Bench::new();
     let engine = bench.open().await;
     engine

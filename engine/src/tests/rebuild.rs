@@ -47,7 +47,7 @@ fn damage_catalogue(bench: &Bench) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lost_catalogue_refuses_the_start_and_a_new_one_has_every_row_and_every_mark() {
+async fn a_lost_catalogue_refuses_the_start_and_a_rebuilt_one_has_every_row_and_watermark() {
     for id_too in [false, true] {
         let bench = store().await;
         let engine = bench.open().await;
@@ -180,7 +180,7 @@ async fn how_far_a_stream_is_stored_is_known_after_the_rebuild() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_file_that_the_old_catalogue_contradicts_is_put_aside_and_a_missing_one_is_named() {
+async fn a_file_that_contradicts_the_old_catalogue_is_quarantined_and_a_missing_one_named() {
     let bench = store().await;
     let tree = bench.tree();
     // One more generation: its log is damaged, its checkpoint says what the files were.

@@ -144,7 +144,7 @@ fn damage(path: &Path, how: fn(&mut Vec<u8>)) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_repair_puts_a_damaged_copy_aside_and_leaves_the_sound_object_in_the_store() {
+async fn a_repair_quarantines_a_damaged_copy_and_keeps_the_sound_object() {
     for (name, only_deep, how) in DAMAGES {
         let store = Uploaded::new().await;
         let copy = store.copy();

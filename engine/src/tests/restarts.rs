@@ -226,7 +226,7 @@ async fn damage_inside_the_catalogue_stops_the_start_and_names_the_file_and_the_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_missing_or_damaged_data_file_makes_views_partial_and_is_kept_aside() {
+async fn a_missing_or_damaged_data_file_makes_snapshots_partial_and_is_quarantined() {
     let bench = Bench::new();
     let engine = bench.open().await;
     for (n, name) in ["a", "b", "c"].iter().enumerate() {
@@ -278,7 +278,7 @@ async fn a_file_of_somebody_else_among_the_data_is_left_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn marks_survive_checkpoints_of_the_catalogue() {
+async fn watermarks_survive_checkpoints_of_the_manifest() {
     let bench = Bench::new();
     for round in 0..4u64 {
         let engine = bench.open().await;

@@ -43,7 +43,7 @@ fn partitions(run: &RetentionRun) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_too_old_goes_with_its_folders_and_its_marks_and_names_stay() {
+async fn expired_partitions_go_with_their_folders_and_watermarks_and_names_stay() {
     let bench = Bench::new();
     let engine = three_hours(&bench).await;
     assert_eq!(engine.rotate().await.unwrap().removed, []);

@@ -1,4 +1,4 @@
-//! Memory for whole segments, used again: to take and clear 64 MiB for each one costs as much as to check them.
+//! Buffer pool for whole segments: to allocate and clear 64 MiB for each one costs as much as to check them.
 //!
 //! # Invariants
 //!
@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-/// Buffers that nobody holds.
+/// Free buffers.
 #[derive(Debug, Default)]
 pub(super) struct BufferPool(Arc<Mutex<Vec<Vec<u8>>>>);
 

@@ -1,4 +1,4 @@
-//! Bytes on their way into a segment, written as whole blocks from whole blocks of memory: so they can pass the page cache by
+//! Direct I/O for segments: writes whole blocks from aligned blocks of memory, so that they bypass the page cache
 //! ([`crate::durable_fs::enable_direct_io`]), and no write ever has to read what surrounds it.
 //!
 //! # Invariants

@@ -1,4 +1,4 @@
-//! The few things the log does to its folder, each one call, each with an error that names the file.
+//! File operations of the log's folder, each one call, each with an error that names the file.
 //!
 //! # Invariants
 //!

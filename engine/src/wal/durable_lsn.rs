@@ -1,4 +1,4 @@
-//! The last word of a log that gives up: up to which frame it was synced.
+//! Durable LSN of a failed log: up to which frame it was synced, recorded before it stops.
 //!
 //! A disk that promises more room than there is (a thin volume, an image on a full host) may take writes and syncs, lose what
 //! they brought, and then fail. Such a log looks shorter and whole afterwards: nothing behind its end is left to prove that there
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_reads_back_for_its_store_and_any_flipped_bit_makes_it_none() {
+    fn a_durable_lsn_reads_back_and_any_flipped_bit_invalidates_it() {
         let store = Uuid::from_u128(7);
         let block = encode(store, 11);
         assert_eq!(block.len() as u64, BLOCK);
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_is_there_at_the_next_start_and_never_becomes_less() {
+    fn the_durable_lsn_survives_a_restart_and_never_decreases() {
         let dir = tempfile::tempdir().unwrap();
         let disk = WalDirectory::open(dir.path()).unwrap();
         let store = Uuid::from_u128(7);

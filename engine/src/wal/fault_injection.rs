@@ -1,4 +1,4 @@
-//! Faults for tests: a plan of which call fails, and a model of what a power cut leaves.
+//! Fault injection for tests: a plan of which call fails, and a model of what a power cut leaves.
 //!
 //! The model knows what each file held when it was last synced and which names the folder had when it was last synced. A
 //! power cut keeps that, and of everything later an arbitrary part: single sectors of a file, single renames of the folder.

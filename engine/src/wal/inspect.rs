@@ -1,4 +1,4 @@
-//! A look at a log that nobody has open: where it begins, and where its batches came from. Nothing is changed.
+//! Inspects a log that is not open: where it begins, and where its batches came from. Nothing is changed.
 //!
 //! # Not here
 //!

@@ -1,4 +1,4 @@
-//! What happens to a log at start: read, judged, rewritten, and only then trusted.
+//! Recovery of the log at start: read, judged, rewritten, and only then trusted.
 //!
 //! Segments are read in the order of the LSNs that their headers promise. Every frame that counts is copied into new
 //! segments, which are synced and named before the old ones go. A page that a failed sync left in the cache looks stored

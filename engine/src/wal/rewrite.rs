@@ -207,7 +207,7 @@ impl<'a> SegmentRewriter<'a> {
             capacity: old.capacity,
             last: self.last,
         });
-        tracing::warn!(path = %path.display(), "no room to copy a segment of the log: it is kept where it is");
+        tracing::warn!(path = %path.display(), "no disk space to copy a segment of the log: it stays where it is");
         (self.sink)(frames)
     }
 

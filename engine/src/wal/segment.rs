@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_format_is_told_from_damage() {
+    fn a_later_format_is_distinguished_from_damage() {
         let mut block = header().encode();
         block[8] = 2;
         let crc = header_checksum(&block);

@@ -1,4 +1,4 @@
-//! Where segments come from and where they go: spares, new files, those made ahead, the switch from one segment to the next.
+//! Segment pool: spare segments, new ones, preallocated ones, and the switch from one segment to the next.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! `GET /api/v1/audit`: what happened to Racks, scenarios and dead letters, and who did it.
+//! `GET /api/v1/audit`: the audit log of Racks, scenarios and dead letters.
 
 use std::sync::Arc;
 

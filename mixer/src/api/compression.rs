@@ -1,4 +1,4 @@
-//! Bodies packed by gzip or zstd for who accepts it (`Accept-Encoding`).
+//! Compression of bodies by gzip or zstd (`Accept-Encoding`).
 //!
 //! # Invariants
 //!

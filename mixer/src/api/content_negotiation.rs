@@ -1,4 +1,4 @@
-//! Which format rows are answered in: `format=` goes before `Accept`.
+//! Content negotiation of rows: `format=` takes precedence over `Accept`.
 //!
 //! | | JSON | JSON lines | CSV | Arrow |
 //! |---|---|---|---|---|

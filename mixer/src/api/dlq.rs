@@ -194,13 +194,12 @@ impl BulkUpdateBody {
         if let Some(filter) = &filter {
             if !filter.is_narrow() && !self.all {
                 return Err(bad(
-                    "which letters? give ids, or a filter with rack, gear, subject, reason, since or until, or \"all\": true",
+                    "select letters: give ids, a filter with rack, gear, subject, reason, since or until, or \"all\": \
+                     true",
                 ));
             }
             if filter.limit.is_some() || filter.cursor.is_some() {
-                return Err(bad(
-                    "filter: limit and cursor are for lists; all that it lets through are meant",
-                ));
+                return Err(bad("filter: limit and cursor are only for lists"));
             }
         }
         Ok(LetterUpdate {

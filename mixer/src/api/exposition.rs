@@ -1,4 +1,4 @@
-//! `/metrics`: counters of every room in base units, as OpenMetrics text.
+//! `/metrics`: metrics of every component in base units, as OpenMetrics text.
 //!
 //! Counters of the API are kept here; those of the other service_collector are read when asked for ([`service_collector`], [`engine_metrics`]).
 
@@ -71,10 +71,10 @@ impl MetricsExposition {
         registry.register("api_requests", "Requests answered", requests.clone());
         registry.register(
             "api_request_duration_seconds",
-            "Time to an answer's first byte",
+            "Time to the first byte of a response, in seconds",
             seconds.clone(),
         );
-        registry.register("api_requests_running", "Requests being answered", running.clone());
+        registry.register("api_requests_running", "Requests in progress", running.clone());
         Self {
             registry,
             requests,
@@ -86,7 +86,7 @@ impl MetricsExposition {
     pub(crate) fn text(&self) -> Result<String, ApiProblem> {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry)
-            .map_err(|_| ApiProblem::internal("the counters could not be written"))?;
+            .map_err(|_| ApiProblem::internal("could not encode the metrics"))?;
         Ok(text)
     }
 }

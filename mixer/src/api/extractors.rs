@@ -32,7 +32,7 @@ impl<S: Sync> FromRequestParts<S> for RequestActor {
     }
 }
 
-/// A room, and what changes in it go through.
+/// A service, and what changes in it go through.
 #[derive(Debug)]
 pub(super) struct ServiceHandle<R> {
     pub(super) room: Arc<R>,
@@ -50,7 +50,7 @@ impl<R> ServiceHandle<R> {
         Self { room, changes }
     }
 
-    /// What the room reads, on a thread that may block.
+    /// What the service reads, on a thread that may block.
     pub(super) async fn read<T, E>(
         &self,
         read: impl FnOnce(&R) -> Result<T, E> + Send + 'static,
@@ -63,7 +63,7 @@ impl<R> ServiceHandle<R> {
     {
         let room = Arc::clone(&self.room);
         let ended = tokio::task::spawn_blocking(move || read(&room)).await;
-        Ok(ended.map_err(|error| ApiProblem::internal(format!("the reading stopped: {error}")))??)
+        Ok(ended.map_err(|error| ApiProblem::internal(format!("the read task failed: {error}")))??)
     }
 
     /// Carries a change to its end even if its requester leaves: what is in the registry must be told to the Rack.
@@ -78,7 +78,7 @@ impl<R> ServiceHandle<R> {
         ApiProblem: From<E>,
     {
         let ended = self.changes.spawn(change).await;
-        Ok(ended.map_err(|error| ApiProblem::internal(format!("the change stopped: {error}")))??)
+        Ok(ended.map_err(|error| ApiProblem::internal(format!("the write task failed: {error}")))??)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Gear types: what a scenario may name, from the manifests.
+//! Gear types that a scenario may name, from the manifests.
 
 use axum::Router;
 use axum::routing::get;

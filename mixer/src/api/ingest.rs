@@ -77,16 +77,12 @@ pub(crate) struct HttpIngestCounters {
 impl HttpIngestCounters {
     pub(crate) fn register(&self, registry: &mut Registry) {
         for (name, help, counter) in [
-            ("http_ingest_rows", "Rows stored that came over HTTP", &self.rows),
-            (
-                "http_ingest_rejected_rows",
-                "Rows refused that came over HTTP",
-                &self.rejected,
-            ),
-            ("http_ingest_bytes", "Bytes of their bodies, unpacked", &self.bytes),
+            ("http_ingest_rows", "Rows stored over HTTP", &self.rows),
+            ("http_ingest_rejected_rows", "Rows refused over HTTP", &self.rejected),
+            ("http_ingest_bytes", "Uncompressed bytes of ingest bodies", &self.bytes),
             (
                 "http_ingest_duplicates",
-                "Requests that had been stored before",
+                "Duplicate ingest requests, stored before",
                 &self.duplicates,
             ),
         ] {
@@ -265,8 +261,8 @@ impl IngestHandler {
         let ended = tokio::time::timeout_at(latest, self.storing.spawn(storing)).await;
         let ended = ended.map_err(|_| {
             ApiProblem::busy(
-                "the body is here, and whether all of it will be stored is not known yet: that goes on; under an \
-                 Idempotency-Key the same request asks again",
+                "the body arrived, but whether all of it will be stored is not known yet: repeat the request with an \
+                 Idempotency-Key to find out",
             )
         })?;
         let data = ended.map_err(|error| ApiProblem::internal(format!("storing stopped: {error}")))??;
@@ -337,8 +333,8 @@ impl IngestHandler {
     async fn append(&self, batch: AppendBatch, before: u64) -> Result<Result<AppendOutcome, String>, ApiProblem> {
         let so_far = match (before, batch.origin.request) {
             (0, _) => "nothing of the request is stored".to_owned(),
-            (_, Some(_)) => format!("{before} rows before are stored, the same request again completes them"),
-            (_, None) => format!("{before} rows before are stored: send only what is behind them"),
+            (_, Some(_)) => format!("{before} rows before are stored, repeat the request to complete them"),
+            (_, None) => format!("{before} rows before are stored: send only the rows after them"),
         };
         match self.engine.append_within(batch, PATIENCE).await {
             Ok(appended) => Ok(Ok(appended)),
@@ -347,7 +343,7 @@ impl IngestHandler {
                 ErrorKind::Input => Ok(Err(error.to_string())),
                 ErrorKind::Busy | ErrorKind::Closed => Err(ApiProblem::busy(format_args!("{error}; {so_far}"))),
                 _ => {
-                    let unknown = "whether the rows behind them are stored shows after the restart";
+                    let unknown = "whether the rows after them are stored is known after the restart";
                     Err(ApiProblem::busy(format_args!(
                         "{error}; {before} rows are stored, {unknown}"
                     )))
@@ -361,8 +357,8 @@ impl IngestHandler {
         let waited = self.engine.wait_for_upload(PATIENCE).await;
         waited.map_err(|error| {
             ApiProblem::busy(format_args!(
-                "the {rows} rows are stored on this machine, and go to the object store later: {error}; under an \
-                 Idempotency-Key the same request asks again"
+                "the {rows} rows are stored on this machine and uploaded to the object store later: {error}; repeat \
+                 the request with an Idempotency-Key to check"
             ))
         })
     }

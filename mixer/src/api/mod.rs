@@ -1,4 +1,4 @@
-//! The REST API: parses requests, asks the rooms, shapes answers.
+//! The REST API: parses requests, calls the services, shapes answers.
 //!
 //! | path | answers from |
 //! |---|---|
@@ -89,7 +89,7 @@ const MAX_BODY: usize = 64 << 10;
 /// The longest that a request may take, its body included; queries have a shorter limit of their own.
 const MAX_TIME: Duration = Duration::from_secs(120);
 
-/// The rooms that the API asks.
+/// The services that the API calls.
 #[derive(Debug, Clone)]
 pub struct ApiParts {
     /// Telemetry.

@@ -1,4 +1,4 @@
-//! For operators and their tools: is it alive, is it ready, what does it hold.
+//! Operations endpoints: liveness, readiness, version, storage.
 
 use std::sync::Arc;
 
@@ -70,7 +70,7 @@ fn checks(parts: &ApiParts) -> Map<String, Value> {
     let bus = match (bus.connected, bus.healthy) {
         (true, true) => None,
         (false, _) => Some(format!("no connection to {}", bus.url)),
-        (true, false) => Some(format!("the server at {} does not say that it is well", bus.url)),
+        (true, false) => Some(format!("the server at {} is not healthy", bus.url)),
     };
     let ingest = parts.ingest.as_ref().filter(|ingest| !ingest.snapshot().pulling);
     let ingest = ingest.map(|_| "the telemetry consumer is not open".to_owned());
@@ -152,6 +152,6 @@ fn object_store(parts: &ApiParts, stats: Option<&engine::RemoteStats>) -> Value 
 async fn metrics(State(exposition): State<Arc<MetricsExposition>>) -> Result<Response, ApiProblem> {
     // Some figures are read from the registry.
     let text = tokio::task::spawn_blocking(move || exposition.text()).await;
-    let text = text.map_err(|error| ApiProblem::internal(format!("the reading stopped: {error}")))??;
+    let text = text.map_err(|error| ApiProblem::internal(format!("the read task failed: {error}")))??;
     Ok(([(CONTENT_TYPE, CONTENT)], text).into_response())
 }

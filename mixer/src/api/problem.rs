@@ -86,12 +86,12 @@ impl ApiProblem {
 
     pub(crate) fn no_route(path: &str) -> Self {
         let detail = format!(
-            "{path} is no path of this API: they begin with /api/v1/, or are /healthz, /readyz, /metrics, /version"
+            "{path} is not a path of this API: paths begin with /api/v1/, or are /healthz, /readyz, /metrics, /version"
         );
         Self::new(StatusCode::NOT_FOUND, "no_route", detail)
     }
 
-    /// The counters of a Mixer that is told not to report about itself.
+    /// The metrics of a Mixer that is configured not to report about itself.
     pub(crate) fn not_reported() -> Self {
         let detail = "the Mixer reports nothing about itself: PLATFORM_DISABLE_TELEMETRY is set";
         Self::new(StatusCode::NOT_FOUND, "telemetry_disabled", detail)
@@ -103,12 +103,12 @@ impl ApiProblem {
     }
 
     pub(crate) fn method(method: &Method) -> Self {
-        let detail = format!("{method} is not offered here: see the Allow header");
+        let detail = format!("{method} is not supported here: see the Allow header");
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
     }
 
     pub(crate) fn cross_origin() -> Self {
-        let detail = "a page of another site may not change anything here";
+        let detail = "a cross-site request may not make changes";
         Self::new(StatusCode::FORBIDDEN, "cross_origin", detail)
     }
 
@@ -174,7 +174,7 @@ impl ApiProblem {
     /// No format that there is would do.
     pub(crate) fn not_acceptable(known: &[&str]) -> Self {
         let detail = format!(
-            "Accept: none of what is asked for is offered here; known are {}",
+            "Accept: none of the requested formats is supported; known are {}",
             known.join(", ")
         );
         Self::new(StatusCode::NOT_ACCEPTABLE, "not_acceptable", detail)
@@ -182,8 +182,7 @@ impl ApiProblem {
 
     /// An answer that would look whole wherever it broke off.
     pub(crate) fn http_version() -> Self {
-        let detail =
-            "over HTTP/1.0 nobody could tell this answer from one that breaks off: ask by HTTP/1.1, or for JSON";
+        let detail = "over HTTP/1.0 a truncated answer could not be detected: use HTTP/1.1, or ask for JSON";
         Self::new(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "http_version", detail)
     }
 

@@ -1,5 +1,5 @@
-//! What a request's address says: query strings to filters, strictly decoded, each parameter tried by itself so that the bad one
-//! is named; and what stands in the path.
+//! Query parameters: decodes query strings strictly into filters, each parameter by itself so that the bad one
+//! is named; and path parameters.
 //!
 //! `attr.http.status=500` is a member of a family: the entry `http.status` of the filter's field `attr.<key>`.
 

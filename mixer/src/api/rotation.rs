@@ -1,4 +1,4 @@
-//! What `GET /api/v1/storage` says about rotation: the rules, the totals, the last check and what went last.
+//! The rotation part of `GET /api/v1/storage`: the rules, the totals, the last check and what it removed.
 
 use engine::{Engine, RetentionRun};
 use serde_json::{Value, json};

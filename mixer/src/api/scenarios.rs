@@ -1,4 +1,4 @@
-//! Scenarios: stored, shown, activated, taken back.
+//! Scenarios: stored, shown, activated, rolled back.
 
 use std::sync::Arc;
 use std::time::Duration;

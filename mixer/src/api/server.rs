@@ -85,7 +85,7 @@ impl ApiServer {
     pub async fn close(self) {
         self.stop.cancel();
         if let Err(error) = self.accepting.await {
-            tracing::error!(%error, "accepting connections ended badly");
+            tracing::error!(%error, "the accept loop failed");
         }
         self.connections.close();
         self.connections.wait().await;
@@ -146,7 +146,8 @@ pub(crate) async fn next_connection(
             Ok((stream, _)) => return Some((stream, place)),
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, address = ?listener.local_addr().ok(), "connections cannot be accepted just now");
+                tracing::warn!(%error, address = ?listener.local_addr().ok(), "cannot accept connections at the \
+                                                                               moment");
                 tokio::time::sleep(REST).await;
             }
         }

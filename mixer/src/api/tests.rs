@@ -385,7 +385,7 @@ async fn a_whole_mixer_says_how_it_is_what_it_holds_and_who_is_there() {
     assert!(text.has_header("content-type", "application/openmetrics-text"));
     for line in [
         "platform_engine_appended_rows_total ",
-        "platform_ingest_pulling 1",
+        "platform_ingest_consumer_open 1",
         "platform_racks{state=\"pending\"} 0",
         "platform_handshakes_refused_total{code=\"signature\"} 0",
         "platform_heartbeats_refused_total{code=\"answer_elsewhere\"} 0",

@@ -1,4 +1,4 @@
-//! Wires of lane guaranteed: what waits for each, and who is held up.
+//! Wires of lane guaranteed: their backlogs, and whose senders are held.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The rooms of a Mixer, and the tasks between them: started and closed in the orders that [`super`] shows.
+//! The services of a Mixer, and the tasks between them: started and closed in the orders that [`super`] shows.
 
 use std::sync::Arc;
 
@@ -124,9 +124,7 @@ impl MixerComponents {
         self.views = Some(Arc::clone(&views));
         let stats = views.stats();
         self.tasks
-            .push(SupervisedTask::spawn("views for outside readers", fatal, |stop| {
-                views.run(stop)
-            }));
+            .push(SupervisedTask::spawn("DuckDB views", fatal, |stop| views.run(stop)));
         let dlq = self.dead_letters(&ground, &bus, (&querier, &engine), (clock, &entropy), fatal)?;
         let parts = ApiParts {
             querier: Arc::clone(&querier),
@@ -166,7 +164,7 @@ impl MixerComponents {
             return None;
         }
         if config.observability.embedded.read_only {
-            tracing::info!("observability.embedded.storage.read_only is true: telemetry is read, none is taken in");
+            tracing::info!("observability.embedded.storage.read_only is true: telemetry is read but not ingested");
             return None;
         }
         let cluster = Arc::clone(&ground.cluster);
@@ -213,12 +211,12 @@ impl MixerComponents {
         let dlq = DeadLetterQueue::open(parts, entropy)?;
         let deliveries = LetterReplayer::new(Arc::clone(&dlq));
         self.tasks
-            .push(SupervisedTask::spawn("letters back to gears", fatal, |stop| {
+            .push(SupervisedTask::spawn("dead-letter replayer", fatal, |stop| {
                 deliveries.run(stop)
             }));
         let counted = Arc::clone(&dlq);
         self.tasks
-            .push(SupervisedTask::spawn("count of dead letters", fatal, |stop| {
+            .push(SupervisedTask::spawn("dead-letter counter", fatal, |stop| {
                 counted.keep_count(stop)
             }));
         self.dlq = Some(Arc::clone(&dlq));
@@ -303,7 +301,7 @@ impl MixerComponents {
             }));
         let behind = acl.clone();
         self.tasks
-            .push(SupervisedTask::spawn("list of the bus's users", fatal, |stop| {
+            .push(SupervisedTask::spawn("bus access control", fatal, |stop| {
                 behind.retry_failed(stop)
             }));
         self.start_liveness_monitor(ground, &rollout, &clock, fatal);
@@ -404,7 +402,7 @@ impl MixerComponents {
         if let Some(ingest) = self.ingest.take()
             && let Err(error) = ingest.close().await
         {
-            tracing::error!(%error, "ingest had ended before; the bus keeps what was not stored");
+            tracing::error!(%error, "ingest had already stopped; the bus keeps what was not stored");
         }
         if let Some(querier) = self.querier.take() {
             querier.close().await;
@@ -412,7 +410,7 @@ impl MixerComponents {
         if let Some(engine) = self.engine.take()
             && let Err(error) = engine.close().await
         {
-            tracing::error!(%error, "the last rows were not published; they are safe in the log");
+            tracing::error!(%error, "could not flush the last rows; they are safe in the log");
         }
         if let Some(views) = self.views.take() {
             // The last rows may have been a table's first.

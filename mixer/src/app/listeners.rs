@@ -1,4 +1,4 @@
-//! The Mixer's addresses: taken before anything else starts, listened at when the rest is there.
+//! The Mixer's listeners: bound before anything else starts, served when the rest is there.
 
 use std::net::SocketAddr;
 

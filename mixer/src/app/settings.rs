@@ -1,4 +1,4 @@
-//! From the configuration to what each room wants to know.
+//! Derives the settings of each service from the configuration.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,7 +133,7 @@ fn advertised(url: &str, port: u16) -> Option<String> {
     (!follows).then(|| url.to_owned())
 }
 
-/// What every Rack is told that it may do.
+/// The limits announced to every Rack.
 pub(super) fn rack_limits(config: &MixerConfig) -> model::control::RackLimits {
     model::control::RackLimits {
         max_hops: config.mixer.max_hops.into(),
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn racks_are_told_the_configured_url_unless_it_cannot_be_meant() {
+    fn racks_get_the_configured_url_unless_it_is_unusable() {
         assert_eq!(
             advertised("nats://plant:4222", 4222).as_deref(),
             Some("nats://plant:4222")

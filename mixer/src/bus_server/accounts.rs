@@ -1,4 +1,4 @@
-//! Who may say what on the bus that the Mixer runs: accounts of `nats.conf`, with one user each.
+//! Permissions on the managed bus: accounts of `nats.conf`, with one user each.
 //!
 //! | account | how its user proves itself | publishes | hears |
 //! |---|---|---|---|

@@ -1,4 +1,4 @@
-//! Which `nats-server` to run.
+//! Finds and checks the `nats-server` binary.
 //!
 //! `snake.server_binary` alone if it is set; otherwise the first of: beside our executable, `.tools/bin` of the working
 //! folder, `.tools/bin` of the executable's ancestors, `PATH`. One that is too old is passed over for a later one.

@@ -90,7 +90,7 @@ pub struct MixerBus {
 #[non_exhaustive]
 pub enum CommandError {
     /// It is not connected.
-    #[error("nobody listens: the rack is not connected")]
+    #[error("nobody listens: the Rack is not connected")]
     NotConnected,
     /// It is connected and silent.
     #[error("no answer in {} ms", .0.as_millis())]

@@ -1,4 +1,4 @@
-//! Consumers whose files a power cut destroyed: what is left of them goes before the server starts.
+//! Removes the files of consumers that a power cut destroyed, before the server starts.
 //!
 //! nats-server (2.15.1) syncs neither a consumer's configuration (`obs/<name>/meta.inf`, `meta.sum`), which it writes once, nor each write of
 //! its state (`o.dat`). After a power cut a file may be empty, or zeros.
@@ -43,7 +43,8 @@ pub(super) fn remove(account: &Path) -> Result<(), BusError> {
             let is_sound = has_configuration(&consumer).and_then(|has| Ok(has && has_state(&consumer)?));
             if !is_sound.map_err(io(&consumer))? {
                 std::fs::remove_dir_all(&consumer).map_err(io(&consumer))?;
-                tracing::warn!(path = %consumer.display(), "the files of a consumer were damaged, by a power cut: it is made anew");
+                tracing::warn!(path = %consumer.display(), "a power cut damaged the files of a consumer; recreating \
+                                                            it");
             }
         }
     }

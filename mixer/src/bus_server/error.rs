@@ -1,4 +1,4 @@
-//! Why there is no bus, each with the way out.
+//! The errors of the bus server, each with the fix.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -49,8 +49,8 @@ pub enum BusError {
     },
     /// The executable is not the pinned one.
     #[error(
-        "{} has SHA-256 {found}, but snake.server_sha256 is {expected}: it was exchanged or updated; \
-         install the pinned one or correct the key",
+        "{} has SHA-256 {found}, but snake.server_sha256 is {expected}: it was replaced or updated; install the pinned \
+         one or correct the key",
         path.display()
     )]
     WrongHash {
@@ -95,7 +95,7 @@ pub enum BusError {
         port: u16,
     },
     /// The process ended before it was ready.
-    #[error("nats-server ended with {status} before it was ready; its last words: {tail}")]
+    #[error("nats-server exited with {status} before it was ready; its last output: {tail}")]
     Died {
         /// How it ended.
         status: String,
@@ -103,7 +103,7 @@ pub enum BusError {
         tail: String,
     },
     /// The process is not ready in time.
-    #[error("nats-server is not ready after {}s: {last}; its last words: {tail}", after.as_secs())]
+    #[error("nats-server is not ready after {}s: {last}; its last output: {tail}", after.as_secs())]
     NotReady {
         /// How long it was waited for.
         after: Duration,

@@ -1,4 +1,4 @@
-//! Is the server well? Its monitor's `/healthz`, and the free space of its store.
+//! Health check of the server: its monitor's `/healthz`, and the free space of its store.
 //!
 //! A full disk wedges a stream silently: publishers get neither acknowledgement nor error, and freeing space does not
 //! help. `/healthz` says 503 then, and only a restart of the server cures it.

@@ -91,7 +91,7 @@ pub struct ManagedServer {
     pub host: String,
     /// The port it listens on; 0 for any free one.
     pub port: u16,
-    /// The URL told to Racks; none for host and port as bound.
+    /// The URL announced to Racks; none for host and port as bound.
     pub advertised: Option<String>,
     /// Where its streams are.
     pub store_dir: PathBuf,

@@ -128,7 +128,7 @@ impl UserList {
         let config = config.clone();
         let written = tokio::task::spawn_blocking(move || config.write()).await;
         if let Ok(Err(error)) = written {
-            tracing::error!(%error, "the list of the bus's users cannot be written; trying again");
+            tracing::error!(%error, "cannot write the users of the bus; retrying");
             return false;
         }
         // The imports of an account that is new work from the second reading on (nats-server 2.15.1).
@@ -146,9 +146,7 @@ impl UserList {
         if is_read {
             self.follows(list);
         } else {
-            tracing::error!(
-                "the bus server does not follow the list of its users; its own lines say why; trying again"
-            );
+            tracing::error!("the bus server did not reload its users, see its log lines; retrying");
         }
         is_read
     }

@@ -1,4 +1,4 @@
-//! Where the server keeps its streams: a folder of the account that they belong to.
+//! The stream folder of the server: that of the account that the streams belong to.
 //!
 //! Where Racks are told apart the streams are in the Mixer's account, else in the one that everybody shares. A Mixer whose
 //! `snake.rack_credentials` (or `snake.host`) was changed finds its streams with all that is in them: the folder gets the other name.

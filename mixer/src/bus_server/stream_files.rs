@@ -1,4 +1,4 @@
-//! The messages of a stream on the disk: what the managed server has written and not synced so far.
+//! The stream files of the managed server: syncs what it has written and not synced yet.
 //!
 //! ```text
 //!  <store>/jetstream/<account>/streams/<stream>/meta.inf, meta.sum     without them the server does not know the stream again

@@ -217,7 +217,7 @@ async fn ensure_one(jetstream: &jetstream::Context, wanted: &Config) -> Result<(
         .update_stream(&corrected)
         .await
         .map_err(|error| refusal(&error, wanted.max_bytes))?;
-    tracing::info!(stream = %wanted.name, max_bytes = wanted.max_bytes, "stream brought in line with the configuration");
+    tracing::info!(stream = %wanted.name, max_bytes = wanted.max_bytes, "updated a stream to match the configuration");
     Ok(())
 }
 
@@ -267,7 +267,7 @@ pub(super) async fn keep(bus: MixerBus, plan: Vec<Config>, stop: CancellationTok
     while reconnects.next(&stop).await {
         match ensure(bus.jetstream(), &plan).await {
             Ok(()) => reconnects.settle(),
-            Err(error) => tracing::error!(%error, "a stream is not as it should be; trying again"),
+            Err(error) => tracing::error!(%error, "a stream does not match the configuration; retrying"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The owner of the server process: starts it, watches it, starts it again, stops it.
+//! Supervisor of the server process: starts it, watches it, restarts it, stops it.
 //!
 //! ```text
 //!  launch ─▶ running ── exit ──▶ back-off 100 ms … 30 s ─▶ launch      (reset after 60 s of health)
@@ -235,7 +235,7 @@ impl ServerLauncher {
 
     async fn wait_ready(&self, child: &mut Child, pid: u32) -> Result<ServerPorts, ReadinessFailure> {
         let deadline = Instant::now() + READY;
-        let mut last = "it has not said where it listens".to_owned();
+        let mut last = "it has not reported its address".to_owned();
         loop {
             match child.try_wait() {
                 Ok(None) => {}
@@ -285,13 +285,13 @@ impl ServerLauncher {
                     break;
                 }
                 SupervisionOutcome::Exited(Ok(status)) => {
-                    tracing::error!(%status, "the bus server ended; starting it again")
+                    tracing::error!(%status, "the bus server exited; restarting it")
                 }
                 SupervisionOutcome::Exited(Err(error)) => {
-                    tracing::error!(%error, "the bus server is lost; starting it again")
+                    tracing::error!(%error, "the bus server is lost; restarting it")
                 }
                 SupervisionOutcome::Sick(reason) => {
-                    tracing::warn!(%reason, "the bus server is wedged although its disk has room; starting it again");
+                    tracing::warn!(%reason, "the bus server is wedged although its disk has room; restarting it");
                     wait = Duration::ZERO;
                 }
             }
@@ -331,7 +331,7 @@ impl ServerLauncher {
                     tracing::info!(pid = running.pid, "bus server is ready again");
                     return Some(running);
                 }
-                Err(error) => tracing::error!(%error, "the bus server does not start; trying again"),
+                Err(error) => tracing::error!(%error, "cannot start the bus server; retrying"),
             }
         }
     }
@@ -385,7 +385,7 @@ impl ServerProcess {
             let pid = i32::try_from(self.pid).map(Pid::from_raw);
             let asked = pid.is_ok_and(|pid| kill(pid, Signal::SIGTERM).is_ok());
             if !asked || timeout(GRACE, self.child.wait()).await.is_err() {
-                tracing::warn!(pid = self.pid, "the bus server does not end by itself: killing it");
+                tracing::warn!(pid = self.pid, "the bus server did not stop in time; killing it");
                 let _ = self.child.kill().await;
             }
         }
@@ -421,7 +421,7 @@ impl RestartPolicy {
                     let (free, needed) = (ByteSize::bytes(room.free), ByteSize::bytes(room.needed));
                     tracing::error!(
                         %reason, %free, %needed,
-                        "the bus cannot write: the disk of its store is full. Free some space; the bus is started again then"
+                        "the bus cannot write: the disk of its store is full. Free some space, then the bus restarts"
                     );
                 }
                 (self.sick >= 2 && full.is_none()).then_some(reason)

@@ -139,7 +139,7 @@ async fn changed_ages_and_subjects_reach_existing_streams() {
 }
 
 #[tokio::test]
-async fn another_name_for_the_stream_of_messages_is_refused_with_the_way_out() {
+async fn another_name_for_the_stream_of_messages_is_refused_with_the_fix() {
     let folder = tempfile::tempdir().unwrap();
     start(bus_settings(managed(folder.path()))).await.close().await;
     let mut settings = bus_settings(managed(folder.path()));
@@ -196,7 +196,7 @@ fn script(folder: &Path, version: &str) -> std::path::PathBuf {
 }
 
 #[tokio::test]
-async fn a_missing_an_old_and_an_exchanged_binary_are_refused_with_the_way_out() {
+async fn a_missing_an_old_and_a_replaced_binary_are_refused_with_the_fix() {
     let folder = tempfile::tempdir().unwrap();
     let with = |binary: &Path, sha256: Option<&str>| {
         bus_settings(ManagedServer {

@@ -130,7 +130,7 @@ pub struct BusServerConfig {
     pub host: IpAddr,
     /// The port of the managed server; 0 takes any free one.
     pub port: u16,
-    /// The address told to Racks, and of the external server; comma separated for a cluster.
+    /// The address announced to Racks, and of the external server; comma separated for a cluster.
     pub url: String,
     /// The domain of the persistent streams.
     pub domain: Token,
@@ -369,7 +369,8 @@ impl MixerConfig {
             ),
             (
                 self.api.tls_cert.is_some() || self.api.tls_key.is_some(),
-                "api.tls_cert and api.tls_key are not in this version: remove them and put a proxy that ends TLS in front",
+                "api.tls_cert and api.tls_key are not in this version: remove them and put a TLS-terminating proxy in \
+                 front",
             ),
             (
                 self.api.tokens_file.is_some(),
@@ -428,8 +429,8 @@ fn exposed(settings: &Settings, api: IpAddr, postgres: IpAddr, snake: IpAddr) ->
                 place: settings.place(key),
                 key,
                 sentence: format!(
-                    "{host} can be reached from other machines and nothing asks who they are: use 127.0.0.1, {guard}\
-                     or set {allow} = true on a trusted network"
+                    "{host} can be reached from other machines without authentication: use 127.0.0.1, {guard}or set \
+                     {allow} = true on a trusted network"
                 ),
             });
         }

@@ -1,4 +1,4 @@
-//! What happened, as operators ask for it.
+//! Queries of the audit log.
 
 use super::{ControlError, ControlPlane};
 use crate::registry::{AuditEntry, AuditQuery};
@@ -12,7 +12,7 @@ impl ControlPlane {
         Ok(self.registry.read(move |registry| registry.audit(&query)).await?)
     }
 
-    /// Writes down and tells what is no change of the registry itself.
+    /// Records and publishes events that are not changes of the registry itself.
     pub(super) async fn record(&self, entry: AuditEntry) -> Result<(), ControlError> {
         let written = self.registry.commit(move |change| change.record(entry)).await?;
         self.events.publish(&written).await;

@@ -1,4 +1,4 @@
-//! The labels of Racks: what groups of a scenario choose by.
+//! The labels of Racks, by which groups of a scenario select them.
 //!
 //! # Invariants
 //!
@@ -38,7 +38,7 @@ impl ControlPlane {
         self.relabel(id_or_name, |_| labels, by).await
     }
 
-    /// Gives a Rack these labels, and takes away those that are none; others stay. Changes at one moment are all made.
+    /// Sets these labels of a Rack, and removes those that are `None`; others stay. Concurrent changes are all made.
     ///
     /// # Errors
     /// [`ControlError`]; [`ControlError::TooManyLabels`] if it would have more than it may.

@@ -1,4 +1,4 @@
-//! Scenarios as operators handle them: stored, looked at, tried, activated, taken back.
+//! Operations on scenarios: stored, shown, dry-run, activated, rolled back.
 //!
 //! # Invariants
 //!
@@ -107,7 +107,7 @@ impl ControlPlane {
         })
     }
 
-    /// Forgets a stored scenario; its content stays as long as a rollback may go back to it.
+    /// Deletes a stored scenario; its content stays as long as a rollback may go back to it.
     ///
     /// # Errors
     /// [`ControlError::UnknownScenario`], [`ControlError::ScenarioActive`], [`ControlError::Registry`].
@@ -161,7 +161,7 @@ impl ControlPlane {
             Ok(wires) => report.wires = wires,
             Err(reason) => report
                 .warnings
-                .push(format!("what becomes of wires is not known: {reason}")),
+                .push(format!("the effect on wires is unknown: {reason}")),
         }
         // Whether a group is empty is known here, and is in the report.
         let of_the_file = reviewed.warnings.iter().filter(|it| !reviewed.open_groups.contains(it));

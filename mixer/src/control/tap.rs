@@ -167,7 +167,7 @@ impl TapKeeper {
             queue.send(TapEvent::Ended(reason)).await.ok();
         }
         if let Err(error) = self.lease(TapRequest::End).await {
-            tracing::debug!(rack = %self.row.name, %error, "a tap was not taken away; its lease runs out");
+            tracing::debug!(rack = %self.row.name, %error, "could not remove a tap; its lease expires");
         }
     }
 
@@ -180,7 +180,8 @@ impl TapKeeper {
                 Ok(TapAnswer::Ended) => {
                     let rack = &self.row.name;
                     return format!(
-                        "Rack {rack} has ended the tap: it restarted, gear {} was away, or it heard nothing for {} s; begin again",
+                        "Rack {rack} has ended the tap: it restarted, gear {} was not running, or no renewal arrived \
+                         for {} s; start it again",
                         self.gear,
                         LEASE.as_secs()
                     );
@@ -259,7 +260,7 @@ async fn forward(mut batches: Subscriber, queue: &mpsc::Sender<TapEvent>) -> Str
                 // Whoever may publish there may publish anything.
                 match read::<TapBatch>(&batch.payload) {
                     Ok(batch) => told.give(batch, queue),
-                    Err(error) => tracing::debug!(%error, "what a tap shows cannot be read"),
+                    Err(error) => tracing::debug!(%error, "cannot decode what a tap shows"),
                 }
             }
             _ = again.tick() => told.catch_up(queue),
@@ -348,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watcher_hears_of_every_message_as_shown_or_as_missed_however_full_his_queue_is() {
+    fn every_message_is_shown_or_counted_as_missed_however_full_the_queue_is() {
         let (queue, mut news) = mpsc::channel(4);
         let mut told = WatchedNumbers::default();
         let mut heard = |most: usize| -> Vec<i128> {

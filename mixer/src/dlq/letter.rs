@@ -179,22 +179,20 @@ impl DeadLetterEntry {
                     .ok_or("it does not say at which port of the gear it failed: only the head of it is kept")?;
                 self.message
                     .as_ref()
-                    .map_err(|reason| format!("its bytes are no message that a gear could take: {reason}"))?;
+                    .map_err(|reason| format!("its bytes are not a message: {reason}"))?;
                 Ok((failure, port))
             }
-            LetterKind::Message { .. } => Err(
-                "no gear could read it: what was sent on the wire is no message, and who sends it is to be mended".to_owned(),
-            ),
+            LetterKind::Message { .. } => Err("it is not a message and no gear can read it: fix its sender".to_owned()),
             LetterKind::Telemetry { .. } => Err(
-                "it is telemetry that nobody can decode, and its sender's number for it is used up: mend the sender and have \
-                 it send the rows anew"
+                "it is telemetry that cannot be decoded, and its sequence number is used: fix the sender and have it \
+                 send the rows again"
                     .to_owned(),
             ),
-            LetterKind::Unknown => Err("its subject does not say whom it was for".to_owned()),
+            LetterKind::Unknown => Err("its subject names no receiver".to_owned()),
         }
     }
 
-    /// As it is listed, with what became of it.
+    /// As it is listed, with its state.
     pub(crate) fn view(&self, mark: Option<LetterMark>) -> LetterView {
         let failure = match &self.kind {
             LetterKind::Gear(failure) => Some(failure),
@@ -386,20 +384,16 @@ mod tests {
     fn what_cannot_go_back_says_why() {
         for (subject, headers, says) in [
             ("flux.gear.a.b", json!({}), "does not say at which port"),
-            (
-                "flux.gear.a.b",
-                json!({ "Flux-Dead-Port": "in" }),
-                "no message that a gear could take",
-            ),
+            ("flux.gear.a.b", json!({ "Flux-Dead-Port": "in" }), "are not a message"),
             (
                 "flux.gear.a.b",
                 json!({ "Flux-Dead-Port": 7 }),
                 "does not say at which port",
             ),
-            ("flux.msg.a.b.out", json!({}), "no gear could read it"),
-            ("flux.telemetry.logs.a", json!({}), "mend the sender"),
-            ("flux.gear.a.b.c", json!(null), "whom it was for"),
-            ("", json!([]), "whom it was for"),
+            ("flux.msg.a.b.out", json!({}), "no gear can read it"),
+            ("flux.telemetry.logs.a", json!({}), "fix the sender"),
+            ("flux.gear.a.b.c", json!(null), "names no receiver"),
+            ("", json!([]), "names no receiver"),
         ] {
             let letter = DeadLetterEntry::of(row(subject, headers, "00ff")).unwrap();
             let said = letter.replay_point().unwrap_err();
@@ -422,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn what_anybody_puts_into_headers_is_not_believed() {
+    fn untrusted_headers_are_ignored() {
         for (name, value) in [
             (telemetry_codec::DEAD_WAY, json!("sideways")),
             (telemetry_codec::DEAD_ATTEMPTS, json!("-1")),

@@ -1,4 +1,4 @@
-//! How many letters are open, for `/metrics`; and the marks of letters whose rows are gone.
+//! Counts open letters for `/metrics`, and drops the marks of letters whose rows are gone.
 //!
 //! # Invariants
 //!
@@ -53,7 +53,7 @@ impl DeadLetterQueue {
                 counted = self.count() => counted,
             };
             if let Err(error) = counted {
-                tracing::debug!(%error, "dead letters are counted later");
+                tracing::debug!(%error, "cannot count dead letters yet; retrying");
             }
         }
     }
@@ -106,7 +106,7 @@ impl DeadLetterQueue {
             .commit(move |change| change.forget_letters(before))
             .await?;
         if gone > 0 {
-            tracing::info!(gone, "dead letters left with rotation");
+            tracing::info!(gone, "dead letters expired with rotation");
         }
         Ok(())
     }

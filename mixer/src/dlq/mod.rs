@@ -1,4 +1,4 @@
-//! The dead-letter queue: the rows of `dead_letters`, what became of each, and the way back to their gears.
+//! The dead-letter queue: the rows of `dead_letters`, the state of each letter, and their replay to gears.
 //!
 //! ```text
 //! dead_letters (rows, until rotation) ─▶ list, show
@@ -76,10 +76,10 @@ pub enum DlqError {
         reason: String,
     },
     /// More letters than one request may change.
-    #[error("more than {MOST_CHANGED} letters are meant: narrow the filter (since, until, rack, gear)")]
+    #[error("more than {MOST_CHANGED} letters are selected: narrow the filter (since, until, rack, gear)")]
     TooMany,
     /// No room for marks.
-    #[error("{MAX_MARKS} letters are replayed or dropped already, as many as are remembered: rotation makes room")]
+    #[error("{MAX_MARKS} letters are marked as replayed or dropped, the maximum: rotation makes room")]
     Full,
     /// A wish that cannot be used.
     #[error("{parameter}: {reason}")]

@@ -1,4 +1,4 @@
-//! Brings waiting letters back to their gears, in the order of their turns.
+//! Replays waiting letters to their gears, in the order of their turns.
 //!
 //! ```text
 //! waiting letters of a gear ─ a batch ─▶ Rack ─ taken up to n ─▶ marks "replayed"
@@ -86,7 +86,7 @@ impl LetterReplayer {
                     let done = AssertUnwindSafe(dlq.deliver(&gear)).catch_unwind().await;
                     // Its gear must not wait for ever.
                     let (settled, late) =
-                        done.unwrap_or_else(|_| (Ok(()), Some("sending them panicked, a defect".to_owned())));
+                        done.unwrap_or_else(|_| (Ok(()), Some("the replay panicked, a defect".to_owned())));
                     (gear, settled, late)
                 });
             }
@@ -97,7 +97,7 @@ impl LetterReplayer {
                 () = dlq.bell.notified() => {}
                 Some(done) = sends.join_next() => match done {
                     Ok((gear, settled, late)) => self.delivered(gear, settled, late),
-                    Err(error) => tracing::error!(%error, "letters on their way to a gear were cut off"),
+                    Err(error) => tracing::error!(%error, "a replay of letters was aborted"),
                 },
                 () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {}
             }
@@ -130,7 +130,7 @@ impl LetterReplayer {
         let late = match settled {
             Ok(()) => late,
             Err(error) => {
-                tracing::error!(%error, entity_id = %gear.0, gear.id = %gear.1, "letters cannot be brought back");
+                tracing::error!(%error, entity_id = %gear.0, gear.id = %gear.1, "cannot replay letters");
                 Some(error.to_string())
             }
         };

@@ -1,4 +1,4 @@
-//! Replaying and dropping letters: which are meant, which of them can be, and the marks that say so.
+//! Replay and drop requests: selects letters, checks them, and records their state.
 //!
 //! # Invariants
 //!
@@ -402,7 +402,7 @@ impl ReplayTargets {
             from: failure.from.as_deref(),
         };
         check_failure_point(scenario, &row.name, &row.labels, spot)
-            .map_err(|reason| format!("it cannot go back to where it failed: {reason}"))?;
+            .map_err(|reason| format!("it cannot be replayed: {reason}"))?;
         Ok((row.entity_id, failure.gear.clone()))
     }
 
@@ -414,16 +414,14 @@ impl ReplayTargets {
         let found = match present.find(|row| row.name == *name) {
             Some(row) if failure.entity.is_none_or(|entity| entity == row.entity_id) => Some(row),
             Some(_) => {
-                return Err(format!(
-                    "the Rack {name} is another one than that which the letter is of"
-                ));
+                return Err(format!("the Rack {name} is not the one that the letter comes from"));
             }
             None => self.racks.iter().find(|row| Some(row.entity_id) == failure.entity),
         };
         match found {
             Some(row) if row.is_adopted() => Ok(row),
-            Some(row) => Err(format!("the Rack {name} that it is of is {}", row.state)),
-            None => Err(format!("the Rack {name} that it is of is not known here")),
+            Some(row) => Err(format!("the Rack {name} that it comes from is {}", row.state)),
+            None => Err(format!("the Rack {name} that it comes from is not known here")),
         }
     }
 }
@@ -468,7 +466,7 @@ fn mark_all(
                 Some("it was dropped: ask for it again to replay it (--again)")
             }
             (LetterAction::Replay, _) => None,
-            (LetterAction::Drop, LetterState::Waiting) => Some("it is on its way back to its gear"),
+            (LetterAction::Drop, LetterState::Waiting) => Some("it is being replayed"),
             (LetterAction::Drop, LetterState::Replayed) => Some("it was replayed, there is nothing left to drop"),
         };
         if let Some(refusal) = refusal {

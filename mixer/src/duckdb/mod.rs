@@ -1,4 +1,4 @@
-//! What outside readers are given: `platform.sql` in the store's folder, and databases made from it.
+//! DuckDB access for external readers: `platform.sql` in the store's folder, and databases made from it.
 //!
 //! # Not here
 //!

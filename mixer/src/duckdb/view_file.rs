@@ -165,7 +165,7 @@ impl ViewFileWriter {
                 state.version = None;
                 if !std::mem::replace(&mut state.failing, true) {
                     let path = self.file.display();
-                    tracing::warn!(%path, %reason, "the views for DuckDB could not be written; it is tried again");
+                    tracing::warn!(%path, %reason, "could not write the views for DuckDB; retrying");
                 }
             }
         }

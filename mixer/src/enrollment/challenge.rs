@@ -1,4 +1,4 @@
-//! The challenges that are out: bounded in number and time, good once.
+//! Outstanding challenges: bounded in number and time, valid once.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;

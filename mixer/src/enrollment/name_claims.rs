@@ -1,4 +1,4 @@
-//! The names of Racks: what they claim, and what they get.
+//! Name claims of Racks: what they ask for, and what they get.
 //!
 //! # Invariants
 //!
@@ -33,8 +33,7 @@ pub(super) fn free_name(
 ) -> Result<Token, AdmissionError> {
     match claim {
         NameClaim::Name(name) if is_id(name) => {
-            let reason =
-                format!("the name {name} is written as an id is, and could mean another Rack: set another base.name");
+            let reason = format!("the name {name} looks like an id and could mean another Rack: set another base.name");
             Err(no(RefusalCode::Malformed, reason))
         }
         NameClaim::Name(name) => match change.holder(name)? {

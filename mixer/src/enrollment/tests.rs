@@ -461,7 +461,7 @@ fn a_rack_that_asks_for_another_name_is_renamed_and_the_audit_log_says_from_what
 }
 
 #[test]
-fn a_handshake_that_changes_no_key_name_or_admission_leaves_the_list_of_the_buss_users_as_it_is() {
+fn a_handshake_without_changes_does_not_rewrite_the_users_of_the_bus() {
     let bench = bench(false);
     let key = rack(1);
     let listed = |bus_key: Option<&str>, claim: &str| {
@@ -483,7 +483,7 @@ fn a_handshake_that_changes_no_key_name_or_admission_leaves_the_list_of_the_buss
 }
 
 #[test]
-fn a_rack_that_waits_fills_neither_the_audit_log_nor_the_registry_however_often_it_asks_for_another_name() {
+fn a_pending_rack_cannot_fill_the_audit_log_or_the_registry_by_renames() {
     let bench = bench(false);
     let prefix = |text: &str| NameClaim::Prefix(text.parse().unwrap());
     bench.enroll(&rack(1), name("x"), 0);

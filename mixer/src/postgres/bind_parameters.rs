@@ -1,4 +1,4 @@
-//! Values that a client binds, as the querier takes them: texts, numbers, booleans, null.
+//! Bind parameters of a client, as the querier takes them: texts, numbers, booleans, null.
 
 use bytes::{Buf, Bytes};
 use chrono::{DateTime, SecondsFormat};
@@ -21,7 +21,7 @@ pub(super) fn value(kind: ScalarType, form: FormatCode, bytes: Option<&Bytes>, p
     read.ok_or_else(|| {
         PgError::error(
             "22P02",
-            format!("the parameter ${place} is no value of its type ({kind:?})"),
+            format!("the parameter ${place} is not a value of its type ({kind:?})"),
         )
     })
 }

@@ -1,4 +1,4 @@
-//! The extended protocol: statements that are prepared, bound to values, described and carried out in parts.
+//! The extended query protocol: statements are prepared, bound to values, described and executed in parts.
 //!
 //! # Invariants
 //!
@@ -269,8 +269,8 @@ impl PgSession {
         let mut running = match std::mem::replace(&mut portal.state, PortalState::Ended) {
             PortalState::Running(running) => running,
             PortalState::Late => {
-                let message = "the rows of the portal were given up when query.timeout was over: read it to its end sooner, or without \
-                               a fetch size";
+                let message = "the rows of the portal were discarded when query.timeout was over: read it to its end \
+                               sooner, or without a fetch size";
                 return Err(PgError::error("57014", message).into());
             }
             PortalState::Ended => {
@@ -358,7 +358,7 @@ fn known(oid: u32) -> Result<ScalarType, PgError> {
     let unknown = || {
         PgError::error(
             "0A000",
-            format!("parameters of the type {oid} are not offered: give a text"),
+            format!("parameters of the type {oid} are not supported: give a text"),
         )
     };
     ScalarType::of_oid(oid).ok_or_else(unknown)

@@ -1,4 +1,4 @@
-//! Messages as bytes: frames that come in, messages that go out.
+//! Framing of protocol messages: reads frontend messages, writes backend messages.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! Decimal numbers in their binary form: groups of four digits, with the power of the first one.
+//! The binary form of `numeric`: groups of four digits, with the power of the first one.
 
 use bytes::{BufMut, BytesMut};
 

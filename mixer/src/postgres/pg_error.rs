@@ -1,4 +1,4 @@
-//! What went wrong, as PostgreSQL's clients want to be told: a class (SQLSTATE), a text, a place.
+//! Maps errors to PostgreSQL's: a class (SQLSTATE), a text, a position.
 
 use bytes::{BufMut, BytesMut};
 use query::{Error, QueryErrorKind};
@@ -113,7 +113,7 @@ fn of_statement(reason: &str) -> &'static str {
         ("mbiguous", "42702"),
         ("ivide by zero", "22012"),
         ("verflow", "22003"),
-        ("is no UUID", "22P02"),
+        ("is not a UUID", "22P02"),
         ("Error parsing timestamp", "22007"),
         ("is not a regular expression", "2201B"),
         ("is out of range", "22003"),

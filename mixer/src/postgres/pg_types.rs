@@ -1,4 +1,4 @@
-//! Types of columns and the bytes of their values.
+//! Type ids of columns and the encoding of their values.
 //!
 //! | column | type | |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! The rows of a statement that runs, on their way to a client.
+//! Sends the rows of a running statement to a client.
 //!
 //! # Invariants
 //!
@@ -38,7 +38,7 @@ impl From<PgError> for PgReplyError {
 
 impl From<std::io::Error> for PgReplyError {
     fn from(error: std::io::Error) -> Self {
-        tracing::debug!(%error, "a PostgreSQL client takes no more");
+        tracing::debug!(%error, "a PostgreSQL client reads no more");
         Self::Gone
     }
 }

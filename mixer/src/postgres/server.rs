@@ -62,7 +62,7 @@ impl PostgresServer {
     pub async fn close(self) {
         self.stop.cancel();
         if let Err(error) = self.accepting.await {
-            tracing::error!(%error, "accepting PostgreSQL clients ended badly");
+            tracing::error!(%error, "the accept loop for PostgreSQL clients failed");
         }
         self.connections.close();
         self.connections.wait().await;
@@ -178,7 +178,7 @@ async fn connection(stream: TcpStream, host: Arc<SessionManager>, _heard: OwnedS
     }
     let (mut incoming, mut out) = framing::split(stream);
     if let Err(PgReplyError::Fault(fault)) = served(&host, &mut incoming, &mut out).await {
-        tracing::debug!(code = fault.code, "a PostgreSQL client is let go: {}", fault.message);
+        tracing::debug!(code = fault.code, "dropping a PostgreSQL client: {}", fault.message);
         out.fault(&fault);
         // It may have gone, or read nothing.
         let _ = tokio::time::timeout(GRACE, out.send()).await;
@@ -226,7 +226,7 @@ async fn served(
             () = host.stop.cancelled() => return Err(stopping().into()),
             frame = tokio::time::timeout(IDLE_TIME, incoming.next()) => match frame {
                 Ok(frame) => frame?,
-                Err(_) => return Err(PgError::fatal("57P05", "nothing was asked for too long").into()),
+                Err(_) => return Err(PgError::fatal("57P05", "the connection was idle for too long").into()),
             },
             () = session.give_up_late_portals() => continue,
         };

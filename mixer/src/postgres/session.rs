@@ -96,7 +96,7 @@ impl PgSession {
             // What remains of a COPY that was refused.
             b'd' | b'c' | b'f' => {}
             b'F' => {
-                let refused = PgError::error("0A000", "calls of functions by number are not offered");
+                let refused = PgError::error("0A000", "calls of functions by number are not supported");
                 self.failed(Err(refused.into()), out)?;
                 self.ready(out).await?;
             }

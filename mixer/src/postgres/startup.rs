@@ -1,4 +1,4 @@
-//! How a connection begins: encryption is refused, a client says who it is, or cancels a statement of another connection.
+//! Startup of a connection: refuses encryption, reads the client's parameters, or a cancel request.
 
 use bytes::BufMut;
 
@@ -63,7 +63,7 @@ pub(super) async fn purpose(
             }
         }
     }
-    Err(PgError::protocol("encryption is not offered here").into())
+    Err(PgError::protocol("encryption is not supported here").into())
 }
 
 fn session(version: i32, body: &mut MessageFields, out: &mut BackendWriter) -> Result<StartupRequest, PgReplyError> {

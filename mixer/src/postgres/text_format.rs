@@ -1,4 +1,4 @@
-//! Values as texts, as PostgreSQL writes them.
+//! Text format of values, as PostgreSQL writes them.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Statements that are about the session and not about rows: transactions, settings, prepared statements by name.
+//! Utility statements: transactions, settings, prepared statements by name.
 //!
 //! Clients send them unasked. They are told by their first words; what is none of them is for the planner.
 

@@ -1,4 +1,4 @@
-//! What became of dead letters: a mark for each that an operator touched, and the numbers of those that go back to gears.
+//! The state of dead letters: a mark for each that an operator touched, and the turns of those that are replayed.
 //!
 //! # Invariants
 //!
@@ -55,7 +55,7 @@ fn id(bytes: &[u8]) -> Result<LetterId, RegistryError> {
 }
 
 impl ClusterRegistry {
-    /// What became of a letter; none if nobody touched it.
+    /// The state of a letter; `None` if no operator touched it.
     ///
     /// # Errors
     /// [`RegistryError`].
@@ -88,7 +88,7 @@ impl RegistryTransaction<'_> {
         Ok(())
     }
 
-    /// What became of a letter, as of this change.
+    /// The state of a letter, as of this change.
     ///
     /// # Errors
     /// [`RegistryError`].

@@ -1,4 +1,4 @@
-//! From older formats to this one: one step per format, all of them in the transaction that opens the file.
+//! Migrations of the registry: one step per format, all of them in the transaction that opens the file.
 //!
 //! | format | what it brought |
 //! |---|---|

@@ -153,7 +153,7 @@ impl ClusterRegistry {
         let registry = Self { database };
         let from = registry.change(|change| migrate::run(change, path))?;
         if let Some(from) = from.filter(|from| *from != FORMAT) {
-            tracing::info!(path = %path.display(), from, to = FORMAT, "the registry has the format of this program now");
+            tracing::info!(path = %path.display(), from, to = FORMAT, "migrated the registry to the current format");
         }
         Ok(registry)
     }

@@ -300,11 +300,7 @@ impl RegistryTransaction<'_> {
         if self.meaning(&found.reference())?.as_deref() == Some(hash) {
             return Ok(());
         }
-        tracing::info!(
-            scenario = found.reference(),
-            hash,
-            "a scenario that nothing refers to is dropped"
-        );
+        tracing::info!(scenario = found.reference(), hash, "dropped an unreferenced scenario");
         heads.remove(hash).map_err(db)?;
         let mut scenarios = self.transaction.open_table(SCENARIOS).map_err(db)?;
         scenarios.remove(hash).map_err(db)?;

@@ -1,4 +1,4 @@
-//! The wires of lane guaranteed: where each begins on the stream of business messages, or goes on when it is in force again.
+//! The wires of lane guaranteed: their start or resume positions on the stream of business messages.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! One Rack's part of a scenario: the gears deployed to it, and the wires that begin or end at them.
+//! Assignment: one Rack's part of a scenario: the gears deployed to it, and the wires that begin or end at them.
 //!
 //! # Invariants
 //!

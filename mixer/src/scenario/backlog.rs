@@ -1,4 +1,4 @@
-//! What waits on the stream of business messages for each wire, and how much of it a wire may have: a share of what is free.
+//! Backlog of each wire on the stream of business messages, and its limit: a share of the free space.
 //!
 //! ```text
 //!  limit  = (free + waiting) / 2            free = nine tenths of the stream - what waits for all wires
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_nothing_leaves_a_share_to_the_others() {
+    fn a_stalled_receiver_leaves_a_share_to_the_others() {
         for hogs in [1, 2, 9] {
             let wires = filled(hogs);
             let (held, well) = wires.split_at(hogs);

@@ -1,4 +1,4 @@
-//! The list of Racks that may use the bus, kept as the registry says, where the bus asks who they are.
+//! Access-control list of the bus: the Racks that may use it, kept in step with the registry.
 //!
 //! # Invariants
 //!
@@ -27,7 +27,7 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// How long the server may take to follow. A Rack asks again after longer.
 const WITHIN: Duration = Duration::from_secs(4);
 
-/// Keeps the list; does nothing where the bus asks nobody.
+/// Keeps the list; does nothing where the bus authenticates nobody.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct BusAcl(Option<Arc<AclPublisher>>);
 
@@ -90,12 +90,12 @@ impl BusAcl {
         self.0.is_some()
     }
 
-    /// Makes the list anew, and waits until the server follows it. Who asks while one is made shares the next one.
+    /// Rebuilds the list, and waits until the server applies it. Concurrent callers share the next one.
     pub(crate) async fn refresh(&self) {
         let Some(kept) = &self.0 else { return };
         kept.asked.fetch_add(1, Ordering::AcqRel);
         if let Err(error) = kept.remake().await {
-            tracing::error!(%error, "who may use the bus was not updated; it is tried again");
+            tracing::error!(%error, "could not update the access-control list of the bus; retrying");
             kept.owed.notify_one();
             return;
         }
@@ -115,7 +115,7 @@ impl BusAcl {
         let mut applied = kept.applied.clone();
         let followed = applied.wait_for(|applied| *applied >= version);
         if tokio::time::timeout(WITHIN, followed).await.is_err() {
-            tracing::warn!("the bus does not follow the new list of its users so far; it will");
+            tracing::warn!("the bus has not applied its new access-control list yet");
         }
     }
 }
@@ -133,10 +133,10 @@ impl BusAcl {
                     tokio::time::sleep(AGAIN).await;
                     match kept.remake().await {
                         Ok(()) => break,
-                        Err(error) => tracing::debug!(%error, "who may use the bus is not updated so far"),
+                        Err(error) => tracing::debug!(%error, "the access-control list of the bus is not updated yet"),
                     }
                 }
-                tracing::info!("who may use the bus is updated");
+                tracing::info!("updated the access-control list of the bus");
             }
         };
         tokio::select! {

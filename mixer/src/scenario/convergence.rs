@@ -1,4 +1,4 @@
-//! After an activation: wait until the Racks that count run it, and say who does not.
+//! Convergence after an activation: waits until the Racks that count run it, and says which do not.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub(crate) struct ConvergenceMonitor {
 }
 
 impl ConvergenceMonitor {
-    /// Waits, then tells the log wanted against running.
+    /// Waits, then logs wanted against running.
     pub(crate) async fn report(self, stop: CancellationToken) {
         let standings = tokio::select! {
             () = stop.cancelled() => return,

@@ -1,4 +1,4 @@
-//! The age of business messages: where the stream stood at earlier times, and what of it is too old.
+//! Expiry of business messages: where the stream stood at earlier times, and what of it is too old.
 //!
 //! # Invariants
 //!

@@ -227,7 +227,11 @@ impl FlowControl {
                     .carry_out((&self.bus, &stream), parts, self.sync.as_ref(), &mut done)
                     .await;
                 if let Err(reason) = moved {
-                    tracing::warn!(wire = name, reason, "a wire cannot overflow just now; trying again");
+                    tracing::warn!(
+                        wire = name,
+                        reason,
+                        "cannot drop the overflow of a wire at the moment; retrying"
+                    );
                 }
                 let OverflowResult { letters, young } = done;
                 if letters > 0 {
@@ -274,7 +278,7 @@ impl FlowControl {
             let mut found = match self.inspect_stream(&mut history).await {
                 Ok(found) => found,
                 Err(reason) => {
-                    tracing::debug!(stream = self.stream, reason, "the stream cannot be looked at just now");
+                    tracing::debug!(stream = self.stream, reason, "cannot inspect the stream at the moment");
                     continue;
                 }
             };
@@ -285,7 +289,7 @@ impl FlowControl {
             let is_tight = found.wires.values().any(has_much) || !found.shared.is_none_or(has_room);
             let tells = self.tell(&found, known, &mut told).await;
             if let Err(reason) = &tells {
-                tracing::warn!(reason, "Racks were not told what they may send; trying again");
+                tracing::warn!(reason, "could not send credit to Racks; retrying");
             }
             self.expire(found, &mut expiry, &mut warned).await;
             let is_busy = is_tight || tells.unwrap_or(0) > 0;
@@ -373,7 +377,7 @@ impl FlowControl {
     async fn expire(&self, found: StreamInspection, expiry: &mut StreamExpiry, warned: &mut Option<String>) {
         let expired = expiry.expire(&self.registry, &found.stream).await;
         let refused = expired.err();
-        let news = refused.map(|reason| format!("what is too old cannot leave the stream: {reason}"));
+        let news = refused.map(|reason| format!("cannot remove expired messages from the stream: {reason}"));
         let news = news.or(found.held);
         if let Some(text) = news.as_ref().filter(|text| warned.as_ref() != Some(text)) {
             tracing::warn!(stream = self.stream, "{text}");

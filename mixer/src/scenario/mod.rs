@@ -209,8 +209,8 @@ fn resume(reference: String, row: ScenarioRow) -> Option<StartupScenario> {
         Err(error) => {
             tracing::error!(
                 %error,
-                "the active scenario is none that this program can run: Racks are sent nothing and keep what they run; \
-                 activate a mended one (platform scenario activate)"
+                "the active scenario cannot be run by this version: Racks are sent nothing and keep what they run; \
+                 activate a corrected one (platform scenario activate)"
             );
             None
         }

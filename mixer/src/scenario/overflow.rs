@@ -79,7 +79,7 @@ pub(super) struct SequenceHistory {
 }
 
 impl SequenceHistory {
-    /// Adds a moment of a stream; another one begins anew.
+    /// Adds a moment of a stream; another one starts afresh.
     pub(super) fn record(&mut self, life: i64, now: Instant, last: u64) {
         if self.life != life {
             (self.life, self.moments) = (life, VecDeque::new());

@@ -79,7 +79,7 @@ impl ConsumerReconciliation<'_> {
             let (wire, sequence) = rows
                 .get(name)
                 .map_or(("", 0), |row| (row.description.as_str(), row.sequence));
-            tracing::info!(name, wire, sequence, ?change, "a wire changes");
+            tracing::info!(name, wire, sequence, ?change, "changing a wire");
         }
         // A crash may have come between a note and this. What ends is forgotten the next time, when its consumer is gone.
         let ends = |name: &String, row: &WireRow| row.is_paused || self.all.get(name) == Some(&WireTransition::Ends);

@@ -1,4 +1,4 @@
-//! Delivers to each Rack its part of the active scenario.
+//! Rollout: pushes to each Rack its assignment of the active scenario.
 //!
 //! ```text
 //!  deliver(rack) ─▶ due in push_delay ─▶ push, at most 16 at once ─▶ Applied ─▶ liveness
@@ -118,7 +118,7 @@ impl ScenarioRollout {
         let _ = self.wishes.try_send(rack);
     }
 
-    /// Another scenario is active, or a Rack is away or back: wires may be in force no more.
+    /// Another scenario is active, or a Rack is offline or back: wires may no longer be in force.
     pub(crate) fn rewire(&self) {
         self.parts.consumers.request_reconcile();
     }
@@ -230,7 +230,7 @@ impl RolloutWorker {
                 },
                 Some(done) = pushes.join_next() => match done {
                     Ok(outcome) => self.settle(outcome),
-                    Err(error) => tracing::error!(%error, "a scenario push was cut off"),
+                    Err(error) => tracing::error!(%error, "a scenario push was aborted"),
                 },
                 () = sleep_until(next.map_or_else(Instant::now, |(at, _)| at)), if room && next.is_some() => {
                     if let Some((_, rack)) = next {
@@ -404,7 +404,8 @@ impl RolloutParts {
             Ok(true) => self.acl.refresh().await,
             Ok(false) => {}
             Err(error) => {
-                tracing::error!(entity_id = %rack, %error, "that the rack runs by its name and labels was not written down; it is sent its part again");
+                tracing::error!(entity_id = %rack, %error, "could not record what the rack runs; its assignment is \
+                                                            sent again");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! How Racks stand to a scenario: who should run what of it, who does, and why others do not.
+//! Rollout status: which Racks should run a scenario, which do, and why others do not.
 //!
 //! # Invariants
 //!
@@ -192,10 +192,10 @@ fn standing(
     let has_answered = seen.is_some_and(|seen| seen.answered.as_ref() == Some(&wanted.hash));
     let error = seen.and_then(|seen| seen.error.as_ref());
     let reason = match (state, error) {
-        (RackState::Active, _) if !is_fresh(seen) => Some("it was not heard yet".to_owned()),
+        (RackState::Active, _) if !is_fresh(seen) => Some("it has not reported yet".to_owned()),
         (RackState::Active, _) if runs_it => None,
         (RackState::Active, Some(error)) if has_answered => Some(error.clone()),
-        (RackState::Active, _) => Some("it has not taken it yet".to_owned()),
+        (RackState::Active, _) => Some("it has not applied it yet".to_owned()),
         (RackState::Pending, _) => Some("it is pending: platform racks approve".to_owned()),
         (RackState::Suspended, _) => Some("it is suspended: platform racks resume".to_owned()),
         (state, _) => Some(format!("it is {state}")),

@@ -1,4 +1,4 @@
-//! Room in the stream of business messages: what is archived, and taken by every wire, leaves it when it fills up.
+//! Stream trimmer: messages that are archived and taken by every wire leave the stream when it fills up.
 //!
 //! The stream refuses messages when it is full, so that nothing is lost that nobody has; Racks then keep them and their sources
 //! wait. What everybody has must not be what fills it.
@@ -47,8 +47,9 @@ impl TrimBlocker {
     /// For an operator.
     fn text(&self) -> String {
         format!(
-            "the stream fills up with what a consumer has not taken ({} of {}); full, it makes Racks wait: start what reads there, or raise \
-             snake.max_store_mb. A wire keeps its messages as long as the active scenario has it, however long its Rack is away: consumer {}, {}",
+            "the backlog of a consumer fills the stream ({} of {}); a full stream makes Racks wait: start the \
+             consumer's reader, or raise snake.max_store_mb. A wire keeps its messages as long as the active scenario \
+             has it, however long its Rack is offline: consumer {}, {}",
             self.bytes, self.of, self.by, self.wire
         )
     }
@@ -95,10 +96,7 @@ pub(super) async fn trim(
     };
     let cleared = trim_to(stream, least.done, &all).await;
     if let Err(reason) = cleared {
-        return Ok((
-            bytes,
-            Some(format!("what everybody has cannot leave the stream: {reason}")),
-        ));
+        return Ok((bytes, Some(format!("cannot trim the stream: {reason}"))));
     }
     bytes = stream.get_info().await.map_err(text)?.state.bytes;
     let held = TrimBlocker {
@@ -126,7 +124,7 @@ fn missing(wires: BTreeMap<String, WireRow>, consumers: &[Info], life: i64) -> i
         .filter(move |(name, row)| !row.is_paused && !row.ends && is_missing(row.consumer(name)))
         .map(move |(name, row)| ConsumerProgress {
             name,
-            wire: "its consumer is lost, and is made anew within a minute".to_owned(),
+            wire: "its consumer is lost and is recreated within a minute".to_owned(),
             filters: vec![row.filter]
                 .into_iter()
                 .filter(|filter| !filter.is_empty())

@@ -303,7 +303,7 @@ pub(crate) async fn keep(parts: Arc<RolloutParts>, stop: CancellationToken) {
         }
         match reconcile_wires(&parts).await {
             Ok(()) => reconnects.settle(),
-            Err(reason) => tracing::warn!(%reason, "the wires of the scenario have no consumers yet; trying again"),
+            Err(reason) => tracing::warn!(%reason, "the wires of the scenario have no consumers yet; retrying"),
         }
     }
 }
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_scenario_that_is_active_again_makes_all_its_consumers_anew_though_the_one_between_was_never_pushed() {
+    async fn a_reactivated_scenario_recreates_all_of_its_consumers() {
         let (server, registry, _folder) = ground().await;
         let consumers = WireConsumerManager::new("flux-msg".to_owned(), Arc::clone(&registry));
         consumers.follow("h");
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_lost_consumer_of_a_wire_in_force_is_made_anew_and_a_lost_one_of_none_is_not() {
+    async fn a_lost_consumer_is_recreated_only_for_a_wire_in_force() {
         let (server, registry, _folder) = ground().await;
         let bus = server.bus();
         let consumers = WireConsumerManager::new("flux-msg".to_owned(), Arc::clone(&registry));

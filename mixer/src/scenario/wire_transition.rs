@@ -1,4 +1,4 @@
-//! What becomes of wires when a scenario takes the place of another: pure, so that a rehearsal and the change itself say the same.
+//! Transitions of wires between two scenarios: pure, so that a dry run and the change itself say the same.
 //!
 //! | the wire | and | becomes of it |
 //! |---|---|---|

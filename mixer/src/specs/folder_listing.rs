@@ -1,4 +1,4 @@
-//! The files of a folder, and when they are others.
+//! Lists the files of a folder, and detects changes.
 
 use std::io;
 use std::path::Path;

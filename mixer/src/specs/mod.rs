@@ -1,4 +1,4 @@
-//! The specs of business messages: a folder of files, looked at again and again while the Mixer runs.
+//! The specs of business messages: a folder of files, polled for changes while the Mixer runs.
 //!
 //! ```text
 //! folder ─▶ files ─▶ read ─▶ together ─▶ standing (durable) ─┬─▶ engine: how files of each spec are made
@@ -185,7 +185,7 @@ impl SpecRegistry {
         Arc::clone(&self.specs)
     }
 
-    /// Tells these rooms of every change from now on, and of what is now.
+    /// Notifies these services of every change from now on, and of the current state.
     pub fn serve(&self, engine: Arc<Engine>, querier: Arc<QueryEngine>) {
         // No look tells them of a change in between.
         let _looker = self.looker();
@@ -206,7 +206,8 @@ impl SpecRegistry {
             tokio::select! {
                 // A panic is the runtime's to report; the next look tries again.
                 _ = tokio::task::spawn_blocking(move || this.scan_folder()) => {}
-                () = stopped => tracing::warn!(folder = %self.folder.display(), "a look at the folder of specs does not end: it is left behind"),
+                () = stopped => tracing::warn!(folder = %self.folder.display(), "a scan of the folder of specs hangs; \
+                                                                                 abandoning it"),
             }
         }
     }
@@ -341,7 +342,7 @@ impl FolderWatch {
     /// Keeps what is wrong, and says it once.
     fn note(&mut self, trouble: Option<String>) {
         if let Some(trouble) = trouble.as_ref().filter(|new| self.trouble.as_ref() != Some(new)) {
-            tracing::error!(%trouble, "specs stay as they were; it is tried again");
+            tracing::error!(%trouble, "could not reload the specs; keeping the current ones, retrying");
         }
         self.trouble = trouble;
     }
@@ -355,7 +356,7 @@ impl SpecRegistryState {
                 self.refusals += 1;
                 let faults: Vec<_> = faults.iter().map(SourceDiagnostic::to_string).collect();
                 let faults = faults.join("; ");
-                tracing::error!(file, faults, "a spec file was refused; what was in force stays");
+                tracing::error!(file, faults, "refused a spec file; its previous version stays in force");
             }
         }
         self.refused = refused;

@@ -1,4 +1,4 @@
-//! What stands of specs, in `<store.dir>/specs.json`: as they were taken last, and all types that their fields ever had.
+//! The spec state file `<store.dir>/specs.json`: the specs in force, and all types that their fields ever had.
 //!
 //! # Invariants
 //!

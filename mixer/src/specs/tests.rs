@@ -157,7 +157,7 @@ fn of_names_that_differ_in_capitals_only_the_first_stands_over_a_restart_and_its
     assert_eq!(stands(&book), found);
     let fault = book.view().refused[0].faults[0].to_string();
     assert!(
-        fault.starts_with("1:1: m.yaml is the spec order, and its table stays: DuckDB does not tell messages_Order from messages_order;"),
+        fault.starts_with("1:1: m.yaml is the spec order, and its table stays: DuckDB cannot distinguish messages_Order from messages_order;"),
         "{fault}"
     );
     assert_eq!(stands(&fixture.open()), found);
@@ -254,7 +254,7 @@ fn a_spec_whose_file_is_gone_takes_nothing_and_keeps_its_columns() {
 }
 
 #[test]
-fn a_damaged_standing_stops_the_start_and_says_what_to_do() {
+fn a_damaged_spec_state_file_stops_the_start_with_the_fix() {
     let fixture = SpecFixture::new();
     std::fs::write(fixture.dir.path().join("specs.json"), "{").unwrap();
     let clock = Clock::new(|| Timestamp::from_micros(7));
@@ -337,7 +337,7 @@ fn hanging() -> (Clock, Gate) {
 }
 
 #[test]
-fn a_look_that_hangs_keeps_nobody_waiting_who_asks_what_is_in_force() {
+fn a_folder_scan_that_hangs_does_not_block_readers() {
     let fixture = SpecFixture::new();
     fixture.write("a.yaml", &spec("order", 1, &[("amount", "int")]));
     let (clock, gate) = hanging();
@@ -363,7 +363,7 @@ fn a_look_that_hangs_keeps_nobody_waiting_who_asks_what_is_in_force() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_look_that_hangs_does_not_keep_the_mixer_from_ending() {
+async fn a_folder_scan_that_hangs_does_not_delay_shutdown() {
     let fixture = SpecFixture::new();
     let (clock, gate) = hanging();
     let book = SpecRegistry::open(&fixture.dir.path().join("specs"), fixture.dir.path(), clock).unwrap();

@@ -1,4 +1,4 @@
-//! Spec files held against each other and against what stands.
+//! Validates spec files against each other and against the specs in force.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -77,14 +77,14 @@ impl SpecValidation {
             if let Some((other, of, withdrawn)) = &twin {
                 let stands = if *withdrawn { "was" } else { "is" };
                 let says = format!(
-                    "{of} {stands} the spec {other}, and its table stays: DuckDB does not tell messages_{name} from messages_{other}; give this \
-                     spec another name"
+                    "{of} {stands} the spec {other}, and its table stays: DuckDB cannot distinguish messages_{name} \
+                     from messages_{other}; rename this spec"
                 );
                 self.refused.insert(file, vec![of_file(says)]);
                 continue;
             }
             if place != keeps {
-                let says = format!("{holder} is the spec {name} already: a name is one file's");
+                let says = format!("{holder} already defines the spec {name}: a name belongs to one file");
                 self.refused.insert(file, vec![of_file(says)]);
                 continue;
             }
@@ -139,7 +139,7 @@ impl SpecValidation {
             .cloned()
             .collect();
         for entry in gone {
-            let what = format!("{} is gone, or another spec: it takes no more messages", entry.file);
+            let what = format!("{} is gone, or another spec: it matches no more messages", entry.file);
             self.changed.push((entry.known.spec.name, what));
             self.spec_set.put(SpecEntry {
                 withdrawn: true,

@@ -1,4 +1,4 @@
-//! Whether foreign columns are a table's: whole, or row by row.
+//! Checks whether foreign columns conform to a table's: whole, or row by row.
 //!
 //! # Numbers
 //!

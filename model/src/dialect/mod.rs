@@ -1,4 +1,4 @@
-//! The tables in the words of outside readers: what each must be told to read the data files with the right types.
+//! SQL dialects of external readers: the statements that read the data files with the right types.
 //!
 //! | dialect | what is printed |
 //! |---|---|
@@ -48,7 +48,7 @@ pub enum DataFileSet<'a> {
 
 /// Not the name of a dialect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no dialect: duckdb, clickhouse, spark, trino or polars")]
+#[error("{0:?} is not a dialect: duckdb, clickhouse, spark, trino or polars")]
 pub struct BadDialect(String);
 
 impl SchemaDialect {
@@ -67,7 +67,7 @@ impl SchemaDialect {
         }
     }
 
-    /// What this reader must be told to read `tables` of the store in `store`, a folder or a URL.
+    /// The statements by which this reader opens `tables` of the store in `store`, a folder or a URL.
     #[must_use]
     pub fn schema(self, tables: &[Table], store: &str) -> String {
         let store = store.trim_end_matches('/');

@@ -1,4 +1,4 @@
-//! The values that parameters may have.
+//! Value types of query parameters.
 
 use std::fmt;
 use std::str::FromStr;
@@ -213,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_and_an_age_are_told_apart() {
+    fn a_time_and_an_age_are_distinguished() {
         let now = Timestamp::from_micros(10_000_000);
         assert_eq!(
             "4s".parse::<TimePoint>().unwrap().resolve(now),

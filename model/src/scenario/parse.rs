@@ -1,4 +1,4 @@
-//! A scenario file's sections, read entry by entry.
+//! Parses a scenario file's sections, entry by entry.
 //!
 //! # Invariants
 //!

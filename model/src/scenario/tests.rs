@@ -234,7 +234,7 @@ fn texts_are_as_they_are_written_and_configs_keep_their_types() {
 }
 
 #[test]
-fn a_circle_of_wires_is_a_warning_that_names_its_gears() {
+fn a_cycle_of_wires_is_a_warning_that_names_its_gears() {
     let yaml = "
 meta: { name: demo, version: '1' }
 racks: [ { name: a } ]
@@ -259,8 +259,8 @@ wires:
     assert_eq!(
         warnings,
         [
-            "12:26: the wires make a circle: one -> two -> one; a message goes round until it has left max_hops gears",
-            "13:27: the wires make a circle: self -> self; a message goes round until it has left max_hops gears",
+            "12:26: the wires form a cycle: one -> two -> one; a message loops until it has left max_hops gears",
+            "13:27: the wires form a cycle: self -> self; a message loops until it has left max_hops gears",
         ]
     );
 }
@@ -281,12 +281,12 @@ fn circle(kinds: &[&str]) -> String {
 }
 
 #[test]
-fn a_circle_out_of_which_no_message_comes_is_refused_and_one_gear_that_may_choose_makes_it_a_warning() {
+fn a_cycle_without_an_exit_is_refused_and_with_a_selective_gear_a_warning() {
     assert_eq!(
         faults(&circle(&["always", "always", "always"])),
         [
-            "14:25: no message comes out of the circle of wires g0 -> g1 -> g2 -> g0: each of its gears passes on every message, so each \
-             goes round until max_hops ends it; put a gear into it that chooses, such as filter or route, or leave out this wire"
+            "14:25: no message leaves the cycle of wires g0 -> g1 -> g2 -> g0: each of its gears passes on every message, so each \
+             loops until max_hops ends it; add a gear that selects, such as filter or route, or remove this wire"
         ]
     );
     assert_eq!(faults(&circle(&["always"])).len(), 1, "a gear that sends to itself");
@@ -297,20 +297,20 @@ fn a_circle_out_of_which_no_message_comes_is_refused_and_one_gear_that_may_choos
     let faults = faults(&two);
     assert_eq!(faults.len(), 1);
     assert!(
-        faults[0].starts_with("15:25: no message comes out of the circle of wires g2 -> g2: "),
+        faults[0].starts_with("15:25: no message leaves the cycle of wires g2 -> g2: "),
         "{faults:?}"
     );
 }
 
 #[test]
-fn a_circle_that_is_longer_than_max_hops_is_refused_where_the_limit_is_known() {
+fn a_cycle_longer_than_max_hops_is_refused_where_the_limit_is_known() {
     let long = circle(&["pass"; 20]);
     let refused = |yaml: &str, max_hops| review_within(yaml, TYPES, max_hops).map_err(|BadScenario(faults)| faults);
     let faults = refused(&long, 19).unwrap_err();
     assert_eq!(faults.len(), 1);
     let text = faults[0].to_string();
     assert!(
-        text.starts_with("48:26: no message comes round the circle of wires g0 -> g1 -> "),
+        text.starts_with("48:26: no message completes the cycle of wires g0 -> g1 -> "),
         "{text}"
     );
     assert!(
@@ -337,7 +337,7 @@ fn what_was_stored_before_a_rule_came_is_read_still() {
 }
 
 #[test]
-fn an_answer_to_a_request_makes_no_circle() {
+fn a_reply_to_a_request_makes_no_cycle() {
     let yaml = "
 meta: { name: demo, version: '1' }
 racks: [ { name: a } ]

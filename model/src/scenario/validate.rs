@@ -1,4 +1,4 @@
-//! Whether the parts of a scenario fit together.
+//! Validates that the parts of a scenario fit together.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

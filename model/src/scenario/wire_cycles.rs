@@ -1,4 +1,4 @@
-//! Circles that wires make, and which of them are certain to be wrong.
+//! Cycles of wires, and which of them are certain to be wrong.
 //!
 //! | circle | what it is |
 //! |---|---|
@@ -29,8 +29,7 @@ pub(super) fn cycle_warnings<'d>(draft: &'d ScenarioDraft<'_>) -> impl Iterator<
         .into_iter()
         .map(|(wire, gears)| {
             let round = cycle_text(&gears);
-            let text =
-                format!("the wires make a circle: {round}; a message goes round until it has left max_hops gears");
+            let text = format!("the wires form a cycle: {round}; a message loops until it has left max_hops gears");
             wire.at("to", text)
         })
 }
@@ -44,8 +43,8 @@ pub(super) fn inescapable_cycles(
     wires.retain(|wire| passes_on(&wire.value.from.gear) && passes_on(&wire.value.to.gear));
     let faults = cycles_with_wires(&wires).into_iter().map(|(wire, gears)| {
         let text = format!(
-            "no message comes out of the circle of wires {}: each of its gears passes on every message, so each goes round until max_hops \
-             ends it; put a gear into it that chooses, such as filter or route, or leave out this wire",
+            "no message leaves the cycle of wires {}: each of its gears passes on every message, so each loops until \
+             max_hops ends it; add a gear that selects, such as filter or route, or remove this wire",
             cycle_text(&gears)
         );
         wire.at("to", text)
@@ -64,8 +63,8 @@ pub(super) fn overlong_cycles(draft: &ScenarioDraft<'_>, max_hops: u32) -> Vec<S
             continue;
         }
         let text = format!(
-            "no message comes round the circle of wires {}: it ends when it has left max_hops gears, which are {max_hops}; make the way \
-             shorter, or raise mixer.max_hops and rack.max_hops",
+            "no message completes the cycle of wires {}: it ends when it has left max_hops gears, which are \
+             {max_hops}; shorten the cycle, or raise mixer.max_hops and rack.max_hops",
             cycle_text(&gears)
         );
         faults.push(wire.at("to", text));

@@ -129,7 +129,7 @@ impl FieldType {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MatchRule {
-    /// The message's type: its fact `msg.type`, else the port that it left.
+    /// The message's type: its metadata `msg.type`, else the port that it left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub msg_type: Option<PatternSet>,
     /// The Rack that sent it.
@@ -171,7 +171,7 @@ pub struct MessageFacts<'a> {
     pub gear: &'a str,
     /// The gear's port.
     pub port: &'a str,
-    /// Its facts.
+    /// Its metadata.
     pub meta: &'a Attributes,
 }
 

@@ -1,4 +1,4 @@
-//! A spec file as a [`Spec`], or everything that is wrong with it.
+//! Parses a spec file into a [`Spec`], or all of its faults.
 
 use std::collections::BTreeSet;
 
@@ -57,7 +57,7 @@ impl TryFrom<Value> for PatternSet {
             other => vec![one(other)?],
         };
         if texts.is_empty() {
-            return Err("an empty list is met by nothing: leave the key out".to_owned());
+            return Err("an empty list matches nothing: leave the key out".to_owned());
         }
         for text in &texts {
             let star = text.find('*');
@@ -130,7 +130,7 @@ fn check(fields: &[YamlEntry<'_, SpecField>], faults: &mut Vec<SourceDiagnostic>
         let what = || format!("field {}", name.chars().take(LONGEST_NAME).collect::<String>());
         if !is_name(name) {
             let says = "use a small letter, then small letters, digits or _, 63 at most";
-            faults.push(field.at("name", format!("{} is no column: {says}", what())));
+            faults.push(field.at("name", format!("{} is not a column name: {says}", what())));
         } else if base.iter().any(|column| column.name == name) || TAKEN.contains(&name) {
             let says = "is a column that every message has: give it another name";
             faults.push(field.at("name", format!("{} {says}", what())));
@@ -158,13 +158,13 @@ fn check_path(path: &str) -> Result<(), String> {
         return Err(format!("its path has {} bytes, {LONGEST_PATH} at most", path.len()));
     }
     if !path.starts_with('/') {
-        let says = "is no JSON Pointer: it begins with /, as in /items/0/price";
+        let says = "is not a JSON Pointer: it begins with /, as in /items/0/price";
         return Err(format!("{path:?} {says}"));
     }
     let escapes = path.split('~').skip(1);
     if escapes.into_iter().any(|after| !after.starts_with(['0', '1'])) {
         return Err(format!(
-            "{path:?} is no JSON Pointer: ~ is written ~0, and / within a key ~1"
+            "{path:?} is not a JSON Pointer: ~ is written ~0, and / within a key ~1"
         ));
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! What a spec takes out of a message.
+//! Promotion: what a spec extracts from a message.
 
 use serde_json::{Number, Value};
 use uuid::Uuid;

@@ -1,4 +1,4 @@
-//! What is remembered of a spec, and which changes it may go through.
+//! Schema evolution: what is remembered of a spec, and which changes it may go through.
 
 use std::collections::BTreeMap;
 

@@ -122,7 +122,7 @@ impl BodyRecordReader {
         publisher: PublisherIdentity,
     ) -> Result<Self, DecodeError> {
         if !table.is_telemetry() {
-            return Err(body_error(encoding, format!("nobody sends {table} here")));
+            return Err(body_error(encoding, format!("{table} cannot be sent here")));
         }
         let mut records = Self {
             table,

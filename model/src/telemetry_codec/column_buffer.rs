@@ -1,4 +1,4 @@
-//! A column that grows cell by cell and can go back, which Arrow's own builders cannot.
+//! A column buffer that grows cell by cell and can be rolled back, which Arrow's own builders cannot.
 
 use std::sync::Arc;
 

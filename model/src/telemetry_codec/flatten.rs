@@ -1,4 +1,4 @@
-//! A nested JSON object as the flat text that is stored: dotted keys, sorted, unique, the last of equals.
+//! Flattens a nested JSON object into the text that is stored: dotted keys, sorted, unique, the last of equals.
 //!
 //! # Invariants
 //!

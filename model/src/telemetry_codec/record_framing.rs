@@ -1,4 +1,4 @@
-//! Where a body's records begin and end.
+//! Record framing: where the records of a body begin and end.
 
 use std::ops::Range;
 

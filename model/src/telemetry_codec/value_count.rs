@@ -1,4 +1,4 @@
-//! How many values a text of JSON or CBOR has, without building any: each becomes tens of bytes while it is read, an object
+//! Counts the values of a JSON or CBOR text without building any: each becomes tens of bytes while it is read, an object
 //! hundreds, however few bytes of text it is.
 
 use std::fmt;

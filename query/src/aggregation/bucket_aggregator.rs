@@ -1,4 +1,4 @@
-//! What points come to, by series and bucket, as they come along.
+//! Aggregates points by series and bucket, as they come.
 //!
 //! Points of a file lie by series and time: those of one bucket come one after another, and the last bucket of a series is the
 //! one that the next point most often belongs to. Others are brought together when there are many.
@@ -250,7 +250,7 @@ mod tests {
     use crate::aggregation::metric_aggregation::MAX_GROUPS;
 
     #[test]
-    fn series_are_told_apart_by_each_of_their_texts_and_by_whether_there_is_a_group() {
+    fn series_are_distinguished_by_each_label_and_the_presence_of_a_group() {
         let mut tally = BucketAggregator::new(MAX_GROUPS);
         let all = [
             ("a", "b", None),

@@ -1,4 +1,4 @@
-//! Buckets without rows, beside those with some: every group that has a row has every bucket of a stretch of time.
+//! Gap filling: every group that has a row gets every bucket of a time range.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! How groups of metric points are shown, as columns: a row for each, with the buckets that lack points, or one for a series.
+//! Output columns of groups of metric points: a row for each bucket, empty ones included, or one for a series.
 //!
 //! Which columns there are depends on the question alone, so that pages have the same ones.
 //!

@@ -1,4 +1,4 @@
-//! How many log records there were, bucket by bucket. Buckets are aligned to the epoch and come newest first.
+//! Histogram of log records: counts bucket by bucket. Buckets are aligned to the epoch and come newest first.
 
 use std::cmp::Reverse;
 use std::ops::Range;

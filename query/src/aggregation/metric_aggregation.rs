@@ -1,4 +1,4 @@
-//! Metric points brought together by time bucket and group.
+//! Aggregates metric points by time bucket and group.
 //!
 //! # What a row is
 //!
@@ -163,7 +163,7 @@ pub(crate) fn width_of(interval: HumanDuration) -> Result<i64, Error> {
     }
     Err(Error::parameter(
         "interval",
-        format!("{interval} is no bucket: give at least 1us"),
+        format!("{interval} is not a bucket width: give at least 1us"),
     ))
 }
 

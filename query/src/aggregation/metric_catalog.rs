@@ -1,4 +1,4 @@
-//! The metrics that there are: their names, types and units, the keys of their labels and how many values these have.
+//! The metric catalog: names, types and units of metrics, the keys of their labels and how many values these have.
 
 use std::collections::{BTreeMap, HashSet};
 

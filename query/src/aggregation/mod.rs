@@ -1,4 +1,4 @@
-//! What rows come to: counts over time, the most frequent values of a field, the metrics that there are and their labels.
+//! Aggregations: counts over time, the most frequent values of a field, the metric catalog and its labels.
 //!
 //! | file | what |
 //! |---|---|

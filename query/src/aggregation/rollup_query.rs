@@ -1,4 +1,4 @@
-//! Which questions counts of segments can answer: of log records, by level and by the name of the entity.
+//! Roll-up queries: counts of log records, by level and by the name of the entity, that roll-ups of segments can answer.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! What needs the points of a series in order: rates, and increases of histograms.
+//! Aggregates that need the points of a series in order: rates, and increases of histograms.
 //!
 //! A series is a metric's name, type, entity and labels (without those that belong to one point of a histogram). The plan
 //! sorts by series and time, spilling if it must; this walks the sorted rows once.

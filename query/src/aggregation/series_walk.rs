@@ -1,4 +1,4 @@
-//! What metric points come to, without a plan: series are walked as they lie in files.
+//! Aggregates metric points without a plan: series are walked as they lie in files.
 //!
 //! Sealed files have the points of a series together, the latest first. A series is looked up where it begins, not for each point,
 //! and a bucket is left when a point is before its start. Rows in memory and in open files are walked the same way; there it is

@@ -32,7 +32,10 @@ pub(crate) fn field_of(table: Table, top: &TopFilter) -> Result<Expr, Error> {
     }
     match names.clone().find(|name| *name == field) {
         Some(name) => Ok(ident(name)),
-        None => Err(unknown(&format!("{field:?} is no field of {table}: give"), &mut names)),
+        None => Err(unknown(
+            &format!("{field:?} is not a field of {table}: give"),
+            &mut names,
+        )),
     }
 }
 

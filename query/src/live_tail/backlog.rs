@@ -1,4 +1,4 @@
-//! The rows of a view, oldest first, a slice of time at a time.
+//! Backlog of a tail: the rows of a snapshot, oldest first, a slice of time at a time.
 //!
 //! The scan finds newest rows; a slice is a stretch of time that has about [`SLICE`] of them, or [`BYTES`], or that takes a part of the time that
 //! a query may take. Stretches without rows are skipped by what the catalogue knows. Within a slice rows are ordered by `ts`, then by the hash of all columns, as pages of lists are.

@@ -1,4 +1,4 @@
-//! The texts of events. Those of live rows are made once for all followers, a block of rows at a time.
+//! Text of server-sent events. Those of live rows are made once for all followers, a block of rows at a time.
 //!
 //! # Invariants
 //!

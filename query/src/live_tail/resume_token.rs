@@ -1,4 +1,4 @@
-//! The `id` of events: where a tail goes on, as text.
+//! Resume token: the `id` of events, from which a tail resumes.
 //!
 //! ```text
 //! store ─ lsn ─ row                        live: before the row number `row` of the batch `lsn`

@@ -1,4 +1,4 @@
-//! The task behind one tail: takes what came, looks at it, says it, counts what its reader is too slow for.
+//! The task behind one tail: takes new rows, filters them, sends them, counts what its reader is too slow for.
 
 use std::sync::Arc;
 
@@ -118,7 +118,7 @@ impl TailTask {
                 self.gap(
                     Some(token),
                     oldest.as_deref(),
-                    "the rows in between are not at hand any more",
+                    "the rows in between are no longer available",
                 )
                 .await?;
             }
@@ -185,7 +185,7 @@ impl TailTask {
         }
         drop(backlog);
         let oldest = self.follow.seek_oldest();
-        let reason = "the rest of the backlog cannot be told from later rows any more";
+        let reason = "the rest of the backlog can no longer be distinguished from later rows";
         self.gap(Some(token), oldest.as_deref(), reason).await
     }
 

@@ -193,7 +193,7 @@ fn no_pages(
     match given.into_iter().find(|(_, is_given)| *is_given) {
         Some((name, _)) => Err(Error::parameter(
             name,
-            "this answer comes whole and in its own order: leave it out",
+            "this answer comes as a whole and in its own order: leave it out",
         )),
         None => Ok(()),
     }

@@ -41,10 +41,10 @@ impl QueryEngine {
             match self.sql_once(statement, ids, place, started).await {
                 Err(error) if error.is_caused_by_damage() && damaged < DAMAGED_FILES => {
                     damaged += 1;
-                    tracing::warn!(%error, "a statement begins anew without a damaged file");
+                    tracing::warn!(%error, "restarting a statement without a damaged file");
                 }
                 Err(error) if ids.is_some() && is_caused_by::<DistinctLimitError>(&error) => {
-                    tracing::debug!("a statement begins anew: distinct ids are counted with what spills");
+                    tracing::debug!("restarting a statement: distinct ids are counted by an operator that spills");
                     ids = None;
                 }
                 answered => return answered,
@@ -180,7 +180,7 @@ impl QueryEngine {
         let postgres = match PostgresCompatibility::new(&self.sql, specs) {
             Ok(postgres) => Some(Arc::new(postgres)),
             Err(error) => {
-                tracing::error!(%error, "pg_catalog cannot be made: clients of PostgreSQL see the tables alone");
+                tracing::error!(%error, "cannot create pg_catalog: PostgreSQL clients see only the tables");
                 None
             }
         };

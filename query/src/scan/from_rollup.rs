@@ -1,4 +1,4 @@
-//! Log records that counts of segments tell, for charts and for statements, and what is left to be read.
+//! Reads counts of log records from roll-ups, for charts and for statements, and what is left to be scanned.
 //!
 //! ```text
 //! window:       since ┌───────────────────────────────┐ until
@@ -44,7 +44,7 @@ pub(crate) struct RollupQuery {
     pub(crate) most: usize,
 }
 
-/// What rows are told apart by, beside their bucket.
+/// What rows are grouped by, beside their bucket.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct RollupGrouping {
     pub(crate) level: bool,

@@ -1,4 +1,4 @@
-//! Every row of a window that meets conditions, in no order, given to what sums them up.
+//! Full scan: every row of a window that meets conditions, in no order, given to an aggregator.
 //!
 //! Files give words as codes of a dictionary: who sums up compares numbers and looks a text up once a run.
 //!

@@ -1,4 +1,4 @@
-//! Which pieces of a view a plan reads, and which of its files can have the ids and texts that its filters ask for.
+//! Index pruning: which pieces of a snapshot a plan reads, and which of its files can have the ids and texts of its filters.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! What conditions ask of the texts of messages, as indexes answer it.
+//! N-gram predicates: what conditions ask of the texts of messages, as indexes answer it.
 //!
 //! | condition | asks for |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Decompressed pages of data files, kept up to a bound of bytes.
+//! Page cache: decompressed pages of data files, up to a bound of bytes.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! What an index and a footer say about where rows can be.
+//! Pruning: what an index and a footer say about where rows can be.
 //!
 //! | asked for | ruled out by |
 //! |---|---|

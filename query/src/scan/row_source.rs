@@ -1,4 +1,4 @@
-//! Where rows come from: each source knows how soon the order comes to the rows that it has not given yet.
+//! Row sources: each knows how soon the order comes to the rows that it has not given yet.
 //!
 //! ```text
 //! hot batch ───────────────────────────────────────────────> rows, at once

@@ -1,4 +1,4 @@
-//! What a row must meet, compiled once for all batches of a scan, in at most two stages.
+//! Scan filter: conditions compiled once for all batches of a scan, in at most two stages.
 //!
 //! The first stage reads the narrow columns and `ts`. Texts and JSON are read in a second one, and only of rows that are left;
 //! where nothing narrow is asked for, they are read in the first.

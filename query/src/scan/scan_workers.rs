@@ -1,4 +1,4 @@
-//! The threads that scans read on, and how long they may.
+//! Worker threads of scans, and their deadline.
 //!
 //! # Invariants
 //!
@@ -46,7 +46,7 @@ impl ScanWorkers {
         place.map_err(|_| Error::Closed)
     }
 
-    /// The places that nobody uses or waits for.
+    /// Free places.
     pub(super) fn take_spare(&self) -> Vec<WorkerPermit> {
         let spare = || Arc::clone(&self.places).try_acquire_owned().ok();
         std::iter::from_fn(spare).take(self.count).collect()

@@ -1,4 +1,4 @@
-//! The first rows of a window that meet conditions, with all that share the `ts` of the last.
+//! Top-k: the first rows of a window that meet conditions, with all that share the `ts` of the last.
 //!
 //! ```text
 //! sources by frontier:  hot 12:30:01 │ group 12:29:59 │ segment 12:00:00 │ …      take the first, read on, put it back
@@ -133,7 +133,7 @@ impl TopKScan {
         })
     }
 
-    /// Ends the scan if nobody waits for it, or not any more.
+    /// Ends the scan if it was cancelled.
     pub(super) fn check(&self) -> Result<(), ScanError> {
         Ok(self.patience.check()?)
     }

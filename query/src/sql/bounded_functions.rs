@@ -1,4 +1,4 @@
-//! Functions that know how large their values will be, and do not make those that are too large.
+//! Bounded functions: they know how large their values will be, and refuse those that are too large.
 //!
 //! ```text
 //! replace(text, 'a', 'bbb')  ─>  bound of each row  ─ one too large ──> refused
@@ -17,7 +17,7 @@
 //! # How
 //!
 //! An analyzer rule puts each call of such a function into a [`BoundedFunction`], and makes one of `||`: functions that planners
-//! put into a plan are met there too. It refuses the functions and windows that are not offered ([`super::function_allowlist`]).
+//! put into a plan are met there too. It refuses the functions and windows that are not supported ([`super::function_allowlist`]).
 
 use std::hash::{Hash, Hasher};
 use std::sync::{Arc, LazyLock};
@@ -79,7 +79,7 @@ fn bounded(expr: Expr) -> Result<Transformed<Expr>> {
             right,
         }) => match CONCATENATION.as_ref() {
             Some(func) => called(Arc::clone(func), vec![*left, *right]),
-            None => return plan_err!("|| is not offered"),
+            None => return plan_err!("|| is not supported"),
         },
         Expr::ScalarFunction(ScalarFunction { func, .. }) if is_refused(func.name()) => {
             return plan_err!("Invalid function '{}'", func.name());
@@ -96,7 +96,7 @@ fn bounded(expr: Expr) -> Result<Transformed<Expr>> {
         Expr::WindowFunction(call) => match &call.fun {
             WindowFunctionDefinition::AggregateUDF(function) if !is_offered_over_windows(function.name()) => {
                 return plan_err!(
-                    "{} is not offered with OVER: ask for it in a query with GROUP BY and join that",
+                    "{} is not supported with OVER: ask for it in a query with GROUP BY and join that",
                     function.name()
                 );
             }

@@ -1,4 +1,4 @@
-//! The end of a statement, heard in the middle of its plan.
+//! Cancellation of a statement in the middle of its plan.
 //!
 //! A task is ended between two polls, and some operators of a plan do not come to an end of a poll by themselves: a join that
 //! finds no pair looks for one until all were tried, and what takes all that a join gives never waits for anything. So plans are

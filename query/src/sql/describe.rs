@@ -1,4 +1,4 @@
-//! What a statement will give and which parameters it has, told without carrying it out.
+//! Describes a statement without running it: its columns and parameters.
 
 use arrow_schema::{DataType, SchemaRef};
 use datafusion::execution::SessionState;

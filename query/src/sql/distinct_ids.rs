@@ -1,4 +1,4 @@
-//! `count(DISTINCT id)` over all rows, in memory: ids are put together by their bits and looked for among their like.
+//! `count(DISTINCT id)` over all rows, in memory: ids are partitioned by their bits and deduplicated within a partition.
 //!
 //! ```text
 //! ids of a partition ─> 256 lists, by a hash ─┐
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_that_repeat_themselves_need_no_room_and_too_many_are_told() {
+    fn repeated_ids_take_no_memory_and_too_many_are_an_error() {
         let (ids, checked) = added(100, (0..1_000).map(|n| n % 70));
         checked.unwrap();
         assert_eq!(ids.count(), 70);

@@ -1,4 +1,4 @@
-//! From DataFusion's errors to ours: what is the statement's fault, where it is, and what would help.
+//! Maps DataFusion's errors to ours: what is the statement's fault, where it is, and what would help.
 //!
 //! # Invariants
 //!
@@ -26,17 +26,17 @@ pub(super) fn statement_error(error: DataFusionError) -> Error {
         DataFusionError::ArrowError(error, _) => error.to_string(),
         DataFusionError::ParquetError(error) => condition(error).unwrap_or_else(|| error.to_string()),
         DataFusionError::Internal(text) => {
-            tracing::warn!(error = %text, "a statement met a defect of the query engine");
+            tracing::warn!(error = %text, "a statement hit a defect of the query engine");
             first_line(text)
         }
         DataFusionError::ExecutionJoin(_) => {
             tracing::error!(%error, "a statement made the query engine panic");
-            "the query engine cannot carry it out: write it in another way".to_owned()
+            "the query engine cannot execute it: write it in another way".to_owned()
         }
         other => other.message().into_owned(),
     };
     if let Some(name) = refused(&reason) {
-        reason = format!("Invalid function '{name}': it is not offered; docs/sql.md names those that are");
+        reason = format!("Invalid function '{name}': it is not supported; docs/sql.md names those that are");
     } else if let Some(hint) = hint(&reason) {
         reason = format!("{}: {hint}", reason.trim_end_matches('.'));
     }
@@ -47,7 +47,7 @@ pub(super) fn statement_error(error: DataFusionError) -> Error {
 pub(crate) fn task_error(stopped: tokio::task::JoinError) -> Error {
     if stopped.is_panic() {
         tracing::error!(error = %stopped, "a statement made the query engine panic");
-        return Error::statement("the query engine cannot carry out this statement: write it in another way");
+        return Error::statement("the query engine cannot execute this statement: write it in another way");
     }
     Error::Aborted(stopped.to_string())
 }
@@ -110,7 +110,7 @@ fn place(error: &DataFusionError) -> Option<(u64, u64)> {
     Some((line.parse().ok()?, column.get(..digits)?.parse().ok()?))
 }
 
-/// The function that a statement asks for, if it is known and not offered.
+/// The function that a statement asks for, if it is known and not supported.
 fn refused(reason: &str) -> Option<&str> {
     let (_, name) = reason
         .split_once("nvalid function '")

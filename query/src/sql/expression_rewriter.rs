@@ -22,7 +22,7 @@
 //! # How
 //!
 //! Operators are replaced while a statement is planned, which checks their types at once; the other forms by an analyzer rule that
-//! comes before the one that makes types the same. A literal that is no UUID is an error, text of a column that is none is null.
+//! comes before the one that makes types the same. A literal that is not a UUID is an error, text of a column that is none is null.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -284,7 +284,10 @@ fn as_id(expr: Expr, schema: &DFSchema) -> Result<Expr> {
         return match Uuid::try_parse(text) {
             Ok(id) => Ok(lit(ScalarValue::FixedSizeBinary(16, Some(id.as_bytes().to_vec())))),
             Err(_) => {
-                plan_err!("'{text}' is no UUID, and it is compared with an id: write all of one, such as '018f2c1e-…'")
+                plan_err!(
+                    "'{text}' is not a UUID, and it is compared with an id: write all of one, such as \
+                           '018f2c1e-…'"
+                )
             }
         };
     }

@@ -1,4 +1,4 @@
-//! How large a plan's expressions become when every name of a column is replaced by what it stands for.
+//! Expression size: how large a plan's expressions become when column names are expanded.
 //!
 //! An optimizer that moves conditions towards tables does just that, and a column that is used twice in each of twenty queries
 //! within each other becomes a million terms. One rule makes them all at once, so a plan is weighed before. Subqueries

@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - What is on none of the lists is not offered, whoever brings it: a newer DataFusion adds nothing by itself.
+//! - What is on none of the lists is not supported, whoever brings it: a newer DataFusion adds nothing by itself.
 //! - What is offered makes values that are no larger than what it is given, or knows their size before it makes them
 //!   ([`super::bounded_functions`]).
 
@@ -51,12 +51,12 @@ const POSTGRES: [&str; 1] = [
      pg_table_is_visible pg_tablespace_location pg_total_relation_size pg_type_is_visible quote_ident session_user set_config \
      shobj_description to_regtype",
 ];
-/// Aggregates that are not offered over a window: each of its rows would have them anew, of all rows of its frame.
+/// Aggregates that are not supported over a window: each of its rows would have them anew, of all rows of its frame.
 const NOT_OVER_WINDOWS: [&str; 1] = [
     "approx_distinct approx_median approx_percentile_cont approx_percentile_cont_with_weight array_agg median percentile_cont \
      string_agg",
 ];
-/// Known and not offered, so that an error may say so: nobody needs them, they would tell of files, or a few letters make them
+/// Known and not supported, so that an error may say so: nobody needs them, they would tell of files, or a few letters make them
 /// fill the memory.
 const NOT_OFFERED: [&str; 1] = [
     "array_add array_avg array_compact array_distance array_normalize array_product array_repeat array_replace \
@@ -77,7 +77,7 @@ pub(super) fn is_offered_over_windows(aggregate: &str) -> bool {
     !is_one_of(&NOT_OVER_WINDOWS, aggregate)
 }
 
-/// Whether a function is known and not offered.
+/// Whether a function is known and not supported.
 pub(super) fn is_refused(name: &str) -> bool {
     is_one_of(&NOT_OFFERED, name)
 }

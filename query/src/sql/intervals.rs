@@ -74,7 +74,7 @@ pub(super) fn rewrite_interval(expr: Expr, schema: &DFSchema) -> Result<Transfor
                 && call.params.args.iter().any(|arg| is_interval(arg, schema)) =>
         {
             plan_err!(
-                "{} of intervals is not offered: take that of extract(epoch FROM …)",
+                "{} of intervals is not supported: take that of extract(epoch FROM …)",
                 call.func.name()
             )
         }
@@ -92,7 +92,7 @@ pub(super) fn rewrite_interval_order(plan: LogicalPlan) -> Result<Transformed<Lo
         && is_mixed(&union.inputs)
     {
         return plan_err!(
-            "a UNION of differences of times and other intervals is not offered: write extract(epoch FROM …) in each of its queries"
+            "a UNION of differences of times and other intervals is not supported: write extract(epoch FROM …) in each of its queries"
         );
     }
     let grouped = match &plan {
@@ -107,7 +107,7 @@ pub(super) fn rewrite_interval_order(plan: LogicalPlan) -> Result<Transformed<Lo
         _ => false,
     };
     if grouped {
-        return plan_err!("groups of intervals are not offered: group by extract(epoch FROM …)");
+        return plan_err!("groups of intervals are not supported: group by extract(epoch FROM …)");
     }
     let LogicalPlan::Sort(mut sort) = plan else {
         return Ok(Transformed::no(plan));

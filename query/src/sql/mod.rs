@@ -254,7 +254,7 @@ pub(crate) struct StatementTask {
 }
 
 impl StatementTask {
-    /// Runs the statement to its end, or until nobody reads its rows any more.
+    /// Runs the statement to its end, or until its reader leaves.
     pub(crate) async fn carry_out(
         self,
         begun: oneshot::Sender<AnswerHeader>,

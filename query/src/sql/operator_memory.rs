@@ -1,4 +1,4 @@
-//! The memory of operators that DataFusion does not count: rows are looked at on their way into them and out of them.
+//! Accounts for the memory of operators that DataFusion does not count: rows are measured on their way in and out.
 //!
 //! ```text
 //! rows ─> taken: counts them ─> window functions, which keep rows until their frames are whole ─> given: counts them off ─> rows

@@ -1,4 +1,4 @@
-//! What is matched with a pattern, as PostgreSQL matches it.
+//! Pattern matching operators, with PostgreSQL's semantics.
 //!
 //! | written | planned as |
 //! |---|---|

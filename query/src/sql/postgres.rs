@@ -1,4 +1,4 @@
-//! What clients of PostgreSQL expect around the tables: `pg_catalog`, its functions, and their own ways of writing.
+//! PostgreSQL compatibility: `pg_catalog`, its functions, and PostgreSQL's syntax.
 //!
 //! # Invariants
 //!

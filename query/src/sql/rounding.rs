@@ -1,4 +1,4 @@
-//! `round` as PostgreSQL rounds: a double to the nearest whole number, of two the even one, decimals half away from 0.
+//! `round` as PostgreSQL rounds: doubles half to even, decimals half away from 0.
 //!
 //! | written | rounds |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Top-k by `ts` and lookups of ids: few rows that statements ask for, found by our own scan, however the statement is worded.
+//! Top-k by `ts` and lookups of ids: statements for few rows are answered by our own scan, however they are worded.
 //!
 //! ```text
 //! Sort: ts DESC, fetch=50           Sort: ts DESC, fetch=50

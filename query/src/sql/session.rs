@@ -1,4 +1,4 @@
-//! The session of statements: which tables, functions and rules they know.
+//! The SQL session: its tables, functions and rules.
 //!
 //! # Invariants
 //!

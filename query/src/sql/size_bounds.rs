@@ -1,4 +1,4 @@
-//! Upper bounds of what functions make: the bytes of a value, known before the value is made.
+//! Upper bounds of the bytes of a function's value, known before the value is made.
 //!
 //! Bytes of lists count eight for each element beside its own. Letters of a text are at most as many as its bytes.
 

@@ -1,4 +1,4 @@
-//! What names of types mean where PostgreSQL and the planner differ.
+//! Names of types where PostgreSQL and the planner differ.
 //!
 //! | written | means |
 //! |---|---|

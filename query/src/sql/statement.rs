@@ -1,4 +1,4 @@
-//! A statement as it is asked: its text, its parameters, its limit.
+//! A statement as it is submitted: its text, its parameters, its limit.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! What a statement may have at once: how much memory its functions share, and when it ends.
+//! Bounds of a running statement: the memory its functions share, and its deadline.
 //!
 //! Functions find it among the options of their session.
 

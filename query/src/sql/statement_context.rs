@@ -1,4 +1,4 @@
-//! One statement and what it is asked of: one view at one moment.
+//! Context of one statement: one snapshot at one moment.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Rows that were found while a statement was planned, as a part of its plan.
+//! Static rows: rows that were found while a statement was planned, as a part of its plan.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! Values as PostgreSQL writes them into texts: `value::text`, `||`, `concat`.
+//! Text output of values as PostgreSQL writes them: `value::text`, `||`, `concat`.
 //!
 //! | value | text |
 //! |---|---|

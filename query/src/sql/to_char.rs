@@ -252,7 +252,7 @@ fn parts(pattern: &str, zone: Option<&str>) -> Result<Vec<PatternPart>> {
             rest = found.get(length..).unwrap_or_default();
         } else if first.is_alphanumeric() {
             return plan_err!(
-                "'{}' in the pattern '{pattern}' of to_char is not offered: text that stands for itself is put in \"…\"",
+                "'{}' in the pattern '{pattern}' of to_char is not supported: text that stands for itself is put in \"…\"",
                 word(rest)
             );
         } else {

@@ -101,7 +101,7 @@ async fn a_query_that_needs_too_much_memory_is_refused_and_a_smaller_one_answere
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_query_that_lacks_the_memory_that_others_have_is_asked_to_come_again_and_one_that_needs_too_much_is_not() {
+async fn a_query_short_of_memory_is_told_to_retry_unless_it_could_never_fit() {
     let bench = Bench::with(QueryLimits::new(ByteSize::mib(4), Duration::from_secs(30), 2)).await;
     let mut random = Random::new();
     let mut rows: Vec<LogRecord> = (0..1_000).map(|_| random_world::log(&mut random)).collect();

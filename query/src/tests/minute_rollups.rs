@@ -223,7 +223,7 @@ async fn of_minutes_that_the_window_cuts_rows_are_read_and_only_if_there_are_any
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn rows_of_a_file_that_was_put_aside_are_counted_no_more() {
+async fn rows_of_a_quarantined_file_are_no_longer_counted() {
     let mut random = Random::new();
     let mut bench = Bench::new().await;
     let logs = sealed(&mut bench, &mut random, 300).await;

@@ -296,7 +296,7 @@ async fn functions_that_are_not_offered_are_refused_by_name() {
         assert_eq!(error.kind(), QueryErrorKind::Statement, "{query}: {error:?}");
         let text = error.to_string();
         assert!(
-            text.contains(&format!("'{name}'")) && text.contains("not offered"),
+            text.contains(&format!("'{name}'")) && text.contains("not supported"),
             "{query}: {text}"
         );
     }

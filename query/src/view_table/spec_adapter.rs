@@ -125,7 +125,7 @@ impl ScalarUDFImpl for PromotedExtraction {
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let column = |promoted: &[ArrayRef]| -> Result<ArrayRef> {
             let promoted = promoted.first().and_then(|column| column.as_string_opt::<i32>());
-            let promoted = promoted.ok_or_else(|| internal_datafusion_err!("promoted is no column of texts"))?;
+            let promoted = promoted.ok_or_else(|| internal_datafusion_err!("promoted is not a column of texts"))?;
             let column = values(promoted, std::slice::from_ref(&self.column))?.pop();
             column.ok_or_else(|| internal_datafusion_err!("{} has no values", self.column.name))
         };

@@ -51,8 +51,8 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     inputs: &["in"],
     outputs: &["out"],
     doc: "A batch leaves when it has `max_messages` or `max_bytes`, when it is `max_age` old, and when the gear stops, whichever comes \
-          first; a message larger than that leaves alone. It goes on in the signal and the trace of its first message, with that one's facts, \
-          and `batch.messages` (how many), `batch.first_ts` and `batch.last_ts` (the earliest and the latest of their times), `batch.key` where there \
+          first; a message larger than that leaves alone. It goes on in the signal and the trace of its first message, with its metadata, and \
+          `batch.messages` (how many), `batch.first_ts` and `batch.last_ts` (the earliest and the latest of their times), `batch.key` where there \
           is a `key`. On a guaranteed wire a message counts as taken when its batch is durable, and comes again after a crash; up to 1,024 messages \
           or 8 MiB (a sixteenth of the outbox, if that is less) wait so, rejected ones between them included, then all open batches leave before \
           they are full. Messages of hot wires that wait when the Rack is killed are lost.",

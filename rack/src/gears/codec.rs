@@ -47,7 +47,7 @@ impl GearConfig for CodecConfig {
 /// Refuses a key that would mean nothing.
 pub(super) fn check_keep_raw(direction: CodecDirection, keep_raw: bool) -> Result<(), String> {
     if keep_raw && direction == CodecDirection::Encode {
-        Err("keep_raw belongs to direction decode; encode makes the bytes anew".into())
+        Err("keep_raw belongs to direction decode; encode makes new bytes".into())
     } else {
         Ok(())
     }

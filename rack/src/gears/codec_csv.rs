@@ -33,9 +33,9 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     summary: "decodes each record of a CSV body to a message, or encodes values as CSV",
     inputs: &["in"],
     outputs: &["out"],
-    doc: "Decoding gives an object for each record, with its line in the fact `csv.line`. Encoding takes an object, or a list of objects for \
+    doc: "Decoding gives an object for each record, with its line in the metadata `csv.line`. Encoding takes an object, or a list of objects for \
           several records, and gives the content type `text/csv`; the columns are those of `header`, or the fields in alphabetical order. \
-          A body is refused whose messages would have more than 16 MiB together: each has the names of the columns and the facts anew.",
+          A body is refused whose messages would have more than 16 MiB together: each repeats the names of the columns and the metadata.",
     example: include_str!("../../../examples/gears/codec_csv.yaml"),
     schema: gear_manifest::schema::<CodecCsvConfig>,
     check: gear_manifest::check::<CodecCsvConfig>,
@@ -295,7 +295,7 @@ impl CodecCsvConfig {
             made = made.saturating_add(head + names + fields * copies);
             if made > MOST_MADE {
                 return Err(format!(
-                    "its messages would have more than {MOST_MADE} bytes together: each has the {names} bytes of the columns' names and the facts anew"
+                    "its messages would have more than {MOST_MADE} bytes together: each has the {names} bytes of the columns' names and the metadata again"
                 ));
             }
         }

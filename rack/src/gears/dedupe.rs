@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_message_that_comes_again_to_the_next_life_is_not_its_own_duplicate() {
+    async fn a_redelivery_after_a_gear_restart_is_not_a_duplicate() {
         let folder = tempfile::tempdir().unwrap();
         let bench = Bench::open(folder.path());
         let (outbox, thread) = outbox(&folder.path().join("outbox"), 1 << 20);

@@ -232,7 +232,7 @@ impl HttpRequestHandler {
             return FluxHeaders::read(headers);
         }
         if headers.contains_key(FLUX_ID) && !self.untrusted.swap(true, Relaxed) {
-            let said = "a request names a business signal in Flux-Id, which is not obeyed here: its message begins a signal of its own; set \
+            let said = "a request names a business signal in Flux-Id, which is ignored here: its message begins a signal of its own; set \
                         trust_flux_id to true if only trusted senders reach this address";
             self.cx.log(Level::Warn, said);
         }

@@ -24,7 +24,7 @@ use crate::inbox::InputMessage;
 /// What the type is.
 pub(super) const MANIFEST: GearManifest = GearManifest {
     kind: "map",
-    summary: "makes another value and other facts of each message",
+    summary: "changes the value and the metadata of each message",
     inputs: &["in"],
     outputs: &["out"],
     doc: "Expressions are [CEL](https://cel.dev): `data`, `text`, `meta`, `hops`, `ts` and `flux_id` are those of the message that came. \
@@ -111,7 +111,7 @@ impl MessageMapper {
                 Value::Null => drop(facts.remove(key)),
                 list @ (Value::Array(_) | Value::Object(_)) => {
                     let kind = kind_of(&list);
-                    return Err(GearError::Rejected(format!("meta.{key}: a fact is a text, a number or a bool, not {kind}")));
+                    return Err(GearError::Rejected(format!("meta.{key}: a value is a text, a number or a bool, not {kind}")));
                 }
                 fact => drop(facts.insert(key.clone(), fact)),
             }
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn fields_and_facts_are_set_and_left_out_and_the_trace_goes_on() {
+    async fn fields_and_metadata_are_set_and_dropped_and_the_trace_is_kept() {
         let flow = Flow::run(
             "
   - { name: feed, type: test_feed, deploy: rack-a, config: { messages: [ { data: { a: 1, b: 2, secret: x }, raw: old, meta: { gone: 1, kept: 2 } } ] } }

@@ -173,7 +173,7 @@ pub(crate) enum GearError {
     #[error(transparent)]
     NotRecorded(#[from] RecordingError),
     /// A thread of work ended without a result.
-    #[error("the work was cut off: {0}")]
+    #[error("the work was aborted: {0}")]
     CutOff(#[from] tokio::task::JoinError),
     /// What failed, in a test.
     #[cfg(test)]

@@ -36,7 +36,7 @@ pub(super) fn resolved(
     match found {
         EnvExpansion::Text(value) => Ok(value),
         EnvExpansion::Plain if secrecy == ValueSecrecy::Secret => Err(format!(
-            "{key} is a secret and must not stand in a scenario: write a reference such as \"${{API_TOKEN}}\" \
+            "{key} is a secret and must not be in a scenario: write a reference such as \"${{API_TOKEN}}\" \
              and set that variable in the environment of the Rack"
         )),
         EnvExpansion::Plain => Ok(text.to_owned()),

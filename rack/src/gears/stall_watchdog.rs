@@ -100,7 +100,7 @@ impl CurrentWork {
         hold.told?;
         let took = HumanDuration::from(seconds(now - hold.since));
         Some(StallReport {
-            text: format!("the gear is done with it after {took}"),
+            text: format!("the gear finished it after {took}"),
             signal: hold.signal,
         })
     }
@@ -118,17 +118,17 @@ impl CurrentWork {
         let long = HumanDuration::from(seconds(took));
         let what = match hold.signal {
             Some(_) => "at one message",
-            None => "finishing what it holds back or what is due",
+            None => "finishing held-back or due messages",
         };
         let text = match hold.waits {
             Some(BackpressureSource::Port(port)) => format!(
-                "the gear has been {what} for {long}: there is no room behind its port {port}, what it is wired to does not go on"
+                "the gear has been {what} for {long}: its port {port} is blocked, the gears behind it take no messages"
             ),
             Some(BackpressureSource::Outbox) => format!(
-                "the gear has been {what} for {long}: there is no room for what it sends: a receiver of it takes nothing (platform wires), the Mixer does not take what waits in the Rack's outbox, or its disk is full"
+                "the gear has been {what} for {long}: it is blocked on sending: a receiver takes no messages (platform wires), the Mixer does not take what waits in the Rack's outbox, or its disk is full"
             ),
             None => format!(
-                "the gear has been {what} for {long} and its messages wait; another version of it, or a scenario without it, cuts it off"
+                "the gear has been {what} for {long} and its messages wait; another version of it, or a scenario without it, aborts it"
             ),
         };
         Some(StallReport {
@@ -198,7 +198,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(30);
 
     #[test]
-    fn what_takes_long_is_told_at_ever_longer_intervals_and_once_more_when_it_is_done() {
+    fn a_stall_is_logged_at_growing_intervals_and_once_when_it_ends() {
         let (in_hand, began) = (CurrentWork::default(), Instant::now());
         let signal = TraceContext::of(&message(1, serde_json::Value::Null, b""));
         let mut told = Vec::new();
@@ -212,12 +212,12 @@ mod tests {
         }
         assert_eq!(told, [30, 60, 120, 240, 480, 960, 1920, 3840, 7440, 11_040]);
         let done = in_hand.end(began + Duration::from_secs(4 * 3600)).unwrap();
-        assert_eq!(done.text, "the gear is done with it after 4h");
+        assert_eq!(done.text, "the gear finished it after 4h");
         assert_eq!(in_hand.overdue(PATIENCE, began + LONGEST * 9), None);
     }
 
     #[test]
-    fn what_takes_no_longer_than_is_allowed_is_not_told() {
+    fn a_short_delay_is_not_logged() {
         let (in_hand, began) = (CurrentWork::default(), Instant::now());
         for _ in 0..3 {
             in_hand.begin(None, began);
@@ -227,19 +227,19 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_room_is_told_apart_from_who_does_not_come_back() {
+    fn back_pressure_is_distinguished_from_a_hang() {
         let (in_hand, began) = (CurrentWork::default(), Instant::now());
         let late = |times: u32| in_hand.overdue(PATIENCE, began + PATIENCE * times).unwrap().text;
         in_hand.begin(None, began);
         {
             let _waiting = in_hand.begin_wait(BackpressureSource::Port("out"));
-            assert!(late(1).contains("no room behind its port out"));
+            assert!(late(1).contains("its port out is blocked"));
         }
         {
             let _waiting = in_hand.begin_wait(BackpressureSource::Outbox);
-            assert!(late(2).contains("no room for what it sends"));
+            assert!(late(2).contains("it is blocked on sending"));
         }
         let text = late(4);
-        assert!(text.contains("for 2m") && text.contains("cuts it off"), "{text}");
+        assert!(text.contains("for 2m") && text.contains("aborts it"), "{text}");
     }
 }

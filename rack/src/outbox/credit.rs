@@ -164,7 +164,7 @@ impl CreditFlowControl {
         self.changed.send_replace(());
     }
 
-    /// Sequences count anew: the Rack is another one.
+    /// Sequences restart: the Rack is another one.
     pub(super) fn forget_entries(&self) {
         let mut ports = self.ports.lock();
         for of_port in ports.uses.values_mut() {
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_goes_on_with_the_next_word_of_the_mixer() {
+    async fn a_blocked_sender_resumes_with_the_next_credit() {
         let credits = CreditFlowControl::new();
         credits.set(said(5, vec![credit("tail", 0)]), 0);
         let waits = credits.reserve(demand("tail", 5));

@@ -248,7 +248,7 @@ impl MessageOutbox {
         }
     }
 
-    /// Hands a whole to the writer, waiting for a free slot; `done` hears when it is durable. The order of calls is that of
+    /// Hands an atomic group to the writer, waiting for a free slot; `done` is notified when it is durable. The order of calls is that of
     /// the numbers, if each is polled before the next.
     pub(crate) async fn commit(
         &self,
@@ -282,7 +282,7 @@ impl MessageOutbox {
         })
     }
 
-    /// What ports may have that the Mixer has said nothing of so far.
+    /// The credit of ports that the Mixer has not sent any for yet.
     pub(crate) fn set_initial_credits(&self, credits: &[PortCredit]) {
         self.credits.set_initial(credits);
     }
@@ -434,7 +434,7 @@ pub(crate) struct OutboxPermit<'a> {
 }
 
 impl OutboxPermit<'_> {
-    /// Hands a whole to the writer; `done` hears when it is durable.
+    /// Hands an atomic group to the writer; `done` is notified when it is durable.
     pub(crate) fn commit(
         self,
         transaction: OutboxTransaction,
@@ -445,7 +445,7 @@ impl OutboxPermit<'_> {
             tracing::error!(
                 key,
                 bytes,
-                "a note is too large for the outbox; what was to be written with it is not"
+                "a note is too large for the outbox; its group is not written"
             );
             return Err(RecordingError::Checkpoint { key, bytes });
         }

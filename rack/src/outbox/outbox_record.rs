@@ -1,4 +1,4 @@
-//! What the outbox keeps of messages until they are on the bus.
+//! Records of the outbox: messages until they are on the bus.
 //!
 //! ```text
 //! letter = kind u8 | number u64 | count u32 | gear | port | reason of a death, or destination | past of a dead letter | body

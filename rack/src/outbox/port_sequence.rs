@@ -1,4 +1,4 @@
-//! The place of a message: its sequence number within a port and a run of its Rack.
+//! Port sequence: a message's sequence number within a port and a run of its Rack.
 //!
 //! # Invariants
 //!

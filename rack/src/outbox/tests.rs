@@ -301,7 +301,7 @@ async fn a_number_that_the_stream_lost_is_given_up_at_once() {
 }
 
 #[tokio::test]
-async fn a_message_of_a_stream_that_was_made_anew_is_another_one_than_that_in_its_place_before() {
+async fn the_same_sequence_of_a_recreated_stream_is_another_message() {
     let (mut server, dir) = (BusServer::start().await, tempfile::tempdir().unwrap());
     let bus = server.connect().await;
     make(&bus, -1).await;

@@ -1,4 +1,4 @@
-//! Where the messages of a Rack's ports go, as its part of a scenario says.
+//! Destinations of the messages of a Rack's ports, as its part of a scenario says.
 //!
 //! # Invariants
 //!

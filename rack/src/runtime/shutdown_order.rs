@@ -1,4 +1,4 @@
-//! In which order gears stop: who sends before who receives.
+//! Shutdown order of gears: senders before receivers.
 //!
 //! ```text
 //! door (asks) ─▶ desk ─▶ door (replies)        a wire to an input `reply` makes no circle
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn senders_stop_before_receivers_and_a_circle_together_before_what_is_behind_it() {
+    fn senders_stop_before_receivers_and_a_cycle_together() {
         let gears = [
             "feed test_feed",
             "a throttle",

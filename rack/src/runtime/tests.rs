@@ -163,7 +163,7 @@ async fn a_panicking_gear_is_reported_and_restarted_while_others_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_halves_of_a_duplex_gear_have_one_life_and_what_is_kept_outlives_it() {
+async fn the_halves_of_a_duplex_gear_restart_together_and_kept_state_survives() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let mut runtime = bench.runtime();

@@ -310,7 +310,7 @@ impl ScenarioTestSetup {
         drop(inboxes);
         let cut_off = runtime.close().await.into_iter();
         let not_taken = (taken < all).then(|| format!("only {taken} of {all} given messages were taken"));
-        let hung = cut_off.map(|gear| format!("gear {gear} did not stop within {DRAIN:?} and was cut off"));
+        let hung = cut_off.map(|gear| format!("gear {gear} did not stop within {DRAIN:?} and was aborted"));
         let failures = not_taken.into_iter().chain(hung).collect();
         Ok((recorder.finish().await?, failures))
     }

@@ -1,4 +1,4 @@
-//! Admission control of a spool that never drops: whoever hands something over reserves its bytes first.
+//! Admission control of a spool that never drops: producers reserve bytes before they hand something over.
 //!
 //! # Invariants
 //!
@@ -44,12 +44,10 @@ impl AdmissionControl {
         }
     }
 
-    /// Somebody waits: logged once until there is room again.
+    /// A producer waits: logged once until there is room again.
     pub(super) fn warn_full(&self) {
         if !self.has_warned.swap(true, Relaxed) {
-            tracing::warn!(
-                "the spool is full and may not drop: what is to be kept waits until the Mixer has more of it"
-            );
+            tracing::warn!("the spool is full and may not drop: gears wait until the Mixer has stored more of it");
         }
     }
 

@@ -1,4 +1,4 @@
-//! What is written with rows so that their source goes on behind them, and why a write was refused.
+//! Source checkpoints that are written with rows, and why a write was refused.
 //!
 //! Not here: how a checkpoint lies on disk ([`super::segment`]).
 

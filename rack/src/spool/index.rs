@@ -1,4 +1,4 @@
-//! What the writer and the reader of the spool both know: the segments, the floors, the checkpoints.
+//! The index that the writer and the reader of the spool share: the segments, the floors, the checkpoints.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! The spool: batches wait here, on disk, until the Mixer has them as durable.
+//! The spool: an on-disk queue of batches until the Mixer has them as durable.
 //!
 //! One thread writes: it takes everything that waits as one group and syncs once for all of it. Everyone else talks to it
 //! through a [`SpoolHandle`].
@@ -172,7 +172,7 @@ impl Drop for ByteReservation {
 pub(crate) struct SpoolHandle(Arc<SpoolCore>);
 
 impl SpoolHandle {
-    /// Hands a batch to the writer; `done` hears when it is durable. Waits for a free slot.
+    /// Hands a batch to the writer; `done` is notified when it is durable. Waits for a free slot.
     pub(crate) async fn submit(
         &self,
         batch: SpoolBatch,
@@ -425,7 +425,7 @@ impl SpoolWriter {
             if closing && empty {
                 // The floors are durable with it, so the next run does not send again what the Mixer has.
                 if let Err(error) = self.spool.roll() {
-                    tracing::debug!(%error, "the floors were not written down");
+                    tracing::debug!(%error, "could not persist the floors");
                 }
                 break;
             }
@@ -469,7 +469,7 @@ impl SpoolWriter {
                 Err(error) => error,
             };
             if !std::mem::replace(&mut told, true) {
-                tracing::error!(%error, "the spool cannot be written; trying again every second");
+                tracing::error!(%error, "cannot write the spool; retrying every second");
             }
             self.has_given_up = self.pause();
             group.retain(|pending| {

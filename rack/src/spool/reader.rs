@@ -1,4 +1,4 @@
-//! Reads what is durable, in the order in which it was appended, for the bus.
+//! Reads durable entries of the spool in append order, for the bus.
 //!
 //! # Invariants
 //!
@@ -168,7 +168,7 @@ impl SpoolReader {
         };
         let path = segment.path.clone();
         let aside = copy_damaged(&path).map_err(|source| SpoolError::Io { path, source })?;
-        tracing::error!(kept = %aside.display(), "a spool segment is damaged; what is behind the damage is lost");
+        tracing::error!(kept = %aside.display(), "a spool segment is damaged; what follows the damage is lost");
         truncate_segment(segment, cursor.offset);
         Ok(())
     }

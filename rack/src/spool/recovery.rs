@@ -1,4 +1,4 @@
-//! Segments of earlier runs: finding them, reading them, cutting off what a crash left unfinished.
+//! Recovery of segments of earlier runs: finding them, reading them, cutting off torn writes.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! The bytes of a spool segment.
+//! Format of a spool segment.
 //!
 //! ```text
 //! file    = header record*

@@ -1,4 +1,4 @@
-//! The spool as files: what is appended stays until the Mixer has it, or until there is no room for it.
+//! The segment log of the spool: entries stay until the Mixer has them, or until there is no room for them.
 //!
 //! ```text
 //! <state_dir>/spool/epoch           the last boot epoch, decimal
@@ -412,7 +412,7 @@ fn rows_above_floor(segment: &SpoolSegment, index: &SpoolIndex) -> u64 {
 
 fn remove(path: &Path) {
     if let Err(error) = std::fs::remove_file(path) {
-        tracing::warn!(%error, path = %path.display(), "a finished spool segment could not be removed");
+        tracing::warn!(%error, path = %path.display(), "could not remove a finished spool segment");
     }
 }
 

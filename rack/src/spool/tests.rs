@@ -193,7 +193,7 @@ fn a_spool_cut_at_any_byte_holds_exactly_the_batches_before_the_cut_and_their_la
 }
 
 #[test]
-fn a_flipped_byte_in_a_finished_segment_is_kept_aside_and_the_lost_sequences_are_told() {
+fn a_damaged_finished_segment_is_quarantined_and_its_lost_sequences_reported() {
     let dir = tempfile::tempdir().unwrap();
     let (mut spool, _) = SpoolLog::open(dir.path(), roomy(), clock_at(1), SpoolKind::Telemetry).unwrap();
     for n in 0..30u8 {
@@ -394,7 +394,7 @@ fn whole(first: &[u8], second: &[u8]) -> [SpoolBatch; 3] {
 }
 
 #[test]
-fn a_whole_that_is_cut_anywhere_is_not_there_and_the_one_before_is() {
+fn a_torn_atomic_group_is_dropped_and_the_one_before_it_kept() {
     let dir = tempfile::tempdir().unwrap();
     let (mut spool, _) = SpoolLog::open(dir.path(), roomy(), clock_at(1), SpoolKind::Messages).unwrap();
     let epoch = spool.epoch();

@@ -1,4 +1,4 @@
-//! Who watches, and until when: leases of taps, and the tasks that publish what they show.
+//! Leases of taps, and the tasks that publish what they show.
 //!
 //! # Invariants
 //!
@@ -147,7 +147,7 @@ impl TapPublisher {
             };
             let Some(batch) = batch else { continue };
             if let Err(reason) = self.publish(&batch, until).await {
-                tracing::debug!(subject = self.subject, reason, "a batch of a tap was not published");
+                tracing::debug!(subject = self.subject, reason, "could not publish a batch of a tap");
                 // What passed in it is told with the next one.
                 self.intake.told = told;
             }

@@ -1,4 +1,4 @@
-//! Where gears show what they send, and the taps that are there.
+//! Registry of open taps, to which gears show what they send.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -200,7 +200,7 @@ pub(super) struct TapReceiver {
     pub(super) point: Arc<TapPoint>,
     tap: Arc<PortTap>,
     samples: mpsc::Receiver<SizedSample>,
-    /// How many messages the batches have told of.
+    /// How many messages the batches have reported.
     pub(super) told: u64,
     /// What was spent for the samples of the last batch.
     estimated: u64,

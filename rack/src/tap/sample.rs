@@ -1,4 +1,4 @@
-//! What of a message is shown: as much as fits.
+//! A sample of a message: as much of it as fits.
 
 use std::io::{self, Write};
 

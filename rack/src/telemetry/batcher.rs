@@ -1,4 +1,4 @@
-//! Makes batches: rows get their owner, are encoded per table and handed to the spool.
+//! Batcher: rows get their entity, are encoded per table and handed to the spool.
 //!
 //! # Invariants
 //!

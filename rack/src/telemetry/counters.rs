@@ -1,4 +1,4 @@
-//! What the telemetry way counts about itself.
+//! Counters of the telemetry pipeline itself.
 
 use std::sync::atomic::AtomicU64;
 

@@ -1,4 +1,4 @@
-//! The telemetry way of a Rack: rows → batches → spool → bus.
+//! The telemetry pipeline of a Rack: rows → batches → spool → bus.
 //!
 //! ```text
 //! gears, agent ── Recorder::log/span/metric ──▶ row queue (bounded) ──▶ Batcher ──▶ spool (fsync) ──▶ Sender ──▶ bus

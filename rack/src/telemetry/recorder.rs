@@ -356,7 +356,7 @@ impl RecorderReceiver {
     }
 }
 
-/// The queue of rows that nobody waits for.
+/// The queue of rows whose source does not wait.
 #[derive(Clone)]
 pub(crate) struct RowQueueReceiver(Arc<RecorderCore>);
 

@@ -1,4 +1,4 @@
-//! The Rack's figures about its own telemetry, and a line in the log when rows were dropped.
+//! Self-metrics of the Rack's telemetry, and a log line when rows were dropped.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -72,7 +72,7 @@ impl SelfMetrics {
             ("rack.telemetry.acked", &self.counters.acked),
             ("rack.telemetry.resends", &self.counters.resends),
             ("rack.telemetry.replaced", &self.counters.replaced),
-            ("rack.answers.passed_over", &self.counters.passed_over),
+            ("rack.rpc.rejected_replies", &self.counters.passed_over),
         ] {
             let value = counter.load(Relaxed) as f64;
             self.recorder

@@ -1,4 +1,4 @@
-//! The sender: publishes what a spool holds, oldest first, in fast batches ([`chassis::bus::fast_batch`]).
+//! Spool publisher: publishes what a spool holds, oldest first, in fast batches ([`chassis::bus::fast_batch`]).
 //!
 //! It serves both spools of a Rack: telemetry, and the outbox of the guaranteed lane.
 //!
@@ -622,7 +622,7 @@ impl SpoolPublisher {
             acknowledged: self.acknowledged,
         };
         if self.floor.detect_stall(&state) {
-            self.resend_above_floor("the Mixer does not have what the bus acknowledged");
+            self.resend_above_floor("the Mixer lacks batches that the bus acknowledged");
         }
     }
 }

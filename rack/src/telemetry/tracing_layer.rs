@@ -1,4 +1,4 @@
-//! The Rack's own log lines as log records.
+//! Tracing layer: records the Rack's own log lines as log records.
 //!
 //! # Invariants
 //!

@@ -51,7 +51,7 @@ fn a_rack_that_has_what_it_needs_is_well_and_nothing_is_changed() -> Result<(), 
 }
 
 #[test]
-fn what_fails_is_named_with_what_helps_and_gives_the_exit_code() -> Result<(), Failure> {
+fn a_failed_check_is_named_with_its_fix_and_sets_the_exit_code() -> Result<(), Failure> {
     let desk = Desk::open()?;
     let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let (api, bus) = (format!("http://{nobody}"), format!("nats://me:s3cret@{nobody}"));
@@ -93,7 +93,7 @@ fn what_fails_is_named_with_what_helps_and_gives_the_exit_code() -> Result<(), F
 }
 
 #[test]
-fn checks_that_need_one_that_failed_are_not_asked() -> Result<(), Failure> {
+fn checks_that_depend_on_a_failed_one_are_skipped() -> Result<(), Failure> {
     let desk = Desk::open()?;
     let nobody = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let (_, rows) = desk.doctor(&[("PLATFORM_API_URL", &format!("http://{nobody}"))])?;

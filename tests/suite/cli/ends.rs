@@ -50,7 +50,7 @@ fn exit_codes_say_what_went_wrong_and_messages_name_it() -> Result<(), Failure> 
 }
 
 #[test]
-fn a_partial_answer_is_printed_told_on_standard_error_and_ends_with_65() -> Result<(), Failure> {
+fn a_partial_answer_is_printed_reported_on_stderr_and_exits_with_65() -> Result<(), Failure> {
     let mut desk = Desk::open()?;
     let row = json!([{ "ts": desk.ago(60), "level": "info", "message": "lost" }]);
     desk.seed("logs", "press", &row)?;

@@ -173,7 +173,7 @@ fn buckets_and_spans_are_drawn_on_a_terminal_or_where_it_is_wished() -> Result<(
 }
 
 #[test]
-fn who_waits_at_a_terminal_is_told_so_and_sees_only_the_answer_in_the_end() -> Result<(), Failure> {
+fn a_terminal_shows_progress_and_only_the_answer_in_the_end() -> Result<(), Failure> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let url = format!("http://{}", listener.local_addr()?);
     let (go, wait) = mpsc::channel::<()>();

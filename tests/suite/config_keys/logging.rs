@@ -153,7 +153,7 @@ fn a_gear_says_no_more_than_rate_and_burst_allow_until_throttling_is_switched_of
         arrives(&format!("more-{attempt},")).ok()?;
         std::fs::write(&file, format!("anew-{attempt}.\n")).ok()?;
         arrives(&format!("anew-{attempt}.")).ok()?;
-        rack.log().contains("was truncated or written anew").then_some(())
+        rack.log().contains("was truncated or rewritten").then_some(())
     })?;
     Ok(())
 }

@@ -65,7 +65,7 @@ fn the_store_lies_and_looks_as_the_keys_say() -> Result<(), Failure> {
         Some(f64::from(3 << 20))
     );
     assert_eq!(
-        mixer.api.metric("platform_engine_hot_max_bytes"),
+        mixer.api.metric("platform_engine_memtable_max_bytes"),
         Some(f64::from(24 << 20))
     );
 

@@ -55,11 +55,11 @@ fn a_circle(lane: &str) -> Result<(), Failure> {
 }
 
 #[test]
-fn a_message_in_a_circle_in_memory_is_a_letter_and_goes_on_from_there() -> Result<(), Failure> {
+fn a_message_in_a_cycle_in_memory_is_a_letter_and_resumes_from_there() -> Result<(), Failure> {
     a_circle("")
 }
 
 #[test]
-fn a_message_in_a_circle_over_the_bus_is_a_letter_and_goes_on_from_there() -> Result<(), Failure> {
+fn a_message_in_a_cycle_over_the_bus_is_a_letter_and_resumes_from_there() -> Result<(), Failure> {
     a_circle(", lane: guaranteed")
 }

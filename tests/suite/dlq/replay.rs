@@ -76,7 +76,7 @@ fn a_letter_goes_back_to_its_gear_once_fails_with_its_count_kept_and_passes_when
 }
 
 #[test]
-fn a_letter_waits_for_a_rack_that_is_away_and_goes_back_once_through_kill_9_of_the_mixer() -> Result<(), Failure> {
+fn a_letter_waits_for_an_offline_rack_and_is_replayed_once_through_kill_9() -> Result<(), Failure> {
     let mut world = World::start()?;
     world.write(&lines(0..20, "bad"))?;
     let all = world.letters("gear=pass", 20)?;

@@ -118,8 +118,8 @@ fn what_is_no_message_is_listed_says_why_it_cannot_go_back_and_can_be_dropped() 
     bus.publish("flux.msg.rack-z.a.out", b"garbage".to_vec())?;
     bus.publish("flux.gear.rack-z.b", b"garbage".to_vec())?;
     for (query, kind, says) in [
-        ("rack=press", "telemetry", "mend the sender"),
-        ("gear=a", "message", "no gear could read it"),
+        ("rack=press", "telemetry", "fix the sender"),
+        ("gear=a", "message", "no gear can read it"),
         ("gear=b", "gear", "does not say at which port"),
     ] {
         let letter = letters(&mixer, query, 1)?.remove(0);

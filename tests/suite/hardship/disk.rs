@@ -60,7 +60,7 @@ fn a_rack_on_a_full_disk_acknowledges_nothing_that_it_does_not_keep_says_so_and_
 
     // Seen: in the log of the Rack, and in what heartbeats say of its disk, which go on.
     eventually("the word about the disk", SOON, || {
-        rack.log().contains("the spool cannot be written").then_some(())
+        rack.log().contains("cannot write the spool").then_some(())
     })
     .map_err(|error| format!("{error}:\n{}", rack.log()))?;
     eventually("the Mixer knows that the disk is full", SOON, || {
@@ -72,13 +72,17 @@ fn a_rack_on_a_full_disk_acknowledges_nothing_that_it_does_not_keep_says_so_and_
     // Another scenario runs all the same, and is remembered once that is possible.
     import(&mixer, &version("2"))?;
     assert!(activate(&mixer, "plant:2", "50s")?, "{}", rack.log());
-    assert!(rack.log().contains("not remembered"), "{}", rack.log());
+    assert!(
+        rack.log().contains("could not save the Rack's state and scenario"),
+        "{}",
+        rack.log()
+    );
     assert_eq!(door.post("no room", Duration::from_secs(1))?, None);
 
     disk.make_room()?;
     door.accepts("room again")?;
     eventually("the scenario is remembered", SOON, || {
-        rack.log().contains("remembered again").then_some(())
+        rack.log().contains("saved again").then_some(())
     })?;
     door.is_archived(&mixer)?;
     door.is_sunk(&mixer, "sink")?;

@@ -256,7 +256,7 @@ fn a_partial_answer_comes_with_a_warning_and_one_that_needs_no_rows_does_not() -
 }
 
 #[test]
-fn a_client_beyond_the_number_of_places_is_told_so_and_comes_in_when_one_leaves() -> Result<(), Failure> {
+fn a_client_beyond_the_connection_limit_is_refused_until_one_leaves() -> Result<(), Failure> {
     let mixer = mixer(&[])?;
     run(async {
         let mut clients = Vec::new();

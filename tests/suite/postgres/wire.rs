@@ -288,7 +288,7 @@ fn rows_of_a_portal_that_nobody_asks_for_are_given_up_when_its_time_is_over() ->
         assert!(asked.elapsed() < Duration::from_secs(20), "it still has rows");
     };
     assert!(
-        refused.contains("C57014\0") && refused.contains("were given up"),
+        refused.contains("C57014\0") && refused.contains("were discarded"),
         "{refused}"
     );
     Ok(())

@@ -73,7 +73,7 @@ fn racks_work_as_themselves_on_an_open_bus_over_a_restart_of_the_mixer_until_one
     let removed = mixer.api.post("/api/v1/racks/rack-a/remove", &json!({}))?;
     assert_eq!(removed.status, 200, "{}", removed.text);
     // By the answer to a heartbeat or to an enrollment, whichever is sooner; the bus cuts it off in any case.
-    let told = ["was removed from this cluster", "the bus does not let us in"];
+    let told = ["was removed from this cluster", "the bus rejects our credentials"];
     eventually("the removed Rack knows it", SOON, || {
         let log = a.log();
         told.iter().all(|text| log.contains(text)).then_some(())
@@ -165,8 +165,7 @@ fn a_removed_rack_that_begins_anew_under_its_name_brings_what_waits_in_its_folde
 }
 
 #[test]
-fn what_waits_in_the_folders_of_a_removed_rack_that_begins_anew_under_another_name_becomes_dead_letters_once()
--> Result<(), Failure> {
+fn the_backlog_of_a_removed_rack_under_another_name_becomes_dead_letters_once() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let (mut mixer, mut a, _b) = with_full_outbox(folder.path())?;
     remove(&mut mixer, &a)?;
@@ -225,7 +224,7 @@ fn credentials_can_be_asked_for_on_loopback_and_switched_off_elsewhere() -> Resu
 }
 
 #[test]
-fn a_rack_that_waits_asks_the_bus_for_nothing_that_it_may_not_and_works_once_it_is_approved() -> Result<(), Failure> {
+fn a_pending_rack_makes_no_forbidden_request_and_works_once_approved() -> Result<(), Failure> {
     let mixer = TestMixer::with(
         &[("snake.rack_credentials", "\"on\""), ("enrollment.auto_adopt", "false")],
         &[],

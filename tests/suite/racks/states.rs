@@ -154,7 +154,7 @@ fn a_rack_is_removed_from_every_state_for_ever() -> Result<(), Failure> {
         eventually("the refusal of its handshake", SOON, || {
             let log = rack.log();
             log.get(before..)?
-                .contains("start the Rack with a fresh state file to enrol anew")
+                .contains("start the Rack with a fresh state file to enrol again")
                 .then_some(())
         })
         .map_err(|error| format!("{error}: {}", rack.log()))?;
@@ -294,7 +294,10 @@ fn the_report_says_of_each_rack_whether_it_runs_the_scenario_and_why_not() -> Re
     let rehearsed = mixer
         .api
         .post("/api/v1/scenarios/demo:2/activate?dry_run=true", &json!({}))?;
-    assert_eq!(rehearsed.json["data"]["racks"][0]["reason"], "it has not taken it yet");
+    assert_eq!(
+        rehearsed.json["data"]["racks"][0]["reason"],
+        "it has not applied it yet"
+    );
 
     rack.kill9()?;
     stands(&mixer, Some("it is offline"))?;
@@ -308,7 +311,7 @@ fn the_report_says_of_each_rack_whether_it_runs_the_scenario_and_why_not() -> Re
     mixer.kill9()?;
     rack.kill9()?;
     mixer.restart()?;
-    stands(&mixer, Some("it was not heard yet"))?;
+    stands(&mixer, Some("it has not reported yet"))?;
     rack.spawn()?;
     stands(&mixer, None)?;
     Ok(())

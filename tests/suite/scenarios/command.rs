@@ -59,7 +59,7 @@ fn a_file_is_validated_with_a_line_for_each_fault_and_each_warning() -> Result<(
     assert!(
         round
             .err
-            .contains("no message comes round the circle of wires one -> two -> one"),
+            .contains("no message completes the cycle of wires one -> two -> one"),
         "{}",
         round.err
     );

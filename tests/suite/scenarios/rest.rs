@@ -80,7 +80,7 @@ fn the_same_content_is_the_same_scenario_and_another_one_needs_another_version_o
 }
 
 #[test]
-fn a_circle_that_is_certain_to_be_wrong_is_refused_by_the_limit_and_the_gears_there_are() -> Result<(), Failure> {
+fn an_endless_cycle_is_refused_by_the_hop_limit_and_its_gears() -> Result<(), Failure> {
     let mixer = TestMixer::start("[mixer]\nmax_hops = 3\n")?;
     let circle = |gears: &[&str]| {
         let name = |number: usize| format!("g{}", number % gears.len());
@@ -106,12 +106,12 @@ fn a_circle_that_is_certain_to_be_wrong_is_refused_by_the_limit_and_the_gears_th
         (
             &[filter; 4][..],
             12,
-            "no message comes round the circle of wires g0 -> g1 -> g2 -> g3 -> g0",
+            "no message completes the cycle of wires g0 -> g1 -> g2 -> g3 -> g0",
         ),
         (
             &[waits, codec],
             8,
-            "no message comes out of the circle of wires g0 -> g1 -> g0",
+            "no message leaves the cycle of wires g0 -> g1 -> g0",
         ),
     ] {
         let refused = import(&mixer, "", &circle(gears))?;
@@ -129,7 +129,7 @@ fn a_circle_that_is_certain_to_be_wrong_is_refused_by_the_limit_and_the_gears_th
         let stored = import(&mixer, "?replace=true", &circle(gears))?;
         assert_eq!(stored.status, 200, "{}", stored.text);
         assert!(
-            stored.text.contains("the wires make a circle: g0 -> g1 -> "),
+            stored.text.contains("the wires form a cycle: g0 -> g1 -> "),
             "{}",
             stored.text
         );

@@ -43,7 +43,7 @@ fn test(folder: &Path, args: &[&str]) -> Result<Finished, Failure> {
 }
 
 #[test]
-fn cases_pass_fail_with_what_differs_and_bad_files_are_told_with_their_places() -> Result<(), Failure> {
+fn cases_fail_with_their_differences_and_bad_files_with_their_places() -> Result<(), Failure> {
     let folder = tempfile::tempdir()?;
     let folder = folder.path();
     let write = |name: &str, text: &str| std::fs::write(folder.join(name), text);

@@ -1,4 +1,4 @@
-//! What is asked of this machine: its disk, and who can read the Rack's identity.
+//! Checks of this machine: its disk space, and who can read the Rack's identity.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -28,7 +28,7 @@ pub(super) fn disk(rack: &RackConfig) -> DoctorCheck {
         )
     };
     if !there.is_dir() {
-        return fail(ExitReason::Io, format!("{} is no folder", there.display()));
+        return fail(ExitReason::Io, format!("{} is not a folder", there.display()));
     }
     match access(there, AccessFlags::W_OK | AccessFlags::X_OK) {
         Ok(()) => {}
@@ -77,11 +77,11 @@ pub(super) fn secrets(rack: &RackConfig) -> DoctorCheck {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return DoctorCheck::ok(
                 "secrets",
-                format!("{shown} is not there yet: this Rack has not enrolled"),
+                format!("{shown} does not exist yet: this Rack has not enrolled"),
             );
         }
         Err(error) => {
-            let fix = "run as the user of the Rack, or mend the permissions of its folder";
+            let fix = "run as the user of the Rack, or fix the permissions of its folder";
             return DoctorCheck::fail("secrets", ExitReason::Denied, format!("{shown}: {error}"), fix);
         }
     };

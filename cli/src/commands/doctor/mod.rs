@@ -1,4 +1,4 @@
-//! `platform doctor`: does this Rack have what it needs? A line for each check, with what helps where one fails.
+//! `platform doctor`: checks whether this Rack has what it needs. A line for each check, with the fix where one fails.
 //!
 //! | check | asks |
 //! |---|---|
@@ -75,7 +75,7 @@ impl DoctorCheck {
     }
 
     fn skipped(name: &'static str, because: &str) -> Self {
-        Self::new(name, CheckOutcome::Skipped, format!("not asked: {because}"), "")
+        Self::new(name, CheckOutcome::Skipped, format!("not checked: {because}"), "")
     }
 
     fn new(name: &'static str, state: CheckOutcome, found: impl Into<String>, fix: impl Into<String>) -> Self {
@@ -141,7 +141,7 @@ fn configured(global: &GlobalArgs) -> (DoctorCheck, Option<RackConfig>) {
         Ok((settings, rack)) => {
             let found = match settings.file() {
                 Some(file) => format!("{} is valid", file.display()),
-                None => "no file; defaults and the environment hold".to_owned(),
+                None => "no file; defaults and the environment apply".to_owned(),
             };
             let check = match settings.warnings() {
                 [] => DoctorCheck::ok("config", found),

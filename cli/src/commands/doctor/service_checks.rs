@@ -1,4 +1,4 @@
-//! What is asked of others: the Mixer's API (reach, clock, version) and the bus.
+//! Checks of other services: the Mixer's API (reachable, clock, version) and the bus.
 
 use std::time::{Duration, Instant};
 
@@ -72,7 +72,7 @@ fn denied(name: &'static str) -> DoctorCheck {
     DoctorCheck::fail(
         name,
         ExitReason::Denied,
-        "the API refuses us",
+        "the API denies access",
         "ask the Mixer's operator for access",
     )
 }
@@ -151,7 +151,7 @@ pub(super) fn bus(rack: &RackConfig) -> DoctorCheck {
         .enable_all()
         .build()
         .map_err(|error| Error::Process {
-            reason: format!("no runtime: {error}"),
+            reason: format!("cannot start the runtime: {error}"),
             exit: ExitReason::Unavailable,
         })
         .and_then(|runtime| runtime.block_on(ask(options)));
@@ -159,7 +159,10 @@ pub(super) fn bus(rack: &RackConfig) -> DoctorCheck {
     match asked {
         Ok(()) => DoctorCheck::ok(
             "bus",
-            format!("{url} takes us and has the streams of domain {}", snake.domain),
+            format!(
+                "{url} accepts the connection and has the streams of domain {}",
+                snake.domain
+            ),
         ),
         Err(Error::Process { reason, exit }) => DoctorCheck::failed("bus", exit, &reason),
         Err(other) => DoctorCheck::failed("bus", ExitReason::Unavailable, &other.to_string()),

@@ -1,4 +1,4 @@
-//! What changes between two scenarios, by meaning: order, comments and layout do not count.
+//! Semantic diff of two scenarios: order, comments and layout do not count.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -21,7 +21,7 @@ pub(super) fn run(from: &str, to: &str, api: &ApiArgs) -> Result<(), Error> {
     );
     let rows = changes(&from.scenario, &to.scenario);
     if rows.is_empty() {
-        let _ = writeln!(std::io::stderr(), "platform: both mean the same");
+        let _ = writeln!(std::io::stderr(), "platform: no differences");
     }
     Ok(RowPrinter::from(api).rows(&rows, COLUMNS)?)
 }

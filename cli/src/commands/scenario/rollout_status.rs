@@ -1,4 +1,4 @@
-//! How Racks stand to a scenario.
+//! Rollout status: which Racks run a scenario, and why others do not.
 
 use std::io::Write;
 
@@ -15,7 +15,7 @@ const COLUMNS: &[&str] = &["rack", "state", "wanted", "running", "converged", "g
 
 /// The report that an answer is.
 pub(super) fn of(answer: Value) -> Result<Row, Error> {
-    client::one(answer, "it is no report")
+    client::one(answer, "it is not a status report")
 }
 
 /// The Racks as a table for people; the report itself for programs.
@@ -64,9 +64,9 @@ fn rewired(wire: &Value) -> String {
         )
     };
     match wire["change"].as_str().unwrap_or_default() {
-        "begins" => "begins with what comes from then on".to_owned(),
+        "begins" => "starts with messages from then on".to_owned(),
         "resumes" => {
-            "resumes where it was paused; with --resume-from now, it begins with what comes from then on".to_owned()
+            "resumes where it was paused; with --resume-from now, it starts with messages from then on".to_owned()
         }
         "takes_over" => {
             let from = wire["from"].as_str().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Where a scenario comes from: a file, or the Mixer's store.
+//! Resolves a scenario argument: a file, or a scenario stored at the Mixer.
 
 use std::path::{Path, PathBuf};
 
@@ -38,7 +38,7 @@ impl ScenarioLocator {
     pub(super) fn read_within(&self, max_hops: u32) -> Result<ScenarioReview, Error> {
         match self {
             Self::File(path) => self.reviewed(review_within(&file(path)?, rack::manifests(), max_hops)),
-            Self::Stored(reference) => Err(Error::Usage(format!("{reference} is no file"))),
+            Self::Stored(reference) => Err(Error::Usage(format!("{reference} is not a file"))),
         }
     }
 

@@ -1,4 +1,4 @@
-//! What completes a word: tables and columns as the Mixer lists them, functions, keywords, and the commands of the shell.
+//! Tab completion: tables and columns as the Mixer lists them, functions, keywords, and the commands of the shell.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Where a statement went wrong, drawn below it.
+//! Error caret: marks the place of an error below the statement.
 
 use crate::control_chars::escape_controls;
 use crate::error::Error;

@@ -1,4 +1,4 @@
-//! Where the statements that were typed are kept.
+//! The history file of the SQL shell.
 //!
 //! It is `sql_history` in the state folder (`base.state_dir`), if that is there and may be written; else in `platform` below
 //! `$XDG_STATE_HOME`, or `~/.local/state`. Statements may name secrets: nobody else may read the file.

@@ -1,4 +1,4 @@
-//! The line that is typed: where it ends, what completes it, what was typed before.
+//! Line editor of the SQL shell: end of a statement, completion, history.
 //!
 //! # Invariants
 //!

@@ -109,7 +109,7 @@ fn read(mut answer: Value) -> Result<SqlResultSet, Error> {
     let stats = answer.get("stats");
     let stat = |key: &str| stats.and_then(|stats| stats.get(key));
     Ok(SqlResultSet {
-        columns: columns.ok_or_else(|| Error::Answer("there is no list named columns".to_owned()))?,
+        columns: columns.ok_or_else(|| Error::Answer("it has no list named columns".to_owned()))?,
         truncated: stat("truncated").and_then(Value::as_bool).unwrap_or_default(),
         partial: stat("partial").and_then(Value::as_str).map(str::to_owned),
         ms: stat("ms").and_then(Value::as_u64),

@@ -1,4 +1,4 @@
-//! The shell: statements typed at a terminal, carried out one after the other, until it is left.
+//! The SQL shell: a read-eval-print loop at a terminal.
 //!
 //! # Invariants
 //!
@@ -33,7 +33,7 @@ use crate::output::RowPrinter;
 
 const PROMPT: &str = "sql> ";
 
-/// Asks for statements until somebody leaves.
+/// Reads statements until the user exits.
 pub(super) fn run(global: &GlobalArgs, args: &SqlArgs) -> Result<(), Error> {
     // Its worker hears an interrupt when it comes: one that was meant for a pager is over before the next statement listens.
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -48,7 +48,7 @@ pub(super) fn run(global: &GlobalArgs, args: &SqlArgs) -> Result<(), Error> {
     };
     let url = without_credentials(&args.api.api_url);
     say(&format!(
-        "SQL at {url}: a statement ends with ;   \\? helps   Ctrl-D leaves"
+        "SQL at {url}: a statement ends with ;   \\? shows help   Ctrl-D exits"
     ));
     shell.read(LineEditor::open(&args.api, HistoryFile::find(global))?)
 }

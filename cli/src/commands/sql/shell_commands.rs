@@ -1,4 +1,4 @@
-//! What begins with a backslash in the shell.
+//! Backslash commands of the SQL shell.
 
 use std::fmt;
 
@@ -63,7 +63,7 @@ impl ShellCommand {
         let mut words = line.trim_end_matches(';').split_whitespace();
         let (name, word) = (words.next().unwrap_or_default(), words.next());
         if words.next().is_some() {
-            return Err(format!(r"{name} takes one word; \? helps"));
+            return Err(format!(r"{name} takes one word; \? shows help"));
         }
         let act = match (name, word) {
             (r"\q" | "quit" | "exit", None) => return Ok(Some(Self::Leave)),
@@ -78,7 +78,7 @@ impl ShellCommand {
             },
             (r"\d", None) => ShellAction::Describe(DescribeTarget::Tables),
             (r"\d", Some(table)) => ShellAction::Describe(DescribeTarget::Columns(table.to_owned())),
-            _ => return Err(format!(r"there is no {line}; \? shows what there is")),
+            _ => return Err(format!(r"unknown command {line}; \? lists the commands")),
         };
         Ok(Some(Self::Do(act)))
     }

@@ -1,4 +1,4 @@
-//! Where statements end: texts are taken apart at each `;` that stands in no quote and no comment.
+//! Splits a text into statements at each `;` outside of quotes and comments.
 //!
 //! # Not here
 //!

@@ -1,4 +1,4 @@
-//! Lines into frames and back.
+//! Compresses lines into frames, and decompresses them.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 

@@ -1,4 +1,4 @@
-//! Whole frames of open files, copied as they are into another file.
+//! Copies whole frames of open files into another file.
 
 use std::io::{self, BufRead, Write};
 use std::ops::Range;

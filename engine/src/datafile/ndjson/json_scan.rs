@@ -1,4 +1,4 @@
-//! Cuts a line into the texts of its values, without building them.
+//! JSON scanner: cuts a line into the texts of its values, without building them.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! Lines to rows.
+//! Reads lines as rows.
 
 use std::io::BufRead;
 use std::path::{Path, PathBuf};
@@ -103,7 +103,7 @@ fn add(table: Table, line: &[u8], columns: &mut [NdjsonColumnBuilder]) -> Result
             *slot = Some(value);
         }
     });
-    found.ok_or("a line is no JSON object")?;
+    found.ok_or("a line is not a JSON object")?;
     for ((column, builder), value) in table.columns().iter().zip(columns).zip(values) {
         let value = value.filter(|value| *value != b"null");
         if value.is_none() && !column.nullable {
@@ -111,7 +111,7 @@ fn add(table: Table, line: &[u8], columns: &mut [NdjsonColumnBuilder]) -> Result
         }
         builder
             .add(value)
-            .ok_or_else(|| format!("a row's {} is no value of its column", column.name))?;
+            .ok_or_else(|| format!("a row's {} is not a value of its column", column.name))?;
     }
     Ok(())
 }

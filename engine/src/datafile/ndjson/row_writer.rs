@@ -1,4 +1,4 @@
-//! Rows to lines.
+//! Writes rows as lines.
 
 use std::io::Write;
 

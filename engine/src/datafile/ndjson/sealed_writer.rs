@@ -1,4 +1,4 @@
-//! Frames of open files, and sealed files.
+//! Writes frames of open files, and sealed files.
 //!
 //! A seal packs the lines of an open file anew, in large frames and without the descriptions between them. It does not parse
 //! them: that every line is there is counted, that every byte is right was checked against the file's CRC.

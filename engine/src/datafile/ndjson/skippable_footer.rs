@@ -1,4 +1,4 @@
-//! A file's description of itself, in bytes that readers of its lines skip.
+//! Skippable footer: a file's metadata, in bytes that readers of its lines skip.
 //!
 //! | form | the description is |
 //! |---|---|

@@ -55,7 +55,7 @@ fn a_clean_stop_is_taken_up_as_recorded() {
 }
 
 #[test]
-fn a_twin_half_written_counts_for_nothing() {
+fn a_half_written_shadow_file_is_ignored() {
     let (mut room, group) = room_with_twenty();
     let facts = room.facts(&(20..30));
     let recorded = room.recorded();
@@ -68,7 +68,7 @@ fn a_twin_half_written_counts_for_nothing() {
 }
 
 #[test]
-fn a_twin_written_and_not_exchanged_counts_for_nothing() {
+fn a_shadow_file_that_was_not_exchanged_is_ignored() {
     let (mut room, group) = room_with_twenty();
     let facts = room.facts(&(20..30));
     let recorded = room.recorded();
@@ -129,7 +129,7 @@ fn a_first_publish_that_was_not_recorded_is_adopted_by_its_own_footer() {
 }
 
 #[test]
-fn a_sealed_file_not_installed_counts_for_nothing() {
+fn a_sealed_file_that_was_not_installed_is_ignored() {
     let (mut room, _) = room_with_twenty();
     let recorded = room.recorded();
     room.seal();

@@ -1,4 +1,4 @@
-//! Counts of rows that no sidecar tells of: rows in memory, and row groups of open files.
+//! Counts rows without a sidecar: rows in memory, and row groups of open files.
 //!
 //! They are made when they are asked for first, and kept with the rows: a row group never changes, and later versions of an open file
 //! begin with those of the earlier ones. So what a question costs goes with the rows that came since the last one.

@@ -1,4 +1,4 @@
-//! Rows of each minute, counted: what says how many log records there were, without a look at the data file.
+//! Minute roll-up: counts of rows per minute, which answer how many log records there were without reading the data file.
 //!
 //! ```text
 //! section: first minute i64 │ levels: texts │ entities: texts │ number of groups │ group*
@@ -39,7 +39,7 @@ pub const MINUTE: i64 = 60_000_000;
 /// A larger section is none.
 const LARGEST: u64 = 1 << 20;
 
-/// What rows are told apart by, beside their minutes.
+/// What rows are grouped by, beside their minutes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RollupDimension {
     /// `level`.
@@ -68,7 +68,7 @@ pub struct MinuteRollup(Arc<[u8]>);
 pub struct RollupGroup<'a> {
     /// Their `level`.
     pub level: &'a str,
-    /// Their `entity_name`, where rows are told apart by it.
+    /// Their `entity_name`, where rows are grouped by it.
     pub entity: Option<&'a str>,
     /// How many there are.
     pub rows: u64,

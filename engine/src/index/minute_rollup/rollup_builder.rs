@@ -1,4 +1,4 @@
-//! Counts rows by minute, level and entity: those of a file while its sidecar is made, and others.
+//! Builds counts of rows by minute, level and entity, of a file while its sidecar is made, and of others.
 //!
 //! # Invariants
 //!

@@ -150,7 +150,7 @@ fn no_flipped_byte_and_no_cut_changes_a_count() {
 }
 
 #[test]
-fn a_section_that_does_not_add_up_is_not_believed_whatever_its_checksum() {
+fn an_inconsistent_section_is_rejected_whatever_its_checksum() {
     let rows = some();
     for by in RollupDimension::ALL {
         let whole = section(&rows, by).unwrap();
@@ -203,7 +203,7 @@ proptest! {
     }
 
     #[test]
-    fn bytes_of_any_kind_are_believed_or_not_and_no_more(
+    fn any_bytes_are_accepted_or_rejected_without_a_panic(
         bytes in prop::collection::vec(any::<u8>(), 0..200),
         rows in 0u64..10,
     ) {

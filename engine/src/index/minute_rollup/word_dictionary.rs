@@ -1,4 +1,4 @@
-//! Words of rows, numbered as they come.
+//! Dictionary of words, numbered in order of appearance.
 
 use std::collections::HashMap;
 

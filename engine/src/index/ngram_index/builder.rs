@@ -1,4 +1,4 @@
-//! Takes the messages of a file, block by block.
+//! Builds an n-gram index from the messages of a file, block by block.
 //!
 //! # Invariants
 //!

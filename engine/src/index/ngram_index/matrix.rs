@@ -1,4 +1,4 @@
-//! Which spans of blocks have a gram of which slot, of one class, as a file is read.
+//! Bit matrix of the grams of a file, of one class: which spans of blocks have a gram of which slot.
 //!
 //! # Invariants
 //!

@@ -1,5 +1,5 @@
-//! Which blocks can have a text: four consecutive bytes of a message, letter case aside, are a *gram*, and a text can only be
-//! where all its grams are.
+//! N-gram index: which blocks can have a text. Four consecutive bytes of a message, case-folded, are a *gram*, and a text can only
+//! be where all its grams are.
 //!
 //! ```text
 //! message ─> folded ─> grams ─┬─ without a digit: words    few, as templates are few; most lie in few blocks, or in all

@@ -1,4 +1,4 @@
-//! The form of a section of grams: pages of 1,024 slots, of which a lookup reads one for each gram.
+//! Format of posting lists: pages of 1,024 slots, of which a lookup reads one for each gram.
 //!
 //! ```text
 //! form:     bits u8 (there are 2^bits slots) │ shift u8 (a span is 2^shift blocks)

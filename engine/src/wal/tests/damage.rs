@@ -71,7 +71,7 @@ fn a_log_cut_at_any_byte_of_its_last_three_frames_keeps_every_frame_before_the_c
 }
 
 #[test]
-fn what_is_missing_at_the_end_of_a_log_that_gave_up_is_told_until_something_newer_is_in_it() {
+fn a_missing_end_of_a_failed_log_is_reported_until_newer_frames_follow() {
     let place = Place::new();
     let faults = DiskFaultInjector::default();
     let (mut wal, _) = place.open_with(place.options(), &faults).unwrap();

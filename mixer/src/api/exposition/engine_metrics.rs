@@ -1,4 +1,4 @@
-//! The store's figures: the engine, the upkeep of its files, the object store.
+//! Metrics of the store: the engine, the upkeep of its files, the object store.
 
 use std::fmt;
 
@@ -25,83 +25,91 @@ fn rows(stats: &EngineStats, to: &mut DescriptorEncoder) -> Result<(), fmt::Erro
         ("engine_appended_batches", "Batches stored", stats.appended_batches),
         (
             "engine_duplicate_batches",
-            "Batches that had been stored before",
+            "Duplicate batches, stored before",
             stats.duplicates,
         ),
         (
-            "engine_misdated_rows",
-            "Rows put into the partition of their arrival",
+            "engine_out_of_range_rows",
+            "Rows stored under their arrival time because their own is out of range",
             stats.misdated_rows,
         ),
+        ("engine_bus_regressions", "Reused bus sequences", stats.bus_regressions),
+        ("engine_commits", "Group commits of the write-ahead log", stats.commits),
+        ("engine_fsyncs", "Syncs of the write-ahead log", stats.fsyncs),
+        ("engine_flushes", "Flushes of rows to open data files", stats.publishes),
         (
-            "engine_bus_regressions",
-            "Bus sequences that were used twice",
-            stats.bus_regressions,
-        ),
-        ("engine_commits", "Commit groups of the log", stats.commits),
-        ("engine_fsyncs", "Syncs of the log", stats.fsyncs),
-        ("engine_publishes", "Appends to open data files", stats.publishes),
-        (
-            "engine_published_rows",
-            "Rows written into data files",
+            "engine_flushed_rows",
+            "Rows flushed to data files",
             stats.published_rows,
         ),
-        (
-            "engine_publish_failures",
-            "Publishing attempts that failed",
-            stats.publish_failures,
-        ),
+        ("engine_flush_failures", "Failed flushes", stats.publish_failures),
         ("engine_seals", "Data files sealed", stats.seals),
         (
             "engine_seal_failures",
-            "Sealing attempts that failed",
+            "Failed seals of data files",
             stats.seal_failures,
         ),
         (
             "engine_file_written_bytes",
-            "Bytes written into data files",
+            "Bytes written to data files",
             stats.file_bytes_written,
         ),
         (
             "engine_replayed_rows",
-            "Rows recovered from the log at start",
+            "Rows replayed from the write-ahead log at start",
             stats.replayed_rows,
         ),
         (
             "engine_torn_bytes",
-            "Torn bytes cut from the log's end at start",
+            "Torn bytes cut from the end of the write-ahead log at start",
             stats.torn_bytes,
         ),
     ] {
         counter(to, name, help, value)?;
     }
     for (name, help, value) in [
-        ("engine_wal_bytes", "Bytes of the log in use", stats.wal_bytes),
-        ("engine_wal_max_bytes", "The log's cap", stats.wal_max_bytes),
-        ("engine_hot_max_bytes", "The cap of rows in memory", stats.hot_max_bytes),
-        ("engine_hot_bytes", "Bytes of rows in no data file yet", stats.hot_bytes),
+        ("engine_wal_bytes", "Size of the write-ahead log", stats.wal_bytes),
+        (
+            "engine_wal_max_bytes",
+            "Maximum size of the write-ahead log",
+            stats.wal_max_bytes,
+        ),
+        (
+            "engine_memtable_max_bytes",
+            "Maximum size of the memtables",
+            stats.hot_max_bytes,
+        ),
+        (
+            "engine_memtable_bytes",
+            "Size of the memtables: rows in no data file yet",
+            stats.hot_bytes,
+        ),
         (
             "engine_inbound_bytes",
-            "Bytes of bodies and messages on their way to the store, and of what is decoded of them",
+            "Memory of incoming bodies and messages and of their decoded rows",
             stats.inbound_bytes,
         ),
-        ("engine_hot_rows", "Rows in no data file yet", stats.hot_rows),
+        (
+            "engine_memtable_rows",
+            "Rows in the memtables, in no data file yet",
+            stats.hot_rows,
+        ),
         (
             "engine_open_files",
-            "Data files that still take rows",
+            "Open data files, which still take rows",
             stats.open_segments,
         ),
         (
             "engine_late_partitions",
-            "Partitions whose rows wait in memory because too many data files are open",
+            "Partitions that stay in memory because too many data files are open",
             stats.late_partitions,
         ),
         (
             "tail_bytes",
-            "Bytes of rows kept for who follows the logs, in part those of hot rows",
+            "Size of the live-tail buffer, partly shared with the memtables",
             stats.tail_bytes,
         ),
-        ("tail_followers", "Readers that follow the logs", stats.followers),
+        ("tail_followers", "Live tails that are open", stats.followers),
     ] {
         gauge(to, name, help, value)?;
     }
@@ -118,20 +126,24 @@ fn files(stats: &EngineStats, to: &mut DescriptorEncoder) -> Result<(), fmt::Err
         ("engine_index_bytes", "Bytes of indexes", stats.index_bytes),
         (
             "engine_live_index_bytes",
-            "Bytes in memory of indexes of open files",
+            "Memory of the indexes of open files",
             stats.live_index_bytes,
         ),
         (
             "engine_index_waiting",
-            "Sealed data files that wait for their index",
+            "Sealed data files without an index yet",
             stats.index_waiting,
         ),
         (
             "engine_quarantined_files",
-            "Data files put aside as damaged",
+            "Damaged data files in quarantine",
             stats.quarantined,
         ),
-        ("engine_poisoned", "1 if the log has failed", u64::from(stats.poisoned)),
+        (
+            "engine_wal_failed",
+            "1 if the write-ahead log has failed",
+            u64::from(stats.poisoned),
+        ),
     ] {
         gauge(to, name, help, value)?;
     }
@@ -143,11 +155,15 @@ fn upkeep(stats: &EngineStats, to: &mut DescriptorEncoder) -> Result<(), fmt::Er
     for (name, help, value) in [
         (
             "engine_scrubbed_files",
-            "Sealed data files read again and found as recorded",
+            "Sealed data files scrubbed without damage",
             stats.scrubbed_files,
         ),
-        ("engine_scrubbed_bytes", "Their bytes", stats.scrubbed_bytes),
-        ("engine_index_builds", "Indexes of data files made", stats.index_builds),
+        (
+            "engine_scrubbed_bytes",
+            "Bytes of data files scrubbed without damage",
+            stats.scrubbed_bytes,
+        ),
+        ("engine_index_builds", "Indexes of data files built", stats.index_builds),
         (
             "engine_index_failures",
             "Data files that could not be indexed",
@@ -160,12 +176,12 @@ fn upkeep(stats: &EngineStats, to: &mut DescriptorEncoder) -> Result<(), fmt::Er
         ),
         (
             "engine_rewritten_files",
-            "Small data files written anew with late rows",
+            "Small data files rewritten with late rows",
             stats.rewritten_files,
         ),
         (
             "engine_checked_bytes",
-            "Bytes of data files compared with their checksum when first opened",
+            "Bytes of data files verified by checksum when first opened",
             stats.checked_bytes,
         ),
         (
@@ -175,22 +191,18 @@ fn upkeep(stats: &EngineStats, to: &mut DescriptorEncoder) -> Result<(), fmt::Er
         ),
         (
             "engine_rotated_partitions",
-            "Partitions removed for age or size",
+            "Partitions removed by rotation",
             stats.rotated_partitions,
         ),
         (
             "engine_rotated_files",
-            "Data files removed for age or size",
+            "Data files removed by rotation",
             stats.rotated_files,
         ),
-        (
-            "engine_rotated_rows",
-            "Rows removed for age or size",
-            stats.rotated_rows,
-        ),
+        ("engine_rotated_rows", "Rows removed by rotation", stats.rotated_rows),
         (
             "engine_rotated_bytes",
-            "Bytes of data files removed for age or size",
+            "Bytes of data files removed by rotation",
             stats.rotated_bytes,
         ),
     ] {
@@ -206,21 +218,25 @@ fn object_store(stats: &RemoteStats, to: &mut DescriptorEncoder) -> Result<(), f
             "Data files uploaded",
             stats.uploaded_files,
         ),
-        ("object_store_uploaded_bytes", "Their bytes", stats.uploaded_bytes),
+        (
+            "object_store_uploaded_bytes",
+            "Bytes of data files uploaded",
+            stats.uploaded_bytes,
+        ),
         (
             "object_store_failures",
-            "Attempts to upload, or to follow, that failed",
+            "Failed attempts to upload or to follow",
             stats.upload_failures,
         ),
         (
             "object_store_records",
-            "Records committed to its catalogue",
+            "Records committed to the catalogue in the object store",
             stats.records,
         ),
-        ("object_store_writes", "Requests that write", stats.puts),
-        ("object_store_reads", "Requests that read", stats.gets),
-        ("object_store_deletes", "Requests that delete", stats.deletes),
-        ("object_store_retries", "Requests made again", stats.retries),
+        ("object_store_writes", "Write requests", stats.puts),
+        ("object_store_reads", "Read requests", stats.gets),
+        ("object_store_deletes", "Delete requests", stats.deletes),
+        ("object_store_retries", "Retried requests", stats.retries),
         (
             "object_store_deleted_files",
             "Objects of expired files deleted",
@@ -228,18 +244,22 @@ fn object_store(stats: &RemoteStats, to: &mut DescriptorEncoder) -> Result<(), f
         ),
         (
             "object_store_evicted_files",
-            "Local copies removed for space",
+            "Local copies evicted for space",
             stats.evicted_files,
         ),
         (
             "object_store_fetched_files",
-            "Data files brought back to be read",
+            "Data files fetched to be read",
             stats.fetched_files,
         ),
-        ("object_store_fetched_bytes", "Their bytes", stats.fetched_bytes),
+        (
+            "object_store_fetched_bytes",
+            "Bytes of data files fetched to be read",
+            stats.fetched_bytes,
+        ),
         (
             "object_store_fetch_failures",
-            "Data files that could not be brought back",
+            "Failed fetches of data files",
             stats.fetch_failures,
         ),
     ] {
@@ -248,27 +268,27 @@ fn object_store(stats: &RemoteStats, to: &mut DescriptorEncoder) -> Result<(), f
     for (name, help, value) in [
         (
             "object_store_unuploaded_files",
-            "Sealed data files that wait to be uploaded",
+            "Sealed data files not uploaded yet",
             stats.unuploaded_files,
         ),
         (
             "object_store_unuploaded_rows",
-            "Rows that a loss of this machine would take",
+            "Rows on this machine only, lost if it is lost",
             stats.unuploaded_rows,
         ),
         (
             "object_store_unuploaded_bytes",
-            "Their bytes in the log",
+            "Bytes of those rows in the write-ahead log",
             stats.unuploaded_bytes,
         ),
         (
             "object_store_unuploaded_age_seconds",
-            "Age of the oldest row that is on this machine only",
+            "Age of the oldest row that is on this machine only, in seconds",
             stats.unuploaded_age_seconds,
         ),
         (
             "object_store_record_bytes",
-            "Bytes of the last record of the object store's catalogue",
+            "Size of the last record of the catalogue in the object store",
             stats.record_bytes,
         ),
         (
@@ -276,7 +296,11 @@ fn object_store(stats: &RemoteStats, to: &mut DescriptorEncoder) -> Result<(), f
             "Uploaded files with a local copy",
             stats.cached_files,
         ),
-        ("object_store_cached_bytes", "Their bytes", stats.cached_bytes),
+        (
+            "object_store_cached_bytes",
+            "Bytes of uploaded files with a local copy",
+            stats.cached_bytes,
+        ),
     ] {
         gauge(to, name, help, value)?;
     }

@@ -1,4 +1,4 @@
-//! The figures of the rooms that the API asks, read at each scrape.
+//! Metrics of the services behind the API, read at each scrape.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use super::engine_metrics;
 use crate::api::ApiParts;
 use crate::scenario::WireBacklog;
 
-/// The other rooms' counters, read at each scrape.
+/// The other services' counters, read at each scrape.
 #[derive(Debug)]
 pub(super) struct ServiceCollector(pub(super) ApiParts);
 
@@ -40,18 +40,8 @@ pub(super) fn gauge(to: &mut DescriptorEncoder, name: &str, help: &str, value: u
 impl ServiceCollector {
     fn views(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
         let views = &self.0.views;
-        counter(
-            to,
-            "views_written",
-            "Times that platform.sql was written",
-            views.written(),
-        )?;
-        counter(
-            to,
-            "views_failures",
-            "Times that platform.sql could not be written",
-            views.failures(),
-        )
+        counter(to, "views_written", "Writes of platform.sql", views.written())?;
+        counter(to, "views_failures", "Failed writes of platform.sql", views.failures())
     }
 
     fn ingest(&self, to: &mut DescriptorEncoder) -> Result<(), fmt::Error> {
@@ -63,25 +53,29 @@ impl ServiceCollector {
                 "Telemetry messages received",
                 stats.received,
             ),
-            ("ingest_received_bytes", "Their bytes", stats.received_bytes),
+            (
+                "ingest_received_bytes",
+                "Bytes of telemetry messages received",
+                stats.received_bytes,
+            ),
             (
                 "ingest_stored_rows",
-                "Rows handed to the engine and durable",
+                "Rows that the engine stored durably",
                 stats.stored_rows,
             ),
             (
                 "ingest_duplicate_batches",
-                "Batches that had been stored before",
+                "Duplicate batches, stored before",
                 stats.duplicates,
             ),
             (
                 "ingest_dead_letters",
-                "Messages that could not be decoded or stored",
+                "Messages that became dead letters because they could not be decoded or stored",
                 stats.dead_letters,
             ),
             (
-                "ingest_given_up",
-                "Messages of which not even a dead letter could be stored",
+                "ingest_lost_messages",
+                "Messages lost because not even a dead letter could be stored",
                 stats.given_up,
             ),
             (
@@ -91,7 +85,7 @@ impl ServiceCollector {
             ),
             (
                 "ingest_resubscriptions",
-                "Times that the consumer was opened again",
+                "Times that the consumer was reopened",
                 stats.resubscribed,
             ),
             ("ingest_floors_sent", "Durable floors sent to Racks", stats.floors_sent),
@@ -106,7 +100,7 @@ impl ServiceCollector {
         )?;
         gauge(
             to,
-            "ingest_pulling",
+            "ingest_consumer_open",
             "1 if the consumer is open",
             u64::from(stats.pulling),
         )
@@ -117,7 +111,7 @@ impl ServiceCollector {
         let kind = MetricType::Gauge;
         let mut open = to.encode_descriptor(
             "dlq_open_letters",
-            "Dead letters that nobody has replayed or dropped",
+            "Dead letters neither replayed nor dropped",
             None,
             kind,
         )?;
@@ -128,13 +122,13 @@ impl ServiceCollector {
         gauge(
             to,
             "dlq_waiting_letters",
-            "Dead letters that are to go back to their gear",
+            "Dead letters waiting to be replayed",
             stats.waiting,
         )?;
         counter(
             to,
             "dlq_replayed_letters",
-            "Dead letters that their gears have taken",
+            "Dead letters replayed and accepted by their gears",
             stats.replayed,
         )?;
         counter(to, "dlq_dropped_letters", "Dead letters dropped", stats.dropped)
@@ -146,26 +140,26 @@ impl ServiceCollector {
         gauge(
             to,
             "specs_refused_files",
-            "Spec files that are wrong now; what they said last is in force",
+            "Invalid spec files, whose previous version stays in force",
             figures.refused,
         )?;
-        counter(to, "specs_changes", "Specs that came, changed or went", figures.changes)?;
+        counter(to, "specs_changes", "Specs added, changed or removed", figures.changes)?;
         counter(
             to,
             "specs_refusals",
-            "Times that a spec file was found wrong",
+            "Times that a spec file was refused",
             figures.refusals,
         )?;
         let kind = MetricType::Counter;
         for (name, help, of) in [
             (
                 "spec_messages",
-                "Messages stored as a spec's",
+                "Messages stored under a spec",
                 (|counts| counts.messages) as fn(&::ingest::SpecCounts) -> u64,
             ),
             (
                 "spec_failed_values",
-                "Values that were not of their field's type, and are null",
+                "Promoted fields that failed type conversion and are null",
                 |counts| counts.failed,
             ),
         ] {
@@ -182,13 +176,17 @@ impl ServiceCollector {
         for (name, help, of) in [
             (
                 "wire_waiting_messages",
-                "Bus messages that wait for a wire of lane guaranteed",
+                "Backlog of a guaranteed wire in bus messages",
                 (|wire| wire.waiting_batches.unwrap_or(0)) as fn(&WireBacklog) -> u64,
             ),
-            ("wire_waiting_bytes", "Their bytes, about", |wire| wire.waiting_bytes),
+            (
+                "wire_waiting_bytes",
+                "Backlog of a guaranteed wire in bytes, estimated",
+                |wire| wire.waiting_bytes,
+            ),
             (
                 "wire_limit_bytes",
-                "Bytes that may wait for a wire before its senders wait",
+                "Backlog in bytes at which the senders of a wire wait",
                 |wire| wire.limit_bytes.unwrap_or(u64::MAX),
             ),
             (
@@ -205,7 +203,7 @@ impl ServiceCollector {
         }
         let (name, help) = (
             "wire_dropped_messages",
-            "Messages that became dead letters because more waited for a wire than may, or longer",
+            "Messages of a wire that became dead letters because its backlog was too large or too old",
         );
         let mut family = to.encode_descriptor(name, help, None, MetricType::Counter)?;
         for wire in &wires {
@@ -223,18 +221,8 @@ impl ServiceCollector {
             "1 if the Mixer is connected to the bus",
             u64::from(bus.connected),
         )?;
-        gauge(
-            to,
-            "bus_healthy",
-            "1 if the bus says that it is well",
-            u64::from(bus.healthy),
-        )?;
-        counter(
-            to,
-            "bus_restarts",
-            "Times that the bus server was started again",
-            bus.restarts,
-        )?;
+        gauge(to, "bus_healthy", "1 if the bus is healthy", u64::from(bus.healthy))?;
+        counter(to, "bus_restarts", "Restarts of the bus server", bus.restarts)?;
         if let Some(free) = bus.free_bytes {
             gauge(
                 to,
@@ -255,7 +243,7 @@ impl ServiceCollector {
             count.encode(racks.encode_family(&[("state", *state)])?)?;
         }
         let kind = MetricType::Counter;
-        let help = "Racks that went from one state into another";
+        let help = "Transitions of Racks between states";
         let mut transitions = to.encode_descriptor("rack_transitions", help, None, kind)?;
         for ((from, into), count) in &stats.transitions {
             let count = ConstCounter::new(*count);
@@ -264,12 +252,12 @@ impl ServiceCollector {
         for (name, help, refused) in [
             (
                 "handshakes_refused",
-                "Handshakes of Racks that were refused",
+                "Refused handshakes of Racks",
                 &stats.handshakes_refused,
             ),
             (
                 "heartbeats_refused",
-                "Heartbeats of Racks that were refused",
+                "Refused heartbeats of Racks",
                 &stats.heartbeats_refused,
             ),
         ] {
@@ -281,19 +269,19 @@ impl ServiceCollector {
         gauge(
             to,
             "racks_converged",
-            "Active Racks that run what they should",
+            "Active Racks that run their assignment",
             stats.converged,
         )?;
         counter(
             to,
             "scenario_pushes_applied",
-            "Scenario pushes that a Rack applied",
+            "Scenario pushes applied by a Rack",
             stats.pushes_applied,
         )?;
         counter(
             to,
             "scenario_pushes_failed",
-            "Scenario pushes that a Rack could not apply",
+            "Scenario pushes that a Rack failed to apply",
             stats.pushes_failed,
         )
     }

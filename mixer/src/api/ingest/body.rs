@@ -1,4 +1,4 @@
-//! A request's body: read and unpacked, bounded by itself and together with all others.
+//! A request's body: read and decompressed, bounded by itself and together with all others.
 //!
 //! # Invariants
 //!
@@ -62,8 +62,7 @@ impl IngestReservation {
     /// Takes room for so many bytes more.
     pub(super) async fn grow(&mut self, bytes: usize) -> Result<(), ApiProblem> {
         let taken = tokio::time::timeout(self.patience, self.inbound.grow(bytes as u64)).await;
-        let busy =
-            "what came before holds the memory for what is on its way to the store, and nothing of this is stored";
+        let busy = "earlier requests hold the memory for incoming rows, and nothing of this one is stored";
         taken.map_err(|_| ApiProblem::busy(busy))
     }
 
@@ -113,12 +112,12 @@ pub(super) fn packing(headers: &HeaderMap) -> Result<RequestCompression, ApiProb
 }
 
 fn unknown(name: &str) -> ApiProblem {
-    let detail = format!("Content-Encoding {name:?} is not known here: send gzip, zstd, or none");
+    let detail = format!("Content-Encoding {name:?} is not supported: send gzip, zstd or none");
     ApiProblem::body(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail)
 }
 
 fn too_large() -> ApiProblem {
-    let detail = format!("the body is larger than {MAX_BODY} bytes, unpacked: send several smaller ones");
+    let detail = format!("the body is larger than {MAX_BODY} bytes uncompressed: send several smaller ones");
     ApiProblem::body(StatusCode::PAYLOAD_TOO_LARGE, detail)
 }
 
@@ -164,7 +163,7 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, room: &mut IngestReser
             return Ok(read.into());
         };
         let chunk = chunk.map_err(|error| {
-            let detail = format!("the body did not arrive whole: {error}");
+            let detail = format!("the body did not arrive completely: {error}");
             ApiProblem::body(StatusCode::BAD_REQUEST, detail)
         })?;
         least.count(waited, chunk.len());
@@ -191,7 +190,10 @@ pub(super) async fn unpack(
     room: &mut IngestReservation,
 ) -> Result<Bytes, ApiProblem> {
     let bad = |error: std::io::Error| {
-        ApiProblem::body(StatusCode::BAD_REQUEST, format!("the body cannot be unpacked: {error}"))
+        ApiProblem::body(
+            StatusCode::BAD_REQUEST,
+            format!("the body cannot be decompressed: {error}"),
+        )
     };
     let from = std::io::Cursor::new(packed);
     let mut reader: Box<dyn Read + Send> = match packing {
@@ -267,10 +269,10 @@ mod tests {
         for (packing, packed, says) in [
             (RequestCompression::Gzip, gzip(&bomb), "larger than"),
             (RequestCompression::Zstd, zstd(&bomb), "larger than"),
-            (RequestCompression::Gzip, b"garbage".to_vec(), "unpacked"),
-            (RequestCompression::Zstd, b"garbage".to_vec(), "unpacked"),
-            (RequestCompression::Gzip, gzip(&text)[..500].to_vec(), "unpacked"),
-            (RequestCompression::Zstd, zstd(&text)[..100].to_vec(), "unpacked"),
+            (RequestCompression::Gzip, b"garbage".to_vec(), "decompressed"),
+            (RequestCompression::Zstd, b"garbage".to_vec(), "decompressed"),
+            (RequestCompression::Gzip, gzip(&text)[..500].to_vec(), "decompressed"),
+            (RequestCompression::Zstd, zstd(&text)[..100].to_vec(), "decompressed"),
         ] {
             let refused = format!("{:?}", unpacked(packing, packed, 256 << 20).await.unwrap_err());
             assert!(refused.contains(says), "{packing:?}: {refused}");
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_client_that_sends_nothing_or_too_slowly_is_sent_away_and_one_that_is_slow_enough_is_not() {
+    async fn a_client_below_the_minimum_rate_times_out() {
         let all = InboundMemory::new(1 << 20);
         let sent = async |chunk: usize, count: u64| {
             let chunks = futures::stream::iter(0..count).then(move |_| async move {
@@ -384,7 +386,7 @@ mod tests {
         second.grow(1).await.unwrap();
         third.patience = Duration::from_millis(10);
         let busy = format!("{:?}", third.grow(1).await.unwrap_err());
-        assert!(busy.contains("holds the memory"), "{busy}");
+        assert!(busy.contains("hold the memory"), "{busy}");
         drop(first);
         IngestReservation::new(&all).grow(1 << 20).await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! A body that is read part by part, and the memory that this takes.
+//! Reads a body part by part, and accounts for its memory.
 //!
 //! # Invariants
 //!

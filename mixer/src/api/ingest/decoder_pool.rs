@@ -1,4 +1,4 @@
-//! The threads that make columns of bodies.
+//! Thread pool that decodes bodies into columns.
 //!
 //! # Invariants
 //!

@@ -1,4 +1,4 @@
-//! What the headers of a request say of its body.
+//! Parses the ingest headers of a request.
 
 use http::{HeaderMap, StatusCode};
 use model::EntityId;

@@ -128,7 +128,7 @@ async fn room_is_held_as_long_as_the_memory_is_also_when_the_client_has_left() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_takes_too_long_is_told_whether_anything_of_it_may_be_stored() {
+async fn a_request_timeout_says_whether_rows_may_be_stored() {
     let dir = tempfile::tempdir().unwrap();
     let door = door(dir.path()).await;
     let begun = door
@@ -146,7 +146,7 @@ async fn a_request_that_takes_too_long_is_told_whether_anything_of_it_may_be_sto
 }
 
 #[tokio::test]
-async fn a_body_that_does_not_arrive_in_time_is_told_that_nothing_of_it_is_stored() {
+async fn a_body_that_does_not_arrive_in_time_is_refused_and_not_stored() {
     let dir = tempfile::tempdir().unwrap();
     let door = door(dir.path()).await;
     tokio::time::pause();

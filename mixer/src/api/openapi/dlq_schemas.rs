@@ -1,4 +1,4 @@
-//! What bodies and answers of the dead-letter queue look like.
+//! Schemas of the bodies and answers of the dead-letter queue.
 
 use serde_json::{Map, Value, json};
 
@@ -40,7 +40,8 @@ pub(super) fn all() -> Value {
     report.insert("dry_run".to_owned(), flag());
     let mut report = object(report.into());
     report["properties"]["partial"] = text();
-    let by = json!({ "type": "string", "description": "Who asks; kept with the letter, up to 128 characters." });
+    let by = json!({ "type": "string", "description": "Who makes the request; stored with the letter, up to 128 \
+                                                       characters." });
     let wait = json!({ "type": ["string", "null"], "pattern": p::DURATION, "description": "How long to wait for the gears, at most 60s; without it 5s." });
     let one = |properties: Value| json!({ "type": "object", "properties": properties, "additionalProperties": false });
     let replayed = json!({ "again": flag(), "wait": wait });

@@ -1,4 +1,4 @@
-//! The tables as one document.
+//! Assembles the tables into one document.
 
 use model::Table;
 use model::telemetry_codec::BatchEncoding;
@@ -115,7 +115,7 @@ fn records(table: Table) -> Vec<(String, Value)> {
         let schema = match encoding {
             BatchEncoding::Json => json!({ "anyOf": [reference(name), some()] }),
             BatchEncoding::Ndjson => {
-                json!({ "anyOf": [reference(name), some()], "description": "A record of the array is a line." })
+                json!({ "anyOf": [reference(name), some()], "description": "One record a line." })
             }
             BatchEncoding::Cbor => some(),
             BatchEncoding::Arrow => json!({ "description": "An Arrow IPC stream of the table's columns." }),
@@ -133,7 +133,7 @@ fn responses(route: &ApiRoute) -> Value {
         responses.insert(status.to_string(), json!({ "$ref": name }));
     }
     if let ResponseBody::Rows(_) = route.answer {
-        let description = "The answer that the client has still holds.";
+        let description = "The client's cached answer is still valid.";
         responses.insert(
             "304".to_owned(),
             json!({ "description": description, "headers": tags() }),
@@ -141,7 +141,7 @@ fn responses(route: &ApiRoute) -> Value {
     }
     if let ResponseBody::Ready(schema) = route.answer {
         let content = Map::from_iter([typed("application/json", reference(schema))]);
-        let not = json!({ "description": "Something is not well.", "content": content });
+        let not = json!({ "description": "At least one check fails.", "content": content });
         responses.insert("503".to_owned(), not);
     }
     responses.into()
@@ -167,7 +167,7 @@ fn bare(content_type: &str) -> &str {
 /// The headers by which an answer is known again.
 fn tags() -> Value {
     let text = |says| json!({ "description": says, "schema": { "type": "string" } });
-    json!({ "ETag": text("Of an answer whose time is over and whose rows are in data files."), "Cache-Control": text("`no-cache` with an `ETag`.") })
+    json!({ "ETag": text("Of an answer whose time range has ended and whose rows are in data files."), "Cache-Control": text("`no-cache` with an `ETag`.") })
 }
 
 fn answer(route: &ApiRoute) -> Value {

@@ -1,4 +1,4 @@
-//! What parameters are called, what they may be, and what they mean.
+//! Parameters: their names, schemas and descriptions.
 //!
 //! # Invariants
 //!
@@ -95,20 +95,16 @@ const TRACE: ApiParameter = query("trace_id", ParameterKind::Pattern(TRACE_ID), 
 const SINCE: ApiParameter = query(
     "since",
     ParameterKind::When,
-    "From this moment on (inclusive); without it, 24 hours before `until` or now.",
+    "Start (inclusive); by default 24 hours before `until` or now.",
 );
-const UNTIL: ApiParameter = query(
-    "until",
-    ParameterKind::When,
-    "Before this moment (exclusive). Not before `since`.",
-);
+const UNTIL: ApiParameter = query("until", ParameterKind::When, "End (exclusive). Not before `since`.");
 const STATUS: ApiParameter = query("status", ParameterKind::Words(STATUSES), "The outcome.");
 const INTERVAL: ApiParameter = query(
     "interval",
     ParameterKind::Duration,
     "The width of a time bucket, at least 1us.",
 );
-const FILL: ApiParameter = query("fill", ParameterKind::Switch, "Whether empty buckets are given too.");
+const FILL: ApiParameter = query("fill", ParameterKind::Switch, "Whether empty buckets are included.");
 const ATTRIBUTES: ApiParameter = query(
     "attributes",
     ParameterKind::Family("attr."),
@@ -122,22 +118,23 @@ const LABELS: ApiParameter = query(
 const LIMIT: ApiParameter = query(
     "limit",
     ParameterKind::Number(1, Some(DEFAULT_LIMIT), MAX_LIMIT),
-    "At most so many rows.",
+    "Maximum number of rows.",
 );
 
 const RAW: ApiParameter = query(
     "raw",
     ParameterKind::Words(&["hex", "base64", "json", "none"]),
-    "How a message's bytes are shown, if at all; `hex` without it. `json` is what they say: the envelope's fields, and `body` as a value.",
+    "How a message's bytes are shown, if at all; by default `hex`. `json` decodes them: the envelope's fields, and \
+     `body` as a value.",
 );
 const EVER: ApiParameter = ApiParameter {
-    says: "From this moment on (inclusive); without it, from the first row that is stored.",
+    says: "Start (inclusive); by default the first stored row.",
     ..SINCE
 };
 const CURSOR: ApiParameter = query(
     "cursor",
     ParameterKind::Text,
-    "Go on where the `next_cursor` of an answer says; all other parameters but `limit` stay as they were.",
+    "The `next_cursor` of an answer; all other parameters but `limit` must stay the same.",
 );
 
 pub(super) const TIMES: &[ApiParameter] = &[SINCE, UNTIL];
@@ -148,21 +145,21 @@ pub(super) const SIGNAL: &[ApiParameter] = &[RAW, LIMIT, CURSOR];
 pub(super) const ORDER: &[ApiParameter] = &[query(
     "order",
     ParameterKind::Words(&["desc", "asc"]),
-    "Which rows come first, by time.",
+    "The order of rows, by time.",
 )];
 pub(super) const PAGES: &[ApiParameter] = &[
     LIMIT,
     query(
         "offset",
         ParameterKind::Number(0, Some(0), u32::MAX),
-        "Skip so many rows. Not together with `cursor`.",
+        "Number of rows to skip. Not together with `cursor`.",
     ),
     CURSOR,
 ];
 
 pub(super) const LOGS: &[ApiParameter] = &[
     query("level", ParameterKind::Words(LEVELS), "Exactly this level."),
-    query("min_level", ParameterKind::Words(LEVELS), "This level and graver ones."),
+    query("min_level", ParameterKind::Words(LEVELS), "This level and above."),
     query("rack_id", ParameterKind::Text, "A Rack's entity id or name."),
     query("gear_id", ParameterKind::Text, "The attribute `gear.id`."),
     ENTITY,
@@ -172,7 +169,7 @@ pub(super) const LOGS: &[ApiParameter] = &[
         ParameterKind::Pattern(TRACE_ID),
         "The attribute `trace_id`.",
     ),
-    query("q", ParameterKind::Text, "A part of the message, letter case aside."),
+    query("q", ParameterKind::Text, "A part of the message, case-insensitive."),
     ATTRIBUTES,
 ];
 pub(super) const TRACES: &[ApiParameter] = &[
@@ -181,7 +178,7 @@ pub(super) const TRACES: &[ApiParameter] = &[
     query(
         "min_duration_ms",
         ParameterKind::Number(0, None, u32::MAX),
-        "At least so long, in milliseconds.",
+        "Minimum duration in milliseconds.",
     ),
     STATUS,
     ENTITY,
@@ -200,7 +197,7 @@ pub(super) const METRICS: &[ApiParameter] = &[
     query(
         "agg",
         ParameterKind::Pattern("^(avg|sum|min|max|count|last|rate|p[5-9][0-9])$"),
-        "How the values of a bucket become one; `p50` to `p99` of histograms.",
+        "How the values of a bucket are aggregated; `p50` to `p99` of histograms.",
     ),
     LABELS,
     query(
@@ -211,7 +208,7 @@ pub(super) const METRICS: &[ApiParameter] = &[
     query(
         "fill",
         ParameterKind::Switch,
-        "Whether empty buckets are given too; needs `interval`.",
+        "Whether empty buckets are included; needs `interval`.",
     ),
 ];
 pub(super) const METRIC: &[ApiParameter] = &[query("name", ParameterKind::Text, "The metric's name.")];
@@ -224,14 +221,14 @@ pub(super) const MESSAGES: &[ApiParameter] = &[
     query(
         "dst_gear_id",
         ParameterKind::Text,
-        "The gear that it is for, where it is for one only.",
+        "The receiving gear, if there is only one.",
     ),
     query("msg_type", ParameterKind::Text, "What kind of message it is."),
     query(
         "direction",
         ParameterKind::Words(DIRECTIONS),
-        "Its way as its Rack saw it: to gears of the same Rack (`internal`), also to another one (`outbound`), or from somebody who is \
-         no Rack (`inbound`).",
+        "Its direction as its Rack saw it: to gears of the same Rack (`internal`), also to another one (`outbound`), \
+         or from a sender that is not a Rack (`inbound`).",
     ),
     STATUS,
     query(
@@ -265,7 +262,7 @@ const fn most(most: u32, default: u32) -> ApiParameter {
     query(
         "limit",
         ParameterKind::Number(1, Some(default), most),
-        "At most so many.",
+        "Maximum number of values.",
     )
 }
 pub(super) const LOGS_TOP: &[ApiParameter] = &[field(Table::Logs), most(1_000, DEFAULT_LIMIT)];
@@ -275,55 +272,55 @@ pub(super) const TAIL: &[ApiParameter] = &[
     query(
         "since",
         ParameterKind::When,
-        "Have the rows from this moment on come first, the oldest first.",
+        "Begin with the stored rows from this time on, the oldest first.",
     ),
     query(
         "limit",
         ParameterKind::Number(1, None, MAX_LIMIT),
-        "Have so many of the newest rows come first, the oldest first.",
+        "Begin with this many of the newest rows, the oldest first.",
     ),
-    query("cursor", ParameterKind::Text, "Go on behind the event with this `id`."),
+    query("cursor", ParameterKind::Text, "Resume after the event with this `id`."),
     header(
         "Last-Event-ID",
         ParameterKind::Text,
-        "The same, as browsers send it when they come back; goes before `cursor`.",
+        "The same, as browsers send it when they reconnect; takes precedence over `cursor`.",
     ),
 ];
 pub(super) const FORMAT: &[ApiParameter] = &[query(
     "format",
     ParameterKind::Words(&["json", "ndjson", "csv", "arrow"]),
-    "The format of the answer; goes before `Accept`.",
+    "The format of the answer; takes precedence over `Accept`.",
 )];
 pub(super) const KNOWN: &[ApiParameter] = &[header(
     "If-None-Match",
     ParameterKind::Text,
-    "The `ETag` of an answer that is there already: 304 if it still holds.",
+    "The `ETag` of a cached answer: 304 if it is still valid.",
 )];
 pub(super) const INGEST: &[ApiParameter] = &[
     query(
         "durable",
         ParameterKind::Words(&["disk", "bucket"]),
-        "Where the rows are to be before the answer: on the Mixer's disk, or in its object store too.",
+        "Where rows must be durable before the answer: on the Mixer's disk, or in its object store too.",
     ),
     header(
         "Idempotency-Key",
         ParameterKind::Sized(1, 255),
-        "Names this body among those of its publisher: sent again it is not stored again.",
+        "Identifies this body among those of its publisher: a repeated one is not stored again.",
     ),
     header(
         "Content-Encoding",
         ParameterKind::Words(&["", "identity", "gzip", "x-gzip", "zstd"]),
-        "How the body is packed; letter case aside.",
+        "The compression of the body; case-insensitive.",
     ),
     header(
         "Flux-Entity-Name",
         ParameterKind::Sized(1, 255),
-        "Whose the rows are that do not say it; `http` without it.",
+        "The entity name of rows without one; by default `http`.",
     ),
     header(
         "Flux-Entity-Id",
         ParameterKind::Uuid,
-        "The id of the same; made of the name without it.",
+        "The entity id of those rows; by default derived from the name.",
     ),
 ];
 pub(super) const TRACE_PATH: &[ApiParameter] = &[path("trace_id", ParameterKind::Pattern(TRACE_ID), "The trace.")];
@@ -351,41 +348,37 @@ pub(super) const SCENARIO_PATH: &[ApiParameter] = &[path(
 )];
 pub(super) const GEAR_PATH: &[ApiParameter] = &[path("type", ParameterKind::Sized(1, u32::MAX), "A gear type's name.")];
 pub(super) const LETTERS: &[ApiParameter] = &[
-    query("rack", ParameterKind::Text, "The Rack that they are of, by its name."),
+    query("rack", ParameterKind::Text, "The name of the Rack that they come from."),
     query("gear", ParameterKind::Text, "The gear that could not handle them."),
     query(
         "subject",
         ParameterKind::Text,
         "The subject of the letter, or of the wire that its message came by.",
     ),
-    query(
-        "reason",
-        ParameterKind::Text,
-        "A part of the reason, letter case aside.",
-    ),
+    query("reason", ParameterKind::Text, "A part of the reason, case-insensitive."),
     query(
         "state",
         ParameterKind::Words(LETTER_STATES),
-        "What became of them; without it, those that are open or waiting.",
+        "The state of the letters; by default open or waiting.",
     ),
     query(
         "since",
         ParameterKind::When,
-        "From this moment on (inclusive); without it, all that are kept.",
+        "Start (inclusive); by default everything that is kept.",
     ),
     UNTIL,
     LIMIT,
     query(
         "cursor",
         ParameterKind::Text,
-        "Go on where the `next_cursor` of an answer says; all other parameters but `limit` stay as they were.",
+        "The `next_cursor` of an answer; all other parameters but `limit` must stay the same.",
     ),
 ];
 pub(super) const LETTER_PATH: &[ApiParameter] = &[path("letter_id", ParameterKind::Pattern(LETTER_ID), "The letter.")];
 pub(super) const IMPORT: &[ApiParameter] = &[query(
     "replace",
     ParameterKind::Switch,
-    "Whether the name and version may mean another content from now on.",
+    "Whether to replace the content stored under the name and version.",
 )];
 pub(super) const WAIT: &[ApiParameter] = &[query(
     "wait",
@@ -393,13 +386,9 @@ pub(super) const WAIT: &[ApiParameter] = &[query(
     "How long to wait for the Racks, at most 100s; without it, as long as `mixer.scenario_wait_timeout` says, and at most that.",
 )];
 pub(super) const AUDIT: &[ApiParameter] = &[
-    query("since", ParameterKind::When, "From this moment on (inclusive)."),
+    query("since", ParameterKind::When, "Start (inclusive)."),
     UNTIL,
-    query(
-        "rack",
-        ParameterKind::Text,
-        "A Rack's id, or the name that it had then.",
-    ),
+    query("rack", ParameterKind::Text, "A Rack's id, or its name at that time."),
     query(
         "kind",
         ParameterKind::Text,
@@ -409,13 +398,13 @@ pub(super) const AUDIT: &[ApiParameter] = &[
     query(
         "cursor",
         ParameterKind::Pattern("^[0-9]{1,19}$"),
-        "Go on where the `next_cursor` of an answer says.",
+        "The `next_cursor` of an answer.",
     ),
 ];
 pub(super) const DRY_RUN: &[ApiParameter] = &[query(
     "dry_run",
     ParameterKind::Switch,
-    "Only say how the Racks would stand to it.",
+    "Only report what would change on the Racks.",
 )];
 
 impl ApiParameter {

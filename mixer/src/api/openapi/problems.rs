@@ -1,4 +1,4 @@
-//! The statuses and codes of problems, and what responses they are.
+//! The statuses and codes of problems, and their responses.
 
 use serde_json::{Map, Value, json};
 
@@ -8,10 +8,10 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     (400, "unknown_parameter", "the path has no such parameter"),
     (400, "bad_body", "the body cannot be read"),
     (400, "nothing_stored", "no row of the body can be stored"),
-    (400, "sql_error", "the statement cannot be carried out"),
-    (403, "cross_origin", "a page of another site asks for a change"),
+    (400, "sql_error", "the statement cannot be executed"),
+    (403, "cross_origin", "a cross-site request may not make changes"),
     (403, "not_collected", "this Mixer collects no telemetry"),
-    (403, "read_only", "the statement, or the store, only reads"),
+    (403, "read_only", "the statement or the store is read-only"),
     (404, "no_route", "there is no such path"),
     (404, "telemetry_disabled", "the Mixer reports nothing about itself"),
     (404, "unknown_rack", "there is no such Rack"),
@@ -20,18 +20,10 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     (404, "unknown_gear", "there is no such gear type"),
     (404, "unknown_port", "the Rack has no such gear or output"),
     (404, "trace_not_found", "no span of the trace is stored"),
-    (
-        404,
-        "flux_not_found",
-        "nothing of the signal lies in the time asked for",
-    ),
-    (
-        404,
-        "metric_not_found",
-        "no point of the metric lies in the time asked for",
-    ),
-    (405, "method_not_allowed", "the path has other methods"),
-    (406, "not_acceptable", "no format that Accept names is offered"),
+    (404, "flux_not_found", "the signal has no rows in the time range"),
+    (404, "metric_not_found", "the metric has no points in the time range"),
+    (405, "method_not_allowed", "the path does not support this method"),
+    (406, "not_acceptable", "no format in Accept is supported"),
     (408, "slow_request", "the request took too long to arrive or to answer"),
     (
         409,
@@ -39,27 +31,23 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
         "a request with this Idempotency-Key is being answered",
     ),
     (409, "name_taken", "another Rack has the name"),
-    (409, "name_is_id", "the name could be taken for a Rack's id"),
+    (409, "name_is_id", "the name looks like a Rack's id"),
     (409, "wrong_state", "the Rack's state does not allow it"),
     (
         409,
         "reference_taken",
         "another content is stored under the scenario's name and version",
     ),
-    (409, "scenario_active", "the scenario is what Racks should run"),
+    (409, "scenario_active", "the scenario is active"),
     (409, "nothing_before", "no scenario was active before"),
-    (
-        409,
-        "letter_refused",
-        "the dead letter cannot go back, or cannot be dropped",
-    ),
+    (409, "letter_refused", "the dead letter cannot be replayed or dropped"),
     (
         409,
         "too_many_marks",
-        "no more letters can be remembered as replayed or dropped",
+        "too many letters are marked as replayed or dropped",
     ),
     (413, "bad_body", "the body is too large"),
-    (415, "bad_body", "the body's type or packing is not known"),
+    (415, "bad_body", "the body's type or compression is not supported"),
     (
         422,
         "no_object_store",
@@ -69,27 +57,27 @@ pub(in crate::api) const CODES: &[(u16, &str, &str)] = &[
     (
         422,
         "bad_scenario",
-        "the scenario has faults; `errors` has the place of each",
+        "the scenario is invalid; `errors` has the place of each fault",
     ),
     (422, "too_many_labels", "a Rack would have more labels than it may"),
-    (422, "query_too_large", "the answer would take too much"),
+    (422, "query_too_large", "the answer would need too many resources"),
     (
         422,
         "too_many_letters",
-        "more letters are meant than one request may change",
+        "more letters are selected than one request may change",
     ),
-    (429, "too_many", "as many follow as may"),
+    (429, "too_many", "too many live tails are open"),
     (500, "internal", "a defect"),
     (500, "query_failed", "the query failed"),
     (500, "registry", "the registry failed"),
-    (503, "busy", "not just now"),
+    (503, "busy", "temporarily unavailable"),
     (503, "rack_silent", "the Rack does not answer"),
     (503, "stopping", "the Mixer is stopping"),
     (504, "query_timeout", "the query ran too long"),
     (
         505,
         "http_version",
-        "over HTTP/1.0 the answer could not be told from one that breaks off",
+        "over HTTP/1.0 a truncated answer could not be detected",
     ),
 ];
 

@@ -19,8 +19,9 @@ const WINDOW: &str = "A window that ends before it begins is refused.";
 const LISTED: &str = "`offset` and `cursor` exclude each other, and a cursor belongs to its query. A window that ends before it begins is refused.";
 const LISTED_OF_ONE: &str = "A signal that no archived message has is an empty list. `offset` and `cursor` exclude each other, and a cursor belongs to \
                              its query. A window that ends before it begins is refused.";
-const POINTS: &str = "Without `interval`, `group_by` and `agg` the points themselves, else what they come to. `fill=true` and `shape=series` need \
-                      `interval`; `offset` and `cursor` exclude each other, and a cursor belongs to its query. A window that ends before it begins is refused.";
+const POINTS: &str = "Without `interval`, `group_by` and `agg` the points themselves, else their aggregates. \
+                      `fill=true` and `shape=series` need `interval`; `offset` and `cursor` exclude each other, and a \
+                      cursor belongs to its query. A window that ends before it begins is refused.";
 
 const ACTIVATED: &str = "200 also where Racks do not run it: `converged` says whether all do, `racks` why not. A Rack that cannot apply it \
                          keeps its last good scenario; one that appears later gets it then.";
@@ -28,8 +29,9 @@ const ACTIVATED: &str = "200 also where Racks do not run it: `converged` says wh
 /// What changes of letters may fail with.
 const LETTERS: &[u16] = &[400, 403, 409, 413, 422, 503, 504];
 const LETTER: &[u16] = &[400, 403, 404, 409, 413, 422, 503, 504];
-const REPLAYED: &str = "A letter that is asked for twice goes back once, unless `again` says otherwise. The answer waits for the gears as long \
-                        as `wait` says, at most 60s; a letter whose Rack is away is `waiting` and goes back when it is there.";
+const REPLAYED: &str = "A letter is replayed once even if it is requested twice, unless `again` is set. The answer \
+                        waits for the gears as long as `wait` says, at most 60s; a letter whose Rack is offline is \
+                        `waiting` and is replayed when the Rack is online.";
 
 const fn get(path: &'static str, id: &'static str, summary: &'static str) -> ApiRoute {
     ApiRoute {
@@ -127,7 +129,7 @@ const TRACE: ApiRoute = get(
 const METRICS: ApiRoute = get(
     "/api/v1/telemetry/metrics",
     "metrics",
-    "Metric points, or what they come to",
+    "Metric points, or their aggregates",
 )
 .takes(&[p::METRIC, p::METRICS, p::TIMES, p::PAGES, p::FORMAT, p::KNOWN])
 .gives(ResponseBody::Rows("Points"))
@@ -136,7 +138,7 @@ const METRICS: ApiRoute = get(
 const METRIC: ApiRoute = get(
     "/api/v1/telemetry/metrics/{metric_name}",
     "metric",
-    "One metric: what it is, and its points or what they come to",
+    "One metric: its description, and its points or aggregates",
 )
 .takes(&[p::METRIC_PATH, p::METRICS, p::TIMES, p::PAGES, p::FORMAT, p::KNOWN])
 .gives(ResponseBody::Rows("Metric"))
@@ -184,7 +186,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     get(
         "/api/v1/telemetry/logs/histogram",
         "logs_histogram",
-        "How many log records there are over time",
+        "Counts of log records over time",
     )
     .takes(&[p::LOGS, p::TIMES, p::HISTOGRAM])
     .gives(ResponseBody::Json("Histogram"))
@@ -294,9 +296,9 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         .gives(ResponseBody::Sql)
         .fails(&[400, 403, 406, 413, 415, 422, 503, 504, 505])
         .details(
-            "A statement that fails before the first 64 KiB of its answer are there has the status of its failure. An answer that fails later never \
-             looks whole: JSON has `error` in the place of `stats`, JSON lines end with a line `{\"error\": …}`, and all but JSON break off without \
-             their proper end.",
+            "A statement that fails before the first 64 KiB of its answer are there has the status of its failure. An \
+             answer that fails later never looks complete: JSON has `error` in the place of `stats`, JSON lines end \
+             with a line `{\"error\": …}`, and all but JSON break off without their proper end.",
         ),
     ingest("/api/v1/ingest/logs", "ingest_logs", "Stores log records", Table::Logs),
     ingest(
@@ -328,40 +330,43 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     )
     .with(RequestBody::Json("Approval")),
     change("/api/v1/racks/{id}/suspend", "suspend_rack", "Stops a Rack's gears"),
-    change("/api/v1/racks/{id}/resume", "resume_rack", "Has a suspended Rack run its gears"),
+    change("/api/v1/racks/{id}/resume", "resume_rack", "Resumes a suspended Rack"),
     change("/api/v1/racks/{id}/remove", "remove_rack", "Revokes a Rack's identity"),
     change("/api/v1/racks/{id}/log-level", "rack_log_level", "Changes the level of a Rack's own log")
         .with(RequestBody::Required("LogLevel"))
         .fails(&[400, 403, 404, 409, 413, 503])
-        .details("Until the Rack's process ends or its configuration file says another level."),
+        .details("Until the Rack restarts or its configuration file changes the level."),
     ApiRoute {
         method: RouteMethod::Put,
-        ..change("/api/v1/racks/{id}/labels", "rack_labels", "Gives a Rack labels, in place of those that it has")
+        ..change("/api/v1/racks/{id}/labels", "rack_labels", "Replaces the labels of a Rack")
     }
     .with(RequestBody::Required("Labels"))
-    .details("Groups of a scenario choose Racks by their labels. The Rack is sent what it shall run by the new ones, now or when it is there."),
+    .details("Groups of a scenario select Racks by their labels. The Rack is sent its new assignment, now or when it \
+              is online."),
     ApiRoute {
         method: RouteMethod::Patch,
-        ..change("/api/v1/racks/{id}/labels", "change_rack_labels", "Gives a Rack some labels and takes others away")
+        ..change("/api/v1/racks/{id}/labels", "change_rack_labels", "Sets and removes labels of a Rack")
     }
     .with(RequestBody::Required("LabelChanges"))
     .fails(&[400, 403, 404, 409, 413, 422])
-    .details("A label that is null is taken away; those that are not named stay, also where others change them at the same moment."),
+    .details("A label that is null is removed; those that are not named stay, even under concurrent changes."),
     get("/api/v1/racks/{id}/tap", "rack_tap", "Messages as they leave an output port of a Rack, as server-sent events")
         .takes(&[p::RACK_PATH, p::TAPPED])
         .gives(ResponseBody::Events("TapEvent"))
         .fails(&[400, 404, 409, 429, 503])
         .details(
-            "Of all wires of the port, of both lanes; the flow is not slowed. An event without a name is a message: of its body and its facts the first 4 KiB, \
-             the body as `encoding` says. `lagged` says how many messages passed and are not shown: a Rack shows 1 MiB a second at most, and no more than the \
-             reader takes. `error` says why the stream ends (`detail`).",
+            "Of all wires of the port, of both lanes; the flow is not slowed. An event without a name is a message: \
+             the first 4 KiB of its body and of its metadata, the body as `encoding` says. `lagged` says how many \
+             messages passed and are not shown: a Rack shows 1 MiB a second at most, and no more than the reader \
+             takes. `error` says why the stream ends (`detail`).",
         ),
     get("/api/v1/wires", "wires", "The wires of lane guaranteed and what waits for each, the largest backlog first")
         .gives(ResponseBody::Json("Wires"))
         .fails(&[400])
         .details(
-            "A wire that is held has as much waiting as it may: its senders wait until its receiver takes something. What the bus keeps is counted in bus \
-             messages, each of one message or more; bytes are an estimate by what was archived.",
+            "A wire that is held is at its limit: its senders wait until its receiver takes messages. What the bus \
+             keeps is counted in bus messages, each of one message or more; bytes are an estimate by what was \
+             archived.",
         ),
     get("/api/v1/scenarios", "scenarios", "The stored scenarios")
         .gives(ResponseBody::Json("Scenarios"))
@@ -376,18 +381,19 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         .gives(ResponseBody::Json("Imported"))
         .fails(&[400, 403, 409, 413, 415, 422])
         .leads_to(&[link("activate_scenario", &[("reference", "$response.body#/data/reference")])])
-        .details("A file of up to 4 MiB. The same content again changes nothing. What runs stays what it is until it is activated."),
+        .details("A file of up to 4 MiB. The same content again changes nothing. Racks keep running what they run \
+                  until it is activated."),
     get(
         "/api/v1/scenarios/status",
         "scenario_status",
-        "What each Rack should run of the active scenario, what it runs, and why not",
+        "The assignment of each Rack in the active scenario, what it runs, and why not",
     )
     .gives(ResponseBody::Json("ScenarioReport"))
     .fails(&[400, 422]),
     post(
         "/api/v1/scenarios/rollback",
         "rollback_scenario",
-        "Activates the scenario that was active before, each time one further back",
+        "Activates the previously active scenario, each time one further back",
     )
     .takes(&[p::WAIT])
     .with(RequestBody::Json("Nothing"))
@@ -401,7 +407,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     post(
         "/api/v1/scenarios/{reference}/activate",
         "activate_scenario",
-        "Has the Racks run a stored scenario",
+        "Activates a stored scenario",
     )
     .takes(&[p::SCENARIO_PATH, p::DRY_RUN, p::WAIT])
     .with(RequestBody::Json("Nothing"))
@@ -411,14 +417,15 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     post(
         "/api/v1/scenarios/{reference}/delete",
         "delete_scenario",
-        "Forgets a stored scenario",
+        "Deletes a stored scenario",
     )
     .takes(&[p::SCENARIO_PATH])
     .with(RequestBody::Json("Nothing"))
     .gives(ResponseBody::Json("Deleted"))
     .fails(&[400, 403, 404, 409, 413, 422])
-    .details("The active one is refused. A rollback goes back to a deleted one all the same."),
-    get("/api/v1/audit", "audit", "What happened to Racks, scenarios and dead letters and who did it, the newest first")
+    .details("The active one cannot be deleted. A rollback can still restore a deleted one."),
+    get("/api/v1/audit", "audit", "The audit log: changes of Racks, scenarios and dead letters and who made them, the \
+                                   newest first")
         .takes(&[p::AUDIT])
         .gives(ResponseBody::Json("Audit"))
         .fails(&[400])
@@ -437,7 +444,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         .takes(&[p::LETTER_PATH])
         .gives(ResponseBody::Json("Letter"))
         .fails(FIND),
-    post("/api/v1/dlq/replay", "replay_letters", "Gives letters back to the gears that could not handle them")
+    post("/api/v1/dlq/replay", "replay_letters", "Replays letters to the gears that could not handle them")
         .with(RequestBody::Required("ReplayWish"))
         .gives(ResponseBody::Json("LettersChanged"))
         .fails(LETTERS)
@@ -446,7 +453,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         .with(RequestBody::Required("DropWish"))
         .gives(ResponseBody::Json("LettersChanged"))
         .fails(LETTERS),
-    post("/api/v1/dlq/{letter_id}/replay", "replay_letter", "Gives a letter back to the gear that could not handle it")
+    post("/api/v1/dlq/{letter_id}/replay", "replay_letter", "Replays a letter to the gear that could not handle it")
         .takes(&[p::LETTER_PATH])
         .with(RequestBody::Json("ReplayOfOne"))
         .gives(ResponseBody::Json("Letter"))
@@ -468,20 +475,20 @@ pub(super) const ROUTES: &[ApiRoute] = &[
     get("/api/v1/specs", "specs", "The specs of business messages: what is in force, and which files are refused")
         .gives(ResponseBody::Json("Specs"))
         .fails(&[400]),
-    get("/api/v1/storage", "storage", "What is stored, and how it gets there")
+    get("/api/v1/storage", "storage", "Statistics of the store and of ingest")
         .gives(ResponseBody::Json("Storage"))
         .fails(&[400]),
     get(PATH, "openapi", "This document")
         .gives(ResponseBody::Json("OpenApi"))
         .fails(&[400]),
-    get("/healthz", "healthz", "Whether the process answers").gives(ResponseBody::Json("Health")),
+    get("/healthz", "healthz", "Liveness: whether the process answers").gives(ResponseBody::Json("Health")),
     get(
         "/readyz",
         "readyz",
-        "Whether telemetry sent now would be stored, with each check's result",
+        "Readiness: whether telemetry sent now would be stored, with each check's result",
     )
     .gives(ResponseBody::Ready("Readiness")),
-    get("/version", "version", "What answers here").gives(ResponseBody::Json("Version")),
+    get("/version", "version", "The program and its version").gives(ResponseBody::Json("Version")),
     get("/metrics", "exposition", "The Mixer's own counters, as OpenMetrics text")
         .gives(ResponseBody::OpenMetrics)
         .fails(&[404]),
@@ -494,7 +501,8 @@ const fn ingest(path: &'static str, id: &'static str, summary: &'static str, tab
         .gives(ResponseBody::Json("Stored"))
         .fails(INGEST)
         .details(
-            "200 means durable and visible. Good rows are stored though others are bad; these are named. A body of up to 64 MiB, unpacked.",
+            "200 means durable and visible. Valid rows are stored even if others are invalid; those are listed. A body \
+             of up to 64 MiB uncompressed.",
         )
 }
 

@@ -1,4 +1,4 @@
-//! What bodies and answers look like. Rows are made of the tables' columns.
+//! Schemas of bodies and answers. Rows are made of the tables' columns.
 
 use model::{ColumnType, Table, TableColumn};
 use serde_json::{Map, Value, json};
@@ -102,7 +102,7 @@ fn basics() -> Value {
         "type": { "const": "about:blank" },
         "title": text(),
         "status": { "type": "integer", "minimum": 400, "maximum": 599 },
-        "code": { "type": "string", "description": "A stable word for programs." },
+        "code": { "type": "string", "description": "A stable code for programs." },
         "detail": text(),
     });
     let mut problem = object(problem);
@@ -372,7 +372,8 @@ fn sql() -> Value {
                 "description": "A list for `$1`, `$2`, …, or an object for `$name`.",
                 "anyOf": [list(scalar.clone()), { "type": "object", "additionalProperties": scalar }],
             },
-            "limit": { "type": ["integer", "null"], "minimum": 0, "maximum": u64::MAX, "description": "At most so many rows." },
+            "limit": { "type": ["integer", "null"], "minimum": 0, "maximum": u64::MAX, "description": "Maximum number \
+                                                                                                       of rows." },
         },
         "additionalProperties": false,
         "examples": [{ "query": "SELECT level, count(*) AS n FROM logs WHERE entity_name = $1 GROUP BY level", "parameters": ["rack-a"] }],

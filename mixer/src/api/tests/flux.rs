@@ -188,7 +188,7 @@ async fn messages_have_two_paths_that_answer_the_same_and_neither_is_deprecated(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_not_there_and_what_cannot_be_asked_are_told_apart() {
+async fn a_missing_signal_and_a_bad_request_are_distinguished() {
     let stored = Stored::new().await;
     let problem = async |path: &str| {
         let (status, headers, body) = stored.get(path, &[]).await;

@@ -365,7 +365,7 @@ async fn a_trace_comes_in_pieces_with_its_logs_after_its_spans() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn over_http_1_0_what_would_look_whole_wherever_it_breaks_off_is_refused() {
+async fn formats_that_hide_truncation_are_refused_over_http_1_0() {
     let api = Api::new().await;
     let rows: Vec<_> = (0..100)
         .map(|number| LogRecord {

@@ -265,7 +265,7 @@ async fn status(router: Router, uri: &str) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_generated_requests_are_answered_or_refused_and_never_our_fault() {
+async fn ten_thousand_generated_requests_are_never_a_server_error() {
     let bench = Bench::new().await;
     fill(&bench).await;
     // So many places that nobody is turned away for being one too many.

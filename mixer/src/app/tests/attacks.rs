@@ -177,7 +177,7 @@ async fn requests(a: &Member, consumer: &str) -> Vec<(String, Vec<u8>)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_answer_to_an_admitted_rack_changes_streams_or_consumers_or_lies_under_the_name_of_another() {
+async fn an_admitted_rack_cannot_change_streams_or_consumers_or_impersonate_another() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = write_scenario(folder.path(), WIRES);
     let flags = [ON[0], ON[1], ("mixer.startup_scenario", scenario.as_str())];
@@ -262,7 +262,7 @@ fn is_of_the_mixer(to: &Member, message: &async_nats::Message) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_acknowledges_for_another_or_answers_in_the_servers_place() {
+async fn racks_cannot_acknowledge_for_others_or_impersonate_the_server() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = write_scenario(folder.path(), WIRES);
     let flags = [ON[0], ON[1], ("mixer.startup_scenario", scenario.as_str())];

@@ -45,7 +45,7 @@ async fn double(mixer: &Mixer) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rack_works_on_while_its_mixer_is_away_for_an_hour_and_catches_up_in_order_and_once() {
+async fn a_rack_works_without_its_mixer_for_an_hour_and_catches_up_in_order() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     let lines = at.join("app.log");

@@ -103,7 +103,7 @@ pub(super) async fn member(mixer: &Mixer, seed: u8, name: &str) -> Member {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rack_publishes_and_hears_as_itself_only_and_a_stranger_may_ask_for_admission_and_nothing_else() {
+async fn a_rack_publishes_and_subscribes_only_as_itself_and_a_stranger_may_only_enroll() {
     let folder = tempfile::tempdir().unwrap();
     let mixer = start(folder.path(), &ON).await;
     let url = mixer.control().bus_status().url;
@@ -294,7 +294,7 @@ async fn a_restart_of_the_mixer_cuts_nobody_off_and_a_waiting_rack_is_known_befo
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn with_a_token_only_who_has_it_may_ask_for_admission_and_two_racks_have_not_one_key() {
+async fn with_a_token_only_its_holder_may_enroll_and_bus_keys_are_unique() {
     let folder = tempfile::tempdir().unwrap();
     let flags = [ON[0], ON[1], ("snake.token", "only-for-this-test")];
     let mixer = start(folder.path(), &flags).await;

@@ -6,7 +6,7 @@ use nkeys::KeyPair;
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn racks_that_come_back_as_they_were_do_not_have_the_list_of_the_buss_users_made_anew() {
+async fn racks_that_return_unchanged_do_not_rewrite_the_users_of_the_bus() {
     let folder = tempfile::tempdir().unwrap();
     let flags = [("snake.rack_credentials", "on"), ("enrollment.auto_adopt", "true")];
     let mixer = start(folder.path(), &flags).await;

@@ -21,7 +21,7 @@ fn gears(push: &ScenarioPush) -> Vec<&str> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rack_that_did_not_hear_of_its_labels_is_sent_its_part_by_them_until_it_runs_it() {
+async fn a_rack_that_missed_its_labels_is_sent_its_assignment_until_it_runs_it() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = write_scenario(folder.path(), PLANT);
     let flags = [
@@ -86,7 +86,7 @@ async fn a_rack_that_did_not_hear_of_its_labels_is_sent_its_part_by_them_until_i
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rack_with_another_name_that_did_not_get_its_part_by_it_is_sent_it_until_it_runs_it() {
+async fn a_renamed_rack_is_sent_its_assignment_until_it_runs_it() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = write_scenario(folder.path(), SCENARIO);
     let flags = [
@@ -140,7 +140,7 @@ async fn a_rack_with_another_name_that_did_not_get_its_part_by_it_is_sent_it_unt
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rack_that_runs_by_labels_which_it_has_no_more_keeps_what_it_works_by_until_it_runs_by_the_next_ones() {
+async fn a_rack_with_old_labels_keeps_its_wires_until_it_runs_by_the_new_ones() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = write_scenario(folder.path(), PLANT);
     let flags = [

@@ -405,7 +405,7 @@ async fn recorded_heartbeats_keep_nobody_alive_neither_after_a_handshake_nor_aft
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_rack_is_told_last_what_the_registry_says_last_whoever_changes_its_state_at_the_same_time() {
+async fn concurrent_state_changes_leave_the_rack_in_the_state_of_the_registry() {
     let folder = tempfile::tempdir().unwrap();
     let mixer = start(folder.path(), &[("enrollment.auto_adopt", "true")]).await;
     let control = mixer.control();

@@ -148,7 +148,7 @@ async fn a_mixer_whose_active_scenario_it_refuses_starts_and_another_one_can_be_
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn that_a_start_stores_a_scenario_or_gives_a_reference_another_meaning_is_in_the_audit_log() {
+async fn scenario_changes_of_a_start_are_in_the_audit_log() {
     let folder = tempfile::tempdir().unwrap();
     let scenario = write_scenario(folder.path(), SCENARIO);
     let flags = [("mixer.startup_scenario", scenario.as_str())];

@@ -10,7 +10,7 @@ use super::*;
 use crate::control::TapEvent;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_ends_with_its_reason_when_the_rack_restarts_and_whoever_leaves_early_leaves_no_tap() {
+async fn a_tap_ends_with_its_reason_when_the_rack_restarts_or_its_watcher_leaves() {
     let folder = tempfile::tempdir().unwrap();
     let mixer = start(folder.path(), &[("enrollment.auto_adopt", "true")]).await;
     let control = Arc::clone(mixer.control());

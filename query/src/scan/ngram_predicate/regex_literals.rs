@@ -1,4 +1,4 @@
-//! The texts that each match of a regular expression has.
+//! Regex literals: the texts that each match of a regular expression has.
 //!
 //! ```text
 //! declined by (visa|alice): code 4[0-9]+   ─>   "declined by visa: code 4" or "declined by alice: code 4"

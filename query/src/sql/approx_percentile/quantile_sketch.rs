@@ -1,4 +1,4 @@
-//! What is kept of the values of one group: all of them while they are few, how many lie in each of many cells when they are more.
+//! Quantile sketch of one group: all values while they are few, else how many lie in each of many cells.
 //!
 //! ```text
 //! value ─> magnitude: its bits without the sign, in the order of values ─> cell: the upper ones of these bits

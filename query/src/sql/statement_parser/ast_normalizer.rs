@@ -1,4 +1,4 @@
-//! Where the parser reads a statement in another way than PostgreSQL: its tree is put right before it is planned.
+//! Normalizes the syntax tree where the parser reads a statement in another way than PostgreSQL.
 //!
 //! | written | read | meant |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! The dialect of PostgreSQL for a parser that does not try again for ever.
+//! PostgreSQL's dialect for a parser that does not backtrack without bound.
 //!
 //! The parser of `sqlparser` backtracks: where what it tries ends with an error, it tries the next thing that could be there (a call, a
 //! type, the name of a column), and with each one all that is within. Of a text that is wrong innermost, or not closed, it so begins

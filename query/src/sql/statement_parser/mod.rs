@@ -1,4 +1,4 @@
-//! From a text to one statement that only reads and is small enough to plan.
+//! Parses a text into one read-only statement that is small enough to plan.
 //!
 //! # Bounds
 //!

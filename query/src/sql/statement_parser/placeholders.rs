@@ -23,7 +23,7 @@ pub(super) fn bind_values(ast: &mut Ast, parameters: &SqlParameters) -> Result<(
     }
     match given.keys().find(|name| !places.used.contains(*name)) {
         Some(name) => Err(Error::statement(format!(
-            "the parameter {name} is given and stands nowhere in the text"
+            "the parameter {name} is given but is not used in the text"
         ))),
         None => Ok(()),
     }
@@ -119,7 +119,7 @@ impl VisitorMut for ParameterCollector {
         let Some(place) = place.filter(|place| (1..=MOST_PARAMETERS).contains(place)) else {
             let at = value.span.start;
             return ControlFlow::Break(Box::new(Error::Statement {
-                reason: format!("{name} is no parameter: they are $1, $2 and so on, up to ${MOST_PARAMETERS}"),
+                reason: format!("{name} is not a parameter: they are $1, $2 and so on, up to ${MOST_PARAMETERS}"),
                 at: Some((at.line, at.column)),
             }));
         };

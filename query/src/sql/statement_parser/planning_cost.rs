@@ -1,4 +1,4 @@
-//! How much there is to plan in a statement when names are replaced by what they stand for.
+//! Planning cost: how much there is to plan in a statement when names are expanded.
 //!
 //! | bound of | by | why |
 //! |---|---|---|
@@ -146,7 +146,7 @@ impl Visitor for PlanningCost {
         }
         if let Some(op) = counting(&query.body) {
             return ControlFlow::Break(Error::statement(format!(
-                "{op} ALL is not offered: give equal rows numbers on both sides, row_number() OVER (PARTITION BY all columns), \
+                "{op} ALL is not supported: give equal rows numbers on both sides, row_number() OVER (PARTITION BY all columns), \
                  and write {op}"
             )));
         }
@@ -181,7 +181,7 @@ impl Visitor for PlanningCost {
         match table {
             TableFactor::Table { sample: Some(_), .. } | TableFactor::Derived { sample: Some(_), .. } => {
                 ControlFlow::Break(Error::statement(
-                    "TABLESAMPLE is not offered: write WHERE random() < 0.01 for about one row of a hundred",
+                    "TABLESAMPLE is not supported: write WHERE random() < 0.01 for about one row of a hundred",
                 ))
             }
             _ => ControlFlow::Continue(()),

@@ -1,4 +1,4 @@
-//! What PostgreSQL writes in another way than the planner, and what the planner takes for something else without a word.
+//! Rewrites syntax where PostgreSQL and the planner differ, or the planner misreads it silently.
 //!
 //! | written | planned as |
 //! |---|---|

@@ -192,7 +192,7 @@ fn a_comparison_of_distinctness_ends_where_postgresql_ends_it() {
 
 /// A parser that meets an error tries the next thing that could be there, at each level: it would take years.
 #[test]
-fn what_a_parser_would_read_again_and_again_is_refused() {
+fn statements_that_a_parser_would_read_exponentially_are_refused() {
     on_a_query_thread(refuse_what_is_read_again);
 }
 
@@ -256,7 +256,7 @@ fn shape(ast: &Ast) -> String {
 }
 
 #[test]
-fn what_the_planner_would_pass_over_is_refused_with_another_way() {
+fn clauses_that_the_planner_ignores_are_refused_with_an_alternative() {
     for (text, way) in [
         ("SELECT * FROM logs TABLESAMPLE SYSTEM (1)", "random()"),
         ("SELECT 1 FROM (SELECT 2) t TABLESAMPLE BERNOULLI (1)", "random()"),
@@ -270,7 +270,7 @@ fn what_the_planner_would_pass_over_is_refused_with_another_way() {
     ] {
         let error = refused(text).to_string();
         assert!(
-            error.contains("is not offered") && error.contains(way),
+            error.contains("is not supported") && error.contains(way),
             "{text}: {error}"
         );
     }

@@ -1,4 +1,4 @@
-//! What the tokens of a text come to, before a parser recurses over them.
+//! Limits on the tokens of a text, before a parser recurses over them.
 //!
 //! | bound of | by | why |
 //! |---|---|---|

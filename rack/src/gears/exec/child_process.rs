@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_child_that_no_signal_reaches_is_told_once_and_waited_for() {
+    async fn an_unkillable_child_is_logged_once_and_waited_for() {
         let (_keeper, mut child) = sleeper().await;
         (child.grace, child.kill_bound) = (Duration::ZERO, Duration::ZERO);
         let Some(leader) = child.group.0.take() else {

@@ -162,7 +162,7 @@ impl GearConfig for ExecConfig {
 fn check_variable(name: &str) -> Result<(), String> {
     if name.is_empty() || name.contains(['=', '\0']) {
         return Err(format!(
-            "env: {name:?} is no variable's name; values come from the environment of the Rack"
+            "env: {name:?} is not a variable's name; values come from the environment of the Rack"
         ));
     }
     if name.starts_with("PLATFORM_") {

@@ -196,7 +196,7 @@ impl ProgramRuns<'_> {
         };
         let stuck = || {
             self.cx.error(format!(
-                "{program} cannot be killed: it hangs in the kernel, or runs as another user; its end is waited for"
+                "{program} cannot be killed: it hangs in the kernel, or runs as another user; waiting for its exit"
             ));
         };
         let (ended, rest, ()) = tokio::join!(

@@ -179,7 +179,7 @@ async fn a_run_ends_with_its_program_though_another_that_has_left_the_group_writ
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lines_of_standard_error_beyond_the_rate_are_counted_and_told() {
+async fn lines_of_standard_error_beyond_the_rate_are_counted_and_reported() {
     let script = "i=0; while [ $i -lt 3000 ]; do echo oops $i; i=$((i+1)); done >&2; echo done";
     let mut flow = start(script, "every: 1h, framing: whole").await;
     flow.reach("sink", 1).await;
@@ -359,7 +359,7 @@ fn a_configuration_that_cannot_be_meant_is_refused_with_the_fix() {
         ),
         (
             json!({ "command": ["/bin/date"], "env": ["A=b"] }),
-            "no variable's name",
+            "not a variable's name",
         ),
         (
             json!({ "command": ["/bin/date"], "env": ["PLATFORM_SNAKE_TOKEN"] }),

@@ -168,7 +168,7 @@ fn place(text: &str, character: i64) -> Result<usize, ExecutionError> {
         .and_then(|character| places().nth(character));
     found.ok_or_else(|| {
         let why = format!(
-            "there is no place {character} in a text of {} characters",
+            "there is no position {character} in a text of {} characters",
             text.chars().count()
         );
         ExecutionError::function_error("substring", why)

@@ -173,7 +173,7 @@ impl FileTailRunner {
             Err(reason) => {
                 let path = self.config.path.display();
                 cx.error(format!(
-                    "the stored position of {path} cannot be read ({reason}); the file is followed anew"
+                    "the stored position of {path} cannot be read ({reason}); following the file afresh"
                 ));
                 Ok(Some(None))
             }
@@ -337,7 +337,7 @@ fn log_event(cx: &GearContext, path: &Path, notice: &TailEvent) {
         ),
         TailEvent::Truncated => cx.log(
             Level::Warn,
-            format!("{path} was truncated or written anew; reading it from its beginning"),
+            format!("{path} was truncated or rewritten; reading it from its beginning"),
         ),
         TailEvent::Lost { offset } => cx.log(
             Level::Warn,

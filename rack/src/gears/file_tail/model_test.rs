@@ -383,7 +383,7 @@ fn from_the_end_means_only_lines_written_after_the_first_look_also_after_a_resta
 }
 
 #[test]
-fn a_path_that_cannot_be_read_is_told_once_and_followed_when_it_can() {
+fn an_unreadable_path_is_logged_once_and_followed_when_readable() {
     let mut world = TailerModel::new();
     fs::create_dir(world.path()).unwrap();
     for _ in 0..3 {
@@ -397,7 +397,7 @@ fn a_path_that_cannot_be_read_is_told_once_and_followed_when_it_can() {
 }
 
 #[test]
-fn a_file_that_disappeared_unfinished_is_told() {
+fn a_file_that_disappeared_unfinished_is_logged() {
     let mut world = TailerModel::new();
     world.write(40);
     world.harvest(false);

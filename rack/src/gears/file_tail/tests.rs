@@ -91,7 +91,7 @@ async fn lines_that_wait_for_room_when_the_gear_is_cut_off_leave_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lines_leave_once_through_the_gears_lives_on_a_rack_that_records_no_telemetry() {
+async fn lines_leave_once_over_gear_restarts_without_telemetry() {
     let followed = Followed::new();
     let bench = Bench::open_with(followed.folder.path(), false);
     let (outbox, thread) = outbox(&followed.outbox(), 1 << 20);

@@ -51,7 +51,8 @@ pub(in crate::gears) fn resolved(
 }
 
 fn one(name: &str, text: &str, env: impl Fn(&str) -> Option<String>) -> Result<(HeaderName, HeaderValue), String> {
-    let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("headers: {name:?} is no header's name"))?;
+    let key =
+        HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("headers: {name:?} is not a header's name"))?;
     if OURS.contains(&key) || TRACED.contains(&key.as_str()) {
         return Err(format!("headers.{name} is not for a scenario to set; leave it out"));
     }
@@ -86,7 +87,7 @@ mod tests {
         for name in ["Authorization", "x-api-key", "X-Token", "Cookie", "x-secret-thing"] {
             let error = check(name, "plain").unwrap_err();
             assert!(
-                error.contains(name) && error.contains("must not stand in a scenario"),
+                error.contains(name) && error.contains("must not be in a scenario"),
                 "{error}"
             );
             let value = &check(name, "Bearer ${GOOD}").unwrap()[name];
@@ -96,7 +97,7 @@ mod tests {
         for (name, value, says) in [
             ("authorization", "${BAD}", "${BAD}, which is not set"),
             ("x-y", "${PLATFORM_SNAKE_TOKEN}", "is not given away"),
-            ("a b", "x", "no header's name"),
+            ("a b", "x", "not a header's name"),
             ("x-y", "a\nb", "characters"),
             ("Content-Length", "3", "not for a scenario to set"),
             ("traceparent", "3", "not for a scenario to set"),

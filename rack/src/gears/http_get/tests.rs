@@ -21,7 +21,7 @@ async fn start(at: std::net::SocketAddr, config: &str) -> Flow {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_answer_that_is_new_is_a_message_with_its_facts_and_one_that_is_known_is_none() {
+async fn a_new_answer_is_a_message_with_metadata_and_an_unchanged_one_is_none() {
     let etag = |tag| vec![("etag", tag), ("content-type", "application/json")];
     let since = [
         ("last-modified", "Sun, 22 Nov 2026 10:00:00 GMT"),
@@ -80,7 +80,7 @@ async fn an_answer_that_is_new_is_a_message_with_its_facts_and_one_that_is_known
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_no_good_answer_is_counted_told_without_the_query_and_asked_again() {
+async fn a_failed_poll_is_counted_logged_without_the_query_and_retried() {
     let server = Server::start(answers(vec![
         answer(503, &[("retry-after", "0")], "busy"),
         answer(404, &[], "no"),
@@ -170,7 +170,7 @@ fn a_configuration_that_cannot_be_meant_is_refused_with_the_fix() {
         ),
         (
             with("headers", json!({ "Authorization": "plain" })),
-            "must not stand in a scenario",
+            "must not be in a scenario",
         ),
         (with("headers", json!({ "If-None-Match": "x" })), "is set by the gear"),
     ] {

@@ -56,7 +56,7 @@ pub(super) const MANIFEST: GearManifest = GearManifest {
     summary: "sends each message as an HTTP request; the answer becomes a message",
     inputs: &["in"],
     outputs: &["reply"],
-    doc: "2xx is done, 429 and 5xx and no answer are tried again, other answers reject the message. The answer's message has the facts of the one that was sent, \
+    doc: "2xx is done, 429 and 5xx and no answer are tried again, other answers reject the message. The answer's message has the metadata of the one that was sent, \
           with `http.response.status_code` and `http.response.header.<name>`. `traceparent` and `Idempotency-Key`, the id of the message, are sent along, and `Flux-Id` with `Flux-Parent`, by which an `http_in` that trusts them (`trust_flux_id`) \
           goes on with the same business signal. Values of secret headers are `${NAME}` references to the environment of the Rack.",
     example: include_str!("../../../../examples/gears/http_out.yaml"),

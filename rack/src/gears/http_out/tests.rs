@@ -131,7 +131,7 @@ async fn what_may_pass_later_is_tried_again_in_order_and_retry_after_is_obeyed()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_fails_too_often_ends_the_life_of_the_gear_and_the_next_one_goes() {
+async fn a_message_that_fails_too_often_restarts_the_gear_and_the_next_one_is_sent() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let mut server = Server::start(answers(vec![answer(500, &[], ""), answer(502, &[], "")])).await;
@@ -163,7 +163,7 @@ async fn a_message_that_fails_too_often_ends_the_life_of_the_gear_and_the_next_o
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_breaker_counts_over_lives_and_rejects_while_it_is_open() {
+async fn the_circuit_breaker_counts_over_restarts_and_rejects_while_open() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
@@ -306,7 +306,7 @@ fn a_configuration_that_cannot_work_is_refused_with_the_key() {
         ),
         (
             json!({ "url": "http://x", "headers": { "x-api-key": "plain" } }),
-            "must not stand in a scenario",
+            "must not be in a scenario",
         ),
         (json!({ "url": "http://x", "in_flight": 0 }), "in_flight"),
         (

@@ -197,7 +197,7 @@ fn failure(error: &Error) -> ExchangeFailure {
         Error::Transport(error) if error.raw_os_error().is_some() => return ExchangeFailure::Ended,
         Error::Transport(error) => match error.kind() {
             ErrorKind::InvalidData | ErrorKind::InvalidInput | ErrorKind::UnexpectedEof => {
-                format!("its answer is no Modbus: {error}")
+                format!("its answer is not Modbus: {error}")
             }
             _ => "it closed the connection in the middle of its answer".to_owned(),
         },

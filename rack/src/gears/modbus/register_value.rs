@@ -165,7 +165,7 @@ impl ValueFormat {
     fn scaled(&self, number: f64) -> Result<Value, String> {
         let number = number * self.scale + self.offset;
         let value = serde_json::Number::from_f64(number).map(Value::Number);
-        value.ok_or_else(|| format!("its registers hold {number}, which is no number"))
+        value.ok_or_else(|| format!("its registers hold {number}, which is not a number"))
     }
 
     fn unscaled(&self, value: &Value) -> Result<f64, String> {
@@ -276,6 +276,6 @@ mod tests {
             assert!(error.contains("too large with this scale"), "{error}");
         }
         let error = plain(ValueType::F32, WordOrder::Big).decode(&[0x7fc0, 0]).unwrap_err();
-        assert!(error.contains("no number"), "{error}");
+        assert!(error.contains("not a number"), "{error}");
     }
 }

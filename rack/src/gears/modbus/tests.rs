@@ -114,7 +114,7 @@ async fn what_the_device_refuses_to_read_is_an_error_of_the_message_beside_the_o
         "good": 0,
         "errors": {
             "bad": "holding 50 to 51: the device answers: illegal data address",
-            "nan": "its registers hold NaN, which is no number",
+            "nan": "its registers hold NaN, which is not a number",
         },
     });
     assert_eq!(first_value(&flow), wanted);

@@ -282,7 +282,7 @@ impl BrokerTlsConfig {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         let name = self.server_name.as_deref().unwrap_or(host).to_owned();
         let wrong = format!(
-            "{name:?} is no host name or address: set broker.tls.server_name to the one of the broker's certificate"
+            "{name:?} is not a host name or address: set broker.tls.server_name to the one of the broker's certificate"
         );
         ServerName::try_from(name).map_err(|_| wrong)
     }

@@ -112,7 +112,7 @@ impl BrokerConnection {
         };
         let written: io::Result<()> = written.await;
         written.map_err(|error| {
-            let why = format!("the connection to the broker takes no more: {error}");
+            let why = format!("the broker reads no more from the connection: {error}");
             match error.kind() {
                 io::ErrorKind::TimedOut => ConnectionEnd::Told(why),
                 _ => ConnectionEnd::Broken(why),

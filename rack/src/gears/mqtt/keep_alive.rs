@@ -47,7 +47,7 @@ impl KeepAlive {
     pub(crate) fn ping(&mut self, out: &mut Vec<u8>) -> Result<(), String> {
         self.next = Instant::now() + self.every;
         if self.unheard >= MOST_UNHEARD {
-            return Err("the broker gives no sign of life".to_owned());
+            return Err("the broker does not answer pings".to_owned());
         }
         self.unheard += 1;
         packet_writer::ping(out);

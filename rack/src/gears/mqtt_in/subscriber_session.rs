@@ -26,7 +26,7 @@ const MAX_CONTENT_TYPE: usize = 256;
 /// The user property that has the trace, as the header of HTTP.
 const TRACEPARENT: &str = "traceparent";
 /// Why a connection ends whose messages are not acknowledged.
-const NOT_KEPT: &str = "what has come could not be kept and comes again";
+const NOT_KEPT: &str = "received messages could not be stored and will be redelivered";
 
 /// See the module.
 pub(super) struct SubscriberSession<'a> {
@@ -127,9 +127,9 @@ impl<'a> SubscriberSession<'a> {
         };
         let connection = BrokerConnection::open(self.endpoint, options).await?;
         let session = if connection.connected.session_present {
-            "its session goes on"
+            "its session was resumed"
         } else {
-            "a new session begins"
+            "a new session was started"
         };
         self.cx.log(
             Level::Info,

@@ -108,7 +108,7 @@ fn without_repetitions(all: &[String]) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_of_both_versions_have_their_facts_and_go_on_in_their_trace() {
+async fn messages_of_both_versions_have_their_metadata_and_trace() {
     let Some(broker) = Mosquitto::start("").await else {
         return;
     };
@@ -340,7 +340,7 @@ async fn a_message_of_qos_2_that_was_durable_when_the_gear_was_killed_is_no_seco
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_that_is_too_large_is_acknowledged_and_told_and_the_next_one_passes() {
+async fn an_oversized_message_is_acknowledged_and_logged_and_the_next_one_passes() {
     let rack = Rack::open(1 << 20);
     let broker = ScriptedBroker::start().await;
     let life = rack.begin_with(&broker.client_config(), 2, 1000);

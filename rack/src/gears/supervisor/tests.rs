@@ -15,7 +15,7 @@ use crate::message_limits::MessageLimits;
 const MESSAGES: u8 = 200;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_gear_cut_off_while_the_outbox_is_full_leaves_what_it_holds_to_its_next_life() {
+async fn a_gear_aborted_on_a_full_outbox_leaves_its_messages_to_its_restart() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 8_000);
@@ -27,7 +27,7 @@ async fn a_gear_cut_off_while_the_outbox_is_full_leaves_what_it_holds_to_its_nex
     let (cx, _stop) = surroundings(&spec, &bench, &outbox);
     let watching = tokio::spawn(watch(Arc::clone(&cx), Duration::from_millis(40)));
     let life = tokio::spawn(supervise(None, spec.clone(), cx, Some(inbox.clone())));
-    bench.says("it", "there is no room for what it sends").await;
+    bench.says("it", "it is blocked on sending").await;
     watching.abort();
     life.abort();
     assert!(life.await.unwrap_err().is_cancelled());
@@ -64,7 +64,7 @@ async fn a_gear_that_waits_for_the_outbox_is_said_to_do_so() {
     let (cx, stop) = surroundings(&spec, &bench, &outbox);
     let watching = tokio::spawn(watch(Arc::clone(&cx), Duration::from_millis(40)));
     let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
-    bench.says("it", "there is no room for what it sends").await;
+    bench.says("it", "it is blocked on sending").await;
     taken_from(&outbox, 1 + usize::from(MESSAGES)).await;
     for taken in taken {
         assert_eq!(taken.await.unwrap(), Ok(()));
@@ -77,7 +77,7 @@ async fn a_gear_that_waits_for_the_outbox_is_said_to_do_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_one_half_of_a_gear_waits_for_is_not_said_of_what_the_other_has_in_hand() {
+async fn a_stall_of_one_half_of_a_gear_is_not_reported_for_the_other() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 8_000);
@@ -93,7 +93,7 @@ async fn what_one_half_of_a_gear_waits_for_is_not_said_of_what_the_other_has_in_
         () = run_watched(&cx, None, std::future::pending()) => {}
         _ = emit() => panic!("there is no room"),
         () = watch(Arc::clone(&cx), Duration::from_millis(40)) => {}
-        said = bench.says("it", "the gear has been finishing") => assert!(said.contains("cuts it off"), "{said}"),
+        said = bench.says("it", "the gear has been finishing") => assert!(said.contains("aborts it"), "{said}"),
     }
     bench.close().await;
     assert!(thread.close(Duration::from_secs(10)).await);
@@ -244,7 +244,7 @@ async fn what_a_slow_gear_makes_leaves_when_it_is_made_and_not_in_bursts() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn messages_of_which_a_gear_made_one_thing_are_taken_in_one_whole_however_large_it_is() {
+async fn messages_that_became_one_output_are_acknowledged_atomically() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 4 << 20);

@@ -126,9 +126,9 @@ impl GuestInstance {
 /// What went wrong, for people.
 fn error_text(error: &Error, fuel: u64) -> String {
     match error.as_trap_code() {
-        Some(TrapCode::OutOfFuel) => format!("it has burnt all of its fuel, {fuel}: raise fuel if it needs more"),
+        Some(TrapCode::OutOfFuel) => format!("it has used all of its fuel, {fuel}: raise fuel if it needs more"),
         Some(TrapCode::MemoryOutOfBounds) => "it has reached outside of its memory".to_owned(),
-        Some(TrapCode::UnreachableCodeReached) => "it has given up (unreachable)".to_owned(),
+        Some(TrapCode::UnreachableCodeReached) => "it trapped (unreachable)".to_owned(),
         Some(TrapCode::StackOverflow) => "its calls are nested too deeply".to_owned(),
         _ => error.to_string(),
     }

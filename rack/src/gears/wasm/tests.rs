@@ -150,7 +150,7 @@ fn a_module_that_is_none_or_wants_more_is_refused_with_what_it_wants() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bodies_leave_by_the_port_that_the_module_names_with_facts_signal_and_trace() {
+async fn bodies_leave_by_the_port_that_the_module_names_with_metadata_and_trace() {
     // By out, and if the first byte is an x by a, too.
     let code = module(
         "(call $emit (i32.const 0) (local.get $at) (local.get $len))
@@ -227,7 +227,7 @@ async fn a_message_that_a_module_fails_at_is_refused_and_the_next_one_meets_a_ne
     assert_eq!(in_order(&flow, "out"), ["1", "2", "1"]);
     assert!(flow.says(
         "guest",
-        "a message was refused: the module failed: it has given up (unreachable)"
+        "a message was refused: the module failed: it trapped (unreachable)"
     ));
     assert!((flow.counter("guest", "gear.messages.dropped") - 1.0).abs() < f64::EPSILON);
 }

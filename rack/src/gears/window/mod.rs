@@ -367,7 +367,7 @@ impl WindowAggregator {
             match self.open.read(page, &bytes) {
                 Ok(windows) => foreign.extend(windows),
                 Err(reason) => cx.error(format!(
-                    "page {page} of the kept windows cannot be read ({reason}); its windows begin anew"
+                    "page {page} of the kept windows cannot be read ({reason}); its windows start afresh"
                 )),
             }
         }

@@ -211,7 +211,7 @@ fn results(letters: &[OutboxRecord]) -> Vec<(u64, String, Value)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_window_goes_on_in_the_next_life_and_what_comes_behind_its_end_is_late() {
+async fn a_window_resumes_after_a_restart_and_messages_past_its_end_are_late() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (dir, mut cursor) = (folder.path().join("outbox"), SpoolCursor::default());
@@ -347,7 +347,7 @@ async fn a_gear_that_is_cut_off_while_the_outbox_is_full_leaves_its_windows_to_t
     let first = Life::begin(&config, &bench, &kept);
     // The second one ends the window of the first, whose result has no room.
     let before = [first.deliver(1, (1, "a", 0)), first.deliver(2, (40, "a", 0))];
-    bench.says("it", "there is no room for what it sends").await;
+    bench.says("it", "it is blocked on sending").await;
     let inbox = first.inbox.clone();
     first.kill().await;
     let second = Life::begin_with(inbox, &config, &bench, &kept);
@@ -382,7 +382,7 @@ async fn messages_that_wait_while_the_gear_waits_for_room_come_before_silence_cl
     let before =
         [1, 2].map(|number: u64| deliver_to(&inbox, "in", number, of_second(number, given[number as usize - 1])));
     let life = Life::begin_with(inbox, &config, &bench, &kept);
-    bench.says("it", "there is no room for what it sends").await;
+    bench.says("it", "it is blocked on sending").await;
     let last = life.deliver(3, (41, "a", 0));
     taken_behind(&kept, &mut cursor, 2).await;
     for taken in before.into_iter().chain([last]) {

@@ -67,8 +67,7 @@ impl Receiver {
 }
 
 #[tokio::test]
-async fn that_a_message_was_taken_is_durable_though_the_outbox_is_full_and_a_gear_that_begins_anew_does_not_get_it_again()
- {
+async fn an_acknowledgement_is_durable_on_a_full_outbox_and_not_redelivered_after_a_restart() {
     let (server, dir) = (BusServer::start().await, tempfile::tempdir().unwrap());
     let bus = server.connect().await;
     let consumer = make(&bus, -1).await;

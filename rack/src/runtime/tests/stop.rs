@@ -80,7 +80,7 @@ async fn every_reply_that_waits_is_written_when_the_rack_stops() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_circle_still_sends_is_handled_by_who_is_behind_it() {
+async fn messages_of_a_stopping_cycle_are_handled_downstream() {
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let mut runtime = bench.runtime_with(MessageLimits::new(2, 2 << 20));

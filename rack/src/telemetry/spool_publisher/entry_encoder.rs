@@ -104,7 +104,7 @@ impl EntryEncoder {
     /// What takes the place of an entry of `bytes` where the bus accepts `most`: a message becomes a truncated dead letter.
     pub(super) fn substitute(&self, kept: &SpoolEntry, bytes: usize, most: usize) -> Option<SpoolEntry> {
         let reason = format!(
-            "batch of {} given up: it has {bytes} bytes and the bus takes {most}",
+            "dropped a batch of {}: it has {bytes} bytes and the bus takes {most}",
             kept.table
         );
         tracing::error!(seq = kept.seq, "{reason}");

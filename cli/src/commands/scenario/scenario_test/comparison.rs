@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_a_part_of_what_came_unless_it_is_to_be_all_of_it() {
+    fn an_expected_object_matches_a_part_unless_exactly_is_set() {
         let seen = || {
             vec![message(
                 json!({ "a": { "n": 1, "m": 2.0 }, "l": [1, { "x": 1, "y": 2 }] }),

@@ -56,7 +56,7 @@ async fn a_device_that_breaks_the_rules_loses_its_connection_and_the_next_one_is
             patient,
             "closed the connection",
         ),
-        (Some(Box::new(|_| vec![0xff; 70_000])), patient, "no Modbus"),
+        (Some(Box::new(|_| vec![0xff; 70_000])), patient, "not Modbus"),
         (
             Some(Box::new(|[high, low]| frame([high, low ^ 1], 1, &GOOD))),
             patient,
@@ -80,9 +80,9 @@ async fn a_device_that_breaks_the_rules_loses_its_connection_and_the_next_one_is
         (
             Some(Box::new(|id| frame(id, 1, &[3, 3, 0, 7, 0]))),
             patient,
-            "no Modbus",
+            "not Modbus",
         ),
-        (Some(Box::new(|id| frame(id, 1, &[]))), patient, "no Modbus"),
+        (Some(Box::new(|id| frame(id, 1, &[]))), patient, "not Modbus"),
         (
             Some(Box::new(|id| frame(id, 1, &GOOD)[..9].to_vec())),
             patient,

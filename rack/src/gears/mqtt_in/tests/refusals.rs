@@ -9,7 +9,7 @@ const KEY: &str = include_str!("../../http_out/testdata/localhost.key");
 const CERTIFICATE: &str = include_str!("../../http_out/testdata/localhost.crt");
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broker_that_speaks_nonsense_is_told_and_tried_again() {
+async fn a_broker_that_sends_garbage_is_logged_and_retried() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let config = json!({
         "address": listener.local_addr().unwrap().to_string(),
@@ -63,7 +63,7 @@ async fn a_broker_that_speaks_nonsense_is_told_and_tried_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tls_with_certificates_and_a_password_is_spoken_and_what_is_not_allowed_is_told() {
+async fn tls_certificates_and_passwords_are_used_and_refusals_are_logged() {
     let access = "cafile {folder}/localhost.crt\ncertfile {folder}/localhost.crt\nkeyfile {folder}/localhost.key\n\
                   require_certificate true\nallow_anonymous false\npassword_file {folder}/passwords\nacl_file {folder}/acl";
     // The password is the name of this package; the hash is PBKDF2 with SHA-512.
@@ -161,7 +161,7 @@ fn topics_that_make_no_sense_are_refused_by_their_place() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broker_that_does_not_answer_the_subscriptions_is_told_and_tried_again() {
+async fn an_unanswered_subscription_is_logged_and_retried() {
     let rack = Rack::open(1 << 20);
     let broker = ScriptedBroker::start().await;
     let mut config = broker.client_config();

@@ -187,7 +187,7 @@ fn no_more_is_under_way_than_the_broker_takes_and_what_is_too_large_for_it_is_re
 }
 
 #[test]
-fn an_acknowledgement_of_what_was_never_sent_is_refused_and_one_of_a_life_before_is_let_through() {
+fn an_unknown_acknowledgement_is_refused_and_one_from_before_a_restart_accepted() {
     let mut window = window(QosLevel::AtLeastOnce, &["a"]);
     sent(&mut window, Instant::now());
     for (kind, id) in [

@@ -29,7 +29,7 @@ fn forever(work: &str) -> String {
 }
 
 /// What a module with too little fuel comes to.
-const BURNT: &str = "it has burnt all of its fuel, 300000";
+const BURNT: &str = "it has used all of its fuel, 300000";
 
 /// Modules by name, and what is said of each.
 fn cases() -> Vec<(&'static str, String, &'static str)> {
@@ -55,7 +55,7 @@ fn cases() -> Vec<(&'static str, String, &'static str)> {
         ),
         // It goes on when it gets no more: as much as it may have, and then fuel.
         ("memory-bomb", forever("(drop (memory.grow (i32.const 16)))"), BURNT),
-        ("no-memory", given_up, "it has given up (unreachable)"),
+        ("no-memory", given_up, "it trapped (unreachable)"),
         (
             "fills",
             forever("(memory.fill (i32.const 0) (i32.const 7) (i32.const 131072))"),
@@ -168,13 +168,13 @@ async fn every_way_to_misbehave_is_refused_with_its_reason() {
 async fn a_module_that_does_not_begin_keeps_its_scenario_from_being_applied() {
     let with =
         |field: &str| module("").replace("(func (export \"alloc\")", &format!("{field} (func (export \"alloc\")"));
-    let fuel = "gear guest (wasm) cannot start: the module cannot begin: it has burnt all of its fuel, 3000000";
+    let fuel = "gear guest (wasm) cannot start: the module cannot begin: it has used all of its fuel, 3000000";
     for (code, says) in [
         (with("(func $s (loop $again (br $again))) (start $s)"), fuel),
         (with("(func (export \"_initialize\") (loop $again (br $again)))"), fuel),
         (
             with("(func $s unreachable) (start $s)"),
-            "cannot begin: it has given up",
+            "cannot begin: it trapped",
         ),
         (
             with("(func $s (call $emit (i32.const 0) (i32.const 0) (i32.const 1))) (start $s)"),
