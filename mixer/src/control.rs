@@ -186,6 +186,12 @@ pub struct ControlPlane {
     pub(crate) command_clock: Arc<CommandClock>,
     pub(crate) acl: BusAcl,
     pub(crate) rejections: Arc<RejectionCounters>,
+    pub(crate) limits: ControlLimits,
+}
+
+/// What the control plane allows at most.
+#[derive(Debug)]
+pub(crate) struct ControlLimits {
     /// Places for taps.
     pub(crate) taps: Arc<Semaphore>,
     /// `mixer.scenario_wait_timeout`.

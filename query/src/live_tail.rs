@@ -48,7 +48,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use self::event_text::EventTextCache;
 use self::resume_token::ResumeToken;
-use self::tail_task::{StartPosition, TailTask};
+use self::tail_task::{StartPosition, TailFilter, TailStart, TailTask};
 use crate::admission_gate::{AdmissionGate, close};
 use crate::scan::ScanFilter;
 use crate::session_pool::SessionPool;
@@ -173,13 +173,17 @@ impl TailService {
                 table: asked.table,
                 raw: asked.raw,
             },
-            all: conditions.is_empty(),
-            conditions,
-            compiled,
-            view: Some(view),
-            pinned: Some(pinned),
+            filter: TailFilter {
+                all: conditions.is_empty(),
+                conditions,
+                compiled,
+            },
+            start: TailStart {
+                begin,
+                view: Some(view),
+                pinned: Some(pinned),
+            },
             follow,
-            begin,
             out,
             texts: Some(texts),
             missed: 0,

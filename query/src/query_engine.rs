@@ -49,10 +49,7 @@ pub struct QueryEngine {
     pub(crate) engine: Arc<Engine>,
     pub(crate) clock: Clock,
     pub(crate) limits: QueryLimits,
-    /// The sessions of typed queries.
-    pub(crate) sessions: Arc<SessionPool>,
-    /// What the sessions of SQL statements begin as.
-    pub(crate) sql: Arc<SessionPool>,
+    pub(crate) pools: SessionPools,
     /// What statements of PostgreSQL's clients have beside it, once one came, and the tables of specs that it knows.
     pub(crate) postgres: Mutex<Option<(SpecTables, Option<Arc<sql::PostgresCompatibility>>)>>,
     /// The tables of specs.
@@ -63,6 +60,14 @@ pub struct QueryEngine {
     pub(crate) tails: Arc<TailService>,
     pub(crate) snapshots: Arc<SnapshotRegistry>,
     _watch: AbortOnDropHandle<()>,
+}
+
+/// The sessions of queries, which share their memory.
+pub(crate) struct SessionPools {
+    /// Of typed queries.
+    pub(crate) typed: Arc<SessionPool>,
+    /// What the sessions of SQL statements begin as.
+    pub(crate) sql: Arc<SessionPool>,
 }
 
 impl std::fmt::Debug for QueryEngine {
@@ -93,10 +98,12 @@ impl QueryEngine {
             tails: Arc::new(TailService::new(&engine, &limits, &clock, &sessions, &gate, &snapshots)),
             _watch: threads.spawn(QueryClass::Typed, Arc::clone(&snapshots).watch(pool))?,
             snapshots,
-            sql: sessions.beside(sql),
             postgres: Mutex::default(),
             specs: Mutex::default(),
-            sessions,
+            pools: SessionPools {
+                sql: sessions.beside(sql),
+                typed: sessions,
+            },
             gate,
             engine,
             clock,
@@ -137,7 +144,7 @@ impl QueryEngine {
             tracing::error!("a cancelled query still holds its thread; not waiting for it");
         }
         // The threads of a scan that nobody waits for end a moment after it.
-        if let Some(scanner) = scanner(self.sessions.template()) {
+        if let Some(scanner) = scanner(self.pools.typed.template()) {
             scanner.close().await;
         }
     }
@@ -153,7 +160,7 @@ impl QueryEngine {
         conditions: Vec<datafusion::logical_expr::Expr>,
     ) -> QueryScan {
         QueryScan::new(
-            self.sessions.acquire_session(),
+            self.pools.typed.acquire_session(),
             self.engine.view(),
             table,
             window,

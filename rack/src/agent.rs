@@ -26,7 +26,7 @@ use crate::controller::{self, ControllerParts, ControllerStatus, ORDERS};
 use crate::gears::ProgramAllowList;
 use crate::host::{self, BusHost};
 use crate::message_limits::MessageLimits;
-use crate::mixer_session::MixerSession;
+use crate::mixer_session::{ControllerLink, MixerSession, SessionHost, SessionOutputs, SessionSettings, SessionStores};
 use crate::outbox::{GuaranteedLane, MessageOutbox};
 use crate::runtime::{DRAIN_BOUND, PATIENCE, RuntimeParts};
 use crate::signed_rpc::RpcClient;
@@ -118,16 +118,22 @@ pub struct RackAgent {
     bus: BusConnection,
     layer: TelemetryLayer,
     recorder: TelemetryRecorder,
-    talk: CancellationToken,
-    talkers: Vec<JoinHandle<()>>,
-    acting: CancellationToken,
-    stage: JoinHandle<()>,
-    recording: CancellationToken,
-    batcher: JoinHandle<()>,
+    /// What talks to the Mixer.
+    talk: StoppableTasks<Vec<JoinHandle<()>>>,
+    /// The controller.
+    stage: StoppableTasks<JoinHandle<()>>,
+    batcher: StoppableTasks<JoinHandle<()>>,
     spool: SpoolThread,
     outbox: SpoolThread,
     status: StatusWatch,
     _lock: LockFile,
+}
+
+/// Tasks, and the token that stops them.
+#[derive(Debug)]
+struct StoppableTasks<T> {
+    stop: CancellationToken,
+    tasks: T,
 }
 
 /// Where the parts of the status are published.
@@ -236,12 +242,18 @@ impl RackAgent {
             bus,
             layer: parts.layer,
             recorder,
-            talk,
-            talkers,
-            acting,
-            stage: tokio::spawn(stage),
-            recording,
-            batcher: tokio::spawn(batcher.run()),
+            talk: StoppableTasks {
+                stop: talk,
+                tasks: talkers,
+            },
+            stage: StoppableTasks {
+                stop: acting,
+                tasks: tokio::spawn(stage),
+            },
+            batcher: StoppableTasks {
+                stop: recording,
+                tasks: tokio::spawn(batcher.run()),
+            },
             spool: spool_thread,
             outbox: outbox_thread,
             status,
@@ -268,21 +280,21 @@ impl RackAgent {
 
     /// Stops: no more commands, gears end, the last rows go to the spool.
     pub async fn close(self) {
-        self.talk.cancel();
-        self.acting.cancel();
-        let mut stage = self.stage;
+        self.talk.stop.cancel();
+        self.stage.stop.cancel();
+        let mut stage = self.stage.tasks;
         if tokio::time::timeout(GEARS_WITHIN, &mut stage).await.is_err() {
             tracing::warn!("gears did not stop in time; aborting them");
             stage.abort();
         }
-        for talker in self.talkers {
+        for talker in self.talk.tasks {
             talker.abort();
             // Cancelled or aborted: how it ended is known.
             let _ = talker.await;
         }
         self.layer.detach();
-        self.recording.cancel();
-        let mut batcher = self.batcher;
+        self.batcher.stop.cancel();
+        let mut batcher = self.batcher.tasks;
         if tokio::time::timeout(BATCHES_WITHIN, &mut batcher).await.is_err() {
             tracing::warn!("could not write the last rows in time");
             batcher.abort();
@@ -362,34 +374,44 @@ impl MixerTasks<'_> {
             };
             tasks.push(tokio::spawn(own.run()));
         }
-        let presence = MixerSession {
+        let session = MixerSession {
             bus: self.bus.clone(),
             asker: RpcClient::new(Arc::clone(self.counters)),
             state,
-            claim,
-            ip: config.rack.ip,
-            bus_host: BusHost::of(&config.snake.url),
-            machine: host::HostProbe::new(config.base.state_dir.clone()),
-            enrollment_timeout: config.rack.enrollment_timeout,
-            heartbeat_interval: config.rack.heartbeat_interval,
+            host: SessionHost {
+                claim,
+                ip: config.rack.ip,
+                bus_host: BusHost::of(&config.snake.url),
+                machine: host::HostProbe::new(config.base.state_dir.clone()),
+            },
+            settings: SessionSettings {
+                enrollment_timeout: config.rack.enrollment_timeout,
+                heartbeat_interval: config.rack.heartbeat_interval,
+                stream: config.snake.stream_name.clone(),
+                limits: self.limits,
+            },
             beats: 0,
             clock: self.parts.clock.clone(),
             entropy: self.parts.entropy.clone(),
-            spool: self.spool.clone(),
-            outbox: Arc::clone(self.outbox),
-            recorder: self.recorder.clone(),
-            limits: self.limits,
-            stream: config.snake.stream_name.clone(),
-            identity: channels.identity,
-            address: channels.address,
-            subscribed,
-            pending: channels.pending,
-            report: channels.report.subscribe(),
-            orders,
-            changed: channels.changed,
+            stores: SessionStores {
+                spool: self.spool.clone(),
+                outbox: Arc::clone(self.outbox),
+                recorder: self.recorder.clone(),
+            },
+            outputs: SessionOutputs {
+                identity: channels.identity,
+                address: channels.address,
+                pending: channels.pending,
+            },
+            controller: ControllerLink {
+                subscribed,
+                report: channels.report.subscribe(),
+                orders,
+                changed: channels.changed,
+            },
             cancel: self.cancel.clone(),
         };
-        tasks.push(tokio::spawn(presence.run()));
+        tasks.push(tokio::spawn(session.run()));
         tasks
     }
 }

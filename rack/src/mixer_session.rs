@@ -64,30 +64,55 @@ pub(crate) struct MixerSession {
     pub(crate) bus: BusConnection,
     pub(crate) asker: RpcClient,
     pub(crate) state: StateFile,
-    pub(crate) claim: NameClaim,
-    pub(crate) ip: Option<std::net::IpAddr>,
-    pub(crate) bus_host: BusHost,
-    pub(crate) machine: host::HostProbe,
-    pub(crate) enrollment_timeout: Duration,
-    pub(crate) heartbeat_interval: Duration,
+    pub(crate) host: SessionHost,
+    pub(crate) settings: SessionSettings,
     /// The heartbeats of this run.
     pub(crate) beats: u64,
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
+    pub(crate) stores: SessionStores,
+    pub(crate) outputs: SessionOutputs,
+    pub(crate) controller: ControllerLink,
+    pub(crate) cancel: CancellationToken,
+}
+
+/// Where the Rack runs, and the name that it asks for.
+pub(crate) struct SessionHost {
+    pub(crate) claim: NameClaim,
+    pub(crate) ip: Option<std::net::IpAddr>,
+    pub(crate) bus_host: BusHost,
+    pub(crate) machine: host::HostProbe,
+}
+
+/// What the configuration says of the session.
+pub(crate) struct SessionSettings {
+    pub(crate) enrollment_timeout: Duration,
+    pub(crate) heartbeat_interval: Duration,
+    /// `snake.stream_name`.
+    pub(crate) stream: Token,
+    pub(crate) limits: MessageLimits,
+}
+
+/// What heartbeats report on, and what the Mixer's floors are for.
+pub(crate) struct SessionStores {
     pub(crate) spool: SpoolHandle,
     pub(crate) outbox: Arc<MessageOutbox>,
     pub(crate) recorder: TelemetryRecorder,
-    pub(crate) limits: MessageLimits,
-    /// `snake.stream_name`.
-    pub(crate) stream: Token,
+}
+
+/// What the session tells the rest of the agent.
+pub(crate) struct SessionOutputs {
     pub(crate) identity: watch::Sender<Option<RackIdentity>>,
     pub(crate) address: watch::Sender<Option<CommandAddress>>,
-    pub(crate) subscribed: watch::Receiver<bool>,
     pub(crate) pending: watch::Sender<Option<EntityId>>,
+}
+
+/// The session's channels to the controller and the command listener.
+pub(crate) struct ControllerLink {
+    pub(crate) subscribed: watch::Receiver<bool>,
     pub(crate) report: watch::Receiver<ControllerStatus>,
     pub(crate) orders: mpsc::Sender<ControllerCommand>,
     pub(crate) changed: Arc<Notify>,
-    pub(crate) cancel: CancellationToken,
 }
 
 /// A pause that grows with each failure.
@@ -127,7 +152,7 @@ impl MixerSession {
                 Ok(None) => {
                     pause = EnrollmentBackoff(FIRST_PAUSE);
                     told.clear();
-                    self.wait(self.heartbeat_interval).await;
+                    self.wait(self.settings.heartbeat_interval).await;
                 }
                 Err(error) => {
                     let reason = error.to_string();
@@ -156,8 +181,8 @@ impl MixerSession {
             known
         } else {
             tracing::warn!(
-                bus = self.bus_host.host,
-                port = self.bus_host.port,
+                bus = self.host.bus_host.host,
+                port = self.host.bus_host.port,
                 "cannot reach the bus yet; retrying. Start the Mixer there, or set snake.url to where it is"
             );
             self.bus.wait_connected_or_refused().await
@@ -179,18 +204,18 @@ impl MixerSession {
 
     /// One handshake, over a connection that may carry it.
     async fn run_handshake(&self, known: bool) -> Result<VerifiedEnrollReply, HandshakeError> {
-        let ip = match self.ip {
+        let ip = match self.host.ip {
             Some(ip) => ip,
-            None => host::address(&self.bus_host).await,
+            None => host::address(&self.host.bus_host).await,
         };
         let applicant = EnrollmentApplicant {
             key: self.state.key(),
             passport: self.state.passport(),
-            claim: self.claim.clone(),
+            claim: self.host.claim.clone(),
             host: host::name(),
             ip: ip.to_string(),
             bus_key: self.state.bus_key().map(|key| key.public_key()),
-            boot_epoch: self.spool.boot_epoch(),
+            boot_epoch: self.stores.spool.boot_epoch(),
         };
         if known {
             // A bus that knows its users lets them ask for streams once they are adopted.
@@ -203,7 +228,7 @@ impl MixerSession {
                 &self.asker,
                 &applicant,
                 &self.entropy,
-                self.enrollment_timeout,
+                self.settings.enrollment_timeout,
             )
             .await?;
             if asks && matches!(answer.reply, EnrollReply::Adopted { .. }) {
@@ -212,11 +237,18 @@ impl MixerSession {
             return Ok(answer);
         }
         let door = self.connect_for_enrollment().await?;
-        let answer = enroll(&door, &self.asker, &applicant, &self.entropy, self.enrollment_timeout).await;
+        let answer = enroll(
+            &door,
+            &self.asker,
+            &applicant,
+            &self.entropy,
+            self.settings.enrollment_timeout,
+        )
+        .await;
         door.close(DOOR_CLOSES).await;
         let answer = answer?;
         // It is on the bus's list now.
-        if tokio::time::timeout(self.enrollment_timeout, self.bus.wait_connected())
+        if tokio::time::timeout(self.settings.enrollment_timeout, self.bus.wait_connected())
             .await
             .is_err()
         {
@@ -227,12 +259,12 @@ impl MixerSession {
 
     /// Says it if the primary stream is not on the bus: the key must be that of the Mixer.
     async fn check_stream(&self) {
-        let found = tokio::time::timeout(STREAM_WITHIN, self.bus.js.get_stream(self.stream.as_str())).await;
+        let found = tokio::time::timeout(STREAM_WITHIN, self.bus.js.get_stream(self.settings.stream.as_str())).await;
         if let Ok(Err(error)) = found
             && is_missing(&error)
         {
             tracing::warn!(
-                stream = %self.stream,
+                stream = %self.settings.stream,
                 "the bus has no such stream for messages between Racks: set snake.stream_name to that of the Mixer"
             );
         }
@@ -252,7 +284,7 @@ impl MixerSession {
                 Ok(Some(identity))
             }
             EnrollReply::Pending { entity_id } => {
-                if *self.pending.borrow() != Some(entity_id) {
+                if *self.outputs.pending.borrow() != Some(entity_id) {
                     tracing::info!(id = %entity_id, "known to the Mixer and waiting for approval: platform racks approve {entity_id}");
                 }
                 let address = CommandAddress {
@@ -260,7 +292,9 @@ impl MixerSession {
                     cluster_key: answer.cluster_key,
                 };
                 self.subscribe_commands(address).await;
-                self.pending.send_if_modified(|old| replace(old, Some(entity_id)));
+                self.outputs
+                    .pending
+                    .send_if_modified(|old| replace(old, Some(entity_id)));
                 Ok(None)
             }
             EnrollReply::Refused(refusal) => Err(HandshakeError::Refused(refusal)),
@@ -273,16 +307,17 @@ impl MixerSession {
             cluster_key: identity.cluster_key,
         };
         self.subscribe_commands(address).await;
-        self.pending.send_if_modified(|old| replace(old, None));
-        self.identity
+        self.outputs.pending.send_if_modified(|old| replace(old, None));
+        self.outputs
+            .identity
             .send_if_modified(|old| replace(old, Some(identity.clone())));
         self.send_state(state).await;
     }
 
     /// Has commands subscribed to before anyone is told who we are: an order may follow at once.
     async fn subscribe_commands(&self, address: CommandAddress) {
-        self.address.send_if_modified(|old| replace(old, Some(address)));
-        let mut subscribed = self.subscribed.clone();
+        self.outputs.address.send_if_modified(|old| replace(old, Some(address)));
+        let mut subscribed = self.controller.subscribed.clone();
         let subscribed = subscribed.wait_for(|subscribed| *subscribed);
         if tokio::time::timeout(SUBSCRIBE_WITHIN, subscribed).await.is_err() {
             tracing::warn!("cannot subscribe to commands yet; the Mixer's commands wait for the next heartbeat");
@@ -296,12 +331,12 @@ impl MixerSession {
             done: None,
         };
         // A stage that has gone needs no orders: the Rack stops.
-        let _ = self.orders.send(order).await;
+        let _ = self.controller.orders.send(order).await;
     }
 
     async fn handle_refusal(&self, refusal: &RackRefusal) {
         // Without an identity there is nothing to stop, and nobody who takes orders.
-        if refusal.code == RefusalCode::Removed && self.identity.borrow().is_some() {
+        if refusal.code == RefusalCode::Removed && self.outputs.identity.borrow().is_some() {
             self.send_state(RackState::Removed).await;
         }
     }
@@ -329,19 +364,19 @@ impl MixerSession {
                     if std::mem::take(&mut missed) {
                         tracing::info!("the Mixer answers heartbeats again");
                     }
-                    self.spool.apply_floors(floors.iter().copied());
-                    self.outbox.spool().apply_floors(floors);
+                    self.stores.spool.apply_floors(floors.iter().copied());
+                    self.stores.outbox.spool().apply_floors(floors);
                     if let Some(credits) = credits {
-                        self.outbox.set_credits(credits);
+                        self.stores.outbox.set_credits(credits);
                     }
                     if let Some(limits) = limits {
-                        self.limits.narrow(&limits);
-                        self.recorder.narrow_sampling(limits.sampling_rate);
+                        self.settings.limits.narrow(&limits);
+                        self.stores.recorder.narrow_sampling(limits.sampling_rate);
                     }
-                    if self.report.borrow().state != Some(state) {
+                    if self.controller.report.borrow().state != Some(state) {
                         self.send_state(state).await;
                     }
-                    self.wait(self.heartbeat_interval).await;
+                    self.wait(self.settings.heartbeat_interval).await;
                 }
                 Ok(HeartbeatReply::Refused(refusal)) => {
                     tracing::warn!(
@@ -355,31 +390,34 @@ impl MixerSession {
                     if !std::mem::replace(&mut missed, true) {
                         tracing::warn!(%error, "heartbeat not answered; gears go on, telemetry waits in the spool");
                     }
-                    self.wait(self.heartbeat_interval.min(MISSED_PAUSE)).await;
+                    self.wait(self.settings.heartbeat_interval.min(MISSED_PAUSE)).await;
                 }
             }
         }
     }
 
     async fn send_heartbeat(&mut self, identity: &RackIdentity) -> Result<HeartbeatReply, HandshakeError> {
-        let report = self.report.borrow().clone();
+        let report = self.controller.report.borrow().clone();
         self.beats += 1;
-        let (status, outbox) = (self.spool.status(), self.outbox.spool().status());
+        let (status, outbox) = (self.stores.spool.status(), self.stores.outbox.spool().status());
         let heartbeat = Heartbeat {
             entity_id: identity.entity_id,
             ts: self.clock.now(),
-            boot_epoch: self.spool.boot_epoch(),
-            interval_ms: u64::try_from(self.heartbeat_interval.as_millis()).unwrap_or(u64::MAX),
+            boot_epoch: self.stores.spool.boot_epoch(),
+            interval_ms: u64::try_from(self.settings.heartbeat_interval.as_millis()).unwrap_or(u64::MAX),
             scenario: report.scenario,
             scenario_error: report.error,
             spool_bytes: status.waiting_bytes + outbox.waiting_bytes,
             waiting: [status.waiting, outbox.waiting].concat(),
-            facts: self.machine.facts(),
+            facts: self.host.machine.facts(),
             seq: Some(self.beats),
             stopped: report.stopped,
         };
         let heartbeat = SignedPayload::new(&heartbeat, SigningContext::Heartbeat, self.state.key())?.to_bytes()?;
-        let within = self.heartbeat_interval.clamp(Duration::from_secs(1), HEARTBEAT_WITHIN);
+        let within = self
+            .settings
+            .heartbeat_interval
+            .clamp(Duration::from_secs(1), HEARTBEAT_WITHIN);
         let question = (subject::HEARTBEAT, heartbeat);
         let ours = self.state.passport().and_then(ClusterKey::of);
         let answered = self.asker.call(&self.bus, question, ours.as_ref(), within).await;
@@ -407,7 +445,7 @@ impl MixerSession {
         };
         tokio::select! {
             () = tokio::time::sleep(time) => {}
-            () = self.changed.notified() => {}
+            () = self.controller.changed.notified() => {}
             () = back => {}
             () = cut_off => {}
         }

@@ -88,16 +88,13 @@ pub(crate) struct WireConsumer {
     sources: HashMap<String, SourceState>,
     /// Delivered to this inlet, and next for the inbox.
     ready: VecDeque<InboxMessage>,
-    /// Delivered and unacknowledged, in order of delivery.
-    pending: VecDeque<PendingAck>,
-    pending_bytes: usize,
+    pending: PendingAcks,
     acks: AckBatcher,
     /// The consumer sequence of the last delivery.
     last_delivery: u64,
     /// When the stream was created, in ns.
     stream_created: i128,
-    backoff: Duration,
-    has_warned: bool,
+    retry: PullRetry,
     /// Whether the next message exceeds a pull's bytes: it was published when the server accepted larger ones.
     next_is_large: bool,
 }
@@ -109,6 +106,19 @@ struct SourceState {
     key: Arc<str>,
     /// The last place that is ready or was delivered to the gear, by this inlet or an earlier one.
     last: Option<PortSequenceNumber>,
+}
+
+/// The pause before the next pull after a failure.
+struct PullRetry {
+    backoff: Duration,
+    has_warned: bool,
+}
+
+/// Delivered and unacknowledged, in order of delivery.
+#[derive(Default)]
+struct PendingAcks {
+    messages: VecDeque<PendingAck>,
+    bytes: usize,
 }
 
 /// A message that is not acknowledged yet.
@@ -155,13 +165,14 @@ impl WireConsumer {
             stop,
             sources: HashMap::new(),
             ready: VecDeque::new(),
-            pending: VecDeque::new(),
-            pending_bytes: 0,
+            pending: PendingAcks::default(),
             acks: AckBatcher::default(),
             last_delivery: 0,
             stream_created: 0,
-            backoff: BACKOFF.0,
-            has_warned: false,
+            retry: PullRetry {
+                backoff: BACKOFF.0,
+                has_warned: false,
+            },
             next_is_large: false,
         }
     }
@@ -180,12 +191,12 @@ impl WireConsumer {
                 PullEnd::Restart => continue,
                 PullEnd::Failed(reason) => reason,
             };
-            if !std::mem::replace(&mut self.has_warned, true) {
+            if !std::mem::replace(&mut self.retry.has_warned, true) {
                 tracing::warn!(consumer = self.spec.consumer, gear.id = %self.spec.gear, reason, "a wire delivers nothing at the moment; it is retried");
             }
             tokio::select! {
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(self.backoff) => self.backoff = (self.backoff * 2).min(BACKOFF.1),
+                () = tokio::time::sleep(self.retry.backoff) => self.retry.backoff = (self.retry.backoff * 2).min(BACKOFF.1),
             }
         }
     }
@@ -203,13 +214,13 @@ impl WireConsumer {
         let mut is_suspect = false;
         let sender = self.inbox.sender().clone();
         loop {
-            let is_crowded = self.pending.len() >= MAX_PENDING || self.pending_bytes >= MAX_PENDING_BYTES;
+            let is_crowded = self.pending.messages.len() >= MAX_PENDING || self.pending.bytes >= MAX_PENDING_BYTES;
             let is_ready = !self.ready.is_empty();
             let takes_more = !is_ready && !is_crowded;
             tokio::select! {
                 biased;
                 _ = connection.changed() => return PullEnd::Failed("the connection was lost".to_owned()),
-                is_durable = oldest_done(&mut self.pending, &self.lane) => {
+                is_durable = oldest_done(&mut self.pending.messages, &self.lane) => {
                     if !is_durable {
                         return PullEnd::Failed("the gear dropped a message".to_owned());
                     }
@@ -272,8 +283,8 @@ impl WireConsumer {
         let mut consumer: PullConsumer = consumer.map_err(text)?;
         consumer.reset(None).await.map_err(text)?;
         // Everything delivered before is delivered again.
-        self.pending.clear();
-        self.pending_bytes = 0;
+        self.pending.messages.clear();
+        self.pending.bytes = 0;
         self.last_delivery = 0;
         let (expires, heartbeat) = PULL_WITHIN;
         // One message always fits.
@@ -300,7 +311,7 @@ impl WireConsumer {
     async fn check_drained(&mut self, consumer: &PullConsumer) -> Result<bool, String> {
         let info = consumer.get_info().await.map_err(text)?;
         self.next_is_large = info.num_pending > 0;
-        let is_acknowledged = info.num_ack_pending == 0 || !self.pending.is_empty() || self.acks.count > 0;
+        let is_acknowledged = info.num_ack_pending == 0 || !self.pending.messages.is_empty() || self.acks.count > 0;
         Ok(is_acknowledged && info.num_pending == 0 && info.delivered.consumer_sequence == self.last_delivery)
     }
 
@@ -312,8 +323,8 @@ impl WireConsumer {
             return Err(format!("delivery {delivery} followed {}", self.last_delivery));
         }
         self.last_delivery = delivery;
-        self.has_warned = false;
-        self.backoff = BACKOFF.0;
+        self.retry.has_warned = false;
+        self.retry.backoff = BACKOFF.0;
         let mut place = place_of(&message, sequence);
         let (message, acker) = message.split();
         let source = self.source(&message.subject, place);
@@ -336,8 +347,8 @@ impl WireConsumer {
                 self.ready
                     .push_back(self.arrival(taken.clone(), tell, subject, (body, read)));
             }
-            self.pending_bytes += bytes;
-            self.pending.push_back(PendingAck {
+            self.pending.bytes += bytes;
+            self.pending.messages.push_back(PendingAck {
                 taken,
                 acker: None,
                 bytes,
@@ -346,7 +357,7 @@ impl WireConsumer {
             place.number = place.number.saturating_add(1);
         }
         self.source(&message.subject, place).last = last;
-        if let Some(pending) = self.pending.back_mut() {
+        if let Some(pending) = self.pending.messages.back_mut() {
             pending.acker = Some(acker);
         }
         Ok(())
@@ -427,12 +438,19 @@ impl WireConsumer {
     /// The oldest pending message is durable: acknowledges it with all that follow and are durable too.
     async fn acknowledge(&mut self) {
         loop {
-            let Some(pending) = self.pending.pop_front() else { break };
-            self.pending_bytes = self.pending_bytes.saturating_sub(pending.bytes);
+            let Some(pending) = self.pending.messages.pop_front() else {
+                break;
+            };
+            self.pending.bytes = self.pending.bytes.saturating_sub(pending.bytes);
             if let Some(acker) = pending.acker {
                 self.acks.add(acker);
             }
-            if !self.pending.front_mut().is_some_and(|next| next.poll_done(&self.lane)) {
+            if !self
+                .pending
+                .messages
+                .front_mut()
+                .is_some_and(|next| next.poll_done(&self.lane))
+            {
                 break;
             }
         }

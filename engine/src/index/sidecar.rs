@@ -31,13 +31,7 @@ use crate::layout::FileVersionKey;
 /// The sidecar of one version of a data file. There may be a hundred thousand.
 #[derive(Debug)]
 pub struct SidecarIndex {
-    /// The folder of all of them.
-    folder: Arc<Path>,
-    table: Table,
-    key: FileVersionKey,
-    /// Of its head.
-    crc: u32,
-    pub(super) size: u64,
+    pub(super) file: SidecarFile,
     pub(super) blocks: u32,
     pub(super) rows: u64,
     ids: Box<[IdColumnIndex]>,
@@ -52,6 +46,18 @@ pub struct SidecarIndex {
     queue: Weak<IndexQueue>,
     /// All of it, if it is of a row group: there is no file.
     here: Option<Box<[u8]>>,
+}
+
+/// Where it lies, and what it was when it was opened.
+#[derive(Debug)]
+pub(super) struct SidecarFile {
+    /// The folder of all of them.
+    folder: Arc<Path>,
+    table: Table,
+    key: FileVersionKey,
+    /// Of its head.
+    crc: u32,
+    pub(super) size: u64,
 }
 
 /// What is known of a column of ids.
@@ -99,11 +105,13 @@ impl SidecarIndex {
             counts: RollupDimension::ALL.map(|by| head.section(by.kind())),
             // An empty one says nothing.
             texts: texts.into_iter().filter(|(_, section)| section.length > 0).collect(),
-            folder: Arc::clone(folder),
-            table: head.owner.table,
-            key: (head.owner.segment, head.owner.version),
-            crc: head.crc,
-            size,
+            file: SidecarFile {
+                folder: Arc::clone(folder),
+                table: head.owner.table,
+                key: (head.owner.segment, head.owner.version),
+                crc: head.crc,
+                size,
+            },
             blocks: head.blocks,
             rows: head.owner.rows,
             ids: ids.into(),
@@ -131,7 +139,7 @@ impl SidecarIndex {
     /// Its bytes on the disk.
     #[must_use]
     pub const fn size(&self) -> u64 {
-        self.size
+        self.file.size
     }
 
     /// As [`crate::DataFileHandle::ids`].
@@ -200,7 +208,7 @@ impl SidecarIndex {
             let file = self.file().map_err(SidecarError::Shut)?;
             return find(&|buffer: &mut [u8], at| file.read_exact_at(buffer, section.offset + at));
         }
-        let file = FilePrefix::new(self.open_anew().map_err(SidecarError::Shut)?, self.size);
+        let file = FilePrefix::new(self.open_anew().map_err(SidecarError::Shut)?, self.file.size);
         let bytes: Arc<[u8]> = file.read(section.offset, section.length)?.into();
         let blocks = find(&within(&bytes))?.blocks;
         self.memory.keep(self.opening, kind, bytes);
@@ -211,7 +219,7 @@ impl SidecarIndex {
     }
 
     pub(super) fn path(&self) -> PathBuf {
-        path_of(&self.folder, self.table, self.key)
+        path_of(&self.file.folder, self.file.table, self.file.key)
     }
 
     /// Its bytes, by a handle that is kept.
@@ -224,7 +232,7 @@ impl SidecarIndex {
                 file
             }
         };
-        Ok(FilePrefix::shared(file, self.size))
+        Ok(FilePrefix::shared(file, self.file.size))
     }
 
     /// Its file, by name: not found where another one has taken its place.
@@ -232,7 +240,7 @@ impl SidecarIndex {
         let file = File::open(self.path())?;
         let mut crc = [0; 4];
         file.read_exact_at(&mut crc, HEAD_CRC)?;
-        if u32::from_le_bytes(crc) == self.crc {
+        if u32::from_le_bytes(crc) == self.file.crc {
             return Ok(file);
         }
         Err(ErrorKind::NotFound.into())

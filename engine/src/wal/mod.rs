@@ -160,26 +160,38 @@ pub(crate) struct WriteAheadLog {
     /// In LSN order.
     closed: VecDeque<ClosedSegment>,
     active: Option<ActiveSegment>,
-    /// Numbers of the spare files, each of `segment_bytes`.
-    spares: Vec<u64>,
+    spares: SpareSegments,
+    /// Names changed since the folder was last synced.
+    names_dirty: bool,
+    next_number: u64,
+    lsn: LogPositions,
+    word: DurableLsn,
+    poisoned: Option<Arc<str>>,
+}
+
+/// Files for segments to come.
+#[derive(Debug, Default)]
+struct SpareSegments {
+    /// Their numbers; each has `segment_bytes`.
+    numbers: Vec<u64>,
     /// How many segments were in use at once, less one for every segment that was begun since then without so many.
     needed: usize,
     /// The next segment's file, if one is being made and no spare is there.
     ahead: Option<SegmentPreallocation>,
     /// The segment for which that was tried last.
     tried_ahead: u64,
-    /// Names changed since the folder was last synced.
-    names_dirty: bool,
-    next_number: u64,
+}
+
+/// How far the log is.
+#[derive(Debug)]
+struct LogPositions {
     /// The smallest LSN that the next frame may have.
-    next_lsn: u64,
+    next: u64,
     /// LSN of the last frame in the log.
     tail: u64,
     /// Frames up to this LSN are synced.
     durable: u64,
     low_water: u64,
-    word: DurableLsn,
-    poisoned: Option<Arc<str>>,
 }
 
 impl WriteAheadLog {
@@ -198,16 +210,15 @@ impl WriteAheadLog {
             disk,
             closed: VecDeque::new(),
             active: None,
-            spares: Vec::new(),
-            needed: 0,
-            ahead: None,
-            tried_ahead: 0,
+            spares: SpareSegments::default(),
             names_dirty: false,
             next_number: 1,
-            next_lsn: below.saturating_add(1),
-            tail: below,
-            durable: below,
-            low_water: options.replay_from,
+            lsn: LogPositions {
+                next: below.saturating_add(1),
+                tail: below,
+                durable: below,
+                low_water: options.replay_from,
+            },
             options,
             poisoned: None,
         };
@@ -224,7 +235,11 @@ impl WriteAheadLog {
 
     /// Makes a log without segments ready: with a spare if there is one, else with a small segment, and the next one is begun.
     fn begin(&mut self) -> Result<(), Error> {
-        let most = if self.spares.is_empty() { FIRST } else { u64::MAX };
+        let most = if self.spares.numbers.is_empty() {
+            FIRST
+        } else {
+            u64::MAX
+        };
         self.switch_to(self.options.segment_bytes.min(most))?;
         self.look_ahead();
         Ok(())
@@ -233,7 +248,7 @@ impl WriteAheadLog {
     /// The smallest LSN that the next frame may have.
     #[cfg(test)]
     pub(crate) fn next_lsn(&self) -> u64 {
-        self.next_lsn
+        self.lsn.next
     }
 
     /// Why the log accepts nothing any more, if so.
@@ -248,8 +263,8 @@ impl WriteAheadLog {
 
     /// Bytes of all files of the log, spares and the one being made included; never more than `max_bytes` once recovery is done.
     pub(crate) fn disk_bytes(&self) -> u64 {
-        let ahead = self.ahead.as_ref().map_or(0, |ahead| ahead.capacity);
-        self.used_bytes() + self.spares.len() as u64 * self.options.segment_bytes + ahead
+        let ahead = self.spares.ahead.as_ref().map_or(0, |ahead| ahead.capacity);
+        self.used_bytes() + self.spares.numbers.len() as u64 * self.options.segment_bytes + ahead
     }
 
     /// Whether an append of `bytes` (the sum of [`WalFrame::encoded_len`]) finds room without anything being released first.
@@ -288,7 +303,7 @@ impl WriteAheadLog {
         };
         let out = active.out.room(usize::try_from(bytes).unwrap_or(usize::MAX));
         for frame in frames {
-            frame.encode(&active.identity, self.durable, out);
+            frame.encode(&active.identity, self.lsn.durable, out);
         }
         (active.dirty, active.marked) = (true, false);
         let (file, path) = (&active.file, &active.path);
@@ -297,8 +312,8 @@ impl WriteAheadLog {
             return Err(self.poison(error));
         }
         active.last = last;
-        self.tail = last;
-        self.next_lsn = last.saturating_add(1);
+        self.lsn.tail = last;
+        self.lsn.next = last.saturating_add(1);
         Ok(())
     }
 
@@ -311,14 +326,14 @@ impl WriteAheadLog {
             }
             active.dirty = false;
         }
-        self.durable = self.tail;
+        self.lsn.durable = self.lsn.tail;
         self.look_ahead();
         Ok(())
     }
 
     /// Leaves durable_lsn of how far the log is, for the disk is in trouble: see [`durable_lsn`].
     pub(crate) fn persist_durable_lsn(&mut self) {
-        self.word.persist(&self.disk, self.durable);
+        self.word.persist(&self.disk, self.lsn.durable);
     }
 
     /// Marks the last frame as synced, where the next one will stand. Needs no sync: see [`frame`].
@@ -331,7 +346,7 @@ impl WriteAheadLog {
         if active.room() < frame::MARK_BYTES as u64 {
             return Ok(());
         }
-        let mark = frame::mark(&active.identity, self.durable);
+        let mark = frame::mark(&active.identity, self.lsn.durable);
         let (file, path) = (&active.file, &active.path);
         let write = |bytes: &[u8], at| self.disk.write_at(file, path, bytes, at);
         let marked = active.out.write_with(&mark, write);
@@ -341,8 +356,8 @@ impl WriteAheadLog {
     /// Frames below `low_water` are stored elsewhere, durably: segments that hold no others become spares or go.
     pub(crate) fn release(&mut self, low_water: u64) -> Result<(), Error> {
         self.check_poison()?;
-        self.low_water = self.low_water.max(low_water);
-        while let Some(oldest) = self.closed.front().filter(|oldest| oldest.last < self.low_water) {
+        self.lsn.low_water = self.lsn.low_water.max(low_water);
+        while let Some(oldest) = self.closed.front().filter(|oldest| oldest.last < self.lsn.low_water) {
             let (number, capacity) = (oldest.number, oldest.capacity);
             self.retire(&file_name(WalFileRole::Log, number), number, capacity)?;
             self.closed.pop_front();
@@ -352,7 +367,7 @@ impl WriteAheadLog {
 
     /// Checks a group and adds up its bytes.
     fn check(&self, frames: &[WalFrame]) -> Result<u64, Error> {
-        let (mut next, mut bytes) = (self.next_lsn, 0);
+        let (mut next, mut bytes) = (self.lsn.next, 0);
         let most = self.options.max_group_bytes();
         for frame in frames {
             let (len, limit) = (frame.encoded_len(), MAX_FRAME.min(most));

@@ -101,7 +101,7 @@ pub(super) fn run(wal: &mut WriteAheadLog, sink: FrameSink<'_>) -> Result<WalRec
     let mut torn_bytes = 0;
     let mut copier = SegmentRewriter::new(wal, damage, sink);
     let pool = BufferPool::default();
-    let stored = copier.wal.tail;
+    let stored = copier.wal.lsn.tail;
     if let Some(oldest) = olds.first().filter(|oldest| oldest.before() > stored) {
         let missing = stored + 1..=oldest.before();
         copier.report(WalDamage {
@@ -161,12 +161,12 @@ pub(super) fn run(wal: &mut WriteAheadLog, sink: FrameSink<'_>) -> Result<WalRec
         });
     }
     let done = copier.finish()?;
-    wal.next_lsn = wal.next_lsn.max(done.highest.saturating_add(1));
+    wal.lsn.next = wal.lsn.next.max(done.highest.saturating_add(1));
     wal.trim_spares(0)?;
     // What went stays gone: a later start does not read and copy it again.
     wal.sync_dir()?;
     Ok(WalRecovery {
-        next_lsn: wal.next_lsn,
+        next_lsn: wal.lsn.next,
         torn_bytes,
         damage: done.damage,
     })

@@ -172,8 +172,8 @@ impl<'a> SegmentRewriter<'a> {
 
     /// What was copied is synced; the copy before, if there is one, takes no more.
     fn close_copy(&mut self) {
-        self.wal.tail = self.wal.tail.max(self.copied);
-        self.wal.durable = self.wal.tail;
+        self.wal.lsn.tail = self.wal.lsn.tail.max(self.copied);
+        self.wal.lsn.durable = self.wal.lsn.tail;
         self.wal.shut_active();
     }
 

@@ -42,14 +42,16 @@ impl WriteAheadLog {
 
     /// Whether the active segment holds nothing that is still needed.
     fn active_is_released(&self) -> bool {
-        self.active.as_ref().is_some_and(|active| active.last < self.low_water)
+        self.active
+            .as_ref()
+            .is_some_and(|active| active.last < self.lsn.low_water)
     }
 
     /// Bytes that stay taken when a new segment replaces the active one.
     pub(super) fn kept_bytes(&self) -> u64 {
         let active = self.active.iter().map(|active| (active.capacity, active.last));
         let closed = self.closed.iter().map(|closed| (closed.capacity, closed.last));
-        let kept = active.chain(closed).filter(|(_, last)| *last >= self.low_water);
+        let kept = active.chain(closed).filter(|(_, last)| *last >= self.lsn.low_water);
         kept.map(|(capacity, _)| capacity).sum()
     }
 
@@ -65,15 +67,15 @@ impl WriteAheadLog {
         if self.active_is_released() {
             self.close_active()?;
         }
-        self.release(self.low_water)
+        self.release(self.lsn.low_water)
             .map_err(|error| self.out_of_space(error, size))?;
         let blank = self.blank(size)?;
         self.close_active()?;
         let header = SegmentHeader {
             store: self.options.store,
             number: self.take_number()?,
-            first: self.next_lsn,
-            before: self.tail,
+            first: self.lsn.next,
+            before: self.lsn.tail,
             copied: 0,
         };
         let path = self.install(&blank, &header)?;
@@ -83,7 +85,7 @@ impl WriteAheadLog {
             path,
             capacity: blank.capacity,
             out: BlockBuffer::new(BLOCK),
-            last: self.tail,
+            last: self.lsn.tail,
             dirty: false,
             marked: false,
         });
@@ -93,13 +95,13 @@ impl WriteAheadLog {
 
     /// Notes how many segments are in use, and removes a spare that was not needed for long.
     fn shed(&mut self) {
-        self.needed = self.needed.saturating_sub(1).max(self.closed.len());
-        if self.spares.len() > self.needed.max(SPARES)
-            && let Some(number) = self.spares.pop()
+        self.spares.needed = self.spares.needed.saturating_sub(1).max(self.closed.len());
+        if self.spares.numbers.len() > self.spares.needed.max(SPARES)
+            && let Some(number) = self.spares.numbers.pop()
             && self.disk.unlink(&file_name(WalFileRole::Spare, number)).is_err()
         {
             // It only takes space, and another switch tries again.
-            self.spares.push(number);
+            self.spares.numbers.push(number);
         }
     }
 
@@ -141,7 +143,7 @@ impl WriteAheadLog {
     /// A file of `size` bytes to become a segment: a spare, or a new one within the cap.
     pub(super) fn blank(&mut self, size: u64) -> Result<BlankSegment, Error> {
         if size == self.options.segment_bytes
-            && let Some(number) = self.spares.pop()
+            && let Some(number) = self.spares.numbers.pop()
         {
             // A spare's header is overwritten only once its name durably says that it is a spare.
             if self.names_dirty {
@@ -155,7 +157,7 @@ impl WriteAheadLog {
                 capacity: size,
             });
         }
-        if let Some(ahead) = self.ahead.take_if(|ahead| ahead.capacity == size) {
+        if let Some(ahead) = self.spares.ahead.take_if(|ahead| ahead.capacity == size) {
             let name = ahead.name.clone();
             if let Some(file) = ahead.take(self.active.as_ref().map_or(0, |active| active.out.end())) {
                 let capacity = size;
@@ -184,12 +186,12 @@ impl WriteAheadLog {
     /// Removes spares until `size` more bytes fit under the cap, or none is left.
     pub(super) fn trim_spares(&mut self, size: u64) -> Result<(), Error> {
         while self.disk_bytes() + size > self.options.max_bytes
-            && let Some(number) = self.spares.pop()
+            && let Some(number) = self.spares.numbers.pop()
         {
             self.disk.unlink(&file_name(WalFileRole::Spare, number))?;
         }
         if self.disk_bytes() + size > self.options.max_bytes {
-            self.ahead = None;
+            self.spares.ahead = None;
         }
         Ok(())
     }
@@ -203,11 +205,14 @@ impl WriteAheadLog {
         let Some((number, used)) = near.map(|active| (active.identity.number, active.out.end())) else {
             return;
         };
-        let wanted = size >= MADE_AHEAD && self.spares.is_empty() && self.ahead.is_none() && self.tried_ahead != number;
+        let wanted = size >= MADE_AHEAD
+            && self.spares.numbers.is_empty()
+            && self.spares.ahead.is_none()
+            && self.spares.tried_ahead != number;
         if wanted && self.disk_bytes() + size <= self.options.max_bytes {
-            self.tried_ahead = number;
+            self.spares.tried_ahead = number;
             let name = self.take_number().map(|number| file_name(WalFileRole::New, number));
-            self.ahead = name
+            self.spares.ahead = name
                 .ok()
                 .and_then(|name| SegmentPreallocation::begin(&self.disk, name, size, used));
         }
@@ -225,12 +230,12 @@ impl WriteAheadLog {
     pub(super) fn retire(&mut self, name: &str, number: u64, capacity: u64) -> Result<(), Error> {
         self.names_dirty = true;
         let size = self.options.segment_bytes;
-        let fits = self.spares.len() < self.needed.max(SPARES)
-            && !self.spares.contains(&number)
+        let fits = self.spares.numbers.len() < self.spares.needed.max(SPARES)
+            && !self.spares.numbers.contains(&number)
             && self.disk_bytes() <= self.options.max_bytes;
         if capacity == size && fits {
             self.disk.rename(name, &file_name(WalFileRole::Spare, number))?;
-            self.spares.push(number);
+            self.spares.numbers.push(number);
             Ok(())
         } else {
             self.disk.unlink(name)

@@ -114,7 +114,7 @@ async fn activate(
         .await?;
     let data = service
         .room
-        .await_scenario(active, bounded(wait, service.room.scenario_wait))
+        .await_scenario(active, bounded(wait, service.room.limits.scenario_wait))
         .await?;
     Ok(ItemResponse { data })
 }
@@ -157,7 +157,7 @@ async fn rollback(
         .await?;
     let data = service
         .room
-        .await_scenario(active, bounded(wait, service.room.scenario_wait))
+        .await_scenario(active, bounded(wait, service.room.limits.scenario_wait))
         .await?;
     Ok(ItemResponse { data })
 }

@@ -17,7 +17,7 @@ use crate::bus_server::{BusServer, MixerBus};
 use crate::cluster::Cluster;
 use crate::command_clock::CommandClock;
 use crate::config::MixerConfig;
-use crate::control::{ControlPlane, MOST_TAPS};
+use crate::control::{ControlLimits, ControlPlane, MOST_TAPS};
 use crate::dlq::{DeadLetterQueue, DlqParts, LetterReplayer};
 use crate::duckdb::ViewFileWriter;
 use crate::enrollment::EnrollmentService;
@@ -346,9 +346,11 @@ impl MixerComponents {
             command_clock: Arc::clone(command_clock),
             acl: acl.clone(),
             rejections,
-            taps: Arc::new(Semaphore::new(MOST_TAPS)),
-            scenario_wait: config.mixer.scenario_wait_timeout,
-            max_hops: config.mixer.max_hops.into(),
+            limits: ControlLimits {
+                taps: Arc::new(Semaphore::new(MOST_TAPS)),
+                scenario_wait: config.mixer.scenario_wait_timeout,
+                max_hops: config.mixer.max_hops.into(),
+            },
         }))
     }
 

@@ -70,7 +70,7 @@ impl ControlPlane {
     /// # Errors
     /// [`ControlError::BadScenario`], [`ControlError::ReferenceTaken`] unless `replace`, [`ControlError::Registry`].
     pub async fn import(&self, text: String, replace: bool, by: &AuditActor) -> Result<ImportReport, ControlError> {
-        let (ScenarioReview { scenario, warnings, .. }, text) = review(text, self.max_hops).await?;
+        let (ScenarioReview { scenario, warnings, .. }, text) = review(text, self.limits.max_hops).await?;
         let row = ScenarioRow {
             hash: scenario::content_hash(&text),
             name: scenario.meta.name,
@@ -145,7 +145,7 @@ impl ControlPlane {
     /// [`ControlError`].
     pub async fn rehearse(&self, reference: &str, resume: ResumePoint) -> Result<ScenarioReport, ControlError> {
         let row = self.found(reference).await?;
-        let (reviewed, _) = review(row.text.clone(), self.max_hops).await?;
+        let (reviewed, _) = review(row.text.clone(), self.limits.max_hops).await?;
         let scenario = reviewed.scenario;
         let active = self
             .registry
@@ -181,7 +181,7 @@ impl ControlPlane {
     ) -> Result<ActiveScenario, ControlError> {
         let row = self.found(reference).await?;
         // This program may know other gear types than the one that stored it.
-        let (reviewed, _) = review(row.text.clone(), self.max_hops).await?;
+        let (reviewed, _) = review(row.text.clone(), self.limits.max_hops).await?;
         let forgotten = self.forgotten(resume, &reviewed.scenario)?;
         let active = ActiveScenario {
             reference: row.reference(),

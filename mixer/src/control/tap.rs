@@ -87,7 +87,7 @@ impl ControlPlane {
         if row.state == RackState::Suspended {
             return Err(refuse(&row, "tapped", ": platform racks resume starts its gears"));
         }
-        let place = Arc::clone(&self.taps).try_acquire_owned();
+        let place = Arc::clone(&self.limits.taps).try_acquire_owned();
         let place = place.map_err(|_| ControlError::TooManyTaps(MOST_TAPS))?;
         let client = self.bus.client();
         let inbox = client.new_inbox();

@@ -58,14 +58,8 @@ pub(crate) struct TailTask {
     pub(super) shown: TailRendering,
     pub(super) tails: Arc<TailService>,
     pub(super) follow: TailFollower,
-    pub(super) view: Option<ReadView>,
-    /// As long as the view is held.
-    pub(super) pinned: Option<PinnedSnapshot>,
-    pub(super) begin: StartPosition,
-    pub(super) conditions: Vec<Expr>,
-    pub(super) compiled: ScanFilter,
-    /// Whether every row is let through.
-    pub(super) all: bool,
+    pub(super) start: TailStart,
+    pub(super) filter: TailFilter,
     pub(super) out: mpsc::Sender<Bytes>,
     pub(super) texts: Option<mpsc::Receiver<Bytes>>,
     pub(super) missed: u64,
@@ -73,6 +67,22 @@ pub(crate) struct TailTask {
     /// When something was said last.
     pub(super) said: Instant,
     pub(super) _place: OwnedSemaphorePermit,
+}
+
+/// Where a tail begins, and the view of that moment.
+pub(super) struct TailStart {
+    pub(super) begin: StartPosition,
+    pub(super) view: Option<ReadView>,
+    /// As long as the view is held.
+    pub(super) pinned: Option<PinnedSnapshot>,
+}
+
+/// Which rows a tail shows.
+pub(super) struct TailFilter {
+    pub(super) conditions: Vec<Expr>,
+    pub(super) compiled: ScanFilter,
+    /// Whether every row is let through.
+    pub(super) all: bool,
 }
 
 impl TailTask {
@@ -97,7 +107,7 @@ impl TailTask {
         let id = self.tails.id();
         // What the view has came before this place.
         let end = self.follow.position();
-        match std::mem::replace(&mut self.begin, StartPosition::Now) {
+        match std::mem::replace(&mut self.start.begin, StartPosition::Now) {
             StartPosition::Now => {}
             StartPosition::Since(window) => {
                 let backlog = self.backlog(window, start(window));
@@ -130,7 +140,7 @@ impl TailTask {
     }
 
     fn release_view(&mut self) {
-        (self.view, self.pinned) = (None, None);
+        (self.start.view, self.start.pinned) = (None, None);
     }
 
     fn token(&self) -> ResumeToken {
@@ -140,8 +150,8 @@ impl TailTask {
     fn backlog(&mut self, window: TimeRange, after: cursor::KeysetPosition) -> TailBacklog {
         let boundary = ResumeToken::live(self.tails.id(), self.follow.position());
         TailBacklog::new(
-            self.view.take().unwrap_or_else(|| self.tails.engine.view()),
-            (self.shown, window, self.conditions.clone()),
+            self.start.view.take().unwrap_or_else(|| self.tails.engine.view()),
+            (self.shown, window, self.filter.conditions.clone()),
             boundary,
             after,
             Instant::now() + self.tails.patience,
@@ -191,7 +201,7 @@ impl TailTask {
 
     /// Gives a backlog, or the newest rows of it, oldest row first, as far as that is done in time.
     async fn send_backlog(&mut self, mut backlog: TailBacklog, newest: Option<usize>) -> Result<(), TailExit> {
-        let pinned = self.pinned.take();
+        let pinned = self.start.pinned.take();
         let too_old = pinned
             .as_ref()
             .map(|pinned| pinned.too_old().clone())
@@ -343,10 +353,10 @@ impl TailTask {
 
     /// How many rows of a block are wanted, and which; `None` for all.
     fn look_at(&self, block: &TailBlock) -> Result<(usize, Option<BooleanArray>), Error> {
-        if self.all {
+        if self.filter.all {
             return Ok((block.rows.num_rows() - block.skip, None));
         }
-        let Some(kept) = self.compiled.keep(&block.rows)? else {
+        let Some(kept) = self.filter.compiled.keep(&block.rows)? else {
             return Ok((block.rows.num_rows() - block.skip, None));
         };
         let rest = kept.slice(block.skip, kept.len() - block.skip);
@@ -371,7 +381,7 @@ impl TailTask {
     }
 
     fn count_lost(&mut self, rows: u64) {
-        if self.all {
+        if self.filter.all {
             self.missed += rows;
         } else {
             self.unseen += rows;

@@ -149,7 +149,7 @@ impl QueryEngine {
             SqlDialect::Plain => None,
             SqlDialect::Postgres => self.postgres(&specs),
         };
-        let sessions = postgres.as_ref().map_or(&self.sql, |postgres| &postgres.sessions);
+        let sessions = postgres.as_ref().map_or(&self.pools.sql, |postgres| &postgres.sessions);
         StatementContext {
             base: sessions.acquire_session(),
             postgres,
@@ -157,7 +157,7 @@ impl QueryEngine {
             view: self.engine.view(),
             now: self.clock.now(),
             statement: statement.clone(),
-            meter: meter(self.sql.template()),
+            meter: meter(self.pools.sql.template()),
             ids_in_memory: None,
         }
     }
@@ -177,7 +177,7 @@ impl QueryEngine {
         if let Some((_, postgres)) = made.as_ref().filter(|(of, _)| Arc::ptr_eq(of, specs)) {
             return postgres.clone();
         }
-        let postgres = match PostgresCompatibility::new(&self.sql, specs) {
+        let postgres = match PostgresCompatibility::new(&self.pools.sql, specs) {
             Ok(postgres) => Some(Arc::new(postgres)),
             Err(error) => {
                 tracing::error!(%error, "cannot create pg_catalog: PostgreSQL clients see only the tables");

@@ -63,9 +63,7 @@ pub(super) struct TopKScan {
     pub(super) window: TimeRange,
     pub(super) order: SortOrder,
     pub(super) conditions: ScanFilter,
-    /// What is given of the rows.
-    columns: Vec<usize>,
-    schema: SchemaRef,
+    output: ScanOutput,
     pub(super) needs: PruningConditions,
     pub(super) cache: Arc<PageCache>,
     pub(super) meter: Arc<ScanMeter>,
@@ -74,6 +72,12 @@ pub(super) struct TopKScan {
     patience: ScanDeadline,
     skip: usize,
     state: Mutex<TopKHeap>,
+}
+
+/// What is given of the rows.
+struct ScanOutput {
+    columns: Vec<usize>,
+    schema: SchemaRef,
 }
 
 #[derive(Default)]
@@ -121,8 +125,10 @@ impl TopKScan {
             window: request.window,
             order: request.order,
             conditions: ScanFilter::new(session, request.table, request.conditions)?,
-            columns: request.columns.to_vec(),
-            schema: Arc::new(request.table.schema().project(request.columns)?),
+            output: ScanOutput {
+                columns: request.columns.to_vec(),
+                schema: Arc::new(request.table.schema().project(request.columns)?),
+            },
             needs,
             cache: Arc::clone(cache),
             meter: Arc::clone(request.meter),
@@ -153,7 +159,7 @@ impl TopKScan {
         self.check()?;
         memory.try_grow(batch.get_array_memory_size())?;
         Ok(RecordBatch::try_new(
-            Arc::clone(&self.schema),
+            Arc::clone(&self.output.schema),
             batch.columns().to_vec(),
         )?)
     }
@@ -208,11 +214,11 @@ impl ScanTask for TopKScan {
             let numbers: Vec<u32> = of_place.iter().map(|row| row.row).collect();
             match place {
                 Some(Some(RowLocation::Memory { rows, .. })) => {
-                    let taken = take_record_batch(&rows.project(&self.columns)?, &UInt32Array::from(numbers))?;
+                    let taken = take_record_batch(&rows.project(&self.output.columns)?, &UInt32Array::from(numbers))?;
                     batches.push(self.hold(&taken, &memory)?);
                 }
                 Some(Some(RowLocation::Group(group))) => {
-                    for batch in read_rows(group, self.table, &self.columns, &numbers)? {
+                    for batch in read_rows(group, self.table, &self.output.columns, &numbers)? {
                         batches.push(self.hold(&batch?, &memory)?);
                     }
                 }

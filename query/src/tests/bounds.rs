@@ -116,7 +116,7 @@ async fn a_query_short_of_memory_is_told_to_retry_unless_it_could_never_fit() {
     };
     let newest = "SELECT ts, message FROM logs ORDER BY ts DESC LIMIT 20";
     // What another query has, as it would take it.
-    let other = bench.querier.sessions.acquire_session();
+    let other = bench.querier.pools.typed.acquire_session();
     let pool = &other.runtime_env().memory_pool;
     let taken = MemoryConsumer::new("another query").register(pool);
     let MemoryLimit::Finite(all) = pool.memory_limit() else {
@@ -147,7 +147,7 @@ async fn a_query_short_of_memory_is_told_to_retry_unless_it_could_never_fit() {
     );
     asked(&bench, newest, json!([])).await.unwrap();
     // What a slow reader still holds of a session is no next query's fault.
-    let one = bench.querier.sessions.acquire_session();
+    let one = bench.querier.pools.typed.acquire_session();
     let left = MemoryConsumer::new("a slow reader").register(&one.runtime_env().memory_pool);
     left.try_grow(all - (8 << 10)).unwrap();
     drop(one);
@@ -155,7 +155,7 @@ async fn a_query_short_of_memory_is_told_to_retry_unless_it_could_never_fit() {
     assert!(matches!(error, Error::Crowded(_)), "{error:?}");
     drop(left);
     // Every session is as it was, whatever its queries came to.
-    let pool = &bench.querier.sessions.template().runtime_env().memory_pool;
+    let pool = &bench.querier.pools.typed.template().runtime_env().memory_pool;
     until("all memory to be free", || pool.reserved() == 0).await;
     drop((taken, other));
     bench.close().await;
@@ -167,7 +167,7 @@ async fn the_rows_of_a_list_count_as_memory_of_queries_until_the_last_of_its_clo
     let mut random = Random::new();
     let points: Vec<_> = (0..200).map(|_| random_world::point(&mut random)).collect();
     bench.append(&points).await;
-    let pool = &bench.querier.sessions.template().runtime_env().memory_pool;
+    let pool = &bench.querier.pools.typed.template().runtime_env().memory_pool;
     for query in [
         ListQuery::Logs(LogFilter {
             limit: Some(1_000),
@@ -208,7 +208,7 @@ async fn lists_that_are_being_sent_leave_half_of_the_memory_to_queries() {
         };
         bench.querier.list(&ListQuery::Logs(filter)).await
     };
-    let pool = &bench.querier.sessions.template().runtime_env().memory_pool;
+    let pool = &bench.querier.pools.typed.template().runtime_env().memory_pool;
     let MemoryLimit::Finite(all) = pool.memory_limit() else {
         panic!("no limit");
     };
@@ -253,7 +253,7 @@ async fn the_spans_and_logs_of_a_trace_count_as_memory_of_queries_until_they_are
         })
         .collect();
     bench.append(&logs).await;
-    let pool = &bench.querier.sessions.template().runtime_env().memory_pool;
+    let pool = &bench.querier.pools.typed.template().runtime_env().memory_pool;
     let tree = bench.querier.trace(id).await.unwrap();
     assert!(pool.reserved() >= 200_000, "{}", pool.reserved());
     drop(tree);

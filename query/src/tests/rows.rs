@@ -281,7 +281,7 @@ async fn the_newest_rows_are_read_from_the_newest_files() {
     bench.append(&past).await;
     bench.seal().await;
     let scan = crate::query_scan::QueryScan::new(
-        bench.querier.sessions.acquire_session(),
+        bench.querier.pools.typed.acquire_session(),
         bench.engine.view(),
         model::Table::Logs,
         crate::time_range::TimeRange::ALL,

@@ -41,7 +41,7 @@ fn many(random: &mut Random) -> Vec<LogRecord> {
 }
 
 fn scan(bench: &Bench, querier: &QueryEngine, window: TimeRange, filter: &LogFilter) -> QueryScan {
-    let (session, view) = (querier.sessions.acquire_session(), bench.engine.view());
+    let (session, view) = (querier.pools.typed.acquire_session(), bench.engine.view());
     let mut scan = QueryScan::new(session, view, Table::Logs, window, filter::logs(filter));
     scan.order = filter.order.unwrap_or_default();
     scan

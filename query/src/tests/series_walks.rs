@@ -49,7 +49,7 @@ async fn walks_agree(bench: &Bench, random: &mut Random) {
         let window = TimeRange::resolve(filter.since, filter.until, None, now()).unwrap();
         let conditions = filter::metrics(&filter);
         let scan = || {
-            let (session, view) = (bench.querier.sessions.acquire_session(), bench.engine.view());
+            let (session, view) = (bench.querier.pools.typed.acquire_session(), bench.engine.view());
             QueryScan::new(session, view, model::Table::Metrics, window, conditions.clone())
         };
         let walked = told(&walk::groups(&scan(), &summary, window).await.unwrap().unwrap());

@@ -48,7 +48,14 @@ fn tail(bench: &Bench) -> LiveTail {
 }
 
 fn reserved(bench: &Bench) -> usize {
-    bench.querier.sessions.template().runtime_env().memory_pool.reserved()
+    bench
+        .querier
+        .pools
+        .typed
+        .template()
+        .runtime_env()
+        .memory_pool
+        .reserved()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -440,7 +440,7 @@ async fn plans_of_many_scans_of_many_files_count_as_memory() {
     assert_eq!(rows(&bench, &scans(2)).await, [[json!(2 * logs.len())]]);
     let error = refusal(&bench, &scans(24)).await;
     assert_eq!(error.kind(), QueryErrorKind::TooMuch, "{error}");
-    let pool = Arc::clone(&bench.querier.sessions.template().runtime_env().memory_pool);
+    let pool = Arc::clone(&bench.querier.pools.typed.template().runtime_env().memory_pool);
     until("the end of the statement", || pool.reserved() == 0).await;
     bench.close().await;
 }
@@ -478,7 +478,7 @@ fn count() -> usize {
 async fn hostile_statements_are_answered_or_refused_within_memory_and_leave_nothing_behind() {
     let bench = bench(Duration::from_millis(200)).await;
     let places = bench.querier.gate.free();
-    let pool = Arc::clone(&bench.querier.sessions.template().runtime_env().memory_pool);
+    let pool = Arc::clone(&bench.querier.pools.typed.template().runtime_env().memory_pool);
     let mut random = Random::seeded(20_261_122);
     let mut most = 0;
     for number in 0..count() {

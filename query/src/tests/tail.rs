@@ -449,7 +449,7 @@ async fn a_backlog_that_its_reader_does_not_take_in_time_gives_its_memory_back_a
         ..LogFilter::default()
     };
     let mut tail = bench.querier.tail(&filter, None).unwrap();
-    let pool = &bench.querier.sessions.template().runtime_env().memory_pool;
+    let pool = &bench.querier.pools.typed.template().runtime_env().memory_pool;
     let (mut last, mut from) = (None, None);
     let mut pieces = 0;
     while from.is_none() {
@@ -492,7 +492,7 @@ async fn rows_of_one_time_are_held_a_slice_at_a_time_and_come_once() {
         ..LogFilter::default()
     };
     let mut reader = Reader::new(&bench, filter, &rows);
-    let pool = &bench.querier.sessions.template().runtime_env().memory_pool;
+    let pool = &bench.querier.pools.typed.template().runtime_env().memory_pool;
     // What it begins with; then it takes nothing.
     reader.read(Duration::from_secs(30)).await;
     until("a slice", || pool.reserved() > 500_000).await;

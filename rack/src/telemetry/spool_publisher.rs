@@ -90,18 +90,29 @@ pub(crate) struct SpoolPublisher {
     connection: watch::Receiver<BusState>,
     /// Read from the spool and to be sent next, in order.
     queue: VecDeque<SpoolEntry>,
-    /// Sent in the open batch and unacknowledged, in order.
-    in_flight: VecDeque<InFlightEntry>,
-    in_flight_bytes: usize,
+    in_flight: InFlightEntries,
     batch: Option<PublishBatch>,
-    /// The last entry that the bus acknowledged.
-    acknowledged: Option<(ProducerRun, u64)>,
-    /// The last message of the outbox that it acknowledged.
-    last_message: Option<StoredMessage>,
+    acked: AckedPosition,
     backoff: RetryBackoff,
     floor: FloorStallDetector,
     /// What was logged last of why the bus rejects, and when.
     warned: Option<(String, Instant)>,
+}
+
+/// Sent in the open batch and unacknowledged, in order.
+#[derive(Default)]
+struct InFlightEntries {
+    entries: VecDeque<InFlightEntry>,
+    bytes: usize,
+}
+
+/// How far the bus has acknowledged.
+#[derive(Default)]
+struct AckedPosition {
+    /// The last entry.
+    entry: Option<(ProducerRun, u64)>,
+    /// The last message of the outbox.
+    message: Option<StoredMessage>,
 }
 
 struct InFlightEntry {
@@ -164,11 +175,9 @@ impl SpoolPublisher {
             cursor: SpoolCursor::default(),
             connection: parts.bus.state(),
             queue: VecDeque::new(),
-            in_flight: VecDeque::new(),
-            in_flight_bytes: 0,
+            in_flight: InFlightEntries::default(),
             batch: None,
-            acknowledged: None,
-            last_message: None,
+            acked: AckedPosition::default(),
             backoff: RetryBackoff {
                 until: None,
                 next: BACKOFF.0,
@@ -255,7 +264,7 @@ impl SpoolPublisher {
     }
 
     fn is_window_full(&self) -> bool {
-        self.in_flight.len() >= WINDOW || self.in_flight_bytes >= WINDOW_BYTES
+        self.in_flight.entries.len() >= WINDOW || self.in_flight.bytes >= WINDOW_BYTES
     }
 
     /// Whether a batch is open that the next entry may go into. One of another stream, or a long one, is committed first.
@@ -288,7 +297,7 @@ impl SpoolPublisher {
 
     /// Looks up the sequence of the last acknowledged message; a stream that does not have it gets everything again.
     async fn verify_stream(&mut self) -> Result<(), String> {
-        let (Some((lane, _)), Some(last)) = (&self.parts.lane, &mut self.last_message) else {
+        let (Some((lane, _)), Some(last)) = (&self.parts.lane, &mut self.acked.message) else {
             return Ok(());
         };
         if last.sequence.is_some() {
@@ -312,7 +321,7 @@ impl SpoolPublisher {
             let (run, seq) = last.entry;
             if self.reader.is_durable(run, seq) {
                 // It may leave the stream then. What follows is above the floor.
-                self.last_message = None;
+                self.acked.message = None;
             } else {
                 self.resend_above_floor("the stream does not have the last message that it acknowledged");
             }
@@ -326,8 +335,8 @@ impl SpoolPublisher {
         self.abandon_batch();
         self.queue.clear();
         self.cursor = SpoolCursor::default();
-        self.acknowledged = None;
-        self.last_message = None;
+        self.acked.entry = None;
+        self.acked.message = None;
     }
 
     /// Reads the next entries from the spool; false if there are none.
@@ -402,7 +411,7 @@ impl SpoolPublisher {
             headers,
             body,
         } = message;
-        let last = self.last_message.as_ref().filter(|_| open.is_of_messages);
+        let last = self.acked.message.as_ref().filter(|_| open.is_of_messages);
         let expected = last.and_then(StoredMessage::expected);
         self.parts.counters.sent.fetch_add(1, Relaxed);
         if let Err(error) = open.batch.send(subject.clone(), headers, body, expected.as_ref()).await {
@@ -412,8 +421,8 @@ impl SpoolPublisher {
             return;
         }
         open.last_sent = Instant::now();
-        self.in_flight_bytes += kept.payload.len();
-        self.in_flight.push_back(InFlightEntry {
+        self.in_flight.bytes += kept.payload.len();
+        self.in_flight.entries.push_back(InFlightEntry {
             kept,
             subject,
             place,
@@ -451,6 +460,7 @@ impl SpoolPublisher {
         let idle = open.last_sent + IDLE_COMMIT;
         let oldest = self
             .in_flight
+            .entries
             .front()
             .map(|oldest| oldest.sent.max(open.last_heard) + OLD_COMMIT);
         Some(oldest.map_or(idle, |oldest| idle.min(oldest)))
@@ -473,8 +483,8 @@ impl SpoolPublisher {
     /// What the open batch has in flight goes back to the front of the queue.
     fn abandon_batch(&mut self) {
         self.batch = None;
-        self.in_flight_bytes = 0;
-        while let Some(entry) = self.in_flight.pop_back() {
+        self.in_flight.bytes = 0;
+        while let Some(entry) = self.in_flight.entries.pop_back() {
             self.queue.push_front(entry.kept);
         }
     }
@@ -487,8 +497,8 @@ impl SpoolPublisher {
             BatchReply::Stored(number) => self.acknowledge(number),
             BatchReply::Closed { count, sequence } => {
                 self.acknowledge(count);
-                let is_whole = self.in_flight.is_empty();
-                if let Some(last) = self.last_message.as_mut().filter(|last| is_whole && last.is_latest) {
+                let is_whole = self.in_flight.entries.is_empty();
+                if let Some(last) = self.acked.message.as_mut().filter(|last| is_whole && last.is_latest) {
                     last.sequence = Some(sequence);
                 }
                 self.close_batch().await;
@@ -510,21 +520,21 @@ impl SpoolPublisher {
     fn acknowledge(&mut self, number: u64) {
         let Some(open) = &mut self.batch else { return };
         while open.stored < number
-            && let Some(entry) = self.in_flight.pop_front()
+            && let Some(entry) = self.in_flight.entries.pop_front()
         {
             open.stored += 1;
-            self.in_flight_bytes = self.in_flight_bytes.saturating_sub(entry.kept.payload.len());
+            self.in_flight.bytes = self.in_flight.bytes.saturating_sub(entry.kept.payload.len());
             self.parts.counters.acked.fetch_add(1, Relaxed);
-            self.acknowledged = Some((entry.kept.run, entry.kept.seq));
+            self.acked.entry = Some((entry.kept.run, entry.kept.seq));
             if let Some(place) = entry.place {
-                self.last_message = Some(StoredMessage {
+                self.acked.message = Some(StoredMessage {
                     subject: entry.subject,
                     place,
                     entry: (entry.kept.run, entry.kept.seq),
                     sequence: None,
                     is_latest: true,
                 });
-            } else if let Some(last) = &mut self.last_message {
+            } else if let Some(last) = &mut self.acked.message {
                 last.is_latest = false;
             }
             self.backoff.next = BACKOFF.0;
@@ -540,14 +550,14 @@ impl SpoolPublisher {
             Some(open) => (open.rejection.take(), open.stored),
             None => (None, 0),
         };
-        let is_whole = self.in_flight.is_empty();
+        let is_whole = self.in_flight.entries.is_empty();
         self.abandon_batch();
         match rejection {
             None if is_whole => {}
             None => self.back_off("the server stored only a part of a batch"),
             Some(rejection) => match rejection.code {
                 error_code::WRONG_LAST_SEQUENCE => {
-                    if let Some(last) = &mut self.last_message {
+                    if let Some(last) = &mut self.acked.message {
                         last.sequence = None;
                     }
                     self.back_off(&rejection.reason);
@@ -619,7 +629,7 @@ impl SpoolPublisher {
             is_connected,
             heard: self.parts.spool.floor_updates(),
             waiting: self.reader.first_waiting(),
-            acknowledged: self.acknowledged,
+            acknowledged: self.acked.entry,
         };
         if self.floor.detect_stall(&state) {
             self.resend_above_floor("the Mixer lacks batches that the bus acknowledged");

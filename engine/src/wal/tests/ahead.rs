@@ -21,7 +21,7 @@ fn options(place: &Place, segments: u64) -> WalOptions {
 
 /// Files that are being prepared, once that has ended.
 fn prepared(place: &Place, wal: &WriteAheadLog) -> usize {
-    wal.ahead.iter().for_each(SegmentPreallocation::wait);
+    wal.spares.ahead.iter().for_each(SegmentPreallocation::wait);
     place.files().iter().filter(|(name, _)| name.ends_with(".new")).count()
 }
 
@@ -67,7 +67,7 @@ fn a_file_that_is_only_reserved_has_its_blocks_and_takes_frames_like_one_of_zero
     let found = file.metadata().unwrap();
     assert_eq!(found.len(), SEGMENT);
     assert!(found.blocks() * 512 >= SEGMENT, "{} blocks", found.blocks());
-    wal.spares.push(wal.next_number - 1);
+    wal.spares.numbers.push(wal.next_number - 1);
     fill(
         &mut wal,
         &[
@@ -77,7 +77,7 @@ fn a_file_that_is_only_reserved_has_its_blocks_and_takes_frames_like_one_of_zero
             &[frame(4, THIRD)],
         ],
     );
-    assert!(wal.spares.is_empty(), "the file is in use");
+    assert!(wal.spares.numbers.is_empty(), "the file is in use");
     drop(wal);
     assert_eq!(lsns(place.open().1), [1, 2, 3, 4]);
 }
@@ -96,8 +96,8 @@ fn whatever_call_fails_on_the_way_ahead_every_append_is_stored() {
         fill(&mut wal, &[&[frame(1, THIRD)]]);
         wal.append(&[frame(2, THIRD)]).unwrap();
         wal.sync().unwrap();
-        wal.ahead = None;
-        wal.tried_ahead = 0;
+        wal.spares.ahead = None;
+        wal.spares.tried_ahead = 0;
         faults.plan(Some(DiskFaultPlan {
             at: 0,
             op: Some(op),
@@ -131,7 +131,7 @@ fn what_is_made_ahead_never_takes_the_log_over_its_cap_nor_room_from_an_append()
             Err(Error::LogFull { .. }) => break,
             Err(other) => panic!("{other}"),
         }
-        wal.ahead.iter().for_each(SegmentPreallocation::wait);
+        wal.spares.ahead.iter().for_each(SegmentPreallocation::wait);
         assert!(place.disk_bytes() <= 4 * SEGMENT);
     }
     assert_eq!(lsn, 13, "four segments of three");
@@ -139,7 +139,7 @@ fn what_is_made_ahead_never_takes_the_log_over_its_cap_nor_room_from_an_append()
     wal.release(7).unwrap();
     wal.append(&[frame(14, THIRD), frame(15, THIRD)]).unwrap();
     wal.sync().unwrap();
-    wal.ahead.iter().for_each(SegmentPreallocation::wait);
+    wal.spares.ahead.iter().for_each(SegmentPreallocation::wait);
     assert!(place.disk_bytes() <= 4 * SEGMENT);
     wal.release(16).unwrap();
     let group: Vec<_> = (16..26).map(|lsn| frame(lsn, THIRD)).collect();
