@@ -25,10 +25,9 @@
 //!
 //! # Not here
 //!
-//! What aggregates are ([`aggregate`]), what may be configured ([`config`]).
+//! What aggregates are ([`aggregate`]), what may be configured ([`gear_spec::window`]).
 
 mod aggregate;
-mod config;
 mod state_notes;
 mod open_windows;
 mod state_page;
@@ -40,43 +39,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::gear_manifest::{self, GearManifest};
+use gear_spec::expression::{CelExpression, key_or_one};
+use gear_spec::window::{WindowAggregate, WindowConfig, WindowTime};
+use model::gear_manifest;
 use model::message::Message;
 use model::{Level, MessageId, Timestamp};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::expression::{CelExpression, key_or_one};
 use super::output_transaction::DeliveryGuarantee;
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::spool::SourceCheckpoint;
 use crate::inbox::InputMessage;
-use aggregate::WindowAggregate;
-use config::{WindowTime, WindowConfig};
+use aggregate::value_of;
 pub(crate) use state_notes::forget_windows;
 use state_notes::note_key;
 use open_windows::{OpenWindow, OpenWindows, PAGES, PageFullError, WindowKey};
 use window_result::{WindowCloseReason, WindowResult};
-
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "window",
-    summary: "aggregates messages over spans of time, for each key",
-    inputs: &["in"],
-    outputs: &["out", "late"],
-    doc: "Time is cut into spans of `every`, beginning at 1970-01-01T00:00:00Z. When one has ended, a message for each key leaves by `out`: an object of \
-          `start`, `end`, `key` where there is one, and each aggregate by its name. It begins a signal and a trace of its own. A message whose window has \
-          ended leaves by `late`, unchanged, or is dropped and counted. Where no message comes for `idle`, what is open ends, with `window.closed_by: idle`; \
-          that is so after a restart or without the bus, too, and what comes then is late. With a guaranteed wire to this gear the windows are kept \
-          in the Rack's outbox and each message is aggregated exactly once, through stops and crashes; they have 1 MiB for that, and messages are \
-          taken within a second. A gear that is replaced goes on with them; where it is configured otherwise, they leave at once as `window.partial`. A gear \
-          that is taken out of the scenario, moved or renamed loses them, and the Rack's log says how many. With hot wires only, windows are in memory: a stop, or a gear that is \
-          replaced, sends what is open as `window.partial`; a crash loses it. Expressions are [CEL](https://cel.dev).",
-    example: include_str!("../../../../examples/gears/window.yaml"),
-    schema: gear_manifest::schema::<WindowConfig>,
-    check: gear_manifest::check::<WindowConfig>,
-    passes_on: gear_manifest::never,
-};
 
 /// How long messages wait for the next write of the state, if nothing closes.
 const WRITE_AFTER: Duration = Duration::from_secs(1);
@@ -208,7 +187,7 @@ impl WindowAggregator {
     async fn take(&mut self, cx: &GearContext, message: Message, now: Timestamp) -> Result<(), GearError> {
         cx.check_hops(&message)?;
         let key = key_or_one(self.key.as_ref(), &message)?;
-        let values = self.aggregates.iter().map(|aggregate| aggregate.value(&message));
+        let values = self.aggregates.iter().map(|aggregate| value_of(aggregate, &message));
         let values = values.collect::<Result<Vec<_>, _>>()?;
         self.lower_watermark(cx, now);
         let (slot, end) = self.slot(&message, key, now);
