@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn the_reference_page_of_the_gear_types_is_what_their_manifests_say() -> std::io::Result<()> {
-        let wanted = format!("{HEAD}{}", all(rack::manifests()));
+        let wanted = format!("{HEAD}{}", all(gear_spec::manifests()));
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/gears.md");
         if std::env::var_os("UPDATE").is_some() {
             return std::fs::write(path, wanted);
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn every_key_of_a_configuration_has_a_row_with_a_type_and_a_description() {
-        for manifest in rack::manifests() {
+        for manifest in gear_spec::manifests() {
             let schema = (manifest.schema)();
             let mut rows = Vec::new();
             keys("", &schema, &schema, DEPTH, &mut rows);

@@ -1,5 +1,5 @@
-//! Gear types as data: what each is called, its ports, its configuration. The Rack has the table of types; the Mixer checks
-//! scenarios with it.
+//! Gear types as data: what each is called, its ports, its configuration. `gear_spec` has the table of types, with which
+//! scenarios are checked.
 //!
 //! # Invariants
 //!
@@ -7,7 +7,7 @@
 //!
 //! # Not here
 //!
-//! The types (`rack::gears`).
+//! The types (`gear_spec`), and what they do (`rack::gears`).
 
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;

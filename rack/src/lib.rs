@@ -45,7 +45,6 @@ mod wire_consumer;
 
 pub use agent::{AgentParts, AgentStatus, RackAgent, bus_options};
 pub use error::Error;
-pub use gears::manifests;
 pub use identity::RackIdentity;
 pub use seal_error::SealError;
 pub use spool::SpoolError;

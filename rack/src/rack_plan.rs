@@ -140,7 +140,7 @@ pub(crate) fn plan(push: &ScenarioPush, rack: Option<&Token>) -> Result<RackPlan
         let kind = gears::find(&gear.kind).ok_or_else(|| ScenarioApplyError::UnknownType {
             gear: gear.name.clone(),
             kind: gear.kind.clone(),
-            known: model::gear_manifest::names(gears::manifests()),
+            known: model::gear_manifest::names(gear_spec::manifests()),
         })?;
         kind.check(&gear.config).map_err(|reason| ScenarioApplyError::Config {
             gear: gear.name.clone(),

@@ -22,6 +22,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chassis::panic_text::panic_text;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use model::control::{ReplayAnswer, ReplayCommand, ReplayRejection, ScenarioPush, ScenarioPushAnswer};
@@ -31,7 +32,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::gears::stall_watchdog::watch;
-use crate::gears::supervisor::{panic_text, supervise};
+use crate::gears::supervisor::supervise;
 use crate::gears::{ContextParts, Gear, GearContext, GearShutdown, ProgramAllowList, forget_windows};
 use crate::gears::{GearSpec, OutputWires};
 use crate::inbox::GearInbox;

@@ -17,7 +17,7 @@ pub(crate) fn run(args: &GearsArgs) -> Result<(), Error> {
         GearsVerb::List { output } => output,
         GearsVerb::Doc { kind } => return doc(kind.as_deref()),
     };
-    let rows: Vec<_> = rack::manifests()
+    let rows: Vec<_> = gear_spec::manifests()
         .iter()
         .filter_map(|gear| {
             json!({
@@ -35,11 +35,11 @@ pub(crate) fn run(args: &GearsArgs) -> Result<(), Error> {
 
 fn doc(kind: Option<&str>) -> Result<(), Error> {
     let text = match kind {
-        None => gear_page::all(rack::manifests()),
-        Some(kind) => match gear_manifest::manifest(rack::manifests(), kind) {
+        None => gear_page::all(gear_spec::manifests()),
+        Some(kind) => match gear_manifest::manifest(gear_spec::manifests(), kind) {
             Some(manifest) => gear_page::one(manifest),
             None => {
-                let known = gear_manifest::names(rack::manifests());
+                let known = gear_manifest::names(gear_spec::manifests());
                 return Err(Error::NotFound(format!(
                     "there is no gear type {kind:?}; known are {known}"
                 )));

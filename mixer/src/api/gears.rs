@@ -43,17 +43,17 @@ impl From<&'static GearManifest> for GearType {
 }
 
 async fn list(_: NoParams) -> Result<ListResponse<GearType>, ApiProblem> {
-    let types = rack::manifests().iter().copied().map(GearType::from);
+    let types = gear_spec::manifests().iter().copied().map(GearType::from);
     Ok(ListResponse::whole(types.collect()))
 }
 
 async fn show(kind: InPath, _: NoParams) -> Result<ItemResponse<GearType>, ApiProblem> {
     let kind = in_path("type", kind)?;
-    match gear_manifest::manifest(rack::manifests(), &kind) {
+    match gear_manifest::manifest(gear_spec::manifests(), &kind) {
         Some(manifest) => Ok(ItemResponse { data: manifest.into() }),
         None => Err(ApiProblem::unknown_gear(
             &kind,
-            &gear_manifest::names(rack::manifests()),
+            &gear_manifest::names(gear_spec::manifests()),
         )),
     }
 }

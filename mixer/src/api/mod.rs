@@ -17,7 +17,7 @@
 //! | `GET /api/v1/scenarios/status`, `POST /api/v1/scenarios/rollback` | the same |
 //! | `GET /api/v1/audit`, `GET /api/v1/wires` | the same |
 //! | `GET /api/v1/dlq`, `GET /api/v1/dlq/{letter_id}`, `POST /api/v1/dlq/{replay,drop}`, `POST /api/v1/dlq/{letter_id}/{replay,drop}` | [`crate::dlq::DeadLetterQueue`] |
-//! | `GET /api/v1/gears`, `GET /api/v1/gears/{type}` | [`rack::manifests`] |
+//! | `GET /api/v1/gears`, `GET /api/v1/gears/{type}` | [`gear_spec::manifests`] |
 //! | `GET /api/v1/specs` | [`SpecRegistry`] |
 //! | `GET /api/v1/openapi.json` | tables of all this (`openapi`) |
 //! | `GET /api/v1/storage`, `/healthz`, `/readyz`, `/metrics`, `/version` | all of them |

@@ -404,7 +404,7 @@ fn review_former(former: &ActiveScenario, registry: &ClusterRegistry) -> Result<
     let Some(row) = registry.scenario(&former.hash)? else {
         return Err(unknown(&former.reference, registry));
     };
-    match scenario::review(&row.text, rack::manifests()) {
+    match scenario::review(&row.text, gear_spec::manifests()) {
         Ok(reviewed) => Ok(reviewed.scenario),
         Err(reason) => Err(ControlError::BadFormer {
             reference: former.reference.clone(),
@@ -416,7 +416,7 @@ fn review_former(former: &ActiveScenario, registry: &ClusterRegistry) -> Result<
 /// Checks a scenario on a thread that may take its time.
 async fn review(text: String, max_hops: u32) -> Result<(ScenarioReview, String), ControlError> {
     let done = tokio::task::spawn_blocking(move || {
-        let reviewed = scenario::review_within(&text, rack::manifests(), max_hops);
+        let reviewed = scenario::review_within(&text, gear_spec::manifests(), max_hops);
         reviewed.map(|reviewed| (reviewed, text))
     });
     let done = done
@@ -427,7 +427,7 @@ async fn review(text: String, max_hops: u32) -> Result<(ScenarioReview, String),
 
 /// Reads a scenario that is active, whatever the limits are now.
 async fn parsed(text: String) -> Result<Scenario, ControlError> {
-    let done = tokio::task::spawn_blocking(move || scenario::parse(&text, rack::manifests()));
+    let done = tokio::task::spawn_blocking(move || scenario::parse(&text, gear_spec::manifests()));
     let done = done
         .await
         .map_err(|error| RegistryError::Interrupted(error.to_string()))?;

@@ -371,7 +371,8 @@ impl DeadLetterQueue {
     pub(super) async fn replay_targets(&self) -> Result<ReplayTargets, RegistryError> {
         let staged = self.parts.registry.read(|registry| {
             let active = registry.active_content()?;
-            let parsed = active.and_then(|(_, stored)| model::scenario::parse(&stored.text, rack::manifests()).ok());
+            let parsed =
+                active.and_then(|(_, stored)| model::scenario::parse(&stored.text, gear_spec::manifests()).ok());
             Ok(ReplayTargets {
                 scenario: parsed,
                 racks: registry.racks()?,

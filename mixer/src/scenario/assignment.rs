@@ -244,7 +244,7 @@ pub(crate) fn check_failure_point(
     let Some(gear) = gears.iter().find(|gear| gear.name == *spot.gear) else {
         return Err(format!("{reference} has no gear {} on the Rack {name}", spot.gear));
     };
-    let manifest = model::gear_manifest::manifest(rack::manifests(), &gear.kind);
+    let manifest = model::gear_manifest::manifest(gear_spec::manifests(), &gear.kind);
     let ports = manifest.map_or(&[][..], |manifest| match spot.way {
         PortSide::In => manifest.inputs,
         PortSide::Out => manifest.outputs,
@@ -304,7 +304,7 @@ wires:
 
     #[test]
     fn a_rack_gets_its_gears_its_groups_gears_and_only_the_wires_that_begin_or_end_there() {
-        let scenario = model::scenario::parse(YAML, rack::manifests()).unwrap();
+        let scenario = model::scenario::parse(YAML, gear_spec::manifests()).unwrap();
         let names = |rack: &str, labels: &[(&str, &str)]| {
             let labels = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
             let part = part(&scenario, &rack.parse().unwrap(), &labels);
@@ -334,7 +334,7 @@ wires:
             wires += &format!("  - {{ from: gen{rack}.out, to: end{}.in }}\n", (rack + 1) % racks);
         }
         yaml += &format!("gears:\n{gears}wires:\n{wires}");
-        model::scenario::parse(&yaml, rack::manifests()).unwrap()
+        model::scenario::parse(&yaml, gear_spec::manifests()).unwrap()
     }
 
     #[test]
@@ -359,7 +359,7 @@ wires:
 
     #[test]
     fn a_message_goes_back_to_where_it_failed_as_long_as_gear_port_and_wire_are_there() {
-        let scenario = model::scenario::parse(YAML, rack::manifests()).unwrap();
+        let scenario = model::scenario::parse(YAML, gear_spec::manifests()).unwrap();
         let token = |text: &str| text.parse::<Token>().unwrap();
         let look = |rack: &str, gear: &str, port: &str, way, from| {
             let (rack, gear, port) = (token(rack), token(gear), token(port));
@@ -418,7 +418,7 @@ wires:
   - { from: near.out, to: all.in }
   - { from: say.out, to: own.in }
 ";
-        let scenario = model::scenario::parse(yaml, rack::manifests()).unwrap();
+        let scenario = model::scenario::parse(yaml, gear_spec::manifests()).unwrap();
         let edge = BTreeMap::from([("role".to_owned(), "edge".to_owned())]);
         let (one, two): (Token, Token) = ("one".parse().unwrap(), "two".parse().unwrap());
         let all = flows(&scenario, [(&one, &edge), (&two, &edge)].into_iter());
@@ -435,7 +435,8 @@ wires:
         );
         let names: BTreeSet<_> = all.iter().map(|flow| &flow.name).collect();
         assert_eq!(names.len(), 5);
-        let next = model::scenario::parse(&yaml.replace("version: '1'", "version: '2'"), rack::manifests()).unwrap();
+        let next =
+            model::scenario::parse(&yaml.replace("version: '1'", "version: '2'"), gear_spec::manifests()).unwrap();
         assert_eq!(flows(&next, [(&one, &edge), (&two, &edge)].into_iter()), all);
     }
 }

@@ -179,7 +179,7 @@ fn read(path: &Path) -> Result<String, ScenarioError> {
 }
 
 fn check(origin: String, text: String, max_hops: u32, clock: &Clock) -> Result<StartupScenario, ScenarioError> {
-    let reviewed = scenario::review_within(&text, rack::manifests(), max_hops);
+    let reviewed = scenario::review_within(&text, gear_spec::manifests(), max_hops);
     let scenario = reviewed
         .map_err(|reason| ScenarioError::Invalid { origin, reason })?
         .scenario;
@@ -195,7 +195,7 @@ fn check(origin: String, text: String, max_hops: u32, clock: &Clock) -> Result<S
 
 /// A stored scenario, checked again: this program may know other gear types than the one that stored it.
 fn recheck(origin: String, row: ScenarioRow) -> Result<StartupScenario, ScenarioError> {
-    match scenario::parse(&row.text, rack::manifests()) {
+    match scenario::parse(&row.text, gear_spec::manifests()) {
         Ok(scenario) => Ok(StartupScenario { row, scenario }),
         Err(reason) => Err(ScenarioError::Invalid { origin, reason }),
     }

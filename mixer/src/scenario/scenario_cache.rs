@@ -36,7 +36,7 @@ impl ScenarioCache {
         if let Some(parsed) = self.lock().get(hash) {
             return parsed.clone();
         }
-        let parsed = scenario::parse(text, rack::manifests()).map(Arc::new);
+        let parsed = scenario::parse(text, gear_spec::manifests()).map(Arc::new);
         self.lock().insert(hash.to_owned(), parsed.clone());
         parsed
     }

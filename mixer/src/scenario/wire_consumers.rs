@@ -343,7 +343,7 @@ mod tests {
              - {{ name: gen, type: generator, deploy: rack-a }}\n  - {{ name: sink, type: log_sink, deploy: {to} }}\nwires:\n  \
              - {{ from: gen.out, to: sink.in }}\n"
         );
-        let scenario = model::scenario::parse(&yaml, rack::manifests()).unwrap();
+        let scenario = model::scenario::parse(&yaml, gear_spec::manifests()).unwrap();
         assignment::flows(&scenario, std::iter::empty()).remove(0)
     }
 

@@ -23,44 +23,24 @@ mod batch_body;
 mod tests;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::FutureExt;
-use model::gear_manifest::{self, GearConfig, GearManifest};
+use gear_spec::batch::BatchConfig;
+use gear_spec::expression::{CelExpression, key_or_one};
+use model::gear_manifest;
 use model::message::Message;
-use model::{HumanDuration, MessageId, Timestamp};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use model::{MessageId, Timestamp};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::expression::{CelExpression, compile_if_any, key_or_one};
 use super::output_transaction::DeliveryGuarantee;
 use super::recent_keys::RecentKeys;
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::inbox::InputMessage;
-use batch_body::{BatchBody, BatchFormat};
+use batch_body::{BatchBody, part_of};
 
 /// What the facts of a batch add to a message, about.
 const FACTS: usize = 512;
-
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "batch",
-    summary: "collects messages and sends them as one",
-    inputs: &["in"],
-    outputs: &["out"],
-    doc: "A batch leaves when it has `max_messages` or `max_bytes`, when it is `max_age` old, and when the gear stops, whichever comes \
-          first; a message larger than that leaves alone. It goes on in the signal and the trace of its first message, with its metadata, and \
-          `batch.messages` (how many), `batch.first_ts` and `batch.last_ts` (the earliest and the latest of their times), `batch.key` where there \
-          is a `key`. On a guaranteed wire a message counts as taken when its batch is durable, and comes again after a crash; up to 1,024 messages \
-          or 8 MiB (a sixteenth of the outbox, if that is less) wait so, rejected ones between them included, then all open batches leave before \
-          they are full. Messages of hot wires that wait when the Rack is killed are lost.",
-    example: include_str!("../../../examples/gears/batch.yaml"),
-    schema: gear_manifest::schema::<BatchConfig>,
-    check: gear_manifest::check::<BatchConfig>,
-    passes_on: gear_manifest::never,
-};
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     let config: BatchConfig = gear_manifest::config(config)?;
@@ -119,7 +99,7 @@ impl PassiveGear for MessageBatcher {
             let mut message = delivery.message;
             cx.check_hops(&message)?;
             let key = key_or_one(self.key.as_ref(), &message)?;
-            let bytes = self.config.format.part(&message)?;
+            let bytes = part_of(self.config.format, &message)?;
             let handled = DeliveryGuarantee::current();
             (message.raw, message.data) = (Vec::new(), Value::Null);
             self.add(
@@ -277,86 +257,5 @@ impl UnsentBatch {
         message.raw = self.body.into_bytes();
         // A refusal has been counted and reported.
         cx.send("out", message).await.ok();
-    }
-}
-
-/// Configuration of `batch`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct BatchConfig {
-    /// How the messages are written into one body.
-    #[serde(default)]
-    format: BatchFormat,
-    /// What stands between two messages of `concatenated`, such as `"\n"`.
-    #[serde(default)]
-    separator: String,
-    /// The most messages of a batch, 1 to 100000.
-    #[serde(default = "default_max_messages")]
-    max_messages: u32,
-    /// The most bytes of a batch's body, 1 to 16777216; what `max_payload_size` allows, if that is less.
-    #[serde(default = "default_max_bytes")]
-    max_bytes: u32,
-    /// How long a batch waits for more after its first message, 1ms to 24h.
-    #[serde(default = "default_max_age")]
-    max_age: HumanDuration,
-    /// The expression of a key, a text, a number or a bool: each key has a batch of its own. Without it there is one for all messages.
-    #[serde(default)]
-    key: Option<String>,
-    /// The most batches that are open at a time, 1 to 10000; the oldest one makes room and leaves.
-    #[serde(default = "default_max_keys")]
-    max_keys: u32,
-}
-
-const fn default_max_messages() -> u32 {
-    500
-}
-
-const fn default_max_bytes() -> u32 {
-    256 * 1024
-}
-
-const fn default_max_age() -> HumanDuration {
-    HumanDuration::from_secs(1)
-}
-
-const fn default_max_keys() -> u32 {
-    100
-}
-
-/// The most bytes of the bodies of all open batches; beside them each has the facts of its first message.
-const MAX_OPEN_BYTES: u64 = 1 << 30;
-/// The longest separator.
-const MAX_SEPARATOR: usize = 256;
-
-impl BatchConfig {
-    fn compile(&self) -> Result<Option<CelExpression>, String> {
-        compile_if_any("key", self.key.as_ref())
-    }
-}
-
-impl GearConfig for BatchConfig {
-    fn validate(&self) -> Result<(), String> {
-        if !(1..=100_000).contains(&self.max_messages) {
-            return Err("max_messages must be 1 to 100000".into());
-        }
-        if !(1..=16 << 20).contains(&self.max_bytes) {
-            return Err("max_bytes must be 1 to 16777216".into());
-        }
-        if !(Duration::from_millis(1)..=Duration::from_secs(86_400)).contains(&self.max_age.get()) {
-            return Err("max_age must be 1ms to 24h".into());
-        }
-        if !(1..=10_000).contains(&self.max_keys) {
-            return Err("max_keys must be 1 to 10000".into());
-        }
-        if self.key.is_some() && u64::from(self.max_keys) * u64::from(self.max_bytes) > MAX_OPEN_BYTES {
-            return Err("max_keys times max_bytes must be at most 1073741824: set one of them lower".into());
-        }
-        if !self.separator.is_empty() && self.format != BatchFormat::Concatenated {
-            return Err("separator belongs to format concatenated; the other formats have their own".into());
-        }
-        if self.separator.len() > MAX_SEPARATOR {
-            return Err(format!("separator must have at most {MAX_SEPARATOR} bytes"));
-        }
-        self.compile().map(drop)
     }
 }

@@ -6,52 +6,13 @@
 //!   kept; or the bytes alone.
 //! - A body that cannot be read rejects its message, with the reason and the place. Nothing of it leaves.
 
-use model::gear_manifest::GearConfig;
 use model::message::Message;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{GearContext, GearError};
 
 /// The deepest nesting that is read.
 pub(super) const MAX_DEPTH: usize = 128;
-
-/// Which way a codec works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum CodecDirection {
-    /// From bytes to a value.
-    Decode,
-    /// From a value to bytes.
-    Encode,
-}
-
-/// Configuration of a codec that needs no more.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct CodecConfig {
-    /// `decode` makes a value of the bytes, `encode` makes bytes of the value.
-    pub(super) direction: CodecDirection,
-    /// Whether the bytes are kept beside the value that was made of them.
-    #[serde(default)]
-    pub(super) keep_raw: bool,
-}
-
-impl GearConfig for CodecConfig {
-    fn validate(&self) -> Result<(), String> {
-        check_keep_raw(self.direction, self.keep_raw)
-    }
-}
-
-/// Refuses a key that would mean nothing.
-pub(super) fn check_keep_raw(direction: CodecDirection, keep_raw: bool) -> Result<(), String> {
-    if keep_raw && direction == CodecDirection::Encode {
-        Err("keep_raw belongs to direction decode; encode makes new bytes".into())
-    } else {
-        Ok(())
-    }
-}
 
 /// The bytes to read.
 pub(super) fn raw(message: &Message) -> Result<&[u8], GearError> {

@@ -20,27 +20,14 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ciborium::Value as Item;
 use ciborium::de::Error;
 use futures::FutureExt;
-use model::gear_manifest::{self, GearManifest};
+use gear_spec::codec::{CodecConfig, CodecDirection};
+use model::gear_manifest;
 use model::message::{Message, value_to_cbor};
 use serde_json::{Map, Number, Value};
 
-use super::codec::{CodecConfig, CodecDirection, MAX_DEPTH, data, decoded, encoded, raw};
+use super::codec::{MAX_DEPTH, data, decoded, encoded, raw};
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::inbox::InputMessage;
-
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "codec_cbor",
-    summary: "decodes CBOR bodies to values, or encodes values as CBOR",
-    inputs: &["in"],
-    outputs: &["out"],
-    doc: "Values are those of JSON, converted by RFC 8949, 6.1: byte strings become base64url, integer keys text, tags are left out. What is \
-          encoded is deterministic and gets the content type `application/cbor`.",
-    example: include_str!("../../../examples/gears/codec_cbor.yaml"),
-    schema: gear_manifest::schema::<CodecConfig>,
-    check: gear_manifest::check::<CodecConfig>,
-    passes_on: gear_manifest::always,
-};
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     Ok(Gear::Passive(Box::new(CborCodec(gear_manifest::config(config)?))))

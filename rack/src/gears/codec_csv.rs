@@ -14,33 +14,18 @@ use std::sync::Arc;
 
 use csv::{ErrorKind, Reader, ReaderBuilder, StringRecord, WriterBuilder};
 use futures::FutureExt;
-use model::gear_manifest::{self, GearConfig, GearManifest};
+use gear_spec::codec::CodecDirection;
+use gear_spec::codec_csv::{CodecCsvConfig, CsvHeader, HeaderKeyword, TypeInference, duplicate_column};
+use model::gear_manifest;
 use model::message::Message;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::codec::{CodecDirection, check_keep_raw, data, decoded, encoded, raw};
+use super::codec::{data, decoded, encoded, raw};
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::inbox::InputMessage;
 
 /// The most bytes that the messages of a body have together. On a guaranteed wire all of them are held at once.
 const MOST_MADE: usize = 16 << 20;
-
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "codec_csv",
-    summary: "decodes each record of a CSV body to a message, or encodes values as CSV",
-    inputs: &["in"],
-    outputs: &["out"],
-    doc: "Decoding gives an object for each record, with its line in the metadata `csv.line`. Encoding takes an object, or a list of objects for \
-          several records, and gives the content type `text/csv`; the columns are those of `header`, or the fields in alphabetical order. \
-          A body is refused whose messages would have more than 16 MiB together: each repeats the names of the columns and the metadata.",
-    example: include_str!("../../../examples/gears/codec_csv.yaml"),
-    schema: gear_manifest::schema::<CodecCsvConfig>,
-    check: gear_manifest::check::<CodecCsvConfig>,
-    passes_on: gear_manifest::never,
-};
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     Ok(Gear::Passive(Box::new(CsvCodec(gear_manifest::config(config)?))))
@@ -53,16 +38,16 @@ impl PassiveGear for CsvCodec {
         async move {
             let of = delivery.message;
             if self.0.direction == CodecDirection::Encode {
-                let bytes = self.0.write(data(&of)?).map_err(GearError::Rejected)?;
+                let bytes = write(&self.0, data(&of)?).map_err(GearError::Rejected)?;
                 // A refusal has been counted and reported.
                 cx.send("out", encoded(cx, &of, bytes, "text/csv")).await.ok();
                 return Ok(());
             }
-            self.0.check_body(raw(&of)?, head_size(&of)).map_err(GearError::Rejected)?;
+            check_body(&self.0, raw(&of)?, head_size(&of)).map_err(GearError::Rejected)?;
             let mut records = CsvRecordReader::open(&self.0, &of.raw).map_err(GearError::Rejected)?;
             while let Some(record) = records.next().map_err(GearError::Rejected)? {
                 // As above; the next record may pass.
-                cx.send("out", self.0.message(cx, &of, record)).await.ok();
+                cx.send("out", message_of(&self.0, cx, &of, record)).await.ok();
             }
             Ok(())
         }
@@ -156,7 +141,7 @@ impl<'a> CsvRecordReader<'a> {
         Ok(Some(CsvRecord {
             line: self.line,
             raw: raw.strip_suffix(b"\r").unwrap_or(raw),
-            value: fields.map(|(name, text)| (name.clone(), self.config.types.value(text))).collect(),
+            value: fields.map(|(name, text)| (name.clone(), value_of(self.config.types, text))).collect(),
         }))
     }
 }
@@ -182,88 +167,17 @@ fn head_size(of: &Message) -> usize {
     head.size()
 }
 
-/// A name that a list has twice.
-fn duplicate_column(names: &[String]) -> Option<&String> {
-    let mut seen = std::collections::BTreeSet::new();
-    names.iter().find(|name| !seen.insert(name.as_str()))
-}
-
-/// Configuration of `codec_csv`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct CodecCsvConfig {
-    /// `decode` makes a value of each record, `encode` makes records of the value.
-    pub(super) direction: CodecDirection,
-    /// Whether the bytes of a record are kept beside the value that was made of it.
-    #[serde(default)]
-    pub(super) keep_raw: bool,
-    /// What separates fields: one ASCII character.
-    #[serde(default = "default_delimiter")]
-    pub(super) delimiter: String,
-    /// The names of the columns, or `first`: the first line of each body has them.
-    #[serde(default = "default_header")]
-    pub(super) header: CsvHeader,
-    /// Whether fields that look like numbers, `true`, `false` or nothing become such values, or all stay texts.
-    #[serde(default)]
-    pub(super) types: TypeInference,
-    /// The most records of one body.
-    #[serde(default = "default_max_records")]
-    pub(super) max_records: u32,
-}
-
-fn default_delimiter() -> String {
-    ",".to_owned()
-}
-
-const fn default_header() -> CsvHeader {
-    CsvHeader::Word(HeaderKeyword::First)
-}
-
-const fn default_max_records() -> u32 {
-    10_000
-}
-
-/// Where the names of the columns come from.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "header must be `first` or a list of column names")]
-pub(super) enum CsvHeader {
-    /// From the body.
-    Word(HeaderKeyword),
-    /// From here.
-    Names(Vec<String>),
-}
-
-/// The first line of each body.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum HeaderKeyword {
-    /// It has the names.
-    First,
-}
-
-/// What fields become.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum TypeInference {
-    /// Numbers, bools and null where they look like it.
-    #[default]
-    Infer,
-    /// Texts.
-    Text,
-}
-
-impl TypeInference {
-    fn value(self, text: &str) -> Value {
-        if self == Self::Text {
-            return text.into();
-        }
-        match text {
-            "" => Value::Null,
-            "true" => true.into(),
-            "false" => false.into(),
-            text if text.starts_with(|first: char| first == '-' || first.is_ascii_digit()) => number(text),
-            text => text.into(),
-        }
+/// What a field becomes.
+fn value_of(types: TypeInference, text: &str) -> Value {
+    if types == TypeInference::Text {
+        return text.into();
+    }
+    match text {
+        "" => Value::Null,
+        "true" => true.into(),
+        "false" => false.into(),
+        text if text.starts_with(|first: char| first == '-' || first.is_ascii_digit()) => number(text),
+        text => text.into(),
     }
 }
 
@@ -276,72 +190,63 @@ fn number(text: &str) -> Value {
     }
 }
 
-impl CodecCsvConfig {
-    fn delimiter(&self) -> Result<u8, String> {
-        match self.delimiter.as_bytes() {
-            [byte] if byte.is_ascii() && !b"\"\r\n".contains(byte) => Ok(*byte),
-            _ => Err("delimiter must be one ASCII character, not a quote or the end of a line".into()),
+/// Reads a body to its end, to know that all of it can be read, and how much it becomes: each message has a head of this size.
+fn check_body(config: &CodecCsvConfig, body: &[u8], head: usize) -> Result<(), String> {
+    let mut records = CsvRecordReader::open(config, body)?;
+    let names: usize = records.columns.iter().map(String::len).sum();
+    let mut made: usize = 0;
+    while records.advance()? {
+        let fields = records.record.as_slice().len();
+        let copies = if config.keep_raw { 2 } else { 1 };
+        made = made.saturating_add(head + names + fields * copies);
+        if made > MOST_MADE {
+            return Err(format!(
+                "its messages would have more than {MOST_MADE} bytes together: each has the {names} bytes of the columns' names and the metadata again"
+            ));
         }
     }
+    Ok(())
+}
 
-    /// Reads a body to its end, to know that all of it can be read, and how much it becomes: each message has a head of this size.
-    fn check_body(&self, body: &[u8], head: usize) -> Result<(), String> {
-        let mut records = CsvRecordReader::open(self, body)?;
-        let names: usize = records.columns.iter().map(String::len).sum();
-        let mut made: usize = 0;
-        while records.advance()? {
-            let fields = records.record.as_slice().len();
-            let copies = if self.keep_raw { 2 } else { 1 };
-            made = made.saturating_add(head + names + fields * copies);
-            if made > MOST_MADE {
-                return Err(format!(
-                    "its messages would have more than {MOST_MADE} bytes together: each has the {names} bytes of the columns' names and the metadata again"
-                ));
-            }
-        }
-        Ok(())
-    }
+fn message_of(config: &CodecCsvConfig, cx: &GearContext, of: &Message, record: CsvRecord<'_>) -> Message {
+    let head = Message {
+        raw: if config.keep_raw { record.raw.to_vec() } else { Vec::new() },
+        meta: of.meta.clone().with("csv.line", record.line),
+        data: Value::Null,
+        ..*of
+    };
+    decoded(cx, &head, Value::Object(record.value), config.keep_raw)
+}
 
-    fn message(&self, cx: &GearContext, of: &Message, record: CsvRecord<'_>) -> Message {
-        let head = Message {
-            raw: if self.keep_raw { record.raw.to_vec() } else { Vec::new() },
-            meta: of.meta.clone().with("csv.line", record.line),
-            data: Value::Null,
-            ..*of
-        };
-        decoded(cx, &head, Value::Object(record.value), self.keep_raw)
-    }
-
-    fn write(&self, value: &Value) -> Result<Vec<u8>, String> {
-        let objects: Vec<&Map<String, Value>> = match value {
-            Value::Object(object) => vec![object],
-            Value::Array(list) => {
-                let objects: Option<_> = list.iter().map(Value::as_object).collect();
-                objects.ok_or("the list has something else than objects")?
-            }
-            _ => return Err("the value is neither an object nor a list of objects".into()),
-        };
-        if objects.len() > self.max_records as usize {
-            return Err(format!("{} records; max_records allows {}", objects.len(), self.max_records));
+fn write(config: &CodecCsvConfig, value: &Value) -> Result<Vec<u8>, String> {
+    let objects: Vec<&Map<String, Value>> = match value {
+        Value::Object(object) => vec![object],
+        Value::Array(list) => {
+            let objects: Option<_> = list.iter().map(Value::as_object).collect();
+            objects.ok_or("the list has something else than objects")?
         }
-        let mut writer = WriterBuilder::new().delimiter(self.delimiter()?).from_writer(Vec::new());
-        let columns: Vec<&str> = match &self.header {
-            CsvHeader::Names(names) => names.iter().map(String::as_str).collect(),
-            CsvHeader::Word(HeaderKeyword::First) => {
-                let columns: Vec<&str> = objects.first().into_iter().flat_map(|object| object.keys()).map(String::as_str).collect();
-                writer.write_record(&columns).map_err(|error| error.to_string())?;
-                columns
-            }
-        };
-        for (index, object) in objects.iter().enumerate() {
-            if matches!(self.header, CsvHeader::Word(_)) && !object.keys().eq(columns.iter()) {
-                return Err(format!("record {index} has other fields than the first one; name the columns in header"));
-            }
-            let fields = columns.iter().map(|name| field(name, object.get(*name)));
-            writer.write_record(fields.collect::<Result<Vec<_>, _>>()?).map_err(|error| error.to_string())?;
-        }
-        writer.into_inner().map_err(|error| error.to_string())
+        _ => return Err("the value is neither an object nor a list of objects".into()),
+    };
+    if objects.len() > config.max_records as usize {
+        return Err(format!("{} records; max_records allows {}", objects.len(), config.max_records));
     }
+    let mut writer = WriterBuilder::new().delimiter(config.delimiter()?).from_writer(Vec::new());
+    let columns: Vec<&str> = match &config.header {
+        CsvHeader::Names(names) => names.iter().map(String::as_str).collect(),
+        CsvHeader::Word(HeaderKeyword::First) => {
+            let columns: Vec<&str> = objects.first().into_iter().flat_map(|object| object.keys()).map(String::as_str).collect();
+            writer.write_record(&columns).map_err(|error| error.to_string())?;
+            columns
+        }
+    };
+    for (index, object) in objects.iter().enumerate() {
+        if matches!(config.header, CsvHeader::Word(_)) && !object.keys().eq(columns.iter()) {
+            return Err(format!("record {index} has other fields than the first one; name the columns in header"));
+        }
+        let fields = columns.iter().map(|name| field(name, object.get(*name)));
+        writer.write_record(fields.collect::<Result<Vec<_>, _>>()?).map_err(|error| error.to_string())?;
+    }
+    writer.into_inner().map_err(|error| error.to_string())
 }
 
 fn field(name: &str, value: Option<&Value>) -> Result<String, String> {
@@ -350,25 +255,6 @@ fn field(name: &str, value: Option<&Value>) -> Result<String, String> {
         Some(Value::String(text)) => Ok(text.clone()),
         Some(value @ (Value::Bool(_) | Value::Number(_))) => Ok(value.to_string()),
         Some(_) => Err(format!("the field {name} is a list or an object, which a column cannot hold")),
-    }
-}
-
-impl GearConfig for CodecCsvConfig {
-    fn validate(&self) -> Result<(), String> {
-        check_keep_raw(self.direction, self.keep_raw)?;
-        self.delimiter()?;
-        if let CsvHeader::Names(names) = &self.header {
-            if names.is_empty() {
-                return Err("header has no names; give them, or `first`".into());
-            }
-            if let Some(name) = duplicate_column(names) {
-                return Err(format!("header has {name:?} twice"));
-            }
-        }
-        if self.max_records == 0 || self.max_records > 1_000_000 {
-            return Err("max_records must be 1 to 1000000".into());
-        }
-        Ok(())
     }
 }
 

@@ -8,26 +8,14 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use model::gear_manifest::{self, GearManifest};
+use gear_spec::codec::{CodecConfig, CodecDirection};
+use model::gear_manifest;
 use model::message::Message;
 use serde_json::Value;
 
-use super::codec::{CodecConfig, CodecDirection, data, decoded, encoded, raw};
+use super::codec::{data, decoded, encoded, raw};
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::inbox::InputMessage;
-
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "codec_json",
-    summary: "decodes JSON bodies to values, or encodes values as JSON",
-    inputs: &["in"],
-    outputs: &["out"],
-    doc: "A body that is not JSON is refused with line and column. What is encoded gets the content type `application/json`.",
-    example: include_str!("../../../examples/gears/codec_json.yaml"),
-    schema: gear_manifest::schema::<CodecConfig>,
-    check: gear_manifest::check::<CodecConfig>,
-    passes_on: gear_manifest::always,
-};
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     Ok(Gear::Passive(Box::new(JsonCodec(gear_manifest::config(config)?))))
@@ -66,22 +54,10 @@ impl JsonCodec {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
-    use serde_json::json;
+    
 
     use super::super::testing::Flow;
-    use super::*;
-
-    #[test]
-    fn a_key_that_would_mean_nothing_is_refused() {
-        for (config, says) in [
-            (json!({}), "missing field `direction`"),
-            (json!({"direction": "both"}), "unknown variant `both`"),
-            (json!({"direction": "encode", "keep_raw": true}), "keep_raw belongs to direction decode"),
-        ] {
-            let error = (MANIFEST.check)(config.as_object().unwrap()).unwrap_err();
-            assert!(error.contains(says), "{config}: {error}");
-        }
-    }
+    
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn texts_become_values_and_values_texts_and_what_is_none_is_refused_with_its_place() {

@@ -13,36 +13,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::HumanDuration;
-use model::gear_manifest::{self, GearConfig, GearManifest};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use gear_spec::dedupe::DedupeConfig;
+use gear_spec::expression::CelExpression;
+use model::gear_manifest;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use super::expression::CelExpression;
 use super::recent_keys::RecentKeys;
 use super::{RawConfig, GearContext, Gear, PassiveGear, GearFuture};
 use crate::inbox::InputMessage;
 
 /// A key of more bytes is not kept itself.
 const LONG_KEY: usize = 64;
-
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "dedupe",
-    summary: "drops messages whose key was seen before",
-    inputs: &["in"],
-    outputs: &["out", "duplicate"],
-    doc: "The first message of a key leaves by `out`, unchanged; others of that key leave by `duplicate` until `ttl` is over, and where that is \
-          not wired they are dropped and counted in `gear.messages.dropped`. The last `max_keys` keys are in memory: after a restart of the \
-          Rack, and where the gear is replaced or fails, they are forgotten, and duplicates pass once more. Expressions are \
-          [CEL](https://cel.dev): `data`, `text`, `meta`, `hops`, `ts` and `flux_id` are the message's.",
-    example: include_str!("../../../examples/gears/dedupe.yaml"),
-    schema: gear_manifest::schema::<DedupeConfig>,
-    check: gear_manifest::check::<DedupeConfig>,
-    passes_on: gear_manifest::never,
-};
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     let config: DedupeConfig = gear_manifest::config(config)?;
@@ -113,40 +95,6 @@ impl SeenKeys {
     }
 }
 
-/// Configuration of `dedupe`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct DedupeConfig {
-    /// The expression of a key, a text, a number or a bool: messages with equal keys are duplicates.
-    key: String,
-    /// How long a key counts as seen, 1ms to 168h.
-    #[serde(default = "default_ttl")]
-    ttl: HumanDuration,
-    /// The most keys that are remembered, 1 to 1000000; the oldest one is forgotten for a new one.
-    #[serde(default = "default_max_keys")]
-    max_keys: u32,
-}
-
-const fn default_ttl() -> HumanDuration {
-    HumanDuration::from_secs(300)
-}
-
-const fn default_max_keys() -> u32 {
-    10_000
-}
-
-impl GearConfig for DedupeConfig {
-    fn validate(&self) -> Result<(), String> {
-        if !(Duration::from_millis(1)..=Duration::from_secs(7 * 86_400)).contains(&self.ttl.get()) {
-            return Err("ttl must be 1ms to 168h".into());
-        }
-        if !(1..=1_000_000).contains(&self.max_keys) {
-            return Err("max_keys must be 1 to 1000000".into());
-        }
-        CelExpression::compile("key", &self.key).map(drop)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
@@ -156,19 +104,6 @@ mod tests {
     use super::super::testing::held::{outbox, spec, surroundings};
     use super::super::testing::{Bench, Flow, message};
     use super::*;
-
-    #[test]
-    fn a_configuration_that_cannot_be_obeyed_is_refused_with_the_key() {
-        for (config, says) in [
-            (json!({}), "missing field `key`"),
-            (json!({"key": "data."}), "key: at 1:6"),
-            (json!({"key": "text", "ttl": "0s"}), "ttl must be 1ms to 168h"),
-            (json!({"key": "text", "max_keys": 0}), "max_keys must be 1 to 1000000"),
-        ] {
-            let error = (MANIFEST.check)(config.as_object().unwrap()).unwrap_err();
-            assert!(error.contains(says), "{config}: {error}");
-        }
-    }
 
     fn seen(ttl: &str, max_keys: u32) -> SeenKeys {
         let config = json!({"key": "text", "ttl": ttl, "max_keys": max_keys});

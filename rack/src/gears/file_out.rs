@@ -18,19 +18,16 @@ mod append_file;
 mod tests;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::FutureExt;
-use model::gear_manifest::{self, GearConfig, GearManifest};
+use gear_spec::file_out::{FileOutConfig, LineFormat};
+use model::gear_manifest;
 use model::message::Message;
 use model::{HumanDuration, MessageId};
 use parking_lot::Mutex;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::output_transaction::DeliveryGuarantee;
@@ -40,20 +37,6 @@ use append_file::{AppendFile, AppendFileOptions};
 
 /// About how many bytes are written at once.
 const BATCH: usize = 256 * 1024;
-
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "file_out",
-    summary: "appends each message to a file as a line, with rotation",
-    inputs: &["in"],
-    outputs: &[],
-    doc: "A line is the body as text, or the whole message as JSON. In a text, line breaks within the body are written as `\\n`. \
-          While the disk is full, messages wait in the inbox. The folder must exist.",
-    example: include_str!("../../../examples/gears/file_out.yaml"),
-    schema: gear_manifest::schema::<FileOutConfig>,
-    check: gear_manifest::check::<FileOutConfig>,
-    passes_on: gear_manifest::never,
-};
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     let config: FileOutConfig = gear_manifest::config(config)?;
@@ -111,7 +94,7 @@ impl PassiveGear for FileAppender {
             }
             let is_full = {
                 let mut pending = self.pending.lock();
-                self.format.line(&message, &mut pending.lines);
+                append_line(self.format, &message, &mut pending.lines);
                 if DeliveryGuarantee::current() == DeliveryGuarantee::Again {
                     pending.of.push(message.id);
                 }
@@ -162,15 +145,13 @@ impl FileAppender {
     }
 }
 
-impl LineFormat {
-    /// Appends a message's line.
-    fn line(self, message: &Message, to: &mut Vec<u8>) {
-        match self {
-            Self::Body => text(&message.body(), to),
-            Self::Json => to.extend_from_slice(whole(message).to_string().as_bytes()),
-        }
-        to.push(b'\n');
+/// Appends a message's line.
+fn append_line(format: LineFormat, message: &Message, to: &mut Vec<u8>) {
+    match format {
+        LineFormat::Body => text(&message.body(), to),
+        LineFormat::Json => to.extend_from_slice(whole(message).to_string().as_bytes()),
     }
+    to.push(b'\n');
 }
 
 /// A body without the line break at its end, others within it escaped.
@@ -209,72 +190,4 @@ fn whole(message: &Message) -> Value {
         Err(_) => all["raw_base64"] = STANDARD.encode(&message.raw).into(),
     }
     all
-}
-
-/// Configuration of `file_out`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct FileOutConfig {
-    /// The file; its folder must exist.
-    path: PathBuf,
-    /// What a line is.
-    #[serde(default)]
-    format: LineFormat,
-    /// When a new file is begun.
-    #[serde(default)]
-    rotate: RotateConfig,
-    /// Whether every write is on the disk before more messages are taken. Slower; without it a power cut may take the last lines.
-    #[serde(default)]
-    fsync: bool,
-}
-
-/// What a line is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum LineFormat {
-    /// The body as text.
-    #[default]
-    Body,
-    /// The whole message as a JSON object.
-    Json,
-}
-
-/// When a new file is begun.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct RotateConfig {
-    /// Before the file would have more bytes than this.
-    size: Option<u64>,
-    /// When such a period of UTC time has ended: `1h` at every full hour, `24h` at midnight.
-    every: Option<HumanDuration>,
-    /// How many old files are kept, 1 to 1000.
-    keep: u16,
-}
-
-impl Default for RotateConfig {
-    fn default() -> Self {
-        Self {
-            size: None,
-            every: None,
-            keep: 5,
-        }
-    }
-}
-
-impl GearConfig for FileOutConfig {
-    fn validate(&self) -> Result<(), String> {
-        if self.path.file_name().is_none() {
-            return Err(format!("path {:?} does not name a file", self.path.display().to_string()));
-        }
-        if self.rotate.size == Some(0) {
-            return Err("rotate.size must be more than zero".into());
-        }
-        if self.rotate.every.is_some_and(|every| every.get() < Duration::from_secs(1)) {
-            return Err("rotate.every must be at least 1s".into());
-        }
-        if !(1..=1000).contains(&self.rotate.keep) {
-            return Err("rotate.keep must be between 1 and 1000".into());
-        }
-        Ok(())
-    }
 }

@@ -8,27 +8,12 @@
 use std::sync::Arc;
 
 use futures::FutureExt;
-use model::gear_manifest::{self, GearConfig, GearManifest};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use gear_spec::expression::{CelExpression, MessageVariables};
+use gear_spec::filter::FilterConfig;
+use model::gear_manifest;
 
-use super::expression::{CelExpression, MessageVariables};
 use super::{RawConfig, GearContext, Gear, PassiveGear, GearFuture};
 use crate::inbox::InputMessage;
-
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "filter",
-    summary: "passes on the messages for which an expression is true",
-    inputs: &["in"],
-    outputs: &["out", "rest"],
-    doc: "Expressions are [CEL](https://cel.dev): `data`, `text`, `meta`, `hops`, `ts` and `flux_id` are the message's. `rest` has the \
-          others; where it is not wired they end here and are counted as dropped.",
-    example: include_str!("../../../examples/gears/filter.yaml"),
-    schema: gear_manifest::schema::<FilterConfig>,
-    check: gear_manifest::check::<FilterConfig>,
-    passes_on: gear_manifest::never,
-};
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     let config: FilterConfig = gear_manifest::config(config)?;
@@ -56,45 +41,11 @@ impl PassiveGear for ExpressionFilter {
     }
 }
 
-/// Configuration of `filter`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct FilterConfig {
-    /// The expression that is true for the messages that leave by `out`.
-    #[serde(rename = "where")]
-    pub(super) kept: String,
-}
-
-impl FilterConfig {
-    fn compile(&self) -> Result<CelExpression, String> {
-        CelExpression::compile("where", &self.kept)
-    }
-}
-
-impl GearConfig for FilterConfig {
-    fn validate(&self) -> Result<(), String> {
-        self.compile().map(drop)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::super::testing::Flow;
-    use super::*;
-
-    #[test]
-    fn an_expression_that_cannot_be_compiled_is_refused_with_key_and_place() {
-        for (config, says) in [
-            (serde_json::json!({"where": "data.a >"}), "where: at 1:9"),
-            (serde_json::json!({"where": "nothing"}), "where: at 1:1: there is no variable nothing"),
-            (serde_json::json!({}), "missing field `where`"),
-            (serde_json::json!({"where": "true", "when": "x"}), "unknown field `when`"),
-        ] {
-            let error = (MANIFEST.check)(config.as_object().unwrap()).unwrap_err();
-            assert!(error.contains(says), "{config}: {error}");
-        }
-    }
+    
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn messages_leave_by_out_or_by_rest_and_those_it_fails_on_are_rejected() {

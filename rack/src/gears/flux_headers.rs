@@ -14,14 +14,10 @@
 //!
 //! The trace ([`super::traceparent`]); whether a sender is trusted (`http_in`).
 
+use gear_spec::http_headers::{FLUX_ID, FLUX_PARENT};
 use hyper::HeaderMap;
 use model::message::Message;
 use model::{FluxId, MessageId};
-
-/// The header that names the business signal.
-pub(crate) const FLUX_ID: &str = "flux-id";
-/// The header that names the message that a request was made of.
-pub(crate) const FLUX_PARENT: &str = "flux-parent";
 
 /// Whose message a request carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

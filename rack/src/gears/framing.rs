@@ -15,109 +15,13 @@
 use std::io;
 
 use bytes::{Buf, BytesMut};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use gear_spec::framing::{ByteOrder, LengthPrefix, StreamFraming};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// What a read asks for, in bytes.
 const READ: usize = 64 * 1024;
 /// The most frames that are taken at once.
 pub(super) const TOGETHER: usize = 256;
-/// The longest delimiter.
-const MAX_DELIMITER: usize = 64;
-
-/// How a stream is cut into frames.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum StreamFraming {
-    /// Every frame ends with the same bytes.
-    Delimiter(FrameDelimiter),
-    /// Every frame begins with the number of its bytes.
-    Length(LengthPrefix),
-}
-
-/// The bytes at the end of a frame, which may not be in it. `\n`, `\r`, `\t`, `\0`, `\\` and `\xNN` stand for bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(transparent)]
-pub(super) struct FrameDelimiter(String);
-
-/// The number in front of a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct LengthPrefix {
-    /// How many bytes the number has: 1, 2 or 4.
-    bytes: u8,
-    /// The order of its bytes.
-    #[serde(default)]
-    order: ByteOrder,
-}
-
-/// The order of the bytes of a number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum ByteOrder {
-    /// The highest first, as networks have it.
-    #[default]
-    Big,
-    /// The lowest first.
-    Little,
-}
-
-impl Default for StreamFraming {
-    fn default() -> Self {
-        Self::Delimiter(FrameDelimiter("\\n".to_owned()))
-    }
-}
-
-impl StreamFraming {
-    /// Says what is wrong with it.
-    pub(super) fn validate(&self) -> Result<(), String> {
-        self.rule().map(drop)
-    }
-
-    /// What it comes to.
-    pub(super) fn rule(&self) -> Result<FrameFormat, String> {
-        match self {
-            Self::Delimiter(FrameDelimiter(text)) => {
-                let bytes = unescape(text)?;
-                if bytes.is_empty() || bytes.len() > MAX_DELIMITER {
-                    return Err(format!("framing.delimiter must have 1 to {MAX_DELIMITER} bytes"));
-                }
-                Ok(FrameFormat::Delimiter(bytes))
-            }
-            Self::Length(length) if matches!(length.bytes, 1 | 2 | 4) => Ok(FrameFormat::Length(*length)),
-            Self::Length(length) => Err(format!("framing.length.bytes must be 1, 2 or 4, not {}", length.bytes)),
-        }
-    }
-}
-
-/// Replaces what stands for bytes.
-fn unescape(text: &str) -> Result<Vec<u8>, String> {
-    let bad = |what: &str| format!("framing.delimiter: {what}; use \\n, \\r, \\t, \\0, \\\\ or \\xNN");
-    let (mut out, mut rest) = (Vec::new(), text);
-    while let Some((before, after)) = rest.split_once('\\') {
-        out.extend_from_slice(before.as_bytes());
-        let mut letters = after.chars();
-        out.push(match letters.next() {
-            Some('n') => b'\n',
-            Some('r') => b'\r',
-            Some('t') => b'\t',
-            Some('0') => 0,
-            Some('\\') => b'\\',
-            Some('x') => {
-                let digits = letters.as_str().get(..2).ok_or_else(|| bad("\\x needs two digits"))?;
-                letters = letters.as_str().get(2..).unwrap_or_default().chars();
-                u8::from_str_radix(digits, 16).map_err(|_| bad(&format!("\\x{digits} is not a byte")))?
-            }
-            Some(other) => return Err(bad(&format!("\\{other} stands for nothing"))),
-            None => return Err(bad("a single \\ ends it")),
-        });
-        rest = letters.as_str();
-    }
-    out.extend_from_slice(rest.as_bytes());
-    Ok(out)
-}
-
 /// A framing that is valid.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum FrameFormat {
@@ -126,6 +30,14 @@ pub(super) enum FrameFormat {
 }
 
 impl FrameFormat {
+    /// What a configuration means.
+    pub(super) fn of(framing: &StreamFraming) -> Result<Self, String> {
+        match framing {
+            StreamFraming::Delimiter(delimiter) => delimiter.bytes().map(Self::Delimiter),
+            StreamFraming::Length(length) => length.check().map(|()| Self::Length(*length)),
+        }
+    }
+
     /// A frame as it goes over the wire.
     pub(super) fn encode(&self, body: &[u8]) -> Result<Vec<u8>, String> {
         match self {
@@ -142,46 +54,46 @@ impl FrameFormat {
                 }
             }
             Self::Length(length) => {
-                let count = u32::try_from(body.len()).ok().filter(|count| *count <= length.most());
+                let count = u32::try_from(body.len())
+                    .ok()
+                    .filter(|count| *count <= largest_length(*length));
                 let count = count.ok_or_else(|| {
-                    let (bytes, most) = (length.bytes, length.most());
+                    let (bytes, most) = (length.bytes, largest_length(*length));
                     format!(
                         "the body has {} bytes; a length of {bytes} bytes allows {most}",
                         body.len()
                     )
                 })?;
-                Ok([length.write(count).as_slice(), body].concat())
+                Ok([write_prefix(*length, count).as_slice(), body].concat())
             }
         }
     }
 }
 
-impl LengthPrefix {
-    /// The greatest number.
-    const fn most(self) -> u32 {
-        match self.bytes {
-            1 => 0xff,
-            2 => 0xffff,
-            _ => u32::MAX,
-        }
+/// The greatest number that a prefix can say.
+const fn largest_length(prefix: LengthPrefix) -> u32 {
+    match prefix.bytes {
+        1 => 0xff,
+        2 => 0xffff,
+        _ => u32::MAX,
     }
+}
 
-    fn write(self, count: u32) -> Vec<u8> {
-        let size = usize::from(self.bytes).min(4);
-        match self.order {
-            ByteOrder::Big => count.to_be_bytes().into_iter().skip(4 - size).collect(),
-            ByteOrder::Little => count.to_le_bytes().into_iter().take(size).collect(),
-        }
+fn write_prefix(prefix: LengthPrefix, count: u32) -> Vec<u8> {
+    let size = usize::from(prefix.bytes).min(4);
+    match prefix.order {
+        ByteOrder::Big => count.to_be_bytes().into_iter().skip(4 - size).collect(),
+        ByteOrder::Little => count.to_le_bytes().into_iter().take(size).collect(),
     }
+}
 
-    fn read(self, bytes: &[u8]) -> Option<usize> {
-        let prefix = bytes.get(..usize::from(self.bytes))?;
-        let add = |sum: usize, byte: &u8| (sum << 8) | usize::from(*byte);
-        Some(match self.order {
-            ByteOrder::Big => prefix.iter().fold(0, add),
-            ByteOrder::Little => prefix.iter().rev().fold(0, add),
-        })
-    }
+fn read_prefix(prefix: LengthPrefix, bytes: &[u8]) -> Option<usize> {
+    let number = bytes.get(..usize::from(prefix.bytes))?;
+    let add = |sum: usize, byte: &u8| (sum << 8) | usize::from(*byte);
+    Some(match prefix.order {
+        ByteOrder::Big => number.iter().fold(0, add),
+        ByteOrder::Little => number.iter().rev().fold(0, add),
+    })
 }
 
 fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
@@ -272,7 +184,7 @@ impl FrameReader {
                 };
                 (0, self.seen + at, delimiter.len())
             }
-            FrameFormat::Length(length) => match length.read(&self.buffer) {
+            FrameFormat::Length(length) => match read_prefix(*length, &self.buffer) {
                 Some(size) => (usize::from(length.bytes), size, 0),
                 None => return Ok(None),
             },
@@ -299,7 +211,7 @@ mod tests {
     use super::*;
 
     fn rule(framing: &str) -> Result<FrameFormat, String> {
-        serde_json::from_str::<StreamFraming>(framing).unwrap().rule()
+        FrameFormat::of(&serde_json::from_str(framing).unwrap())
     }
 
     fn rules() -> Vec<FrameFormat> {

@@ -10,10 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use gear_spec::generator::GeneratorConfig;
 use model::Attributes;
-use model::gear_manifest::{self, GearConfig, GearManifest};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use model::gear_manifest;
 use tokio::time::Instant;
 
 use super::{ActiveGear, RawConfig, GearContext, Gear, GearFuture};
@@ -24,19 +23,6 @@ const STEP: Duration = Duration::from_millis(1);
 const AT_ONCE: u64 = 256;
 /// How much of a delay is made good.
 const CATCH_UP: Duration = Duration::from_secs(1);
-
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "generator",
-    summary: "makes messages at a steady rate from a seed",
-    inputs: &[],
-    outputs: &["out"],
-    doc: "The body of message *n* depends on the seed, *n* and the size alone.",
-    example: include_str!("../../../examples/gears/generator.yaml"),
-    schema: gear_manifest::schema::<GeneratorConfig>,
-    check: gear_manifest::check::<GeneratorConfig>,
-    passes_on: gear_manifest::never,
-};
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     Ok(Gear::Active(Box::new(MessageGenerator {
@@ -157,45 +143,6 @@ fn body(seed: u64, number: u64, size: u32) -> Vec<u8> {
     }
     body.truncate(size);
     body
-}
-
-/// Configuration of `generator`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct GeneratorConfig {
-    /// Messages per second.
-    #[serde(default = "default_rate")]
-    pub(super) rate: f64,
-    /// The seed of the content: the same seed gives the same messages.
-    #[serde(default)]
-    pub(super) seed: u64,
-    /// How many messages to make in all; none for no end.
-    #[serde(default)]
-    pub(super) count: Option<u64>,
-    /// The body's size in bytes.
-    #[serde(default = "default_size")]
-    pub(super) size: u32,
-}
-
-const fn default_rate() -> f64 {
-    1.0
-}
-
-const fn default_size() -> u32 {
-    64
-}
-
-impl GearConfig for GeneratorConfig {
-    fn validate(&self) -> Result<(), String> {
-        if !(self.rate > 0.0 && self.rate <= 1_000_000.0) {
-            return Err("rate must be more than 0 and at most 1000000".into());
-        }
-        if self.size > 1024 * 1024 {
-            Err("size must be at most 1048576".into())
-        } else {
-            Ok(())
-        }
-    }
 }
 
 #[cfg(test)]

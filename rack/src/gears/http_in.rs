@@ -43,21 +43,21 @@ use axum::response::{IntoResponse, Response};
 use chassis::write_timeout::WriteTimeoutStream;
 use chassis::lingering_close::{LingeringStream, UnreadBodyFlag};
 use futures::FutureExt;
+use gear_spec::http_headers::FLUX_ID;
+use gear_spec::http_in::HttpInConfig;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use model::gear_manifest::{self, GearConfig, GearManifest};
+use model::gear_manifest;
 use model::message::Message;
 use model::{Attributes, HumanDuration, Level};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use super::tcp_listener::GearListener;
-use super::flux_headers::{FLUX_ID, FluxHeaders};
+use super::flux_headers::FluxHeaders;
 use super::traceparent::TraceParent;
 use super::{ActiveGear, RawConfig, GearContext, Gear, GearSendError, GearFuture};
 use idempotency::{IdempotencyCache, SignalIds};
@@ -73,26 +73,6 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest `Content-Type` that is carried along.
 const MAX_CONTENT_TYPE: usize = 256;
-/// The longest that a caller may be kept waiting for a reply.
-const MAX_REPLY_WITHIN: Duration = Duration::from_secs(3600);
-
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "http_in",
-    summary: "listens on HTTP; the body of each POST becomes a message, and replies go back",
-    inputs: &["reply"],
-    outputs: &["out"],
-    doc: "202 says that every wired inbox has the message; a full inbox keeps the request waiting. With `reply_within` messages have `http.request` in their meta, \
-          and the answer is the message on `reply` that names it: its body, and 200 or its `http.response.status_code`; 504 where none comes in time. A reply that \
-          nobody waits for is rejected. A request that repeats the `Idempotency-Key`, the body and the address of one of the last 16384 since the gear began, as `http_out` does when it tries again, gets its answer and makes no \
-          message; with `reply_within` keys do nothing. The header `Flux-Id` of an answer names the business signal. `traceparent` is obeyed. `Flux-Id` and `Flux-Parent`, which `http_out` sends, make the message one of the sender's business signal; \
-          they are obeyed only with `trust_flux_id`, which is true unless said otherwise where `listen` is a loopback address. Then a bad one is answered 400. \
-          Set it to true where a gateway or a firewall lets in only senders that you trust, and to false behind a proxy on this machine that strangers reach.",
-    example: include_str!("../../../examples/gears/http_in.yaml"),
-    schema: gear_manifest::schema::<HttpInConfig>,
-    check: gear_manifest::check::<HttpInConfig>,
-    passes_on: gear_manifest::never,
-};
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     let config: HttpInConfig = gear_manifest::config(config)?;
@@ -339,45 +319,4 @@ fn problem(status: StatusCode, code: &str, detail: &str) -> Response {
         body.to_string(),
     )
         .into_response()
-}
-
-/// Configuration of `http_in`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct HttpInConfig {
-    /// Where to listen, `127.0.0.1:0` for any free port.
-    pub(super) listen: SocketAddr,
-    /// The path that takes messages.
-    #[serde(default = "default_path")]
-    pub(super) path: String,
-    /// How long a request waits for a reply, 1h at most. Without it the answer is 202 once the message was taken.
-    #[serde(default)]
-    pub(super) reply_within: Option<HumanDuration>,
-    /// Whether `Flux-Id` and `Flux-Parent` of a request are obeyed: its message belongs to the sender's business signal then. Without it, they are where
-    /// `listen` is a loopback address.
-    #[serde(default)]
-    trust_flux_id: Option<bool>,
-}
-
-impl HttpInConfig {
-    fn trusts(&self) -> bool {
-        self.trust_flux_id.unwrap_or_else(|| self.listen.ip().is_loopback())
-    }
-}
-
-fn default_path() -> String {
-    "/".to_owned()
-}
-
-impl GearConfig for HttpInConfig {
-    fn validate(&self) -> Result<(), String> {
-        if !self.path.starts_with('/') {
-            return Err("path must begin with /".into());
-        }
-        let within = self.reply_within.map(HumanDuration::get);
-        if within.is_some_and(|within| within.is_zero() || within > MAX_REPLY_WITHIN) {
-            return Err("reply_within must be more than zero and at most 1h".into());
-        }
-        Ok(())
-    }
 }

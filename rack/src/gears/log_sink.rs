@@ -10,9 +10,8 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use futures::future::ready;
-use model::gear_manifest::{self, GearConfig, GearManifest};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use gear_spec::log_sink::LogSinkConfig;
+use model::gear_manifest;
 use model::{Attributes, Level};
 
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
@@ -23,19 +22,6 @@ use crate::inbox::InputMessage;
 pub(crate) const MAX_TEXT: usize = 64 * 1024;
 /// The most bytes of facts of a message that become attributes.
 const MAX_FACTS: usize = 64 * 1024;
-
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "log_sink",
-    summary: "writes each message as a log record",
-    inputs: &["in"],
-    outputs: &[],
-    doc: "Structured data is written as JSON, other bodies as text; what is cut or replaced is marked in the attributes.",
-    example: include_str!("../../../examples/gears/log_sink.yaml"),
-    schema: gear_manifest::schema::<LogSinkConfig>,
-    check: gear_manifest::check::<LogSinkConfig>,
-    passes_on: gear_manifest::never,
-};
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     let config: LogSinkConfig = gear_manifest::config(config)?;
@@ -137,21 +123,6 @@ fn facts(meta: Attributes, marks: Attributes) -> Attributes {
         all.set(key, value.clone());
     }
     all
-}
-
-/// Configuration of `log_sink`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct LogSinkConfig {
-    /// The level of the records.
-    #[serde(default = "default_level")]
-    pub(super) level: Level,
-}
-
-impl GearConfig for LogSinkConfig {}
-
-const fn default_level() -> Level {
-    Level::Info
 }
 
 #[cfg(test)]

@@ -6,47 +6,26 @@
 //! - All expressions see the message that came, none sees what another one made.
 //! - A new value is the body: the bytes that it was made of are left out. Where only facts change, the body stays as it is.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::FutureExt;
+use gear_spec::expression::MessageVariables;
+use gear_spec::map::{MapConfig, MapExpressions};
 use model::Attributes;
-use model::gear_manifest::{self, GearConfig, GearManifest};
+use model::gear_manifest;
 use model::message::Message;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map as Object, Value};
 
-use super::expression::{CelExpression, MessageVariables};
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::inbox::InputMessage;
 
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "map",
-    summary: "changes the value and the metadata of each message",
-    inputs: &["in"],
-    outputs: &["out"],
-    doc: "Expressions are [CEL](https://cel.dev): `data`, `text`, `meta`, `hops`, `ts` and `flux_id` are those of the message that came. \
-          First `data` or the fields of `set`, then `drop`.",
-    example: include_str!("../../../examples/gears/map.yaml"),
-    schema: gear_manifest::schema::<MapConfig>,
-    check: gear_manifest::check::<MapConfig>,
-    passes_on: gear_manifest::never,
-};
-
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     let config: MapConfig = gear_manifest::config(config)?;
-    Ok(Gear::Passive(Box::new(config.compile()?)))
+    Ok(Gear::Passive(Box::new(MessageMapper(config.compile()?))))
 }
 
 /// The configuration, compiled.
-struct MessageMapper {
-    data: Option<CelExpression>,
-    set: Vec<(String, CelExpression)>,
-    meta: Vec<(String, CelExpression)>,
-    drop: Vec<String>,
-}
+struct MessageMapper(MapExpressions);
 
 impl PassiveGear for MessageMapper {
     fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
@@ -76,14 +55,14 @@ impl MessageMapper {
 
     /// The new value, if the value changes.
     fn data(&self, of: &Message, scope: &MessageVariables<'_>) -> Result<Option<Value>, GearError> {
-        if let Some(data) = &self.data {
+        if let Some(data) = &self.0.data {
             let mut data = data.value(scope)?;
             if let Value::Object(object) = &mut data {
-                self.drop.iter().for_each(|field| drop(object.remove(field)));
+                self.0.drop.iter().for_each(|field| drop(object.remove(field)));
             }
             return Ok(Some(data));
         }
-        if self.set.is_empty() && self.drop.is_empty() {
+        if self.0.set.is_empty() && self.0.drop.is_empty() {
             return Ok(None);
         }
         let mut object = match &of.data {
@@ -94,19 +73,19 @@ impl MessageMapper {
                 return Err(GearError::Rejected(format!("set and drop need an object, data is {kind}; use data")));
             }
         };
-        for (field, expression) in &self.set {
+        for (field, expression) in &self.0.set {
             object.insert(field.clone(), expression.value(scope)?);
         }
-        self.drop.iter().for_each(|field| drop(object.remove(field)));
+        self.0.drop.iter().for_each(|field| drop(object.remove(field)));
         Ok(Some(Value::Object(object)))
     }
 
     fn facts(&self, of: &Message, scope: &MessageVariables<'_>) -> Result<Attributes, GearError> {
-        if self.meta.is_empty() {
+        if self.0.meta.is_empty() {
             return Ok(of.meta.clone());
         }
         let mut facts = of.meta.as_map().clone();
-        for (key, expression) in &self.meta {
+        for (key, expression) in &self.0.meta {
             match expression.value(scope)? {
                 Value::Null => drop(facts.remove(key)),
                 list @ (Value::Array(_) | Value::Object(_)) => {
@@ -131,75 +110,13 @@ const fn kind_of(value: &Value) -> &'static str {
     }
 }
 
-/// Configuration of `map`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct MapConfig {
-    /// The expression of the whole new value. Not together with `set`.
-    #[serde(default)]
-    pub(super) data: Option<String>,
-    /// Fields of the value to set, each with its expression. The value must be an object, or there must be none.
-    #[serde(default)]
-    pub(super) set: BTreeMap<String, String>,
-    /// Facts to set, each with its expression; null removes one.
-    #[serde(default)]
-    pub(super) meta: BTreeMap<String, String>,
-    /// Fields of the value to leave out.
-    #[serde(default)]
-    pub(super) drop: Vec<String>,
-}
-
-impl MapConfig {
-    fn compile(&self) -> Result<MessageMapper, String> {
-        let all = |key: &str, expressions: &BTreeMap<String, String>| {
-            let compiled = expressions.iter().map(|(name, text)| {
-                let expression = CelExpression::compile(&format!("{key}.{name}"), text)?;
-                Ok((name.clone(), expression))
-            });
-            compiled.collect::<Result<Vec<_>, String>>()
-        };
-        let data = self.data.as_deref().map(|text| CelExpression::compile("data", text));
-        Ok(MessageMapper {
-            data: data.transpose()?,
-            set: all("set", &self.set)?,
-            meta: all("meta", &self.meta)?,
-            drop: self.drop.clone(),
-        })
-    }
-}
-
-impl GearConfig for MapConfig {
-    fn validate(&self) -> Result<(), String> {
-        if self.data.is_some() && !self.set.is_empty() {
-            return Err("data is the whole new value and set changes fields of the old one: use one of them".into());
-        }
-        if self.data.is_none() && self.set.is_empty() && self.meta.is_empty() && self.drop.is_empty() {
-            return Err("nothing to do: give data, set, meta or drop".into());
-        }
-        self.compile().map(drop)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use serde_json::json;
 
     use super::super::testing::Flow;
-    use super::*;
 
-    #[test]
-    fn a_configuration_that_cannot_be_obeyed_is_refused() {
-        for (config, says) in [
-            (json!({"data": "1", "set": {"a": "1"}}), "use one of them"),
-            (json!({}), "give data, set, meta or drop"),
-            (json!({"set": {"a": "1", "b.c": "1 +"}}), "set.b.c: at 1:4"),
-            (json!({"meta": {"k": "x"}}), "meta.k: at 1:1: there is no variable x"),
-        ] {
-            let error = (MANIFEST.check)(config.as_object().unwrap()).unwrap_err();
-            assert!(error.contains(says), "{config}: {error}");
-        }
-    }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn fields_and_metadata_are_set_and_dropped_and_the_trace_is_kept() {

@@ -16,7 +16,8 @@
 //!   that it rejects ends nothing: it is reported, and the next one comes.
 //! - The halves of a duplex gear have one life: it ends when one of them fails, or when both have ended. The half that takes replies
 //!   goes on until the other one, which has asked, has ended ([`shutdown`]).
-//! - Adding a type is one file here, which has its manifest, its configuration and its work, and one name in the table `types!`.
+//! - Adding a type is one file here, which has its work, one of the same name in [`gear_spec`], which has its manifest and its configuration,
+//!   and that name in the list `gear_spec::gear_types!`.
 //!
 //! # Not here
 //!
@@ -24,11 +25,9 @@
 
 mod codec;
 mod context;
-mod expression;
 pub(crate) mod flux_headers;
 mod framing;
 mod gear_counters;
-mod gear_spec;
 mod http_client;
 mod level_detection;
 mod mqtt;
@@ -36,7 +35,6 @@ mod output_transaction;
 mod output_wires;
 mod poll_schedule;
 mod recent_keys;
-mod secret_references;
 mod shutdown;
 pub(crate) mod stall_watchdog;
 pub(crate) mod supervisor;
@@ -47,22 +45,23 @@ pub(crate) mod testing;
 mod tls;
 mod trace_context;
 pub(crate) mod traceparent;
+mod wired_gear;
 
 pub(crate) use context::{ContextParts, GearContext, GearSendError};
 pub(crate) use exec::ProgramAllowList;
-pub(crate) use expression::{CelExpression, MessageVariables};
-pub(crate) use gear_spec::{GearSpec, WireTarget};
 pub(crate) use host_metrics::CpuTimes;
 pub(crate) use output_wires::OutputWires;
 pub(crate) use shutdown::GearShutdown;
+pub(crate) use wired_gear::{GearSpec, WireTarget};
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use futures::future::{BoxFuture, FutureExt, ready};
+use gear_spec::expression::ExpressionError;
 use model::MessageId;
-use model::gear_manifest::{GearManifest, GearManifests};
+use model::gear_manifest::GearManifest;
 use serde_json::{Map, Value};
 use tokio::time::Instant;
 
@@ -181,6 +180,12 @@ pub(crate) enum GearError {
     Test(&'static str),
 }
 
+impl From<ExpressionError> for GearError {
+    fn from(error: ExpressionError) -> Self {
+        Self::Rejected(error.into())
+    }
+}
+
 fn listen_hint(reason: &io::Error) -> &'static str {
     match reason.kind() {
         io::ErrorKind::AddrInUse => "; another program or gear has this port: stop it or choose another port",
@@ -203,52 +208,16 @@ impl PartialEq for GearDefinition {
     }
 }
 
-/// The table of types. The manifests are a table of their own, so that who only checks scenarios links nothing that runs them.
+/// The table of types: the manifest of each, and what builds a gear.
 macro_rules! types {
     ($($module:ident)*) => {
         $(mod $module;)*
-        static MANIFESTS: &GearManifests = &[$(&$module::MANIFEST),*];
-        static TYPES: &[GearDefinition] = &[$(GearDefinition { manifest: &$module::MANIFEST, build: $module::build }),*];
+        static TYPES: &[GearDefinition] =
+            &[$(GearDefinition { manifest: &gear_spec::$module::MANIFEST, build: $module::build }),*];
     };
 }
 
-types! {
-    batch
-    codec_cbor
-    codec_csv
-    codec_json
-    correlate
-    deadband
-    dedupe
-    exec
-    file_out
-    file_tail
-    filter
-    generator
-    host_metrics
-    http_get
-    http_in
-    http_out
-    log_sink
-    map
-    modbus
-    mqtt_in
-    mqtt_out
-    route
-    syslog_in
-    tcp_in
-    tcp_out
-    throttle
-    timer
-    wasm
-    window
-}
-
-/// Every type that this program can run.
-#[must_use]
-pub fn manifests() -> &'static GearManifests {
-    MANIFESTS
-}
+gear_spec::gear_types!(types);
 
 /// The type of a name.
 pub(crate) fn find(name: &str) -> Option<&'static GearDefinition> {
@@ -295,24 +264,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
 
-    #[test]
-    fn every_type_has_an_example_that_names_it_and_a_schema_that_refuses_unknown_keys() {
-        for manifest in manifests() {
-            let kind = manifest.kind;
-            let scenario = model::scenario::parse(manifest.example, manifests());
-            let scenario = scenario.unwrap_or_else(|error| panic!("examples/gears/{kind}.yaml: {error}"));
-            assert!(scenario.gears.iter().any(|gear| gear.kind == kind), "{kind}");
-            assert!(!manifest.doc.is_empty() && !manifest.summary.is_empty(), "{kind}");
-            let schema = (manifest.schema)();
-            assert_eq!(schema["additionalProperties"], false, "{kind}: {schema}");
-            for (key, property) in schema["properties"].as_object().into_iter().flatten() {
-                assert!(
-                    property["description"].is_string(),
-                    "{kind}.{key} is not described: {property}"
-                );
-            }
-        }
-    }
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_example_that_makes_its_own_messages_and_keeps_them_reaches_its_sinks() {
         let outside = |kind: &str| {
@@ -320,8 +271,8 @@ mod tests {
                 .iter()
                 .any(|word| kind.contains(word))
         };
-        let examples = manifests().iter().filter(|manifest| {
-            let scenario = model::scenario::parse(manifest.example, manifests()).unwrap();
+        let examples = gear_spec::manifests().iter().filter(|manifest| {
+            let scenario = model::scenario::parse(manifest.example, gear_spec::manifests()).unwrap();
             let mut kinds = scenario.gears.iter().map(|gear| gear.kind.as_str());
             kinds.any(|kind| kind == "log_sink") && !scenario.gears.iter().any(|gear| outside(&gear.kind))
         });

@@ -17,12 +17,12 @@
 //!   a successor leaves that to it. The half that takes replies has none, and begins with that when the other half has ended.
 //! - A passive gear that wants to be woken is, also while messages keep coming; one that does not costs no timer.
 
-use std::any::Any;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use chassis::panic_text::panic_text;
 use futures::FutureExt;
 use model::dead_letter::PortSide;
 use model::message::Message;
@@ -537,15 +537,6 @@ async fn handle(
         }
         Err(fault) => Err(fault),
     }
-}
-
-/// What a panic said.
-pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("without a message")
 }
 
 #[cfg(test)]

@@ -29,13 +29,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::gear_manifest::{self, GearConfig, GearManifest};
+use gear_spec::tcp_in::TcpInConfig;
+use model::gear_manifest;
 use model::dead_letter::PortSide;
 use model::message::Message;
 use model::{Attributes, HumanDuration, Level, MessageId};
 use parking_lot::Mutex;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedReadHalf;
@@ -44,7 +43,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::framing::{FramingError, FrameReader, StreamFraming, FrameFormat};
+use super::framing::{FramingError, FrameReader, FrameFormat};
 use super::output_transaction::DeliveryGuarantee;
 use super::tcp_listener::GearListener;
 use super::trace_context::TraceContext;
@@ -59,25 +58,10 @@ const LAST_REPLIES: Duration = Duration::from_millis(300);
 /// The fact that names a message's connection.
 const CONNECTION: &str = "tcp.connection";
 
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "tcp_in",
-    summary: "takes TCP connections; each frame becomes a message, and replies go back",
-    inputs: &["reply"],
-    outputs: &["out"],
-    doc: "Messages have `tcp.connection` and `net.peer` in their meta. A message on `reply` goes to the connection that its `tcp.connection` names; \
-          one whose connection is closed is rejected. A full inbox keeps the peer waiting. A peer that ends its stream is closed. \
-          A frame has no place for a business signal or a trace: each message begins its own, and only `correlate` joins it with another.",
-    example: include_str!("../../../examples/gears/tcp_in.yaml"),
-    schema: gear_manifest::schema::<TcpInConfig>,
-    check: gear_manifest::check::<TcpInConfig>,
-    passes_on: gear_manifest::never,
-};
-
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     let config: TcpInConfig = gear_manifest::config(config)?;
     let shared = Arc::new(TcpConnectionTable {
-        rule: config.framing.rule()?,
+        rule: FrameFormat::of(&config.framing)?,
         max_frame: config.max_frame as usize,
         idle_timeout: config.idle_timeout.get(),
         made: AtomicU64::new(0),
@@ -349,53 +333,6 @@ impl TcpReplyHandler {
 
 fn closed(id: &str) -> GearError {
     GearError::Rejected(format!("connection {id} is closed or was never open"))
-}
-
-/// Configuration of `tcp_in`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct TcpInConfig {
-    /// Where to listen, `127.0.0.1:0` for any free port.
-    listen: SocketAddr,
-    /// How streams are cut into frames, both ways.
-    #[serde(default)]
-    framing: StreamFraming,
-    /// The most bytes of a frame; a connection that sends a longer one is closed.
-    #[serde(default = "default_max_frame")]
-    max_frame: u32,
-    /// The most connections at a time; more wait until one is closed.
-    #[serde(default = "default_max_connections")]
-    max_connections: u32,
-    /// How long a connection may be open without a frame going either way.
-    #[serde(default = "default_idle_timeout")]
-    idle_timeout: HumanDuration,
-}
-
-const fn default_max_frame() -> u32 {
-    1024 * 1024
-}
-
-const fn default_max_connections() -> u32 {
-    256
-}
-
-const fn default_idle_timeout() -> HumanDuration {
-    HumanDuration::from_secs(300)
-}
-
-impl GearConfig for TcpInConfig {
-    fn validate(&self) -> Result<(), String> {
-        if self.max_frame == 0 {
-            return Err("max_frame must be more than zero".into());
-        }
-        if self.max_connections == 0 || self.max_connections > 65_536 {
-            return Err("max_connections must be between 1 and 65536".into());
-        }
-        if self.idle_timeout.get().is_zero() {
-            return Err("idle_timeout must be more than zero".into());
-        }
-        self.framing.validate()
-    }
 }
 
 #[cfg(test)]

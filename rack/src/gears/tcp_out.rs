@@ -19,39 +19,23 @@ use std::sync::Arc;
 
 use chassis::write_timeout::WriteTimeoutStream;
 use futures::FutureExt;
-use model::gear_manifest::{self, GearConfig, GearManifest};
+use gear_spec::tcp_out::TcpOutConfig;
+use model::gear_manifest;
 use model::{Attributes, HumanDuration, Level};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::tcp_connect::{ReconnectBackoff, check_address, check_times, connect};
-use super::framing::{FrameReader, StreamFraming, FrameFormat};
+use super::tcp_connect::{ReconnectBackoff, connect};
+use super::framing::{FrameReader, FrameFormat};
 use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::inbox::InputMessage;
 
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "tcp_out",
-    summary: "writes each message to a TCP connection as a frame; what comes back becomes messages",
-    inputs: &["in"],
-    outputs: &["reply"],
-    doc: "The connection is opened again when it breaks; messages wait meanwhile. A message is done when its bytes were written. \
-          Port `reply` may stay unwired: what comes back is read and dropped then. \
-          A frame has no place for a business signal or a trace: what comes back begins its own, and only `correlate` joins it with its request.",
-    example: include_str!("../../../examples/gears/tcp_out.yaml"),
-    schema: gear_manifest::schema::<TcpOutConfig>,
-    check: gear_manifest::check::<TcpOutConfig>,
-    passes_on: gear_manifest::never,
-};
-
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     let config: TcpOutConfig = gear_manifest::config(config)?;
-    let rule = config.framing.rule()?;
+    let rule = FrameFormat::of(&config.framing)?;
     let (link, linked) = watch::channel(None);
     let writer = TcpFrameWriter {
         rule: rule.clone(),
@@ -211,60 +195,6 @@ impl TcpFrameWriter {
             what: format!("write to {}", self.address),
             reason,
         }
-    }
-}
-
-/// Configuration of `tcp_out`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct TcpOutConfig {
-    /// Where to connect to: a host name or an address, and a port, such as `collector.example:9000`.
-    address: String,
-    /// How streams are cut into frames, both ways.
-    #[serde(default)]
-    framing: StreamFraming,
-    /// The most bytes of a frame that comes back; a longer one ends the connection.
-    #[serde(default = "default_max_frame")]
-    max_frame: u32,
-    /// How long an attempt to connect may take.
-    #[serde(default = "default_timeout")]
-    connect_timeout: HumanDuration,
-    /// How long the other side may take no byte before the connection is opened anew.
-    #[serde(default = "default_timeout")]
-    write_timeout: HumanDuration,
-    /// The pause before the first attempt to connect again; every next one is twice as long.
-    #[serde(default = "default_reconnect_min")]
-    reconnect_min: HumanDuration,
-    /// The longest pause before an attempt to connect again.
-    #[serde(default = "default_reconnect_max")]
-    reconnect_max: HumanDuration,
-}
-
-const fn default_max_frame() -> u32 {
-    1024 * 1024
-}
-
-const fn default_timeout() -> HumanDuration {
-    HumanDuration::from_secs(10)
-}
-
-const fn default_reconnect_min() -> HumanDuration {
-    HumanDuration::from_millis(100)
-}
-
-const fn default_reconnect_max() -> HumanDuration {
-    HumanDuration::from_secs(30)
-}
-
-impl GearConfig for TcpOutConfig {
-    fn validate(&self) -> Result<(), String> {
-        check_address("address", &self.address)?;
-        if self.max_frame == 0 {
-            return Err("max_frame must be more than zero".into());
-        }
-        let timeouts = (self.connect_timeout, self.write_timeout);
-        check_times("", timeouts, (self.reconnect_min, self.reconnect_max))?;
-        self.framing.validate()
     }
 }
 

@@ -30,6 +30,7 @@ use std::time::Duration;
 
 use chassis::config::LogThrottleConfig;
 use chassis::log_rate_limiter::LogRateLimiter;
+use gear_spec::expression::{CelExpression, MessageVariables};
 use model::control::ScenarioPush;
 use model::message::Message;
 use model::scenario::{Gear, Lane, Scenario, Wire};
@@ -37,7 +38,7 @@ use model::scenario_test::{MessagePattern, ScenarioTestCase, ScenarioTestPort};
 use model::{Attributes, Clock, EntityId, Entropy, FluxId, Level, MessageId, SpanId, Timestamp, Token, TraceId};
 use serde_json::Value;
 
-use crate::gears::{CelExpression, MessageVariables, ProgramAllowList};
+use crate::gears::ProgramAllowList;
 use crate::gears::{GearSpec, OutputWires, WireTarget};
 use crate::inbox::{GearInbox, InboxMessage};
 use crate::message_limits::MessageLimits;

@@ -40,7 +40,7 @@ async fn ran(case: &ScenarioTestCase) -> ScenarioTestReport {
 }
 
 async fn ran_in(flow: &str, case: &ScenarioTestCase) -> ScenarioTestReport {
-    let scenario = model::scenario::parse(flow, crate::manifests()).unwrap();
+    let scenario = model::scenario::parse(flow, gear_spec::manifests()).unwrap();
     assert_eq!(validate_case(&scenario, case), Vec::<String>::new());
     let (clock, entropy) = ambient();
     run(&scenario, case, (&clock, &entropy)).await.unwrap()
@@ -132,7 +132,7 @@ fn bytes_that_are_recorded_are_bounded() {
 #[test]
 fn a_case_that_does_not_fit_its_scenario_is_told_what_there_is() {
     let flow = FLOW.replace("  - { from: door.out, to: decode.in }\n", "");
-    let scenario = model::scenario::parse(&flow, crate::manifests()).unwrap();
+    let scenario = model::scenario::parse(&flow, gear_spec::manifests()).unwrap();
     for (given, expect, says) in [
         (
             "{ from: door.out, messages: [ {} ] }",
@@ -186,7 +186,7 @@ fn a_case_that_does_not_fit_its_scenario_is_told_what_there_is() {
 
 #[test]
 fn of_every_type_it_is_known_whether_it_reaches_outside() {
-    let types: BTreeSet<&str> = crate::manifests().iter().map(|manifest| manifest.kind).collect();
+    let types: BTreeSet<&str> = gear_spec::manifests().iter().map(|manifest| manifest.kind).collect();
     let known: BTreeSet<&str> = INSIDE.iter().chain(OUTSIDE).copied().collect();
     assert_eq!(
         known, types,

@@ -135,7 +135,7 @@ wires:
 ";
 
     fn between(from: &str, to: &str) -> Vec<String> {
-        let read = |text| model::scenario::parse(text, rack::manifests()).unwrap();
+        let read = |text| model::scenario::parse(text, gear_spec::manifests()).unwrap();
         let line = |row: &Row| {
             let cells: Vec<_> = COLUMNS
                 .iter()

@@ -37,7 +37,7 @@ impl ScenarioLocator {
     /// The same of a file, for a Mixer with this limit.
     pub(super) fn read_within(&self, max_hops: u32) -> Result<ScenarioReview, Error> {
         match self {
-            Self::File(path) => self.reviewed(review_within(&file(path)?, rack::manifests(), max_hops)),
+            Self::File(path) => self.reviewed(review_within(&file(path)?, gear_spec::manifests(), max_hops)),
             Self::Stored(reference) => Err(Error::Usage(format!("{reference} is not a file"))),
         }
     }
@@ -55,7 +55,7 @@ impl ScenarioLocator {
     }
 
     pub(super) fn review(&self, text: &str) -> Result<ScenarioReview, Error> {
-        self.reviewed(review(text, rack::manifests()))
+        self.reviewed(review(text, gear_spec::manifests()))
     }
 
     fn reviewed(&self, done: Result<ScenarioReview, BadScenario>) -> Result<ScenarioReview, Error> {

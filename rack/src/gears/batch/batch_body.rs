@@ -6,38 +6,21 @@
 //! | `json_array` | a JSON array of the messages | `application/json` |
 //! | `concatenated` | the bodies with the separator between | that of the first message |
 
+use gear_spec::batch::BatchFormat;
 use model::message::Message;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 use super::GearError;
 
-/// How the messages are written into one body.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub(in crate::gears) enum BatchFormat {
-    /// A line of JSON for each message: its value, or its text as a JSON string.
-    #[default]
-    Ndjson,
-    /// A JSON array of the same.
-    JsonArray,
-    /// The bodies as they are, values as JSON.
-    Concatenated,
-}
-
-impl BatchFormat {
-    /// A message as a part of a batch.
-    pub(super) fn part(self, message: &Message) -> Result<Vec<u8>, GearError> {
-        if self == Self::Concatenated || !message.data.is_null() {
-            return Ok(message.body().into_owned());
-        }
-        let text = std::str::from_utf8(&message.raw).map_err(|_| {
-            let why =
-                "the body is neither a value nor UTF-8 text: put a codec before this gear, or use format concatenated";
-            GearError::Rejected(why.into())
-        })?;
-        Ok(serde_json::Value::from(text).to_string().into_bytes())
+/// A message as a part of a batch.
+pub(super) fn part_of(format: BatchFormat, message: &Message) -> Result<Vec<u8>, GearError> {
+    if format == BatchFormat::Concatenated || !message.data.is_null() {
+        return Ok(message.body().into_owned());
     }
+    let text = std::str::from_utf8(&message.raw).map_err(|_| {
+        let why = "the body is neither a value nor UTF-8 text: put a codec before this gear, or use format concatenated";
+        GearError::Rejected(why.into())
+    })?;
+    Ok(serde_json::Value::from(text).to_string().into_bytes())
 }
 
 /// See the module.

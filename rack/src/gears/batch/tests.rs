@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+use std::time::Duration;
+
+use gear_spec::batch::BatchFormat;
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -13,31 +16,6 @@ use super::*;
 use crate::outbox::OutboxRecord;
 use crate::spool::RecordingError;
 use crate::inbox::{GearInbox, UndecodableMessage};
-
-#[test]
-fn a_configuration_that_cannot_be_obeyed_is_refused_with_the_key() {
-    for (config, says) in [
-        (json!({"max_messages": 0}), "max_messages must be 1 to 100000"),
-        (json!({"max_bytes": 16_777_217}), "max_bytes must be 1 to 16777216"),
-        (json!({"max_age": "0s"}), "max_age must be 1ms to 24h"),
-        (json!({"max_keys": 0}), "max_keys must be 1 to 10000"),
-        (
-            json!({"key": "text", "max_keys": 100, "max_bytes": 16_777_216}),
-            "max_keys times max_bytes",
-        ),
-        (json!({"key": "data."}), "key: at 1:6"),
-        (json!({"separator": ","}), "separator belongs to format concatenated"),
-        (
-            json!({"format": "concatenated", "separator": "x".repeat(257)}),
-            "separator must have at most 256 bytes",
-        ),
-        (json!({"format": "xml"}), "unknown variant `xml`"),
-    ] {
-        let error = (MANIFEST.check)(config.as_object().unwrap()).unwrap_err();
-        assert!(error.contains(says), "{config}: {error}");
-    }
-    assert_eq!((MANIFEST.check)(&RawConfig::new()), Ok(()));
-}
 
 #[test]
 fn every_format_writes_values_texts_and_bytes_as_it_says() {
@@ -62,7 +40,7 @@ fn every_format_writes_values_texts_and_bytes_as_it_says() {
     ] {
         let mut body = BatchBody::new(format, separator);
         for message in &messages {
-            let part = format.part(message).unwrap();
+            let part = part_of(format, message).unwrap();
             let with = body.len_with(&part);
             body.add(&part);
             assert!(body.len() <= with, "{format:?}");
@@ -75,10 +53,9 @@ fn every_format_writes_values_texts_and_bytes_as_it_says() {
         );
     }
     let bytes = message(1, Value::Null, b"\xff");
-    assert_eq!(BatchFormat::Concatenated.part(&bytes).unwrap(), b"\xff");
+    assert_eq!(part_of(BatchFormat::Concatenated, &bytes).unwrap(), b"\xff");
     assert!(
-        BatchFormat::Ndjson
-            .part(&bytes)
+        part_of(BatchFormat::Ndjson, &bytes)
             .unwrap_err()
             .to_string()
             .contains("put a codec before")

@@ -19,30 +19,13 @@ fn config(config: Value) -> Result<CodecCsvConfig, String> {
 
 /// Every record, or why the body is refused.
 fn read(codec: &CodecCsvConfig, body: &[u8]) -> Result<Vec<(u64, Value)>, String> {
-    codec.check_body(body, 0)?;
+    check_body(codec, body, 0)?;
     let mut records = CsvRecordReader::open(codec, body)?;
     let mut all = Vec::new();
     while let Some(record) = records.next()? {
         all.push((record.line, Value::Object(record.value)));
     }
     Ok(all)
-}
-
-#[test]
-fn a_configuration_that_cannot_be_obeyed_is_refused() {
-    for (given, says) in [
-        (json!({"direction": "decode", "delimiter": ";;"}), "delimiter must be one ASCII character"),
-        (json!({"direction": "decode", "delimiter": "\""}), "delimiter must be one ASCII character"),
-        (json!({"direction": "decode", "header": []}), "header has no names"),
-        (json!({"direction": "decode", "header": ["a", "a"]}), "header has \"a\" twice"),
-        (json!({"direction": "decode", "header": "last"}), "header must be `first` or a list of column names"),
-        (json!({"direction": "decode", "types": "guess"}), "unknown variant `guess`"),
-        (json!({"direction": "decode", "max_records": 0}), "max_records must be 1 to 1000000"),
-        (json!({"direction": "encode", "keep_raw": true}), "keep_raw belongs to direction decode"),
-    ] {
-        let error = config(given.clone()).unwrap_err();
-        assert!(error.contains(says), "{given}: {error}");
-    }
 }
 
 #[test]
@@ -65,8 +48,8 @@ fn fields_become_what_they_look_like_and_nothing_is_lost() {
         ("2026-11-22", json!("2026-11-22")),
         ("NaN", json!("NaN")),
     ] {
-        assert_eq!(TypeInference::Infer.value(text), wanted, "{text:?}");
-        assert_eq!(TypeInference::Text.value(text), json!(text));
+        assert_eq!(value_of(TypeInference::Infer, text), wanted, "{text:?}");
+        assert_eq!(value_of(TypeInference::Text, text), json!(text));
     }
 }
 
@@ -104,7 +87,7 @@ fn a_body_that_becomes_very_much_is_refused_whatever_makes_it_so() {
         (100_000, 10_000, 100, false),
         (1, 10_000, 2_000, false),
     ] {
-        let checked = codec.check_body(body(name, records).as_bytes(), head);
+        let checked = check_body(&codec, body(name, records).as_bytes(), head);
         assert_eq!(checked.is_ok(), fits, "{name}, {records}, {head}: {checked:?}");
         let says = checked.err().unwrap_or_else(|| "more than 16777216 bytes".to_owned());
         assert!(says.contains("more than 16777216 bytes"), "{says}");
@@ -144,7 +127,7 @@ fn what_is_written_is_read_back_whatever_the_texts() {
         let codec = config(codec).unwrap();
         let mut text = || (0..rng.random_range(0..6)).map(|_| *PARTS.choose(&mut rng).unwrap()).collect::<String>();
         let objects: Vec<Value> = (0..3).map(|_| json!({"x": text(), "y": text()})).collect();
-        let bytes = codec.write(&Value::Array(objects.clone())).unwrap();
+        let bytes = write(&codec, &Value::Array(objects.clone())).unwrap();
         let back: Vec<Value> = read(&codec, &bytes).unwrap().into_iter().map(|(_, value)| value).collect();
         assert_eq!(back, objects, "{:?}", String::from_utf8_lossy(&bytes));
     }
@@ -166,9 +149,9 @@ fn random_bytes_are_read_or_refused() {
 fn columns_are_those_of_the_header_or_the_fields_of_the_value() {
     let named = config(json!({"direction": "encode", "header": ["b", "a", "none"]})).unwrap();
     let object = json!({"a": "x,y", "b": 1.5, "left_out": true});
-    assert_eq!(named.write(&object).unwrap(), b"1.5,\"x,y\",\n");
+    assert_eq!(write(&named, &object).unwrap(), b"1.5,\"x,y\",\n");
     let first = config(json!({"direction": "encode", "delimiter": ";"})).unwrap();
-    let lines = first.write(&json!([{"b": null, "a": true}, {"a": 1, "b": "x;"}])).unwrap();
+    let lines = write(&first, &json!([{"b": null, "a": true}, {"a": 1, "b": "x;"}])).unwrap();
     assert_eq!(lines, b"a;b\ntrue;\n1;\"x;\"\n");
     for (value, says) in [
         (json!([{"a": 1}, {"b": 1}]), "record 1 has other fields than the first one"),
@@ -176,7 +159,7 @@ fn columns_are_those_of_the_header_or_the_fields_of_the_value() {
         (json!([1]), "something else than objects"),
         (json!("x"), "neither an object nor a list of objects"),
     ] {
-        let error = first.write(&value).unwrap_err();
+        let error = write(&first, &value).unwrap_err();
         assert!(error.contains(says), "{value}: {error}");
     }
 }

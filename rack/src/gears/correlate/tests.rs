@@ -9,22 +9,6 @@ use serde_json::json;
 use super::super::testing::{self, Flow};
 use super::*;
 
-#[test]
-fn a_configuration_that_cannot_be_obeyed_is_refused() {
-    for (more, says) in [
-        (json!({"request_key": "data."}), "request_key: at 1:6"),
-        (json!({"reply_key": "nothing"}), "reply_key: at 1:1: there is no variable nothing"),
-        (json!({"ttl": "0s"}), "ttl must be 1ms to 168h"),
-        (json!({"max_parked": 0}), "max_parked must be"),
-        (json!({"max_parked_bytes": 1}), "max_parked_bytes must be"),
-    ] {
-        let mut config = json!({"request_key": "data", "reply_key": "data"});
-        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        let error = (MANIFEST.check)(config.as_object().unwrap()).unwrap_err();
-        assert!(error.contains(says), "{config}: {error}");
-    }
-}
-
 fn message(number: u64) -> Message {
     testing::message(1, number.into(), &[b'x'; 100])
 }

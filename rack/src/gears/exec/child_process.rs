@@ -19,6 +19,7 @@ use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use chassis::child_spawner::ChildSpawner;
+use gear_spec::exec::ExecConfig;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -44,6 +45,25 @@ pub(super) struct ProgramCall {
     pub(super) arguments: Vec<String>,
     pub(super) environment: Vec<(String, String)>,
     pub(super) folder: Option<PathBuf>,
+}
+
+impl ProgramCall {
+    /// What a configuration means, with its environment.
+    pub(super) fn of(config: &ExecConfig, variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
+        let environment = config.env.iter().map(|name| {
+            let value = variable(name);
+            let value = value.ok_or_else(|| {
+                format!("env: {name} is not set in the environment of this Rack: set it there, or leave it out")
+            });
+            Ok((name.clone(), value?))
+        });
+        Ok(Self {
+            program: config.program().to_owned(),
+            arguments: config.command.iter().skip(1).cloned().collect(),
+            environment: environment.collect::<Result<_, String>>()?,
+            folder: config.folder.clone(),
+        })
+    }
 }
 
 /// A child that runs.

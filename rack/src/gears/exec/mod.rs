@@ -22,11 +22,10 @@
 //!
 //! # Not here
 //!
-//! Processes and their end ([`child_process`]), what may be configured ([`config`]).
+//! Processes and their end ([`child_process`]), what may be configured ([`gear_spec::exec`]).
 
 mod allow_list;
 mod child_process;
-mod config;
 mod error_log;
 mod line_splitter;
 #[cfg(test)]
@@ -40,7 +39,8 @@ use std::time::Duration;
 
 use chassis::child_spawner::ChildSpawner;
 use futures::FutureExt;
-use model::gear_manifest::{self, GearManifest};
+use gear_spec::exec::{ExecConfig, ExecMode, OutputFraming};
+use model::gear_manifest;
 use model::{Attributes, HumanDuration, Level};
 use nix::sys::signal::Signal;
 use tokio::process::{ChildStderr, ChildStdout};
@@ -51,32 +51,11 @@ use super::poll_schedule::PollSchedule;
 use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, GearFuture};
 pub(crate) use allow_list::ProgramAllowList;
 use child_process::{OutputReader, ProgramCall};
-use config::{ExecConfig, ExecMode, OutputFraming};
 use error_log::{ErrorLog, MAX_LINE};
 use line_splitter::{LineSplitter, OutputLine};
 
 /// The longest pause before a program is started again; a run this long makes the next pause short again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "exec",
-    summary: "runs a program at an interval, or keeps one running; what it writes becomes messages",
-    inputs: &[],
-    outputs: &["out"],
-    doc: "The operator of a Rack allows each program by its path in `gears.exec.allow` of `platform.toml`; none is allowed unless they do. \
-          One that the Rack's user can write, or replace in its folder, is refused: a scenario could write it with `file_out`. A Rack that runs as root can write any. \
-          The arguments and the folder are the scenario's, and so is the content of any file that the Rack can write: allow no program that is dangerous \
-          with any of them, such as one that runs what a file says. Messages have `exec.run`, the number of the run, in their meta, \
-          and with `framing: whole` `exec.exit_code`, or `exec.signal` where a signal ended the program. \
-          What it writes to standard error becomes log records: 1000 lines at once and 100 a second beyond, of each the first 8 KiB. An exit code that is not 0 counts as an error. When the inbox behind is full, the program waits. \
-          When the gear stops, the program gets SIGTERM and shortly after SIGKILL, with all of its process group; when the Rack is killed, it is killed too, \
-          unless it is a set-user-ID program such as sudo.",
-    example: include_str!("../../../../examples/gears/exec.yaml"),
-    schema: gear_manifest::schema::<ExecConfig>,
-    check: gear_manifest::check::<ExecConfig>,
-    passes_on: gear_manifest::never,
-};
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     Ok(Gear::Active(Box::new(ProgramRunner {
@@ -96,10 +75,7 @@ impl ActiveGear for ProgramRunner {
             let (programs, program) = (cx.programs().clone(), self.config.program().to_owned());
             let admitted = tokio::task::spawn_blocking(move || programs.admit(&program)).await?;
             admitted.map_err(GearError::Config)?;
-            let call = self
-                .config
-                .call(|name| std::env::var(name).ok())
-                .map_err(GearError::Config)?;
+            let call = ProgramCall::of(&self.config, |name| std::env::var(name).ok()).map_err(GearError::Config)?;
             let keeper = ChildSpawner::start("exec-keeper", Signal::SIGKILL).map_err(|reason| GearError::Outside {
                 what: "start the thread that spawns programs".to_owned(),
                 reason,

@@ -30,7 +30,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::TailStart;
+use gear_spec::file_tail::TailStart;
 
 use super::tailed_file::{FileId, TailedFile, born, head_of, open};
 use super::record_assembler::{TailRecord, RecordRules};

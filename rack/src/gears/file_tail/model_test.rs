@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use super::TailStart;
+use gear_spec::file_tail::TailStart;
 use proptest::prelude::*;
 use tempfile::TempDir;
 

@@ -18,10 +18,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::gear_manifest::{self, GearConfig, GearManifest};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use model::{Attributes, MetricType, HumanDuration};
+use gear_spec::host_metrics::HostMetricsConfig;
+use model::gear_manifest;
+use model::{Attributes, MetricType};
 use tokio::time::MissedTickBehavior;
 
 use super::{ActiveGear, RawConfig, GearContext, Gear, GearFuture};
@@ -31,19 +30,6 @@ use procfs::{CPU_MODES, SystemMemory, TrafficCounters};
 
 /// When the first report comes, if the interval is longer: soon, but with a CPU utilization to report.
 const FIRST: Duration = Duration::from_secs(1);
-
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "host_metrics",
-    summary: "reports CPU, memory, disk, network and load of the machine under OpenTelemetry names",
-    inputs: &[],
-    outputs: &[],
-    doc: "Nothing is to be wired: the points go to the metrics table under the semantic conventions of OpenTelemetry.",
-    example: include_str!("../../../../examples/gears/host_metrics.yaml"),
-    schema: gear_manifest::schema::<HostMetricsConfig>,
-    check: gear_manifest::check::<HostMetricsConfig>,
-    passes_on: gear_manifest::never,
-};
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     let config: HostMetricsConfig = gear_manifest::config(config)?;
@@ -349,29 +335,6 @@ impl HostSampler {
 }
 
 type MetricReader = fn(&mut HostSampler, &str, &mut MetricRowBuilder) -> Option<()>;
-
-/// Configuration of `host_metrics`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct HostMetricsConfig {
-    /// How often everything is measured.
-    #[serde(default = "default_host_interval")]
-    pub(super) interval: HumanDuration,
-}
-
-fn default_host_interval() -> HumanDuration {
-    HumanDuration::from_secs(10)
-}
-
-impl GearConfig for HostMetricsConfig {
-    fn validate(&self) -> Result<(), String> {
-        if self.interval.get().is_zero() {
-            Err("interval must be more than zero".into())
-        } else {
-            Ok(())
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -8,9 +8,7 @@
 //!
 //! # Not here
 //!
-//! Headers and secrets of a scenario ([`headers`]), TLS ([`super::tls`]), requests (the gears).
-
-pub(super) mod headers;
+//! Headers and secrets of a scenario ([`gear_spec::http_headers`]), TLS ([`super::tls`]), requests (the gears).
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -69,19 +67,6 @@ impl HttpResponse {
             }
         };
         Some(wait.min(MAX_RETRY_AFTER))
-    }
-}
-
-/// The address that a configuration's `url` means.
-pub(super) fn parse_url(text: &str) -> Result<Uri, String> {
-    let url: Uri = text.parse().map_err(|error| format!("url: {error}"))?;
-    let authority = url.authority().map(hyper::http::uri::Authority::as_str);
-    match (url.scheme_str(), authority) {
-        (Some("http" | "https"), Some(host)) if host.contains('@') => {
-            Err("url must not have a user or password: set the header authorization to a ${NAME} reference".into())
-        }
-        (Some("http" | "https"), Some(_)) => Ok(url),
-        _ => Err(format!("url {text:?} must begin with http:// or https:// and a host")),
     }
 }
 

@@ -19,50 +19,28 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use chrono::{DateTime, TimeDelta};
 use futures::FutureExt;
+use gear_spec::http_get::{HttpGetConfig, VALIDATORS};
+use gear_spec::{http_headers, parse_url};
 use http_body_util::Full;
-use hyper::header::{DATE, ETAG, HeaderName, HeaderValue, IF_MODIFIED_SINCE, IF_NONE_MATCH, LAST_MODIFIED, USER_AGENT};
+use hyper::header::{DATE, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH, LAST_MODIFIED, USER_AGENT};
 use hyper::{HeaderMap, Request, StatusCode, Uri};
-use model::gear_manifest::{self, GearConfig, GearManifest};
+use model::gear_manifest;
 use model::{Attributes, HumanDuration, Level};
 use parking_lot::Mutex;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::http_client::{self, AGENT, HttpResponse, HttpClient, headers, parse_url};
-use super::poll_schedule::{PollSchedule, check_interval};
+use super::http_client::{self, AGENT, HttpResponse, HttpClient};
+use super::poll_schedule::PollSchedule;
 use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, GearSendError, GearFuture};
 
-/// The most bytes of an answer's body that may be asked to be kept.
-const MOST_BODY: u32 = 64 << 20;
 /// The longest pause after failures, unless the interval is longer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(900);
-/// The headers of an answer by which it is known again, and what is asked with them.
-const VALIDATORS: [(HeaderName, HeaderName); 2] = [(ETAG, IF_NONE_MATCH), (LAST_MODIFIED, IF_MODIFIED_SINCE)];
-
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "http_get",
-    summary: "polls an address over HTTP; each answer that is new becomes a message",
-    inputs: &[],
-    outputs: &["out"],
-    doc: "Messages have `http.response.status_code`, `content_type` and `http.response.header.<name>` for etag and last-modified in their meta. \
-          An answer that the server says is unchanged (304, or the same ETag) makes no message; after a restart of the Rack the first answer makes one. \
-          Other answers, and none, count as errors; the pause grows from `every` to 15m then, or is what `Retry-After` asks for, up to 5m. \
-          Values of secret headers are `${NAME}` references to the environment of the Rack.",
-    example: include_str!("../../../../examples/gears/http_get.yaml"),
-    schema: gear_manifest::schema::<HttpGetConfig>,
-    check: gear_manifest::check::<HttpGetConfig>,
-    passes_on: gear_manifest::never,
-};
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     Ok(Gear::Active(Box::new(HttpPoller {
@@ -80,7 +58,7 @@ impl ActiveGear for HttpPoller {
     fn init<'a>(&'a mut self, _cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let config = self.config.clone();
-            let source = tokio::task::spawn_blocking(move || config.source()).await?;
+            let source = tokio::task::spawn_blocking(move || poll_source(&config)).await?;
             self.source = Some(source.map_err(GearError::Config)?);
             Ok(())
         }
@@ -256,72 +234,14 @@ impl PollSource {
     }
 }
 
-/// Configuration of `http_get`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct HttpGetConfig {
-    /// What is polled, `http://` or `https://`.
-    url: String,
-    /// The time from one poll to the next.
-    #[serde(default = "default_every")]
-    every: HumanDuration,
-    /// More headers. `${NAME}` is the variable NAME in the environment of the Rack; the values of headers whose names have authorization, cookie,
-    /// credential, key, password, secret or token in them must be such references.
-    #[serde(default)]
-    headers: BTreeMap<String, String>,
-    /// How long one poll may take, its answer included.
-    #[serde(default = "default_timeout")]
-    timeout: HumanDuration,
-    /// The most bytes of an answer's body, up to 64 MiB; a larger one is an error.
-    #[serde(default = "default_max_body")]
-    max_body: u32,
-    /// A file of certificate authorities in PEM form that are trusted instead of the machine's.
-    #[serde(default)]
-    ca_file: Option<PathBuf>,
-}
-
-const fn default_every() -> HumanDuration {
-    HumanDuration::from_secs(60)
-}
-
-const fn default_timeout() -> HumanDuration {
-    HumanDuration::from_secs(10)
-}
-
-const fn default_max_body() -> u32 {
-    1024 * 1024
-}
-
-impl HttpGetConfig {
-    /// What is polled; reads the environment and files.
-    fn source(&self) -> Result<PollSource, String> {
-        let url = parse_url(&self.url)?;
-        Ok(PollSource {
-            client: http_client::client(&url, self.ca_file.as_ref(), 1)?,
-            url,
-            headers: headers::resolved(&self.headers, |name| std::env::var(name).ok())?,
-            timeout: self.timeout.get(),
-            max_body: self.max_body as usize,
-        })
-    }
-}
-
-impl GearConfig for HttpGetConfig {
-    fn validate(&self) -> Result<(), String> {
-        parse_url(&self.url)?;
-        headers::validate(&self.headers)?;
-        let asks = |name: &&String| {
-            VALIDATORS
-                .iter()
-                .any(|(_, asked)| name.eq_ignore_ascii_case(asked.as_str()))
-        };
-        if let Some(name) = self.headers.keys().find(asks) {
-            return Err(format!("headers.{name} is set by the gear; leave it out"));
-        }
-        if !(1..=MOST_BODY).contains(&self.max_body) {
-            return Err(format!("max_body must be between 1 and {MOST_BODY}"));
-        }
-        check_interval("every", self.every)?;
-        check_interval("timeout", self.timeout)
-    }
+/// What is polled; reads the environment and files.
+fn poll_source(config: &HttpGetConfig) -> Result<PollSource, String> {
+    let url = parse_url(&config.url)?;
+    Ok(PollSource {
+        client: http_client::client(&url, config.ca_file.as_ref(), 1)?,
+        url,
+        headers: http_headers::resolved(&config.headers, |name| std::env::var(name).ok())?,
+        timeout: config.timeout.get(),
+        max_body: config.max_body as usize,
+    })
 }

@@ -228,34 +228,6 @@ async fn who_is_not_trusted_names_no_signal_good_or_bad_and_that_is_said_once() 
     bench.close().await;
 }
 
-#[test]
-fn who_reaches_a_loopback_address_is_trusted_unless_said_otherwise() {
-    for (listen, said, trusts) in [
-        ("127.0.0.1:0", None, true),
-        ("[::1]:0", None, true),
-        ("0.0.0.0:0", None, false),
-        ("192.0.2.1:80", None, false),
-        ("0.0.0.0:0", Some(true), true),
-        ("127.0.0.1:0", Some(false), false),
-    ] {
-        let mut config = json!({ "listen": listen });
-        if let Some(said) = said {
-            config["trust_flux_id"] = json!(said);
-        }
-        let config = gear_manifest::config::<HttpInConfig>(config.as_object().unwrap()).unwrap();
-        assert_eq!(config.trusts(), trusts, "{listen} {said:?}");
-    }
-}
-
-#[test]
-fn a_wait_for_replies_has_bounds() {
-    for (within, good) in [("0s", false), ("1ms", true), ("1h", true), ("61m", false)] {
-        let config = json!({ "listen": "127.0.0.1:0", "reply_within": within });
-        let done = gear_manifest::config::<HttpInConfig>(config.as_object().unwrap());
-        assert_eq!(done.is_ok(), good, "{within}: {done:?}");
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_is_repeated_under_its_key_makes_one_message() {
     let folder = tempfile::tempdir().unwrap();

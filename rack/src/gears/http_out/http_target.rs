@@ -11,12 +11,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use gear_spec::http_headers::{self, FLUX_ID, FLUX_PARENT};
+use gear_spec::http_out::HttpOutConfig;
+use gear_spec::parse_url;
 use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
 use hyper::{HeaderMap, Method, Request, Uri};
 
 use super::super::http_client::{self, AGENT, HttpResponse, HttpClient};
-use super::super::flux_headers::{FLUX_ID, FLUX_PARENT};
 
 /// The header that says which requests are the same one again.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -46,6 +48,19 @@ pub(super) struct OutgoingRequest<'a> {
 }
 
 impl HttpTarget {
+    /// What requests go to; reads the environment and files.
+    pub(super) fn of(config: &HttpOutConfig) -> Result<Self, String> {
+        let url = parse_url(&config.url)?;
+        Ok(Self {
+            client: http_client::client(&url, config.ca_file.as_ref(), usize::from(config.in_flight))?,
+            url,
+            method: config.method()?,
+            headers: http_headers::resolved(&config.headers, |name| std::env::var(name).ok())?,
+            timeout: config.timeout.get(),
+            max_answer: config.max_answer as usize,
+        })
+    }
+
     /// The address as people may see it.
     pub(super) fn shown(&self) -> String {
         http_client::shown(&self.url)

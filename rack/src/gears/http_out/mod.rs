@@ -17,10 +17,9 @@
 //!
 //! # Not here
 //!
-//! One request ([`http_target`]), connections, headers and secrets ([`super::http_client`]), what may be configured ([`config`]). Redirects are not followed.
+//! One request ([`http_target`]), connections, headers and secrets ([`super::http_client`]), what may be configured ([`gear_spec::http_out`]). Redirects are not followed.
 
 mod circuit_breaker;
-mod config;
 mod in_flight;
 mod http_target;
 #[cfg(test)]
@@ -32,8 +31,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt;
+use gear_spec::http_out::{HttpOutConfig, HttpRetryConfig, OpenBreakerPolicy};
 use hyper::StatusCode;
-use model::gear_manifest::{self, GearManifest};
+use model::gear_manifest;
 use model::message::Message;
 use model::{HumanDuration, Level, Timestamp};
 use serde_json::Value;
@@ -43,27 +43,11 @@ use super::http_client::HttpResponse;
 use super::traceparent::TraceParent;
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::inbox::InputMessage;
-use config::{HttpOutConfig, HttpRetryConfig, OpenBreakerPolicy};
 use in_flight::{InFlightRequests, HttpRestartState};
 use http_target::{OutgoingRequest, HttpTarget};
 
 /// The headers of an answer that go into the meta of the message on `reply`.
 const KEPT_HEADERS: [&str; 4] = ["content-type", "etag", "location", "x-request-id"];
-
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "http_out",
-    summary: "sends each message as an HTTP request; the answer becomes a message",
-    inputs: &["in"],
-    outputs: &["reply"],
-    doc: "2xx is done, 429 and 5xx and no answer are tried again, other answers reject the message. The answer's message has the metadata of the one that was sent, \
-          with `http.response.status_code` and `http.response.header.<name>`. `traceparent` and `Idempotency-Key`, the id of the message, are sent along, and `Flux-Id` with `Flux-Parent`, by which an `http_in` that trusts them (`trust_flux_id`) \
-          goes on with the same business signal. Values of secret headers are `${NAME}` references to the environment of the Rack.",
-    example: include_str!("../../../../examples/gears/http_out.yaml"),
-    schema: gear_manifest::schema::<HttpOutConfig>,
-    check: gear_manifest::check::<HttpOutConfig>,
-    passes_on: gear_manifest::never,
-};
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     Ok(Gear::Passive(Box::new(HttpDispatcher {
@@ -84,13 +68,16 @@ impl PassiveGear for HttpDispatcher {
     fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let config = self.config.clone();
-            let target = tokio::task::spawn_blocking(move || config.target()).await?;
+            let target = tokio::task::spawn_blocking(move || HttpTarget::of(&config)).await?;
             let kept: Arc<HttpRestartState> = cx.restart_state();
             self.flight = InFlightRequests::new(Arc::clone(&kept));
             self.sender = Some(Arc::new(RetryingSender {
                 target: target.map_err(GearError::Config)?,
                 retry: self.config.retry,
-                rules: self.config.breaker.rules(),
+                rules: circuit_breaker::BreakerPolicy {
+                    failures: self.config.breaker.failures,
+                    open_for: self.config.breaker.open_for.get(),
+                },
                 when_open: self.config.breaker.when_open,
                 kept,
                 cx: Arc::clone(cx),

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use hyper::Method;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
-use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::{Barrier, Notify};
 use tokio_rustls::TlsAcceptor;
@@ -294,32 +293,3 @@ async fn https_trusts_the_given_authorities_and_nobody_with_another_name() {
     bench.close().await;
 }
 
-#[test]
-fn a_configuration_that_cannot_work_is_refused_with_the_key() {
-    for (config, says) in [
-        (json!({ "url": "ftp://x/" }), "must begin with http://"),
-        (json!({ "url": "http:///x" }), "url"),
-        (json!({ "url": "http://me:pw@x/" }), "must not have a user"),
-        (
-            json!({ "url": "http://x", "method": "SHOUT" }),
-            "method \"SHOUT\" must be",
-        ),
-        (
-            json!({ "url": "http://x", "headers": { "x-api-key": "plain" } }),
-            "must not be in a scenario",
-        ),
-        (json!({ "url": "http://x", "in_flight": 0 }), "in_flight"),
-        (
-            json!({ "url": "http://x", "breaker": { "failures": 0 } }),
-            "breaker.failures",
-        ),
-        (
-            json!({ "url": "http://x", "retry": { "first": "2s", "longest": "1s" } }),
-            "retry.longest",
-        ),
-        (json!({ "url": "http://x", "retry": { "cuont": 1 } }), "cuont"),
-    ] {
-        let error = gear_manifest::config::<HttpOutConfig>(config.as_object().unwrap()).unwrap_err();
-        assert!(error.contains(says), "{config}: {error}");
-    }
-}

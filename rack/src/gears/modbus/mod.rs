@@ -25,9 +25,8 @@
 //!
 //! # Not here
 //!
-//! Numbers in registers ([`register_value`]), which request has which values ([`request_planner`]), what may be configured ([`config`]).
+//! Numbers in registers ([`register_value`]), which request has which values ([`request_planner`]), what may be configured ([`gear_spec::modbus`]).
 
-mod config;
 mod device_link;
 mod request_planner;
 #[cfg(test)]
@@ -41,7 +40,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::gear_manifest::{self, GearManifest};
+use gear_spec::modbus::{ERRORS, ModbusConfig, TableKind};
+use model::gear_manifest;
 use model::message::Message;
 use model::{Attributes, Level};
 use serde_json::{Map, Value};
@@ -52,7 +52,6 @@ use tokio_modbus::Request;
 use super::poll_schedule::PollSchedule;
 use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::inbox::InputMessage;
-use config::{ERRORS, ModbusConfig, ModbusEntry, TableKind};
 use device_link::{AnswerData, DeviceBackoff, DeviceLink, RequestFailure};
 use request_planner::{NamedRange, RequestBlock, read_blocks, write_blocks};
 
@@ -61,23 +60,6 @@ const MOST_IGNORED: u32 = 5;
 /// How long a write that is under way may take when the gear shall stop: within the time that the Rack gives gears to stop.
 const GRACE: Duration = Duration::from_millis(300);
 
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "modbus",
-    summary: "reads values of a Modbus TCP device at an interval, and writes those that messages name",
-    inputs: &["write"],
-    outputs: &["out"],
-    doc: "Each reading is a message, an object of names and values; `errors` in it names what the device refused to read and why. \
-          Values that lie side by side are read with one request. Messages have `modbus.address` and `modbus.unit` in their meta. \
-          A message on `write` is an object of names of `writes` and values; it is written in the order of `writes`, taken when the device has confirmed it, and rejected when the device refuses it. \
-          A device that is away or silent, or too busy to write, is tried again after a pause that grows to 30s; messages on `write` wait meanwhile. A write that the device leaves without an answer five times while it answers others is rejected; so is one that it confirms with another value. \
-          No reading is made up for. A write whose confirmation was lost is done again: the device may get it twice.",
-    example: include_str!("../../../../examples/gears/modbus.yaml"),
-    schema: gear_manifest::schema::<ModbusConfig>,
-    check: gear_manifest::check::<ModbusConfig>,
-    passes_on: gear_manifest::never,
-};
-
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     let config: ModbusConfig = gear_manifest::config(config)?;
     let link = DeviceLink::new(config.address.clone(), config.unit, config.timeout.get());
@@ -85,11 +67,11 @@ pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     let writer = DeviceWriter {
         address: config.address.clone(),
         device: Arc::clone(&device),
-        writes: config.writes.iter().map(ModbusEntry::range).collect(),
+        writes: config.writes.iter().map(NamedRange::of).collect(),
     };
     let reader = DeviceReader {
         device,
-        blocks: read_blocks(config.reads.iter().map(ModbusEntry::range).collect()),
+        blocks: read_blocks(config.reads.iter().map(NamedRange::of).collect()),
         config,
     };
     Ok(Gear::Duplex(Box::new(reader), Box::new(writer)))

@@ -12,45 +12,8 @@
 //! - What stands for a value is `register · scale + offset`. A whole number that is not scaled keeps all its digits.
 //! - A value that does not fit its registers is refused, never cut.
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use gear_spec::modbus::{ModbusEntry, ValueType, WordOrder};
 use serde_json::Value;
-
-/// How registers are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum ValueType {
-    /// Not zero.
-    Bool,
-    /// 16 bits.
-    #[default]
-    U16,
-    /// 16 bits with a sign.
-    I16,
-    /// 32 bits.
-    U32,
-    /// 32 bits with a sign.
-    I32,
-    /// A floating point number of 32 bits.
-    F32,
-    /// 64 bits.
-    U64,
-    /// 64 bits with a sign.
-    I64,
-    /// A floating point number of 64 bits.
-    F64,
-}
-
-/// The order of the registers of a value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum WordOrder {
-    /// The highest first.
-    #[default]
-    Big,
-    /// The lowest first.
-    Little,
-}
 
 /// What stands in registers, and what it means.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -61,31 +24,30 @@ pub(super) struct ValueFormat {
     pub(super) offset: f64,
 }
 
-impl ValueType {
-    /// How many registers it has.
-    pub(super) const fn registers(self) -> u16 {
-        match self {
-            Self::Bool | Self::U16 | Self::I16 => 1,
-            Self::U32 | Self::I32 | Self::F32 => 2,
-            Self::U64 | Self::I64 | Self::F64 => 4,
-        }
-    }
-
-    /// The least and the greatest of whole numbers.
-    fn range(self) -> Option<(i128, i128)> {
-        Some(match self {
-            Self::U16 => (0, u16::MAX.into()),
-            Self::I16 => (i16::MIN.into(), i16::MAX.into()),
-            Self::U32 => (0, u32::MAX.into()),
-            Self::I32 => (i32::MIN.into(), i32::MAX.into()),
-            Self::U64 => (0, u64::MAX.into()),
-            Self::I64 => (i64::MIN.into(), i64::MAX.into()),
-            Self::Bool | Self::F32 | Self::F64 => return None,
-        })
-    }
+/// The least and the greatest of whole numbers.
+fn whole_range(value_type: ValueType) -> Option<(i128, i128)> {
+    Some(match value_type {
+        ValueType::U16 => (0, u16::MAX.into()),
+        ValueType::I16 => (i16::MIN.into(), i16::MAX.into()),
+        ValueType::U32 => (0, u32::MAX.into()),
+        ValueType::I32 => (i32::MIN.into(), i32::MAX.into()),
+        ValueType::U64 => (0, u64::MAX.into()),
+        ValueType::I64 => (i64::MIN.into(), i64::MAX.into()),
+        ValueType::Bool | ValueType::F32 | ValueType::F64 => return None,
+    })
 }
 
 impl ValueFormat {
+    /// What an entry of a configuration means.
+    pub(super) fn of(entry: &ModbusEntry) -> Self {
+        Self {
+            value_type: entry.value_type(),
+            order: entry.word_order,
+            scale: entry.scale,
+            offset: entry.offset,
+        }
+    }
+
     /// The value of registers; in words why they have none.
     pub(super) fn decode(&self, registers: &[u16]) -> Result<Value, String> {
         let add = |bits: u64, word: &u16| (bits << 16) | u64::from(*word);
@@ -134,7 +96,7 @@ impl ValueFormat {
             (ValueType::F64, _) => self.unscaled(value)?.to_bits(),
             (whole, _) => {
                 let number = self.whole(value)?;
-                let (least, greatest) = whole.range().unwrap_or_default();
+                let (least, greatest) = whole_range(whole).unwrap_or_default();
                 if !(least..=greatest).contains(&number) {
                     return Err(format!(
                         "{value} is {number} in its registers, which take {least} to {greatest}"

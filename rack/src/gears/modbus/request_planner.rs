@@ -6,7 +6,8 @@
 //!
 //! - A request is never larger than the protocol allows, and never asks for an address that nobody named: a device may refuse it.
 
-use super::config::TableKind;
+use gear_spec::modbus::{ModbusEntry, TableKind};
+
 use super::register_value::ValueFormat;
 
 /// The most registers, and bits, of a request that reads.
@@ -47,6 +48,17 @@ pub(super) struct RequestBlock {
 }
 
 impl NamedRange {
+    /// Where an entry of a configuration lies and what it means.
+    pub(super) fn of(entry: &ModbusEntry) -> Self {
+        Self {
+            name: entry.name.clone(),
+            kind: entry.kind,
+            address: entry.address,
+            count: entry.value_type().registers(),
+            format: ValueFormat::of(entry),
+        }
+    }
+
     /// The address behind it.
     pub(super) fn end(&self) -> u32 {
         u32::from(self.address) + u32::from(self.count)
@@ -113,7 +125,8 @@ fn blocks(ranges: Vec<NamedRange>, most: BlockLimit) -> Vec<RequestBlock> {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::register_value::{ValueType, WordOrder};
+    use gear_spec::modbus::{ValueType, WordOrder};
+
     use super::*;
 
     fn range(kind: TableKind, address: u16, value_type: ValueType) -> NamedRange {

@@ -194,7 +194,8 @@ mod tests {
     use rustls::pki_types::{CertificateDer, PrivateKeyDer};
     use tokio_rustls::TlsAcceptor;
 
-    use super::super::BrokerConfig;
+    use gear_spec::mqtt::BrokerConfig;
+
     use super::*;
 
     fn acceptor() -> TlsAcceptor {
@@ -218,7 +219,7 @@ mod tests {
             "tls": { "ca_file": ca_file, "server_name": "localhost" },
         }))
         .unwrap();
-        let endpoint = broker.endpoint(None).unwrap();
+        let endpoint = BrokerEndpoint::of(&broker, None).unwrap();
         let accepting = async { acceptor().accept(listener.accept().await.unwrap().0).await.unwrap() };
         let (stream, _peer) = tokio::join!(dial(&endpoint), accepting);
         let mut stream = stream.unwrap();

@@ -29,10 +29,11 @@ mod reason_code;
 #[cfg(test)]
 pub(super) mod testing;
 
-pub(super) use broker::{BrokerConfig, BrokerEndpoint, MqttVersion};
+pub(super) use broker::BrokerEndpoint;
 pub(super) use connection::{BrokerConnection, ConnectionEnd, SessionOptions};
+pub(super) use gear_spec::mqtt::{MqttVersion, QosLevel};
 pub(super) use keep_alive::KeepAlive;
-pub(super) use packet::{AckPacketKind, BrokerPacket, ConnackPacket, PublishPacket, QosLevel};
-pub(super) use packet_fields::{MAX_TEXT, PacketProperties, is_text};
+pub(super) use packet::{AckPacketKind, BrokerPacket, ConnackPacket, PublishPacket};
+pub(super) use packet_fields::PacketProperties;
 pub(super) use packet_writer::{TopicSubscription, acknowledge, publish, subscribe};
 pub(super) use reason_code::{BrokerRefusal, is_refusal};

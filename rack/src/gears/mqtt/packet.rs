@@ -17,7 +17,7 @@
 //!
 //! Writing them ([`super::packet_writer`]), cutting a stream into packets ([`super::connection`]).
 
-use serde::{Deserialize, Serialize};
+use gear_spec::mqtt::QosLevel;
 
 use super::MqttVersion;
 use super::packet_fields::{MalformedPacket, PacketFieldReader, PacketProperties};
@@ -31,42 +31,6 @@ const DISCONNECT: u8 = 0xe0;
 /// The flag of a message that was sent before.
 pub(super) const DUP: u8 = 0x08;
 const RETAIN: u8 = 0x01;
-
-/// How surely a message is delivered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "u8", into = "u8")]
-#[allow(clippy::enum_variant_names, reason = "the words of the specification")]
-pub(crate) enum QosLevel {
-    /// QoS 0.
-    AtMostOnce,
-    /// QoS 1.
-    AtLeastOnce,
-    /// QoS 2.
-    ExactlyOnce,
-}
-
-impl TryFrom<u8> for QosLevel {
-    type Error = String;
-
-    fn try_from(level: u8) -> Result<Self, String> {
-        match level {
-            0 => Ok(Self::AtMostOnce),
-            1 => Ok(Self::AtLeastOnce),
-            2 => Ok(Self::ExactlyOnce),
-            other => Err(format!("qos must be 0, 1 or 2, not {other}")),
-        }
-    }
-}
-
-impl From<QosLevel> for u8 {
-    fn from(qos: QosLevel) -> Self {
-        match qos {
-            QosLevel::AtMostOnce => 0,
-            QosLevel::AtLeastOnce => 1,
-            QosLevel::ExactlyOnce => 2,
-        }
-    }
-}
 
 /// A step of the delivery of one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,20 +10,12 @@
 //!
 //! - At most [`MAX_USER_PROPERTIES`] user properties are kept, each of at most [`MAX_USER_PROPERTY`] bytes; the others are read over.
 
-/// The longest text and the longest binary field.
-pub(crate) const MAX_TEXT: usize = 65_535;
 /// The largest integer of variable length.
 const MAX_VARIABLE: usize = 268_435_455;
 /// How many user properties of a message are kept.
 const MAX_USER_PROPERTIES: usize = 32;
 /// The most bytes of a user property that is kept, its name included.
 const MAX_USER_PROPERTY: usize = 2048;
-
-/// Whether MQTT can say it: brokers end a connection over a control character or a noncharacter of Unicode.
-pub(crate) fn is_text(text: &str) -> bool {
-    let is_noncharacter = |c: char| matches!(u32::from(c), 0xfdd0..=0xfdef) || u32::from(c) & 0xfffe == 0xfffe;
-    text.len() <= MAX_TEXT && !text.contains(|c: char| c.is_control() || is_noncharacter(c))
-}
 
 /// What is no MQTT.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -181,7 +173,7 @@ pub(super) fn put_u16(out: &mut Vec<u8>, value: u16) {
     out.extend_from_slice(&value.to_be_bytes());
 }
 
-/// Writes a field of at most [`MAX_TEXT`] bytes; the rest of a longer one is cut.
+/// Writes a field of at most [`MAX_TEXT`](gear_spec::mqtt::MAX_TEXT) bytes; the rest of a longer one is cut.
 pub(super) fn put_binary(out: &mut Vec<u8>, bytes: &[u8]) {
     let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
     put_u16(out, length);
@@ -226,15 +218,6 @@ mod tests {
             }
         }
         assert!(PacketFieldReader::of(&[0xff; 5]).partial_variable().is_err());
-    }
-
-    #[test]
-    fn control_characters_and_noncharacters_are_no_text() {
-        for text in ["a\0", "a\n", "\u{7f}", "\u{9f}", "\u{fdd0}", "\u{ffff}", "\u{10fffe}"] {
-            assert!(!is_text(text), "{text:?}");
-        }
-        assert!(is_text("Grüße/\u{fdcf}\u{fffd}\u{1f600}") && is_text(&"x".repeat(MAX_TEXT)));
-        assert!(!is_text(&"x".repeat(MAX_TEXT + 1)));
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! The control packets that a client writes.
 
+use gear_spec::mqtt::QosLevel;
+
 use super::MqttVersion;
-use super::packet::{AckPacketKind, DUP, PUBLISH, PublishPacket, QosLevel};
+use super::packet::{AckPacketKind, DUP, PUBLISH, PublishPacket};
 use super::packet_fields::{put_binary, put_text, put_u16, put_variable};
 
 const CONNECT: u8 = 0x10;

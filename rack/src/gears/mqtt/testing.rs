@@ -12,6 +12,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use gear_spec::mqtt::BrokerConfig;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -21,7 +22,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::{
-    AckPacketKind, BrokerConfig, BrokerConnection, BrokerPacket, PacketProperties, PublishPacket, QosLevel,
+    AckPacketKind, BrokerConnection, BrokerEndpoint, BrokerPacket, PacketProperties, PublishPacket, QosLevel,
     SessionOptions, TopicSubscription, acknowledge, publish, subscribe,
 };
 
@@ -205,7 +206,7 @@ impl Client {
             receive_maximum: 100,
             max_message: 1 << 20,
         };
-        BrokerConnection::open(&broker.endpoint(None).unwrap(), options)
+        BrokerConnection::open(&BrokerEndpoint::of(&broker, None).unwrap(), options)
             .await
             .unwrap()
     }

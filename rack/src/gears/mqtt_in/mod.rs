@@ -20,10 +20,9 @@
 //!
 //! # Not here
 //!
-//! The protocol ([`super::mqtt`]). One subscriber_session ([`subscriber_session`]). Subscriptions of an earlier configuration, which a subscriber_session keeps: see the key `topics` ([`config`]).
+//! The protocol ([`super::mqtt`]). One subscriber_session ([`subscriber_session`]). Subscriptions of an earlier configuration, which a subscriber_session keeps: see the key `topics` ([`gear_spec::mqtt_in`]).
 
 mod packet_batch;
-mod config;
 mod packet_ids;
 mod subscriber_session;
 #[cfg(test)]
@@ -32,31 +31,13 @@ mod tests;
 use std::sync::Arc;
 
 use futures::FutureExt;
-use model::gear_manifest::{self, GearManifest};
+use gear_spec::mqtt_in::MqttInConfig;
+use model::gear_manifest;
 
 use super::mqtt::BrokerEndpoint;
 use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, GearSendError, GearFuture};
-use config::MqttInConfig;
 use packet_ids::ReceivedPacketIds;
 use subscriber_session::SubscriberSession;
-
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "mqtt_in",
-    summary: "subscribes to topics of an MQTT broker; each message of them becomes a message",
-    inputs: &[],
-    outputs: &["out"],
-    doc: "MQTT 3.1.1 and 5. Messages have `mqtt.topic`, `mqtt.qos` and `mqtt.retain` in their meta; those of version 5 also `content_type` and \
-          `mqtt.property.<name>`, up to 32 user properties. A user property `traceparent` is obeyed. A message of QoS 1 or 2 is acknowledged once it is durable on a guaranteed wire, or has reached the next gear on a hot one. \
-          What was not acknowledged comes again as long as the broker keeps the session: QoS 1 is at least once. QoS 2 is exactly once, also over a crash of the Rack, where `out` has guaranteed wires only and the broker keeps \
-          the session and what it has released in it; else it is at least once too. mosquitto 2.0 can send a released message again when it is restarted. \
-          At each connection the topics are subscribed to anew: in version 3.1.1 their retained messages come again then. \
-          A message that is larger than the Rack takes is acknowledged, counted as lost and told.",
-    example: include_str!("../../../../examples/gears/mqtt_in.yaml"),
-    schema: gear_manifest::schema::<MqttInConfig>,
-    check: gear_manifest::check::<MqttInConfig>,
-    passes_on: gear_manifest::never,
-};
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     Ok(Gear::Active(Box::new(MqttSubscriber {
@@ -74,7 +55,7 @@ impl ActiveGear for MqttSubscriber {
     fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let (broker, rack) = (self.config.broker.clone(), cx.rack());
-            let endpoint = tokio::task::spawn_blocking(move || broker.endpoint(rack.as_ref())).await?;
+            let endpoint = tokio::task::spawn_blocking(move || BrokerEndpoint::of(&broker, rack.as_ref())).await?;
             self.endpoint = Some(endpoint.map_err(GearError::Config)?);
             Ok(())
         }

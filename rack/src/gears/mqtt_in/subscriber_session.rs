@@ -4,13 +4,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use gear_spec::mqtt_in::MqttInConfig;
 use model::{Attributes, HumanDuration, Level};
 
 use super::packet_batch::{PacketBatch, SubscribeAnswer};
-use super::config::{MqttInConfig, TopicConfig};
 use super::packet_ids::ReceivedPacketIds;
 use crate::gears::mqtt::{
-    BrokerConnection, BrokerEndpoint, KeepAlive, BrokerPacket, PublishPacket, QosLevel, BrokerRefusal, SessionOptions, is_refusal, subscribe,
+    BrokerConnection, BrokerEndpoint, KeepAlive, BrokerPacket, PublishPacket, QosLevel, BrokerRefusal, SessionOptions, TopicSubscription, is_refusal, subscribe,
 };
 use crate::gears::traceparent::TraceParent;
 use crate::gears::{GearContext, GearSendError};
@@ -88,7 +88,10 @@ impl<'a> SubscriberSession<'a> {
         }
         let mut keep_alive = connection.keep_alive();
         let mut out = Vec::new();
-        let topics = self.config.topics.iter().map(TopicConfig::subscription);
+        let topics = self.config.topics.iter().map(|topic| TopicSubscription {
+            filter: &topic.filter,
+            qos: topic.qos,
+        });
         subscribe(self.endpoint.version, SUBSCRIBE_ID, topics, &mut out);
         connection.send(&out).await?;
         let within = self.endpoint.connect_timeout;

@@ -21,7 +21,6 @@
 //!
 //! The protocol ([`super::mqtt`]). The connection ([`publisher_session`]). Refusals in version 3.1.1: it has none, and brokers drop such a message or end the connection.
 
-mod config;
 mod publisher_session;
 #[cfg(test)]
 mod tests;
@@ -34,8 +33,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
+use gear_spec::mqtt::{MqttVersion, is_text};
+use gear_spec::mqtt_out::{MqttOutConfig, TopicSelector};
 use model::MessageId;
-use model::gear_manifest::{self, GearManifest};
+use model::gear_manifest;
 use model::dead_letter::PortSide;
 use model::message::Message;
 use serde_json::Value;
@@ -44,14 +45,13 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::output_transaction::DeliveryGuarantee;
-use super::mqtt::{BrokerEndpoint, PacketProperties, PublishPacket, MqttVersion, is_text};
+use super::mqtt::{BrokerEndpoint, PacketProperties, PublishPacket};
 use super::trace_context::TraceContext;
 use super::traceparent::TraceParent;
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::inbox::InputMessage;
-use config::MqttOutConfig;
 use publisher_session::PublisherSession;
-use topic_selector::TopicSelector;
+use topic_selector::topic_of;
 use publish_window::{OutgoingPublish, PublishRejection, PublishWindow};
 
 /// How often it is asked what became of messages.
@@ -60,22 +60,6 @@ const HEAR_EVERY: Duration = Duration::from_millis(10);
 const LAST: Duration = Duration::from_millis(300);
 /// The most bytes of messages that have not ended, unless one alone has more.
 const MAX_BYTES: u32 = 16 << 20;
-
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "mqtt_out",
-    summary: "publishes each message to a topic of an MQTT broker",
-    inputs: &["in"],
-    outputs: &[],
-    doc: "MQTT 3.1.1 and 5. A message is done when the broker has acknowledged it: QoS 1 PUBACK, QoS 2 PUBCOMP; QoS 0 when it is written, so that one at which the connection breaks is written again. Messages wait while there is no broker. \
-          With version 5 a message that the broker refuses for good (not authorized, invalid topic or payload, too large, …) is rejected, and one that it refuses for now (quota, busy, …) is sent again, 16 times at most; \
-          `content_type`, if it has no control character, and the trace, as user property `traceparent`, are sent along. Version 3.1.1 has no refusals. QoS 2 is exactly once as long as the Rack and this gear run and the broker keeps the session; \
-          else a message can be published a second time.",
-    example: include_str!("../../../../examples/gears/mqtt_out.yaml"),
-    schema: gear_manifest::schema::<MqttOutConfig>,
-    check: gear_manifest::check::<MqttOutConfig>,
-    passes_on: gear_manifest::never,
-};
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     let config: MqttOutConfig = gear_manifest::config(config)?;
@@ -125,7 +109,7 @@ impl PassiveGear for MqttPublisher {
     fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let (broker, rack) = (self.config.broker.clone(), cx.rack());
-            let endpoint = tokio::task::spawn_blocking(move || broker.endpoint(rack.as_ref())).await?;
+            let endpoint = tokio::task::spawn_blocking(move || BrokerEndpoint::of(&broker, rack.as_ref())).await?;
             self.endpoint = Some(endpoint.map_err(GearError::Config)?);
             Ok(())
         }
@@ -232,7 +216,7 @@ impl MqttPublisher {
 
     /// The packet that a message becomes.
     fn packet(&self, message: &Message) -> Result<PublishPacket, GearError> {
-        let topic = self.topic.of(message)?;
+        let topic = topic_of(&self.topic, message)?;
         let payload = message.body().into_owned();
         if payload.len() > MAX_PAYLOAD {
             return Err(GearError::Rejected(format!(

@@ -23,10 +23,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::gear_manifest::{self, GearConfig, GearManifest};
+use gear_spec::syslog_in::SyslogInConfig;
+use model::gear_manifest;
 use model::{Attributes, HumanDuration, Level};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
@@ -38,20 +37,6 @@ use line_reader::{SyslogStreamError, SyslogLineReader, trimmed};
 
 /// The pause after a datagram could not be read.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "syslog_in",
-    summary: "takes syslog over UDP and TCP; each line becomes a message",
-    inputs: &[],
-    outputs: &["out"],
-    doc: "RFC 5424 and RFC 3164, over TCP counted or ended by line feeds (RFC 6587). The data has `facility`, `severity`, `timestamp`, `host`, `app`, `procid`, `msgid`, \
-          `structured` and `message`, as far as they are there; the body is the line. Other lines have `syslog.malformed: true` in their meta.",
-    example: include_str!("../../../../examples/gears/syslog_in.yaml"),
-    schema: gear_manifest::schema::<SyslogInConfig>,
-    check: gear_manifest::check::<SyslogInConfig>,
-    passes_on: gear_manifest::never,
-};
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     Ok(Gear::Active(Box::new(SyslogReceiver {
@@ -208,62 +193,5 @@ impl SyslogPeer {
         message.data = data;
         // A refusal has been counted and reported; the next line may pass.
         self.cx.emit("out", message, None, began).await.ok();
-    }
-}
-
-/// Configuration of `syslog_in`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct SyslogInConfig {
-    /// Where to listen, for UDP and TCP. The usual port is 514, which needs a privilege.
-    listen: SocketAddr,
-    /// Whether to take UDP.
-    #[serde(default = "default_true")]
-    udp: bool,
-    /// Whether to take TCP.
-    #[serde(default = "default_true")]
-    tcp: bool,
-    /// The most bytes of a line over TCP; a connection that sends a longer one is closed. A datagram may have 65507 bytes.
-    #[serde(default = "default_max_message")]
-    max_message: u32,
-    /// The most TCP connections at a time; more wait until one is closed.
-    #[serde(default = "default_max_connections")]
-    max_connections: u32,
-    /// How long a TCP connection may be open without a line.
-    #[serde(default = "default_idle_timeout")]
-    idle_timeout: HumanDuration,
-}
-
-const fn default_true() -> bool {
-    true
-}
-
-const fn default_max_message() -> u32 {
-    64 * 1024
-}
-
-const fn default_max_connections() -> u32 {
-    256
-}
-
-const fn default_idle_timeout() -> HumanDuration {
-    HumanDuration::from_secs(24 * 3600)
-}
-
-impl GearConfig for SyslogInConfig {
-    fn validate(&self) -> Result<(), String> {
-        if !self.udp && !self.tcp {
-            return Err("udp and tcp are both false: nothing would be taken; leave one of them out".into());
-        }
-        if !(480..=16 * 1024 * 1024).contains(&self.max_message) {
-            return Err("max_message must be between 480 and 16777216".into());
-        }
-        if self.max_connections == 0 || self.max_connections > 65_536 {
-            return Err("max_connections must be between 1 and 65536".into());
-        }
-        if self.idle_timeout.get().is_zero() {
-            return Err("idle_timeout must be more than zero".into());
-        }
-        Ok(())
     }
 }

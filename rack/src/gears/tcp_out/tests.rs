@@ -4,12 +4,10 @@
 
 use std::time::{Duration, Instant};
 
-use model::gear_manifest;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
 
-use super::TcpOutConfig;
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{deliver, outbox, spec, surroundings_with};
 use crate::gears::testing::{Bench, STOP_BOUND, push};
@@ -223,14 +221,3 @@ async fn a_peer_that_reads_slowly_gets_a_large_frame_once() {
     assert!(thread.close(Duration::from_secs(10)).await);
 }
 
-#[test]
-fn an_address_without_a_port_is_refused_with_an_example() {
-    for bad in ["", "host", ":80", "host:", "host:0", "host:70000", "http://host"] {
-        let config = json!({ "address": bad });
-        let error = gear_manifest::config::<TcpOutConfig>(config.as_object().unwrap()).unwrap_err();
-        assert!(error.contains("is not host:port"), "{bad}: {error}");
-    }
-    for good in ["host:80", "127.0.0.1:1", "[::1]:9000"] {
-        assert!(gear_manifest::config::<TcpOutConfig>(json!({ "address": good }).as_object().unwrap()).is_ok(), "{good}");
-    }
-}

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use super::super::{ActiveGear, Gear, GearContext, GearFuture, ProgramAllowList, RawConfig, manifests};
+use super::super::{ActiveGear, Gear, GearContext, GearFuture, ProgramAllowList, RawConfig};
 use super::{Bench, push};
 use crate::runtime::GearRuntime;
 
@@ -55,7 +55,7 @@ impl Flow {
 
     /// Runs a scenario file until every sink of it has written a message.
     pub(crate) async fn reaches_every_sink(yaml: &str) {
-        let scenario = model::scenario::parse(yaml, manifests()).unwrap();
+        let scenario = model::scenario::parse(yaml, gear_spec::manifests()).unwrap();
         let sinks = scenario.gears.iter().filter(|gear| gear.kind == "log_sink");
         let sinks: Vec<String> = sinks.map(|gear| gear.name.to_string()).collect();
         let [gears, wires] = [json!(scenario.gears), json!(scenario.wires)].map(|part| part.to_string());

@@ -8,34 +8,19 @@
 //!
 //! # Not here
 //!
-//! The syntax of expressions and the gaps of daylight saving time: the crate `croner`.
+//! Reading an expression ([`gear_spec::timer`]). Its syntax and the gaps of daylight saving time: the crate `croner`.
 
 use std::time::Duration;
 
-use chrono::{Local, TimeZone, Utc};
+use chrono::{Local, Utc};
 use croner::Cron;
-use croner::parser::{CronParser, Seconds, Year};
+use gear_spec::timer::{TimeZoneChoice, next_in};
 use model::Timestamp;
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 
 /// The longest time between two readings.
 const LOOK: Duration = Duration::from_secs(5);
 /// How far a clock may be set back without times coming again.
 const SETTLED: Duration = Duration::from_secs(3600);
-/// From here on an expression must have a time: 2000-01-01.
-const EPOCH: Timestamp = Timestamp::from_micros(946_684_800_000_000);
-
-/// What the fields of an expression mean.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum TimeZoneChoice {
-    /// Universal time.
-    #[default]
-    Utc,
-    /// The time zone of the Rack's machine.
-    Local,
-}
 
 /// A wall clock that rings at the times of an expression.
 #[derive(Debug, Clone)]
@@ -62,28 +47,14 @@ pub(super) enum ClockReading {
 }
 
 impl CronClock {
-    pub(super) fn parse(text: &str, zone: TimeZoneChoice) -> Result<Self, String> {
-        let fields = text.split_whitespace().count();
-        if !text.trim().starts_with('@') && !(5..=6).contains(&fields) {
-            return Err(format!(
-                "cron {text:?} must have five fields, or six with the second in front"
-            ));
-        }
-        let parser = CronParser::builder()
-            .seconds(Seconds::Optional)
-            .year(Year::Disallowed)
-            .build();
-        let cron = parser.parse(text).map_err(|error| format!("cron {text:?}: {error}"))?;
-        if next_in(&cron, EPOCH, &Utc).is_none() {
-            return Err(format!("cron {text:?}: such a time never comes"));
-        }
-        Ok(Self {
+    pub(super) const fn new(cron: Cron, zone: TimeZoneChoice) -> Self {
+        Self {
             cron,
             zone,
             looked: None,
             last: None,
             next: None,
-        })
+        }
     }
 
     /// Reads the clock; what is due is told once.
@@ -115,15 +86,11 @@ impl CronClock {
     }
 }
 
-fn next_in(cron: &Cron, after: Timestamp, zone: &impl TimeZone) -> Option<Timestamp> {
-    let after = after.to_datetime()?.with_timezone(zone);
-    let next = cron.find_next_occurrence(&after, false).ok()?;
-    Some(next.to_utc().into())
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use gear_spec::timer::parse_cron;
+
     use super::*;
 
     fn at(text: &str) -> Timestamp {
@@ -131,7 +98,7 @@ mod tests {
     }
 
     fn clock(cron: &str) -> CronClock {
-        CronClock::parse(cron, TimeZoneChoice::Utc).unwrap()
+        CronClock::new(parse_cron(cron).unwrap(), TimeZoneChoice::Utc)
     }
 
     /// What is due at each reading.
@@ -228,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_machine_s_own_time_zone_has_whole_hours_too() {
-        let mut clock = CronClock::parse("@hourly", TimeZoneChoice::Local).unwrap();
+        let mut clock = CronClock::new(parse_cron("@hourly").unwrap(), TimeZoneChoice::Local);
         assert!(matches!(clock.read(at("2026-11-22T10:00:00Z")), ClockReading::Wait(_)));
         assert!(matches!(clock.read(at("2026-11-22T11:30:00Z")), ClockReading::Due(_)));
     }

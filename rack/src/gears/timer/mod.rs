@@ -23,37 +23,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use futures::FutureExt;
-use model::gear_manifest::{self, GearConfig, GearManifest};
+use gear_spec::timer::TimerConfig;
+use model::gear_manifest;
 use model::{Attributes, HumanDuration, Level, Timestamp};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use tokio::time::Instant;
 
-use super::poll_schedule::{PollSchedule, check_interval};
+use super::poll_schedule::PollSchedule;
 use super::{ActiveGear, RawConfig, GearContext, Gear, GearFuture};
-use cron_clock::{ClockReading, CronClock, TimeZoneChoice};
-
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "timer",
-    summary: "makes a message at an interval or at the times of a cron expression",
-    inputs: &[],
-    outputs: &["out"],
-    doc: "Messages have `timer.number`, which counts from 0, and `timer.scheduled`, the time they were due, in their meta. \
-          Ticks that were missed, since the Rack was stopped or the inbox behind was full, are not made up for: one message comes for \
-          all of them. `every` goes by a clock that nobody sets and that stands still while the machine sleeps. `cron` goes by the machine's: set forward over several times, or woken behind them, it gives one message; \
-          set back by up to an hour, no time comes twice; set back farther, times come again. Where daylight saving time leaves out a local time, \
-          it comes right after the gap.",
-    example: include_str!("../../../../examples/gears/timer.yaml"),
-    schema: gear_manifest::schema::<TimerConfig>,
-    check: gear_manifest::check::<TimerConfig>,
-    passes_on: gear_manifest::never,
-};
+use cron_clock::{ClockReading, CronClock};
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     let config: TimerConfig = gear_manifest::config(config)?;
-    let clock = config.cron_clock()?;
+    let cron = config.cron_times()?;
+    let clock = cron.map(|cron| CronClock::new(cron, config.timezone));
     Ok(Gear::Active(Box::new(TickSender { config, clock })))
 }
 
@@ -138,48 +120,6 @@ impl TickSender {
     }
 }
 
-/// Configuration of `timer`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct TimerConfig {
-    /// The time between two messages; this or `cron`.
-    #[serde(default)]
-    every: Option<HumanDuration>,
-    /// The times of messages as five fields (minute, hour, day of month, month, day of week), or six with the second in front; this or `every`.
-    #[serde(default)]
-    cron: Option<String>,
-    /// What the fields of `cron` mean: `utc`, or `local` for the time zone of the Rack's machine.
-    #[serde(default)]
-    timezone: TimeZoneChoice,
-    /// The value of each message; none for an empty message.
-    #[serde(default)]
-    payload: Value,
-    /// Whether a message comes when the gear starts, too.
-    #[serde(default)]
-    at_start: bool,
-}
-
-impl TimerConfig {
-    fn cron_clock(&self) -> Result<Option<CronClock>, String> {
-        let parse = |text: &String| CronClock::parse(text, self.timezone);
-        self.cron.as_ref().map(parse).transpose()
-    }
-}
-
-impl GearConfig for TimerConfig {
-    fn validate(&self) -> Result<(), String> {
-        match (self.every, &self.cron) {
-            (Some(_), Some(_)) => Err("every and cron exclude each other: leave one out".into()),
-            (None, None) => Err("every or cron must say when messages come, such as every: 10s".into()),
-            (Some(_), None) if self.timezone != TimeZoneChoice::default() => {
-                Err("timezone means nothing with every: leave it out, or use cron".into())
-            }
-            (Some(every), None) => check_interval("every", every),
-            (None, Some(_)) => self.cron_clock().map(drop),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
@@ -187,10 +127,6 @@ mod tests {
 
     use super::super::testing::Flow;
     use super::*;
-
-    fn refused(config: Value) -> String {
-        gear_manifest::config::<TimerConfig>(config.as_object().unwrap()).unwrap_err()
-    }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn messages_come_at_the_start_and_at_the_interval_with_their_number_and_time() {
@@ -228,19 +164,4 @@ mod tests {
         assert_eq!(row["message"], "");
     }
 
-    #[test]
-    fn a_configuration_that_says_no_time_or_two_is_refused_with_the_fix() {
-        for (config, says) in [
-            (json!({}), "every or cron must say"),
-            (json!({ "every": "1s", "cron": "* * * * *" }), "leave one out"),
-            (json!({ "every": "0s" }), "between 1ms and 366d"),
-            (json!({ "every": "1s", "timezone": "local" }), "timezone means nothing"),
-            (json!({ "cron": "61 * * * *" }), "cron \"61 * * * *\""),
-            (json!({ "cron": "* * *" }), "five fields"),
-            (json!({ "cron": "0 0 30 2 *" }), "never comes"),
-        ] {
-            let error = refused(config.clone());
-            assert!(error.contains(says), "{config}: {error}");
-        }
-    }
 }

@@ -1,4 +1,4 @@
-//! A module: read, compiled, and held against what a module may import and must export.
+//! A module, compiled.
 //!
 //! # Invariants
 //!
@@ -8,31 +8,15 @@
 //!
 //! # Not here
 //!
-//! Running it ([`super::instance`]).
+//! What a module may import and must export ([`gear_spec::wasm_module`]), running it ([`super::instance`]).
 
-use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use wasmi::{CompilationMode, Engine, ExternType, FuncType, Linker, Module, ValType};
+use chassis::panic_text::panic_text;
+use gear_spec::wasm_module::{check_module, invalid, unreadable};
+use wasmi::{CompilationMode, Engine, Linker, Module};
 
-use super::super::supervisor::panic_text;
 use super::host::{self, WasmHostState};
-
-/// The largest module in bytes.
-pub(super) const MAX_MODULE: usize = 16 << 20;
-/// The longest reason in bytes; a reason can quote the module.
-const MAX_REASON: usize = 400;
-/// Bytes of a page of memory.
-const PAGE: u64 = 65_536;
-/// The most names of imports that a reason lists.
-const MAX_NAMES: usize = 5;
-
-/// What a module must export, and what it may.
-const EXPORTS: &[(&str, &[ValType], &[ValType], bool)] = &[
-    ("alloc", &[ValType::I32], &[ValType::I32], true),
-    ("process", &[ValType::I32, ValType::I32], &[], true),
-    ("_initialize", &[], &[], false),
-];
 
 /// What one guest may use.
 #[derive(Debug, Clone, Copy)]
@@ -53,31 +37,20 @@ pub(super) struct GuestModule {
 impl GuestModule {
     /// Reads a binary module or the text of one.
     pub(super) fn read(bytes: &[u8], bounds: GuestLimits) -> Result<Self, String> {
-        if bytes.len() > MAX_MODULE {
-            return Err(format!(
-                "the module has {} bytes; it has {MAX_MODULE} at most",
-                bytes.len()
-            ));
-        }
-        let compile = || Self::compile(bytes, bounds);
-        catch_unwind(AssertUnwindSafe(compile)).unwrap_or_else(|panic| {
-            let said = panic_text(panic.as_ref());
-            Err(short(&format!("the module cannot be read: {said}")))
-        })
+        let module = check_module(bytes, bounds.memory as u64)?;
+        let compile = || Self::compile(&module, bounds);
+        catch_unwind(AssertUnwindSafe(compile)).unwrap_or_else(|panic| Err(unreadable(panic_text(panic.as_ref()))))
     }
 
-    fn compile(bytes: &[u8], bounds: GuestLimits) -> Result<Self, String> {
+    fn compile(module: &[u8], bounds: GuestLimits) -> Result<Self, String> {
         let engine = engine();
-        let module = Module::new(&engine, binary(bytes)?)
-            .map_err(|error| short(&format!("the module is not valid: {error}")))?;
-        check_imports(&module)?;
-        check_exports(&module, bounds)?;
+        let module = Module::new(&engine, module).map_err(|error| invalid(&error.to_string()))?;
         let linker = host::linker(&engine).map_err(|error| error.to_string())?;
         Ok(Self { module, linker, bounds })
     }
 }
 
-/// WebAssembly 2.0 without vectors. Every function is compiled at once, so that no message pays for it.
+/// WebAssembly as [`gear_spec::wasm_module`] checks it. Every function is compiled at once, so that no message pays for it.
 fn engine() -> Engine {
     let mut config = wasmi::Config::default();
     config
@@ -89,109 +62,64 @@ fn engine() -> Engine {
     Engine::new(&config)
 }
 
-fn binary(bytes: &[u8]) -> Result<Cow<'_, [u8]>, String> {
-    wat::parse_bytes(bytes).map_err(|error| {
-        let said = error.to_string();
-        let reason = said.lines().next().unwrap_or_default();
-        // The place stands behind an arrow: `--> <anon>:2:8`.
-        let place = said.lines().find_map(|line| line.split_once("<anon>:"));
-        let place = place.map(|(_, place)| format!(" at {place}")).unwrap_or_default();
-        short(&format!("the text of the module cannot be read{place}: {reason}"))
-    })
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn check_imports(module: &Module) -> Result<(), String> {
-    let mut unknown = Vec::new();
-    for import in module.imports() {
-        let name = format!("{}.{}", import.module(), import.name());
-        let known = host::IMPORTS
-            .iter()
-            .find(|(known, ..)| import.module() == host::MODULE && import.name() == *known);
-        match (known, import.ty()) {
-            (None, _) => unknown.push(name),
-            (Some((_, params)), ExternType::Func(found)) => {
-                if found.params() != *params || !found.results().is_empty() {
-                    let wanted = signature(params, &[]);
-                    return Err(short(&format!(
-                        "the module imports {name} as {}; it is {wanted}",
-                        shape(found)
-                    )));
-                }
-            }
-            (Some(_), _) => return Err(short(&format!("the module imports {name}, but not as a function"))),
-        }
-    }
-    if unknown.is_empty() {
-        return Ok(());
-    }
-    let more = unknown.len().saturating_sub(MAX_NAMES);
-    unknown.truncate(MAX_NAMES);
-    let names = unknown.join(", ");
-    let more = if more > 0 {
-        format!(" and {more} more")
-    } else {
-        String::new()
-    };
-    let given: Vec<_> = host::IMPORTS
-        .iter()
-        .map(|(name, _)| format!("{}.{name}", host::MODULE))
-        .collect();
-    Err(short(&format!(
-        "the module imports {names}{more}; a module gets {} and nothing else: build it without WASI",
-        given.join(", ")
-    )))
-}
-
-fn check_exports(module: &Module, bounds: GuestLimits) -> Result<(), String> {
-    match module.get_export("memory") {
-        Some(ExternType::Memory(memory)) => {
-            let needs = memory.minimum().saturating_mul(PAGE);
-            if needs > bounds.memory as u64 {
-                let allows = bounds.memory;
-                return Err(format!(
-                    "the module begins with {needs} bytes of memory; memory allows {allows}"
-                ));
+    #[test]
+    fn a_module_is_valid_for_the_check_of_configurations_if_it_is_for_the_interpreter() {
+        let frame = |more: &str| {
+            format!(
+                r#"(module {more} (memory (export "memory") 1) (func (export "alloc") (param i32) (result i32) (local.get 0))
+                (func (export "process") (param i32 i32)))"#
+            )
+        };
+        let mut refused = 0;
+        for more in [
+            "",
+            "(memory 1)",
+            "(memory i64 1)",
+            "(memory 1 1 (pagesize 1))",
+            "(memory 1 2 shared)",
+            "(func (result i32) (i64.const 1))",
+            "(func (result i64 i64) (i64.add128 (i64.const 1) (i64.const 1) (i64.const 1) (i64.const 1)))",
+            "(func (result v128) (v128.const i64x2 0 0))",
+            "(func (param v128))",
+            "(func $f (return_call $f))",
+            "(func (result i32 i32) (i32.const 1) (i32.const 2))",
+            "(func (result i32) (i32.extend8_s (i32.const 1)))",
+            "(func (result i32) (i32.trunc_sat_f32_s (f32.const 1)))",
+            "(func (param i32) (memory.fill (local.get 0) (local.get 0) (local.get 0)))",
+            "(func (param externref) (result i32) (ref.is_null (local.get 0)))",
+            "(func $f (param (ref func)))",
+            "(func $f (call_ref 0 (ref.null 0)))",
+            "(type (struct (field i32)))",
+            "(type (array i32))",
+            "(func (result i31ref) (ref.i31 (i32.const 1)))",
+            "(tag (param i32))",
+            "(func (try_table))",
+            "(global i32 (i32.add (i32.const 1) (i32.const 2)))",
+            "(global $g (import \"a\" \"b\") (mut i32))",
+            "(table 1 funcref) (table 1 externref)",
+            "(table 1 (ref func) (ref.func 0))",
+            "(func (param i32) (drop (i32.atomic.load (local.get 0))))",
+            "(func (unreachable) (br 1))",
+            "(start 0)",
+            "(data (i32.const 0) \"x\") (func (i32.const))",
+        ] {
+            let text = frame(more);
+            let Ok(binary) = wat::parse_bytes(text.as_bytes()) else {
+                continue;
+            };
+            let wanted = Module::new(&engine(), &binary).map(drop).map_err(|error| invalid(&error.to_string()));
+            let checked = check_module(&binary, 1 << 20).map(drop);
+            let is_invalid = |said: &Result<(), String>| said.as_ref().is_err_and(|why| why.contains("is not valid"));
+            assert_eq!(is_invalid(&checked), wanted.is_err(), "{more}: {checked:?}, {wanted:?}");
+            if wanted.is_err() {
+                refused += 1;
+                assert_eq!(checked, wanted, "{more}");
             }
         }
-        _ => return Err("the module exports no memory called memory".into()),
+        assert!(refused > 10, "{refused}");
     }
-    for (name, params, results, needed) in EXPORTS {
-        let wanted = signature(params, results);
-        match module.get_export(name) {
-            Some(ExternType::Func(found)) if found.params() == *params && found.results() == *results => {}
-            Some(ExternType::Func(found)) => {
-                return Err(short(&format!(
-                    "the module's function {name} is {}; it must be {wanted}",
-                    shape(&found)
-                )));
-            }
-            None if !needed => {}
-            _ => return Err(format!("the module exports no function {name} {wanted}")),
-        }
-    }
-    Ok(())
-}
-
-fn shape(function: &FuncType) -> String {
-    signature(function.params(), function.results())
-}
-
-/// `(i32, i32) -> (i32)`.
-fn signature(params: &[ValType], results: &[ValType]) -> String {
-    let list = |types: &[ValType]| {
-        let names: Vec<_> = types.iter().map(|kind| format!("{kind:?}").to_lowercase()).collect();
-        names.join(", ")
-    };
-    format!("({}) -> ({})", list(params), list(results))
-}
-
-/// On one line, cut where it is long.
-pub(super) fn short(text: &str) -> String {
-    let end = text.floor_char_boundary(MAX_REASON);
-    let cut = if end < text.len() { "…" } else { "" };
-    let line: String = text[..end]
-        .chars()
-        .map(|char| if char.is_control() { ' ' } else { char })
-        .collect();
-    line + cut
 }

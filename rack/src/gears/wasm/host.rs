@@ -12,20 +12,9 @@ use model::Level;
 use model::message::MessageContent;
 use serde_json::Value;
 use wasmi::errors::LinkerError;
-use wasmi::{Caller, Engine, Error, Extern, Linker, StoreLimits, StoreLimitsBuilder, ValType};
-
-use super::guest::short;
-use super::{GuestMessageFormat, OUTPUTS};
-
-/// The module of which guests import.
-pub(super) const MODULE: &str = "flux";
-
-/// What a guest may import, with the parameters.
-pub(super) const IMPORTS: &[(&str, &[ValType])] = &[
-    ("emit", &[ValType::I32, ValType::I32, ValType::I32]),
-    ("log", &[ValType::I32, ValType::I32, ValType::I32]),
-    ("reject", &[ValType::I32, ValType::I32]),
-];
+use gear_spec::wasm::{GuestMessageFormat, OUTPUTS};
+use gear_spec::wasm_module::{MODULE, short};
+use wasmi::{Caller, Engine, Error, Extern, Linker, StoreLimits, StoreLimitsBuilder};
 
 /// Fuel for a call, beside that for its bytes.
 const CALL: u64 = 100;

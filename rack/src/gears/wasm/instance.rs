@@ -9,9 +9,10 @@
 //!
 //! Which instance handles which message ([`super`]).
 
+use gear_spec::wasm_module::short;
 use wasmi::{Error, Memory, Store, TrapCode, TypedFunc, TypedResumableCall, WasmParams, WasmResults};
 
-use super::guest::{GuestModule, short};
+use super::guest::GuestModule;
 use super::host::{WasmHostState, GuestLog, GuestOutput};
 
 /// Fuel after which a guest stands back: about a millisecond.

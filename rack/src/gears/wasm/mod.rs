@@ -16,7 +16,7 @@
 //!
 //! # Not here
 //!
-//! What a module may import and must export ([`guest`]), what its calls do ([`host`]).
+//! What a module may import and must export ([`gear_spec::wasm_module`]), what its calls do ([`host`]).
 
 mod guest;
 mod host;
@@ -26,45 +26,23 @@ mod tests;
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use futures::FutureExt;
+use gear_spec::wasm::{GuestMessageFormat, InstanceLifetime, WasmConfig};
+use gear_spec::wasm_module::MAX_MODULE;
 use model::Level;
-use model::gear_manifest::{self, GearConfig, GearManifest};
+use model::gear_manifest;
 use model::message::{MessageContent, Message};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::inbox::InputMessage;
-use guest::{GuestLimits, GuestModule, MAX_MODULE};
+use guest::{GuestLimits, GuestModule};
 use host::GuestOutput;
 use instance::{GuestInstance, SLICE};
-
-/// The outputs, in the order of their numbers.
-const OUTPUTS: &[&str] = &["out", "a", "b", "c", "d"];
-/// The longest text of a module in a scenario, in bytes.
-const MAX_CODE: usize = 256 * 1024;
-
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "wasm",
-    summary: "lets a WebAssembly module handle each message, sandboxed, with bounded memory and fuel",
-    inputs: &["in"],
-    outputs: OUTPUTS,
-    doc: "A module exports `memory`, `alloc(len) -> at` and `process(at, len)`, and may import `flux.emit(port, at, len)`, \
-          `flux.log(level, at, len)` and `flux.reject(at, len)`; [docs/wasm.md](wasm.md) has it whole, with modules in three languages. It \
-          gets no files, no network, no clock. What it emits leaves once it has handled its message, by the port of that number: 0 is `out`, \
-          1 to 4 are `a` to `d`; outputs that are not wired are counted as dropped. A message for which it traps, has no fuel or no memory left is \
-          tried once more in a new instance and then refused.",
-    example: include_str!("../../../../examples/gears/wasm.yaml"),
-    schema: gear_manifest::schema::<WasmConfig>,
-    check: gear_manifest::check::<WasmConfig>,
-    passes_on: gear_manifest::never,
-};
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     let config: WasmConfig = gear_manifest::config(config)?;
@@ -87,7 +65,7 @@ impl PassiveGear for WasmRunner {
     fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         async move {
             let config = self.config.clone();
-            let guest = tokio::task::spawn_blocking(move || config.read()).await??;
+            let guest = tokio::task::spawn_blocking(move || read_module(&config)).await??;
             self.guest = Some(Arc::new(guest));
             self.instance = Some(self.begin(cx).await?);
             Ok(())
@@ -153,7 +131,7 @@ impl WasmRunner {
         GuestOutput::new(
             self.config.message,
             cx.limits().max_payload_size(),
-            self.config.bounds().memory,
+            bounds(&self.config).memory,
             facts,
         )
     }
@@ -208,97 +186,38 @@ fn record_logs(cx: &GearContext, instance: &mut GuestInstance) {
     }
 }
 
-/// Configuration of `wasm`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct WasmConfig {
-    /// The file of the module on the Rack: binary, or in the text format. This or `code`.
-    #[serde(default)]
-    module: Option<PathBuf>,
-    /// The SHA-256 of that file in hexadecimal; another one does not start.
-    #[serde(default)]
-    sha256: Option<String>,
-    /// The module itself in the text format, at most 256 KiB. It travels with the scenario and is checked with it.
-    #[serde(default)]
-    code: Option<String>,
-    /// What a module is given and what it emits: the bare `body`, or the `envelope` in CBOR.
-    #[serde(default)]
-    message: GuestMessageFormat,
-    /// Whether an instance handles one message after the other and may remember, or each message gets a `fresh` one.
-    #[serde(default)]
-    instance: InstanceLifetime,
-    /// The most bytes of the module's memory, 65536 to 268435456. What it emits of one message has this bound, too, and is 10000 messages at most.
-    #[serde(default = "default_memory")]
-    memory: u64,
-    /// The fuel for one message, and for the start of an instance: about one unit for each instruction, or byte that is passed on.
-    #[serde(default = "default_fuel")]
-    fuel: u64,
-}
-
-const fn default_memory() -> u64 {
-    16 * 1024 * 1024
-}
-
-const fn default_fuel() -> u64 {
-    50_000_000
-}
-
-/// What a module is given and what it emits.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum GuestMessageFormat {
-    /// The body: its bytes, or its value as JSON. What is emitted is a body of bytes; the facts stay.
-    #[default]
-    Body,
-    /// The whole message in CBOR. What is emitted is a CBOR map of `raw`, `data` and `meta`; without `meta`, the facts stay.
-    Envelope,
-}
-
-/// How long an instance is used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum InstanceLifetime {
-    /// Until it fails, or the gear stops.
-    #[default]
-    Reuse,
-    /// For one message.
-    Fresh,
-}
-
-impl WasmConfig {
-    fn bounds(&self) -> GuestLimits {
-        GuestLimits {
-            memory: usize::try_from(self.memory).unwrap_or(usize::MAX),
-            fuel: self.fuel,
-        }
+fn bounds(config: &WasmConfig) -> GuestLimits {
+    GuestLimits {
+        memory: usize::try_from(config.memory).unwrap_or(usize::MAX),
+        fuel: config.fuel,
     }
+}
 
-    /// Reads the module, wherever it is. It keeps its thread.
-    fn read(&self) -> Result<GuestModule, GearError> {
-        let Some(path) = &self.module else {
-            let code = self.code.as_deref().unwrap_or_default();
-            return GuestModule::read(code.as_bytes(), self.bounds()).map_err(GearError::Config);
-        };
-        let bytes = load(path).map_err(|reason| GearError::Outside {
-            what: format!("read module {:?}", path.display().to_string()),
-            reason,
-        })?;
-        self.check_digest(path, &bytes)?;
-        let guest = GuestModule::read(&bytes, self.bounds());
-        guest.map_err(|reason| GearError::Config(format!("{}: {reason}", path.display())))
-    }
+/// Reads the module, wherever it is. It keeps its thread.
+fn read_module(config: &WasmConfig) -> Result<GuestModule, GearError> {
+    let Some(path) = &config.module else {
+        let code = config.code.as_deref().unwrap_or_default();
+        return GuestModule::read(code.as_bytes(), bounds(config)).map_err(GearError::Config);
+    };
+    let bytes = load(path).map_err(|reason| GearError::Outside {
+        what: format!("read module {:?}", path.display().to_string()),
+        reason,
+    })?;
+    check_digest(config, path, &bytes)?;
+    let guest = GuestModule::read(&bytes, bounds(config));
+    guest.map_err(|reason| GearError::Config(format!("{}: {reason}", path.display())))
+}
 
-    fn check_digest(&self, path: &Path, bytes: &[u8]) -> Result<(), GearError> {
-        let Some(wanted) = &self.sha256 else { return Ok(()) };
-        let found = format!("{:x}", Sha256::digest(bytes));
-        if found.eq_ignore_ascii_case(wanted) {
-            return Ok(());
-        }
-        let path = path.display();
-        Err(GearError::Config(format!(
-            "{path} has the SHA-256 {found}; the scenario wants {wanted}"
-        )))
+fn check_digest(config: &WasmConfig, path: &Path, bytes: &[u8]) -> Result<(), GearError> {
+    let Some(wanted) = &config.sha256 else { return Ok(()) };
+    let found = format!("{:x}", Sha256::digest(bytes));
+    if found.eq_ignore_ascii_case(wanted) {
+        return Ok(());
     }
+    let path = path.display();
+    Err(GearError::Config(format!(
+        "{path} has the SHA-256 {found}; the scenario wants {wanted}"
+    )))
 }
 
 /// The bytes of a file, and not endlessly many.
@@ -309,40 +228,4 @@ fn load(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(MAX_MODULE as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
-}
-
-impl GearConfig for WasmConfig {
-    fn validate(&self) -> Result<(), String> {
-        if self.memory < 65_536 || self.memory > 256 * 1024 * 1024 {
-            return Err("memory must be 65536 to 268435456".into());
-        }
-        if self.fuel < 1_000 || self.fuel > 10_000_000_000 {
-            return Err("fuel must be 1000 to 10000000000".into());
-        }
-        match (&self.module, &self.code) {
-            (Some(_), Some(_)) => Err("module names a file and code is the module: use one of them".into()),
-            (None, None) => Err("no module: name its file as module, or write it as code".into()),
-            (Some(path), None) if path.file_name().is_none() => {
-                Err(format!("module {:?} does not name a file", path.display().to_string()))
-            }
-            (Some(_), None) => match &self.sha256 {
-                Some(digest) if digest.len() != 64 || !digest.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
-                    Err("sha256 must be 64 hexadecimal digits".into())
-                }
-                _ => Ok(()),
-            },
-            (None, Some(_)) if self.sha256.is_some() => {
-                Err("sha256 belongs to module; code has the scenario's own hash".into())
-            }
-            (None, Some(code)) if code.len() > MAX_CODE => {
-                let size = code.len();
-                Err(format!(
-                    "code has {size} bytes, at most {MAX_CODE} travel with a scenario: put it in a file and name that as module"
-                ))
-            }
-            (None, Some(code)) => GuestModule::read(code.as_bytes(), self.bounds())
-                .map(drop)
-                .map_err(|reason| format!("code: {reason}")),
-        }
-    }
 }

@@ -4,74 +4,43 @@
 //!
 //! - An aggregate takes all of a message's value or rejects the message; null is left out.
 //! - The smallest and the largest of integers are exact. Sums of integers are exact until they leave 64 bits; then, and where there are fractions, they are rounded as `double`.
-//! - What an aggregate keeps is bounded ([`AggregateOperation::most_bytes`]), whatever comes.
+//! - What an aggregate keeps is bounded ([`most_bytes`]), whatever comes.
 
 use std::cmp::Ordering;
 
+use gear_spec::expression::MessageVariables;
+use gear_spec::window::{AggregateOperation, WindowAggregate};
 use model::message::Message;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
 use super::super::GearError;
-use super::super::expression::{CelExpression, MessageVariables};
 
 /// The largest value that `first` and `last` keep, in bytes of JSON.
 const MAX_VALUE: usize = 256;
 
-/// What is made of the values.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub(in crate::gears) enum AggregateOperation {
-    /// How many messages there are.
-    Count,
-    /// The sum of numbers.
-    Sum,
-    /// The smallest number.
-    Min,
-    /// The largest number.
-    Max,
-    /// The sum of numbers divided by how many they are.
-    Mean,
-    /// The value that came first.
-    First,
-    /// The value that came last.
-    Last,
-}
-
-impl AggregateOperation {
-    /// The most bytes of what it keeps, with its marks.
-    pub(super) const fn most_bytes(self) -> usize {
-        match self {
-            // A short number of JSON may have nine bytes.
-            Self::First | Self::Last => 64 + 3 * MAX_VALUE,
-            _ => 96,
-        }
+/// The most bytes of what an aggregate keeps, with its marks.
+pub(super) const fn most_bytes(operation: AggregateOperation) -> usize {
+    match operation {
+        // A short number of JSON may have nine bytes.
+        AggregateOperation::First | AggregateOperation::Last => 64 + 3 * MAX_VALUE,
+        _ => 96,
     }
 }
 
-/// An aggregate as it is configured.
-pub(super) struct WindowAggregate {
-    pub(super) name: String,
-    pub(super) operation: AggregateOperation,
-    /// None for a count.
-    pub(super) of: Option<CelExpression>,
-}
-
-impl WindowAggregate {
-    /// A message's value.
-    pub(super) fn value(&self, message: &Message) -> Result<Value, GearError> {
-        let Some(of) = &self.of else { return Ok(Value::Null) };
-        let value = of.value(&MessageVariables::of(message))?;
-        let reject = |reason: &str| Err(GearError::Rejected(format!("aggregates.{}.of: {reason}", self.name)));
-        match (self.operation, &value) {
-            (_, Value::Null | Value::Number(_)) => Ok(value),
-            (AggregateOperation::First | AggregateOperation::Last, value) if value.to_string().len() > MAX_VALUE => {
-                reject(&format!("the result has more than {MAX_VALUE} bytes"))
-            }
-            (AggregateOperation::First | AggregateOperation::Last, _) => Ok(value),
-            _ => reject("the result is neither a number nor null"),
+/// A message's value for an aggregate.
+pub(super) fn value_of(aggregate: &WindowAggregate, message: &Message) -> Result<Value, GearError> {
+    let Some(of) = &aggregate.of else { return Ok(Value::Null) };
+    let value = of.value(&MessageVariables::of(message))?;
+    let name = &aggregate.name;
+    let reject = |reason: &str| Err(GearError::Rejected(format!("aggregates.{name}.of: {reason}")));
+    match (aggregate.operation, &value) {
+        (_, Value::Null | Value::Number(_)) => Ok(value),
+        (AggregateOperation::First | AggregateOperation::Last, value) if value.to_string().len() > MAX_VALUE => {
+            reject(&format!("the result has more than {MAX_VALUE} bytes"))
         }
+        (AggregateOperation::First | AggregateOperation::Last, _) => Ok(value),
+        _ => reject("the result is neither a number nor null"),
     }
 }
 
@@ -195,6 +164,7 @@ impl RunningSum {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use gear_spec::expression::CelExpression;
     use serde_json::json;
 
     use super::super::super::testing;
@@ -206,7 +176,7 @@ mod tests {
         let mut bytes = Vec::new();
         ciborium::into_writer(&accumulator, &mut bytes).unwrap();
         assert!(
-            bytes.len() <= operation.most_bytes(),
+            bytes.len() <= most_bytes(operation),
             "{accumulator:?} has {} bytes",
             bytes.len()
         );
@@ -274,9 +244,7 @@ mod tests {
             of: Some(CelExpression::compile("aggregates.total.of", "data").unwrap()),
         };
         let value = |operation, data| {
-            aggregate(operation)
-                .value(&testing::message(1, data, b""))
-                .map_err(|why| why.to_string())
+            value_of(&aggregate(operation), &testing::message(1, data, b"")).map_err(|why| why.to_string())
         };
         assert_eq!(value(AggregateOperation::Sum, json!(2)), Ok(json!(2)));
         let says = "aggregates.total.of: the result is neither a number nor null";

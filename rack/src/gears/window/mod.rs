@@ -25,10 +25,9 @@
 //!
 //! # Not here
 //!
-//! What aggregates are ([`aggregate`]), what may be configured ([`config`]).
+//! What aggregates are ([`aggregate`]), what may be configured ([`gear_spec::window`]).
 
 mod aggregate;
-mod config;
 mod state_notes;
 mod open_windows;
 mod state_page;
@@ -40,43 +39,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use model::gear_manifest::{self, GearManifest};
+use gear_spec::expression::{CelExpression, key_or_one};
+use gear_spec::window::{WindowAggregate, WindowConfig, WindowTime};
+use model::gear_manifest;
 use model::message::Message;
 use model::{Level, MessageId, Timestamp};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::expression::{CelExpression, key_or_one};
 use super::output_transaction::DeliveryGuarantee;
 use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
 use crate::spool::SourceCheckpoint;
 use crate::inbox::InputMessage;
-use aggregate::WindowAggregate;
-use config::{WindowTime, WindowConfig};
+use aggregate::value_of;
 pub(crate) use state_notes::forget_windows;
 use state_notes::note_key;
 use open_windows::{OpenWindow, OpenWindows, PAGES, PageFullError, WindowKey};
 use window_result::{WindowCloseReason, WindowResult};
-
-/// What the type is.
-pub(super) const MANIFEST: GearManifest = GearManifest {
-    kind: "window",
-    summary: "aggregates messages over spans of time, for each key",
-    inputs: &["in"],
-    outputs: &["out", "late"],
-    doc: "Time is cut into spans of `every`, beginning at 1970-01-01T00:00:00Z. When one has ended, a message for each key leaves by `out`: an object of \
-          `start`, `end`, `key` where there is one, and each aggregate by its name. It begins a signal and a trace of its own. A message whose window has \
-          ended leaves by `late`, unchanged, or is dropped and counted. Where no message comes for `idle`, what is open ends, with `window.closed_by: idle`; \
-          that is so after a restart or without the bus, too, and what comes then is late. With a guaranteed wire to this gear the windows are kept \
-          in the Rack's outbox and each message is aggregated exactly once, through stops and crashes; they have 1 MiB for that, and messages are \
-          taken within a second. A gear that is replaced goes on with them; where it is configured otherwise, they leave at once as `window.partial`. A gear \
-          that is taken out of the scenario, moved or renamed loses them, and the Rack's log says how many. With hot wires only, windows are in memory: a stop, or a gear that is \
-          replaced, sends what is open as `window.partial`; a crash loses it. Expressions are [CEL](https://cel.dev).",
-    example: include_str!("../../../../examples/gears/window.yaml"),
-    schema: gear_manifest::schema::<WindowConfig>,
-    check: gear_manifest::check::<WindowConfig>,
-    passes_on: gear_manifest::never,
-};
 
 /// How long messages wait for the next write of the state, if nothing closes.
 const WRITE_AFTER: Duration = Duration::from_secs(1);
@@ -85,13 +64,15 @@ pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     let config: WindowConfig = gear_manifest::config(config)?;
     let (key, aggregates) = config.compile()?;
     Ok(Gear::Passive(Box::new(WindowAggregator {
-        key,
-        aggregates,
-        every: config.every.get(),
-        lateness: config.lateness.get(),
-        idle: config.idle(),
-        time: config.time,
-        most: config.max_keys as usize,
+        spec: WindowSpec {
+            key,
+            aggregates,
+            every: config.every.get(),
+            lateness: config.lateness.get(),
+            idle: config.idle(),
+            time: config.time,
+            most: config.max_keys as usize,
+        },
         open: OpenWindows::new(config.identity_hash()?),
         closed: Vec::new(),
         dirty: None,
@@ -103,14 +84,20 @@ pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     })))
 }
 
-struct WindowAggregator {
+/// Which windows there are, and what is computed of each.
+struct WindowSpec {
     key: Option<CelExpression>,
     aggregates: Vec<WindowAggregate>,
     every: Duration,
     lateness: Duration,
     idle: Duration,
     time: WindowTime,
+    /// Keys at most.
     most: usize,
+}
+
+struct WindowAggregator {
+    spec: WindowSpec,
     open: OpenWindows,
     /// What leaves next.
     closed: Vec<WindowResult>,
@@ -207,8 +194,8 @@ impl WindowAggregator {
     /// Takes a message into its window.
     async fn take(&mut self, cx: &GearContext, message: Message, now: Timestamp) -> Result<(), GearError> {
         cx.check_hops(&message)?;
-        let key = key_or_one(self.key.as_ref(), &message)?;
-        let values = self.aggregates.iter().map(|aggregate| aggregate.value(&message));
+        let key = key_or_one(self.spec.key.as_ref(), &message)?;
+        let values = self.spec.aggregates.iter().map(|aggregate| value_of(aggregate, &message));
         let values = values.collect::<Result<Vec<_>, _>>()?;
         self.lower_watermark(cx, now);
         let (slot, end) = self.slot(&message, key, now);
@@ -234,20 +221,20 @@ impl WindowAggregator {
 
     /// Where a message belongs, and when that ends.
     fn slot(&self, message: &Message, key: String, now: Timestamp) -> (WindowKey, Timestamp) {
-        let ts = match self.time {
+        let ts = match self.spec.time {
             WindowTime::Event => message.ts.min(now),
             // Where the clock was set back, the window that is open goes on.
             WindowTime::Arrival => now.max(self.open.watermark()),
         };
-        let every = i64::try_from(self.every.as_micros()).unwrap_or(i64::MAX).max(1);
+        let every = i64::try_from(self.spec.every.as_micros()).unwrap_or(i64::MAX).max(1);
         let start = Timestamp::from_micros(ts.micros() - ts.micros().rem_euclid(every));
-        (WindowKey { start, key }, start.plus(self.every))
+        (WindowKey { start, key }, start.plus(self.spec.every))
     }
 
     /// Raises the watermark for a message of a time.
     fn advance(&mut self, ts: Timestamp, now: Timestamp) {
-        let watermark = match self.time {
-            WindowTime::Event => ts.minus(self.lateness),
+        let watermark = match self.spec.time {
+            WindowTime::Event => ts.minus(self.spec.lateness),
             WindowTime::Arrival => now,
         };
         let closed = self.open.close(watermark);
@@ -256,7 +243,7 @@ impl WindowAggregator {
 
     /// Corrects a watermark that the Rack's clock has raised while it was ahead: all that comes would be late for as long.
     fn lower_watermark(&mut self, cx: &GearContext, now: Timestamp) {
-        if let Some(ahead) = self.open.lower(now.plus(self.every)) {
+        if let Some(ahead) = self.open.lower(now.plus(self.spec.every)) {
             let says = "the clock of the Rack was ahead: windows that began in the future leave as a part, and messages of the present are late \
                         for the length of one window";
             cx.log(Level::Warn, says);
@@ -266,13 +253,13 @@ impl WindowAggregator {
 
     fn add(&mut self, (slot, end): (WindowKey, Timestamp), hops: u32, values: Vec<Value>) -> Result<(), GearError> {
         if !self.open.has(&slot) {
-            if self.open.len() >= self.most {
-                let most = self.most;
+            if self.open.len() >= self.spec.most {
+                let most = self.spec.most;
                 return Err(GearError::Rejected(format!(
                     "{most} windows are open, and max_keys allows no more: raise it, or choose a key with fewer values"
                 )));
             }
-            let opened = self.open.open(slot.clone(), OpenWindow::new(end, &self.aggregates));
+            let opened = self.open.open(slot.clone(), OpenWindow::new(end, &self.spec.aggregates));
             opened.map_err(|PageFullError| {
                 let why = "there is no place for another window, 1 MiB keeps all of them: use fewer or shorter keys, or fewer aggregates";
                 GearError::Rejected(why.into())
@@ -289,7 +276,7 @@ impl WindowAggregator {
         if self.close_at.is_none_or(|at| at > Instant::now()) {
             return;
         }
-        match self.time {
+        match self.spec.time {
             WindowTime::Arrival => {
                 let closed = self.open.close(now);
                 self.end(closed, WindowCloseReason::Watermark);
@@ -300,7 +287,7 @@ impl WindowAggregator {
                 return;
             }
             WindowTime::Event => {
-                let closed = self.open.close_all(now.plus(self.every));
+                let closed = self.open.close_all(now.plus(self.spec.every));
                 self.end(closed, WindowCloseReason::Idle);
             }
         }
@@ -309,8 +296,8 @@ impl WindowAggregator {
 
     /// Sets the time when something is to be closed though nothing comes.
     fn schedule(&mut self, now: Timestamp) {
-        let wait = |end: Timestamp| match self.time {
-            WindowTime::Event => self.idle,
+        let wait = |end: Timestamp| match self.spec.time {
+            WindowTime::Event => self.spec.idle,
             WindowTime::Arrival => end.since(now),
         };
         self.is_silent = false;

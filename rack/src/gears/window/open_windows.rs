@@ -15,10 +15,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use gear_spec::window::WindowAggregate;
 use model::{Timestamp, stable_hash};
 use serde_json::Value;
 
-use super::aggregate::{WindowAccumulator, WindowAggregate};
+use super::aggregate::{WindowAccumulator, most_bytes};
 use super::state_page::{WindowPage, StoredWindow};
 
 /// How many pages a gear has.
@@ -66,7 +67,7 @@ impl OpenWindow {
 
     /// The most bytes that it may have in a page.
     fn most_bytes(&self, key: &str) -> usize {
-        let of = |(name, accumulator): &(String, WindowAccumulator)| name.len() + accumulator.operation().most_bytes();
+        let of = |(name, accumulator): &(String, WindowAccumulator)| name.len() + most_bytes(accumulator.operation());
         WINDOW_OVERHEAD + key.len() + self.aggregates.iter().map(of).sum::<usize>()
     }
 }
@@ -240,9 +241,9 @@ fn page_of(key: &str) -> u8 {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
+    use gear_spec::window::AggregateOperation;
     use serde_json::json;
 
-    use super::super::aggregate::AggregateOperation;
     use super::super::state_page::count;
     use super::*;
 

@@ -22,52 +22,6 @@ use crate::spool::SpoolCursor;
 use crate::spool::RecordingError;
 use crate::inbox::{InboxMessage, GearInbox};
 
-#[test]
-fn a_configuration_that_cannot_be_obeyed_is_refused_with_the_key() {
-    let of = |name: &str, op: &str, of: Value| json!({"every": "1s", "aggregates": {name: {"op": op, "of": of}}});
-    for (config, says) in [
-        (json!({}), "missing field `every`"),
-        (json!({"every": "99ms"}), "every must be 100ms to 168h"),
-        (
-            json!({"every": "1s", "lateness": "169h"}),
-            "lateness must be 0s to 168h",
-        ),
-        (
-            json!({"every": "1s", "lateness": "1s", "time": "arrival"}),
-            "lateness belongs to time event",
-        ),
-        (json!({"every": "1s", "max_keys": 0}), "max_keys must be 1 to 5000"),
-        (json!({"every": "1s", "idle": "0s"}), "idle must be 1ms to 168h"),
-        (
-            json!({"every": "1s", "idle": "1s", "time": "arrival"}),
-            "idle belongs to time event",
-        ),
-        (json!({"every": "1s", "key": "data."}), "key: at 1:6"),
-        (
-            json!({"every": "1s", "aggregates": {}}),
-            "aggregates must have 1 to 16 entries, it has 0",
-        ),
-        (
-            of("start", "count", Value::Null),
-            "aggregates.start: a result has its own start",
-        ),
-        (of("", "count", Value::Null), "the name \"\" has 0 bytes"),
-        (
-            of("n", "count", json!("data")),
-            "aggregates.n.of: count counts messages",
-        ),
-        (of("n", "sum", Value::Null), "aggregates.n.of is missing"),
-        (
-            of("n", "sum", json!("nothing")),
-            "aggregates.n.of: at 1:1: there is no variable nothing",
-        ),
-        (of("n", "median", json!("data")), "unknown variant `median`"),
-    ] {
-        let error = (MANIFEST.check)(config.as_object().unwrap()).unwrap_err();
-        assert!(error.contains(says), "{config}: {error}");
-    }
-}
-
 fn gears(config: &str) -> String {
     format!(
         "

@@ -77,7 +77,7 @@ fn scenario(path: &Path, file: &ScenarioTestFile) -> Result<Scenario, Error> {
             Ok(ScenarioLocator::File(scenario).review(&text)?.scenario)
         }
         ScenarioSource::Inline(text) => {
-            let parsed = model::scenario::parse(text, rack::manifests());
+            let parsed = model::scenario::parse(text, gear_spec::manifests());
             parsed.map_err(|faults| Error::Data {
                 path: path.to_owned(),
                 // Places are those of another text.

@@ -1,42 +1,60 @@
-//! The configuration of `mqtt_in`.
+//! `mqtt_in` as data: its manifest and its configuration.
 
-use model::gear_manifest::GearConfig;
+use model::gear_manifest::{self, GearConfig, GearManifest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::gears::mqtt::{BrokerConfig, QosLevel, TopicSubscription, is_text};
+use crate::mqtt::{BrokerConfig, QosLevel, is_text};
 
 /// The most topic filters.
 const MAX_TOPICS: usize = 256;
 /// The most identifiers that a note can hold, with room to spare.
 const MAX_RECEIVE_MAXIMUM: u16 = 4096;
 
+/// What the type is.
+pub const MANIFEST: GearManifest = GearManifest {
+    kind: "mqtt_in",
+    summary: "subscribes to topics of an MQTT broker; each message of them becomes a message",
+    inputs: &[],
+    outputs: &["out"],
+    doc: "MQTT 3.1.1 and 5. Messages have `mqtt.topic`, `mqtt.qos` and `mqtt.retain` in their meta; those of version 5 also `content_type` and \
+          `mqtt.property.<name>`, up to 32 user properties. A user property `traceparent` is obeyed. A message of QoS 1 or 2 is acknowledged once it is durable on a guaranteed wire, or has reached the next gear on a hot one. \
+          What was not acknowledged comes again as long as the broker keeps the session: QoS 1 is at least once. QoS 2 is exactly once, also over a crash of the Rack, where `out` has guaranteed wires only and the broker keeps \
+          the session and what it has released in it; else it is at least once too. mosquitto 2.0 can send a released message again when it is restarted. \
+          At each connection the topics are subscribed to anew: in version 3.1.1 their retained messages come again then. \
+          A message that is larger than the Rack takes is acknowledged, counted as lost and told.",
+    example: include_str!("../../examples/gears/mqtt_in.yaml"),
+    schema: gear_manifest::schema::<MqttInConfig>,
+    check: gear_manifest::check::<MqttInConfig>,
+    passes_on: gear_manifest::never,
+};
+
 /// Configuration of `mqtt_in`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct MqttInConfig {
+pub struct MqttInConfig {
     /// The broker.
-    pub(super) broker: BrokerConfig,
+    pub broker: BrokerConfig,
     /// The topics to subscribe to, 1 to 256. The broker's session keeps those of an earlier configuration: to be rid of one, change `client_id`
     /// or let the session expire.
-    pub(super) topics: Vec<TopicConfig>,
+    pub topics: Vec<TopicConfig>,
     /// How many messages of QoS 1 and 2 may be under way and not acknowledged, 1 to 4096; a broker of version 5 is told. In version 3.1.1
     /// a broker that has more of QoS 2 under way is given those first, over another connection.
     #[serde(default = "default_receive_maximum")]
-    pub(super) receive_maximum: u16,
+    pub receive_maximum: u16,
 }
 
 /// Topics to subscribe to.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct TopicConfig {
+pub struct TopicConfig {
     /// The topic filter, with `+` for one level and `#` for all that follow; `$share/<group>/<filter>` shares the messages among the clients of
     /// a group.
-    pub(super) filter: String,
+    pub filter: String,
     /// The most that is asked for: 0 at most once, 1 at least once, 2 exactly once.
     #[serde(default = "default_qos")]
     #[schemars(with = "u8")]
-    pub(super) qos: QosLevel,
+    pub qos: QosLevel,
 }
 
 const fn default_receive_maximum() -> u16 {
@@ -48,13 +66,6 @@ const fn default_qos() -> QosLevel {
 }
 
 impl TopicConfig {
-    pub(super) fn subscription(&self) -> TopicSubscription<'_> {
-        TopicSubscription {
-            filter: &self.filter,
-            qos: self.qos,
-        }
-    }
-
     fn check(&self) -> Result<(), &'static str> {
         let filter = match self.filter.strip_prefix("$share/") {
             Some(shared) => {

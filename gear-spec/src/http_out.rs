@@ -1,61 +1,75 @@
-//! The configuration of `http_out`: what it may say, and the target that it means.
+//! `http_out` as data: its manifest and its configuration.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use hyper::Method;
+use http::Method;
 use model::HumanDuration;
-use model::gear_manifest::GearConfig;
+use model::gear_manifest::{self, GearConfig, GearManifest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::http_client::{self, headers, parse_url};
-use super::circuit_breaker;
-use super::http_target::HttpTarget;
+use crate::http_address::parse_url;
+use crate::http_headers;
+
+/// What the type is.
+pub const MANIFEST: GearManifest = GearManifest {
+    kind: "http_out",
+    summary: "sends each message as an HTTP request; the answer becomes a message",
+    inputs: &["in"],
+    outputs: &["reply"],
+    doc: "2xx is done, 429 and 5xx and no answer are tried again, other answers reject the message. The answer's message has the metadata of the one that was sent, \
+          with `http.response.status_code` and `http.response.header.<name>`. `traceparent` and `Idempotency-Key`, the id of the message, are sent along, and `Flux-Id` with `Flux-Parent`, by which an `http_in` that trusts them (`trust_flux_id`) \
+          goes on with the same business signal. Values of secret headers are `${NAME}` references to the environment of the Rack.",
+    example: include_str!("../../examples/gears/http_out.yaml"),
+    schema: gear_manifest::schema::<HttpOutConfig>,
+    check: gear_manifest::check::<HttpOutConfig>,
+    passes_on: gear_manifest::never,
+};
 
 /// Configuration of `http_out`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct HttpOutConfig {
+pub struct HttpOutConfig {
     /// Where requests go, `http://` or `https://`.
-    url: String,
+    pub url: String,
     /// The method.
     #[serde(default = "default_method")]
-    method: String,
+    pub method: String,
     /// More headers. `${NAME}` is the variable NAME in the environment of the Rack; the values of headers whose names have authorization, cookie,
     /// credential, key, password, secret or token in them must be such references.
     #[serde(default)]
-    headers: BTreeMap<String, String>,
+    pub headers: BTreeMap<String, String>,
     /// How long one attempt may take, its answer included.
     #[serde(default = "default_timeout")]
-    timeout: HumanDuration,
+    pub timeout: HumanDuration,
     /// How often and when a message is tried again.
     #[serde(default)]
-    pub(super) retry: HttpRetryConfig,
+    pub retry: HttpRetryConfig,
     /// When a target that keeps failing is left alone.
     #[serde(default)]
-    pub(super) breaker: BreakerConfig,
+    pub breaker: BreakerConfig,
     /// How many requests may be under way at a time; with more than 1, messages may overtake each other.
     #[serde(default = "default_in_flight")]
-    pub(super) in_flight: u8,
+    pub in_flight: u8,
     /// The most bytes of an answer's body that are kept; the rest is cut and the message on `reply` marked `truncated`.
     #[serde(default = "default_max_answer")]
-    max_answer: u32,
+    pub max_answer: u32,
     /// A file of certificate authorities in PEM form that are trusted instead of the machine's.
     #[serde(default)]
-    ca_file: Option<PathBuf>,
+    pub ca_file: Option<PathBuf>,
 }
 
 /// How often and when a message is tried again.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct HttpRetryConfig {
+pub struct HttpRetryConfig {
     /// How many more attempts follow the first one.
-    pub(super) count: u32,
+    pub count: u32,
     /// The pause before the second attempt; every next one is twice as long.
-    pub(super) first: HumanDuration,
+    pub first: HumanDuration,
     /// The longest pause, unless the target asks for a longer one.
-    pub(super) longest: HumanDuration,
+    pub longest: HumanDuration,
 }
 
 impl Default for HttpRetryConfig {
@@ -71,13 +85,13 @@ impl Default for HttpRetryConfig {
 /// When a target that keeps failing is left alone.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct BreakerConfig {
+pub struct BreakerConfig {
     /// After how many failures in a row.
-    failures: u32,
+    pub failures: u32,
     /// For how long, before one attempt is let through.
-    open_for: HumanDuration,
+    pub open_for: HumanDuration,
     /// What becomes of messages meanwhile.
-    pub(super) when_open: OpenBreakerPolicy,
+    pub when_open: OpenBreakerPolicy,
 }
 
 impl Default for BreakerConfig {
@@ -90,19 +104,10 @@ impl Default for BreakerConfig {
     }
 }
 
-impl BreakerConfig {
-    pub(super) const fn rules(&self) -> circuit_breaker::BreakerPolicy {
-        circuit_breaker::BreakerPolicy {
-            failures: self.failures,
-            open_for: self.open_for.get(),
-        }
-    }
-}
-
 /// What becomes of messages for a target that is left alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum OpenBreakerPolicy {
+pub enum OpenBreakerPolicy {
     /// They wait.
     #[default]
     Wait,
@@ -127,23 +132,14 @@ const fn default_max_answer() -> u32 {
 }
 
 impl HttpOutConfig {
-    fn method(&self) -> Result<Method, String> {
+    /// The method of requests.
+    ///
+    /// # Errors
+    /// A sentence that names the key.
+    pub fn method(&self) -> Result<Method, String> {
         let known = [Method::POST, Method::PUT, Method::PATCH, Method::DELETE, Method::GET];
         let found = known.into_iter().find(|known| known.as_str() == self.method);
         found.ok_or_else(|| format!("method {:?} must be POST, PUT, PATCH, DELETE or GET", self.method))
-    }
-
-    /// What requests go to; reads the environment and files.
-    pub(super) fn target(&self) -> Result<HttpTarget, String> {
-        let url = parse_url(&self.url)?;
-        Ok(HttpTarget {
-            client: http_client::client(&url, self.ca_file.as_ref(), usize::from(self.in_flight))?,
-            url,
-            method: self.method()?,
-            headers: headers::resolved(&self.headers, |name| std::env::var(name).ok())?,
-            timeout: self.timeout.get(),
-            max_answer: self.max_answer as usize,
-        })
     }
 }
 
@@ -151,7 +147,7 @@ impl GearConfig for HttpOutConfig {
     fn validate(&self) -> Result<(), String> {
         parse_url(&self.url)?;
         self.method()?;
-        headers::validate(&self.headers)?;
+        http_headers::validate(&self.headers)?;
         for (key, value) in [
             ("timeout", self.timeout),
             ("retry.first", self.retry.first),
@@ -171,5 +167,43 @@ impl GearConfig for HttpOutConfig {
             return Err("in_flight must be between 1 and 255".into());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_configuration_that_cannot_work_is_refused_with_the_key() {
+        for (config, says) in [
+            (json!({ "url": "ftp://x/" }), "must begin with http://"),
+            (json!({ "url": "http:///x" }), "url"),
+            (json!({ "url": "http://me:pw@x/" }), "must not have a user"),
+            (
+                json!({ "url": "http://x", "method": "SHOUT" }),
+                "method \"SHOUT\" must be",
+            ),
+            (
+                json!({ "url": "http://x", "headers": { "x-api-key": "plain" } }),
+                "must not be in a scenario",
+            ),
+            (json!({ "url": "http://x", "in_flight": 0 }), "in_flight"),
+            (
+                json!({ "url": "http://x", "breaker": { "failures": 0 } }),
+                "breaker.failures",
+            ),
+            (
+                json!({ "url": "http://x", "retry": { "first": "2s", "longest": "1s" } }),
+                "retry.longest",
+            ),
+            (json!({ "url": "http://x", "retry": { "cuont": 1 } }), "cuont"),
+        ] {
+            let error = gear_manifest::config::<HttpOutConfig>(config.as_object().unwrap()).unwrap_err();
+            assert!(error.contains(says), "{config}: {error}");
+        }
     }
 }

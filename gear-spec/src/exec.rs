@@ -1,27 +1,46 @@
-//! The configuration of `exec`: what it may say, and the call that it means.
+//! `exec` as data: its manifest and its configuration.
 
 use std::path::{Path, PathBuf};
 
 use model::HumanDuration;
-use model::gear_manifest::GearConfig;
+use model::gear_manifest::{self, GearConfig, GearManifest};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::super::poll_schedule::check_interval;
-use super::child_process::ProgramCall;
+use crate::poll_interval::check_interval;
 
 /// The most bytes that may be asked to be kept of a line or of an output.
 const MOST: u32 = 64 << 20;
 
+/// What the type is.
+pub const MANIFEST: GearManifest = GearManifest {
+    kind: "exec",
+    summary: "runs a program at an interval, or keeps one running; what it writes becomes messages",
+    inputs: &[],
+    outputs: &["out"],
+    doc: "The operator of a Rack allows each program by its path in `gears.exec.allow` of `platform.toml`; none is allowed unless they do. \
+          One that the Rack's user can write, or replace in its folder, is refused: a scenario could write it with `file_out`. A Rack that runs as root can write any. \
+          The arguments and the folder are the scenario's, and so is the content of any file that the Rack can write: allow no program that is dangerous \
+          with any of them, such as one that runs what a file says. Messages have `exec.run`, the number of the run, in their meta, \
+          and with `framing: whole` `exec.exit_code`, or `exec.signal` where a signal ended the program. \
+          What it writes to standard error becomes log records: 1000 lines at once and 100 a second beyond, of each the first 8 KiB. An exit code that is not 0 counts as an error. When the inbox behind is full, the program waits. \
+          When the gear stops, the program gets SIGTERM and shortly after SIGKILL, with all of its process group; when the Rack is killed, it is killed too, \
+          unless it is a set-user-ID program such as sudo.",
+    example: include_str!("../../examples/gears/exec.yaml"),
+    schema: gear_manifest::schema::<ExecConfig>,
+    check: gear_manifest::check::<ExecConfig>,
+    passes_on: gear_manifest::never,
+};
+
 /// Configuration of `exec`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct ExecConfig {
+pub struct ExecConfig {
     /// The program, by an absolute path that `gears.exec.allow` of the Rack has, and its arguments; there is no shell.
-    command: Vec<String>,
+    pub command: Vec<String>,
     /// `interval`: the program runs again and again and ends by itself; `streaming`: it goes on, and is started again when it ends.
     #[serde(default)]
-    pub(super) mode: ExecMode,
+    pub mode: ExecMode,
     /// The time from one start to the next with `mode: interval`, 1m unless given; a run that takes longer leaves out starts.
     #[serde(default)]
     every: Option<HumanDuration>,
@@ -33,25 +52,25 @@ pub(super) struct ExecConfig {
     restart_after: Option<HumanDuration>,
     /// `lines`: each line of standard output is a message; `whole`: all of it is one, when the run has ended.
     #[serde(default)]
-    pub(super) framing: OutputFraming,
+    pub framing: OutputFraming,
     /// The most bytes of a line; the rest of a longer one is cut and the message marked `truncated`.
     #[serde(default = "default_max_line")]
-    pub(super) max_line: u32,
+    pub max_line: u32,
     /// The most bytes of an output that is a message with `framing: whole`; the rest is cut and the message marked `truncated`.
     #[serde(default = "default_max_output")]
-    pub(super) max_output: u32,
+    pub max_output: u32,
     /// Variables of the Rack's own environment that the program gets; it has no other.
     #[serde(default)]
-    env: Vec<String>,
+    pub env: Vec<String>,
     /// The folder in which the program runs; that of the Rack unless given.
     #[serde(default)]
-    folder: Option<PathBuf>,
+    pub folder: Option<PathBuf>,
 }
 
 /// When the program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum ExecMode {
+pub enum ExecMode {
     /// Again and again.
     #[default]
     Interval,
@@ -62,7 +81,7 @@ pub(super) enum ExecMode {
 /// What of the output is a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum OutputFraming {
+pub enum OutputFraming {
     /// A line.
     #[default]
     Lines,
@@ -79,38 +98,28 @@ const fn default_max_output() -> u32 {
 }
 
 impl ExecConfig {
-    pub(super) fn every(&self) -> HumanDuration {
+    /// The time from one start to the next.
+    #[must_use]
+    pub fn every(&self) -> HumanDuration {
         self.every.unwrap_or(HumanDuration::from_secs(60))
     }
 
-    pub(super) fn timeout(&self) -> HumanDuration {
+    /// How long a run may take.
+    #[must_use]
+    pub fn timeout(&self) -> HumanDuration {
         self.timeout.unwrap_or(HumanDuration::from_secs(30))
     }
 
-    pub(super) fn restart_after(&self) -> HumanDuration {
+    /// The shortest pause before the program is started again.
+    #[must_use]
+    pub fn restart_after(&self) -> HumanDuration {
         self.restart_after.unwrap_or(HumanDuration::from_secs(1))
     }
 
     /// The program's path.
-    pub(super) fn program(&self) -> &str {
+    #[must_use]
+    pub fn program(&self) -> &str {
         self.command.first().map_or("", String::as_str)
-    }
-
-    /// What runs, with its environment.
-    pub(super) fn call(&self, variable: impl Fn(&str) -> Option<String>) -> Result<ProgramCall, String> {
-        let environment = self.env.iter().map(|name| {
-            let value = variable(name);
-            let value = value.ok_or_else(|| {
-                format!("env: {name} is not set in the environment of this Rack: set it there, or leave it out")
-            });
-            Ok((name.clone(), value?))
-        });
-        Ok(ProgramCall {
-            program: self.program().to_owned(),
-            arguments: self.command.iter().skip(1).cloned().collect(),
-            environment: environment.collect::<Result<_, String>>()?,
-            folder: self.folder.clone(),
-        })
     }
 
     /// The keys of the other mode that are given.
@@ -171,4 +180,52 @@ fn check_variable(name: &str) -> Result<(), String> {
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests")]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_configuration_that_cannot_be_meant_is_refused_with_the_fix() {
+        for (config, says) in [
+            (json!({ "command": [] }), "absolute path"),
+            (json!({ "command": ["date"] }), "absolute path"),
+            (json!({ "command": ["/bin/date", "a\u{0}"] }), "zero byte"),
+            (
+                json!({ "command": ["/bin/date"], "every": "0s" }),
+                "every must be between",
+            ),
+            (
+                json!({ "command": ["/bin/date"], "mode": "streaming", "timeout": "5s" }),
+                "timeout means nothing with mode: streaming",
+            ),
+            (
+                json!({ "command": ["/bin/date"], "restart_after": "5s" }),
+                "restart_after means nothing with mode: interval",
+            ),
+            (
+                json!({ "command": ["/bin/date"], "mode": "streaming", "framing": "whole" }),
+                "use lines",
+            ),
+            (
+                json!({ "command": ["/bin/date"], "max_line": 0 }),
+                "max_line must be between",
+            ),
+            (
+                json!({ "command": ["/bin/date"], "env": ["A=b"] }),
+                "not a variable's name",
+            ),
+            (
+                json!({ "command": ["/bin/date"], "env": ["PLATFORM_SNAKE_TOKEN"] }),
+                "not given away",
+            ),
+        ] {
+            let error = gear_manifest::config::<ExecConfig>(config.as_object().unwrap()).unwrap_err();
+            assert!(error.contains(says), "{config}: {error}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Expressions over messages, in CEL (ADR 25): compiled when a gear is built, evaluated for each message.
+//! Expressions over messages, in CEL (ADR 25): compiled when a configuration is checked and when a gear is built, evaluated for each message.
 //!
 //! | variable | what |
 //! |---|---|
@@ -11,13 +11,13 @@
 //!
 //! # Invariants
 //!
-//! - Nothing that an expression or a message says ends the program: the text is at most [`MAX_TEXT`] bytes and is read on a stack
-//!   of its own, nesting is bounded ([`static_check`]), so is the work ([`budget`]), and a panic of the library is an error.
+//! - Nothing that an expression or a message says ends the program: the text is at most 16 KiB and is read on a stack
+//!   of its own, nesting is bounded (`static_check`), so is the work (`budget`), and a panic of the library is an error.
 //! - An expression sees nothing but its message: no clock, no files, nothing of messages before.
 //!
 //! # Not here
 //!
-//! What gears do with the results.
+//! What gears do with the results, and with a message that an expression rejects.
 
 mod budget;
 mod functions;
@@ -36,17 +36,16 @@ use cel::common::ast::{IdedExpr, SourceInfo};
 use cel::common::types::{CelInt, CelNull, CelString, CelTimestamp};
 use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
+use chassis::panic_text::panic_text;
 use model::message::Message;
 use serde_json::Value;
 
-use super::GearError;
-use super::supervisor::panic_text;
 use static_check::{CelCheckError, CelChecker};
 
-pub(crate) use message_key::{compile_if_any, key_or_one};
+pub use message_key::{compile_if_any, key_or_one};
 
 /// The longest expression in bytes.
-pub(crate) const MAX_TEXT: usize = 16 * 1024;
+const MAX_TEXT: usize = 16 * 1024;
 /// The stack on which expressions are read: the parser calls itself for every operator of the longest one.
 const STACK: usize = 64 * 1024 * 1024;
 /// The longest reason in bytes; a reason can quote the message.
@@ -54,16 +53,30 @@ const MAX_REASON: usize = 300;
 /// The variables of an expression.
 const NAMES: &[&str] = &["data", "text", "meta", "hops", "ts", "flux_id"];
 
+/// Why an expression has no value for a message, which is rejected therefore. It begins with the key of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ExpressionError(String);
+
+impl From<ExpressionError> for String {
+    fn from(error: ExpressionError) -> Self {
+        error.0
+    }
+}
+
 /// An expression that can be evaluated.
 #[derive(Debug)]
-pub(crate) struct CelExpression {
+pub struct CelExpression {
     key: String,
     root: IdedExpr,
 }
 
 impl CelExpression {
     /// Reads the expression that the configuration has under `key`. The error names the key and the place.
-    pub(crate) fn compile(key: &str, text: &str) -> Result<Self, String> {
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub fn compile(key: &str, text: &str) -> Result<Self, String> {
         let wrong = |reason: String| format!("{key}: {reason}");
         if text.len() > MAX_TEXT {
             return Err(wrong(format!(
@@ -87,12 +100,18 @@ impl CelExpression {
     }
 
     /// The value for a message; what has no value rejects the message.
-    pub(crate) fn value(&self, scope: &MessageVariables<'_>) -> Result<Value, GearError> {
+    ///
+    /// # Errors
+    /// [`ExpressionError`] where it fails on the message, costs too much, or its result has no form in JSON.
+    pub fn value(&self, scope: &MessageVariables<'_>) -> Result<Value, ExpressionError> {
         self.evaluate(scope, |value| value_conversion::to_json(value, 1))
     }
 
     /// Whether it is true for a message.
-    pub(crate) fn is_true(&self, scope: &MessageVariables<'_>) -> Result<bool, GearError> {
+    ///
+    /// # Errors
+    /// [`ExpressionError`] where it fails on the message, costs too much, or its result is no bool.
+    pub fn is_true(&self, scope: &MessageVariables<'_>) -> Result<bool, ExpressionError> {
         self.evaluate(scope, |value| match value {
             cel::Value::Bool(value) => Ok(*value),
             other => Err(format!("the result is of type {}, not bool", other.type_of())),
@@ -103,7 +122,7 @@ impl CelExpression {
         &self,
         scope: &MessageVariables<'_>,
         take: impl Fn(&cel::Value) -> Result<T, String>,
-    ) -> Result<T, GearError> {
+    ) -> Result<T, ExpressionError> {
         let evaluated = functions::env().and_then(|env| {
             let run = || {
                 let mut cx = Context::with_env(env);
@@ -115,7 +134,7 @@ impl CelExpression {
                 catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(short(panic_text(panic.as_ref()))))
             })?
         });
-        evaluated.map_err(|reason| GearError::Rejected(format!("{}: {reason}", self.key)))
+        evaluated.map_err(|reason| ExpressionError(format!("{}: {reason}", self.key)))
     }
 }
 
@@ -176,14 +195,17 @@ fn short(reason: impl fmt::Display) -> String {
 }
 
 /// A message's variables. What is costly to make is made when it is first asked for.
-pub(crate) struct MessageVariables<'m> {
+#[derive(Debug)]
+pub struct MessageVariables<'m> {
     message: &'m Message,
     data: OnceLock<Box<dyn Val + 'm>>,
     meta: OnceLock<Box<dyn Val + 'm>>,
 }
 
 impl<'m> MessageVariables<'m> {
-    pub(crate) const fn of(message: &'m Message) -> Self {
+    /// Those of this message.
+    #[must_use]
+    pub const fn of(message: &'m Message) -> Self {
         Self {
             message,
             data: OnceLock::new(),

@@ -9,13 +9,18 @@ use chassis::config::{EnvExpansion, expand_env};
 
 /// Whether a value may stand in a scenario as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ValueSecrecy {
+pub enum ValueSecrecy {
+    /// It may.
     Plain,
+    /// It is a secret: only a reference may.
     Secret,
 }
 
 /// The value of a key whose text may have `${NAME}` references. The error names the key.
-pub(super) fn resolved(
+///
+/// # Errors
+/// A secret that is no reference, a variable that is not set, or one of the Rack's own.
+pub fn resolved(
     key: &str,
     text: &str,
     secrecy: ValueSecrecy,

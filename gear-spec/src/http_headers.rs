@@ -1,17 +1,20 @@
-//! The headers that a scenario sets.
+//! The headers of requests that a scenario sets.
 //!
 //! # Invariants
 //!
-//! - A header whose name sounds like a secret takes its value from the environment of the Rack ([`super::super::secret_references`]).
+//! - A header whose name sounds like a secret takes its value from the environment of the Rack ([`crate::secret_references`]).
 
 use std::collections::BTreeMap;
 
-use hyper::HeaderMap;
-use hyper::header::{self, HeaderName, HeaderValue};
+use http::HeaderMap;
+use http::header::{self, HeaderName, HeaderValue};
 
-use super::super::flux_headers::{FLUX_ID, FLUX_PARENT};
-use super::super::secret_references::{self, ValueSecrecy};
+use crate::secret_references::{self, ValueSecrecy};
 
+/// The header that names the business signal.
+pub const FLUX_ID: &str = "flux-id";
+/// The header that names the message that a request was made of.
+pub const FLUX_PARENT: &str = "flux-parent";
 /// Parts of names of headers whose values are secrets.
 const SECRET: [&str; 7] = [
     "authorization",
@@ -35,7 +38,7 @@ const OURS: [HeaderName; 6] = [
 const TRACED: [&str; 3] = ["traceparent", FLUX_ID, FLUX_PARENT];
 
 /// Says what is wrong with headers as they stand in a scenario.
-pub(in crate::gears) fn validate(headers: &BTreeMap<String, String>) -> Result<(), String> {
+pub(crate) fn validate(headers: &BTreeMap<String, String>) -> Result<(), String> {
     for (name, text) in headers {
         one(name, text, |_| Some(String::new()))?;
     }
@@ -43,10 +46,10 @@ pub(in crate::gears) fn validate(headers: &BTreeMap<String, String>) -> Result<(
 }
 
 /// The headers with their values.
-pub(in crate::gears) fn resolved(
-    headers: &BTreeMap<String, String>,
-    env: impl Fn(&str) -> Option<String>,
-) -> Result<HeaderMap, String> {
+///
+/// # Errors
+/// A sentence that names the header.
+pub fn resolved(headers: &BTreeMap<String, String>, env: impl Fn(&str) -> Option<String>) -> Result<HeaderMap, String> {
     headers.iter().map(|(name, text)| one(name, text, &env)).collect()
 }
 

@@ -1,0 +1,36 @@
+//! Where a gear connects to and how long it tries, as configurations have it.
+
+use model::HumanDuration;
+
+/// Says what is wrong with a `host:port` address under this key.
+pub(crate) fn check_address(key: &str, address: &str) -> Result<(), String> {
+    let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty());
+    if port.is_some_and(|(_, port)| port.parse::<u16>().is_ok_and(|port| port > 0)) {
+        return Ok(());
+    }
+    Err(format!(
+        "{key} {address:?} is not host:port, such as collector.example:9000 or [::1]:9000"
+    ))
+}
+
+/// Says what is wrong with the timeouts of connecting and writing, and with the shortest and the longest pause, whose keys begin so.
+pub(crate) fn check_times(
+    prefix: &str,
+    (connect, write): (HumanDuration, HumanDuration),
+    (shortest, longest): (HumanDuration, HumanDuration),
+) -> Result<(), String> {
+    let times = [
+        ("connect_timeout", connect),
+        ("write_timeout", write),
+        ("reconnect_min", shortest),
+    ];
+    if let Some((key, _)) = times.iter().find(|(_, time)| time.get().is_zero()) {
+        return Err(format!("{prefix}{key} must be more than zero"));
+    }
+    if longest < shortest {
+        return Err(format!(
+            "{prefix}reconnect_max must not be shorter than {prefix}reconnect_min"
+        ));
+    }
+    Ok(())
+}
