@@ -21,6 +21,7 @@ build:           ## both release binaries in dist/: platform (fully static) and 
 
 check:           ## formatting, lints, documentation, all without warnings
 	cargo fmt --all --check
+	find gear-spec/src rack/src/gears -name '*.rs' -exec rustfmt --edition 2024 --check {} + # modules that a macro declares
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items --locked --quiet
 

@@ -136,6 +136,12 @@ struct StoppableTasks<T> {
     tasks: T,
 }
 
+impl<T> StoppableTasks<T> {
+    const fn new(stop: CancellationToken, tasks: T) -> Self {
+        Self { stop, tasks }
+    }
+}
+
 /// Where the parts of the status are published.
 #[derive(Debug, Clone)]
 struct StatusWatch {
@@ -242,18 +248,9 @@ impl RackAgent {
             bus,
             layer: parts.layer,
             recorder,
-            talk: StoppableTasks {
-                stop: talk,
-                tasks: talkers,
-            },
-            stage: StoppableTasks {
-                stop: acting,
-                tasks: tokio::spawn(stage),
-            },
-            batcher: StoppableTasks {
-                stop: recording,
-                tasks: tokio::spawn(batcher.run()),
-            },
+            talk: StoppableTasks::new(talk, talkers),
+            stage: StoppableTasks::new(acting, tokio::spawn(stage)),
+            batcher: StoppableTasks::new(recording, tokio::spawn(batcher.run())),
             spool: spool_thread,
             outbox: outbox_thread,
             status,

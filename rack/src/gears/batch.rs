@@ -35,7 +35,7 @@ use tokio::time::Instant;
 
 use super::output_transaction::DeliveryGuarantee;
 use super::recent_keys::RecentKeys;
-use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
 use batch_body::{BatchBody, part_of};
 

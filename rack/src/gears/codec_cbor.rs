@@ -26,7 +26,7 @@ use model::message::{Message, value_to_cbor};
 use serde_json::{Map, Number, Value};
 
 use super::codec::{MAX_DEPTH, data, decoded, encoded, raw};
-use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
@@ -65,17 +65,22 @@ impl CborCodec {
 
 fn read(bytes: &[u8]) -> Result<Value, String> {
     let mut rest = bytes;
-    let item: Item = ciborium::de::from_reader_with_recursion_limit(&mut rest, MAX_DEPTH).map_err(|error| match error {
-        Error::Io(_) => format!("it ends after {} bytes within an item", bytes.len()),
-        Error::Syntax(at) => format!("no item begins like that, at byte {at}"),
-        Error::Semantic(Some(at), why) => format!("{why}, at byte {at}"),
-        Error::Semantic(None, why) => why,
-        Error::RecursionLimitExceeded => format!("it is nested more than {MAX_DEPTH} deep"),
-    })?;
+    let item: Item =
+        ciborium::de::from_reader_with_recursion_limit(&mut rest, MAX_DEPTH).map_err(|error| match error {
+            Error::Io(_) => format!("it ends after {} bytes within an item", bytes.len()),
+            Error::Syntax(at) => format!("no item begins like that, at byte {at}"),
+            Error::Semantic(Some(at), why) => format!("{why}, at byte {at}"),
+            Error::Semantic(None, why) => why,
+            Error::RecursionLimitExceeded => format!("it is nested more than {MAX_DEPTH} deep"),
+        })?;
     if rest.is_empty() {
         value(item)
     } else {
-        Err(format!("{} bytes follow the item, from byte {} on", rest.len(), bytes.len() - rest.len()))
+        Err(format!(
+            "{} bytes follow the item, from byte {} on",
+            rest.len(),
+            bytes.len() - rest.len()
+        ))
     }
 }
 
@@ -89,7 +94,9 @@ fn value(item: Item) -> Result<Value, String> {
         Item::Tag(_, inner) => value(*inner)?,
         Item::Array(items) => items.into_iter().map(value).collect::<Result<_, _>>()?,
         Item::Map(entries) => {
-            let entries = entries.into_iter().map(|(key, item)| Ok((key_text(key)?, value(item)?)));
+            let entries = entries
+                .into_iter()
+                .map(|(key, item)| Ok((key_text(key)?, value(item)?)));
             Value::Object(entries.collect::<Result<Map<_, _>, String>>()?)
         }
         _ => Value::Null,
@@ -145,7 +152,10 @@ mod tests {
             (&b"\x18"[..], "it ends after 1 bytes"),
             (b"\x01\x02", "1 bytes follow the item, from byte 1 on"),
             (b"\x82\x01\x1c", "at byte 2"),
-            (b"\x3b\xff\xff\xff\xff\xff\xff\xff\xff", "-18446744073709551616 has more than 64 bits"),
+            (
+                b"\x3b\xff\xff\xff\xff\xff\xff\xff\xff",
+                "-18446744073709551616 has more than 64 bits",
+            ),
             (b"\xa1\x80\x01", "neither text nor an integer"),
             (b"\x62\xff\xff", "at byte"),
             (&[0x81; 200], "nested more than 128 deep"),

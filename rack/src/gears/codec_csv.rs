@@ -21,7 +21,7 @@ use model::message::Message;
 use serde_json::{Map, Value};
 
 use super::codec::{data, decoded, encoded, raw};
-use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
 
 /// The most bytes that the messages of a body have together. On a guaranteed wire all of them are held at once.
@@ -107,11 +107,16 @@ impl<'a> CsvRecordReader<'a> {
     fn advance(&mut self) -> Result<bool, String> {
         self.find(self.reader.position().byte());
         let line = self.line;
-        let there = self.reader.read_record(&mut self.record).map_err(|error| explain(line, &error))?;
+        let there = self
+            .reader
+            .read_record(&mut self.record)
+            .map_err(|error| explain(line, &error))?;
         self.count += u32::from(there);
         let most = self.config.max_records;
         if self.count > most {
-            return Err(format!("the body has more than {most} records, the most that max_records allows"));
+            return Err(format!(
+                "the body has more than {most} records, the most that max_records allows"
+            ));
         }
         let (has, wanted) = (self.record.len(), self.columns.len());
         if there && wanted > 0 && has != wanted {
@@ -123,7 +128,13 @@ impl<'a> CsvRecordReader<'a> {
     /// Finds the record that the reader comes to: it stands before the empty lines, and within the end of a line.
     fn find(&mut self, at: u64) {
         let at = usize::try_from(at).unwrap_or(usize::MAX);
-        let ends = self.body.get(at..).unwrap_or_default().iter().take_while(|byte| b"\r\n".contains(byte)).count();
+        let ends = self
+            .body
+            .get(at..)
+            .unwrap_or_default()
+            .iter()
+            .take_while(|byte| b"\r\n".contains(byte))
+            .count();
         let begin = at.saturating_add(ends);
         let passed = self.body.get(self.begin..begin).unwrap_or_default();
         self.line += passed.iter().filter(|byte| **byte == b'\n').count() as u64;
@@ -141,7 +152,9 @@ impl<'a> CsvRecordReader<'a> {
         Ok(Some(CsvRecord {
             line: self.line,
             raw: raw.strip_suffix(b"\r").unwrap_or(raw),
-            value: fields.map(|(name, text)| (name.clone(), value_of(self.config.types, text))).collect(),
+            value: fields
+                .map(|(name, text)| (name.clone(), value_of(self.config.types, text)))
+                .collect(),
         }))
     }
 }
@@ -210,7 +223,11 @@ fn check_body(config: &CodecCsvConfig, body: &[u8], head: usize) -> Result<(), S
 
 fn message_of(config: &CodecCsvConfig, cx: &GearContext, of: &Message, record: CsvRecord<'_>) -> Message {
     let head = Message {
-        raw: if config.keep_raw { record.raw.to_vec() } else { Vec::new() },
+        raw: if config.keep_raw {
+            record.raw.to_vec()
+        } else {
+            Vec::new()
+        },
         meta: of.meta.clone().with("csv.line", record.line),
         data: Value::Null,
         ..*of
@@ -228,23 +245,38 @@ fn write(config: &CodecCsvConfig, value: &Value) -> Result<Vec<u8>, String> {
         _ => return Err("the value is neither an object nor a list of objects".into()),
     };
     if objects.len() > config.max_records as usize {
-        return Err(format!("{} records; max_records allows {}", objects.len(), config.max_records));
+        return Err(format!(
+            "{} records; max_records allows {}",
+            objects.len(),
+            config.max_records
+        ));
     }
-    let mut writer = WriterBuilder::new().delimiter(config.delimiter()?).from_writer(Vec::new());
+    let mut writer = WriterBuilder::new()
+        .delimiter(config.delimiter()?)
+        .from_writer(Vec::new());
     let columns: Vec<&str> = match &config.header {
         CsvHeader::Names(names) => names.iter().map(String::as_str).collect(),
         CsvHeader::Word(HeaderKeyword::First) => {
-            let columns: Vec<&str> = objects.first().into_iter().flat_map(|object| object.keys()).map(String::as_str).collect();
+            let columns: Vec<&str> = objects
+                .first()
+                .into_iter()
+                .flat_map(|object| object.keys())
+                .map(String::as_str)
+                .collect();
             writer.write_record(&columns).map_err(|error| error.to_string())?;
             columns
         }
     };
     for (index, object) in objects.iter().enumerate() {
         if matches!(config.header, CsvHeader::Word(_)) && !object.keys().eq(columns.iter()) {
-            return Err(format!("record {index} has other fields than the first one; name the columns in header"));
+            return Err(format!(
+                "record {index} has other fields than the first one; name the columns in header"
+            ));
         }
         let fields = columns.iter().map(|name| field(name, object.get(*name)));
-        writer.write_record(fields.collect::<Result<Vec<_>, _>>()?).map_err(|error| error.to_string())?;
+        writer
+            .write_record(fields.collect::<Result<Vec<_>, _>>()?)
+            .map_err(|error| error.to_string())?;
     }
     writer.into_inner().map_err(|error| error.to_string())
 }
@@ -254,7 +286,9 @@ fn field(name: &str, value: Option<&Value>) -> Result<String, String> {
         None | Some(Value::Null) => Ok(String::new()),
         Some(Value::String(text)) => Ok(text.clone()),
         Some(value @ (Value::Bool(_) | Value::Number(_))) => Ok(value.to_string()),
-        Some(_) => Err(format!("the field {name} is a list or an object, which a column cannot hold")),
+        Some(_) => Err(format!(
+            "the field {name} is a list or an object, which a column cannot hold"
+        )),
     }
 }
 

@@ -14,7 +14,7 @@ use model::message::Message;
 use serde_json::Value;
 
 use super::codec::{data, decoded, encoded, raw};
-use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
@@ -54,10 +54,8 @@ impl JsonCodec {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
-    
 
     use super::super::testing::Flow;
-    
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn texts_become_values_and_values_texts_and_what_is_none_is_refused_with_its_place() {
@@ -80,10 +78,16 @@ mod tests {
         )
         .await;
         let row = flow.rows("sink").remove(0);
-        assert_eq!((row["message"].as_str(), flow.rows("sink").len()), (Some(r#"["ü",2.5,""]"#), 1));
+        assert_eq!(
+            (row["message"].as_str(), flow.rows("sink").len()),
+            (Some(r#"["ü",2.5,""]"#), 1)
+        );
         assert_eq!(row["attributes"]["content_type"], "application/json");
         assert_eq!(flow.rows("kept_sink").len(), 1);
-        assert!(flow.says("read", "the body is not JSON: EOF while parsing a list at line 2 column 2"));
+        assert!(flow.says(
+            "read",
+            "the body is not JSON: EOF while parsing a list at line 2 column 2"
+        ));
         assert_eq!(flow.counter("read", "gear.messages.dropped"), 6.0);
     }
 }

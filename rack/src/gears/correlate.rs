@@ -28,7 +28,7 @@ use model::message::Message;
 use tokio::time::Instant;
 
 use super::recent_keys::RecentKeys;
-use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
 
 /// The fact that holds the key.
@@ -150,7 +150,9 @@ impl ParkedRequests {
         let size = message.size() + 2 * key.len();
         if size > self.most_bytes {
             let most = self.most_bytes;
-            return Err(GearError::Rejected(format!("the request has {size} bytes; max_parked_bytes allows {most}")));
+            return Err(GearError::Rejected(format!(
+                "the request has {size} bytes; max_parked_bytes allows {most}"
+            )));
         }
         let mut out: Vec<_> = self.take(&key).map(|older| (older, "replaced")).into_iter().collect();
         while self.waiting.len() >= self.most || self.bytes + size > self.most_bytes {

@@ -28,7 +28,7 @@ use serde_json::{Number, Value};
 use tokio::time::Instant;
 
 use super::recent_keys::RecentKeys;
-use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
 
 /// The largest value that is kept, in bytes of JSON.

@@ -20,7 +20,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
 use super::recent_keys::RecentKeys;
-use super::{RawConfig, GearContext, Gear, PassiveGear, GearFuture};
+use super::{Gear, GearContext, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
 
 /// A key of more bytes is not kept itself.

@@ -31,7 +31,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::output_transaction::DeliveryGuarantee;
-use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
 use append_file::{AppendFile, AppendFileOptions};
 
@@ -115,7 +115,10 @@ impl PassiveGear for FileAppender {
                 self.write(cx).await?;
             }
             // From here on they do not come again, but for those of a life before that have not come so far.
-            let rest = self.inherited.iter().flat_map(|(id, times)| std::iter::repeat_n(*id, *times));
+            let rest = self
+                .inherited
+                .iter()
+                .flat_map(|(id, times)| std::iter::repeat_n(*id, *times));
             self.pending.lock().of = rest.collect();
             Ok(())
         }

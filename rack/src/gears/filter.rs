@@ -12,7 +12,7 @@ use gear_spec::expression::{CelExpression, MessageVariables};
 use gear_spec::filter::FilterConfig;
 use model::gear_manifest;
 
-use super::{RawConfig, GearContext, Gear, PassiveGear, GearFuture};
+use super::{Gear, GearContext, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
@@ -45,7 +45,6 @@ impl PassiveGear for ExpressionFilter {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::super::testing::Flow;
-    
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn messages_leave_by_out_or_by_rest_and_those_it_fails_on_are_rejected() {
@@ -63,7 +62,19 @@ mod tests {
         assert_eq!(flow.texts("rest"), [r#"{"n":1}"#]);
         assert!(flow.says("big", "a message was refused: where: No such key: n"));
         assert!(!flow.says("again", "refused"));
-        assert_eq!((flow.counter("again", "gear.messages.dropped"), flow.counter("again", "gear.errors")), (1.0, 0.0));
-        assert_eq!((flow.counter("big", "gear.messages.dropped"), flow.counter("big", "gear.errors")), (1.0, 1.0));
+        assert_eq!(
+            (
+                flow.counter("again", "gear.messages.dropped"),
+                flow.counter("again", "gear.errors")
+            ),
+            (1.0, 0.0)
+        );
+        assert_eq!(
+            (
+                flow.counter("big", "gear.messages.dropped"),
+                flow.counter("big", "gear.errors")
+            ),
+            (1.0, 1.0)
+        );
     }
 }

@@ -15,7 +15,7 @@ use model::Attributes;
 use model::gear_manifest;
 use tokio::time::Instant;
 
-use super::{ActiveGear, RawConfig, GearContext, Gear, GearFuture};
+use super::{ActiveGear, Gear, GearContext, GearFuture, RawConfig};
 
 /// How often at most messages are made; faster rates are made in batches.
 const STEP: Duration = Duration::from_millis(1);

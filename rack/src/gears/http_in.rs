@@ -40,8 +40,8 @@ use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, FromRequest, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use chassis::write_timeout::WriteTimeoutStream;
 use chassis::lingering_close::{LingeringStream, UnreadBodyFlag};
+use chassis::write_timeout::WriteTimeoutStream;
 use futures::FutureExt;
 use gear_spec::http_headers::FLUX_ID;
 use gear_spec::http_in::HttpInConfig;
@@ -56,12 +56,12 @@ use serde_json::json;
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-use super::tcp_listener::GearListener;
 use super::flux_headers::FluxHeaders;
+use super::tcp_listener::GearListener;
 use super::traceparent::TraceParent;
-use super::{ActiveGear, RawConfig, GearContext, Gear, GearSendError, GearFuture};
+use super::{ActiveGear, Gear, GearContext, GearFuture, GearSendError, RawConfig};
 use idempotency::{IdempotencyCache, SignalIds};
-use pending_replies::{PendingHttpReply, REQUEST, HttpReplyHandler, PendingHttpReplies};
+use pending_replies::{HttpReplyHandler, PendingHttpReplies, PendingHttpReply, REQUEST};
 
 /// The most connections at a time; more wait in the listener's backlog.
 const MAX_CONNECTIONS: usize = 256;
@@ -76,7 +76,9 @@ const MAX_CONTENT_TYPE: usize = 256;
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
     let config: HttpInConfig = gear_manifest::config(config)?;
-    let waiting = config.reply_within.map(|within| Arc::new(PendingHttpReplies::new(within.get())));
+    let waiting = config
+        .reply_within
+        .map(|within| Arc::new(PendingHttpReplies::new(within.get())));
     let replies = HttpReplyHandler(waiting.clone());
     let door = HttpReceiver {
         config,
@@ -282,7 +284,12 @@ async fn reply_response(awaited: PendingHttpReply) -> Response {
         return problem(StatusCode::GATEWAY_TIMEOUT, "no_reply", &detail);
     };
     let content_type = content_type(&reply).to_owned();
-    (status, [(header::CONTENT_TYPE, content_type)], reply.body().into_owned()).into_response()
+    (
+        status,
+        [(header::CONTENT_TYPE, content_type)],
+        reply.body().into_owned(),
+    )
+        .into_response()
 }
 
 /// What a reply's body is: a value is written as JSON, bytes are what the message says of them.

@@ -14,9 +14,9 @@ use gear_spec::log_sink::LogSinkConfig;
 use model::gear_manifest;
 use model::{Attributes, Level};
 
-use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
-use crate::telemetry::{BATCH_BYTES, BATCH_ROWS, LogRow};
+use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
+use crate::telemetry::{BATCH_BYTES, BATCH_ROWS, LogRow};
 
 /// The most bytes of a body that become a record's text.
 pub(crate) const MAX_TEXT: usize = 64 * 1024;
@@ -41,7 +41,12 @@ struct LogRecordSink {
 impl PassiveGear for LogRecordSink {
     fn init<'a>(&'a mut self, cx: &'a Arc<GearContext>) -> GearFuture<'a> {
         let reason = "this Rack collects no telemetry (observability.enabled, PLATFORM_DISABLE_TELEMETRY), so its records would be lost";
-        ready(if cx.recorder().is_enabled() { Ok(()) } else { Err(GearError::Config(reason.to_owned())) }).boxed()
+        ready(if cx.recorder().is_enabled() {
+            Ok(())
+        } else {
+            Err(GearError::Config(reason.to_owned()))
+        })
+        .boxed()
     }
 
     fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
@@ -136,8 +141,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let bench = Bench::open_with(folder.path(), false);
         let mut runtime = bench.runtime();
-        let gears = "[ { name: numbers, type: generator, deploy: rack-a }, { name: sink, type: log_sink, deploy: rack-a } ]";
-        let applied = runtime.apply(&push("h", gears, "{ from: numbers.out, to: sink.in }")).await;
+        let gears =
+            "[ { name: numbers, type: generator, deploy: rack-a }, { name: sink, type: log_sink, deploy: rack-a } ]";
+        let applied = runtime
+            .apply(&push("h", gears, "{ from: numbers.out, to: sink.in }"))
+            .await;
         assert!(applied.error.unwrap().contains("PLATFORM_DISABLE_TELEMETRY"));
         runtime.close().await;
         bench.close().await;

@@ -16,7 +16,7 @@ use model::gear_manifest;
 use model::message::Message;
 use serde_json::{Map as Object, Value};
 
-use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
@@ -70,7 +70,9 @@ impl MessageMapper {
             Value::Null => Object::new(),
             other => {
                 let kind = kind_of(other);
-                return Err(GearError::Rejected(format!("set and drop need an object, data is {kind}; use data")));
+                return Err(GearError::Rejected(format!(
+                    "set and drop need an object, data is {kind}; use data"
+                )));
             }
         };
         for (field, expression) in &self.0.set {
@@ -90,7 +92,9 @@ impl MessageMapper {
                 Value::Null => drop(facts.remove(key)),
                 list @ (Value::Array(_) | Value::Object(_)) => {
                     let kind = kind_of(&list);
-                    return Err(GearError::Rejected(format!("meta.{key}: a value is a text, a number or a bool, not {kind}")));
+                    return Err(GearError::Rejected(format!(
+                        "meta.{key}: a value is a text, a number or a bool, not {kind}"
+                    )));
                 }
                 fact => drop(facts.insert(key.clone(), fact)),
             }
@@ -117,7 +121,6 @@ mod tests {
 
     use super::super::testing::Flow;
 
-
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn fields_and_metadata_are_set_and_dropped_and_the_trace_is_kept() {
         let flow = Flow::run(
@@ -131,7 +134,10 @@ mod tests {
         let row = flow.rows("sink").remove(0);
         assert_eq!(row["message"], r#"{"a":11,"b":2,"was":1}"#);
         let facts = row["attributes"].as_object().unwrap();
-        assert_eq!((&facts["kept"], &facts["kind"], facts.get("gone")), (&json!(2), &json!("n2"), None));
+        assert_eq!(
+            (&facts["kept"], &facts["kind"], facts.get("gone")),
+            (&json!(2), &json!("n2"), None)
+        );
         let spans = flow.spans(row["flux_id"].as_str().unwrap());
         assert_eq!(spans, ["test_feed feed", "map map", "log_sink sink"]);
     }

@@ -13,7 +13,7 @@ use gear_spec::route::{ELSE, RouteConfig, RouteMode, RoutePort};
 use model::gear_manifest;
 use model::message::Message;
 
-use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
@@ -70,10 +70,8 @@ impl MessageRouter {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
-    
 
     use super::super::testing::Flow;
-    
 
     fn gears(mode: &str) -> String {
         format!(

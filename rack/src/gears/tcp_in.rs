@@ -30,8 +30,8 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use gear_spec::tcp_in::TcpInConfig;
-use model::gear_manifest;
 use model::dead_letter::PortSide;
+use model::gear_manifest;
 use model::message::Message;
 use model::{Attributes, HumanDuration, Level, MessageId};
 use parking_lot::Mutex;
@@ -43,13 +43,13 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::framing::{FramingError, FrameReader, FrameFormat};
+use super::framing::{FrameFormat, FrameReader, FramingError};
 use super::output_transaction::DeliveryGuarantee;
 use super::tcp_listener::GearListener;
 use super::trace_context::TraceContext;
-use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
-use reply_writer::{TcpReplyQueue, TcpReply};
+use reply_writer::{TcpReply, TcpReplyQueue};
 
 /// How often it is asked what became of replies.
 const HEAR_EVERY: Duration = Duration::from_millis(10);
@@ -251,7 +251,8 @@ impl PassiveGear for TcpReplyHandler {
                 return Err(closed(&id));
             }
             let message = Box::new(message);
-            self.unheard.extend(heard.map(|heard| UnconfirmedReply { port, message, heard }));
+            self.unheard
+                .extend(heard.map(|heard| UnconfirmedReply { port, message, heard }));
             Ok(())
         }
         .boxed()

@@ -28,9 +28,9 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::framing::{FrameFormat, FrameReader};
 use super::tcp_connect::{ReconnectBackoff, connect};
-use super::framing::{FrameReader, FrameFormat};
-use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
@@ -42,7 +42,10 @@ pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
         address: config.address.clone(),
         linked,
     };
-    Ok(Gear::Duplex(Box::new(TcpConnector { config, rule, link }), Box::new(writer)))
+    Ok(Gear::Duplex(
+        Box::new(TcpConnector { config, rule, link }),
+        Box::new(writer),
+    ))
 }
 
 /// The connection that is open now.
@@ -164,7 +167,10 @@ struct TcpFrameWriter {
 impl PassiveGear for TcpFrameWriter {
     fn process<'a>(&'a mut self, cx: &'a Arc<GearContext>, delivery: InputMessage) -> GearFuture<'a> {
         async move {
-            let bytes = self.rule.encode(&delivery.message.body()).map_err(GearError::Rejected)?;
+            let bytes = self
+                .rule
+                .encode(&delivery.message.body())
+                .map_err(GearError::Rejected)?;
             loop {
                 let open = tokio::select! {
                     biased;

@@ -16,7 +16,7 @@ use gear_spec::throttle::{ThrottleAction, ThrottleConfig};
 use model::gear_manifest;
 use tokio::time::Instant;
 
-use super::{RawConfig, GearContext, Gear, PassiveGear, GearFuture};
+use super::{Gear, GearContext, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
@@ -100,14 +100,17 @@ impl MessageTokenBucket {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
-    
 
     use super::super::testing::Flow;
     use super::*;
 
     #[test]
     fn a_burst_leaves_at_once_and_then_the_rate_is_kept() {
-        let config = ThrottleConfig { rate: 100.0, burst: 5, when_full: ThrottleAction::Wait };
+        let config = ThrottleConfig {
+            rate: 100.0,
+            burst: 5,
+            when_full: ThrottleAction::Wait,
+        };
         let start = Instant::now();
         let mut bucket = MessageTokenBucket::new(&config, start);
         let (mut now, mut left) = (start, 0);
@@ -154,11 +157,19 @@ mod tests {
         let began = Instant::now();
         let mut flow = Flow::start(&gears("rate: 200, burst: 1"), WIRES).await;
         flow.reach("sink", 50).await;
-        assert!(began.elapsed() >= Duration::from_millis(49 * 5), "{:?}", began.elapsed());
+        assert!(
+            began.elapsed() >= Duration::from_millis(49 * 5),
+            "{:?}",
+            began.elapsed()
+        );
         flow.stop().await;
-        assert_eq!((flow.rows("sink").len(), flow.counter("slow", "gear.messages.dropped")), (50, 0.0));
+        assert_eq!(
+            (flow.rows("sink").len(), flow.counter("slow", "gear.messages.dropped")),
+            (50, 0.0)
+        );
         let flow = Flow::run(&gears("rate: 0.001"), WIRES).await;
-        let counts = ["gear.messages.in", "gear.messages.out", "gear.messages.dropped"].map(|name| flow.counter("slow", name));
+        let counts =
+            ["gear.messages.in", "gear.messages.out", "gear.messages.dropped"].map(|name| flow.counter("slow", name));
         assert_eq!((flow.rows("sink").len(), counts), (50, [50.0, 50.0, 0.0]));
     }
 }

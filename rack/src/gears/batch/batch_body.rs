@@ -17,7 +17,8 @@ pub(super) fn part_of(format: BatchFormat, message: &Message) -> Result<Vec<u8>,
         return Ok(message.body().into_owned());
     }
     let text = std::str::from_utf8(&message.raw).map_err(|_| {
-        let why = "the body is neither a value nor UTF-8 text: put a codec before this gear, or use format concatenated";
+        let why =
+            "the body is neither a value nor UTF-8 text: put a codec before this gear, or use format concatenated";
         GearError::Rejected(why.into())
     })?;
     Ok(serde_json::Value::from(text).to_string().into_bytes())

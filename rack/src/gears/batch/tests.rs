@@ -13,9 +13,9 @@ use super::super::supervisor::{HELD_BYTES, HELD_MOST, supervise};
 use super::super::testing::held::{deliver_to, deliver_what_came, outbox, spec, surroundings, taken_from};
 use super::super::testing::{Bench, Flow, message};
 use super::*;
+use crate::inbox::{GearInbox, UndecodableMessage};
 use crate::outbox::OutboxRecord;
 use crate::spool::RecordingError;
-use crate::inbox::{GearInbox, UndecodableMessage};
 
 #[test]
 fn every_format_writes_values_texts_and_bytes_as_it_says() {

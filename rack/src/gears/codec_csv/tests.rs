@@ -59,7 +59,10 @@ fn records_are_read_with_their_lines_and_a_bad_one_refuses_the_body() {
     let body = b"\xef\xbb\xbfid,text\r\n1,\"a \"\"b\"\"\n,c\"\r\n\n2,\n";
     assert_eq!(
         read(&first, body),
-        Ok(vec![(2, json!({"id": 1, "text": "a \"b\"\n,c"})), (5, json!({"id": 2, "text": null}))])
+        Ok(vec![
+            (2, json!({"id": 1, "text": "a \"b\"\n,c"})),
+            (5, json!({"id": 2, "text": null}))
+        ])
     );
     assert_eq!(read(&first, b"id,text\n"), Ok(vec![]));
     for (body, says) in [
@@ -71,10 +74,21 @@ fn records_are_read_with_their_lines_and_a_bad_one_refuses_the_body() {
         let error = read(&first, body).unwrap_err();
         assert!(error.contains(says), "{error}");
     }
-    let named = config(json!({"direction": "decode", "header": ["a", "b"], "delimiter": "\t", "types": "text", "max_records": 2})).unwrap();
+    let named = config(
+        json!({"direction": "decode", "header": ["a", "b"], "delimiter": "\t", "types": "text", "max_records": 2}),
+    )
+    .unwrap();
     assert_eq!(read(&named, b"1\t2"), Ok(vec![(1, json!({"a": "1", "b": "2"}))]));
-    assert!(read(&named, b"1\n").unwrap_err().contains("line 1 has 1 fields, the header 2"));
-    assert!(read(&named, b"1\t2\n1\t2\n1\t2\n").unwrap_err().contains("more than 2 records"));
+    assert!(
+        read(&named, b"1\n")
+            .unwrap_err()
+            .contains("line 1 has 1 fields, the header 2")
+    );
+    assert!(
+        read(&named, b"1\t2\n1\t2\n1\t2\n")
+            .unwrap_err()
+            .contains("more than 2 records")
+    );
 }
 
 #[test]
@@ -99,7 +113,10 @@ async fn a_body_of_a_guaranteed_wire_that_becomes_very_much_is_one_dead_letter()
     let folder = tempfile::tempdir().unwrap();
     let bench = Bench::open(folder.path());
     let (outbox, thread) = outbox(&folder.path().join("outbox"), 64 << 20);
-    let (spec, inbox) = (spec("codec_csv", &json!({"direction": "decode"}), &["out"]), GearInbox::new());
+    let (spec, inbox) = (
+        spec("codec_csv", &json!({"direction": "decode"}), &["out"]),
+        GearInbox::new(),
+    );
     let body = format!("{}\n{}", "n".repeat(100_000), "1\n".repeat(10_000));
     let taken = [deliver(&inbox, 1, body.as_bytes()), deliver(&inbox, 2, b"a\n7\n")];
     let (cx, stop) = surroundings(&spec, &bench, &outbox);
@@ -108,7 +125,10 @@ async fn a_body_of_a_guaranteed_wire_that_becomes_very_much_is_one_dead_letter()
         assert_eq!(taken.await.unwrap(), Ok(()));
     }
     let left = taken_from(&outbox, 2).await;
-    let bodies: Vec<_> = left.iter().map(|letter| Message::from_cbor(letter.body()).unwrap()).collect();
+    let bodies: Vec<_> = left
+        .iter()
+        .map(|letter| Message::from_cbor(letter.body()).unwrap())
+        .collect();
     assert_eq!((bodies[0].raw.len(), &bodies[1].data), (body.len(), &json!({"a": 7})));
     stop.cancel();
     life.await.unwrap();
@@ -122,13 +142,25 @@ fn what_is_written_is_read_back_whatever_the_texts() {
     let mut rng = SmallRng::seed_from_u64(11);
     for _ in 0..2_000 {
         let delimiter = *[",", ";", "\t"].choose(&mut rng).unwrap();
-        let header = if rng.random() { json!("first") } else { json!(["x", "y"]) };
+        let header = if rng.random() {
+            json!("first")
+        } else {
+            json!(["x", "y"])
+        };
         let codec = json!({"direction": "encode", "types": "text", "delimiter": delimiter, "header": header});
         let codec = config(codec).unwrap();
-        let mut text = || (0..rng.random_range(0..6)).map(|_| *PARTS.choose(&mut rng).unwrap()).collect::<String>();
+        let mut text = || {
+            (0..rng.random_range(0..6))
+                .map(|_| *PARTS.choose(&mut rng).unwrap())
+                .collect::<String>()
+        };
         let objects: Vec<Value> = (0..3).map(|_| json!({"x": text(), "y": text()})).collect();
         let bytes = write(&codec, &Value::Array(objects.clone())).unwrap();
-        let back: Vec<Value> = read(&codec, &bytes).unwrap().into_iter().map(|(_, value)| value).collect();
+        let back: Vec<Value> = read(&codec, &bytes)
+            .unwrap()
+            .into_iter()
+            .map(|(_, value)| value)
+            .collect();
         assert_eq!(back, objects, "{:?}", String::from_utf8_lossy(&bytes));
     }
 }
@@ -139,7 +171,9 @@ fn random_bytes_are_read_or_refused() {
     let codec = config(json!({"direction": "decode", "max_records": 5})).unwrap();
     let mut read_at_all = 0;
     for _ in 0..20_000 {
-        let bytes: Vec<u8> = (0..rng.random_range(1..30)).map(|_| *b"a,\"\n\r1\xff\xc3".choose(&mut rng).unwrap()).collect();
+        let bytes: Vec<u8> = (0..rng.random_range(1..30))
+            .map(|_| *b"a,\"\n\r1\xff\xc3".choose(&mut rng).unwrap())
+            .collect();
         read_at_all += usize::from(read(&codec, &bytes).is_ok());
     }
     assert!((1_000..19_000).contains(&read_at_all), "{read_at_all}");
@@ -154,7 +188,10 @@ fn columns_are_those_of_the_header_or_the_fields_of_the_value() {
     let lines = write(&first, &json!([{"b": null, "a": true}, {"a": 1, "b": "x;"}])).unwrap();
     assert_eq!(lines, b"a;b\ntrue;\n1;\"x;\"\n");
     for (value, says) in [
-        (json!([{"a": 1}, {"b": 1}]), "record 1 has other fields than the first one"),
+        (
+            json!([{"a": 1}, {"b": 1}]),
+            "record 1 has other fields than the first one",
+        ),
         (json!({"a": [1]}), "the field a is a list or an object"),
         (json!([1]), "something else than objects"),
         (json!("x"), "neither an object nor a list of objects"),
@@ -181,6 +218,9 @@ async fn each_record_becomes_a_message_of_the_bodys_signal_and_a_bad_body_makes_
     let rows = flow.rows("sink");
     assert!(rows.iter().all(|row| row["flux_id"] == rows[0]["flux_id"]));
     let facts = &rows[2]["attributes"];
-    assert_eq!((&facts["csv.line"], &facts["from"], &facts["content_type"]), (&json!(4), &json!("here"), &json!("text/csv")));
+    assert_eq!(
+        (&facts["csv.line"], &facts["from"], &facts["content_type"]),
+        (&json!(4), &json!("here"), &json!("text/csv"))
+    );
     assert!(flow.says("read", "a message was refused: line 3 has 1 fields"));
 }

@@ -26,18 +26,45 @@ fn the_oldest_requests_make_room_by_number_and_by_bytes() {
     for number in 0..2 {
         assert_eq!(numbers(two.park(number.to_string(), message(number), now).unwrap()), []);
     }
-    assert_eq!(numbers(two.park("2".into(), message(2), now).unwrap()), [(json!(0), "full")]);
-    assert_eq!(numbers(two.park("2".into(), message(3), now).unwrap()), [(json!(2), "replaced")]);
+    assert_eq!(
+        numbers(two.park("2".into(), message(2), now).unwrap()),
+        [(json!(0), "full")]
+    );
+    assert_eq!(
+        numbers(two.park("2".into(), message(3), now).unwrap()),
+        [(json!(2), "replaced")]
+    );
     assert!(two.take("1").is_some() && two.take("1").is_none());
-    assert_eq!((two.take("2").unwrap().data, two.bytes, two.next()), (json!(3), 0, None));
+    assert_eq!(
+        (two.take("2").unwrap().data, two.bytes, two.next()),
+        (json!(3), 0, None)
+    );
     let size = message(1).size() as u64 + 2;
     let mut small = parked(100, 4096);
     let fit = 4096 / size;
     for number in 0..fit {
-        assert_eq!(numbers(small.park((number % 10).to_string(), message(1), now).unwrap().split_off(0)).len(), usize::from(number >= 10));
+        assert_eq!(
+            numbers(
+                small
+                    .park((number % 10).to_string(), message(1), now)
+                    .unwrap()
+                    .split_off(0)
+            )
+            .len(),
+            usize::from(number >= 10)
+        );
     }
-    let large = Message { raw: vec![0; 4096], ..message(1) };
-    assert!(small.park("x".into(), large, now).unwrap_err().to_string().contains("max_parked_bytes allows 4096"));
+    let large = Message {
+        raw: vec![0; 4096],
+        ..message(1)
+    };
+    assert!(
+        small
+            .park("x".into(), large, now)
+            .unwrap_err()
+            .to_string()
+            .contains("max_parked_bytes allows 4096")
+    );
 }
 
 #[test]
@@ -94,7 +121,10 @@ async fn a_reply_gets_the_context_of_its_request_and_who_has_none_leaves_elsewhe
     assert_eq!(flow.texts("expired"), [r#"{"id":8}"#]);
     assert_eq!(flow.rows("expired")[0]["attributes"]["correlate.expired"], "ttl");
     let facts = &flow.rows("matched")[0]["attributes"];
-    assert_eq!((&facts["who"], &facts["request.who"], &facts["request.correlate.key"]), (&json!("bob"), &json!("ann"), &json!("7")));
+    assert_eq!(
+        (&facts["who"], &facts["request.who"], &facts["request.correlate.key"]),
+        (&json!("bob"), &json!("ann"), &json!("7"))
+    );
     assert!(flow.says("correlate", "a message was refused: request_key: No such key: id"));
 }
 
@@ -112,7 +142,13 @@ async fn a_reply_of_another_signal_goes_on_in_the_signal_and_trace_of_its_reques
     flow.reach("matched", 1).await;
     flow.stop().await;
     let row = flow.rows("matched").remove(0);
-    assert_eq!(flow.spans(row["flux_id"].as_str().unwrap()), ["generator ask", "correlate correlate", "log_sink matched"]);
+    assert_eq!(
+        flow.spans(row["flux_id"].as_str().unwrap()),
+        ["generator ask", "correlate correlate", "log_sink matched"]
+    );
     assert_eq!(flow.rows("matched").len(), 1);
-    assert!(flow.counter("correlate", "gear.messages.dropped") >= 1.0, "the request, since out is not wired");
+    assert!(
+        flow.counter("correlate", "gear.messages.dropped") >= 1.0,
+        "the request, since out is not wired"
+    );
 }

@@ -48,7 +48,7 @@ use tokio::time::Instant;
 
 use super::framing::TOGETHER;
 use super::poll_schedule::PollSchedule;
-use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, GearFuture};
+use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, RawConfig};
 pub(crate) use allow_list::ProgramAllowList;
 use child_process::{OutputReader, ProgramCall};
 use error_log::{ErrorLog, MAX_LINE};

@@ -200,7 +200,8 @@ async fn lines_of_standard_error_beyond_the_rate_are_counted_and_reported() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn standard_error_is_bounded_over_all_runs_and_of_a_line_the_beginning_is_kept() {
-    let script = "printf '%20000d\\n' 7 >&2; i=0; while [ $i -lt 600 ]; do echo oops $i; i=$((i+1)); done >&2; echo done";
+    let script =
+        "printf '%20000d\\n' 7 >&2; i=0; while [ $i -lt 600 ]; do echo oops $i; i=$((i+1)); done >&2; echo done";
     let mut flow = start(script, "every: 10ms, framing: whole").await;
     flow.reach("sink", 20).await;
     flow.stop().await;
@@ -330,4 +331,3 @@ async fn a_program_does_not_outlive_a_rack_that_is_killed() {
     written.read_to_end(&mut rest).await.unwrap();
     assert_eq!(rest, b"");
 }
-

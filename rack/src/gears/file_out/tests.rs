@@ -17,10 +17,10 @@ use crate::gears::output_transaction::collect_output;
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{deliver, outbox, spec, surroundings};
 use crate::gears::testing::{Bench, push};
+use crate::gears::{GearSpec, OutputWires};
+use crate::inbox::GearInbox;
 use crate::message_limits::MessageLimits;
 use crate::runtime::GearRuntime;
-use crate::gears::{OutputWires, GearSpec};
-use crate::inbox::GearInbox;
 
 /// Frames that go to `door` become lines of the files, and records of `queued` once every file has them in its inbox.
 async fn start(bench: &Bench, files: &[(&Path, &str)]) -> (GearRuntime, TcpStream) {
@@ -64,7 +64,10 @@ async fn a_body_is_one_line_whatever_is_in_it_and_a_message_is_one_json_object()
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
-    assert_eq!((lines.len(), &lines[1]["raw"], &lines[3]["raw_base64"]), (4, &"two\nlines".into(), &"b2RkIP8=".into()));
+    assert_eq!(
+        (lines.len(), &lines[1]["raw"], &lines[3]["raw_base64"]),
+        (4, &"two\nlines".into(), &"b2RkIP8=".into())
+    );
     assert!(lines[0]["meta"]["net.peer"].is_string() && lines[0]["flux_id"].is_string());
     bench.close().await;
 }
@@ -107,7 +110,9 @@ async fn what_was_taken_is_in_the_file_after_a_stop_and_a_missing_folder_is_said
         )
     };
     let wires = "{ from: numbers.out, to: out.in }";
-    let applied = runtime.apply(&push("h", &gears(&folder.path().join("none/x")), wires)).await;
+    let applied = runtime
+        .apply(&push("h", &gears(&folder.path().join("none/x")), wires))
+        .await;
     assert!(applied.error.unwrap().contains("No such file or directory"));
     assert_eq!(runtime.apply(&push("h2", &gears(&path), wires)).await.error, None);
     bench.says("numbers", "the gear has finished").await;
@@ -117,7 +122,10 @@ async fn what_was_taken_is_in_the_file_after_a_stop_and_a_missing_folder_is_said
         .filter_map(|end| fs::metadata(format!("{}{end}", path.display())).ok())
         .map(|facts| facts.len())
         .collect();
-    assert!(sizes.iter().sum::<u64>() <= 55_000 && sizes.iter().all(|size| size % 11 == 0), "{sizes:?}");
+    assert!(
+        sizes.iter().sum::<u64>() <= 55_000 && sizes.iter().all(|size| size % 11 == 0),
+        "{sizes:?}"
+    );
     assert!(sizes.len() <= 4 && sizes.pop().is_some());
     bench.close().await;
 }
@@ -229,4 +237,3 @@ async fn lines_that_were_written_before_the_disk_was_full_are_not_written_again(
     bench.close().await;
     assert!(thread.close(Duration::from_secs(10)).await);
 }
-

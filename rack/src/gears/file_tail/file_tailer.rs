@@ -32,9 +32,9 @@ use std::time::{Duration, Instant};
 
 use gear_spec::file_tail::TailStart;
 
-use super::tailed_file::{FileId, TailedFile, born, head_of, open};
-use super::record_assembler::{TailRecord, RecordRules};
+use super::record_assembler::{RecordRules, TailRecord};
 use super::tail_position::{FINGERPRINT, FileFingerprint, FileProgress, TailPosition};
+use super::tailed_file::{FileId, TailedFile, born, head_of, open};
 
 /// How long a renamed file is watched after its last byte.
 pub(super) const LINGER: Duration = Duration::from_secs(5);
@@ -153,7 +153,13 @@ pub(super) struct FileTailer {
 
 impl FileTailer {
     /// Goes on where a position says, or begins.
-    pub(super) fn new(path: PathBuf, rules: RecordRules, from: TailStart, position: Option<TailPosition>, now: Instant) -> Self {
+    pub(super) fn new(
+        path: PathBuf,
+        rules: RecordRules,
+        from: TailStart,
+        position: Option<TailPosition>,
+        now: Instant,
+    ) -> Self {
         let mut tailer = Self {
             path,
             rules,
@@ -382,7 +388,8 @@ impl FileTailer {
     fn is_done(&self, file: &File, metadata: &Metadata) -> bool {
         let head = head_of(file, FINGERPRINT).unwrap_or_default();
         // By its first bytes alone, as a copy is, only if there are enough of them to tell files apart.
-        let told_apart = |known: &FileFingerprint| usize::from(known.length) == FINGERPRINT || known.inode == metadata.ino();
+        let told_apart =
+            |known: &FileFingerprint| usize::from(known.length) == FINGERPRINT || known.inode == metadata.ino();
         self.done
             .iter()
             .any(|known| known.length > 0 && told_apart(known) && known.begins(&head))

@@ -13,13 +13,13 @@
 //!
 //! Rotation and truncation ([`file_tailer`]), record_assembler ([`record_assembler`]), levels ([`super::level_detection`]).
 
-mod tailed_file;
-mod record_assembler;
+mod file_tailer;
 #[cfg(test)]
 mod model_test;
-mod tail_position;
+mod record_assembler;
 mod replay_dedup;
-mod file_tailer;
+mod tail_position;
+mod tailed_file;
 #[cfg(test)]
 mod tests;
 
@@ -35,13 +35,13 @@ use model::{Attributes, Level, Timestamp};
 use regex::Regex;
 
 use super::level_detection::level_of;
-use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, GearFuture};
-use crate::spool::{SourceCheckpoint, RecordingError};
+use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, RawConfig};
+use crate::spool::{RecordingError, SourceCheckpoint};
 use crate::telemetry::{BATCH_ROWS, LogRow};
-use record_assembler::{TailRecord, RecordRules};
-use tail_position::TailPosition;
+use file_tailer::{FileTailer, TailEvent, TailPollLimit};
+use record_assembler::{RecordRules, TailRecord};
 use replay_dedup::SentRecordCount;
-use file_tailer::{TailPollLimit, TailEvent, FileTailer};
+use tail_position::TailPosition;
 
 /// The most bytes of one durable write, short of its last record, which may have 1 MiB by itself.
 const WRITE_BYTES: usize = 256 * 1024;
@@ -122,7 +122,9 @@ impl FileTailRunner {
                     return Ok(());
                 }
             }
-            notices.iter().for_each(|notice| log_event(cx, &self.config.path, notice));
+            notices
+                .iter()
+                .for_each(|notice| log_event(cx, &self.config.path, notice));
             let moved = !rows.is_empty() || stored.as_ref() != Some(&position);
             let checkpoint = moved.then(|| SourceCheckpoint {
                 key: key.clone(),

@@ -12,9 +12,9 @@ use gear_spec::file_tail::TailStart;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
+use super::file_tailer::{FileTailer, LINGER, TailEvent, TailPollLimit};
 use super::record_assembler::RecordRules;
 use super::tail_position::TailPosition;
-use super::file_tailer::{LINGER, TailPollLimit, TailEvent, FileTailer};
 
 const LIMIT: TailPollLimit = TailPollLimit {
     records: 7,
@@ -256,7 +256,12 @@ fn a_restart_after_several_rotations_reads_every_file_in_order() {
     world.write(5);
     world.drain_all();
     world.check();
-    assert!(!world.notices.iter().any(|notice| matches!(notice, TailEvent::Lost { .. })));
+    assert!(
+        !world
+            .notices
+            .iter()
+            .any(|notice| matches!(notice, TailEvent::Lost { .. }))
+    );
 }
 
 #[test]

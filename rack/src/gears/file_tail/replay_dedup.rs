@@ -130,7 +130,11 @@ mod tests {
                         (stored, read, next) = (Some(behind), end, end);
                     }
                 }
-                assert_eq!(left, (0..12).collect::<Vec<u8>>(), "crash at {crash_at}, then takes of {again}");
+                assert_eq!(
+                    left,
+                    (0..12).collect::<Vec<u8>>(),
+                    "crash at {crash_at}, then takes of {again}"
+                );
             }
         }
     }
@@ -138,12 +142,17 @@ mod tests {
     #[test]
     fn a_note_of_another_position_or_a_damaged_one_says_nothing() {
         let mut messages: Vec<_> = (0..4).map(message).collect();
-        let note = SentRecordCount(0).skip("k", Some(&at(5)), &at(9), &mut messages).unwrap();
+        let note = SentRecordCount(0)
+            .skip("k", Some(&at(5)), &at(9), &mut messages)
+            .unwrap();
         assert_eq!(SentRecordCount::of(&note.value, Some(&at(5))), SentRecordCount(4));
         assert_eq!(SentRecordCount::of(&note.value, Some(&at(6))), SentRecordCount(0));
         assert_eq!(SentRecordCount::of(&note.value, None), SentRecordCount(0));
         for end in 0..note.value.len() {
-            assert_eq!(SentRecordCount::of(&note.value[..end], Some(&at(5))), SentRecordCount(0));
+            assert_eq!(
+                SentRecordCount::of(&note.value[..end], Some(&at(5))),
+                SentRecordCount(0)
+            );
         }
     }
 }

@@ -56,7 +56,10 @@ async fn lines(outbox: &MessageOutbox, cursor: &mut SpoolCursor, count: usize) -
     let letters = tokio::time::timeout(Duration::from_secs(30), taken_behind(outbox, cursor, count)).await;
     let letters = letters.map_err(|_| "a line never left").unwrap();
     let line = |body: &[u8]| String::from_utf8(Message::from_cbor(body).unwrap().raw).unwrap();
-    letters.iter().map(|letter| line(letter.body()).parse().unwrap()).collect()
+    letters
+        .iter()
+        .map(|letter| line(letter.body()).parse().unwrap())
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

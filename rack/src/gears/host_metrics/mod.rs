@@ -23,7 +23,7 @@ use model::gear_manifest;
 use model::{Attributes, MetricType};
 use tokio::time::MissedTickBehavior;
 
-use super::{ActiveGear, RawConfig, GearContext, Gear, GearFuture};
+use super::{ActiveGear, Gear, GearContext, GearFuture, RawConfig};
 use crate::telemetry::MetricRow;
 pub(crate) use procfs::CpuTimes;
 use procfs::{CPU_MODES, SystemMemory, TrafficCounters};
@@ -66,7 +66,10 @@ impl ActiveGear for HostMetricsReporter {
 }
 
 /// Reads everything on a thread that may block: a disk in trouble blocks whoever asks for its size.
-async fn read(mut gauge: HostSampler, cx: &Arc<GearContext>) -> Result<(HostSampler, Vec<MetricRow>), super::GearError> {
+async fn read(
+    mut gauge: HostSampler,
+    cx: &Arc<GearContext>,
+) -> Result<(HostSampler, Vec<MetricRow>), super::GearError> {
     let cx = Arc::clone(cx);
     let work = move || {
         let mut rows = MetricRowBuilder {

@@ -35,9 +35,9 @@ use model::{Attributes, HumanDuration, Level};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::http_client::{self, AGENT, HttpResponse, HttpClient};
+use super::http_client::{self, AGENT, HttpClient, HttpResponse};
 use super::poll_schedule::PollSchedule;
-use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, GearSendError, GearFuture};
+use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, GearSendError, RawConfig};
 
 /// The longest pause after failures, unless the interval is longer.
 const LONGEST_PAUSE: Duration = Duration::from_secs(900);

@@ -149,4 +149,3 @@ fn the_pause_grows_to_a_bound_and_is_what_the_server_asks_for_but_no_shorter_tha
     assert_eq!(pause_after(9, every, Some(Duration::from_secs(120))), every * 2);
     assert_eq!(pause_after(1, every, Some(Duration::ZERO)), every);
 }
-

@@ -69,7 +69,11 @@ impl IdempotencyCache {
     }
 
     /// Does the work of a request unless it was done, and gives what came of it.
-    pub(super) async fn run_once(&self, request: String, work: impl Future<Output = SendOutcome> + Send + 'static) -> SendOutcome {
+    pub(super) async fn run_once(
+        &self,
+        request: String,
+        work: impl Future<Output = SendOutcome> + Send + 'static,
+    ) -> SendOutcome {
         let known = self.known.lock().get(&request).cloned();
         let outcome = match known {
             Some(outcome) => outcome,
@@ -97,7 +101,9 @@ impl IdempotencyCache {
             }
             outcome
         });
-        let outcome = async { task.await.unwrap_or(Err(GearSendError::NotKept)) }.boxed().shared();
+        let outcome = async { task.await.unwrap_or(Err(GearSendError::NotKept)) }
+            .boxed()
+            .shared();
         if known.len() >= MOST_KEYS {
             known.pop_oldest();
         }

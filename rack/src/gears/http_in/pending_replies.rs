@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use crate::gears::{GearContext, GearError, PassiveGear, GearFuture};
+use crate::gears::{GearContext, GearError, GearFuture, PassiveGear};
 use crate::inbox::InputMessage;
 
 /// The fact that names a message's request.
@@ -112,7 +112,9 @@ impl HttpReplyHandler {
             format!("a reply names no request: {REQUEST} must be in its meta, as in messages from port out")
         })?;
         let status = status(&reply)?;
-        let nobody = || format!("nobody waits for a reply to request {id}: it was answered, came too late, or its caller has left");
+        let nobody = || {
+            format!("nobody waits for a reply to request {id}: it was answered, came too late, or its caller has left")
+        };
         let give = waiting.open.lock().remove(id).ok_or_else(nobody)?;
         give.send((status, reply))
             .map_err(|(_, reply)| format!("the caller of request {:?} has left", reply.meta.get(REQUEST)))

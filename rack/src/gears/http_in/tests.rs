@@ -86,11 +86,20 @@ async fn the_answer_to_a_request_is_the_reply_that_names_it_also_among_many() {
     }
     // The signal that the answer names is that of the message.
     let records = bench.records("sink", 50).await;
-    let of_seven = records.iter().find(|row| row["flux_id"] == all[7].flux_id.as_str()).unwrap();
-    assert!(of_seven["message"].as_str().unwrap().contains("\"order\":7"), "{of_seven:?}");
+    let of_seven = records
+        .iter()
+        .find(|row| row["flux_id"] == all[7].flux_id.as_str())
+        .unwrap();
+    assert!(
+        of_seven["message"].as_str().unwrap().contains("\"order\":7"),
+        "{of_seven:?}"
+    );
     // The reply says the status, too.
     let refused = post(to, r#"{"order":1,"price":2,"count":10}"#).await;
-    assert_eq!((refused.status, refused.body.as_str()), (409, r#"{"order":1,"total":20}"#));
+    assert_eq!(
+        (refused.status, refused.body.as_str()),
+        (409, r#"{"order":1,"total":20}"#)
+    );
     runtime.close().await;
     bench.close().await;
 }
@@ -101,7 +110,8 @@ async fn bytes_go_back_as_what_they_are_called() {
     let bench = Bench::open(folder.path());
     let gears = "\n  - { name: write, type: codec_csv, deploy: rack-a, config: { direction: encode, header: [b, a] } }
   - { name: make, type: map, deploy: rack-a, config: { data: \"{'a': 1, 'b': text}\" } }";
-    let wires = "{ from: door.out, to: make.in }, { from: make.out, to: write.in }, { from: write.out, to: door.reply }";
+    let wires =
+        "{ from: door.out, to: make.in }, { from: make.out, to: write.in }, { from: write.out, to: door.reply }";
     let (runtime, to) = start(&bench, ", reply_within: 20s", gears, wires).await;
     let answer = post(to, "hello").await;
     assert_eq!((answer.status, answer.content_type.as_str()), (200, "text/csv"));
@@ -120,7 +130,10 @@ async fn a_request_without_a_reply_is_told_so_in_time_and_its_late_reply_is_reje
     let (runtime, to) = start(&bench, ", reply_within: 3s", slow, wires).await;
     assert_eq!(post(to, "first").await.status, 200);
     let late = post(to, "second").await;
-    assert_eq!((late.status, late.content_type.as_str()), (504, "application/problem+json"));
+    assert_eq!(
+        (late.status, late.content_type.as_str()),
+        (504, "application/problem+json")
+    );
     let problem: Value = serde_json::from_str(&late.body).unwrap();
     assert_eq!(problem["code"], "no_reply");
     assert!(problem["detail"].as_str().unwrap().contains("within 3s"), "{problem}");
@@ -133,7 +146,11 @@ async fn a_request_without_a_reply_is_told_so_in_time_and_its_late_reply_is_reje
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_no_reply_is_rejected_with_the_reason() {
     for (config, gear, reason) in [
-        (", reply_within: 1s", "", "a reply names no request: http.request must be in its meta"),
+        (
+            ", reply_within: 1s",
+            "",
+            "a reply names no request: http.request must be in its meta",
+        ),
         ("", "", "nobody waits for replies: set reply_within"),
         (
             ", reply_within: 1s",
@@ -162,8 +179,16 @@ async fn a_peer_that_does_not_read_its_answers_is_cut_off() {
     let bench = Bench::open(folder.path());
     let (runtime, to) = start(&bench, ", reply_within: 60s", "", "{ from: door.out, to: door.reply }").await;
     let mut peer = TcpStream::connect(to).await.unwrap();
-    let request = format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{}", "x".repeat(1_000_000));
-    let cut_off = async { while tokio::io::AsyncWriteExt::write_all(&mut peer, request.as_bytes()).await.is_ok() {} };
+    let request = format!(
+        "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n{}",
+        "x".repeat(1_000_000)
+    );
+    let cut_off = async {
+        while tokio::io::AsyncWriteExt::write_all(&mut peer, request.as_bytes())
+            .await
+            .is_ok()
+        {}
+    };
     tokio::time::timeout(WRITE_TIMEOUT * 3, cut_off).await.unwrap();
     runtime.close().await;
     bench.close().await;
@@ -176,7 +201,10 @@ async fn named(to: SocketAddr, headers: &[(&str, &str)]) -> (u16, Value, String)
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    let answer = client.request(request.body(Full::<Bytes>::from("x")).unwrap()).await.unwrap();
+    let answer = client
+        .request(request.body(Full::<Bytes>::from("x")).unwrap())
+        .await
+        .unwrap();
     let (head, body) = answer.into_parts();
     let said: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
     let id = head.headers.get(FLUX_ID).map(|id| id.to_str().unwrap().to_owned());
@@ -197,7 +225,11 @@ async fn a_request_belongs_to_the_signal_that_a_trusted_sender_names_and_a_bad_n
     assert_eq!(bench.records("sink", 1).await[0]["flux_id"], SIGNAL);
     for bad in ["", "one", NOT_OURS] {
         for name in [FLUX_ID, "flux-parent"] {
-            assert_eq!(named(to, &[(name, bad)]).await, (400, "bad_flux_id".into(), String::new()), "{name} {bad}");
+            assert_eq!(
+                named(to, &[(name, bad)]).await,
+                (400, "bad_flux_id".into(), String::new()),
+                "{name} {bad}"
+            );
         }
     }
     assert_eq!(named(to, &[(FLUX_ID, SIGNAL), (FLUX_ID, SIGNAL)]).await.0, 400);
@@ -224,7 +256,11 @@ async fn who_is_not_trusted_names_no_signal_good_or_bad_and_that_is_said_once() 
     bench.says("door", "set trust_flux_id to true").await;
     runtime.close().await;
     let said = bench.logs("door");
-    assert_eq!(said.iter().filter(|log| log.contains("trust_flux_id")).count(), 1, "{said:?}");
+    assert_eq!(
+        said.iter().filter(|log| log.contains("trust_flux_id")).count(),
+        1,
+        "{said:?}"
+    );
     bench.close().await;
 }
 
@@ -236,7 +272,11 @@ async fn a_request_that_is_repeated_under_its_key_makes_one_message() {
     let (runtime, to) = start(&bench, "", sink, "{ from: door.out, to: sink.in }").await;
     let repeated = futures::future::join_all((0..8).map(|_| post_with(to, Some("k-1"), "one"))).await;
     let again = post_with(to, Some("k-1"), "one").await;
-    assert!(repeated.iter().all(|answer| answer.status == 202 && answer.flux_id == again.flux_id));
+    assert!(
+        repeated
+            .iter()
+            .all(|answer| answer.status == 202 && answer.flux_id == again.flux_id)
+    );
     let other_body = post_with(to, Some("k-1"), "two").await;
     let other_key = post_with(to, Some("k-2"), "one").await;
     let without = post(to, "one").await;
@@ -246,7 +286,12 @@ async fn a_request_that_is_repeated_under_its_key_makes_one_message() {
         .collect();
     assert_eq!(signals.len(), 4);
     let long = post_with(to, Some(&"k".repeat(256)), "one").await;
-    assert_eq!((long.status, long.body.contains("bad_key")), (400, true), "{}", long.body);
+    assert_eq!(
+        (long.status, long.body.contains("bad_key")),
+        (400, true),
+        "{}",
+        long.body
+    );
     runtime.close().await;
     assert_eq!(bench.records("sink", 4).await.len(), 4);
 }

@@ -18,7 +18,7 @@ use http_body_util::Full;
 use hyper::header::{CONTENT_TYPE, HeaderValue, USER_AGENT};
 use hyper::{HeaderMap, Method, Request, Uri};
 
-use super::super::http_client::{self, AGENT, HttpResponse, HttpClient};
+use super::super::http_client::{self, AGENT, HttpClient, HttpResponse};
 
 /// The header that says which requests are the same one again.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -80,10 +80,17 @@ impl HttpTarget {
         let headers = request.headers_mut();
         headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
         // A fact that cannot be a header is left out: the configured headers count.
-        if let Some(value) = sent.content_type.filter(|_| has_body).and_then(|text| text.parse().ok()) {
+        if let Some(value) = sent
+            .content_type
+            .filter(|_| has_body)
+            .and_then(|text| text.parse().ok())
+        {
             headers.insert(CONTENT_TYPE, value);
         }
-        headers.insert(IDEMPOTENCY_KEY, sent.id.parse().map_err(|_| IDEMPOTENCY_KEY.to_owned())?);
+        headers.insert(
+            IDEMPOTENCY_KEY,
+            sent.id.parse().map_err(|_| IDEMPOTENCY_KEY.to_owned())?,
+        );
         headers.extend(self.headers.clone());
         for (name, value) in [
             ("traceparent", &sent.trace),

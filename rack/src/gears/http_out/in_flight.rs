@@ -25,8 +25,8 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use super::super::output_transaction::DeliveryGuarantee;
-use super::super::trace_context::TraceContext;
 use super::super::supervisor::ATTEMPTS;
+use super::super::trace_context::TraceContext;
 use super::super::{GearContext, GearError};
 use super::circuit_breaker::CircuitBreaker;
 use super::{RetryingSender, send_reply};
@@ -96,7 +96,13 @@ impl InFlightRequests {
     }
 
     /// Begins a request, as soon as fewer than `most` are under way.
-    pub(super) async fn begin(&mut self, cx: &Arc<GearContext>, sender: Arc<RetryingSender>, delivery: InputMessage, most: usize) {
+    pub(super) async fn begin(
+        &mut self,
+        cx: &Arc<GearContext>,
+        sender: Arc<RetryingSender>,
+        delivery: InputMessage,
+        most: usize,
+    ) {
         let handled = DeliveryGuarantee::current();
         if handled == DeliveryGuarantee::Again && self.inherited.remove(&delivery.message.id) {
             return;

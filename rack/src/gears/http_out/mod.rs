@@ -20,8 +20,8 @@
 //! One request ([`http_target`]), connections, headers and secrets ([`super::http_client`]), what may be configured ([`gear_spec::http_out`]). Redirects are not followed.
 
 mod circuit_breaker;
-mod in_flight;
 mod http_target;
+mod in_flight;
 #[cfg(test)]
 mod tests;
 
@@ -41,10 +41,10 @@ use tokio::time::Instant;
 
 use super::http_client::HttpResponse;
 use super::traceparent::TraceParent;
-use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
-use in_flight::{InFlightRequests, HttpRestartState};
-use http_target::{OutgoingRequest, HttpTarget};
+use http_target::{HttpTarget, OutgoingRequest};
+use in_flight::{HttpRestartState, InFlightRequests};
 
 /// The headers of an answer that go into the meta of the message on `reply`.
 const KEPT_HEADERS: [&str; 4] = ["content-type", "etag", "location", "x-request-id"];

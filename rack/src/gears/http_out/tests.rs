@@ -118,7 +118,10 @@ async fn what_may_pass_later_is_tried_again_in_order_and_retry_after_is_obeyed()
         keys.push(seen.headers["idempotency-key"].clone());
     }
     // A repetition can be told from another message.
-    assert!(keys[0] == keys[1] && keys[1] == keys[2] && keys[2] != keys[3] && keys[3] != keys[4], "{keys:?}");
+    assert!(
+        keys[0] == keys[1] && keys[1] == keys[2] && keys[2] != keys[3] && keys[3] != keys[4],
+        "{keys:?}"
+    );
     assert!(all[1] - all[0] >= Duration::from_millis(20));
     assert!(all[2] - all[1] >= Duration::from_secs(1));
     bench
@@ -292,4 +295,3 @@ async fn https_trusts_the_given_authorities_and_nobody_with_another_name() {
     runtime.close().await;
     bench.close().await;
 }
-

@@ -28,10 +28,10 @@
 //! Numbers in registers ([`register_value`]), which request has which values ([`request_planner`]), what may be configured ([`gear_spec::modbus`]).
 
 mod device_link;
+mod register_value;
 mod request_planner;
 #[cfg(test)]
 mod tests;
-mod register_value;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -50,7 +50,7 @@ use tokio::time::Instant;
 use tokio_modbus::Request;
 
 use super::poll_schedule::PollSchedule;
-use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
 use device_link::{AnswerData, DeviceBackoff, DeviceLink, RequestFailure};
 use request_planner::{NamedRange, RequestBlock, read_blocks, write_blocks};

@@ -374,7 +374,8 @@ async fn a_write_that_a_device_ignores_is_rejected_where_nothing_is_read_and_whe
     // It refuses to be read, and that is an answer too.
     let refuses = |pdu: &[u8]| (pdu[0] == 3).then(|| vec![0x83, 2]);
     scripted_device_at(address, refuses).await;
-    flow.hears("plc", "though the device answers other requests; 0 of its 1 requests").await;
+    flow.hears("plc", "though the device answers other requests; 0 of its 1 requests")
+        .await;
     flow.stop().await;
 }
 
@@ -397,4 +398,3 @@ async fn a_gear_that_shall_stop_does_not_wait_until_its_device_may_be_connected_
     bench.close().await;
     assert!(thread.close(Duration::from_secs(10)).await);
 }
-

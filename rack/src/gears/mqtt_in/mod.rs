@@ -35,7 +35,7 @@ use gear_spec::mqtt_in::MqttInConfig;
 use model::gear_manifest;
 
 use super::mqtt::BrokerEndpoint;
-use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, GearSendError, GearFuture};
+use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, GearSendError, RawConfig};
 use packet_ids::ReceivedPacketIds;
 use subscriber_session::SubscriberSession;
 

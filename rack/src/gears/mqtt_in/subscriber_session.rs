@@ -9,13 +9,14 @@ use model::{Attributes, HumanDuration, Level};
 
 use super::packet_batch::{PacketBatch, SubscribeAnswer};
 use super::packet_ids::ReceivedPacketIds;
+use crate::deadline::sleep_until_deadline;
 use crate::gears::mqtt::{
-    BrokerConnection, BrokerEndpoint, KeepAlive, BrokerPacket, PublishPacket, QosLevel, BrokerRefusal, SessionOptions, TopicSubscription, is_refusal, subscribe,
+    BrokerConnection, BrokerEndpoint, BrokerPacket, BrokerRefusal, KeepAlive, PublishPacket, QosLevel, SessionOptions,
+    TopicSubscription, is_refusal, subscribe,
 };
 use crate::gears::traceparent::TraceParent;
 use crate::gears::{GearContext, GearSendError};
 use crate::spool::SourceCheckpoint;
-use crate::deadline::sleep_until_deadline;
 
 /// How long what has arrived may take to become durable when the gear stops.
 const GRACE: Duration = Duration::from_millis(500);
@@ -178,7 +179,10 @@ impl<'a> SubscriberSession<'a> {
         }
         let is_noted = self.cx.is_published("out") && !ids.has_same_ids(&self.ids);
         let note = is_noted.then(|| ids.note());
-        let once = batch.arrived.iter().filter(|message| message.qos == QosLevel::AtMostOnce);
+        let once = batch
+            .arrived
+            .iter()
+            .filter(|message| message.qos == QosLevel::AtMostOnce);
         let once = u64::try_from(once.count()).unwrap_or(u64::MAX);
         let (is_kept, pinged) = self.pass_on(batch.arrived, note, connection, keep_alive).await;
         if !is_kept {

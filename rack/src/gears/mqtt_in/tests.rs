@@ -18,8 +18,8 @@ use crate::gears::mqtt::{PacketProperties, PublishPacket, QosLevel};
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{fill, outbox, spec, surroundings_with, taken_behind, taken_from};
 use crate::gears::testing::{Bench, push};
-use crate::outbox::{OutboxRecord, MessageOutbox};
 use crate::message_limits::MessageLimits;
+use crate::outbox::{MessageOutbox, OutboxRecord};
 use crate::spool::{SpoolCursor, SpoolThread};
 
 const PUBACK: u8 = 0x40;
@@ -314,7 +314,9 @@ async fn a_message_of_qos_2_that_was_durable_when_the_gear_was_killed_is_no_seco
     drop(guest);
     let life = rack.begin(&broker.client_config(), 2);
     let mut guest = broker.accept_subscriber(RESUMED).await;
-    guest.publish(&message("t/x", QosLevel::ExactlyOnce, 7, b"second")).await;
+    guest
+        .publish(&message("t/x", QosLevel::ExactlyOnce, 7, b"second"))
+        .await;
     assert_eq!(guest.step().await, (PUBREC, 7));
     assert_eq!(bodies(&taken_behind(&rack.outbox, &mut cursor, 1).await), ["second"]);
     // In a new session too.

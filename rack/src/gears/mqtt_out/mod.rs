@@ -21,11 +21,11 @@
 //!
 //! The protocol ([`super::mqtt`]). The connection ([`publisher_session`]). Refusals in version 3.1.1: it has none, and brokers drop such a message or end the connection.
 
+mod publish_window;
 mod publisher_session;
 #[cfg(test)]
 mod tests;
 mod topic_selector;
-mod publish_window;
 
 use std::collections::VecDeque;
 use std::io;
@@ -36,23 +36,23 @@ use futures::FutureExt;
 use gear_spec::mqtt::{MqttVersion, is_text};
 use gear_spec::mqtt_out::{MqttOutConfig, TopicSelector};
 use model::MessageId;
-use model::gear_manifest;
 use model::dead_letter::PortSide;
+use model::gear_manifest;
 use model::message::Message;
 use serde_json::Value;
 use tokio::sync::{Semaphore, mpsc, oneshot, oneshot::error::TryRecvError};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::output_transaction::DeliveryGuarantee;
 use super::mqtt::{BrokerEndpoint, PacketProperties, PublishPacket};
+use super::output_transaction::DeliveryGuarantee;
 use super::trace_context::TraceContext;
 use super::traceparent::TraceParent;
-use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
+use publish_window::{OutgoingPublish, PublishRejection, PublishWindow};
 use publisher_session::PublisherSession;
 use topic_selector::topic_of;
-use publish_window::{OutgoingPublish, PublishRejection, PublishWindow};
 
 /// How often it is asked what became of messages.
 const HEAR_EVERY: Duration = Duration::from_millis(10);
@@ -125,7 +125,8 @@ impl PassiveGear for MqttPublisher {
             let heard = (DeliveryGuarantee::current() == DeliveryGuarantee::Again).then(|| outgoing.completion());
             self.queue(cx, outgoing).await?;
             let message = Box::new(message);
-            self.unheard.extend(heard.map(|heard| UnconfirmedPublish { port, message, heard }));
+            self.unheard
+                .extend(heard.map(|heard| UnconfirmedPublish { port, message, heard }));
             Ok(())
         }
         .boxed()

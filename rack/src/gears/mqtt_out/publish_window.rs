@@ -28,10 +28,11 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
 use crate::gears::mqtt::{
-    AckPacketKind, ConnackPacket, ConnectionEnd, PublishPacket, QosLevel, BrokerRefusal, MqttVersion, acknowledge, publish,
+    AckPacketKind, BrokerRefusal, ConnackPacket, ConnectionEnd, MqttVersion, PublishPacket, QosLevel, acknowledge,
+    publish,
 };
-use crate::gears::trace_context::TraceContext;
 use crate::gears::supervisor::ATTEMPTS;
+use crate::gears::trace_context::TraceContext;
 
 /// The pause after the first refusal.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
@@ -186,7 +187,10 @@ impl PublishWindow {
         if std::mem::replace(&mut self.is_answered, true) || !why.blames_message() {
             return;
         }
-        let first = self.entries.iter().position(|entry| entry.stage == PublishStage::Published);
+        let first = self
+            .entries
+            .iter()
+            .position(|entry| entry.stage == PublishStage::Published);
         if let Some(index) = first {
             let why = format!("the broker ends the connection at it: {why}");
             self.count(index, why);
@@ -246,7 +250,9 @@ impl PublishWindow {
 
     /// What was sent has been written: that is all for QoS 0.
     pub(super) fn written(&mut self) {
-        let is_done = |entry: &PublishWindowEntry| entry.stage == PublishStage::Published && entry.outgoing.packet.qos == QosLevel::AtMostOnce;
+        let is_done = |entry: &PublishWindowEntry| {
+            entry.stage == PublishStage::Published && entry.outgoing.packet.qos == QosLevel::AtMostOnce
+        };
         while let Some(index) = self.entries.iter().position(is_done) {
             self.is_answered = true;
             self.finish(index, Ok(()));

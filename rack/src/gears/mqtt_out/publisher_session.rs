@@ -14,9 +14,11 @@ use model::{HumanDuration, Level};
 use tokio::sync::mpsc;
 
 use super::publish_window::{OutgoingPublish, PublishWindow};
-use crate::gears::GearContext;
-use crate::gears::mqtt::{BrokerConnection, ConnectionEnd, BrokerEndpoint, BrokerPacket, QosLevel, SessionOptions, MqttVersion};
 use crate::deadline::sleep_until_deadline;
+use crate::gears::GearContext;
+use crate::gears::mqtt::{
+    BrokerConnection, BrokerEndpoint, BrokerPacket, ConnectionEnd, MqttVersion, QosLevel, SessionOptions,
+};
 
 /// The most bytes of a message that comes; none is wanted.
 const MAX_MESSAGE: usize = 64 * 1024;
@@ -141,7 +143,10 @@ impl PublisherSession {
             BrokerPacket::Disconnected(why) => Err(ConnectionEnd::Disconnected(why)),
             BrokerPacket::Connected(_) => Err("the broker accepts the connection a second time".to_owned().into()),
             // Nothing was subscribed to; what another client of this name did is not this gear's.
-            BrokerPacket::Publish(_) | BrokerPacket::TooLong { .. } | BrokerPacket::Subscribed { .. } | BrokerPacket::Pong => Ok(()),
+            BrokerPacket::Publish(_)
+            | BrokerPacket::TooLong { .. }
+            | BrokerPacket::Subscribed { .. }
+            | BrokerPacket::Pong => Ok(()),
         }
     }
 

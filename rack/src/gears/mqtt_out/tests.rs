@@ -14,10 +14,10 @@ use crate::gears::mqtt::testing::{ACCEPTED, Guest, Mosquitto, Proxy, RESUMED, Sc
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{deliver, deliver_to, outbox, spec, surroundings, taken_from};
 use crate::gears::testing::{Bench, message, push};
-use crate::outbox::MessageOutbox;
-use crate::spool::SpoolThread;
-use crate::spool::RecordingError;
 use crate::inbox::GearInbox;
+use crate::outbox::MessageOutbox;
+use crate::spool::RecordingError;
+use crate::spool::SpoolThread;
 
 const PUBACK: u8 = 0x40;
 const PUBREC: u8 = 0x50;

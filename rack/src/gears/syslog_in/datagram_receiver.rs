@@ -100,7 +100,9 @@ fn receive_one(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<(usize, Sock
     let address = received.address.as_ref();
     let v4 = || address?.as_sockaddr_in().map(|from| SocketAddr::V4((*from).into()));
     let v6 = || address?.as_sockaddr_in6().map(|from| SocketAddr::V6((*from).into()));
-    let from = v4().or_else(v6).ok_or_else(|| io::Error::other("a datagram of nobody"))?;
+    let from = v4()
+        .or_else(v6)
+        .ok_or_else(|| io::Error::other("a datagram of nobody"))?;
     let dropped = received.cmsgs()?.find_map(|message| match message {
         ControlMessageOwned::RxqOvfl(dropped) => Some(dropped),
         _ => None,
@@ -129,7 +131,11 @@ mod tests {
         let mut is_over = false;
         while !is_over {
             let next = datagrams.receive().await.unwrap();
-            assert!(next.datagrams.iter().all(|(_, from)| *from == sender.local_addr().unwrap()));
+            assert!(
+                next.datagrams
+                    .iter()
+                    .all(|(_, from)| *from == sender.local_addr().unwrap())
+            );
             if arrived == 0 {
                 // There is room now. What was dropped last is told with the next one.
                 sender.send_to(b"the last", to).unwrap();

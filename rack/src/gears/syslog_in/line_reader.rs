@@ -43,7 +43,10 @@ pub(super) struct SyslogLineReader {
 /// How the next line is framed.
 enum SyslogFraming {
     /// So many bytes behind so many of the count.
-    Counted { skip: usize, size: usize },
+    Counted {
+        skip: usize,
+        size: usize,
+    },
     Line,
     /// It cannot be told yet.
     Unknown,
@@ -60,7 +63,10 @@ impl SyslogLineReader {
     }
 
     /// Lines that have arrived, at least one and [`TOGETHER`] at most, none of them empty; none where the stream has ended.
-    pub(super) async fn read(&mut self, from: &mut (impl AsyncRead + Unpin)) -> Result<Vec<Vec<u8>>, SyslogStreamError> {
+    pub(super) async fn read(
+        &mut self,
+        from: &mut (impl AsyncRead + Unpin),
+    ) -> Result<Vec<Vec<u8>>, SyslogStreamError> {
         let mut arrived = loop {
             if let Some(line) = self.next()? {
                 break vec![line];
@@ -93,7 +99,11 @@ impl SyslogLineReader {
         loop {
             if self.seen == 0 {
                 // Some senders end counted lines with a line feed as well.
-                let blank = self.buffer.iter().take_while(|byte| matches!(byte, b'\n' | b'\r' | 0)).count();
+                let blank = self
+                    .buffer
+                    .iter()
+                    .take_while(|byte| matches!(byte, b'\n' | b'\r' | 0))
+                    .count();
                 self.buffer.advance(blank);
             }
             let (skip, size, edge) = match self.framing() {
@@ -109,7 +119,11 @@ impl SyslogLineReader {
                         Some(at) => (0, self.seen + at, 1),
                         None => {
                             self.seen = self.buffer.len();
-                            return if self.seen > max { Err(SyslogStreamError::TooLong { max }) } else { Ok(None) };
+                            return if self.seen > max {
+                                Err(SyslogStreamError::TooLong { max })
+                            } else {
+                                Ok(None)
+                            };
                         }
                     }
                 }

@@ -13,8 +13,8 @@
 //! What a line says ([`syslog_message`]), lines in a line_reader ([`line_reader`]), taking connections ([`super::tcp_listener`]).
 
 mod datagram_receiver;
-mod syslog_message;
 mod line_reader;
+mod syslog_message;
 #[cfg(test)]
 mod tests;
 
@@ -30,10 +30,10 @@ use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
 use super::tcp_listener::{GearListener, announce};
-use super::{ActiveGear, RawConfig, GearContext, GearError, Gear, GearFuture};
+use super::{ActiveGear, Gear, GearContext, GearError, GearFuture, RawConfig};
 use datagram_receiver::{DatagramBatch, DatagramReceiver};
+use line_reader::{SyslogLineReader, SyslogStreamError, trimmed};
 use syslog_message::SyslogMessage;
-use line_reader::{SyslogStreamError, SyslogLineReader, trimmed};
 
 /// The pause after a datagram could not be read.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -108,7 +108,10 @@ async fn receive(cx: &Arc<GearContext>, mut socket: DatagramReceiver) {
         match received {
             Ok(DatagramBatch { datagrams, dropped }) => {
                 if dropped > 0 {
-                    cx.count_lost(dropped.into(), "the system dropped datagrams: its buffer was full, or they were damaged");
+                    cx.count_lost(
+                        dropped.into(),
+                        "the system dropped datagrams: its buffer was full, or they were damaged",
+                    );
                 }
                 let pass_on = async {
                     for (datagram, address) in datagrams {

@@ -159,7 +159,10 @@ fn structured(text: &str) -> Option<(Map<String, Value>, &str)> {
 /// A name and what follows it, which begins with one of `ends`.
 fn name<'a>(text: &'a str, ends: &[char]) -> Option<(&'a str, &'a str)> {
     let (name, rest) = text.split_at_checked(text.find(ends)?)?;
-    let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic() && !b"=]\"".contains(&byte));
+    let is_name = !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && !b"=]\"".contains(&byte));
     is_name.then_some((name, rest))
 }
 
@@ -231,14 +234,21 @@ fn is_old_time(time: &str) -> bool {
         })
     };
     let separators = [(3, b' '), (6, b' '), (9, b':'), (12, b':')];
-    separators.iter().all(|(at, byte)| time.as_bytes().get(*at) == Some(byte))
+    separators
+        .iter()
+        .all(|(at, byte)| time.as_bytes().get(*at) == Some(byte))
         && time.get(..3).is_some_and(|month| MONTHS.contains(&month))
         && within(4..6, 31)
-        && [(7..9, 23), (10..12, 59), (13..15, 60)].into_iter().all(|(range, most)| within(range, most))
+        && [(7..9, 23), (10..12, 59), (13..15, 60)]
+            .into_iter()
+            .all(|(range, most)| within(range, most))
 }
 
 fn is_host(text: &str) -> bool {
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:%".contains(&byte))
+    !text.is_empty()
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-._:%".contains(&byte))
 }
 
 /// `app:` or `app[7]:` and the text behind it.
@@ -277,7 +287,10 @@ mod tests {
                     "host": "192.0.2.1", "app": "myproc", "procid": "8710", "message": "text",
                     "structured": {"a@1": {"x": ["1", "2"], "y": "q\"]\\\\n"}, "b@2": {}}}),
             ),
-            ("<0>1 - - - - - -", json!({"facility": "kern", "severity": "emerg", "message": ""})),
+            (
+                "<0>1 - - - - - -",
+                json!({"facility": "kern", "severity": "emerg", "message": ""}),
+            ),
             (
                 "<34>Oct 11 22:14:15 mymachine su: 'su root' failed",
                 json!({"facility": "auth", "severity": "crit", "timestamp": "Oct 11 22:14:15",

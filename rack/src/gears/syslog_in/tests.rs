@@ -31,7 +31,9 @@ async fn start(bench: &Bench, config: &str) -> GearRuntime {
   - {{ name: door, type: syslog_in, deploy: rack-a, config: {{ listen: '127.0.0.1:0'{config} }} }}
   - {{ name: sink, type: log_sink, deploy: rack-a }}"
     );
-    let applied = runtime.apply(&push("h", &gears, "{ from: door.out, to: sink.in }")).await;
+    let applied = runtime
+        .apply(&push("h", &gears, "{ from: door.out, to: sink.in }"))
+        .await;
     assert_eq!(applied.error, None);
     runtime
 }
@@ -59,14 +61,26 @@ async fn datagrams_and_lines_become_messages_that_say_how_they_came() {
     let records = bench.records("sink", 5).await;
     let facts = |at: usize| &records[at]["attributes"];
     assert_eq!(data(&records[0])["msgid"], "ID47");
-    assert_eq!((&facts(0)["net.transport"], &facts(0)["syslog.format"]), (&"udp".into(), &"rfc5424".into()));
+    assert_eq!(
+        (&facts(0)["net.transport"], &facts(0)["syslog.format"]),
+        (&"udp".into(), &"rfc5424".into())
+    );
     assert_eq!(facts(0)["net.peer"], socket.local_addr().unwrap().to_string());
     assert!(facts(0).get("syslog.malformed").is_none());
     assert_eq!(data(&records[1]), json!({ "message": "\u{fffd} not syslog" }));
     assert_eq!(facts(1)["syslog.malformed"], true);
-    assert_eq!((data(&records[2])["app"].clone(), &facts(2)["net.transport"]), ("sshd".into(), &"tcp".into()));
-    assert_eq!((data(&records[3])["host"].clone(), &facts(3)["syslog.format"]), ("mymachine".into(), &"rfc3164".into()));
-    assert_eq!((data(&records[4])["message"].clone(), &facts(4)["syslog.malformed"]), ("cut".into(), &true.into()));
+    assert_eq!(
+        (data(&records[2])["app"].clone(), &facts(2)["net.transport"]),
+        ("sshd".into(), &"tcp".into())
+    );
+    assert_eq!(
+        (data(&records[3])["host"].clone(), &facts(3)["syslog.format"]),
+        ("mymachine".into(), &"rfc3164".into())
+    );
+    assert_eq!(
+        (data(&records[4])["message"].clone(), &facts(4)["syslog.malformed"]),
+        ("cut".into(), &true.into())
+    );
     let _silent = TcpStream::connect(bench.address("door", "tcp").await).await.unwrap();
     let began = Instant::now();
     runtime.close().await;
@@ -129,16 +143,27 @@ async fn ten_thousand_mutated_lines_are_ten_thousand_messages() {
     drop(stream);
     let records = bench.records("sink", COUNT).await;
     assert_eq!(records.len(), COUNT);
-    let malformed = records.iter().filter(|row| row["attributes"]["syslog.malformed"] == true).count();
+    let malformed = records
+        .iter()
+        .filter(|row| row["attributes"]["syslog.malformed"] == true)
+        .count();
     // Both kinds are there; what is read has a severity, what is not keeps its text.
     assert!((COUNT / 10..COUNT * 9 / 10).contains(&malformed), "{malformed}");
     for record in &records {
         let data = data(record);
         let is_malformed = record["attributes"]["syslog.malformed"] == true;
         assert!(data["severity"].is_string() || is_malformed, "{data}");
-        assert!(data["message"].is_string() && (!is_malformed || data["message"] != ""), "{data}");
+        assert!(
+            data["message"].is_string() && (!is_malformed || data["message"] != ""),
+            "{data}"
+        );
     }
     runtime.close().await;
-    assert!(!bench.rows(Table::Logs).iter().any(|row| row["message"].as_str().unwrap().contains("panicked")));
+    assert!(
+        !bench
+            .rows(Table::Logs)
+            .iter()
+            .any(|row| row["message"].as_str().unwrap().contains("panicked"))
+    );
     bench.close().await;
 }

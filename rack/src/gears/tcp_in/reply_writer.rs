@@ -123,7 +123,11 @@ impl TcpReplyQueue {
     }
 }
 
-async fn write(to: impl AsyncWrite + Send + Unpin, mut queue: mpsc::UnboundedReceiver<(TcpReply, OwnedSemaphorePermit)>, link: Arc<ConnectionLink>) {
+async fn write(
+    to: impl AsyncWrite + Send + Unpin,
+    mut queue: mpsc::UnboundedReceiver<(TcpReply, OwnedSemaphorePermit)>,
+    link: Arc<ConnectionLink>,
+) {
     let _ended = link.ended.clone().drop_guard();
     let mut to = WriteTimeoutStream::new(to, WRITE_TIMEOUT);
     while let Some((reply, room)) = queue.recv().await {

@@ -12,10 +12,10 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{deliver_to, outbox, spec, surroundings, taken_from};
 use crate::gears::testing::{Bench, STOP_BOUND, message, push};
+use crate::inbox::GearInbox;
 use crate::outbox::OutboxRecord;
 use crate::runtime::GearRuntime;
 use crate::spool::{SpoolCursor, SpoolItem};
-use crate::inbox::GearInbox;
 
 use super::reply_writer::WRITE_TIMEOUT;
 
@@ -70,15 +70,27 @@ async fn each_frame_is_a_message_and_its_reply_goes_to_its_connection_only() {
     one.send(b"first of one\nsecond ").await;
     two.send(b"first of two\n\n").await;
     one.send(b"of one\n").await;
-    assert_eq!((one.line().await, one.line().await), ("first of one\n".into(), "second of one\n".into()));
-    assert_eq!((two.line().await, two.line().await), ("first of two\n".into(), "\n".into()));
+    assert_eq!(
+        (one.line().await, one.line().await),
+        ("first of one\n".into(), "second of one\n".into())
+    );
+    assert_eq!(
+        (two.line().await, two.line().await),
+        ("first of two\n".into(), "\n".into())
+    );
     let records = bench.records("sink", 4).await;
     let fact = |text: &str, key: &str| {
         let row = records.iter().find(|row| row["message"] == text).unwrap();
         row["attributes"][key].as_str().unwrap().to_owned()
     };
-    assert_eq!(fact("first of one", "tcp.connection"), fact("second of one", "tcp.connection"));
-    assert_ne!(fact("first of one", "tcp.connection"), fact("first of two", "tcp.connection"));
+    assert_eq!(
+        fact("first of one", "tcp.connection"),
+        fact("second of one", "tcp.connection")
+    );
+    assert_ne!(
+        fact("first of one", "tcp.connection"),
+        fact("first of two", "tcp.connection")
+    );
     let peer = two.0.get_ref().local_addr().unwrap().to_string();
     assert_eq!(fact("first of two", "net.peer"), peer);
     // Open and silent connections do not hold up the stop.
@@ -151,7 +163,10 @@ async fn a_reply_without_its_connection_is_rejected_with_the_reason() {
     let wires = format!("{ECHO}, {{ from: door.out, to: other.reply }}, {{ from: numbers.out, to: door.reply }}");
     let (runtime, at) = start(&bench, &gears, &wires).await;
     bench
-        .says("door", "a message was refused: a reply names no connection: tcp.connection must be in its meta")
+        .says(
+            "door",
+            "a message was refused: a reply names no connection: tcp.connection must be in its meta",
+        )
         .await;
     let mut client = Client::connect(at).await;
     client.send(b"hello\n").await;
@@ -277,7 +292,10 @@ async fn beside_a_deaf_peer(ends_before: bool) {
     deaf.send(b"\0\0\0\x010").await;
     good.send(b"\0\0\0\x011").await;
     let asked = taken_from(&outbox, 2).await;
-    let mut asked: Vec<_> = asked.iter().map(|letter| Message::from_cbor(letter.body()).unwrap()).collect();
+    let mut asked: Vec<_> = asked
+        .iter()
+        .map(|letter| Message::from_cbor(letter.body()).unwrap())
+        .collect();
     asked.sort_by_key(|asked| asked.raw[0]);
     let mut number = 0;
     let mut reply = |to: usize, size: usize| {

@@ -11,9 +11,9 @@ use tokio::net::TcpListener;
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{deliver, outbox, spec, surroundings_with};
 use crate::gears::testing::{Bench, STOP_BOUND, push};
+use crate::inbox::GearInbox;
 use crate::message_limits::MessageLimits;
 use crate::runtime::GearRuntime;
-use crate::inbox::GearInbox;
 
 async fn start(bench: &Bench, gears: &str, wires: &str) -> GearRuntime {
     let mut runtime = bench.runtime();
@@ -93,7 +93,9 @@ async fn messages_wait_for_a_connection_and_for_the_next_one() {
         "{ from: door.out, to: out.in }",
     )
     .await;
-    let mut sender = tokio::net::TcpStream::connect(bench.address("door", "tcp").await).await.unwrap();
+    let mut sender = tokio::net::TcpStream::connect(bench.address("door", "tcp").await)
+        .await
+        .unwrap();
     sender.write_all(b"one\ntwo\n").await.unwrap();
     bench.says("out", "trying again in 20ms").await;
     bench.says("out", "trying again in 40ms").await;
@@ -120,14 +122,19 @@ async fn a_body_that_cannot_be_a_frame_is_rejected_and_the_next_one_goes() {
     let bench = Bench::open(folder.path());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let door = "\n  - { name: door, type: tcp_in, deploy: rack-a, config: { listen: '127.0.0.1:0' } }";
-    let config = format!("address: '{}', framing: {{ delimiter: ';' }}", listener.local_addr().unwrap());
+    let config = format!(
+        "address: '{}', framing: {{ delimiter: ';' }}",
+        listener.local_addr().unwrap()
+    );
     let runtime = start(
         &bench,
         &format!("{door}{}", out(&config)),
         "{ from: door.out, to: out.in }",
     )
     .await;
-    let mut sender = tokio::net::TcpStream::connect(bench.address("door", "tcp").await).await.unwrap();
+    let mut sender = tokio::net::TcpStream::connect(bench.address("door", "tcp").await)
+        .await
+        .unwrap();
     sender.write_all(b"a;b\ngood\n").await.unwrap();
     let (mut stream, _) = listener.accept().await.unwrap();
     let mut got = [0; 5];
@@ -163,7 +170,10 @@ async fn frames_that_were_written_are_not_written_again_where_the_gear_is_replac
     let (spec, inbox) = (spec("tcp_out", &config, &[]), GearInbox::new());
     // The third one is larger than what sockets hold.
     let large = vec![b'x'; 24 << 20];
-    let taken: Vec<_> = (1..).zip([&b"one"[..], b"two", &large]).map(|(number, body)| deliver(&inbox, number, body)).collect();
+    let taken: Vec<_> = (1..)
+        .zip([&b"one"[..], b"two", &large])
+        .map(|(number, body)| deliver(&inbox, number, body))
+        .collect();
     let limits = MessageLimits::new(64, 64 << 20);
     let (cx, _stop) = surroundings_with(&spec, &bench, &outbox, limits.clone());
     let life = tokio::spawn(supervise(None, spec.clone(), cx, Some(inbox.clone())));
@@ -220,4 +230,3 @@ async fn a_peer_that_reads_slowly_gets_a_large_frame_once() {
     bench.close().await;
     assert!(thread.close(Duration::from_secs(10)).await);
 }
-

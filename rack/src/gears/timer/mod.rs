@@ -29,7 +29,7 @@ use model::{Attributes, HumanDuration, Level, Timestamp};
 use tokio::time::Instant;
 
 use super::poll_schedule::PollSchedule;
-use super::{ActiveGear, RawConfig, GearContext, Gear, GearFuture};
+use super::{ActiveGear, Gear, GearContext, GearFuture, RawConfig};
 use cron_clock::{ClockReading, CronClock};
 
 pub(super) fn build(config: &RawConfig) -> Result<Gear, String> {
@@ -163,5 +163,4 @@ mod tests {
         assert_eq!(scheduled.micros() % 1_000_000, 0);
         assert_eq!(row["message"], "");
     }
-
 }

@@ -111,7 +111,9 @@ mod tests {
             let Ok(binary) = wat::parse_bytes(text.as_bytes()) else {
                 continue;
             };
-            let wanted = Module::new(&engine(), &binary).map(drop).map_err(|error| invalid(&error.to_string()));
+            let wanted = Module::new(&engine(), &binary)
+                .map(drop)
+                .map_err(|error| invalid(&error.to_string()));
             let checked = check_module(&binary, 1 << 20).map(drop);
             let is_invalid = |said: &Result<(), String>| said.as_ref().is_err_and(|why| why.contains("is not valid"));
             assert_eq!(is_invalid(&checked), wanted.is_err(), "{more}: {checked:?}, {wanted:?}");

@@ -8,12 +8,12 @@
 //! - A place outside of the guest's memory is a trap; nothing of it is read.
 //! - Tables do not grow once an instance has begun: the library loses its place in a call whose fuel ends within `table.grow`.
 
+use gear_spec::wasm::{GuestMessageFormat, OUTPUTS};
+use gear_spec::wasm_module::{MODULE, short};
 use model::Level;
 use model::message::MessageContent;
 use serde_json::Value;
 use wasmi::errors::LinkerError;
-use gear_spec::wasm::{GuestMessageFormat, OUTPUTS};
-use gear_spec::wasm_module::{MODULE, short};
 use wasmi::{Caller, Engine, Error, Extern, Linker, StoreLimits, StoreLimitsBuilder};
 
 /// Fuel for a call, beside that for its bytes.

@@ -13,7 +13,7 @@ use gear_spec::wasm_module::short;
 use wasmi::{Error, Memory, Store, TrapCode, TypedFunc, TypedResumableCall, WasmParams, WasmResults};
 
 use super::guest::GuestModule;
-use super::host::{WasmHostState, GuestLog, GuestOutput};
+use super::host::{GuestLog, GuestOutput, WasmHostState};
 
 /// Fuel after which a guest stands back: about a millisecond.
 pub(super) const SLICE: u64 = 200_000;
@@ -51,7 +51,12 @@ impl GuestInstance {
                 store,
             })
         };
-        begin().map_err(|error| short(&format!("the module cannot begin: {}", error_text(&error, guest.bounds.fuel))))
+        begin().map_err(|error| {
+            short(&format!(
+                "the module cannot begin: {}",
+                error_text(&error, guest.bounds.fuel)
+            ))
+        })
     }
 
     /// Lets the guest handle a message.

@@ -34,11 +34,11 @@ use gear_spec::wasm::{GuestMessageFormat, InstanceLifetime, WasmConfig};
 use gear_spec::wasm_module::MAX_MODULE;
 use model::Level;
 use model::gear_manifest;
-use model::message::{MessageContent, Message};
+use model::message::{Message, MessageContent};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
+use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
 use guest::{GuestLimits, GuestModule};
 use host::GuestOutput;
@@ -138,7 +138,11 @@ impl WasmRunner {
 }
 
 /// Lets what a module emitted leave, if all of it may.
-async fn send_emitted(cx: &GearContext, of: Message, emitted: Vec<(&'static str, MessageContent)>) -> Result<(), GearError> {
+async fn send_emitted(
+    cx: &GearContext,
+    of: Message,
+    emitted: Vec<(&'static str, MessageContent)>,
+) -> Result<(), GearError> {
     if emitted.is_empty() {
         cx.count_dropped();
         return Ok(());

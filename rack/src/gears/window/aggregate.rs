@@ -30,7 +30,9 @@ pub(super) const fn most_bytes(operation: AggregateOperation) -> usize {
 
 /// A message's value for an aggregate.
 pub(super) fn value_of(aggregate: &WindowAggregate, message: &Message) -> Result<Value, GearError> {
-    let Some(of) = &aggregate.of else { return Ok(Value::Null) };
+    let Some(of) = &aggregate.of else {
+        return Ok(Value::Null);
+    };
     let value = of.value(&MessageVariables::of(message))?;
     let name = &aggregate.name;
     let reject = |reason: &str| Err(GearError::Rejected(format!("aggregates.{name}.of: {reason}")));
@@ -215,10 +217,22 @@ mod tests {
     fn sums_are_exact_within_64_bits_and_rounded_beyond() {
         let max = i64::MAX;
         assert_eq!(made(AggregateOperation::Sum, &[json!(max - 1), json!(1)]), json!(max));
-        assert_eq!(made(AggregateOperation::Sum, &[json!(max), json!(max)]), json!(2.0 * max as f64));
-        assert_eq!(made(AggregateOperation::Sum, &[json!(u64::MAX)]), json!(u64::MAX as f64));
-        assert_eq!(made(AggregateOperation::Sum, &[json!(f64::MAX), json!(f64::MAX)]), json!(null));
-        assert_eq!(made(AggregateOperation::Mean, &[json!(max), json!(max)]), json!(max as f64));
+        assert_eq!(
+            made(AggregateOperation::Sum, &[json!(max), json!(max)]),
+            json!(2.0 * max as f64)
+        );
+        assert_eq!(
+            made(AggregateOperation::Sum, &[json!(u64::MAX)]),
+            json!(u64::MAX as f64)
+        );
+        assert_eq!(
+            made(AggregateOperation::Sum, &[json!(f64::MAX), json!(f64::MAX)]),
+            json!(null)
+        );
+        assert_eq!(
+            made(AggregateOperation::Mean, &[json!(max), json!(max)]),
+            json!(max as f64)
+        );
     }
 
     #[test]
@@ -226,12 +240,18 @@ mod tests {
         let (less, more) = (json!((1_u64 << 53) + 2), json!((1_u64 << 53) + 3));
         for values in [[less.clone(), more.clone()], [more.clone(), less.clone()]] {
             assert_eq!(
-                (made(AggregateOperation::Min, &values), made(AggregateOperation::Max, &values)),
+                (
+                    made(AggregateOperation::Min, &values),
+                    made(AggregateOperation::Max, &values)
+                ),
                 (less.clone(), more.clone())
             );
         }
         assert_eq!(
-            made(AggregateOperation::Max, &[json!(u64::MAX - 1), json!(u64::MAX), json!(-1)]),
+            made(
+                AggregateOperation::Max,
+                &[json!(u64::MAX - 1), json!(u64::MAX), json!(-1)]
+            ),
             json!(u64::MAX)
         );
     }

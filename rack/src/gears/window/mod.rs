@@ -28,12 +28,12 @@
 //! What aggregates are ([`aggregate`]), what may be configured ([`gear_spec::window`]).
 
 mod aggregate;
-mod state_notes;
 mod open_windows;
+mod state_notes;
 mod state_page;
-mod window_result;
 #[cfg(test)]
 mod tests;
+mod window_result;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,13 +48,13 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::output_transaction::DeliveryGuarantee;
-use super::{RawConfig, GearContext, GearError, Gear, PassiveGear, GearFuture};
-use crate::spool::SourceCheckpoint;
+use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;
+use crate::spool::SourceCheckpoint;
 use aggregate::value_of;
+use open_windows::{OpenWindow, OpenWindows, PAGES, PageFullError, WindowKey};
 pub(crate) use state_notes::forget_windows;
 use state_notes::note_key;
-use open_windows::{OpenWindow, OpenWindows, PAGES, PageFullError, WindowKey};
 use window_result::{WindowCloseReason, WindowResult};
 
 /// How long messages wait for the next write of the state, if nothing closes.
@@ -195,7 +195,11 @@ impl WindowAggregator {
     async fn take(&mut self, cx: &GearContext, message: Message, now: Timestamp) -> Result<(), GearError> {
         cx.check_hops(&message)?;
         let key = key_or_one(self.spec.key.as_ref(), &message)?;
-        let values = self.spec.aggregates.iter().map(|aggregate| value_of(aggregate, &message));
+        let values = self
+            .spec
+            .aggregates
+            .iter()
+            .map(|aggregate| value_of(aggregate, &message));
         let values = values.collect::<Result<Vec<_>, _>>()?;
         self.lower_watermark(cx, now);
         let (slot, end) = self.slot(&message, key, now);
@@ -259,7 +263,9 @@ impl WindowAggregator {
                     "{most} windows are open, and max_keys allows no more: raise it, or choose a key with fewer values"
                 )));
             }
-            let opened = self.open.open(slot.clone(), OpenWindow::new(end, &self.spec.aggregates));
+            let opened = self
+                .open
+                .open(slot.clone(), OpenWindow::new(end, &self.spec.aggregates));
             opened.map_err(|PageFullError| {
                 let why = "there is no place for another window, 1 MiB keeps all of them: use fewer or shorter keys, or fewer aggregates";
                 GearError::Rejected(why.into())

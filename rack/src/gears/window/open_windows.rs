@@ -20,7 +20,7 @@ use model::{Timestamp, stable_hash};
 use serde_json::Value;
 
 use super::aggregate::{WindowAccumulator, most_bytes};
-use super::state_page::{WindowPage, StoredWindow};
+use super::state_page::{StoredWindow, WindowPage};
 
 /// How many pages a gear has.
 pub(super) const PAGES: u8 = 64;
@@ -310,13 +310,17 @@ mod tests {
         let (_, page) = open.write().unwrap().remove(0);
         assert!(page.len() <= MAX_PAGE, "{}", page.len());
         open.close(Timestamp::MAX);
-        assert_eq!(open.open(slot(1, "key"), window(2, &[AggregateOperation::Count])), Ok(()));
+        assert_eq!(
+            open.open(slot(1, "key"), window(2, &[AggregateOperation::Count])),
+            Ok(())
+        );
     }
 
     #[test]
     fn windows_of_another_configuration_are_given_back_and_their_page_is_written_without_them() {
         let mut open = OpenWindows::new(1);
-        open.open(slot(10, "a"), window(20, &[AggregateOperation::Count])).unwrap();
+        open.open(slot(10, "a"), window(20, &[AggregateOperation::Count]))
+            .unwrap();
         let (number, page) = open.write().unwrap().remove(0);
         assert_eq!(count(&page), 1);
         let mut other = OpenWindows::new(2);

@@ -17,10 +17,10 @@ use super::super::supervisor::supervise;
 use super::super::testing::held::{deliver_to, fill, outbox, spec, surroundings, taken_behind};
 use super::super::testing::{Bench, Flow, message};
 use super::*;
-use crate::outbox::{OutboxRecord, MessageOutbox};
-use crate::spool::SpoolCursor;
+use crate::inbox::{GearInbox, InboxMessage};
+use crate::outbox::{MessageOutbox, OutboxRecord};
 use crate::spool::RecordingError;
-use crate::inbox::{InboxMessage, GearInbox};
+use crate::spool::SpoolCursor;
 
 fn gears(config: &str) -> String {
     format!(
@@ -431,7 +431,10 @@ async fn the_state_is_written_when_messages_must_be_taken_and_not_with_each_flus
             port: "in",
             message: of_second(number, (number, "a", 0)),
         };
-        collect_output(DeliveryGuarantee::Again, gear.process(&cx, delivery)).await.0.unwrap();
+        collect_output(DeliveryGuarantee::Again, gear.process(&cx, delivery))
+            .await
+            .0
+            .unwrap();
     }
     let (_, made) = collect_output(DeliveryGuarantee::Again, gear.flush(&cx)).await;
     assert!(made.transaction.is_empty() && made.later.is_empty());

@@ -2,17 +2,18 @@
 
 use serde_json::json;
 
-use super::super::super::output_transaction::{GearOutput, DeliveryGuarantee, collect_output};
+use super::super::super::output_transaction::{DeliveryGuarantee, GearOutput, collect_output};
 use super::super::super::supervisor::{ATTEMPTS, supervise};
 use super::*;
+use crate::gears::GearSpec;
 use crate::gears::testing::held::{deliver, outbox, spec, surroundings, taken_from};
 use crate::gears::testing::message;
-use crate::gears::GearSpec;
 use crate::inbox::GearInbox;
 
 fn out(server: &Server, in_flight: u8) -> GearSpec {
     let url = format!("http://{}", server.at);
-    let config = json!({ "url": url, "in_flight": in_flight, "retry": { "count": 0 }, "breaker": { "failures": 1000 } });
+    let config =
+        json!({ "url": url, "in_flight": in_flight, "retry": { "count": 0 }, "breaker": { "failures": 1000 } });
     spec("http_out", &config, &["reply"])
 }
 
@@ -48,7 +49,10 @@ async fn one_fails_for_a_while(in_flight: u8) {
     let mut server = Server::start(refuses_bad(3)).await;
     let (spec, inbox) = (out(&server, in_flight), GearInbox::new());
     let bodies = ["one", "bad", "three", "four", "five"];
-    let taken: Vec<_> = (1..).zip(bodies).map(|(number, body)| deliver(&inbox, number, body.as_bytes())).collect();
+    let taken: Vec<_> = (1..)
+        .zip(bodies)
+        .map(|(number, body)| deliver(&inbox, number, body.as_bytes()))
+        .collect();
     let (cx, stop) = surroundings(&spec, &bench, &outbox);
     let life = tokio::spawn(supervise(None, spec, cx, Some(inbox)));
     for taken in taken {
@@ -56,8 +60,13 @@ async fn one_fails_for_a_while(in_flight: u8) {
     }
     assert_eq!(count(&mut server, &bodies), [1, 4, 1, 1, 1], "in_flight {in_flight}");
     let replies = taken_from(&outbox, 5).await;
-    let parents: Vec<_> = replies.iter().map(|reply| Message::from_cbor(reply.body()).unwrap().parent).collect();
-    let wanted: Vec<_> = (1..=5).map(|number| Some(message(number, Value::Null, b"").id)).collect();
+    let parents: Vec<_> = replies
+        .iter()
+        .map(|reply| Message::from_cbor(reply.body()).unwrap().parent)
+        .collect();
+    let wanted: Vec<_> = (1..=5)
+        .map(|number| Some(message(number, Value::Null, b"").id))
+        .collect();
     assert_eq!(parents, wanted, "each leaves with the word that its message was taken");
     stop.cancel();
     life.await.unwrap();
@@ -94,11 +103,18 @@ async fn a_message_that_fails_again_and_again_becomes_a_dead_letter_and_the_othe
     let [good, bad] = &last.later[..] else {
         panic!("{last:?}")
     };
-    assert_eq!([(good.first, good.last), (bad.first, bad.last)], [0, 1].map(|at: usize| (given[at].id, given[at].id)));
+    assert_eq!(
+        [(good.first, good.last), (bad.first, bad.last)],
+        [0, 1].map(|at: usize| (given[at].id, given[at].id))
+    );
     let (reply, letter) = (&good.transaction, &bad.transaction);
     assert_eq!((reply.leaving.len(), reply.dead.len()), (1, 0));
     assert_eq!((letter.leaving.len(), letter.dead[0].attempts), (0, 16));
-    assert!(letter.dead[0].reason.contains("it answered 500"), "{}", letter.dead[0].reason);
+    assert!(
+        letter.dead[0].reason.contains("it answered 500"),
+        "{}",
+        letter.dead[0].reason
+    );
     drop(cx);
     bench.close().await;
     assert!(thread.close(Duration::from_secs(10)).await);

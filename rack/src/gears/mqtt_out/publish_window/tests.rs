@@ -44,7 +44,9 @@ fn sent(window: &mut PublishWindow, now: Instant) -> Vec<(String, u16, bool)> {
         .map(|entry| entry.outgoing.packet.payload.clone())
         .collect();
     window.send(now, &mut Vec::new());
-    let is_sent = |entry: &&PublishWindowEntry| entry.stage == PublishStage::Published && waiting.contains(&entry.outgoing.packet.payload);
+    let is_sent = |entry: &&PublishWindowEntry| {
+        entry.stage == PublishStage::Published && waiting.contains(&entry.outgoing.packet.payload)
+    };
     let sent = window
         .entries
         .iter()
@@ -172,7 +174,10 @@ fn a_message_that_is_refused_again_and_again_is_rejected_and_so_is_one_that_ends
 
 #[test]
 fn no_more_is_under_way_than_the_broker_takes_and_what_is_too_large_for_it_is_rejected() {
-    let mut window = window(QosLevel::AtLeastOnce, &["a", "much larger than the others are", "b", "c"]);
+    let mut window = window(
+        QosLevel::AtLeastOnce,
+        &["a", "much larger than the others are", "b", "c"],
+    );
     (window.limit, window.largest) = (2, 20);
     let now = Instant::now();
     assert_eq!(sent(&mut window, now), [triple("a", 1, false), triple("b", 3, false)]);

@@ -27,7 +27,10 @@ async fn the_modules_of_the_documentation_do_what_they_say() {
         let (_, block) = page.split_once(&format!("```{language}\n")).unwrap();
         let (block, _) = block.split_once("```").unwrap();
         let found = format!("{:x}", Sha256::digest(block));
-        assert_eq!(found, digest, "compile the module in {language} of docs/wasm.md anew and put it in testdata");
+        assert_eq!(
+            found, digest,
+            "compile the module in {language} of docs/wasm.md anew and put it in testdata"
+        );
         let path = folder.path().join(language);
         std::fs::write(&path, module).unwrap();
         let messages = json!([{ "raw": "a loud word" }, { "raw": "ÄB 7" }, { "raw": long }]);

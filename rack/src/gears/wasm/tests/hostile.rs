@@ -172,10 +172,7 @@ async fn a_module_that_does_not_begin_keeps_its_scenario_from_being_applied() {
     for (code, says) in [
         (with("(func $s (loop $again (br $again))) (start $s)"), fuel),
         (with("(func (export \"_initialize\") (loop $again (br $again)))"), fuel),
-        (
-            with("(func $s unreachable) (start $s)"),
-            "cannot begin: it trapped",
-        ),
+        (with("(func $s unreachable) (start $s)"), "cannot begin: it trapped"),
         (
             with("(func $s (call $emit (i32.const 0) (i32.const 0) (i32.const 1))) (start $s)"),
             "cannot begin: emit: there is no message while an instance begins",
