@@ -65,10 +65,6 @@ impl Mixer {
     /// # Errors
     /// [`StartError`], after what had been started is closed again.
     pub async fn start(config: MixerConfig, clock: Clock, entropy: Entropy) -> Result<Self, StartError> {
-        let unsupported = config.unsupported();
-        if !unsupported.is_empty() {
-            return Err(StartError::Unsupported(unsupported));
-        }
         let (fatal, failures) = failure_channel();
         let mut parts = MixerComponents::default();
         match parts.start(config, clock, entropy, &fatal).await {

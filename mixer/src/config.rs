@@ -94,7 +94,7 @@ static API: [ConfigKey; 6] = [
         "api.host",
         ValueKind::Text,
         "\"127.0.0.1\"",
-        "Address the REST API listens on; others than loopback need api.tokens_file or api.allow_insecure",
+        "Address the REST API listens on; others than loopback need api.allow_insecure",
     ),
     ConfigKey::new(
         "api.port",
@@ -106,19 +106,19 @@ static API: [ConfigKey; 6] = [
         "api.tokens_file",
         ValueKind::Path,
         "no authentication",
-        "File of bearer tokens with their roles",
+        "File of bearer tokens with their roles; not in this version: refused",
     ),
     ConfigKey::optional(
         "api.tls_cert",
         ValueKind::Path,
         "plain HTTP",
-        "Certificate chain (PEM) of the REST API",
+        "Certificate chain (PEM) of the REST API; not in this version: refused",
     ),
     ConfigKey::optional(
         "api.tls_key",
         ValueKind::Path,
         "plain HTTP",
-        "Private key (PEM) of the REST API",
+        "Private key (PEM) of the REST API; not in this version: refused",
     ),
     ConfigKey::new(
         "api.allow_insecure",
@@ -239,7 +239,7 @@ static SNAKE: [ConfigKey; 17] = [
         "[\"flux.msg.>\", \"flux.gear.>\", \"platform.>\"]",
         "Subjects captured; those under platform. go to a stream of their own",
     )
-    .previous_default("[\"flux.msg.>\", \"flux.gear.>\", \"flux.telemetry.>\"]"),
+    .retired_default("[\"flux.msg.>\", \"flux.gear.>\", \"flux.telemetry.>\"]"),
     ConfigKey::new(
         "snake.business_stream_max_age",
         ValueKind::span(1_000),
@@ -357,7 +357,7 @@ static OBSERVABILITY: [ConfigKey; 3] = [
         "observability.tier",
         ValueKind::Word(&["embedded", "otlp"]),
         "\"embedded\"",
-        "Whether telemetry is stored here or forwarded to a collector",
+        "Whether telemetry is stored here or forwarded to a collector; otlp is not in this version: refused",
     ),
     ConfigKey::new(
         "observability.sampling_rate",

@@ -250,11 +250,22 @@ fn run(args: &MixerArgs) -> Result<ExitReason, MixerExitError> {
         }
         Some(MixerCommand::Config { verb }) => print(&match verb {
             ConfigVerb::Init => config::init_text(&SCHEMA),
-            ConfigVerb::Show { origin } => config::show_text(&config::load(&SCHEMA, &sources)?, *origin),
+            ConfigVerb::Show { origin } => return show(&config::load(&SCHEMA, &sources)?, *origin),
             ConfigVerb::Reference => config::reference_markdown(&[&SCHEMA]),
             ConfigVerb::Migrate { file } => migrate(file)?,
         }),
     }
+}
+
+/// The merged configuration; warnings go to standard error. Fails where the Mixer would refuse to start with it.
+fn show(settings: &Settings, origin: bool) -> Result<ExitReason, MixerExitError> {
+    print(&config::show_text(settings, origin))?;
+    let mut notes = std::io::stderr().lock();
+    for warning in settings.warnings() {
+        let _ = writeln!(notes, "platform-mixer: {warning}");
+    }
+    MixerConfig::of(settings)?;
+    Ok(ExitReason::Ok)
 }
 
 /// The current form of a file; what changed goes to standard error.
@@ -282,6 +293,10 @@ fn serve(sources: ConfigSources) -> Result<ExitReason, MixerExitError> {
     let settings = config::load(&SCHEMA, &sources)?;
     let mixer = MixerConfig::of(&settings)?;
     let logs = Arc::new(logs::start(&mixer.logging, LogFile::Exact, None)?);
+    settings
+        .warnings()
+        .iter()
+        .for_each(|warning| tracing::warn!("{warning}"));
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

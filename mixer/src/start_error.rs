@@ -17,9 +17,6 @@ use crate::specs::SpecSetError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
-    /// The configuration asks for what this version does not have.
-    #[error("{}", .0.join("; "))]
-    Unsupported(Vec<String>),
     /// The API cannot listen where it should.
     #[error("{}", api_address(host, *port, source))]
     ApiAddress {
@@ -116,9 +113,7 @@ impl StartError {
     #[must_use]
     pub fn exit_code(&self) -> ExitReason {
         match self {
-            Self::Unsupported(_) | Self::ApiAddress { .. } | Self::PostgresAddress { .. } | Self::Bucket(_) => {
-                ExitReason::Config
-            }
+            Self::ApiAddress { .. } | Self::PostgresAddress { .. } | Self::Bucket(_) => ExitReason::Config,
             Self::Engine(error) => of_engine(error.kind()),
             Self::Bus(error) => error.exit(),
             Self::Registry(error) => of_registry(error),

@@ -80,6 +80,7 @@ fn a_mixer_file_of_v0_4_4_becomes_one_that_the_mixer_reads_and_that_means_the_sa
         "mixer.mixer_name is now base.name",
         "snake.cluster_name is now snake.domain",
         "mixer.machine_id dropped",
+        "snake.stream_subjects dropped",
     ] {
         assert!(notes.contains(&format!("platform-mixer: {note}")), "{note}:\n{notes}");
     }

@@ -394,7 +394,7 @@ impl ConfigLoader<'_> {
             .keys()
             .filter(|name| name.starts_with("PLATFORM_") && !known.contains(name))
             .filter_map(|name| {
-                near(&name).map(|other| format!("environment {name} is not known; did you mean {other}?"))
+                near(&name).map(|other| format!("environment: unknown name {name}; the nearest known name is {other}"))
             })
             .collect()
     }

@@ -53,6 +53,7 @@ pub fn migrate(schema: &'static ConfigSchema, file: &Path, text: &str) -> Result
             None => notes.push(format!("{} dropped: {}", removed.path, removed.instead)),
         }
     }
+    notes.extend(retired_defaults(schema, document.as_table_mut()));
     notes.extend(changed_defaults(schema, document.as_table()));
     let text = document.to_string();
     notes.extend(remaining_problems(schema, &text));
@@ -141,6 +142,26 @@ fn put(table: &mut Table, path: &str, was: &TomlKey, item: Item) {
             table.insert_formatted(&key, item);
         }
     }
+}
+
+/// Drops values that were the default of v0.4.4 and are refused now.
+fn retired_defaults(schema: &'static ConfigSchema, table: &mut Table) -> Vec<String> {
+    let plain = |literal: &str| literal.split_whitespace().collect::<String>();
+    let mut notes = Vec::new();
+    for key in schema.keys().filter(|key| key.was_retired) {
+        let Some((leaf, item)) = take(table, key.path) else {
+            continue;
+        };
+        if key.was.map(plain) == Some(plain(&item.to_string())) {
+            notes.push(format!(
+                "{} dropped: it was the default of v0.4.4, which is refused now",
+                key.path
+            ));
+        } else {
+            put(table, key.path, &leaf, item);
+        }
+    }
+    notes
 }
 
 fn changed_defaults<'a>(schema: &'static ConfigSchema, table: &'a Table) -> impl Iterator<Item = String> + use<'a> {

@@ -122,6 +122,8 @@ pub struct ConfigKey {
     pub aliases: &'static [&'static str],
     /// The default of v0.4.4 as a TOML literal, where it was another one.
     pub was: Option<&'static str>,
+    /// Whether that default is refused now, so that a migrated file must not have it.
+    pub was_retired: bool,
 }
 
 impl ConfigKey {
@@ -154,6 +156,7 @@ impl ConfigKey {
             env_only: false,
             aliases: &[],
             was: None,
+            was_retired: false,
         }
     }
 
@@ -190,6 +193,13 @@ impl ConfigKey {
     pub const fn previous_default(mut self, literal: &'static str) -> Self {
         self.was = Some(literal);
         self
+    }
+
+    /// The default of v0.4.4, which is refused now.
+    #[must_use]
+    pub const fn retired_default(mut self, literal: &'static str) -> Self {
+        self.was_retired = true;
+        self.previous_default(literal)
     }
 
     /// The environment name derived from the path: `PLATFORM_LOGGING_LEVEL`.

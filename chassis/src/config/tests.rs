@@ -234,7 +234,7 @@ fn a_slip_in_an_environment_name_is_a_warning_and_foreign_names_are_none() {
     let settings = load_from(&SCHEMA, "", &env).unwrap();
     assert_eq!(
         settings.warnings(),
-        ["environment PLATFORM_BASE_NAM is not known; did you mean PLATFORM_BASE_NAME?"]
+        ["environment: unknown name PLATFORM_BASE_NAM; the nearest known name is PLATFORM_BASE_NAME"]
     );
     assert_eq!(settings.place("bus.wait"), ValueOrigin::Default);
 }

@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use chassis::config::{self, ConfigSources};
-use rack::config::SCHEMA;
+use rack::config::{RackConfig, SCHEMA};
 
 use crate::args::{ConfigArgs, ConfigFileVerb, GlobalArgs};
 use crate::error::Error;
@@ -14,6 +14,12 @@ pub(crate) fn run(global: &GlobalArgs, args: &ConfigArgs) -> Result<(), Error> {
         ConfigFileVerb::Show { origin } => {
             let settings = config::load(&SCHEMA, &sources(global)).map_err(|bad| Error::Config(bad.to_string()))?;
             out.write_all(config::show_text(&settings, *origin).as_bytes())?;
+            out.flush()?;
+            for warning in settings.warnings() {
+                writeln!(std::io::stderr(), "platform: {warning}")?;
+            }
+            // What the agent would refuse to start with is refused here too.
+            RackConfig::of(&settings).map_err(|bad| Error::Config(bad.to_string()))?;
         }
         ConfigFileVerb::Init => out.write_all(config::init_text(&SCHEMA).as_bytes())?,
         ConfigFileVerb::Migrate { file } => {

@@ -50,7 +50,7 @@ pub use client::{CommandError, MixerBus};
 pub use error::BusError;
 pub(crate) use store_lock::STORE_LOCK;
 use stream_files::StreamFiles;
-pub(crate) use streams::ReconnectWatcher;
+pub(crate) use streams::{ReconnectWatcher, check_stream_subjects};
 use supervisor::ServerSupervisor;
 
 /// What the bus is to be.

@@ -41,12 +41,8 @@ const NO_ROOM: [ErrorCode; 3] = [
 
 /// The streams that the settings ask for.
 pub(super) fn plan(settings: &StreamSettings) -> Result<Vec<Config>, BusError> {
-    let (events, business): (Vec<String>, Vec<String>) = settings
-        .subjects
-        .iter()
-        .cloned()
-        .partition(|subject| subject.starts_with("platform."));
-    check_subjects(&business, &events)?;
+    check_stream_subjects(&settings.subjects).map_err(|(subject, reason)| BusError::Subject { subject, reason })?;
+    let (events, business) = partition(&settings.subjects);
     let share = |percent: u64| i64::try_from(settings.max_store.get() / 100 * percent).unwrap_or(i64::MAX);
     let stream =
         |name: &str, subjects: Vec<String>, max_age: Duration, max_bytes: i64, discard: DiscardPolicy| Config {
@@ -91,14 +87,16 @@ pub(super) fn plan(settings: &StreamSettings) -> Result<Vec<Config>, BusError> {
     Ok(plan)
 }
 
-fn check_subjects(business: &[String], events: &[String]) -> Result<(), BusError> {
-    let all: Vec<&String> = business.iter().chain(events).collect();
-    let bad = |subject: &str, reason: String| {
-        Err(BusError::Subject {
-            subject: subject.to_owned(),
-            reason,
-        })
-    };
+/// Those of events, and those of business messages.
+fn partition(subjects: &[String]) -> (Vec<String>, Vec<String>) {
+    let is_event = |subject: &String| subject.starts_with("platform.");
+    subjects.iter().cloned().partition(is_event)
+}
+
+/// Whether `snake.stream_subjects` can be captured; else the subject, and what is wrong with it.
+pub(crate) fn check_stream_subjects(all: &[String]) -> Result<(), (String, String)> {
+    let (_, business) = partition(all);
+    let bad = |subject: &str, reason: String| Err((subject.to_owned(), reason));
     for (at, subject) in all.iter().enumerate() {
         if !is_subject(subject) {
             let reason = "is not a subject: words joined by dots, `*` for one word, `>` for the rest, no spaces";
@@ -126,7 +124,7 @@ fn check_subjects(business: &[String], events: &[String]) -> Result<(), BusError
             return bad(needed, reason.to_owned());
         }
     }
-    for subject in business {
+    for subject in &business {
         if overlap(subject, "platform.>") {
             let reason = "captures platform.>, which has its own stream; name narrower subjects".to_owned();
             return bad(subject, reason);

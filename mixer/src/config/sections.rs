@@ -9,6 +9,8 @@ use chassis::config::{ConfigErrors, ConfigProblem, LoggingConfig, SecretString, 
 use engine::{AckDurability, CompressionCodec, JsonType, PartitionBy, StorageFormat};
 use model::{ByteSize, Token};
 
+use crate::bus_server::check_stream_subjects;
+
 /// `platform-mixer.toml`, resolved.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MixerConfig {
@@ -78,12 +80,6 @@ pub struct ApiConfig {
     pub host: IpAddr,
     /// The port; 0 takes any free one.
     pub port: u16,
-    /// The bearer tokens.
-    pub tokens_file: Option<PathBuf>,
-    /// The certificate chain.
-    pub tls_cert: Option<PathBuf>,
-    /// The private key.
-    pub tls_key: Option<PathBuf>,
 }
 
 /// `[postgres]`.
@@ -304,6 +300,8 @@ impl MixerConfig {
         problems.extend(exposed(settings, api_host, postgres_host, snake_host));
         problems.extend(credentials_of_another(settings));
         problems.extend(bad_hash(settings));
+        problems.extend(bad_subjects(settings));
+        problems.extend(unsupported(settings));
         ConfigErrors::unless_empty(problems)?;
         Ok(Self {
             logging: LoggingConfig::of(settings),
@@ -329,9 +327,6 @@ impl MixerConfig {
             api: ApiConfig {
                 host: api_host,
                 port: settings.port("api.port"),
-                tokens_file: settings.some_path("api.tokens_file"),
-                tls_cert: settings.some_path("api.tls_cert"),
-                tls_key: settings.some_path("api.tls_key"),
             },
             postgres: PostgresConfig {
                 enabled: settings.bool("postgres.enabled"),
@@ -354,35 +349,48 @@ impl MixerConfig {
             observability: observability(settings),
         })
     }
+}
 
-    /// What is configured but not in this version, one sentence each. The Mixer does not start with any.
-    #[must_use]
-    pub fn unsupported(&self) -> Vec<String> {
-        let cases = [
-            (
-                self.observability.tier == ObservabilityTier::Otlp,
-                "observability.tier = \"otlp\" is not in this version: use \"embedded\"",
-            ),
-            (
-                self.observability.otlp.messages.enabled,
-                "observability.otlp.messages.enabled = true is not in this version: set it to false",
-            ),
-            (
-                self.api.tls_cert.is_some() || self.api.tls_key.is_some(),
-                "api.tls_cert and api.tls_key are not in this version: remove them and put a TLS-terminating proxy in \
-                 front",
-            ),
-            (
-                self.api.tokens_file.is_some(),
-                "api.tokens_file is not in this version: remove it and keep api.host on loopback",
-            ),
-        ];
-        cases
-            .into_iter()
-            .filter(|(set, _)| *set)
-            .map(|(_, sentence)| sentence.to_owned())
-            .collect()
-    }
+/// Keys of the specification that this version does not have: who sets one is told so.
+fn unsupported(settings: &Settings) -> impl Iterator<Item = ConfigProblem> + '_ {
+    let is_set = |key: &'static str| settings.some_text(key).is_some();
+    let without_proxy = "is not in this version: remove it and put a TLS-terminating proxy in front";
+    [
+        (
+            "observability.tier",
+            settings.text("observability.tier") == "otlp",
+            "\"otlp\" is not in this version: use \"embedded\"",
+        ),
+        (
+            "observability.otlp.messages.enabled",
+            settings.bool("observability.otlp.messages.enabled"),
+            "true is not in this version: set it to false",
+        ),
+        ("api.tls_cert", is_set("api.tls_cert"), without_proxy),
+        ("api.tls_key", is_set("api.tls_key"), without_proxy),
+        (
+            "api.tokens_file",
+            is_set("api.tokens_file"),
+            "is not in this version: remove it and keep api.host on loopback",
+        ),
+    ]
+    .into_iter()
+    .filter(|(_, is_set, _)| *is_set)
+    .map(|(key, _, sentence)| ConfigProblem::Conflict {
+        place: settings.place(key),
+        key,
+        sentence: sentence.to_owned(),
+    })
+}
+
+/// Subjects that the bus's streams cannot capture.
+fn bad_subjects(settings: &Settings) -> Option<ConfigProblem> {
+    let checked = check_stream_subjects(settings.list("snake.stream_subjects"));
+    checked.err().map(|(subject, reason)| ConfigProblem::Conflict {
+        place: settings.place("snake.stream_subjects"),
+        key: "snake.stream_subjects",
+        sentence: format!("{subject:?} {reason}"),
+    })
 }
 
 /// The address of a host key; a problem if it is none.
@@ -406,13 +414,7 @@ fn host(settings: &Settings, key: &'static str, problems: &mut Vec<ConfigProblem
 fn exposed(settings: &Settings, api: IpAddr, postgres: IpAddr, snake: IpAddr) -> Vec<ConfigProblem> {
     let managed = settings.text("snake.server") == "managed";
     let cases = [
-        (
-            "api.host",
-            api,
-            "api.allow_insecure",
-            settings.some_text("api.tokens_file").is_some(),
-            "set api.tokens_file, ",
-        ),
+        ("api.host", api, "api.allow_insecure", false, ""),
         ("postgres.host", postgres, "postgres.allow_insecure", false, ""),
         (
             "snake.host",

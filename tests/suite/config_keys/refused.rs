@@ -15,14 +15,43 @@ fn what_is_not_in_this_version_is_refused_with_what_to_do_instead() -> Result<()
         let folder = tempfile::tempdir()?;
         let toml = format!("api.port = 0\nsnake.port = 0\n{key} = {value}\n");
         std::fs::write(folder.path().join("platform-mixer.toml"), toml)?;
-        let done = process::run(&binary("platform-mixer")?, &[], folder.path(), &[])?;
-        assert_eq!(done.code, Some(78), "{key}: {}", done.err);
+        for arguments in [&[][..], &["config", "show"]] {
+            let done = process::run(&binary("platform-mixer")?, arguments, folder.path(), &[])?;
+            assert_eq!(done.code, Some(78), "{key}: {}", done.err);
+            assert!(
+                done.err.contains(key) && done.err.contains(instead) && done.err.contains("platform-mixer.toml:3"),
+                "{key}: {}",
+                done.err
+            );
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_misspelled_environment_name_is_reported_by_config_show_and_at_the_start() -> Result<(), Failure> {
+    for program in ["platform", "platform-mixer"] {
+        let folder = tempfile::tempdir()?;
+        let env = [("PLATFORM_BASE_NAM", "x"), ("PLATFORM_SNAKE_SERVER_BINARY", "/none")];
+        let shown = process::run(&binary(program)?, &["config", "show"], folder.path(), &env)?;
+        assert_eq!(shown.code, Some(0), "{}", shown.err);
         assert!(
-            done.err.contains(key) && done.err.contains(instead),
-            "{key}: {}",
-            done.err
+            shown
+                .err
+                .contains("unknown name PLATFORM_BASE_NAM; the nearest known name is PLATFORM_BASE_NAME"),
+            "{}",
+            shown.err
         );
     }
+    // A start that ends at once, without a bus server.
+    let folder = tempfile::tempdir()?;
+    let env = [("PLATFORM_BASE_NAM", "x"), ("PLATFORM_SNAKE_SERVER_BINARY", "/none")];
+    let started = process::run(&binary("platform-mixer")?, &[], folder.path(), &env)?;
+    assert!(
+        started.err.contains("unknown name PLATFORM_BASE_NAM"),
+        "{}",
+        started.err
+    );
     Ok(())
 }
 
