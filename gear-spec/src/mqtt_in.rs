@@ -21,8 +21,8 @@ pub const MANIFEST: GearManifest = GearManifest {
           `mqtt.property.<name>`, up to 32 user properties. A user property `traceparent` is obeyed. A message of QoS 1 or 2 is acknowledged once it is durable on a guaranteed wire, or has reached the next gear on a hot one. \
           What was not acknowledged comes again as long as the broker keeps the session: QoS 1 is at least once. QoS 2 is exactly once, also over a crash of the Rack, where `out` has guaranteed wires only and the broker keeps \
           the session and what it has released in it; else it is at least once too. mosquitto 2.0 can send a released message again when it is restarted. \
-          At each connection the topics are subscribed to anew: in version 3.1.1 their retained messages come again then. \
-          A message that is larger than the Rack takes is acknowledged, counted as lost and told.",
+          At each connection the topics are subscribed to again: in version 3.1.1 their retained messages come again then. \
+          A message that is larger than the Rack takes is acknowledged, counted as lost and logged.",
     example: include_str!("../../examples/gears/mqtt_in.yaml"),
     schema: gear_manifest::schema::<MqttInConfig>,
     check: gear_manifest::check::<MqttInConfig>,
