@@ -38,7 +38,7 @@ pub struct MqttInConfig {
     /// The topics to subscribe to, 1 to 256. The broker's session keeps those of an earlier configuration: to be rid of one, change `client_id`
     /// or let the session expire.
     pub topics: Vec<TopicConfig>,
-    /// How many messages of QoS 1 and 2 may be under way and not acknowledged, 1 to 4096; a broker of version 5 is told. In version 3.1.1
+    /// How many messages of QoS 1 and 2 may be under way and not acknowledged, 1 to 4096; a broker of version 5 gets the limit. In version 3.1.1
     /// a broker that has more of QoS 2 under way is given those first, over another connection.
     #[serde(default = "default_receive_maximum")]
     pub receive_maximum: u16,

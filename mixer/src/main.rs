@@ -347,7 +347,7 @@ async fn until_asked(config: MixerConfig, shutdown: &ShutdownListener) -> ExitRe
         () = asked.cancelled() => ExitReason::Ok,
         () = announced => ExitReason::Ok,
         failure = mixer.failed() => {
-            tracing::error!("cannot go on: {failure}");
+            tracing::error!("cannot continue: {failure}");
             failure.exit
         }
     };
