@@ -160,7 +160,7 @@ impl DiskSpace {
             Ok(()) => {
                 tracing::warn!(
                     bytes = self.ballast_bytes,
-                    "the disk is full: its reserve is released for flushes and rotation"
+                    "the disk is full: its reserve is released for flushes and retention"
                 );
                 true
             }

@@ -32,7 +32,7 @@ pub enum Error {
         source: std::io::Error,
     },
     /// The names in a folder, or which of two files has a name, may not be on the disk as they are seen.
-    #[error("could not sync {path}: {source}; its on-disk state is unknown, restart to recover")]
+    #[error("{path} may not be on the disk as it appears: {source}; restart to recover")]
     InDoubt {
         /// The folder or file.
         path: PathBuf,

@@ -284,7 +284,7 @@ pub(crate) fn index_staged(shared: &EngineCore, segment: &DataFileHandle, staged
     let made = FilePrefix::open(staged).and_then(|file| make_sidecar(shared, &file, staged, &owner, goes_on));
     match made {
         Ok(index) => segment.set_index(index.map(Arc::new)),
-        Err(error) => tracing::warn!(%error, "sealed a data file without an index; it is built later"),
+        Err(error) => tracing::warn!(%error, "sealing a data file without an index; it is built later"),
     }
 }
 

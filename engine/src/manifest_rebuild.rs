@@ -340,7 +340,7 @@ impl ManifestRebuild<'_> {
         }
         if !self.salvage.any {
             self.report.unknown.push(
-                "which files had been removed: rows of theirs that the log still has are there again until rotation removes \
+                "which files had been removed: their rows that the log still has are back until retention removes \
                  them, and their numbers may be given out again"
                     .to_owned(),
             );

@@ -21,7 +21,7 @@ pub const MANIFEST: GearManifest = GearManifest {
     doc: "Requests pass by `out`. A reply with the key of one leaves by `matched` with the request's signal and trace, and its metadata \
           as `request.…`; other replies by `unmatched`. A request without a reply within `ttl` leaves by `expired`, earlier where there is no \
           room. Outputs that are not wired are counted as dropped. Requests are parked in memory. Where they may come faster than they are \
-          answered, put a `throttle` in front that is slower: a circle whose inboxes are all full stands still. Expressions are \
+          answered, put a `throttle` in front that is slower: a cycle whose inboxes are all full stands still. Expressions are \
           [CEL](https://cel.dev): `data`, `text`, `meta`, `hops`, `ts` and `flux_id` are the message's.",
     example: include_str!("../../examples/gears/correlate.yaml"),
     schema: gear_manifest::schema::<CorrelateConfig>,

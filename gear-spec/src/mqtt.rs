@@ -60,7 +60,7 @@ pub struct BrokerConfig {
     /// How long an attempt to connect may take, until the broker has accepted it.
     #[serde(default = "default_timeout")]
     pub connect_timeout: HumanDuration,
-    /// How long the broker may take no byte before the connection is opened anew.
+    /// How long the broker may take no byte before the connection is reopened.
     #[serde(default = "default_timeout")]
     pub write_timeout: HumanDuration,
     /// The pause before the first attempt to connect again; every next one is twice as long.

@@ -21,8 +21,8 @@ pub const MANIFEST: GearManifest = GearManifest {
           `mqtt.property.<name>`, up to 32 user properties. A user property `traceparent` is obeyed. A message of QoS 1 or 2 is acknowledged once it is durable on a guaranteed wire, or has reached the next gear on a hot one. \
           What was not acknowledged comes again as long as the broker keeps the session: QoS 1 is at least once. QoS 2 is exactly once, also over a crash of the Rack, where `out` has guaranteed wires only and the broker keeps \
           the session and what it has released in it; else it is at least once too. mosquitto 2.0 can send a released message again when it is restarted. \
-          At each connection the topics are subscribed to anew: in version 3.1.1 their retained messages come again then. \
-          A message that is larger than the Rack takes is acknowledged, counted as lost and told.",
+          At each connection the topics are subscribed to again: in version 3.1.1 their retained messages come again then. \
+          A message that is larger than the Rack takes is acknowledged, counted as lost and logged.",
     example: include_str!("../../examples/gears/mqtt_in.yaml"),
     schema: gear_manifest::schema::<MqttInConfig>,
     check: gear_manifest::check::<MqttInConfig>,
@@ -38,7 +38,7 @@ pub struct MqttInConfig {
     /// The topics to subscribe to, 1 to 256. The broker's session keeps those of an earlier configuration: to be rid of one, change `client_id`
     /// or let the session expire.
     pub topics: Vec<TopicConfig>,
-    /// How many messages of QoS 1 and 2 may be under way and not acknowledged, 1 to 4096; a broker of version 5 is told. In version 3.1.1
+    /// How many messages of QoS 1 and 2 may be under way and not acknowledged, 1 to 4096; a broker of version 5 gets the limit. In version 3.1.1
     /// a broker that has more of QoS 2 under way is given those first, over another connection.
     #[serde(default = "default_receive_maximum")]
     pub receive_maximum: u16,

@@ -38,7 +38,7 @@ pub struct TcpOutConfig {
     /// How long an attempt to connect may take.
     #[serde(default = "default_timeout")]
     pub connect_timeout: HumanDuration,
-    /// How long the other side may take no byte before the connection is opened anew.
+    /// How long the other side may take no byte before the connection is reopened.
     #[serde(default = "default_timeout")]
     pub write_timeout: HumanDuration,
     /// The pause before the first attempt to connect again; every next one is twice as long.

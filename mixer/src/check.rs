@@ -100,7 +100,7 @@ const SOUND: &str =
 fn announce(problem: &FileProblem) {
     let FileProblem { path, what, rows, .. } = problem;
     let outcome = if problem.object_is_sound {
-        format!("the copy is quarantined; {SOUND}")
+        format!("quarantining the copy; {SOUND}")
     } else {
         format!("its {rows} rows leave the store, except those that are still in the log")
     };
@@ -151,7 +151,7 @@ fn text(report: &CheckReport) -> String {
         let _ = writeln!(text, "not in the catalogue: {}", path.display());
     }
     for path in &report.quarantined {
-        let _ = writeln!(text, "put aside: {}", path.display());
+        let _ = writeln!(text, "quarantined: {}", path.display());
     }
     let copies = report.problems.iter().filter(|problem| problem.object_is_sound).count();
     let lost = report.problems.len() - copies;

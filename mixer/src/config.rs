@@ -287,7 +287,7 @@ static SNAKE: [ConfigKey; 17] = [
         ValueKind::Word(&["auto", "on", "off"]),
         "\"auto\"",
         "Whether each Rack has its own credentials for the managed server and may publish only as itself; auto: where \
-         snake.host is not loopback. Clients that are not admitted Racks may then only enroll",
+         snake.host is not loopback. Clients that are not admitted Racks may then only enrol",
     ),
     ConfigKey::optional(
         "snake.token",
@@ -474,7 +474,7 @@ static ROTATION: [ConfigKey; 4] = [
         "observability.embedded.rotation.check_interval",
         ValueKind::span(100),
         "\"1h\"",
-        "Time between checks of the rotation rules",
+        "Time between checks of the retention rules",
     ),
 ];
 

@@ -225,7 +225,7 @@ impl ControlPlane {
     ) -> Result<RackView, ControlError> {
         let row = self.find(id_or_name)?;
         if !row.is_adopted() {
-            return Err(refuse(&row, "told its log level", ""));
+            return Err(refuse(&row, "given a log level", ""));
         }
         let change = LevelChange {
             entity_id: row.entity_id,

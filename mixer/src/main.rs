@@ -59,8 +59,8 @@ enum MixerCommand {
         /// Rebuild a lost or damaged catalogue from the data files and the log; not while a Mixer runs
         #[arg(long, conflicts_with_all = ["deep", "repair"])]
         rebuild: bool,
-        /// Delete the indexes of data files and rebuild them; not while a Mixer runs. A running Mixer rebuilds those that are
-        /// missing or damaged by itself
+        /// Delete the indexes of data files and rebuild them; not while a Mixer runs. A running Mixer rebuilds missing and
+        /// damaged ones by itself
         #[arg(long, conflicts_with_all = ["deep", "repair", "rebuild"])]
         rebuild_index: bool,
         /// The output format
@@ -362,7 +362,7 @@ async fn until_asked(config: MixerConfig, shutdown: &ShutdownListener) -> ExitRe
         () = asked.cancelled() => ExitReason::Ok,
         () = announced => ExitReason::Ok,
         failure = mixer.failed() => {
-            tracing::error!("cannot go on: {failure}");
+            tracing::error!("cannot continue: {failure}");
             failure.exit
         }
     };

@@ -1,4 +1,4 @@
-//! Matches literal regular expressions of a statement.
+//! Matches the constant regular expressions of a statement.
 //!
 //! ```text
 //! message ~ 'declined by (visa|alice)'  ─>  matches(message)   regex, compiled once

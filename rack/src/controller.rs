@@ -198,7 +198,7 @@ impl RackController {
             tracing::error!(
                 scenario = push.reference,
                 reason,
-                "scenario not applied; what ran before stays in force"
+                "cannot apply the scenario; the previous one stays in force"
             );
             self.error = Some(reason.clone());
             return answer(new.done, self.not_applied(reason));
@@ -242,7 +242,7 @@ impl RackController {
             Some(reason) => tracing::error!(
                 scenario = push.reference,
                 reason,
-                "scenario not applied; what ran before goes on"
+                "could not apply the scenario; the previous one keeps running"
             ),
         }
         self.error.clone_from(&applied.error);

@@ -1,4 +1,4 @@
-//! Host information of a Rack: name, address, memory and disk.
+//! Host information of a Rack: name, address, CPU, memory and disk.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;

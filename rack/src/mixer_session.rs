@@ -388,7 +388,7 @@ impl MixerSession {
                 }
                 Err(error) => {
                     if !std::mem::replace(&mut missed, true) {
-                        tracing::warn!(%error, "heartbeat not answered; gears go on, telemetry waits in the spool");
+                        tracing::warn!(%error, "heartbeat not answered; gears keep running, telemetry waits in the spool");
                     }
                     self.wait(self.settings.heartbeat_interval.min(MISSED_PAUSE)).await;
                 }

@@ -124,7 +124,7 @@ async fn append(table: Table, file: &Path, store: &Path) -> Result<(), Failure> 
         cpu_seconds / rows * 1e6,
     );
     println!(
-        "  {} files, {:.1} bytes per row; file bytes written {:.2}x of what stays, all bytes written {:.2}x of the payload; {} syncs, {} publishes, {} seals",
+        "  {} files, {:.1} bytes per row; file bytes written {:.2}x of what stays, all bytes written {:.2}x of the payload; {} syncs, {} flushes, {} seals",
         stats.files,
         stats.file_bytes as f64 / rows,
         stats.file_bytes_written as f64 / stats.file_bytes as f64,

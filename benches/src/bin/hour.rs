@@ -65,7 +65,7 @@ async fn hour(rate: u64) -> Result<(), Failure> {
     engine.close().await?;
     let per_hour = stats.files * 720 / ticks;
     println!(
-        "{rate} rows/s: {per_hour} files per hour ({before} before the hour's end), {publishes} publishes, {:.1} bytes per row",
+        "{rate} rows/s: {per_hour} files per hour ({before} before the hour's end), {publishes} flushes, {:.1} bytes per row",
         stats.file_bytes as f64 / stats.file_rows as f64
     );
     println!(

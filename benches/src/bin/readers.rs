@@ -72,7 +72,7 @@ async fn run() -> Result<(), Failure> {
     }
     let stats = writer.engine.stats();
     println!(
-        "writer: {} rows, {} publishes, {} seals, {} of them longer than before, {} partitions removed, {} files left",
+        "writer: {} rows, {} flushes, {} seals, {} of them longer than before, {} partitions removed, {} files left",
         stats.appended_rows, stats.publishes, stats.seals, writer.grown, stats.rotated_partitions, stats.files
     );
     println!("load after: {}", load());

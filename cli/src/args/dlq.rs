@@ -27,7 +27,7 @@ pub(crate) enum DlqVerb {
     },
     /// Replay letters to the gears that could not handle them; each is handled once, however often it is requested
     Replay(Box<DlqReplayArgs>),
-    /// Mark letters as dropped; their rows stay until rotation
+    /// Mark letters as dropped; their rows stay until they expire
     Drop(Box<DlqDropArgs>),
 }
 

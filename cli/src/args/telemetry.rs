@@ -198,7 +198,7 @@ pub(crate) struct FluxArgs {
     /// End (exclusive): the same
     #[arg(long, value_name = "WHEN")]
     pub(crate) until: Option<TimeArg>,
-    /// Maximum number of messages, spans and log records, the earliest first
+    /// Maximum number of messages, spans and log records; the earliest ones are kept
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub(crate) limit: u32,
     #[command(flatten)]

@@ -155,7 +155,7 @@ fn confirmed(count: u64) -> Result<bool, Error> {
     }
     write!(
         io::stderr(),
-        "Drop {count} letters? Their rows stay until rotation. [y/N] "
+        "Drop {count} letters? Their rows stay until they expire. [y/N] "
     )?;
     io::stderr().flush()?;
     let mut answer = String::new();

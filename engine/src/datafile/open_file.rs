@@ -161,7 +161,7 @@ impl OpenDataFile {
     fn poisoned(&self) -> Error {
         let reason = match &self.doubt {
             Some(reason) => Arc::clone(reason),
-            None => format!("the last publish into {} was never recorded", self.path.display()).into(),
+            None => format!("the last flush to {} was never recorded", self.path.display()).into(),
         };
         Error::Poisoned { reason }
     }

@@ -55,7 +55,7 @@ pub(crate) fn seal(
     let Some(present) = open.present() else {
         return Err(Error::rows(
             open.identity().table,
-            format!("{} was never published", open.path().display()),
+            format!("nothing was ever flushed to {}", open.path().display()),
         ));
     };
     let facts = FooterFacts {
@@ -94,7 +94,7 @@ pub(crate) fn seal(
             Some(extent) if extent == present.extent => output.finish(open.identity(), &facts),
             found => Err(Error::damaged(
                 open.path(),
-                format!("its rows are {found:?}, published were {:?}", present.extent),
+                format!("its rows are {found:?} instead of {:?}", present.extent),
             )),
         }
     })

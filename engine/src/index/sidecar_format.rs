@@ -205,7 +205,7 @@ impl SidecarHeader {
             if crc32c::crc32c(&bytes) != section.crc {
                 return Err(SidecarError::Form("its digest is damaged"));
             }
-            head.digest = ZoneMap::decode(&bytes).ok_or(SidecarError::Form("its digest says nothing"))?;
+            head.digest = ZoneMap::decode(&bytes).ok_or(SidecarError::Form("its digest cannot be decoded"))?;
         }
         Ok(head)
     }

@@ -155,7 +155,7 @@ pub(super) fn run(wal: &mut WriteAheadLog, sink: FrameSink<'_>) -> Result<WalRec
     if said > end {
         copier.report(WalDamage {
             segment: newest,
-            reason: format!("it ends with frame {end}; frames up to {said} were synced when the log gave up"),
+            reason: format!("it ends with frame {end}; frames up to {said} were synced when the log failed"),
             missing: Some(end + 1..=said),
             kept: None,
         });

@@ -261,8 +261,8 @@ impl IngestHandler {
         let ended = tokio::time::timeout_at(latest, self.storing.spawn(storing)).await;
         let ended = ended.map_err(|_| {
             ApiProblem::busy(
-                "the body arrived, but whether all of it will be stored is not known yet: repeat the request with an \
-                 Idempotency-Key to find out",
+                "the body arrived and is still being stored, the outcome is not known yet: if the request has an \
+                 Idempotency-Key, repeat it to find out",
             )
         })?;
         let data = ended.map_err(|error| ApiProblem::internal(format!("storing stopped: {error}")))??;
@@ -357,8 +357,8 @@ impl IngestHandler {
         let waited = self.engine.wait_for_upload(PATIENCE).await;
         waited.map_err(|error| {
             ApiProblem::busy(format_args!(
-                "the {rows} rows are stored on this machine and uploaded to the object store later: {error}; repeat \
-                 the request with an Idempotency-Key to check"
+                "the {rows} rows are stored on this machine and uploaded to the object store later: {error}; if \
+                 the request has an Idempotency-Key, repeat it to check"
             ))
         })
     }

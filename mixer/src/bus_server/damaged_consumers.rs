@@ -43,8 +43,7 @@ pub(super) fn remove(account: &Path) -> Result<(), BusError> {
             let is_sound = has_configuration(&consumer).and_then(|has| Ok(has && has_state(&consumer)?));
             if !is_sound.map_err(io(&consumer))? {
                 std::fs::remove_dir_all(&consumer).map_err(io(&consumer))?;
-                tracing::warn!(path = %consumer.display(), "a power cut damaged the files of a consumer; recreating \
-                                                            it");
+                tracing::warn!(path = %consumer.display(), "the files of a consumer are damaged, as by a power cut; recreating it");
             }
         }
     }

@@ -106,7 +106,7 @@ impl DeadLetterQueue {
             .commit(move |change| change.forget_letters(before))
             .await?;
         if gone > 0 {
-            tracing::info!(gone, "dead letters expired with rotation");
+            tracing::info!(gone, "forgot the states of expired dead letters");
         }
         Ok(())
     }

@@ -79,7 +79,7 @@ pub enum DlqError {
     #[error("more than {MOST_CHANGED} letters are selected: narrow the filter (since, until, rack, gear)")]
     TooMany,
     /// No room for marks.
-    #[error("{MAX_MARKS} letters are marked as replayed or dropped, the maximum: rotation makes room")]
+    #[error("{MAX_MARKS} letters are marked as replayed or dropped, the maximum: retention makes room")]
     Full,
     /// A wish that cannot be used.
     #[error("{parameter}: {reason}")]

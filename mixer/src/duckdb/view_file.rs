@@ -37,9 +37,9 @@ const HEAD: &str = "\
 -- The tables of this store for DuckDB, written by platform-mixer; what is changed here is lost.
 --   duckdb -init platform.sql
 --   FROM logs_between(now() - INTERVAL 1 HOUR, now()) ORDER BY ts DESC LIMIT 50;
--- Views look for data files whenever they are asked: rows that are published later are in them, also in a session that goes on.
+-- Each query of a view lists the data files again: it also sees rows that were flushed after the session began.
 -- A table without data files is an empty view: load this file again once it has rows.
--- A query that meets a partition while it is removed fails with an error; ask again.
+-- A query that meets a partition while it is removed fails with an error; run it again.
 ";
 /// And beside an object store.
 const LOCAL_ONLY: &str = "-- Files that are in the object store only are not among them: read the bucket.\n";

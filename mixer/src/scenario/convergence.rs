@@ -35,7 +35,7 @@ impl ConvergenceMonitor {
         let standings = match standings {
             Ok(standings) => standings,
             Err(error) => {
-                tracing::error!(%error, "cannot tell whether the scenario runs");
+                tracing::error!(%error, "cannot determine whether the Racks run the scenario");
                 return;
             }
         };

@@ -404,7 +404,7 @@ impl RolloutParts {
             Ok(true) => self.acl.refresh().await,
             Ok(false) => {}
             Err(error) => {
-                tracing::error!(entity_id = %rack, %error, "could not record what the rack runs; its assignment is \
+                tracing::error!(entity_id = %rack, %error, "could not record what the Rack runs; its assignment is \
                                                             sent again");
             }
         }

@@ -122,7 +122,7 @@ impl SpecSet {
                     text: entry.text,
                 }),
                 Err(error) => {
-                    tracing::error!(file = entry.file, %error, "a spec that stood is read no more; its messages go elsewhere");
+                    tracing::error!(file = entry.file, %error, "cannot parse a spec that was in force; it matches no more messages");
                     standing.unread.push(entry);
                 }
             }

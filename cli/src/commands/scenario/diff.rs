@@ -21,7 +21,7 @@ pub(super) fn run(from: &str, to: &str, api: &ApiArgs) -> Result<(), Error> {
     );
     let rows = changes(&from.scenario, &to.scenario);
     if rows.is_empty() {
-        let _ = writeln!(std::io::stderr(), "platform: no differences");
+        let _ = writeln!(std::io::stderr(), "platform: no differences in meaning");
     }
     Ok(RowPrinter::from(api).rows(&rows, COLUMNS)?)
 }

@@ -79,7 +79,7 @@ fn validate(file: &Path, max_hops: u32, strict: bool) -> Result<(), Error> {
     if strict && !warnings.is_empty() {
         return Err(Error::Warned {
             count: warnings.len(),
-            spared: "the file has warnings (--strict)",
+            spared: "the file is not valid with --strict",
         });
     }
     let meta = &scenario.meta;

@@ -105,7 +105,7 @@ pub(in super::super) fn seal(
         output.line(line.trim_ascii_end())?;
     }
     if output.lines != present.extent.rows {
-        let reason = format!("it has {} lines, published were {}", output.lines, present.extent.rows);
+        let reason = format!("it has {} lines instead of {}", output.lines, present.extent.rows);
         return Err(Error::damaged(open.path(), reason));
     }
     output.finish(open.identity(), facts, present.extent)

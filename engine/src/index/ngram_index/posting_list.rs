@@ -173,7 +173,7 @@ pub(in crate::index) fn find(
         let page = ChecksummedPage::read((number, 1 << (bits - PAGE_BITS)), length, is_whole, &read)?;
         bytes += page.bytes_read();
         let row = row_of(slot as usize % PAGE_SLOTS, page.bytes(), spans);
-        let row = row.ok_or(SidecarError::Form("a page of texts says nothing"))?;
+        let row = row.ok_or(SidecarError::Form("a page of texts cannot be decoded"))?;
         met.iter_mut().zip(row).for_each(|(met, row)| *met &= row);
         if met.iter().all(|word| *word == 0) {
             break;

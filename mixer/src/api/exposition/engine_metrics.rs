@@ -186,23 +186,23 @@ fn upkeep(stats: &EngineStats, to: &mut DescriptorEncoder) -> Result<(), fmt::Er
         ),
         (
             "engine_rotation_checks",
-            "Checks of the rotation rules",
+            "Checks of the retention rules",
             stats.rotation_runs,
         ),
         (
             "engine_rotated_partitions",
-            "Partitions removed by rotation",
+            "Partitions removed by retention",
             stats.rotated_partitions,
         ),
         (
             "engine_rotated_files",
-            "Data files removed by rotation",
+            "Data files removed by retention",
             stats.rotated_files,
         ),
-        ("engine_rotated_rows", "Rows removed by rotation", stats.rotated_rows),
+        ("engine_rotated_rows", "Rows removed by retention", stats.rotated_rows),
         (
             "engine_rotated_bytes",
-            "Bytes of data files removed by rotation",
+            "Bytes of data files removed by retention",
             stats.rotated_bytes,
         ),
     ] {

@@ -449,7 +449,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         .gives(ResponseBody::Json("LettersChanged"))
         .fails(LETTERS)
         .details(REPLAYED),
-    post("/api/v1/dlq/drop", "drop_letters", "Marks letters as dropped; their rows stay until rotation")
+    post("/api/v1/dlq/drop", "drop_letters", "Marks letters as dropped; their rows stay until they expire")
         .with(RequestBody::Required("DropWish"))
         .gives(ResponseBody::Json("LettersChanged"))
         .fails(LETTERS),
@@ -459,7 +459,7 @@ pub(super) const ROUTES: &[ApiRoute] = &[
         .gives(ResponseBody::Json("Letter"))
         .fails(LETTER)
         .details(REPLAYED),
-    post("/api/v1/dlq/{letter_id}/drop", "drop_letter", "Marks a letter as dropped; its row stays until rotation")
+    post("/api/v1/dlq/{letter_id}/drop", "drop_letter", "Marks a letter as dropped; its row stays until it expires")
         .takes(&[p::LETTER_PATH])
         .with(RequestBody::Json("DropOfOne"))
         .gives(ResponseBody::Json("Letter"))

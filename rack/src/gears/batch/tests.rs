@@ -271,7 +271,7 @@ async fn an_open_batch_leaves_when_what_is_behind_it_is_rejected_or_unreadable_a
             Ok(message(0, Value::Null, b"\xff"))
         } else {
             Err(UndecodableMessage {
-                reason: "it is no message".into(),
+                reason: "it is not a message".into(),
                 body: "x".into(),
             })
         };

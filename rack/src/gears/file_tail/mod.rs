@@ -161,7 +161,7 @@ impl FileTailRunner {
             Err(reason) => {
                 let path = self.config.path.display();
                 cx.error(format!(
-                    "the stored position of {path} cannot be read ({reason}); following the file afresh"
+                    "the stored position of {path} cannot be read ({reason}); following it as a new file"
                 ));
                 Ok(Some(None))
             }

@@ -100,10 +100,7 @@ impl ActiveGear for HttpPoller {
                             .and_then(|answer| answer.retry_after(cx.recorder().now()));
                         let pause = pause_after(failures, every, wait);
                         let (shown, again) = (source.shown(), HumanDuration::from(pause));
-                        cx.error(format!(
-                            "cannot poll {shown}: {}; it is asked again in {again}",
-                            failure.what
-                        ));
+                        cx.error(format!("cannot poll {shown}: {}; retrying in {again}", failure.what));
                         schedule.postpone(Instant::now() + pause);
                     }
                 }

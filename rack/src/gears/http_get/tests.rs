@@ -97,12 +97,11 @@ async fn a_failed_poll_is_counted_logged_without_the_query_and_retried() {
     flow.stop().await;
     let at = server.at;
     for said in [
-        format!("cannot poll http://{at}/state: it answered 503 Service Unavailable; it is asked again in 1ms"),
-        format!("cannot poll http://{at}/state: it answered 404 Not Found; it is asked again in 2ms"),
-        "redirects are not followed; set url to where it leads; it is asked again in 4ms".to_owned(),
-        "it answered 304 Not Modified, though no answer is known that it could mean; it is asked again in 8ms"
-            .to_owned(),
-        "its answer has more than 9 bytes; raise max_body; it is asked again in 16ms".to_owned(),
+        format!("cannot poll http://{at}/state: it answered 503 Service Unavailable; retrying in 1ms"),
+        format!("cannot poll http://{at}/state: it answered 404 Not Found; retrying in 2ms"),
+        "redirects are not followed; set url to where it leads; retrying in 4ms".to_owned(),
+        "it answered 304 Not Modified, though no answer is known that it could mean; retrying in 8ms".to_owned(),
+        "its answer has more than 9 bytes; raise max_body; retrying in 16ms".to_owned(),
     ] {
         assert!(flow.says("get", &said), "{said}");
     }

@@ -16,7 +16,7 @@
 //!   that note brings it again; a broker that ends may send again what it has released, as mosquitto 2.0 does where it was
 //!   restarted before it heard of that (PUBCOMP).
 //! - What has come together leaves together. Meanwhile nothing is read: the broker waits, and signs of life go on.
-//! - A message that is larger than the Rack takes is acknowledged, counted as lost and told: it would come again for ever.
+//! - A message that is larger than the Rack takes is acknowledged, counted as lost and logged: it would come again for ever.
 //!
 //! # Not here
 //!
