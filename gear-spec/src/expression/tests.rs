@@ -192,7 +192,7 @@ fn a_message_on_which_it_fails_is_rejected_with_the_reason() {
         ("b'bytes'", "type bytes, which has no form in JSON"),
         ("0.0 / 0.0", "NaN, not a number in JSON"),
         ("data.text - 1", "…"),
-        ("'abc'.substring(4)", "no place 4 in a text of 3 characters"),
+        ("'abc'.substring(4)", "no position 4 in a text of 3 characters"),
         ("'abc'.substring(2, 1)", "the end is before the begin"),
         ("[1].join('')", "item 0 is of type int"),
         ("'a'.matches(data.text + '(')", "is not a pattern"),

@@ -85,7 +85,7 @@ fields:
     says(6, "JSON Pointer");
     says(7, "two fields are called amount");
     says(8, "every message has");
-    says(9, "field Big is no column");
+    says(9, "field Big is not a column name");
     says(9, "~0");
     says(10, "number");
     says(11, "type");

@@ -226,7 +226,7 @@ fn an_error_points_at_its_place_and_ends_no_shell() -> Result<(), Failure> {
     )?;
     assert!(shown.contains("line 2, column 3") && shown.contains("levl"), "{shown}");
     terminal.ask("DELETE FROM logs;\r", "DELETE is refused")?;
-    terminal.ask("\\nothing\r", "there is no \\nothing")?;
+    terminal.ask("\\nothing\r", "unknown command \\nothing")?;
     terminal.ask("SELECT 40 + $n AS answer;\r", ANSWER)?;
     let shown = terminal.ask("SELECT column_name FROM information_schema.columns;\r", "more rows")?;
     assert!(shown.contains("COLUMN_NAME\r\n"), "{shown}");
