@@ -56,10 +56,21 @@ def end_of_block(text: str, start: int) -> int:
     return len(text)
 
 
+def end_of_field(text: str, start: int) -> int:
+    """The end of a field of a struct or of its value: its comma, or the bracket behind it."""
+    depth = 0
+    for at in range(start, len(text)):
+        depth += (text[at] in "({[<") - (text[at] in ")}]>" and text[at - 1] != "-")
+        if depth < 0 or depth == 0 and text[at] == ",":
+            return at
+    return len(text)
+
+
 def without_tests(text: str) -> str:
     """Blanked source without items under #[cfg(test)]."""
     while found := re.search(r"#\[cfg\(test\)\]", text):
-        end = end_of_block(text, found.end())
+        field = re.compile(r"\s*(?:pub(?:\([^)]*\))?\s+)?[a-z_]\w*\s*:(?!:)").match(text, found.end())
+        end = end_of_field(text, field.end()) if field else end_of_block(text, found.end())
         text = text[: found.start()] + re.sub(r"[^\n]", " ", text[found.start() : end]) + text[end:]
     return text
 

@@ -24,7 +24,6 @@ mod exit;
 pub mod lingering_close;
 pub mod log_rate_limiter;
 pub mod logs;
-pub mod panic_text;
 pub mod shutdown;
 mod system_clock;
 pub mod write_timeout;

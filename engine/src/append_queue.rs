@@ -13,7 +13,7 @@
 //!
 //! # Invariants
 //!
-//! - What is pushed is answered: by the committer, or here when the intake is closed.
+//! - What is pushed is answered: by the committer, or here when the append queue is closed.
 //! - An append is taken by the committer or withdrawn by its appender, never both: [`AppendClaim`]. What is withdrawn is not
 //!   stored, then or later.
 
@@ -105,7 +105,7 @@ pub(crate) struct CommitGroup {
 }
 
 impl AppendQueue {
-    /// Queues an append; drops it, which its appender notices, if the intake is closed.
+    /// Queues an append; drops it, which its appender notices, if the append queue is closed.
     pub(crate) fn push(&self, append: AppendRequest) {
         let mut inner = self.inner.lock();
         if inner.closed {
@@ -168,7 +168,7 @@ impl AppendQueue {
         }
     }
 
-    /// Waits for a release, a closing, or `patience`, and drops what was withdrawn. Whether the intake is closed, and the
+    /// Waits for a release, a closing, or `patience`, and drops what was withdrawn. Whether the append queue is closed, and the
     /// release.
     pub(crate) fn wait_for_release(&self, patience: Duration) -> (bool, Option<u64>) {
         let end = Instant::now() + patience;

@@ -19,7 +19,6 @@
 
 mod index_lookup;
 
-use std::fmt;
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -89,7 +88,7 @@ pub(crate) struct DataFileContext {
 }
 
 /// The store whose views name data files.
-pub(crate) trait DataFileOwner: fmt::Debug + Send + Sync {
+pub(crate) trait DataFileOwner: Send + Sync {
     /// A query found a file damaged: views taken from now on do not have it.
     fn report_damage(&self, file: &DataFileHandle, reason: &str);
     /// Whether views that are taken now have the file that this is a version of.

@@ -26,8 +26,7 @@ use crate::flush_scheduler::ShutdownMode;
 use crate::memtable::weight;
 use crate::object_storage::RemoteLink;
 use crate::recovery::{self, RecoveredStore};
-use crate::replication::CutUploader;
-use crate::replication::ReplicaFollower;
+use crate::replication::{CutUploader, ReplicaFollower};
 use crate::tail_follower::TailFollower;
 use crate::wal::WalFrame;
 use crate::{

@@ -13,7 +13,6 @@
 
 mod stats_reader;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 #[cfg(test)]
 use std::sync::atomic::AtomicU64;
@@ -39,10 +38,10 @@ use crate::layout::{StoreLayout, TimePartition};
 use crate::live_tail::TailBuffers;
 use crate::manifest::{FileEntry, FileLineage, StoreLockFile, StoreManifest};
 use crate::memtable::{MemtableSet, PartitionKey};
+use crate::object_storage::read_cache::UploadedFile;
 use crate::object_storage::takeover::RemoteLink;
 use crate::partitioner::PartitionRule;
-use crate::snapshot::PartialReason;
-use crate::snapshot::{StoreSnapshot, table_index};
+use crate::snapshot::{PartialReason, StoreSnapshot, table_index};
 use crate::stats::EngineCounters;
 use crate::{BatchOrigin, Error, HotBatch, RetentionHistory, Settings};
 
@@ -89,7 +88,7 @@ pub(crate) struct StoreFiles {
     /// Taken before `state`, never after it. Seals and rotation hold it over the change of both.
     pub(crate) catalog: Mutex<StoreManifest>,
     /// For the data files of views.
-    pub(crate) files: Arc<DataFileContext>,
+    pub(crate) file_context: Arc<DataFileContext>,
     /// How files of specs are begun.
     pub(crate) templates: ArcSwap<FileTemplates>,
     /// Let go when the store is closed.
@@ -306,17 +305,25 @@ impl EngineCore {
 
     /// The segment that a catalogue entry describes.
     pub(crate) fn segment(&self, entry: &FileEntry, lineage: &Arc<FileLineage>) -> Arc<DataFileHandle> {
-        Arc::new(DataFileHandle::new(entry, &self.store.files, Arc::clone(lineage)))
+        Arc::new(DataFileHandle::new(
+            entry,
+            &self.store.file_context,
+            Arc::clone(lineage),
+        ))
     }
 
-    /// The files of the view that the object store has, and whether an older view or a query's plan names them.
-    pub(crate) fn uploaded_files(&self) -> Vec<(u64, PathBuf, bool)> {
+    /// The files of the view that the object store has.
+    pub(crate) fn uploaded_files(&self) -> Vec<UploadedFile> {
         let state = self.rows.state.lock();
         let files = state.files.iter().flat_map(|files| files.iter());
         files
             .filter(|file| file.is_uploaded())
             // One holder is the list itself.
-            .map(|file| (file.id, file.path.clone(), Arc::strong_count(file) > 1))
+            .map(|file| UploadedFile {
+                id: file.id,
+                path: file.path.clone(),
+                is_held: Arc::strong_count(file) > 1,
+            })
             .collect()
     }
 

@@ -15,7 +15,7 @@ use uuid::Uuid;
 mod remote_error_kind;
 
 pub use remote_error_kind::RemoteErrorKind;
-pub(crate) use remote_error_kind::{damaged, error_kind, is_transient, refused};
+pub(crate) use remote_error_kind::{damaged_object, error_kind, is_transient, refused_by_store};
 
 /// Why the engine could not do what it was asked.
 #[derive(Debug, thiserror::Error)]

@@ -36,8 +36,7 @@ use std::time::{Duration, Instant};
 
 use crate::Error;
 use crate::engine_core::{EngineCore, PoisonGuard};
-use crate::flush_scheduler::SealJob;
-use crate::flush_scheduler::{FlushRequests, ShutdownMode};
+use crate::flush_scheduler::{FlushRequests, SealJob, ShutdownMode};
 use crate::io_pacing::IoPriority;
 use crate::manifest::ManifestRecord;
 use crate::memtable::{FlushCandidate, FrozenRows, PartitionKey};

@@ -105,7 +105,7 @@ impl GroupCommitter {
         }
     }
 
-    /// Commits until the intake is closed and empty.
+    /// Commits until the append queue is closed and empty.
     pub(crate) fn run(mut self) {
         let _sentinel = PoisonGuard(Arc::clone(&self.shared));
         let settings = &self.shared.settings;

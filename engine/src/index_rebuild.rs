@@ -12,7 +12,7 @@ use crate::datafile::FilePrefix;
 use crate::index::{IndexedFile, is_indexed, sidecar_builder, write_sidecar};
 use crate::integrity_check::{FileProblem, StoreInspector};
 use crate::manifest::FileEntry;
-use crate::store_tree::lock;
+use crate::store_tree::lock_store;
 use crate::{Error, Settings};
 
 /// What came of it.
@@ -33,7 +33,7 @@ pub struct IndexReport {
 /// If there is no store, a Mixer has it, its catalogue is damaged, or the system refuses.
 pub fn rebuild_index(settings: &Settings, mut each: impl FnMut(u64, u64)) -> Result<IndexReport, Error> {
     let store = StoreInspector::open(settings)?;
-    let _locks = lock(&store.layout, settings)?;
+    let _locks = lock_store(&store.layout, settings)?;
     let folder = &store.layout.index;
     match std::fs::remove_dir_all(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(Error::io("remove", folder)(error)),

@@ -29,10 +29,8 @@ use crate::index::{
     FINISHED, IndexedFile, IndexerGuard, RollupDimension, SidecarIndex, UNFINISHED, sidecar_builder, write_sidecar,
 };
 use crate::io_pacing::IoPriority;
-use crate::layout::FileVersionKey;
-use crate::layout::StoreLayout;
-use crate::{Error, durable_fs};
-use crate::{panic_guard::catch_panic, store_tree::data_files};
+use crate::layout::{FileVersionKey, StoreLayout};
+use crate::{Error, durable_fs, panic_guard::catch_panic, store_tree::data_files};
 
 /// How long a file that could not be indexed is left alone.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -42,12 +40,12 @@ pub(crate) fn run(shared: &Arc<EngineCore>) {
     let _sentinel = PoisonGuard(Arc::clone(shared));
     let indexes = &shared.indexes;
     let _ended = IndexerGuard(indexes);
-    let mut keeper = IndexerWorker::new(shared);
+    let mut indexer = IndexerWorker::new(shared);
     let mut done = 0;
     // What was there before the first order is looked at too.
     indexes.request_pass();
-    while let Some(asked) = indexes.next_request(done, keeper.next_try()) {
-        if keeper.pass(asked) {
+    while let Some(asked) = indexes.next_request(done, indexer.next_try()) {
+        if indexer.pass(asked) {
             indexes.mark_done(asked);
             done = asked;
             indexes.back_off();
@@ -65,7 +63,7 @@ struct IndexerWorker<'a> {
 
 impl<'a> IndexerWorker<'a> {
     fn new(shared: &'a EngineCore) -> Self {
-        let mut keeper = Self {
+        let mut indexer = Self {
             shared,
             there: HashMap::new(),
             failed: HashMap::new(),
@@ -76,12 +74,12 @@ impl<'a> IndexerWorker<'a> {
             Vec::new()
         }) {
             match named(&shared.store.layout, &path) {
-                Some(SidecarName::Sidecar(table, key)) => drop(keeper.there.insert(key, table)),
+                Some(SidecarName::Sidecar(table, key)) => drop(indexer.there.insert(key, table)),
                 Some(SidecarName::Unfinished) => remove(&path),
                 None => {}
             }
         }
-        keeper
+        indexer
     }
 
     /// When something that failed is tried again.
@@ -274,7 +272,7 @@ fn is_engine_busy(shared: &EngineCore) -> bool {
 }
 
 /// Makes the index of a sealed file before it is shown, so that no question meets it without. Where others need the machine more, or
-/// it fails, the keeper makes it later; so it does for what the flusher seals in memory.
+/// it fails, the indexer makes it later; so it does for what the flusher seals in memory.
 pub(crate) fn index_staged(shared: &EngineCore, segment: &DataFileHandle, staged: &Path) {
     let goes_on = || !is_engine_busy(shared) && !shared.scheduler.is_sealer_pressed();
     if !shared.settings.index || !segment.wants_index() || !goes_on() {

@@ -1,9 +1,9 @@
 //! Live tail: rows in the order in which they became visible, for followers of a table.
 //!
 //! ```text
-//! committer, under `state` ─> Ring per table: │ arrival │ arrival │ … │ newest │        bounded by bytes
+//! committer, under `state` ─> ArrivalRing per table: │ arrival │ arrival │ … │ newest │        bounded by bytes
 //! replay of the log ────────────^             └ start: everything from this LSN on is here
-//!                                    Follow (position) ──take──> arrivals, or how many rows are gone
+//!                                    TailFollower (position) ──take──> arrivals, or how many rows are gone
 //! ```
 //!
 //! An arrival shares its rows with the hot batches. It keeps them in memory when they are in files and the hot rows are gone: that

@@ -44,7 +44,7 @@ use crate::memtable::{OriginRanges, PartitionKey};
 use crate::object_storage::remote_check::RemoteInspector;
 use crate::quarantine::move_to_quarantine;
 use crate::recovery::describe;
-use crate::store_tree::{data_files, lock};
+use crate::store_tree::{data_files, lock_store};
 use crate::{Error, Settings, durable_fs, wal};
 use log_origins::LogOrigins;
 use previous_manifest::{find_store, keep_old};
@@ -114,7 +114,7 @@ pub fn rebuild_catalogue(
     for dir in [&layout.meta, &layout.quarantine] {
         durable_fs::create_dirs(dir)?;
     }
-    let _locks = lock(&layout, settings)?;
+    let _locks = lock_store(&layout, settings)?;
     let (store, known) = find_store(&layout, &tree)?;
     if known
         && manifest::has_manifest(&layout.meta)?

@@ -1,6 +1,6 @@
 //! Turns a panic of a decoder into an error: data that no decoder survives must not stop the engine.
 
-/// What `decode` says; that it panicked, if it did. A batch that no decoder survives must not keep the store from opening.
+/// What `decode` says; that it panicked, if it did.
 pub(crate) fn catch_panic<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(decode)).unwrap_or_else(|panic| {
         let said = panic.downcast_ref::<String>().map(String::as_str);

@@ -84,7 +84,7 @@ fn hide_if(
 }
 
 impl DataFileOwner for EngineCore {
-    /// Takes the file out of the views to come, and has it put aside. A file that has the name by now, sealed or begun anew, is
+    /// Takes the file out of later snapshots, and has it quarantined. A file that has the name by now, sealed or begun anew, is
     /// another one.
     fn report_damage(&self, segment: &DataFileHandle, reason: &str) {
         let rows = segment.rows;

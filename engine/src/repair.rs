@@ -20,7 +20,7 @@
 use crate::integrity_check::{CheckReport, FileProblem, StoreInspector};
 use crate::manifest::{FileEntry, ManifestRecord};
 use crate::quarantine::move_to_quarantine;
-use crate::store_tree::lock;
+use crate::store_tree::lock_store;
 use crate::{Error, Settings, durable_fs};
 
 /// Repairs the store. `each` is called before each file, with the files done and all of them; `say` before anything is done
@@ -36,7 +36,7 @@ pub fn repair_store(
 ) -> Result<CheckReport, Error> {
     let store = StoreInspector::open(settings)?;
     durable_fs::create_dirs(&store.layout.quarantine)?;
-    let _locks = lock(&store.layout, settings)?;
+    let _locks = lock_store(&store.layout, settings)?;
     let found = store.load()?;
     let entries: Vec<FileEntry> = found.state.files().cloned().collect();
     let mut report = CheckReport::of(&entries, deep);

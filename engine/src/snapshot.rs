@@ -12,7 +12,7 @@
 //!
 //! # Not here
 //!
-//! How a segment's bytes are found again after its name was given to other bytes: [`crate::manifest`].
+//! How a segment's bytes are found again after its name was given to other bytes: [`crate::data_file_handle`].
 
 use std::fmt;
 use std::sync::Arc;

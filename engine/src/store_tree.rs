@@ -11,7 +11,7 @@ use crate::manifest::{StoreLockFile, known_store_id};
 use crate::{Error, Settings, durable_fs, wal};
 
 /// Takes the store and its tree for this process. Of the folders that it needs, those in staging are made.
-pub(crate) fn lock(layout: &StoreLayout, settings: &Settings) -> Result<Vec<StoreLockFile>, Error> {
+pub(crate) fn lock_store(layout: &StoreLayout, settings: &Settings) -> Result<Vec<StoreLockFile>, Error> {
     for dir in layout.staging_folders() {
         durable_fs::create_dirs(dir)?;
     }
@@ -69,4 +69,15 @@ pub(crate) fn data_files(root: &Path) -> Result<Vec<PathBuf>, Error> {
         }
     }
     Ok(files)
+}
+
+/// Removes the folders above a file that went, up to its table's, as far as they are empty.
+pub(crate) fn remove_empty_folders(file: &Path, data: &Path) {
+    let folders = file.ancestors().skip(1);
+    for folder in folders.take_while(|folder| folder.parent().is_some_and(|parent| parent != data && *folder != data)) {
+        // A folder that is not empty ends the way up.
+        if std::fs::remove_dir(folder).is_err() {
+            return;
+        }
+    }
 }

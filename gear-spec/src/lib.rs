@@ -12,6 +12,7 @@
 //! - Nothing here opens a file or a connection, or spawns a task; what a gear needs at work (an interpreter of WebAssembly, TLS, a bus)
 //!   is not linked.
 //! - A configuration that is accepted here is the one that the Rack runs: it deserializes the same struct, and compiles the same expressions.
+//!   Of WebAssembly the Rack may still refuse a valid module that its interpreter cannot translate: see [`wasm_module`].
 //! - Adding a type is one file here and one in `rack::gears`, of the same name, and that name in the one list, [`gear_types!`]: `rack` does
 //!   not compile without its half.
 //!
@@ -27,7 +28,7 @@ pub mod http_headers;
 pub mod mqtt;
 mod network_address;
 mod poll_interval;
-pub mod secret_references;
+mod secret_references;
 pub mod wasm_module;
 
 pub use http_address::parse_url;

@@ -5,11 +5,11 @@
 //! - A secret never stands in a scenario: it is a `${NAME}` reference to the environment.
 //! - The Rack's own settings (`PLATFORM_…`) are not given away.
 
-use chassis::config::{EnvExpansion, expand_env};
+use model::{EnvExpansion, expand_env};
 
 /// Whether a value may stand in a scenario as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ValueSecrecy {
+pub(crate) enum ValueSecrecy {
     /// It may.
     Plain,
     /// It is a secret: only a reference may.
@@ -20,7 +20,7 @@ pub enum ValueSecrecy {
 ///
 /// # Errors
 /// A secret that is no reference, a variable that is not set, or one of the Rack's own.
-pub fn resolved(
+pub(crate) fn resolved(
     key: &str,
     text: &str,
     secrecy: ValueSecrecy,

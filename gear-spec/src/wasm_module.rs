@@ -14,7 +14,7 @@
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use chassis::panic_text::panic_text;
+use model::panic_text;
 use wasmparser::types::{EntityType, Types};
 use wasmparser::{
     BinaryReaderError, Export, FuncType, FuncValidatorAllocations, Import, Parser, Payload, ValType, ValidPayload,
@@ -76,24 +76,24 @@ pub fn check_module(bytes: &[u8], memory: u64) -> Result<Cow<'_, [u8]>, String> 
     }
     let check = || {
         let module = binary(bytes)?;
-        let surface = ModuleSurface::read(&module).map_err(|error| invalid(&error))?;
+        let surface = ModuleSurface::read(&module).map_err(|error| invalid_module(&error))?;
         surface.check_imports()?;
         surface.check_exports(memory)?;
         Ok(module)
     };
-    catch_unwind(AssertUnwindSafe(check)).unwrap_or_else(|panic| Err(unreadable(panic_text(panic.as_ref()))))
+    catch_unwind(AssertUnwindSafe(check)).unwrap_or_else(|panic| Err(unreadable_module(panic_text(panic.as_ref()))))
 }
 
 /// Says that a module is not valid.
 #[must_use]
-pub fn invalid(reason: &str) -> String {
-    short(&format!("the module is not valid: {reason}"))
+pub fn invalid_module(reason: &str) -> String {
+    shorten_reason(&format!("the module is not valid: {reason}"))
 }
 
 /// Says that the library failed on a module.
 #[must_use]
-pub fn unreadable(reason: &str) -> String {
-    short(&format!("the module cannot be read: {reason}"))
+pub fn unreadable_module(reason: &str) -> String {
+    shorten_reason(&format!("the module cannot be read: {reason}"))
 }
 
 /// What a valid module imports and exports, with the types.
@@ -167,13 +167,17 @@ impl<'a> ModuleSurface<'a> {
                 (Some((_, params)), Some(found)) => {
                     if found.params() != *params || !found.results().is_empty() {
                         let wanted = signature(params, &[]);
-                        return Err(short(&format!(
+                        return Err(shorten_reason(&format!(
                             "the module imports {name} as {}; it is {wanted}",
                             shape(found)
                         )));
                     }
                 }
-                (Some(_), None) => return Err(short(&format!("the module imports {name}, but not as a function"))),
+                (Some(_), None) => {
+                    return Err(shorten_reason(&format!(
+                        "the module imports {name}, but not as a function"
+                    )));
+                }
             }
         }
         if unknown.is_empty() {
@@ -188,7 +192,7 @@ impl<'a> ModuleSurface<'a> {
             String::new()
         };
         let given: Vec<_> = IMPORTS.iter().map(|(name, _)| format!("{}.{name}", MODULE)).collect();
-        Err(short(&format!(
+        Err(shorten_reason(&format!(
             "the module imports {names}{more}; a module gets {} and nothing else: build it without WASI",
             given.join(", ")
         )))
@@ -212,7 +216,7 @@ impl<'a> ModuleSurface<'a> {
             match self.function(export) {
                 Some(found) if found.params() == *params && found.results() == *results => {}
                 Some(found) => {
-                    return Err(short(&format!(
+                    return Err(shorten_reason(&format!(
                         "the module's function {name} is {}; it must be {wanted}",
                         shape(found)
                     )));
@@ -232,7 +236,7 @@ fn binary(bytes: &[u8]) -> Result<Cow<'_, [u8]>, String> {
         // The place stands behind an arrow: `--> <anon>:2:8`.
         let place = said.lines().find_map(|line| line.split_once("<anon>:"));
         let place = place.map(|(_, place)| format!(" at {place}")).unwrap_or_default();
-        short(&format!("the text of the module cannot be read{place}: {reason}"))
+        shorten_reason(&format!("the text of the module cannot be read{place}: {reason}"))
     })
 }
 
@@ -251,7 +255,7 @@ fn signature(params: &[ValType], results: &[ValType]) -> String {
 
 /// What a module or the library says, on one line, cut where it is long.
 #[must_use]
-pub fn short(text: &str) -> String {
+pub fn shorten_reason(text: &str) -> String {
     let end = text.floor_char_boundary(MAX_REASON);
     let cut = if end < text.len() { "…" } else { "" };
     let line: String = text[..end]

@@ -32,8 +32,7 @@ use crate::events::EventPublisher;
 use crate::heartbeat::HeartbeatHandler;
 use crate::liveness::LivenessTracker;
 use crate::rejection_counters::RejectionCounters;
-use crate::scenario::BusAcl;
-use crate::scenario::ScenarioRollout;
+use crate::scenario::{BusAcl, ScenarioRollout};
 use crate::tasks::{FailureReporter, SupervisedTask};
 
 const AT_ONCE: usize = 64;

@@ -37,8 +37,7 @@ use crate::registry::{
     ActiveScenario, AuditActor, AuditEntry, ClusterRegistry, RackRow, RegistryError, RegistryTransaction,
 };
 use crate::rejection_counters::RejectionCounters;
-use crate::scenario::BusAcl;
-use crate::scenario::{FlowControl, ReferenceCache, ScenarioRollout, WireBacklog};
+use crate::scenario::{BusAcl, FlowControl, ReferenceCache, ScenarioRollout, WireBacklog};
 
 pub(crate) use labels::MOST_LABELS;
 pub use scenarios::ResumePoint;

@@ -26,7 +26,9 @@ use crate::controller::{self, ControllerParts, ControllerStatus, ORDERS};
 use crate::gears::ProgramAllowList;
 use crate::host::{self, BusHost};
 use crate::message_limits::MessageLimits;
-use crate::mixer_session::{ControllerLink, MixerSession, SessionHost, SessionOutputs, SessionSettings, SessionStores};
+use crate::mixer_session::{
+    ControllerLink, MixerSession, SessionHost, SessionOutputs, SessionSettings, SessionStores, SharedLimits,
+};
 use crate::outbox::{GuaranteedLane, MessageOutbox};
 use crate::runtime::{DRAIN_BOUND, PATIENCE, RuntimeParts};
 use crate::signed_rpc::RpcClient;
@@ -119,9 +121,9 @@ pub struct RackAgent {
     layer: TelemetryLayer,
     recorder: TelemetryRecorder,
     /// What talks to the Mixer.
-    talk: StoppableTasks<Vec<JoinHandle<()>>>,
+    mixer_tasks: StoppableTasks<Vec<JoinHandle<()>>>,
     /// The controller.
-    stage: StoppableTasks<JoinHandle<()>>,
+    controller: StoppableTasks<JoinHandle<()>>,
     batcher: StoppableTasks<JoinHandle<()>>,
     spool: SpoolThread,
     outbox: SpoolThread,
@@ -248,8 +250,8 @@ impl RackAgent {
             bus,
             layer: parts.layer,
             recorder,
-            talk: StoppableTasks::new(talk, talkers),
-            stage: StoppableTasks::new(acting, tokio::spawn(stage)),
+            mixer_tasks: StoppableTasks::new(talk, talkers),
+            controller: StoppableTasks::new(acting, tokio::spawn(stage)),
             batcher: StoppableTasks::new(recording, tokio::spawn(batcher.run())),
             spool: spool_thread,
             outbox: outbox_thread,
@@ -277,14 +279,14 @@ impl RackAgent {
 
     /// Stops: no more commands, gears end, the last rows go to the spool.
     pub async fn close(self) {
-        self.talk.stop.cancel();
-        self.stage.stop.cancel();
-        let mut stage = self.stage.tasks;
+        self.mixer_tasks.stop.cancel();
+        self.controller.stop.cancel();
+        let mut stage = self.controller.tasks;
         if tokio::time::timeout(GEARS_WITHIN, &mut stage).await.is_err() {
             tracing::warn!("gears did not stop in time; aborting them");
             stage.abort();
         }
-        for talker in self.talk.tasks {
+        for talker in self.mixer_tasks.tasks {
             talker.abort();
             // Cancelled or aborted: how it ended is known.
             let _ = talker.await;
@@ -385,7 +387,6 @@ impl MixerTasks<'_> {
                 enrollment_timeout: config.rack.enrollment_timeout,
                 heartbeat_interval: config.rack.heartbeat_interval,
                 stream: config.snake.stream_name.clone(),
-                limits: self.limits,
             },
             beats: 0,
             clock: self.parts.clock.clone(),
@@ -393,6 +394,9 @@ impl MixerTasks<'_> {
             stores: SessionStores {
                 spool: self.spool.clone(),
                 outbox: Arc::clone(self.outbox),
+            },
+            limits: SharedLimits {
+                messages: self.limits,
                 recorder: self.recorder.clone(),
             },
             outputs: SessionOutputs {

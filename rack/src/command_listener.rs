@@ -22,12 +22,11 @@ use std::sync::Arc;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::RackIdentity;
-use crate::applied_state;
 use crate::controller::ControllerCommand;
 use crate::outbox::MessageOutbox;
 use crate::spool::SpoolHandle;
 use crate::tap::TapLeases;
+use crate::{RackIdentity, applied_state};
 
 /// Where commands for this Rack come, and whose they must be. Known before adoption, so that an approval is heard at once.
 #[derive(Debug, Clone, PartialEq, Eq)]

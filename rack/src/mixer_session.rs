@@ -71,6 +71,7 @@ pub(crate) struct MixerSession {
     pub(crate) clock: Clock,
     pub(crate) entropy: Entropy,
     pub(crate) stores: SessionStores,
+    pub(crate) limits: SharedLimits,
     pub(crate) outputs: SessionOutputs,
     pub(crate) controller: ControllerLink,
     pub(crate) cancel: CancellationToken,
@@ -90,13 +91,17 @@ pub(crate) struct SessionSettings {
     pub(crate) heartbeat_interval: Duration,
     /// `snake.stream_name`.
     pub(crate) stream: Token,
-    pub(crate) limits: MessageLimits,
 }
 
 /// What heartbeats report on, and what the Mixer's floors are for.
 pub(crate) struct SessionStores {
     pub(crate) spool: SpoolHandle,
     pub(crate) outbox: Arc<MessageOutbox>,
+}
+
+/// What the Mixer's limits narrow; the gears share it.
+pub(crate) struct SharedLimits {
+    pub(crate) messages: MessageLimits,
     pub(crate) recorder: TelemetryRecorder,
 }
 
@@ -370,8 +375,8 @@ impl MixerSession {
                         self.stores.outbox.set_credits(credits);
                     }
                     if let Some(limits) = limits {
-                        self.settings.limits.narrow(&limits);
-                        self.stores.recorder.narrow_sampling(limits.sampling_rate);
+                        self.limits.messages.narrow(&limits);
+                        self.limits.recorder.narrow_sampling(limits.sampling_rate);
                     }
                     if self.controller.report.borrow().state != Some(state) {
                         self.send_state(state).await;

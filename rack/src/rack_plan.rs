@@ -24,7 +24,7 @@ use model::Token;
 use model::control::{PortCredit, ScenarioPush};
 use model::scenario::{GearPort, Lane, Wire};
 
-use crate::gears::{self, GearSpec, WireTarget};
+use crate::gears::{self, WireTarget, WiredGear};
 use crate::outbox::PortDestinations;
 use crate::wire_consumer::WireConsumerSpec;
 
@@ -33,7 +33,7 @@ use crate::wire_consumer::WireConsumerSpec;
 pub(crate) struct RackPlan {
     pub(crate) reference: String,
     pub(crate) hash: String,
-    pub(crate) gears: BTreeMap<Token, GearSpec>,
+    pub(crate) gears: BTreeMap<Token, WiredGear>,
     /// The wires of lane guaranteed that end here, by consumer.
     pub(crate) inlets: BTreeMap<String, WireConsumerSpec>,
     /// Where those lead that begin here. A gear that only sends to somebody else is the same running gear.
@@ -147,7 +147,7 @@ pub(crate) fn plan(push: &ScenarioPush, rack: Option<&Token>) -> Result<RackPlan
             kind: kind.name(),
             reason,
         })?;
-        let spec = GearSpec {
+        let spec = WiredGear {
             name: gear.name.clone(),
             kind,
             config: gear.config.clone(),
@@ -182,7 +182,7 @@ pub(crate) fn plan(push: &ScenarioPush, rack: Option<&Token>) -> Result<RackPlan
     })
 }
 
-fn consumers(gears: &BTreeMap<Token, GearSpec>, inlets: &BTreeMap<String, WireConsumerSpec>) -> BTreeSet<Token> {
+fn consumers(gears: &BTreeMap<Token, WiredGear>, inlets: &BTreeMap<String, WireConsumerSpec>) -> BTreeSet<Token> {
     let mut consumers = BTreeSet::new();
     let mut reached: Vec<&Token> = inlets.values().map(|inlet| &inlet.gear).collect();
     while let Some(name) = reached.pop() {
@@ -194,7 +194,7 @@ fn consumers(gears: &BTreeMap<Token, GearSpec>, inlets: &BTreeMap<String, WireCo
     consumers
 }
 
-fn connect(wire: &Wire, push: &ScenarioPush, gears: &mut BTreeMap<Token, GearSpec>) -> Result<(), ScenarioApplyError> {
+fn connect(wire: &Wire, push: &ScenarioPush, gears: &mut BTreeMap<Token, WiredGear>) -> Result<(), ScenarioApplyError> {
     for end in [&wire.from, &wire.to] {
         if !runs_here(end, push) {
             return Err(ScenarioApplyError::CrossesRacks {
@@ -219,7 +219,7 @@ fn connect(wire: &Wire, push: &ScenarioPush, gears: &mut BTreeMap<Token, GearSpe
 fn connect_guaranteed(
     wire: &Wire,
     push: &ScenarioPush,
-    gears: &mut BTreeMap<Token, GearSpec>,
+    gears: &mut BTreeMap<Token, WiredGear>,
 ) -> Result<Option<WireConsumerSpec>, ScenarioApplyError> {
     if runs_here(&wire.from, push) {
         let from = port(wire, &wire.from, "output", gears)?;
@@ -255,7 +255,7 @@ fn port(
     wire: &Wire,
     end: &GearPort,
     direction: &'static str,
-    gears: &BTreeMap<Token, GearSpec>,
+    gears: &BTreeMap<Token, WiredGear>,
 ) -> Result<&'static str, ScenarioApplyError> {
     let kind = gears.get(&end.gear).map(|spec| spec.kind);
     let ports = kind.map_or(&[][..], |kind| {

@@ -22,10 +22,10 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use chassis::panic_text::panic_text;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use model::control::{ReplayAnswer, ReplayCommand, ReplayRejection, ScenarioPush, ScenarioPushAnswer};
+use model::panic_text;
 use model::{Entropy, Token};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -33,8 +33,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gears::stall_watchdog::watch;
 use crate::gears::supervisor::supervise;
-use crate::gears::{ContextParts, Gear, GearContext, GearShutdown, ProgramAllowList, forget_windows};
-use crate::gears::{GearSpec, OutputWires};
+use crate::gears::{
+    ContextParts, Gear, GearContext, GearShutdown, OutputWires, ProgramAllowList, WiredGear, forget_windows,
+};
 use crate::inbox::GearInbox;
 use crate::message_limits::MessageLimits;
 use crate::outbox::GuaranteedLane;
@@ -103,7 +104,7 @@ impl Drop for WireConsumerTask {
 /// A gear that runs.
 #[derive(Debug)]
 struct GearTask {
-    spec: GearSpec,
+    spec: WiredGear,
     shutdown: GearShutdown,
     task: JoinHandle<()>,
     /// Looks at it from outside.
@@ -150,7 +151,7 @@ impl Drop for GearTask {
 
 /// A gear that has what it needs and waits for its task.
 struct PreparedGear {
-    spec: GearSpec,
+    spec: WiredGear,
     /// None where the gear shall try again by itself.
     gear: Option<Gear>,
     cx: Arc<GearContext>,
@@ -335,7 +336,7 @@ impl GearRuntime {
             .filter(|slot| plan.gears.get(&slot.spec.name) != Some(&slot.spec))
             .map(|slot| slot.spec.name.clone())
             .collect();
-        let before: Vec<GearSpec> = changed
+        let before: Vec<WiredGear> = changed
             .iter()
             .filter_map(|name| Some(self.gears.get(name)?.spec.clone()))
             .collect();
@@ -383,7 +384,7 @@ impl GearRuntime {
     }
 
     /// Starts gears that ran before: one that fails now tries again by itself.
-    async fn restart_gears(&mut self, specs: impl Iterator<Item = &GearSpec> + Clone) {
+    async fn restart_gears(&mut self, specs: impl Iterator<Item = &WiredGear> + Clone) {
         self.make_inboxes(specs.clone());
         for spec in specs {
             let ready = self.prepare_gear(spec);
@@ -451,13 +452,13 @@ impl GearRuntime {
         }
     }
 
-    fn make_inboxes<'a>(&mut self, specs: impl Iterator<Item = &'a GearSpec>) {
+    fn make_inboxes<'a>(&mut self, specs: impl Iterator<Item = &'a WiredGear>) {
         for spec in specs.filter(|spec| spec.takes_messages()) {
             self.inboxes.entry(spec.name.clone()).or_insert_with(GearInbox::new);
         }
     }
 
-    fn prepare_gear(&self, spec: &GearSpec) -> PreparedGear {
+    fn prepare_gear(&self, spec: &WiredGear) -> PreparedGear {
         let shutdown = GearShutdown::default();
         let parts = ContextParts {
             recorder: self.parts.recorder.clone(),

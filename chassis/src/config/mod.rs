@@ -35,7 +35,7 @@ mod watch;
 mod tests;
 
 pub use crate::config_error::{ConfigErrors, ConfigProblem, ValueOrigin};
-pub use load::{ConfigSources, EnvExpansion, expand_env, load};
+pub use load::{ConfigSources, load};
 pub use logging::{LogThrottleConfig, LoggingConfig};
 pub use migrate::{ConfigMigration, migrate};
 pub use reference::{chapter, reference_markdown, with_chapter};

@@ -28,7 +28,7 @@ impl DataFileHandle {
         self.look_up(|index| index.ids(column, id))
     }
 
-    /// The blocks with a message that can have a text, letter case aside. May read from the disk.
+    /// The blocks with a message that can have a text, ignoring case. May read from the disk.
     #[must_use]
     pub fn text(&self, grams: &NgramQuery) -> IndexLookup {
         self.look_up(|index| index.text(grams))

@@ -98,7 +98,7 @@ pub(crate) fn is_transient(error: &StoreError) -> bool {
 }
 
 /// The error for a call that failed for good.
-pub(crate) fn refused(url: &str, action: &'static str, object: &str, error: &StoreError) -> Error {
+pub(crate) fn refused_by_store(url: &str, action: &'static str, object: &str, error: &StoreError) -> Error {
     let trouble = error_kind(error);
     let said = text(error);
     let reason = match trouble {
@@ -132,7 +132,7 @@ pub(crate) fn refused(url: &str, action: &'static str, object: &str, error: &Sto
 }
 
 /// The error for an object that is not what was written.
-pub(crate) fn damaged(url: &str, object: &str, reason: &str) -> Error {
+pub(crate) fn damaged_object(url: &str, object: &str, reason: &str) -> Error {
     Error::Remote {
         action: "read",
         object: format!("{object} of {url}"),
@@ -176,7 +176,7 @@ mod tests {
         ] {
             let error = generic(said);
             assert_eq!(error_kind(&error), trouble, "{said}");
-            let told = refused("s3://b/p", "read", "x", &error).to_string();
+            let told = refused_by_store("s3://b/p", "read", "x", &error).to_string();
             assert!(told.contains(fix) && told.contains("s3://b/p"), "{told}");
         }
         assert!(is_transient(&generic("503 SlowDown")));

@@ -11,7 +11,7 @@ use crate::manifest::FileEntry;
 pub(crate) struct PrefixCut {
     /// Every row of every batch up to this LSN is in files.
     pub(crate) lsn: u64,
-    /// What changed in the marks since the last cut.
+    /// What changed in the watermarks since the last cut.
     pub(crate) watermarks: WatermarkDelta,
     /// Files that the object store does not have as they are now, and the bytes of this moment.
     pub(crate) files: Vec<(FileEntry, Arc<DataFileHandle>)>,

@@ -12,7 +12,7 @@ use crate::memtable::{FrozenRows, OriginRanges, PartitionKey};
 use crate::open_partition::{FlushedGroup, OpenPartition, write_options};
 
 /// A file that does not exist yet.
-pub(crate) fn new_open_partition(shared: &EngineCore, place: PartitionKey, frozen: &FrozenRows) -> OpenPartition {
+pub(super) fn new_open_partition(shared: &EngineCore, place: PartitionKey, frozen: &FrozenRows) -> OpenPartition {
     let (id, number) = shared.store.catalog.lock().allocate(place);
     let identity = FileIdentity {
         store: shared.store.id,
@@ -47,7 +47,7 @@ pub(crate) fn new_open_partition(shared: &EngineCore, place: PartitionKey, froze
 }
 
 /// Sorts rows that fill a segment at once into a sealed file, without an open one.
-pub(crate) fn seal_in_memory(
+pub(super) fn seal_in_memory(
     shared: &EngineCore,
     place: PartitionKey,
     frozen: &FrozenRows,

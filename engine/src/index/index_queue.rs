@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - Nobody waits for a keeper that has stopped, however it did.
+//! - Nobody waits for a indexer that has stopped, however it did.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::layout::FileVersionKey;
 /// How long to stand back before looking again: a look at a hundred thousand files takes some milliseconds.
 const REST: Duration = Duration::from_millis(100);
 
-/// What the keeper is asked for, and how far it is.
+/// What the indexer is asked for, and how far it is.
 #[derive(Debug)]
 pub(crate) struct IndexQueue {
     /// What is kept of sidecars.
@@ -55,14 +55,14 @@ impl IndexQueue {
         }
     }
 
-    /// Something changed: the keeper looks at the view again.
+    /// Something changed: the indexer looks at the view again.
     pub(crate) fn request_pass(&self) {
         self.orders.lock().asked += 1;
         self.changed.notify_all();
     }
 
     /// Returns when every file of the view that can have a sidecar has one, or cannot be indexed now. Whether it did: not if the
-    /// keeper stops.
+    /// indexer stops.
     pub(crate) async fn all(&self) -> bool {
         let asked = {
             let mut orders = self.orders.lock();
@@ -76,7 +76,7 @@ impl IndexQueue {
         done.is_ok_and(|now| now.through >= asked)
     }
 
-    /// A file is in the view whose sidecar the keeper has not made.
+    /// A file is in the view whose sidecar the indexer has not made.
     pub(crate) fn report_shown(&self, key: FileVersionKey, table: Table) {
         self.orders.lock().shown.push((key, table));
     }
@@ -137,7 +137,7 @@ impl IndexQueue {
     }
 }
 
-/// However the keeper ends, nobody waits for it.
+/// However the indexer ends, nobody waits for it.
 pub(crate) struct IndexerGuard<'a>(pub(crate) &'a IndexQueue);
 
 impl Drop for IndexerGuard<'_> {

@@ -1,7 +1,7 @@
 //! Indexes of open files: of each row group a sidecar that is kept in memory, made in the background once the group is published.
 //!
 //! ```text
-//! publish ─> view ─> keeper: reads the groups that came, makes their sidecars ─> Lineage::live ─> Segment::ids, Segment::text
+//! publish ─> view ─> indexer: reads the groups that came, makes their sidecars ─> FileLineage::live ─> DataFileHandle::ids, ::text
 //! seal ─> the sealed version takes them over until it has its own sidecar
 //! ```
 //!

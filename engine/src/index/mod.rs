@@ -4,7 +4,7 @@
 //! ```text
 //! <store_dir>/index/<table>/<segment / 4096>/segment_<segment>_v<version>.idx
 //!
-//! sealer, or keeper: reads the sealed file, writes its sidecar ─> Segment::index ─> queries: blocks to read, or none
+//! sealer, or indexer: reads the sealed file, writes its sidecar ─> DataFileHandle::index ─> queries: blocks to read, or none
 //! ```
 //!
 //! A *block* is [`BLOCK_ROWS`] consecutive rows of one row group; the last one of a group may have fewer. Blocks are numbered
@@ -44,8 +44,7 @@ use std::path::{Path, PathBuf};
 
 use model::Table;
 
-use crate::layout::FileVersionKey;
-use crate::layout::StoreLayout;
+use crate::layout::{FileVersionKey, StoreLayout};
 use crate::{Error, durable_fs};
 use sidecar_format::SectionKind;
 

@@ -31,7 +31,7 @@ use crate::layout::FileVersionKey;
 /// The sidecar of one version of a data file. There may be a hundred thousand.
 #[derive(Debug)]
 pub struct SidecarIndex {
-    pub(super) file: SidecarFile,
+    pub(super) location: SidecarLocation,
     pub(super) blocks: u32,
     pub(super) rows: u64,
     ids: Box<[IdColumnIndex]>,
@@ -50,7 +50,7 @@ pub struct SidecarIndex {
 
 /// Where it lies, and what it was when it was opened.
 #[derive(Debug)]
-pub(super) struct SidecarFile {
+pub(super) struct SidecarLocation {
     /// The folder of all of them.
     folder: Arc<Path>,
     table: Table,
@@ -105,7 +105,7 @@ impl SidecarIndex {
             counts: RollupDimension::ALL.map(|by| head.section(by.kind())),
             // An empty one says nothing.
             texts: texts.into_iter().filter(|(_, section)| section.length > 0).collect(),
-            file: SidecarFile {
+            location: SidecarLocation {
                 folder: Arc::clone(folder),
                 table: head.owner.table,
                 key: (head.owner.segment, head.owner.version),
@@ -139,7 +139,7 @@ impl SidecarIndex {
     /// Its bytes on the disk.
     #[must_use]
     pub const fn size(&self) -> u64 {
-        self.file.size
+        self.location.size
     }
 
     /// As [`crate::DataFileHandle::ids`].
@@ -208,7 +208,7 @@ impl SidecarIndex {
             let file = self.file().map_err(SidecarError::Shut)?;
             return find(&|buffer: &mut [u8], at| file.read_exact_at(buffer, section.offset + at));
         }
-        let file = FilePrefix::new(self.open_anew().map_err(SidecarError::Shut)?, self.file.size);
+        let file = FilePrefix::new(self.open_anew().map_err(SidecarError::Shut)?, self.location.size);
         let bytes: Arc<[u8]> = file.read(section.offset, section.length)?.into();
         let blocks = find(&within(&bytes))?.blocks;
         self.memory.keep(self.opening, kind, bytes);
@@ -219,7 +219,7 @@ impl SidecarIndex {
     }
 
     pub(super) fn path(&self) -> PathBuf {
-        path_of(&self.file.folder, self.file.table, self.file.key)
+        path_of(&self.location.folder, self.location.table, self.location.key)
     }
 
     /// Its bytes, by a handle that is kept.
@@ -232,7 +232,7 @@ impl SidecarIndex {
                 file
             }
         };
-        Ok(FilePrefix::shared(file, self.file.size))
+        Ok(FilePrefix::shared(file, self.location.size))
     }
 
     /// Its file, by name: not found where another one has taken its place.
@@ -240,7 +240,7 @@ impl SidecarIndex {
         let file = File::open(self.path())?;
         let mut crc = [0; 4];
         file.read_exact_at(&mut crc, HEAD_CRC)?;
-        if u32::from_le_bytes(crc) == self.file.crc {
+        if u32::from_le_bytes(crc) == self.location.crc {
             return Ok(file);
         }
         Err(ErrorKind::NotFound.into())

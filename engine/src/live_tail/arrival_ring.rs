@@ -31,7 +31,7 @@ pub struct TailArrival {
 }
 
 impl TailArrival {
-    pub(crate) fn of(lsn: u64, pieces: &[(PartitionKey, Arc<HotBatch>, u64)]) -> Self {
+    pub(super) fn of(lsn: u64, pieces: &[(PartitionKey, Arc<HotBatch>, u64)]) -> Self {
         Self {
             lsn,
             rows: pieces.iter().map(|(_, rows, _)| rows.batch.num_rows()).sum(),
@@ -70,7 +70,7 @@ impl ArrivalRing {
         self.kept.front().map_or(self.passed, |oldest| oldest.before)
     }
 
-    pub(crate) fn push(&mut self, mut arrival: TailArrival, most: u64, past: &mut Vec<Arc<TailArrival>>) {
+    pub(super) fn push(&mut self, mut arrival: TailArrival, most: u64, past: &mut Vec<Arc<TailArrival>>) {
         arrival.before = self.passed;
         self.passed.0 += arrival.rows as u64;
         self.passed.1 += arrival.weight;

@@ -25,7 +25,7 @@ use super::object_format::{self, ObjectNames};
 use super::retry::{BlockingStore, CreateOutcome};
 use super::state::{RemoteRecord, RemoteState};
 use crate::Error;
-use crate::error::{RemoteErrorKind, damaged};
+use crate::error::{RemoteErrorKind, damaged_object};
 
 /// A checkpoint is due after so many records …
 const MOST_RECORDS: u64 = 512;
@@ -96,7 +96,7 @@ impl CommitLog {
                     start = Some((*number, state, bytes.len() as u64));
                     break;
                 }
-                Err(reason) => unreadable = unreadable.or(Some(damaged(&self.url, path.as_ref(), &reason))),
+                Err(reason) => unreadable = unreadable.or(Some(damaged_object(&self.url, path.as_ref(), &reason))),
             }
         }
         match (start, unreadable) {
@@ -131,7 +131,11 @@ impl CommitLog {
             .find(|(wanted, found)| wanted != *found)
         {
             let path = self.names.log(gap.0);
-            return Err(damaged(&self.url, path.as_ref(), "it is missing before later records"));
+            return Err(damaged_object(
+                &self.url,
+                path.as_ref(),
+                "it is missing before later records",
+            ));
         }
         let paths = numbers.iter().map(|number| self.names.log(*number)).collect();
         for (number, bytes) in numbers.into_iter().zip(self.io.get_all(paths)?) {
@@ -149,7 +153,7 @@ impl CommitLog {
 
     fn decode(&self, number: u64, bytes: &[u8]) -> Result<RemoteRecord, Error> {
         object_format::decode_record(number, bytes)
-            .map_err(|reason| damaged(&self.url, self.names.log(number).as_ref(), &reason))
+            .map_err(|reason| damaged_object(&self.url, self.names.log(number).as_ref(), &reason))
     }
 
     /// The record behind our state, if there is one, and its bytes.
@@ -226,8 +230,8 @@ impl CommitLog {
         record.nonce = self.io.nonce();
         record.at = now.micros();
         let path = self.names.log(record.number);
-        let bytes =
-            object_format::encode_record(&record).map_err(|reason| damaged(&self.url, path.as_ref(), &reason))?;
+        let bytes = object_format::encode_record(&record)
+            .map_err(|reason| damaged_object(&self.url, path.as_ref(), &reason))?;
         let bytes = Bytes::from(bytes);
         let created = self.io.create(path, bytes.clone())?;
         if created == CreateOutcome::New {
@@ -250,7 +254,7 @@ impl CommitLog {
         let number = self.state.number;
         let path = self.names.checkpoint(number);
         let bytes = object_format::encode_checkpoint(&self.state)
-            .map_err(|reason| damaged(&self.url, path.as_ref(), &reason))?;
+            .map_err(|reason| damaged_object(&self.url, path.as_ref(), &reason))?;
         let len = bytes.len() as u64;
         self.io.create(path, bytes.into())?;
         let (last, before) = self.checkpoints;

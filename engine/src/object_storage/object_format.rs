@@ -22,8 +22,8 @@ use crate::layout::StoreLayout;
 use crate::manifest::FileEntry;
 
 /// The tree of telemetry, and that of messages.
-pub(crate) const TELEMETRY: &str = "telemetry";
-pub(crate) const MESSAGES: &str = "messages";
+pub(super) const TELEMETRY: &str = "telemetry";
+pub(super) const MESSAGES: &str = "messages";
 /// What outside readers do not look at.
 pub(crate) const PIECES: &str = "pieces";
 const RECORD: &[u8; 8] = b"FLUXREM1";

@@ -112,7 +112,7 @@ impl ObjectUpload<'_> {
 }
 
 /// Gives up the uploads that an earlier process left unfinished. How many.
-pub(crate) fn give_up_abandoned(io: &BlockingStore, names: &ObjectNames, meta: &Path) -> Result<u64, Error> {
+pub(super) fn give_up_abandoned(io: &BlockingStore, names: &ObjectNames, meta: &Path) -> Result<u64, Error> {
     let folder = folder(meta);
     let notes = match std::fs::read_dir(&folder) {
         Ok(notes) => notes,

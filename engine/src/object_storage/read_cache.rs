@@ -21,7 +21,7 @@ use super::object_format::ObjectNames;
 use super::retry::BlockingStore;
 use super::state::RemoteFile;
 use crate::RemoteMode;
-use crate::error::{RemoteErrorKind, damaged};
+use crate::error::{RemoteErrorKind, damaged_object};
 use crate::layout::StoreLayout;
 use crate::{Error, durable_fs};
 
@@ -35,6 +35,15 @@ pub(crate) struct RemoteObject {
     version: u32,
     size: u64,
     crc: u32,
+}
+
+/// A file of the view that is uploaded, as an eviction must know it.
+#[derive(Debug)]
+pub(crate) struct UploadedFile {
+    pub(crate) id: u64,
+    pub(crate) path: PathBuf,
+    /// Whether an older view or a query's plan names it.
+    pub(crate) is_held: bool,
 }
 
 /// A local copy.
@@ -93,7 +102,7 @@ pub(crate) struct RemoteFileCache {
 }
 
 impl RemoteFileCache {
-    pub(crate) fn new(
+    pub(super) fn new(
         io: BlockingStore,
         names: ObjectNames,
         remote: &crate::RemoteSettings,
@@ -294,7 +303,7 @@ impl RemoteFileCache {
                 "{size} bytes with checksum {crc:08x} instead of {} with {:08x}",
                 object.size, object.crc
             );
-            return Err(damaged(&self.url, &object.key, &reason));
+            return Err(damaged_object(&self.url, &object.key, &reason));
         }
         durable_fs::sync_file(&file, staged).map_err(Error::io("sync", staged))
     }
@@ -302,13 +311,13 @@ impl RemoteFileCache {
     /// Takes local copies away until the others fit, least recently used first: those that no query's plan names, and where
     /// plans name far more than fits, those too. Who has one open keeps its bytes. `listed` gives the uploaded files, and whether a
     /// plan names them.
-    pub(crate) fn make_room(&self, listed: impl FnOnce() -> Vec<(u64, PathBuf, bool)>) {
+    pub(crate) fn make_room(&self, listed: impl FnOnce() -> Vec<UploadedFile>) {
         if self.local.lock().bytes <= self.cap {
             return;
         }
         let (mut free, mut named) = (HashMap::new(), HashMap::new());
-        for (id, path, is_named) in listed() {
-            if is_named { &mut named } else { &mut free }.insert(id, path);
+        for UploadedFile { id, path, is_held } in listed() {
+            if is_held { &mut named } else { &mut free }.insert(id, path);
         }
         self.evict(&free, self.cap);
         self.evict(&named, self.cap.saturating_mul(2).max(MUCH));

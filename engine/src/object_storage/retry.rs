@@ -33,7 +33,7 @@ use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
 use crate::Error;
-use crate::error::{RemoteErrorKind, error_kind, is_transient, refused};
+use crate::error::{RemoteErrorKind, error_kind, is_transient, refused_by_store};
 use crate::stats::{AtomicCounter, RemoteCounters};
 
 /// How often a call is made at most.
@@ -213,7 +213,7 @@ impl RetryingStore {
 
     /// The error of a call that is not made again.
     fn failed(&self, action: &'static str, path: &Path, error: &StoreError) -> Error {
-        refused(&self.0.url, action, path.as_ref(), error)
+        refused_by_store(&self.0.url, action, path.as_ref(), error)
     }
 
     /// Makes a call until it is answered. `attempt` is told how many failed before.

@@ -42,8 +42,7 @@ use crate::manifest::{
 };
 use crate::stats::RemoteCounters;
 use crate::store_tree::check_not_lost;
-use crate::{Error, durable_fs};
-use crate::{RemoteMode, RemoteSettings};
+use crate::{Error, RemoteMode, RemoteSettings, durable_fs};
 
 /// How often it is looked while somebody waits for a cut.
 const HURRIED_POLL: Duration = Duration::from_millis(100);
@@ -56,8 +55,8 @@ pub(crate) struct RemoteLink {
     pub(crate) counters: Arc<RemoteCounters>,
     pub(crate) cache: Arc<RemoteFileCache>,
     pub(crate) names: ObjectNames,
-    pub(crate) orders: Mutex<UploadRequests>,
-    pub(crate) changed: Condvar,
+    orders: Mutex<UploadRequests>,
+    changed: Condvar,
     /// Who may still read files that expired.
     pub(crate) holders: Mutex<HashMap<u64, Weak<FileLineage>>>,
     /// Why the last step failed; `None` after a success.
@@ -72,11 +71,11 @@ pub(crate) struct RemoteLink {
 pub(crate) type UploadResult = Result<(), Arc<str>>;
 
 #[derive(Debug, Default)]
-pub(crate) struct UploadRequests {
-    pub(crate) asked: Vec<oneshot::Sender<UploadResult>>,
+struct UploadRequests {
+    asked: Vec<oneshot::Sender<UploadResult>>,
     /// Somebody waits for a cut, though not for this very one.
-    pub(crate) hurried: bool,
-    pub(crate) stop: bool,
+    hurried: bool,
+    stop: bool,
 }
 
 impl RemoteLink {

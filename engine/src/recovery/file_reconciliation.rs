@@ -29,8 +29,7 @@ use crate::object_storage::open_file_restore::restore_open;
 use crate::object_storage::takeover::RemoteConnection;
 use crate::open_partition::write_options;
 use crate::quarantine::move_to_quarantine;
-use crate::retention::remove_empty_folders;
-use crate::store_tree::data_files;
+use crate::store_tree::{data_files, remove_empty_folders};
 use crate::{Error, Settings};
 
 /// What recovery finds on its way.

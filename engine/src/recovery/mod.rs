@@ -28,8 +28,7 @@ use tokio::sync::{Semaphore, watch};
 use uuid::Uuid;
 
 use crate::append_queue::AppendQueue;
-use crate::data_file_handle::DataFileContext;
-use crate::data_file_handle::FooterCache;
+use crate::data_file_handle::{DataFileContext, FooterCache};
 use crate::datafile::OpenDataFile;
 use crate::dedup::DedupWatermarks;
 use crate::disk_space::{DiskSpace, drop_ballast};
@@ -51,7 +50,7 @@ use crate::open_file_cache::no_files;
 use crate::open_partition::OpenPartition;
 use crate::snapshot::StoreSnapshot;
 use crate::stats::EngineCounters;
-use crate::store_tree::{check_not_lost, lock};
+use crate::store_tree::{check_not_lost, lock_store};
 use crate::wal::{MAX_FRAME, WalOptions, WriteAheadLog};
 use crate::{Error, Settings, durable_fs};
 pub(crate) use file_reconciliation::describe;
@@ -89,7 +88,7 @@ pub(crate) fn open(settings: Settings, clock: Clock, entropy: &Entropy) -> Resul
     for dir in dirs {
         durable_fs::create_dirs(dir)?;
     }
-    let locks = lock(&layout, &settings)?;
+    let locks = lock_store(&layout, &settings)?;
     drop_ballast(&layout)?;
     check_one_file_system(&layout)?;
     let now = clock.now();
@@ -321,7 +320,7 @@ fn assemble(
         },
         store: StoreFiles {
             id: catalog.state().store,
-            files: Arc::new(DataFileContext {
+            file_context: Arc::new(DataFileContext {
                 layout: layout.clone(),
                 footers: FooterCache::new(FOOTER_BYTES),
                 files: no_files(),

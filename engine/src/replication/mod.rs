@@ -1,4 +1,13 @@
-//! Replication to an object store and from it: the uploader of the writer, the follower of a reader, and copies of whole stores.
+//! Replication by prefix cuts: the uploader of the writer, the follower of a reader, and copies of whole stores.
+//!
+//! ```text
+//!  flusher: a cut at LSN L ─> uploader: sealed files as they are, pieces of open ones ─> one record: "all up to L, marks as of L"
+//!                                                └─> a new machine, read-only Mixers
+//!  the tree of data files = read cache: uploaded files go from it, least recently used first, and come back when read
+//! ```
+//!
+//! A piece is made of the row groups that an open file got since the last cut, copied as they are; it lies outside the tree
+//! that outside readers list. When the file is sealed, the record that names it removes its pieces.
 //!
 //! | file | what |
 //! |---|---|
@@ -8,7 +17,7 @@
 //!
 //! # Invariants
 //!
-//! - Appends never wait for the object store.
+//! - Appends never wait for the object store. Who wants to know when rows are there asks for the LSN that it has.
 //! - An object is deleted only after the record that removes it, and a grace.
 //!
 //! # Not here

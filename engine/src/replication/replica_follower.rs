@@ -18,7 +18,7 @@ use crate::manifest::FileLineage;
 use crate::object_storage::commit_log::CommitLog;
 use crate::object_storage::state::RemoteFile;
 use crate::object_storage::takeover::{RemoteLink, UploadResult};
-use crate::retention::remove_empty_folders;
+use crate::store_tree::remove_empty_folders;
 
 /// So many polls without news pass between two looks for a checkpoint that overtook us.
 const LOOK_EVERY: u32 = 15;

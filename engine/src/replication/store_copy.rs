@@ -27,9 +27,8 @@ use crate::object_storage::open_file_restore::restore_open;
 use crate::object_storage::state::{RemoteFile, RemoteRecord};
 use crate::object_storage::takeover::{RemoteConnection, connect};
 use crate::open_partition::write_options;
-use crate::store_tree::lock;
-use crate::{Error, Settings, durable_fs, wal};
-use crate::{RemoteErrorKind, RemoteMode, RemoteSettings};
+use crate::store_tree::lock_store;
+use crate::{Error, RemoteErrorKind, RemoteMode, RemoteSettings, Settings, durable_fs, wal};
 
 /// What a copy came to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -68,7 +67,7 @@ pub fn copy_to_remote(
     let layout = StoreLayout::new(settings);
     let store = known_store_id(&layout.meta).map_err(Error::of_catalogue)?;
     let store = store.ok_or_else(|| Error::no_store(&settings.store_dir))?;
-    let _locks = lock(&layout, settings)?;
+    let _locks = lock_store(&layout, settings)?;
     let found = StoreManifest::read(&layout.meta, store).map_err(Error::of_catalogue)?;
     if found.state.attached {
         return Err(Error::needs_url());
@@ -185,7 +184,7 @@ impl BucketExport<'_> {
         let (size, crc) = back()?;
         if (size, crc) != wanted {
             let reason = format!("{size} bytes with the checksum {crc:08x} came back");
-            return Err(crate::error::damaged(&link.settings.url, &key, &reason));
+            return Err(crate::error::damaged_object(&link.settings.url, &key, &reason));
         }
         if is_staged {
             durable_fs::remove_if_there(&path).map_err(Error::io("remove", &path))?;
@@ -226,7 +225,7 @@ pub fn copy_from_remote(
     for dir in [&layout.data, &layout.messages, &layout.meta, &layout.quarantine] {
         durable_fs::create_dirs(dir)?;
     }
-    let _locks = lock(&layout, settings)?;
+    let _locks = lock_store(&layout, settings)?;
     if manifest::has_manifest(&layout.meta)? || wal::is_there(&layout.wal)? {
         return Err(Error::Setting {
             key: "store.dir",

@@ -24,7 +24,7 @@ use model::Timestamp;
 
 use crate::Error;
 use crate::engine_core::{EngineCore, PoisonGuard};
-use crate::error::damaged;
+use crate::error::damaged_object;
 use crate::flush_scheduler::PrefixCut;
 use crate::manifest::{FileLineage, ManifestRecord};
 use crate::object_storage::commit_log::CommitLog;
@@ -349,7 +349,7 @@ impl CutUploader {
         })?;
         if size != Some(file.entry.size) {
             let reason = format!("{size:?} bytes are there instead of {}", file.entry.size);
-            return Err(damaged(&self.link.settings.url, &old.key, &reason));
+            return Err(damaged_object(&self.link.settings.url, &old.key, &reason));
         }
         let key = old.key.clone();
         self.commit(RemoteRecord {

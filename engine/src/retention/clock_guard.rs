@@ -14,8 +14,8 @@ use model::Timestamp;
 
 /// How far the clock may run ahead.
 pub(crate) const SLACK: Duration = Duration::from_secs(3_600);
-/// How long a clock that jumped must run evenly before it is believed.
-pub(crate) const LONGEST_HOLD: Duration = Duration::from_secs(24 * 3_600);
+/// How long a clock that jumped must run steadily before it is trusted.
+const LONGEST_HOLD: Duration = Duration::from_secs(24 * 3_600);
 
 /// The judge of the clock.
 #[derive(Debug)]

@@ -34,7 +34,6 @@ use serde::Serialize;
 use crate::manifest::FileEntry;
 use crate::memtable::PartitionKey;
 use crate::{RetentionPolicy, Settings};
-pub(crate) use pending_delete::remove_empty_folders;
 pub use preview::{RetentionPreview, preview_rotation};
 use std::collections::BTreeMap;
 
@@ -103,7 +102,7 @@ pub(crate) struct RetentionCandidate {
 }
 
 impl RetentionCandidate {
-    pub(crate) const fn all_bytes(&self) -> u64 {
+    const fn all_bytes(&self) -> u64 {
         self.bytes + self.index_bytes
     }
 

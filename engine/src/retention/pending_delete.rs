@@ -31,6 +31,7 @@ use crate::datafile::tombstone;
 use crate::durable_fs;
 use crate::layout::StoreLayout;
 use crate::manifest::FileLineage;
+use crate::store_tree::remove_empty_folders;
 
 /// Readers that never pause keep empty files for so long at most.
 const LONGEST: Duration = Duration::from_secs(24 * 3_600);
@@ -203,16 +204,5 @@ fn unlink(folder: &Path, files: &[(OsString, Weak<FileLineage>)]) -> io::Result<
             Ok(())
         }
         removed => removed,
-    }
-}
-
-/// Removes the folders above a file that went, up to its table's, as far as they are empty.
-pub(crate) fn remove_empty_folders(file: &Path, data: &Path) {
-    let folders = file.ancestors().skip(1);
-    for folder in folders.take_while(|folder| folder.parent().is_some_and(|parent| parent != data && *folder != data)) {
-        // A folder that is not empty ends the way up.
-        if std::fs::remove_dir(folder).is_err() {
-            return;
-        }
     }
 }

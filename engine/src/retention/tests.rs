@@ -5,9 +5,8 @@ use std::borrow::Borrow;
 use model::ByteSize;
 
 use super::*;
-use crate::PartitionBy;
-use crate::RetentionSettings;
 use crate::layout::TimePartition;
+use crate::{PartitionBy, RetentionSettings};
 
 const HOUR: i64 = 3_600_000_000;
 

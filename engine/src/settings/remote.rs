@@ -23,7 +23,7 @@ pub enum RemoteMode {
     Read,
 }
 
-/// Where rows must be before their producer is told that it may forget them.
+/// Where rows must be before their producer may forget them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AckDurability {
     /// On this machine's disk.

@@ -36,8 +36,8 @@ use cel::common::ast::{IdedExpr, SourceInfo};
 use cel::common::types::{CelInt, CelNull, CelString, CelTimestamp};
 use cel::common::value::{CowVal, Val};
 use cel::context::VariableResolver;
-use chassis::panic_text::panic_text;
 use model::message::Message;
+use model::panic_text;
 use serde_json::Value;
 
 use static_check::{CelCheckError, CelChecker};

@@ -28,10 +28,9 @@ use crate::liveness_monitor::LivenessMonitor;
 use crate::postgres::{self, PostgresServer};
 use crate::registry::ClusterRegistry;
 use crate::rejection_counters::RejectionCounters;
-use crate::scenario::BusAcl;
 use crate::scenario::{
-    self, ConvergenceMonitor, FlowControl, RolloutParts, ScenarioCache, ScenarioRef, ScenarioRollout, StreamExpiry,
-    WireConsumerManager,
+    self, BusAcl, ConvergenceMonitor, FlowControl, RolloutParts, ScenarioCache, ScenarioRef, ScenarioRollout,
+    StreamExpiry, WireConsumerManager,
 };
 use crate::specs::SpecRegistry;
 use crate::start_error::StartError;

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::parse::ScenarioDraft;
-use super::wire_cycles;
-use super::{Gear, GearPort, Lane, RackEntry, SourceDiagnostic, ValidationLevel, Wire};
+use super::{Gear, GearPort, Lane, RackEntry, SourceDiagnostic, ValidationLevel, Wire, wire_cycles};
 use crate::Token;
 use crate::gear_manifest::{self, GearManifest, GearManifests};
 use crate::yaml::YamlEntry;

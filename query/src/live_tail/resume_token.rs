@@ -15,8 +15,7 @@ use engine::ArrivalPosition;
 use model::stable_hash;
 use uuid::Uuid;
 
-use crate::Error;
-use crate::cursor;
+use crate::{Error, cursor};
 
 /// What tokens say of their store. Of all bits: the first half of an id is the time at which the store was made.
 pub(crate) fn store_tag(store: Uuid) -> u32 {

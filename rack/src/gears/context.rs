@@ -32,7 +32,7 @@ use super::shutdown::GearShutdown;
 use super::stall_watchdog::CurrentWork;
 use super::trace_context::TraceContext;
 use super::traceparent::TraceParent;
-use crate::gears::{GearSpec, OutputWires};
+use crate::gears::{OutputWires, WiredGear};
 use crate::message_limits::{MessageLimits, PayloadLimit};
 use crate::outbox::{DeliveryHistory, MessageOutbox};
 use crate::tap::TapPoint;
@@ -105,7 +105,7 @@ pub(crate) struct GearContext {
 }
 
 impl GearContext {
-    pub(crate) fn new(spec: &GearSpec, mut parts: ContextParts) -> Self {
+    pub(crate) fn new(spec: &WiredGear, mut parts: ContextParts) -> Self {
         parts.recorder = parts.recorder.for_gear(&spec.name, spec.kind.name());
         Self {
             name: spec.name.clone(),

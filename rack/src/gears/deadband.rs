@@ -21,9 +21,8 @@ use std::time::Duration;
 use futures::FutureExt;
 use gear_spec::deadband::DeadbandConfig;
 use gear_spec::expression::{CelExpression, MessageVariables, key_or_one};
-use model::HumanDuration;
-use model::gear_manifest;
 use model::message::Message;
+use model::{HumanDuration, gear_manifest};
 use serde_json::{Number, Value};
 use tokio::time::Instant;
 

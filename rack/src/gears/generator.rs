@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use gear_spec::generator::GeneratorConfig;
-use model::Attributes;
-use model::gear_manifest;
+use model::{Attributes, gear_manifest};
 use tokio::time::Instant;
 
 use super::{ActiveGear, Gear, GearContext, GearFuture, RawConfig};

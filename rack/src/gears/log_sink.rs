@@ -11,8 +11,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::ready;
 use gear_spec::log_sink::LogSinkConfig;
-use model::gear_manifest;
-use model::{Attributes, Level};
+use model::{Attributes, Level, gear_manifest};
 
 use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};
 use crate::inbox::InputMessage;

@@ -11,9 +11,8 @@ use std::sync::Arc;
 use futures::FutureExt;
 use gear_spec::expression::MessageVariables;
 use gear_spec::map::{MapConfig, MapExpressions};
-use model::Attributes;
-use model::gear_manifest;
 use model::message::Message;
+use model::{Attributes, gear_manifest};
 use serde_json::{Map as Object, Value};
 
 use super::{Gear, GearContext, GearError, GearFuture, PassiveGear, RawConfig};

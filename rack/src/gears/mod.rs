@@ -52,7 +52,7 @@ pub(crate) use exec::ProgramAllowList;
 pub(crate) use host_metrics::CpuTimes;
 pub(crate) use output_wires::OutputWires;
 pub(crate) use shutdown::GearShutdown;
-pub(crate) use wired_gear::{GearSpec, WireTarget};
+pub(crate) use wired_gear::{WireTarget, WiredGear};
 
 use std::io;
 use std::net::SocketAddr;
@@ -263,6 +263,14 @@ impl GearDefinition {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests")]
     use super::*;
+
+    #[test]
+    fn an_expression_that_fails_on_a_message_rejects_the_message_and_not_the_gear() {
+        let number = gear_spec::expression::CelExpression::compile("where", "data.id").unwrap();
+        let message = testing::message(1, serde_json::json!({"id": 7}), b"");
+        let failed = number.is_true(&gear_spec::expression::MessageVariables::of(&message));
+        assert!(matches!(GearError::from(failed.unwrap_err()), GearError::Rejected(_)));
+    }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_example_that_makes_its_own_messages_and_keeps_them_reaches_its_sinks() {

@@ -11,7 +11,7 @@ use model::Token;
 use model::message::Message;
 use tokio::sync::mpsc;
 
-use super::GearSpec;
+use super::WiredGear;
 use crate::inbox::{GearInbox, InboxMessage};
 
 /// A gear's output ports with the inboxes behind them.
@@ -30,7 +30,7 @@ struct WireSender {
 
 impl OutputWires {
     /// The wires of a gear, given every inbox of the Rack.
-    pub(crate) fn connect(spec: &GearSpec, inboxes: &BTreeMap<Token, GearInbox>) -> Self {
+    pub(crate) fn connect(spec: &WiredGear, inboxes: &BTreeMap<Token, GearInbox>) -> Self {
         let mut ports: BTreeMap<&'static str, Vec<WireSender>> = BTreeMap::new();
         for target in &spec.targets {
             if let Some(inbox) = inboxes.get(&target.gear) {

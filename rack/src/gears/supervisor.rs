@@ -22,10 +22,10 @@ use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use chassis::panic_text::panic_text;
 use futures::FutureExt;
 use model::dead_letter::PortSide;
 use model::message::Message;
+use model::panic_text;
 use model::{Level, MessageId};
 use tokio::sync::MutexGuard;
 use tokio::sync::mpsc::{self, error::TryRecvError};
@@ -36,7 +36,7 @@ use super::stall_watchdog::run_watched;
 use super::trace_context::TraceContext;
 use super::{Gear, GearContext, GearError, PassiveGear};
 use crate::deadline::sleep_until_deadline;
-use crate::gears::GearSpec;
+use crate::gears::WiredGear;
 use crate::inbox::{GearInbox, INBOX_CAPACITY, InboxMessage, InputMessage, UncommittedMessage};
 use crate::outbox::{ConsumerOffset, CreditDemand, DeliveryHistory, OutboxDeadLetter, OutboxTransaction};
 use crate::spool::DurabilityNotifier;
@@ -65,7 +65,7 @@ const PANICS: u32 = 3;
 const CALM: Duration = Duration::from_secs(60);
 
 /// Runs a gear until it is asked to stop or has nothing left to do. `gear` is the one that was initialised, if any.
-pub(crate) async fn supervise(mut gear: Option<Gear>, spec: GearSpec, cx: Arc<GearContext>, inbox: Option<GearInbox>) {
+pub(crate) async fn supervise(mut gear: Option<Gear>, spec: WiredGear, cx: Arc<GearContext>, inbox: Option<GearInbox>) {
     let _quiet = QuietGuard(Arc::clone(&cx));
     let mut tick = tokio::time::interval_at(Instant::now() + REPORT_INTERVAL, REPORT_INTERVAL);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -123,7 +123,7 @@ impl Drop for QuietGuard {
 
 async fn run_life(
     gear: Option<Gear>,
-    spec: &GearSpec,
+    spec: &WiredGear,
     cx: &Arc<GearContext>,
     inbox: Option<&GearInbox>,
 ) -> Result<(), GearError> {

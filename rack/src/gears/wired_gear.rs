@@ -8,7 +8,7 @@ use super::GearDefinition;
 
 /// A gear of this Rack as the scenario wants it. Two equal specs are the same running gear.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct GearSpec {
+pub(crate) struct WiredGear {
     pub(crate) name: Token,
     pub(crate) kind: &'static GearDefinition,
     pub(crate) config: serde_json::Map<String, serde_json::Value>,
@@ -18,7 +18,7 @@ pub(crate) struct GearSpec {
     pub(crate) published: BTreeSet<&'static str>,
 }
 
-impl GearSpec {
+impl WiredGear {
     /// Whether messages can be sent to it.
     pub(crate) fn takes_messages(&self) -> bool {
         !self.kind.inputs().is_empty()

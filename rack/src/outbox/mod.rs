@@ -48,10 +48,9 @@ use uuid::Uuid;
 
 use crate::identity::RackIdentity;
 use crate::spool::{
-    self, AdmissionClass, DurabilityNotifier, SpoolBatch, SpoolError, SpoolHandle, SpoolLimits, SpoolRecoveryReport,
-    SpoolThread,
+    self, AdmissionClass, DurabilityNotifier, RecordingError, SourceCheckpoint, SpoolBatch, SpoolError, SpoolHandle,
+    SpoolLimits, SpoolRecoveryReport, SpoolThread,
 };
-use crate::spool::{RecordingError, SourceCheckpoint};
 
 pub(crate) use credit::CreditDemand;
 use credit::{CreditFlowControl, CreditReservation};

@@ -10,12 +10,12 @@ use model::control::ScenarioPush;
 use model::scenario::{GearPort, Lane, Wire};
 use model::{MessageDestination, Token};
 
-use crate::gears::GearSpec;
+use crate::gears::WiredGear;
 use crate::outbox::PortDestinations;
 
 /// Where the messages go of every port that leaves by the outbox.
-pub(super) fn of(gears: &BTreeMap<Token, GearSpec>, push: &ScenarioPush, rack: Option<&Token>) -> PortDestinations {
-    let of_port = |spec: &GearSpec, port: &'static str| {
+pub(super) fn of(gears: &BTreeMap<Token, WiredGear>, push: &ScenarioPush, rack: Option<&Token>) -> PortDestinations {
+    let of_port = |spec: &WiredGear, port: &'static str| {
         let guaranteed = push.wires.iter().filter(|wire| wire.lane == Some(Lane::Guaranteed));
         let wires: Vec<&Wire> = guaranteed
             .filter(|wire| wire.from.gear == spec.name && wire.from.port.as_str() == port)
@@ -25,7 +25,7 @@ pub(super) fn of(gears: &BTreeMap<Token, GearSpec>, push: &ScenarioPush, rack: O
         let is_internal = wires.iter().all(|wire| stays_here(wire, push, rack));
         (port, MessageDestination::new(is_internal, only.copied().cloned()))
     };
-    let of_gear = |spec: &GearSpec| spec.published.iter().map(|port| of_port(spec, port)).collect();
+    let of_gear = |spec: &WiredGear| spec.published.iter().map(|port| of_port(spec, port)).collect();
     gears.values().map(|spec| (spec.name.clone(), of_gear(spec))).collect()
 }
 

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::Token;
 
-use crate::gears::GearSpec;
+use crate::gears::WiredGear;
 
 /// What of a gear is stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,7 +40,7 @@ pub(super) struct ShutdownStep {
 type ShutdownNode<'a> = (&'a Token, ShutdownPhase);
 
 /// Gears that stop together, one set after the other.
-pub(super) fn shutdown_waves<'a>(specs: impl Iterator<Item = &'a GearSpec>) -> Vec<Vec<ShutdownStep>> {
+pub(super) fn shutdown_waves<'a>(specs: impl Iterator<Item = &'a WiredGear>) -> Vec<Vec<ShutdownStep>> {
     let wires = wires(&specs.collect::<Vec<_>>());
     let fed: BTreeMap<ShutdownNode<'_>, BTreeSet<ShutdownNode<'_>>> = wires
         .keys()
@@ -62,7 +62,7 @@ pub(super) fn shutdown_waves<'a>(specs: impl Iterator<Item = &'a GearSpec>) -> V
 }
 
 /// What each part sends to, of the gears that stop.
-fn wires<'a>(specs: &[&'a GearSpec]) -> BTreeMap<ShutdownNode<'a>, Vec<ShutdownNode<'a>>> {
+fn wires<'a>(specs: &[&'a WiredGear]) -> BTreeMap<ShutdownNode<'a>, Vec<ShutdownNode<'a>>> {
     let targets = specs
         .iter()
         .flat_map(|spec| spec.targets.iter().map(|target| &target.gear));

@@ -38,8 +38,7 @@ use model::scenario_test::{MessagePattern, ScenarioTestCase, ScenarioTestPort};
 use model::{Attributes, Clock, EntityId, Entropy, FluxId, Level, MessageId, SpanId, Timestamp, Token, TraceId};
 use serde_json::Value;
 
-use crate::gears::ProgramAllowList;
-use crate::gears::{GearSpec, OutputWires, WireTarget};
+use crate::gears::{OutputWires, ProgramAllowList, WireTarget, WiredGear};
 use crate::inbox::{GearInbox, InboxMessage};
 use crate::message_limits::MessageLimits;
 use crate::rack_plan::{self, RackPlan, ScenarioApplyError};
@@ -223,7 +222,7 @@ fn complaints(receiver: &RecorderReceiver) -> Vec<String> {
 struct ScenarioTestSetup {
     plan: RackPlan,
     /// All gears, also those that are not started.
-    specs: BTreeMap<Token, GearSpec>,
+    specs: BTreeMap<Token, WiredGear>,
     /// The inboxes that are recorded.
     watched: BTreeMap<Token, (GearInbox, Vec<ScenarioTestPort>)>,
 }
@@ -321,7 +320,7 @@ impl ScenarioTestSetup {
 async fn give(
     port: &ScenarioTestPort,
     message: Message,
-    specs: &BTreeMap<Token, GearSpec>,
+    specs: &BTreeMap<Token, WiredGear>,
     inboxes: &BTreeMap<Token, GearInbox>,
 ) {
     let Some(spec) = specs.get(&port.gear) else { return };

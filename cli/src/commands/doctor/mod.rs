@@ -20,8 +20,7 @@ mod service_checks;
 
 use std::time::Duration;
 
-use chassis::ExitReason;
-use chassis::config;
+use chassis::{ExitReason, config};
 use rack::config::{RackConfig, SCHEMA};
 use serde_json::json;
 

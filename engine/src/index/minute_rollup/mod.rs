@@ -253,7 +253,7 @@ impl SidecarIndex {
         }
         let is_kept = self.memory.wants(section.length);
         let file = if is_kept {
-            FilePrefix::new(self.open_anew().map_err(SidecarError::Shut)?, self.file.size)
+            FilePrefix::new(self.open_anew().map_err(SidecarError::Shut)?, self.location.size)
         } else {
             self.file().map_err(SidecarError::Shut)?
         };

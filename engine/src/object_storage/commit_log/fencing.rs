@@ -58,7 +58,7 @@ impl CommitLog {
     }
 
     /// That another writer has claimed the store.
-    pub(crate) fn fenced_by(&self, theirs: &WriterIdentity, ours: u64) -> Error {
+    pub(super) fn fenced_by(&self, theirs: &WriterIdentity, ours: u64) -> Error {
         Error::Fenced {
             url: self.url.clone(),
             host: theirs.host.clone(),

@@ -15,8 +15,7 @@ use super::GearContext;
 use crate::gears::output_transaction::{DeferredOutput, DeliveryGuarantee, GearOutput, add_output, collect_output};
 use crate::gears::stall_watchdog::BackpressureSource;
 use crate::outbox::{CreditDemand, DeliveryHistory, OutboxDeadLetter, OutboxPermit, OutboxTransaction};
-use crate::spool::SourceCheckpoint;
-use crate::spool::{AdmissionClass, DurabilityNotifier};
+use crate::spool::{AdmissionClass, DurabilityNotifier, SourceCheckpoint};
 
 impl GearContext {
     /// A message was a letter before: if it becomes one again until it [has been handled](Self::untrack_replay), that one knows.

@@ -17,7 +17,7 @@ use crate::gears::output_transaction::collect_output;
 use crate::gears::supervisor::supervise;
 use crate::gears::testing::held::{deliver, outbox, spec, surroundings};
 use crate::gears::testing::{Bench, push};
-use crate::gears::{GearSpec, OutputWires};
+use crate::gears::{OutputWires, WiredGear};
 use crate::inbox::GearInbox;
 use crate::message_limits::MessageLimits;
 use crate::runtime::GearRuntime;
@@ -137,7 +137,7 @@ async fn a_message_that_is_given_again_after_its_line_was_written_has_one_line()
     let (path, real) = (folder.path().join("out.log"), folder.path().join("real"));
     symlink("/dev/full", &path).unwrap();
     let config = json!({ "path": path.display().to_string() });
-    let spec = GearSpec {
+    let spec = WiredGear {
         name: "out".parse().unwrap(),
         kind: crate::gears::find("file_out").unwrap(),
         config: config.as_object().unwrap().clone(),

@@ -19,8 +19,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use gear_spec::host_metrics::HostMetricsConfig;
-use model::gear_manifest;
-use model::{Attributes, MetricType};
+use model::{Attributes, MetricType, gear_manifest};
 use tokio::time::MissedTickBehavior;
 
 use super::{ActiveGear, Gear, GearContext, GearFuture, RawConfig};

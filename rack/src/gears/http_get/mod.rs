@@ -30,8 +30,7 @@ use gear_spec::{http_headers, parse_url};
 use http_body_util::Full;
 use hyper::header::{DATE, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH, LAST_MODIFIED, USER_AGENT};
 use hyper::{HeaderMap, Request, StatusCode, Uri};
-use model::gear_manifest;
-use model::{Attributes, HumanDuration, Level};
+use model::{Attributes, HumanDuration, Level, gear_manifest};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 

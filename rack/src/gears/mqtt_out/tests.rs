@@ -16,8 +16,7 @@ use crate::gears::testing::held::{deliver, deliver_to, outbox, spec, surrounding
 use crate::gears::testing::{Bench, message, push};
 use crate::inbox::GearInbox;
 use crate::outbox::MessageOutbox;
-use crate::spool::RecordingError;
-use crate::spool::SpoolThread;
+use crate::spool::{RecordingError, SpoolThread};
 
 const PUBACK: u8 = 0x40;
 const PUBREC: u8 = 0x50;

@@ -24,8 +24,7 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use gear_spec::syslog_in::SyslogInConfig;
-use model::gear_manifest;
-use model::{Attributes, HumanDuration, Level};
+use model::{Attributes, HumanDuration, Level, gear_manifest};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 

@@ -15,16 +15,14 @@ use uuid::Uuid;
 
 use super::{Bench, message};
 use crate::RackIdentity;
-use crate::gears::{ContextParts, GearContext, GearShutdown};
-use crate::gears::{GearSpec, OutputWires};
+use crate::gears::{ContextParts, GearContext, GearShutdown, OutputWires, WiredGear};
 use crate::inbox::{DeliveryReceipt, GearInbox, InboxMessage, UndecodableMessage};
 use crate::message_limits::MessageLimits;
 use crate::outbox::{
     ConsumerOffset, DeliveryHistory, MessageOutbox, OutboxRecord, OutboxTransaction, OutgoingMessage,
     PortSequenceNumber,
 };
-use crate::spool::RecordingError;
-use crate::spool::{AdmissionClass, SpoolCursor, SpoolItem, SpoolThread};
+use crate::spool::{AdmissionClass, RecordingError, SpoolCursor, SpoolItem, SpoolThread};
 
 /// An outbox in a folder.
 pub(crate) fn outbox(dir: &Path, max_bytes: u64) -> (Arc<MessageOutbox>, SpoolThread) {
@@ -44,8 +42,8 @@ fn entropy() -> Entropy {
 }
 
 /// A gear of a type, some of whose ports leave the Rack.
-pub(crate) fn spec(kind: &str, config: &Value, published: &[&'static str]) -> GearSpec {
-    GearSpec {
+pub(crate) fn spec(kind: &str, config: &Value, published: &[&'static str]) -> WiredGear {
+    WiredGear {
         name: "it".parse().unwrap(),
         kind: crate::gears::find(kind).unwrap(),
         config: config.as_object().unwrap().clone(),
@@ -56,7 +54,7 @@ pub(crate) fn spec(kind: &str, config: &Value, published: &[&'static str]) -> Ge
 
 /// The gear's context, and what stops it.
 pub(crate) fn surroundings(
-    spec: &GearSpec,
+    spec: &WiredGear,
     bench: &Bench,
     outbox: &Arc<MessageOutbox>,
 ) -> (Arc<GearContext>, CancellationToken) {
@@ -65,7 +63,7 @@ pub(crate) fn surroundings(
 
 /// The same, where messages have other limits.
 pub(crate) fn surroundings_with(
-    spec: &GearSpec,
+    spec: &WiredGear,
     bench: &Bench,
     outbox: &Arc<MessageOutbox>,
     limits: MessageLimits,

@@ -24,8 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use futures::FutureExt;
 use gear_spec::timer::TimerConfig;
-use model::gear_manifest;
-use model::{Attributes, HumanDuration, Level, Timestamp};
+use model::{Attributes, HumanDuration, Level, Timestamp, gear_manifest};
 use tokio::time::Instant;
 
 use super::poll_schedule::PollSchedule;

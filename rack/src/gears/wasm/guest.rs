@@ -12,8 +12,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use chassis::panic_text::panic_text;
-use gear_spec::wasm_module::{check_module, invalid, unreadable};
+use gear_spec::wasm_module::{check_module, invalid_module, unreadable_module};
+use model::panic_text;
 use wasmi::{CompilationMode, Engine, Linker, Module};
 
 use super::host::{self, WasmHostState};
@@ -39,12 +39,13 @@ impl GuestModule {
     pub(super) fn read(bytes: &[u8], bounds: GuestLimits) -> Result<Self, String> {
         let module = check_module(bytes, bounds.memory as u64)?;
         let compile = || Self::compile(&module, bounds);
-        catch_unwind(AssertUnwindSafe(compile)).unwrap_or_else(|panic| Err(unreadable(panic_text(panic.as_ref()))))
+        catch_unwind(AssertUnwindSafe(compile))
+            .unwrap_or_else(|panic| Err(unreadable_module(panic_text(panic.as_ref()))))
     }
 
     fn compile(module: &[u8], bounds: GuestLimits) -> Result<Self, String> {
         let engine = engine();
-        let module = Module::new(&engine, module).map_err(|error| invalid(&error.to_string()))?;
+        let module = Module::new(&engine, module).map_err(|error| invalid_module(&error.to_string()))?;
         let linker = host::linker(&engine).map_err(|error| error.to_string())?;
         Ok(Self { module, linker, bounds })
     }
@@ -113,7 +114,7 @@ mod tests {
             };
             let wanted = Module::new(&engine(), &binary)
                 .map(drop)
-                .map_err(|error| invalid(&error.to_string()));
+                .map_err(|error| invalid_module(&error.to_string()));
             let checked = check_module(&binary, 1 << 20).map(drop);
             let is_invalid = |said: &Result<(), String>| said.as_ref().is_err_and(|why| why.contains("is not valid"));
             assert_eq!(is_invalid(&checked), wanted.is_err(), "{more}: {checked:?}, {wanted:?}");

@@ -9,7 +9,7 @@
 //! - Tables do not grow once an instance has begun: the library loses its place in a call whose fuel ends within `table.grow`.
 
 use gear_spec::wasm::{GuestMessageFormat, OUTPUTS};
-use gear_spec::wasm_module::{MODULE, short};
+use gear_spec::wasm_module::{MODULE, shorten_reason};
 use model::Level;
 use model::message::MessageContent;
 use serde_json::Value;
@@ -184,7 +184,7 @@ fn log(mut caller: Caller<'_, WasmHostState>, level: u32, at: u32, len: u32) -> 
 
 fn reject(mut caller: Caller<'_, WasmHostState>, at: u32, len: u32) -> Result<(), Error> {
     with_bytes(&mut caller, "reject", (at, len), |host, text| {
-        host.made("reject")?.rejected = Some(short(&line(text)));
+        host.made("reject")?.rejected = Some(shorten_reason(&line(text)));
         Ok(())
     })
 }

@@ -9,7 +9,7 @@
 //!
 //! Which instance handles which message ([`super`]).
 
-use gear_spec::wasm_module::short;
+use gear_spec::wasm_module::shorten_reason;
 use wasmi::{Error, Memory, Store, TrapCode, TypedFunc, TypedResumableCall, WasmParams, WasmResults};
 
 use super::guest::GuestModule;
@@ -52,7 +52,7 @@ impl GuestInstance {
             })
         };
         begin().map_err(|error| {
-            short(&format!(
+            shorten_reason(&format!(
                 "the module cannot begin: {}",
                 error_text(&error, guest.bounds.fuel)
             ))
@@ -66,7 +66,7 @@ impl GuestInstance {
         let made = self.store.data_mut().made.take();
         handled
             .and_then(|()| made.ok_or_else(|| Error::new("nothing is known of what it made")))
-            .map_err(|error| short(&format!("the module failed: {}", error_text(&error, self.fuel))))
+            .map_err(|error| shorten_reason(&format!("the module failed: {}", error_text(&error, self.fuel))))
     }
 
     /// The lines that were logged since they were last taken.

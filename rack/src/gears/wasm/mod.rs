@@ -32,9 +32,8 @@ use std::sync::Arc;
 use futures::FutureExt;
 use gear_spec::wasm::{GuestMessageFormat, InstanceLifetime, WasmConfig};
 use gear_spec::wasm_module::MAX_MODULE;
-use model::Level;
-use model::gear_manifest;
 use model::message::{Message, MessageContent};
+use model::{Level, gear_manifest};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 

@@ -19,8 +19,7 @@ use super::super::testing::{Bench, Flow, message};
 use super::*;
 use crate::inbox::{GearInbox, InboxMessage};
 use crate::outbox::{MessageOutbox, OutboxRecord};
-use crate::spool::RecordingError;
-use crate::spool::SpoolCursor;
+use crate::spool::{RecordingError, SpoolCursor};
 
 fn gears(config: &str) -> String {
     format!(

@@ -5,12 +5,12 @@ use serde_json::json;
 use super::super::super::output_transaction::{DeliveryGuarantee, GearOutput, collect_output};
 use super::super::super::supervisor::{ATTEMPTS, supervise};
 use super::*;
-use crate::gears::GearSpec;
+use crate::gears::WiredGear;
 use crate::gears::testing::held::{deliver, outbox, spec, surroundings, taken_from};
 use crate::gears::testing::message;
 use crate::inbox::GearInbox;
 
-fn out(server: &Server, in_flight: u8) -> GearSpec {
+fn out(server: &Server, in_flight: u8) -> WiredGear {
     let url = format!("http://{}", server.at);
     let config =
         json!({ "url": url, "in_flight": in_flight, "retry": { "count": 0 }, "breaker": { "failures": 1000 } });

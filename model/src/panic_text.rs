@@ -1,4 +1,4 @@
-//! What a panic that was caught said, as text.
+//! The message of a caught panic, as text.
 
 use std::any::Any;
 
