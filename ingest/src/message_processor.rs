@@ -221,7 +221,7 @@ impl MessageProcessor {
                 IngestStats::add(&self.stats.stored_rows, rows as u64);
                 if let Some(reason) = dead {
                     IngestStats::add(&self.stats.dead_letters, 1);
-                    warn!(subject, reason, "stored telemetry as a dead letter");
+                    warn!(subject, reason, "stored a message as a dead letter");
                 }
             }
             AppendOutcome::Duplicate => IngestStats::add(&self.stats.duplicates, 1),
